@@ -1,0 +1,55 @@
+/** API keys. The plaintext is shown once, in the answer to create. */
+import { empty, endpoint, json } from "./endpoint.ts";
+import { int64, nullable, optional, type Static, Type, text, timestamp } from "./schema.ts";
+
+export const ApiKeyInfo = Type.Object({
+  id: Type.String(),
+  description: nullable(Type.String()),
+  scopes: Type.Array(Type.String()),
+  createdAt: timestamp(),
+  expiresAt: nullable(timestamp()),
+  lastUsedAt: nullable(timestamp()),
+  createdBy: nullable(Type.String()),
+});
+export type ApiKeyInfo = Static<typeof ApiKeyInfo>;
+
+export const CreateApiKeyRequest = Type.Object({
+  description: optional(text({ maxLength: 500 })),
+  expiresInDays: optional(int64({ minimum: 0, maximum: 36_500 })),
+  scopes: optional(Type.Array(text({ maxLength: 64 }), { maxItems: 64, description: "default: the creator's" })),
+  tenantId: optional(text({ maxLength: 64, description: "admin only" })),
+});
+export type CreateApiKeyRequest = Static<typeof CreateApiKeyRequest>;
+
+export const ApiKeyCreated = Type.Object({ id: Type.String(), key: Type.String() });
+export type ApiKeyCreated = Static<typeof ApiKeyCreated>;
+
+export const apiKeyEndpoints = {
+  listApiKeys: endpoint({
+    method: "GET",
+    path: "/v1/apikeys",
+    family: "apikeys",
+    summary: "List the tenant's API keys, without their secrets",
+    access: ["keys:write"],
+    answers: { 200: json(Type.Array(ApiKeyInfo)) },
+  }),
+  createApiKey: endpoint({
+    method: "POST",
+    path: "/v1/apikeys",
+    family: "apikeys",
+    summary: "Create an API key; its secret is in this answer only",
+    access: ["keys:write"],
+    body: { kind: "json", schema: CreateApiKeyRequest, isOptional: true },
+    answers: { 200: json(ApiKeyCreated) },
+    errors: ["invalid_json", "invalid_request", "invalid_body", "missing_scope", "not_found"],
+  }),
+  deleteApiKey: endpoint({
+    method: "DELETE",
+    path: "/v1/apikeys/{id}",
+    family: "apikeys",
+    summary: "Revoke an API key, at once on every server",
+    access: ["keys:write"],
+    answers: { 204: empty() },
+    errors: ["not_found"],
+  }),
+} as const;

@@ -1,0 +1,45 @@
+/**
+ * The table of all endpoints, by name. The name is the handler's name in server/, the method's name in sdk/ and the
+ * operationId in OpenAPI.
+ */
+import { apiKeyEndpoints } from "./apikeys.ts";
+import { appEndpoints } from "./apps.ts";
+import { branchEndpoints } from "./branches.ts";
+import type { Endpoint } from "./endpoint.ts";
+import { execEndpoints } from "./exec.ts";
+import { fileEndpoints } from "./files.ts";
+import { healthEndpoints } from "./health.ts";
+import { imageEndpoints } from "./images.ts";
+import { machineEndpoints } from "./machines.ts";
+import { nodeEndpoints } from "./nodes.ts";
+import { operationEndpoints } from "./operations.ts";
+import { planEndpoints } from "./plans.ts";
+import { poolEndpoints } from "./pools.ts";
+import { tenantEndpoints } from "./tenants.ts";
+import { usageEndpoints } from "./usage.ts";
+
+export const endpoints = {
+  ...healthEndpoints,
+  ...usageEndpoints,
+  ...apiKeyEndpoints,
+  ...machineEndpoints,
+  ...execEndpoints,
+  ...fileEndpoints,
+  ...branchEndpoints,
+  ...imageEndpoints,
+  ...appEndpoints,
+  ...nodeEndpoints,
+  ...operationEndpoints,
+  ...planEndpoints,
+  ...poolEndpoints,
+  ...tenantEndpoints,
+} as const satisfies Record<string, Endpoint>;
+
+export type Endpoints = typeof endpoints;
+export type EndpointName = keyof Endpoints;
+
+/** The same table, widened: for code that walks over all endpoints. */
+export const endpointList: readonly (readonly [EndpointName, Endpoint])[] = Object.entries(endpoints) as [
+  EndpointName,
+  Endpoint,
+][];

@@ -1,0 +1,180 @@
+/**
+ * Running things in a machine: exec, code, sessions and the interactive terminal.
+ *
+ * What happens in the guest is answered with 200 and an exit code: 124 for a timeout, 255 for a program that does not
+ * exist. Refusals are for what happens outside it.
+ */
+import { empty, endpoint, json, stream } from "./endpoint.ts";
+import { EXEC_BODY_BYTES_MAX, EXEC_TIMEOUT_MAX_SECONDS } from "./limits.ts";
+import { int64, nullable, oneOf, optional, type Static, stringMap, Type, text, timestamp } from "./schema.ts";
+
+export const EXEC_OUTPUTS = ["both", "text", "b64"] as const;
+export type ExecOutput = (typeof EXEC_OUTPUTS)[number];
+
+export const MachineCommandRequest = Type.Object({
+  command: Type.Union([text({ minLength: 1 }), Type.Array(text(), { minItems: 1 })], {
+    description: "a string runs as `sh -lc`; an array is the program and its arguments",
+  }),
+  cwd: optional(text({ maxLength: 4096 })),
+  env: optional(stringMap("added to the machine's environment")),
+  stdin: optional(Type.String()),
+  stream: optional(Type.Boolean({ description: "answer with Server-Sent Events" })),
+  timeoutSeconds: optional(int64({ maximum: EXEC_TIMEOUT_MAX_SECONDS, description: "default 600" })),
+  background: optional(Type.Boolean({ description: "answer at once with `pid=<n>` in stdout" })),
+  user: optional(text({ maxLength: 256, description: "name or uid, with `:group` if wanted; default: the image's" })),
+});
+export type MachineCommandRequest = Static<typeof MachineCommandRequest>;
+
+export const MachineExecResponse = Type.Object({
+  stdout: Type.String({ description: "UTF-8, capped at 1 MiB; empty with output=b64" }),
+  stderr: Type.String({ description: "UTF-8, capped at 1 MiB; empty with output=b64" }),
+  exitCode: Type.Integer({ format: "int32" }),
+  durationMs: int64(),
+  machineId: Type.String(),
+  stdoutTruncated: Type.Boolean(),
+  stderrTruncated: Type.Boolean(),
+  stdoutB64: Type.Optional(Type.String({ description: "byte-exact; absent with output=text" })),
+  stderrB64: Type.Optional(Type.String({ description: "byte-exact; absent with output=text" })),
+});
+export type MachineExecResponse = Static<typeof MachineExecResponse>;
+
+/** Accepted languages of `code`, and the interpreter each one means. */
+export const CODE_LANGUAGES = {
+  python: "python",
+  javascript: "javascript",
+  node: "javascript",
+  js: "javascript",
+} as const;
+
+export const MachineCodeRequest = Type.Object({
+  language: text({ minLength: 1, maxLength: 64, description: "`python` or `javascript` (aliases `node`, `js`)" }),
+  code: text(),
+  cwd: optional(text({ maxLength: 4096 })),
+  env: optional(stringMap("added to the machine's environment")),
+  timeoutSeconds: optional(int64({ maximum: EXEC_TIMEOUT_MAX_SECONDS })),
+});
+export type MachineCodeRequest = Static<typeof MachineCodeRequest>;
+
+export const CreateMachineSessionRequest = Type.Object({
+  id: optional(Type.String({ pattern: "^[A-Za-z0-9._-]{1,128}$" })),
+  cwd: optional(text({ maxLength: 4096 })),
+  env: optional(stringMap("environment of the session")),
+});
+
+export const MachineSessionInfo = Type.Object({
+  id: Type.String(),
+  machineId: Type.String(),
+  status: oneOf(["active"]),
+  cwd: nullable(Type.String()),
+  env: stringMap("environment of the session"),
+  createdAt: timestamp(),
+  lastExecAt: nullable(timestamp()),
+});
+
+const outputQuery = Type.Object({ output: Type.Optional(oneOf(EXEC_OUTPUTS)) });
+const commandBody = { kind: "json", schema: MachineCommandRequest, maxBytes: EXEC_BODY_BYTES_MAX } as const;
+const execErrors = [
+  "invalid_json",
+  "invalid_request",
+  "invalid_body",
+  "not_found",
+  "conflict",
+  "quota_exceeded",
+  "no_capacity",
+  "guest_unreachable",
+  "unavailable",
+  "start_failed",
+  "start_timeout",
+] as const;
+
+export const execEndpoints = {
+  exec: endpoint({
+    method: "POST",
+    path: "/v1/machines/{id}/exec",
+    family: "machines",
+    summary: "Run a command; starts the machine if it is stopped",
+    description: "With `stream: true` the answer is the event stream of `exec/stream`.",
+    access: ["machine:exec"],
+    query: outputQuery,
+    body: commandBody,
+    answers: { 200: json(MachineExecResponse) },
+    errors: execErrors,
+  }),
+  execStream: endpoint({
+    method: "POST",
+    path: "/v1/machines/{id}/exec/stream",
+    family: "machines",
+    summary: "Run a command and stream its output as Server-Sent Events",
+    access: ["machine:exec"],
+    body: commandBody,
+    answers: { 200: stream("text/event-stream", "events stdout, stderr, then exit or error") },
+    errors: execErrors,
+    isExtra: true,
+  }),
+  runCode: endpoint({
+    method: "POST",
+    path: "/v1/machines/{id}/code",
+    family: "machines",
+    summary: "Run Python or JavaScript with the image's interpreter",
+    access: ["machine:exec"],
+    body: { kind: "json", schema: MachineCodeRequest, maxBytes: EXEC_BODY_BYTES_MAX },
+    answers: { 200: json(MachineExecResponse) },
+    errors: execErrors,
+  }),
+  openTerminal: endpoint({
+    method: "GET",
+    path: "/v1/machines/{id}/exec/interactive",
+    family: "machines",
+    summary: "An interactive terminal over WebSocket",
+    access: ["machine:exec"],
+    query: Type.Object({
+      cmd: Type.Optional(text({ maxLength: 4096 })),
+      command: Type.Optional(text({ maxLength: 4096 })),
+      cols: Type.Optional(Type.Integer({ minimum: 1, maximum: 10_000 })),
+      rows: Type.Optional(Type.Integer({ minimum: 1, maximum: 10_000 })),
+      access_token: Type.Optional(Type.String()),
+    }),
+    answers: { 101: empty("switching to WebSocket") },
+    errors: ["not_found", "invalid_body", "guest_unreachable", "start_failed"],
+    isUpgrade: true,
+  }),
+  listSessions: endpoint({
+    method: "GET",
+    path: "/v1/machines/{id}/sessions",
+    family: "machines",
+    summary: "List the machine's sessions",
+    access: ["machine:read"],
+    answers: { 200: json(Type.Array(MachineSessionInfo)) },
+    errors: ["not_found"],
+  }),
+  createSession: endpoint({
+    method: "POST",
+    path: "/v1/machines/{id}/sessions",
+    family: "machines",
+    summary: "Create a session: a working directory and environment kept between execs",
+    access: ["machine:exec"],
+    body: { kind: "json", schema: CreateMachineSessionRequest, isOptional: true },
+    answers: { 200: json(MachineSessionInfo) },
+    errors: ["invalid_json", "invalid_body", "not_found", "conflict"],
+  }),
+  deleteSession: endpoint({
+    method: "DELETE",
+    path: "/v1/machines/{id}/sessions/{session_id}",
+    family: "machines",
+    summary: "Delete a session",
+    access: ["machine:exec"],
+    answers: { 204: empty() },
+    errors: ["not_found"],
+  }),
+  execInSession: endpoint({
+    method: "POST",
+    path: "/v1/machines/{id}/sessions/{session_id}/exec",
+    family: "machines",
+    summary: "Run a command in a session",
+    access: ["machine:exec"],
+    query: outputQuery,
+    body: commandBody,
+    answers: { 200: json(MachineExecResponse) },
+    errors: execErrors,
+  }),
+} as const;

@@ -1,0 +1,60 @@
+/** Health of the whole service. Unversioned paths; all but /metrics are public. */
+import { empty, endpoint, json, stream } from "./endpoint.ts";
+import { int32, int64, type Static, Type } from "./schema.ts";
+
+export const ClusterHealth = Type.Object({
+  clusterId: Type.String(),
+  version: Type.String(),
+  nodesTotal: int32(),
+  nodesReady: int32(),
+  appsTotal: int32(),
+  poolsTotal: int32(),
+  uptimeSecs: int64(),
+});
+export type ClusterHealth = Static<typeof ClusterHealth>;
+
+export const healthEndpoints = {
+  getHealth: endpoint({
+    method: "GET",
+    path: "/health",
+    family: "health",
+    summary: "Counts and uptime of the cluster",
+    access: "public",
+    answers: { 200: json(ClusterHealth) },
+    errors: ["unavailable"],
+  }),
+  getLiveness: endpoint({
+    method: "GET",
+    path: "/livez",
+    family: "health",
+    summary: "Whether the process answers",
+    access: "public",
+    answers: { 200: empty() },
+  }),
+  getReadiness: endpoint({
+    method: "GET",
+    path: "/readyz",
+    family: "health",
+    summary: "Whether the state backend is reachable",
+    access: "public",
+    answers: { 200: empty() },
+    errors: ["unavailable"],
+  }),
+  getMetrics: endpoint({
+    method: "GET",
+    path: "/metrics",
+    family: "health",
+    summary: "Metrics in Prometheus' text format",
+    access: ["admin"],
+    answers: { 200: stream("text/plain; version=0.0.4; charset=utf-8") },
+  }),
+  getOpenapi: endpoint({
+    method: "GET",
+    path: "/openapi.json",
+    family: "health",
+    summary: "This description, as OpenAPI 3.1",
+    access: "public",
+    answers: { 200: json(Type.Unknown()) },
+    isExtra: true,
+  }),
+} as const;

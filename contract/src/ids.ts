@@ -1,0 +1,19 @@
+/**
+ * The prefixes of all identifiers. An id is `<prefix>-<32 hex>`, so that a log line says what it names.
+ */
+export const ID_PREFIXES = {
+  machine: "mach",
+  app: "app",
+  instance: "inst",
+  tenant: "tenant",
+  plan: "plan",
+  pool: "pool",
+  operation: "op",
+  event: "ev",
+  session: "sess",
+  key: "key",
+  volume: "vol",
+  boot: "boot",
+} as const;
+
+export type IdKind = keyof typeof ID_PREFIXES;

@@ -1,0 +1,73 @@
+/**
+ * Images cached on nodes. References resolve as container engines do (`alpine` is `docker.io/library/alpine:latest`);
+ * `local/<name>[:tag]` names an image made or imported on a node and is never pulled.
+ */
+import { endpoint, json } from "./endpoint.ts";
+import { Operation } from "./operations.ts";
+import { int32, int64, nullable, optional, type Static, Type, text, timestamp } from "./schema.ts";
+
+export const ImageInfo = Type.Object({
+  reference: Type.String(),
+  digest: Type.String({ description: "of the image manifest" }),
+  size: int64({ description: "bytes on the node's disk" }),
+  architecture: Type.String(),
+  os: Type.String(),
+  layerCount: int32(),
+  nodeId: Type.String(),
+  lastUsedAt: nullable(timestamp()),
+});
+export type ImageInfo = Static<typeof ImageInfo>;
+
+export const imageEndpoints = {
+  listImages: endpoint({
+    method: "GET",
+    path: "/v1/images",
+    family: "images",
+    summary: "The images that each node has cached",
+    access: ["machine:read"],
+    answers: { 200: json(Type.Array(ImageInfo)) },
+    errors: ["unavailable"],
+    isExtra: true,
+  }),
+  pullImage: endpoint({
+    method: "POST",
+    path: "/v1/images/pull",
+    family: "images",
+    summary: "Fetch an image to one node or to all, before it is needed",
+    access: ["machine:create"],
+    body: {
+      kind: "json",
+      schema: Type.Object({
+        reference: text({ minLength: 1, maxLength: 512 }),
+        nodeId: optional(text({ maxLength: 128 })),
+      }),
+    },
+    answers: { 202: json(Operation) },
+    errors: ["invalid_json", "invalid_request", "invalid_body", "not_found", "unavailable"],
+    isExtra: true,
+  }),
+  listMachineImages: endpoint({
+    method: "GET",
+    path: "/v1/machines/{id}/images",
+    family: "machines",
+    summary: "The image of the machine, as cached on its node",
+    access: ["machine:read"],
+    answers: { 200: json(Type.Object({ images: Type.Array(ImageInfo) })) },
+    errors: ["not_found", "unavailable"],
+    isExtra: true,
+  }),
+  pullMachineImage: endpoint({
+    method: "POST",
+    path: "/v1/machines/{id}/images/pull",
+    family: "machines",
+    summary: "Fetch an image to the machine's node",
+    access: ["machine:create"],
+    body: {
+      kind: "json",
+      schema: Type.Object({ image: text({ minLength: 1, maxLength: 512 }), ociPlatform: optional(text()) }),
+    },
+    answers: { 200: json(ImageInfo) },
+    errors: ["invalid_json", "invalid_request", "invalid_body", "not_found", "unavailable"],
+    isExtra: true,
+  }),
+} as const;

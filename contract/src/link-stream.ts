@@ -1,0 +1,73 @@
+/**
+ * Frames of a running exec between server and node: one byte of type, four of length (little endian), then the
+ * payload.
+ *
+ * Server → node: start (JSON, ExecStart), then stdin, resize and signal as they come, then stdinEnd.
+ * Node → server: stdout and stderr as they come, then exactly one exit (JSON, ExecExit) or failure (JSON,
+ * ExecFailure). A body that ends without one of them means that the node died.
+ *
+ * Always: flow control is HTTP's own: whoever does not read stops the other's writes.
+ */
+
+export const LINK_FRAMES = {
+  start: 1,
+  stdin: 2,
+  stdinEnd: 3,
+  resize: 4,
+  signal: 5,
+  stdout: 16,
+  stderr: 17,
+  exit: 18,
+  failure: 19,
+} as const;
+
+export type LinkFrameType = keyof typeof LINK_FRAMES;
+
+export const LINK_PAYLOAD_BYTES_MAX = 1024 * 1024;
+const HEADER_BYTES = 5;
+
+const TYPE_BY_CODE = new Map<number, LinkFrameType>(
+  Object.entries(LINK_FRAMES).map(([name, code]) => [code, name as LinkFrameType]),
+);
+
+export interface LinkFrame {
+  readonly type: LinkFrameType;
+  readonly payload: Uint8Array;
+}
+
+/** One frame as bytes. Throws RangeError when the payload is larger than LINK_PAYLOAD_BYTES_MAX. */
+export function encodeLinkFrame(type: LinkFrameType, payload: Uint8Array | string = ""): Buffer {
+  const body = typeof payload === "string" ? Buffer.from(payload) : payload;
+  if (body.byteLength > LINK_PAYLOAD_BYTES_MAX) throw new RangeError(`link frame of ${body.byteLength} bytes`);
+  const frame = Buffer.allocUnsafe(HEADER_BYTES + body.byteLength);
+  frame.writeUInt8(LINK_FRAMES[type], 0);
+  frame.writeUInt32LE(body.byteLength, 1);
+  frame.set(body, HEADER_BYTES);
+  return frame;
+}
+
+/** Turns chunks of any size into frames. Throws on an unknown type or a payload over the limit. */
+export class LinkDecoder {
+  #rest: Buffer = Buffer.alloc(0);
+
+  push(chunk: Uint8Array): LinkFrame[] {
+    let bytes = this.#rest.byteLength === 0 ? Buffer.from(chunk) : Buffer.concat([this.#rest, chunk]);
+    const frames: LinkFrame[] = [];
+    while (bytes.byteLength >= HEADER_BYTES) {
+      const type = TYPE_BY_CODE.get(bytes.readUInt8(0));
+      const length = bytes.readUInt32LE(1);
+      if (type === undefined) throw new Error(`link frame of unknown type ${bytes.readUInt8(0)}`);
+      if (length > LINK_PAYLOAD_BYTES_MAX) throw new Error(`link frame of ${length} bytes`);
+      if (bytes.byteLength < HEADER_BYTES + length) break;
+      frames.push({ type, payload: bytes.subarray(HEADER_BYTES, HEADER_BYTES + length) });
+      bytes = bytes.subarray(HEADER_BYTES + length);
+    }
+    this.#rest = bytes;
+    return frames;
+  }
+
+  /** Whether a frame is incomplete: at the end of a stream, a sign that the other side died. */
+  get hasRest(): boolean {
+    return this.#rest.byteLength > 0;
+  }
+}

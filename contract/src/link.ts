@@ -1,0 +1,190 @@
+/**
+ * The link between server and node: what each may ask of the other, as HTTP with JSON bodies.
+ *
+ * Server → node (the node agent listens on a Unix socket that only its own user may open; a TCP address with mutual
+ * authentication serves fleets):
+ *
+ *     GET    /v1/machines                     → NodeMachines
+ *     GET    /v1/machines/{id}                → ObservedMachine, 404
+ *     PUT    /v1/machines/{id}?waitMs=N       DesiredMachine → ObservedMachine; 409 with ObservedMachine when stale
+ *     POST   /v1/machines/{id}/exec           link-stream frames both ways (link-stream.ts); 404, 409 not running
+ *     GET    /v1/images                       → NodeImage[]
+ *     PUT    /v1/images                       {reference, arch} → progress lines of JSON, the last one an ImageResult
+ *     POST   /v1/images/import?reference=…    an archive as body → the same
+ *     DELETE /v1/images?reference=…           → 204, 404, 409 in use
+ *     GET    /v1/facts                        → NodeFacts
+ *
+ * Node → server: `POST /v1/nodes/register` and `POST /v1/nodes/{id}/heartbeat` (contract/src/nodes.ts) with Heartbeat.
+ *
+ * Always: one verb, `PUT` of a desired state with a generation, starts, stops and removes a machine; it is idempotent.
+ * The node refuses a generation lower than one it has seen, and answers what it observes in any case. What the node
+ * reports carries the generation it acted on, so late and repeated reports are harmless.
+ */
+import type { EventLevel, MachineNetwork } from "./machines.ts";
+
+/** What the server wants of a machine on a node. `absent` removes the machine and its disk for good. */
+export const DESIRED_STATES = ["running", "stopped", "absent"] as const;
+export type DesiredState = (typeof DESIRED_STATES)[number];
+
+/**
+ * What a node sees of a machine.
+ * `absent`: no trace. `stopped`: disk or nothing yet, no VMM. `preparing`: image or disk is being made.
+ * `booting`: a VMM runs, its agent has not answered. `running`: the agent has answered and is configured.
+ * `stopping`: being shut down. `failed`: the last attempt to run it ended; `reason` says why.
+ */
+export const OBSERVED_STATES = ["absent", "stopped", "preparing", "booting", "running", "stopping", "failed"] as const;
+export type ObservedState = (typeof OBSERVED_STATES)[number];
+
+/** States in which nothing moves until something is asked. */
+export const SETTLED_STATES = ["absent", "stopped", "running", "failed"] as const satisfies readonly ObservedState[];
+
+/** Everything a node needs to run a machine. It never changes in a way that needs more than a restart. */
+export interface MachineSpec {
+  readonly machineId: string;
+  readonly tenantId: string;
+  /** The guest's host name. */
+  readonly hostname: string;
+  readonly image: { readonly reference: string; readonly arch: string | null };
+  readonly cpus: number;
+  readonly memoryMb: number;
+  readonly diskGb: number;
+  readonly network: MachineNetwork;
+  readonly env: Readonly<Record<string, string>>;
+  readonly workdir: string | null;
+  readonly command: readonly string[] | null;
+  readonly ports: readonly { readonly port: number }[];
+}
+
+export interface DesiredMachine {
+  /** Grows with every change of what is wanted. */
+  readonly generation: number;
+  readonly state: DesiredState;
+  /** Absent only when `state` is `absent`. */
+  readonly spec: MachineSpec | null;
+}
+
+/** Where the time of a start went, in milliseconds; absent phases did not happen. */
+export interface StartTimings {
+  readonly imageMs?: number;
+  readonly diskMs?: number;
+  /** From spawning the VMM, or from asking for a prepared one, to the agent's first answer. */
+  readonly bootMs?: number;
+  readonly configureMs?: number;
+  readonly totalMs?: number;
+}
+
+export interface ObservedMachine {
+  readonly machineId: string;
+  /** The generation that the node has taken up; 0 when it knows none. */
+  readonly generation: number;
+  readonly state: ObservedState;
+  /** One incarnation of the machine; null while none runs. */
+  readonly bootId: string | null;
+  /** Epoch milliseconds of the boot's `running`; null otherwise. */
+  readonly runningSince: number | null;
+  /** Why the state is `failed`, or how the last boot ended when nobody asked for it. */
+  readonly reason: string | null;
+  /** The guest ended by itself (`poweroff` inside it), so it is not to be started again. */
+  readonly hasPoweredOff: boolean;
+  /** Progress in words while `preparing`, such as `pulling layer 2 of 3, 41 %`. */
+  readonly progress: string | null;
+  readonly hostPorts: readonly { readonly port: number; readonly hostPort: number }[];
+  readonly timings: StartTimings | null;
+}
+
+/** Something that happened on a node and belongs on a machine's timeline. */
+export interface NodeEvent {
+  /** Unique per node and grows; the server ignores one it has already seen. */
+  readonly sequence: number;
+  readonly machineId: string;
+  readonly level: EventLevel;
+  readonly message: string;
+  /** Epoch milliseconds. */
+  readonly at: number;
+}
+
+export interface NodeResources {
+  readonly totalCpus: number;
+  readonly totalMemoryMb: number;
+  readonly availableMemoryMb: number;
+  readonly totalDiskGb: number;
+  readonly availableDiskGb: number;
+  /** Processors busy with machines, as a mean over the last seconds. */
+  readonly usedCpus: number;
+  readonly usedMemoryMb: number;
+  readonly usedDiskGb: number;
+}
+
+/**
+ * A node's report. `machines` holds everything when `isComplete`, else what changed since the last accepted report.
+ * Sent every 5 s, and at once when something changed.
+ */
+export interface Heartbeat {
+  readonly bootId: string;
+  readonly isComplete: boolean;
+  readonly resources: NodeResources;
+  readonly machines: readonly ObservedMachine[];
+  readonly events: readonly NodeEvent[];
+}
+
+export const HEARTBEAT_PERIOD_MS = 5_000;
+/** A node that was silent for this long is `unreachable`. */
+export const HEARTBEAT_LOST_MS = 20_000;
+
+export interface NodeMachines {
+  readonly machines: readonly ObservedMachine[];
+}
+
+export interface NodeImage {
+  readonly reference: string;
+  readonly digest: string;
+  readonly sizeBytes: number;
+  readonly architecture: string;
+  readonly os: string;
+  readonly layerCount: number;
+  readonly lastUsedAt: number | null;
+}
+
+/** A line of the answer to PUT /v1/images. */
+export type ImageProgress =
+  | { readonly kind: "progress"; readonly message: string; readonly doneBytes: number; readonly totalBytes: number }
+  | { readonly kind: "done"; readonly image: NodeImage }
+  | { readonly kind: "failed"; readonly message: string };
+
+export interface NodeFacts {
+  readonly nodeId: string;
+  readonly driver: string;
+  readonly accelerator: string;
+  readonly acceleratorReason: string;
+  readonly runtime: string;
+  readonly arch: string;
+}
+
+/** The first frame of an exec on the link. Sizes and names were checked by the server; the node checks them again. */
+export interface ExecStart {
+  readonly argv: readonly string[];
+  readonly cwd: string | null;
+  readonly env: Readonly<Record<string, string>>;
+  readonly user: string | null;
+  /** null: no limit. */
+  readonly timeoutMs: number | null;
+  /** Answer with the pid as soon as the command runs, and let it live on. */
+  readonly isBackground: boolean;
+  readonly hasStdin: boolean;
+  readonly terminal: { readonly cols: number; readonly rows: number } | null;
+}
+
+/** The last frame of an exec that ran. */
+export interface ExecExit {
+  readonly exitCode: number;
+  /** Epoch-independent: measured by the node from the guest's start to the guest's exit. */
+  readonly durationMs: number;
+  readonly hasTimedOut: boolean;
+  /** With `isBackground`. */
+  readonly pid: number | null;
+}
+
+export interface ExecFailure {
+  readonly code: "not_running" | "guest_unreachable" | "invalid";
+  readonly message: string;
+}

@@ -1,0 +1,293 @@
+/**
+ * Machines: shapes and endpoints of create, list, get, delete, start, stop, events and usage.
+ *
+ * Sources of the shapes: the API specification; the tagged `source`, `network`, `ports` and the additional fields of
+ * MachineInfo follow what clients in daily use send and read.
+ */
+import { empty, endpoint, json, stream } from "./endpoint.ts";
+import { CPUS_MAX, DISK_GB_MAX, LABELS_MAX, MEMORY_MB_MAX, MEMORY_MB_MIN, PORTS_PER_MACHINE_MAX } from "./limits.ts";
+import { int64, nullable, oneOf, optional, type Static, stringMap, Type, text, timestamp } from "./schema.ts";
+import { CostBreakdown, UsageResponse } from "./usage.ts";
+
+/** What users see. Computed from what was asked and what a node observed; see server/src/machines/view.ts. */
+export const MACHINE_STATES = ["creating", "started", "stopped", "error"] as const;
+export type MachineState = (typeof MACHINE_STATES)[number];
+
+export const EVENT_LEVELS = ["info", "warn", "error"] as const;
+export type EventLevel = (typeof EVENT_LEVELS)[number];
+
+export const MachineSource = Type.Object({
+  type: oneOf(["image", "smolmachine"], "an OCI image, or a packaged machine of the registry"),
+  reference: text({
+    minLength: 1,
+    maxLength: 512,
+    description: "such as `alpine`, `local/busybox`, `host:5000/app:1`",
+  }),
+  arch: optional(oneOf(["amd64", "arm64"])),
+});
+export type MachineSource = Static<typeof MachineSource>;
+
+export const MachineResources = Type.Object({
+  cpus: Type.Integer({ format: "int32", minimum: 1, maximum: CPUS_MAX }),
+  memoryMb: Type.Integer({ format: "int32", minimum: MEMORY_MB_MIN, maximum: MEMORY_MB_MAX }),
+  diskGb: nullable(Type.Integer({ format: "int32", minimum: 1, maximum: DISK_GB_MAX })),
+});
+export type MachineResources = Static<typeof MachineResources>;
+
+const ResourcesRequest = Type.Object({
+  cpus: optional(MachineResources.properties.cpus),
+  memoryMb: optional(MachineResources.properties.memoryMb),
+  diskGb: optional(Type.Integer({ format: "int32", minimum: 1, maximum: DISK_GB_MAX })),
+});
+
+export const MachineNetwork = Type.Object({
+  mode: oneOf(["open", "blocked", "allowCidrs"]),
+  cidrs: Type.Optional(Type.Array(text({ maxLength: 64 }), { maxItems: 256, description: "with mode allowCidrs" })),
+  hosts: Type.Optional(Type.Array(text({ maxLength: 253 }), { maxItems: 256, description: "with mode allowCidrs" })),
+});
+export type MachineNetwork = Static<typeof MachineNetwork>;
+
+const NetworkRequest = Type.Object({
+  mode: MachineNetwork.properties.mode,
+  cidrs: optional(Type.Array(text({ maxLength: 64 }), { maxItems: 256 })),
+  hosts: optional(Type.Array(text({ maxLength: 253 }), { maxItems: 256 })),
+});
+
+const Port = Type.Integer({ minimum: 1, maximum: 65_535 });
+
+export const MachinePort = Type.Object({ port: Port, hostPort: nullable(Port) });
+export type MachinePort = Static<typeof MachinePort>;
+
+export const PortRequest = Type.Object({
+  port: Port,
+  hostPort: optional(Type.Integer({ description: "accepted and ignored: the node chooses" })),
+});
+
+export const MachineMountSpec = Type.Object({
+  volume: text({ description: "volume name" }),
+  mountPath: text({ description: "path inside the machine" }),
+  readonly: optional(Type.Boolean()),
+});
+
+/** Letters, digits, `.`, `_`, `-`; no leading `.`; 1 to 63 characters. */
+export const MachineName = Type.String({ pattern: "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}$" });
+
+export const Labels = Type.Unsafe<Record<string, string>>({
+  type: "object",
+  maxProperties: LABELS_MAX,
+  propertyNames: { pattern: "^[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?$" },
+  additionalProperties: { type: "string", maxLength: 255, pattern: "^[^\\u0000]*$" },
+});
+
+export const CreateMachineRequest = Type.Object({
+  source: MachineSource,
+  name: optional(MachineName),
+  resources: optional(ResourcesRequest),
+  network: optional(NetworkRequest),
+  env: optional(stringMap("environment of the machine and of every command in it")),
+  workdir: optional(text({ maxLength: 4096, description: "absolute path; default: the image's, else /" })),
+  ephemeral: optional(Type.Boolean({ description: "deleted once stopped" })),
+  autoStopSeconds: optional(int64({ description: "stop after this long without activity" })),
+  ttlSeconds: optional(int64({ description: "delete this long after creation" })),
+  mounts: optional(Type.Array(MachineMountSpec, { description: "accepted; the machine comes up without the storage" })),
+  ports: optional(Type.Array(PortRequest, { maxItems: PORTS_PER_MACHINE_MAX })),
+  public: optional(Type.Boolean({ description: "whether the machine's url needs no key" })),
+  command: optional(Type.Array(text(), { description: "overrides the image's entrypoint and command" })),
+  forkable: optional(Type.Boolean()),
+  branchable: optional(Type.Boolean()),
+  labels: optional(Labels),
+});
+export type CreateMachineRequest = Static<typeof CreateMachineRequest>;
+
+export const MachineInfo = Type.Object({
+  id: Type.String({ description: "mach-<32 hex>" }),
+  name: nullable(Type.String()),
+  source: MachineSource,
+  state: oneOf(MACHINE_STATES),
+  resources: MachineResources,
+  network: MachineNetwork,
+  env: stringMap("environment"),
+  ephemeral: Type.Boolean(),
+  createdAt: timestamp(),
+  updatedAt: timestamp(),
+  autoStopSeconds: nullable(int64()),
+  lastActivityAt: nullable(timestamp()),
+  ttlSeconds: nullable(int64()),
+  workdir: nullable(Type.String()),
+  ready: Type.Boolean({ description: "a published port accepts connections, or, with none, the guest agent answers" }),
+  readyAt: nullable(timestamp()),
+  ports: Type.Array(MachinePort),
+  url: nullable(Type.String()),
+  arch: nullable(Type.String()),
+  error: nullable(Type.String({ description: "why the state is `error`" })),
+  labels: Labels,
+  createdBy: nullable(Type.String()),
+  forkable: Type.Boolean(),
+  branchable: Type.Boolean(),
+  public: Type.Boolean(),
+  command: nullable(Type.Array(Type.String())),
+  nodeId: nullable(Type.String({ description: "the node that holds the machine's disk" })),
+});
+export type MachineInfo = Static<typeof MachineInfo>;
+
+export const EventInfo = Type.Object({
+  id: Type.String(),
+  level: oneOf(EVENT_LEVELS),
+  message: Type.String(),
+  createdAt: timestamp(),
+});
+export type EventInfo = Static<typeof EventInfo>;
+
+export const MachineUsageResponse = Type.Object({
+  machineId: Type.String(),
+  from: timestamp(),
+  to: timestamp(),
+  usage: UsageResponse,
+  cost: CostBreakdown,
+});
+
+export const ShareInfo = Type.Object({ token: Type.String(), url: nullable(Type.String()) });
+
+const pageQuery = {
+  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000 })),
+  cursor: Type.Optional(text({ maxLength: 200 })),
+};
+
+export const machineEndpoints = {
+  listMachines: endpoint({
+    method: "GET",
+    path: "/v1/machines",
+    family: "machines",
+    summary: "List the tenant's machines, newest first",
+    access: ["machine:read"],
+    query: Type.Object({
+      label: Type.Optional(Type.Array(text({ maxLength: 320 }), { description: "`key=value`; repeat for more" })),
+      ...pageQuery,
+    }),
+    answers: { 200: json(Type.Array(MachineInfo)) },
+    errors: ["invalid_body"],
+  }),
+  createMachine: endpoint({
+    method: "POST",
+    path: "/v1/machines",
+    family: "machines",
+    summary: "Create a machine; it is `stopped` until it is started",
+    access: ["machine:create"],
+    body: { kind: "json", schema: CreateMachineRequest },
+    answers: { 201: json(MachineInfo) },
+    errors: ["invalid_json", "invalid_request", "invalid_body", "name_taken", "quota_exceeded", "no_capacity"],
+  }),
+  getMachine: endpoint({
+    method: "GET",
+    path: "/v1/machines/{id}",
+    family: "machines",
+    summary: "Read one machine, by id",
+    access: ["machine:read"],
+    answers: { 200: json(MachineInfo) },
+    errors: ["not_found"],
+  }),
+  deleteMachine: endpoint({
+    method: "DELETE",
+    path: "/v1/machines/{id}",
+    family: "machines",
+    summary: "Delete a machine in any state",
+    access: ["machine:delete"],
+    query: Type.Object({ includeUsage: Type.Optional(Type.Boolean()) }),
+    answers: { 200: json(MachineUsageResponse, "with includeUsage=true"), 204: empty() },
+    errors: ["not_found"],
+  }),
+  startMachine: endpoint({
+    method: "POST",
+    path: "/v1/machines/{id}/start",
+    family: "machines",
+    summary: "Start a machine; answers when it has booted",
+    access: ["machine:create"],
+    query: Type.Object({
+      detach: Type.Optional(Type.Boolean({ description: "answer 202 at once and boot in the background" })),
+      forkable: Type.Optional(Type.Boolean()),
+    }),
+    answers: { 200: json(MachineInfo), 202: json(MachineInfo, "detached") },
+    errors: ["not_found", "conflict", "quota_exceeded", "no_capacity", "start_failed", "start_timeout", "unavailable"],
+  }),
+  stopMachine: endpoint({
+    method: "POST",
+    path: "/v1/machines/{id}/stop",
+    family: "machines",
+    summary: "Stop a machine; its disk is kept",
+    access: ["machine:create"],
+    answers: { 200: json(MachineInfo) },
+    errors: ["not_found", "unavailable"],
+  }),
+  listMachineEvents: endpoint({
+    method: "GET",
+    path: "/v1/machines/{id}/events",
+    family: "machines",
+    summary: "The machine's timeline, oldest first",
+    access: ["machine:read"],
+    query: Type.Object({ ...pageQuery }),
+    answers: { 200: json(Type.Array(EventInfo)) },
+    errors: ["not_found"],
+  }),
+  getMachineUsage: endpoint({
+    method: "GET",
+    path: "/v1/machines/{id}/usage",
+    family: "machines",
+    summary: "One machine's totals and cost in the current period; readable for 30 days after deletion",
+    access: ["machine:read", "usage:read"],
+    answers: { 200: json(MachineUsageResponse) },
+    errors: ["not_found"],
+  }),
+  listMachineLogs: endpoint({
+    method: "GET",
+    path: "/v1/machines/{id}/logs",
+    family: "machines",
+    summary: "The output of the machine's workload",
+    access: ["machine:read"],
+    query: Type.Object({
+      follow: Type.Optional(Type.Boolean()),
+      tail: Type.Optional(Type.Integer({ minimum: 0 })),
+      format: Type.Optional(oneOf(["text", "json"])),
+    }),
+    answers: { 200: stream("text/event-stream", "one `data: <line>` a line") },
+    errors: ["not_found", "invalid_request"],
+    isExtra: true,
+  }),
+  createShare: endpoint({
+    method: "POST",
+    path: "/v1/machines/{id}/share",
+    family: "machines",
+    summary: "Make the machine's one share link; an earlier one stops working",
+    access: ["machine:create"],
+    answers: { 200: json(ShareInfo) },
+    errors: ["not_found"],
+    isExtra: true,
+  }),
+  removeShare: endpoint({
+    method: "DELETE",
+    path: "/v1/machines/{id}/share",
+    family: "machines",
+    summary: "Revoke the machine's share link at once",
+    access: ["machine:create"],
+    answers: { 204: empty() },
+    errors: ["not_found"],
+    isExtra: true,
+  }),
+  createSnapshot: endpoint({
+    method: "POST",
+    path: "/v1/machines/{id}/snapshot",
+    family: "machines",
+    summary: "Snapshots are not implemented",
+    access: ["machine:create"],
+    answers: {},
+    errors: ["not_implemented"],
+  }),
+  listSnapshots: endpoint({
+    method: "GET",
+    path: "/v1/machines/{id}/snapshots",
+    family: "machines",
+    summary: "Snapshots are not implemented",
+    access: ["machine:read"],
+    answers: {},
+    errors: ["not_implemented"],
+  }),
+} as const;

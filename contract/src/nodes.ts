@@ -1,0 +1,144 @@
+/** Nodes (hosts) and the join tokens with which they enter a cluster. */
+import { empty, endpoint, json } from "./endpoint.ts";
+import { int32, int64, nullable, oneOf, optional, type Static, stringMap, Type, text, timestamp } from "./schema.ts";
+
+export const NODE_STATUSES = ["ready", "draining", "drained", "unreachable", "revoked"] as const;
+export type NodeStatus = (typeof NODE_STATUSES)[number];
+
+export const NodeInfo = Type.Object({
+  id: Type.String(),
+  address: Type.String({ description: "where the server reaches the node's agent" }),
+  smolvmAddress: Type.String(),
+  status: oneOf(NODE_STATUSES),
+  totalCpus: int32(),
+  availableCpus: int32(),
+  totalMemoryMb: int64(),
+  availableMemoryMb: int64(),
+  totalDiskGb: int64(),
+  availableDiskGb: int64(),
+  labels: stringMap("operator's and observed facts, such as the accelerator"),
+  registeredAt: timestamp(),
+  lastHeartbeatAt: nullable(timestamp()),
+  runtime: nullable(Type.String()),
+  usedCpus: Type.Number(),
+  usedMemoryMb: int64(),
+  usedDiskGb: int64(),
+});
+export type NodeInfo = Static<typeof NodeInfo>;
+
+/** Lenient: clients send whole NodeInfo records; everything the server knows better is ignored. */
+export const RegisterNodeRequest = Type.Object({
+  id: Type.String({ pattern: "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$" }),
+  address: text({ minLength: 1, maxLength: 512 }),
+  totalCpus: optional(int32()),
+  totalMemoryMb: optional(int64()),
+  totalDiskGb: optional(int64()),
+  labels: optional(stringMap("facts")),
+  runtime: optional(text({ maxLength: 200 })),
+});
+export type RegisterNodeRequest = Static<typeof RegisterNodeRequest>;
+
+/** NodeInfo, and the credential with which the node calls from now on. */
+export const RegisteredNode = Type.Object({
+  ...NodeInfo.properties,
+  credential: nullable(Type.String({ description: "shown once; null when the node called with its credential" })),
+});
+export type RegisteredNode = Static<typeof RegisteredNode>;
+
+export const JoinTokenInfo = Type.Object({
+  prefix: Type.String(),
+  description: nullable(Type.String()),
+  createdAt: timestamp(),
+  expiresAt: timestamp(),
+  maxUses: int32(),
+  uses: int32(),
+});
+
+export const JoinTokenCreated = Type.Object({ ...JoinTokenInfo.properties, token: Type.String() });
+
+export const nodeEndpoints = {
+  listNodes: endpoint({
+    method: "GET",
+    path: "/v1/nodes",
+    family: "nodes",
+    summary: "List all nodes",
+    access: ["admin"],
+    answers: { 200: json(Type.Array(NodeInfo)) },
+  }),
+  registerNode: endpoint({
+    method: "POST",
+    path: "/v1/nodes/register",
+    family: "nodes",
+    summary: "Enter the cluster, or say that a known node is back",
+    access: "joinToken",
+    body: { kind: "json", schema: RegisterNodeRequest },
+    answers: { 200: json(RegisteredNode) },
+    errors: ["invalid_json", "invalid_body", "conflict"],
+  }),
+  revokeNodeCredential: endpoint({
+    method: "DELETE",
+    path: "/v1/nodes/{id}/credential",
+    family: "nodes",
+    summary: "Revoke a node's credential; its next call fails",
+    access: ["admin"],
+    answers: { 204: empty() },
+    errors: ["not_found"],
+  }),
+  drainNode: endpoint({
+    method: "POST",
+    path: "/v1/nodes/{id}/drain",
+    family: "nodes",
+    summary: "Move work off a node and place nothing new on it",
+    access: ["admin"],
+    body: { kind: "json", isOptional: true, schema: Type.Object({ deadlineSeconds: optional(int64()) }) },
+    answers: { 200: json(Type.Object({ ...NodeInfo.properties, operationId: Type.String() })) },
+    errors: ["not_found", "invalid_json", "invalid_body"],
+  }),
+  heartbeatNode: endpoint({
+    method: "POST",
+    path: "/v1/nodes/{id}/heartbeat",
+    family: "nodes",
+    summary: "Report resources and what was observed of machines",
+    description: "The body is `Heartbeat` of contract/src/link.ts; without one it only says that the node lives.",
+    access: "nodeCredential",
+    body: { kind: "json", isOptional: true, schema: Type.Unsafe<unknown>({}), maxBytes: 8 * 1024 * 1024 },
+    answers: { 200: json(Type.Object({ acceptedAt: timestamp() })) },
+    errors: ["not_found", "invalid_json", "invalid_body"],
+  }),
+  listJoinTokens: endpoint({
+    method: "GET",
+    path: "/v1/tokens",
+    family: "tokens",
+    summary: "List join tokens, without their secrets",
+    access: ["admin"],
+    answers: { 200: json(Type.Array(JoinTokenInfo)) },
+  }),
+  createJoinToken: endpoint({
+    method: "POST",
+    path: "/v1/tokens",
+    family: "tokens",
+    summary: "Create a join token; it is shown in this answer only",
+    access: ["admin"],
+    body: {
+      kind: "json",
+      isOptional: true,
+      schema: Type.Object({
+        description: optional(text({ maxLength: 500 })),
+        expiresInSeconds: optional(int64({ minimum: 1 })),
+        maxUses: optional(int32({ minimum: 1 })),
+        labels: optional(stringMap("given to the node that joins")),
+      }),
+    },
+    answers: { 200: json(JoinTokenCreated) },
+    errors: ["invalid_json", "invalid_body"],
+  }),
+  deleteJoinToken: endpoint({
+    method: "DELETE",
+    path: "/v1/tokens/{prefix}",
+    family: "tokens",
+    summary: "Revoke a join token",
+    access: ["admin"],
+    answers: { 204: empty() },
+    errors: ["not_found"],
+  }),
+} as const;

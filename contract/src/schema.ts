@@ -1,0 +1,46 @@
+/**
+ * The small vocabulary in which every request and answer of the API is declared.
+ *
+ * One value is validator, TypeScript type and JSON Schema: TypeBox builds plain JSON Schema objects, the server
+ * compiles them with ajv, OpenAPI prints them.
+ *
+ * Always: an optional request field also accepts `null`, because clients in daily use send it for "absent";
+ * unknown request fields are accepted and ignored, for the same reason.
+ */
+import { type Static, type TSchema, Type } from "typebox";
+
+export { type Static, type TSchema, Type };
+
+/** An optional field of a request: absent, `null` (the same as absent) or a value. */
+export const optional = <T extends TSchema>(schema: T) => Type.Optional(nullable(schema));
+
+/** A value or `null`. */
+export const nullable = <T extends TSchema>(schema: T) => Type.Union([schema, Type.Null()]);
+
+/** A whole number from 0 to 2³¹−1. */
+export const int32 = (options: { description?: string; minimum?: number; maximum?: number } = {}) =>
+  Type.Integer({ format: "int32", minimum: 0, maximum: 2_147_483_647, ...options });
+
+/** A whole number from 0 to 2⁵³−1, the largest that JSON readers in JavaScript keep exact. */
+export const int64 = (options: { description?: string; minimum?: number; maximum?: number } = {}) =>
+  Type.Integer({ format: "int64", minimum: 0, maximum: Number.MAX_SAFE_INTEGER, ...options });
+
+/** An instant: RFC 3339, UTC, milliseconds (`2026-07-22T20:01:41.152Z`). */
+export const timestamp = (description = "RFC 3339, UTC, with milliseconds") =>
+  Type.String({ format: "date-time", description });
+
+/** A string that the database can hold: PostgreSQL's text has no NUL. */
+export const text = (options: { description?: string; minLength?: number; maxLength?: number } = {}) =>
+  Type.String({ pattern: "^[^\\u0000]*$", ...options });
+
+/** One of a closed list of words. */
+export const oneOf = <const T extends readonly string[]>(values: T, description?: string) =>
+  Type.Unsafe<T[number]>({ type: "string", enum: [...values], ...(description === undefined ? {} : { description }) });
+
+/** String keys to string values, such as an environment. */
+export const stringMap = (description: string) =>
+  Type.Unsafe<Record<string, string>>({
+    type: "object",
+    additionalProperties: { type: "string", pattern: "^[^\\u0000]*$" },
+    description,
+  });

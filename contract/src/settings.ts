@@ -1,0 +1,243 @@
+/**
+ * Every setting of every program, declared once: environment variable, flag, default, meaning, parser.
+ *
+ * Always: a flag wins over the environment, which wins over the default; each program parses its settings once at
+ * start into a frozen object; a bad value stops the start and the error shows name, value and what was expected.
+ * docs/configuration.md is generated from this table.
+ */
+
+export type Program = "up" | "server" | "node" | "cli";
+
+export interface Setting<T> {
+  /** The environment variable. */
+  readonly env: string;
+  /** Without the leading dashes; absent for settings that must not stand in a process list. */
+  readonly flag?: string;
+  readonly programs: readonly Program[];
+  readonly meaning: string;
+  /** In words, for the documentation. */
+  readonly defaultText: string;
+  readonly isSecret?: true;
+  /** `undefined`: not given. Throws an Error that says what was expected. */
+  parse(value: string | undefined, environment: Environment): T;
+}
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+export interface ListenAddress {
+  readonly host: string;
+  readonly port: number;
+}
+
+/** Parses `host:port` or `[v6]:port`; port 0 lets the system choose. */
+export function parseListenAddress(value: string): ListenAddress {
+  const match = /^(\[[0-9a-fA-F:.]+\]|[^:[\]]+):(\d{1,5})$/.exec(value);
+  const port = Number(match?.[2]);
+  if (match?.[1] === undefined || port > 65_535) throw new Error("expected host:port, such as 127.0.0.1:8080");
+  return { host: match[1].replace(/^\[|\]$/g, ""), port };
+}
+
+/** `a=b,c=d` as pairs; used for registry mirrors (`docker.io=http://127.0.0.1:5000`). */
+export function parsePairs(value: string): ReadonlyMap<string, string> {
+  const pairs = new Map<string, string>();
+  for (const part of value.split(",").filter((item) => item.trim() !== "")) {
+    const at = part.indexOf("=");
+    if (at < 1 || at === part.length - 1) throw new Error("expected name=value pairs with commas between them");
+    pairs.set(part.slice(0, at).trim(), part.slice(at + 1).trim());
+  }
+  return pairs;
+}
+
+const list = (value: string): readonly string[] =>
+  value
+    .split(",")
+    .map((item) => item.trim())
+    .filter((item) => item !== "");
+
+const home = (environment: Environment): string => environment["HOME"] || "/var/lib";
+
+const word =
+  <const T extends string>(words: readonly T[], fallback: T) =>
+  (value: string | undefined): T => {
+    const found = words.find((item) => item === (value ?? fallback));
+    if (found === undefined) throw new Error(`expected one of ${words.join(", ")}`);
+    return found;
+  };
+
+const setting = <T>(record: Setting<T>): Setting<T> => record;
+
+export const settings = {
+  listen: setting<ListenAddress>({
+    env: "FLOTILLA_LISTEN",
+    flag: "listen",
+    programs: ["up", "server"],
+    meaning: "where the API listens",
+    defaultText: "127.0.0.1:8080",
+    parse: (value) => parseListenAddress(value ?? "127.0.0.1:8080"),
+  }),
+  dataDirectory: setting<string>({
+    env: "FLOTILLA_DATA_DIR",
+    flag: "data-dir",
+    programs: ["up", "server", "node", "cli"],
+    meaning: "where everything that must last is kept: database, keys, images, disks",
+    defaultText: "$XDG_DATA_HOME/flotilla, else ~/.local/share/flotilla",
+    parse: (value, environment) =>
+      value ?? `${environment["XDG_DATA_HOME"] || `${home(environment)}/.local/share`}/flotilla`,
+  }),
+  cacheDirectory: setting<string>({
+    env: "FLOTILLA_CACHE_DIR",
+    flag: "cache-dir",
+    programs: ["up", "node", "cli"],
+    meaning: "what set-up makes and can make again: guest kernel, guest agent, files for local images",
+    defaultText: "$XDG_CACHE_HOME/flotilla, else ~/.cache/flotilla",
+    parse: (value, environment) =>
+      value ?? `${environment["XDG_CACHE_HOME"] || `${home(environment)}/.cache`}/flotilla`,
+  }),
+  databaseUrl: setting<string | null>({
+    env: "DATABASE_URL",
+    programs: ["up", "server"],
+    meaning: "an external PostgreSQL (15 or newer); without it the server runs one of its own in the data directory",
+    defaultText: "an embedded PostgreSQL",
+    isSecret: true,
+    parse: (value) => {
+      if (value === undefined) return null;
+      if (!/^postgres(ql)?:\/\//.test(value)) throw new Error("expected postgres://user@host:port/database");
+      return value;
+    },
+  }),
+  plansUrl: setting<string>({
+    env: "FLOTILLA_PLANS_URL",
+    flag: "plans-url",
+    programs: ["up", "server"],
+    meaning: "the page that refusals over a plan's ceiling name",
+    defaultText: "the plans page of this server's console",
+    parse: (value) => value ?? "/console/plans",
+  }),
+  logLevel: setting<"debug" | "info" | "warn" | "error" | "silent">({
+    env: "FLOTILLA_LOG_LEVEL",
+    flag: "log-level",
+    programs: ["up", "server", "node"],
+    meaning: "what is logged, as JSON lines on standard error",
+    defaultText: "info",
+    parse: word(["debug", "info", "warn", "error", "silent"], "info"),
+  }),
+  registryMirrors: setting<ReadonlyMap<string, string>>({
+    env: "FLOTILLA_REGISTRY_MIRRORS",
+    flag: "registry-mirrors",
+    programs: ["up", "node"],
+    meaning: "registries to ask in place of others: docker.io=http://127.0.0.1:5000,…",
+    defaultText: "none",
+    parse: (value) => parsePairs(value ?? ""),
+  }),
+  insecureRegistries: setting<readonly string[]>({
+    env: "FLOTILLA_INSECURE_REGISTRIES",
+    flag: "insecure-registries",
+    programs: ["up", "node"],
+    meaning: "registries (host:port, commas between them) spoken to over plain HTTP; loopback always may be",
+    defaultText: "none",
+    parse: (value) => list(value ?? ""),
+  }),
+  registryCredentials: setting<string | null>({
+    env: "FLOTILLA_REGISTRY_CREDENTIALS",
+    flag: "registry-credentials",
+    programs: ["up", "node"],
+    meaning: "a file in the form of docker's config.json with credentials of registries",
+    defaultText: "none",
+    parse: (value) => value ?? null,
+  }),
+  imageCacheGb: setting<number>({
+    env: "FLOTILLA_IMAGE_CACHE_GB",
+    flag: "image-cache-gb",
+    programs: ["up", "node"],
+    meaning: "how much disk unpacked images may take before unused ones are removed",
+    defaultText: "50",
+    parse: (value) => {
+      const number = Number(value ?? "50");
+      if (!Number.isFinite(number) || number <= 0) throw new Error("expected a number of gigabytes above 0");
+      return number;
+    },
+  }),
+  driver: setting<"qemu" | "fake">({
+    env: "FLOTILLA_DRIVER",
+    flag: "driver",
+    programs: ["up", "node"],
+    meaning: "what runs machines; `fake` runs none and is for tests of the control plane",
+    defaultText: "qemu",
+    parse: word(["qemu", "fake"], "qemu"),
+  }),
+  accelerator: setting<"auto" | "kvm" | "tcg">({
+    env: "FLOTILLA_ACCELERATOR",
+    flag: "accelerator",
+    programs: ["up", "node"],
+    meaning: "hardware virtualization (kvm) or emulation (tcg); auto probes by booting a tiny guest",
+    defaultText: "auto",
+    parse: word(["auto", "kvm", "tcg"], "auto"),
+  }),
+  nodeId: setting<string | null>({
+    env: "FLOTILLA_NODE_ID",
+    flag: "node-id",
+    programs: ["up", "node"],
+    meaning: "the node's name in the cluster",
+    defaultText: "the host's name",
+    parse: (value) => {
+      if (value !== undefined && !/^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/.test(value))
+        throw new Error("expected letters, digits, '.', '_', '-'");
+      return value ?? null;
+    },
+  }),
+  serverUrl: setting<string>({
+    env: "FLOTILLA_URL",
+    flag: "url",
+    programs: ["node", "cli"],
+    meaning: "the server to talk to",
+    defaultText: "what `flotilla login` saved, else http://127.0.0.1:8080",
+    parse: (value) => {
+      const url = value ?? "http://127.0.0.1:8080";
+      if (!/^https?:\/\//.test(url)) throw new Error("expected http://host:port or https://host");
+      return url.replace(/\/+$/, "");
+    },
+  }),
+  joinToken: setting<string | null>({
+    env: "FLOTILLA_JOIN_TOKEN",
+    programs: ["server", "node"],
+    meaning: "lets a node enter; a server that has it accepts it from its own host's node",
+    defaultText: "`flotilla up` makes a new one at each start",
+    isSecret: true,
+    parse: (value) => value ?? null,
+  }),
+  apiKey: setting<string | null>({
+    env: "FLOTILLA_API_KEY",
+    programs: ["cli"],
+    meaning: "the key to call with",
+    defaultText: "what `flotilla login` saved, else the admin key of a Flotilla on this machine",
+    isSecret: true,
+    parse: (value) => value ?? null,
+  }),
+} as const;
+
+export type Settings = typeof settings;
+export type SettingName = keyof Settings;
+export type SettingValue<Name extends SettingName> = ReturnType<Settings[Name]["parse"]>;
+
+/** Parses the named settings from flags and environment. Throws an Error for people at the first bad value. */
+export function parseSettings<const Name extends SettingName>(
+  names: readonly Name[],
+  environment: Environment,
+  flags: Environment = {},
+): { readonly [N in Name]: SettingValue<N> } {
+  const parsed: Partial<Record<SettingName, unknown>> = {};
+  for (const name of names) {
+    const declared: Setting<unknown> = settings[name];
+    const flagValue = declared.flag === undefined ? undefined : flags[declared.flag];
+    // An empty variable counts as not set: shells and unit files make that easy to do by accident.
+    const value = flagValue ?? (environment[declared.env] || undefined);
+    try {
+      parsed[name] = declared.parse(value, environment);
+    } catch (error) {
+      const source = flagValue === undefined ? declared.env : `--${declared.flag}`;
+      const shown = declared.isSecret ? "(hidden)" : `"${value}"`;
+      throw new Error(`${source} is ${shown}: ${error instanceof Error ? error.message : String(error)}`);
+    }
+  }
+  return Object.freeze(parsed) as { readonly [N in Name]: SettingValue<N> };
+}

@@ -1,0 +1,98 @@
+/** Tenants: who owns machines, apps and keys. Tenants never see each other. */
+import { empty, endpoint, json } from "./endpoint.ts";
+import { int32, int64, nullable, oneOf, optional, type Static, Type, text, timestamp } from "./schema.ts";
+
+export const TENANT_STATUSES = ["active", "suspended"] as const;
+export type TenantStatus = (typeof TENANT_STATUSES)[number];
+
+export const TenantInfo = Type.Object({
+  id: Type.String(),
+  name: Type.String(),
+  status: oneOf(TENANT_STATUSES),
+  createdAt: timestamp(),
+  updatedAt: timestamp(),
+  planId: nullable(Type.String()),
+  externalBillingId: nullable(Type.String()),
+  maxApps: nullable(int32()),
+  maxCpus: nullable(int32()),
+  maxMemoryMb: nullable(int64()),
+  maxDiskGb: nullable(int64()),
+  maxSandboxPools: nullable(int32()),
+});
+export type TenantInfo = Static<typeof TenantInfo>;
+
+export const CreateTenantRequest = Type.Object({
+  name: text({ minLength: 1, maxLength: 100 }),
+  id: optional(Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" })),
+  planId: optional(text({ maxLength: 64 })),
+});
+export type CreateTenantRequest = Static<typeof CreateTenantRequest>;
+
+export const UpdateTenantRequest = Type.Object({
+  externalBillingId: optional(text({ maxLength: 200 })),
+  planId: optional(text({ maxLength: 64 })),
+  status: optional(oneOf(TENANT_STATUSES)),
+  maxApps: optional(int32()),
+  maxCpus: optional(int32()),
+  maxMemoryMb: optional(int64()),
+  maxDiskGb: optional(int64()),
+});
+export type UpdateTenantRequest = Static<typeof UpdateTenantRequest>;
+
+export const tenantEndpoints = {
+  listTenants: endpoint({
+    method: "GET",
+    path: "/v1/tenants",
+    family: "tenants",
+    summary: "List all tenants",
+    access: ["admin"],
+    answers: { 200: json(Type.Array(TenantInfo)) },
+  }),
+  createTenant: endpoint({
+    method: "POST",
+    path: "/v1/tenants",
+    family: "tenants",
+    summary: "Create a tenant",
+    access: ["admin"],
+    body: { kind: "json", schema: CreateTenantRequest },
+    answers: { 201: json(TenantInfo) },
+    errors: ["invalid_json", "invalid_request", "invalid_body", "name_taken"],
+  }),
+  getTenant: endpoint({
+    method: "GET",
+    path: "/v1/tenants/{id}",
+    family: "tenants",
+    summary: "Read one tenant",
+    access: ["admin"],
+    answers: { 200: json(TenantInfo) },
+    errors: ["not_found"],
+  }),
+  updateTenant: endpoint({
+    method: "PATCH",
+    path: "/v1/tenants/{id}",
+    family: "tenants",
+    summary: "Change a tenant's plan, status or ceilings",
+    access: ["admin"],
+    body: { kind: "json", schema: UpdateTenantRequest },
+    answers: { 200: json(TenantInfo) },
+    errors: ["invalid_json", "invalid_request", "invalid_body", "not_found"],
+  }),
+  suspendTenant: endpoint({
+    method: "POST",
+    path: "/v1/tenants/{id}/suspend",
+    family: "tenants",
+    summary: "Answer 402 to every call of the tenant",
+    access: ["admin"],
+    answers: { 204: empty() },
+    errors: ["not_found"],
+  }),
+  reactivateTenant: endpoint({
+    method: "POST",
+    path: "/v1/tenants/{id}/reactivate",
+    family: "tenants",
+    summary: "End a tenant's suspension",
+    access: ["admin"],
+    answers: { 204: empty() },
+    errors: ["not_found"],
+  }),
+} as const;

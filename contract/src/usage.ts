@@ -1,0 +1,104 @@
+/**
+ * Usage, cost, account and billing shapes. Money is integer micros of the currency unit; hours are fractions.
+ */
+import { endpoint, json } from "./endpoint.ts";
+import { int32, int64, nullable, type Static, Type, text, timestamp } from "./schema.ts";
+import { PlanInfo } from "./plans.ts";
+
+export const UsageResponse = Type.Object({
+  tenantId: Type.String(),
+  from: timestamp(),
+  to: timestamp(),
+  totalUptimeSeconds: int64(),
+  cpuHours: Type.Number(),
+  memoryGbHours: Type.Number(),
+  diskGbHours: Type.Number(),
+  egressGb: Type.Number(),
+  machineCount: int32(),
+  execCount: int32(),
+  execDurationMs: int64(),
+});
+export type UsageResponse = Static<typeof UsageResponse>;
+
+export const CostBreakdown = Type.Object({
+  cpuMicros: int64(),
+  memoryMicros: int64(),
+  execMicros: int64(),
+  totalMicros: int64(),
+});
+export type CostBreakdown = Static<typeof CostBreakdown>;
+
+export const AccountInfo = Type.Object({
+  tenantId: Type.String(),
+  status: Type.String(),
+  plan: nullable(PlanInfo),
+  effectiveMaxCpus: int32(),
+  effectiveMaxMemoryMb: int64(),
+  effectiveMaxMachines: int32(),
+  effectiveMaxDiskGb: int64(),
+  monthlyBudgetMicros: nullable(int64()),
+  budgetRemainingMicros: nullable(int64()),
+  periodUsage: UsageResponse,
+  periodCost: CostBreakdown,
+});
+export type AccountInfo = Static<typeof AccountInfo>;
+
+export const TenantMeter = Type.Object({
+  tenantId: Type.String(),
+  cpuHours: Type.Number(),
+  memoryGbHours: Type.Number(),
+  execCount: int64(),
+  cost: CostBreakdown,
+  externalBillingId: nullable(Type.String()),
+});
+
+export const CallerInfo = Type.Object({
+  subject: Type.String({ description: "the id of the key" }),
+  scopes: Type.Array(Type.String()),
+  tenantId: Type.String(),
+  tenantName: Type.String(),
+  tenantStatus: Type.String(),
+  registryNamespace: Type.String(),
+});
+export type CallerInfo = Static<typeof CallerInfo>;
+
+export const usageEndpoints = {
+  getAccount: endpoint({
+    method: "GET",
+    path: "/v1/account",
+    family: "account",
+    summary: "The tenant's plan, ceilings, and this month's usage and cost",
+    access: ["usage:read", "machine:read"],
+    answers: { 200: json(AccountInfo) },
+  }),
+  getCaller: endpoint({
+    method: "GET",
+    path: "/v1/me",
+    family: "account",
+    summary: "Whom the key belongs to and what it may do",
+    access: "anyKey",
+    answers: { 200: json(CallerInfo) },
+    isExtra: true,
+  }),
+  listMeters: endpoint({
+    method: "GET",
+    path: "/v1/billing/meters",
+    family: "billing",
+    summary: "Every tenant's metered usage and cost of the current month",
+    access: ["admin"],
+    answers: { 200: json(Type.Array(TenantMeter)) },
+  }),
+  getUsage: endpoint({
+    method: "GET",
+    path: "/v1/usage",
+    family: "usage",
+    summary: "The tenant's usage over a time range; default: the current calendar month in UTC",
+    access: ["usage:read", "machine:read"],
+    query: Type.Object({
+      from: Type.Optional(text({ description: "RFC 3339" })),
+      to: Type.Optional(text({ description: "RFC 3339" })),
+    }),
+    answers: { 200: json(UsageResponse) },
+    errors: ["invalid_request"],
+  }),
+} as const;

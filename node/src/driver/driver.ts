@@ -1,0 +1,77 @@
+/**
+ * The interface between the node agent and whatever runs machines. `qemu` is real; `fake` is scripted, for tests of
+ * the control plane at scale. A third driver changes nothing outside this folder.
+ *
+ * Always: a VM does not end because the node agent ends. `boot` writes nothing outside the boot's directory; whoever
+ * calls it has written the boot into the machine's journal before, so that a crash at any point leaves something that
+ * `adopt` or `sweep` finds.
+ */
+import type { Guest } from "../guest/guest.ts";
+
+/** One incarnation of a machine, as the driver needs to know it. */
+export interface BootRequest {
+  readonly machineId: string;
+  readonly bootId: string;
+  /** Belongs to this boot alone: sockets, pid file, console log. Exists, and is removed by the caller afterwards. */
+  readonly bootDirectory: string;
+  readonly cpus: number;
+  readonly memoryMb: number;
+  /** The machine's own writable disk. */
+  readonly diskPath: string;
+  /** Files the disk depends on: the VMM must be able to read them. */
+  readonly backingPaths: readonly string[];
+  /** The unprivileged user the VMM runs as; owns diskPath and bootDirectory. */
+  readonly uid: number;
+}
+
+/** What must be known to find a VM again after a crash; goes into the journal as it is. */
+export interface VmRecord {
+  readonly bootId: string;
+  readonly pid: number;
+  /** Of /proc/<pid>/stat, in clock ticks since the host's boot: the pair (pid, startTime) is never reused. */
+  readonly startTime: number;
+}
+
+/** How a VM ended. */
+export interface VmExit {
+  /** `poweroff`: the guest ended by itself. `killed`: somebody ended the VMM. `crashed`: the VMM ended with an error. */
+  readonly kind: "poweroff" | "killed" | "crashed";
+  /** For people, such as the VMM's last words. */
+  readonly detail: string;
+}
+
+export interface Vm {
+  readonly record: VmRecord;
+  readonly guest: Guest;
+  /** Resolves when the VM has ended. Never rejects. */
+  readonly exited: Promise<VmExit>;
+  /** Ends the VM at once and waits until its process is gone. */
+  kill(): Promise<void>;
+  /** Lets go of it without ending it: the node agent shuts down. */
+  release(): void;
+}
+
+export interface DriverFacts {
+  readonly name: "qemu" | "fake";
+  /** `kvm` or `tcg`, or `none`. */
+  readonly accelerator: string;
+  /** Why this accelerator: what the probe saw. */
+  readonly acceleratorReason: string;
+  /** Such as `QEMU 7.2.22, Linux 6.1.0-40-cloud-amd64`. */
+  readonly runtime: string;
+  /** The device under which the guest sees its root disk; null when there is none. */
+  readonly rootDevice: string | null;
+}
+
+export interface Driver {
+  readonly facts: DriverFacts;
+  /**
+   * Starts a VM and waits for its agent's hello. Throws with a text for the machine's owner when it cannot, and has
+   * ended the VMM then. `signal` gives up: the VMM is ended.
+   */
+  boot(request: BootRequest, signal: AbortSignal): Promise<Vm>;
+  /** Finds a VM of an earlier node agent again. `gone` when its process does not live; throws when its agent does not answer. */
+  adopt(request: BootRequest, record: VmRecord | null, signal: AbortSignal): Promise<Vm | "gone">;
+  /** Ends every VM of this node's directory whose boot is not in `known`. Returns how many there were. */
+  sweep(known: ReadonlySet<string>): Promise<number>;
+}

@@ -1,0 +1,85 @@
+/**
+ * What the rest of the node agent sees of a machine's guest agent, whatever carries the bytes.
+ *
+ * `client.ts` implements it over the guest protocol (GUEST-PROTOCOL.md); the fake driver implements it by script.
+ */
+import type { Readable, Writable } from "node:stream";
+
+/** What the agent said of itself when the channel opened. */
+export interface GuestHello {
+  readonly protocol: number;
+  readonly agentVersion: string;
+  /** Whether `configure` has been done since the guest booted: true when a node agent comes back to a running guest. */
+  readonly isConfigured: boolean;
+  /** Milliseconds since the guest kernel started. */
+  readonly uptimeMs: number;
+}
+
+/** Everything about a machine that must not be part of a boot or a template. */
+export interface GuestConfiguration {
+  readonly hostname: string;
+  /** 32 hex; written to /etc/machine-id. */
+  readonly machineId: string;
+  /** Epoch milliseconds. */
+  readonly now: number;
+  /** At least 32 bytes, credited to the guest's random pool. */
+  readonly entropy: Uint8Array;
+  /** The environment of every command: the image's, then the machine's on top. */
+  readonly env: Readonly<Record<string, string>>;
+  readonly workdir: string;
+  /** As in an image's config: `user`, `uid`, `user:group`, `uid:gid`; empty is root. */
+  readonly user: string;
+  /** The root disk's block device inside the guest; null when the root is already there (agent on a socketpair). */
+  readonly rootDevice: string | null;
+  readonly nameservers: readonly string[];
+  readonly address: { readonly cidr: string; readonly gateway: string } | null;
+}
+
+export interface GuestExecRequest {
+  readonly argv: readonly string[];
+  readonly cwd: string | null;
+  readonly env: Readonly<Record<string, string>>;
+  readonly user: string | null;
+  readonly hasStdin: boolean;
+  readonly terminal: { readonly cols: number; readonly rows: number } | null;
+  /** The command outlives the channel and the exec ends as soon as it runs. */
+  readonly isBackground: boolean;
+}
+
+/** How a command ended: an exit code, or 128 + the signal's number; 255 with a stderr text when it could not be run. */
+export interface GuestExit {
+  readonly exitCode: number;
+}
+
+/** A running command. */
+export interface GuestExec {
+  /** In the guest; resolves as soon as it runs. */
+  readonly pid: Promise<number>;
+  readonly stdin: Writable;
+  /** Not reading one of them stops only this command. */
+  readonly stdout: Readable;
+  readonly stderr: Readable;
+  /** Resolves after both outputs have been delivered in full; rejects when the channel is lost. */
+  readonly exit: Promise<GuestExit>;
+  resize(size: { cols: number; rows: number }): void;
+  /** Sends a signal to the command's process group. */
+  signal(signal: number): void;
+  /** Kills the command and every descendant. `exit` still resolves. */
+  kill(): void;
+}
+
+export interface Guest {
+  readonly hello: GuestHello;
+  configure(configuration: GuestConfiguration): Promise<void>;
+  exec(request: GuestExecRequest): GuestExec;
+  /** Round trip; rejects after `timeoutMs`. */
+  ping(timeoutMs: number): Promise<void>;
+  /** Flushes all file systems to disk. */
+  sync(): Promise<void>;
+  /** Ends all processes, syncs, unmounts and powers off. Resolves when the guest has said that it begins. */
+  shutDown(): Promise<void>;
+  /** Resolves when the channel is lost, with the reason. Never rejects. */
+  readonly closed: Promise<string>;
+  /** Lets go of the channel; the guest runs on. */
+  close(): void;
+}

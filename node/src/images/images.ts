@@ -1,0 +1,50 @@
+/**
+ * What the rest of the node agent sees of the images on its disk.
+ */
+import type { ImageProgress, NodeImage } from "@flotilla/contract/link";
+
+/** The parts of an OCI image's config that a machine takes over. */
+export interface ImageConfiguration {
+  /** `NAME=value` lines. */
+  readonly env: readonly string[];
+  /** Absolute; `/` when the image says nothing. */
+  readonly workdir: string;
+  readonly user: string;
+  readonly entrypoint: readonly string[];
+  readonly command: readonly string[];
+}
+
+/** An image unpacked on this node. */
+export interface UnpackedImage extends NodeImage {
+  readonly configuration: ImageConfiguration;
+  /** A read-only ext4 file system in a file, shared by all machines of the image. Never written after it has its name. */
+  readonly rootPath: string;
+  /** Size of that file system, in bytes: a machine's disk is at least as large. */
+  readonly rootBytes: number;
+}
+
+export interface EnsureOptions {
+  /** `amd64` or `arm64`; null: the node's own. */
+  readonly arch: string | null;
+  readonly onProgress?: (progress: Extract<ImageProgress, { kind: "progress" }>) => void;
+  /** Gives up waiting; a pull that others wait for goes on. */
+  readonly signal?: AbortSignal;
+}
+
+export interface Images {
+  /**
+   * The image, unpacked; pulls it if it is not there. Callers of the same image share one pull.
+   * Throws with a text for the machine's owner: no such image, wrong architecture, registry down, corrupt, disk full.
+   */
+  ensure(reference: string, options: EnsureOptions): Promise<UnpackedImage>;
+  /** The image if it is on this node's disk, without any network. */
+  find(reference: string, arch: string | null): Promise<UnpackedImage | undefined>;
+  /** An image by the digest that a machine's disk was made from. */
+  findByDigest(digest: string): Promise<UnpackedImage | undefined>;
+  list(): Promise<readonly NodeImage[]>;
+  /** Takes in an OCI layout (tar), a docker archive or a root file system tar, as `local/<name>[:tag]`. */
+  importArchive(path: string, reference: string): Promise<UnpackedImage>;
+  remove(reference: string): Promise<"removed" | "missing" | "in use">;
+  /** Removes images that no machine's disk depends on until `freeBytesMin` are free, least recently used first. */
+  collectGarbage(inUse: ReadonlySet<string>): Promise<{ readonly removed: number; readonly freedBytes: number }>;
+}

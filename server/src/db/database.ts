@@ -1,0 +1,65 @@
+/**
+ * The one way to PostgreSQL: SQL written as SQL, through a tagged template that only makes parameters.
+ *
+ *     const rows = await db.query<MachineRow>(sql`SELECT * FROM machines WHERE id = ${id}`)
+ *
+ * Always: a value never becomes part of the text; statements are prepared by name on each connection.
+ */
+
+/** A statement: its text with $1, $2, … and the values. Made only by `sql`. */
+export interface Statement {
+  readonly text: string;
+  readonly values: readonly unknown[];
+}
+
+/** Makes a Statement. A Statement as a value is spliced in with its own parameters renumbered. */
+export function sql(strings: TemplateStringsArray, ...values: readonly unknown[]): Statement {
+  let text = strings[0] ?? "";
+  const parameters: unknown[] = [];
+  for (const [index, value] of values.entries()) {
+    if (isStatement(value)) {
+      const offset = parameters.length;
+      text += value.text.replace(/\$(\d+)/g, (_, number) => `$${Number(number) + offset}`);
+      parameters.push(...value.values);
+    } else {
+      parameters.push(value);
+      text += `$${parameters.length}`;
+    }
+    text += strings[index + 1] ?? "";
+  }
+  const statement = { text, values: parameters };
+  MADE_HERE.add(statement);
+  return statement;
+}
+
+const MADE_HERE = new WeakSet<object>();
+
+function isStatement(value: unknown): value is Statement {
+  return typeof value === "object" && value !== null && MADE_HERE.has(value);
+}
+
+export interface Queryable {
+  /** All rows. */
+  query<Row extends object>(statement: Statement): Promise<readonly Row[]>;
+  /** The first row, or undefined. */
+  queryOne<Row extends object>(statement: Statement): Promise<Row | undefined>;
+  /** The number of rows that were written. */
+  execute(statement: Statement): Promise<number>;
+}
+
+export interface Database extends Queryable {
+  /** Runs `work` in one transaction; rolls back when it throws. Retries serialization failures and deadlocks. */
+  transaction<T>(work: (transaction: Queryable) => Promise<T>): Promise<T>;
+  /**
+   * Tells every server replica, coalesced to one NOTIFY per channel and a few milliseconds. A hint only: correctness
+   * never rests on it.
+   */
+  notify(channel: Channel, payload: string): void;
+  /** Calls back for each payload; `onGap` whenever notifications may have been missed, at first connect too. */
+  listen(channel: Channel, callbacks: { onPayload(payload: string): void; onGap(): void }): () => void;
+  close(): Promise<void>;
+}
+
+/** What servers tell each other. `keys`: key id revoked or changed. `tenants`: tenant id. `machines`: machine id. */
+export const CHANNELS = ["keys", "tenants", "machines", "nodes"] as const;
+export type Channel = (typeof CHANNELS)[number];

@@ -1,0 +1,77 @@
+/**
+ * The types between the contract and the code that serves it: a missing handler, a wrong path parameter or an answer
+ * that the contract does not declare fails to compile.
+ */
+import type { Readable } from "node:stream";
+import type { Answer, Body, Endpoint, PathParameters } from "@flotilla/contract/endpoint";
+import type { EndpointName, Endpoints } from "@flotilla/contract/endpoints";
+import type { Static, TSchema } from "@flotilla/contract/schema";
+import type { Log } from "../context.ts";
+import type { PendingEndpoint } from "../pending.ts";
+
+/** Who calls. Absent for public endpoints; a node for the node's own. */
+export interface Caller {
+  readonly kind: "key";
+  readonly keyId: string;
+  readonly tenantId: string;
+  readonly scopes: readonly string[];
+  readonly isAdmin: boolean;
+}
+
+export interface NodeCaller {
+  readonly kind: "node";
+  /** null: a join token, for a node that has no name yet. */
+  readonly nodeId: string | null;
+  readonly joinTokenPrefix: string | null;
+}
+
+type CallerOf<E extends Endpoint> = E["access"] extends "public"
+  ? null
+  : E["access"] extends "joinToken" | "nodeCredential"
+    ? NodeCaller
+    : Caller;
+
+type QueryOf<E extends Endpoint> = E extends { readonly query: infer Q extends TSchema } ? Static<Q> : unknown;
+type BodyOf<E extends Endpoint> = E extends { readonly body: infer B extends Body }
+  ? B extends { readonly kind: "json"; readonly schema: infer S extends TSchema; readonly isOptional: true }
+    ? Static<S> | undefined
+    : B extends { readonly kind: "json"; readonly schema: infer S extends TSchema }
+      ? Static<S>
+      : Readable
+  : undefined;
+
+export interface Request<E extends Endpoint = Endpoint> {
+  readonly requestId: string;
+  readonly caller: CallerOf<E>;
+  readonly params: { readonly [Name in PathParameters<E["path"]>]: string };
+  readonly query: QueryOf<E>;
+  readonly body: BodyOf<E>;
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  /** Aborted when the caller has gone or the server shuts down hard. */
+  readonly signal: AbortSignal;
+  readonly log: Log;
+}
+
+type AnswerBody<A extends Answer> = A extends { readonly kind: "json"; readonly schema: infer S extends TSchema }
+  ? { readonly body: Static<S> }
+  : A extends { readonly kind: "stream" }
+    ? { readonly body: Readable | string; readonly contentType?: string }
+    : { readonly body?: undefined };
+
+/** One of the answers that the contract declares for the endpoint. */
+export type Reply<E extends Endpoint = Endpoint> = {
+  [Status in keyof E["answers"]]: {
+    readonly status: Status;
+    readonly headers?: Readonly<Record<string, string>>;
+  } & AnswerBody<E["answers"][Status] & Answer>;
+}[keyof E["answers"]];
+
+export type Handler<E extends Endpoint = Endpoint> = (request: Request<E>) => Promise<Reply<E>>;
+
+/** A handler for every endpoint that is not pending. */
+export type Handlers = {
+  readonly [Name in Exclude<EndpointName, PendingEndpoint>]: Handler<Endpoints[Name]>;
+};
+
+/** The handlers of some endpoints: what one family's routes.ts returns. */
+export type HandlersOf<Name extends EndpointName> = { readonly [N in Name]: Handler<Endpoints[N]> };
