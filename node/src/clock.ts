@@ -1,0 +1,64 @@
+/**
+ * Time, for the whole node agent: the only file that reads a clock or sets a timer.
+ *
+ * Always: durations and deadlines use `monotonic`, which nobody can set; `now` is only for what people read and for
+ * what is given to guests. Timers do not keep the process alive: the sockets and VMs it serves do.
+ */
+
+export interface Clock {
+  /** Epoch milliseconds. */
+  now(): number;
+  /** Milliseconds, with fractions, since some fixed point; never goes back when the host's clock is set. */
+  monotonic(): number;
+  /** Resolves after the time, or at once when the signal is aborted. Never rejects. */
+  sleep(ms: number, signal?: AbortSignal): Promise<void>;
+  /** Calls back once after the time, unless it is canceled first. */
+  timer(ms: number, callback: () => void): Timer;
+}
+
+export interface Timer {
+  cancel(): void;
+}
+
+/** Node's timers overflow to 1 ms above this. */
+const TIMER_MS_MAX = 2 ** 31 - 1;
+
+export const systemClock: Clock = {
+  now: () => Date.now(),
+  monotonic: () => performance.now(),
+  sleep: (ms, signal) =>
+    new Promise((resolve) => {
+      if (signal?.aborted) return resolve();
+      const done = (): void => {
+        clearTimeout(timeout);
+        signal?.removeEventListener("abort", done);
+        resolve();
+      };
+      const timeout = setTimeout(done, Math.min(ms, TIMER_MS_MAX));
+      signal?.addEventListener("abort", done, { once: true });
+    }),
+  timer: (ms, callback) => {
+    const timeout = setTimeout(callback, Math.min(ms, TIMER_MS_MAX)).unref();
+    return { cancel: () => clearTimeout(timeout) };
+  },
+};
+
+/** A signal that is aborted after `ms` or with `parent`; `dispose` frees the timer. */
+export function deadlineSignal(
+  clock: Clock,
+  ms: number,
+  parent?: AbortSignal,
+): { readonly signal: AbortSignal; dispose(): void } {
+  const controller = new AbortController();
+  const abort = (): void => controller.abort(parent?.reason);
+  const timer = clock.timer(ms, () => controller.abort(new Error(`no answer within ${Math.round(ms / 1000)} s`)));
+  if (parent?.aborted) abort();
+  else parent?.addEventListener("abort", abort, { once: true });
+  return {
+    signal: controller.signal,
+    dispose: () => {
+      timer.cancel();
+      parent?.removeEventListener("abort", abort);
+    },
+  };
+}

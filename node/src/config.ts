@@ -1,0 +1,63 @@
+/**
+ * The node agent's settings: flags and environment → one frozen, checked object.
+ *
+ * The only file of the node agent that reads the process's environment. What the settings mean stands in
+ * contract/src/settings.ts; this file adds what follows from them: the paths below the data directory.
+ */
+import { hostname } from "node:os";
+import { join, resolve } from "node:path";
+import { type Environment, parseSettings } from "@flotilla/contract/settings";
+
+const NAMES = [
+  "dataDirectory",
+  "cacheDirectory",
+  "logLevel",
+  "registryMirrors",
+  "insecureRegistries",
+  "registryCredentials",
+  "imageCacheGb",
+  "driver",
+  "accelerator",
+  "nodeId",
+  "serverUrl",
+  "joinToken",
+] as const;
+
+export type NodeConfig = ReturnType<typeof parseNodeConfig>;
+
+/** Throws an Error for people at the first bad value. */
+export function parseNodeConfig(environment: Environment, flags: Environment) {
+  const settings = parseSettings(NAMES, environment, flags);
+  const nodeDirectory = join(resolve(settings.dataDirectory), "node");
+  return Object.freeze({
+    ...settings,
+    nodeId: settings.nodeId ?? nameFromHost(hostname()),
+    nodeDirectory,
+    machinesDirectory: join(nodeDirectory, "machines"),
+    imagesDirectory: join(nodeDirectory, "images"),
+    temporaryDirectory: join(nodeDirectory, "temporary"),
+  });
+}
+
+/** This process's settings: `--name value` and `--name=value` among the arguments, then the environment. */
+export function readNodeConfig(): NodeConfig {
+  return parseNodeConfig(process.env, flagsOf(process.argv.slice(2)));
+}
+
+/** A host name as a node's id: what the id may not hold becomes `-`. */
+function nameFromHost(name: string): string {
+  const clean = name.replace(/[^A-Za-z0-9._-]/g, "-").replace(/^[^A-Za-z0-9]+/, "");
+  return clean.slice(0, 128) || "node";
+}
+
+export function flagsOf(argv: readonly string[]): Environment {
+  const flags: Record<string, string> = {};
+  for (let index = 0; index < argv.length; index += 1) {
+    const match = /^--([a-z][a-z-]*)(?:=(.*))?$/s.exec(argv[index] ?? "");
+    if (match?.[1] === undefined) throw new Error(`argument "${argv[index]}" is not of the form --name value`);
+    const value = match[2] ?? argv[++index];
+    if (value === undefined) throw new Error(`flag --${match[1]} needs a value`);
+    flags[match[1]] = value;
+  }
+  return flags;
+}

@@ -1,0 +1,64 @@
+/**
+ * The node agent's log: one JSON object per line on standard error.
+ *
+ * Always: a line holds `time` (RFC 3339), `level`, `message` and the fields of its logger; an Error among the fields
+ * becomes its message and stack. Nothing here knows secrets: whoever logs leaves them out.
+ */
+import { writeSync } from "node:fs";
+import type { Clock } from "./clock.ts";
+
+export interface Log {
+  debug(fields: object, message: string): void;
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+  /** The same log with more fields on every line. */
+  child(fields: object): Log;
+}
+
+const LEVELS = ["debug", "info", "warn", "error", "silent"] as const;
+export type LogLevel = (typeof LEVELS)[number];
+
+export interface LogOptions {
+  readonly level: LogLevel;
+  readonly clock: Clock;
+  /** Takes a whole line with its end; standard error when absent. */
+  readonly write?: (line: string) => void;
+}
+
+export function makeLog(options: LogOptions, fields: object = {}): Log {
+  const write = options.write ?? writeToStandardError;
+  const threshold = LEVELS.indexOf(options.level);
+  const line =
+    (level: LogLevel) =>
+    (more: object, message: string): void => {
+      if (LEVELS.indexOf(level) < threshold) return;
+      const time = new Date(options.clock.now()).toISOString();
+      write(`${JSON.stringify({ time, level, message, ...fields, ...more }, plainError)}\n`);
+    };
+  return {
+    debug: line("debug"),
+    info: line("info"),
+    warn: line("warn"),
+    error: line("error"),
+    child: (more) => makeLog(options, { ...fields, ...more }),
+  };
+}
+
+/** Synchronous, so that the last words before an exit are not lost. A reader that has gone is no reason to die. */
+function writeToStandardError(line: string): void {
+  try {
+    writeSync(2, line);
+  } catch {
+    // EPIPE or EAGAIN: the log is not worth more than the machines.
+  }
+}
+
+function plainError(_key: string, value: unknown): unknown {
+  return value instanceof Error ? { message: value.message, stack: value.stack } : value;
+}
+
+/** The message of whatever was thrown. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
