@@ -1,0 +1,93 @@
+/**
+ * The bound on machines that boot at once, with a queue that is fair between tenants.
+ *
+ * A boot keeps a processor busy for seconds under emulation; more at once than there are processors only makes all of
+ * them slower. Whoever waits is served by turns of tenants, then in order of arrival, so that a tenant who starts a
+ * hundred machines does not keep another's single one waiting.
+ *
+ * Always: `taken` is at most `limit`; a slot that is given back goes to exactly one who waits.
+ */
+
+interface Waiter {
+  readonly admit: () => void;
+}
+
+export class BootSlots {
+  readonly #limit: number;
+  #taken = 0;
+  /** Tenants who wait, in the order of their turns. A tenant whose turn was used goes to the end. */
+  readonly #waiting = new Map<string, Waiter[]>();
+
+  constructor(limit: number) {
+    this.#limit = limit;
+  }
+
+  get taken(): number {
+    return this.#taken;
+  }
+
+  get waiting(): number {
+    return [...this.#waiting.values()].reduce((sum, waiters) => sum + waiters.length, 0);
+  }
+
+  /** A slot, if one is free and nobody waits. The function gives it back; more calls of it do nothing. */
+  tryTake(): (() => void) | undefined {
+    if (this.#taken >= this.#limit) return undefined;
+    this.#taken += 1;
+    return this.#giveBackOnce();
+  }
+
+  /** Waits for a slot. Rejects with the signal's reason when it is aborted first. */
+  take(tenantId: string, signal: AbortSignal): Promise<() => void> {
+    signal.throwIfAborted();
+    const free = this.tryTake();
+    if (free !== undefined) return Promise.resolve(free);
+    return new Promise((resolve, reject) => {
+      const waiter: Waiter = {
+        admit: () => {
+          signal.removeEventListener("abort", abort);
+          resolve(this.#giveBackOnce());
+        },
+      };
+      const abort = (): void => {
+        this.#remove(tenantId, waiter);
+        reject(signal.reason);
+      };
+      signal.addEventListener("abort", abort, { once: true });
+      const waiters = this.#waiting.get(tenantId);
+      if (waiters === undefined) this.#waiting.set(tenantId, [waiter]);
+      else waiters.push(waiter);
+    });
+  }
+
+  #giveBackOnce(): () => void {
+    let isHeld = true;
+    return () => {
+      if (!isHeld) return;
+      isHeld = false;
+      this.#passOn();
+    };
+  }
+
+  /** Gives the slot to the first of the tenant whose turn it is, else frees it. */
+  #passOn(): void {
+    const [turn] = this.#waiting;
+    if (turn === undefined) {
+      this.#taken -= 1;
+      return;
+    }
+    const [tenantId, waiters] = turn;
+    const waiter = waiters.shift();
+    this.#waiting.delete(tenantId);
+    if (waiters.length > 0) this.#waiting.set(tenantId, waiters);
+    waiter?.admit();
+  }
+
+  #remove(tenantId: string, waiter: Waiter): void {
+    const waiters = this.#waiting.get(tenantId);
+    const index = waiters?.indexOf(waiter) ?? -1;
+    if (waiters === undefined || index < 0) return;
+    waiters.splice(index, 1);
+    if (waiters.length === 0) this.#waiting.delete(tenantId);
+  }
+}

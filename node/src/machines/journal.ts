@@ -1,0 +1,117 @@
+/**
+ * A machine's journal: one small file that says what was asked of the machine and what was begun for it.
+ *
+ * Owns `<machines directory>/<machine id>/journal.json`. It is the truth of what runs on this node: a boot is written
+ * down before its VMM is started, and struck out after its VMM is gone.
+ *
+ * Always: the file is replaced whole (temporary file, fsync, rename), so a reader finds the old or the new one; of
+ * several changes made while a write is under way only the last is written. It holds the machine's environment, so
+ * only the node agent's user may read it.
+ *
+ * The process may die at any point: the temporary file it may leave is removed by adopt.ts. The directory is not
+ * synced after the rename: the journal matters after a crash of the agent, which loses no rename. After a crash of the
+ * host nothing runs, and the server says again what it wants.
+ */
+import { open, readFile, rename } from "node:fs/promises";
+import { join } from "node:path";
+import { DESIRED_STATES, type DesiredState, type MachineSpec, type StartTimings } from "@flotilla/contract/link";
+import type { VmRecord } from "../driver/driver.ts";
+import type { Ending } from "./state.ts";
+
+/** A boot that was begun. */
+export interface JournaledBoot {
+  readonly bootId: string;
+  /** null until the VMM has been started. */
+  readonly record: VmRecord | null;
+  /** Epoch milliseconds; null until the guest has been configured. */
+  readonly runningSince: number | null;
+  readonly timings: StartTimings | null;
+}
+
+export interface Journal {
+  readonly machineId: string;
+  /** The unprivileged user of the machine's VMM and files. */
+  readonly uid: number;
+  readonly generation: number;
+  readonly desired: DesiredState;
+  /** null only when a machine that this node never had was to be absent. */
+  readonly spec: MachineSpec | null;
+  /** Of the image that the disk is made from; set before the disk is made, so that it is not collected meanwhile. */
+  readonly imageDigest: string | null;
+  readonly hasDisk: boolean;
+  readonly boot: JournaledBoot | null;
+  readonly ending: Ending | null;
+}
+
+const VERSION = 1;
+export const JOURNAL_NAME = "journal.json";
+const TEMPORARY_NAME = "journal.json.new";
+
+/** Throws when the file is missing (`ENOENT`) or is not a journal of that machine. */
+export async function readJournal(directory: string, machineId: string): Promise<Journal> {
+  const text = await readFile(join(directory, JOURNAL_NAME), "utf8");
+  const value = JSON.parse(text) as Partial<Journal> & { version?: unknown };
+  const isSound =
+    value.version === VERSION &&
+    value.machineId === machineId &&
+    Number.isSafeInteger(value.uid) &&
+    Number.isSafeInteger(value.generation) &&
+    DESIRED_STATES.includes(value.desired as DesiredState) &&
+    typeof value.hasDisk === "boolean";
+  if (!isSound) throw new Error(`${join(directory, JOURNAL_NAME)} is not a journal of ${machineId}`);
+  const { version: _version, ...journal } = value;
+  return journal as Journal;
+}
+
+/** Writes a machine's journal, one write at a time. The directory must exist. */
+export class JournalFile {
+  readonly #path: string;
+  readonly #temporaryPath: string;
+  #latest: Journal | null = null;
+  #queued: Promise<void> | null = null;
+  #lastWrite: Promise<void> = Promise.resolve();
+
+  constructor(directory: string) {
+    this.#path = join(directory, JOURNAL_NAME);
+    this.#temporaryPath = join(directory, TEMPORARY_NAME);
+  }
+
+  /** Resolves when this journal, or a later one, is on the disk. */
+  save(journal: Journal): Promise<void> {
+    this.#latest = journal;
+    this.#queued ??= this.#writeAfter(this.#lastWrite);
+    return this.#queued;
+  }
+
+  /** Resolves when no write is under way; never rejects. */
+  idle(): Promise<void> {
+    return (this.#queued ?? this.#lastWrite).then(
+      () => undefined,
+      () => undefined,
+    );
+  }
+
+  #writeAfter(previous: Promise<void>): Promise<void> {
+    const write = previous
+      .catch(() => undefined)
+      // Everything that the present turn of the event loop still changes goes into the same write.
+      .then(() => new Promise<void>((resolve) => setImmediate(resolve)))
+      .then(() => {
+        this.#queued = null;
+        this.#lastWrite = write;
+        return this.#write(JSON.stringify({ version: VERSION, ...this.#latest }));
+      });
+    return write;
+  }
+
+  async #write(text: string): Promise<void> {
+    const file = await open(this.#temporaryPath, "w", 0o600);
+    try {
+      await file.writeFile(text);
+      await file.datasync();
+    } finally {
+      await file.close();
+    }
+    await rename(this.#temporaryPath, this.#path);
+  }
+}

@@ -1,0 +1,158 @@
+/**
+ * Tests of the plan: every pair of facts has an answer, the invariants at its head hold, and applying it converges.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { DESIRED_STATES, type DesiredState } from "@flotilla/contract/link";
+import fc from "fast-check";
+import { observedState, plan } from "./plan.ts";
+import { type Action, isAttempt, type Situation, VM_STATES } from "./state.ts";
+
+const situations: fc.Arbitrary<Situation> = fc.record({
+  desired: fc.constantFrom(...DESIRED_STATES),
+  generation: fc.integer({ min: 1, max: 3 }),
+  hasImage: fc.boolean(),
+  hasDisk: fc.boolean(),
+  vm: fc.constantFrom(null, ...VM_STATES),
+  ending: fc.option(
+    fc.record({
+      generation: fc.integer({ min: 1, max: 3 }),
+      kind: fc.constantFrom("failed" as const, "poweredOff" as const),
+      reason: fc.constant("because"),
+    }),
+  ),
+});
+
+test("every situation has exactly one answer", () => {
+  fc.assert(
+    fc.property(situations, (situation) => {
+      const next = plan(situation);
+      assert.ok(observedState(next));
+    }),
+  );
+});
+
+test("nothing boots and nothing is removed while a VMM may exist", () => {
+  fc.assert(
+    fc.property(situations, (situation) => {
+      const next = plan(situation);
+      if (next.kind === "act" && (next.action === "boot" || next.action === "removeFiles")) {
+        assert.equal(situation.vm, null);
+      }
+    }),
+  );
+});
+
+test("a machine that ended by itself is not started again in the same generation", () => {
+  fc.assert(
+    fc.property(situations, (situation) => {
+      if (situation.ending?.generation !== situation.generation) return;
+      const next = plan({ ...situation, desired: "running", vm: null });
+      assert.equal(next.kind, "settled");
+    }),
+  );
+});
+
+test("absent never waits for an agent's answer", () => {
+  fc.assert(
+    fc.property(situations, (situation) => {
+      const next = plan({ ...situation, desired: "absent" });
+      assert.ok(next.kind === "act" && ["kill", "cleanBoot", "removeFiles"].includes(next.action));
+    }),
+  );
+});
+
+test("a machine that has something to do never looks settled", () => {
+  fc.assert(
+    fc.property(situations, (situation) => {
+      const next = plan(situation);
+      const looksSettled = ["stopped", "running", "failed", "absent"].includes(observedState(next));
+      assert.equal(looksSettled, next.kind === "settled");
+    }),
+  );
+});
+
+/** The world's answer to an action: what is true afterwards, when it worked and when it did not. */
+function outcome(situation: Situation, action: Action, works: boolean): Situation | "removed" {
+  if (!works) {
+    if (isAttempt(action)) {
+      const ending = { generation: situation.generation, kind: "failed" as const, reason: "because" };
+      return { ...situation, ending, vm: action === "boot" ? "ended" : situation.vm };
+    }
+    return action === "adopt" ? { ...situation, vm: "unreachable" } : situation;
+  }
+  const after: Record<Exclude<Action, "removeFiles">, Partial<Situation>> = {
+    adopt: { vm: "up" },
+    ensureImage: { hasImage: true },
+    makeDisk: { hasDisk: true },
+    boot: { vm: "up" },
+    configure: { vm: "ready" },
+    shutDown: { vm: "ended" },
+    kill: { vm: "ended" },
+    cleanBoot: { vm: null },
+  };
+  return action === "removeFiles" ? "removed" : { ...situation, ...after[action] };
+}
+
+test("applying the plan settles within a dozen steps, whatever fails on the way and whatever is wanted next", () => {
+  const wishes = fc.array(
+    fc.record({ desired: fc.constantFrom<DesiredState[]>("running", "stopped", "absent"), works: fc.boolean() }),
+    { maxLength: 12 },
+  );
+  fc.assert(
+    fc.property(situations, wishes, (start, changes) => {
+      let situation = start;
+      for (const change of changes) {
+        situation = { ...situation, desired: change.desired, generation: situation.generation + 1 };
+        const next = plan(situation);
+        if (next.kind === "settled") continue;
+        const result = outcome(situation, next.action, change.works);
+        if (result === "removed") return;
+        situation = result;
+      }
+      for (let step = 0; step < 12; step += 1) {
+        const next = plan(situation);
+        if (next.kind === "settled") return;
+        const result = outcome(situation, next.action, true);
+        if (result === "removed") return;
+        situation = result;
+      }
+      assert.fail(`not settled: ${JSON.stringify(situation)}`);
+    }),
+  );
+});
+
+test("the whole life of a machine", () => {
+  const facts: Situation = {
+    desired: "running",
+    generation: 1,
+    hasImage: false,
+    hasDisk: false,
+    vm: null,
+    ending: null,
+  };
+  const steps: [Partial<Situation>, string][] = [
+    [{}, "ensureImage"],
+    [{ hasImage: true }, "makeDisk"],
+    [{ hasDisk: true }, "boot"],
+    [{ vm: "up" }, "configure"],
+    [{ vm: "ready" }, "running"],
+    [{ vm: "lost" }, "adopt"],
+    [{ vm: "ready", desired: "stopped", generation: 2 }, "shutDown"],
+    [{ vm: "ended" }, "cleanBoot"],
+    [{ vm: null }, "stopped"],
+    [{ desired: "running", generation: 3 }, "boot"],
+    [{ vm: "ended", ending: { generation: 3, kind: "failed", reason: "x" } }, "cleanBoot"],
+    [{ vm: null }, "failed"],
+    [{ generation: 4 }, "boot"],
+    [{ ending: { generation: 4, kind: "poweredOff", reason: "x" } }, "stopped"],
+    [{ desired: "absent", generation: 5, vm: "ready" }, "kill"],
+    [{ vm: null }, "removeFiles"],
+  ];
+  let situation = facts;
+  for (const [change, expected] of steps) {
+    situation = { ...situation, ...change };
+    const next = plan(situation);
+    assert.equal(next.kind === "act" ? next.action : next.state, expected);
+  }
+});

@@ -1,0 +1,99 @@
+/**
+ * What to do next with a machine: facts → one action, or that it has settled.
+ *
+ * Pure: no clock, no log, no effects. The supervisor applies the action, looks again and asks again. The rules below
+ * are the whole judgement, in order, first match wins:
+ *
+ *     VM           wanted   further                       → next
+ *     ended        any                                    → cleanBoot
+ *     unreachable  any                                    → kill
+ *     any          absent                                 → kill
+ *     none         absent                                 → removeFiles
+ *     lost         any                                    → adopt
+ *     up, ready    running  failed in this generation     → kill
+ *     up           running                                → configure
+ *     ready        running                                → settled: running
+ *     up           stopped                                → kill
+ *     ready        stopped                                → shutDown
+ *     none         stopped                                → settled: stopped
+ *     none         running  powered off in this gen.      → settled: stopped
+ *     none         running  failed in this generation     → settled: failed
+ *     none         running  no disk, no image             → ensureImage
+ *     none         running  no disk                       → makeDisk
+ *     none         running                                → boot
+ *
+ * Invariants, which the supervisor keeps and plan.test.ts checks here:
+ * 1. A boot stands in the journal before its VMM is started and until its VMM is gone and its directory removed. So
+ *    `vm: null` means that no VMM of the machine exists, and only then are there `boot` and `removeFiles`: nothing
+ *    runs twice, and no disk is removed under a running VMM.
+ * 2. A machine that ended by itself is not started again in the same generation: only a new wish does that.
+ * 3. Absent wins in every state, and never waits for an agent's answer.
+ * 4. Applying what the plan says leads to a settled state in a bounded number of steps, whatever the start.
+ */
+import type { DesiredState, ObservedState } from "@flotilla/contract/link";
+import { type Action, STATE_DURING, type Situation, type VmState } from "./state.ts";
+
+export type Next =
+  | { readonly kind: "act"; readonly action: Action; readonly when: string }
+  | { readonly kind: "settled"; readonly state: Extract<ObservedState, "stopped" | "running" | "failed"> };
+
+interface Rule {
+  /** Stands in the log beside the action it led to. */
+  readonly when: string;
+  readonly vm: readonly (VmState | null)[] | "any";
+  readonly wanted: readonly DesiredState[] | "any";
+  readonly test?: (situation: Situation) => boolean;
+  readonly next: Action | Extract<Next, { kind: "settled" }>;
+}
+
+const settled = (state: Extract<Next, { kind: "settled" }>["state"]): Extract<Next, { kind: "settled" }> => ({
+  kind: "settled",
+  state,
+});
+
+const endedAs =
+  (kind: "failed" | "poweredOff") =>
+  ({ ending, generation }: Situation): boolean =>
+    ending?.kind === kind && ending.generation === generation;
+
+export const RULES: readonly Rule[] = [
+  { when: "the VMM is gone", vm: ["ended"], wanted: "any", next: "cleanBoot" },
+  { when: "its agent does not answer", vm: ["unreachable"], wanted: "any", next: "kill" },
+  { when: "it is to be removed", vm: ["lost", "up", "ready"], wanted: ["absent"], next: "kill" },
+  { when: "it is to be removed", vm: [null], wanted: ["absent"], next: "removeFiles" },
+  { when: "nobody holds the VM", vm: ["lost"], wanted: "any", next: "adopt" },
+  { when: "its start failed", vm: ["up", "ready"], wanted: ["running"], test: endedAs("failed"), next: "kill" },
+  { when: "its agent has answered", vm: ["up"], wanted: ["running"], next: "configure" },
+  { when: "it runs", vm: ["ready"], wanted: ["running"], next: settled("running") },
+  { when: "it is to stop before it ran", vm: ["up"], wanted: ["stopped"], next: "kill" },
+  { when: "it is to stop", vm: ["ready"], wanted: ["stopped"], next: "shutDown" },
+  { when: "it is stopped", vm: [null], wanted: ["stopped"], next: settled("stopped") },
+  { when: "it powered off", vm: [null], wanted: ["running"], test: endedAs("poweredOff"), next: settled("stopped") },
+  { when: "its start failed", vm: [null], wanted: ["running"], test: endedAs("failed"), next: settled("failed") },
+  {
+    when: "its image is not at hand",
+    vm: [null],
+    wanted: ["running"],
+    test: ({ hasDisk, hasImage }) => !hasDisk && !hasImage,
+    next: "ensureImage",
+  },
+  { when: "it has no disk", vm: [null], wanted: ["running"], test: ({ hasDisk }) => !hasDisk, next: "makeDisk" },
+  { when: "it is to run", vm: [null], wanted: ["running"], next: "boot" },
+];
+
+export function plan(situation: Situation): Next {
+  const rule = RULES.find(
+    ({ vm, wanted, test }) =>
+      (vm === "any" || vm.includes(situation.vm)) &&
+      (wanted === "any" || wanted.includes(situation.desired)) &&
+      (test === undefined || test(situation)),
+  );
+  // The table covers every pair of vm and wanted; plan.test.ts walks them all.
+  if (rule === undefined) throw new Error(`no rule for ${JSON.stringify(situation)}`);
+  return typeof rule.next === "string" ? { kind: "act", action: rule.next, when: rule.when } : rule.next;
+}
+
+/** The word that the server is told. */
+export function observedState(next: Next): ObservedState {
+  return next.kind === "settled" ? next.state : STATE_DURING[next.action];
+}
