@@ -29,6 +29,8 @@ export interface EnsureOptions {
   readonly onProgress?: (progress: Extract<ImageProgress, { kind: "progress" }>) => void;
   /** Gives up waiting; a pull that others wait for goes on. */
   readonly signal?: AbortSignal;
+  /** Asks the registry what the reference means now, even when the node has an image under it: `PUT /v1/images`. */
+  readonly isRefresh?: boolean;
 }
 
 export interface Images {
