@@ -1,0 +1,336 @@
+/**
+ * Shows each rule of `npm run tidy` failing on a few lines that break it and passing on their mended form.
+ *
+ * A case is two small trees and the rule's name: the first must give exactly one finding of that rule, the second
+ * none. What the tokenizer must not be fooled by stands in cases of its own.
+ */
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { checkBanned } from "./tidy/banned.ts";
+import { checkDead } from "./tidy/dead.ts";
+import { checkDependencies, checkDirections } from "./tidy/directions.ts";
+import { checkForm } from "./tidy/form.ts";
+import { maskSource } from "./tidy/mask.ts";
+import { checkRoles } from "./tidy/roles.ts";
+import { type Finding, makeTree, type Tree } from "./tidy/tree.ts";
+import { checkWords } from "./tidy/words.ts";
+
+type Files = Readonly<Record<string, string>>;
+
+interface Case {
+  readonly says: string;
+  readonly rule: string;
+  readonly check: (tree: Tree) => Finding[];
+  readonly bad: Files;
+  readonly good: Files;
+}
+
+const HEAD = "/**\n * A thing.\n */\n";
+const at = (path: string, line: string): Files => ({ [path]: `${HEAD}${line}\n` });
+
+const CASES: readonly Case[] = [
+  ...directions(),
+  ...bans(),
+  ...forms(),
+  ...words(),
+  ...deads(),
+  {
+    says: "SQL stands in a store",
+    rule: "role",
+    check: checkRoles,
+    bad: at("server/src/machines/start.ts", "const rows = db.query(sql`SELECT 1`);"),
+    good: at("server/src/machines/store.ts", "const rows = db.query(sql`SELECT 1`);"),
+  },
+];
+
+for (const { says, rule, check, bad, good } of CASES) {
+  it(`${says}`, () => {
+    const found = check(makeTree(Object.entries(bad)));
+    assert.deepEqual(
+      found.map((finding) => finding.rule),
+      [rule],
+      JSON.stringify(found, null, 2),
+    );
+    assert.deepEqual(check(makeTree(Object.entries(good))), []);
+  });
+}
+
+function directions(): Case[] {
+  const edge = (says: string, from: string, to: string, insteadTo: string): Case => ({
+    says,
+    rule: "direction",
+    check: checkDirections,
+    bad: { [from]: `import { a } from "${relative(from, to)}";\n`, [to]: "export const a = 1;\n" },
+    good: { [from]: `import { a } from "${relative(from, insteadTo)}";\n`, [insteadTo]: "export const a = 1;\n" },
+  });
+  const own = "contract/src/a.ts";
+  return [
+    edge("contract imports nothing of ours", "contract/src/b.ts", "server/src/a.ts", own),
+    edge("the server does not import the node", "server/src/b.ts", "node/src/a.ts", own),
+    edge("the node does not import the server", "node/src/b.ts", "server/src/a.ts", own),
+    edge("the sdk imports only itself", "sdk/src/b.ts", own, "sdk/src/a.ts"),
+    edge("the command line does not import the server", "cli/src/b.ts", "server/src/a.ts", "sdk/src/a.ts"),
+    edge("the command line takes settings from contract", "cli/src/b.ts", own, "contract/src/settings.ts"),
+    edge("http knows no family", "server/src/http/b.ts", "server/src/machines/a.ts", "server/src/db/a.ts"),
+    edge("db is below everything", "server/src/db/b.ts", "server/src/http/a.ts", "server/src/db/a.ts"),
+    edge("a family knows no reconciler", "server/src/apps/b.ts", "server/src/reconcilers/a.ts", "server/src/db/a.ts"),
+    edge(
+      "a planner imports no effects",
+      "node/src/machines/plan.ts",
+      "node/src/clock.ts",
+      "node/src/machines/state.ts",
+    ),
+    edge("the scheduler imports no effects", "server/src/scheduler/place.ts", "server/src/db/a.ts", own),
+    edge("code does not import tests", "server/src/b.ts", "server/test/a.ts", own),
+    {
+      says: "an import names a file that exists",
+      rule: "direction",
+      check: checkDirections,
+      bad: { "sdk/src/b.ts": 'import { a } from "./a.ts";\n' },
+      good: { "sdk/src/b.ts": 'import { a } from "./a.ts";\n', "sdk/src/a.ts": "" },
+    },
+    {
+      says: "the sdk may take types from contract",
+      rule: "direction",
+      check: checkDirections,
+      bad: { "sdk/src/b.ts": 'import { A } from "@flotilla/contract/a";\n', [own]: "" },
+      good: { "sdk/src/b.ts": 'import type { A } from "@flotilla/contract/a";\n', [own]: "" },
+    },
+    {
+      says: "the node imports no package",
+      rule: "direction",
+      check: checkDirections,
+      bad: { "node/src/b.ts": 'import { request } from "undici";\n' },
+      good: { "node/src/b.ts": 'import { request } from "node:http";\n' },
+    },
+    {
+      says: "the sdk imports no module of Node's",
+      rule: "direction",
+      check: checkDirections,
+      bad: { "sdk/src/b.ts": 'import { request } from "node:http";\n' },
+      good: { "sdk/src/b.ts": "export const a = fetch;\n" },
+    },
+    {
+      says: "a planner imports no module with effects",
+      rule: "direction",
+      check: checkDirections,
+      bad: { "node/src/machines/plan.ts": 'import { rm } from "node:fs/promises";\n' },
+      good: { "node/src/machines/plan.ts": 'import path from "node:path";\n' },
+    },
+    {
+      says: "a package is listed by the member that imports it",
+      rule: "direction",
+      check: checkDirections,
+      bad: { "server/src/b.ts": 'import pg from "pg";\n', "server/package.json": "{}" },
+      good: { "server/src/b.ts": 'import pg from "pg";\n', "server/package.json": '{"dependencies":{"pg":"1"}}' },
+    },
+    {
+      says: "the node's package.json lists no package",
+      rule: "dependency",
+      check: checkDependencies,
+      bad: { "node/package.json": '{"dependencies":{"@flotilla/contract":"1","undici":"1"}}' },
+      good: { "node/package.json": '{"dependencies":{"@flotilla/contract":"1"}}' },
+    },
+  ];
+}
+
+function bans(): Case[] {
+  const ban = (says: string, rule: string, bad: string, good: string, path = "server/src/a.ts"): Case => ({
+    says,
+    rule,
+    check: checkBanned,
+    bad: at(path, bad),
+    good: at(path, good),
+  });
+  return [
+    ban("the time comes from the clock", "clock", "const now = Date.now();", "const now = clock.now();"),
+    ban("a date is made from a time", "clock", "const d = new Date();", "const d = new Date(at);"),
+    ban("timers live in the clock", "timer", "setTimeout(go, 5);", "await clock.sleep(5);"),
+    ban(
+      "timers are not imported around the clock",
+      "timer",
+      'import { setTimeout as sleep } from "node:timers/promises";',
+      'import { once } from "node:events";',
+    ),
+    ban("randomness comes from the context", "random", "const n = Math.random();", "const n = randomBytes(8);"),
+    ban("nothing writes to the console", "console", 'console.log("x");', 'log.info({}, "x");'),
+    ban("settings come from the config", "environment", "const home = process.env.HOME;", "const { home } = config;"),
+    ban("nothing blocks the process", "blocking", 'readFileSync("x");', 'await readFile("x");'),
+    ban("any is unknown", "any", "function f(x: any) {}", "function f(x: unknown) {}"),
+    ban("a non-null mark has its reason", "non-null", "use(list[0]!);", "use(list[0]!); // checked above"),
+    ban("exports have names", "default export", "export default 1;", "export const one = 1;"),
+    ban("all tests run", "only", 'test.only("x", f);', 'test("x", f);', "server/test/a.test.ts"),
+    ban(
+      "a test does not sleep",
+      "sleep in a test",
+      "await clock.sleep(100);",
+      "await until(() => isReady, 100);",
+      "server/test/a.test.ts",
+    ),
+    ban(
+      "a line may break a rule with a reason",
+      "clock",
+      "// tidy-allow clock:\nconst now = Date.now();",
+      "// tidy-allow clock: the driver wants a real one\nconst now = Date.now();",
+    ),
+  ];
+}
+
+function forms(): Case[] {
+  const form = (says: string, rule: string, bad: Files, good: Files): Case => ({
+    says,
+    rule,
+    check: checkForm,
+    bad,
+    good,
+  });
+  const body = (lines: number) => `${HEAD}${"a();\n".repeat(lines - 3)}`;
+  return [
+    form("a file begins with its head", "head", { "server/src/a.ts": "a();\n" }, at("server/src/a.ts", "a();")),
+    form("a head is not one line", "head", { "a.ts": "/** A. */\n" }, { "a.ts": HEAD }),
+    form(
+      "a head is not an essay",
+      "head",
+      { "a.ts": `/*\n${"*\n".repeat(24)}*/\n` },
+      { "a.ts": `/*\n${"*\n".repeat(23)}*/\n` },
+    ),
+    form("a C file begins with its head", "head", { "guest/a.c": "int a;\n" }, { "guest/a.c": "/* A. */\nint a;\n" }),
+    form(
+      "a script begins with its head",
+      "head",
+      { go: "#!/bin/sh\nset -eu\n" },
+      { go: "#!/bin/sh\n# Goes.\nset -eu\n" },
+    ),
+    form(
+      "a migration begins with its head",
+      "head",
+      { "server/src/db/migrations/0001_a.sql": "SELECT 1;\n" },
+      { "server/src/db/migrations/0001_a.sql": "-- Machines.\nSELECT 1;\n" },
+    ),
+    form("a file is at most 600 lines", "size", { "a.ts": body(601) }, { "a.ts": body(600) }),
+    form("a test file is at most 900 lines", "size", { "a.test.ts": body(901) }, { "a.test.ts": body(900) }),
+    form(
+      "a folder is named after what it holds",
+      "name",
+      at("server/src/utils/a.ts", ""),
+      at("server/src/db/a.ts", ""),
+    ),
+    form("a file is kebab-case", "name", at("server/src/machineState.ts", ""), at("server/src/machine-state.ts", "")),
+    form(
+      "a check is switched off with a reason",
+      "switched off",
+      at("a.ts", "// oxlint-disable-next-line no-var"),
+      at("a.ts", "// oxlint-disable-next-line no-var -- the old interface wants it"),
+    ),
+  ];
+}
+
+function words(): Case[] {
+  const word = (says: string, rule: string, bad: string, good: string): Case => ({
+    says,
+    rule,
+    check: checkWords,
+    bad: { "docs/a.md": bad },
+    good: { "docs/a.md": good },
+  });
+  return [
+    word("nothing is left to fix", "unfinished", "FIXME", "fixed"),
+    word("a TODO names its topic", "unfinished", "TODO: more", "TODO(scheduler): weigh nodes by load"),
+    word("no path of one machine", "machine path", "see /home/jo/x", "see ~/x"),
+    word("no registry's host name", "registry host", "from pypi.org", "from the package index"),
+    word("no trace of where it was discussed", "trace", "see issue 12", "see the decision on disks"),
+  ];
+}
+
+function deads(): Case[] {
+  const dead = (says: string, bad: Files, good: Files): Case => ({ says, rule: "dead", check: checkDead, bad, good });
+  return [
+    dead(
+      "a file is used",
+      { "server/src/main.ts": "", "server/src/a.ts": "" },
+      { "server/src/main.ts": 'import "./a.ts";\n', "server/src/a.ts": "" },
+    ),
+    dead(
+      "a file may be used as a program",
+      { "server/src/main.ts": "", "server/src/a.ts": "" },
+      { "server/src/main.ts": 'spawn("server/src/a.ts");\n', "server/src/a.ts": "" },
+    ),
+    dead(
+      "an exported value is imported",
+      {
+        "server/src/main.ts": 'import { a } from "./a.ts";\n',
+        "server/src/a.ts": "export const a = 1, c = 2;\nexport function b() {}\n",
+      },
+      {
+        "server/src/main.ts": 'import { a, b } from "./a.ts";\n',
+        "server/src/a.ts": "export const a = 1;\nexport function b() {}\n",
+      },
+    ),
+    dead(
+      "an exported type is imported or used beside it",
+      {
+        "server/src/main.ts": 'import { a } from "./a.ts";\n',
+        "server/src/a.ts": "export type A = 1;\nexport const a = 1;\n",
+      },
+      {
+        "server/src/main.ts": 'import { a } from "./a.ts";\n',
+        "server/src/a.ts": "export type A = 1;\nexport const a: A = 1;\n",
+      },
+    ),
+  ];
+}
+
+describe("the tokenizer", () => {
+  const masked = (text: string) => maskSource(text).code;
+
+  it("blanks strings and comments and keeps every offset", () => {
+    const text = `a("Date.now()"); // Date.now()\n/* Math.random() */ b('x');`;
+    assert.equal(masked(text), `a("          ");              \n                    b(' ');`);
+  });
+
+  it("keeps the code inside a template and blanks the text around it", () => {
+    assert.equal(masked("`x ${a({ b: `y ${c}` })} z`"), "`  ${a({ b: `  ${c}` })}  `");
+  });
+
+  it("tells a regular expression from a division", () => {
+    assert.equal(masked('x = /"/.test(y); z = a / b; w = c / d;'), "x =    .test(y); z = a / b; w = c / d;");
+    assert.equal(masked("return /[/]`/g;"), "return        ;");
+  });
+
+  it("is not fooled by quotes in comments or comments in quotes", () => {
+    assert.equal(masked("// don't\na('//');").trim(), "a('  ');");
+  });
+
+  it("reads what a clause imports, and whether it is erased", () => {
+    const tree = makeTree([
+      [
+        "server/src/a.ts",
+        [
+          'import type { A } from "./b.ts";',
+          'import { type B, type C as D } from "./b.ts";',
+          'import { type E, f as g } from "./b.ts";',
+          'import * as all from "./b.ts";',
+          'export { h } from "./b.ts";',
+          'const late = await import("./b.ts");',
+        ].join("\n"),
+      ],
+    ]);
+    const imports = tree.sources.get("server/src/a.ts")?.imports ?? [];
+    assert.deepEqual(
+      imports.map((edge) => [edge.isTypeOnly, edge.names]),
+      [
+        [true, ["A"]],
+        [true, ["B", "C"]],
+        [false, ["E", "f"]],
+        [false, null],
+        [false, ["h"]],
+        [false, null],
+      ],
+    );
+  });
+});
+
+function relative(from: string, to: string): string {
+  const up = "../".repeat(from.split("/").length - 1);
+  return `${up}${to}`;
+}

@@ -1,0 +1,140 @@
+/**
+ * What no line of TypeScript may do, each with the place where it may and what to write instead.
+ *
+ * Always: looks only at code, never at comments or strings. A line that must break a rule says so, with its reason:
+ * `// tidy-allow <rule>: <reason>` on the line or the one above it.
+ */
+import { type Finding, lineAt, type Source, type Tree } from "./tree.ts";
+
+interface Ban {
+  readonly rule: string;
+  readonly pattern: RegExp;
+  /** What to write instead. */
+  readonly instead: string;
+  /** Paths in which it is right. */
+  readonly allowed: RegExp;
+}
+
+/** The one file of each member in which time passes. */
+const CLOCKS = /(^|\/)(clock|until)\.ts$/;
+/** Where a program looks at its surroundings; what starts other programs passes its environment on. */
+const SURROUNDINGS = /(^|\/)(main|config)\.ts$|^(scripts|bench|test)\/|\/test\/|\.test\.ts$/;
+const NOWHERE = /^$/;
+
+const BANS: readonly Ban[] = [
+  {
+    rule: "clock",
+    pattern: /\bDate\.now\s*\(|\bnew Date\(\s*\)|\bDate\(\s*\)|\bperformance\.now\s*\(|\bhrtime\b/g,
+    instead: "take the time from the clock that is handed in (now() or monotonic()), so that a test can set it",
+    allowed: CLOCKS,
+  },
+  {
+    rule: "timer",
+    pattern: /\b(?:setTimeout|setInterval)\s*\(/g,
+    instead: "wait with the clock's sleep(ms, signal), or in tests with until(condition, deadline)",
+    allowed: CLOCKS,
+  },
+  {
+    rule: "random",
+    pattern: /\bMath\.random\s*\(/g,
+    instead: "take randomness from the context (randomBytes) or, in tests, from fast-check",
+    allowed: NOWHERE,
+  },
+  {
+    rule: "console",
+    pattern: /\bconsole\s*\./g,
+    instead:
+      "write to the log that is handed in; a program for people writes to process.stdout through its output file",
+    allowed: NOWHERE,
+  },
+  {
+    rule: "environment",
+    pattern: /\bprocess\.env\b/g,
+    instead: "declare a setting in contract/src/settings.ts and take its value from the program's config",
+    allowed: SURROUNDINGS,
+  },
+  {
+    rule: "blocking",
+    pattern: /\b(?:execSync|execFileSync|spawnSync|readFileSync|writeFileSync|readdirSync|statSync)\s*\(/g,
+    instead: "use the asynchronous form: this stops every request and every machine of the process",
+    allowed: /^(?!(server|node)\/src\/)|(^|\/)(main|config)\.ts$|\.test\.ts$/,
+  },
+  {
+    rule: "sleep in a test",
+    pattern: /\bawait\b[^\n;]*\bsleep\s*\(/g,
+    instead: "wait for what should happen: until(condition, deadline)",
+    allowed: /^(?!.*\.test\.ts$)/,
+  },
+  {
+    rule: "only",
+    pattern: /\b(?:test|it|describe|suite)\.(?:only|todo)\b/g,
+    instead: "run one file or use --test-name-pattern; the tree holds tests that all run",
+    allowed: NOWHERE,
+  },
+  {
+    rule: "default export",
+    pattern: /^export default\b/gm,
+    instead: "export it by its name",
+    allowed: NOWHERE,
+  },
+  {
+    rule: "any",
+    pattern: /(?:[:<,|&(]|\bas)\s*any\b(?!\s*[:(.])/g,
+    instead: "use unknown and narrow it, or the real type",
+    allowed: NOWHERE,
+  },
+];
+
+const TIMER_IMPORT = "node:timers/promises";
+const NON_NULL = /[\w)\]]!(?=[.;,)\]}[(:?]|\s*$|\s(?![=]))/gm;
+
+/** Banned calls and words of every TypeScript file. */
+export function checkBanned(tree: Tree): Finding[] {
+  const findings: Finding[] = [];
+  for (const source of tree.sources.values()) {
+    if (source.path.endsWith("/generated.ts")) continue;
+    for (const ban of BANS) {
+      if (ban.allowed.test(source.path)) continue;
+      for (const match of source.code.matchAll(ban.pattern))
+        report(findings, source, match.index, ban.rule, `${match[0].trim()} is banned: ${ban.instead}`);
+    }
+    checkTimerImport(findings, source);
+    checkNonNull(findings, source);
+  }
+  return findings;
+}
+
+function checkTimerImport(findings: Finding[], source: Source): void {
+  if (CLOCKS.test(source.path)) return;
+  for (const edge of source.imports)
+    if (edge.specifier === TIMER_IMPORT)
+      findings.push({
+        path: source.path,
+        line: edge.line,
+        rule: "timer",
+        message: `${TIMER_IMPORT} belongs in the clock file: wait with the clock's sleep(ms, signal)`,
+      });
+}
+
+/** `value!` hides a doubt: it stands only beside a comment that says why there is none. */
+function checkNonNull(findings: Finding[], source: Source): void {
+  for (const match of source.code.matchAll(NON_NULL)) {
+    const line = lineAt(source.code, match.index);
+    const hasReason = source.comments.some((comment) => lineAt(source.text, comment.start) === line);
+    if (!hasReason)
+      report(findings, source, match.index, "non-null", "value! needs its reason as a comment on the line, or a check");
+  }
+}
+
+function report(findings: Finding[], source: Source, offset: number, rule: string, message: string): void {
+  const line = lineAt(source.code, offset);
+  if (!isAllowedByComment(source, line, rule)) findings.push({ path: source.path, line, rule, message });
+}
+
+function isAllowedByComment(source: Source, line: number, rule: string): boolean {
+  return source.comments.some((comment) => {
+    const match = /tidy-allow ([a-z -]+): \S/.exec(comment.text);
+    const distance = line - lineAt(source.text, comment.start);
+    return match?.[1] === rule && (distance === 0 || distance === 1);
+  });
+}

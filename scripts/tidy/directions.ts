@@ -1,0 +1,163 @@
+/**
+ * Who may import whom: the walls between the programs, and between the rooms inside a program.
+ *
+ * The table of members is the one in docs/architecture.md. A refused edge says which way leads there instead.
+ * Type-only imports count between members (a type is knowledge of the other side) except where the table says so;
+ * they do not count for files that must be pure, because a type has no effects.
+ */
+import type { Finding, ImportEdge, Source, Tree } from "./tree.ts";
+
+interface Member {
+  /** Members whose files it may import. */
+  readonly members: readonly string[];
+  /** Members of which it may import types only. */
+  readonly types?: readonly string[];
+  /** What to do instead, when an edge is refused. */
+  readonly advice: string;
+}
+
+const EVERY_MEMBER = ["contract", "server", "node", "sdk", "cli", "guest", "test", "bench", "scripts"];
+
+const MEMBERS: Readonly<Record<string, Member>> = {
+  contract: { members: [], advice: "contract is what the programs agree on: move what both need into it" },
+  server: { members: ["contract"], advice: "the server reaches a node over the link (contract/src/link.ts)" },
+  node: { members: ["contract"], advice: "the node reaches the server over the link (contract/src/link.ts)" },
+  sdk: { members: [], types: ["contract"], advice: "the sdk runs anywhere: it takes only types from contract" },
+  cli: { members: ["contract", "sdk"], advice: "the command line reaches the server through sdk" },
+  console: { members: ["sdk"], types: ["contract"], advice: "the console reaches the server through sdk" },
+  guest: { members: ["contract", "node", "test"], advice: "guest/test drives the agent through the node's client" },
+  test: { members: EVERY_MEMBER, advice: "" },
+  bench: { members: EVERY_MEMBER, advice: "" },
+  scripts: { members: EVERY_MEMBER, advice: "" },
+};
+
+/** Members that run with nothing but Node's own modules; the sdk without those either. */
+const WITHOUT_PACKAGES = ["node", "sdk"];
+
+/** The one file of contract that the command line may import at runtime: the sdk carries everything else. */
+const CLI_FROM_CONTRACT = ["contract/src/settings.ts"];
+
+/** Refused imports of every file. */
+export function checkDirections(tree: Tree): Finding[] {
+  const findings: Finding[] = [];
+  for (const source of tree.sources.values()) {
+    for (const edge of source.imports) {
+      const message = refusalOf(source, edge, tree);
+      if (message !== null) findings.push({ path: source.path, line: edge.line, rule: "direction", message });
+    }
+  }
+  return findings;
+}
+
+/** Members without packages list none in their package.json. */
+export function checkDependencies(tree: Tree): Finding[] {
+  return WITHOUT_PACKAGES.flatMap((member) => {
+    const file = `${member}/package.json`;
+    return packagesOf(tree, member)
+      .filter((name) => !name.startsWith("@flotilla/"))
+      .map((name) => ({
+        path: file,
+        line: 1,
+        rule: "dependency",
+        message: `${member} has no third-party dependency at runtime, and lists ${name}: do it with Node's own modules`,
+      }));
+  });
+}
+
+function refusalOf(source: Source, edge: ImportEdge, tree: Tree): string | null {
+  const member = memberOf(source.path);
+  const rules = MEMBERS[member];
+  if (rules === undefined) return null;
+  if (edge.target === null) return packageRefusal(source, edge, member, tree);
+  if (!tree.files.has(edge.target)) return `imports ${edge.target}, which does not exist`;
+  const other = memberOf(edge.target);
+  if (other !== member && !isTest(source.path)) {
+    const isAllowed = rules.members.includes(other) || (edge.isTypeOnly && (rules.types ?? []).includes(other));
+    if (!isAllowed) return `${member} does not import ${other}: ${rules.advice}`;
+    const isSidestep = member === "cli" && other === "contract" && !edge.isTypeOnly;
+    if (isSidestep && !CLI_FROM_CONTRACT.includes(edge.target))
+      return `cli takes from contract only its settings, and types: ${rules.advice}`;
+  }
+  if (isTest(edge.target) && !isTest(source.path)) return "code does not import tests";
+  return serverRefusal(source.path, edge) ?? pureRefusal(source.path, edge, edge.target);
+}
+
+function packageRefusal(source: Source, edge: ImportEdge, member: string, tree: Tree): string | null {
+  const isTypeOfTest = isTest(source.path) || ["test", "bench", "scripts", "guest"].includes(member);
+  if (isPure(source.path) && !edge.isTypeOnly && edge.specifier.startsWith("node:") && !isPureModule(edge.specifier))
+    return `a file that decides imports nothing with effects, and ${edge.specifier} has some: pass the value in`;
+  if (edge.specifier.startsWith("node:"))
+    return member === "sdk" && !isTest(source.path) ? "the sdk runs in browsers too: no module of Node's" : null;
+  const name = edge.specifier.split("/", edge.specifier.startsWith("@") ? 2 : 1).join("/");
+  if (WITHOUT_PACKAGES.includes(member) && !isTest(source.path) && !edge.isTypeOnly)
+    return `${member} has no third-party dependency at runtime: do it without ${name}`;
+  const known = [...packagesOf(tree, member), ...packagesOf(tree, ".")];
+  if (isTypeOfTest) known.push(...EVERY_MEMBER.flatMap((each) => packagesOf(tree, each)));
+  return known.includes(name) ? null : `${member}/package.json does not list ${name}`;
+}
+
+/** Rooms of the server: `http/` knows no family, a family knows no reconciler and only its routes know HTTP. */
+function serverRefusal(path: string, edge: ImportEdge): string | null {
+  const from = /^server\/src\/([a-z-]+)\//.exec(path)?.[1];
+  const to = /^server\/src\/([a-z-]+)\//.exec(edge.target ?? "")?.[1];
+  if (from === undefined || to === undefined || from === to || isTest(path)) return null;
+  if (from === "http" && FAMILIES.has(to)) return `http/ knows no family: let main.ts hand ${to} in`;
+  if (from === "db") return `db/ is below everything: it does not know ${to}/`;
+  if (FAMILIES.has(from) && to === "reconcilers")
+    return "a family knows no reconciler: write the row, the loop sees it";
+  return null;
+}
+
+const FAMILIES = new Set(
+  (
+    "account apikeys apps billing exec files health images machines nodes operations plans pools tenants tokens " +
+    "usage volumes"
+  ).split(" "),
+);
+
+/** Files that decide and do nothing: planners, state machines, the scheduler except for what reserves, views. */
+function isPure(path: string): boolean {
+  if (isTest(path)) return false;
+  if (path.startsWith("server/src/scheduler/")) return !/\/(reserve|store)\.ts$/.test(path);
+  return /^(server|node)\/src\/.*\/(plan|state|view)\.ts$/.test(path);
+}
+
+function isPureModule(specifier: string): boolean {
+  return ["node:path", "node:util", "node:assert", "node:buffer", "node:url"].includes(specifier);
+}
+
+function pureRefusal(path: string, edge: ImportEdge, target: string): string | null {
+  if (!isPure(path) || edge.isTypeOnly || target.startsWith("contract/")) return null;
+  const isHarmless = isPure(target) || PURE_BY_DECLARATION.some((name) => target.endsWith(name));
+  return isHarmless
+    ? null
+    : `a file that decides imports nothing with effects, and ${target} is not known to have none`;
+}
+
+/** Further files without effects, which planners, states and views may use. */
+const PURE_BY_DECLARATION = [
+  "/rules.ts",
+  "/quota.ts",
+  "/limits.ts",
+  "/price.ts",
+  "/filter.ts",
+  "/score.ts",
+  "/unreachable.ts",
+];
+
+function isTest(path: string): boolean {
+  return path.endsWith(".test.ts") || path.includes("/test/") || path.startsWith("test/");
+}
+
+function memberOf(path: string): string {
+  return path.split("/", 1)[0] ?? "";
+}
+
+function packagesOf(tree: Tree, member: string): string[] {
+  const text = tree.files.get(member === "." ? "package.json" : `${member}/package.json`);
+  if (text === undefined) return [];
+  const listed = JSON.parse(text) as Readonly<Record<string, Readonly<Record<string, string>> | undefined>>;
+  const kinds =
+    member === "." ? ["dependencies", "devDependencies"] : ["dependencies", "optionalDependencies", "peerDependencies"];
+  return kinds.flatMap((kind) => Object.keys(listed[kind] ?? {}));
+}

@@ -1,0 +1,58 @@
+/**
+ * Words that stand nowhere in the repository: leftovers of work in progress, and traces of the machine or the way it
+ * was written on. A reader of the repository meets the program, not its making.
+ */
+import { type Finding, lineAt, type Tree } from "./tree.ts";
+
+interface Word {
+  readonly rule: string;
+  readonly pattern: RegExp;
+  readonly instead: string;
+  /** Paths that may hold it. */
+  readonly allowed?: RegExp;
+}
+
+const WORDS: readonly Word[] = [
+  { rule: "unfinished", pattern: /\bFIXME\b|\bXXX\b/g, instead: "mend it, or make it a TODO(topic)" },
+  { rule: "unfinished", pattern: /\bTODO\b(?!\([a-z-]+\): \S)/g, instead: "write TODO(topic): what is missing" },
+  {
+    rule: "machine path",
+    pattern: /(?<![\w.}~$-])\/(?:work|farm|home\/[a-z]+|Users)\/[\w.-]|(?<![\w.}~$"'`/-])\/root\/[\w.-]/g,
+    instead: "a path of one machine: derive it from the checkout, a setting or a temporary directory",
+  },
+  {
+    rule: "registry host",
+    pattern: /\b(?:registry\.npmjs|deb\.debian|archive\.ubuntu|security\.debian|pypi)\.org\b|\bcrates\.io\b/g,
+    instead: "name the package, not where this machine takes it from",
+  },
+  {
+    rule: "trace",
+    pattern: /\b(?:issue|ticket) #?\d+\b|\bco-authored-by\b|\bgenerated (?:by|with) (?:an? )?(?:AI|LLM)\b/gi,
+    instead: "say the reason itself: a reader cannot open where it was discussed",
+  },
+  {
+    rule: "trace",
+    pattern: /\b(?:A[I]|L[L]M|G[P]T|Chat[G]PT|Cl[a]ude|Anthr[o]pic|Open[A]I|Cop[i]lot|Cod[e]x)\b/g,
+    instead: "who or what wrote a line is no part of it",
+  },
+];
+
+/** Where the rules themselves and their tests spell the words out. */
+const RULES = /^scripts\/tidy(\/|\.test\.ts$)/;
+
+/** Banned words of every file, whatever its kind. */
+export function checkWords(tree: Tree): Finding[] {
+  const findings: Finding[] = [];
+  for (const [path, text] of tree.files) {
+    if (RULES.test(path)) continue;
+    for (const word of WORDS)
+      for (const match of text.matchAll(word.pattern))
+        findings.push({
+          path,
+          line: lineAt(text, match.index),
+          rule: word.rule,
+          message: `"${match[0]}": ${word.instead}`,
+        });
+  }
+  return findings;
+}
