@@ -1,0 +1,61 @@
+/**
+ * The one error that every method of the SDK throws when a call does not get the answer it was made for.
+ *
+ * Always: `code` is a word a program can decide on, `text` is the sentence the server wrote for people; a call that got
+ * no answer at all has status 0 and a code of its own.
+ */
+
+/** Codes of calls that got no answer: nobody listens or the connection broke; the time was up; the caller gave up. */
+export type NoAnswerCode = "unreachable" | "timeout" | "aborted";
+
+export class FlotillaError extends Error {
+  /** The HTTP status; 0 when there was no answer. */
+  readonly status: number;
+  /** The server's name of the refusal (header `x-error-code`), such as `not_found`; or a NoAnswerCode; or `http_<status>`. */
+  readonly code: string;
+  /** One sentence for people: what was refused, why, and what to do. */
+  readonly text: string;
+  /** What the server's log has under this call; null when there was no answer. */
+  readonly requestId: string | null;
+  /** Which call it was, such as `POST /v1/machines`. */
+  readonly call: string;
+
+  constructor(
+    facts: { status: number; code: string; text: string; requestId: string | null; call: string },
+    options: ErrorOptions = {},
+  ) {
+    super(facts.requestId === null ? facts.text : `${facts.text} [request id: ${facts.requestId}]`, options);
+    this.name = "FlotillaError";
+    this.status = facts.status;
+    this.code = facts.code;
+    this.text = facts.text;
+    this.requestId = facts.requestId;
+    this.call = facts.call;
+  }
+}
+
+/** Reads a refusal's answer, whatever its form: plain text, RFC 9457 (`detail`) or the key errors' JSON (`error`). */
+export async function errorOfAnswer(answer: Response, call: string): Promise<FlotillaError> {
+  const raw = (await answer.text().catch(() => "")).slice(0, 10_000).trim();
+  const json = parseObject(raw);
+  const stated = json["detail"] ?? json["error"] ?? json["title"];
+  const status = answer.status;
+  const text = typeof stated === "string" ? stated : raw;
+  const code = answer.headers.get("x-error-code") ?? json["code"];
+  return new FlotillaError({
+    status,
+    code: typeof code === "string" ? code : status === 401 ? "missing_key" : `http_${status}`,
+    text: text !== "" ? text : status === 401 ? "the call needs an API key" : `the server answered ${status}`,
+    requestId: answer.headers.get("x-request-id"),
+    call,
+  });
+}
+
+function parseObject(raw: string): Readonly<Record<string, unknown>> {
+  if (!raw.startsWith("{")) return {};
+  try {
+    return JSON.parse(raw) as Record<string, unknown>;
+  } catch {
+    return {};
+  }
+}

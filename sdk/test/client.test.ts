@@ -1,0 +1,204 @@
+/**
+ * The client against a server of the test's own: what goes over the wire, what comes back, what is tried again and how
+ * every kind of failure reads.
+ */
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { test } from "node:test";
+import { Flotilla, FlotillaError } from "../src/client.ts";
+import { reply, replyJson, startPeer } from "./peer.ts";
+
+const refusalOf = async (call: Promise<unknown>): Promise<FlotillaError> => {
+  const error = await call.then(
+    () => assert.fail("the call was expected to fail"),
+    (thrown: unknown) => thrown,
+  );
+  assert.ok(error instanceof FlotillaError, String(error));
+  return error;
+};
+
+test("a call sends the key, the body as JSON and the idempotency key, and gives the parsed answer", async (t) => {
+  const peer = await startPeer(t, replyJson({ id: "mach-1" }, 201));
+  const flotilla = new Flotilla({ url: `${peer.url}/`, apiKey: "smk_x" });
+  const machine = await flotilla.createMachine(
+    { source: { type: "image", reference: "alpine" } },
+    { idempotencyKey: "once" },
+  );
+  assert.equal(machine.id, "mach-1");
+  const [call] = peer.arrived;
+  assert.equal(`${call?.method} ${call?.url}`, "POST /v1/machines");
+  assert.equal(call?.headers.authorization, "Bearer smk_x");
+  assert.equal(call?.headers["idempotency-key"], "once");
+  assert.equal(call?.headers["content-type"], "application/json");
+  assert.deepEqual(JSON.parse(String(call?.body)), { source: { type: "image", reference: "alpine" } });
+});
+
+test("query parameters are escaped, repeated for lists and left out when undefined", async (t) => {
+  const peer = await startPeer(t, replyJson([]));
+  const flotilla = new Flotilla({ url: peer.url });
+  await flotilla.listMachines({ query: { label: ["a=b c", "d=&"], limit: undefined } });
+  assert.equal(peer.arrived[0]?.url, "/v1/machines?label=a%3Db+c&label=d%3D%26");
+});
+
+test("a path parameter cannot lead to another endpoint", async (t) => {
+  const peer = await startPeer(t, replyJson({}));
+  const flotilla = new Flotilla({ url: peer.url });
+  await flotilla.getMachine("a/b?c");
+  assert.equal(peer.arrived[0]?.url, "/v1/machines/a%2Fb%3Fc");
+  for (const id of ["", ".", ".."]) assert.throws(() => flotilla.getMachine(id), /is no identifier/);
+  assert.throws(() => flotilla.readFileAt("mach-1", "/tmp/../../x"), TypeError);
+  assert.equal(peer.arrived.length, 1);
+});
+
+test("the rest of a path keeps its slashes and escapes each part", async (t) => {
+  const peer = await startPeer(t, reply(200, "bytes"));
+  const flotilla = new Flotilla({ url: peer.url });
+  const answer = await flotilla.readFileAt("mach-1", "/tmp/a b%.txt");
+  assert.equal(await answer.text(), "bytes");
+  assert.equal(peer.arrived[0]?.url, "/v1/machines/mach-1/files/tmp/a%20b%25.txt");
+});
+
+test("bytes are sent as they are, from memory and from a stream", async (t) => {
+  const peer = await startPeer(t, reply(204));
+  const flotilla = new Flotilla({ url: peer.url });
+  const bytes = Uint8Array.from({ length: 70_000 }, (_, index) => index % 256);
+  await flotilla.putFileAt("mach-1", "x", bytes);
+  await flotilla.putFileAt("mach-1", "x", new Blob([bytes]).stream());
+  for (const call of peer.arrived) {
+    assert.deepEqual(new Uint8Array(call.body), bytes);
+    assert.equal(call.headers["content-type"], "application/octet-stream");
+  }
+  assert.equal(peer.arrived.length, 2);
+});
+
+test("an answer without a body is undefined, with or without includeUsage's body", async (t) => {
+  const peer = await startPeer(t, reply(204), replyJson({ machineId: "mach-1" }));
+  const flotilla = new Flotilla({ url: peer.url });
+  assert.equal(await flotilla.deleteMachine("mach-1"), undefined);
+  assert.equal((await flotilla.deleteMachine("mach-1", { query: { includeUsage: true } }))?.machineId, "mach-1");
+});
+
+test("a refusal carries status, code, text and request id, in each of the forms servers use", async (t) => {
+  const headers = { "x-error-code": "name_taken", "x-request-id": "req-7" };
+  const peer = await startPeer(
+    t,
+    reply(409, "create machine: the name web is taken", headers),
+    reply(409, JSON.stringify({ title: "Conflict", detail: "the name web is taken" }), headers),
+    reply(401, JSON.stringify({ code: "unknown_key", error: "unknown API key" })),
+    reply(401),
+    reply(500, "<html>"),
+  );
+  const flotilla = new Flotilla({ url: peer.url });
+  const facts = [];
+  for (let count = 0; count < 5; count++) {
+    const { status, code, text, requestId, call } = await refusalOf(flotilla.stopMachine("mach-1"));
+    facts.push([status, code, text, requestId, call]);
+  }
+  const call = "POST /v1/machines/mach-1/stop";
+  assert.deepEqual(facts, [
+    [409, "name_taken", "create machine: the name web is taken", "req-7", call],
+    [409, "name_taken", "the name web is taken", "req-7", call],
+    [401, "unknown_key", "unknown API key", null, call],
+    [401, "missing_key", "the call needs an API key", null, call],
+    [500, "http_500", "<html>", null, call],
+  ]);
+});
+
+test("a GET is tried again while the server says not now, and waits as long as it asks", async (t) => {
+  const peer = await startPeer(t, reply(503), reply(429, "", { "retry-after": "0" }), replyJson([{ id: "mach-1" }]));
+  const flotilla = new Flotilla({ url: peer.url });
+  const startedAt = performance.now();
+  assert.equal((await flotilla.listMachines()).length, 1);
+  assert.equal(peer.arrived.length, 3);
+  assert.ok(performance.now() - startedAt >= 190, "the first pause is 200 ms");
+});
+
+test("a GET gives up after its retries, at once when the server asks for a long pause, and never repeats a 500", async (t) => {
+  const gone = await startPeer(t, reply(502));
+  assert.equal((await refusalOf(new Flotilla({ url: gone.url, retries: 1 }).listMachines())).status, 502);
+  assert.equal(gone.arrived.length, 2);
+  const busy = await startPeer(t, reply(429, "", { "retry-after": "3600" }));
+  assert.equal((await refusalOf(new Flotilla({ url: busy.url }).listMachines())).status, 429);
+  assert.equal(busy.arrived.length, 1);
+  const broken = await startPeer(t, reply(500));
+  assert.equal((await refusalOf(new Flotilla({ url: broken.url }).listMachines())).status, 500);
+  assert.equal(broken.arrived.length, 1);
+});
+
+test("nothing but GET is tried again", async (t) => {
+  const peer = await startPeer(t, reply(503, "", { "retry-after": "0" }));
+  const flotilla = new Flotilla({ url: peer.url });
+  await refusalOf(flotilla.startMachine("mach-1"));
+  await refusalOf(flotilla.deleteMachine("mach-1"));
+  assert.equal(peer.arrived.length, 2);
+});
+
+test("a call that gets no answer says whether nobody listens, the time was up or the caller gave up", async (t) => {
+  const silent = await startPeer(t, () => {});
+  const flotilla = new Flotilla({ url: silent.url });
+  const late = await refusalOf(flotilla.listMachines({ timeoutMs: 50 }));
+  assert.deepEqual([late.status, late.code], [0, "timeout"]);
+  const controller = new AbortController();
+  const given = refusalOf(flotilla.listMachines({ signal: controller.signal }));
+  controller.abort();
+  assert.equal((await given).code, "aborted");
+  const closed = createServer().listen(0, "127.0.0.1");
+  await new Promise((resolve) => closed.once("listening", resolve));
+  const { port } = closed.address() as AddressInfo;
+  await new Promise((resolve) => closed.close(resolve));
+  const nobody = await refusalOf(new Flotilla({ url: `http://127.0.0.1:${port}` }).listMachines());
+  assert.equal(nobody.code, "unreachable");
+  assert.match(nobody.text, /ECONNREFUSED/);
+});
+
+test("the time given to a streamed answer ends when the answer begins", async (t) => {
+  const peer = await startPeer(t, (_arrived, answer) => {
+    answer.writeHead(200, { "content-type": "text/event-stream" }).write("data: one\n\n");
+    // Ends well after the call's time was up.
+    const timer = setTimeout(() => answer.end("data: two\n\n"), 250);
+    t.after(() => clearTimeout(timer));
+  });
+  const answer = await new Flotilla({ url: peer.url }).listMachineLogs("mach-1", { timeoutMs: 150 });
+  assert.equal(await answer.text(), "data: one\n\ndata: two\n\n");
+});
+
+test("an answer that is no JSON where JSON belongs is an error that names the server", async (t) => {
+  const peer = await startPeer(t, reply(200, "<html>a proxy's page</html>"));
+  const error = await refusalOf(new Flotilla({ url: peer.url }).listMachines());
+  assert.equal(error.code, "unreachable");
+  assert.match(error.text, /gave no usable answer/);
+});
+
+test("an address that is none is refused before any call", () => {
+  for (const url of ["", "127.0.0.1:8080", "ftp://x", "http://"]) {
+    assert.throws(() => new Flotilla({ url }), /is no http/, url);
+  }
+});
+
+test("the terminal's socket carries the key in a header, not in the address", async (t) => {
+  const server = createServer();
+  const seen = new Promise<{ url: string; authorization: string }>((resolve) => {
+    server.on("upgrade", (request, socket) => {
+      const accept = createHash("sha1")
+        .update(`${request.headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`)
+        .digest("base64");
+      socket.write(
+        `HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: ${accept}\r\n\r\n`,
+      );
+      resolve({ url: request.url ?? "", authorization: request.headers.authorization ?? "" });
+      t.after(() => socket.destroy());
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.after(() => server.close());
+  const { port } = server.address() as AddressInfo;
+  const flotilla = new Flotilla({ url: `http://127.0.0.1:${port}`, apiKey: "smk_x" });
+  const socket = flotilla.openTerminal("mach-1", { query: { cols: 80 } });
+  t.after(() => socket.close());
+  assert.deepEqual(await seen, {
+    url: "/v1/machines/mach-1/exec/interactive?cols=80",
+    authorization: "Bearer smk_x",
+  });
+});

@@ -1,0 +1,50 @@
+/**
+ * A server of the tests' own at the other end of the wire: it records what arrives and answers what a test lines up.
+ *
+ * Always: on loopback with a port of the system's choosing; closed, with all its connections, when its test ends.
+ */
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import type { TestContext } from "node:test";
+
+export interface Arrived {
+  readonly method: string;
+  readonly url: string;
+  readonly headers: IncomingMessage["headers"];
+  readonly body: Buffer;
+}
+
+export type Reply = (arrived: Arrived, answer: ServerResponse) => void;
+
+export interface Peer {
+  readonly url: string;
+  readonly arrived: Arrived[];
+}
+
+/** Answers the n-th request with the n-th reply, and every later one with the last. */
+export async function startPeer(t: TestContext, ...replies: Reply[]): Promise<Peer> {
+  const arrived: Arrived[] = [];
+  const server = createServer(async (request, answer) => {
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk as Buffer);
+    const { method = "", url = "", headers } = request;
+    arrived.push({ method, url, headers, body: Buffer.concat(chunks) });
+    const reply = replies[Math.min(arrived.length, replies.length) - 1];
+    reply?.(arrived[arrived.length - 1] as Arrived, answer);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, arrived };
+}
+
+export const reply =
+  (status: number, body = "", headers: Record<string, string> = {}): Reply =>
+  (_arrived, answer) => {
+    answer.writeHead(status, headers).end(body);
+  };
+
+export const replyJson = (value: unknown, status = 200): Reply =>
+  reply(status, JSON.stringify(value), { "content-type": "application/json" });
