@@ -25,11 +25,6 @@ interface Schema {
 }
 
 const root = fileURLToPath(new URL("..", import.meta.url));
-const HEAD = `/**
- * Printed by scripts/generate-sdk.ts from the contract; not edited by hand: change contract/src and run
- * \`npm run golden\`.
-`;
-
 /** Paths below the repository's root, and what the files there should hold. */
 export async function generateSdk(): Promise<Map<string, string>> {
   const names = await readNames();
@@ -37,25 +32,21 @@ export async function generateSdk(): Promise<Map<string, string>> {
   const types = [...names.all]
     .sort(([a], [b]) => (a < b ? -1 : 1))
     .map(([name, schema]) => printType(name, schema, names));
-  const used = [...names.all.keys()].filter((name) => new RegExp(`\\b${name}\\b`).test(methods)).sort();
-  const methodsFile = `${HEAD} * One method for each endpoint; client.ts gives them their transport.
+  const text = `/**
+ * Printed by scripts/generate-sdk.ts from the contract; not edited by hand: change contract/src and run
+ * \`npm run golden\`.
+ * One method for each endpoint, to which client.ts gives the transport, and the shapes of requests and answers.
  */
 import { type ApiCall, type BytesBody, type CallOptions, rest, segment } from "./call.ts";
-import type { ${used.join(", ")} } from "./generated-types.ts";
 
 export abstract class Methods {
   protected abstract call<T>(call: ApiCall, options: CallOptions<unknown>): Promise<T>;
   protected abstract openSocket(path: string, options: CallOptions<unknown>): WebSocket;
 
 ${methods}}
-`;
-  const typesFile = `${HEAD} * The shapes of requests and answers.
- */
+
 ${types.join("\n")}`;
-  const files = new Map<string, string>();
-  files.set("sdk/src/generated.ts", format(methodsFile));
-  files.set("sdk/src/generated-types.ts", format(typesFile));
-  return files;
+  return new Map([["sdk/src/generated.ts", format(text)]]);
 }
 
 interface Names {

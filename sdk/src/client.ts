@@ -16,7 +16,7 @@ import { Methods } from "./generated.ts";
 
 export type { BytesBody, CallOptions } from "./call.ts";
 export { FlotillaError, type NoAnswerCode } from "./errors.ts";
-export type * from "./generated-types.ts";
+export type * from "./generated.ts";
 
 export interface FlotillaOptions {
   /** Where the server is: `http://127.0.0.1:8080`. */

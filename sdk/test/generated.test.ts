@@ -1,4 +1,8 @@
-/** The printed part of the SDK: as fresh as the contract, complete, and free of anything but itself. */
+/**
+ * The printed part of the SDK: as fresh as the contract, complete, and free of anything but itself.
+ *
+ * Always: a new endpoint fails here until `npm run golden` has given it a method.
+ */
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { test } from "node:test";
