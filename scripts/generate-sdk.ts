@@ -25,8 +25,8 @@ interface Schema {
 }
 
 const root = fileURLToPath(new URL("..", import.meta.url));
-/** Paths below the repository's root, and what the files there should hold. */
-export async function generateSdk(): Promise<Map<string, string>> {
+/** The whole text of sdk/src/generated.ts. */
+export async function generateSdk(): Promise<string> {
   const names = await readNames();
   const methods = endpointList.map(([name, endpoint]) => printMethod(name, endpoint, names)).join("\n");
   const types = [...names.all]
@@ -46,7 +46,7 @@ export abstract class Methods {
 ${methods}}
 
 ${types.join("\n")}`;
-  return new Map([["sdk/src/generated.ts", format(text)]]);
+  return format(text);
 }
 
 interface Names {

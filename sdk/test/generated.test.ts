@@ -11,9 +11,8 @@ import { generateSdk } from "../../scripts/generate-sdk.ts";
 import { Flotilla } from "../src/client.ts";
 
 test("the checked-in methods and types are what the contract prints; `npm run golden` refreshes them", async () => {
-  for (const [path, text] of await generateSdk()) {
-    assert.equal(readFileSync(new URL(`../../${path}`, import.meta.url), "utf8"), text, path);
-  }
+  const printed = new URL("../src/generated.ts", import.meta.url);
+  assert.equal(readFileSync(printed, "utf8"), await generateSdk());
 });
 
 test("every endpoint has a method of its name that sends its method and path", async () => {
