@@ -1,0 +1,203 @@
+/**
+ * Frames between host and guest: how bytes become frames and frames bytes. GUEST-PROTOCOL.md says the same in prose;
+ * guest/frame.c is the other side, and both read contract/vectors.
+ *
+ *     magic 0xF1 · type u8 · flags u8 · 0 u8 · channel u32 · length u32 · payload · end 0xED        (little endian)
+ *
+ * Always:
+ * - Zero bytes between frames mean nothing, so whoever connects may send as many as it takes to complete a frame that
+ *   somebody else left unfinished.
+ * - A frame counts only with its end byte. A frame completed by zeros has none and is refused: half a message is never
+ *   taken for a whole one.
+ * - A decoder holds at most one payload, of at most FRAME_PAYLOAD_BYTES_MAX, and throws on the first byte that does not
+ *   fit; it cannot be used afterwards.
+ */
+
+/** Version of everything in GUEST-PROTOCOL.md. The host speaks the version that the guest names in its first answer. */
+export const GUEST_PROTOCOL = 1;
+export const FRAME_MAGIC = 0xf1;
+export const FRAME_END = 0xed;
+export const FRAME_HEADER_BYTES = 12;
+/** Header and end byte. */
+export const FRAME_EXTRA_BYTES = FRAME_HEADER_BYTES + 1;
+export const FRAME_PAYLOAD_BYTES_MAX = 64 * 1024;
+/** More zeros than complete any frame. */
+export const FRAME_PADDING_BYTES = FRAME_PAYLOAD_BYTES_MAX + 2 * FRAME_EXTRA_BYTES;
+
+/** The message goes on in the next frame, which has the same type and channel. Only `configure` and `exec` may be split. */
+export const FRAME_FLAG_MORE = 1;
+/** A message put together from its frames. Room for ENV_BYTES_MAX of environment and as much of arguments. */
+export const MESSAGE_BYTES_MAX = 1280 * 1024;
+
+/** Channels are numbered from 1 and belong to one command each; 0 is the machine itself. */
+export const CHANNELS_MAX = 256;
+
+/** What a stream may send before the first credit. */
+export const OUTPUT_WINDOW_BYTES = 256 * 1024;
+export const STDIN_WINDOW_BYTES = 64 * 1024;
+/**
+ * A frame of stdout or stderr costs its payload and this, because the host keeps an object for each of them: otherwise
+ * one byte per frame would cost a hundred times the memory that the window promises.
+ */
+export const OUTPUT_FRAME_COST_BYTES = 256;
+
+/** Host to guest. */
+export const HOST_FRAMES = {
+  hello: 0x01,
+  configure: 0x02,
+  ping: 0x03,
+  syncFileSystems: 0x04,
+  shutDown: 0x05,
+  exec: 0x10,
+  stdin: 0x11,
+  stdinEnd: 0x12,
+  credit: 0x13,
+  resize: 0x14,
+  signal: 0x15,
+  kill: 0x16,
+} as const;
+export type HostFrameType = keyof typeof HOST_FRAMES;
+
+/** Guest to host. */
+export const GUEST_FRAMES = {
+  helloAnswer: 0x81,
+  done: 0x82,
+  failed: 0x83,
+  started: 0x90,
+  stdout: 0x91,
+  stderr: 0x92,
+  stdinCredit: 0x93,
+  exit: 0x94,
+} as const;
+export type GuestFrameType = keyof typeof GUEST_FRAMES;
+
+/** What is wrong with bytes that are no frame, or with a frame that is no message. */
+export class GuestProtocolError extends Error {
+  override readonly name = "GuestProtocolError";
+}
+
+export interface FrameHeader {
+  readonly type: number;
+  readonly channel: number;
+  readonly flags?: number;
+}
+
+/** One frame as bytes. Throws RangeError when the payload is too large. */
+export function encodeFrame(header: FrameHeader, payload: Uint8Array): Buffer {
+  if (payload.byteLength > FRAME_PAYLOAD_BYTES_MAX) throw new RangeError(`guest frame of ${payload.byteLength} bytes`);
+  const frame = Buffer.allocUnsafe(FRAME_EXTRA_BYTES + payload.byteLength);
+  writeHeader(frame, header, payload.byteLength);
+  frame.set(payload, FRAME_HEADER_BYTES);
+  frame[FRAME_HEADER_BYTES + payload.byteLength] = FRAME_END;
+  return frame;
+}
+
+/** A message as one frame, or as several when it is larger than a payload. Throws RangeError over MESSAGE_BYTES_MAX. */
+export function encodeMessage(header: FrameHeader, message: Uint8Array): Buffer {
+  if (message.byteLength <= FRAME_PAYLOAD_BYTES_MAX) return encodeFrame(header, message);
+  if (message.byteLength > MESSAGE_BYTES_MAX) {
+    throw new RangeError(`guest message of ${message.byteLength} bytes is over the limit of ${MESSAGE_BYTES_MAX}`);
+  }
+  const frames: Buffer[] = [];
+  for (let at = 0; at < message.byteLength; at += FRAME_PAYLOAD_BYTES_MAX) {
+    const end = Math.min(at + FRAME_PAYLOAD_BYTES_MAX, message.byteLength);
+    const flags = end < message.byteLength ? FRAME_FLAG_MORE : 0;
+    frames.push(encodeFrame({ ...header, flags }, message.subarray(at, end)));
+  }
+  return Buffer.concat(frames);
+}
+
+function writeHeader(frame: Buffer, header: FrameHeader, length: number): void {
+  frame[0] = FRAME_MAGIC;
+  frame[1] = header.type;
+  frame[2] = header.flags ?? 0;
+  frame[3] = 0;
+  frame.writeUInt32LE(header.channel, 4);
+  frame.writeUInt32LE(length, 8);
+}
+
+export interface Frame {
+  readonly type: number;
+  readonly flags: number;
+  readonly channel: number;
+  /** May be part of the chunk it came in: copy what is kept. */
+  readonly payload: Buffer;
+}
+
+/** Turns chunks of any size into frames. Throws GuestProtocolError on bytes that are no frame. */
+export class FrameDecoder {
+  /** The unfinished frame; its first `#heldBytes` bytes are known. Grows once, when the header tells the length. */
+  #held = Buffer.alloc(FRAME_HEADER_BYTES);
+  #heldBytes = 0;
+
+  push(chunk: Buffer, onFrame: (frame: Frame) => void): void {
+    let at = 0;
+    while (at < chunk.byteLength) {
+      if (this.#heldBytes > 0) {
+        at += this.#complete(chunk.subarray(at), onFrame);
+        continue;
+      }
+      if (chunk[at] === 0) {
+        at += 1;
+        continue;
+      }
+      const size = frameSize(chunk, at, chunk.byteLength);
+      if (size === undefined || at + size > chunk.byteLength) {
+        this.#hold(chunk.subarray(at), size);
+        return;
+      }
+      onFrame(frameOf(chunk, at, size));
+      at += size;
+    }
+  }
+
+  /** Whether a frame is incomplete. */
+  get hasRest(): boolean {
+    return this.#heldBytes > 0;
+  }
+
+  #hold(bytes: Buffer, size: number | undefined): void {
+    const held = Buffer.allocUnsafe(size ?? FRAME_HEADER_BYTES);
+    bytes.copy(held);
+    this.#held = held;
+    this.#heldBytes = bytes.byteLength;
+  }
+
+  /** Adds to the unfinished frame; returns how many bytes it took. */
+  #complete(chunk: Buffer, onFrame: (frame: Frame) => void): number {
+    const taken = chunk.copy(this.#held, this.#heldBytes);
+    this.#heldBytes += taken;
+    const size = frameSize(this.#held, 0, this.#heldBytes);
+    if (size === undefined) return taken;
+    if (this.#held.byteLength < size) {
+      this.#hold(this.#held.subarray(0, this.#heldBytes), size);
+      return taken;
+    }
+    if (this.#heldBytes < size) return taken;
+    this.#heldBytes = 0;
+    onFrame(frameOf(this.#held, 0, size));
+    return taken;
+  }
+}
+
+/** Bytes of the whole frame that begins at `at`; undefined while its header is incomplete. */
+function frameSize(bytes: Buffer, at: number, end: number): number | undefined {
+  if (bytes[at] !== FRAME_MAGIC) throw new GuestProtocolError(`byte ${bytes[at]} where a frame should begin`);
+  if (end - at < FRAME_HEADER_BYTES) return undefined;
+  const length = bytes.readUInt32LE(at + 8);
+  if (length > FRAME_PAYLOAD_BYTES_MAX) throw new GuestProtocolError(`frame of ${length} bytes`);
+  if (bytes[at + 3] !== 0 || (bytes[at + 2] ?? 0) > FRAME_FLAG_MORE) {
+    throw new GuestProtocolError(`frame with unknown flags ${bytes[at + 2]}, ${bytes[at + 3]}`);
+  }
+  return length + FRAME_EXTRA_BYTES;
+}
+
+function frameOf(bytes: Buffer, at: number, size: number): Frame {
+  if (bytes[at + size - 1] !== FRAME_END) throw new GuestProtocolError("frame without its end byte");
+  return {
+    type: bytes.readUInt8(at + 1),
+    flags: bytes.readUInt8(at + 2),
+    channel: bytes.readUInt32LE(at + 4),
+    payload: bytes.subarray(at + FRAME_HEADER_BYTES, at + size - 1),
+  };
+}

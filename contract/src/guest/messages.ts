@@ -1,0 +1,156 @@
+/**
+ * What the payloads of guest frames mean: lists of fields (tag u8, length u32, value), which encode what one side says
+ * and decode what the other has said.
+ *
+ * Always: a text is UTF-8 and ends with its only zero byte, so that C can use it where it lies. A number has four bytes,
+ * or eight for times. A field that is unknown is skipped (a newer side may say more); a field of the wrong size, twice
+ * where once is meant, or missing, refuses the whole message.
+ */
+import { GuestProtocolError } from "./frame.ts";
+
+/** Every field of every message. */
+export const GUEST_FIELDS = {
+  request: 1,
+  message: 2,
+  pid: 3,
+  exitCode: 4,
+  stream: 5,
+  bytes: 6,
+  cols: 7,
+  rows: 8,
+  signal: 9,
+  argument: 10,
+  environment: 11,
+  cwd: 12,
+  user: 13,
+  hasStdin: 14,
+  isBackground: 15,
+  hostname: 20,
+  machineId: 21,
+  now: 22,
+  entropy: 23,
+  workdir: 24,
+  rootDevice: 25,
+  nameserver: 26,
+  address: 27,
+  gateway: 28,
+  protocol: 30,
+  agentVersion: 31,
+  isConfigured: 32,
+  uptimeMs: 33,
+} as const;
+export type GuestField = keyof typeof GUEST_FIELDS;
+
+/** `stream` in a credit. */
+export const GUEST_STREAMS = { stdout: 1, stderr: 2 } as const;
+
+/**
+ * First bytes of hello and its answer, before the nonce: what the host looks for while it throws away what was meant
+ * for another host.
+ */
+export const HELLO_MAGIC = Buffer.from("FLOTILLA");
+export const HELLO_NONCE_BYTES = 16;
+/** Texts that a guest says about an error are cut to this by the guest, and refused when longer by the host. */
+export const GUEST_MESSAGE_BYTES_MAX = 1024;
+
+const FIELD_HEADER_BYTES = 5;
+
+/** Puts fields one after the other. */
+export class FieldWriter {
+  readonly #parts: Buffer[] = [];
+
+  number(field: GuestField, value: number): this {
+    const part = Buffer.allocUnsafe(FIELD_HEADER_BYTES + 4);
+    part.writeUInt8(GUEST_FIELDS[field], 0);
+    part.writeUInt32LE(4, 1);
+    part.writeUInt32LE(value, FIELD_HEADER_BYTES);
+    this.#parts.push(part);
+    return this;
+  }
+
+  time(field: GuestField, value: number): this {
+    const part = Buffer.allocUnsafe(FIELD_HEADER_BYTES + 8);
+    part.writeUInt8(GUEST_FIELDS[field], 0);
+    part.writeUInt32LE(8, 1);
+    part.writeBigUInt64LE(BigInt(Math.round(value)), FIELD_HEADER_BYTES);
+    this.#parts.push(part);
+    return this;
+  }
+
+  /** Throws RangeError when the text holds a zero byte. */
+  text(field: GuestField, value: string): this {
+    if (value.includes("\0")) throw new RangeError(`a zero byte in the ${field} of a guest message`);
+    const length = Buffer.byteLength(value) + 1;
+    const part = Buffer.allocUnsafe(FIELD_HEADER_BYTES + length);
+    part.writeUInt8(GUEST_FIELDS[field], 0);
+    part.writeUInt32LE(length, 1);
+    part.write(value, FIELD_HEADER_BYTES);
+    part[FIELD_HEADER_BYTES + length - 1] = 0;
+    this.#parts.push(part);
+    return this;
+  }
+
+  texts(field: GuestField, values: Iterable<string>): this {
+    for (const value of values) this.text(field, value);
+    return this;
+  }
+
+  bytes(field: GuestField, value: Uint8Array): this {
+    const part = Buffer.allocUnsafe(FIELD_HEADER_BYTES);
+    part.writeUInt8(GUEST_FIELDS[field], 0);
+    part.writeUInt32LE(value.byteLength, 1);
+    this.#parts.push(part, Buffer.from(value));
+    return this;
+  }
+
+  end(): Buffer {
+    return this.#parts.length === 1 && this.#parts[0] !== undefined ? this.#parts[0] : Buffer.concat(this.#parts);
+  }
+}
+
+/** A message's fields as they came. Throws GuestProtocolError on a list that does not add up. */
+export class FieldReader {
+  readonly #values = new Map<number, Buffer>();
+
+  constructor(payload: Buffer) {
+    let at = 0;
+    while (at < payload.byteLength) {
+      if (payload.byteLength - at < FIELD_HEADER_BYTES) throw new GuestProtocolError("field cut off in its header");
+      const tag = payload.readUInt8(at);
+      const length = payload.readUInt32LE(at + 1);
+      at += FIELD_HEADER_BYTES;
+      if (tag === 0) throw new GuestProtocolError("field without a tag");
+      if (length > payload.byteLength - at) throw new GuestProtocolError(`field ${tag} of ${length} bytes is cut off`);
+      if (this.#values.has(tag)) throw new GuestProtocolError(`field ${tag} stands twice`);
+      this.#values.set(tag, payload.subarray(at, at + length));
+      at += length;
+    }
+  }
+
+  number(field: GuestField): number {
+    return this.#sized(field, 4).readUInt32LE(0);
+  }
+
+  time(field: GuestField): number {
+    return Number(this.#sized(field, 8).readBigUInt64LE(0));
+  }
+
+  text(field: GuestField): string {
+    const value = this.#value(field);
+    if (value.indexOf(0) !== value.byteLength - 1) throw new GuestProtocolError(`${field} is no text`);
+    if (value.byteLength > GUEST_MESSAGE_BYTES_MAX) throw new GuestProtocolError(`${field} is too long`);
+    return value.toString("utf8", 0, value.byteLength - 1);
+  }
+
+  #sized(field: GuestField, bytes: number): Buffer {
+    const value = this.#value(field);
+    if (value.byteLength !== bytes) throw new GuestProtocolError(`${field} of ${value.byteLength} bytes`);
+    return value;
+  }
+
+  #value(field: GuestField): Buffer {
+    const value = this.#values.get(GUEST_FIELDS[field]);
+    if (value === undefined) throw new GuestProtocolError(`a message without ${field}`);
+    return value;
+  }
+}
