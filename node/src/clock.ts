@@ -28,7 +28,10 @@ export const systemClock: Clock = {
   monotonic: () => performance.now(),
   sleep: (ms, signal) =>
     new Promise((resolve) => {
-      if (signal?.aborted) return resolve();
+      if (signal?.aborted) {
+        resolve();
+        return;
+      }
       const done = (): void => {
         clearTimeout(timeout);
         signal?.removeEventListener("abort", done);
@@ -50,7 +53,7 @@ export function deadlineSignal(
   parent?: AbortSignal,
 ): { readonly signal: AbortSignal; dispose(): void } {
   const controller = new AbortController();
-  const abort = (): void => controller.abort(parent?.reason);
+  const abort = (): void => controller.abort(parent && reasonOf(parent));
   const timer = clock.timer(ms, () => controller.abort(new Error(`no answer within ${Math.round(ms / 1000)} s`)));
   if (parent?.aborted) abort();
   else parent?.addEventListener("abort", abort, { once: true });
@@ -61,4 +64,23 @@ export function deadlineSignal(
       parent?.removeEventListener("abort", abort);
     },
   };
+}
+
+/** What `work` gives, unless the signal is aborted first; nobody waits for `work` then. Rejects with the reason. */
+export function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const abort = (): void => reject(reasonOf(signal));
+    if (signal.aborted) {
+      abort();
+      return;
+    }
+    signal.addEventListener("abort", abort, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener("abort", abort));
+  });
+}
+
+/** Why a signal was aborted, as an Error whatever was given. */
+export function reasonOf(signal: AbortSignal): Error {
+  const reason: unknown = signal.reason;
+  return reason instanceof Error ? reason : new Error(String(reason));
 }

@@ -8,6 +8,8 @@
  * Always: `taken` is at most `limit`; a slot that is given back goes to exactly one who waits.
  */
 
+import { reasonOf } from "../clock.ts";
+
 interface Waiter {
   readonly admit: () => void;
 }
@@ -51,7 +53,7 @@ export class BootSlots {
       };
       const abort = (): void => {
         this.#remove(tenantId, waiter);
-        reject(signal.reason);
+        reject(reasonOf(signal));
       };
       signal.addEventListener("abort", abort, { once: true });
       const waiters = this.#waiting.get(tenantId);

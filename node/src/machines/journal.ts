@@ -14,6 +14,7 @@
  */
 import { open, readFile, rename } from "node:fs/promises";
 import { join } from "node:path";
+import { setImmediate } from "node:timers/promises";
 import { DESIRED_STATES, type DesiredState, type MachineSpec, type StartTimings } from "@flotilla/contract/link";
 import type { VmRecord } from "../driver/driver.ts";
 import type { Ending } from "./state.ts";
@@ -68,6 +69,7 @@ export class JournalFile {
   readonly #path: string;
   readonly #temporaryPath: string;
   #latest: Journal | null = null;
+  #written: Journal | null = null;
   #queued: Promise<void> | null = null;
   #lastWrite: Promise<void> = Promise.resolve();
 
@@ -78,6 +80,7 @@ export class JournalFile {
 
   /** Resolves when this journal, or a later one, is on the disk. */
   save(journal: Journal): Promise<void> {
+    if (this.#written === journal) return Promise.resolve();
     this.#latest = journal;
     this.#queued ??= this.#writeAfter(this.#lastWrite);
     return this.#queued;
@@ -95,16 +98,17 @@ export class JournalFile {
     const write = previous
       .catch(() => undefined)
       // Everything that the present turn of the event loop still changes goes into the same write.
-      .then(() => new Promise<void>((resolve) => setImmediate(resolve)))
+      .then(() => setImmediate())
       .then(() => {
         this.#queued = null;
         this.#lastWrite = write;
-        return this.#write(JSON.stringify({ version: VERSION, ...this.#latest }));
+        return this.#write(this.#latest);
       });
     return write;
   }
 
-  async #write(text: string): Promise<void> {
+  async #write(journal: Journal | null): Promise<void> {
+    const text = JSON.stringify({ version: VERSION, ...journal });
     const file = await open(this.#temporaryPath, "w", 0o600);
     try {
       await file.writeFile(text);
@@ -113,5 +117,6 @@ export class JournalFile {
       await file.close();
     }
     await rename(this.#temporaryPath, this.#path);
+    this.#written = journal;
   }
 }

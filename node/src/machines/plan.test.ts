@@ -103,7 +103,7 @@ test("applying the plan settles within a dozen steps, whatever fails on the way 
     fc.property(situations, wishes, (start, changes) => {
       let situation = start;
       for (const change of changes) {
-        situation = { ...situation, desired: change.desired, generation: situation.generation + 1 };
+        situation = Object.assign({}, situation, { desired: change.desired, generation: situation.generation + 1 });
         const next = plan(situation);
         if (next.kind === "settled") continue;
         const result = outcome(situation, next.action, change.works);
@@ -151,7 +151,7 @@ test("the whole life of a machine", () => {
   ];
   let situation = facts;
   for (const [change, expected] of steps) {
-    situation = { ...situation, ...change };
+    situation = Object.assign({}, situation, change);
     const next = plan(situation);
     assert.equal(next.kind === "act" ? next.action : next.state, expected);
   }

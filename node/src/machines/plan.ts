@@ -1,26 +1,8 @@
 /**
  * What to do next with a machine: facts → one action, or that it has settled.
  *
- * Pure: no clock, no log, no effects. The supervisor applies the action, looks again and asks again. The rules below
- * are the whole judgement, in order, first match wins:
- *
- *     VM           wanted   further                       → next
- *     ended        any                                    → cleanBoot
- *     unreachable  any                                    → kill
- *     any          absent                                 → kill
- *     none         absent                                 → removeFiles
- *     lost         any                                    → adopt
- *     up, ready    running  failed in this generation     → kill
- *     up           running                                → configure
- *     ready        running                                → settled: running
- *     up           stopped                                → kill
- *     ready        stopped                                → shutDown
- *     none         stopped                                → settled: stopped
- *     none         running  powered off in this gen.      → settled: stopped
- *     none         running  failed in this generation     → settled: failed
- *     none         running  no disk, no image             → ensureImage
- *     none         running  no disk                       → makeDisk
- *     none         running                                → boot
+ * Pure: no clock, no log, no effects. The supervisor applies the action, looks again and asks again. RULES is the
+ * whole judgement; the state table stands above it.
  *
  * Invariants, which the supervisor keeps and plan.test.ts checks here:
  * 1. A boot stands in the journal before its VMM is started and until its VMM is gone and its directory removed. So
@@ -56,7 +38,28 @@ const endedAs =
   ({ ending, generation }: Situation): boolean =>
     ending?.kind === kind && ending.generation === generation;
 
-export const RULES: readonly Rule[] = [
+/**
+ * First match wins.
+ *
+ *     VM           wanted   further                       → next
+ *     ended        any                                    → cleanBoot
+ *     unreachable  any                                    → kill
+ *     any          absent                                 → kill
+ *     none         absent                                 → removeFiles
+ *     lost         any                                    → adopt
+ *     up, ready    running  failed in this generation     → kill
+ *     up           running                                → configure
+ *     ready        running                                → settled: running
+ *     up           stopped                                → kill
+ *     ready        stopped                                → shutDown
+ *     none         stopped                                → settled: stopped
+ *     none         running  powered off in this gen.      → settled: stopped
+ *     none         running  failed in this generation     → settled: failed
+ *     none         running  no disk, no image             → ensureImage
+ *     none         running  no disk                       → makeDisk
+ *     none         running                                → boot
+ */
+const RULES: readonly Rule[] = [
   { when: "the VMM is gone", vm: ["ended"], wanted: "any", next: "cleanBoot" },
   { when: "its agent does not answer", vm: ["unreachable"], wanted: "any", next: "kill" },
   { when: "it is to be removed", vm: ["lost", "up", "ready"], wanted: ["absent"], next: "kill" },

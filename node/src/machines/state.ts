@@ -34,7 +34,7 @@ export interface Situation {
   readonly ending: Ending | null;
 }
 
-export const ACTIONS = [
+const ACTIONS = [
   "adopt",
   "ensureImage",
   "makeDisk",
@@ -64,7 +64,7 @@ export const STATE_DURING = {
  * Wishes that end a running action early, because what it works for is not wanted any more. The others are short, or
  * have to be finished anyway.
  */
-export const INTERRUPTED_BY = {
+const INTERRUPTED_BY = {
   adopt: ["absent"],
   ensureImage: ["stopped", "absent"],
   makeDisk: [],
@@ -81,7 +81,7 @@ export function isInterruptedBy(action: Action, desired: DesiredState): boolean 
 }
 
 /** Actions whose failure ends the attempt to run the machine; the failure of any other is tried again. */
-export const ATTEMPT_ACTIONS = ["ensureImage", "makeDisk", "boot", "configure"] as const satisfies readonly Action[];
+const ATTEMPT_ACTIONS = ["ensureImage", "makeDisk", "boot", "configure"] as const satisfies readonly Action[];
 
 export function isAttempt(action: Action): boolean {
   return (ATTEMPT_ACTIONS as readonly Action[]).includes(action);

@@ -1,0 +1,48 @@
+/**
+ * What a booted guest is told to become this machine: the image's config with the machine's wishes on top. Pure.
+ *
+ * Always: the machine's value wins over the image's; a command finds PATH set whatever image and machine say.
+ */
+import type { MachineSpec } from "@flotilla/contract/link";
+import type { GuestConfiguration } from "../guest/guest.ts";
+import type { ImageConfiguration } from "../images/images.ts";
+
+const PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+export interface ConfigurationFacts {
+  readonly spec: MachineSpec;
+  readonly image: ImageConfiguration;
+  readonly rootDevice: string | null;
+  /** Epoch milliseconds. */
+  readonly now: number;
+  readonly entropy: Uint8Array;
+}
+
+export function guestConfiguration({ spec, image, rootDevice, now, entropy }: ConfigurationFacts): GuestConfiguration {
+  return {
+    hostname: spec.hostname,
+    // The id without its prefix is exactly the 32 hex digits that /etc/machine-id wants.
+    machineId: spec.machineId.slice(-32),
+    now,
+    entropy,
+    env: mergedEnvironment(image.env, spec.env),
+    workdir: spec.workdir ?? (image.workdir || "/"),
+    user: image.user,
+    rootDevice,
+    nameservers: [],
+    address: null,
+  };
+}
+
+/** `lines`: `NAME=value` of the image's config; lines without a name are left out. */
+export function mergedEnvironment(
+  lines: readonly string[],
+  machine: Readonly<Record<string, string>>,
+): Record<string, string> {
+  const merged: Record<string, string> = { PATH: PATH_DEFAULT };
+  for (const line of lines) {
+    const at = line.indexOf("=");
+    if (at > 0) merged[line.slice(0, at)] = line.slice(at + 1);
+  }
+  return Object.assign(merged, machine);
+}

@@ -1,0 +1,174 @@
+/**
+ * All machines of this node: finds or makes the supervisor that a wish is for, and answers what is observed.
+ *
+ * Owns the machines directory and the numbers of their users. Always: one supervisor per machine; a machine that was
+ * removed is not made again by a wish older than the one that removed it, as long as this process lives (a late
+ * request can not outlive the connection it came on).
+ */
+import { join } from "node:path";
+import type { DesiredMachine, EventLevel, ObservedMachine } from "@flotilla/contract/link";
+import type { Clock } from "../clock.ts";
+import type { Driver } from "../driver/driver.ts";
+import type { Images } from "../images/images.ts";
+import type { Log } from "../log.ts";
+import { BootSlots } from "./boot-slots.ts";
+import type { Journal } from "./journal.ts";
+import { Supervisor } from "./supervisor.ts";
+import type { Disks, Surroundings } from "./surroundings.ts";
+import { UserIds } from "./user-ids.ts";
+
+/** Removed machines whose last generation is remembered. */
+const REMOVED_MAX = 10_000;
+
+export interface FleetOptions {
+  readonly machinesDirectory: string;
+  readonly driver: Driver;
+  readonly images: Images;
+  readonly disks: Disks;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly bootsAtOnceMax: number;
+  readonly onEvent: (machineId: string, level: EventLevel, message: string) => void;
+  readonly onChange: (machineId: string) => void;
+}
+
+export interface Acceptance {
+  readonly outcome: "accepted" | "stale";
+  readonly observed: ObservedMachine;
+}
+
+export class Fleet {
+  readonly machinesDirectory: string;
+  readonly surroundings: Surroundings;
+  readonly userIds: UserIds;
+  readonly #supervisors = new Map<string, Supervisor>();
+  readonly #removed = new Map<string, number>();
+  readonly #onChange: (machineId: string) => void;
+
+  constructor(options: FleetOptions) {
+    this.machinesDirectory = options.machinesDirectory;
+    this.userIds = new UserIds(options.machinesDirectory);
+    this.#onChange = options.onChange;
+    this.surroundings = {
+      driver: options.driver,
+      images: options.images,
+      disks: options.disks,
+      clock: options.clock,
+      log: options.log,
+      slots: new BootSlots(options.bootsAtOnceMax),
+      liveBoots: new Set(),
+      onEvent: options.onEvent,
+      onChange: options.onChange,
+      onRemoved: (journal) => this.#forget(journal),
+    };
+  }
+
+  find(machineId: string): Supervisor | undefined {
+    return this.#supervisors.get(machineId);
+  }
+
+  get size(): number {
+    return this.#supervisors.size;
+  }
+
+  list(): readonly Supervisor[] {
+    return [...this.#supervisors.values()];
+  }
+
+  /** What is seen of a machine, also of one that this node has no trace of. */
+  observe(machineId: string): ObservedMachine {
+    return this.find(machineId)?.observe() ?? absentMachine(machineId, this.#removed.get(machineId) ?? 0);
+  }
+
+  /** Takes in a machine of which a journal tells. */
+  restore(journal: Journal): Supervisor {
+    this.userIds.reserve(journal.uid);
+    return this.#supervise(journal);
+  }
+
+  /**
+   * Takes up a wish, and waits until it has been reached or has failed, at most `waitMs`. Throws when the node can not
+   * take another machine or its disk is full.
+   */
+  async apply(
+    machineId: string,
+    desired: DesiredMachine,
+    wait: { readonly waitMs: number; readonly signal: AbortSignal },
+  ): Promise<Acceptance> {
+    const supervisor = this.find(machineId) ?? this.#supervisorFor(machineId, desired);
+    if (supervisor === "stale") return { outcome: "stale", observed: this.observe(machineId) };
+    if (supervisor === "absent") {
+      return { outcome: "accepted", observed: absentMachine(machineId, desired.generation) };
+    }
+    const outcome = await supervisor.accept(desired);
+    if (outcome === "stale") return { outcome, observed: supervisor.observe() };
+    return { outcome, observed: await supervisor.settled(desired.generation, wait.waitMs, wait.signal) };
+  }
+
+  /** Digests of the images that machines depend on. */
+  imagesInUse(): ReadonlySet<string> {
+    const digests = this.list().map((supervisor) => supervisor.imageDigest);
+    return new Set(digests.filter((digest) => digest !== null));
+  }
+
+  /** Lets all VMs run on, for the next agent to adopt. */
+  async release(): Promise<void> {
+    await Promise.all(this.list().map((supervisor) => supervisor.release()));
+  }
+
+  /** A supervisor for a machine that is new here; nothing is needed for one that is to be absent. */
+  #supervisorFor(machineId: string, { generation, state }: DesiredMachine): Supervisor | "absent" | "stale" {
+    const removedAt = this.#removed.get(machineId) ?? 0;
+    if (state === "absent") {
+      this.#remember(machineId, Math.max(generation, removedAt));
+      this.#onChange(machineId);
+      return "absent";
+    }
+    if (generation <= removedAt) return "stale";
+    return this.#supervise({
+      machineId,
+      uid: this.userIds.take(),
+      generation: 0,
+      desired: "stopped",
+      spec: null,
+      imageDigest: null,
+      hasDisk: false,
+      boot: null,
+      ending: null,
+    });
+  }
+
+  #supervise(journal: Journal): Supervisor {
+    const supervisor = new Supervisor(this.surroundings, join(this.machinesDirectory, journal.machineId), journal);
+    this.#supervisors.set(journal.machineId, supervisor);
+    return supervisor;
+  }
+
+  #forget({ machineId, generation, uid }: Journal): void {
+    this.#supervisors.delete(machineId);
+    this.userIds.free(uid);
+    this.#remember(machineId, generation);
+  }
+
+  #remember(machineId: string, generation: number): void {
+    this.#removed.delete(machineId);
+    this.#removed.set(machineId, generation);
+    const [oldest] = this.#removed.keys();
+    if (this.#removed.size > REMOVED_MAX && oldest !== undefined) this.#removed.delete(oldest);
+  }
+}
+
+function absentMachine(machineId: string, generation: number): ObservedMachine {
+  return {
+    machineId,
+    generation,
+    state: "absent",
+    bootId: null,
+    runningSince: null,
+    reason: null,
+    hasPoweredOff: false,
+    progress: null,
+    hostPorts: [],
+    timings: null,
+  };
+}

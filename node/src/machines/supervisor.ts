@@ -1,0 +1,578 @@
+/**
+ * One machine on this node: takes what is wanted of it, and does what the plan says until that is so.
+ *
+ * Owns the machine's directory (`journal.json`, `disk`, `boots/<boot id>/`) and its VM. Leaves running VMs to the
+ * driver, file systems to images and disks, and every judgement to plan.ts.
+ *
+ * Always: one action at a time; the plan is asked again after each. A new wish interrupts an action that works for
+ * something no longer wanted (INTERRUPTED_BY). A boot is in `liveBoots` and in the journal before its VMM is started.
+ *
+ * Runs while there is something to do: an idle machine costs a map entry and its VM's channel. If the process dies in
+ * the middle of any action, adopt.ts finds the journal and the plan goes on from it.
+ */
+import { randomBytes } from "node:crypto";
+import { mkdirSync } from "node:fs";
+import { chown, mkdir, readdir, rm, rmdir } from "node:fs/promises";
+import { join } from "node:path";
+import type {
+  DesiredMachine,
+  EventLevel,
+  MachineSpec,
+  ObservedMachine,
+  ObservedState,
+  StartTimings,
+} from "@flotilla/contract/link";
+import { SETTLED_STATES } from "@flotilla/contract/link";
+import { deadlineSignal, orAborted } from "../clock.ts";
+import type { BootRequest, Vm, VmExit } from "../driver/driver.ts";
+import type { Guest } from "../guest/guest.ts";
+import type { UnpackedImage } from "../images/images.ts";
+import { type Log, messageOf } from "../log.ts";
+import { guestConfiguration } from "./configuration.ts";
+import { JOURNAL_NAME, type Journal, JournalFile, type JournaledBoot } from "./journal.ts";
+import { type Next, observedState, plan } from "./plan.ts";
+import { type Action, isAttempt, isInterruptedBy, type Situation, STATE_DURING, type VmState } from "./state.ts";
+import { bootsPathOf, diskPathOf, type Surroundings } from "./surroundings.ts";
+import { Watchers } from "./watchers.ts";
+
+const BOOT_DEADLINE_MS = 120_000;
+const CONFIGURE_DEADLINE_MS = 60_000;
+const ADOPT_DEADLINE_MS = 15_000;
+const ADOPT_ATTEMPTS_MAX = 3;
+/** From asking the guest to shut down until the VMM is ended. */
+const SHUT_DOWN_DEADLINE_MS = 10_000;
+/** A VMM's end and its channel's end are seen apart; this is how long the one waits to be explained by the other. */
+const EXIT_GRACE_MS = 1_000;
+const RETRY_MS_MIN = 500;
+const RETRY_MS_MAX = 30_000;
+
+export class Supervisor {
+  readonly directory: string;
+  readonly #around: Surroundings;
+  readonly #log: Log;
+  readonly #file: JournalFile;
+  #journal: Journal;
+  #vm: Vm | null = null;
+  /** null exactly when the journal names no boot. */
+  #vmState: VmState | null;
+  #image: UnpackedImage | null = null;
+  #current: { readonly action: Action; readonly controller: AbortController } | null = null;
+  #isPumping = false;
+  #isReleased = false;
+  #isRemoved = false;
+  #isQueued = false;
+  /** This agent ends the VM itself, so its end needs no explanation. */
+  #isEnding = false;
+  #adoptAttempts = 0;
+  #retries = 0;
+  #retry: AbortController | null = null;
+  #progress: string | null = null;
+  #attemptStartedAt = 0;
+  #timings: StartTimings = {};
+  readonly #watchers: Watchers;
+
+  /** Makes the machine's directory if it is not there. Nothing happens before `accept` or `resume`. */
+  constructor(around: Surroundings, directory: string, journal: Journal) {
+    this.#around = around;
+    this.directory = directory;
+    this.#journal = journal;
+    this.#vmState = journal.boot === null ? null : "lost";
+    this.#timings = journal.boot?.timings ?? {};
+    this.#log = around.log.child({ machine: journal.machineId });
+    this.#file = new JournalFile(directory);
+    this.#watchers = new Watchers(around.clock);
+    if (journal.boot !== null) around.liveBoots.add(journal.boot.bootId);
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+  }
+
+  get machineId(): string {
+    return this.#journal.machineId;
+  }
+
+  /** The guest, while the machine runs. */
+  get guest(): Guest | null {
+    return this.#vmState === "ready" && this.#journal.desired === "running" ? (this.#vm?.guest ?? null) : null;
+  }
+
+  /** The image that the machine's files depend on. */
+  get imageDigest(): string | null {
+    return this.#image?.digest ?? this.#journal.imageDigest;
+  }
+
+  get spec(): MachineSpec | null {
+    return this.#journal.spec;
+  }
+
+  /**
+   * Takes up what is wanted, unless something newer is known. Resolves when it is on the disk; what follows from it
+   * has begun then and goes on.
+   */
+  async accept(desired: DesiredMachine): Promise<"accepted" | "stale"> {
+    const { generation, state, spec } = desired;
+    const known = this.#journal;
+    if (generation === known.generation && state === known.desired) {
+      await this.#file.save(known);
+      return "accepted";
+    }
+    // Absent is final: what is being removed can not be wanted back.
+    if (generation <= known.generation || known.desired === "absent") return "stale";
+    if (state === "running" && this.#vmState !== "ready") {
+      this.#attemptStartedAt = this.#around.clock.monotonic();
+      this.#timings = {};
+    }
+    const saved = this.#update({ generation, desired: state, spec: spec ?? known.spec });
+    if (this.#current !== null && isInterruptedBy(this.#current.action, state)) {
+      this.#current.controller.abort(new Error(`the machine is to be ${state}`));
+    }
+    this.#retry?.abort();
+    void this.#pump();
+    await saved;
+    return "accepted";
+  }
+
+  /** Goes on with what the journal says, after a restart of the agent. */
+  resume(): void {
+    this.#attemptStartedAt = this.#around.clock.monotonic();
+    void this.#pump();
+  }
+
+  observe(): ObservedMachine {
+    const { machineId, generation, boot, ending } = this.#journal;
+    const state = this.#observedState();
+    const isRunning = state === "running";
+    const ended = ending?.generation === generation ? ending : null;
+    return {
+      machineId,
+      generation,
+      state,
+      bootId: boot?.bootId ?? null,
+      runningSince: isRunning ? (boot?.runningSince ?? null) : null,
+      reason: ended?.reason ?? null,
+      hasPoweredOff: ended?.kind === "poweredOff",
+      progress: state === "preparing" ? (this.#isQueued ? "waiting for others to boot" : this.#progress) : null,
+      hostPorts: [],
+      timings: isRunning ? this.#timings : null,
+    };
+  }
+
+  /** What is observed once it has settled in this generation or a later one, or when the time is up. */
+  async settled(generation: number, waitMs: number, signal: AbortSignal): Promise<ObservedMachine> {
+    const isSettled = (): boolean =>
+      this.#journal.generation >= generation &&
+      (SETTLED_STATES as readonly ObservedState[]).includes(this.#observedState());
+    await this.#watchers.until(isSettled, waitMs, signal);
+    return this.observe();
+  }
+
+  /** Resolves when the VM of an earlier agent has been found or is known to be gone, or when the time is up. */
+  async adopted(waitMs: number): Promise<ObservedMachine> {
+    await this.#watchers.until(() => this.#vmState !== "lost", waitMs);
+    return this.observe();
+  }
+
+  /** Lets go of the VM, which runs on, and begins nothing more. Resolves when the journal is on the disk. */
+  async release(): Promise<void> {
+    this.#isReleased = true;
+    if (this.#current?.action === "ensureImage") this.#current.controller.abort(new Error("the node agent shuts down"));
+    this.#retry?.abort();
+    this.#vm?.release();
+    this.#vm = null;
+    await this.#file.idle();
+  }
+
+  #observedState(): ObservedState {
+    if (this.#isRemoved) return "absent";
+    if (this.#current === null) return observedState(plan(this.#situation()));
+    return this.#isQueued ? "preparing" : STATE_DURING[this.#current.action];
+  }
+
+  #situation(): Situation {
+    const { desired, generation, hasDisk, ending } = this.#journal;
+    return { desired, generation, hasDisk, ending, hasImage: this.#image !== null, vm: this.#vmState };
+  }
+
+  /** Changes the journal now; resolves when the change is on the disk. Who does not wait need not handle a failure. */
+  #update(change: Partial<Journal>): Promise<void> {
+    this.#journal = { ...this.#journal, ...change };
+    const saved = this.#file.save(this.#journal);
+    saved.catch((error: unknown) => this.#log.error({ error }, "the machine's journal could not be written"));
+    return saved;
+  }
+
+  #changed(): void {
+    this.#watchers.changed();
+    if (!this.#isReleased) this.#around.onChange(this.machineId);
+  }
+
+  /** Does what the plan says until it has settled. At most one runs; a wish that comes meanwhile is seen by it. */
+  async #pump(): Promise<void> {
+    if (this.#isPumping) return;
+    this.#isPumping = true;
+    for (;;) {
+      if (this.#isReleased || this.#isRemoved) break;
+      const next = plan(this.#situation());
+      if (next.kind === "settled") break;
+      await this.#step(next);
+    }
+    this.#isPumping = false;
+    this.#changed();
+  }
+
+  /** Never rejects: a failure ends the attempt, or is tried again after a while. */
+  async #step({ action, when }: Extract<Next, { kind: "act" }>): Promise<void> {
+    const { generation } = this.#journal;
+    const controller = new AbortController();
+    const startedAt = this.#around.clock.monotonic();
+    this.#current = { action, controller };
+    this.#changed();
+    try {
+      await this.#apply(action, controller.signal);
+      this.#retries = 0;
+      this.#log.debug({ action, when, ms: Math.round(this.#around.clock.monotonic() - startedAt) }, "action done");
+    } catch (error) {
+      if (this.#isReleased) return;
+      if (controller.signal.aborted) this.#log.info({ action }, "action interrupted");
+      else if (isAttempt(action)) this.#fail(generation, messageOf(error));
+      else await this.#waitToRetry(action, error);
+    } finally {
+      this.#progress = null;
+      this.#isQueued = false;
+      this.#current = null;
+    }
+  }
+
+  async #waitToRetry(action: Action, error: unknown): Promise<void> {
+    const delayMs = Math.min(RETRY_MS_MIN * 2 ** this.#retries, RETRY_MS_MAX);
+    this.#retries += 1;
+    this.#log.warn({ action, error, delayMs }, "action failed and is tried again");
+    this.#retry = new AbortController();
+    await this.#around.clock.sleep(delayMs, this.#retry.signal);
+    this.#retry = null;
+  }
+
+  /** The attempt to run the machine has ended. The first reason of a generation stays: it is the nearest to the cause. */
+  #fail(generation: number, reason: string): void {
+    this.#log.warn({ generation, reason }, "the machine could not be run");
+    if (this.#journal.ending?.generation === generation) return;
+    void this.#update({ ending: { generation, kind: "failed", reason } });
+  }
+
+  #apply(action: Action, signal: AbortSignal): Promise<void> {
+    switch (action) {
+      case "adopt":
+        return this.#adopt(signal);
+      case "ensureImage":
+        return this.#ensureImage(signal);
+      case "makeDisk":
+        return this.#makeDisk();
+      case "boot":
+        return this.#boot(signal);
+      case "configure":
+        return this.#configure(signal);
+      case "shutDown":
+        return this.#shutDown(signal);
+      case "kill":
+        return this.#kill();
+      case "cleanBoot":
+        return this.#cleanBoot();
+      case "removeFiles":
+        return this.#removeFiles();
+    }
+  }
+
+  #requiredSpec(): MachineSpec {
+    const { spec, machineId } = this.#journal;
+    if (spec === null) throw new Error(`machine ${machineId} has no specification`);
+    return spec;
+  }
+
+  async #ensureImage(signal: AbortSignal): Promise<void> {
+    const { image, network } = this.#requiredSpec();
+    const { images, clock } = this.#around;
+    const startedAt = clock.monotonic();
+    let found = await images.find(image.reference, image.arch);
+    if (found === undefined && network.mode === "blocked" && !image.reference.startsWith("local/")) {
+      throw new Error(
+        `image ${image.reference} is not cached on this node, and a machine whose network is blocked can not pull it; ` +
+          "pull the image first, or start a machine with an open network from it once",
+      );
+    }
+    if (found === undefined) {
+      this.#event("info", `pulling image ${image.reference}`);
+      const onProgress = ({ message }: { readonly message: string }): void => {
+        this.#progress = message;
+        this.#changed();
+      };
+      found = await images.ensure(image.reference, { arch: image.arch, onProgress, signal });
+      const seconds = ((clock.monotonic() - startedAt) / 1000).toFixed(1);
+      this.#event("info", `image ${image.reference} is on the node, after ${seconds} s`);
+    }
+    this.#image = found;
+    void this.#update({ imageDigest: found.digest });
+    this.#note({ imageMs: clock.monotonic() - startedAt });
+  }
+
+  async #makeDisk(): Promise<void> {
+    const { diskGb } = this.#requiredSpec();
+    const image = this.#image;
+    if (image === null) throw new Error("the machine's image is not at hand");
+    const startedAt = this.#around.clock.monotonic();
+    const diskPath = diskPathOf(this.directory);
+    await rm(diskPath, { force: true });
+    await this.#around.disks.make({ diskPath, image, diskGb, uid: this.#journal.uid });
+    void this.#update({ hasDisk: true });
+    this.#note({ diskMs: this.#around.clock.monotonic() - startedAt });
+  }
+
+  async #boot(signal: AbortSignal): Promise<void> {
+    const { driver, clock, liveBoots } = this.#around;
+    const image = await this.#diskImage();
+    const giveBack = await this.#bootSlot(signal);
+    try {
+      const startedAt = clock.monotonic();
+      const boot: JournaledBoot = { bootId: makeBootId(), record: null, runningSince: null, timings: null };
+      this.#vmState = "ended";
+      liveBoots.add(boot.bootId);
+      const saved = this.#update({ boot });
+      const request = this.#bootRequest(boot.bootId, image);
+      await mkdir(request.bootDirectory, { recursive: true, mode: 0o700 });
+      if (process.getuid?.() === 0) await chown(request.bootDirectory, request.uid, request.uid);
+      await saved;
+      signal.throwIfAborted();
+      const deadline = deadlineSignal(clock, BOOT_DEADLINE_MS, signal);
+      const vm = await driver.boot(request, deadline.signal).finally(() => deadline.dispose());
+      void this.#update({ boot: { ...boot, record: vm.record } });
+      this.#note({ bootMs: clock.monotonic() - startedAt });
+      this.#hold(vm);
+    } finally {
+      giveBack();
+    }
+  }
+
+  /** The image below the machine's disk. */
+  async #diskImage(): Promise<UnpackedImage> {
+    const { imageDigest } = this.#journal;
+    this.#image ??= (imageDigest === null ? undefined : await this.#around.images.findByDigest(imageDigest)) ?? null;
+    if (this.#image === null) {
+      throw new Error(`image ${imageDigest} that the machine's disk was made from is not on this node any more`);
+    }
+    return this.#image;
+  }
+
+  async #bootSlot(signal: AbortSignal): Promise<() => void> {
+    const free = this.#around.slots.tryTake();
+    if (free !== undefined) return free;
+    this.#isQueued = true;
+    this.#changed();
+    const giveBack = await this.#around.slots.take(this.#requiredSpec().tenantId, signal);
+    this.#isQueued = false;
+    this.#changed();
+    return giveBack;
+  }
+
+  #bootRequest(bootId: string, image: UnpackedImage | null): BootRequest {
+    const { cpus, memoryMb, machineId } = this.#requiredSpec();
+    return {
+      machineId,
+      bootId,
+      bootDirectory: join(bootsPathOf(this.directory), bootId),
+      cpus,
+      memoryMb,
+      diskPath: diskPathOf(this.directory),
+      backingPaths: image === null ? [] : [image.rootPath],
+      uid: this.#journal.uid,
+    };
+  }
+
+  async #configure(signal: AbortSignal): Promise<void> {
+    const { driver, clock } = this.#around;
+    const vm = this.#vm;
+    const boot = this.#journal.boot;
+    if (vm === null || boot === null) throw new Error("the VM ended before it was configured");
+    const startedAt = clock.monotonic();
+    const configuration = guestConfiguration({
+      spec: this.#requiredSpec(),
+      image: (await this.#diskImage()).configuration,
+      rootDevice: driver.facts.rootDevice,
+      now: clock.now(),
+      entropy: randomBytes(64),
+    });
+    const deadline = deadlineSignal(clock, CONFIGURE_DEADLINE_MS, signal);
+    try {
+      await orAborted(vm.guest.configure(configuration), deadline.signal);
+    } catch (error) {
+      signal.throwIfAborted();
+      const exit = await Promise.race([vm.exited, clock.sleep(EXIT_GRACE_MS, deadline.signal)]);
+      throw new Error(
+        exit === undefined
+          ? `the guest could not be set up: ${messageOf(error)}`
+          : `the guest ended while it was set up (${exit.kind}): ${exit.detail}`,
+      );
+    } finally {
+      deadline.dispose();
+    }
+    this.#note({ configureMs: clock.monotonic() - startedAt, totalMs: clock.monotonic() - this.#attemptStartedAt });
+    this.#becomeReady(vm);
+  }
+
+  async #adopt(signal: AbortSignal): Promise<void> {
+    const { boot } = this.#journal;
+    if (boot === null) return;
+    const image = await this.#diskImage().catch(() => null);
+    const deadline = deadlineSignal(this.#around.clock, ADOPT_DEADLINE_MS, signal);
+    try {
+      const request = this.#bootRequest(boot.bootId, image);
+      const vm = await this.#around.driver.adopt(request, boot.record, deadline.signal);
+      if (vm === "gone") return await this.#foundGone(boot);
+      this.#adoptAttempts = 0;
+      this.#hold(vm);
+      if (vm.guest.hello.isConfigured) this.#becomeReady(vm);
+      this.#log.info({ boot: boot.bootId, state: this.#vmState }, "a running VM was adopted");
+    } catch (error) {
+      signal.throwIfAborted();
+      this.#adoptAttempts += 1;
+      if (this.#adoptAttempts < ADOPT_ATTEMPTS_MAX) throw error;
+      this.#vmState = "unreachable";
+      this.#fail(this.#journal.generation, `the machine's agent does not answer: ${messageOf(error)}`);
+      this.#event("error", "the machine's agent does not answer, so the machine is ended");
+    } finally {
+      deadline.dispose();
+    }
+  }
+
+  /** A machine that ran has failed; one that was only starting is started again, because nobody was told anything. */
+  async #foundGone({ bootId, runningSince }: JournaledBoot): Promise<void> {
+    // A VMM that had not yet left a trace when the agent died is not found by its record, but by this.
+    this.#around.liveBoots.delete(bootId);
+    await this.#around.driver.sweep(this.#around.liveBoots);
+    this.#vmState = "ended";
+    if (runningSince === null || this.#journal.desired !== "running") return;
+    const reason = "the machine ended while the node agent was away";
+    this.#event("error", reason);
+    this.#fail(this.#journal.generation, reason);
+  }
+
+  #becomeReady(vm: Vm): void {
+    const { boot } = this.#journal;
+    if (this.#vm !== vm || boot === null) return;
+    this.#vmState = "ready";
+    const runningSince = boot.runningSince ?? this.#around.clock.now();
+    void this.#update({ boot: { ...boot, record: vm.record, runningSince, timings: this.#timings } });
+  }
+
+  /** Takes a VM that has said hello, and watches for its end. */
+  #hold(vm: Vm): void {
+    if (this.#isReleased) return vm.release();
+    this.#vm = vm;
+    this.#vmState = "up";
+    void vm.exited.then((exit) => this.#onExit(vm, exit));
+    void vm.guest.closed.then((reason) => this.#onChannelLost(vm, reason));
+  }
+
+  #onExit(vm: Vm, exit: VmExit): void {
+    if (this.#vm !== vm) return;
+    const wasReady = this.#vmState === "ready";
+    this.#vm = null;
+    this.#vmState = "ended";
+    this.#log.info({ exit, isExpected: this.#isEnding }, "the VM ended");
+    const { generation, desired } = this.#journal;
+    if (!this.#isEnding && desired === "running") {
+      if (exit.kind === "poweroff" && wasReady) {
+        const reason = "the guest powered off";
+        this.#event("info", "the machine powered itself off");
+        void this.#update({ ending: { generation, kind: "poweredOff", reason } });
+      } else {
+        const reason = `the machine ended by itself (${exit.kind}): ${exit.detail}`;
+        // The end of a machine that never ran is told as the failure of its start.
+        if (wasReady) this.#event("error", reason);
+        this.#fail(generation, reason);
+      }
+    }
+    this.#retry?.abort();
+    void this.#pump();
+  }
+
+  async #onChannelLost(vm: Vm, reason: string): Promise<void> {
+    await this.#around.clock.sleep(EXIT_GRACE_MS);
+    if (this.#vm !== vm || this.#isEnding || this.#isReleased) return;
+    this.#log.warn({ reason }, "the channel to the guest broke while its VM runs on");
+    vm.release();
+    this.#vm = null;
+    this.#vmState = "lost";
+    void this.#pump();
+  }
+
+  async #shutDown(signal: AbortSignal): Promise<void> {
+    const vm = this.#vm;
+    if (vm === null) return;
+    this.#isEnding = true;
+    const deadline = deadlineSignal(this.#around.clock, SHUT_DOWN_DEADLINE_MS, signal);
+    try {
+      await orAborted(vm.guest.shutDown(), deadline.signal);
+      await orAborted(vm.exited, deadline.signal);
+    } catch (error) {
+      signal.throwIfAborted();
+      this.#event("warn", `the machine did not shut down cleanly and was ended: ${messageOf(error)}`);
+      await this.#kill();
+    } finally {
+      deadline.dispose();
+    }
+    this.#forgetVm();
+  }
+
+  async #kill(): Promise<void> {
+    const { boot } = this.#journal;
+    this.#isEnding = true;
+    if (this.#vm !== null) await this.#vm.kill();
+    else if (boot !== null && this.#vmState !== "ended") {
+      // Nobody holds it: what is not among the live boots is ended by the driver.
+      this.#around.liveBoots.delete(boot.bootId);
+      await this.#around.driver.sweep(this.#around.liveBoots);
+    }
+    this.#forgetVm();
+  }
+
+  #forgetVm(): void {
+    this.#vm = null;
+    this.#vmState = this.#journal.boot === null ? null : "ended";
+  }
+
+  async #cleanBoot(): Promise<void> {
+    const { boot } = this.#journal;
+    if (boot !== null) {
+      await rm(join(bootsPathOf(this.directory), boot.bootId), { recursive: true, force: true });
+      this.#around.liveBoots.delete(boot.bootId);
+    }
+    this.#vmState = null;
+    this.#isEnding = false;
+    this.#adoptAttempts = 0;
+    void this.#update({ boot: null });
+  }
+
+  /** The journal goes last: while it is there, a restarted agent goes on removing. */
+  async #removeFiles(): Promise<void> {
+    await this.#file.idle();
+    const names = await readdir(this.directory).catch(() => []);
+    for (const name of names.filter((item) => item !== JOURNAL_NAME)) {
+      await rm(join(this.directory, name), { recursive: true, force: true });
+    }
+    await rm(join(this.directory, JOURNAL_NAME), { force: true });
+    await rmdir(this.directory).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== "ENOENT") throw error;
+    });
+    this.#isRemoved = true;
+    this.#around.onRemoved(this.#journal);
+  }
+
+  #note(timings: StartTimings): void {
+    this.#timings = { ...this.#timings, ...timings };
+  }
+
+  #event(level: EventLevel, message: string): void {
+    this.#around.onEvent(this.machineId, level, message);
+  }
+}
+
+function makeBootId(): string {
+  return `boot-${randomBytes(16).toString("hex")}`;
+}
