@@ -38,6 +38,14 @@ function isStatement(value: unknown): value is Statement {
   return typeof value === "object" && value !== null && MADE_HERE.has(value);
 }
 
+/** The database did not answer, or the connection was lost: what was under way may or may not have taken effect. */
+export class DatabaseUnavailable extends Error {
+  constructor(cause: unknown) {
+    super(`the database does not answer: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
+    this.name = "DatabaseUnavailable";
+  }
+}
+
 export interface Queryable {
   /** All rows. */
   query<Row extends object>(statement: Statement): Promise<readonly Row[]>;
@@ -57,6 +65,8 @@ export interface Database extends Queryable {
   notify(channel: Channel, payload: string): void;
   /** Calls back for each payload; `onGap` whenever notifications may have been missed, at first connect too. */
   listen(channel: Channel, callbacks: { onPayload(payload: string): void; onGap(): void }): () => void;
+  /** Whether notifications arrive now. A cache that relies on them holds nothing while they do not. */
+  isListening(): boolean;
   close(): Promise<void>;
 }
 

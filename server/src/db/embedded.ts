@@ -1,0 +1,343 @@
+/**
+ * The embedded PostgreSQL: a real server in `<data dir>/postgres`, started, adopted, supervised and stopped here.
+ *
+ * Owns `<data dir>/postgres`: `data/` (the cluster), `password` (0600), `log`, `lib/` (links to libraries).
+ *
+ * Always:
+ * - it is reached over a Unix socket inside `data/`, which only its own user can enter, with a generated password.
+ *   The socket is opened through a descriptor of the directory (`/proc/self/fd/N`), so the path is never too long;
+ * - it is detached: when this process is killed it runs on, and the next one adopts it. Which process it is, is told
+ *   by its working directory being our data directory, not by a process id alone;
+ * - when it dies it is started again; queries in between fail with DatabaseUnavailable;
+ * - it is durable: fsync and synchronous commit stay on.
+ *
+ * A crash while the cluster is being made leaves a folder `init-…` that the next start removes.
+ */
+import { closeSync, openSync } from "node:fs";
+import { chown, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import pg from "pg";
+import type { Clock, Log } from "../context.ts";
+import { lockDirectory } from "./directory-lock.ts";
+import type { ConnectionOptions } from "./postgres.ts";
+import { findInstallation, type Installation, launch } from "./postgres-process.ts";
+
+export interface EmbeddedPostgres {
+  readonly connection: ConnectionOptions;
+  /** The postmaster's process id now; another one after it was restarted. */
+  pid(): number;
+  /** Shuts it down cleanly and gives the directory back. */
+  stop(): Promise<void>;
+}
+
+export interface EmbeddedOptions {
+  /** `<data dir>/postgres`; made when missing. */
+  readonly directory: string;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly randomBytes: (size: number) => Buffer;
+  /** Further settings, `name=value`; for tests. */
+  readonly settings?: readonly string[];
+}
+
+const USER = "flotilla";
+const DATABASE = "flotilla";
+const START_TIMEOUT_MS = 60_000;
+const STOP_TIMEOUT_MS = 30_000;
+/** How often the process is looked at; the end of one that we started ourselves is noticed at once. */
+const WATCH_MS = 200;
+const POLL_MS = 20;
+const RESTART_PAUSE_MS = 100;
+
+/** Small memory for a laptop next to machines; enough connections for a few servers' pools. */
+const SETTINGS = [
+  "listen_addresses=",
+  "unix_socket_directories=.",
+  "unix_socket_permissions=0700",
+  "max_connections=100",
+  "shared_buffers=32MB",
+  "huge_pages=off",
+  "io_method=sync",
+  "jit=off",
+  "max_parallel_workers=0",
+  "max_wal_size=256MB",
+  "log_min_messages=warning",
+  "log_line_prefix=%m [%p] ",
+];
+
+interface State {
+  readonly options: EmbeddedOptions;
+  readonly dataDirectory: string;
+  readonly connection: ConnectionOptions;
+  readonly installation: Installation;
+  readonly stopping: AbortController;
+  pid: number;
+  /** Aborted when a process that we started ourselves ends. */
+  ended: AbortController;
+}
+
+/** Starts or adopts the server; ready for connections when it resolves. Throws an Error for people. */
+export async function startEmbeddedPostgres(options: EmbeddedOptions): Promise<EmbeddedPostgres> {
+  await mkdir(options.directory, { recursive: true, mode: 0o711 });
+  const unlock = await lockDirectory(options.directory);
+  try {
+    return await start(options, unlock);
+  } catch (error) {
+    unlock();
+    throw error;
+  }
+}
+
+async function start(options: EmbeddedOptions, unlock: () => void): Promise<EmbeddedPostgres> {
+  const dataDirectory = join(options.directory, "data");
+  const password = await ensurePassword(options);
+  const running = await runningPid(dataDirectory);
+  const installation = await findInstallation(options.directory);
+  await removeUnfinished(options.directory);
+  if (!(await exists(join(dataDirectory, "PG_VERSION")))) await initialize(options, installation, password);
+  // Stays open for the life of the process: the socket's path goes through it.
+  const directoryFd = openSync(dataDirectory, "r");
+  const host = `/proc/self/fd/${directoryFd}`;
+  const state: State = {
+    options,
+    dataDirectory,
+    installation,
+    connection: { host, user: USER, password, database: DATABASE },
+    stopping: new AbortController(),
+    pid: running ?? 0,
+    ended: new AbortController(),
+  };
+  try {
+    await bringUp(state);
+    await ensureDatabase(state);
+  } catch (error) {
+    await shutDown(state);
+    closeSync(directoryFd);
+    throw error;
+  }
+  if (running === state.pid) options.log.info({ pid: running }, "adopted the running embedded PostgreSQL");
+  const watching = watch(state);
+  return {
+    connection: state.connection,
+    pid: () => state.pid,
+    async stop() {
+      state.stopping.abort();
+      await watching;
+      await shutDown(state);
+      closeSync(directoryFd);
+      unlock();
+    },
+  };
+}
+
+async function ensurePassword(options: EmbeddedOptions): Promise<string> {
+  const path = join(options.directory, "password");
+  try {
+    return (await readFile(path, "utf8")).trim();
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+  }
+  if (await exists(join(options.directory, "data", "PG_VERSION")))
+    throw new Error(`${path} is missing: restore it from a backup; without it the database cannot be opened`);
+  const password = options.randomBytes(32).toString("base64url");
+  const temporary = `${path}.${options.randomBytes(4).toString("hex")}`;
+  await writeFile(temporary, `${password}\n`, { mode: 0o600, flush: true });
+  await rename(temporary, path);
+  return password;
+}
+
+/** Makes the cluster beside its final place and moves it there, so that `data/` is always a whole one. */
+async function initialize(options: EmbeddedOptions, installation: Installation, password: string): Promise<void> {
+  const directory = join(options.directory, `init-${options.randomBytes(4).toString("hex")}`);
+  await mkdir(directory, { mode: 0o700 });
+  const passwordFile = join(directory, "password");
+  await writeFile(passwordFile, password, { mode: 0o600 });
+  if (installation.user !== null) {
+    for (const path of [directory, passwordFile]) await chown(path, installation.user.uid, installation.user.gid);
+  }
+  const log = await open(join(options.directory, "log"), "a", 0o600);
+  try {
+    const child = launch(installation, {
+      program: "initdb",
+      directory,
+      args: (inside) => [
+        `--pgdata=${inside}/data`,
+        `--pwfile=${inside}/password`,
+        `--username=${USER}`,
+        "--auth=scram-sha-256",
+        "--locale=C",
+        "--encoding=UTF8",
+      ],
+      logFd: log.fd,
+      isDetached: false,
+    });
+    const code = await new Promise<number | null>((resolve, reject) => {
+      child.once("error", reject);
+      child.once("exit", resolve);
+    });
+    if (code !== 0) throw new Error(`making the database failed with status ${code}; see ${join(options.directory, "log")}`);
+  } finally {
+    await log.close();
+  }
+  await rename(join(directory, "data"), join(options.directory, "data"));
+  await rm(directory, { recursive: true, force: true });
+}
+
+async function removeUnfinished(directory: string): Promise<void> {
+  for (const name of await readdir(directory)) {
+    if (name.startsWith("init-")) await rm(join(directory, name), { recursive: true, force: true });
+  }
+}
+
+/** The postmaster that has our data directory as its working directory, if one runs. */
+async function runningPid(dataDirectory: string): Promise<number | undefined> {
+  let pid: number;
+  try {
+    pid = Number((await readFile(join(dataDirectory, "postmaster.pid"), "utf8")).split("\n")[0]);
+  } catch {
+    return undefined;
+  }
+  return (await isAlive(pid, dataDirectory)) ? pid : undefined;
+}
+
+/** False for a process id that was given to another program, and for one that has ended but was not collected. */
+async function isAlive(pid: number, dataDirectory: string): Promise<boolean> {
+  try {
+    const [theirs, ours] = await Promise.all([stat(`/proc/${pid}/cwd`), stat(dataDirectory)]);
+    return theirs.dev === ours.dev && theirs.ino === ours.ino;
+  } catch {
+    return false;
+  }
+}
+
+/** Starts it, or waits for the one that runs, until it takes connections. */
+async function bringUp(state: State): Promise<void> {
+  const { clock, directory } = state.options;
+  const deadline = clock.monotonic() + START_TIMEOUT_MS;
+  let lastError: unknown;
+  while (clock.monotonic() < deadline && !state.stopping.signal.aborted) {
+    const pid = await runningPid(state.dataDirectory);
+    if (pid === undefined && (state.pid === 0 || state.ended.signal.aborted || !(await isAlive(state.pid, state.dataDirectory)))) {
+      if (lastError !== undefined) await clock.sleep(RESTART_PAUSE_MS, state.stopping.signal);
+      await spawnPostmaster(state);
+    } else if (pid !== undefined) {
+      state.pid = pid;
+    }
+    lastError = await tryToConnect(state);
+    if (lastError === undefined) return;
+    await clock.sleep(POLL_MS, state.ended.signal);
+  }
+  const reason = lastError instanceof Error ? lastError.message : String(lastError);
+  throw new Error(`the embedded PostgreSQL did not start (${reason}); see ${join(directory, "log")}`);
+}
+
+async function spawnPostmaster(state: State): Promise<void> {
+  const { options, dataDirectory, installation } = state;
+  await removeForeignPidFile(dataDirectory);
+  const log = await open(join(options.directory, "log"), "a", 0o600);
+  try {
+    const settings = [...SETTINGS, ...(options.settings ?? [])];
+    const child = launch(installation, {
+      program: "postgres",
+      directory: dataDirectory,
+      args: (inside) => ["-D", inside, ...settings.flatMap((item) => ["-c", item])],
+      logFd: log.fd,
+      isDetached: true,
+    });
+    const ended = new AbortController();
+    child.once("exit", () => ended.abort());
+    child.once("error", (error) => {
+      options.log.error({ reason: error.message }, "the embedded PostgreSQL could not be run");
+      ended.abort();
+    });
+    child.unref();
+    state.pid = child.pid ?? 0;
+    state.ended = ended;
+  } finally {
+    await log.close();
+  }
+}
+
+/**
+ * PostgreSQL judges its lock file by whether the process id lives. After a crash of the host it may belong to
+ * anything, and PostgreSQL would refuse to start, so a file that names no PostgreSQL is removed.
+ */
+async function removeForeignPidFile(dataDirectory: string): Promise<void> {
+  const path = join(dataDirectory, "postmaster.pid");
+  try {
+    const pid = Number((await readFile(path, "utf8")).split("\n")[0]);
+    const name = await readFile(`/proc/${pid}/comm`, "utf8").catch(() => "");
+    if (name.trim() !== "postgres") await rm(path);
+  } catch {
+    // No such file: nothing to judge.
+  }
+}
+
+/** The error, or undefined when a connection was made; SCRAM proves both sides know the password. */
+async function tryToConnect(state: State): Promise<unknown> {
+  const client = new pg.Client({ ...state.connection, database: "postgres", connectionTimeoutMillis: 5_000 });
+  client.on("error", () => undefined);
+  try {
+    await client.connect();
+    return undefined;
+  } catch (error) {
+    return error;
+  } finally {
+    await client.end().catch(() => undefined);
+  }
+}
+
+async function ensureDatabase(state: State): Promise<void> {
+  const client = new pg.Client({ ...state.connection, database: "postgres" });
+  client.on("error", () => undefined);
+  await client.connect();
+  try {
+    const { rowCount } = await client.query("SELECT FROM pg_database WHERE datname = $1", [DATABASE]);
+    if (rowCount === 0) await client.query(`CREATE DATABASE ${DATABASE}`);
+  } finally {
+    await client.end();
+  }
+}
+
+/** Restarts it whenever it has ended, until we stop. */
+async function watch(state: State): Promise<void> {
+  const { clock, log } = state.options;
+  const stopping = state.stopping.signal;
+  while (!stopping.aborted) {
+    await clock.sleep(WATCH_MS, AbortSignal.any([stopping, state.ended.signal]));
+    if (stopping.aborted || (!state.ended.signal.aborted && (await isAlive(state.pid, state.dataDirectory)))) continue;
+    log.error({ pid: state.pid }, "the embedded PostgreSQL ended; starting it again");
+    try {
+      await bringUp(state);
+      log.info({ pid: state.pid }, "the embedded PostgreSQL runs again");
+    } catch (error) {
+      log.error({ error }, "the embedded PostgreSQL could not be started again; trying on");
+    }
+  }
+}
+
+/** Asks for a fast shutdown, which ends open transactions and writes everything down. */
+async function shutDown(state: State): Promise<void> {
+  const { clock, log } = state.options;
+  const pid = await runningPid(state.dataDirectory);
+  if (pid === undefined) return;
+  process.kill(pid, "SIGINT");
+  const deadline = clock.monotonic() + STOP_TIMEOUT_MS;
+  while (await isAlive(pid, state.dataDirectory)) {
+    if (clock.monotonic() > deadline) {
+      log.warn({ pid }, "the embedded PostgreSQL did not stop in time and is killed; nothing acknowledged is lost");
+      process.kill(pid, "SIGKILL");
+      return;
+    }
+    await clock.sleep(POLL_MS);
+  }
+}
+
+async function exists(path: string): Promise<boolean> {
+  try {
+    await stat(path);
+    return true;
+  } catch {
+    return false;
+  }
+}

