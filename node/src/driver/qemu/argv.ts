@@ -1,0 +1,120 @@
+/**
+ * The command line of a VMM: a plan as data → QEMU's arguments. Pure.
+ *
+ * Always: nothing here names an identity except `-name`, which is for finding the process; a machine's disk, network
+ * and configuration come to a guest that has already booted. The disk stands under the stable node name `root`, so
+ * that a template can be saved over a placeholder and a machine's own file put in its place. The guest's power-off
+ * pauses the VMM instead of ending it, so that a node agent that was away still learns that it was a power-off.
+ *
+ * Figures (emulated, 4 processors, 8 GiB, spawn to agent): plain 2.3 to 3.5 s, as below 2.1 to 2.3 s. Memory that is
+ * shared (memfd) instead of private costs 0.3 s, because the host gives it no huge pages.
+ */
+
+export type Accelerator = "kvm" | "tcg";
+
+/** Where the guest's memory comes from. */
+export type GuestMemory =
+  | { readonly kind: "private" }
+  /** A template's memory: shared while it is being made, private (copy on write) when a machine starts from it. */
+  | { readonly kind: "file"; readonly path: string; readonly isShared: boolean };
+
+/** Paths are as the VMM sees them. */
+export interface VmmPlan {
+  /** Carries everything by which the process is found again. */
+  readonly name: string;
+  readonly accelerator: Accelerator;
+  readonly cpus: number;
+  readonly memoryMb: number;
+  readonly memory: GuestMemory;
+  readonly kernelPath: string;
+  readonly initramfsPath: string;
+  /** null: a placeholder that reads as zeros. Backing files come nearest first. */
+  readonly disk: { readonly path: string; readonly backingPaths: readonly string[] } | null;
+  /** Holds qmp.sock and guest.sock. */
+  readonly socketDirectory: string;
+  /** Of the host's time stamp counter, which emulated processors pass on; null when unknown. */
+  readonly tscKhz: number | null;
+  /** Wait for a template's device state instead of booting. */
+  readonly isIncoming: boolean;
+}
+
+export const QEMU_PROGRAM = "qemu-system-x86_64";
+/** The name of the virtio port on which the guest agent listens. */
+export const GUEST_PORT_NAME = "flotilla.agent";
+/** The chardev that keeps the guest's last words: a ring in QEMU's memory, so that no guest fills the host's disk. */
+export const CONSOLE_ID = "console";
+export const CONSOLE_BYTES = 65_536;
+/** The block node that the guest's disk device is bound to, for ever. */
+export const ROOT_NODE = "root";
+/** Emulated code kept per VMM. QEMU's own default is 1 GiB, which nobody has counted. */
+const TRANSLATION_BUFFER_MB = 256;
+const PLACEHOLDER_BYTES = 2 ** 30;
+
+export function qemuArgv(plan: VmmPlan): readonly string[] {
+  return [
+    ...["-name", `guest=${escaped(plan.name)}`],
+    ...["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"],
+    ...["-action", "shutdown=pause"],
+    // No system calls but those of a running VMM: it starts nothing, gains nothing, and moves no other process.
+    ...["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"],
+    ...["-machine", `microvm,acpi=on,rtc=on,memory-backend=m0`],
+    ...["-bios", "qboot.rom"],
+    ...["-object", memoryObject(plan)],
+    ...["-m", `${plan.memoryMb}M`, "-smp", String(plan.cpus)],
+    ...processor(plan.accelerator),
+    ...["-kernel", plan.kernelPath, "-initrd", plan.initramfsPath, "-append", kernelCommandLine(plan)],
+    ...["-chardev", `ringbuf,id=${CONSOLE_ID},size=${CONSOLE_BYTES}`, "-serial", `chardev:${CONSOLE_ID}`],
+    ...["-chardev", `socket,id=qmp,path=${escaped(plan.socketDirectory)}/qmp.sock,server=on,wait=off`],
+    ...["-mon", "chardev=qmp,mode=control"],
+    ...["-blockdev", JSON.stringify(rootNode(plan.disk)), "-device", `virtio-blk-device,drive=${ROOT_NODE}`],
+    ...["-device", "virtio-serial-device"],
+    ...["-chardev", `socket,id=guest,path=${escaped(plan.socketDirectory)}/guest.sock,server=on,wait=off`],
+    ...["-device", `virtserialport,chardev=guest,name=${GUEST_PORT_NAME}`],
+    ...(plan.isIncoming ? ["-incoming", "defer"] : []),
+  ];
+}
+
+function memoryObject(plan: VmmPlan): string {
+  const size = `id=m0,size=${plan.memoryMb}M`;
+  if (plan.memory.kind === "private") return `memory-backend-ram,${size}`;
+  return `memory-backend-file,${size},mem-path=${escaped(plan.memory.path)},share=${plan.memory.isShared ? "on" : "off"}`;
+}
+
+/** Emulated: five-level page tables only make every page walk longer. */
+function processor(accelerator: Accelerator): readonly string[] {
+  if (accelerator === "kvm") return ["-accel", "kvm", "-cpu", "host"];
+  return ["-accel", `tcg,thread=multi,tb-size=${TRANSLATION_BUFFER_MB}`, "-cpu", "max,la57=off"];
+}
+
+function kernelCommandLine(plan: VmmPlan): string {
+  const words = ["console=ttyS0", "quiet", "reboot=t", "panic=-1", "no_timer_check", "tsc=reliable", "nowatchdog"];
+  // Emulated processors do not speculate, so there is nothing to mitigate; pages that are zeroed twice cost twice.
+  if (plan.accelerator === "tcg") words.push("mitigations=off", "init_on_alloc=0");
+  // A guest that shares its host's processors may calibrate its clock for ever.
+  if (plan.accelerator === "tcg" && plan.tscKhz !== null) words.push(`tsc_early_khz=${plan.tscKhz}`);
+  return words.join(" ");
+}
+
+/** `raw` over what really holds the bytes: `blockdev-reopen` can put another file below it at any time. */
+function rootNode(disk: VmmPlan["disk"]): object {
+  const below =
+    disk === null
+      ? { driver: "null-co", "read-zeroes": true, size: PLACEHOLDER_BYTES }
+      : layer([disk.path, ...disk.backingPaths], { isTop: true });
+  return { driver: "raw", "node-name": ROOT_NODE, discard: "unmap", file: below };
+}
+
+/** Says every backing file itself: what a disk's own header names is not believed. */
+function layer(paths: readonly string[], { isTop }: { isTop: boolean }): object {
+  const [path, ...rest] = paths;
+  const access = isTop ? { discard: "unmap" } : { "read-only": true };
+  const file = { driver: "file", filename: path, ...access };
+  if (!path?.endsWith(".qcow2")) return isTop ? file : { driver: "raw", ...access, file };
+  const backing = rest.length === 0 ? null : layer(rest, { isTop: false });
+  return { driver: "qcow2", ...(isTop ? { "node-name": "disk" } : {}), ...access, file, backing };
+}
+
+/** In QEMU's option lists a comma is written twice. */
+function escaped(value: string): string {
+  return value.replaceAll(",", ",,");
+}

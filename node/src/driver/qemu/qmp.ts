@@ -1,0 +1,147 @@
+/**
+ * A client of QMP, the VMM's control channel: JSON lines over a Unix socket.
+ *
+ * Owns the socket. One client at a time may be connected to a VMM, so this one lives as long as the node agent holds
+ * the VM; when it closes, the VMM has ended or is about to.
+ *
+ * Always: a VMM that may have been taken over by its guest is on the other end, so a line has a limit and anything that
+ * is not understood ends the connection. Every command is answered or rejected: by its error, or by the end.
+ */
+import type { Duplex } from "node:stream";
+import { messageOf } from "../../log.ts";
+
+/** The longest line that QEMU has reason to send is the console's ring, written as JSON escapes. */
+const LINE_BYTES_MAX = 1_048_576;
+
+export interface QmpEvent {
+  readonly name: string;
+  readonly data: Readonly<Record<string, unknown>>;
+}
+
+interface Pending {
+  readonly resolve: (value: unknown) => void;
+  readonly reject: (error: Error) => void;
+}
+
+export class Qmp {
+  readonly #stream: Duplex;
+  readonly #pending = new Map<number, Pending>();
+  readonly #onEvent: (event: QmpEvent) => void;
+  #lastId = 0;
+  /** Chunks of a line that has not ended yet, and their size. */
+  #partial: Buffer[] = [];
+  #partialBytes = 0;
+  /** Resolves with the reason when the connection has ended. Never rejects. */
+  readonly closed: Promise<string>;
+
+  private constructor(stream: Duplex, onEvent: (event: QmpEvent) => void, onGreeting: () => void) {
+    this.#stream = stream;
+    this.#onEvent = onEvent;
+    this.#pending.set(GREETING_ID, { resolve: onGreeting, reject: () => {} });
+    this.closed = new Promise((resolve) => {
+      let reason = "the VMM closed its control channel";
+      stream.on("error", (error) => {
+        reason = messageOf(error);
+      });
+      stream.on("close", () => {
+        this.#rejectAll(reason);
+        resolve(reason);
+      });
+    });
+    stream.on("data", (chunk: Buffer) => this.#take(chunk));
+    stream.on("end", () => stream.destroy());
+  }
+
+  /** Takes over the stream; resolves when commands may be sent. Aborting destroys the stream. */
+  static async connect(stream: Duplex, onEvent: (event: QmpEvent) => void, signal: AbortSignal): Promise<Qmp> {
+    const abort = (): void => void stream.destroy();
+    signal.addEventListener("abort", abort, { once: true });
+    try {
+      signal.throwIfAborted();
+      const greeting = Promise.withResolvers<void>();
+      const qmp = new Qmp(stream, onEvent, greeting.resolve);
+      const reason = await Promise.race([greeting.promise, qmp.closed]);
+      if (reason !== undefined) throw new Error(reason);
+      await qmp.execute("qmp_capabilities");
+      return qmp;
+    } catch (error) {
+      stream.destroy();
+      throw error;
+    } finally {
+      signal.removeEventListener("abort", abort);
+    }
+  }
+
+  /** Resolves with the command's return value. Rejects with QEMU's description, or when the connection ends. */
+  execute(command: string, parameters?: object): Promise<unknown> {
+    this.#lastId += 1;
+    const id = this.#lastId;
+    return new Promise((resolve, reject) => {
+      if (this.#stream.destroyed) return reject(new Error(`the VMM can not be asked to ${command}: it has ended`));
+      this.#pending.set(id, { resolve, reject: (error) => reject(new Error(`${command}: ${error.message}`)) });
+      this.#stream.write(`${JSON.stringify({ execute: command, ...(parameters && { arguments: parameters }), id })}\n`);
+    });
+  }
+
+  close(): void {
+    this.#stream.destroy();
+  }
+
+  #take(chunk: Buffer): void {
+    let start = 0;
+    for (let end = chunk.indexOf(10); end !== -1 && !this.#stream.destroyed; end = chunk.indexOf(10, start)) {
+      const line = Buffer.concat([...this.#partial, chunk.subarray(start, end)]);
+      this.#partial = [];
+      this.#partialBytes = 0;
+      start = end + 1;
+      this.#takeLine(line);
+    }
+    if (start === chunk.length) return;
+    this.#partial.push(chunk.subarray(start));
+    this.#partialBytes += chunk.length - start;
+    if (this.#partialBytes > LINE_BYTES_MAX) this.#fail("it sent a line without end");
+  }
+
+  #takeLine(line: Buffer): void {
+    let message: unknown;
+    try {
+      message = JSON.parse(line.toString());
+    } catch {
+      return this.#fail("it sent something that is not JSON");
+    }
+    if (!isRecord(message)) return this.#fail("it sent something that is not an object");
+    if ("QMP" in message) return this.#settle(GREETING_ID, (pending) => pending.resolve(undefined));
+    if (typeof message["event"] === "string") {
+      const data = isRecord(message["data"]) ? message["data"] : {};
+      return this.#onEvent({ name: message["event"], data });
+    }
+    const { error } = message;
+    if (isRecord(error)) {
+      return this.#settle(message["id"], (pending) => pending.reject(new Error(String(error["desc"]))));
+    }
+    this.#settle(message["id"], (pending) => pending.resolve(message["return"]));
+  }
+
+  #settle(id: unknown, act: (pending: Pending) => void): void {
+    const pending = typeof id === "number" ? this.#pending.get(id) : undefined;
+    if (pending === undefined) return this.#fail("it answered what nobody asked");
+    this.#pending.delete(id as number);
+    act(pending);
+  }
+
+  #fail(reason: string): void {
+    this.#stream.destroy(new Error(`the VMM's control channel broke: ${reason}`));
+  }
+
+  #rejectAll(reason: string): void {
+    for (const pending of this.#pending.values()) pending.reject(new Error(reason));
+    this.#pending.clear();
+  }
+}
+
+/** The greeting comes unasked, as if it answered this. */
+const GREETING_ID = 0;
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
