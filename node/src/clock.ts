@@ -4,6 +4,7 @@
  * Always: durations and deadlines use `monotonic`, which nobody can set; `now` is only for what people read and for
  * what is given to guests. Timers do not keep the process alive: the sockets and VMs it serves do.
  */
+import { setImmediate } from "node:timers/promises";
 
 export interface Clock {
   /** Epoch milliseconds. */
@@ -45,6 +46,9 @@ export const systemClock: Clock = {
     return { cancel: () => clearTimeout(timeout) };
   },
 };
+
+/** Resolves when everything that is ready to run in this turn of the event loop has run. */
+export const endOfTurn = (): Promise<void> => setImmediate();
 
 /** A signal that is aborted after `ms` or with `parent`; `dispose` frees the timer. */
 export function deadlineSignal(

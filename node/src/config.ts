@@ -6,7 +6,8 @@
  */
 import { hostname } from "node:os";
 import { join, resolve } from "node:path";
-import { type Environment, parseSettings } from "@flotilla/contract/settings";
+import { parseArgs } from "node:util";
+import { type Environment, parseSettings, settings } from "@flotilla/contract/settings";
 
 const NAMES = [
   "dataDirectory",
@@ -26,7 +27,7 @@ const NAMES = [
 export type NodeConfig = ReturnType<typeof parseNodeConfig>;
 
 /** Throws an Error for people at the first bad value. */
-export function parseNodeConfig(environment: Environment, flags: Environment) {
+function parseNodeConfig(environment: Environment, flags: Environment) {
   const settings = parseSettings(NAMES, environment, flags);
   const nodeDirectory = join(resolve(settings.dataDirectory), "node");
   return Object.freeze({
@@ -50,14 +51,12 @@ function nameFromHost(name: string): string {
   return clean.slice(0, 128) || "node";
 }
 
-export function flagsOf(argv: readonly string[]): Environment {
-  const flags: Record<string, string> = {};
-  for (let index = 0; index < argv.length; index += 1) {
-    const match = /^--([a-z][a-z-]*)(?:=(.*))?$/s.exec(argv[index] ?? "");
-    if (match?.[1] === undefined) throw new Error(`argument "${argv[index]}" is not of the form --name value`);
-    const value = match[2] ?? argv[++index];
-    if (value === undefined) throw new Error(`flag --${match[1]} needs a value`);
-    flags[match[1]] = value;
+function flagsOf(argv: readonly string[]): Environment {
+  const options: Record<string, { type: "string" }> = {};
+  for (const name of NAMES) {
+    const declared = settings[name];
+    if ("flag" in declared) options[declared.flag] = { type: "string" };
   }
-  return flags;
+  const { values } = parseArgs({ args: [...argv], options, strict: true, allowPositionals: false });
+  return values;
 }

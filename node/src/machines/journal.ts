@@ -14,8 +14,8 @@
  */
 import { open, readFile, rename } from "node:fs/promises";
 import { join } from "node:path";
-import { setImmediate } from "node:timers/promises";
 import { DESIRED_STATES, type DesiredState, type MachineSpec, type StartTimings } from "@flotilla/contract/link";
+import { endOfTurn } from "../clock.ts";
 import type { VmRecord } from "../driver/driver.ts";
 import type { Ending } from "./state.ts";
 
@@ -98,7 +98,7 @@ export class JournalFile {
     const write = previous
       .catch(() => undefined)
       // Everything that the present turn of the event loop still changes goes into the same write.
-      .then(() => setImmediate())
+      .then(endOfTurn)
       .then(() => {
         this.#queued = null;
         this.#lastWrite = write;

@@ -1,0 +1,240 @@
+/**
+ * One running command on the link: link-stream frames of an HTTP request ↔ a GuestExec.
+ *
+ * On the hot path of every exec: no promise and no timer per chunk, one copy (the frame's), and what one turn of the
+ * event loop produces leaves in one write. The answer's head travels with the first frame, or alone after
+ * HEAD_DELAY_MS when the command is silent, because callers wait for it.
+ *
+ * Always: exactly one exit or failure frame, the last one; a command whose caller has gone is killed with all its
+ * descendants unless it was to run in the background; whoever does not read stops the command's output, and a command
+ * that does not read stops the request.
+ *
+ * If the node agent dies in the middle, the caller sees a body without an exit frame; the guest ends the command when
+ * the channel breaks.
+ */
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Readable } from "node:stream";
+import type { ExecExit, ExecFailure, ExecStart } from "@flotilla/contract/link";
+import {
+  encodeLinkFrame,
+  LINK_PAYLOAD_BYTES_MAX,
+  LinkDecoder,
+  type LinkFrame,
+  type LinkFrameType,
+} from "@flotilla/contract/link-stream";
+import { EXIT_CODE_TIMEOUT } from "@flotilla/contract/limits";
+import type { Clock, Timer } from "../clock.ts";
+import type { Guest, GuestExec } from "../guest/guest.ts";
+import { messageOf } from "../log.ts";
+import { parseExecStart, parseSignal, parseTerminalSize } from "./validate.ts";
+
+const HEAD_DELAY_MS = 50;
+/** A guest that was told to kill a command says that it ended within this, or counts as unreachable. */
+const KILL_DEADLINE_MS = 10_000;
+
+/** Serves the request until the command has ended or the caller has gone. */
+export function serveExec(request: IncomingMessage, response: ServerResponse, guest: Guest, clock: Clock): void {
+  new LinkExec(request, response, guest, clock).serve();
+}
+
+class LinkExec {
+  readonly #request: IncomingMessage;
+  readonly #response: ServerResponse;
+  readonly #guest: Guest;
+  readonly #clock: Clock;
+  readonly #decoder = new LinkDecoder();
+  #start: ExecStart | null = null;
+  #exec: GuestExec | null = null;
+  #exit: ExecExit | null = null;
+  #startedAt = 0;
+  #timers: Timer[] = [];
+  #isFinished = false;
+  #isCorked = false;
+  /** The caller does not read: the outputs are paused. */
+  #isBlocked = false;
+  #hasTimedOut = false;
+
+  constructor(request: IncomingMessage, response: ServerResponse, guest: Guest, clock: Clock) {
+    this.#request = request;
+    this.#response = response;
+    this.#guest = guest;
+    this.#clock = clock;
+  }
+
+  serve(): void {
+    this.#response.writeHead(200, { "content-type": "application/octet-stream" });
+    this.#timers.push(this.#clock.timer(HEAD_DELAY_MS, () => this.#response.flushHeaders()));
+    this.#request.on("data", (chunk: Buffer) => this.#onRequestData(chunk));
+    this.#request.on("end", () => this.#onRequestEnd());
+    this.#response.on("drain", () => this.#onDrain());
+    this.#response.on("close", () => this.#onClose());
+    this.#response.on("error", () => this.#onClose());
+  }
+
+  #onRequestData(chunk: Buffer): void {
+    if (this.#isFinished) return;
+    try {
+      for (const frame of this.#decoder.push(chunk)) this.#onFrame(frame);
+    } catch (error) {
+      this.#fail({ code: "invalid", message: messageOf(error) });
+    }
+  }
+
+  #onRequestEnd(): void {
+    if (this.#exec === null) this.#fail({ code: "invalid", message: "the request ended before its start frame" });
+    else this.#exec.stdin.end();
+  }
+
+  #onFrame({ type, payload }: LinkFrame): void {
+    if (type === "start") return this.#onStart(parseExecStart(parseJson(payload)));
+    const exec = this.#exec;
+    if (exec === null) throw new Error(`a ${type} frame came before the start frame`);
+    switch (type) {
+      case "stdin":
+        if (this.#start?.hasStdin === true && exec.stdin.writable && !exec.stdin.write(payload)) this.#request.pause();
+        break;
+      case "stdinEnd":
+        exec.stdin.end();
+        break;
+      case "resize":
+        exec.resize(parseTerminalSize(parseJson(payload)));
+        break;
+      case "signal":
+        exec.signal(parseSignal(parseJson(payload)));
+        break;
+      default:
+        throw new Error(`a ${type} frame does not come from a server`);
+    }
+  }
+
+  #onStart(start: ExecStart): void {
+    if (this.#start !== null) throw new Error("a second start frame came");
+    this.#start = start;
+    this.#startedAt = this.#clock.monotonic();
+    const { argv, cwd, env, user, hasStdin, terminal, isBackground } = start;
+    const exec = this.#guest.exec({ argv, cwd, env, user, hasStdin, terminal, isBackground });
+    this.#exec = exec;
+    exec.stdin.on("drain", () => this.#request.resume());
+    // A command may close its input or end while more comes: that is the command's business.
+    exec.stdin.on("error", () => this.#request.resume());
+    exec.stdin.on("close", () => this.#request.resume());
+    if (!hasStdin) exec.stdin.end();
+    this.#forward("stdout", exec.stdout);
+    this.#forward("stderr", exec.stderr);
+    if (start.timeoutMs !== null && !isBackground) {
+      this.#timers.push(this.#clock.timer(start.timeoutMs, () => this.#onTimeout()));
+    }
+    exec.pid.catch(() => undefined);
+    exec.exit.then(
+      ({ exitCode }) => this.#onExit(exec, exitCode),
+      (error: unknown) => this.#fail({ code: "guest_unreachable", message: messageOf(error) }),
+    );
+  }
+
+  #forward(type: LinkFrameType, output: Readable): void {
+    output.on("data", (chunk: Buffer) => {
+      for (let at = 0; at < chunk.byteLength; at += LINK_PAYLOAD_BYTES_MAX) {
+        this.#send(encodeLinkFrame(type, chunk.subarray(at, at + LINK_PAYLOAD_BYTES_MAX)));
+      }
+      if (this.#exit !== null) this.#finishOnceDelivered();
+    });
+    output.on("error", () => undefined);
+  }
+
+  #send(frame: Buffer): void {
+    if (this.#isFinished) return;
+    if (!this.#isCorked) {
+      this.#isCorked = true;
+      this.#response.cork();
+      process.nextTick(() => this.#uncork());
+    }
+    if (this.#response.write(frame) || this.#isBlocked) return;
+    this.#isBlocked = true;
+    this.#exec?.stdout.pause();
+    this.#exec?.stderr.pause();
+  }
+
+  #uncork(): void {
+    this.#isCorked = false;
+    this.#response.uncork();
+  }
+
+  #onDrain(): void {
+    if (!this.#isBlocked) return;
+    this.#isBlocked = false;
+    this.#exec?.stdout.resume();
+    this.#exec?.stderr.resume();
+  }
+
+  #onExit(exec: GuestExec, exitCode: number): void {
+    const durationMs = Math.round(this.#clock.monotonic() - this.#startedAt);
+    const settle = (pid: number | null): void => {
+      this.#exit = {
+        exitCode: this.#hasTimedOut ? EXIT_CODE_TIMEOUT : exitCode,
+        durationMs,
+        hasTimedOut: this.#hasTimedOut,
+        pid,
+      };
+      this.#finishOnceDelivered();
+    };
+    if (this.#start?.isBackground === true) exec.pid.then(settle, () => settle(null));
+    else settle(null);
+  }
+
+  /** The exit frame comes after everything that the command wrote, also what waits for a slow reader. */
+  #finishOnceDelivered(): void {
+    const exec = this.#exec;
+    if (this.#exit === null || exec === null) return;
+    if (exec.stdout.readableLength > 0 || exec.stderr.readableLength > 0) return;
+    this.#finish("exit", this.#exit);
+  }
+
+  #onTimeout(): void {
+    this.#hasTimedOut = true;
+    this.#exec?.kill();
+    this.#expectEnd();
+  }
+
+  /** As long as the caller does not read, the end can not be told, so only a guest that is heard is judged. */
+  #expectEnd(): void {
+    this.#timers.push(
+      this.#clock.timer(KILL_DEADLINE_MS, () => {
+        if (this.#isBlocked) this.#expectEnd();
+        else this.#fail({ code: "guest_unreachable", message: "the guest does not say that the killed command ended" });
+      }),
+    );
+  }
+
+  #fail(failure: ExecFailure): void {
+    if (this.#isFinished) return;
+    if (this.#exit === null && this.#start?.isBackground !== true) this.#exec?.kill();
+    this.#finish("failure", failure);
+  }
+
+  #finish(type: "exit" | "failure", message: ExecExit | ExecFailure): void {
+    if (this.#isFinished) return;
+    this.#release();
+    this.#response.end(encodeLinkFrame(type, JSON.stringify(message)));
+    // What a caller still sends is read and dropped, so that the connection can serve the next request.
+    this.#request.resume();
+  }
+
+  #onClose(): void {
+    if (this.#isFinished) return;
+    this.#release();
+    if (this.#start?.isBackground !== true) this.#exec?.kill();
+    // Nobody listens any more, but the channel's credit must flow.
+    this.#exec?.stdout.resume();
+    this.#exec?.stderr.resume();
+  }
+
+  #release(): void {
+    this.#isFinished = true;
+    for (const timer of this.#timers) timer.cancel();
+    this.#timers = [];
+  }
+}
+
+function parseJson(payload: Uint8Array): unknown {
+  return JSON.parse(Buffer.from(payload.buffer, payload.byteOffset, payload.byteLength).toString("utf8"));
+}

@@ -1,0 +1,194 @@
+/**
+ * The node's reports to the server: enters the cluster, then tells what it sees, every HEARTBEAT_PERIOD_MS and at once
+ * when something changed.
+ *
+ * Owns `<node directory>/credential` (0600), with which the node calls after it has entered, and the events that have
+ * not been accepted yet. Leaves what is observed to machines/.
+ *
+ * Always: a report after a failure, and the first one, holds all machines, so nothing depends on an earlier one having
+ * arrived; events stay until a report that held them was accepted, at most EVENTS_MAX of them. The node runs on when
+ * no server answers, and asks again for as long as it lives. A server that does not know the credential any more is
+ * asked to let the node in by its join token.
+ *
+ * One loop; a change while a report is under way leads to the next one. If the process dies, only events that were
+ * not sent yet are lost: states are in the journals.
+ */
+import { randomBytes } from "node:crypto";
+import { readFile, rename, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import type { EventLevel } from "@flotilla/contract/machines";
+import {
+  type Heartbeat,
+  HEARTBEAT_PERIOD_MS,
+  type NodeEvent,
+  type NodeFacts,
+  type NodeResources,
+  type ObservedMachine,
+} from "@flotilla/contract/link";
+import { type Clock, deadlineSignal } from "../clock.ts";
+import { type Log, messageOf } from "../log.ts";
+
+/** Changes within this time of the first go into one report. */
+const COALESCE_MS = 20;
+const ANSWER_DEADLINE_MS = 10_000;
+const RETRY_MS_MIN = 200;
+/** Well below what makes a node count as lost, so that a server that comes back sees its nodes at once. */
+const RETRY_MS_MAX = 3_000;
+const EVENTS_MAX = 10_000;
+const EVENTS_PER_REPORT_MAX = 1_000;
+
+export interface ReporterOptions {
+  readonly serverUrl: string;
+  readonly joinToken: string | null;
+  readonly nodeDirectory: string;
+  /** Where the server reaches this agent: `unix:/path`. */
+  readonly address: string;
+  readonly facts: NodeFacts;
+  readonly observeResources: () => Promise<NodeResources>;
+  readonly observe: (machineId: string) => ObservedMachine;
+  readonly observeAll: () => readonly ObservedMachine[];
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/** The server answered, and refused. */
+class Refused extends Error {
+  readonly status: number;
+
+  constructor(path: string, status: number, text: string) {
+    super(`POST ${path} was refused with ${status}: ${text.slice(0, 500)}`);
+    this.status = status;
+  }
+}
+
+export class Reporter {
+  readonly #options: ReporterOptions;
+  readonly #credentialPath: string;
+  /** This incarnation of the agent; the numbers of its events count within it. */
+  readonly #bootId = `agent-${randomBytes(16).toString("hex")}`;
+  #credential: string | null = null;
+  #isRegistered = false;
+  #isComplete = true;
+  #failures = 0;
+  readonly #changed = new Set<string>();
+  #events: NodeEvent[] = [];
+  #eventCount = 0;
+  #wake = new AbortController();
+
+  constructor(options: ReporterOptions) {
+    this.#options = options;
+    this.#credentialPath = join(options.nodeDirectory, "credential");
+  }
+
+  /** Something about a machine is different from what was last reported. */
+  change(machineId: string): void {
+    this.#changed.add(machineId);
+    this.#wake.abort();
+  }
+
+  event(machineId: string, level: EventLevel, message: string): void {
+    this.#eventCount += 1;
+    this.#events.push({ sequence: this.#eventCount, machineId, level, message, at: this.#options.clock.now() });
+    if (this.#events.length > EVENTS_MAX) this.#events.shift();
+    this.#wake.abort();
+  }
+
+  /** Reports until the signal is aborted. Never rejects. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { clock } = this.#options;
+    this.#credential = await readFile(this.#credentialPath, "utf8").catch(() => null);
+    while (!signal.aborted) {
+      this.#wake = new AbortController();
+      try {
+        if (!this.#isRegistered) await this.#register(signal);
+        await this.#report(signal);
+        this.#onSuccess();
+        const isBehind = this.#changed.size > 0 || this.#events.length > 0;
+        if (!isBehind) await clock.sleep(HEARTBEAT_PERIOD_MS, AbortSignal.any([signal, this.#wake.signal]));
+        await clock.sleep(COALESCE_MS, signal);
+      } catch (error) {
+        if (signal.aborted) return;
+        this.#onFailure(error);
+        await clock.sleep(Math.min(RETRY_MS_MIN * 2 ** (this.#failures - 1), RETRY_MS_MAX), signal);
+      }
+    }
+  }
+
+  #onSuccess(): void {
+    if (this.#failures > 0) this.#options.log.info({ failures: this.#failures }, "the server answers again");
+    this.#failures = 0;
+  }
+
+  #onFailure(error: unknown): void {
+    const { log, joinToken } = this.#options;
+    this.#isComplete = true;
+    this.#failures += 1;
+    // A server that is away is said once, not with every attempt.
+    const say = this.#failures === 1 || error instanceof Refused ? "warn" : "debug";
+    log[say]({ reason: messageOf(error), failures: this.#failures }, "the server could not be told");
+    if (!(error instanceof Refused) || ![401, 403, 404].includes(error.status)) return;
+    this.#isRegistered = false;
+    if (error.status !== 404 && this.#credential !== null && joinToken !== null) this.#credential = null;
+  }
+
+  async #register(signal: AbortSignal): Promise<void> {
+    const { joinToken, facts, address, log, observeResources } = this.#options;
+    const token = this.#credential ?? joinToken;
+    if (token === null) throw new Error("no credential and no join token: set FLOTILLA_JOIN_TOKEN to enter a cluster");
+    const { totalCpus, totalMemoryMb, totalDiskGb } = await observeResources();
+    const { nodeId, driver, accelerator, acceleratorReason, arch, runtime } = facts;
+    const body = {
+      id: nodeId,
+      address,
+      totalCpus,
+      totalMemoryMb,
+      totalDiskGb,
+      labels: { driver, accelerator, acceleratorReason, arch },
+      runtime,
+    };
+    const answer = (await this.#post("/v1/nodes/register", token, body, signal)) as { credential?: unknown } | null;
+    if (typeof answer?.credential === "string") await this.#keepCredential(answer.credential);
+    if (this.#credential === null) throw new Error("the server let the node in without giving it a credential");
+    this.#isRegistered = true;
+    this.#isComplete = true;
+    log.info({ node: nodeId, server: this.#options.serverUrl }, "the node has entered the cluster");
+  }
+
+  async #keepCredential(credential: string): Promise<void> {
+    await writeFile(`${this.#credentialPath}.new`, credential, { mode: 0o600, flush: true });
+    await rename(`${this.#credentialPath}.new`, this.#credentialPath);
+    this.#credential = credential;
+  }
+
+  async #report(signal: AbortSignal): Promise<void> {
+    const { facts, observe, observeAll, observeResources } = this.#options;
+    const resources = await observeResources();
+    const isComplete = this.#isComplete;
+    const changed = [...this.#changed];
+    this.#changed.clear();
+    const events = this.#events.slice(0, EVENTS_PER_REPORT_MAX);
+    const machines = isComplete ? observeAll() : changed.map(observe);
+    const heartbeat: Heartbeat = { bootId: this.#bootId, isComplete, resources, machines, events };
+    await this.#post(`/v1/nodes/${facts.nodeId}/heartbeat`, this.#credential ?? "", heartbeat, signal);
+    this.#isComplete = false;
+    const lastSent = events.at(-1)?.sequence ?? 0;
+    this.#events = this.#events.filter(({ sequence }) => sequence > lastSent);
+  }
+
+  async #post(path: string, token: string, body: unknown, signal: AbortSignal): Promise<unknown> {
+    const deadline = deadlineSignal(this.#options.clock, ANSWER_DEADLINE_MS, signal);
+    try {
+      const response = await fetch(`${this.#options.serverUrl}${path}`, {
+        method: "POST",
+        headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+        body: JSON.stringify(body),
+        signal: deadline.signal,
+      });
+      const text = await response.text();
+      if (!response.ok) throw new Refused(path, response.status, text);
+      return text === "" ? null : JSON.parse(text);
+    } finally {
+      deadline.dispose();
+    }
+  }
+}

@@ -1,0 +1,228 @@
+/**
+ * The node agent's side of the link: HTTP on a Unix socket that only this user may open.
+ *
+ * Owns the socket's file. Serves exactly the routes at the head of contract/src/link.ts, and leaves what they mean to
+ * machines/, images/ and exec.ts.
+ *
+ * Always: every request is answered; an error that nobody foresaw is a 500 with its message, because the only caller
+ * is the operator's own server. Bodies are bounded; an archive to import is streamed to a file that is removed again.
+ */
+import { randomBytes } from "node:crypto";
+import { createWriteStream } from "node:fs";
+import { chmod, mkdir, rm } from "node:fs/promises";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { dirname, join } from "node:path";
+import { pipeline } from "node:stream/promises";
+import type { ImageProgress, NodeFacts, NodeMachines } from "@flotilla/contract/link";
+import type { Clock } from "../clock.ts";
+import type { Images } from "../images/images.ts";
+import { type Log, messageOf } from "../log.ts";
+import type { Fleet } from "../machines/fleet.ts";
+import { serveExec } from "./exec.ts";
+import { InvalidMessage, isMachineId, parseArch, parseDesiredMachine, parseReference } from "./validate.ts";
+
+/** A specification holds at most an environment of half a MiB and a command; in JSON that is a few times as much. */
+const BODY_BYTES_MAX = 8 * 1024 * 1024;
+const WAIT_MS_MAX = 10 * 60_000;
+/** Longer than the server's pool keeps a connection, so that it is never closed under a request. */
+const KEEP_ALIVE_MS = 120_000;
+
+export interface LinkOptions {
+  readonly socketPath: string;
+  /** Archives that are being imported; emptied at start by whoever owns it. */
+  readonly temporaryDirectory: string;
+  readonly fleet: Fleet;
+  readonly images: Images;
+  readonly facts: NodeFacts;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+interface Exchange {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly url: URL;
+  /** Aborted when the caller has gone. */
+  readonly signal: AbortSignal;
+}
+
+/** Starts to listen; a socket that an earlier agent left is replaced. */
+export async function serveLink(options: LinkOptions): Promise<AsyncDisposable> {
+  const link = new Link(options);
+  const server = createServer((request, response) => link.handle(request, response));
+  // Execs last for hours, and their callers may be silent.
+  server.requestTimeout = 0;
+  server.headersTimeout = KEEP_ALIVE_MS;
+  server.timeout = 0;
+  server.keepAliveTimeout = KEEP_ALIVE_MS;
+  await mkdir(dirname(options.socketPath), { recursive: true, mode: 0o700 });
+  // Fails when the directory is somebody else's: the short one could have been made by anyone.
+  await chmod(dirname(options.socketPath), 0o700);
+  await rm(options.socketPath, { force: true });
+  await listen(server, options.socketPath);
+  await chmod(options.socketPath, 0o600);
+  return {
+    [Symbol.asyncDispose]: async () => {
+      server.closeAllConnections();
+      await new Promise<void>((resolve) => {
+        server.close(() => resolve());
+      });
+      await rm(options.socketPath, { force: true });
+    },
+  };
+}
+
+function listen(server: Server, path: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once("error", reject);
+    server.listen({ path }, () => {
+      server.removeListener("error", reject);
+      resolve();
+    });
+  });
+}
+
+class Link {
+  readonly #options: LinkOptions;
+
+  constructor(options: LinkOptions) {
+    this.#options = options;
+  }
+
+  handle(request: IncomingMessage, response: ServerResponse): void {
+    const exec = /^\/v1\/machines\/(mach-[0-9a-f]{32})\/exec$/.exec(request.url ?? "");
+    if (exec?.[1] !== undefined && request.method === "POST") this.#exec(exec[1], request, response);
+    else this.#answer(request, response).catch((error: unknown) => this.#refuse(response, error));
+  }
+
+  #exec(machineId: string, request: IncomingMessage, response: ServerResponse): void {
+    const machine = this.#options.fleet.find(machineId);
+    const guest = machine?.guest ?? null;
+    if (guest !== null) return serveExec(request, response, guest, this.#options.clock);
+    request.resume();
+    const message = `machine ${machineId} ${machine === undefined ? "is not on this node" : "does not run"}`;
+    send(response, machine === undefined ? 404 : 409, { code: "not_running", message });
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const gone = new AbortController();
+    response.once("close", () => gone.abort(new Error("the caller has gone")));
+    const exchange = { request, response, url: new URL(request.url ?? "/", "http://node"), signal: gone.signal };
+    const { pathname } = exchange.url;
+    const [, machineId] = /^\/v1\/machines\/([^/]+)$/.exec(pathname) ?? [];
+    switch (`${request.method} ${machineId === undefined ? pathname : "/v1/machines/{id}"}`) {
+      case "GET /v1/machines":
+        return this.#listMachines(exchange);
+      case "GET /v1/machines/{id}":
+        return this.#getMachine(exchange, machineId ?? "");
+      case "PUT /v1/machines/{id}":
+        return await this.#putMachine(exchange, machineId ?? "");
+      case "GET /v1/images":
+        return send(response, 200, await this.#options.images.list());
+      case "PUT /v1/images":
+        return await this.#pullImage(exchange);
+      case "POST /v1/images/import":
+        return await this.#importImage(exchange);
+      case "DELETE /v1/images":
+        return await this.#removeImage(exchange);
+      case "GET /v1/facts":
+        return send(response, 200, this.#options.facts);
+      default:
+        request.resume();
+        return send(response, 404, { message: `no route ${request.method} ${pathname}` });
+    }
+  }
+
+  #listMachines({ response }: Exchange): void {
+    const machines = this.#options.fleet.list().map((machine) => machine.observe());
+    send(response, 200, { machines } satisfies NodeMachines);
+  }
+
+  #getMachine({ response }: Exchange, machineId: string): void {
+    const machine = this.#options.fleet.find(machineId);
+    if (machine === undefined) send(response, 404, { message: `machine ${machineId} is not on this node` });
+    else send(response, 200, machine.observe());
+  }
+
+  async #putMachine({ request, response, url, signal }: Exchange, machineId: string): Promise<void> {
+    const body = await readJson(request);
+    if (!isMachineId(machineId)) throw new InvalidMessage("id: expected mach- and 32 hex digits");
+    const desired = parseDesiredMachine(machineId, body);
+    const waitMs = Math.min(Math.max(Number(url.searchParams.get("waitMs") ?? 0) || 0, 0), WAIT_MS_MAX);
+    const { outcome, observed } = await this.#options.fleet.apply(machineId, desired, { waitMs, signal });
+    send(response, outcome === "stale" ? 409 : 200, observed);
+  }
+
+  async #pullImage({ request, response, signal }: Exchange): Promise<void> {
+    const body = (await readJson(request)) as { reference?: unknown; arch?: unknown } | null;
+    const reference = parseReference(body?.reference);
+    const arch = parseArch(body?.arch);
+    const write = beginLines(response);
+    await lastLine(write, async () => this.#options.images.ensure(reference, { arch, onProgress: write, signal }));
+    response.end();
+  }
+
+  async #importImage({ request, response, url, signal }: Exchange): Promise<void> {
+    const reference = parseReference(url.searchParams.get("reference"));
+    const path = join(this.#options.temporaryDirectory, `import-${randomBytes(8).toString("hex")}`);
+    const write = beginLines(response);
+    try {
+      await lastLine(write, async () => {
+        await pipeline(request, createWriteStream(path, { mode: 0o600 }), { signal });
+        return this.#options.images.importArchive(path, reference);
+      });
+    } finally {
+      await rm(path, { force: true });
+    }
+    response.end();
+  }
+
+  async #removeImage({ response, url }: Exchange): Promise<void> {
+    const reference = parseReference(url.searchParams.get("reference"));
+    const outcome = await this.#options.images.remove(reference);
+    if (outcome === "removed") response.writeHead(204).end();
+    else if (outcome === "missing") send(response, 404, { message: `image ${reference} is not on this node` });
+    else send(response, 409, { message: `image ${reference} is in use by a machine` });
+  }
+
+  #refuse(response: ServerResponse, error: unknown): void {
+    const isInvalid = error instanceof InvalidMessage || error instanceof SyntaxError;
+    if (!isInvalid) this.#options.log.error({ error }, "a request on the link failed");
+    if (response.headersSent) response.destroy();
+    else send(response, isInvalid ? 400 : 500, { message: messageOf(error) });
+  }
+}
+
+function send(response: ServerResponse, status: number, body: unknown): void {
+  const bytes = Buffer.from(JSON.stringify(body));
+  response.writeHead(status, { "content-type": "application/json", "content-length": bytes.byteLength }).end(bytes);
+}
+
+async function readJson(request: IncomingMessage): Promise<unknown> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of request as AsyncIterable<Buffer>) {
+    bytes += chunk.byteLength;
+    if (bytes > BODY_BYTES_MAX) throw new InvalidMessage(`the body is larger than ${BODY_BYTES_MAX} bytes`);
+    chunks.push(chunk);
+  }
+  return JSON.parse(Buffer.concat(chunks).toString("utf8"));
+}
+
+type WriteLine = (line: ImageProgress) => void;
+
+/** Answers with one JSON value per line. */
+function beginLines(response: ServerResponse): WriteLine {
+  response.writeHead(200, { "content-type": "application/x-ndjson" });
+  return (line) => response.write(`${JSON.stringify(line)}\n`);
+}
+
+/** Writes how the work ended. */
+async function lastLine(write: WriteLine, work: () => ReturnType<Images["ensure"]>): Promise<void> {
+  try {
+    const { reference, digest, sizeBytes, architecture, os, layerCount, lastUsedAt } = await work();
+    write({ kind: "done", image: { reference, digest, sizeBytes, architecture, os, layerCount, lastUsedAt } });
+  } catch (error) {
+    write({ kind: "failed", message: messageOf(error) });
+  }
+}
