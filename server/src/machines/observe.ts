@@ -1,0 +1,175 @@
+/**
+ * Takes up what a node reports of a machine: facts held + report → new facts, or that the report says nothing new.
+ *
+ * Pure; store.ts writes what comes out, fenced by the revision of the facts that went in.
+ *
+ * Always:
+ * - a report of an older generation than one that was taken up is late and changes nothing;
+ * - within a generation a machine only moves forward (POSITION), because a heartbeat that was written before an answer
+ *   may arrive after it; another boot id than the one held is always news;
+ * - a guest that ended by itself changes what is wanted to `stopped`, so that nothing starts it again.
+ */
+import type { ObservedMachine, ObservedState } from "@flotilla/contract/link";
+import { type Change, type MutableMachine, type OpenRun, reconcileAt, runOf, type TimelineEntry } from "./change.ts";
+import { isTakenUp, type MachineEvent, type MachinePhase, phaseOf } from "./state.ts";
+
+/** A report is data from another machine: what is kept of its texts. */
+const REASON_CHARACTERS_MAX = 2_000;
+
+export type Observation = { readonly outcome: "late" | "same" } | { readonly outcome: "news"; readonly change: Change };
+
+/** How far a machine is on the way to what is wanted. `stopping` of a wanted machine is the end of a boot that failed. */
+const POSITION = {
+  running: { absent: 0, stopped: 0, preparing: 1, booting: 2, running: 3, stopping: 4, failed: 5 },
+  stopped: { preparing: 0, booting: 0, running: 0, stopping: 1, absent: 2, stopped: 2, failed: 2 },
+  absent: { preparing: 0, booting: 0, running: 0, stopping: 1, stopped: 1, failed: 1, absent: 2 },
+} as const satisfies Record<string, Record<ObservedState, number>>;
+
+/** A node says `stopped` with a reason, and no power-off, of a boot that ended unasked: that is a failure. */
+export function normalized(report: ObservedMachine, machine: MutableMachine): ObservedMachine {
+  const reason = report.reason === null ? null : report.reason.slice(0, REASON_CHARACTERS_MAX);
+  const isOfThisRun = machine.desiredState === "running" && report.generation === machine.generation;
+  if (report.state === "stopped" && isOfThisRun && !report.hasPoweredOff && reason !== null)
+    return { ...report, reason, state: "failed" };
+  if (report.state === "failed") return { ...report, reason: reason ?? "the node gave no reason" };
+  return { ...report, reason };
+}
+
+/** Which of the events of the state table a report is. */
+export function eventOf(report: ObservedMachine): MachineEvent {
+  switch (report.state) {
+    case "preparing":
+    case "booting":
+    case "stopping":
+      return "working";
+    case "running":
+      return "ran";
+    case "failed":
+      return "failed";
+    case "stopped":
+      return report.hasPoweredOff ? "poweredOff" : "stopped";
+    case "absent":
+      return "removed";
+  }
+}
+
+function isLate(machine: MutableMachine, report: ObservedMachine): boolean {
+  if (report.generation < machine.observedGeneration) return true;
+  if (report.generation > machine.observedGeneration || report.hasPoweredOff) return false;
+  const isOtherBoot = report.bootId !== null && report.bootId !== machine.observedBootId;
+  // The end of an earlier boot is told before the beginning of the next.
+  if (isOtherBoot) return report.state === "stopping" && machine.observedState !== "stopped";
+  const position = POSITION[machine.desiredState];
+  // What is held may belong to an older generation than the wish: then there is no order to go by.
+  return isTakenUp(machine) && position[report.state] < position[machine.observedState];
+}
+
+/** What a report changes. `now` is epoch milliseconds of the server's clock. */
+export function observe(machine: MutableMachine, received: ObservedMachine, now: number): Observation {
+  const report = normalized(received, machine);
+  if (isLate(machine, report)) return { outcome: "late" };
+  const isRunning = report.state === "running";
+  const isReady = isRunning && machine.desiredState === "running" && report.generation === machine.generation;
+  const seen: MutableMachine = {
+    ...machine,
+    observedState: report.state,
+    observedGeneration: report.generation,
+    observedBootId: report.bootId ?? machine.observedBootId,
+    observedReason: report.reason,
+    observedProgress: report.progress?.slice(0, REASON_CHARACTERS_MAX) ?? null,
+    observedHostPorts: report.hostPorts,
+    observedTimings: report.timings ?? machine.observedTimings,
+    readyAt: isReady ? readySince(machine, report, now) : null,
+    hasRun: machine.hasRun || isReady,
+  };
+  const wished = withWish(seen, report, now);
+  if (isSame(machine, wished)) return { outcome: "same" };
+  const next = { ...wished, reconcileAt: reconcileAt(wished, now) };
+  return {
+    outcome: "news",
+    change: { next, timeline: timelineOf(machine, next, report), run: runAfter(machine, next, now), activeMax: null },
+  };
+}
+
+/** By the node's clock, but never before it was asked for and never in the future. */
+function readySince(machine: MutableMachine, report: ObservedMachine, now: number): number {
+  const isKnown = machine.readyAt !== null && machine.observedBootId === report.bootId;
+  return isKnown ? (machine.readyAt ?? now) : Math.min(now, Math.max(machine.desiredAt, report.runningSince ?? now));
+}
+
+/** The node has no trace of the machine, though nobody asked for that: it is told the wish again. */
+export function observeNoTrace(machine: MutableMachine, now: number): Observation {
+  const phase = phaseOf(machine);
+  if (phase === "created" || phase === "failed" || phase === "deleted") return { outcome: "same" };
+  if (machine.observedState === "absent" && machine.observedGeneration === 0) return { outcome: "same" };
+  const next: MutableMachine = {
+    ...machine,
+    observedState: "absent",
+    observedGeneration: phase === "deleting" ? machine.generation : 0,
+    observedBootId: null,
+    observedReason: null,
+    observedProgress: null,
+    observedHostPorts: [],
+    readyAt: null,
+    reconcileAt: phase === "deleting" ? null : now,
+  };
+  const message = `node ${machine.nodeId} has no trace of the machine; what was on its disk is lost`;
+  const timeline: TimelineEntry[] = phase === "deleting" ? [] : [{ level: "warn", message }];
+  return { outcome: "news", change: { next, timeline, run: null, activeMax: null } };
+}
+
+/** The wish after the report: a guest's own end is one, and a node that is ahead is caught up with. */
+function withWish(machine: MutableMachine, report: ObservedMachine, now: number): MutableMachine {
+  if (report.generation > machine.generation) {
+    // Only after the database was put back to an earlier state: the wish has to beat what the node has seen.
+    return { ...machine, generation: report.generation + 1, desiredAt: now };
+  }
+  const endedItself = report.state === "stopped" && report.hasPoweredOff && machine.desiredState === "running";
+  if (!endedItself || report.generation < machine.generation) return machine;
+  return { ...machine, desiredState: "stopped", generation: machine.generation + 1, desiredAt: now };
+}
+
+/** Compares what a report can change; progress counts, timings and ports only with the rest. */
+function isSame(before: MutableMachine, after: MutableMachine): boolean {
+  return (
+    before.desiredState === after.desiredState &&
+    before.generation === after.generation &&
+    before.observedState === after.observedState &&
+    before.observedGeneration === after.observedGeneration &&
+    before.observedBootId === after.observedBootId &&
+    before.observedReason === after.observedReason &&
+    before.observedProgress === after.observedProgress &&
+    JSON.stringify(before.observedHostPorts) === JSON.stringify(after.observedHostPorts)
+  );
+}
+
+function timelineOf(before: MutableMachine, after: MutableMachine, report: ObservedMachine): readonly TimelineEntry[] {
+  if (before.desiredState === "absent") return [];
+  if (isNewRun(before, after)) return [{ level: "info", message: "machine started" }];
+  const reason = after.observedReason ?? "";
+  if (after.observedState === "failed" && before.observedState !== "failed" && before.desiredState === "running") {
+    return [{ level: "error", message: failureText(before, reason) }];
+  }
+  if (report.hasPoweredOff && before.desiredState === "running" && after.desiredState === "stopped")
+    return [{ level: "info", message: "machine stopped: the guest powered itself off" }];
+  const phases: readonly [MachinePhase, MachinePhase] = [phaseOf(before), phaseOf(after)];
+  const hasStopped = phases[0] === "stopping" && phases[1] === "stopped" && before.observedState !== after.observedState;
+  return hasStopped ? [{ level: "info", message: "machine stopped" }] : [];
+}
+
+/** A boot that had run has crashed; one that had not could not be started. */
+function failureText(before: MutableMachine, reason: string): string {
+  if (before.hasRun) return `machine failed: ${reason}`;
+  return `${before.isAutoStarted ? "auto-start" : "start"} failed: ${reason}`;
+}
+
+const isNewRun = (before: MutableMachine, after: MutableMachine): boolean =>
+  after.observedState === "running" &&
+  (before.observedState !== "running" || before.observedBootId !== after.observedBootId) &&
+  // A boot that is seen stopping and running again never ended.
+  !(before.observedState === "stopping" && before.observedBootId === after.observedBootId);
+
+function runAfter(before: MutableMachine, after: MutableMachine, now: number): OpenRun | null {
+  const run = runOf(after);
+  return run !== null && isNewRun(before, after) ? { ...run, startedAt: after.readyAt ?? now } : run;
+}

@@ -1,0 +1,64 @@
+/**
+ * A machine as the server holds it: its row, and what is needed of its node's row.
+ *
+ * Types only, and the one translation to what a node is told. Instants are epoch milliseconds.
+ */
+import type { MachineSpec } from "@flotilla/contract/link";
+import type { MachineNetwork, MachineSource } from "@flotilla/contract/machines";
+import type { NodeStatus } from "@flotilla/contract/nodes";
+import type { MutableMachine } from "./change.ts";
+
+/** What was asked at creation, with defaults filled in; it never changes. */
+export interface MachineDescription {
+  readonly name: string | null;
+  readonly source: MachineSource;
+  readonly network: MachineNetwork;
+  readonly env: Readonly<Record<string, string>>;
+  readonly command: readonly string[] | null;
+  readonly ports: readonly { readonly port: number }[];
+  readonly labels: Readonly<Record<string, string>>;
+  readonly workdir: string | null;
+  readonly cpus: number;
+  readonly memoryMb: number;
+  readonly diskGb: number;
+  readonly isEphemeral: boolean;
+  readonly isPublic: boolean;
+  readonly isBranchable: boolean;
+  readonly autoStopSeconds: number | null;
+  readonly ttlSeconds: number | null;
+}
+
+export interface MachineRecord extends MachineDescription, MutableMachine {
+  readonly tenantId: string;
+  readonly createdBy: string | null;
+  readonly createdAt: number;
+  readonly updatedAt: number;
+  readonly lastActivityAt: number | null;
+  readonly deletedAt: number | null;
+  readonly nodeStatus: NodeStatus | null;
+  readonly nodeAddress: string | null;
+}
+
+/** What its node needs to run it. */
+export function specOf(machine: MachineRecord): MachineSpec {
+  return {
+    machineId: machine.id,
+    tenantId: machine.tenantId,
+    hostname: hostnameOf(machine),
+    image: { reference: machine.source.reference, arch: machine.source.arch ?? null },
+    cpus: machine.cpus,
+    memoryMb: machine.memoryMb,
+    diskGb: machine.diskGb,
+    network: machine.network,
+    env: machine.env,
+    workdir: machine.workdir,
+    command: machine.command,
+    ports: machine.ports,
+  };
+}
+
+/** The name as a host name, where it can be one; else the first part of the id. */
+function hostnameOf(machine: MachineRecord): string {
+  const name = (machine.name ?? "").toLowerCase().replace(/[^a-z0-9-]+/g, "-").replace(/^-+|-+$/g, "");
+  return name === "" ? machine.id.slice(0, 17) : name;
+}

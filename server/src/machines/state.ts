@@ -1,0 +1,193 @@
+/**
+ * Where a machine is: what was asked and what a node saw, taken together into one phase, and what may follow.
+ *
+ * Pure. Asked and observed are stored (server/src/machines/store.ts); the phase is computed from them by `phaseOf` and
+ * never stored. TRANSITIONS says for every phase and every thing that may happen which phase follows; the functions
+ * that change the facts (ask.ts, observe.ts) are compared with it for every pair in state.test.ts, and docs/states.md
+ * is drawn from it.
+ *
+ * Always: delete leads out of every phase a user can see, and nothing leads out of `deleting` but the end. An absent
+ * cell means that it changes nothing: a refusal for what was asked, a late report for what was observed.
+ *
+ * A node that has gone away is no phase: it lies over the phases in which something may run there (HIDDEN_BY_NODE).
+ */
+import type { DesiredState, ObservedState } from "@flotilla/contract/link";
+import type { MachineState } from "@flotilla/contract/machines";
+import type { NodeStatus } from "@flotilla/contract/nodes";
+
+/** What was asked and what was seen of one machine: everything a decision about it rests on. */
+export interface MachineFacts {
+  readonly desiredState: DesiredState;
+  readonly generation: number;
+  /** null: it has never been started, so nothing of it exists on any node. */
+  readonly nodeId: string | null;
+  /** Why the server itself gave up on the last wish. */
+  readonly error: string | null;
+  readonly observedState: ObservedState;
+  readonly observedGeneration: number;
+  readonly observedBootId: string | null;
+  readonly observedReason: string | null;
+}
+
+/**
+ * `created`: never started. `starting`, `stopping`: wished and not yet reached. `failed`: the last wish to run it
+ * ended badly. `deleting`: the node has not yet removed everything. `deleted`: nothing is left but the row.
+ */
+export const MACHINE_PHASES = [
+  "created",
+  "stopped",
+  "starting",
+  "running",
+  "stopping",
+  "failed",
+  "deleting",
+  "deleted",
+] as const;
+export type MachinePhase = (typeof MACHINE_PHASES)[number];
+
+/** What users ask, what a node reports of the current generation, and what the server decides. */
+export const MACHINE_EVENTS = [
+  "startAsked",
+  "stopAsked",
+  "deleteAsked",
+  /** The node works on the wish. */
+  "working",
+  "ran",
+  "failed",
+  /** The guest ended by itself. */
+  "poweredOff",
+  "stopped",
+  /** The node has no trace of it; unless that was asked for, it is told the wish again. */
+  "removed",
+  /** A transitional phase lasted too long. */
+  "gaveUp",
+] as const;
+export type MachineEvent = (typeof MACHINE_EVENTS)[number];
+
+/** Observed states in which a VMM may exist. */
+export const OBSERVED_ACTIVE = ["preparing", "booting", "running", "stopping"] as const satisfies readonly ObservedState[];
+
+// Rows: where the machine is. Columns: what just happened.
+export const TRANSITIONS = {
+  created: { startAsked: "starting", stopAsked: "created", deleteAsked: "deleted" },
+  stopped: {
+    startAsked: "starting",
+    stopAsked: "stopped",
+    deleteAsked: "deleting",
+    stopped: "stopped",
+    removed: "stopping",
+  },
+  starting: {
+    startAsked: "starting",
+    stopAsked: "stopping",
+    deleteAsked: "deleting",
+    working: "starting",
+    ran: "running",
+    failed: "failed",
+    // What was wanted becomes `stopped`, which the node has yet to take up.
+    poweredOff: "stopping",
+    stopped: "starting",
+    removed: "starting",
+    gaveUp: "failed",
+  },
+  running: {
+    startAsked: "running",
+    stopAsked: "stopping",
+    deleteAsked: "deleting",
+    // A VMM that vanished is being cleaned up, or booted again after the host's restart.
+    working: "starting",
+    ran: "running",
+    failed: "failed",
+    poweredOff: "stopping",
+    // The node has lost its journal: the wish is sent again.
+    removed: "starting",
+  },
+  stopping: {
+    startAsked: "starting",
+    stopAsked: "stopping",
+    deleteAsked: "deleting",
+    working: "stopping",
+    failed: "stopped",
+    poweredOff: "stopped",
+    stopped: "stopped",
+    removed: "stopping",
+    gaveUp: "failed",
+  },
+  failed: {
+    startAsked: "starting",
+    // The node has yet to hear of it.
+    stopAsked: "stopping",
+    deleteAsked: "deleting",
+    failed: "failed",
+  },
+  deleting: { deleteAsked: "deleting", working: "deleting", removed: "deleted" },
+  deleted: {},
+} as const satisfies Record<MachinePhase, Partial<Record<MachineEvent, MachinePhase>>>;
+
+/** The phase that follows, or undefined when the event changes nothing in this phase. */
+export function nextPhase(phase: MachinePhase, event: MachineEvent): MachinePhase | undefined {
+  const row: Partial<Record<MachineEvent, MachinePhase>> = TRANSITIONS[phase];
+  return row[event];
+}
+
+export const includes = <T extends string>(set: readonly T[], value: string): value is T =>
+  (set as readonly string[]).includes(value);
+
+/** Whether the node has taken up the newest wish. */
+export const isTakenUp = (facts: MachineFacts): boolean => facts.observedGeneration === facts.generation;
+
+export function phaseOf(facts: MachineFacts): MachinePhase {
+  switch (facts.desiredState) {
+    case "absent":
+      return facts.nodeId === null || facts.observedState === "absent" ? "deleted" : "deleting";
+    case "running":
+      if (isTakenUp(facts) && facts.observedState === "failed") return "failed";
+      return isTakenUp(facts) && facts.observedState === "running" ? "running" : "starting";
+    case "stopped":
+      if (facts.error !== null) return "failed";
+      if (facts.nodeId === null) return "created";
+      return isTakenUp(facts) && !includes(OBSERVED_ACTIVE, facts.observedState) ? "stopped" : "stopping";
+  }
+}
+
+/** Whether nothing is left to do until somebody asks or a node reports. */
+export function isSettled(facts: MachineFacts): boolean {
+  if (facts.nodeId === null) return true;
+  if (!isTakenUp(facts) && facts.desiredState !== "absent") return false;
+  switch (facts.desiredState) {
+    case "absent":
+      return facts.observedState === "absent";
+    case "running":
+      return facts.observedState === "running" || facts.observedState === "failed";
+    case "stopped":
+      return !includes(OBSERVED_ACTIVE, facts.observedState);
+  }
+}
+
+/** Whether it takes one of the places that a plan has for running machines. The column machines.is_active says the same. */
+export function isActive(facts: MachineFacts): boolean {
+  switch (facts.desiredState) {
+    case "absent":
+      return false;
+    case "running":
+      return !(facts.observedState === "failed" && isTakenUp(facts));
+    case "stopped":
+      return includes(OBSERVED_ACTIVE, facts.observedState);
+  }
+}
+
+/** Statuses of a node from which nothing is heard. */
+export const NODE_AWAY = ["unreachable", "revoked"] as const satisfies readonly NodeStatus[];
+
+/** Phases in which a machine whose node is away is shown as `error`: nobody can say what it does. */
+export const HIDDEN_BY_NODE = ["starting", "running", "stopping"] as const satisfies readonly MachinePhase[];
+
+/** What a verb meets in each state that users see. `starts`: the machine is started first. `waits`: until it runs. */
+export const MACHINE_CAN = {
+  start: { stopped: "yes", creating: "waits", started: "yes", error: "yes" },
+  stop: { stopped: "yes", creating: "yes", started: "yes", error: "yes" },
+  delete: { stopped: "yes", creating: "yes", started: "yes", error: "yes" },
+  exec: { stopped: "starts", creating: "waits", started: "yes", error: "no" },
+  export: { stopped: "yes", creating: "no", started: "no", error: "no" },
+} as const satisfies Record<string, Record<MachineState, "yes" | "no" | "waits" | "starts">>;
+export type MachineVerb = keyof typeof MACHINE_CAN;

@@ -1,0 +1,290 @@
+/**
+ * Every statement over the rows of machines.
+ *
+ * Always:
+ * - a row is changed in one of three ways: `writeChanges` (fenced by the revision, for starts, stops and reports, with
+ *   timeline and runs in the same statement), `removeMachine` (a delete, which needs no fence because it always wins),
+ *   and timeline-store.ts (activity, outside the fence);
+ * - a ceiling is checked in the statement that takes the place, under a lock on the tenant's row;
+ * - what is asked for at creation is never updated.
+ */
+import type { Context } from "../context.ts";
+import { type Queryable, sql } from "../db/database.ts";
+import type { Change, MutableMachine } from "./change.ts";
+import type { MachineDescription, MachineRecord } from "./record.ts";
+
+/** Deleted machines are kept this long: their usage stays readable. */
+export const TOMBSTONE_MS = 30 * 24 * 60 * 60_000;
+
+/** A MachineRecord, its instants as the database gives them. */
+type MachineRow = Omit<MachineRecord, (typeof INSTANTS)[number]> & {
+  readonly [Name in (typeof INSTANTS)[number]]: Date | null;
+};
+
+const INSTANTS = [
+  "createdAt",
+  "updatedAt",
+  "desiredAt",
+  "readyAt",
+  "reconcileAt",
+  "lastActivityAt",
+  "deletedAt",
+] as const satisfies readonly (keyof MachineRecord)[];
+
+/** Of `m`, a row of machines, and `n`, the row of its node. */
+const COLUMNS = sql`
+  m.id, m.tenant_id AS "tenantId", m.name, m.source, m.network, m.env, m.command, m.ports, m.labels, m.workdir,
+  m.cpus, m.memory_mb AS "memoryMb", m.disk_gb AS "diskGb", m.is_ephemeral AS "isEphemeral", m.is_public AS "isPublic",
+  m.is_branchable AS "isBranchable", m.auto_stop_seconds AS "autoStopSeconds", m.ttl_seconds AS "ttlSeconds",
+  m.created_by AS "createdBy", m.created_at AS "createdAt", m.updated_at AS "updatedAt",
+  m.desired_state AS "desiredState", m.generation, m.desired_at AS "desiredAt", m.node_id AS "nodeId", m.error,
+  m.is_auto_started AS "isAutoStarted", m.has_run AS "hasRun", m.observed_state AS "observedState",
+  m.observed_generation AS "observedGeneration", m.observed_boot_id AS "observedBootId",
+  m.observed_reason AS "observedReason", m.observed_progress AS "observedProgress",
+  m.observed_host_ports AS "observedHostPorts", m.observed_timings AS "observedTimings", m.ready_at AS "readyAt",
+  m.revision, m.reconcile_at AS "reconcileAt", m.last_activity_at AS "lastActivityAt", m.deleted_at AS "deletedAt",
+  n.status AS "nodeStatus", n.address AS "nodeAddress"`;
+
+function fromRow(row: MachineRow): MachineRecord {
+  const instants = Object.fromEntries(INSTANTS.map((name) => [name, row[name]?.getTime() ?? null]));
+  // The columns created_at, updated_at and desired_at are NOT NULL.
+  return { ...row, ...(instants as unknown as Pick<MachineRecord, (typeof INSTANTS)[number]>) };
+}
+
+/** A machine of the tenant that is not deleted. */
+export async function findMachine(
+  db: Queryable,
+  { tenantId, id }: { readonly tenantId: string; readonly id: string },
+): Promise<MachineRecord | undefined> {
+  const row = await db.queryOne<MachineRow>(sql`
+    SELECT ${COLUMNS} FROM machines m LEFT JOIN nodes n ON n.id = m.node_id
+    WHERE m.id = ${id} AND m.tenant_id = ${tenantId} AND m.deleted_at IS NULL`);
+  return row && fromRow(row);
+}
+
+/** Any machine, also one that was deleted in the last 30 days. */
+export async function findAnyMachine(db: Queryable, id: string): Promise<MachineRecord | undefined> {
+  const row = await db.queryOne<MachineRow>(sql`
+    SELECT ${COLUMNS} FROM machines m LEFT JOIN nodes n ON n.id = m.node_id WHERE m.id = ${id}`);
+  return row && fromRow(row);
+}
+
+/** The machines on a node of which something is or may be there, deleted ones too. */
+export async function listMachinesOfNode(db: Queryable, nodeId: string): Promise<readonly MachineRecord[]> {
+  const rows = await db.query<MachineRow>(sql`
+    SELECT ${COLUMNS} FROM machines m JOIN nodes n ON n.id = m.node_id
+    WHERE m.node_id = ${nodeId} AND NOT (m.deleted_at IS NOT NULL AND m.observed_state = 'absent')`);
+  return rows.map(fromRow);
+}
+
+export async function listMachinesOfNodeById(
+  db: Queryable,
+  nodeId: string,
+  ids: readonly string[],
+): Promise<readonly MachineRecord[]> {
+  const rows = await db.query<MachineRow>(sql`
+    SELECT ${COLUMNS} FROM machines m JOIN nodes n ON n.id = m.node_id
+    WHERE m.node_id = ${nodeId} AND m.id = ANY(${ids})`);
+  return rows.map(fromRow);
+}
+
+export interface ListPosition {
+  readonly createdAt: number;
+  readonly id: string;
+}
+
+/** Newest first; after `position` when there is one. `labels`: all of them must fit. */
+export async function listMachines(
+  db: Queryable,
+  options: {
+    readonly tenantId: string;
+    readonly labels: Readonly<Record<string, string>>;
+    readonly after: ListPosition | null;
+    readonly limit: number | null;
+  },
+): Promise<readonly MachineRecord[]> {
+  const { tenantId, labels, after, limit } = options;
+  const rows = await db.query<MachineRow>(sql`
+    SELECT ${COLUMNS} FROM machines m LEFT JOIN nodes n ON n.id = m.node_id
+    WHERE m.tenant_id = ${tenantId} AND m.deleted_at IS NULL AND m.labels @> ${JSON.stringify(labels)}::jsonb
+      AND (${after?.id ?? null}::text IS NULL
+           OR (m.created_at, m.id) < (${instantOf(after?.createdAt)}::timestamptz, ${after?.id ?? null}::text))
+    ORDER BY m.created_at DESC, m.id DESC LIMIT ${limit}`);
+  return rows.map(fromRow);
+}
+
+export type Insertion = "inserted" | "overCount" | "nameTaken";
+
+/** Inserts a machine that has never been started, unless its tenant holds `maxMachines` already. One round trip. */
+export async function insertMachine(
+  context: Context,
+  machine: MachineRecord,
+  maxMachines: number,
+): Promise<Insertion> {
+  const described: MachineDescription = machine;
+  const now = instantOf(machine.createdAt);
+  const row = await context.db.queryOne<{ isPermitted: boolean; id: string | null }>(sql`
+    WITH permitted AS (SELECT held_machines_locked(${machine.tenantId}) < ${maxMachines} AS yes),
+    inserted AS (
+      INSERT INTO machines (
+        id, tenant_id, name, source, network, env, command, ports, labels, workdir, cpus, memory_mb, disk_gb,
+        is_ephemeral, is_public, is_branchable, auto_stop_seconds, ttl_seconds, created_by, created_at, updated_at,
+        desired_state, generation, desired_at, observed_state, observed_generation, revision)
+      SELECT ${machine.id}, ${machine.tenantId}, ${described.name}, ${JSON.stringify(described.source)}::jsonb,
+        ${JSON.stringify(described.network)}::jsonb, ${JSON.stringify(described.env)}::jsonb,
+        ${described.command === null ? null : JSON.stringify(described.command)}::jsonb,
+        ${JSON.stringify(described.ports)}::jsonb, ${JSON.stringify(described.labels)}::jsonb, ${described.workdir},
+        ${described.cpus}::int, ${described.memoryMb}::int, ${described.diskGb}::int, ${described.isEphemeral}::boolean,
+        ${described.isPublic}::boolean, ${described.isBranchable}::boolean, ${described.autoStopSeconds}::bigint,
+        ${described.ttlSeconds}::bigint, ${machine.createdBy}, ${now}::timestamptz, ${now}::timestamptz,
+        'stopped', ${machine.generation}::int, ${now}::timestamptz, 'absent', 0, ${machine.revision}::int
+      FROM permitted WHERE yes
+      ON CONFLICT (tenant_id, name) WHERE deleted_at IS NULL DO NOTHING
+      RETURNING id),
+    noted AS (
+      INSERT INTO machine_events (id, machine_id, level, message, created_at)
+      SELECT ${context.ids.make("event")}, id, 'info', 'machine created', ${now}::timestamptz FROM inserted)
+    SELECT yes AS "isPermitted", (SELECT id FROM inserted) AS id FROM permitted`);
+  if (row?.isPermitted !== true) return "overCount";
+  return row.id === null ? "nameTaken" : "inserted";
+}
+
+/**
+ * Writes changes whose machine still has the revision they were made from, each with its timeline and runs, in one
+ * statement. Returns the machines that were written; what is not among them is stale, over its ceiling or gone.
+ */
+export async function writeChanges(
+  context: Context,
+  changes: readonly Change[],
+): Promise<ReadonlyMap<string, MachineRecord>> {
+  if (changes.length === 0) return new Map();
+  const now = instantOf(context.clock.now());
+  const rows = await context.db.query<MachineRow>(sql`
+    WITH change AS (
+      SELECT * FROM jsonb_to_recordset(${JSON.stringify(changes.map((change) => wire(context, change)))}::jsonb) AS c(
+        id text, revision int, desired_state text, generation int, desired_at timestamptz, node_id text, error text,
+        is_auto_started boolean, has_run boolean, observed_state text, observed_generation int, observed_boot_id text,
+        observed_reason text, observed_progress text, observed_host_ports jsonb, observed_timings jsonb,
+        ready_at timestamptz, reconcile_at timestamptz, active_max int, run_boot_id text, run_started_at timestamptz,
+        timeline jsonb)),
+    written AS (
+      UPDATE machines m SET
+        desired_state = c.desired_state, generation = c.generation, desired_at = c.desired_at, node_id = c.node_id,
+        error = c.error, is_auto_started = c.is_auto_started, has_run = c.has_run, observed_state = c.observed_state,
+        observed_generation = c.observed_generation, observed_boot_id = c.observed_boot_id,
+        observed_reason = c.observed_reason, observed_progress = c.observed_progress,
+        observed_host_ports = c.observed_host_ports, observed_timings = c.observed_timings,
+        ready_at = c.ready_at, reconcile_at = c.reconcile_at, revision = m.revision + 1, updated_at = ${now}
+      FROM change c
+      WHERE m.id = c.id AND m.revision = c.revision
+        AND CASE WHEN c.active_max IS NULL THEN true ELSE active_machines_locked(m.tenant_id) < c.active_max END
+      RETURNING m.*, c.run_boot_id, c.run_started_at, c.timeline),
+    ended AS (
+      UPDATE machine_runs r SET ended_at = greatest(r.started_at, ${now}::timestamptz) FROM written w
+      WHERE r.machine_id = w.id AND r.ended_at IS NULL AND r.boot_id IS DISTINCT FROM w.run_boot_id),
+    opened AS (
+      INSERT INTO machine_runs (boot_id, machine_id, tenant_id, cpus, memory_mb, started_at)
+      SELECT run_boot_id, id, tenant_id, cpus, memory_mb, run_started_at FROM written
+      WHERE run_started_at IS NOT NULL
+      ON CONFLICT (boot_id) DO UPDATE SET ended_at = NULL),
+    noted AS (
+      INSERT INTO machine_events (id, machine_id, level, message, created_at)
+      SELECT entry.id, w.id, entry.level, entry.message, ${now}
+      FROM written w, jsonb_to_recordset(w.timeline) AS entry(id text, level text, message text))
+    SELECT ${COLUMNS} FROM written m LEFT JOIN nodes n ON n.id = m.node_id`);
+  const written = new Map(rows.map((row) => [row.id, fromRow(row)]));
+  for (const machine of written.values()) context.db.notify("machines", `${machine.id}:${machine.revision}`);
+  return written;
+}
+
+function wire(context: Context, { next, timeline, run, activeMax }: Change): object {
+  return {
+    id: next.id,
+    revision: next.revision,
+    desired_state: next.desiredState,
+    generation: next.generation,
+    desired_at: instantOf(next.desiredAt),
+    node_id: next.nodeId,
+    error: next.error,
+    is_auto_started: next.isAutoStarted,
+    has_run: next.hasRun,
+    observed_state: next.observedState,
+    observed_generation: next.observedGeneration,
+    observed_boot_id: next.observedBootId,
+    observed_reason: next.observedReason,
+    observed_progress: next.observedProgress,
+    observed_host_ports: next.observedHostPorts,
+    observed_timings: next.observedTimings,
+    ready_at: instantOf(next.readyAt),
+    reconcile_at: instantOf(next.reconcileAt),
+    active_max: activeMax,
+    run_boot_id: run?.bootId ?? null,
+    run_started_at: instantOf(run?.startedAt),
+    timeline: timeline.map((entry) => ({ id: context.ids.make("event"), ...entry })),
+  };
+}
+
+/**
+ * Deletes a machine in any state: it is hidden at once, its name is free and its runs end; the node is told afterwards.
+ * `revision`: only if it still has it. Returns the machine as it was left, or undefined when there is none.
+ */
+export async function removeMachine(
+  context: Context,
+  options: { readonly tenantId: string; readonly id: string; readonly revision?: number },
+): Promise<MachineRecord | undefined> {
+  const now = instantOf(context.clock.now());
+  const row = await context.db.queryOne<MachineRow>(sql`
+    WITH gone AS (
+      UPDATE machines SET
+        desired_state = 'absent', generation = generation + 1, desired_at = ${now}, deleted_at = ${now}, error = NULL,
+        ready_at = NULL, revision = revision + 1, updated_at = ${now},
+        reconcile_at = CASE WHEN node_id IS NULL THEN NULL ELSE ${now}::timestamptz END
+      WHERE id = ${options.id} AND tenant_id = ${options.tenantId} AND deleted_at IS NULL
+        AND (${options.revision ?? null}::int IS NULL OR revision = ${options.revision ?? null}::int)
+      RETURNING *),
+    ended AS (
+      UPDATE machine_runs r SET ended_at = greatest(r.started_at, ${now}::timestamptz) FROM gone g
+      WHERE r.machine_id = g.id AND r.ended_at IS NULL),
+    noted AS (
+      INSERT INTO machine_events (id, machine_id, level, message, created_at)
+      SELECT ${context.ids.make("event")}, id, 'info', 'machine deleted', ${now}::timestamptz FROM gone)
+    SELECT ${COLUMNS} FROM gone m LEFT JOIN nodes n ON n.id = m.node_id`);
+  if (row === undefined) return undefined;
+  context.db.notify("machines", `${row.id}:${row.revision}`);
+  return fromRow(row);
+}
+
+/** Takes machines that are due for the reconciler; others do not get them before `leaseMs` have passed. */
+export async function claimDueMachines(
+  context: Context,
+  { limit, leaseMs }: { readonly limit: number; readonly leaseMs: number },
+): Promise<readonly MachineRecord[]> {
+  const now = context.clock.now();
+  const rows = await context.db.query<MachineRow>(sql`
+    WITH due AS (
+      SELECT id FROM machines WHERE reconcile_at <= ${instantOf(now)}
+      ORDER BY reconcile_at LIMIT ${limit} FOR UPDATE SKIP LOCKED),
+    claimed AS (
+      UPDATE machines SET reconcile_at = ${instantOf(now + leaseMs)} WHERE id IN (SELECT id FROM due) RETURNING *)
+    SELECT ${COLUMNS} FROM claimed m LEFT JOIN nodes n ON n.id = m.node_id`);
+  return rows.map(fromRow);
+}
+
+/** Says that nothing is left to do for a machine, if it still has the revision. */
+export async function settleMachine(db: Queryable, machine: MutableMachine): Promise<void> {
+  await db.execute(sql`
+    UPDATE machines SET reconcile_at = NULL WHERE id = ${machine.id} AND revision = ${machine.revision}`);
+}
+
+/** Forgets machines that were deleted long enough ago, with their timelines and runs. Returns how many there were. */
+export function purgeTombstones(context: Context, limit: number): Promise<number> {
+  return context.db.execute(sql`
+    DELETE FROM machines WHERE id IN (
+      SELECT id FROM machines WHERE deleted_at < ${instantOf(context.clock.now() - TOMBSTONE_MS)}
+      ORDER BY deleted_at LIMIT ${limit} FOR UPDATE SKIP LOCKED)`);
+}
+
+/** Epoch milliseconds as a parameter for timestamptz. */
+export function instantOf(ms: number | null | undefined): string | null {
+  return ms === null || ms === undefined ? null : new Date(ms).toISOString();
+}

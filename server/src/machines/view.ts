@@ -1,0 +1,139 @@
+/**
+ * What users see of a machine: computed from what was asked and what was observed, never stored.
+ *
+ * Pure. Always: after an accepted start nobody sees `stopped` before a stop was asked or the guest ended by itself;
+ * `ready` only with `started`; `error` text exactly with the state `error`.
+ */
+import type { EventInfo, MachineInfo, MachineState } from "@flotilla/contract/machines";
+import type { MachineRecord } from "./record.ts";
+import { HIDDEN_BY_NODE, includes, NODE_AWAY, phaseOf } from "./state.ts";
+
+export interface ShownState {
+  readonly state: MachineState;
+  readonly isReady: boolean;
+  readonly error: string | null;
+}
+
+type Shown = Pick<
+  MachineRecord,
+  | "desiredState"
+  | "generation"
+  | "nodeId"
+  | "nodeStatus"
+  | "error"
+  | "observedState"
+  | "observedGeneration"
+  | "observedBootId"
+  | "observedReason"
+  | "readyAt"
+>;
+
+const plain = (state: MachineState): ShownState => ({ state, isReady: false, error: null });
+
+export function shownState(machine: Shown): ShownState {
+  const phase = phaseOf(machine);
+  const isNodeAway = machine.nodeStatus !== null && includes(NODE_AWAY, machine.nodeStatus);
+  if (isNodeAway && includes(HIDDEN_BY_NODE, phase)) {
+    // Nobody can say what it does now. It most likely runs on, and is shown again when its node is back.
+    return { state: "error", isReady: false, error: nodeAwayText(machine.nodeId ?? "", machine.nodeStatus) };
+  }
+  switch (phase) {
+    case "created":
+      // Creating does not boot.
+      return plain("stopped");
+    case "stopped":
+      return plain("stopped");
+    case "starting":
+      // An accepted start, whatever the node has seen of it yet: also while an earlier boot is still stopping.
+      return plain("creating");
+    case "running":
+      // The agent has answered. Published ports are not probed yet, so that is all of `ready`.
+      return { state: "started", isReady: machine.readyAt !== null, error: null };
+    case "stopping":
+      return plain(stoppingState(machine));
+    case "failed":
+      // The server gave up, or the node said why the boot ended.
+      return { state: "error", isReady: false, error: machine.error ?? machine.observedReason ?? "no reason is known" };
+    case "deleting":
+    case "deleted":
+      // Not shown by any read; in an answer that was being written it is what it is about to be.
+      return plain("stopped");
+  }
+}
+
+/** A machine that is being stopped shows what it was, and keeps its place under the ceiling, until it has stopped. */
+function stoppingState(machine: Shown): MachineState {
+  switch (machine.observedState) {
+    case "preparing":
+    case "booting":
+      return "creating";
+    case "running":
+    case "stopping":
+      return "started";
+    case "absent":
+    case "stopped":
+    case "failed":
+      // Nothing runs; only the node's word that nothing will is missing.
+      return "stopped";
+  }
+}
+
+export function nodeAwayText(nodeId: string, status: string | null): string {
+  return status === "revoked"
+    ? `node ${nodeId} was revoked; register it again to reach the machine on it`
+    : `node ${nodeId} does not report; the machine on it is shown again when the node is back`;
+}
+
+const instant = (ms: number): string => new Date(ms).toISOString();
+
+export function machineInfo(machine: MachineRecord): MachineInfo {
+  const shown = shownState(machine);
+  return {
+    id: machine.id,
+    name: machine.name,
+    source: machine.source,
+    state: shown.state,
+    resources: { cpus: machine.cpus, memoryMb: machine.memoryMb, diskGb: machine.diskGb },
+    network: machine.network,
+    env: { ...machine.env },
+    ephemeral: machine.isEphemeral,
+    createdAt: instant(machine.createdAt),
+    updatedAt: instant(machine.updatedAt),
+    autoStopSeconds: machine.autoStopSeconds,
+    lastActivityAt: machine.lastActivityAt === null ? null : instant(machine.lastActivityAt),
+    ttlSeconds: machine.ttlSeconds,
+    workdir: machine.workdir,
+    ready: shown.isReady,
+    readyAt: shown.isReady && machine.readyAt !== null ? instant(machine.readyAt) : null,
+    ports: machine.ports.map(({ port }) => ({ port, hostPort: hostPortOf(machine, shown.state, port) })),
+    url: null,
+    arch: machine.source.arch ?? null,
+    error: shown.error,
+    labels: { ...machine.labels },
+    createdBy: machine.createdBy,
+    forkable: machine.isBranchable,
+    branchable: machine.isBranchable,
+    public: machine.isPublic,
+    command: machine.command === null ? null : [...machine.command],
+    nodeId: machine.nodeId,
+  };
+}
+
+function hostPortOf(machine: MachineRecord, state: MachineState, port: number): number | null {
+  if (state !== "started") return null;
+  return machine.observedHostPorts.find((published) => published.port === port)?.hostPort ?? null;
+}
+
+export interface EventRecord {
+  readonly id: string;
+  readonly level: EventInfo["level"];
+  readonly message: string;
+  readonly createdAt: Date;
+}
+
+export const eventInfo = (event: EventRecord): EventInfo => ({
+  id: event.id,
+  level: event.level,
+  message: event.message,
+  createdAt: event.createdAt.toISOString(),
+});

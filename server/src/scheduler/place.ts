@@ -1,0 +1,98 @@
+/**
+ * Chooses the node on which a machine is started for the first time. Afterwards it stays where its disk is.
+ *
+ * Pure: facts of nodes and of the machine → a node, or why there is none.
+ *
+ * Memory and processors are overcommitted: a guest's memory is backed only when it is touched, so a machine of 8 GiB
+ * costs what it uses (an idle one some tens of MiB). Refused is what can never fit, and a node that itself says that it
+ * has next to nothing left. Disks are sparse for the same reason.
+ */
+import type { NodeStatus } from "@flotilla/contract/nodes";
+
+export interface CandidateNode {
+  readonly id: string;
+  readonly status: NodeStatus;
+  /** null: it has not said. */
+  readonly arch: string | null;
+  readonly totalCpus: number;
+  readonly totalMemoryMb: number;
+  readonly availableMemoryMb: number;
+  readonly availableDiskGb: number;
+  /** Machines there that run or are about to. */
+  readonly activeMachines: number;
+  readonly activeCpus: number;
+  readonly activeMemoryMb: number;
+}
+
+export interface PlacementWish {
+  readonly cpus: number;
+  readonly memoryMb: number;
+  readonly arch: string | null;
+}
+
+export type Placement =
+  | { readonly nodeId: string }
+  | { readonly nodeId: null; readonly canNever: boolean; readonly reason: string };
+
+/** What a boot touches at once, with room to spare for the node itself. */
+export const AVAILABLE_MEMORY_MB_MIN = 512;
+export const AVAILABLE_DISK_GB_MIN = 1;
+
+interface Rule {
+  /** Whether waiting helps. */
+  readonly canNever: boolean;
+  test(node: CandidateNode, wish: PlacementWish): boolean;
+  why(node: CandidateNode, wish: PlacementWish): string;
+}
+
+// What speaks against a node: first match wins.
+const RULES: readonly Rule[] = [
+  {
+    canNever: false,
+    test: (node) => node.status !== "ready",
+    why: (node) => `node ${node.id} is ${node.status}`,
+  },
+  {
+    canNever: true,
+    test: (node, wish) => wish.arch !== null && node.arch !== null && wish.arch !== node.arch,
+    why: (node, wish) => `node ${node.id} is ${node.arch}, and ${wish.arch} is asked for`,
+  },
+  {
+    canNever: true,
+    test: (node, wish) => node.totalMemoryMb > 0 && wish.memoryMb > node.totalMemoryMb,
+    why: (node, wish) => `node ${node.id} has ${node.totalMemoryMb} MB of memory, and ${wish.memoryMb} MB are asked for`,
+  },
+  {
+    canNever: false,
+    test: (node) => node.totalMemoryMb > 0 && node.availableMemoryMb < AVAILABLE_MEMORY_MB_MIN,
+    why: (node) => `node ${node.id} has ${node.availableMemoryMb} MB of memory left`,
+  },
+  {
+    canNever: false,
+    test: (node) => node.totalMemoryMb > 0 && node.availableDiskGb < AVAILABLE_DISK_GB_MIN,
+    why: (node) => `node ${node.id} has ${node.availableDiskGb} GB of disk left`,
+  },
+];
+
+/** How much is promised on a node for what it has; the least promised node is the best. */
+function promised(node: CandidateNode, wish: PlacementWish): number {
+  const cpus = (node.activeCpus + wish.cpus) / Math.max(1, node.totalCpus);
+  const memory = (node.activeMemoryMb + wish.memoryMb) / Math.max(1, node.totalMemoryMb);
+  return Math.max(cpus, memory);
+}
+
+export function place(nodes: readonly CandidateNode[], wish: PlacementWish): Placement {
+  const against = nodes.map((node) => ({ node, rule: RULES.find((rule) => rule.test(node, wish)) }));
+  const fitting = against.filter(({ rule }) => rule === undefined).map(({ node }) => node);
+  const best = fitting.toSorted(
+    (a, b) => promised(a, wish) - promised(b, wish) || (a.id < b.id ? -1 : 1),
+  )[0];
+  if (best !== undefined) return { nodeId: best.id };
+  if (nodes.length === 0) return { nodeId: null, canNever: false, reason: "no node has entered the cluster" };
+  const reasons = against.map(({ node, rule }) => rule?.why(node, wish) ?? "").slice(0, 5);
+  return {
+    nodeId: null,
+    canNever: against.every(({ rule }) => rule?.canNever === true),
+    reason: reasons.join("; "),
+  };
+}
