@@ -1,0 +1,87 @@
+/**
+ * `npm test` after set-up, and `npm run check`: runs the static checks and the layers of tests, then prints the
+ * slowest tests, what was skipped and why, and as its last line the plain sum `N passed, N failed`.
+ *
+ *     node scripts/test.ts                    static checks and every layer
+ *     node scripts/test.ts check              static checks and the pure layer: under a minute
+ *     node scripts/test.ts vm crash           these layers only
+ *     node scripts/test.ts test/vm/a.test.ts  this file only, with the limits of its layer
+ *     node scripts/test.ts --list             the layers and their files
+ *
+ * Ends with 0 only when nothing failed and at least one test ran.
+ */
+import path from "node:path";
+import { LAYER_ORDER, LAYERS, testFilesByLayer } from "./testing/layers.ts";
+import { type Outcome, print, runLayer, seconds, uptimeMs } from "./testing/run-layer.ts";
+import { runStaticChecks } from "./testing/static-checks.ts";
+
+const SLOWEST_SHOWN = 10;
+const SLOW_MS = 500;
+
+const root = path.resolve(import.meta.dirname, "..");
+const wanted = process.argv.slice(2);
+if (wanted.includes("--list")) list();
+else process.exitCode = await main();
+
+async function main(): Promise<number> {
+  const files = chosenFiles();
+  if (files === null) return 2;
+  const outcomes: Outcome[] = [];
+  if (wanted.length === 0 || wanted.includes("check")) {
+    print("checks");
+    outcomes.push(await runStaticChecks(root));
+  }
+  for (const name of LAYER_ORDER) {
+    const layer = LAYERS.find((each) => each.name === name);
+    const chosen = files.get(name) ?? [];
+    if (layer === undefined || chosen.length === 0) continue;
+    print(`${name}: ${layer.holds}`);
+    outcomes.push(...(await runLayer(layer, root, chosen)));
+  }
+  return close(outcomes);
+}
+
+/** The files to run, by layer; null when an argument names nothing. */
+function chosenFiles(): ReadonlyMap<string, readonly string[]> | null {
+  const all = testFilesByLayer(root);
+  if (wanted.length === 0) return all;
+  const chosen = new Map<string, readonly string[]>();
+  for (const word of wanted) {
+    const layer = word === "check" ? "pure" : word;
+    const named = [...all].flatMap(([name, files]) =>
+      files.filter((file) => name === layer || file === path.normalize(word)).map((file) => ({ name, file })),
+    );
+    if (named.length === 0) {
+      print(`no layer and no test file is called "${word}": see npm test -- --list`);
+      return null;
+    }
+    for (const { name, file } of named) chosen.set(name, [...(chosen.get(name) ?? []), file]);
+  }
+  return chosen;
+}
+
+function close(outcomes: readonly Outcome[]): number {
+  const passed = outcomes.reduce((sum, outcome) => sum + outcome.passed, 0);
+  const failed = outcomes.reduce((sum, outcome) => sum + outcome.failed, 0);
+  const slowest = outcomes
+    .flatMap((outcome) => outcome.durations)
+    .filter(({ ms }) => ms >= SLOW_MS)
+    .toSorted((one, other) => other.ms - one.ms)
+    .slice(0, SLOWEST_SHOWN);
+  if (slowest.length > 0) print("slowest tests");
+  for (const { name, ms } of slowest) print(`  ${seconds(ms).padStart(8)}  ${name}`);
+  const skipped = outcomes.flatMap((outcome) => outcome.skipped);
+  if (skipped.length > 0) print(`skipped ${skipped.length}`);
+  for (const reason of skipped) print(`  ${reason}`);
+  print(`all of it took ${seconds(uptimeMs())}`);
+  print(`${passed} passed, ${failed} failed`);
+  return failed === 0 && passed > 0 ? 0 : 1;
+}
+
+function list(): void {
+  const all = testFilesByLayer(root);
+  for (const name of LAYER_ORDER) {
+    print(`${name}: ${LAYERS.find((each) => each.name === name)?.holds}`);
+    for (const file of all.get(name) ?? []) print(`  ${file}`);
+  }
+}

@@ -1,0 +1,69 @@
+/**
+ * The layers of tests, in the order in which they run: what is quick and says most comes first.
+ *
+ * Always: every *.test.ts of the repository belongs to exactly one layer, the first whose pattern fits, so a test
+ * file cannot be forgotten. Layers run one after the other; what boots machines or kills processes never runs beside
+ * anything else, because its deadlines assume a processor.
+ */
+import { globSync } from "node:fs";
+
+export interface Layer {
+  readonly name: string;
+  /** In a few words, for the docs and for `npm test -- --list`. */
+  readonly holds: string;
+  readonly fits: (path: string) => boolean;
+  /** How many test files run at once. */
+  readonly concurrency: number;
+  /** After this long a test file is ended and has failed. */
+  readonly fileTimeoutMs: number;
+}
+
+const SECOND_MS = 1000;
+
+export const LAYERS: readonly Layer[] = [
+  {
+    name: "pure",
+    holds: "tests beside the code, of scripts and of the house itself: no process, no network, no database",
+    fits: (path) => /^(contract|server|node|sdk|cli)\/src\//.test(path) || /^(scripts|test\/house)\//.test(path),
+    concurrency: 2,
+    fileTimeoutMs: 60 * SECOND_MS,
+  },
+  {
+    name: "vm",
+    holds: "real machines under QEMU",
+    fits: (path) => path.startsWith("test/vm/") || path.startsWith("node/test/vm/"),
+    concurrency: 1,
+    fileTimeoutMs: 300 * SECOND_MS,
+  },
+  {
+    name: "crash",
+    holds: "programs killed at random moments",
+    fits: (path) => path.startsWith("test/crash/") || /(^|[/-])crash[^/]*\.test\.ts$/.test(path),
+    concurrency: 1,
+    fileTimeoutMs: 240 * SECOND_MS,
+  },
+  {
+    name: "programs",
+    holds: "everything else: the API on a real PostgreSQL, the guest agent on a socketpair, the command line, clusters",
+    fits: () => true,
+    concurrency: 2,
+    fileTimeoutMs: 180 * SECOND_MS,
+  },
+];
+
+/** The order in which layers run; patterns above are tried in their own order. */
+export const LAYER_ORDER: readonly string[] = ["pure", "programs", "crash", "vm"];
+
+/** All test files of the checkout at `root`, by the name of their layer; paths are relative to it. */
+export function testFilesByLayer(root: string): ReadonlyMap<string, readonly string[]> {
+  const found = globSync("{contract,server,node,guest,sdk,cli,test,scripts,bench}/**/*.test.ts", {
+    cwd: root,
+    exclude: (name) => name.includes("node_modules"),
+  });
+  const byLayer = new Map<string, string[]>(LAYER_ORDER.map((name) => [name, []]));
+  for (const path of found.toSorted()) {
+    const layer = LAYERS.find((each) => each.fits(path));
+    if (layer !== undefined) byLayer.get(layer.name)?.push(path);
+  }
+  return byLayer;
+}

@@ -1,0 +1,36 @@
+/**
+ * Prints what Node's test runner reports of one test file as JSON lines, for run-file.ts to read.
+ *
+ * Always: one line for each test and suite that ended, in the order of their ends, and nothing else.
+ */
+import type { TestEvent } from "node:test/reporters";
+import { inspect } from "node:util";
+
+/** One line. `error` is null unless it failed. */
+export interface TestRecord {
+  readonly name: string;
+  readonly isSuite: boolean;
+  readonly ms: number;
+  /** The reason, or that there is none. */
+  readonly skip: string | null;
+  readonly isTodo: boolean;
+  readonly error: string | null;
+}
+
+// tidy-allow default export: Node's test runner takes a reporter by this name only
+export default async function* report(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {
+  for await (const event of events) {
+    if (event.type !== "test:pass" && event.type !== "test:fail") continue;
+    const { name, details, skip, todo } = event.data;
+    const error = event.type === "test:fail" ? event.data.details.error : null;
+    const record: TestRecord = {
+      name,
+      isSuite: details.type === "suite",
+      ms: details.duration_ms,
+      skip: typeof skip === "string" ? skip : skip ? "no reason given" : null,
+      isTodo: todo !== undefined && todo !== false,
+      error: error === null ? null : inspect(error.cause ?? error, { depth: 6, breakLength: 120 }),
+    };
+    yield `${JSON.stringify(record)}\n`;
+  }
+}

@@ -1,0 +1,88 @@
+/**
+ * Runs one test file in a process of its own and says how it ended.
+ *
+ * Always: the file fails when a test fails, when no test ran, when the process ends with an error or when its time is
+ * up; then the process and everything in its group is killed, so that a stuck test leaves no server behind.
+ *
+ * Node's own runner (`node --test`, `run()`) is not used across files, because it passes over the exit code of a file
+ * whose tests passed and leaves a file that hangs alone.
+ */
+import { spawn } from "node:child_process";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import type { TestRecord } from "./reporter.ts";
+
+export interface FileResult {
+  readonly file: string;
+  readonly records: readonly TestRecord[];
+  /** Why the file failed as a whole, besides its tests; null when it did not. */
+  readonly problem: string | null;
+  /** Both output streams of the process, in the order in which they came. */
+  readonly output: string;
+}
+
+const running = new Set<number>();
+for (const signal of ["SIGINT", "SIGTERM"] as const) {
+  process.once(signal, () => {
+    for (const pid of running) killGroup(pid);
+    process.kill(process.pid, signal);
+  });
+}
+
+/** Runs `file`, relative to the checkout at `root`. */
+export async function runFile(root: string, file: string, timeoutMs: number): Promise<FileResult> {
+  const folder = await mkdtemp(path.join(tmpdir(), "flotilla-test-"));
+  try {
+    const report = path.join(folder, "report");
+    await writeFile(report, "");
+    const { exit, isTimeUp, output } = await runProcess(root, file, { report, timeoutMs });
+    const lines = (await readFile(report, "utf8")).split("\n").filter((line) => line.endsWith("}"));
+    const records = lines.map((line) => JSON.parse(line) as TestRecord);
+    const problem = isTimeUp ? `its ${timeoutMs / 1000} s are up` : problemOf(records, exit);
+    return { file, records, problem, output };
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+}
+
+async function runProcess(root: string, file: string, { report, timeoutMs }: { report: string; timeoutMs: number }) {
+  const reporter = path.join(import.meta.dirname, "reporter.ts");
+  const flags = ["--test-reporter", reporter, "--test-reporter-destination", report];
+  const child = spawn(process.execPath, [...flags, path.join(root, file)], {
+    cwd: root,
+    detached: true,
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const pieces: string[] = [];
+  for (const stream of [child.stdout, child.stderr])
+    stream.setEncoding("utf8").on("data", (piece: string) => pieces.push(piece));
+  const { pid } = child;
+  if (pid !== undefined) running.add(pid);
+  const timeout = AbortSignal.timeout(timeoutMs);
+  timeout.addEventListener("abort", () => pid !== undefined && running.has(pid) && killGroup(pid));
+  const exit = await new Promise<string | null>((resolve) => {
+    child.once("error", (error) => resolve(error.message));
+    child.once("exit", (code, signal) => resolve(code === 0 ? null : `the process ended with ${code ?? signal}`));
+  });
+  if (pid !== undefined) {
+    running.delete(pid);
+    killGroup(pid);
+  }
+  return { exit, isTimeUp: timeout.aborted && exit !== null, output: pieces.join("") };
+}
+
+function problemOf(records: readonly TestRecord[], exit: string | null): string | null {
+  if (!records.some((record) => !record.isSuite)) return exit ?? "it ran no test";
+  // A failed test ends the process with 1, and has been counted.
+  return records.some((record) => record.error !== null) && exit?.endsWith(" 1") ? null : exit;
+}
+
+/** Ends what a file left running in its group; there may be nothing. */
+function killGroup(pid: number): void {
+  try {
+    process.kill(-pid, "SIGKILL");
+  } catch {
+    // Nothing is left of it.
+  }
+}

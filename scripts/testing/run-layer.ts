@@ -1,0 +1,80 @@
+/**
+ * Runs the test files of one layer and prints a line for each as it ends; of a file that failed also its failures and
+ * everything it wrote.
+ */
+import type { Layer } from "./layers.ts";
+import { type FileResult, runFile } from "./run-file.ts";
+
+/** How a part of the tests ended; parts are added up for the closing line. */
+export interface Outcome {
+  readonly passed: number;
+  readonly failed: number;
+  /** Skipped tests, each with the reason it gave. */
+  readonly skipped: readonly string[];
+  readonly durations: readonly { readonly name: string; readonly ms: number }[];
+}
+
+/** Runs the files; `root` is the checkout, `files` are relative to it. */
+export async function runLayer(layer: Layer, root: string, files: readonly string[]): Promise<readonly Outcome[]> {
+  const outcomes: Outcome[] = [];
+  const waiting = [...files];
+  const worker = async () => {
+    for (let file = waiting.shift(); file !== undefined; file = waiting.shift()) {
+      const startedMs = uptimeMs();
+      const result = await runFile(root, file, layer.fileTimeoutMs);
+      const outcome = outcomeOf(result);
+      printFile(result, outcome, uptimeMs() - startedMs);
+      outcomes.push(outcome);
+    }
+  };
+  await Promise.all(Array.from({ length: layer.concurrency }, worker));
+  return outcomes;
+}
+
+function outcomeOf({ file, records, problem }: FileResult): Outcome {
+  const tests = records.filter((record) => !record.isSuite);
+  const failed = tests.filter((test) => test.error !== null && !test.isTodo).length;
+  const skipped = tests.filter((test) => test.skip !== null);
+  return {
+    passed: tests.filter((test) => test.error === null && test.skip === null && !test.isTodo).length,
+    failed: failed + (problem === null ? 0 : 1),
+    skipped: skipped.map((test) => `${file}: ${test.name} (${test.skip})`),
+    durations: tests.map((test) => ({ name: `${test.name} (${file})`, ms: test.ms })),
+  };
+}
+
+function printFile({ file, records, problem, output }: FileResult, outcome: Outcome, ms: number): void {
+  const word = outcome.failed === 0 ? "ok" : "FAILED";
+  const count = records.filter((record) => !record.isSuite).length;
+  print(`  ${word.padEnd(6)} ${String(count).padStart(4)} tests ${seconds(ms).padStart(8)}  ${file}`);
+  if (outcome.failed === 0) return;
+  for (const { name, error } of records) {
+    // What failed only because something inside it did has nothing to add.
+    if (error !== null && !/^'\d+ subtests? failed'$/.test(error)) print(indent(`✖ ${name}\n${withoutRunner(error)}`));
+  }
+  if (problem !== null) print(indent(`✖ ${file} failed as a whole: ${problem}`));
+  if (output !== "") print(indent(`— what it wrote:\n${output.trimEnd()}`));
+}
+
+/** Leaves the test runner's own frames out of a stack. */
+function withoutRunner(error: string): string {
+  return error.replace(/^ +at .*node:internal\/.*\n/gm, "");
+}
+
+/** Milliseconds as seconds with one digit. */
+export function seconds(ms: number): string {
+  return `${(ms / 1000).toFixed(1)} s`;
+}
+
+/** Milliseconds since this program started. */
+export function uptimeMs(): number {
+  return process.uptime() * 1000;
+}
+
+export function print(line: string): void {
+  process.stdout.write(`${line}\n`);
+}
+
+function indent(text: string): string {
+  return text.replace(/^/gm, "         ");
+}
