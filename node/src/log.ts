@@ -58,7 +58,8 @@ function plainError(_key: string, value: unknown): unknown {
   return value instanceof Error ? { message: value.message, stack: value.stack } : value;
 }
 
-/** The message of whatever was thrown. */
+/** The message of whatever was thrown, with that of its cause. */
 export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+  if (!(error instanceof Error)) return String(error);
+  return error.cause === undefined ? error.message : `${error.message}: ${messageOf(error.cause)}`;
 }

@@ -59,7 +59,7 @@ export async function adoptMachines(fleet: Fleet): Promise<Adoption> {
 
 async function removeLeftover(fleet: Fleet, directory: string): Promise<number> {
   const { log } = fleet.surroundings;
-  const names = await readdir(directory).catch(() => []);
+  const names: readonly string[] = await readdir(directory).catch(() => []);
   if (names.includes(DISK_NAME)) {
     log.error(
       { directory },

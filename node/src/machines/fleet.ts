@@ -6,7 +6,8 @@
  * request can not outlive the connection it came on).
  */
 import { join } from "node:path";
-import type { DesiredMachine, EventLevel, ObservedMachine } from "@flotilla/contract/link";
+import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link";
+import type { EventLevel } from "@flotilla/contract/machines";
 import type { Clock } from "../clock.ts";
 import type { Driver } from "../driver/driver.ts";
 import type { Images } from "../images/images.ts";

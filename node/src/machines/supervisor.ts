@@ -16,13 +16,13 @@ import { chown, mkdir, readdir, rm, rmdir } from "node:fs/promises";
 import { join } from "node:path";
 import type {
   DesiredMachine,
-  EventLevel,
   MachineSpec,
   ObservedMachine,
   ObservedState,
   StartTimings,
 } from "@flotilla/contract/link";
 import { SETTLED_STATES } from "@flotilla/contract/link";
+import type { EventLevel } from "@flotilla/contract/machines";
 import { deadlineSignal, orAborted } from "../clock.ts";
 import type { BootRequest, Vm, VmExit } from "../driver/driver.ts";
 import type { Guest } from "../guest/guest.ts";
@@ -565,7 +565,9 @@ export class Supervisor {
   }
 
   #note(timings: StartTimings): void {
-    this.#timings = { ...this.#timings, ...timings };
+    const rounded: Record<string, number> = {};
+    for (const [name, ms] of Object.entries(timings)) rounded[name] = Math.round(Number(ms) * 10) / 10;
+    this.#timings = { ...this.#timings, ...rounded };
   }
 
   #event(level: EventLevel, message: string): void {

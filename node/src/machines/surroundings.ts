@@ -3,7 +3,7 @@
  * tells. Types and paths only.
  */
 import { join } from "node:path";
-import type { EventLevel } from "@flotilla/contract/link";
+import type { EventLevel } from "@flotilla/contract/machines";
 import type { Clock } from "../clock.ts";
 import type { Driver } from "../driver/driver.ts";
 import type { Images, UnpackedImage } from "../images/images.ts";

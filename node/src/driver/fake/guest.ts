@@ -1,0 +1,204 @@
+/**
+ * A guest without a VM: answers as an agent would, by script.
+ *
+ * FAKE: for tests of the control plane; says so as its agent's version.
+ */
+import { Readable, Writable } from "node:stream";
+import type { Clock } from "../../clock.ts";
+import type {
+  Guest,
+  GuestConfiguration,
+  GuestExec,
+  GuestExecRequest,
+  GuestExit,
+  GuestHello,
+} from "../../guest/guest.ts";
+import { runScript, type ScriptWorld } from "./script.ts";
+
+/** What a guest needs of the VM around it. */
+export interface FakeMachine {
+  readonly clock: Clock;
+  /** The machine's environment, with the FAKE_… words that tell how to misbehave. */
+  readonly words: Readonly<Record<string, string>>;
+  configured(configuration: FakeConfiguration): Promise<void>;
+  end(how: "poweroff" | "crashed"): void;
+}
+
+/** What is kept of a configuration. */
+export type FakeConfiguration = Pick<GuestConfiguration, "hostname" | "env" | "workdir">;
+
+const SIGKILL = 9;
+
+export class FakeGuest implements Guest {
+  readonly hello: GuestHello;
+  readonly closed: Promise<string>;
+  readonly #machine: FakeMachine;
+  readonly #execs = new Set<FakeExec>();
+  #configuration: FakeConfiguration;
+  readonly #closing = Promise.withResolvers<string>();
+  #closedBecause: string | null = null;
+  #lastPid = 100;
+
+  constructor(machine: FakeMachine, configuration: FakeConfiguration | null, uptimeMs: number) {
+    this.#machine = machine;
+    this.#configuration = configuration ?? { hostname: "localhost", env: {}, workdir: "/" };
+    this.hello = { protocol: 1, agentVersion: "fake", isConfigured: configuration !== null, uptimeMs };
+    this.closed = this.#closing.promise;
+  }
+
+  async configure({ hostname, env, workdir }: GuestConfiguration): Promise<void> {
+    if (this.#machine.words["FAKE_CONFIGURE_FAIL"] !== undefined) throw new Error("FAKE_CONFIGURE_FAIL is set");
+    this.#configuration = { hostname, env, workdir };
+    await this.#machine.configured(this.#configuration);
+  }
+
+  exec(request: GuestExecRequest): GuestExec {
+    this.#lastPid += 1;
+    const exec = new FakeExec(request, this.#machine, this.#configuration, this.#lastPid);
+    this.#execs.add(exec);
+    if (this.#closedBecause === null) exec.run(() => this.#execs.delete(exec));
+    else exec.lose(this.#closedBecause);
+    return exec;
+  }
+
+  ping(): Promise<void> {
+    return this.#closedBecause === null ? Promise.resolve() : Promise.reject(new Error(this.#closedBecause));
+  }
+
+  sync(): Promise<void> {
+    return this.ping();
+  }
+
+  async shutDown(): Promise<void> {
+    await this.ping();
+    if (this.#machine.words["FAKE_IGNORE_SHUTDOWN"] === undefined) this.#machine.end("poweroff");
+  }
+
+  close(): void {
+    this.lose("the channel was closed");
+  }
+
+  /** The channel breaks: running commands are lost. */
+  lose(reason: string): void {
+    if (this.#closedBecause !== null) return;
+    this.#closedBecause = reason;
+    for (const exec of this.#execs) exec.lose(reason);
+    this.#closing.resolve(reason);
+  }
+}
+
+class FakeExec implements GuestExec {
+  readonly pid: Promise<number>;
+  readonly stdin: Writable;
+  readonly stdout: Readable;
+  readonly stderr: Readable;
+  readonly exit: Promise<GuestExit>;
+  readonly #request: GuestExecRequest;
+  readonly #machine: FakeMachine;
+  readonly #configuration: FakeConfiguration;
+  readonly #input: Readable;
+  readonly #stopping = new AbortController();
+  readonly #readers = new Map<Readable, () => void>();
+  #signal = 0;
+  readonly #exiting = Promise.withResolvers<GuestExit>();
+
+  constructor(request: GuestExecRequest, machine: FakeMachine, configuration: FakeConfiguration, pid: number) {
+    this.#request = request;
+    this.#machine = machine;
+    this.#configuration = configuration;
+    this.pid = Promise.resolve(pid);
+    this.stdout = new Readable({ read: () => this.#wanted(this.stdout) });
+    this.stderr = new Readable({ read: () => this.#wanted(this.stderr) });
+    let inputRead: (() => void) | null = null;
+    this.#input = new Readable({
+      read: () => {
+        inputRead?.();
+        inputRead = null;
+      },
+    });
+    this.stdin = new Writable({
+      write: (chunk: Buffer, _encoding, done) => {
+        if (this.#input.push(chunk)) done();
+        else inputRead = done;
+      },
+      final: (done) => {
+        this.#input.push(null);
+        done();
+      },
+    });
+    this.exit = this.#exiting.promise;
+  }
+
+  run(whenDone: () => void): void {
+    const world: ScriptWorld = {
+      env: { ...this.#configuration.env, ...this.#request.env },
+      cwd: this.#request.cwd ?? this.#configuration.workdir,
+      hostname: this.#configuration.hostname,
+      input: this.#input as AsyncIterable<Uint8Array>,
+      write: (output, data) => this.#write(output === "stdout" ? this.stdout : this.stderr, data),
+      sleep: (ms) => this.#machine.clock.sleep(ms, this.#stopping.signal),
+      end: (how) => this.#machine.end(how),
+      checkAlive: () => this.#stopping.signal.throwIfAborted(),
+    };
+    const finish = (exitCode: number): void => {
+      whenDone();
+      this.#deliver(this.#signal === 0 ? exitCode : 128 + this.#signal);
+    };
+    if (this.#request.isBackground) {
+      void this.#runToEnd(world).then(whenDone);
+      this.#deliver(0);
+    } else void this.#runToEnd(world).then(finish);
+  }
+
+  async #runToEnd(world: ScriptWorld): Promise<number> {
+    try {
+      return await runScript(this.#request.argv, world);
+    } catch {
+      return 1;
+    }
+  }
+
+  resize(): void {}
+
+  signal(signal: number): void {
+    this.#signal = signal;
+    this.#stopping.abort(new Error("the command was ended by a signal"));
+    this.#input.destroy();
+    for (const [output] of this.#readers) this.#wanted(output);
+  }
+
+  kill(): void {
+    this.signal(SIGKILL);
+  }
+
+  lose(reason: string): void {
+    this.#exiting.reject(new Error(reason));
+    this.exit.catch(() => undefined);
+    this.kill();
+  }
+
+  #write(output: Readable, data: string | Uint8Array): Promise<void> | undefined {
+    if (this.#stopping.signal.aborted || output.push(data)) return undefined;
+    return new Promise((resolve) => {
+      this.#readers.set(output, resolve);
+    });
+  }
+
+  #wanted(output: Readable): void {
+    const resolve = this.#readers.get(output);
+    this.#readers.delete(output);
+    resolve?.();
+  }
+
+  /** The exit is told after both outputs have been read to their end. */
+  #deliver(exitCode: number): void {
+    let open = 2;
+    for (const output of [this.stdout, this.stderr]) {
+      output.once("end", () => {
+        open -= 1;
+        if (open === 0) this.#exiting.resolve({ exitCode });
+      });
+      output.push(null);
+    }
+  }
+}

@@ -1,0 +1,86 @@
+/**
+ * Images without bytes, for the fake driver.
+ *
+ * FAKE: any reference exists unless it contains `missing`; `slow-<ms>` in it makes its pull take that long, `broken`
+ * makes it fail. Held in memory: a digest is found again after a restart because it is taken for an image as well.
+ */
+import { createHash } from "node:crypto";
+import type { NodeImage } from "@flotilla/contract/link";
+import { type Clock, orAborted } from "../../clock.ts";
+import type { EnsureOptions, Images, UnpackedImage } from "../../images/images.ts";
+
+const PROGRESS_STEPS = 4;
+
+export class FakeImages implements Images {
+  readonly #clock: Clock;
+  readonly #arch: string;
+  readonly #cached = new Map<string, UnpackedImage>();
+
+  constructor(clock: Clock, arch: string) {
+    this.#clock = clock;
+    this.#arch = arch;
+  }
+
+  async ensure(reference: string, { onProgress, signal }: EnsureOptions): Promise<UnpackedImage> {
+    if (reference.includes("missing")) throw new Error(`image ${reference} does not exist in its registry`);
+    const pullMs = Number(/slow-(\d+)/.exec(reference)?.[1] ?? 0);
+    for (let step = 1; pullMs > 0 && step <= PROGRESS_STEPS; step += 1) {
+      const waiting = this.#clock.sleep(pullMs / PROGRESS_STEPS, signal);
+      await (signal === undefined ? waiting : orAborted(waiting, signal));
+      const message = `pulling layer ${step} of ${PROGRESS_STEPS}`;
+      onProgress?.({ kind: "progress", message, doneBytes: step * 1000, totalBytes: PROGRESS_STEPS * 1000 });
+    }
+    if (reference.includes("broken")) throw new Error(`image ${reference} has a corrupt layer`);
+    return this.#remember(reference);
+  }
+
+  async find(reference: string): Promise<UnpackedImage | undefined> {
+    const isLocal = reference.startsWith("local/") && !reference.includes("missing");
+    return this.#cached.get(reference) ?? (isLocal ? this.#remember(reference) : undefined);
+  }
+
+  async findByDigest(digest: string): Promise<UnpackedImage | undefined> {
+    const known = [...this.#cached.values()].find((image) => image.digest === digest);
+    return known ?? { ...this.#image("local/found-by-digest"), digest };
+  }
+
+  async list(): Promise<readonly NodeImage[]> {
+    return [...this.#cached.values()].map((image) => {
+      const { reference, digest, sizeBytes, architecture, os, layerCount, lastUsedAt } = image;
+      return { reference, digest, sizeBytes, architecture, os, layerCount, lastUsedAt };
+    });
+  }
+
+  async importArchive(_path: string, reference: string): Promise<UnpackedImage> {
+    return this.#remember(reference);
+  }
+
+  async remove(reference: string): Promise<"removed" | "missing" | "in use"> {
+    return this.#cached.delete(reference) ? "removed" : "missing";
+  }
+
+  async collectGarbage(): Promise<{ readonly removed: number; readonly freedBytes: number }> {
+    return { removed: 0, freedBytes: 0 };
+  }
+
+  #remember(reference: string): UnpackedImage {
+    const image = this.#cached.get(reference) ?? this.#image(reference);
+    this.#cached.set(reference, image);
+    return image;
+  }
+
+  #image(reference: string): UnpackedImage {
+    return {
+      reference,
+      digest: `sha256:${createHash("sha256").update(reference).digest("hex")}`,
+      sizeBytes: 0,
+      architecture: this.#arch,
+      os: "linux",
+      layerCount: 1,
+      lastUsedAt: this.#clock.now(),
+      configuration: { env: [`FAKE_IMAGE=${reference}`], workdir: "/", user: "", entrypoint: [], command: [] },
+      rootPath: "/dev/null",
+      rootBytes: 0,
+    };
+  }
+}

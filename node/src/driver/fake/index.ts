@@ -1,0 +1,193 @@
+/**
+ * A driver that runs no VMs: scripted guests in this process, for tests of the control plane at scale.
+ *
+ * FAKE: its facts say `driver: fake`. A machine's environment tells its VM how to behave:
+ *
+ *     FAKE_BOOT_MS=N            how long the agent takes to answer (default 5)
+ *     FAKE_BOOT_FAIL=1          the boot fails after that time       FAKE_CONFIGURE_FAIL=1   so does its set-up
+ *     FAKE_CRASH_AFTER_MS=N     the VM crashes                       FAKE_POWEROFF_AFTER_MS=N  it powers off
+ *     FAKE_IGNORE_SHUTDOWN=1    the guest does not shut down when asked
+ *
+ * Owns `vm.json` in each boot's directory: a VM runs as long as it is there, whether or not a node agent lives, so that
+ * adopting, sweeping and counting of VMs are tested as with real ones. Always: a second VM of a machine is refused and
+ * logged as an error, because a real disk would be damaged by it.
+ */
+import { readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { type Clock, orAborted } from "../../clock.ts";
+import type { Log } from "../../log.ts";
+import type { BootRequest, Driver, DriverFacts, Vm, VmExit, VmRecord } from "../driver.ts";
+import { type FakeConfiguration, FakeGuest } from "./guest.ts";
+
+const BOOT_MS_DEFAULT = 5;
+
+export interface FakeDriverOptions {
+  readonly machinesDirectory: string;
+  /** The machine's environment, in which the words above stand. */
+  readonly wordsOf: (machineId: string) => Readonly<Record<string, string>>;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/** The content of vm.json. Times are epoch milliseconds: they must mean the same to the next node agent. */
+interface VmFile {
+  readonly bootId: string;
+  readonly startedAt: number;
+  readonly answersAt: number;
+  readonly endsAt: number | null;
+  readonly endsAs: "poweroff" | "crashed";
+  readonly configuration: FakeConfiguration | null;
+}
+
+export class FakeDriver implements Driver {
+  readonly facts: DriverFacts = {
+    name: "fake",
+    accelerator: "none",
+    acceleratorReason: "the fake driver runs no virtual machines",
+    runtime: "fake driver, no virtual machines",
+    rootDevice: null,
+  };
+  readonly #options: FakeDriverOptions;
+  readonly #running = new Map<string, FakeVm>();
+
+  constructor(options: FakeDriverOptions) {
+    this.#options = options;
+  }
+
+  async boot(request: BootRequest, signal: AbortSignal): Promise<Vm> {
+    const { clock, wordsOf } = this.#options;
+    const words = wordsOf(request.machineId);
+    await this.#refuseSecond(request);
+    const startedAt = clock.now();
+    const answersAt = startedAt + Number(words["FAKE_BOOT_MS"] ?? BOOT_MS_DEFAULT);
+    const crashAfter = words["FAKE_CRASH_AFTER_MS"];
+    const endAfter = crashAfter ?? words["FAKE_POWEROFF_AFTER_MS"];
+    const file: VmFile = {
+      bootId: request.bootId,
+      startedAt,
+      answersAt,
+      endsAt: endAfter === undefined ? null : answersAt + Number(endAfter),
+      endsAs: crashAfter === undefined ? "poweroff" : "crashed",
+      configuration: null,
+    };
+    await writeVmFile(request.bootDirectory, file);
+    try {
+      await orAborted(clock.sleep(answersAt - startedAt, signal), signal);
+      if (words["FAKE_BOOT_FAIL"] !== undefined) throw new Error("FAKE_BOOT_FAIL is set");
+    } catch (error) {
+      await removeVmFile(request.bootDirectory);
+      throw error;
+    }
+    return this.#hold(request, file);
+  }
+
+  async adopt(request: BootRequest, _record: VmRecord | null, signal: AbortSignal): Promise<Vm | "gone"> {
+    const { clock } = this.#options;
+    const file = await readVmFile(request.bootDirectory);
+    if (file === undefined || file.bootId !== request.bootId) return "gone";
+    if (file.endsAt !== null && file.endsAt <= clock.now()) {
+      await removeVmFile(request.bootDirectory);
+      return "gone";
+    }
+    await orAborted(clock.sleep(Math.max(0, file.answersAt - clock.now()), signal), signal);
+    return this.#hold(request, file);
+  }
+
+  async sweep(known: ReadonlySet<string>): Promise<number> {
+    let swept = 0;
+    for (const machine of await names(this.#options.machinesDirectory)) {
+      const boots = join(this.#options.machinesDirectory, machine, "boots");
+      for (const bootId of await names(boots)) {
+        if (known.has(bootId) || (await readVmFile(join(boots, bootId))) === undefined) continue;
+        swept += 1;
+        const vm = this.#running.get(bootId);
+        if (vm === undefined) await removeVmFile(join(boots, bootId));
+        else await vm.kill();
+      }
+    }
+    return swept;
+  }
+
+  #hold(request: BootRequest, file: VmFile): Vm {
+    const words = this.#options.wordsOf(request.machineId);
+    const vm = new FakeVm(request.bootDirectory, file, words, this.#options.clock);
+    this.#running.set(request.bootId, vm);
+    void vm.exited.then(() => this.#running.delete(request.bootId));
+    return vm;
+  }
+
+  async #refuseSecond({ machineId, bootId, bootDirectory }: BootRequest): Promise<void> {
+    const boots = dirname(bootDirectory);
+    for (const other of await names(boots)) {
+      if (other === bootId || (await readVmFile(join(boots, other))) === undefined) continue;
+      this.#options.log.error({ machine: machineId, boots: [other, bootId] }, "a machine was about to run twice");
+      throw new Error(`machine ${machineId} runs already, as ${other}`);
+    }
+  }
+}
+
+class FakeVm implements Vm {
+  readonly record: VmRecord;
+  readonly guest: FakeGuest;
+  readonly exited: Promise<VmExit>;
+  readonly #directory: string;
+  #file: VmFile;
+  readonly #ending = Promise.withResolvers<VmExit>();
+  #isOver = false;
+  readonly #cancelEnd: () => void;
+
+  constructor(directory: string, file: VmFile, words: Readonly<Record<string, string>>, clock: Clock) {
+    this.#directory = directory;
+    this.#file = file;
+    this.record = { bootId: file.bootId, pid: 0, startTime: file.startedAt };
+    this.exited = this.#ending.promise;
+    const end = (kind: VmExit["kind"]): void => void this.#end({ kind, detail: `the fake VM's end: ${kind}` });
+    const timer = file.endsAt === null ? null : clock.timer(file.endsAt - clock.now(), () => end(file.endsAs));
+    this.#cancelEnd = () => timer?.cancel();
+    const configured = async (configuration: FakeConfiguration): Promise<void> => {
+      this.#file = { ...this.#file, configuration };
+      await writeVmFile(directory, this.#file);
+      // It may have ended while the file was written: an ended VM must not look alive.
+      if (this.#isOver) await removeVmFile(directory);
+    };
+    this.guest = new FakeGuest({ clock, words, configured, end }, file.configuration, clock.now() - file.startedAt);
+  }
+
+  async kill(): Promise<void> {
+    await this.#end({ kind: "killed", detail: "the fake VM was killed" });
+  }
+
+  release(): void {
+    this.#isOver = true;
+    this.#cancelEnd();
+    this.guest.close();
+  }
+
+  async #end(exit: VmExit): Promise<void> {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#cancelEnd();
+    await removeVmFile(this.#directory);
+    this.#ending.resolve(exit);
+    this.guest.lose("the VM ended");
+  }
+}
+
+async function names(directory: string): Promise<readonly string[]> {
+  return readdir(directory).catch(() => []);
+}
+
+/** Written by rename, so that a killed agent leaves no half a file. */
+async function writeVmFile(directory: string, file: VmFile): Promise<void> {
+  await writeFile(join(directory, "vm.json.new"), JSON.stringify(file));
+  await rename(join(directory, "vm.json.new"), join(directory, "vm.json"));
+}
+
+async function readVmFile(directory: string): Promise<VmFile | undefined> {
+  const text = await readFile(join(directory, "vm.json"), "utf8").catch(() => undefined);
+  return text === undefined ? undefined : (JSON.parse(text) as VmFile);
+}
+
+async function removeVmFile(directory: string): Promise<void> {
+  await rm(join(directory, "vm.json"), { force: true });
+}

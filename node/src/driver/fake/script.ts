@@ -1,0 +1,169 @@
+/**
+ * The commands that a fake guest understands: a small language without processes, files or a kernel.
+ *
+ * FAKE: for tests of the control plane. Time passes by the clock it is given; a command holds memory for one chunk of
+ * output at most, and waits while nobody reads.
+ *
+ *     true · false · exit N · echo [-n] words · printenv [NAME] · env · pwd · hostname · cat (input to output)
+ *     sleep SECONDS · yes [word] (64 MiB at most) · head -c N [/dev/zero] · sh -c|-lc 'a; b && c' · poweroff · crash
+ *
+ * In `sh`: quotes, `$NAME`, `;`, `&&`, and `>&2` at a command's end. Anything else is not found: 255, or 127 in `sh`.
+ */
+
+/** What a command works with. */
+export interface ScriptWorld {
+  readonly env: Readonly<Record<string, string>>;
+  readonly cwd: string;
+  readonly hostname: string;
+  readonly input: AsyncIterable<Uint8Array>;
+  /** Resolves when the reader can take more; undefined when it can at once. */
+  write(output: "stdout" | "stderr", data: string | Uint8Array): Promise<void> | undefined;
+  sleep(ms: number): Promise<void>;
+  /** Ends the VM. */
+  end(how: "poweroff" | "crashed"): void;
+  /** Throws when the command has been killed. */
+  checkAlive(): void;
+}
+
+const YES_BYTES_MAX = 64 * 1024 * 1024;
+const CHUNK_BYTES = 64 * 1024;
+
+type Command = (words: readonly string[], world: ScriptWorld) => Promise<number> | number;
+
+const COMMANDS: Readonly<Record<string, Command>> = {
+  true: () => 0,
+  ":": () => 0,
+  false: () => 1,
+  exit: ([code]) => Number(code ?? 0) & 0xff,
+  pwd: (_, world) => print(world, `${world.cwd}\n`),
+  hostname: (_, world) => print(world, `${world.hostname}\n`),
+  env: (_, world) => print(world, lines(Object.entries(world.env).map(([name, value]) => `${name}=${value}`))),
+  echo: (words, world) =>
+    words[0] === "-n" ? print(world, words.slice(1).join(" ")) : print(world, `${words.join(" ")}\n`),
+  printenv: ([name], world) => {
+    if (name === undefined) return run(["env"], world);
+    const value = world.env[name];
+    return value === undefined ? 1 : print(world, `${value}\n`);
+  },
+  cat: async (_, world) => {
+    for await (const chunk of world.input) await world.write("stdout", chunk);
+    return 0;
+  },
+  sleep: async ([seconds], world) => {
+    await world.sleep(Number(seconds ?? 0) * 1000);
+    return 0;
+  },
+  yes: async ([word = "y"], world) => {
+    const chunk = Buffer.from(`${word}\n`.repeat(Math.max(1, Math.floor(CHUNK_BYTES / (word.length + 1)))));
+    return await fill(world, () => chunk, YES_BYTES_MAX);
+  },
+  head: async ([option, count, path], world) => {
+    const bytes = Number(count);
+    if (option !== "-c" || !Number.isSafeInteger(bytes)) return fail(world, "head: expected -c N");
+    if (path === "/dev/zero") return await fill(world, (left) => new Uint8Array(Math.min(left, CHUNK_BYTES)), bytes);
+    let left = bytes;
+    for await (const chunk of world.input) {
+      await world.write("stdout", chunk.subarray(0, left));
+      left -= chunk.byteLength;
+      if (left <= 0) break;
+    }
+    return 0;
+  },
+  poweroff: (_, world) => {
+    world.end("poweroff");
+    return 0;
+  },
+  crash: (_, world) => {
+    world.end("crashed");
+    return 0;
+  },
+};
+
+/** Runs a program with its arguments; the exit code as the real agent would give it. */
+export function runScript(argv: readonly string[], world: ScriptWorld): Promise<number> | number {
+  const [program = "", ...words] = argv;
+  const name = program.slice(program.lastIndexOf("/") + 1);
+  if (name === "sh" && (words[0] === "-c" || words[0] === "-lc")) return shell(words[1] ?? "", world);
+  if (!Object.hasOwn(COMMANDS, name)) {
+    const message = `executable file '${program}' not found in $PATH: No such file or directory\n`;
+    return afterwards(world.write("stderr", message), 255);
+  }
+  return run([name, ...words], world);
+}
+
+function run([name = "", ...words]: readonly string[], world: ScriptWorld): Promise<number> | number {
+  world.checkAlive();
+  const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
+  if (command === undefined) return afterwards(world.write("stderr", `sh: ${name}: not found\n`), 127);
+  return command(words, world);
+}
+
+async function shell(text: string, world: ScriptWorld): Promise<number> {
+  let code = 0;
+  for (const { words, isOnSuccess } of parseShell(text, world.env)) {
+    if (isOnSuccess && code !== 0) continue;
+    const isToStderr = words.at(-1) === ">&2";
+    const target: ScriptWorld = isToStderr ? { ...world, write: (_, data) => world.write("stderr", data) } : world;
+    code = await run(isToStderr ? words.slice(0, -1) : words, target);
+    if (words[0] === "exit") return code;
+  }
+  return code;
+}
+
+interface ShellCommand {
+  readonly words: readonly string[];
+  /** Runs only when the one before succeeded. */
+  readonly isOnSuccess: boolean;
+}
+
+const TOKEN = /\s*(?:(;|&&|\n)|((?:'[^']*'|"[^"]*"|[^\s;&'"]|&(?!&))+))/gy;
+
+function parseShell(text: string, env: Readonly<Record<string, string>>): readonly ShellCommand[] {
+  const commands: ShellCommand[] = [];
+  let words: string[] = [];
+  let isOnSuccess = false;
+  const finish = (separator: string): void => {
+    if (words.length > 0) commands.push({ words, isOnSuccess });
+    words = [];
+    isOnSuccess = separator === "&&";
+  };
+  for (const [, separator, word] of text.trim().matchAll(TOKEN)) {
+    if (separator !== undefined) finish(separator);
+    else if (word !== undefined) words.push(unquoted(word, env));
+  }
+  finish(";");
+  return commands;
+}
+
+function unquoted(word: string, env: Readonly<Record<string, string>>): string {
+  return word.replace(/'([^']*)'|"([^"]*)"|([^'"]+)/g, (_, literal?: string, quoted?: string, bare?: string) => {
+    if (literal !== undefined) return literal;
+    return (quoted ?? bare ?? "").replace(/\$\{?([A-Za-z_]\w*)\}?/g, (__, name: string) => env[name] ?? "");
+  });
+}
+
+function lines(items: readonly string[]): string {
+  return items.map((item) => `${item}\n`).join("");
+}
+
+function print(world: ScriptWorld, text: string): Promise<number> | number {
+  return afterwards(world.write("stdout", text), 0);
+}
+
+function fail(world: ScriptWorld, message: string): Promise<number> | number {
+  return afterwards(world.write("stderr", `${message}\n`), 1);
+}
+
+function afterwards(writing: Promise<void> | undefined, code: number): Promise<number> | number {
+  return writing === undefined ? code : writing.then(() => code);
+}
+
+async function fill(world: ScriptWorld, chunk: (left: number) => Uint8Array, bytes: number): Promise<number> {
+  for (let left = bytes; left > 0; ) {
+    world.checkAlive();
+    const data = chunk(left).subarray(0, left);
+    await world.write("stdout", data);
+    left -= data.byteLength;
+  }
+  return 0;
+}

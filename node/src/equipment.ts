@@ -1,0 +1,91 @@
+/**
+ * What the node agent works with, by driver: the driver itself, images, disks and the host's resources.
+ *
+ * The only place where the rest of the agent learns which driver it is. FAKE equipment is for tests of the control
+ * plane: no VMs, no images, empty disks, and resources that no test exhausts.
+ */
+import { writeFile } from "node:fs/promises";
+import { arch, availableParallelism } from "node:os";
+import type { NodeResources } from "@flotilla/contract/link";
+import type { Clock } from "./clock.ts";
+import type { NodeConfig } from "./config.ts";
+import type { Driver } from "./driver/driver.ts";
+import { FakeImages } from "./driver/fake/images.ts";
+import { FakeDriver } from "./driver/fake/index.ts";
+import type { Images } from "./images/images.ts";
+import { openImages } from "./images/store.ts";
+import { makeResourceObserver } from "./link/resources.ts";
+import type { Log } from "./log.ts";
+import type { Disks } from "./machines/surroundings.ts";
+
+export interface Equipment extends AsyncDisposable {
+  readonly driver: Driver;
+  readonly images: Images;
+  readonly disks: Disks;
+  readonly observeResources: () => Promise<NodeResources>;
+  readonly bootsAtOnceMax: number;
+}
+
+export interface EquipmentOptions {
+  readonly config: NodeConfig;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Digests of the images that machines depend on, now. */
+  readonly imagesInUse: () => ReadonlySet<string>;
+  readonly environmentOf: (machineId: string) => Readonly<Record<string, string>>;
+}
+
+/** As image configurations spell it. */
+export function nodeArch(): "amd64" | "arm64" {
+  return arch() === "arm64" ? "arm64" : "amd64";
+}
+
+/** Throws an Error for people when the host can not do it. */
+export async function openEquipment(options: EquipmentOptions): Promise<Equipment> {
+  return options.config.driver === "fake" ? openFake(options) : await openQemu(options);
+}
+
+const FAKE_RESOURCES: NodeResources = {
+  totalCpus: 65_536,
+  totalMemoryMb: 128 * 1024 * 1024,
+  availableMemoryMb: 128 * 1024 * 1024,
+  totalDiskGb: 16 * 1024 * 1024,
+  availableDiskGb: 16 * 1024 * 1024,
+  usedCpus: 0,
+  usedMemoryMb: 0,
+  usedDiskGb: 0,
+};
+
+function openFake({ config, clock, log, environmentOf }: EquipmentOptions): Equipment {
+  const { machinesDirectory } = config;
+  return {
+    driver: new FakeDriver({ machinesDirectory, wordsOf: environmentOf, clock, log }),
+    images: new FakeImages(clock, nodeArch()),
+    disks: { make: ({ diskPath }) => writeFile(diskPath, "a fake disk\n") },
+    observeResources: () => Promise.resolve(FAKE_RESOURCES),
+    bootsAtOnceMax: 256,
+    [Symbol.asyncDispose]: () => Promise.resolve(),
+  };
+}
+
+async function openQemu({ config, clock, log, imagesInUse }: EquipmentOptions): Promise<Equipment> {
+  if (process.getuid?.() !== 0) {
+    throw new Error("the qemu driver gives every machine a user of its own, so the node agent must run as root");
+  }
+  const images = await openImages({
+    directory: config.imagesDirectory,
+    cacheDirectory: config.cacheDirectory,
+    arch: nodeArch(),
+    mirrors: config.registryMirrors,
+    insecureRegistries: config.insecureRegistries,
+    credentialsPath: config.registryCredentials,
+    cacheBytesMax: config.imageCacheGb * 1024 ** 3,
+    digestsInUse: () => Promise.resolve(imagesInUse()),
+    clock,
+    log,
+  });
+  await images.ensureLocalBusybox();
+  makeResourceObserver(config.nodeDirectory);
+  availableParallelism();
+  throw new Error("the qemu driver is not there yet");
+}

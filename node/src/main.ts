@@ -1,0 +1,125 @@
+/**
+ * The node agent: start order and stop order, nothing else.
+ *
+ * Machines outlive it. It is stopped by SIGTERM or SIGINT, or by the end of the program that started it with an IPC
+ * channel (`flotilla up`); then it lets go of its VMs, which run on. A crash needs nothing of this: adopt.ts takes up
+ * whatever is found.
+ */
+import { mkdir, rm } from "node:fs/promises";
+import type { NodeFacts } from "@flotilla/contract/link";
+import { systemClock } from "./clock.ts";
+import { type NodeConfig, readNodeConfig } from "./config.ts";
+import { lockDirectory } from "./directory-lock.ts";
+import { type Equipment, nodeArch, openEquipment } from "./equipment.ts";
+import { Reporter } from "./link/report.ts";
+import { serveLink } from "./link/server.ts";
+import { linkSocketPath } from "./link/socket-path.ts";
+import { type Log, makeLog, messageOf } from "./log.ts";
+import { adoptMachines, describeAdoption } from "./machines/adopt.ts";
+import { Fleet } from "./machines/fleet.ts";
+
+/** After this the process ends whatever has not been closed: the machines do not need it. */
+const STOP_DEADLINE_MS = 5_000;
+
+async function run(config: NodeConfig, log: Log): Promise<void> {
+  const stop = stopSignal(log);
+  await prepareDirectories(config);
+  // Made before the fleet, which needs it; asked only when machines are there.
+  const machines: { fleet?: Fleet; reporter?: Reporter } = {};
+  const equipment = await openEquipment({
+    config,
+    clock: systemClock,
+    log,
+    imagesInUse: () => machines.fleet?.imagesInUse() ?? new Set(),
+    environmentOf: (machineId) => machines.fleet?.find(machineId)?.spec?.env ?? {},
+  });
+  const fleet = new Fleet({
+    ...equipment,
+    machinesDirectory: config.machinesDirectory,
+    clock: systemClock,
+    log,
+    onEvent: (machineId, level, message) => machines.reporter?.event(machineId, level, message),
+    onChange: (machineId) => machines.reporter?.change(machineId),
+  });
+  machines.fleet = fleet;
+  const facts = nodeFacts(config, equipment);
+  const socketPath = linkSocketPath(config.nodeDirectory);
+  const reporter = makeReporter({ config, log, fleet, facts, equipment, address: `unix:${socketPath}` });
+  machines.reporter = reporter;
+  const adoption = await adoptMachines(fleet);
+  log.info({ ...adoption }, describeAdoption(adoption));
+  const { temporaryDirectory } = config;
+  const { images } = equipment;
+  const link = await serveLink({ socketPath, temporaryDirectory, fleet, images, facts, clock: systemClock, log });
+  log.info({ ...facts, socketPath, pid: process.pid }, "the node agent is ready");
+  const reporting = reporter.run(stop);
+
+  await reporting;
+  systemClock.timer(STOP_DEADLINE_MS, () => process.exit(0));
+  await link[Symbol.asyncDispose]();
+  await fleet.release();
+  await equipment[Symbol.asyncDispose]();
+  log.info({}, "the node agent has stopped; its machines run on");
+  process.exit(0);
+}
+
+/** Aborted when the agent is to stop; asked a second time, it ends at once. */
+function stopSignal(log: Log): AbortSignal {
+  const stop = new AbortController();
+  const ask = (why: string) => (): void => {
+    if (stop.signal.aborted) process.exit(1);
+    log.info({ why }, "the node agent stops");
+    stop.abort(new Error(why));
+  };
+  process.on("SIGTERM", ask("SIGTERM"));
+  process.on("SIGINT", ask("SIGINT"));
+  process.on("disconnect", ask("the program that started it has ended"));
+  return stop.signal;
+}
+
+async function prepareDirectories(config: NodeConfig): Promise<void> {
+  await mkdir(config.nodeDirectory, { recursive: true, mode: 0o700 });
+  await lockDirectory(config.nodeDirectory);
+  await rm(config.temporaryDirectory, { recursive: true, force: true });
+  await mkdir(config.temporaryDirectory, { mode: 0o700 });
+}
+
+function nodeFacts(config: NodeConfig, { driver }: Equipment): NodeFacts {
+  const { name, accelerator, acceleratorReason, runtime } = driver.facts;
+  return { nodeId: config.nodeId, driver: name, accelerator, acceleratorReason, runtime, arch: nodeArch() };
+}
+
+function makeReporter(parts: {
+  readonly config: NodeConfig;
+  readonly log: Log;
+  readonly fleet: Fleet;
+  readonly facts: NodeFacts;
+  readonly equipment: Equipment;
+  readonly address: string;
+}): Reporter {
+  const { config, log, fleet, facts, equipment, address } = parts;
+  return new Reporter({
+    serverUrl: config.serverUrl,
+    joinToken: config.joinToken,
+    nodeDirectory: config.nodeDirectory,
+    address,
+    facts,
+    observeResources: equipment.observeResources,
+    observe: (machineId) => fleet.observe(machineId),
+    observeAll: () => fleet.list().map((machine) => machine.observe()),
+    clock: systemClock,
+    log,
+  });
+}
+
+try {
+  const config = readNodeConfig();
+  const log = makeLog({ level: config.logLevel, clock: systemClock });
+  await run(config, log).catch((error: unknown) => {
+    log.error({ error }, `the node agent can not run: ${messageOf(error)}`);
+    process.exit(1);
+  });
+} catch (error) {
+  process.stderr.write(`flotilla node: ${messageOf(error)}\n`);
+  process.exit(2);
+}
