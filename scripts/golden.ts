@@ -18,7 +18,7 @@ const golden = new Map<string, string>([
   ["contract/openapi.json", `${JSON.stringify(openApiDocument(), null, 2)}\n`],
   ["docs/configuration.md", renderConfiguration()],
   ["docs/states.md", renderStates()],
-  ...(await generateSdk()),
+  ["sdk/src/generated.ts", await generateSdk()],
 ]);
 for (const [name, fresh] of golden) {
   const file = path.join(root, name);
