@@ -28,10 +28,11 @@ const MOUNT_POINTS = ["/mnt", "/media", "/srv"] as const;
 
 const SCRIPT = [
   "set -e",
-  'at=$1 node=$2 guest=$3; shift 3',
+  "at=$1 node=$2 guest=$3; shift 3",
   "mount -t tmpfs -o mode=0755,size=64k,nosuid,nodev,noexec flotilla $at",
   "mkdir $at/node $at/guest",
-  'mount --bind -o nosuid,nodev,noexec "$node" $at/node',
+  // With what is mounted below it: images may lie on a disk of their own.
+  'mount --rbind -o nosuid,nodev,noexec "$node" $at/node',
   'mount --bind -o ro,nosuid,nodev,noexec "$guest" $at/guest',
   "ulimit -c 0",
   'exec "$@"',
@@ -63,7 +64,10 @@ function privileges(jail: Jail): readonly string[] {
 
 function mountPoint(jail: Jail): string {
   const isAbove = (point: string, path: string): boolean => path === point || path.startsWith(`${point}/`);
-  const free = MOUNT_POINTS.find((point) => !isAbove(point, jail.nodeDirectory) && !isAbove(point, jail.guestDirectory));
-  if (free === undefined) throw new Error("data and cache directory together cover /mnt, /media and /srv; move one of them");
+  const free = MOUNT_POINTS.find(
+    (point) => !isAbove(point, jail.nodeDirectory) && !isAbove(point, jail.guestDirectory),
+  );
+  if (free === undefined)
+    throw new Error("data and cache directory together cover /mnt, /media and /srv; move one of them");
   return free;
 }

@@ -1,0 +1,56 @@
+/** Disks: size, owner, sparseness, and what a failure leaves. Uses the real qemu-img; skipped where there is none. */
+import assert from "node:assert/strict";
+import { execFileSync, spawnSync } from "node:child_process";
+import { mkdtempSync, readdirSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import type { UnpackedImage } from "../images/images.ts";
+import { diskBytes, qcow2Disks } from "./disks.ts";
+
+const hasQemuImg = spawnSync("qemu-img", ["--version"]).status === 0;
+const options = hasQemuImg ? {} : { skip: "qemu-img is not installed" };
+
+function place(): { directory: string; image: UnpackedImage; diskPath: string; [Symbol.dispose](): void } {
+  const directory = mkdtempSync(join(tmpdir(), "flotilla-disks-"));
+  const rootPath = join(directory, "root.ext4");
+  writeFileSync(rootPath, "");
+  truncateSync(rootPath, 3 * 2 ** 20);
+  const image = { rootPath, rootBytes: 3 * 2 ** 20 } as UnpackedImage;
+  const remove = (): void => rmSync(directory, { recursive: true });
+  return { directory, image, diskPath: join(directory, "disk"), [Symbol.dispose]: remove };
+}
+
+test("a disk is as large as asked, but not smaller than its image", () => {
+  assert.equal(diskBytes(2, 5), 2 * 2 ** 30);
+  assert.equal(diskBytes(1, 2 ** 30 + 1), 2 ** 30 + 512);
+});
+
+test("a disk names its image by the path from itself, takes no room and is closed to others", options, async () => {
+  using here = place();
+  await qcow2Disks.make({ diskPath: here.diskPath, image: here.image, diskGb: 10, uid: 700_001 });
+  const output = execFileSync("qemu-img", ["info", "--output=json", here.diskPath], { encoding: "utf8" });
+  const info = JSON.parse(output) as Record<string, unknown>;
+  assert.equal(info["virtual-size"], 10 * 2 ** 30);
+  assert.equal(info["backing-filename"], "root.ext4");
+  const stat = statSync(here.diskPath);
+  assert.ok(stat.blocks * 512 < 2 ** 20, `${stat.blocks} blocks`);
+  assert.equal(stat.mode & 0o777, 0o600);
+  if (process.getuid?.() === 0) assert.equal(stat.uid, 700_001);
+  assert.deepEqual(readdirSync(here.directory).sort(), ["disk", "root.ext4"]);
+});
+
+test("what a crash left half-made is replaced", options, async () => {
+  using here = place();
+  writeFileSync(`${here.diskPath}.new`, "half");
+  await qcow2Disks.make({ diskPath: here.diskPath, image: here.image, diskGb: 1, uid: 700_001 });
+  assert.deepEqual(readdirSync(here.directory).sort(), ["disk", "root.ext4"]);
+});
+
+test("a disk that can not be made leaves nothing and says why", options, async () => {
+  using here = place();
+  const missing = join(here.directory, "nowhere", "disk");
+  const made = qcow2Disks.make({ diskPath: missing, image: here.image, diskGb: 1, uid: 700_001 });
+  await assert.rejects(made, /disk can not be made|no such file/i);
+  assert.deepEqual(readdirSync(here.directory), ["root.ext4"]);
+});

@@ -1,0 +1,143 @@
+/**
+ * The files that a guest boots from: Debian's kernel and an initramfs of the guest agent and the modules it loads.
+ *
+ * Owns `<cache>/guest/boot-<key>/`, made from what scripts/setup has put below `<cache>/guest/`. Always: the key covers
+ * everything the files are made of, and a directory has its name only when it is complete; so it is never written
+ * again, and several node agents may share the cache. A crash in the middle leaves a `.new-` directory that nobody uses.
+ */
+import { execFile } from "node:child_process";
+import { createHash, randomBytes } from "node:crypto";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { chmod, copyFile, mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { basename, join } from "node:path";
+import { promisify } from "node:util";
+import {
+  type ArchiveEntry,
+  DIRECTORY_MODE,
+  FILE_MODE,
+  inLoadOrder,
+  moduleDependencies,
+  PROGRAM_MODE,
+  writeCpio,
+} from "./initramfs.ts";
+
+export interface GuestFiles {
+  /** Holds KERNEL_NAME and INITRAMFS_NAME. */
+  readonly directory: string;
+  /** Such as `6.1.0-40-cloud-amd64`. */
+  readonly kernelVersion: string;
+  readonly key: string;
+}
+
+export const KERNEL_NAME = "vmlinuz";
+export const INITRAMFS_NAME = "initramfs";
+/** What a machine's devices need; what these need in turn is found out from the modules themselves. */
+const MODULES = ["virtio_mmio", "virtio_blk", "virtio_console", "virtio_net"] as const;
+/** Raise it when the making of the initramfs changes. */
+const RECIPE = "1";
+
+export interface GuestFilesOptions {
+  readonly cacheDirectory: string;
+  /** Where guest/ is: the agent is found by the hash of its sources. */
+  readonly repositoryDirectory: string;
+}
+
+/** Throws with what to do when set-up has not run. */
+export async function ensureGuestFiles(options: GuestFilesOptions): Promise<GuestFiles> {
+  const guestCache = join(options.cacheDirectory, "guest");
+  const kernelVersion = await newestKernel(join(guestCache, "kernel"));
+  const kernelDirectory = join(guestCache, "kernel", kernelVersion);
+  const agentPath = join(guestCache, `agent-${agentKey(join(options.repositoryDirectory, "guest"))}`, "agent");
+  if (!existsSync(agentPath)) throw new Error(`no guest agent at ${agentPath}; run scripts/setup, which builds it`);
+  const agent = await readFile(agentPath);
+  const key = createHash("sha256")
+    .update(`${RECIPE} ${kernelVersion} ${MODULES.join(" ")} `)
+    .update(agent)
+    .digest("hex")
+    .slice(0, 16);
+  const directory = join(guestCache, `boot-${key}`);
+  if (existsSync(directory)) return { directory, kernelVersion, key };
+  const unfinished = `${directory}.new-${randomBytes(4).toString("hex")}`;
+  try {
+    await mkdir(unfinished);
+    await copyFile(join(kernelDirectory, KERNEL_NAME), join(unfinished, KERNEL_NAME));
+    await writeFile(join(unfinished, INITRAMFS_NAME), await makeInitramfs(agent, join(kernelDirectory, "modules")));
+    // VMMs read them as users of their own.
+    for (const name of [KERNEL_NAME, INITRAMFS_NAME]) await chmod(join(unfinished, name), 0o644);
+    await chmod(unfinished, 0o755);
+    await rename(unfinished, directory);
+  } catch (error) {
+    await rm(unfinished, { recursive: true, force: true });
+    // Another node agent was faster: what it made is the same.
+    if (!existsSync(directory)) throw error;
+  }
+  return { directory, kernelVersion, key };
+}
+
+async function newestKernel(directory: string): Promise<string> {
+  const names = await readdir(directory).catch(() => []);
+  const versions = names.filter((name) => existsSync(join(directory, name, KERNEL_NAME)));
+  const newest = versions.sort((one, two) => one.localeCompare(two, "en", { numeric: true })).at(-1);
+  if (newest === undefined) throw new Error(`no guest kernel in ${directory}; run scripts/setup, which fetches one`);
+  return newest;
+}
+
+/** The same as agent_key in scripts/setup: the sources in order of their paths, without tests and build results. */
+export function agentKey(guestDirectory: string): string {
+  const sources = readdirSync(guestDirectory, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && (/\.[ch]$/.test(entry.name) || entry.name === "build.sh"))
+    .map((entry) => join(entry.parentPath, entry.name).slice(guestDirectory.length + 1))
+    .filter((path) => !path.split("/").some((part) => part === "test" || part === "build"))
+    .sort((one, two) => Buffer.compare(Buffer.from(`./${one}`), Buffer.from(`./${two}`)));
+  const hash = createHash("sha256");
+  for (const path of sources) hash.update(readFileSync(join(guestDirectory, path)));
+  return hash.digest("hex").slice(0, 16);
+}
+
+async function makeInitramfs(agent: Uint8Array, modulesDirectory: string): Promise<Buffer> {
+  const paths = await modulePaths(modulesDirectory);
+  const bytes = new Map<string, Buffer>();
+  const load = async (name: string): Promise<void> => {
+    if (bytes.has(name)) return;
+    const path = paths.get(name);
+    if (path === undefined) throw new Error(`the guest kernel has no module ${name} in ${modulesDirectory}`);
+    const module = await readModule(path);
+    bytes.set(name, module);
+    for (const needed of moduleDependencies(module)) await load(needed);
+  };
+  for (const name of MODULES) await load(name);
+  const names = inLoadOrder(MODULES, (name) => moduleDependencies(bytes.get(name) ?? Buffer.alloc(0)));
+  const entries: ArchiveEntry[] = [
+    { name: "init", mode: PROGRAM_MODE, data: agent },
+    { name: "modules", mode: DIRECTORY_MODE },
+  ];
+  for (const name of names) {
+    const data = bytes.get(name);
+    if (data !== undefined) entries.push({ name: `modules/${name}.ko`, mode: FILE_MODE, data });
+  }
+  const list = names.map((name) => `/modules/${name}.ko\n`).join("");
+  entries.push({ name: "modules.list", mode: FILE_MODE, data: Buffer.from(list) });
+  return writeCpio(entries);
+}
+
+/** By the name that kernels use for them, in which `-` is `_`. */
+async function modulePaths(directory: string): Promise<ReadonlyMap<string, string>> {
+  const files = await readdir(directory, { recursive: true });
+  return new Map(
+    files
+      .filter((file) => /\.ko(\.xz)?$/.test(file))
+      .map((file) => [
+        basename(file)
+          .replace(/\.ko(\.xz)?$/, "")
+          .replaceAll("-", "_"),
+        join(directory, file),
+      ]),
+  );
+}
+
+/** Debian packs modules since version 13. */
+async function readModule(path: string): Promise<Buffer> {
+  if (!path.endsWith(".xz")) return readFile(path);
+  const options = { encoding: "buffer", maxBuffer: 64 * 2 ** 20 } as const;
+  return (await promisify(execFile)("xz", ["--decompress", "--stdout", path], options)).stdout;
+}

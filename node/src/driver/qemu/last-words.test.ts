@@ -1,0 +1,54 @@
+/** How a VM's end is explained. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { explainExit, lastWords, type Remains, shutdownReasonIn } from "./last-words.ts";
+
+const nothing: Remains = { isEndedByUs: false, shutdownReason: null, exit: null, log: "", console: "" };
+
+const cases: readonly (readonly [string, Partial<Remains>, string, RegExp])[] = [
+  ["a guest that powers off", { shutdownReason: "guest-shutdown" }, "poweroff", /powered off/],
+  [
+    "a guest that powers off while it is being ended",
+    { shutdownReason: "guest-shutdown", isEndedByUs: true },
+    "poweroff",
+    /powered off/,
+  ],
+  [
+    "a guest whose kernel panics",
+    { shutdownReason: "guest-reset", console: "[ 1.0] Kernel panic - not syncing: no init\n[ 1.1] ---[ end\n" },
+    "crashed",
+    /Kernel panic - not syncing: no init/,
+  ],
+  ["a guest that resets itself in silence", { shutdownReason: "guest-reset" }, "crashed", /reset itself/],
+  ["a VMM ended by us", { isEndedByUs: true, exit: { code: null, signal: "SIGKILL" } }, "killed", /node agent/],
+  ["a VMM ended by somebody", { exit: { code: null, signal: "SIGKILL" } }, "killed", /SIGKILL/],
+  ["a VMM that breaks its sandbox", { exit: { code: null, signal: "SIGSYS" } }, "crashed", /SIGSYS/],
+  ["a VMM told to end", { shutdownReason: "host-qmp-quit" }, "killed", /host-qmp-quit/],
+  [
+    "a VMM that can not start",
+    { exit: { code: 1, signal: null }, log: "qemu-system-x86_64: -m 9: no memory\n" },
+    "crashed",
+    /^-m 9: no memory$/,
+  ],
+  ["a VMM that fails without a word", { exit: { code: 3, signal: null } }, "crashed", /code 3/],
+  ["a VMM that was not our child", {}, "killed", /process is gone/],
+];
+
+for (const [what, remains, kind, detail] of cases) {
+  test(`${what} is ${kind}`, () => {
+    const exit = explainExit({ ...nothing, ...remains });
+    assert.equal(exit.kind, kind);
+    assert.match(exit.detail, detail);
+  });
+}
+
+test("what a guest prints is shown without control characters and shortened", () => {
+  assert.equal(lastWords("\u001b[31mred\u0007\u001b[0m\n\n"), "red");
+  assert.equal(lastWords("x".repeat(1000))?.length, 301);
+  assert.equal(lastWords("\r\n \n"), null);
+});
+
+test("an end that nobody watched is told from the kernel's last line", () => {
+  assert.equal(shutdownReasonIn("…\n[    9.1] reboot: Power down\n"), "guest-shutdown");
+  assert.equal(shutdownReasonIn("[    9.1] reboot: Restarting system\n"), "guest-reset");
+});
