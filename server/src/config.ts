@@ -7,7 +7,14 @@
 import { parseArgs } from "node:util";
 import { parseSettings, type SettingName, type SettingValue, settings } from "@flotilla/contract/settings";
 
-const NAMES = ["listen", "dataDirectory", "databaseUrl", "plansUrl", "logLevel", "joinToken"] as const satisfies readonly SettingName[];
+const NAMES = [
+  "listen",
+  "dataDirectory",
+  "databaseUrl",
+  "plansUrl",
+  "logLevel",
+  "joinToken",
+] as const satisfies readonly SettingName[];
 
 export type ServerSettings = { readonly [Name in (typeof NAMES)[number]]: SettingValue<Name> };
 

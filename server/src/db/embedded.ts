@@ -175,7 +175,8 @@ async function initialize(options: EmbeddedOptions, installation: Installation, 
       child.once("error", reject);
       child.once("exit", resolve);
     });
-    if (code !== 0) throw new Error(`making the database failed with status ${code}; see ${join(options.directory, "log")}`);
+    if (code !== 0)
+      throw new Error(`making the database failed with status ${code}; see ${join(options.directory, "log")}`);
   } finally {
     await log.close();
   }
@@ -217,7 +218,10 @@ async function bringUp(state: State): Promise<void> {
   let lastError: unknown;
   while (clock.monotonic() < deadline && !state.stopping.signal.aborted) {
     const pid = await runningPid(state.dataDirectory);
-    if (pid === undefined && (state.pid === 0 || state.ended.signal.aborted || !(await isAlive(state.pid, state.dataDirectory)))) {
+    if (
+      pid === undefined &&
+      (state.pid === 0 || state.ended.signal.aborted || !(await isAlive(state.pid, state.dataDirectory)))
+    ) {
       if (lastError !== undefined) await clock.sleep(RESTART_PAUSE_MS, state.stopping.signal);
       await spawnPostmaster(state);
     } else if (pid !== undefined) {

@@ -59,7 +59,10 @@ export async function findInstallation(directory: string): Promise<Installation>
   const target = hasNamespace ? `${INSIDE}/postgres` : root;
   await rm(libraryDirectory, { recursive: true, force: true });
   await mkdir(libraryDirectory, { recursive: true, mode: 0o755 });
-  const links = JSON.parse(await readFile(join(root, "pg-symlinks.json"), "utf8")) as { source: string; target: string }[];
+  const links = JSON.parse(await readFile(join(root, "pg-symlinks.json"), "utf8")) as {
+    source: string;
+    target: string;
+  }[];
   for (const link of links) {
     await symlink(join(target, link.source.replace(/^native\//, "")), join(libraryDirectory, basename(link.target)));
   }
@@ -83,7 +86,9 @@ async function unprivilegedUser(): Promise<{ uid: number; gid: number }> {
     const found = lines.find((fields) => fields[0] === name);
     if (found !== undefined) return { uid: Number(found[2]), gid: Number(found[3]) };
   }
-  throw new Error("PostgreSQL cannot run as root and there is no user flotilla or nobody; add one, or set DATABASE_URL");
+  throw new Error(
+    "PostgreSQL cannot run as root and there is no user flotilla or nobody; add one, or set DATABASE_URL",
+  );
 }
 
 async function canMakeNamespace(): Promise<boolean> {

@@ -74,7 +74,8 @@ export function isConnectionLoss(error: unknown): boolean {
   const { code, syscall } = error as { code?: unknown; syscall?: unknown };
   if (typeof code === "string") {
     if (/^(08...|57P0[1-5]|53300)$/.test(code)) return true;
-    if (["ECONNREFUSED", "ECONNRESET", "EPIPE", "ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND"].includes(code)) return true;
+    if (["ECONNREFUSED", "ECONNRESET", "EPIPE", "ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND"].includes(code))
+      return true;
     if (code === "ENOENT" && syscall === "connect") return true;
   }
   return /^(Connection terminated|timeout exceeded when trying to connect|Client has encountered a connection error|Client was closed|Cannot use a pool after)/.test(
@@ -138,10 +139,10 @@ export function openDatabase({ connection, clock, log, connectionsMax = 20 }: Da
       }
     }
     waiting.clear();
-    await pool.query("SELECT pg_notify(channel, payload) FROM unnest($1::text[], $2::text[]) AS note(channel, payload)", [
-      channels,
-      payloads,
-    ]);
+    await pool.query(
+      "SELECT pg_notify(channel, payload) FROM unnest($1::text[], $2::text[]) AS note(channel, payload)",
+      [channels, payloads],
+    );
   };
 
   return {
@@ -179,11 +180,7 @@ function joinPayloads(items: ReadonlySet<string>): readonly string[] {
   return joined;
 }
 
-async function transaction<T>(
-  pool: pg.Pool,
-  clock: Clock,
-  work: (transaction: Queryable) => Promise<T>,
-): Promise<T> {
+async function transaction<T>(pool: pg.Pool, clock: Clock, work: (transaction: Queryable) => Promise<T>): Promise<T> {
   for (let attempt = 1; ; attempt++) {
     const client = await connect(pool);
     let broken: Error | undefined;

@@ -75,3 +75,25 @@ export type Handlers = {
 
 /** The handlers of some endpoints: what one family's routes.ts returns. */
 export type HandlersOf<Name extends EndpointName> = { readonly [N in Name]: Handler<Endpoints[N]> };
+
+/** A request and an answer with their types worn off: what the code that serves every endpoint alike works with. */
+export interface AnyRequest {
+  readonly requestId: string;
+  readonly caller: Caller | NodeCaller | null;
+  readonly params: Readonly<Record<string, string>>;
+  readonly query: unknown;
+  readonly body: unknown;
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly signal: AbortSignal;
+  readonly log: Log;
+}
+
+export interface AnyReply {
+  readonly status: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: unknown;
+  readonly contentType?: string;
+}
+
+export type AnyHandler = (request: AnyRequest) => Promise<AnyReply>;
+export type AnyHandlers = Readonly<Partial<Record<EndpointName, AnyHandler>>>;

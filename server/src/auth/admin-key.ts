@@ -1,0 +1,45 @@
+/**
+ * The first admin key: made at the first start, kept in `<data dir>/admin.key`, readable by its owner only.
+ *
+ * Always:
+ * - the file is written before the row, so a crash in between leaves a key that the next start registers, and never
+ *   an admin key that nobody holds;
+ * - without the file a new key is made, even when the database has others: who may write the data directory owns the
+ *   service. A key of the file that was revoked stays revoked, and no other one is made.
+ */
+import { readFile, rename, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { adoptAdminKey } from "../apikeys/store.ts";
+import type { Context } from "../context.ts";
+import { hashKey, hasKeyForm, makeKey } from "./keys.ts";
+
+export interface AdminKey {
+  readonly key: string;
+  readonly path: string;
+  /** Made by this start, so it has not been shown to anyone. */
+  readonly isNew: boolean;
+}
+
+export async function ensureAdminKey(context: Context, dataDirectory: string): Promise<AdminKey> {
+  const path = join(dataDirectory, "admin.key");
+  const existing = await readKeyFile(path);
+  const key = existing ?? makeKey(context.randomBytes);
+  if (existing === undefined) {
+    const temporary = `${path}.${context.randomBytes(4).toString("hex")}`;
+    await writeFile(temporary, `${key}\n`, { mode: 0o600, flush: true });
+    await rename(temporary, path);
+  }
+  const isRegistered = await adoptAdminKey(context.db, { id: context.ids.make("key"), hash: hashKey(key) });
+  return { key, path, isNew: isRegistered };
+}
+
+async function readKeyFile(path: string): Promise<string | undefined> {
+  try {
+    const text = (await readFile(path, "utf8")).trim();
+    if (hasKeyForm(text)) return text;
+    throw new Error(`${path} holds no API key; remove it to have a new admin key made`);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw error;
+  }
+}

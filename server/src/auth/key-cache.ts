@@ -1,0 +1,113 @@
+/**
+ * From an API key to what it may do, without a query on most requests.
+ *
+ * Always:
+ * - a revoked key and a changed tenant or plan take effect at once on this server (`forget…`) and within
+ *   milliseconds on others (channels `keys` and `tenants`); while notifications do not arrive nothing is cached;
+ * - an answer that was read while a change came in is used once and not kept (the epoch);
+ * - keys that do not exist are never kept, so strangers cannot fill the memory;
+ * - expiry is not decided here: it depends on the clock of each request.
+ */
+import { grants } from "@flotilla/contract/scopes";
+import { type Database, sql } from "../db/database.ts";
+import { hashKey, hasKeyForm } from "./keys.ts";
+
+/** A key that exists and is not revoked, with what a request needs to know of its tenant. */
+export interface KnownKey {
+  readonly keyId: string;
+  readonly tenantId: string;
+  readonly scopes: readonly string[];
+  readonly isAdmin: boolean;
+  /** Epoch milliseconds; null: never. */
+  readonly expiresAt: number | null;
+  readonly isSuspended: boolean;
+  readonly requestsPerSecond: number;
+  readonly burst: number;
+}
+
+interface KeyRow {
+  readonly id: string;
+  readonly tenant_id: string;
+  readonly scopes: readonly string[];
+  readonly expires_at: Date | null;
+  readonly status: string;
+  readonly rate_requests_per_second: number;
+  readonly rate_burst: number;
+}
+
+const KEYS_MAX = 10_000;
+
+export class KeyCache {
+  readonly #db: Database;
+  readonly #known = new Map<string, KnownKey>();
+  readonly #unlisten: readonly (() => void)[];
+  #epoch = 0;
+
+  constructor(db: Database) {
+    this.#db = db;
+    const onGap = () => this.forgetAll();
+    this.#unlisten = [
+      db.listen("keys", { onPayload: (keyId) => this.forgetKey(keyId), onGap }),
+      db.listen("tenants", { onPayload: (tenantId) => this.forgetTenant(tenantId), onGap }),
+    ];
+  }
+
+  /** undefined: no such key, or revoked. */
+  async find(key: string): Promise<KnownKey | undefined> {
+    if (!hasKeyForm(key)) return undefined;
+    const hash = hashKey(key);
+    const name = hash.toString("base64");
+    const cached = this.#known.get(name);
+    if (cached !== undefined) return cached;
+    const epoch = this.#epoch;
+    const row = await this.#db.queryOne<KeyRow>(sql`
+      SELECT k.id, k.tenant_id, k.scopes, k.expires_at, t.status, p.rate_requests_per_second, p.rate_burst
+      FROM api_keys k
+      JOIN tenants t ON t.id = k.tenant_id
+      JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
+      WHERE k.key_hash = ${hash} AND k.revoked_at IS NULL`);
+    if (row === undefined) return undefined;
+    const known = fromRow(row);
+    if (epoch === this.#epoch && this.#db.isListening()) this.#keep(name, known);
+    return known;
+  }
+
+  forgetKey(keyId: string): void {
+    this.#epoch++;
+    for (const [name, known] of this.#known) if (known.keyId === keyId) this.#known.delete(name);
+  }
+
+  forgetTenant(tenantId: string): void {
+    this.#epoch++;
+    for (const [name, known] of this.#known) if (known.tenantId === tenantId) this.#known.delete(name);
+  }
+
+  forgetAll(): void {
+    this.#epoch++;
+    this.#known.clear();
+  }
+
+  close(): void {
+    for (const unlisten of this.#unlisten) unlisten();
+  }
+
+  #keep(name: string, known: KnownKey): void {
+    this.#known.set(name, known);
+    if (this.#known.size <= KEYS_MAX) return;
+    for (const oldest of this.#known.keys()) {
+      this.#known.delete(oldest);
+      return;
+    }
+  }
+}
+
+const fromRow = (row: KeyRow): KnownKey => ({
+  keyId: row.id,
+  tenantId: row.tenant_id,
+  scopes: row.scopes,
+  isAdmin: grants(row.scopes, "admin"),
+  expiresAt: row.expires_at?.getTime() ?? null,
+  isSuspended: row.status === "suspended",
+  requestsPerSecond: row.rate_requests_per_second,
+  burst: row.rate_burst,
+});

@@ -1,0 +1,54 @@
+/**
+ * Notes when API keys are used, away from the path of requests.
+ *
+ * Always: a request only sets an entry in memory; a loop writes them down every FLUSH_MS in one statement. A crash
+ * loses the last few seconds, which nobody relies on.
+ */
+import type { Context } from "../context.ts";
+import { touchKeys } from "../apikeys/store.ts";
+
+const FLUSH_MS = 2_000;
+
+export class LastUsed {
+  readonly #context: Context;
+  readonly #stopping = new AbortController();
+  #used = new Map<string, number>();
+  #loop: Promise<void> | null = null;
+
+  constructor(context: Context) {
+    this.#context = context;
+  }
+
+  note(keyId: string): void {
+    this.#used.set(keyId, this.#context.clock.now());
+  }
+
+  start(): void {
+    this.#loop ??= this.#run();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    await this.#loop;
+    await this.#flush();
+  }
+
+  async #run(): Promise<void> {
+    const signal = this.#stopping.signal;
+    while (!signal.aborted) {
+      await this.#context.clock.sleep(FLUSH_MS, signal);
+      await this.#flush();
+    }
+  }
+
+  async #flush(): Promise<void> {
+    if (this.#used.size === 0) return;
+    const used = this.#used;
+    this.#used = new Map();
+    try {
+      await touchKeys(this.#context.db, used);
+    } catch (error) {
+      this.#context.log.debug({ error }, "the last use of API keys could not be written");
+    }
+  }
+}

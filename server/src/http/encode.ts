@@ -1,0 +1,73 @@
+/**
+ * From a handler's reply to bytes on the wire.
+ *
+ * Always: JSON is compact and its content type exactly `application/json`; an answer that the contract does not
+ * declare is a fault of ours; a stream that fails half-way breaks the connection, so that no caller takes a part for
+ * the whole.
+ */
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import type { AnyReply } from "./handler.ts";
+import type { Route } from "./route-table.ts";
+
+export interface Outgoing {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string | Buffer | Readable;
+}
+
+export function encode(route: Route, reply: AnyReply): Outgoing {
+  const answer = route.endpoint.answers[reply.status];
+  if (answer === undefined)
+    throw new Error(`${route.name} answered ${reply.status}, which the contract does not declare`);
+  const headers: Record<string, string> = { ...reply.headers };
+  if (answer.kind === "empty") return { status: reply.status, headers, body: "" };
+  if (answer.kind === "json") {
+    const fault = route.checkAnswer.get(reply.status)?.(reply.body);
+    if (fault !== undefined)
+      throw new Error(`${route.name} answered ${reply.status} with a body that does not fit: ${fault}`);
+    headers["content-type"] = "application/json";
+    return { status: reply.status, headers, body: JSON.stringify(reply.body) };
+  }
+  headers["content-type"] = reply.contentType ?? answer.contentType;
+  return { status: reply.status, headers, body: reply.body as string | Readable };
+}
+
+/** Whether the whole answer was handed to the network; false when the caller went away before. */
+export async function send(
+  message: IncomingMessage,
+  response: ServerResponse,
+  common: Readonly<Record<string, string>>,
+  { status, headers, body }: Outgoing,
+): Promise<boolean> {
+  if (response.destroyed) {
+    if (body instanceof Readable) body.destroy();
+    return false;
+  }
+  const all: Record<string, string | number> = {
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    ...common,
+    ...headers,
+  };
+  if (!(body instanceof Readable)) {
+    if (status !== 204 && status !== 304) all["content-length"] = Buffer.byteLength(body);
+    response.writeHead(status, all);
+    response.end(message.method === "HEAD" ? undefined : body);
+    return true;
+  }
+  response.writeHead(status, all);
+  if (message.method === "HEAD") {
+    body.destroy();
+    response.end();
+    return true;
+  }
+  try {
+    await pipeline(body, response);
+    return true;
+  } catch {
+    response.destroy();
+    return false;
+  }
+}

@@ -1,0 +1,49 @@
+/**
+ * A token bucket per tenant, in this process. With several servers a tenant has as many buckets as servers.
+ *
+ * Always: buckets exist only for tenants whose key was checked, so strangers cannot fill the memory.
+ */
+import type { Clock } from "../context.ts";
+
+export interface RateVerdict {
+  readonly isAllowed: boolean;
+  /** The headers that tell callers where they stand. */
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+interface Bucket {
+  tokens: number;
+  filledAt: number;
+}
+
+export class RateLimiter {
+  readonly #buckets = new Map<string, Bucket>();
+  readonly #clock: Clock;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Takes one token. `burst` is the bucket's size, `perSecond` its refill. */
+  take(tenantId: string, { perSecond, burst }: { readonly perSecond: number; readonly burst: number }): RateVerdict {
+    const now = this.#clock.monotonic();
+    let bucket = this.#buckets.get(tenantId);
+    if (bucket === undefined) {
+      bucket = { tokens: burst, filledAt: now };
+      this.#buckets.set(tenantId, bucket);
+    }
+    bucket.tokens = Math.min(burst, bucket.tokens + ((now - bucket.filledAt) / 1000) * perSecond);
+    bucket.filledAt = now;
+    const isAllowed = bucket.tokens >= 1;
+    if (isAllowed) bucket.tokens -= 1;
+    const remaining = String(Math.floor(bucket.tokens));
+    const headers: Record<string, string> = {
+      "ratelimit-limit": String(burst),
+      "ratelimit-remaining": remaining,
+      "ratelimit-reset": String(Math.ceil((burst - bucket.tokens) / perSecond)),
+      "x-ratelimit-remaining": remaining,
+    };
+    if (!isAllowed) headers["retry-after"] = String(Math.max(1, Math.ceil((1 - bucket.tokens) / perSecond)));
+    return { isAllowed, headers };
+  }
+}

@@ -1,0 +1,39 @@
+/**
+ * From a Refusal to the answer on the wire: the only place where refusals become HTTP. Pure.
+ *
+ * Always: one plain sentence by default; RFC 9457 JSON for callers that accept JSON; 401 in the fixed forms that
+ * clients know (empty without a key, a small JSON object for a key that is not good); `x-error-code` in any case.
+ */
+import { ERRORS, type Refusal } from "@flotilla/contract/errors";
+
+export interface ErrorAnswer {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string;
+}
+
+export function errorAnswer(refusal: Refusal, accept: string | undefined, requestId: string): ErrorAnswer {
+  const { status } = refusal;
+  const headers: Record<string, string> = { ...refusal.headers, "x-error-code": refusal.code };
+  if (status === 401) {
+    headers["www-authenticate"] = "Bearer";
+    if (refusal.code === "missing_key") return { status, headers, body: "" };
+    headers["content-type"] = "application/json";
+    return { status, headers, body: JSON.stringify({ code: refusal.code, error: refusal.message }) };
+  }
+  const form = /application\/(problem\+json|json)/i.exec(accept ?? "")?.[0].toLowerCase();
+  if (form === undefined) {
+    headers["content-type"] = "text/plain; charset=utf-8";
+    return { status, headers, body: refusal.message };
+  }
+  headers["content-type"] = form;
+  const body = {
+    type: "about:blank",
+    title: ERRORS[refusal.code].meaning,
+    status,
+    detail: refusal.message,
+    code: refusal.code,
+    requestId,
+  };
+  return { status, headers, body: JSON.stringify(body) };
+}

@@ -1,0 +1,78 @@
+/**
+ * From the contract to what the router needs: for each path the endpoints by method, with their checks compiled.
+ *
+ * Always: every endpoint of the contract is in the table, served or not, so that each path answers in one way.
+ */
+import type { Answer, Endpoint } from "@flotilla/contract/endpoint";
+import { type EndpointName, endpointList } from "@flotilla/contract/endpoints";
+import type { AnyHandler, AnyHandlers } from "./handler.ts";
+import { type Check, compile } from "./validate.ts";
+
+export interface Route {
+  readonly name: EndpointName;
+  readonly endpoint: Endpoint;
+  /** undefined: declared, and not served yet. */
+  readonly handler: AnyHandler | undefined;
+  readonly checkQuery: Check | undefined;
+  readonly checkBody: Check | undefined;
+  /** By status; only with `checkAnswers`. */
+  readonly checkAnswer: ReadonlyMap<number, Check>;
+  /** Names of path parameters that are one segment; the others may hold anything. */
+  readonly segmentNames: readonly string[];
+  readonly tailName: string | undefined;
+}
+
+/** All that is served under one path. */
+export interface PathEntry {
+  /** In the router's form: `/v1/machines/:id/files/*`. */
+  readonly url: string;
+  readonly routes: Readonly<Record<string, Route>>;
+  /** For the `Allow` header. */
+  readonly allow: string;
+}
+
+export function buildRouteTable(
+  handlers: AnyHandlers,
+  options: { readonly checkAnswers: boolean },
+): readonly PathEntry[] {
+  const byUrl = new Map<string, Record<string, Route>>();
+  for (const [name, endpoint] of endpointList) {
+    for (const path of [endpoint.path, ...(endpoint.aliases ?? [])]) {
+      const url = path.replace(/\{[a-z_]+\.\.\.\}/g, "*").replace(/\{([a-z_]+)\}/g, ":$1");
+      let routes = byUrl.get(url);
+      if (routes === undefined) {
+        routes = {};
+        byUrl.set(url, routes);
+      }
+      const route = makeRoute(name, endpoint, path, handlers[name], options);
+      routes[endpoint.method] = route;
+      // An answer to HEAD is the one to GET without its body.
+      if (endpoint.method === "GET") routes["HEAD"] ??= route;
+    }
+  }
+  return [...byUrl].map(([url, routes]) => ({ url, routes, allow: Object.keys(routes).join(", ") }));
+}
+
+function makeRoute(
+  name: EndpointName,
+  endpoint: Endpoint,
+  path: string,
+  handler: AnyHandler | undefined,
+  options: { readonly checkAnswers: boolean },
+): Route {
+  const names = [...path.matchAll(/\{([a-z_]+)(\.\.\.)?\}/g)];
+  const checkAnswer = new Map<number, Check>();
+  for (const [status, answer] of Object.entries<Answer>(options.checkAnswers ? endpoint.answers : {})) {
+    if (answer.kind === "json") checkAnswer.set(Number(status), compile(answer.schema));
+  }
+  return {
+    name,
+    endpoint,
+    handler,
+    checkQuery: endpoint.query === undefined ? undefined : compile(endpoint.query),
+    checkBody: endpoint.body?.kind === "json" ? compile(endpoint.body.schema) : undefined,
+    checkAnswer,
+    segmentNames: names.filter((match) => match[2] === undefined).map((match) => match[1] ?? ""),
+    tailName: names.find((match) => match[2] !== undefined)?.[1],
+  };
+}

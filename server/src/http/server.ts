@@ -1,0 +1,131 @@
+/**
+ * The HTTP server: Fastify for sockets, routing and life cycle; everything else about a request is in handle.ts.
+ *
+ * Fastify's own parsing, validation and serialization are not used: each request is taken over in its first hook.
+ *
+ * Always: a path with a `%` that is no escape is taken literally instead of being refused by the router; closing stops
+ * accepting, lets what runs finish until a deadline, then aborts it.
+ */
+import type { AddressInfo } from "node:net";
+import type { ListenAddress } from "@flotilla/contract/settings";
+import { fastify, type FastifyInstance } from "fastify";
+import { handle, type HandleParts } from "./handle.ts";
+import type { Page } from "./page.ts";
+import type { PathEntry } from "./route-table.ts";
+
+export interface HttpServer {
+  readonly address: ListenAddress;
+  /** Resolves when every connection is closed. */
+  close(options: { readonly deadlineMs: number }): Promise<void>;
+}
+
+declare module "fastify" {
+  interface FastifyContextConfig {
+    entry?: PathEntry | Page;
+  }
+}
+
+const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+/** A parameter may be the path of a file. */
+const PARAMETER_CHARACTERS_MAX = 16_384;
+/** Longer than the pools of common clients and proxies keep a connection, so that they close it, not we. */
+const KEEP_ALIVE_MS = 75_000;
+
+export async function startHttp(
+  listen: ListenAddress,
+  entries: readonly (PathEntry | Page)[],
+  parts: HandleParts,
+): Promise<HttpServer> {
+  const running = new Set<AbortController>();
+  const app = fastify({
+    logger: false,
+    exposeHeadRoutes: false,
+    forceCloseConnections: "idle",
+    return503OnClosing: false,
+    keepAliveTimeout: KEEP_ALIVE_MS,
+    routerOptions: { maxParamLength: PARAMETER_CHARACTERS_MAX },
+    rewriteUrl: (message) => literalPercent(message.url ?? "/"),
+    clientErrorHandler(error, socket) {
+      answerBrokenRequest(error as NodeJS.ErrnoException, socket, parts);
+    },
+  });
+  app.addHook("onRequest", async (request, reply) => {
+    reply.hijack();
+    const controller = new AbortController();
+    running.add(controller);
+    reply.raw.once("close", () => {
+      running.delete(controller);
+      if (!reply.raw.writableFinished) controller.abort();
+    });
+    await handle(
+      parts,
+      {
+        message: request.raw,
+        response: reply.raw,
+        params: request.params as Record<string, string>,
+        entry: request.routeOptions.config?.entry,
+        url: request.originalUrl,
+      },
+      controller.signal,
+    );
+  });
+  app.setNotFoundHandler(() => undefined);
+  for (const entry of entries) {
+    app.route({ method: METHODS, url: entry.url, config: { entry }, handler: () => undefined });
+  }
+  await app.listen({ host: listen.host, port: listen.port });
+  const { port } = app.server.address() as AddressInfo;
+  return { address: { host: listen.host, port }, close: ({ deadlineMs }) => close(app, running, parts, deadlineMs) };
+}
+
+/** Makes every `%` of the path that does not start a valid escape an escaped percent sign. Pure. */
+export function literalPercent(url: string): string {
+  const at = url.indexOf("?");
+  const path = at < 0 ? url : url.slice(0, at);
+  if (!path.includes("%")) return url;
+  const fixed = path.replace(/%(?![0-9A-Fa-f]{2})/g, "%25");
+  const search = at < 0 ? "" : url.slice(at);
+  try {
+    decodeURIComponent(fixed);
+    return fixed + search;
+  } catch {
+    return path.replaceAll("%", "%25") + search;
+  }
+}
+
+async function close(
+  app: FastifyInstance,
+  running: ReadonlySet<AbortController>,
+  { context }: HandleParts,
+  deadlineMs: number,
+): Promise<void> {
+  const closed = new AbortController();
+  const late = context.clock.sleep(deadlineMs, closed.signal).then(() => {
+    if (closed.signal.aborted) return;
+    context.log.warn({ requests: running.size }, "requests did not finish in time and are ended");
+    for (const controller of running) controller.abort();
+    app.server.closeAllConnections();
+  });
+  await app.close();
+  closed.abort();
+  await late;
+}
+
+/** What is not HTTP, or has too large a head, never becomes a request; it still gets an answer with an id. */
+function answerBrokenRequest(
+  error: NodeJS.ErrnoException,
+  socket: import("node:net").Socket,
+  { context }: HandleParts,
+): void {
+  if (error.code === "ECONNRESET" || !socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const requestId = `req-${context.randomBytes(16).toString("hex")}`;
+  const status = error.code === "HPE_HEADER_OVERFLOW" ? "431 Request Header Fields Too Large" : "400 Bad Request";
+  const text = `the request is not understood: ${status.slice(4).toLowerCase()}`;
+  socket.end(
+    `HTTP/1.1 ${status}\r\nx-request-id: ${requestId}\r\nx-error-code: invalid_request\r\n` +
+      `content-type: text/plain; charset=utf-8\r\ncontent-length: ${text.length}\r\nconnection: close\r\n\r\n${text}`,
+  );
+}

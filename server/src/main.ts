@@ -1,0 +1,141 @@
+/**
+ * Starts and stops the server: the order of things, and nothing else.
+ *
+ * Run as a program it reads settings, starts, and prints one line of JSON on standard output when it serves
+ * (`{"url":…,"adminKeyFile":…,"isAdminKeyNew":…}`). SIGTERM and SIGINT stop it: it finishes what runs, for at most
+ * STOP_DEADLINE_MS, then stops the embedded database. A second signal ends it at once.
+ */
+import { randomBytes } from "node:crypto";
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { endpointList } from "@flotilla/contract/endpoints";
+import type { ListenAddress } from "@flotilla/contract/settings";
+import { type AdminKey, ensureAdminKey } from "./auth/admin-key.ts";
+import { KeyCache } from "./auth/key-cache.ts";
+import { LastUsed } from "./auth/last-used.ts";
+import { systemClock } from "./clock.ts";
+import { readSettings, type ServerSettings } from "./config.ts";
+import type { Clock, Context, Log } from "./context.ts";
+import { type EmbeddedPostgres, startEmbeddedPostgres } from "./db/embedded.ts";
+import { migrate } from "./db/migrate.ts";
+import { type ConnectionOptions, openDatabase } from "./db/postgres.ts";
+import { assemble } from "./handlers.ts";
+import { documentationPages } from "./health/documentation.ts";
+import { createMetrics } from "./health/metrics.ts";
+import { RateLimiter } from "./http/rate.ts";
+import { buildRouteTable } from "./http/route-table.ts";
+import { startHttp } from "./http/server.ts";
+import { randomIds } from "./ids.ts";
+import { createLog } from "./log.ts";
+
+export interface ServerOptions extends ServerSettings {
+  readonly clock?: Clock;
+  readonly log?: Log;
+  /** Checks every answer against the contract; a fault is a 500. For tests. */
+  readonly checkAnswers?: boolean;
+}
+
+export interface RunningServer {
+  readonly address: ListenAddress;
+  /** `http://host:port`. */
+  readonly url: string;
+  readonly adminKey: AdminKey;
+  readonly context: Context;
+  /** Finishes what runs, then stops everything that was started. */
+  stop(): Promise<void>;
+}
+
+const VERSION = "0.1.0";
+const STOP_DEADLINE_MS = 30_000;
+
+export async function startServer(options: ServerOptions): Promise<RunningServer> {
+  const clock = options.clock ?? systemClock;
+  const log = options.log ?? createLog(options.logLevel);
+  const undo: (() => Promise<void> | void)[] = [];
+  let isStopping = false;
+  const stop = async () => {
+    isStopping = true;
+    for (const step of undo.splice(0).reverse()) await step();
+  };
+  try {
+    await mkdir(options.dataDirectory, { recursive: true, mode: 0o700 });
+    const embedded = options.databaseUrl === null ? await startEmbedded(options, clock, log) : undefined;
+    if (embedded !== undefined) undo.push(() => embedded.stop());
+    const connection: ConnectionOptions = embedded?.connection ?? { connectionString: options.databaseUrl ?? "" };
+    await migrate({ connection, log });
+    const db = openDatabase({ connection, clock, log });
+    undo.push(() => db.close());
+    const context: Context = { db, clock, log, ids: randomIds(randomBytes), randomBytes };
+    const adminKey = await ensureAdminKey(context, options.dataDirectory);
+    const keys = new KeyCache(db);
+    const lastUsed = new LastUsed(context);
+    undo.push(() => lastUsed.stop());
+    const metrics = createMetrics();
+    undo.push(() => metrics.close());
+    const assembly = assemble({
+      context,
+      settings: options,
+      keys,
+      metrics,
+      version: VERSION,
+      openapi: {
+        openapi: "3.1.0",
+        info: { title: "Flotilla", version: VERSION },
+        paths: Object.fromEntries(endpointList.map(([, e]) => [e.path, {}])),
+      },
+      isStopping: () => isStopping,
+    });
+    undo.push(() => assembly.stop());
+    const entries = [
+      ...buildRouteTable(assembly.handlers, { checkAnswers: options.checkAnswers ?? false }),
+      ...documentationPages,
+    ];
+    const parts = {
+      context,
+      keys,
+      lastUsed,
+      nodes: assembly.nodes,
+      rate: new RateLimiter(clock),
+      observe: metrics.observeRequest,
+    };
+    const http = await startHttp(options.listen, entries, parts);
+    undo.push(() => http.close({ deadlineMs: STOP_DEADLINE_MS }));
+    lastUsed.start();
+    assembly.start();
+    const url = urlOf(http.address);
+    log.info({ url }, "serving");
+    return { address: http.address, url, adminKey, context, stop };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+const startEmbedded = (options: ServerOptions, clock: Clock, log: Log): Promise<EmbeddedPostgres> =>
+  startEmbeddedPostgres({ directory: join(options.dataDirectory, "postgres"), clock, log, randomBytes });
+
+const urlOf = ({ host, port }: ListenAddress): string => `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
+
+async function main(): Promise<void> {
+  let server: RunningServer;
+  try {
+    server = await startServer(readSettings(process.argv.slice(2)));
+  } catch (error) {
+    process.stderr.write(`flotilla server: ${error instanceof Error ? error.message : String(error)}\n`);
+    process.exitCode = 1;
+    return;
+  }
+  const { url, adminKey } = server;
+  const line = { url, adminKeyFile: adminKey.path, isAdminKeyNew: adminKey.isNew };
+  process.stdout.write(`${JSON.stringify(line)}\n`);
+  let isAsked = false;
+  const onSignal = () => {
+    if (isAsked) process.exit(1);
+    isAsked = true;
+    void server.stop().then(() => process.exit(0));
+  };
+  process.on("SIGTERM", onSignal);
+  process.on("SIGINT", onSignal);
+}
+
+if (import.meta.main) await main();

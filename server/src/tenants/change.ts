@@ -1,0 +1,40 @@
+/**
+ * Creates and changes tenants.
+ *
+ * Always: a change of status or plan takes effect on this server before the answer, on others within milliseconds.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import type { CreateTenantRequest } from "@flotilla/contract/tenants";
+import type { KeyCache } from "../auth/key-cache.ts";
+import type { Context } from "../context.ts";
+import { insertTenant, planExists, type TenantChange, type TenantRow, updateTenant } from "./store.ts";
+
+export async function createTenant(context: Context, request: CreateTenantRequest): Promise<TenantRow> {
+  const planId = request.planId ?? null;
+  if (planId !== null) await requirePlan(context, planId);
+  const id = request.id ?? context.ids.make("tenant");
+  const at = new Date(context.clock.now());
+  const row = await insertTenant(context.db, { id, name: request.name, planId, at });
+  if (row === undefined)
+    throw new Refusal("name_taken", `a tenant with the id ${id} or the name ${request.name} exists`);
+  return row;
+}
+
+export async function changeTenant(
+  context: Context,
+  keys: KeyCache,
+  id: string,
+  change: TenantChange,
+): Promise<TenantRow> {
+  if (change.planId !== undefined) await requirePlan(context, change.planId);
+  const row = await updateTenant(context.db, id, change, new Date(context.clock.now()));
+  if (row === undefined) throw new Refusal("not_found", `no tenant ${id}`);
+  keys.forgetTenant(id);
+  return row;
+}
+
+/** Plans are never removed, so that it exists now is enough. */
+async function requirePlan(context: Context, planId: string): Promise<void> {
+  if (!(await planExists(context.db, planId)))
+    throw new Refusal("invalid_request", `no plan ${planId}; GET /v1/plans lists them`);
+}

@@ -1,0 +1,43 @@
+/** Serves /v1/tenants. */
+import { Refusal } from "@flotilla/contract/errors";
+import type { KeyCache } from "../auth/key-cache.ts";
+import type { Context } from "../context.ts";
+import type { HandlersOf } from "../http/handler.ts";
+import { changeTenant, createTenant } from "./change.ts";
+import { findTenant, listTenants } from "./store.ts";
+import { tenantInfo } from "./view.ts";
+
+export function tenantHandlers(
+  context: Context,
+  keys: KeyCache,
+): HandlersOf<"listTenants" | "createTenant" | "getTenant" | "updateTenant" | "suspendTenant" | "reactivateTenant"> {
+  return {
+    listTenants: async () => ({ status: 200, body: (await listTenants(context.db)).map(tenantInfo) }),
+    createTenant: async ({ body }) => ({ status: 201, body: tenantInfo(await createTenant(context, body)) }),
+    getTenant: async ({ params }) => {
+      const row = await findTenant(context.db, params.id);
+      if (row === undefined) throw new Refusal("not_found", `no tenant ${params.id}`);
+      return { status: 200, body: tenantInfo(row) };
+    },
+    updateTenant: async ({ params, body }) => {
+      const change = {
+        status: body.status ?? undefined,
+        planId: body.planId ?? undefined,
+        externalBillingId: body.externalBillingId ?? undefined,
+        maxApps: body.maxApps ?? undefined,
+        maxCpus: body.maxCpus ?? undefined,
+        maxMemoryMb: body.maxMemoryMb ?? undefined,
+        maxDiskGb: body.maxDiskGb ?? undefined,
+      };
+      return { status: 200, body: tenantInfo(await changeTenant(context, keys, params.id, change)) };
+    },
+    suspendTenant: async ({ params }) => {
+      await changeTenant(context, keys, params.id, { status: "suspended" });
+      return { status: 204 };
+    },
+    reactivateTenant: async ({ params }) => {
+      await changeTenant(context, keys, params.id, { status: "active" });
+      return { status: 204 };
+    },
+  };
+}

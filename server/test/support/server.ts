@@ -1,0 +1,112 @@
+/**
+ * A server for a test file: real HTTP on a free port, a fresh database, an admin key and a small client.
+ *
+ * Call it at the top of a file (`const server = await startTestServer()`) or inside a test, never in a `before` hook:
+ * what it starts ends after the file or the test in which it was called.
+ *
+ * One embedded PostgreSQL serves all databases of a test file. It runs without fsync, because nothing in it outlives
+ * the test; the tests of durability start their own.
+ */
+import { randomBytes } from "node:crypto";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after } from "node:test";
+import pg from "pg";
+import { systemClock } from "../../src/clock.ts";
+import type { Clock } from "../../src/context.ts";
+import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/db/embedded.ts";
+import { migrate } from "../../src/db/migrate.ts";
+import type { ConnectionOptions } from "../../src/db/postgres.ts";
+import { createLog } from "../../src/log.ts";
+import { type RunningServer, type ServerOptions, startServer } from "../../src/main.ts";
+import { Client } from "./client.ts";
+
+const log = createLog("error");
+const TEMPLATE = "flotilla_template";
+
+let shared: Promise<{ directory: string; postgres: EmbeddedPostgres }> | undefined;
+let databases = 0;
+
+/** The embedded PostgreSQL of this test file, with a migrated template database. Stopped after its tests. */
+async function sharedPostgres(): Promise<EmbeddedPostgres> {
+  if (shared === undefined) {
+    const started = startShared();
+    shared = started;
+    after(async () => {
+      shared = undefined;
+      const { directory, postgres } = await started;
+      await postgres.stop();
+      await rm(directory, { recursive: true, force: true });
+    });
+  }
+  return (await shared).postgres;
+}
+
+async function startShared(): Promise<{ directory: string; postgres: EmbeddedPostgres }> {
+  const directory = await mkdtemp(join(tmpdir(), "flotilla-test-"));
+  const settings = ["fsync=off", "synchronous_commit=off", "full_page_writes=off"];
+  const postgres = await startEmbeddedPostgres({
+    directory: join(directory, "postgres"),
+    clock: systemClock,
+    log,
+    randomBytes,
+    settings,
+  });
+  await administer(postgres, `CREATE DATABASE ${TEMPLATE}`);
+  await migrate({ connection: { ...postgres.connection, database: TEMPLATE } as ConnectionOptions, log });
+  return { directory, postgres };
+}
+
+async function administer(postgres: EmbeddedPostgres, statement: string): Promise<void> {
+  const client = new pg.Client({ ...postgres.connection, database: "postgres" });
+  await client.connect();
+  try {
+    await client.query(statement);
+  } finally {
+    await client.end();
+  }
+}
+
+/** A database of its own as a connection string; migrated unless `isEmpty`. */
+export async function freshDatabase(options: { readonly isEmpty?: boolean } = {}): Promise<string> {
+  const postgres = await sharedPostgres();
+  const name = `test_${++databases}`;
+  await administer(postgres, `CREATE DATABASE ${name}${options.isEmpty ? "" : ` TEMPLATE ${TEMPLATE}`}`);
+  const { host, user, password } = postgres.connection as { host: string; user: string; password: string };
+  return `postgres://${user}:${password}@${encodeURIComponent(host)}/${name}`;
+}
+
+export interface TestServer extends RunningServer {
+  /** Calls with the admin key of tenant `default`. */
+  readonly client: Client;
+  readonly databaseUrl: string;
+  readonly dataDirectory: string;
+}
+
+export interface TestServerOptions extends Partial<Omit<ServerOptions, "clock">> {
+  readonly clock?: Clock;
+}
+
+/** Starts a server on a fresh database; stopped after the tests of the file. Answers are checked against the contract. */
+export async function startTestServer(options: TestServerOptions = {}): Promise<TestServer> {
+  let server: RunningServer | undefined;
+  const dataDirectory = options.dataDirectory ?? (await mkdtemp(join(tmpdir(), "flotilla-test-data-")));
+  // Hooks run in the order in which they were made, and the database must outlive the server.
+  after(async () => {
+    await server?.stop();
+    await rm(dataDirectory, { recursive: true, force: true });
+  });
+  const databaseUrl = options.databaseUrl ?? (await freshDatabase());
+  server = await startServer({
+    listen: { host: "127.0.0.1", port: 0 },
+    plansUrl: "/console/plans",
+    logLevel: "error",
+    joinToken: null,
+    checkAnswers: true,
+    ...options,
+    databaseUrl,
+    dataDirectory,
+  });
+  return { ...server, client: new Client(server.url, server.adminKey.key), databaseUrl, dataDirectory };
+}
