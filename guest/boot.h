@@ -1,0 +1,7 @@
+/* From the kernel's first process to an open port. */
+#ifndef FLOTILLA_BOOT_H
+#define FLOTILLA_BOOT_H
+
+int boot(int *port);
+
+#endif

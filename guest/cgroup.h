@@ -1,0 +1,13 @@
+/* A control group per command. */
+#ifndef FLOTILLA_CGROUP_H
+#define FLOTILLA_CGROUP_H
+
+#define CGROUP_NONE (-1)
+
+void cgroup_use(const char *parent);
+int cgroup_take(void);
+int cgroup_directory(int cgroup);
+void cgroup_kill(int cgroup);
+void cgroup_release(int cgroup);
+
+#endif

@@ -1,0 +1,60 @@
+/* The running commands, one channel each. */
+#ifndef FLOTILLA_CHANNEL_H
+#define FLOTILLA_CHANNEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "frame.h"
+
+enum source { SOURCE_PORT, SOURCE_SIGNALS, SOURCE_STDIN, SOURCE_STDOUT, SOURCE_STDERR };
+#define OUTPUTS 2
+
+struct output_stream {
+	int fd; /* -1: has ended */
+	bool is_watched;
+	uint32_t credit;
+	size_t left; /* once the command has exited: what it had written and is still to be sent */
+};
+
+struct channel {
+	bool is_open;
+	bool has_exited;
+	bool is_killed;
+	bool has_terminal;
+	uint32_t generation; /* tells an event for this command from one for its predecessor */
+	pid_t pid;	     /* 0 once it is reaped */
+	int exit_code;
+	int cgroup;
+	struct output_stream outputs[OUTPUTS];
+	int stdin_fd; /* -1: closed, or there is none */
+	bool stdin_is_watched;
+	bool stdin_has_ended; /* close it when nothing waits any more */
+	uint32_t stdin_head;  /* what waits is stdin_buffers[…][head, tail) */
+	uint32_t stdin_tail;
+	uint32_t stdin_taken; /* credit that is not given back yet */
+};
+
+void channel_init(int epoll);
+struct channel *channel_get(uint32_t number);
+uint32_t channel_number(const struct channel *channel);
+void channel_open(struct channel *channel);
+void channel_watch_outputs(struct channel *channel);
+void channel_close(struct channel *channel);
+
+int channel_stdin(struct channel *channel, const uint8_t *bytes, uint32_t length);
+void channel_stdin_end(struct channel *channel);
+int channel_credit(struct channel *channel, uint32_t stream, uint32_t bytes);
+void channel_resize(const struct channel *channel, uint32_t cols, uint32_t rows);
+void channel_signal(const struct channel *channel, uint32_t number);
+void channel_kill(struct channel *channel);
+
+void channel_event(uint64_t key);
+bool channel_exited(pid_t pid, int exit_code);
+void channel_pump_all(void);
+void channel_end_all(void);
+void channel_signal_all(uint32_t number);
+void channel_hang_up_terminals(void);
+
+#endif

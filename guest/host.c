@@ -1,0 +1,319 @@
+/*
+ * The host's side of the conversation: reads frames from the port and does what they ask.
+ *
+ * Owns the input buffer, the buffer for messages that come in several frames, and the list of syncs under way.
+ *
+ * Always:
+ * - Nothing is done before a whole frame with its end byte is there, and nothing is read while the queue to the host has no
+ *   room for the answers.
+ * - After bytes that make no sense, nothing is listened to but a hello. A hello always works: it ends the commands of the
+ *   host before and forgets what was meant for it. The guest need not have noticed that it went away.
+ */
+#include "host.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "channel.h"
+#include "exec.h"
+#include "frame.h"
+#include "log.h"
+#include "machine.h"
+#include "output.h"
+#include "shutdown.h"
+
+#define INPUT_BYTES_MAX (2 * FRAME_PAYLOAD_BYTES_MAX)
+#define WORKERS_MAX 16
+#define HELLO_MAGIC_BYTES (sizeof(HELLO_MAGIC) - 1)
+
+/* A process of ours that syncs, because that may take longer than anybody else should wait. */
+struct worker {
+	pid_t pid; /* 0: free */
+	uint32_t request;
+	bool is_wanted; /* the host that asked is still there */
+};
+
+static int port_fd;
+static uint8_t input[INPUT_BYTES_MAX];
+static size_t input_size;
+static bool is_lost = true; /* listens to nothing but a hello */
+
+static _Alignas(4096) uint8_t message[MESSAGE_BYTES_MAX];
+static size_t message_size; /* 0: no message is open */
+static uint8_t message_type;
+static uint32_t message_channel;
+static bool message_is_open;
+
+static struct worker workers[WORKERS_MAX];
+
+void host_init(int port)
+{
+	port_fd = port;
+}
+
+static void answer_hello(const uint8_t *nonce)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	output_begin(GUEST_FRAME_HELLO_ANSWER, 0);
+	output_bytes(HELLO_MAGIC, HELLO_MAGIC_BYTES);
+	output_bytes(nonce, HELLO_NONCE_BYTES);
+	output_number(FIELD_PROTOCOL, GUEST_PROTOCOL);
+	output_text(FIELD_AGENT_VERSION, AGENT_VERSION);
+	output_number(FIELD_IS_CONFIGURED, machine.is_configured);
+	output_time(FIELD_UPTIME_MS, (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+	output_end();
+}
+
+static int on_hello(const struct frame *frame)
+{
+	if (frame->length < HELLO_MAGIC_BYTES + HELLO_NONCE_BYTES ||
+	    memcmp(frame->payload, HELLO_MAGIC, HELLO_MAGIC_BYTES) != 0)
+		return -EBADMSG;
+	is_lost = false;
+	message_is_open = false;
+	channel_end_all();
+	for (int at = 0; at < WORKERS_MAX; at++)
+		workers[at].is_wanted = false;
+	output_discard();
+	answer_hello(frame->payload + HELLO_MAGIC_BYTES);
+	return 0;
+}
+
+static int find_number(struct fields fields, uint8_t tag, uint32_t *number)
+{
+	struct field field;
+	int got;
+
+	while ((got = fields_next(&fields, &field)) > 0)
+		if (field.tag == tag)
+			return field_number(&field, number);
+	return -EBADMSG;
+}
+
+static void configure(uint32_t request, struct fields fields)
+{
+	char text[GUEST_MESSAGE_BYTES_MAX];
+	const char *step;
+	int error = machine_configure(fields, &step);
+
+	if (error == 0) {
+		output_done(request);
+		return;
+	}
+	snprintf(text, sizeof(text), "cannot configure the machine: %s failed: %s", step, strerror(-error));
+	output_failed(0, request, text);
+}
+
+static void sync_file_systems(uint32_t request)
+{
+	struct worker *worker = NULL;
+
+	for (int at = 0; at < WORKERS_MAX && worker == NULL; at++)
+		if (workers[at].pid == 0)
+			worker = &workers[at];
+	if (worker == NULL) {
+		output_failed(0, request, "too many syncs at once");
+		return;
+	}
+	pid_t pid = fork();
+	if (pid == 0) {
+		sync();
+		_exit(0);
+	}
+	if (pid < 0) {
+		output_failed(0, request, strerror(errno));
+		return;
+	}
+	*worker = (struct worker){.pid = pid, .request = request, .is_wanted = true};
+}
+
+/* Whether the process was one of ours. */
+bool host_worker_exited(pid_t pid, int exit_code)
+{
+	for (int at = 0; at < WORKERS_MAX; at++) {
+		if (workers[at].pid != pid)
+			continue;
+		workers[at].pid = 0;
+		if (workers[at].is_wanted && exit_code == 0)
+			output_done(workers[at].request);
+		else if (workers[at].is_wanted)
+			output_failed(0, workers[at].request, "the sync was interrupted");
+		return true;
+	}
+	return false;
+}
+
+static int on_request(uint8_t type, struct fields fields)
+{
+	uint32_t request;
+
+	if (find_number(fields, FIELD_REQUEST, &request) != 0)
+		return -EBADMSG;
+	switch (type) {
+	case HOST_FRAME_CONFIGURE:
+		configure(request, fields);
+		return 0;
+	case HOST_FRAME_SYNC_FILE_SYSTEMS:
+		sync_file_systems(request);
+		return 0;
+	case HOST_FRAME_SHUT_DOWN:
+		shutdown_begin();
+		output_done(request);
+		return 0;
+	case HOST_FRAME_PING:
+		output_done(request);
+		return 0;
+	default:
+		return -EBADMSG;
+	}
+}
+
+static int on_exec(struct channel *channel, struct fields fields)
+{
+	if (channel->is_open)
+		return -EBADMSG;
+	if (shutdown_has_begun()) {
+		output_failed(channel_number(channel), 0, "the machine is shutting down");
+		return 0;
+	}
+	return exec_request(channel, fields);
+}
+
+/* Frames for a channel that has ended are late, not wrong. */
+static int on_channel(uint8_t type, struct channel *channel, const uint8_t *payload, uint32_t length)
+{
+	struct fields fields = {.at = payload, .end = payload + length};
+	uint32_t first = 0, second = 0;
+
+	if (type == HOST_FRAME_EXEC)
+		return on_exec(channel, fields);
+	if (!channel->is_open)
+		return 0;
+	switch (type) {
+	case HOST_FRAME_STDIN:
+		return channel_stdin(channel, payload, length);
+	case HOST_FRAME_STDIN_END:
+		channel_stdin_end(channel);
+		return 0;
+	case HOST_FRAME_KILL:
+		channel_kill(channel);
+		return 0;
+	case HOST_FRAME_CREDIT:
+		if (find_number(fields, FIELD_STREAM, &first) != 0 || find_number(fields, FIELD_BYTES, &second) != 0)
+			return -EBADMSG;
+		return channel_credit(channel, first, second);
+	case HOST_FRAME_RESIZE:
+		if (find_number(fields, FIELD_COLS, &first) != 0 || find_number(fields, FIELD_ROWS, &second) != 0)
+			return -EBADMSG;
+		channel_resize(channel, first, second);
+		return 0;
+	case HOST_FRAME_SIGNAL:
+		if (find_number(fields, FIELD_SIGNAL, &first) != 0)
+			return -EBADMSG;
+		channel_signal(channel, first);
+		return 0;
+	default:
+		return -EBADMSG;
+	}
+}
+
+static int dispatch(uint8_t type, uint32_t number, const uint8_t *payload, uint32_t length)
+{
+	struct fields fields = {.at = payload, .end = payload + length};
+	struct channel *channel = channel_get(number);
+
+	if (number == 0)
+		return on_request(type, fields);
+	return channel == NULL ? -EBADMSG : on_channel(type, channel, payload, length);
+}
+
+/* Adds the frame to the open message, and does what it asks when it is the last one. */
+static int on_part(const struct frame *frame)
+{
+	if (frame->type != HOST_FRAME_EXEC && frame->type != HOST_FRAME_CONFIGURE)
+		return -EBADMSG;
+	if (!message_is_open) {
+		message_is_open = true;
+		message_size = 0;
+		message_type = frame->type;
+		message_channel = frame->channel;
+	}
+	if (frame->type != message_type || frame->channel != message_channel ||
+	    frame->length > sizeof(message) - message_size)
+		return -EBADMSG;
+	memcpy(message + message_size, frame->payload, frame->length);
+	message_size += frame->length;
+	if (frame->flags & FRAME_FLAG_MORE)
+		return 0;
+	message_is_open = false;
+	int error = dispatch(message_type, message_channel, message, (uint32_t)message_size);
+	madvise(message, sizeof(message), MADV_DONTNEED);
+	return error;
+}
+
+static int on_frame(const struct frame *frame)
+{
+	if (frame->type == HOST_FRAME_HELLO)
+		return on_hello(frame);
+	if (is_lost)
+		return 0;
+	if (message_is_open || frame->flags & FRAME_FLAG_MORE)
+		return on_part(frame);
+	return dispatch(frame->type, frame->channel, frame->payload, frame->length);
+}
+
+/* The bytes do not make sense: from here on only a hello does. */
+static size_t lose(size_t at)
+{
+	if (!is_lost)
+		log_line("the host's bytes make no sense; waiting for its hello", NULL, 0);
+	is_lost = true;
+	message_is_open = false;
+	return at + 1 + frame_find_hello(input + at + 1, input_size - at - 1);
+}
+
+/* Handles what is complete in the input. */
+static void take_frames(void)
+{
+	size_t at = 0;
+
+	while (at < input_size && output_has_room()) {
+		struct frame frame;
+		ssize_t size = frame_next(input + at, input_size - at, &frame);
+
+		if (size == 0)
+			break;
+		if (size < 0 || (frame.type != 0 && on_frame(&frame) != 0))
+			at = lose(at);
+		else
+			at += (size_t)size;
+	}
+	memmove(input, input + at, input_size - at);
+	input_size -= at;
+}
+
+/*
+ * Takes all that the host has sent and there is room for. Returns 0 when there is no more now, 1 when the queue to the host
+ * must empty first, a negative errno when the port has ended.
+ */
+int host_read(void)
+{
+	for (;;) {
+		take_frames();
+		if (!output_has_room())
+			return 1;
+		ssize_t got = read(port_fd, input + input_size, sizeof(input) - input_size);
+		if (got > 0)
+			input_size += (size_t)got;
+		else if (got == 0)
+			return machine.is_init ? 0 : -EPIPE; /* of a guest's port: no host is connected now */
+		else if (errno != EINTR)
+			return errno == EAGAIN ? 0 : -errno;
+	}
+}

@@ -1,0 +1,146 @@
+/*
+ * Gives the machine its own clock, randomness, name and machine id.
+ *
+ * Owns /etc/hostname, /etc/machine-id, lines of /etc/hosts, and /etc/resolv.conf when there are nameservers.
+ *
+ * Always: a file that says the right thing is not written, so a start does not wait for the disk. A link in the place of a
+ * file is replaced by a file: images link resolv.conf to daemons that do not run here.
+ */
+#include "identity.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/random.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ENTROPY_BYTES_MAX 512
+#define FILE_BYTES_MAX (64 * 1024)
+
+static char file_text[FILE_BYTES_MAX];
+
+int identity_clock(uint64_t now_ms)
+{
+	struct timespec now = {.tv_sec = (time_t)(now_ms / 1000), .tv_nsec = (long)(now_ms % 1000) * 1000000};
+
+	return clock_settime(CLOCK_REALTIME, &now) == 0 ? 0 : -errno;
+}
+
+/* Makes the kernel's generator start over from these bytes, so that nothing drawn before the template was saved helps. */
+int identity_entropy(const uint8_t *bytes, size_t length)
+{
+	struct {
+		struct rand_pool_info info;
+		uint8_t bytes[ENTROPY_BYTES_MAX];
+	} pool;
+
+	if (length == 0 || length > sizeof(pool.bytes))
+		return -EINVAL;
+	pool.info.entropy_count = (int)length * 8;
+	pool.info.buf_size = (int)length;
+	memcpy((uint8_t *)&pool + sizeof(pool.info), bytes, length);
+	int fd = open("/dev/urandom", O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	int error = ioctl(fd, RNDADDENTROPY, &pool) == 0 && ioctl(fd, RNDRESEEDCRNG) == 0 ? 0 : -errno;
+	close(fd);
+	explicit_bzero(&pool, sizeof(pool));
+	return error;
+}
+
+/* The file's beginning as a text in file_text; empty when there is none. */
+static void read_file(const char *path)
+{
+	ssize_t size = -1;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+	if (fd >= 0) {
+		size = read(fd, file_text, sizeof(file_text) - 1);
+		close(fd);
+	}
+	file_text[size > 0 ? size : 0] = 0;
+}
+
+static int write_file(const char *path, const char *text, int extra_flags)
+{
+	int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | extra_flags;
+	int fd = open(path, flags, 0644);
+
+	if (fd < 0 && errno == ELOOP && unlink(path) == 0)
+		fd = open(path, flags, 0644);
+	if (fd < 0)
+		return -errno;
+	ssize_t written = write(fd, text, strlen(text));
+	int error = written == (ssize_t)strlen(text) ? 0 : written < 0 ? -errno : -ENOSPC;
+	close(fd);
+	return error;
+}
+
+static int ensure_file(const char *path, const char *text)
+{
+	read_file(path);
+	return strcmp(file_text, text) == 0 ? 0 : write_file(path, text, O_TRUNC);
+}
+
+/* Whether the text has the word, between spaces and line ends. */
+static bool has_word(const char *text, const char *word)
+{
+	size_t length = strlen(word);
+
+	for (const char *at = text; (at = strstr(at, word)) != NULL; at += length)
+		if ((at == text || strchr(" \t\n", at[-1]) != NULL) && strchr(" \t\n", at[length]) != NULL)
+			return true;
+	return false;
+}
+
+static int ensure_hosts(const char *hostname)
+{
+	char line[256] = "";
+
+	read_file("/etc/hosts");
+	size_t length = strlen(file_text);
+	bool needs_break = length > 0 && file_text[length - 1] != '\n';
+	bool has_localhost = has_word(file_text, "localhost");
+	bool has_hostname = hostname[0] == 0 || has_word(file_text, hostname);
+	if (has_localhost && has_hostname)
+		return 0;
+	snprintf(line, sizeof(line), "%s%s%s%s%s", needs_break ? "\n" : "",
+		 has_localhost ? "" : "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n",
+		 has_hostname ? "" : "127.0.1.1 ", has_hostname ? "" : hostname, has_hostname ? "" : "\n");
+	return write_file("/etc/hosts", line, O_APPEND);
+}
+
+static int ensure_nameservers(const char *const *nameservers, size_t count)
+{
+	char text[NAMESERVERS_MAX * 64] = "";
+	size_t length = 0;
+
+	for (size_t at = 0; at < count; at++)
+		length += (size_t)snprintf(text + length, sizeof(text) - length, "nameserver %.48s\n", nameservers[at]);
+	return count == 0 ? 0 : ensure_file("/etc/resolv.conf", text);
+}
+
+int identity_files(const char *hostname, const char *machine_id, const char *const *nameservers, size_t nameserver_count)
+{
+	char line[256];
+
+	if (sethostname(hostname, strlen(hostname)) != 0)
+		return -errno;
+	if (mkdir("/etc", 0755) != 0 && errno != EEXIST)
+		return -errno;
+	snprintf(line, sizeof(line), "%s\n", hostname);
+	int error = ensure_file("/etc/hostname", line);
+	snprintf(line, sizeof(line), "%s\n", machine_id);
+	if (error == 0)
+		error = ensure_file("/etc/machine-id", line);
+	if (error == 0)
+		error = ensure_hosts(hostname);
+	if (error == 0)
+		error = ensure_nameservers(nameservers, nameserver_count);
+	return error;
+}

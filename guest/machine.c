@@ -1,0 +1,175 @@
+/*
+ * Takes up the host's configuration: from then on the guest is one certain machine.
+ *
+ * Owns what every command starts with: environment, working directory and user.
+ *
+ * Always: nothing of a machine is known or touched before, so a guest may wait unconfigured for as long as it likes, and be
+ * saved and restored as many. A configuration may come again, from a host that lost the answer or to make a copy of a
+ * running machine another one: what can be done only once is skipped, the rest is done again.
+ */
+#include "machine.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "cgroup.h"
+#include "identity.h"
+#include "mount.h"
+#include "net.h"
+
+struct machine machine = {.workdir = "/"};
+static char environment_bytes[ENVIRONMENT_BYTES_MAX];
+
+/* The texts lie in the message. */
+struct configuration {
+	const char *hostname;
+	const char *machine_id;
+	const char *workdir;
+	const char *user;
+	const char *root_device; /* NULL: the root is already there */
+	const char *address;	 /* NULL: none */
+	const char *gateway;
+	uint64_t now_ms;
+	const uint8_t *entropy;
+	size_t entropy_length;
+	const char *nameservers[NAMESERVERS_MAX];
+	size_t nameserver_count;
+	size_t environment_count;
+	size_t environment_used;
+};
+
+static int add_environment(const struct field *field, struct configuration *configuration)
+{
+	const char *text;
+	int error = field_text(field, &text);
+
+	if (error != 0)
+		return error;
+	if (configuration->environment_count == ENVIRONMENT_MAX ||
+	    field->length > sizeof(environment_bytes) - configuration->environment_used)
+		return -E2BIG;
+	char *copy = environment_bytes + configuration->environment_used;
+	memcpy(copy, text, field->length);
+	machine.environment[configuration->environment_count++] = copy;
+	configuration->environment_used += field->length;
+	return 0;
+}
+
+static int add_nameserver(const struct field *field, struct configuration *configuration)
+{
+	if (configuration->nameserver_count == NAMESERVERS_MAX)
+		return -E2BIG;
+	return field_text(field, &configuration->nameservers[configuration->nameserver_count++]);
+}
+
+static int read_field(const struct field *field, struct configuration *configuration)
+{
+	switch (field->tag) {
+	case FIELD_HOSTNAME:
+		return field_text(field, &configuration->hostname);
+	case FIELD_MACHINE_ID:
+		return field_text(field, &configuration->machine_id);
+	case FIELD_WORKDIR:
+		return field_text(field, &configuration->workdir);
+	case FIELD_USER:
+		return field_text(field, &configuration->user);
+	case FIELD_ROOT_DEVICE:
+		return field_text(field, &configuration->root_device);
+	case FIELD_ADDRESS:
+		return field_text(field, &configuration->address);
+	case FIELD_GATEWAY:
+		return field_text(field, &configuration->gateway);
+	case FIELD_NOW:
+		return field_time(field, &configuration->now_ms);
+	case FIELD_ENTROPY:
+		configuration->entropy = field->value;
+		configuration->entropy_length = field->length;
+		return 0;
+	case FIELD_NAMESERVER:
+		return add_nameserver(field, configuration);
+	case FIELD_ENVIRONMENT:
+		return add_environment(field, configuration);
+	default:
+		return 0;
+	}
+}
+
+static int read_configuration(struct fields fields, struct configuration *configuration)
+{
+	struct field field;
+	int got, error;
+
+	memset(configuration, 0, sizeof(*configuration));
+	machine.environment_count = 0;
+	while ((got = fields_next(&fields, &field)) > 0) {
+		error = read_field(&field, configuration);
+		if (error != 0)
+			return error;
+	}
+	if (got < 0 || configuration->hostname == NULL || configuration->machine_id == NULL ||
+	    configuration->workdir == NULL || configuration->user == NULL || configuration->entropy == NULL ||
+	    configuration->now_ms == 0 || (configuration->address == NULL) != (configuration->gateway == NULL))
+		return -EBADMSG;
+	if (strlen(configuration->hostname) > HOSTNAME_BYTES_MAX || strlen(configuration->workdir) >= PATH_BYTES_MAX ||
+	    strlen(configuration->user) >= USER_BYTES_MAX)
+		return -ENAMETOOLONG;
+	machine.environment_count = configuration->environment_count;
+	return 0;
+}
+
+/* Makes the guest this machine. `step` says what was being done, for the text of an error. */
+static int become(const struct configuration *configuration, const char **step)
+{
+	*step = "set the clock";
+	int error = identity_clock(configuration->now_ms);
+	if (error != 0)
+		return error;
+	*step = "add entropy";
+	error = identity_entropy(configuration->entropy, configuration->entropy_length);
+	if (error != 0)
+		return error;
+	*step = "mount the root disk";
+	if (configuration->root_device != NULL)
+		error = mount_root(configuration->root_device);
+	if (error != 0)
+		return error;
+	*step = "mount the machine's file systems";
+	error = mount_machine();
+	if (error != 0)
+		return error;
+	cgroup_use("/sys/fs/cgroup");
+	*step = "write the machine's identity";
+	error = identity_files(configuration->hostname, configuration->machine_id, configuration->nameservers,
+			       configuration->nameserver_count);
+	if (error != 0)
+		return error;
+	*step = "make the working directory";
+	error = make_directory("/workspace");
+	if (error == 0 && configuration->workdir[0] == '/')
+		error = make_directory(configuration->workdir);
+	if (error != 0)
+		return error;
+	*step = "bring up the network";
+	error = net_loopback();
+	if (error == 0 && configuration->address != NULL)
+		error = net_address(configuration->address, configuration->gateway);
+	return error;
+}
+
+/* 0 or a negative errno with the step that failed. */
+int machine_configure(struct fields fields, const char **step)
+{
+	struct configuration configuration;
+
+	*step = "read the configuration";
+	int error = read_configuration(fields, &configuration);
+	if (error == 0 && machine.is_init)
+		error = become(&configuration, step);
+	if (error != 0)
+		return error;
+	strcpy(machine.workdir, configuration.workdir[0] == 0 ? "/" : configuration.workdir);
+	strcpy(machine.user, configuration.user);
+	strcpy(machine.hostname, configuration.hostname);
+	machine.is_configured = true;
+	return 0;
+}

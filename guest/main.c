@@ -1,0 +1,200 @@
+/*
+ * The agent of a Flotilla machine: PID 1 of its guest, and the host's hand in it.
+ *
+ * Reads as a list: boot, then one loop over the port to the host, the signals of ended processes and the pipes of commands.
+ *
+ * Always: one thread, and no timer but while the machine is being shut down, so an idle guest does nothing at all. The port
+ * is watched edge-triggered: it would otherwise be reported again and again while no host is connected.
+ *
+ * `agent --fd N` runs the same on the host over an inherited socket, for tests: it mounts nothing and configures nothing of
+ * the system. `--cgroup DIRECTORY` gives it a place for control groups there.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "boot.h"
+#include "cgroup.h"
+#include "channel.h"
+#include "exec.h"
+#include "host.h"
+#include "log.h"
+#include "machine.h"
+#include "output.h"
+#include "shutdown.h"
+#include "spawn.h"
+
+#define EVENTS_MAX 64
+#define DESCRIPTORS_SOFT 65536
+#define DESCRIPTORS_HARD 1048576
+
+static int epoll_fd, port_fd, signals_fd;
+static bool has_children = true;
+static bool input_waits;      /* the host has said more than there was room to answer */
+static bool port_wants_write; /* the port took no more, and says when it does */
+
+static int watch(int fd, enum source source, uint32_t events, int operation)
+{
+	struct epoll_event event = {.events = events, .data.u64 = source};
+
+	return epoll_ctl(epoll_fd, operation, fd, &event) == 0 ? 0 : -errno;
+}
+
+/* All signals are blocked: SIGCHLD comes as an event, and a write to a closed pipe is an error like others. */
+static int open_signals(void)
+{
+	sigset_t all, children;
+
+	sigfillset(&all);
+	sigemptyset(&children);
+	sigaddset(&children, SIGCHLD);
+	if (sigprocmask(SIG_SETMASK, &all, NULL) != 0)
+		return -errno;
+	signals_fd = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
+	return signals_fd < 0 ? -errno : 0;
+}
+
+static void raise_limits(void)
+{
+	struct rlimit limit = {.rlim_cur = DESCRIPTORS_SOFT, .rlim_max = DESCRIPTORS_HARD};
+
+	if (setrlimit(RLIMIT_NOFILE, &limit) == 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+		log_line("cannot raise the limit of open files", NULL, -errno);
+}
+
+static int prepare(void)
+{
+	umask(022);
+	raise_limits();
+	epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (epoll_fd < 0)
+		return -errno;
+	channel_init(epoll_fd);
+	host_init(port_fd);
+	int error = open_signals();
+	if (error == 0)
+		error = exec_init();
+	if (error == 0)
+		error = spawn_init();
+	if (error == 0)
+		error = watch(signals_fd, SOURCE_SIGNALS, EPOLLIN, EPOLL_CTL_ADD);
+	if (error == 0)
+		error = watch(port_fd, SOURCE_PORT, EPOLLIN | EPOLLET, EPOLL_CTL_ADD);
+	return error;
+}
+
+/* Takes leave of every process that has ended, whoever's it was. Stops while there is no room to say so. */
+static void reap(void)
+{
+	struct signalfd_siginfo signals[8];
+	int status;
+	pid_t pid;
+
+	while (read(signals_fd, signals, sizeof(signals)) == (ssize_t)sizeof(signals))
+		;
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		int exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+
+		if (!channel_exited(pid, exit_code))
+			host_worker_exited(pid, exit_code);
+	}
+	has_children = pid == 0;
+}
+
+/* Writes what waits for the host, and asks the port to tell when it can take the rest. */
+static int flush(void)
+{
+	int error = output_flush(port_fd);
+	bool wants_write = error == -EAGAIN;
+
+	if (error != 0 && !wants_write)
+		return error;
+	if (wants_write == port_wants_write)
+		return 0;
+	port_wants_write = wants_write;
+	return watch(port_fd, SOURCE_PORT, EPOLLIN | EPOLLET | (wants_write ? EPOLLOUT : 0), EPOLL_CTL_MOD);
+}
+
+static void handle(const struct epoll_event *event, bool *has_input)
+{
+	if (event->data.u64 == SOURCE_PORT)
+		*has_input = true;
+	else if (event->data.u64 == SOURCE_SIGNALS)
+		reap();
+	else
+		channel_event(event->data.u64);
+}
+
+/* One turn of the loop: everything that has happened, then what it led to. */
+static int turn(void)
+{
+	struct epoll_event events[EVENTS_MAX];
+	bool has_input = input_waits, was_full;
+	int count = epoll_wait(epoll_fd, events, EVENTS_MAX, shutdown_timeout_ms());
+
+	if (count < 0)
+		return errno == EINTR ? 0 : -errno;
+	for (int at = 0; at < count; at++)
+		handle(&events[at], &has_input);
+	do {
+		int got = has_input ? host_read() : 0;
+		if (got < 0)
+			return got;
+		input_waits = got == 1;
+		has_input = input_waits;
+		was_full = output_data_room() == 0;
+		int error = flush();
+		if (error != 0)
+			return error;
+		if (was_full && output_data_room() > 0)
+			channel_pump_all();
+		/* More to hear and room again: do not wait for an event that has already come. */
+	} while ((has_input && output_has_room()) || (!output_is_empty() && !port_wants_write));
+	shutdown_step(has_children);
+	return 0;
+}
+
+static int parse_arguments(int argc, char **argv)
+{
+	for (int at = 1; at + 1 < argc; at += 2) {
+		if (strcmp(argv[at], "--fd") == 0)
+			port_fd = atoi(argv[at + 1]);
+		else if (strcmp(argv[at], "--cgroup") == 0)
+			cgroup_use(argv[at + 1]);
+		else
+			return -EINVAL;
+	}
+	return port_fd > 2 && fcntl(port_fd, F_SETFL, O_NONBLOCK) == 0 && fcntl(port_fd, F_SETFD, FD_CLOEXEC) == 0 ? 0
+														     : -EBADF;
+}
+
+int main(int argc, char **argv)
+{
+	machine.is_init = getpid() == 1 && argc == 1;
+	int error = machine.is_init ? boot(&port_fd) : parse_arguments(argc, argv);
+
+	if (error == 0 && !machine.is_init && prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0)
+		error = -errno;
+	if (error == 0)
+		error = prepare();
+	while (error == 0)
+		error = turn();
+	if (error == -EPIPE && !machine.is_init) {
+		channel_end_all();
+		return 0;
+	}
+	log_fatal("cannot go on", error);
+}

@@ -1,0 +1,169 @@
+/*
+ * Mounts: the few that booting needs, the machine's root, and what every Linux program expects in it.
+ *
+ * Always: every step may be done twice, so a host that lost the answer to a configuration may send it again. Nothing of
+ * the machine's disk is read before mount_root(): until then the guest may be saved as a template and given another disk.
+ */
+#include "mount.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "machine.h"
+
+/* From the kernel's fs/ext4/ext4.h, which is not among its headers for programs. */
+#define EXT4_IOC_RESIZE_FS _IOW('f', 16, uint64_t)
+#define NEW_ROOT "/newroot"
+
+struct mount_point {
+	const char *type;
+	const char *path;
+	unsigned long flags;
+	const char *options;
+};
+
+static const struct mount_point machine_mounts[] = {
+	{"proc", "/proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL},
+	{"sysfs", "/sys", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL},
+	{"devtmpfs", "/dev", MS_NOSUID, "mode=0755"},
+	{"devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, "gid=5,mode=0620,ptmxmode=0666"},
+	{"tmpfs", "/dev/shm", MS_NOSUID | MS_NODEV, "mode=1777"},
+	{"tmpfs", "/run", MS_NOSUID | MS_NODEV, "mode=0755"},
+	{"tmpfs", "/tmp", MS_NOSUID | MS_NODEV, "mode=1777"},
+	{"cgroup2", "/sys/fs/cgroup", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL},
+};
+
+static bool has_root;
+
+/* Makes the directory and those above it. 0 also when it is there. */
+int make_directory(const char *path)
+{
+	char part[PATH_BYTES_MAX];
+	size_t length = strlen(path);
+
+	if (length >= sizeof(part))
+		return -ENAMETOOLONG;
+	for (size_t at = 1; at <= length; at++) {
+		if (path[at] != '/' && path[at] != 0)
+			continue;
+		memcpy(part, path, at);
+		part[at] = 0;
+		if (mkdir(part, 0755) != 0 && errno != EEXIST)
+			return -errno;
+	}
+	return 0;
+}
+
+static int mount_one(const struct mount_point *point)
+{
+	/* sysfs makes its own directories; mkdir there is refused. */
+	if (mkdir(point->path, 0755) != 0 && errno != EEXIST && errno != EPERM)
+		return -errno;
+	if (mount(point->type, point->path, point->type, point->flags, point->options) != 0 && errno != EBUSY)
+		return -errno;
+	return 0;
+}
+
+/* What the agent itself needs before it knows which machine it is in. */
+int mount_early(void)
+{
+	for (size_t at = 0; at < 3; at++) {
+		int error = mount_one(&machine_mounts[at]);
+		if (error != 0)
+			return error;
+	}
+	return 0;
+}
+
+/* Lets the file system fill its device, which is often larger than the image it was made from. */
+static int grow(const char *device)
+{
+	struct statfs status;
+	uint64_t bytes = 0;
+	int fd = open(device, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	int error = ioctl(fd, BLKGETSIZE64, &bytes) == 0 ? 0 : -errno;
+	close(fd);
+	if (error != 0)
+		return error;
+	fd = open(NEW_ROOT, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (fstatfs(fd, &status) != 0) {
+		error = -errno;
+	} else {
+		uint64_t blocks = bytes / (uint64_t)status.f_bsize;
+		error = ioctl(fd, EXT4_IOC_RESIZE_FS, &blocks) == 0 ? 0 : -errno;
+	}
+	close(fd);
+	return error;
+}
+
+/* Makes the device's ext4 the agent's and every later command's root. */
+int mount_root(const char *device)
+{
+	if (has_root)
+		return 0;
+	if (mkdir(NEW_ROOT, 0755) != 0 && errno != EEXIST)
+		return -errno;
+	if (mount(device, NEW_ROOT, "ext4", 0, NULL) != 0 && errno != EBUSY)
+		return -errno;
+	int error = grow(device);
+	if (error != 0)
+		log_line("cannot grow the file system of", device, error);
+	if (chdir(NEW_ROOT) != 0 || mount(".", "/", NULL, MS_MOVE, NULL) != 0 || chroot(".") != 0 || chdir("/") != 0)
+		return -errno;
+	has_root = true;
+	return 0;
+}
+
+static int link_device(const char *target, const char *path)
+{
+	return symlink(target, path) == 0 || errno == EEXIST ? 0 : -errno;
+}
+
+int mount_machine(void)
+{
+	static bool is_mounted;
+
+	if (is_mounted)
+		return 0;
+	for (size_t at = 0; at < sizeof(machine_mounts) / sizeof(machine_mounts[0]); at++) {
+		int error = mount_one(&machine_mounts[at]);
+		if (error != 0) {
+			log_line("cannot mount", machine_mounts[at].path, error);
+			return error;
+		}
+	}
+	is_mounted = true;
+	int error = link_device("/proc/self/fd", "/dev/fd");
+	if (error == 0)
+		error = link_device("/proc/self/fd/0", "/dev/stdin");
+	if (error == 0)
+		error = link_device("/proc/self/fd/1", "/dev/stdout");
+	if (error == 0)
+		error = link_device("/proc/self/fd/2", "/dev/stderr");
+	return error;
+}
+
+/* Everything is on the disk, and the root's file system is as after an unmount. */
+void mount_sync_and_close(void)
+{
+	sync();
+	if (has_root && mount(NULL, "/", NULL, MS_REMOUNT | MS_RDONLY, NULL) != 0)
+		log_line("cannot make the root read-only; it is synced", NULL, -errno);
+}

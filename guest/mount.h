@@ -1,0 +1,11 @@
+/* The machine's file systems. */
+#ifndef FLOTILLA_MOUNT_H
+#define FLOTILLA_MOUNT_H
+
+int mount_early(void);
+int mount_root(const char *device);
+int mount_machine(void);
+void mount_sync_and_close(void);
+int make_directory(const char *path);
+
+#endif

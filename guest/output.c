@@ -1,0 +1,178 @@
+/*
+ * The queue of bytes to the host: one buffer that frames are written into and the port is written from.
+ *
+ * Owns output_buffer. A command's output is read from its pipe straight into it, behind room for the header, so a byte is
+ * copied once on its way out.
+ *
+ * Always: whoever adds a message has asked output_has_room() since the last event, which promises
+ * OUTPUT_RESERVE_BYTES; whoever adds data has asked output_data_room(). When the host does not read, nothing more is
+ * taken from pipes or from the host, so the buffer never overflows.
+ */
+#include "output.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "frame.h"
+#include "log.h"
+
+#define OUTPUT_BUFFER_BYTES_MAX (256 * 1024)
+/* Room for the answers to one event, of which none is longer than a message text and some fields. */
+#define OUTPUT_RESERVE_BYTES (8 * 1024)
+/* Below this it is better to wait until the host has read than to send data in crumbs. */
+#define OUTPUT_DATA_BYTES_MIN (4 * 1024)
+
+static uint8_t output_buffer[OUTPUT_BUFFER_BYTES_MAX];
+static size_t output_head; /* first byte that is not written yet */
+static size_t output_tail; /* end of what is complete */
+static size_t output_open; /* end of the message being written, which began at output_tail */
+
+/* Moves what waits to the front when the room behind it is short. */
+static void make_room(size_t needed)
+{
+	if (output_head == 0 || sizeof(output_buffer) - output_tail >= needed)
+		return;
+	memmove(output_buffer, output_buffer + output_head, output_tail - output_head);
+	output_tail -= output_head;
+	output_head = 0;
+}
+
+static size_t free_bytes(void)
+{
+	return sizeof(output_buffer) - (output_tail - output_head);
+}
+
+bool output_has_room(void)
+{
+	return free_bytes() >= OUTPUT_RESERVE_BYTES;
+}
+
+/* How many bytes of data output_data() has room for; 0 when the host should read first. */
+size_t output_data_room(void)
+{
+	size_t used = OUTPUT_RESERVE_BYTES + FRAME_EXTRA_BYTES;
+	size_t room = free_bytes() > used ? free_bytes() - used : 0;
+
+	if (room < OUTPUT_DATA_BYTES_MIN)
+		return 0;
+	return room < FRAME_PAYLOAD_BYTES_MAX ? room : FRAME_PAYLOAD_BYTES_MAX;
+}
+
+/* Where to put the data; output_data_sent() makes a frame of it, and without that call it is as if nothing were there. */
+uint8_t *output_data(void)
+{
+	make_room(output_data_room() + FRAME_EXTRA_BYTES + OUTPUT_RESERVE_BYTES);
+	return output_buffer + output_tail + FRAME_HEADER_BYTES;
+}
+
+void output_data_sent(uint8_t type, uint32_t channel, size_t length)
+{
+	frame_write_header(output_buffer + output_tail, type, channel, (uint32_t)length);
+	output_tail += FRAME_HEADER_BYTES + length;
+	output_buffer[output_tail++] = FRAME_END;
+}
+
+void output_begin(uint8_t type, uint32_t channel)
+{
+	make_room(OUTPUT_RESERVE_BYTES);
+	frame_write_header(output_buffer + output_tail, type, channel, 0);
+	output_open = output_tail + FRAME_HEADER_BYTES;
+}
+
+void output_bytes(const void *bytes, size_t length)
+{
+	if (length > sizeof(output_buffer) - FRAME_EXTRA_BYTES - output_open)
+		log_fatal("a message to the host is larger than its room", -EOVERFLOW);
+	memcpy(output_buffer + output_open, bytes, length);
+	output_open += length;
+}
+
+static void output_field(uint8_t tag, const void *value, size_t length)
+{
+	uint8_t header[FIELD_HEADER_BYTES] = {tag};
+
+	write_u32(header + 1, (uint32_t)length);
+	output_bytes(header, sizeof(header));
+	output_bytes(value, length);
+}
+
+void output_number(uint8_t tag, uint32_t number)
+{
+	uint8_t value[4];
+
+	write_u32(value, number);
+	output_field(tag, value, sizeof(value));
+}
+
+void output_time(uint8_t tag, uint64_t time)
+{
+	uint8_t value[8];
+
+	write_u32(value, (uint32_t)time);
+	write_u32(value + 4, (uint32_t)(time >> 32));
+	output_field(tag, value, sizeof(value));
+}
+
+void output_text(uint8_t tag, const char *text)
+{
+	size_t length = strnlen(text, GUEST_MESSAGE_BYTES_MAX - 1);
+
+	output_field(tag, text, length);
+	/* The text's zero byte: it may be cut, so it is not the one of `text`. */
+	output_bytes("", 1);
+	write_u32(output_buffer + output_open - length - 1 - 4, (uint32_t)length + 1);
+}
+
+void output_end(void)
+{
+	write_u32(output_buffer + output_tail + 8, (uint32_t)(output_open - output_tail - FRAME_HEADER_BYTES));
+	output_buffer[output_open++] = FRAME_END;
+	output_tail = output_open;
+}
+
+void output_done(uint32_t request)
+{
+	output_begin(GUEST_FRAME_DONE, 0);
+	output_number(FIELD_REQUEST, request);
+	output_end();
+}
+
+/* `channel` 0 refuses the request; another ends that channel. */
+void output_failed(uint32_t channel, uint32_t request, const char *message)
+{
+	output_begin(GUEST_FRAME_FAILED, channel);
+	if (channel == 0)
+		output_number(FIELD_REQUEST, request);
+	output_text(FIELD_MESSAGE, message);
+	output_end();
+}
+
+bool output_is_empty(void)
+{
+	return output_head == output_tail;
+}
+
+/* Forgets what was meant for a host that is gone; the new one finds the beginning of its answer by its nonce. */
+void output_discard(void)
+{
+	output_head = 0;
+	output_tail = 0;
+}
+
+/* 0 when everything is written, -EAGAIN when the port takes no more now. */
+int output_flush(int fd)
+{
+	while (output_head < output_tail) {
+		ssize_t written = write(fd, output_buffer + output_head, output_tail - output_head);
+
+		if (written < 0) {
+			if (errno == EINTR)
+				continue;
+			return -errno;
+		}
+		output_head += (size_t)written;
+	}
+	output_discard();
+	return 0;
+}

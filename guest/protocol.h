@@ -1,0 +1,84 @@
+/*
+ * The numbers of the guest protocol, version 1: the same as in contract/src/guest, where they are explained.
+ *
+ * Always: guest/test/protocol.test.ts compares every #define of this file with its TypeScript twin.
+ */
+#ifndef FLOTILLA_PROTOCOL_H
+#define FLOTILLA_PROTOCOL_H
+
+#define GUEST_PROTOCOL 1
+#define FRAME_MAGIC 0xf1
+#define FRAME_END 0xed
+#define FRAME_HEADER_BYTES 12
+#define FRAME_EXTRA_BYTES 13
+#define FRAME_PAYLOAD_BYTES_MAX 65536
+#define FRAME_FLAG_MORE 1
+#define MESSAGE_BYTES_MAX 1310720
+
+#define CHANNELS_MAX 256
+#define OUTPUT_WINDOW_BYTES 262144
+#define STDIN_WINDOW_BYTES 65536
+#define OUTPUT_FRAME_COST_BYTES 256
+
+#define HELLO_MAGIC "FLOTILLA"
+#define HELLO_NONCE_BYTES 16
+#define GUEST_MESSAGE_BYTES_MAX 1024
+
+/* Host to guest. */
+#define HOST_FRAME_HELLO 0x01
+#define HOST_FRAME_CONFIGURE 0x02
+#define HOST_FRAME_PING 0x03
+#define HOST_FRAME_SYNC_FILE_SYSTEMS 0x04
+#define HOST_FRAME_SHUT_DOWN 0x05
+#define HOST_FRAME_EXEC 0x10
+#define HOST_FRAME_STDIN 0x11
+#define HOST_FRAME_STDIN_END 0x12
+#define HOST_FRAME_CREDIT 0x13
+#define HOST_FRAME_RESIZE 0x14
+#define HOST_FRAME_SIGNAL 0x15
+#define HOST_FRAME_KILL 0x16
+
+/* Guest to host. */
+#define GUEST_FRAME_HELLO_ANSWER 0x81
+#define GUEST_FRAME_DONE 0x82
+#define GUEST_FRAME_FAILED 0x83
+#define GUEST_FRAME_STARTED 0x90
+#define GUEST_FRAME_STDOUT 0x91
+#define GUEST_FRAME_STDERR 0x92
+#define GUEST_FRAME_STDIN_CREDIT 0x93
+#define GUEST_FRAME_EXIT 0x94
+
+#define FIELD_HEADER_BYTES 5
+#define FIELD_REQUEST 1
+#define FIELD_MESSAGE 2
+#define FIELD_PID 3
+#define FIELD_EXIT_CODE 4
+#define FIELD_STREAM 5
+#define FIELD_BYTES 6
+#define FIELD_COLS 7
+#define FIELD_ROWS 8
+#define FIELD_SIGNAL 9
+#define FIELD_ARGUMENT 10
+#define FIELD_ENVIRONMENT 11
+#define FIELD_CWD 12
+#define FIELD_USER 13
+#define FIELD_HAS_STDIN 14
+#define FIELD_IS_BACKGROUND 15
+#define FIELD_HOSTNAME 20
+#define FIELD_MACHINE_ID 21
+#define FIELD_NOW 22
+#define FIELD_ENTROPY 23
+#define FIELD_WORKDIR 24
+#define FIELD_ROOT_DEVICE 25
+#define FIELD_NAMESERVER 26
+#define FIELD_ADDRESS 27
+#define FIELD_GATEWAY 28
+#define FIELD_PROTOCOL 30
+#define FIELD_AGENT_VERSION 31
+#define FIELD_IS_CONFIGURED 32
+#define FIELD_UPTIME_MS 33
+
+#define STREAM_STDOUT 1
+#define STREAM_STDERR 2
+
+#endif

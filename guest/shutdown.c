@@ -1,0 +1,79 @@
+/*
+ * Ends the machine in an orderly way: asks all processes to end, waits for them, kills the rest, syncs and powers off.
+ *
+ * Always: takes at most GRACE_MS and the time of a sync, and no longer than the processes need. Once begun it goes on to
+ * its end, whether the host is still there or not.
+ */
+#include "shutdown.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/reboot.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "channel.h"
+#include "log.h"
+#include "machine.h"
+#include "mount.h"
+
+#define GRACE_MS 3000
+
+static bool has_begun;
+static int64_t deadline_ms;
+
+static int64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+void shutdown_begin(void)
+{
+	if (has_begun)
+		return;
+	has_begun = true;
+	deadline_ms = now_ms() + GRACE_MS;
+	channel_hang_up_terminals();
+	if (machine.is_init)
+		kill(-1, SIGTERM);
+	else
+		channel_signal_all(SIGTERM);
+}
+
+bool shutdown_has_begun(void)
+{
+	return has_begun;
+}
+
+/* How long the loop may wait for the next event: -1 without limit. */
+int shutdown_timeout_ms(void)
+{
+	int64_t left = deadline_ms - now_ms();
+
+	if (!has_begun)
+		return -1;
+	return left > 0 ? (int)left : 0;
+}
+
+/* Called after every event: goes on when nobody is left or the grace is over. Does not return then. */
+void shutdown_step(bool has_children)
+{
+	if (!has_begun || (has_children && shutdown_timeout_ms() > 0))
+		return;
+	if (!machine.is_init) {
+		channel_end_all();
+		_exit(0);
+	}
+	kill(-1, SIGKILL);
+	while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
+		;
+	mount_sync_and_close();
+	reboot(RB_POWER_OFF);
+	reboot(RB_AUTOBOOT); /* on a machine that cannot be switched off, its reset ends the VMM */
+	log_fatal("cannot power off", -errno);
+}

@@ -1,0 +1,169 @@
+/*
+ * Starts a command: a new process in its own session, control group, directory and identity, which runs a program.
+ *
+ * Owns the page through which a child says why it could not run the program.
+ *
+ * Always: when spawn_start() returns 0 the program runs. The agent waits until then (CLONE_VFORK), so no pipe and no event
+ * is needed to learn how it went. A child never returns from here.
+ */
+#include "spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PROGRAM_PATH_BYTES_MAX 4096
+
+enum step { STEP_RUNNING, STEP_IDENTITY, STEP_DIRECTORY, STEP_PROGRAM };
+
+struct report {
+	enum step step; /* that failed */
+	int error;
+};
+
+static volatile struct report *report; /* shared with children */
+static bool has_plain_root;	       /* the agent is root without supplementary groups */
+
+int spawn_init(void)
+{
+	void *page = mmap(NULL, sizeof(struct report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (page == MAP_FAILED)
+		return -errno;
+	report = page;
+	has_plain_root = getuid() == 0 && getgid() == 0 && getgroups(0, NULL) == 0;
+	return 0;
+}
+
+static _Noreturn void give_up(enum step step, int error)
+{
+	report->error = error;
+	report->step = step;
+	_exit(255);
+}
+
+static int take_identity(const struct identity *identity)
+{
+	if (identity->uid == getuid() && identity->gid == getgid() && identity->group_count == 0 && has_plain_root)
+		return 0;
+	if (setgroups(identity->group_count, identity->groups) != 0 || setgid(identity->gid) != 0 ||
+	    setuid(identity->uid) != 0)
+		return -errno;
+	return 0;
+}
+
+/* Runs the file; one that is neither a program nor names its interpreter is a shell script. */
+static int run(const struct spawn *spawn, const char *file)
+{
+	execve(file, spawn->argv, spawn->environment);
+	if (errno != ENOEXEC)
+		return -errno;
+	char **argv = spawn->argv - 1;
+	char shell[] = "/bin/sh", path[PROGRAM_PATH_BYTES_MAX];
+
+	snprintf(path, sizeof(path), "%s", file);
+	argv[0] = shell;
+	argv[1] = path;
+	execve(shell, argv, spawn->environment);
+	return -errno;
+}
+
+/* Returns only when there is nothing to run. A file that may not be run is remembered, and the search goes on. */
+static int run_from_path(const struct spawn *spawn)
+{
+	const char *name = spawn->argv[0];
+	int found = -ENOENT;
+	char file[PROGRAM_PATH_BYTES_MAX];
+
+	if (strchr(name, '/') != NULL)
+		return run(spawn, name);
+	if (name[0] == 0)
+		return -ENOENT;
+	for (const char *at = spawn->path; at != NULL;) {
+		const char *colon = strchr(at, ':');
+		int length = (int)(colon == NULL ? strlen(at) : (size_t)(colon - at));
+		int size = snprintf(file, sizeof(file), "%.*s%s%s", length, at, length == 0 ? "" : "/", name);
+
+		at = colon == NULL ? NULL : colon + 1;
+		if (size >= (int)sizeof(file) || access(file, F_OK) != 0)
+			continue;
+		int error = run(spawn, file);
+		if (error != -EACCES && error != -ENOENT && error != -ENOTDIR)
+			return error;
+		if (error == -EACCES)
+			found = -EACCES;
+	}
+	return found;
+}
+
+static _Noreturn void become(const struct spawn *spawn)
+{
+	sigset_t none;
+	int error;
+
+	setsid();
+	for (int fd = 0; fd < 3; fd++)
+		if (dup2(spawn->fds[fd], fd) < 0)
+			give_up(STEP_PROGRAM, -errno);
+	if (spawn->has_terminal)
+		ioctl(0, TIOCSCTTY, 0);
+	/* With the command's own rights, so that it finds no directory that it may not enter. */
+	error = take_identity(spawn->identity);
+	if (error != 0)
+		give_up(STEP_IDENTITY, error);
+	if (chdir(spawn->cwd) != 0)
+		give_up(STEP_DIRECTORY, -errno);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	give_up(STEP_PROGRAM, run_from_path(spawn));
+}
+
+static pid_t clone_child(int cgroup_directory)
+{
+	struct clone_args args = {.flags = CLONE_VFORK, .exit_signal = SIGCHLD};
+
+	if (cgroup_directory >= 0) {
+		args.flags |= CLONE_INTO_CGROUP;
+		args.cgroup = (uint32_t)cgroup_directory;
+	}
+	return (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+}
+
+/* 0 with the pid; a negative errno with a text for the command's stderr when the program cannot be run. */
+int spawn_start(const struct spawn *spawn, pid_t *pid, char *message, size_t message_size)
+{
+	report->step = STEP_RUNNING;
+	*pid = clone_child(spawn->cgroup_directory);
+	if (*pid == 0)
+		become(spawn);
+	if (*pid < 0) {
+		int error = -errno;
+		snprintf(message, message_size, "cannot start a process: %s", strerror(-error));
+		return error;
+	}
+	if (report->step == STEP_RUNNING)
+		return 0;
+	while (waitpid(*pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	const char *reason = strerror(-report->error);
+	if (report->step == STEP_DIRECTORY)
+		snprintf(message, message_size, "chdir to '%s': %s", spawn->cwd, reason);
+	else if (report->step == STEP_IDENTITY)
+		snprintf(message, message_size, "cannot become user %u: %s", spawn->identity->uid, reason);
+	else if (report->error == -ENOENT || report->error == -ENOTDIR)
+		snprintf(message, message_size, "executable file '%s' not found in $PATH: No such file or directory",
+			 spawn->argv[0]);
+	else
+		snprintf(message, message_size, "executable file '%s' cannot be run: %s", spawn->argv[0], reason);
+	return report->error;
+}
