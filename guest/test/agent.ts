@@ -1,0 +1,128 @@
+/**
+ * Agents for tests: the real one, run on this host over a socket, with sanitizers when a test wants them.
+ *
+ * Owns the processes it starts and a directory of builds in the system's temporary directory, removed at the end.
+ */
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Duplex } from "node:stream";
+import { fileURLToPath } from "node:url";
+import { connectGuest } from "@flotilla/node/guest/client";
+import type { Guest, GuestExec, GuestExecRequest } from "@flotilla/node/guest/guest";
+
+export const GUEST_DIRECTORY = fileURLToPath(new URL("..", import.meta.url));
+const CGROUP_MOUNTS = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+
+let buildDirectory: string | undefined;
+
+/** Builds once per process; `kind` as build.sh knows it. Throws with the compiler's words. */
+export function build(kind: "agent" | "sanitized" | "fuzz"): string {
+  if (buildDirectory === undefined) {
+    const directory = mkdtempSync(join(tmpdir(), "flotilla-guest-test-"));
+    buildDirectory = directory;
+    process.on("exit", () => rmSync(directory, { recursive: true, force: true }));
+  }
+  const out = join(buildDirectory, kind);
+  if (existsSync(out)) return out;
+  const made = spawnSync("sh", [join(GUEST_DIRECTORY, "build.sh"), out, kind], { encoding: "utf8" });
+  if (made.status !== 0) throw new Error(`guest/build.sh failed:\n${made.stderr}`);
+  return out;
+}
+
+export interface TestAgent {
+  readonly socket: Duplex;
+  readonly pid: number;
+  /** Everything it has said on its standard error: sanitizers report there. */
+  log(): string;
+  /** Its resident memory in KiB. */
+  residentKb(): Promise<number>;
+  connect(socket?: Duplex): Promise<Guest>;
+  /** Ends the socket and resolves with the agent's exit code. */
+  end(): Promise<number | null>;
+}
+
+/** A place for control groups, or undefined on a host without version 2 or without the right to make some. */
+export function makeCgroup(): string | undefined {
+  for (const mount of CGROUP_MOUNTS) {
+    if (!existsSync(join(mount, "cgroup.procs"))) continue;
+    const path = join(mount, `flotilla-guest-test-${process.pid}`);
+    try {
+      mkdirSync(path, { recursive: true });
+      process.on("exit", () => removeCgroup(path));
+      return path;
+    } catch {
+      return undefined;
+    }
+  }
+  return undefined;
+}
+
+function removeCgroup(path: string): void {
+  try {
+    for (const entry of readdirSync(path, { withFileTypes: true })) {
+      if (entry.isDirectory()) rmdirSync(join(path, entry.name));
+    }
+    rmdirSync(path);
+  } catch {
+    // A process that is still ending keeps its group; the host's next boot removes it.
+  }
+}
+
+export interface AgentOptions {
+  readonly isSanitized?: boolean;
+  readonly cgroup?: string | undefined;
+}
+
+export function startAgent(options: AgentOptions = {}): TestAgent {
+  const isSanitized = options.isSanitized ?? true;
+  const program = isSanitized ? join(build("sanitized"), "agent-sanitized") : join(build("agent"), "agent");
+  const args = ["--fd", "3", ...(options.cgroup === undefined ? [] : ["--cgroup", options.cgroup])];
+  const child: ChildProcess = spawn(program, args, {
+    stdio: ["ignore", "ignore", "pipe", "pipe"],
+    env: { ASAN_OPTIONS: "detect_leaks=0", UBSAN_OPTIONS: "print_stacktrace=1" },
+  });
+  let log = "";
+  child.stderr?.setEncoding("utf8").on("data", (text: string) => {
+    log += text;
+  });
+  const ended = new Promise<number | null>((resolve) => child.once("close", (code) => resolve(code)));
+  const socket = child.stdio[3] as unknown as Duplex;
+  const pid = child.pid;
+  if (pid === undefined) throw new Error(`cannot start ${program}`);
+  return {
+    socket,
+    pid,
+    log: () => log,
+    residentKb: async () => {
+      const { readFile } = await import("node:fs/promises");
+      return Number(/VmRSS:\s+(\d+)/.exec(await readFile(`/proc/${pid}/status`, "utf8"))?.[1]);
+    },
+    connect: (over = socket) => connectGuest(over, { helloTimeoutMs: 10_000 }),
+    end: () => {
+      socket.destroy();
+      return ended;
+    },
+  };
+}
+
+export function request(argv: readonly string[], more: Partial<GuestExecRequest> = {}): GuestExecRequest {
+  return { argv, cwd: null, env: {}, user: null, hasStdin: false, terminal: null, isBackground: false, ...more };
+}
+
+export interface Outcome {
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly exitCode: number;
+}
+
+/** Collects both outputs until the command ends. */
+export async function outcome(exec: GuestExec): Promise<Outcome> {
+  const stdout: Buffer[] = [];
+  const stderr: Buffer[] = [];
+  exec.stdout.on("data", (chunk: Buffer) => stdout.push(chunk));
+  exec.stderr.on("data", (chunk: Buffer) => stderr.push(chunk));
+  const { exitCode } = await exec.exit;
+  return { stdout: Buffer.concat(stdout).toString(), stderr: Buffer.concat(stderr).toString(), exitCode };
+}
