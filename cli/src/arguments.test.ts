@@ -1,0 +1,41 @@
+/**
+ * What people write on a command line: every accepted form, and that everything else is refused with what was expected.
+ *
+ * Always: a refusal is commander's own, so that it ends the command with the exit code for usage.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { InvalidArgumentError } from "commander";
+import { count, diskGb, memoryMb, pair, ports, seconds, several } from "./arguments.ts";
+
+test("sizes and times are read with and without a unit", () => {
+  assert.deepEqual(["90", "90s", "10m", "2h", "1d", "5 min"].map(seconds), [90, 90, 600, 7200, 86_400, 300]);
+  assert.deepEqual(["512", "512m", "2g", "2GB"].map(memoryMb), [512, 512, 2048, 2048]);
+  assert.deepEqual(["20", "20g", "1t"].map(diskGb), [20, 20, 1024]);
+});
+
+test("what is no size, time, count or port is refused with what was expected", () => {
+  const refused: readonly [(text: string) => unknown, string[], RegExp][] = [
+    [seconds, ["", "m", "-1", "1.5h", "1y", "1e3", "toString"], /90s, 10m/],
+    [memoryMb, ["", "2t", "x"], /512m or 2g/],
+    [diskGb, ["10m"], /20g or 1t/],
+    [count, ["0", "-1", "1.5", "", "12345678901"], /above 0/],
+    [(text) => ports(text), ["0", "65536", "http"], /port|above 0/],
+    [(text) => pair(text), ["", "NAME", "=value"], /NAME=VALUE/],
+  ];
+  for (const [read, texts, message] of refused) {
+    for (const text of texts) {
+      assert.throws(
+        () => read(text),
+        (error) => error instanceof InvalidArgumentError && message.test(error.message),
+        text,
+      );
+    }
+  }
+});
+
+test("repeated options add up; a value may hold the separator or be empty", () => {
+  assert.deepEqual(pair("B=x=y", pair("A=")), { A: "", B: "x=y" });
+  assert.deepEqual(several("b", several("a")), ["a", "b"]);
+  assert.deepEqual(ports("443", ports("80")), [80, 443]);
+});

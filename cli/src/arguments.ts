@@ -1,0 +1,48 @@
+/**
+ * What people write on a command line, read into values: sizes, spans of time, pairs. Pure; commander calls these
+ * while it parses, and a text that makes no sense ends the command with exit code 2 and what was expected.
+ */
+import { InvalidArgumentError } from "commander";
+
+const SPAN_SECONDS: Readonly<Record<string, number>> = { "": 1, s: 1, m: 60, min: 60, h: 3600, d: 86_400 };
+const MEMORY_MB: Readonly<Record<string, number>> = { "": 1, m: 1, mb: 1, g: 1024, gb: 1024 };
+const DISK_GB: Readonly<Record<string, number>> = { "": 1, g: 1, gb: 1, t: 1024, tb: 1024 };
+
+/** A whole number above 0. */
+export function count(text: string): number {
+  if (!/^[1-9]\d{0,8}$/.test(text)) throw new InvalidArgumentError("Expected a whole number above 0.");
+  return Number(text);
+}
+
+/** Seconds from `90`, `90s`, `10m`, `2h`, `1d`. */
+export const seconds = (text: string): number => withUnit(text, SPAN_SECONDS, "a time such as 90s, 10m, 2h or 1d");
+
+/** Megabytes from `512`, `512m`, `2g`. */
+export const memoryMb = (text: string): number => withUnit(text, MEMORY_MB, "a size such as 512m or 2g");
+
+/** Gigabytes from `20`, `20g`, `1t`. */
+export const diskGb = (text: string): number => withUnit(text, DISK_GB, "a size such as 20g or 1t");
+
+function withUnit(text: string, units: Readonly<Record<string, number>>, expected: string): number {
+  const match = /^(\d{1,12})\s*([a-z]*)$/i.exec(text);
+  const unit = units[match?.[2]?.toLowerCase() ?? "-"];
+  if (match?.[1] === undefined || unit === undefined) throw new InvalidArgumentError(`Expected ${expected}.`);
+  return Number(match[1]) * unit;
+}
+
+/** Gathers `name=value` pairs; a value may hold `=` and may be empty. */
+export function pair(text: string, before: Readonly<Record<string, string>> = {}): Readonly<Record<string, string>> {
+  const at = text.indexOf("=");
+  if (at < 1) throw new InvalidArgumentError("Expected NAME=VALUE.");
+  return { ...before, [text.slice(0, at)]: text.slice(at + 1) };
+}
+
+/** Gathers repeated values. */
+export const several = (text: string, before: readonly string[] = []): readonly string[] => [...before, text];
+
+/** Gathers port numbers. */
+export function ports(text: string, before: readonly number[] = []): readonly number[] {
+  const port = count(text);
+  if (port > 65_535) throw new InvalidArgumentError("Expected a port from 1 to 65535.");
+  return [...before, port];
+}

@@ -1,0 +1,63 @@
+/**
+ * How a verb is put on the command tree: its words, options and help now, its code only when it is called, so that
+ * `flotilla machine ls` loads nothing of what `flotilla up` needs.
+ *
+ * Always: every verb that talks to a server has the same four options for it, under their own heading of the help.
+ */
+import type { Command } from "commander";
+import { Call, type CommonOptions, type VerbModule, type World } from "./call.ts";
+import { failureOf } from "./failure.ts";
+
+/** What a verb ended with, for main.ts. */
+export type Ended = (exitCode: number) => void;
+
+/** The root of the tree and what its verbs are run with. */
+export interface Tree {
+  readonly world: World;
+  readonly ended: Ended;
+}
+
+export interface VerbDeclaration<Options> {
+  /** Name and operands, as commander writes them: `create <image>`. */
+  readonly words: string;
+  readonly summary: string;
+  /** Adds the verb's own options and examples. */
+  readonly options?: (command: Command) => void;
+  readonly load: () => Promise<VerbModule<Options>>;
+  /** False for verbs that talk to no server. */
+  readonly isRemote?: false;
+}
+
+export function addVerb<Options>(tree: Tree, parent: Command, declaration: VerbDeclaration<Options>): Command {
+  const command = parent.command(declaration.words).description(declaration.summary);
+  declaration.options?.(command);
+  if (declaration.isRemote !== false) addCommonOptions(command);
+  return command.action(async () => {
+    // commander's options are what the declaration above says; its types cannot follow that.
+    const options = command.opts<CommonOptions & Options>();
+    const call = new Call(tree.world, options);
+    try {
+      const module = await declaration.load();
+      tree.ended((await module.run(call, command.args, options)) ?? 0);
+    } catch (error) {
+      const failure = failureOf(error, call.connection);
+      if (failure === null) throw error;
+      call.output.error(failure.message, failure.advice);
+      tree.ended(failure.exitCode);
+    }
+  });
+}
+
+function addCommonOptions(command: Command): void {
+  command
+    .optionsGroup("Output and connection:")
+    .option("--json", "print the API's JSON")
+    .option("--url <url>", "the server to talk to (FLOTILLA_URL)")
+    .option("--api-key-file <file>", "a file that holds the API key (FLOTILLA_API_KEY is the key itself)")
+    .option("--data-dir <directory>", "where the server on this machine keeps its data, for its admin key");
+}
+
+/** A folder of verbs, such as `machine`. */
+export function addNoun(parent: Command, name: string, summary: string): Command {
+  return parent.command(name).description(summary).helpCommand(false);
+}

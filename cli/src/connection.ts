@@ -1,0 +1,121 @@
+/**
+ * Which server a command talks to, and with which key.
+ *
+ * The address: --url, then FLOTILLA_URL, then what `flotilla login` saved, then http://127.0.0.1:8080. The key:
+ * --api-key-file, then FLOTILLA_API_KEY, then the saved one, then the admin key of a data directory on this machine.
+ *
+ * Always: a saved key is sent only to the address it was saved with, and a local admin key only to this machine, so
+ * that naming another server never shows it a key that is not its own.
+ */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { type Environment, parseSettings, settings } from "@flotilla/contract/settings";
+import { Flotilla, type FlotillaOptions } from "@flotilla/sdk";
+import { type ConnectionFacts, usage } from "./failure.ts";
+
+export interface ConnectionOptions {
+  readonly url?: string;
+  readonly apiKeyFile?: string;
+  readonly dataDir?: string;
+}
+
+export interface Connection extends ConnectionFacts {
+  readonly key: string | null;
+}
+
+interface Saved {
+  readonly url: string;
+  readonly apiKey: string;
+}
+
+/** Where `flotilla login` keeps address and key. */
+export function savedPath(environment: Environment): string {
+  const home = environment["XDG_CONFIG_HOME"] || join(environment["HOME"] || "/var/lib", ".config");
+  return join(home, "flotilla", "config.json");
+}
+
+/** Throws a Failure when a file that was named explicitly, or was saved, cannot be read. */
+export function resolveConnection(environment: Environment, options: ConnectionOptions): Connection {
+  const saved = readSaved(savedPath(environment));
+  const isNamed = options.url !== undefined || Boolean(environment[settings.serverUrl.env]);
+  let url: string;
+  try {
+    url = parseSettings(["serverUrl"], environment, { url: options.url }).serverUrl;
+  } catch (error) {
+    throw usage(error instanceof Error ? error.message : String(error));
+  }
+  if (!isNamed && saved !== null) url = saved.url;
+  return { url, ...resolveKey(environment, options, url, saved) };
+}
+
+function resolveKey(
+  environment: Environment,
+  options: ConnectionOptions,
+  url: string,
+  saved: Saved | null,
+): Pick<Connection, "key" | "keySource"> {
+  if (options.apiKeyFile !== undefined) {
+    const key = readKey(options.apiKeyFile);
+    if (key === null) throw usage(`--api-key-file ${options.apiKeyFile}: no such file, or it may not be read`);
+    return { key, keySource: options.apiKeyFile };
+  }
+  const variable = environment[settings.apiKey.env];
+  if (variable) return { key: variable.trim(), keySource: settings.apiKey.env };
+  if (saved?.url === url) return { key: saved.apiKey, keySource: `\`flotilla login\` (${savedPath(environment)})` };
+  if (!isThisMachine(url)) return { key: null, keySource: null };
+  const { dataDirectory } = parseSettings(["dataDirectory"], environment, { "data-dir": options.dataDir });
+  const path = join(dataDirectory, "admin.key");
+  const key = readKey(path);
+  return key === null ? { key: null, keySource: null } : { key, keySource: path };
+}
+
+/** Whether a new terminal of this user, told nothing, would find this server and its admin key. */
+export function isFoundByDefault(
+  environment: Environment,
+  server: { readonly url: string; readonly dataDirectory: string },
+): boolean {
+  const plain = Object.fromEntries(
+    ["HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"].map((name) => [name, environment[name]]),
+  );
+  try {
+    const { url, key } = resolveConnection(plain, {});
+    return url === server.url && key !== null && key === readKey(join(server.dataDirectory, "admin.key"));
+  } catch {
+    return false;
+  }
+}
+
+export function openFlotilla(connection: Connection, transport?: FlotillaOptions["fetch"]): Flotilla {
+  return new Flotilla({ url: connection.url, apiKey: connection.key ?? undefined, fetch: transport });
+}
+
+/** Whether only programs on this machine can be behind the address. */
+function isThisMachine(url: string): boolean {
+  const { hostname } = new URL(url);
+  return hostname === "localhost" || hostname === "[::1]" || /^127\.\d+\.\d+\.\d+$/.test(hostname);
+}
+
+function readKey(path: string): string | null {
+  try {
+    return readFileSync(path, "utf8").trim() || null;
+  } catch {
+    return null;
+  }
+}
+
+function readSaved(path: string): Saved | null {
+  let text: string;
+  try {
+    text = readFileSync(path, "utf8");
+  } catch {
+    return null;
+  }
+  try {
+    const saved = JSON.parse(text) as Partial<Saved>;
+    if (typeof saved.url === "string" && typeof saved.apiKey === "string")
+      return { url: saved.url, apiKey: saved.apiKey };
+  } catch {
+    // Falls through to the same words as a file that is JSON of another kind.
+  }
+  throw usage(`${path} holds no address and key`, "remove it, or write it anew with `flotilla login`");
+}

@@ -1,0 +1,108 @@
+/**
+ * `flotilla doctor`: what this machine can do, what is missing and what that means; then whether a server can be
+ * reached, whether the key is good there and whether it has a node.
+ *
+ * The host's part is the node agent's own judgement (node/src/doctor-main.ts), asked as a program, because the node
+ * knows what it needs. No server is a warning, not a fault: the doctor is also asked before the first start.
+ *
+ * Ends with 1 when anything is bad.
+ */
+import { spawn } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { FlotillaError } from "@flotilla/sdk";
+import type { Call } from "../call.ts";
+import { EXIT_REFUSED, Failure } from "../failure.ts";
+import type { Output, Style } from "../output.ts";
+import { clean } from "../table.ts";
+
+export interface Check {
+  readonly name: string;
+  readonly status: "ok" | "warn" | "bad";
+  /** What was found. */
+  readonly value: string;
+  /** What it means, and what to do about it. */
+  readonly meaning: string;
+}
+
+const DOCTOR_MAIN = fileURLToPath(new URL("../../../node/src/doctor-main.ts", import.meta.url));
+const STYLES: Readonly<Record<Check["status"], Style>> = { ok: "green", warn: "yellow", bad: "red" };
+const CALL_TIMEOUT_MS = 5_000;
+
+export async function run(call: Call): Promise<number> {
+  const checks = [...(await checkHost(call)), ...(await checkServer(call))];
+  if (call.output.isJson) call.output.json(checks);
+  else show(call.output, checks);
+  return checks.some((check) => check.status === "bad") ? EXIT_REFUSED : 0;
+}
+
+async function checkHost(call: Call): Promise<readonly Check[]> {
+  using _progress = call.output.progress("looking at this machine");
+  const child = spawn(process.execPath, [DOCTOR_MAIN], {
+    env: { ...call.world.environment },
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const chunks: Buffer[] = [];
+  for await (const chunk of child.stdout) chunks.push(chunk as Buffer);
+  try {
+    return JSON.parse(Buffer.concat(chunks).toString()) as Check[];
+  } catch {
+    throw new Failure("the check of this machine gave no result", "what it said stands above");
+  }
+}
+
+async function checkServer(call: Call): Promise<readonly Check[]> {
+  using _progress = call.output.progress("asking the server");
+  const { url, keySource } = call.connect();
+  const flotilla = call.flotilla();
+  const health = await flotilla.getHealth({ timeoutMs: CALL_TIMEOUT_MS }).catch(() => null);
+  if (health === null) {
+    const meaning = "none runs there, or it cannot be reached; `npm start` starts one on this machine";
+    return [{ name: "server", status: "warn", value: `no answer from ${url}`, meaning }];
+  }
+  const node: Check =
+    health.nodesReady > 0
+      ? {
+          name: "nodes",
+          status: "ok",
+          value: `${health.nodesReady} of ${health.nodesTotal} ready`,
+          meaning: "machines can be started",
+        }
+      : {
+          name: "nodes",
+          status: "bad",
+          value: `0 of ${health.nodesTotal} ready`,
+          meaning: "no machine can be started; see the node's log",
+        };
+  const key = await flotilla.getCaller({ timeoutMs: CALL_TIMEOUT_MS }).then(
+    (caller): Check => ({
+      name: "key",
+      status: "ok",
+      value: `tenant ${caller.tenantName}, ${caller.scopes.join(" ") || "no scope"}`,
+      meaning: `from ${keySource}`,
+    }),
+    (error: unknown): Check => {
+      if (!(error instanceof FlotillaError)) throw error;
+      const meaning =
+        keySource === null ? "`flotilla login` saves one" : `from ${keySource}; \`flotilla login\` saves another`;
+      return { name: "key", status: "bad", value: error.text, meaning };
+    },
+  );
+  return [{ name: "server", status: "ok", value: `${health.version} at ${url}`, meaning: "reachable" }, key, node];
+}
+
+function show(output: Output, checks: readonly Check[]): void {
+  const width = Math.max(...checks.map((check) => check.name.length));
+  for (const { name, status, value, meaning } of checks) {
+    output.line(`${output.style(STYLES[status], status.padEnd(4))}  ${name.padEnd(width)}  ${clean(value)}`);
+    if (meaning !== "") output.line(`${" ".repeat(width + 8)}${output.style("dim", clean(meaning))}`);
+  }
+  const count = (status: Check["status"]): number => checks.filter((check) => check.status === status).length;
+  const [warn, bad] = [count("warn"), count("bad")];
+  output.line();
+  if (bad > 0)
+    output.line(
+      `${bad} of ${checks.length} checks are bad: Flotilla does not work on this machine until they are mended.`,
+    );
+  else if (warn > 0) output.line(`Nothing is bad; ${warn} of ${checks.length} checks deserve a look.`);
+  else output.line("All is well.");
+}

@@ -1,0 +1,71 @@
+/**
+ * Why a command did not do what it was asked, in two lines: what happened, and what to do about it.
+ *
+ * Always: a Failure and a refusal of the server end the command with exit code 1, a call that makes no sense with 2;
+ * anything else that is thrown is a fault of ours and keeps its stack.
+ */
+import { FlotillaError } from "@flotilla/sdk";
+
+export const EXIT_REFUSED = 1;
+export const EXIT_USAGE = 2;
+
+export class Failure extends Error {
+  /** One line: what to do. */
+  readonly advice: string | null;
+  readonly exitCode: number;
+
+  constructor(what: string, advice: string | null = null, exitCode: number = EXIT_REFUSED) {
+    super(what);
+    this.name = "Failure";
+    this.advice = advice;
+    this.exitCode = exitCode;
+  }
+}
+
+/** A call that makes no sense, such as an option whose value cannot be read. */
+export const usage = (what: string, advice: string | null = null): Failure => new Failure(what, advice, EXIT_USAGE);
+
+/** What is known about the connection of the call that failed. */
+export interface ConnectionFacts {
+  readonly url: string;
+  /** Where the key came from, in words; null when there was none. */
+  readonly keySource: string | null;
+}
+
+/** Any error as a Failure; null when it is a fault of ours. */
+export function failureOf(error: unknown, connection: ConnectionFacts | null): Failure | null {
+  if (error instanceof Failure) return error;
+  if (!(error instanceof FlotillaError)) return null;
+  if (error.code === "unreachable") {
+    const reason = /ECONNREFUSED/.test(error.text) ? "nothing listens there" : lastPart(error.text);
+    return new Failure(
+      `cannot reach Flotilla at ${connection?.url ?? "its address"}: ${reason}`,
+      "start one with `npm start`, or say where it is with --url or FLOTILLA_URL",
+    );
+  }
+  const id = error.status >= 500 && error.requestId !== null ? ` [request id: ${error.requestId}]` : "";
+  return new Failure(error.text + id, adviceFor(error, connection));
+}
+
+function adviceFor(error: FlotillaError, connection: ConnectionFacts | null): string | null {
+  const source = connection?.keySource ?? "nowhere";
+  switch (error.code) {
+    case "missing_key":
+      return "`flotilla login` saves a key; FLOTILLA_API_KEY or --api-key-file names one for a single call";
+    case "unknown_key":
+    case "expired_key":
+      return `the key came from ${source}; save another with \`flotilla login\``;
+    case "missing_scope":
+      return `the key came from ${source}; \`flotilla key create --scope …\` with a key of wider scope makes another`;
+    case "not_implemented":
+      return "this Flotilla does not serve that yet";
+    case "internal":
+      return "the server's log tells more under this request id";
+    case "timeout":
+      return "try again, or allow more time";
+    default:
+      return null;
+  }
+}
+
+const lastPart = (text: string): string => text.slice(text.lastIndexOf(": ") + 2);

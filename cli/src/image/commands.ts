@@ -1,0 +1,31 @@
+/**
+ * The verbs of `flotilla image`, with their options.
+ *
+ * A table: what a verb does stands in the file of its name.
+ */
+import type { Command } from "commander";
+import { addNoun, addVerb, type Tree } from "../command.ts";
+
+export function addImageCommands(tree: Tree, root: Command): void {
+  const image = addNoun(root, "image", "see, make and import images");
+  addVerb(tree, image, { words: "ls", summary: "list the images that nodes have", load: () => import("./ls.ts") });
+  addVerb(tree, image, {
+    words: "make-local <kind>",
+    summary: "make an image from this machine's Debian packages: python, node or debian",
+    options: (command) =>
+      command.option("--name <reference>", "what it is called (default: local/<kind>)").addHelpText(
+        "after",
+        `
+Needs Debian's packages, and no image registry. The image is then used like any other:
+  $ flotilla image make-local python
+  $ flotilla machine create local/python --name py --start`,
+      ),
+    load: () => import("./make-local.ts"),
+  });
+  addVerb(tree, image, {
+    words: "import <file> <reference>",
+    summary: "give an archive (OCI layout, docker save, root file system tar) a name of the form local/…",
+    options: (command) => command.option("--node <id>", "import to this node only (default: every node)"),
+    load: () => import("./import.ts"),
+  });
+}

@@ -1,0 +1,50 @@
+/**
+ * `flotilla image make-local KIND`: makes an image out of Debian packages and imports it, so that a machine with Python
+ * or Node exists without any image registry.
+ *
+ * The archive is made by scripts/make-local-image in a directory that is removed however this ends. It is made on this
+ * machine and imported through the API, so the server may be elsewhere.
+ */
+import { spawn } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import type { Call } from "../call.ts";
+import { Failure } from "../failure.ts";
+import { importArchive } from "./import.ts";
+
+export interface MakeLocalOptions {
+  readonly name?: string;
+}
+
+const LINES_SHOWN = 20;
+const SCRIPT = fileURLToPath(new URL("../../../scripts/make-local-image", import.meta.url));
+
+export async function run(call: Call, [kind = ""]: readonly string[], options: MakeLocalOptions): Promise<void> {
+  // Asked first, so that nobody waits minutes for an image that then has nowhere to go.
+  await call.flotilla().getCaller();
+  const directory = await mkdtemp(join(tmpdir(), "flotilla-image-"));
+  try {
+    const archive = join(directory, `${kind}.tar`);
+    await make(call, kind, archive);
+    await importArchive(call, archive, { reference: options.name ?? `local/${kind}` });
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+async function make(call: Call, kind: string, archive: string): Promise<void> {
+  using _progress = call.output.progress(`making the image ${kind} from Debian packages`);
+  // A person who watches sees the moving line and, should it fail, what the script said; others see all of it.
+  const child = spawn("sh", [SCRIPT, kind, archive], { stdio: ["ignore", "pipe", "pipe"] });
+  const said: string[] = [];
+  for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk: Buffer) => said.push(String(chunk)));
+  const code = await new Promise<number | null>((resolve, reject) => {
+    child.once("error", reject);
+    child.once("close", resolve);
+  });
+  if (code === 0) return;
+  for (const line of said.join("").trimEnd().split("\n").slice(-LINES_SHOWN)) call.output.note(line);
+  throw new Failure(`the image ${kind} could not be made (exit code ${code})`, "what the maker said stands above");
+}

@@ -1,0 +1,33 @@
+/**
+ * The verbs of `flotilla key`, with their options.
+ *
+ * A table: what a verb does stands in the file of its name.
+ */
+import type { Command } from "commander";
+import { count, several } from "../arguments.ts";
+import { addNoun, addVerb, type Tree } from "../command.ts";
+
+export function addKeyCommands(tree: Tree, root: Command): void {
+  const key = addNoun(root, "key", "make, list and revoke API keys");
+  addVerb(tree, key, {
+    words: "create",
+    summary: "make an API key; it is shown this once",
+    options: (command) =>
+      command
+        .option("--description <text>", "what it is for")
+        .option(
+          "--scope <scope>",
+          "what it may do, such as machine:exec; repeat for more (default: all you may)",
+          several,
+        )
+        .option("--expires-in-days <days>", "when it stops working (default: never)", count)
+        .option("--tenant <id>", "whose key it is; needs an admin's key"),
+    load: () => import("./create.ts"),
+  });
+  addVerb(tree, key, { words: "ls", summary: "list API keys, without their secrets", load: () => import("./ls.ts") });
+  addVerb(tree, key, {
+    words: "rm <ids...>",
+    summary: "revoke API keys, at once on every server",
+    load: () => import("./rm.ts"),
+  });
+}

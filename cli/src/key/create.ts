@@ -1,0 +1,25 @@
+/**
+ * `flotilla key create`: makes an API key and prints it; it is shown this once.
+ *
+ * Standard output holds the key alone, so that it can go straight into a file.
+ */
+import type { Call } from "../call.ts";
+
+export interface CreateKeyOptions {
+  readonly description?: string;
+  readonly scope?: readonly string[];
+  readonly expiresInDays?: number;
+  readonly tenant?: string;
+}
+
+export async function run(call: Call, _operands: readonly string[], options: CreateKeyOptions): Promise<void> {
+  const created = await call.flotilla().createApiKey({
+    ...(options.description === undefined ? {} : { description: options.description }),
+    ...(options.scope === undefined ? {} : { scopes: options.scope }),
+    ...(options.expiresInDays === undefined ? {} : { expiresInDays: options.expiresInDays }),
+    ...(options.tenant === undefined ? {} : { tenantId: options.tenant }),
+  });
+  if (call.output.isJson) return call.output.json(created);
+  call.output.line(created.key);
+  call.output.note(`${created.id}: keep it now, it is not shown again`);
+}

@@ -1,0 +1,31 @@
+/**
+ * `flotilla key ls`: the tenant's API keys, without their secrets.
+ *
+ * A key that has expired is still there until it is revoked, and says so.
+ */
+import type { ApiKeyInfo } from "@flotilla/sdk";
+import type { Call } from "../call.ts";
+import { renderSpan } from "../table.ts";
+
+export async function run(call: Call): Promise<void> {
+  const keys = await call.flotilla().listApiKeys();
+  if (call.output.isJson) return call.output.json(keys);
+  const now = call.world.clock.now();
+  call.output.table(
+    ["ID", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "DESCRIPTION"],
+    keys.map((key) => [
+      key.id,
+      key.scopes.join(" ") || "none",
+      `${renderSpan(now - Date.parse(key.createdAt))} ago`,
+      expiry(key, now),
+      key.lastUsedAt === null ? "never" : `${renderSpan(now - Date.parse(key.lastUsedAt))} ago`,
+      key.description ?? "",
+    ]),
+  );
+}
+
+function expiry({ expiresAt }: ApiKeyInfo, now: number): string {
+  if (expiresAt === null) return "never";
+  const leftMs = Date.parse(expiresAt) - now;
+  return leftMs <= 0 ? "has expired" : `in ${renderSpan(leftMs)}`;
+}

@@ -1,0 +1,68 @@
+/**
+ * `flotilla login`: saves a server's address and a key, so that later calls need neither.
+ *
+ * Always: the key is tried before it is saved; it is read without being shown, or from standard input, and never from
+ * an argument, because arguments are visible in the list of processes; the file is the user's alone (0600), and is
+ * replaced whole.
+ */
+import { randomBytes } from "node:crypto";
+import { mkdirSync, renameSync, writeFileSync } from "node:fs";
+import { dirname } from "node:path";
+import { parseSettings } from "@flotilla/contract/settings";
+import { Flotilla } from "@flotilla/sdk";
+import type { Call } from "../call.ts";
+import { savedPath } from "../connection.ts";
+import { Failure, usage } from "../failure.ts";
+import { readSecret } from "./secret.ts";
+
+export interface LoginOptions {
+  readonly keyStdin?: boolean;
+}
+
+export async function run(call: Call, _operands: readonly string[], options: LoginOptions): Promise<void> {
+  const { environment, streams } = call.world;
+  const url = readUrl(call);
+  const key = options.keyStdin ? await readAll(streams.input) : await readSecret(streams, `API key for ${url}: `);
+  if (key === "") throw new Failure("no key was given", "paste the key that `flotilla key create` printed");
+  const caller = await new Flotilla({ url, apiKey: key }).getCaller().catch((error: unknown) => {
+    throw rejected(error, url) ?? error;
+  });
+  const path = savedPath(environment);
+  save(path, { url, apiKey: key });
+  if (call.output.isJson) return call.output.json(caller);
+  call.output.line(`logged in to ${url} as ${caller.tenantName}, with ${caller.scopes.join(" ") || "no scope"}`);
+  call.output.note(`saved in ${path}`);
+}
+
+/** What is being logged in to: an address given now, else the default; not the one of an earlier login. */
+function readUrl(call: Call): string {
+  try {
+    return parseSettings(["serverUrl"], call.world.environment, { url: call.options.url }).serverUrl;
+  } catch (error) {
+    throw usage(error instanceof Error ? error.message : String(error));
+  }
+}
+
+/** The other advice about keys does not fit here: this is where one is given. */
+function rejected(error: unknown, url: string): Failure | null {
+  const code = error instanceof Error && "code" in error ? error.code : null;
+  if (code === "unknown_key") return new Failure(`${url} does not know this key`, "nothing was saved; check the key");
+  if (code === "expired_key") return new Failure("this key has expired", "nothing was saved; make a new one");
+  return null;
+}
+
+async function readAll(input: NodeJS.ReadStream): Promise<string> {
+  let text = "";
+  for await (const chunk of input) {
+    text += String(chunk);
+    if (text.length > 10_000) throw new Failure("standard input holds more than a key");
+  }
+  return text.trim();
+}
+
+function save(path: string, saved: { readonly url: string; readonly apiKey: string }): void {
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  const temporary = `${path}.${randomBytes(4).toString("hex")}`;
+  writeFileSync(temporary, `${JSON.stringify(saved, null, 2)}\n`, { mode: 0o600, flag: "wx" });
+  renameSync(temporary, path);
+}

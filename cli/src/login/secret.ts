@@ -1,0 +1,38 @@
+/**
+ * Asks for a secret on a terminal without showing it.
+ *
+ * Always: the terminal is given back as it was, however the question ends. What is pasted with a line break at its end
+ * counts as entered; Ctrl-C and Ctrl-D end the question with nothing.
+ */
+import { StringDecoder } from "node:string_decoder";
+import { Failure } from "../failure.ts";
+import type { Streams } from "../output.ts";
+
+const ENTER = /[\r\n]/;
+const GIVE_UP = /[\x03\x04]/;
+const ERASE = /[\x7f\b]/;
+
+/** Throws a Failure where there is no terminal to ask on. */
+export async function readSecret({ input, errors }: Streams, question: string): Promise<string> {
+  if (!input.isTTY) {
+    throw new Failure("there is no terminal to ask for the key on", "give it on standard input, with --key-stdin");
+  }
+  errors.write(question);
+  input.setRawMode(true);
+  const decoder = new StringDecoder("utf8");
+  let secret = "";
+  try {
+    for await (const chunk of input) {
+      for (const character of decoder.write(chunk as Buffer)) {
+        if (ENTER.test(character)) return secret.trim();
+        if (GIVE_UP.test(character)) throw new Failure("given up; nothing was saved");
+        secret = ERASE.test(character) ? secret.slice(0, -1) : secret + character;
+      }
+    }
+    return secret.trim();
+  } finally {
+    input.setRawMode(false);
+    input.pause();
+    errors.write("\n");
+  }
+}

@@ -1,0 +1,91 @@
+/**
+ * The verbs of `flotilla machine`, with their options.
+ *
+ * A table: what a verb does stands in the file of its name.
+ */
+import { type Command, Option } from "commander";
+import { count, diskGb, memoryMb, pair, ports, seconds, several } from "../arguments.ts";
+import { addNoun, addVerb, type Tree } from "../command.ts";
+
+export function addMachineCommands(tree: Tree, root: Command): void {
+  const machine = addNoun(root, "machine", "make, run and remove machines");
+  addVerb(tree, machine, {
+    words: "create <image>",
+    summary: "make a machine from an image, such as alpine or local/busybox",
+    options: addCreateOptions,
+    load: () => import("./create.ts"),
+  });
+  addVerb(tree, machine, {
+    words: "ls",
+    summary: "list machines",
+    options: (command) => command.option("--label <name=value>", "only those with this label; repeat for more", pair),
+    load: () => import("./ls.ts"),
+  });
+  addVerb(tree, machine, { words: "get <machine>", summary: "show one machine", load: () => import("./get.ts") });
+  addVerb(tree, machine, {
+    words: "start <machine>",
+    summary: "boot a machine and wait until it runs",
+    options: (command) => command.option("-d, --detach", "do not wait"),
+    load: () => import("./start.ts"),
+  });
+  addVerb(tree, machine, {
+    words: "stop <machines...>",
+    summary: "shut machines down; their disks are kept",
+    load: () => import("./stop.ts"),
+  });
+  addVerb(tree, machine, {
+    words: "rm <machines...>",
+    summary: "delete machines in any state, with their disks",
+    options: (command) => command.option("--usage", "show what each has used and cost"),
+    load: () => import("./rm.ts"),
+  });
+  addVerb(tree, machine, {
+    words: "exec <machine> <command...>",
+    summary: "run a command in a machine, which is started if it is stopped",
+    options: addExecOptions,
+    load: () => import("./exec.ts"),
+  })
+    .usage("[options] <machine> -- <command...>")
+    .showHelpAfterError("(an option of the command itself? put -- before the command)");
+  addVerb(tree, machine, {
+    words: "events <machine>",
+    summary: "show what happened to a machine, oldest first",
+    load: () => import("./events.ts"),
+  });
+}
+
+function addCreateOptions(command: Command): void {
+  command
+    .option("--name <name>", "letters, digits, '.', '_' and '-'; unique among your machines")
+    .option("--start", "boot it and wait until it runs")
+    .option("--cpus <count>", "virtual processors (default: 4)", count)
+    .option("--memory <size>", "such as 512m or 2g (default: 8g)", memoryMb)
+    .option("--disk <size>", "such as 20g; only what is written takes space", diskGb)
+    .option("-e, --env <name=value>", "environment of the machine and its commands; repeat for more", pair)
+    .option("-w, --workdir <path>", "where commands run (default: the image's)")
+    .addOption(new Option("--network <mode>", "what the machine may reach").choices(["open", "blocked"]))
+    .option("--allow-cidr <network>", "the machine may reach this network and no other; repeat for more", several)
+    .option("--allow-host <name>", "the machine may reach this host and no other; repeat for more", several)
+    .option("-p, --port <port>", "publish a port of the machine; repeat for more", ports)
+    .option("--label <name=value>", "a label to find it by; repeat for more", pair)
+    .option("--ephemeral", "delete it once it is stopped")
+    .option("--auto-stop <time>", "stop it after this long without use, such as 10m", seconds)
+    .option("--ttl <time>", "delete it this long after its creation, such as 2h", seconds);
+}
+
+function addExecOptions(command: Command): void {
+  command
+    .option("-w, --cwd <path>", "where the command runs (default: the machine's workdir)")
+    .option("-e, --env <name=value>", "added to the machine's environment; repeat for more", pair)
+    .option("-u, --user <user>", "name or number, with :group if wanted (default: the image's)")
+    .option("--timeout <time>", "end the command after this long, such as 90s (default: 10m)", seconds)
+    .option("--background", "do not wait; prints the process's number")
+    .option("--no-stdin", "pass no input on")
+    .addHelpText(
+      "after",
+      `
+What stands after -- is the program and its arguments, as they are; a shell is a program too:
+  $ flotilla machine exec hello -- sh -c 'ls / | wc -l'
+Input is passed on when it is a pipe or a file. The command's exit code becomes this program's.`,
+    );
+}

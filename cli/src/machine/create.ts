@@ -1,0 +1,82 @@
+/**
+ * `flotilla machine create IMAGE`: makes a machine and, with --start, boots it.
+ *
+ * Prints the machine's name (or id), so that a script without --json can use it as it is. A start that fails leaves the
+ * machine there, because its events tell why; the error says how to remove it.
+ */
+import type { CreateMachineRequest, MachineInfo } from "@flotilla/sdk";
+import type { Call } from "../call.ts";
+import { Failure, failureOf, usage } from "../failure.ts";
+import { bootMachine } from "./boot.ts";
+
+export interface CreateOptions {
+  readonly name?: string;
+  readonly cpus?: number;
+  readonly memory?: number;
+  readonly disk?: number;
+  readonly env?: Readonly<Record<string, string>>;
+  readonly workdir?: string;
+  readonly network?: "open" | "blocked";
+  readonly allowCidr?: readonly string[];
+  readonly allowHost?: readonly string[];
+  readonly ephemeral?: boolean;
+  readonly autoStop?: number;
+  readonly ttl?: number;
+  readonly label?: Readonly<Record<string, string>>;
+  readonly port?: readonly number[];
+  readonly start?: boolean;
+}
+
+export async function run(call: Call, [image = ""]: readonly string[], options: CreateOptions): Promise<void> {
+  const flotilla = call.flotilla();
+  const created = await flotilla.createMachine(createRequest(image, options));
+  const machine = options.start ? await startNew(call, created) : created;
+  if (call.output.isJson) return call.output.json(machine);
+  call.output.line(machine.name ?? machine.id);
+  if (!options.start && call.output.isWatched) {
+    call.output.note(`created, not started: \`flotilla machine start ${machine.name ?? machine.id}\` boots it`);
+  }
+}
+
+/** The request's body: only what was asked for, so that the server's defaults hold for the rest. Pure. */
+export function createRequest(image: string, options: CreateOptions): CreateMachineRequest {
+  const resources = { cpus: options.cpus, memoryMb: options.memory, diskGb: options.disk };
+  const hasResources = Object.values(resources).some((value) => value !== undefined);
+  const network = networkRequest(options);
+  return {
+    source: { type: "image", reference: image },
+    ...(options.name === undefined ? {} : { name: options.name }),
+    ...(hasResources ? { resources } : {}),
+    ...(network === undefined ? {} : { network }),
+    ...(options.env === undefined ? {} : { env: options.env }),
+    ...(options.workdir === undefined ? {} : { workdir: options.workdir }),
+    ...(options.ephemeral === undefined ? {} : { ephemeral: options.ephemeral }),
+    ...(options.autoStop === undefined ? {} : { autoStopSeconds: options.autoStop }),
+    ...(options.ttl === undefined ? {} : { ttlSeconds: options.ttl }),
+    ...(options.label === undefined ? {} : { labels: options.label }),
+    ...(options.port === undefined ? {} : { ports: options.port.map((port) => ({ port })) }),
+  };
+}
+
+function networkRequest(options: CreateOptions): CreateMachineRequest["network"] {
+  const { allowCidr: cidrs = [], allowHost: hosts = [] } = options;
+  if (cidrs.length === 0 && hosts.length === 0) return options.network && { mode: options.network };
+  if (options.network !== undefined) {
+    throw usage(`--network ${options.network} and --allow-… exclude each other`, "--allow-… alone blocks all the rest");
+  }
+  return { mode: "allowCidrs", cidrs, hosts };
+}
+
+async function startNew(call: Call, created: MachineInfo): Promise<MachineInfo> {
+  const name = created.name ?? created.id;
+  try {
+    return await bootMachine(call, call.flotilla(), created);
+  } catch (error) {
+    const failure = failureOf(error, call.connection);
+    if (failure === null) throw error;
+    throw new Failure(
+      failure.message,
+      `${name} was created and is still there: \`flotilla machine events ${name}\` tells more, \`flotilla machine rm ${name}\` removes it`,
+    );
+  }
+}

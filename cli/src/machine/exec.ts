@@ -1,0 +1,93 @@
+/**
+ * `flotilla machine exec NAME -- COMMAND…`: runs a command in a machine and ends as the command ended.
+ *
+ * Always: what the command wrote comes out byte for byte, each stream on its own side; its exit code is this program's
+ * exit code; input is passed on when it is a pipe or a file, and not when it is a terminal or nothing, so that a script
+ * without input does not wait for one.
+ */
+import { fstatSync } from "node:fs";
+import type { MachineCommandRequest } from "@flotilla/sdk";
+import type { Call } from "../call.ts";
+import { Failure } from "../failure.ts";
+import { patientFetch } from "../patient-fetch.ts";
+import { findMachineId } from "./find.ts";
+
+export interface ExecOptions {
+  readonly cwd?: string;
+  readonly env?: Readonly<Record<string, string>>;
+  readonly user?: string;
+  readonly timeout?: number;
+  readonly background?: boolean;
+  /** False with --no-stdin. */
+  readonly stdin?: boolean;
+}
+
+/** The same limit as the API's; a larger input is refused before it is sent. */
+const STDIN_BYTES_MAX = 16 * 1024 * 1024;
+
+export async function run(call: Call, operands: readonly string[], options: ExecOptions): Promise<number> {
+  const [reference = "", ...command] = operands;
+  const flotilla = call.flotilla(patientFetch);
+  const stdin = options.stdin === false ? null : await pipedInput(call);
+  const id = await findMachineId(flotilla, reference);
+  const query = call.output.isJson ? undefined : ({ output: "b64" } as const);
+  const answer = await flotilla.exec(id, execRequest(command, options, stdin), { query });
+  if (call.output.isJson) call.output.json(answer);
+  else {
+    call.output.bytes("output", bytesOf(answer.stdoutB64, answer.stdout));
+    call.output.bytes("errors", bytesOf(answer.stderrB64, answer.stderr));
+    if (answer.stdoutTruncated || answer.stderrTruncated) {
+      call.output.note("flotilla: the output was longer than what is kept of it, and was cut");
+    }
+  }
+  return answer.exitCode & 0xff;
+}
+
+/** The request's body: only what was asked for. Pure. */
+export function execRequest(
+  command: readonly string[],
+  options: ExecOptions,
+  stdin: string | null,
+): MachineCommandRequest {
+  return {
+    command,
+    ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
+    ...(options.env === undefined ? {} : { env: options.env }),
+    ...(options.user === undefined ? {} : { user: options.user }),
+    ...(options.timeout === undefined ? {} : { timeoutSeconds: options.timeout }),
+    ...(options.background === undefined ? {} : { background: options.background }),
+    ...(stdin === null ? {} : { stdin }),
+  };
+}
+
+const bytesOf = (b64: string | undefined, text: string): Buffer =>
+  b64 === undefined ? Buffer.from(text) : Buffer.from(b64, "base64");
+
+/** What was piped in, as text; null when input is a terminal, a device such as /dev/null, or closed. */
+async function pipedInput(call: Call): Promise<string | null> {
+  if (!isPipeOrFile(call.world.streams.input.fd)) return null;
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of call.world.streams.input) {
+    chunks.push(chunk as Buffer);
+    size += (chunk as Buffer).length;
+    if (size > STDIN_BYTES_MAX) throw new Failure("the input is longer than the 16 MiB that exec passes on");
+  }
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Buffer.concat(chunks));
+  } catch {
+    throw new Failure(
+      "the input is not UTF-8 text, and exec passes on only that",
+      "encode it, such as: base64 FILE | flotilla machine exec NAME -- sh -c 'base64 -d > FILE'",
+    );
+  }
+}
+
+function isPipeOrFile(descriptor: number): boolean {
+  try {
+    const stat = fstatSync(descriptor);
+    return stat.isFIFO() || stat.isFile() || stat.isSocket();
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,152 @@
+/**
+ * The pure parts of the machine verbs: which machine a word means, what a create or exec asks for, and how a machine
+ * reads.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { MachineInfo } from "@flotilla/sdk";
+import { Failure } from "../failure.ts";
+import { renderFacts } from "../table.ts";
+import { createRequest } from "./create.ts";
+import { execRequest } from "./exec.ts";
+import { pickMachine } from "./find.ts";
+import { machineFacts, machineRow } from "./view.ts";
+
+const CREATED = "2026-07-22T20:00:00.000Z";
+const NOW = Date.parse(CREATED) + 180_000;
+const id = (digits: string): string => `mach-${digits.padEnd(32, "0")}`;
+
+const machine = (facts: Partial<MachineInfo>): MachineInfo => ({
+  id: id("abcd"),
+  name: "web",
+  source: { type: "image", reference: "local/busybox" },
+  state: "stopped",
+  resources: { cpus: 4, memoryMb: 8192, diskGb: 20 },
+  network: { mode: "open" },
+  env: {},
+  ephemeral: false,
+  createdAt: CREATED,
+  updatedAt: CREATED,
+  autoStopSeconds: null,
+  lastActivityAt: null,
+  ttlSeconds: null,
+  workdir: null,
+  ready: false,
+  readyAt: null,
+  ports: [],
+  url: null,
+  arch: null,
+  error: null,
+  labels: {},
+  createdBy: null,
+  forkable: false,
+  branchable: false,
+  public: false,
+  command: null,
+  nodeId: null,
+  ...facts,
+});
+
+const MACHINES = [
+  machine({ id: id("abcd1"), name: "web" }),
+  machine({ id: id("abcd2"), name: "db" }),
+  machine({ id: id("ffff"), name: "abcd1" }),
+];
+
+test("a machine is found by its whole id, its name, or the beginning of its id, in this order", () => {
+  assert.equal(pickMachine(MACHINES, id("abcd1")).name, "web");
+  assert.equal(pickMachine(MACHINES, "db").id, id("abcd2"));
+  assert.equal(pickMachine(MACHINES, "abcd1").id, id("ffff"), "a name wins over another's beginning");
+  assert.equal(pickMachine(MACHINES, "abcd2").name, "db");
+  assert.equal(pickMachine(MACHINES, "mach-ffff").name, "abcd1");
+});
+
+test("a word that fits several machines or none says what is there", () => {
+  assert.throws(() => pickMachine(MACHINES, "abcd"), /fits 2 machines: web, db/);
+  assert.throws(() => pickMachine(MACHINES, "abc"), /no machine called "abc"/, "three digits are no beginning");
+  assert.throws(
+    () => pickMachine(MACHINES, "wbe"),
+    (error) => error instanceof Failure && /there is: web, db, abcd1/.test(error.advice ?? ""),
+  );
+  assert.throws(
+    () => pickMachine([], "web"),
+    (error) => error instanceof Failure && /there are no machines at all/.test(error.advice ?? ""),
+  );
+});
+
+test("create asks for what was given and leaves the rest to the server's defaults", () => {
+  const source = { type: "image", reference: "alpine" };
+  assert.deepEqual(createRequest("alpine", {}), { source });
+  assert.deepEqual(createRequest("alpine", { name: "web", memory: 512, port: [80], autoStop: 60, label: { a: "b" } }), {
+    source,
+    name: "web",
+    resources: { cpus: undefined, memoryMb: 512, diskGb: undefined },
+    ports: [{ port: 80 }],
+    autoStopSeconds: 60,
+    labels: { a: "b" },
+  });
+});
+
+test("allowed networks and hosts make the network closed to all others, and exclude --network", () => {
+  assert.deepEqual(createRequest("a", { network: "blocked" }).network, { mode: "blocked" });
+  assert.deepEqual(createRequest("a", { allowCidr: ["10.0.0.0/8"] }).network, {
+    mode: "allowCidrs",
+    cidrs: ["10.0.0.0/8"],
+    hosts: [],
+  });
+  assert.throws(() => createRequest("a", { network: "open", allowHost: ["x"] }), /exclude each other/);
+});
+
+test("exec sends the command as it was written, and input only when there is some", () => {
+  assert.deepEqual(execRequest(["sh", "-c", "a | b"], {}, null), { command: ["sh", "-c", "a | b"] });
+  assert.deepEqual(execRequest(["cat"], { cwd: "/w", env: { A: "" }, user: "1", timeout: 5, background: true }, ""), {
+    command: ["cat"],
+    cwd: "/w",
+    env: { A: "" },
+    user: "1",
+    timeoutSeconds: 5,
+    background: true,
+    stdin: "",
+  });
+});
+
+test("a machine's row says its state, and whether it is ready", () => {
+  assert.deepEqual(machineRow(machine({}), NOW), ["web", "stopped", "local/busybox", "4", "8 GB", "3 min", id("abcd")]);
+  assert.equal(machineRow(machine({ state: "started" }), NOW)[1], "started, not ready");
+  assert.equal(machineRow(machine({ state: "started", ready: true }), NOW)[1], "started");
+});
+
+test("everything about a machine reads as a list of facts", () => {
+  const facts = machineFacts(
+    machine({
+      state: "started",
+      ready: true,
+      readyAt: "2026-07-22T20:02:50.000Z",
+      network: { mode: "allowCidrs", cidrs: ["10.0.0.0/8"], hosts: ["example.org"] },
+      ports: [{ port: 80, hostPort: 40_001 }],
+      env: { A: "b" },
+      ephemeral: true,
+      ttlSeconds: 7200,
+      nodeId: "node-1",
+    }),
+    NOW,
+  );
+  assert.deepEqual(renderFacts(facts), [
+    "name         web",
+    `id           ${id("abcd")}`,
+    "state        started, ready since 10 s",
+    "image        local/busybox",
+    "size         4 CPUs, 8 GB memory, 20 GB disk",
+    "network      only 10.0.0.0/8, example.org",
+    "ports        80 (on the node: 40001)",
+    "environment  A=b",
+    "lifetime     deleted once stopped, deleted 2 h after creation",
+    `created      3 min ago (${CREATED})`,
+    "node         node-1",
+  ]);
+});
+
+test("a machine in error shows the reason, cleaned of what a terminal would obey", () => {
+  const facts = machineFacts(machine({ state: "error", error: "image \x1b[31mnot\x1b[0m found" }), NOW);
+  assert.match(renderFacts(facts)[2] ?? "", /^state +error: image not found$/);
+});

@@ -1,0 +1,76 @@
+/**
+ * How a machine reads on a terminal: a row of the list, and everything about one. Pure; `now` comes in.
+ */
+import type { MachineInfo } from "@flotilla/sdk";
+import { renderMemory, renderSpan } from "../table.ts";
+
+export const MACHINE_HEADS = ["NAME", "STATE", "IMAGE", "CPUS", "MEMORY", "AGE", "ID"] as const;
+
+export function machineRow(machine: MachineInfo, now: number): readonly string[] {
+  return [
+    machine.name ?? "-",
+    shortState(machine),
+    machine.source.reference,
+    String(machine.resources.cpus),
+    renderMemory(machine.resources.memoryMb),
+    age(machine.createdAt, now),
+    machine.id,
+  ];
+}
+
+export function machineFacts(machine: MachineInfo, now: number): readonly (readonly [string, string | null])[] {
+  const { cpus, memoryMb, diskGb } = machine.resources;
+  return [
+    ["name", machine.name],
+    ["id", machine.id],
+    ["state", longState(machine, now)],
+    ["image", machine.source.reference + (machine.arch === null ? "" : ` (${machine.arch})`)],
+    ["size", `${cpus} CPUs, ${renderMemory(memoryMb)} memory${diskGb === null ? "" : `, ${diskGb} GB disk`}`],
+    ["network", network(machine)],
+    ["ports", machine.ports.map((item) => portText(item)).join(", ") || null],
+    ["url", machine.url],
+    ["workdir", machine.workdir],
+    ["environment", pairs(machine.env)],
+    ["command", machine.command?.join(" ") ?? null],
+    ["labels", pairs(machine.labels)],
+    ["lifetime", lifetime(machine)],
+    ["created", `${age(machine.createdAt, now)} ago (${machine.createdAt})`],
+    ["last used", machine.lastActivityAt === null ? null : `${age(machine.lastActivityAt, now)} ago`],
+    ["node", machine.nodeId],
+  ];
+}
+
+function shortState(machine: MachineInfo): string {
+  return machine.state === "started" && !machine.ready ? "started, not ready" : machine.state;
+}
+
+function longState(machine: MachineInfo, now: number): string {
+  if (machine.state === "error") return `error: ${machine.error ?? "no reason was given"}`;
+  if (machine.state !== "started") return machine.state;
+  if (!machine.ready) return "started, not ready yet";
+  return machine.readyAt === null ? "started, ready" : `started, ready since ${age(machine.readyAt, now)}`;
+}
+
+function network(machine: MachineInfo): string {
+  const { mode, cidrs = [], hosts = [] } = machine.network;
+  return mode === "allowCidrs" ? `only ${[...cidrs, ...hosts].join(", ")}` : mode;
+}
+
+const portText = ({ port, hostPort }: MachineInfo["ports"][number]): string =>
+  hostPort === null ? String(port) : `${port} (on the node: ${hostPort})`;
+
+function lifetime(machine: MachineInfo): string | null {
+  const parts = [
+    machine.ephemeral ? "deleted once stopped" : null,
+    machine.autoStopSeconds === null ? null : `stops after ${renderSpan(machine.autoStopSeconds * 1000)} without use`,
+    machine.ttlSeconds === null ? null : `deleted ${renderSpan(machine.ttlSeconds * 1000)} after creation`,
+  ];
+  return parts.filter((part) => part !== null).join(", ") || null;
+}
+
+const pairs = (map: Readonly<Record<string, string>>): string | null =>
+  Object.entries(map)
+    .map(([name, value]) => `${name}=${value}`)
+    .join(" ") || null;
+
+const age = (instant: string, now: number): string => renderSpan(now - Date.parse(instant));

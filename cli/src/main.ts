@@ -1,0 +1,32 @@
+/**
+ * The `flotilla` command: hands the process's arguments, environment and streams to the command tree and ends with its
+ * exit code. The only file of the command line that touches the process.
+ *
+ * Always: the process is never cut off with output still on its way; a reader that closes the pipe (`| head`) ends it
+ * without a word, as with other programs.
+ */
+import { systemClock } from "./clock.ts";
+import { buildProgram, runProgram } from "./program.ts";
+
+const STOP_SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+
+const { stdin: input, stdout: output, stderr: errors } = process;
+for (const stream of [output, errors]) {
+  stream.on("error", (error: NodeJS.ErrnoException) => {
+    if (error.code === "EPIPE") process.exit(process.exitCode ?? 0);
+    throw error;
+  });
+}
+const world = {
+  environment: process.env,
+  directory: process.cwd(),
+  clock: systemClock,
+  streams: { input, output, errors },
+  onStopSignal: (stop: () => void) => {
+    for (const signal of STOP_SIGNALS) process.on(signal, stop);
+    return () => {
+      for (const signal of STOP_SIGNALS) process.off(signal, stop);
+    };
+  },
+};
+process.exitCode = await runProgram((ended) => buildProgram({ world, ended }), process.argv.slice(2));

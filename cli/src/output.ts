@@ -1,0 +1,118 @@
+/**
+ * Where a command's words go: results to standard output, everything else (progress, notes, errors) to standard error.
+ *
+ * Always: with --json standard output holds the API's JSON and nothing else; colours and moving lines appear only on a
+ * terminal, and colours not at all when NO_COLOR is set; a reader that closes the pipe early ends nothing badly.
+ */
+import { styleText } from "node:util";
+import type { Clock } from "./clock.ts";
+import { clean, renderFacts, renderTable } from "./table.ts";
+
+export type Style = Parameters<typeof styleText>[0];
+
+export interface Streams {
+  readonly input: NodeJS.ReadStream & { readonly fd: number };
+  readonly output: NodeJS.WriteStream;
+  readonly errors: NodeJS.WriteStream;
+}
+
+const SPINNER = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
+const SPINNER_PERIOD_MS = 100;
+
+export class Output {
+  readonly isJson: boolean;
+  readonly #streams: Streams;
+  readonly #clock: Clock;
+
+  constructor(streams: Streams, clock: Clock, options: { isJson: boolean }) {
+    this.#streams = streams;
+    this.#clock = clock;
+    this.isJson = options.isJson;
+  }
+
+  /** The API's answer as it came: one line for scripts, indented on a terminal. */
+  json(value: unknown): void {
+    this.#streams.output.write(`${JSON.stringify(value, null, this.#streams.output.isTTY ? 2 : 0)}\n`);
+  }
+
+  /** One line of the result, for people. */
+  line(text = ""): void {
+    if (!this.isJson) this.#streams.output.write(`${text}\n`);
+  }
+
+  table(heads: readonly string[], rows: readonly (readonly string[])[]): void {
+    const [head = "", ...lines] = renderTable(heads, rows);
+    this.line(this.style("bold", head));
+    for (const line of lines) this.line(line);
+  }
+
+  facts(facts: readonly (readonly [name: string, value: string | null])[]): void {
+    for (const line of renderFacts(facts)) this.line(line);
+  }
+
+  /** Bytes as they are. */
+  bytes(to: "output" | "errors", bytes: Uint8Array): void {
+    if (bytes.length > 0) this.#streams[to].write(bytes);
+  }
+
+  /** Something a person should know that is no result. */
+  note(text: string): void {
+    this.#streams.errors.write(`${clean(text)}\n`);
+  }
+
+  error(what: string, advice: string | null): void {
+    const { errors } = this.#streams;
+    errors.write(`${styleText("red", "error:", { stream: errors })} ${clean(what)}\n`);
+    if (advice !== null) errors.write(`       ${clean(advice)}\n`);
+  }
+
+  style(style: Style, text: string): string {
+    return styleText(style, text, { stream: this.#streams.output });
+  }
+
+  /** Whether somebody looks on while a command works. */
+  get isWatched(): boolean {
+    return this.#streams.errors.isTTY === true && !this.isJson;
+  }
+
+  /** One line that moves while something takes its time; nothing at all unless somebody watches. */
+  progress(text: string): Progress {
+    return new Progress(this.#streams.errors, this.#clock, this.isWatched ? text : null);
+  }
+}
+
+export class Progress {
+  readonly #stream: NodeJS.WriteStream;
+  readonly #clock: Clock;
+  readonly #startedAt: number;
+  readonly #stopTicking: () => void;
+  #text: string | null;
+  #frame = 0;
+
+  constructor(stream: NodeJS.WriteStream, clock: Clock, text: string | null) {
+    this.#stream = stream;
+    this.#clock = clock;
+    this.#text = text;
+    this.#startedAt = clock.monotonic();
+    this.#stopTicking = text === null ? () => {} : clock.every(SPINNER_PERIOD_MS, () => this.#draw());
+  }
+
+  say(text: string): void {
+    if (this.#text !== null) this.#text = text;
+  }
+
+  [Symbol.dispose](): void {
+    this.#stopTicking();
+    if (this.#frame > 0) this.#stream.write("\r\x1b[K");
+    this.#text = null;
+  }
+
+  #draw(): void {
+    if (this.#text === null) return;
+    const seconds = Math.floor((this.#clock.monotonic() - this.#startedAt) / 1000);
+    const line = `${SPINNER[this.#frame % SPINNER.length]} ${clean(this.#text)}${seconds >= 2 ? `, ${seconds} s` : ""}`;
+    this.#frame += 1;
+    // A line longer than the terminal would scroll it with every tick.
+    this.#stream.write(`\r${line.slice(0, (this.#stream.columns || 80) - 1)}\x1b[K`);
+  }
+}

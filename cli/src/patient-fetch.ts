@@ -1,0 +1,46 @@
+/**
+ * A `fetch` that waits as long as it takes for an answer: Node's own gives up after 300 s without one, and a command in
+ * a machine or the import of a large image may be silent for longer.
+ *
+ * Always: it serves the SDK and nobody else, so it knows the few things the SDK asks for: a method, headers, a body of
+ * text, bytes or a stream, and a signal. It follows no redirect, because the API gives none.
+ */
+import { type IncomingMessage, request as plainRequest } from "node:http";
+import { request as tlsRequest } from "node:https";
+import { Readable } from "node:stream";
+import type { ReadableStream as NodeReadableStream } from "node:stream/web";
+
+const KEEP_ALIVE_MS = 30_000;
+const STATUSES_WITHOUT_BODY: readonly number[] = [204, 205, 304];
+
+export function patientFetch(url: string, init: RequestInit): Promise<Response> {
+  const { promise, resolve, reject } = Promise.withResolvers<Response>();
+  const signal = init.signal ?? undefined;
+  const headers = Object.fromEntries(new Headers(init.headers));
+  const make = url.startsWith("https:") ? tlsRequest : plainRequest;
+  const request = make(url, { method: init.method ?? "GET", headers, ...(signal === undefined ? {} : { signal }) });
+  // A peer that vanished without a word is noticed although nothing is being sent.
+  request.setSocketKeepAlive(true, KEEP_ALIVE_MS);
+  request.on("response", (message) => resolve(responseOf(message)));
+  request.on("error", reject);
+  const { body } = init;
+  if (body instanceof ReadableStream) {
+    const source = Readable.fromWeb(body as unknown as NodeReadableStream<Uint8Array>);
+    source.on("error", (error) => request.destroy(error));
+    source.pipe(request);
+  } else request.end(body ?? undefined);
+  return promise;
+}
+
+function responseOf(message: IncomingMessage): Response {
+  const status = message.statusCode ?? 0;
+  const headers = new Headers();
+  for (const [name, values] of Object.entries(message.headersDistinct)) {
+    for (const value of values ?? []) headers.append(name, value);
+  }
+  if (STATUSES_WITHOUT_BODY.includes(status)) {
+    message.resume();
+    return new Response(null, { status, headers });
+  }
+  return new Response(Readable.toWeb(message) as unknown as ReadableStream<Uint8Array>, { status, headers });
+}

@@ -1,0 +1,107 @@
+/**
+ * The whole command tree: what `flotilla` can be asked, in the order in which help shows it.
+ *
+ * Always: building the tree loads no verb's code. A call that makes no sense ends with exit code 2, help that was
+ * asked for with 0.
+ */
+import { type Setting, settings, type Program } from "@flotilla/contract/settings";
+import { Command, CommanderError, Option } from "commander";
+import { addVerb, type Tree } from "./command.ts";
+import { EXIT_USAGE } from "./failure.ts";
+import { addImageCommands } from "./image/commands.ts";
+import { addKeyCommands } from "./key/commands.ts";
+import { addMachineCommands } from "./machine/commands.ts";
+
+export function buildProgram(tree: Tree): Command {
+  const { output, errors } = tree.world.streams;
+  const root = new Command("flotilla")
+    .description("Machines of your own: persistent microVMs on hosts that you run.")
+    .exitOverride()
+    .configureOutput({
+      writeOut: (text) => output.write(text),
+      writeErr: (text) => errors.write(text),
+      getOutHelpWidth: () => output.columns || 100,
+      getErrHelpWidth: () => errors.columns || 100,
+    })
+    .configureHelp({ subcommandTerm: termOf })
+    .showHelpAfterError("(--help shows what can be given)")
+    .helpCommand(false)
+    .helpOption("-h, --help", "show this help");
+  root.commandsGroup("Use:");
+  addMachineCommands(tree, root);
+  addImageCommands(tree, root);
+  addKeyCommands(tree, root);
+  addVerb(tree, root, {
+    words: "login",
+    summary: "save a server's address and a key for later calls",
+    options: (command) => command.option("--key-stdin", "read the key from standard input"),
+    load: () => import("./login/login.ts"),
+  });
+  root.commandsGroup("Run:");
+  addProgram(tree, root, "up", "run a whole Flotilla on this machine: server, database and node");
+  addProgram(tree, root, "server", "run a server only");
+  addProgram(tree, root, "node", "run a node only, which lends this machine to a server");
+  addVerb(tree, root, {
+    words: "doctor",
+    summary: "explain what this machine can do and what is missing",
+    load: () => import("./doctor/doctor.ts"),
+  });
+  addVerb(tree, root, {
+    words: "version",
+    summary: "print this program's version and the server's",
+    load: () => import("./version.ts"),
+  });
+  return root.addHelpText(
+    "after",
+    `
+A first machine, once \`flotilla up\` runs:
+  $ flotilla machine create local/busybox --name hello --start
+  $ flotilla machine exec hello -- uname -a
+  $ flotilla machine rm hello`,
+  );
+}
+
+/** Name and operands: that a command has options is no news. */
+function termOf(command: Command): string {
+  const operands = command.registeredArguments.map((operand) => {
+    const name = operand.name() + (operand.variadic ? "..." : "");
+    return operand.required ? `<${name}>` : `[${name}]`;
+  });
+  return [command.name(), ...operands].join(" ");
+}
+
+/** A program of Flotilla's, with a flag for each of its settings that may stand in a list of processes. */
+function addProgram(tree: Tree, root: Command, name: Exclude<Program, "cli">, summary: string): void {
+  addVerb<Record<string, string | undefined>>(tree, root, {
+    words: name,
+    summary,
+    isRemote: false,
+    options: (command) => {
+      for (const setting of Object.values<Setting<unknown>>(settings)) {
+        if (setting.flag === undefined || !setting.programs.includes(name)) continue;
+        const text = `${setting.meaning} (${setting.env}; default: ${setting.defaultText})`;
+        command.addOption(new Option(`--${setting.flag} <value>`, text));
+      }
+    },
+    load: async () => (name === "up" ? import("./up/up.ts") : (await import("./up/alone.ts"))[name]),
+  });
+}
+
+/** Runs one command line; answers the exit code. Faults of ours are thrown. */
+export async function runProgram(
+  build: (ended: (code: number) => void) => Command,
+  argv: readonly string[],
+): Promise<number> {
+  let exitCode = 0;
+  const root = build((code) => {
+    exitCode = code;
+  });
+  try {
+    const isVersion = argv.length === 1 && (argv[0] === "--version" || argv[0] === "-V");
+    await root.parseAsync(isVersion ? ["version"] : argv, { from: "user" });
+  } catch (error) {
+    if (!(error instanceof CommanderError)) throw error;
+    return error.exitCode === 0 ? 0 : EXIT_USAGE;
+  }
+  return exitCode;
+}

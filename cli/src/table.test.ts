@@ -1,0 +1,53 @@
+/**
+ * Text for people: columns, sizes, spans, and that nothing foreign reaches a terminal as a command.
+ *
+ * Always: the texts are compared whole, because they are what a person sees.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { clean, renderBytes, renderFacts, renderMemory, renderSpan, renderTable } from "./table.ts";
+
+test("columns are as wide as their widest cell, and no line ends in spaces", () => {
+  assert.deepEqual(
+    renderTable(
+      ["NAME", "STATE"],
+      [
+        ["a-long-name", "started"],
+        ["b", ""],
+      ],
+    ),
+    ["NAME         STATE", "a-long-name  started", "b"],
+  );
+});
+
+test("facts without a value are left out", () => {
+  assert.deepEqual(
+    renderFacts([
+      ["id", "mach-1"],
+      ["url", null],
+      ["network", "open"],
+    ]),
+    ["id       mach-1", "network  open"],
+  );
+});
+
+test("what would move a cursor, change colours or turn text around is taken out", () => {
+  assert.equal(clean("a\x1b[31mred\x1b[0m\r\nb\x07\u202ec\u009b2J"), "ared b c 2J");
+  assert.deepEqual(renderTable(["X"], [["\x1b[2J\x1b[1;1Hboo"]]), ["X", "boo"]);
+  assert.equal(clean("ümläut ✓ 日本"), "ümläut ✓ 日本");
+});
+
+test("spans of time are shown in the largest unit that leaves at least two", () => {
+  const seconds = [0, 1, 119, 120, 7199, 7200, 172_799, 172_800];
+  assert.deepEqual(
+    seconds.map((value) => renderSpan(value * 1000)),
+    ["0 s", "1 s", "119 s", "2 min", "119 min", "2 h", "47 h", "2 d"],
+  );
+  assert.equal(renderSpan(-5000), "0 s");
+});
+
+test("bytes are shown with the digits that matter", () => {
+  const bytes = [0, 999, 1000, 9_940, 12_345, 999_600, 5_000_000_000];
+  assert.deepEqual(bytes.map(renderBytes), ["0 B", "999 B", "1.0 kB", "9.9 kB", "12 kB", "1.0 MB", "5.0 GB"]);
+  assert.deepEqual([128, 1024, 1536, 8192].map(renderMemory), ["128 MB", "1 GB", "1536 MB", "8 GB"]);
+});

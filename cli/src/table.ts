@@ -1,0 +1,61 @@
+/**
+ * Text for people, laid out: tables, lists of facts, sizes and ages. Pure.
+ *
+ * Always: what comes from a server, a guest or another user is cleaned of control characters first, so that it can
+ * neither move the cursor nor change what a terminal shows elsewhere.
+ */
+
+/** The text on one line, without anything a terminal would obey. */
+export function clean(text: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  return text
+    .replace(/\x1b\[[0-9;?]*[ -/]*[@-~]/g, "")
+    .replace(/[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+/g, " ");
+}
+
+/** Rows below their heads, columns two spaces apart, no spaces at line ends. */
+export function renderTable(heads: readonly string[], rows: readonly (readonly string[])[]): string[] {
+  const cells = rows.map((row) => row.map(clean));
+  const widths = heads.map((head, column) => Math.max(head.length, ...cells.map((row) => row[column]?.length ?? 0)));
+  return [heads, ...cells].map((row) =>
+    row
+      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+      .join("  ")
+      .trimEnd(),
+  );
+}
+
+/** `name  value` lines; facts whose value is null are left out. */
+export function renderFacts(facts: readonly (readonly [name: string, value: string | null])[]): string[] {
+  const known = facts.filter((fact): fact is readonly [string, string] => fact[1] !== null);
+  const width = Math.max(0, ...known.map(([name]) => name.length));
+  return known.map(([name, value]) => `${name.padEnd(width)}  ${clean(value)}`.trimEnd());
+}
+
+const SPANS: readonly (readonly [seconds: number, unit: string])[] = [
+  [86_400, "d"],
+  [3_600, "h"],
+  [60, "min"],
+];
+
+/** A span of time in its largest unit that leaves at least 2: `95 s`, `3 min`, `2 d`. */
+export function renderSpan(ms: number): string {
+  const seconds = Math.max(0, Math.round(ms / 1000));
+  for (const [length, unit] of SPANS) if (seconds >= 2 * length) return `${Math.floor(seconds / length)} ${unit}`;
+  return `${seconds} s`;
+}
+
+/** Bytes in decimal units with at most one digit after the point. */
+export function renderBytes(bytes: number): string {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let value = bytes;
+  let unit = 0;
+  while (value >= 999.5 && unit < units.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  return `${value < 10 && unit > 0 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+}
+
+/** Megabytes of memory, in gigabytes where that is a whole number. */
+export const renderMemory = (mb: number): string => (mb >= 1024 && mb % 1024 === 0 ? `${mb / 1024} GB` : `${mb} MB`);

@@ -1,0 +1,55 @@
+/**
+ * The address at which `flotilla up` lets its server listen: whether it is free, and how this machine reaches it.
+ *
+ * The check comes before anything is started, because "the port is taken" is the likeliest reason for a start to fail
+ * and deserves a better answer than a child's exit code. Between check and start somebody else may take the port; the
+ * server then says so itself.
+ */
+import { createServer } from "node:net";
+import type { ListenAddress } from "@flotilla/contract/settings";
+import { Flotilla } from "@flotilla/sdk";
+import { Failure } from "../failure.ts";
+
+export const addressText = ({ host, port }: ListenAddress): string =>
+  host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
+
+/** Throws a Failure that says who has the address, as far as that can be told. */
+export async function requireFree(listen: ListenAddress): Promise<void> {
+  if (listen.port === 0) return;
+  const error = await tryListen(listen);
+  if (error === null) return;
+  const address = addressText(listen);
+  if (error.code === "EADDRINUSE") {
+    const isFlotilla = await answersAsFlotilla(localUrl(`http://${address}`));
+    throw new Failure(
+      isFlotilla ? `a Flotilla runs at ${address} already` : `${address} is in use by another program`,
+      `use that one, stop it, or choose another port: --listen ${addressText({ ...listen, port: listen.port + 1 })}` +
+        (isFlotilla ? " --data-dir DIRECTORY" : ""),
+    );
+  }
+  if (error.code === "EACCES") {
+    throw new Failure(`${address} may not be listened on by this user`, "choose a port above 1023 with --listen");
+  }
+  throw new Failure(`cannot listen on ${address}: ${error.message}`, "choose an address of this machine with --listen");
+}
+
+/** An address that listens everywhere is reached here through loopback. */
+export function localUrl(url: string): string {
+  const address = new URL(url);
+  if (address.hostname === "0.0.0.0") address.hostname = "127.0.0.1";
+  if (address.hostname === "[::]") address.hostname = "[::1]";
+  return address.href.replace(/\/$/, "");
+}
+
+function tryListen({ host, port }: ListenAddress): Promise<NodeJS.ErrnoException | null> {
+  const probe = createServer();
+  return new Promise((resolve) => {
+    probe.once("error", resolve);
+    probe.listen({ host, port }, () => probe.close(() => resolve(null)));
+  });
+}
+
+async function answersAsFlotilla(url: string): Promise<boolean> {
+  const health = await new Flotilla({ url, retries: 0 }).getHealth({ timeoutMs: 2000 }).catch(() => null);
+  return typeof health?.clusterId === "string";
+}

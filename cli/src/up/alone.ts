@@ -1,0 +1,30 @@
+/**
+ * `flotilla server` and `flotilla node`: one program, in place of this one.
+ *
+ * The process becomes the program (execve): a service manager sees the program's own process, signals and exit code,
+ * and nothing stands between. Flags go on as they are; the program reads its settings itself.
+ */
+import { type Setting, settings } from "@flotilla/contract/settings";
+import type { Call } from "../call.ts";
+import { childEnvironment, NODE_MAIN, SERVER_MAIN } from "./launch.ts";
+
+type Options = Readonly<Record<string, string | undefined>>;
+
+export const server = {
+  run: (call: Call, _operands: readonly string[], options: Options) => become(call, "server", options),
+};
+export const node = {
+  run: (call: Call, _operands: readonly string[], options: Options) => become(call, "node", options),
+};
+
+async function become(call: Call, program: "server" | "node", options: Options): Promise<never> {
+  const flags = Object.values<Setting<unknown>>(settings).flatMap(({ flag }) => {
+    const value =
+      flag === undefined ? undefined : options[flag.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase())];
+    return value === undefined ? [] : [`--${flag}=${value}`];
+  });
+  const main = program === "server" ? SERVER_MAIN : NODE_MAIN;
+  const environment = childEnvironment(call.world.environment, program, {});
+  process.execve?.(process.execPath, [process.execPath, main, ...flags], environment);
+  throw new Error("this Node cannot become another program; start Flotilla with ./flotilla, which has the right one");
+}

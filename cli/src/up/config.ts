@@ -1,0 +1,35 @@
+/**
+ * What `flotilla up` was asked for: flags and environment, read once.
+ *
+ * Always: flags have become variables here, so that the programs which `up` starts are told everything in one way.
+ */
+import { resolve } from "node:path";
+import { type Environment, parseSettings, type Setting, type SettingName, settings } from "@flotilla/contract/settings";
+import { usage } from "../failure.ts";
+
+export type UpConfig = ReturnType<typeof readConfig>;
+
+/** Throws a Failure at the first bad value. `options` are commander's: flags in camel case. */
+export function readConfig(environment: Environment, options: Readonly<Record<string, string | undefined>>) {
+  const merged: Record<string, string | undefined> = { ...environment };
+  const names: SettingName[] = [];
+  for (const [name, setting] of Object.entries<Setting<unknown>>(settings)) {
+    if (!setting.programs.includes("up")) continue;
+    names.push(name as SettingName);
+    const option = setting.flag?.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase());
+    if (option !== undefined && options[option] !== undefined) merged[setting.env] = options[option];
+  }
+  try {
+    const parsed = parseSettings(names, merged);
+    return Object.freeze({
+      listen: parsed.listen,
+      driver: parsed.driver,
+      dataDirectory: resolve(parsed.dataDirectory),
+      cacheDirectory: resolve(parsed.cacheDirectory),
+      /** The environment with the flags in it. */
+      environment: merged as Environment,
+    });
+  } catch (error) {
+    throw usage(error instanceof Error ? error.message : String(error));
+  }
+}

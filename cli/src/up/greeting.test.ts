@@ -1,0 +1,69 @@
+/**
+ * The words `flotilla up` ends its start with: they are copied as they are, so they are tested as they are.
+ *
+ * That the lines work is shown by the tests with a running Flotilla.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { command, greeting, quote } from "./greeting.ts";
+
+const FACTS = {
+  url: "http://127.0.0.1:8080",
+  dataDirectory: "/home/a/.local/share/flotilla",
+  logDirectory: null,
+  newAdminKey: "smk_new",
+  startedInMs: 3210,
+  launcher: "/src/flotilla/flotilla",
+  directory: "/src/flotilla",
+  isFoundByDefault: true,
+};
+
+test("the first start shows the admin key once and three lines to copy", () => {
+  assert.deepEqual(greeting(FACTS), [
+    "Flotilla runs at http://127.0.0.1:8080 (started in 3.2 s)",
+    "",
+    "  admin key   smk_new",
+    "              shown this once; kept in /home/a/.local/share/flotilla/admin.key",
+    "  data        in /home/a/.local/share/flotilla",
+    "",
+    "A first machine, from another terminal:",
+    "",
+    "  ./flotilla machine create local/busybox --name hello --start",
+    "  ./flotilla machine exec hello -- uname -a",
+    "  ./flotilla machine rm hello",
+    "",
+    "Ctrl-C stops Flotilla. Machines that run keep running, and the next start takes them up again.",
+  ]);
+});
+
+test("a later start says where the key is and never shows it", () => {
+  const text = greeting({ ...FACTS, newAdminKey: null }).join("\n");
+  assert.match(text, /admin key {3}in \/home\/a\/.local\/share\/flotilla\/admin.key\n/);
+  assert.doesNotMatch(text, /smk_/);
+});
+
+test("what a new terminal would not know is exported before the three lines", () => {
+  const lines = greeting({
+    ...FACTS,
+    isFoundByDefault: false,
+    url: "http://127.0.0.1:9090",
+    dataDirectory: "/my data",
+  });
+  const at = lines.findIndex((line) => line.includes("machine create"));
+  assert.deepEqual(lines.slice(at - 2, at), [
+    "  export FLOTILLA_URL=http://127.0.0.1:9090",
+    `  export FLOTILLA_API_KEY="$(cat '/my data/admin.key')"`,
+  ]);
+});
+
+test("the launcher is called by the shortest path that works from the directory", () => {
+  assert.equal(command("/a/flotilla", "/a"), "./flotilla");
+  assert.equal(command("/a/flotilla", "/"), "a/flotilla");
+  assert.equal(command("/a/flotilla", "/a/b"), "../flotilla");
+  assert.equal(command("/a/flotilla", "/x/y/z"), "/a/flotilla");
+  assert.equal(command("/a b/flotilla", "/x/y/z"), "'/a b/flotilla'");
+});
+
+test("words are quoted for the shell only where they must be", () => {
+  assert.deepEqual(["plain-1.2/x", "it's", "", "$HOME"].map(quote), ["plain-1.2/x", "'it'\\''s'", "''", "'$HOME'"]);
+});

@@ -1,0 +1,60 @@
+/**
+ * What `flotilla up` prints once everything runs: where it is, the admin key the first time, and three lines to copy.
+ * Pure.
+ *
+ * Always: the lines work as printed, in a new terminal, in the directory where `up` was started: what such a terminal
+ * would not know by itself (another port, another data directory, a saved login elsewhere) is exported before them.
+ */
+import { relative } from "node:path";
+
+export interface GreetingFacts {
+  readonly url: string;
+  readonly dataDirectory: string;
+  readonly logDirectory: string | null;
+  /** Only when it was made by this start. */
+  readonly newAdminKey: string | null;
+  readonly startedInMs: number;
+  /** The launcher's absolute path, and the directory in which it is to be called. */
+  readonly launcher: string;
+  readonly directory: string;
+  /** Whether a new terminal's `flotilla` would find this server and its key by itself. */
+  readonly isFoundByDefault: boolean;
+}
+
+export function greeting(facts: GreetingFacts): string[] {
+  const keyFile = `${facts.dataDirectory}/admin.key`;
+  const flotilla = command(facts.launcher, facts.directory);
+  const exports = [`export FLOTILLA_URL=${facts.url}`, `export FLOTILLA_API_KEY="$(cat ${quote(keyFile)})"`];
+  const lines = [
+    ...(facts.isFoundByDefault ? [] : exports),
+    `${flotilla} machine create local/busybox --name hello --start`,
+    `${flotilla} machine exec hello -- uname -a`,
+    `${flotilla} machine rm hello`,
+  ];
+  return [
+    `Flotilla runs at ${facts.url} (started in ${(facts.startedInMs / 1000).toFixed(1)} s)`,
+    "",
+    ...(facts.newAdminKey === null
+      ? [`  admin key   in ${keyFile}`]
+      : [`  admin key   ${facts.newAdminKey}`, `              shown this once; kept in ${keyFile}`]),
+    `  data        in ${facts.dataDirectory}`,
+    ...(facts.logDirectory === null ? [] : [`  logs        in ${facts.logDirectory}`]),
+    "",
+    "A first machine, from another terminal:",
+    "",
+    ...lines.map((line) => `  ${line}`),
+    "",
+    "Ctrl-C stops Flotilla. Machines that run keep running, and the next start takes them up again.",
+  ];
+}
+
+/** How the launcher is called from the directory: as a path, so that no search path is needed. */
+export function command(launcher: string, directory: string): string {
+  const path = relative(directory, launcher);
+  const short = path.startsWith("../../") ? launcher : path.includes("/") ? path : `./${path}`;
+  return quote(short);
+}
+
+/** As the shell reads it; quoted only where it has to be. */
+export const quote = (word: string): string =>
+  /^[\w./:@%+=-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;

@@ -1,0 +1,146 @@
+/**
+ * One program that `flotilla up` keeps running as a child process: the server or the node.
+ *
+ * Always: the child has an IPC channel on its standard input and ends itself when that closes, so nothing outlives a
+ * killed `up`; it runs in a session of its own, so that Ctrl-C in the terminal reaches only `up`, which then stops its
+ * programs in order; a child that ends without having been asked to is started again, after a pause that doubles, and
+ * the person is told. A first start that fails is not repeated: it fails `up`.
+ *
+ * The channel is on standard input because sudo closes every descriptor above 2.
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import type { Clock } from "../clock.ts";
+import { Failure } from "../failure.ts";
+
+export interface ProgramSpec {
+  /** In words: `the server`. */
+  readonly name: string;
+  readonly command: readonly [program: string, ...operands: string[]];
+  readonly environment: Readonly<Record<string, string>>;
+  /** What the child says last when all went well. */
+  readonly readyKind: ReadyMessage["kind"];
+  /** Where its output goes: a file's descriptor, or this process's own standard error. */
+  readonly log: number | "inherit";
+  /** False for sudo, which keeps a password only for the terminal it was typed in. */
+  readonly hasOwnSession: boolean;
+}
+
+/** What a child says over the channel when it is ready. */
+export type ReadyMessage =
+  | { readonly kind: "listening"; readonly url: string; readonly adminKey: string | null }
+  | { readonly kind: "ready" };
+
+const PAUSE_FIRST_MS = 500;
+const PAUSE_MAX_MS = 30_000;
+/** A child that has run for this long and then ends has the shortest pause again. */
+const STEADY_MS = 60_000;
+
+export class Program {
+  readonly #spec: ProgramSpec;
+  readonly #clock: Clock;
+  readonly #report: (line: string) => void;
+  readonly #stopping = new AbortController();
+  #environment: Readonly<Record<string, string>>;
+  #child: ChildProcess | null = null;
+  #kept: Promise<void> = Promise.resolve();
+
+  constructor(spec: ProgramSpec, options: { clock: Clock; report: (line: string) => void }) {
+    this.#spec = spec;
+    this.#environment = spec.environment;
+    this.#clock = options.clock;
+    this.#report = options.report;
+  }
+
+  /** Starts it and waits until it is ready; from then on it is kept running. Throws a Failure when it ends before. */
+  async start(): Promise<ReadyMessage> {
+    const run = this.#spawn();
+    const ready = await Promise.race([run.ready, run.ended]);
+    if (typeof ready === "string") throw new Failure(`${this.#spec.name} did not start: it ${ready}`);
+    this.#kept = this.#keep(run.ended);
+    return ready;
+  }
+
+  /** What later starts are given besides what the first one was. */
+  remember(environment: Readonly<Record<string, string>>): void {
+    this.#environment = { ...this.#environment, ...environment };
+  }
+
+  /** Asks it to end, and ends it after `graceMs`. Resolves when it is gone. */
+  async stop(graceMs: number): Promise<void> {
+    this.#stopping.abort();
+    const child = this.#child;
+    if (child !== null) {
+      const gone = new AbortController();
+      child.once("exit", () => gone.abort());
+      askToEnd(child);
+      await this.#clock.sleep(graceMs, gone.signal);
+      if (!gone.signal.aborted) {
+        this.#report(`${this.#spec.name} did not end within ${graceMs / 1000} s and is killed`);
+        child.kill("SIGKILL");
+      }
+    }
+    await this.#kept;
+  }
+
+  /** Ends it at once. */
+  kill(): void {
+    this.#stopping.abort();
+    this.#child?.kill("SIGKILL");
+  }
+
+  async #keep(firstEnd: Promise<string>): Promise<void> {
+    let pauseMs = PAUSE_FIRST_MS;
+    let end = firstEnd;
+    for (;;) {
+      const startedAt = this.#clock.monotonic();
+      const how = await end;
+      if (this.#stopping.signal.aborted) return;
+      if (this.#clock.monotonic() - startedAt >= STEADY_MS) pauseMs = PAUSE_FIRST_MS;
+      this.#report(`${this.#spec.name} ${how}; it is started again in ${pauseMs / 1000} s`);
+      await this.#clock.sleep(pauseMs, this.#stopping.signal);
+      if (this.#stopping.signal.aborted) return;
+      pauseMs = Math.min(pauseMs * 2, PAUSE_MAX_MS);
+      const run = this.#spawn();
+      end = run.ended;
+      const ready = await Promise.race([run.ready, run.ended]);
+      if (typeof ready !== "string") this.#report(`${this.#spec.name} runs again`);
+    }
+  }
+
+  #spawn(): { readonly ready: Promise<ReadyMessage>; readonly ended: Promise<string> } {
+    const [program, ...operands] = this.#spec.command;
+    const output = this.#spec.log === "inherit" ? 2 : this.#spec.log;
+    const child = spawn(program, operands, {
+      env: this.#environment,
+      stdio: ["ipc", output, output],
+      detached: this.#spec.hasOwnSession,
+    });
+    this.#child = child;
+    const ready = new Promise<ReadyMessage>((resolve) => {
+      child.on("message", (message: ReadyMessage) => {
+        if (message?.kind === this.#spec.readyKind) resolve(message);
+      });
+    });
+    const ended = new Promise<string>((resolve) => {
+      const end = (how: string): void => {
+        if (this.#child === child) this.#child = null;
+        resolve(how);
+      };
+      child.once("error", (error) => end(`could not be run: ${error.message}`));
+      child.once("exit", (code, signal) =>
+        end(signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`),
+      );
+    });
+    return { ready, ended };
+  }
+}
+
+/** A signal where it may be sent; a child that sudo made another user's sees the channel close instead. */
+function askToEnd(child: ChildProcess): void {
+  try {
+    if (child.kill("SIGTERM")) return;
+  } catch {
+    // EPERM: the channel says it.
+  }
+  if (child.connected) child.disconnect();
+}

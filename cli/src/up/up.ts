@@ -1,0 +1,165 @@
+/**
+ * `flotilla up`: a whole Flotilla on this machine, in the foreground: the server (with its database) and one node, as
+ * two supervised programs.
+ *
+ * Start: address free → server ready → node ready → greeting. Stop (Ctrl-C, SIGTERM, the terminal closing): the node,
+ * then the server, then exit code 0; a second Ctrl-C kills them. Machines are nobody's children and run on.
+ *
+ * Always: if this process dies in any way, both programs see their channel close and end themselves. On a terminal
+ * their logs go into files, elsewhere (a service manager) to this process's standard error.
+ */
+import { randomBytes } from "node:crypto";
+import { join } from "node:path";
+import { Flotilla } from "@flotilla/sdk";
+import type { Call } from "../call.ts";
+import { isFoundByDefault } from "../connection.ts";
+import { Failure } from "../failure.ts";
+import { addressText, localUrl, requireFree } from "./address.ts";
+import { readConfig, type UpConfig } from "./config.ts";
+import { greeting } from "./greeting.ts";
+import { childEnvironment, nodeLaunch, ROOT, SERVER_MAIN } from "./launch.ts";
+import { lastWords, openLog } from "./logs.ts";
+import { Program, type ProgramSpec, type ReadyMessage } from "./program.ts";
+
+const NODE_GRACE_MS = 20_000;
+const SERVER_GRACE_MS = 40_000;
+const NODE_SEEN_MS = 15_000;
+const NODE_SEEN_PERIOD_MS = 200;
+
+export async function run(call: Call, _operands: readonly string[], options: Record<string, string | undefined>) {
+  const up = new Up(call, readConfig(call.world.environment, options));
+  const stopSignal = Promise.withResolvers<void>();
+  let signals = 0;
+  const ignoreSignals = call.world.onStopSignal(() => {
+    signals += 1;
+    // The first asks, the second insists.
+    if (signals > 1) up.kill();
+    stopSignal.resolve();
+  });
+  try {
+    await Promise.race([up.start(), stopSignal.promise]);
+    await stopSignal.promise;
+    call.output.line();
+    call.output.note("stopping the node and the server; machines that run keep running");
+  } finally {
+    await up.stop();
+    ignoreSignals();
+  }
+}
+
+class Up {
+  readonly #call: Call;
+  readonly #config: UpConfig;
+  readonly #joinToken = `join_${randomBytes(4).toString("hex")}_${randomBytes(32).toString("hex")}`;
+  /** Null when logs go to standard error. */
+  readonly #logDirectory: string | null;
+  #node: Program | null = null;
+  #server: Program | null = null;
+  #isStopping = false;
+
+  constructor(call: Call, config: UpConfig) {
+    this.#call = call;
+    this.#config = config;
+    this.#logDirectory = call.output.isWatched ? join(config.dataDirectory, "logs") : null;
+  }
+
+  /** Everything up to the greeting. */
+  async start(): Promise<void> {
+    const { clock, environment, directory } = this.#call.world;
+    const startedAt = clock.monotonic();
+    await requireFree(this.#config.listen);
+    const nodeEnvironment = childEnvironment(this.#config.environment, "node", this.#shared());
+    // Before the server is started, because a password may have to be asked for.
+    const launch = nodeLaunch({
+      needsRoot: this.#config.driver === "qemu",
+      dataDirectory: this.#config.dataDirectory,
+      hasTerminal: this.#call.world.streams.input.isTTY === true,
+    });
+    const { url, adminKey } = await this.#startServer();
+    if (this.#isStopping) return;
+    this.#node = this.#program("node", { ...launch(nodeEnvironment, url), readyKind: "ready" });
+    await this.#begin("node", this.#node);
+    await this.#nodeIsSeen(url);
+    const lines = greeting({
+      url,
+      dataDirectory: this.#config.dataDirectory,
+      logDirectory: this.#logDirectory,
+      newAdminKey: adminKey,
+      startedInMs: clock.monotonic() - startedAt,
+      launcher: `${ROOT}flotilla`,
+      directory,
+      isFoundByDefault: isFoundByDefault(environment, { url, dataDirectory: this.#config.dataDirectory }),
+    });
+    for (const line of lines) this.#call.output.line(line);
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopping = true;
+    await this.#node?.stop(NODE_GRACE_MS);
+    await this.#server?.stop(SERVER_GRACE_MS);
+  }
+
+  kill(): void {
+    this.#node?.kill();
+    this.#server?.kill();
+  }
+
+  async #startServer(): Promise<{ readonly url: string; readonly adminKey: string | null }> {
+    const { listen, environment } = this.#config;
+    this.#server = this.#program("server", {
+      command: [process.execPath, SERVER_MAIN],
+      environment: childEnvironment(environment, "server", { ...this.#shared(), FLOTILLA_LISTEN: addressText(listen) }),
+      readyKind: "listening",
+      hasOwnSession: true,
+    });
+    const ready = await this.#begin("server", this.#server);
+    if (ready.kind !== "listening") throw new Error("the server's message is not what it says when it listens");
+    const url = localUrl(ready.url);
+    // A port that the system chose stays the same when the server is started again: the node and people know it.
+    const port = Number(new URL(url).port) || 80;
+    this.#server.remember({ FLOTILLA_LISTEN: addressText({ host: listen.host, port }) });
+    return { url, adminKey: ready.adminKey };
+  }
+
+  /** What both programs are told. */
+  #shared(): Readonly<Record<string, string>> {
+    return {
+      FLOTILLA_DATA_DIR: this.#config.dataDirectory,
+      FLOTILLA_CACHE_DIR: this.#config.cacheDirectory,
+      FLOTILLA_JOIN_TOKEN: this.#joinToken,
+    };
+  }
+
+  #program(name: "server" | "node", spec: Omit<ProgramSpec, "name" | "log">): Program {
+    const log = this.#logDirectory === null ? "inherit" : openLog(this.#logDirectory, name);
+    const report = (line: string): void => this.#call.output.note(`flotilla: ${line}`);
+    return new Program({ ...spec, name: `the ${name}`, log }, { clock: this.#call.world.clock, report });
+  }
+
+  async #begin(name: "server" | "node", program: Program): Promise<ReadyMessage> {
+    using _progress = this.#call.output.progress(`starting the ${name}`);
+    try {
+      return await program.start();
+    } catch (error) {
+      if (!(error instanceof Failure) || this.#logDirectory === null) throw error;
+      const words = lastWords(this.#logDirectory, name).join(" | ");
+      throw new Failure(
+        `${error.message}; its last words: ${words}`,
+        `its log is in ${this.#logDirectory}/${name}.log`,
+      );
+    }
+  }
+
+  /** The server itself says that it has a node to put machines on. */
+  async #nodeIsSeen(url: string): Promise<void> {
+    const { clock } = this.#call.world;
+    const flotilla = new Flotilla({ url, retries: 0 });
+    const deadline = clock.monotonic() + NODE_SEEN_MS;
+    while (!this.#isStopping) {
+      const health = await flotilla.getHealth({ timeoutMs: 5_000 }).catch(() => null);
+      if (health !== null && health.nodesReady > 0) return await flotilla.getReadiness();
+      if (clock.monotonic() > deadline) throw new Failure("the node has started, but the server does not see it");
+      await clock.sleep(NODE_SEEN_PERIOD_MS);
+    }
+  }
+}
