@@ -11,7 +11,7 @@ const plan: VmmPlan = {
   memory: { kind: "private" },
   kernelPath: "/mnt/guest/vmlinuz",
   initramfsPath: "/mnt/guest/initramfs",
-  disk: { path: "/mnt/node/machines/mach-1/disk.qcow2", backingPaths: ["/mnt/node/images/root.ext4"] },
+  disk: { path: "/mnt/node/machines/mach-1/disk", backingPaths: ["/mnt/node/images/root.ext4"] },
   socketDirectory: "/mnt/node/machines/mach-1/boot",
   tscKhz: 2_596_120,
   isIncoming: false,
@@ -39,7 +39,7 @@ test("the disk is a qcow2 over a read-only raw image, under a raw node with a st
       driver: "qcow2",
       "node-name": "disk",
       discard: "unmap",
-      file: { driver: "file", filename: "/mnt/node/machines/mach-1/disk.qcow2", discard: "unmap" },
+      file: { driver: "file", filename: "/mnt/node/machines/mach-1/disk", discard: "unmap" },
       backing: {
         driver: "raw",
         "read-only": true,
@@ -55,7 +55,7 @@ test("without a disk the guest gets a placeholder", () => {
 });
 
 test("a qcow2 between disk and image is read only", () => {
-  const disk = { path: "/d/disk.qcow2", backingPaths: ["/d/frozen.qcow2", "/i/root.ext4"] };
+  const disk = { path: "/d/disk", backingPaths: ["/d/frozen.qcow2", "/i/root.ext4"] };
   const root = JSON.parse(valueOf(qemuArgv({ ...plan, disk }), "-blockdev"));
   assert.equal(root.file.backing.driver, "qcow2");
   assert.equal(root.file.backing["read-only"], true);

@@ -104,12 +104,15 @@ function rootNode(disk: VmmPlan["disk"]): object {
   return { driver: "raw", "node-name": ROOT_NODE, discard: "unmap", file: below };
 }
 
-/** Says every backing file itself: what a disk's own header names is not believed. */
+/**
+ * A machine's own disk is a qcow2; a file below it is one if it is called so, else an image's plain file system. Says
+ * every backing file itself: what a disk's own header names is not believed.
+ */
 function layer(paths: readonly string[], { isTop }: { isTop: boolean }): object {
   const [path, ...rest] = paths;
   const access = isTop ? { discard: "unmap" } : { "read-only": true };
   const file = { driver: "file", filename: path, ...access };
-  if (!path?.endsWith(".qcow2")) return isTop ? file : { driver: "raw", ...access, file };
+  if (!isTop && !path?.endsWith(".qcow2")) return { driver: "raw", ...access, file };
   const backing = rest.length === 0 ? null : layer(rest, { isTop: false });
   return { driver: "qcow2", ...(isTop ? { "node-name": "disk" } : {}), ...access, file, backing };
 }

@@ -9,8 +9,8 @@
  * that fails has no VMM any more when `boot` rejects.
  */
 import { execFile, spawn } from "node:child_process";
-import { constants, closeSync, openSync, readFileSync, realpathSync, statSync } from "node:fs";
-import { chmod, mkdir, mkdtemp, rm, stat } from "node:fs/promises";
+import { constants, closeSync, openSync, readFileSync, realpathSync } from "node:fs";
+import { chmod, chown, mkdir, mkdtemp, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join, relative, resolve } from "node:path";
 import { promisify } from "node:util";
@@ -204,9 +204,10 @@ class QemuDriver implements Driver {
     }
   }
 
-  /** Directories on the way to the VMM's files may be passed by its user; nothing in them can be listed. */
+  /** The boot's directory is its user's; those on the way to its files may be passed by it, and not be listed. */
   async #makeReachable(launch: Launch): Promise<void> {
     if (!this.#isRoot) return;
+    await chown(launch.bootDirectory, launch.uid, launch.uid);
     const files = [launch.bootDirectory, launch.diskPath ?? launch.bootDirectory, ...launch.backingPaths];
     const directories = new Set<string>();
     for (const file of files) {
@@ -239,7 +240,7 @@ class QemuDriver implements Driver {
       nodeDirectory: this.#nodeDirectory,
       guestDirectory: this.#guestFiles.directory,
       uid: this.#isRoot ? launch.uid : null,
-      groups: this.#accelerator === "kvm" ? kvmGroups() : [],
+      hasKvm: this.#accelerator === "kvm",
     };
     const argv = jailArgv(jail, QEMU_PROGRAM, this.#qemuArgv(launch, jail));
     const logPath = join(launch.bootDirectory, "vmm.log");
@@ -298,7 +299,8 @@ class QemuDriver implements Driver {
       const channel = await connectWhenThere(place("guest.sock"), this.#clock, signal);
       return this.#vm(vmm, await connectGuest(channel, { helloTimeoutMs: HELLO_MS_MAX, signal }));
     } catch (error) {
-      // What ended it says more than what it broke.
+      // Why the VMM ended says more than which channel broke by it.
+      await Promise.race([vmm.exited, this.#clock.sleep(LAST_WORDS_MS, giveUp)]);
       signal.throwIfAborted();
       throw error;
     }
@@ -316,13 +318,3 @@ class QemuDriver implements Driver {
 const SWEEP_LOOK_MS = 5;
 /** How long a VMM that is being given up may take to say why. */
 const LAST_WORDS_MS = 500;
-
-/** Who may open /dev/kvm, besides root. */
-function kvmGroups(): readonly number[] {
-  try {
-    const { gid } = statSync("/dev/kvm");
-    return gid === 0 ? [] : [gid];
-  } catch {
-    return [];
-  }
-}

@@ -19,8 +19,8 @@ export interface Jail {
   readonly guestDirectory: string;
   /** null: as the caller, who is not root. */
   readonly uid: number | null;
-  /** Groups of devices that the VMM opens, such as /dev/kvm's. */
-  readonly groups: readonly number[];
+  /** The VMM uses /dev/kvm. With root it gets one that its user may open, whatever the host's is like. */
+  readonly hasKvm: boolean;
 }
 
 /** Where the jail's view is built: the first of these that holds neither directory. */
@@ -28,12 +28,13 @@ const MOUNT_POINTS = ["/mnt", "/media", "/srv"] as const;
 
 const SCRIPT = [
   "set -e",
-  "at=$1 node=$2 guest=$3; shift 3",
-  "mount -t tmpfs -o mode=0755,size=64k,nosuid,nodev,noexec flotilla $at",
+  "at=$1 node=$2 guest=$3 kvm=$4; shift 4",
+  "mount -t tmpfs -o mode=0755,size=64k,nosuid,noexec flotilla $at",
   "mkdir $at/node $at/guest",
   // With what is mounted below it: images may lie on a disk of their own.
   'mount --rbind -o nosuid,nodev,noexec "$node" $at/node',
   'mount --bind -o ro,nosuid,nodev,noexec "$guest" $at/guest',
+  'if [ "$kvm" = own ]; then mknod -m 0666 $at/kvm c 10 232; mount --bind $at/kvm /dev/kvm; fi',
   "ulimit -c 0",
   'exec "$@"',
 ].join("\n");
@@ -51,15 +52,15 @@ export function jailView(jail: Jail): JailView {
 
 export function jailArgv(jail: Jail, program: string, programArgv: readonly string[]): readonly string[] {
   const namespaces = ["--mount", "--net", "--ipc", ...(jail.uid === null ? ["--user", "--map-root-user"] : [])];
-  const build = ["sh", "-c", SCRIPT, "sh", mountPoint(jail), jail.nodeDirectory, jail.guestDirectory];
+  const kvm = jail.hasKvm && jail.uid !== null ? "own" : "host";
+  const build = ["sh", "-c", SCRIPT, "sh", mountPoint(jail), jail.nodeDirectory, jail.guestDirectory, kvm];
   return ["unshare", ...namespaces, "--", ...build, "setpriv", ...privileges(jail), "--", program, ...programArgv];
 }
 
 function privileges(jail: Jail): readonly string[] {
   const none = ["--no-new-privs", "--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all"];
   if (jail.uid === null) return none;
-  const groups = jail.groups.length === 0 ? "--clear-groups" : `--groups=${jail.groups.join(",")}`;
-  return [`--reuid=${jail.uid}`, `--regid=${jail.uid}`, groups, ...none];
+  return [`--reuid=${jail.uid}`, `--regid=${jail.uid}`, "--clear-groups", ...none];
 }
 
 function mountPoint(jail: Jail): string {

@@ -95,6 +95,8 @@ export class Vmm {
   /** Ends the process and waits until it is gone. */
   async kill(): Promise<void> {
     this.#isEndedByUs = true;
+    // Whoever waits for its end waits also when this is the last thing the process does.
+    this.#child?.ref();
     killNow(this.record);
     this.#ending.abort();
     await this.exited;
