@@ -16,15 +16,19 @@ export type MachineState = (typeof MACHINE_STATES)[number];
 export const EVENT_LEVELS = ["info", "warn", "error"] as const;
 export type EventLevel = (typeof EVENT_LEVELS)[number];
 
-export const MachineSource = Type.Object({
-  type: oneOf(["image", "smolmachine"], "an OCI image, or a packaged machine of the registry"),
-  reference: text({
-    minLength: 1,
-    maxLength: 512,
-    description: "such as `alpine`, `local/busybox`, `host:5000/app:1`",
-  }),
-  arch: optional(oneOf(["amd64", "arm64"])),
-});
+export const MachineSource = Type.Object(
+  {
+    type: oneOf(["image", "smolmachine"], "an OCI image, or a packaged machine of the registry"),
+    reference: text({
+      minLength: 1,
+      maxLength: 512,
+      description: "such as `alpine`, `local/busybox`, `host:5000/app:1`",
+    }),
+    arch: optional(oneOf(["amd64", "arm64"])),
+  },
+  // Shown in the refusal of a source that does not fit, because its tagged form is what callers get wrong.
+  { examples: [{ type: "image", reference: "alpine" }] },
+);
 export type MachineSource = Static<typeof MachineSource>;
 
 export const MachineResources = Type.Object({

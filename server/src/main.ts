@@ -8,7 +8,7 @@
 import { randomBytes } from "node:crypto";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
-import { endpointList } from "@flotilla/contract/endpoints";
+import { API_VERSION, openApiDocument } from "@flotilla/contract/openapi";
 import type { ListenAddress } from "@flotilla/contract/settings";
 import { type AdminKey, ensureAdminKey } from "./auth/admin-key.ts";
 import { KeyCache } from "./auth/key-cache.ts";
@@ -45,7 +45,6 @@ export interface RunningServer {
   stop(): Promise<void>;
 }
 
-const VERSION = "0.1.0";
 const STOP_DEADLINE_MS = 30_000;
 
 export async function startServer(options: ServerOptions): Promise<RunningServer> {
@@ -77,12 +76,8 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       settings: options,
       keys,
       metrics,
-      version: VERSION,
-      openapi: {
-        openapi: "3.1.0",
-        info: { title: "Flotilla", version: VERSION },
-        paths: Object.fromEntries(endpointList.map(([, e]) => [e.path, {}])),
-      },
+      version: API_VERSION,
+      openapi: openApiDocument(),
       isStopping: () => isStopping,
     });
     undo.push(() => assembly.stop());
