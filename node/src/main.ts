@@ -52,6 +52,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   const { images } = equipment;
   const link = await serveLink({ socketPath, temporaryDirectory, fleet, images, facts, clock: systemClock, log });
   log.info({ ...facts, socketPath, pid: process.pid }, "the node agent is ready");
+  process.send?.({ kind: "ready" });
   const reporting = reporter.run(stop);
 
   await reporting;

@@ -131,6 +131,9 @@ async function main(): Promise<void> {
   };
   process.on("SIGTERM", onSignal);
   process.on("SIGINT", onSignal);
+  // Under `flotilla up`: what it shows to a person, and the end of it, which is the end of this.
+  process.send?.({ kind: "listening", url, adminKey: adminKey.isNew ? adminKey.key : null });
+  process.on("disconnect", onSignal);
 }
 
 if (import.meta.main) await main();
