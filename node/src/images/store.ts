@@ -1,9 +1,30 @@
 /**
- * The images on this node's disk.
+ * The images of a node: what is asked of them from outside, put together from the parts in this folder.
+ *
+ * Owns the whole images directory: `unpacked` and `references` (catalog.ts), `blobs` (blobs.ts), `work` (workshop.ts).
+ *
+ * Always: `ensure` of an image that the node has asks nobody (container engines call it "if not present"), so machines
+ * start when the registry is down and a tag means the same from one start to the next; only `isRefresh` asks what a tag
+ * means now. Images that a machine's disk depends on are never removed.
+ *
+ * Opening sweeps what a crash left. One process per directory.
  */
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import type { NodeImage } from "@flotilla/contract/link";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
-import type { Images, UnpackedImage } from "./images.ts";
+import { openArchive, PLAIN_CONFIGURATION } from "./archive.ts";
+import { BlobStore } from "./blobs.ts";
+import { Catalog } from "./catalog.ts";
+import { planCollection } from "./collect.ts";
+import type { EnsureOptions, Images, UnpackedImage } from "./images.ts";
+import { makeBusyboxTar } from "./local.ts";
+import { Puller } from "./pull.ts";
+import { parseReference, type Reference } from "./reference.ts";
+import { SharedWork } from "./share.ts";
+import { asDiskFull, DiskFull, readFreeBytes, watchSpace } from "./space.ts";
+import { type Progress, type Room, Workshop } from "./workshop.ts";
 
 export interface ImagesOptions {
   /** Owned by this module alone; made if missing, 0700. */
@@ -21,6 +42,10 @@ export interface ImagesOptions {
   readonly digestsInUse: () => Promise<ReadonlySet<string>>;
   readonly clock: Clock;
   readonly log: Log;
+  /** Silence after which a registry's connection is given up; 30 s. */
+  readonly stallTimeoutMs?: number;
+  /** Before the first retry, doubling with each; 500 ms. */
+  readonly retryDelayMs?: number;
 }
 
 /** What the agent itself calls besides `Images`. */
@@ -31,5 +56,187 @@ export interface NodeImages extends Images, AsyncDisposable {
 
 /** Opens the image directory and sweeps what a crash left in it. */
 export async function openImages(options: ImagesOptions): Promise<NodeImages> {
-  throw new Error(`images in ${options.directory} cannot be opened`);
+  await mkdir(options.directory, { recursive: true, mode: 0o700 });
+  const images = new ImageStore(options);
+  await images.open();
+  return images;
+}
+
+class ImageStore implements NodeImages {
+  readonly #options: ImagesOptions;
+  readonly #catalog: Catalog;
+  readonly #blobs: BlobStore;
+  readonly #workshop: Workshop;
+  readonly #puller: Puller;
+  readonly #pulls = new SharedWork<UnpackedImage, Progress>();
+  readonly #closed = new AbortController();
+
+  constructor(options: ImagesOptions) {
+    const { directory, clock, log } = options;
+    const retryDelayMs = options.retryDelayMs ?? 500;
+    const makeRoom = (room: Room): Promise<void> => this.#makeRoom(room);
+    this.#options = options;
+    this.#catalog = new Catalog({ directory, clock, log });
+    this.#blobs = new BlobStore({ directory: join(directory, "blobs"), clock, retryDelayMs });
+    this.#workshop = new Workshop({
+      directory: join(directory, "work"),
+      catalog: this.#catalog,
+      clock,
+      imageBytesMax: options.cacheBytesMax,
+      makeRoom,
+    });
+    this.#puller = new Puller({
+      directory,
+      registry: { ...options, stallTimeoutMs: options.stallTimeoutMs ?? 30_000, retryDelayMs },
+      credentialsPath: options.credentialsPath,
+      catalog: this.#catalog,
+      blobs: this.#blobs,
+      workshop: this.#workshop,
+      makeRoom,
+      clock,
+      log,
+    });
+  }
+
+  async open(): Promise<void> {
+    await this.#workshop.open();
+    await this.#blobs.open();
+    await this.#catalog.open();
+  }
+
+  async ensure(text: string, options: EnsureOptions): Promise<UnpackedImage> {
+    const reference = parseReference(text);
+    const arch = options.arch ?? this.#options.arch;
+    const present = this.#catalog.find(reference.name, arch);
+    if (present !== undefined && (reference.isLocal || options.isRefresh !== true)) {
+      await this.#catalog.touch(present.digest);
+      return present;
+    }
+    if (reference.isLocal) throw this.#missingLocal(reference, arch);
+    return this.#pulls.run(`${arch} ${reference.name}`, options, (signal, report) =>
+      this.#puller.pull({ reference, arch, signal, report }),
+    );
+  }
+
+  async find(text: string, arch: string | null): Promise<UnpackedImage | undefined> {
+    return this.#catalog.find(parseReference(text).name, arch ?? this.#options.arch);
+  }
+
+  async findByDigest(digest: string): Promise<UnpackedImage | undefined> {
+    return this.#catalog.findByDigest(digest);
+  }
+
+  async list(): Promise<readonly NodeImage[]> {
+    return this.#catalog.list().map(({ rootPath: _path, rootBytes: _bytes, configuration: _how, ...image }) => image);
+  }
+
+  async importArchive(path: string, text: string): Promise<UnpackedImage> {
+    const reference = parseReference(text);
+    if (!reference.isLocal) throw new Error(`an imported image is named local/<name>[:tag], not ${reference.name}`);
+    const signal = this.#closed.signal;
+    await using work = await this.#workshop.begin();
+    using watch = watchSpace(work.path, this.#options.clock, signal);
+    try {
+      const archive = await openArchive({
+        path,
+        work: work.path,
+        arch: this.#options.arch,
+        bytesMax: this.#options.cacheBytesMax,
+        signal: watch.signal,
+        clock: this.#options.clock,
+        configuration: PLAIN_CONFIGURATION,
+      });
+      if (this.#catalog.findByDigest(archive.digest) === undefined)
+        await this.#workshop.build({
+          ...archive,
+          source: `local/${reference.repository}`,
+          layerBytes: 0,
+          signal: watch.signal,
+          report: () => undefined,
+        });
+      const arch = archive.config.architecture;
+      await this.#catalog.point(reference.name, arch, archive.digest);
+      await this.#catalog.touch(archive.digest);
+      this.#options.log.info({ reference: reference.name, arch, digest: archive.digest }, "imported an image");
+      return this.#catalog.findByDigest(archive.digest, reference.name) ?? this.#throwMissing(reference);
+    } catch (thrown) {
+      const error = watch.signal.aborted ? watch.signal.reason : asDiskFull(thrown);
+      const reason = error instanceof Error ? error.message : String(error);
+      throw new Error(`image ${reference.name} cannot be imported: ${reason}`);
+    }
+  }
+
+  async ensureLocalBusybox(): Promise<UnpackedImage | undefined> {
+    await using work = await this.#workshop.begin();
+    const tar = await makeBusyboxTar(join(this.#options.cacheDirectory, "images", "busybox"), work.path);
+    return tar === undefined ? undefined : this.importArchive(tar, "local/busybox");
+  }
+
+  async remove(text: string): Promise<"removed" | "missing" | "in use"> {
+    const { name } = parseReference(text);
+    const digests = this.#catalog.digestsOf(name);
+    if (digests.length === 0) return "missing";
+    const leaving = digests.filter((digest) => !this.#catalog.isNamedOtherwise(digest, name));
+    const inUse = await this.#options.digestsInUse();
+    if (leaving.some((digest) => inUse.has(digest))) return "in use";
+    await this.#catalog.forget(name);
+    for (const digest of leaving) await this.#discard(digest);
+    return "removed";
+  }
+
+  async collectGarbage(inUse: ReadonlySet<string>): Promise<{ readonly removed: number; readonly freedBytes: number }> {
+    return this.#collect(inUse, await this.#shortBytes({ peakBytes: 0, keptBytes: 0 }));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#closed.abort(new Error("the node agent shuts down"));
+    await this.#pulls.stop();
+  }
+
+  async #makeRoom(room: Room): Promise<void> {
+    const shortBytes = await this.#shortBytes(room);
+    if (shortBytes <= 0) return;
+    await this.#collect(await this.#options.digestsInUse(), shortBytes);
+    const stillShort = await this.#shortBytes(room);
+    if (stillShort <= 0) return;
+    const megabytes = Math.ceil(stillShort / 1024 ** 2);
+    throw new DiskFull(`${megabytes} MB are missing, of the disk itself or of what images may take of it`);
+  }
+
+  /** How many bytes must go before this much more can come; zero or less when nothing must. */
+  async #shortBytes({ peakBytes, keptBytes }: Room): Promise<number> {
+    const cached = this.#catalog.images().reduce((sum, image) => sum + image.sizeBytes, 0);
+    const overLimit = cached + keptBytes - this.#options.cacheBytesMax;
+    return Math.max(overLimit, peakBytes - (await readFreeBytes(this.#options.directory)));
+  }
+
+  async #collect(
+    inUse: ReadonlySet<string>,
+    bytesToFree: number,
+  ): Promise<{ readonly removed: number; readonly freedBytes: number }> {
+    const now = this.#options.clock.now();
+    const leaving = planCollection(this.#catalog.images(), { inUse, bytesToFree, now });
+    for (const image of leaving) await this.#discard(image.digest);
+    const freedBytes = leaving.reduce((sum, image) => sum + image.sizeBytes, 0);
+    if (leaving.length > 0) this.#options.log.info({ removed: leaving.length, freedBytes }, "removed unused images");
+    return { removed: leaving.length, freedBytes };
+  }
+
+  async #discard(digest: string): Promise<void> {
+    const trash = this.#workshop.trashPath();
+    await this.#catalog.withdraw(digest, trash);
+    await this.#workshop.discard(trash);
+  }
+
+  #missingLocal(reference: Reference, arch: string): Error {
+    const others = this.#catalog.architecturesOf(reference.name);
+    if (others.length > 0)
+      return new Error(`image ${reference.name} is on this node for ${others.join(", ")}, not for ${arch}`);
+    const how = "import it with `flotilla image import` or make it with `flotilla image make-local`";
+    return new Error(`image ${reference.name} is not on this node, and local images are never pulled; ${how}`);
+  }
+
+  #throwMissing(reference: Reference): never {
+    throw new Error(`${reference.name} was removed while it was imported`);
+  }
 }

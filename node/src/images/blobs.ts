@@ -1,0 +1,321 @@
+/**
+ * Blobs on their way from a registry to the disk, and layers on their way from a blob to a plain tar.
+ *
+ * Owns `<images>/blobs`: a finished blob has the name `sha256-…-<source>`, an unfinished one `….partial`; `<source>` is a
+ * hash of registry and repository. Blobs of two sources are never shared, even with equal digests: a registry that a
+ * tenant runs could otherwise hold up everybody's pull of a well-known layer by sending it slowly.
+ *
+ * Always: a blob gets its final name after size and digest were right; whoever finds a blob or a part of one from an
+ * earlier life hashes it again. If the process dies, the part stays and the next pull goes on from it with a Range
+ * request; parts that nobody comes back for are swept after a day.
+ */
+import { createHash } from "node:crypto";
+import { createReadStream, type Stats } from "node:fs";
+import { type FileHandle, mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { createGunzip, createZstdDecompress } from "node:zlib";
+import type { Clock } from "../clock.ts";
+import type { Descriptor } from "./manifest.ts";
+import type { Reference } from "./reference.ts";
+import { type BlobAnswer, RegistryError, transferDeadline } from "./registry.ts";
+import { SharedWork } from "./share.ts";
+
+const LEFTOVER_AGE_MS_MAX = 24 * 60 * 60 * 1000;
+/** Tries in a row that bring not one byte. */
+const FRUITLESS_TRIES_MAX = 5;
+/** Tries in all: a registry that cuts the connection after every few bytes is not worth more. */
+const TRIES_MAX = 40;
+const RETRY_DELAY_MS_MAX = 10_000;
+const READ_BYTES = 256 * 1024;
+
+export interface BlobSource {
+  blob(reference: Reference, digest: string, offset: number, signal: AbortSignal): Promise<BlobAnswer>;
+}
+
+export interface BlobRequest {
+  readonly reference: Reference;
+  readonly descriptor: Descriptor;
+  readonly source: BlobSource;
+  readonly signal: AbortSignal;
+  /** Bytes of this blob that are on the disk now; may go back when a part turns out to be bad. */
+  readonly onBytes: (bytes: number) => void;
+}
+
+export class BlobStore {
+  readonly #directory: string;
+  readonly #clock: Clock;
+  readonly #retryDelayMs: number;
+  readonly #fetches = new SharedWork<string, number>();
+  /** How many pulls use a blob: layers common to two tags are fetched once and must outlast the first of them. */
+  readonly #users = new Map<string, number>();
+
+  constructor(options: { readonly directory: string; readonly clock: Clock; readonly retryDelayMs: number }) {
+    this.#directory = options.directory;
+    this.#clock = options.clock;
+    this.#retryDelayMs = options.retryDelayMs;
+  }
+
+  /** Makes the directory and removes what nobody came back for. */
+  async open(): Promise<void> {
+    await mkdir(this.#directory, { recursive: true, mode: 0o700 });
+    for (const name of await readdir(this.#directory)) {
+      const facts = await statIfThere(join(this.#directory, name));
+      if (facts !== undefined && this.#clock.now() - facts.mtimeMs > LEFTOVER_AGE_MS_MAX)
+        await rm(join(this.#directory, name), { force: true });
+    }
+  }
+
+  /** The path of the blob, whole and verified, there until `release`. Throws RegistryError. */
+  async fetch(request: BlobRequest): Promise<string> {
+    const path = this.#pathOf(request.reference, request.descriptor.digest);
+    const options = { signal: request.signal, onProgress: request.onBytes };
+    this.#users.set(path, (this.#users.get(path) ?? 0) + 1);
+    try {
+      return await this.#fetches.run(path, options, (signal, report) =>
+        this.#fetch({ ...request, signal, onBytes: report }, path),
+      );
+    } catch (error) {
+      await this.release(path, { isNeeded: true });
+      throw error;
+    }
+  }
+
+  /** Says that a pull is done with a blob. `isNeeded`: it was not unpacked, and another try will want it. */
+  async release(path: string, { isNeeded }: { readonly isNeeded: boolean }): Promise<void> {
+    const users = (this.#users.get(path) ?? 1) - 1;
+    if (users > 0) this.#users.set(path, users);
+    else this.#users.delete(path);
+    if (users === 0 && !isNeeded) await rm(path, { force: true });
+  }
+
+  /** Gives the room of a failed pull back: its blobs and parts that no other pull uses. */
+  async discard(reference: Reference, digests: readonly string[]): Promise<void> {
+    const paths = digests.map((digest) => this.#pathOf(reference, digest)).filter((path) => !this.#users.has(path));
+    await Promise.all(paths.flatMap((path) => [rm(path, { force: true }), rm(`${path}.partial`, { force: true })]));
+  }
+
+  #pathOf(reference: Reference, digest: string): string {
+    const source = createHash("sha256").update(`${reference.registry}/${reference.repository}`).digest("hex");
+    return join(this.#directory, `${digest.replace(":", "-")}-${source.slice(0, 16)}`);
+  }
+
+  async #fetch(request: BlobRequest, path: string): Promise<string> {
+    const { digest, size } = request.descriptor;
+    const whole = await statIfThere(path);
+    if (whole !== undefined) {
+      if (whole.size === size && (await digestOfFile(path, request.signal)) === digest) {
+        request.onBytes(size);
+        return path;
+      }
+      await rm(path);
+    }
+    const partial = `${path}.partial`;
+    // The second time from nothing: the part on the disk may be what is bad.
+    for (const isLast of [false, true]) {
+      await this.#complete(request, partial);
+      if ((await digestOfFile(partial, request.signal)) === digest) {
+        await rename(partial, path);
+        return path;
+      }
+      await rm(partial, { force: true });
+      request.onBytes(0);
+      if (isLast) break;
+    }
+    throw new RegistryError(
+      "refused",
+      "what the registry sends is corrupt: it does not have the digest it should have",
+    );
+  }
+
+  /** Fills the partial file up to the blob's size, over as many connections as it takes. */
+  async #complete({ reference, descriptor, source, signal, onBytes }: BlobRequest, partial: string): Promise<void> {
+    await using file = await open(partial, "a+", 0o600);
+    let bytes = (await file.stat()).size;
+    if (bytes > descriptor.size) {
+      await file.truncate(0);
+      bytes = 0;
+    }
+    let fruitless = 0;
+    for (let tries = 1; bytes < descriptor.size; tries += 1) {
+      onBytes(bytes);
+      const before = bytes;
+      const deadline = transferDeadline(this.#clock, descriptor.size, signal);
+      try {
+        const answer = await source.blob(reference, descriptor.digest, bytes, deadline.signal);
+        bytes = await appendAnswer(file, { answer, bytes, bytesMax: descriptor.size, onBytes });
+        if (bytes < descriptor.size) throw new RegistryError("failed", "the registry ended the transfer too early");
+      } catch (error) {
+        signal.throwIfAborted();
+        const failure = deadline.signal.aborted ? new RegistryError("failed", "the registry sends too slowly") : error;
+        bytes = (await file.stat()).size;
+        fruitless = bytes > before ? 0 : fruitless + 1;
+        const isFinal = !(failure instanceof RegistryError) || failure.kind !== "failed";
+        if (isFinal || fruitless === FRUITLESS_TRIES_MAX || tries === TRIES_MAX) throw failure;
+        await this.#clock.sleep(Math.min(this.#retryDelayMs * 2 ** fruitless, RETRY_DELAY_MS_MAX), signal);
+        signal.throwIfAborted();
+      } finally {
+        deadline.dispose();
+      }
+    }
+    onBytes(bytes);
+  }
+}
+
+interface Append {
+  readonly answer: BlobAnswer;
+  /** What the file has. */
+  readonly bytes: number;
+  readonly bytesMax: number;
+  readonly onBytes: (bytes: number) => void;
+}
+
+async function appendAnswer(file: FileHandle, { answer, bytes, bytesMax, onBytes }: Append): Promise<number> {
+  let written = bytes;
+  if (answer.offset !== bytes) {
+    // The registry does not do ranges and starts anew; any other offset is nonsense and ends in a digest that is wrong.
+    await file.truncate(0);
+    written = 0;
+  }
+  for await (const chunk of answer.chunks) {
+    if (written + chunk.length > bytesMax) {
+      await file.truncate(0);
+      throw new RegistryError("refused", "what the registry sends is corrupt: it is longer than it should be");
+    }
+    await file.appendFile(chunk);
+    written += chunk.length;
+    onBytes(written);
+  }
+  return written;
+}
+
+async function digestOfFile(path: string, signal: AbortSignal): Promise<string> {
+  const hash = createHash("sha256");
+  for await (const chunk of createReadStream(path, { highWaterMark: READ_BYTES, signal })) hash.update(chunk);
+  return `sha256:${hash.digest("hex")}`;
+}
+
+async function statIfThere(path: string): Promise<Stats | undefined> {
+  return stat(path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT") return undefined;
+    throw error;
+  });
+}
+
+export type Compression = "gzip" | "zstd" | "none";
+
+/** By the first bytes: registries and archives often state the wrong type. */
+export function compressionOf(head: Buffer): Compression {
+  if (head.length >= 2 && head[0] === 0x1f && head[1] === 0x8b) return "gzip";
+  if (head.length < 4) return "none";
+  const magic = head.readUInt32LE(0);
+  return magic === ZSTD_MAGIC || isSkippable(magic) ? "zstd" : "none";
+}
+
+export interface DecompressOptions {
+  readonly source: string;
+  /** Written anew. */
+  readonly target: string;
+  /** A tiny file can hold a huge one: above this it ends with an error. */
+  readonly bytesMax: number;
+  readonly signal: AbortSignal;
+}
+
+/** Writes a layer's plain tar. Throws an Error for people when it is damaged or too large. */
+export async function decompress(
+  options: DecompressOptions,
+): Promise<{ readonly digest: string; readonly bytes: number }> {
+  const compression = compressionOf(await readHead(options.source, 0, 4));
+  await using target = await open(options.target, "w", 0o600);
+  const hash = createHash("sha256");
+  let bytes = 0;
+  for await (const chunk of plainChunks(options.source, compression, options.signal)) {
+    bytes += chunk.length;
+    if (bytes > options.bytesMax) throw new Error(`it unpacks to more than ${options.bytesMax} bytes`);
+    hash.update(chunk);
+    await target.appendFile(chunk);
+  }
+  return { digest: `sha256:${hash.digest("hex")}`, bytes };
+}
+
+async function* plainChunks(source: string, compression: Compression, signal: AbortSignal): AsyncGenerator<Buffer> {
+  if (compression === "zstd") return yield* zstdChunks(source, signal);
+  const raw = createReadStream(source, { highWaterMark: READ_BYTES });
+  yield* streamChunks(compression === "gzip" ? pipeInto(raw, createGunzip({ chunkSize: READ_BYTES })) : raw, signal);
+}
+
+async function* streamChunks(stream: AsyncIterable<unknown>, signal: AbortSignal): AsyncGenerator<Buffer> {
+  try {
+    for await (const chunk of stream) {
+      signal.throwIfAborted();
+      yield chunk as Buffer;
+    }
+  } catch (error) {
+    throw asDamage(error);
+  }
+}
+
+const ZSTD_MAGIC = 0xfd2fb528;
+const isSkippable = (magic: number): boolean => magic >= 0x184d2a50 && magic <= 0x184d2a5f;
+
+/**
+ * Frame by frame, because Node's stream stops after the first frame without a word, and layers made for lazy pulling
+ * have many, with skippable frames between and after them. Where a frame ends is read from its block headers (RFC 8878).
+ */
+async function* zstdChunks(source: string, signal: AbortSignal): AsyncGenerator<Buffer> {
+  await using file = await open(source, "r");
+  const { size } = await file.stat();
+  for (let start = 0; start < size; ) {
+    const { end, isData } = await findZstdFrame(file, start);
+    if (end > size) throw new Error("its compressed data is damaged");
+    if (isData) {
+      const raw = createReadStream(source, { start, end: end - 1, highWaterMark: READ_BYTES });
+      yield* streamChunks(pipeInto(raw, createZstdDecompress({ chunkSize: READ_BYTES })), signal);
+    }
+    start = end;
+  }
+}
+
+/** `end` is the offset of the first byte after the frame that starts at `start`. */
+async function findZstdFrame(file: FileHandle, start: number): Promise<{ end: number; isData: boolean }> {
+  const head = Buffer.alloc(8);
+  await file.read(head, 0, 8, start);
+  const magic = head.readUInt32LE(0);
+  if (isSkippable(magic)) return { end: start + 8 + head.readUInt32LE(4), isData: false };
+  if (magic !== ZSTD_MAGIC) throw new Error("its compressed data is damaged");
+  const flags = head.readUInt8(4);
+  const isSingleSegment = (flags & 0x20) !== 0;
+  const dictionaryBytes = [0, 1, 2, 4][flags & 3] ?? 0;
+  const contentSizeBytes = [isSingleSegment ? 1 : 0, 2, 4, 8][flags >> 6] ?? 0;
+  let at = start + 5 + (isSingleSegment ? 0 : 1) + dictionaryBytes + contentSizeBytes;
+  for (;;) {
+    const { bytesRead } = await file.read(head, 0, 3, at);
+    if (bytesRead < 3) throw new Error("its compressed data is damaged");
+    const block = head.readUIntLE(0, 3);
+    // Type 1 is one byte, repeated.
+    at += 3 + (((block >> 1) & 3) === 1 ? 1 : block >> 3);
+    if ((block & 1) === 1) return { end: at + ((flags & 4) === 0 ? 0 : 4), isData: true };
+  }
+}
+
+/** Up to `length` bytes from `offset`. */
+export async function readHead(path: string, offset: number, length: number): Promise<Buffer> {
+  await using file = await open(path, "r");
+  const { buffer, bytesRead } = await file.read(Buffer.alloc(length), 0, length, offset);
+  return buffer.subarray(0, bytesRead);
+}
+
+/** Like `pipe`, but an error of the source ends the target, and the end of the target the source. */
+function pipeInto<T extends NodeJS.ReadWriteStream & { destroy(error?: Error): void }>(
+  source: NodeJS.ReadableStream & { destroy(): void },
+  target: T,
+): T {
+  source.on("error", (error: Error) => target.destroy(error));
+  target.on("close", () => source.destroy());
+  return source.pipe(target);
+}
+
+/** zlib's codes become a sentence; everything else (a full disk, a cancel) stays what it is. */
+function asDamage(error: unknown): unknown {
+  const code = (error as { code?: unknown } | null)?.code;
+  return typeof code === "string" && /^(Z_|ZSTD_)/.test(code) ? new Error("its compressed data is damaged") : error;
+}

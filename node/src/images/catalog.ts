@@ -1,0 +1,219 @@
+/**
+ * Which images this node has, and under which references.
+ *
+ * Owns `<images>/unpacked/sha256-…/{root.ext4,image.json}` and `<images>/references/*.json`.
+ *
+ * Always: a directory in `unpacked` is whole, for it gets its name by rename after its files were synced; root.ext4 is
+ * never written again, since machines' disks depend on its blocks. References are a small index over it: one file each,
+ * replaced by rename; one without its image is dropped at the next start. When an image was last used is the time stamp
+ * of its image.json, which survives restarts and costs no write of data.
+ *
+ * Only this process writes here; memory holds everything, so that looking an image up touches no disk.
+ */
+import { createHash } from "node:crypto";
+import { chmod, mkdir, open, readdir, readFile, rename, rm, stat, utimes } from "node:fs/promises";
+import { join } from "node:path";
+import type { Clock } from "../clock.ts";
+import { type Log, messageOf } from "../log.ts";
+import type { ImageConfiguration, UnpackedImage } from "./images.ts";
+import { isDigest } from "./reference.ts";
+
+/** What image.json holds. */
+export interface ImageRecord {
+  readonly digest: string;
+  /** Registry and repository it came from first: its name when no reference leads to it any more. */
+  readonly source: string;
+  readonly architecture: string;
+  readonly os: string;
+  readonly layerCount: number;
+  readonly configuration: ImageConfiguration;
+  /** Size of the file system. */
+  readonly rootBytes: number;
+  /** What it takes on the disk. */
+  readonly sizeBytes: number;
+}
+
+interface ReferenceRecord {
+  readonly name: string;
+  readonly arch: string;
+  readonly digest: string;
+}
+
+interface Held extends ImageRecord {
+  lastUsedAt: number;
+}
+
+export class Catalog {
+  readonly #directory: string;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #images = new Map<string, Held>();
+  readonly #references = new Map<string, ReferenceRecord>();
+
+  constructor(options: { readonly directory: string; readonly clock: Clock; readonly log: Log }) {
+    this.#directory = options.directory;
+    this.#clock = options.clock;
+    this.#log = options.log;
+  }
+
+  async open(): Promise<void> {
+    for (const name of ["unpacked", "references"])
+      await mkdir(join(this.#directory, name), { recursive: true, mode: 0o700 });
+    for (const name of await readdir(join(this.#directory, "unpacked"))) {
+      const held = await this.#readImage(name);
+      if (held !== undefined) this.#images.set(held.digest, held);
+    }
+    for (const name of await readdir(join(this.#directory, "references"))) {
+      const path = join(this.#directory, "references", name);
+      const record = name.endsWith(".json") ? await readJson<ReferenceRecord>(path) : undefined;
+      if (record !== undefined && this.#images.has(record.digest))
+        this.#references.set(keyOf(record.name, record.arch), record);
+      else await rm(path, { force: true });
+    }
+  }
+
+  find(name: string, arch: string): UnpackedImage | undefined {
+    const record = this.#references.get(keyOf(name, arch));
+    return record === undefined ? undefined : this.findByDigest(record.digest, name);
+  }
+
+  findByDigest(digest: string, name?: string): UnpackedImage | undefined {
+    const held = this.#images.get(digest);
+    if (held === undefined) return undefined;
+    const { source, ...record } = held;
+    const reference = name ?? this.#nameOf(digest) ?? `${source}@${digest}`;
+    return { ...record, reference, rootPath: join(this.#pathOf(digest), "root.ext4") };
+  }
+
+  /** Architectures under which the node has this reference. */
+  architecturesOf(name: string): readonly string[] {
+    return [...this.#references.values()].filter((record) => record.name === name).map((record) => record.arch);
+  }
+
+  /** One entry per reference; images that lost theirs to a newer digest appear under `…@sha256:…`. */
+  list(): readonly UnpackedImage[] {
+    const named = [...this.#references.values()].map((record) => this.findByDigest(record.digest, record.name));
+    const digestsNamed = new Set(named.map((image) => image?.digest));
+    const others = [...this.#images.keys()].filter((digest) => !digestsNamed.has(digest));
+    return [...named, ...others.map((digest) => this.findByDigest(digest))]
+      .filter((image) => image !== undefined)
+      .toSorted((a, b) => (a.reference < b.reference ? -1 : 1));
+  }
+
+  images(): readonly (ImageRecord & { readonly lastUsedAt: number })[] {
+    return [...this.#images.values()];
+  }
+
+  /** Digests to which `name` points, one per architecture; a digest alone stands for itself. */
+  digestsOf(name: string): readonly string[] {
+    const digest = name.slice(name.indexOf("@") + 1);
+    const pointed = [...this.#references.values()].filter((record) => record.name === name);
+    if (pointed.length === 0 && isDigest(digest) && this.#images.has(digest)) return [digest];
+    return pointed.map((record) => record.digest);
+  }
+
+  isNamedOtherwise(digest: string, name: string): boolean {
+    return [...this.#references.values()].some((record) => record.digest === digest && record.name !== name);
+  }
+
+  async touch(digest: string): Promise<void> {
+    const held = this.#images.get(digest);
+    if (held === undefined) return;
+    held.lastUsedAt = this.#clock.now();
+    const at = held.lastUsedAt / 1000;
+    // Only the order of a later collection depends on it.
+    await utimes(join(this.#pathOf(digest), "image.json"), at, at).catch(() => undefined);
+  }
+
+  /** Takes over a directory that holds `root.ext4`, on the same file system: writes its image.json and names it. */
+  async adopt(directory: string, record: ImageRecord): Promise<void> {
+    await chmod(join(directory, "root.ext4"), 0o444);
+    await syncPath(join(directory, "root.ext4"));
+    await writeSynced(join(directory, "image.json"), JSON.stringify(record, null, 2));
+    // Others may pass, by whatever path they are given to it; above, only root does.
+    await chmod(directory, 0o755);
+    await syncPath(directory);
+    await rename(directory, this.#pathOf(record.digest));
+    await syncPath(join(this.#directory, "unpacked"));
+    this.#images.set(record.digest, { ...record, lastUsedAt: this.#clock.now() });
+  }
+
+  async point(name: string, arch: string, digest: string): Promise<void> {
+    const record: ReferenceRecord = { name, arch, digest };
+    const path = this.#referencePath(name, arch);
+    await writeSynced(`${path}.new`, JSON.stringify(record));
+    await rename(`${path}.new`, path);
+    await syncPath(join(this.#directory, "references"));
+    this.#references.set(keyOf(name, arch), record);
+  }
+
+  async forget(name: string): Promise<void> {
+    for (const [key, record] of [...this.#references]) {
+      if (record.name !== name) continue;
+      this.#references.delete(key);
+      await rm(this.#referencePath(record.name, record.arch), { force: true });
+    }
+  }
+
+  /** Takes an image and its references out; what is left of it goes to `trash`, to be removed at leisure. */
+  async withdraw(digest: string, trash: string): Promise<void> {
+    this.#images.delete(digest);
+    for (const record of [...this.#references.values()])
+      if (record.digest === digest) {
+        this.#references.delete(keyOf(record.name, record.arch));
+        await rm(this.#referencePath(record.name, record.arch), { force: true });
+      }
+    await rename(this.#pathOf(digest), trash);
+  }
+
+  async #readImage(name: string): Promise<Held | undefined> {
+    const directory = join(this.#directory, "unpacked", name);
+    try {
+      const record = JSON.parse(await readFile(join(directory, "image.json"), "utf8")) as ImageRecord;
+      if (record.digest.replace(":", "-") !== name) throw new Error("image.json names another digest");
+      const root = await stat(join(directory, "root.ext4"));
+      if (root.size !== record.rootBytes) throw new Error("root.ext4 has another size than image.json says");
+      return { ...record, lastUsedAt: (await stat(join(directory, "image.json"))).mtimeMs };
+    } catch (error) {
+      // Not removed: a machine's disk may depend on it, and this program never leaves one in this state.
+      this.#log.error({ directory, reason: messageOf(error) }, "an unpacked image is damaged and is not used");
+      return undefined;
+    }
+  }
+
+  #nameOf(digest: string): string | undefined {
+    return [...this.#references.values()].find((item) => item.digest === digest)?.name;
+  }
+
+  #pathOf(digest: string): string {
+    return join(this.#directory, "unpacked", digest.replace(":", "-"));
+  }
+
+  #referencePath(name: string, arch: string): string {
+    const hash = createHash("sha256").update(keyOf(name, arch)).digest("hex");
+    return join(this.#directory, "references", `${hash.slice(0, 32)}.json`);
+  }
+}
+
+function keyOf(name: string, arch: string): string {
+  return `${arch} ${name}`;
+}
+
+async function readJson<T>(path: string): Promise<T | undefined> {
+  try {
+    return JSON.parse(await readFile(path, "utf8")) as T;
+  } catch {
+    return undefined;
+  }
+}
+
+async function writeSynced(path: string, text: string): Promise<void> {
+  await using file = await open(path, "w", 0o600);
+  await file.writeFile(text);
+  await file.sync();
+}
+
+async function syncPath(path: string): Promise<void> {
+  await using file = await open(path, "r");
+  await file.sync();
+}

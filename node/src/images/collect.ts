@@ -1,0 +1,35 @@
+/**
+ * Which images leave the disk. Pure.
+ */
+
+export interface Candidate {
+  readonly digest: string;
+  readonly sizeBytes: number;
+  /** Epoch milliseconds. */
+  readonly lastUsedAt: number;
+}
+
+/** A machine that is being made has its image before its disk says so; images used this recently stay. */
+export const RECENT_MS = 2 * 60 * 1000;
+
+/** The images to remove, least recently used first, until `bytesToFree` are freed or no unused one is left. */
+export function planCollection(
+  images: readonly Candidate[],
+  {
+    inUse,
+    bytesToFree,
+    now,
+  }: { readonly inUse: ReadonlySet<string>; readonly bytesToFree: number; readonly now: number },
+): readonly Candidate[] {
+  const unused = images
+    .filter((image) => !inUse.has(image.digest) && now - image.lastUsedAt >= RECENT_MS)
+    .toSorted((a, b) => a.lastUsedAt - b.lastUsedAt);
+  const chosen: Candidate[] = [];
+  let freed = 0;
+  for (const image of unused) {
+    if (freed >= bytesToFree) break;
+    chosen.push(image);
+    freed += image.sizeBytes;
+  }
+  return chosen;
+}

@@ -1,0 +1,126 @@
+/**
+ * Runs a Debian program on hostile input: a layer that someone else made, a tree that came out of one.
+ *
+ * The program sees a root of its own in private namespaces: /usr (read-only, and what points into it), one writable
+ * directory as /work (no devices, no setuid, no programs), inputs read-only below /input, no /proc, no network, no other
+ * process. It is root there with only the named capabilities, so that owners and modes come out right, and can gain no
+ * others. So a layer that fools the unpacking tool still finds nothing to write to but its own tree.
+ *
+ * Always: the program dies with the node agent (parent death signal, and a pid namespace that falls with its first
+ * process), on cancel and at its deadline; when this returns, none of it lives. Mounts exist only in its namespace, so
+ * nothing is to be unmounted after a crash.
+ */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { type Clock, deadlineSignal } from "../clock.ts";
+
+export interface ConfinedRun {
+  /** Its `files` becomes /work; `root` in it is the mount point of the new root. Made if missing. */
+  readonly directory: string;
+  /** Name below /input → file or directory of the host. */
+  readonly inputs?: Readonly<Record<string, string>>;
+  /** Such as `chown`; without the prefix. */
+  readonly capabilities: readonly string[];
+  readonly argv: readonly string[];
+  readonly timeoutMs: number;
+  readonly signal: AbortSignal;
+  readonly clock: Clock;
+}
+
+/** A program that ended with an error; `detail` is the end of what it wrote to standard error, on one line. */
+export class ConfinedFailure extends Error {
+  readonly detail: string;
+
+  constructor(program: string, detail: string) {
+    super(`${program} failed: ${detail}`);
+    this.detail = detail;
+  }
+}
+
+const OUTPUT_CHARACTERS_MAX = 64 * 1024;
+const DETAIL_CHARACTERS_MAX = 300;
+
+/** $1 directory, $2 capabilities for setpriv, $3 count of inputs, then pairs of name and path, then the program. */
+const ENTER_SCRIPT = `
+set -eu
+directory=$1; capabilities=$2; inputs=$3; shift 3
+root=$directory/root
+mount -t tmpfs -o size=16m,mode=755,nosuid,nodev,noexec flotilla "$root"
+mkdir "$root/usr" "$root/work" "$root/tmp" "$root/dev" "$root/input"
+mount --bind /usr "$root/usr"
+mount -o remount,bind,ro,nosuid,nodev "$root/usr"
+for name in bin sbin lib lib64; do
+  if [ -L "/$name" ]; then cp -P "/$name" "$root/$name"
+  elif [ -d "/$name" ]; then
+    mkdir "$root/$name"; mount --bind "/$name" "$root/$name"; mount -o remount,bind,ro,nosuid,nodev "$root/$name"
+  fi
+done
+while [ "$inputs" -gt 0 ]; do
+  if [ -d "$2" ]; then mkdir "$root/input/$1"; else : > "$root/input/$1"; fi
+  mount --bind "$2" "$root/input/$1"
+  mount -o remount,bind,ro,nosuid,nodev,noexec "$root/input/$1"
+  inputs=$((inputs - 1)); shift 2
+done
+mount --bind "$directory/files" "$root/work"
+mount -o remount,bind,nosuid,nodev,noexec "$root/work"
+mount -o remount,ro "$root"
+cd "$root"
+exec chroot "$root" /usr/bin/setpriv --no-new-privs --inh-caps=-all --bounding-set="$capabilities" -- "$@"
+`;
+
+/** What the program wrote to standard output, at most its last 64 KiB. Throws ConfinedFailure, or the signal's reason. */
+export async function runConfined(run: ConfinedRun): Promise<string> {
+  await mkdir(join(run.directory, "root"), { recursive: true });
+  await mkdir(join(run.directory, "files"), { recursive: true });
+  const inputs = Object.entries(run.inputs ?? {});
+  const bounding = ["-all", ...run.capabilities.map((name) => `+${name}`)].join(",");
+  const deadline = deadlineSignal(run.clock, run.timeoutMs, run.signal);
+  try {
+    deadline.signal.throwIfAborted();
+    const child = spawn(
+      "setpriv",
+      [
+        "--pdeathsig=KILL",
+        ...["--", "unshare", "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child=KILL"],
+        ...["--", "sh", "-c", ENTER_SCRIPT, "confine", run.directory, bounding, String(inputs.length)],
+        ...inputs.flat(),
+        ...run.argv,
+      ],
+      {
+        stdio: ["ignore", "pipe", "pipe"],
+        env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin", HOME: "/tmp", LC_ALL: "C" },
+        signal: deadline.signal,
+        killSignal: "SIGKILL",
+      },
+    );
+    let [output, errors, failure] = ["", "", ""];
+    child.stdout
+      .setEncoding("utf8")
+      .on("data", (text: string) => (output = tail(output + text, OUTPUT_CHARACTERS_MAX)));
+    child.stderr
+      .setEncoding("utf8")
+      .on("data", (text: string) => (errors = tail(errors + text, OUTPUT_CHARACTERS_MAX)));
+    child.on("error", (error) => (failure = error.message));
+    // `close` comes when the last process that holds the pipes is gone, so nothing writes any more.
+    const [code] = (await once(child, "close")) as [number | null];
+    run.signal.throwIfAborted();
+    const program = run.argv[0] ?? "the program";
+    if (deadline.signal.aborted) throw new ConfinedFailure(program, `it took more than ${run.timeoutMs / 1000} s`);
+    if (code !== 0) throw new ConfinedFailure(program, oneLine(errors) || failure || `exit code ${code}`);
+    return output;
+  } finally {
+    deadline.dispose();
+  }
+}
+
+function tail(text: string, length: number): string {
+  return text.length > length ? text.slice(-length) : text;
+}
+
+/** The end of a program's complaints, printable: file names in it come from the image. */
+function oneLine(text: string): string {
+  const clean = text.replace(/[^\x20-\x7e]+/g, " ").trim();
+  return clean.length > DETAIL_CHARACTERS_MAX ? `…${clean.slice(-DETAIL_CHARACTERS_MAX)}` : clean;
+}

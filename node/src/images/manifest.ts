@@ -1,0 +1,214 @@
+/**
+ * What a registry or an archive says about an image: manifest lists, manifests and configs, read with suspicion.
+ *
+ * Pure. Knows both dialects (OCI and Docker's schema 2), which differ in media types only. Always: every field used is
+ * checked for type and size here, so that the rest of the code works with plain values; what is not a container image
+ * for Linux is refused with a text that names what it is.
+ */
+import { ENV_BYTES_MAX } from "@flotilla/contract/limits";
+import type { ImageConfiguration } from "./images.ts";
+import { isDigest } from "./reference.ts";
+
+/** What registries themselves allow; real ones have a few KiB. Holds for lists, manifests and configs. */
+export const MANIFEST_BYTES_MAX = 4 * 1024 * 1024;
+/** Container engines stop at 127, because overlay mounts do; tools that flatten go higher. */
+const LAYERS_MAX = 512;
+const LIST_ENTRIES_MAX = 1024;
+
+export const MANIFEST_TYPES = {
+  ociIndex: "application/vnd.oci.image.index.v1+json",
+  ociManifest: "application/vnd.oci.image.manifest.v1+json",
+  dockerList: "application/vnd.docker.distribution.manifest.list.v2+json",
+  dockerManifest: "application/vnd.docker.distribution.manifest.v2+json",
+} as const;
+export const OCI_CONFIG_TYPE = "application/vnd.oci.image.config.v1+json";
+export const OCI_LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar";
+const DOCKER_CONFIG_TYPE = "application/vnd.docker.container.image.v1+json";
+const LAYER_TYPE =
+  /^application\/vnd\.(?:oci\.image\.layer\.(?:nondistributable\.)?v1\.tar(?:\+gzip|\+zstd)?|docker\.image\.rootfs\.(?:foreign\.)?diff\.tar(?:\.gzip|\.zstd)?)$/;
+
+export interface Descriptor {
+  readonly mediaType: string;
+  /** `sha256:` and 64 hexadecimal digits. */
+  readonly digest: string;
+  /** Bytes. */
+  readonly size: number;
+}
+
+export interface ListEntry extends Descriptor {
+  readonly os: string | null;
+  readonly architecture: string | null;
+}
+
+export type Manifest =
+  | { readonly kind: "list"; readonly entries: readonly ListEntry[] }
+  | { readonly kind: "image"; readonly config: Descriptor; readonly layers: readonly Descriptor[] };
+
+export interface ImageConfig {
+  readonly architecture: string;
+  readonly os: string;
+  /** Digest of each layer's tar, uncompressed, in order. */
+  readonly diffIds: readonly string[];
+  readonly configuration: ImageConfiguration;
+}
+
+/** `mediaType` is what the transport said, if anything; what the document says wins. Throws an Error for people. */
+export function parseManifest(bytes: Buffer, mediaType: string | null): Manifest {
+  const document = parseObject(bytes, "manifest");
+  if (document["schemaVersion"] === 1)
+    throw new Error("its manifest has the old form, schema 1, which is not supported");
+  if (document["schemaVersion"] !== 2) throw new Error("its manifest has no schemaVersion 2");
+  const said = typeof document["mediaType"] === "string" ? document["mediaType"] : mediaType;
+  const isList =
+    said === MANIFEST_TYPES.ociIndex || said === MANIFEST_TYPES.dockerList || Array.isArray(document["manifests"]);
+  if (isList) {
+    const entries = parseArray(document["manifests"], LIST_ENTRIES_MAX, "manifest list");
+    return { kind: "list", entries: entries.map((entry) => ({ ...parseDescriptor(entry), ...parsePlatform(entry) })) };
+  }
+  const config = parseDescriptor(document["config"]);
+  if (config.mediaType !== OCI_CONFIG_TYPE && config.mediaType !== DOCKER_CONFIG_TYPE)
+    throw new Error(`it is not a container image: its config is of type ${plain(config.mediaType)}`);
+  if (config.size > MANIFEST_BYTES_MAX) throw new Error(`its config is larger than ${MANIFEST_BYTES_MAX} bytes`);
+  const layers = parseArray(document["layers"], LAYERS_MAX, "manifest's layers").map(parseDescriptor);
+  const odd = layers.find((layer) => !LAYER_TYPE.test(layer.mediaType));
+  if (odd !== undefined)
+    throw new Error(`one of its layers is of type ${plain(odd.mediaType)}, which is not supported`);
+  return { kind: "image", config, layers };
+}
+
+/** The entry for Linux on this architecture. Throws an Error that names what the image has instead. */
+export function choosePlatform(entries: readonly ListEntry[], arch: string): ListEntry {
+  const found = entries.find((entry) => entry.os === "linux" && entry.architecture === arch);
+  if (found !== undefined) return found;
+  // `unknown` is how build attestations stand in a list.
+  const known = entries.filter((entry) => entry.architecture !== null && entry.architecture !== "unknown");
+  const offered = [...new Set(known.map((entry) => `${entry.os}/${entry.architecture}`))].slice(0, 20);
+  throw new Error(
+    `it has nothing for linux/${arch}; it has ${offered.length === 0 ? "no platform" : offered.join(", ")}`,
+  );
+}
+
+/** Throws an Error for people. */
+export function parseConfig(bytes: Buffer): ImageConfig {
+  const document = parseObject(bytes, "config");
+  const os = parsePlainText(document["os"] ?? "linux", "os");
+  if (os !== "linux") throw new Error(`it is made for ${plain(os)}, not for linux`);
+  const rootfs = asObject(document["rootfs"], "rootfs");
+  const diffIds = parseArray(rootfs["diff_ids"] ?? [], LAYERS_MAX, "config's diff_ids").map((item) => {
+    if (typeof item !== "string" || !isDigest(item))
+      throw new Error("its config has a diff_id that is no sha256 digest");
+    return item;
+  });
+  const architecture = normalArchitecture(parsePlainText(document["architecture"], "architecture"));
+  return { architecture, os, diffIds, configuration: parseConfiguration(asObject(document["config"] ?? {}, "config")) };
+}
+
+/** A config in OCI's form: what imports of bare root file systems get, and what the unpacking tool is given. */
+export function renderConfig(config: ImageConfig): Buffer {
+  const { env, workdir, user, entrypoint, command } = config.configuration;
+  return Buffer.from(
+    JSON.stringify({
+      architecture: config.architecture,
+      os: config.os,
+      config: { Env: env, WorkingDir: workdir, User: user, Entrypoint: entrypoint, Cmd: command },
+      rootfs: { type: "layers", diff_ids: config.diffIds },
+    }),
+  );
+}
+
+export function renderManifest(
+  config: Omit<Descriptor, "mediaType">,
+  layers: readonly Omit<Descriptor, "mediaType">[],
+): Buffer {
+  return Buffer.from(
+    JSON.stringify({
+      schemaVersion: 2,
+      mediaType: MANIFEST_TYPES.ociManifest,
+      config: { mediaType: OCI_CONFIG_TYPE, ...config },
+      layers: layers.map((layer) => ({ mediaType: OCI_LAYER_TYPE, ...layer })),
+    }),
+  );
+}
+
+export function normalArchitecture(name: string): string {
+  if (name === "x86_64" || name === "x86-64") return "amd64";
+  return name === "aarch64" ? "arm64" : name;
+}
+
+function parseConfiguration(config: Record<string, unknown>): ImageConfiguration {
+  const env = parseTexts(config["Env"], "Env").filter((line) => line.indexOf("=") > 0);
+  if (env.reduce((sum, line) => sum + Buffer.byteLength(line) + 1, 0) > ENV_BYTES_MAX)
+    throw new Error(`its environment is larger than ${ENV_BYTES_MAX} bytes`);
+  const workdir = parseText(config["WorkingDir"] ?? "", "WorkingDir", 4096);
+  return {
+    env,
+    workdir: workdir.startsWith("/") ? workdir : `/${workdir}`,
+    user: parseText(config["User"] ?? "", "User", 256),
+    entrypoint: parseTexts(config["Entrypoint"], "Entrypoint"),
+    command: parseTexts(config["Cmd"], "Cmd"),
+  };
+}
+
+function parseDescriptor(value: unknown): Descriptor {
+  const object = asObject(value, "descriptor");
+  const { mediaType, digest, size } = object;
+  if (typeof mediaType !== "string" || mediaType.length > 256)
+    throw new Error("its manifest has an entry without a type");
+  if (typeof digest !== "string" || !isDigest(digest))
+    throw new Error("its manifest has an entry without a sha256 digest");
+  if (typeof size !== "number" || !Number.isSafeInteger(size) || size < 0)
+    throw new Error("its manifest has an entry without a size");
+  return { mediaType, digest, size };
+}
+
+function parsePlatform(value: unknown): { readonly os: string | null; readonly architecture: string | null } {
+  const platform = asObject(value, "descriptor")["platform"];
+  if (platform === undefined || platform === null) return { os: null, architecture: null };
+  const { os, architecture } = asObject(platform, "platform");
+  return {
+    os: parsePlainText(os, "os"),
+    architecture: normalArchitecture(parsePlainText(architecture, "architecture")),
+  };
+}
+
+function parseObject(bytes: Buffer, what: string): Record<string, unknown> {
+  if (bytes.length > MANIFEST_BYTES_MAX) throw new Error(`its ${what} is larger than ${MANIFEST_BYTES_MAX} bytes`);
+  try {
+    return asObject(JSON.parse(bytes.toString("utf8")), what);
+  } catch {
+    throw new Error(`its ${what} is not a JSON object`);
+  }
+}
+
+function asObject(value: unknown, what: string): Record<string, unknown> {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) throw new Error(`its ${what} is malformed`);
+  return value as Record<string, unknown>;
+}
+
+function parseArray(value: unknown, lengthMax: number, what: string): readonly unknown[] {
+  if (!Array.isArray(value)) throw new Error(`its ${what} is missing`);
+  if (value.length > lengthMax) throw new Error(`its ${what} has more than ${lengthMax} entries`);
+  return value;
+}
+
+/** `null` stands for an empty list in configs written by Go programs. */
+function parseTexts(value: unknown, what: string): readonly string[] {
+  return parseArray(value ?? [], 65_536, `config's ${what}`).map((item) => parseText(item, what, 128 * 1024));
+}
+
+function parseText(value: unknown, what: string, lengthMax: number): string {
+  if (typeof value !== "string" || value.length > lengthMax || value.includes("\0"))
+    throw new Error(`its config's ${what} is malformed`);
+  return value;
+}
+
+/** Words such as `linux` that also appear in error texts. */
+function parsePlainText(value: unknown, what: string): string {
+  if (typeof value !== "string" || !/^[\w.-]{1,64}$/.test(value)) throw new Error(`its ${what} is malformed`);
+  return value;
+}
+
+/** Foreign text inside an error: printable and short. */
+function plain(text: string): string {
+  return JSON.stringify(text.slice(0, 100));
+}

@@ -1,0 +1,228 @@
+/**
+ * Pulls an image: reference → manifest for this architecture → config and layers → root file system → catalog.
+ *
+ * Always: a pull ends with a whole image or with an Error whose text tells a machine's owner what to do; blobs that came
+ * in stay for the next try until their image is unpacked. Nothing is taken from the registry but bytes whose digest
+ * leads back to the manifest; the manifest under a tag is the registry's word, the one under a digest is verified.
+ *
+ * Blobs are removed once the image is there: the file system is what machines use, and keeping both would double the
+ * disk for the rare case of another image with the same layers.
+ */
+import { readFile } from "node:fs/promises";
+import type { Clock } from "../clock.ts";
+import type { Log } from "../log.ts";
+import type { BlobStore } from "./blobs.ts";
+import type { Catalog } from "./catalog.ts";
+import { readCredentials } from "./credentials.ts";
+import type { UnpackedImage } from "./images.ts";
+import { choosePlatform, type Descriptor, type ImageConfig, parseConfig, parseManifest } from "./manifest.ts";
+import type { Reference } from "./reference.ts";
+import { RegistryClient, RegistryError, type RegistryOptions } from "./registry.ts";
+import { SharedWork } from "./share.ts";
+import { asDiskFull, DiskFull, watchSpace } from "./space.ts";
+import type { Progress, Room, Workshop } from "./workshop.ts";
+
+export interface PullerOptions {
+  readonly directory: string;
+  readonly registry: RegistryOptions;
+  readonly credentialsPath: string | null;
+  readonly catalog: Catalog;
+  readonly blobs: BlobStore;
+  readonly workshop: Workshop;
+  readonly makeRoom: (room: Room) => Promise<void>;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export interface PullRequest {
+  readonly reference: Reference;
+  readonly arch: string;
+  readonly signal: AbortSignal;
+  readonly report: (progress: Progress) => void;
+}
+
+interface Resolved {
+  readonly digest: string;
+  readonly config: Descriptor;
+  readonly layers: readonly Descriptor[];
+}
+
+const LAYERS_AT_A_TIME = 3;
+const REPORT_PERIOD_MS = 250;
+
+export class Puller {
+  readonly #options: PullerOptions;
+  /** By digest: two references may mean the same image. */
+  readonly #images = new SharedWork<UnpackedImage, Progress>();
+
+  constructor(options: PullerOptions) {
+    this.#options = options;
+  }
+
+  /** Pulls and points the reference to what came. Throws an Error for people. */
+  async pull(request: PullRequest): Promise<UnpackedImage> {
+    const { reference, arch, signal } = request;
+    const { catalog, clock, log } = this.#options;
+    const startedAt = clock.monotonic();
+    try {
+      const credentials = await readCredentials(this.#options.credentialsPath, log);
+      const client = new RegistryClient(this.#options.registry, credentials);
+      request.report({ kind: "progress", message: "asking the registry", doneBytes: 0, totalBytes: 0 });
+      const resolved = await this.#resolve(client, request);
+      if (catalog.findByDigest(resolved.digest) === undefined)
+        await this.#images.run(resolved.digest, { signal, onProgress: request.report }, (shared, report) =>
+          this.#fetchAndBuild(client, resolved, { ...request, signal: shared, report }),
+        );
+      await catalog.point(reference.name, arch, resolved.digest);
+      await catalog.touch(resolved.digest);
+    } catch (error) {
+      signal.throwIfAborted();
+      log.warn({ reference: reference.name, arch, error }, "an image could not be pulled");
+      throw explained(error, reference);
+    }
+    const image = catalog.find(reference.name, arch);
+    if (image === undefined) throw new Error(`image ${reference.name} was removed while it was pulled`);
+    const durationMs = Math.round(clock.monotonic() - startedAt);
+    log.info({ reference: reference.name, arch, digest: image.digest, durationMs }, "pulled an image");
+    return image;
+  }
+
+  async #resolve(client: RegistryClient, { reference, arch, signal }: PullRequest): Promise<Resolved> {
+    let answer = await client.manifest(reference, reference.target, signal);
+    let manifest = parseManifest(answer.bytes, answer.mediaType);
+    // Lists of lists exist in the specification; two levels are more than anybody serves.
+    for (let depth = 0; manifest.kind === "list"; depth += 1) {
+      if (depth === 2) throw new Error("its manifest lists are nested too deeply");
+      const entry = choosePlatform(manifest.entries, arch);
+      answer = await client.manifest(reference, entry.digest, signal);
+      manifest = parseManifest(answer.bytes, answer.mediaType);
+    }
+    return { digest: answer.digest, config: manifest.config, layers: manifest.layers };
+  }
+
+  async #fetchAndBuild(client: RegistryClient, resolved: Resolved, request: PullRequest): Promise<UnpackedImage> {
+    const layerBytes = resolved.layers.reduce((sum, layer) => sum + layer.size, 0);
+    // At least: the blobs, the plain layers and the tree, if nothing were compressed.
+    await this.#options.makeRoom({ peakBytes: 3 * layerBytes, keptBytes: layerBytes });
+    using watch = watchSpace(this.#options.directory, this.#options.clock, request.signal);
+    const watched = { ...request, signal: watch.signal };
+    try {
+      const config = await this.#fetchConfig(client, resolved, watched);
+      await using held = await this.#fetchLayers(client, resolved.layers, watched);
+      const image = await this.#options.workshop.build({
+        digest: resolved.digest,
+        source: `${request.reference.registry}/${request.reference.repository}`,
+        config,
+        layerPaths: resolved.layers.map((layer) => held.paths.get(layer.digest) ?? ""),
+        layerBytes,
+        signal: watch.signal,
+        report: request.report,
+      });
+      held.isNeeded = false;
+      return image;
+    } catch (thrown) {
+      const error = watch.signal.aborted ? watch.signal.reason : asDiskFull(thrown);
+      const digests = resolved.layers.map((layer) => layer.digest);
+      if (error instanceof DiskFull) await this.#options.blobs.discard(request.reference, digests);
+      throw error;
+    }
+  }
+
+  async #fetchConfig(client: RegistryClient, resolved: Resolved, request: PullRequest): Promise<ImageConfig> {
+    const { reference, signal, arch } = request;
+    const blob = { reference, descriptor: resolved.config, source: client, signal, onBytes: () => undefined };
+    const path = await this.#options.blobs.fetch(blob);
+    const bytes = await readFile(path);
+    await this.#options.blobs.release(path, { isNeeded: false });
+    const config = parseConfig(bytes);
+    if (config.architecture !== arch)
+      throw new Error(`it has nothing for linux/${arch}; it has ${config.os}/${config.architecture}`);
+    return config;
+  }
+
+  /** Three layers at a time; equal ones once. */
+  async #fetchLayers(
+    client: RegistryClient,
+    layers: readonly Descriptor[],
+    { reference, signal, report }: PullRequest,
+  ): Promise<HeldLayers> {
+    const meter = new Meter(layers, report, this.#options.clock);
+    const giveUp = new AbortController();
+    const both = AbortSignal.any([signal, giveUp.signal]);
+    const held = new HeldLayers(this.#options.blobs);
+    const waiting = [...new Map(layers.map((layer) => [layer.digest, layer])).values()];
+    const work = async (): Promise<void> => {
+      for (let layer = waiting.shift(); layer !== undefined; layer = waiting.shift()) {
+        const { digest } = layer;
+        const onBytes = (bytes: number): void => meter.advance(digest, bytes);
+        const blob = { reference, descriptor: layer, source: client, signal: both, onBytes };
+        held.paths.set(digest, await this.#options.blobs.fetch(blob));
+      }
+    };
+    const workers = Array.from({ length: LAYERS_AT_A_TIME }, () =>
+      work().catch((error: unknown) => {
+        if (!giveUp.signal.aborted) giveUp.abort(error);
+      }),
+    );
+    // All of them have let go of their files before anything else happens.
+    await Promise.all(workers);
+    if (!both.aborted) return held;
+    await held[Symbol.asyncDispose]();
+    // The signal itself was first, or the first layer that failed.
+    throw signal.aborted ? signal.reason : giveUp.signal.reason;
+  }
+}
+
+/** Layers on the disk that this pull uses; released when disposed. */
+class HeldLayers implements AsyncDisposable {
+  readonly paths = new Map<string, string>();
+  /** Whether another try would want them. */
+  isNeeded = true;
+  readonly #blobs: BlobStore;
+
+  constructor(blobs: BlobStore) {
+    this.#blobs = blobs;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const path of this.paths.values()) await this.#blobs.release(path, { isNeeded: this.isNeeded });
+  }
+}
+
+/** Adds up what the layers have and says so, not more often than people can read. */
+class Meter {
+  readonly #sizes: ReadonlyMap<string, number>;
+  readonly #done = new Map<string, number>();
+  readonly #report: (progress: Progress) => void;
+  readonly #clock: Clock;
+  readonly #totalBytes: number;
+  #reportedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(layers: readonly Descriptor[], report: (progress: Progress) => void, clock: Clock) {
+    this.#sizes = new Map(layers.map((layer) => [layer.digest, layer.size]));
+    this.#report = report;
+    this.#clock = clock;
+    this.#totalBytes = [...this.#sizes.values()].reduce((sum, size) => sum + size, 0);
+  }
+
+  advance(digest: string, bytes: number): void {
+    this.#done.set(digest, bytes);
+    const doneBytes = [...this.#done.values()].reduce((sum, size) => sum + size, 0);
+    const now = this.#clock.monotonic();
+    if (now - this.#reportedAt < REPORT_PERIOD_MS && doneBytes < this.#totalBytes) return;
+    this.#reportedAt = now;
+    const finished = [...this.#sizes].filter(([key, size]) => this.#done.get(key) === size).length;
+    const ordinal = `layer ${Math.min(finished + 1, this.#sizes.size)} of ${this.#sizes.size}`;
+    const percent = this.#totalBytes === 0 ? 100 : Math.floor((doneBytes / this.#totalBytes) * 100);
+    const message = `pulling ${ordinal}, ${percent} %`;
+    this.#report({ kind: "progress", message, doneBytes, totalBytes: this.#totalBytes });
+  }
+}
+
+/** Puts the image's name in front of whatever went wrong. */
+function explained(error: unknown, reference: Reference): Error {
+  const reason = error instanceof Error ? error.message : String(error);
+  if (error instanceof RegistryError && error.kind === "missing")
+    return new Error(`image ${reference.name} does not exist: ${reason}`);
+  return new Error(`image ${reference.name} cannot be pulled: ${reason}`);
+}

@@ -1,0 +1,87 @@
+/**
+ * Image references: what `alpine`, `127.0.0.1:5000/team/app:v2` or `local/busybox` name.
+ *
+ * They read as container engines read them: no registry means docker.io, one word there means `library/`, no tag means
+ * `latest`; a first word is a registry only if it has a dot, a colon, or is `localhost`. `local/…` is ours: an image
+ * that was made or imported on the node, which no registry is ever asked for.
+ *
+ * Pure. Everything refused here is refused with a text for whoever typed it. A tag beside a digest is dropped, because
+ * the digest alone decides what is fetched.
+ */
+
+export interface Reference {
+  /** Canonical, such as `docker.io/library/alpine:latest`: equal for all ways to write the same image. */
+  readonly name: string;
+  /** `docker.io`, `127.0.0.1:5000`, …; `local` for images without a registry. */
+  readonly registry: string;
+  /** `library/alpine`. */
+  readonly repository: string;
+  /** A tag or `sha256:…`: what the registry is asked for. */
+  readonly target: string;
+  readonly digest: string | null;
+  readonly isLocal: boolean;
+}
+
+const REFERENCE_CHARACTERS_MAX = 512;
+const NAME_CHARACTERS_MAX = 255;
+const DIGEST = /^sha256:[0-9a-f]{64}$/;
+const TAG = /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$/;
+const PATH_WORD = /^[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*$/;
+const HOST =
+  /^(?:\[[0-9a-fA-F:]+\]|(?:[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9-]*[A-Za-z0-9])(?:\.(?:[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9-]*[A-Za-z0-9]))*)(?::(\d{1,5}))?$/;
+/** Other names of the same registry. */
+const DOCKER_HUB_NAMES = new Set(["docker.io", "index.docker.io", "registry-1.docker.io"]);
+
+export function isDigest(text: string): boolean {
+  return DIGEST.test(text);
+}
+
+/** Throws an Error for people. */
+export function parseReference(text: string): Reference {
+  const refuse = (why: string): never => {
+    throw new Error(`image reference ${shown(text)} is not valid: ${why}`);
+  };
+  if (text === "") refuse("it is empty");
+  if (text.length > REFERENCE_CHARACTERS_MAX) refuse(`it is longer than ${REFERENCE_CHARACTERS_MAX} characters`);
+  if (/^[a-z][a-z0-9+.-]*:\/\//i.test(text)) refuse("leave out the part up to ://");
+
+  const [beforeDigest = "", digest = null, ...moreDigests] = text.split("@");
+  if (digest !== null && (moreDigests.length > 0 || !DIGEST.test(digest)))
+    refuse("after @ it needs sha256: and 64 hexadecimal digits in lower case");
+  const { path, tag } = splitTag(beforeDigest);
+  if (tag !== null && !TAG.test(tag)) refuse("a tag has up to 128 letters, digits, '_', '.', '-'");
+  const { registry, repository } = splitRegistry(path);
+  if (!HOST.test(registry) || Number(HOST.exec(registry)?.[1] ?? 0) > 65_535)
+    refuse("what stands before the first / is not a registry's host and port");
+  if (repository.length > NAME_CHARACTERS_MAX) refuse(`its name is longer than ${NAME_CHARACTERS_MAX} characters`);
+  if (repository === "" || !repository.split("/").every((word) => PATH_WORD.test(word)))
+    refuse("a name has lower-case letters and digits, with '.', '_', '-' or '/' between them");
+  const isLocal = registry === "local";
+  if (isLocal && digest !== null) refuse("a local image has a name and a tag, no digest");
+  const target = digest ?? tag ?? "latest";
+  const name = `${registry}/${repository}${digest === null ? ":" : "@"}${target}`;
+  return { name, registry, repository, target, digest, isLocal };
+}
+
+/** The last colon starts a tag unless a slash follows it: then it belongs to the registry's port. */
+function splitTag(text: string): { readonly path: string; readonly tag: string | null } {
+  const colon = text.lastIndexOf(":");
+  if (colon < 0 || text.indexOf("/", colon) >= 0) return { path: text, tag: null };
+  return { path: text.slice(0, colon), tag: text.slice(colon + 1) };
+}
+
+function splitRegistry(path: string): { readonly registry: string; readonly repository: string } {
+  const slash = path.indexOf("/");
+  const first = slash < 0 ? "" : path.slice(0, slash);
+  if (first === "local") return { registry: "local", repository: path.slice(slash + 1) };
+  const isHost = /[.:[]/.test(first) || first === "localhost" || first !== first.toLowerCase();
+  const registry = isHost ? first.toLowerCase() : "docker.io";
+  const repository = isHost ? path.slice(slash + 1) : path;
+  if (!DOCKER_HUB_NAMES.has(registry)) return { registry, repository };
+  return { registry: "docker.io", repository: repository.includes("/") ? repository : `library/${repository}` };
+}
+
+/** A caller's text inside an error: short, without control characters. */
+function shown(text: string): string {
+  return JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text);
+}
