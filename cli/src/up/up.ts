@@ -24,7 +24,7 @@ import { Program, type ProgramSpec, type ReadyMessage } from "./program.ts";
 const NODE_GRACE_MS = 20_000;
 const SERVER_GRACE_MS = 40_000;
 const NODE_SEEN_MS = 15_000;
-const NODE_SEEN_PERIOD_MS = 200;
+const NODE_SEEN_PERIOD_MS = 500;
 
 export async function run(call: Call, _operands: readonly string[], options: Record<string, string | undefined>) {
   const up = new Up(call, readConfig(call.world.environment, options));
@@ -141,24 +141,28 @@ class Up {
     try {
       return await program.start();
     } catch (error) {
-      if (!(error instanceof Failure) || this.#logDirectory === null) throw error;
-      const words = lastWords(this.#logDirectory, name).join(" | ");
-      throw new Failure(
-        `${error.message}; its last words: ${words}`,
-        `its log is in ${this.#logDirectory}/${name}.log`,
-      );
+      throw error instanceof Failure ? this.#explained(name, error.message) : error;
     }
+  }
+
+  /** With what the program said last, and where it said it. */
+  #explained(name: "server" | "node", what: string): Failure {
+    if (this.#logDirectory === null) return new Failure(what, "what it said stands above");
+    const words = lastWords(this.#logDirectory, name).join(" | ");
+    return new Failure(`${what}; its last words: ${words}`, `its log is ${this.#logDirectory}/${name}.log`);
   }
 
   /** The server itself says that it has a node to put machines on. */
   async #nodeIsSeen(url: string): Promise<void> {
+    using _progress = this.#call.output.progress("waiting for the node to enter the cluster");
     const { clock } = this.#call.world;
     const flotilla = new Flotilla({ url, retries: 0 });
     const deadline = clock.monotonic() + NODE_SEEN_MS;
     while (!this.#isStopping) {
       const health = await flotilla.getHealth({ timeoutMs: 5_000 }).catch(() => null);
       if (health !== null && health.nodesReady > 0) return await flotilla.getReadiness();
-      if (clock.monotonic() > deadline) throw new Failure("the node has started, but the server does not see it");
+      if (clock.monotonic() > deadline)
+        throw this.#explained("node", "the node has started, but the server does not see it");
       await clock.sleep(NODE_SEEN_PERIOD_MS);
     }
   }
