@@ -1,4 +1,6 @@
-/** Disks: size, owner, sparseness, and what a failure leaves. Uses the real qemu-img; skipped where there is none. */
+/**
+ * Disks: size, owner, sparseness, and what a failure leaves. Uses the real qemu-img; skipped where there is none.
+ */
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
 import { mkdtempSync, readdirSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";

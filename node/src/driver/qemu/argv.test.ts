@@ -1,4 +1,6 @@
-/** The VMM's command line, as data. */
+/**
+ * The VMM's command line, as data: what keeps the host safe, what templates will rest on, and what paths may hold.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { qemuArgv, type VmmPlan } from "./argv.ts";

@@ -40,12 +40,12 @@ export interface VmmPlan {
 
 export const QEMU_PROGRAM = "qemu-system-x86_64";
 /** The name of the virtio port on which the guest agent listens. */
-export const GUEST_PORT_NAME = "flotilla.agent";
+const GUEST_PORT_NAME = "flotilla.agent";
 /** The chardev that keeps the guest's last words: a ring in QEMU's memory, so that no guest fills the host's disk. */
 export const CONSOLE_ID = "console";
 export const CONSOLE_BYTES = 65_536;
 /** The block node that the guest's disk device is bound to, for ever. */
-export const ROOT_NODE = "root";
+const ROOT_NODE = "root";
 /** Emulated code kept per VMM. QEMU's own default is 1 GiB, which nobody has counted. */
 const TRANSLATION_BUFFER_MB = 256;
 const PLACEHOLDER_BYTES = 2 ** 30;

@@ -7,7 +7,7 @@
  */
 import { execFile } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { chmod, copyFile, mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { promisify } from "node:util";
@@ -47,7 +47,8 @@ export async function ensureGuestFiles(options: GuestFilesOptions): Promise<Gues
   const guestCache = join(options.cacheDirectory, "guest");
   const kernelVersion = await newestKernel(join(guestCache, "kernel"));
   const kernelDirectory = join(guestCache, "kernel", kernelVersion);
-  const agentPath = join(guestCache, `agent-${agentKey(join(options.repositoryDirectory, "guest"))}`, "agent");
+  const agentName = `agent-${await agentKey(join(options.repositoryDirectory, "guest"))}`;
+  const agentPath = join(guestCache, agentName, "agent");
   if (!existsSync(agentPath)) throw new Error(`no guest agent at ${agentPath}; run scripts/setup, which builds it`);
   const agent = await readFile(agentPath);
   const key = createHash("sha256")
@@ -83,14 +84,15 @@ async function newestKernel(directory: string): Promise<string> {
 }
 
 /** The same as agent_key in scripts/setup: the sources in order of their paths, without tests and build results. */
-export function agentKey(guestDirectory: string): string {
-  const sources = readdirSync(guestDirectory, { recursive: true, withFileTypes: true })
+async function agentKey(guestDirectory: string): Promise<string> {
+  const files = await readdir(guestDirectory, { recursive: true, withFileTypes: true });
+  const sources = files
     .filter((entry) => entry.isFile() && (/\.[ch]$/.test(entry.name) || entry.name === "build.sh"))
     .map((entry) => join(entry.parentPath, entry.name).slice(guestDirectory.length + 1))
     .filter((path) => !path.split("/").some((part) => part === "test" || part === "build"))
     .sort((one, two) => Buffer.compare(Buffer.from(`./${one}`), Buffer.from(`./${two}`)));
   const hash = createHash("sha256");
-  for (const path of sources) hash.update(readFileSync(join(guestDirectory, path)));
+  for (const path of sources) hash.update(await readFile(join(guestDirectory, path)));
   return hash.digest("hex").slice(0, 16);
 }
 

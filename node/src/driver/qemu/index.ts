@@ -9,8 +9,8 @@
  * that fails has no VMM any more when `boot` rejects.
  */
 import { execFile, spawn } from "node:child_process";
-import { constants, closeSync, openSync, readFileSync, realpathSync } from "node:fs";
-import { chmod, chown, mkdir, mkdtemp, rm, stat } from "node:fs/promises";
+import { constants } from "node:fs";
+import { chmod, chown, mkdir, mkdtemp, open, readFile, realpath, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join, relative, resolve } from "node:path";
 import { promisify } from "node:util";
@@ -51,9 +51,8 @@ const NOBODY = 65_534;
 /** Throws with what to do when QEMU, kernel or agent are missing. Probes for KVM when that has not been done. */
 export async function openQemuDriver(options: QemuDriverOptions): Promise<Driver> {
   const { cacheDirectory, accelerator, clock, log } = options;
-  await mkdir(options.nodeDirectory, { recursive: true, mode: 0o700 });
   const runtime = await openRuntime({ cacheDirectory, setting: accelerator, clock, log });
-  return new QemuDriver({ ...runtime, nodeDirectory: options.nodeDirectory, clock, log });
+  return openIn(options.nodeDirectory, { ...runtime, clock, log });
 }
 
 /** What `doctor` tells of this host: the same that a driver would find. */
@@ -67,8 +66,11 @@ export async function qemuFacts(options: Omit<QemuDriverOptions, "nodeDirectory"
 interface Runtime {
   readonly qemuVersion: string;
   readonly guestFiles: GuestFiles;
+  readonly tscKhz: number | null;
   readonly verdict: AcceleratorVerdict;
 }
+
+type Host = Runtime & { readonly clock: Clock; readonly log: Log };
 
 interface RuntimeQuestion {
   readonly cacheDirectory: string;
@@ -78,14 +80,22 @@ interface RuntimeQuestion {
 }
 
 async function openRuntime({ cacheDirectory, setting, clock, log }: RuntimeQuestion): Promise<Runtime> {
-  const [qemuVersion, guestFiles] = await Promise.all([
+  const [qemuVersion, guestFiles, cpuinfo] = await Promise.all([
     readQemuVersion(),
     ensureGuestFiles({ cacheDirectory, repositoryDirectory: REPOSITORY_DIRECTORY }),
+    readFile("/proc/cpuinfo", "utf8"),
   ]);
+  const tscKhz = tscKhzIn(cpuinfo);
   const versions = `QEMU ${qemuVersion}, guest ${guestFiles.key}`;
-  const probe = (): Promise<void> => probeKvm({ qemuVersion, guestFiles, clock, log });
+  const probe = (): Promise<void> => probeKvm({ qemuVersion, guestFiles, tscKhz, clock, log });
   const verdict = await chooseAccelerator({ setting, cacheDirectory, versions, probe });
-  return { qemuVersion, guestFiles, verdict };
+  return { qemuVersion, guestFiles, tscKhz, verdict };
+}
+
+async function openIn(directory: string, host: Host): Promise<QemuDriver> {
+  const givenDirectory = resolve(directory);
+  await mkdir(givenDirectory, { recursive: true, mode: 0o700 });
+  return new QemuDriver({ ...host, givenDirectory, nodeDirectory: await realpath(givenDirectory) });
 }
 
 async function readQemuVersion(): Promise<string> {
@@ -97,12 +107,12 @@ async function readQemuVersion(): Promise<string> {
 }
 
 /** Boots the smallest guest with KVM, without a disk and without leaving anything. Rejects when it does not answer. */
-async function probeKvm(host: Omit<Runtime, "verdict"> & { readonly clock: Clock; readonly log: Log }): Promise<void> {
+async function probeKvm(host: Omit<Host, "verdict">): Promise<void> {
   const nodeDirectory = await mkdtemp(join(tmpdir(), "flotilla-probe-"));
   const deadline = deadlineSignal(host.clock, PROBE_MS);
   try {
     const verdict = { accelerator: "kvm", reason: "probe" } as const;
-    const driver = new QemuDriver({ ...host, nodeDirectory, verdict });
+    const driver = await openIn(nodeDirectory, { ...host, verdict });
     await driver.probe(deadline.signal);
   } finally {
     deadline.dispose();
@@ -110,7 +120,7 @@ async function probeKvm(host: Omit<Runtime, "verdict"> & { readonly clock: Clock
   }
 }
 
-function factsOf({ qemuVersion, guestFiles, verdict }: Runtime): DriverFacts {
+function factsOf({ qemuVersion, guestFiles, verdict }: Omit<Runtime, "tscKhz">): DriverFacts {
   return {
     name: "qemu",
     accelerator: verdict.accelerator,
@@ -132,15 +142,16 @@ class QemuDriver implements Driver {
   readonly #accelerator: Accelerator;
   readonly #clock: Clock;
   readonly #log: Log;
-  readonly #tscKhz = tscKhzIn(readFileSync("/proc/cpuinfo", "utf8"));
+  readonly #tscKhz: number | null;
   readonly #isRoot = process.getuid?.() === 0;
 
-  constructor(options: Runtime & { readonly nodeDirectory: string; readonly clock: Clock; readonly log: Log }) {
+  constructor(options: Host & { readonly nodeDirectory: string; readonly givenDirectory: string }) {
     this.facts = factsOf(options);
-    this.#nodeDirectory = realpathSync(options.nodeDirectory);
-    this.#givenDirectory = resolve(options.nodeDirectory);
+    this.#nodeDirectory = options.nodeDirectory;
+    this.#givenDirectory = options.givenDirectory;
     this.#guestFiles = options.guestFiles;
     this.#accelerator = options.verdict.accelerator;
+    this.#tscKhz = options.tscKhz;
     this.#clock = options.clock;
     this.#log = options.log.child({ driver: "qemu" });
   }
@@ -161,7 +172,7 @@ class QemuDriver implements Driver {
 
   async adopt(request: BootRequest, record: VmRecord | null, signal: AbortSignal): Promise<Vm | "gone"> {
     const uid = this.#uidOf(request);
-    const found = findVmms(this.#nodeDirectory).find(
+    const found = (await findVmms(this.#nodeDirectory)).find(
       (vmm) =>
         vmm.bootId === request.bootId &&
         (record === null || (vmm.pid === record.pid && vmm.startTime === record.startTime)) &&
@@ -181,7 +192,7 @@ class QemuDriver implements Driver {
   }
 
   async sweep(known: ReadonlySet<string>): Promise<number> {
-    const unknown = findVmms(this.#nodeDirectory).filter(({ bootId }) => !known.has(bootId));
+    const unknown = (await findVmms(this.#nodeDirectory)).filter(({ bootId }) => !known.has(bootId));
     for (const vmm of unknown) {
       this.#log.warn({ boot: vmm.bootId, pid: vmm.pid }, "ending a VM that no journal knows");
       killNow(vmm);
@@ -193,7 +204,7 @@ class QemuDriver implements Driver {
   async #start(launch: Launch, signal: AbortSignal): Promise<Vm> {
     signal.throwIfAborted();
     await this.#makeReachable(launch);
-    const vmm = this.#spawn(launch);
+    const vmm = await this.#spawn(launch);
     try {
       return await this.#open(vmm, launch, signal);
     } catch (error) {
@@ -235,7 +246,7 @@ class QemuDriver implements Driver {
     throw new Error(`${path} is not below ${this.#nodeDirectory}`);
   }
 
-  #spawn(launch: Launch): Vmm {
+  async #spawn(launch: Launch): Promise<Vmm> {
     const jail: Jail = {
       nodeDirectory: this.#nodeDirectory,
       guestDirectory: this.#guestFiles.directory,
@@ -245,7 +256,7 @@ class QemuDriver implements Driver {
     const argv = jailArgv(jail, QEMU_PROGRAM, this.#qemuArgv(launch, jail));
     const logPath = join(launch.bootDirectory, "vmm.log");
     const { O_WRONLY, O_CREAT, O_APPEND, O_NOFOLLOW } = constants;
-    const log = openSync(logPath, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0o600);
+    const log = await open(logPath, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0o600);
     try {
       const [program = "", ...rest] = argv;
       // A session of its own: it must outlive this process and its terminal.
@@ -253,13 +264,13 @@ class QemuDriver implements Driver {
         cwd: "/",
         detached: true,
         env: VMM_ENVIRONMENT,
-        stdio: ["ignore", log, log],
+        stdio: ["ignore", log.fd, log.fd],
       });
       child.unref();
       const pid = child.pid ?? 0;
       return this.#watch({ bootId: launch.bootId, pid, startTime: startTimeOf(pid) ?? 0 }, launch.bootDirectory, child);
     } finally {
-      closeSync(log);
+      await log.close();
     }
   }
 
@@ -293,11 +304,16 @@ class QemuDriver implements Driver {
     const signal = AbortSignal.any([giveUp, ended.signal]);
     const place = (name: string) => ({ path: join(launch.bootDirectory, name), uid: this.#uidOf(launch) });
     try {
+      const startedAt = this.#clock.monotonic();
       const control = await connectWhenThere(place("qmp.sock"), this.#clock, signal);
       await vmm.attach(await Qmp.connect(control, vmm.onEvent, signal));
       if (vmm.hasShutDown) return this.#vm(vmm, endedGuest());
       const channel = await connectWhenThere(place("guest.sock"), this.#clock, signal);
-      return this.#vm(vmm, await connectGuest(channel, { helloTimeoutMs: HELLO_MS_MAX, signal }));
+      const qmpMs = Math.round(this.#clock.monotonic() - startedAt);
+      const guest = await connectGuest(channel, { helloTimeoutMs: HELLO_MS_MAX, signal, clock: this.#clock });
+      const helloMs = Math.round(this.#clock.monotonic() - startedAt);
+      this.#log.debug({ boot: launch.bootId, qmpMs, helloMs }, "a guest answers");
+      return this.#vm(vmm, guest);
     } catch (error) {
       // Why the VMM ended says more than which channel broke by it.
       await Promise.race([vmm.exited, this.#clock.sleep(LAST_WORDS_MS, giveUp)]);

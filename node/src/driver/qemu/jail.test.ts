@@ -1,4 +1,6 @@
-/** The launcher's command line, as data. What it does to a process is verified in test/vm. */
+/**
+ * The launcher's command line, as data. What it does to a process is verified in test/vm.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type Jail, jailArgv, jailView } from "./jail.ts";

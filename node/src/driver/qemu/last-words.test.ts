@@ -1,4 +1,6 @@
-/** How a VM's end is explained. */
+/**
+ * How a VM's end is explained, from every kind of remains.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { explainExit, lastWords, type Remains, shutdownReasonIn } from "./last-words.ts";

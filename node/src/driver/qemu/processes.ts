@@ -5,7 +5,8 @@
  * value of its `-name`, which holds machine, boot and node directory; two Flotillas on one host never see each
  * other's.
  */
-import { readFileSync, readdirSync, statSync } from "node:fs";
+import { readFileSync } from "node:fs";
+import { readdir, readFile, stat } from "node:fs/promises";
 import type { VmRecord } from "../driver.ts";
 
 /** Ids have neither slash nor @, so the parts can be told apart whatever the directory is called. */
@@ -20,30 +21,26 @@ export interface FoundVmm extends VmRecord {
 }
 
 /** All VMMs of a node directory. */
-export function findVmms(nodeDirectory: string): readonly FoundVmm[] {
-  const found: FoundVmm[] = [];
-  for (const entry of readdirSync("/proc")) {
-    const pid = Number(entry);
-    const vmm = Number.isSafeInteger(pid) ? asVmm(pid, nodeDirectory) : undefined;
-    if (vmm !== undefined) found.push(vmm);
-  }
-  return found;
+export async function findVmms(nodeDirectory: string): Promise<readonly FoundVmm[]> {
+  const pids = (await readdir("/proc")).map(Number).filter(Number.isSafeInteger);
+  const found = await Promise.all(pids.map((pid) => asVmm(pid, nodeDirectory)));
+  return found.filter((vmm) => vmm !== undefined);
 }
 
-function asVmm(pid: number, nodeDirectory: string): FoundVmm | undefined {
+async function asVmm(pid: number, nodeDirectory: string): Promise<FoundVmm | undefined> {
   try {
-    const argv = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
+    const argv = (await readFile(`/proc/${pid}/cmdline`, "utf8")).split("\0");
     const bootId = bootIdIn(argv, nodeDirectory);
     const startTime = startTimeOf(pid);
     if (bootId === undefined || startTime === undefined) return undefined;
-    return { bootId, pid, startTime, uid: statSync(`/proc/${pid}`).uid };
+    return { bootId, pid, startTime, uid: (await stat(`/proc/${pid}`)).uid };
   } catch {
     return undefined; // It ended while it was looked at.
   }
 }
 
 /** The boot that a command line runs, if it is a VMM's of this node directory. */
-export function bootIdIn(argv: readonly string[], nodeDirectory: string): string | undefined {
+function bootIdIn(argv: readonly string[], nodeDirectory: string): string | undefined {
   const at = argv.indexOf("-name");
   const name = at === -1 ? undefined : argv[at + 1]?.replaceAll(",,", ",");
   const match = /^guest=[^/@]+\/([^/@]+)@(.*)$/s.exec(name ?? "");
@@ -53,6 +50,7 @@ export function bootIdIn(argv: readonly string[], nodeDirectory: string): string
 /** In clock ticks since the host's boot; undefined when the process has ended, also when nobody has reaped it yet. */
 export function startTimeOf(pid: number): number | undefined {
   try {
+    // tidy-allow blocking: /proc is memory, read in microseconds, and a kill must not come long after this look
     return parseStartTime(readFileSync(`/proc/${pid}/stat`, "utf8"));
   } catch {
     return undefined;
@@ -60,7 +58,7 @@ export function startTimeOf(pid: number): number | undefined {
 }
 
 /** `<pid> (<any name>) <state> <ppid> …`, with the start time as the 22nd field. */
-export function parseStartTime(stat: string): number | undefined {
+function parseStartTime(stat: string): number | undefined {
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   const state = fields[0];
   const startTime = Number(fields[19]);

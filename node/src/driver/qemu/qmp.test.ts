@@ -1,4 +1,6 @@
-/** The control channel's client, against scripted VMMs on the other end of a pair of streams. */
+/**
+ * The control channel's client, against scripted VMMs on the other end of a pair of streams.
+ */
 import assert from "node:assert/strict";
 import { type Duplex, duplexPair } from "node:stream";
 import { test } from "node:test";
