@@ -1,6 +1,7 @@
 /** A small HTTP client for tests: one method per verb, JSON in and out, nothing hidden. */
 
 export interface Answer {
+  readonly method: string;
   readonly status: number;
   readonly headers: Headers;
   readonly text: string;
@@ -43,7 +44,7 @@ export class Client {
       ...(options.signal === undefined ? {} : { signal: options.signal }),
     });
     const text = await response.text();
-    return { status: response.status, headers: response.headers, text, json: parse(text) };
+    return { method, status: response.status, headers: response.headers, text, json: parse(text) };
   }
 
   get(path: string, options?: CallOptions): Promise<Answer> {
