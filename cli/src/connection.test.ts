@@ -79,6 +79,6 @@ test("a new terminal finds a server by itself only at the default address with t
 });
 
 test("the saved file stands where the user's configuration does", () => {
-  assert.equal(savedPath({ HOME: "/home/a" }), "/home/a/.config/flotilla/config.json");
-  assert.equal(savedPath({ HOME: "/home/a", XDG_CONFIG_HOME: "/c" }), "/c/flotilla/config.json");
+  assert.equal(savedPath({ HOME: "/u" }), "/u/.config/flotilla/config.json");
+  assert.equal(savedPath({ HOME: "/u", XDG_CONFIG_HOME: "/c" }), "/c/flotilla/config.json");
 });

@@ -9,7 +9,7 @@ import { command, greeting, quote } from "./greeting.ts";
 
 const FACTS = {
   url: "http://127.0.0.1:8080",
-  dataDirectory: "/home/a/.local/share/flotilla",
+  dataDirectory: "/srv/flotilla",
   logDirectory: null,
   newAdminKey: "smk_new",
   startedInMs: 3210,
@@ -23,8 +23,8 @@ test("the first start shows the admin key once and three lines to copy", () => {
     "Flotilla runs at http://127.0.0.1:8080 (started in 3.2 s)",
     "",
     "  admin key   smk_new",
-    "              shown this once; kept in /home/a/.local/share/flotilla/admin.key",
-    "  data        in /home/a/.local/share/flotilla",
+    "              shown this once; kept in /srv/flotilla/admin.key",
+    "  data        in /srv/flotilla",
     "",
     "A first machine, from another terminal:",
     "",
@@ -38,7 +38,7 @@ test("the first start shows the admin key once and three lines to copy", () => {
 
 test("a later start says where the key is and never shows it", () => {
   const text = greeting({ ...FACTS, newAdminKey: null }).join("\n");
-  assert.match(text, /admin key {3}in \/home\/a\/.local\/share\/flotilla\/admin.key\n/);
+  assert.match(text, /admin key {3}in \/srv\/flotilla\/admin.key\n/);
   assert.doesNotMatch(text, /smk_/);
 });
 

@@ -1,0 +1,47 @@
+/**
+ * The command tree as a whole: every command is documented, can say what it takes, and does what it says with the
+ * options that all of them share.
+ */
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import type { Command } from "commander";
+import { systemClock } from "../src/clock.ts";
+import { buildProgram } from "../src/program.ts";
+
+const { stdin: input, stdout: output, stderr: errors } = process;
+const world = {
+  environment: {},
+  directory: "/",
+  clock: systemClock,
+  streams: { input, output, errors },
+  onStopSignal: () => () => {},
+};
+
+function verbs(command: Command, words: readonly string[] = []): (readonly [string, Command])[] {
+  if (command.commands.length === 0) return [[words.join(" "), command]];
+  return command.commands.flatMap((child) => verbs(child, [...words, child.name()]));
+}
+
+const all = verbs(buildProgram({ world, ended: () => {} }));
+
+test("every command is in docs/cli.md", () => {
+  const page = readFileSync(new URL("../../docs/cli.md", import.meta.url), "utf8");
+  for (const [words] of all) assert.match(page, new RegExp(`\`${words}\\b`), words);
+});
+
+test("every command has a summary, and every option says what it is for", () => {
+  for (const [words, command] of all) {
+    assert.notEqual(command.description(), "", words);
+    for (const option of command.options) assert.notEqual(option.description, "", `${words} ${option.flags}`);
+  }
+});
+
+test("every command that talks to a server can print JSON and be told which server and key", () => {
+  for (const [words, command] of all) {
+    if (["up", "server", "node"].includes(words)) continue;
+    const flags = command.options.map((option) => option.long);
+    for (const flag of ["--json", "--url", "--api-key-file", "--data-dir"])
+      assert.ok(flags.includes(flag), words + flag);
+  }
+});

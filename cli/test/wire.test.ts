@@ -1,0 +1,300 @@
+/**
+ * The command line against a server of the test's own: what it sends, what it prints and how it ends, where a real
+ * server would not show it (an answer of exact bytes, a refusal of every kind, a start that takes too long).
+ */
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { once } from "node:events";
+import { readFileSync, statSync, writeFileSync } from "node:fs";
+import { type AddressInfo, createServer } from "node:net";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { type Reply, reply, replyJson, startPeer } from "../../sdk/test/peer.ts";
+import { type RunOptions, runCli, startCli, temporaryHome } from "./run-cli.ts";
+
+const ID = `mach-${"ab".repeat(16)}`;
+const MACHINE = {
+  id: ID,
+  name: "hello",
+  source: { type: "image", reference: "local/busybox" },
+  state: "started",
+  resources: { cpus: 4, memoryMb: 8192, diskGb: 20 },
+  network: { mode: "open" },
+  env: {},
+  ephemeral: false,
+  createdAt: "2026-01-01T00:00:00.000Z",
+  updatedAt: "2026-01-01T00:00:00.000Z",
+  autoStopSeconds: null,
+  lastActivityAt: null,
+  ttlSeconds: null,
+  workdir: null,
+  ready: true,
+  readyAt: null,
+  ports: [],
+  url: null,
+  arch: null,
+  error: null,
+  labels: {},
+  createdBy: null,
+  forkable: false,
+  branchable: false,
+  public: false,
+  command: null,
+  nodeId: null,
+};
+
+const execAnswer = (stdout: Uint8Array, stderr: Uint8Array, exitCode: number) => ({
+  stdout: "",
+  stderr: "",
+  exitCode,
+  durationMs: 1,
+  machineId: ID,
+  stdoutTruncated: false,
+  stderrTruncated: false,
+  stdoutB64: Buffer.from(stdout).toString("base64"),
+  stderrB64: Buffer.from(stderr).toString("base64"),
+});
+
+/** The command line and a peer that answers each endpoint (`GET /v1/machines`) in its own way. */
+async function against(t: TestContext, routes: Readonly<Record<string, Reply>>) {
+  const peer = await startPeer(t, (arrived, answer) => {
+    const route = routes[`${arrived.method} ${arrived.url.replace(/\?.*/, "")}`] ?? reply(404, "not found");
+    route(arrived, answer);
+  });
+  const environment = { FLOTILLA_URL: peer.url, FLOTILLA_API_KEY: "smk_test" };
+  return {
+    peer,
+    run: (argv: readonly string[], options: RunOptions = {}) =>
+      runCli(t, argv, { ...options, environment: { ...environment, ...options.environment } }),
+  };
+}
+
+test("exec gives each stream's bytes as they were and ends with the command's exit code", async (t) => {
+  const stdout = Uint8Array.from({ length: 100_000 }, (_, index) => index % 256);
+  const { peer, run } = await against(t, {
+    "GET /v1/machines": replyJson([MACHINE]),
+    [`POST /v1/machines/${ID}/exec`]: replyJson(execAnswer(stdout, new Uint8Array([0, 255, 27]), 42)),
+  });
+  const { code, output, errors } = await run(["machine", "exec", "hello", "--", "sh", "-c", "x | y", "--cwd"]);
+  assert.equal(code, 42);
+  assert.equal(sha256(output), sha256(stdout));
+  assert.equal(errors, new TextDecoder().decode(new Uint8Array([0, 255, 27])));
+  const sent = peer.arrived.at(-1);
+  assert.equal(sent?.url, `/v1/machines/${ID}/exec?output=b64`);
+  assert.deepEqual(JSON.parse(String(sent?.body)), { command: ["sh", "-c", "x | y", "--cwd"] });
+});
+
+test("exec passes piped text on, byte for byte, and refuses what the API could not carry", async (t) => {
+  const nothing = new Uint8Array();
+  const { peer, run } = await against(t, {
+    [`POST /v1/machines/${ID}/exec`]: replyJson(execAnswer(nothing, nothing, 0)),
+  });
+  const argv = ["machine", "exec", ID, "--", "cat"];
+  const text = "\ufefflines\r\nünd\0\n";
+  assert.equal((await run(argv, { input: text })).code, 0);
+  assert.equal(JSON.parse(String(peer.arrived[0]?.body)).stdin, text);
+  assert.equal((await run([...argv.slice(0, 3), "--no-stdin", ...argv.slice(3)], { input: text })).code, 0);
+  assert.equal("stdin" in JSON.parse(String(peer.arrived[1]?.body)), false);
+  const refused = await run(argv, { input: new Uint8Array([0xc3, 0x28]) });
+  assert.equal(refused.code, 1);
+  assert.match(refused.errors, /not UTF-8 text[^]*base64/);
+  assert.equal(peer.arrived.length, 2);
+});
+
+test("with --json every verb prints the API's answer and nothing else", async (t) => {
+  const answers: Readonly<Record<string, unknown>> = {
+    "GET /v1/machines": [MACHINE],
+    [`GET /v1/machines/${ID}`]: MACHINE,
+    [`GET /v1/machines/${ID}/events`]: [],
+    [`POST /v1/machines/${ID}/start`]: MACHINE,
+    [`POST /v1/machines/${ID}/stop`]: MACHINE,
+    [`POST /v1/machines/${ID}/exec`]: execAnswer(new Uint8Array([1]), new Uint8Array(), 3),
+    "POST /v1/machines": MACHINE,
+    "GET /v1/apikeys": [],
+    "POST /v1/apikeys": { id: "key-1", key: "smk_1" },
+    "GET /v1/images": [],
+  };
+  const { run } = await against(
+    t,
+    Object.fromEntries(Object.entries(answers).map(([route, answer]) => [route, replyJson(answer)])),
+  );
+  const calls: readonly [argv: readonly string[], route: string, code?: number][] = [
+    [["machine", "ls"], "GET /v1/machines"],
+    [["machine", "get", ID], `GET /v1/machines/${ID}`],
+    [["machine", "events", ID], `GET /v1/machines/${ID}/events`],
+    [["machine", "create", "alpine", "--start"], `POST /v1/machines/${ID}/start`],
+    [["machine", "create", "alpine"], "POST /v1/machines"],
+    [["machine", "start", ID], `POST /v1/machines/${ID}/start`],
+    [["machine", "stop", ID], `POST /v1/machines/${ID}/stop`],
+    [["machine", "exec", ID, "true"], `POST /v1/machines/${ID}/exec`, 3],
+    [["key", "ls"], "GET /v1/apikeys"],
+    [["key", "create"], "POST /v1/apikeys"],
+    [["image", "ls"], "GET /v1/images"],
+  ];
+  for (const [argv, route, expected = 0] of calls) {
+    const { code, output, errors } = await run([...argv, "--json"]);
+    assert.equal(code, expected, `${argv.join(" ")}: ${errors}`);
+    assert.deepEqual(JSON.parse(String(output)), answers[route], argv.join(" "));
+    assert.equal(errors, "", argv.join(" "));
+  }
+});
+
+test("a refusal ends with 1, one line that says what and one that says what to do", async (t) => {
+  const codes: readonly [Reply, RegExp][] = [
+    [reply(401), /^error: the call needs an API key\n {7}`flotilla login`.*\n$/],
+    [
+      reply(401, '{"code":"unknown_key","error":"unknown API key"}'),
+      /^error: unknown API key\n.*FLOTILLA_API_KEY.*\n$/,
+    ],
+    [
+      reply(422, "machine count quota exceeded", { "x-error-code": "quota_exceeded" }),
+      /^error: machine count quota.*\n$/,
+    ],
+    [
+      reply(500, "a fault", { "x-error-code": "internal", "x-request-id": "r-1" }),
+      /a fault \[request id: r-1\]\n.*log.*\n$/,
+    ],
+    [reply(409, "a\x1b[2Jb\nc"), /^error: ab c\n$/],
+  ];
+  for (const [answer, expected] of codes) {
+    const { run } = await against(t, { "POST /v1/machines": answer });
+    const { code, output, errors } = await run(["machine", "create", "alpine"]);
+    assert.equal(code, 1);
+    assert.equal(String(output), "");
+    assert.match(errors, expected);
+  }
+});
+
+test("no server, a bad call and a bad setting each end with what to do", async (t) => {
+  const closed = { FLOTILLA_URL: await nobodysUrl() };
+  const calls: readonly [argv: string[], code: number, errors: RegExp, environment?: Record<string, string>][] = [
+    [
+      ["machine", "ls"],
+      1,
+      /cannot reach Flotilla at http:\/\/127.0.0.1:\d+: nothing listens there\n.*npm start/,
+      closed,
+    ],
+    [["machine", "ls"], 2, /FLOTILLA_URL is "nonsense": expected http/, { FLOTILLA_URL: "nonsense" }],
+    [["machine", "ls", "--api-key-file", "/nowhere"], 2, /--api-key-file \/nowhere: no such file/],
+    [["machine", "create"], 2, /missing required argument 'image'/],
+    [["machine", "create", "a", "--memory", "lots"], 2, /Expected a size such as 512m or 2g/],
+    [["machine", "exec", "a", "ls", "-l"], 2, /unknown option '-l'[^]*put -- before the command/],
+    [["machine", "explode"], 2, /unknown command 'explode'/],
+    [["up", "--listen", "8080"], 2, /FLOTILLA_LISTEN is "8080": expected host:port/],
+    [["up", "--driver", "vmware"], 2, /FLOTILLA_DRIVER is "vmware": expected one of qemu, fake/],
+  ];
+  for (const [argv, code, expected, environment = {}] of calls) {
+    const ran = await runCli(t, argv, { environment });
+    assert.equal(ran.code, code, argv.join(" "));
+    assert.match(ran.errors, expected, argv.join(" "));
+    assert.equal(String(ran.output), "", argv.join(" "));
+  }
+});
+
+test("a start that the server stops waiting for is followed until it has ended, well or badly", async (t) => {
+  const late = reply(503, "not started in time", { "x-error-code": "start_timeout" });
+  const states = (...machines: object[]): Reply => {
+    let count = 0;
+    return (arrived, answer) => replyJson(machines[Math.min(count++, machines.length - 1)])(arrived, answer);
+  };
+  const starting = { ...MACHINE, state: "creating" };
+  const well = await against(t, {
+    [`POST /v1/machines/${ID}/start`]: late,
+    [`GET /v1/machines/${ID}`]: states(starting, starting, MACHINE),
+  });
+  const started = await well.run(["machine", "start", ID]);
+  assert.deepEqual([started.code, String(started.output), started.errors], [0, "hello\n", ""]);
+  const badly = await against(t, {
+    [`POST /v1/machines/${ID}/start`]: late,
+    [`GET /v1/machines/${ID}`]: states(starting, { ...MACHINE, state: "error", error: "image not found" }),
+  });
+  const failed = await badly.run(["machine", "start", ID]);
+  assert.equal(failed.code, 1);
+  assert.match(failed.errors, /^error: start hello: image not found/);
+});
+
+test("a create whose start fails says that the machine is there and how to remove it", async (t) => {
+  const { run } = await against(t, {
+    "POST /v1/machines": replyJson(MACHINE, 201),
+    [`POST /v1/machines/${ID}/start`]: reply(503, "no such image", { "x-error-code": "start_failed" }),
+  });
+  const { code, output, errors } = await run(["machine", "create", "nope", "--start"]);
+  assert.deepEqual([code, String(output)], [1, ""]);
+  assert.match(errors, /^error: no such image\n.*machine events hello.*machine rm hello/);
+});
+
+test("rm looks every name up before it deletes the first", async (t) => {
+  const { peer, run } = await against(t, {
+    "GET /v1/machines": replyJson([MACHINE]),
+    [`DELETE /v1/machines/${ID}`]: reply(204),
+  });
+  const mistyped = await run(["machine", "rm", "hello", "hallo"]);
+  assert.equal(mistyped.code, 1);
+  assert.match(mistyped.errors, /no machine called "hallo"\n.*there is: hello/);
+  assert.ok(peer.arrived.every(({ method }) => method === "GET"));
+  const ran = await run(["machine", "rm", "hello", ID.slice(0, 12)]);
+  assert.deepEqual([ran.code, String(ran.output)], [0, "hello\n"]);
+  assert.equal(peer.arrived.filter(({ method }) => method === "DELETE").length, 1);
+});
+
+test("login tries the key, saves it for its owner alone, and saves nothing that the server does not know", async (t) => {
+  const caller = { tenantName: "default", scopes: ["admin"] };
+  const { peer, run } = await against(t, {
+    "GET /v1/me": (arrived, answer) =>
+      (arrived.headers.authorization === "Bearer smk_good" ? replyJson(caller) : reply(401, '{"code":"unknown_key"}'))(
+        arrived,
+        answer,
+      ),
+    "GET /v1/machines": replyJson([]),
+  });
+  const home = temporaryHome(t);
+  const environment = { HOME: home, FLOTILLA_API_KEY: "", FLOTILLA_URL: "" };
+  const login = ["login", "--url", peer.url, "--key-stdin"];
+  const path = join(home, ".config/flotilla/config.json");
+  const bad = await run(login, { environment, input: "smk_bad\n" });
+  assert.equal(bad.code, 1);
+  assert.match(bad.errors, /does not know this key/);
+  assert.throws(() => statSync(path));
+  const good = await run(login, { environment, input: "smk_good\n" });
+  assert.equal(good.code, 0, good.errors);
+  assert.equal(String(good.output), `logged in to ${peer.url} as default, with admin\n`);
+  assert.equal(statSync(path).mode & 0o777, 0o600);
+  assert.deepEqual(JSON.parse(readFileSync(path, "utf8")), { url: peer.url, apiKey: "smk_good" });
+  assert.equal((await run(["machine", "ls"], { environment })).code, 0);
+  assert.equal(peer.arrived.at(-1)?.headers.authorization, "Bearer smk_good");
+  const noTerminal = await run(["login", "--url", peer.url], { environment });
+  assert.match(noTerminal.errors, /no terminal to ask for the key on\n.*--key-stdin/);
+});
+
+test("an archive is imported as it is, and a file that is not there is said to be", async (t) => {
+  const { peer, run } = await against(t, { "POST /v1/images/import": replyJson({ reference: "local/x" }) });
+  const file = join(temporaryHome(t), "x.tar");
+  const bytes = new Uint8Array(300_000).fill(7);
+  writeFileSync(file, bytes);
+  const { code, output, errors } = await run(["image", "import", file, "local/x", "--node", "n1"]);
+  assert.deepEqual([code, String(output)], [0, "local/x\n"], errors);
+  assert.equal(peer.arrived[0]?.url, "/v1/images/import?reference=local%2Fx&nodeId=n1");
+  assert.equal(sha256(peer.arrived[0]?.body ?? new Uint8Array()), sha256(bytes));
+  assert.match((await run(["image", "import", "/nowhere", "local/x"])).errors, /\/nowhere: no such file/);
+});
+
+test("a reader that closes the pipe early ends the command without a word", async (t) => {
+  const peer = await startPeer(t, replyJson(Array(5000).fill(MACHINE)));
+  const { child, ran } = startCli(t, ["machine", "ls"], { environment: { FLOTILLA_URL: peer.url } });
+  child.stdout?.destroy();
+  const { code, errors } = await ran;
+  assert.deepEqual([code, errors], [0, ""]);
+  assert.equal(peer.arrived.length, 1);
+});
+
+/** An address at which nothing listens: it did a moment ago. */
+async function nobodysUrl(): Promise<string> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, "close");
+  return `http://127.0.0.1:${port}`;
+}
+
+const sha256 = (bytes: Uint8Array): string => createHash("sha256").update(bytes).digest("hex");
