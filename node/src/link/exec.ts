@@ -86,8 +86,9 @@ class LinkExec {
   }
 
   #onFrame({ type, payload }: LinkFrame): void {
-    if (type === "start") return this.#onStart(parseExecStart(parseJson(payload)));
     const exec = this.#exec;
+    if (type === "start" && this.#start !== null) throw new Error("a second start frame came");
+    if (type === "start") return this.#onStart(parseExecStart(parseJson(payload)));
     if (exec === null) throw new Error(`a ${type} frame came before the start frame`);
     switch (type) {
       case "stdin":
@@ -108,7 +109,6 @@ class LinkExec {
   }
 
   #onStart(start: ExecStart): void {
-    if (this.#start !== null) throw new Error("a second start frame came");
     this.#start = start;
     this.#startedAt = this.#clock.monotonic();
     const { argv, cwd, env, user, hasStdin, terminal, isBackground } = start;
@@ -157,6 +157,9 @@ class LinkExec {
   #uncork(): void {
     this.#isCorked = false;
     this.#response.uncork();
+    // A corked answer that was full says nothing when its bytes fit into the socket after all (Node 24: `drain` comes
+    // only from a socket that was full itself, or when nothing at all is left).
+    if (this.#isBlocked && this.#response.socket?.writableNeedDrain === false) this.#onDrain();
   }
 
   #onDrain(): void {

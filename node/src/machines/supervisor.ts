@@ -341,6 +341,7 @@ export class Supervisor {
       signal.throwIfAborted();
       const deadline = deadlineSignal(clock, BOOT_DEADLINE_MS, signal);
       const vm = await driver.boot(request, deadline.signal).finally(() => deadline.dispose());
+      if (this.#isReleased) return vm.release();
       void this.#update({ boot: { ...boot, record: vm.record } });
       this.#note({ bootMs: clock.monotonic() - startedAt });
       this.#hold(vm);

@@ -1,0 +1,341 @@
+/**
+ * The link's socket: routes, refusals of what does not fit, and execs with frames both ways.
+ */
+import assert from "node:assert/strict";
+import { stat } from "node:fs/promises";
+import { type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
+import { join } from "node:path";
+import { test } from "node:test";
+import type { ExecExit, ExecFailure, ExecStart } from "@flotilla/contract/link";
+import { encodeLinkFrame, LinkDecoder, type LinkFrame } from "@flotilla/contract/link-stream";
+import { until } from "../../test/support/until.ts";
+import { makeLog } from "../src/log.ts";
+import { serveLink } from "../src/link/server.ts";
+import { linkSocketPath } from "../src/link/socket-path.ts";
+import { machineIdOf, specOf, startTestNode, temporaryDirectory, type TestNode } from "./support/in-process.ts";
+
+const A = machineIdOf("a");
+
+interface Served extends AsyncDisposable {
+  readonly node: TestNode;
+  readonly socketPath: string;
+  call(method: string, path: string, body?: unknown): Promise<{ readonly status: number; readonly body: unknown }>;
+}
+
+async function serve(): Promise<Served> {
+  const directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const socketPath = linkSocketPath(directory.path);
+  const link = await serveLink({
+    socketPath,
+    temporaryDirectory: directory.path,
+    fleet: node.fleet,
+    images: node.images,
+    facts: { nodeId: "n", driver: "fake", accelerator: "none", acceleratorReason: "", runtime: "", arch: "amd64" },
+    clock: node.clock,
+    log: makeLog({ level: "silent", clock: node.clock }),
+  });
+  return {
+    node,
+    socketPath,
+    call: (method, path, body) => call(socketPath, method, path, body),
+    [Symbol.asyncDispose]: async () => {
+      await link[Symbol.asyncDispose]();
+      await node.fleet.release();
+      await directory[Symbol.asyncDispose]();
+    },
+  };
+}
+
+function call(socketPath: string, method: string, path: string, body?: unknown) {
+  return new Promise<{ status: number; body: unknown }>((resolve, reject) => {
+    const request = httpRequest({ socketPath, method, path }, (response) => {
+      let text = "";
+      response.setEncoding("utf8").on("data", (chunk: string) => {
+        text += chunk;
+      });
+      response.on("end", () => resolve({ status: response.statusCode ?? 0, body: parseBody(text) }));
+    });
+    request.on("error", reject);
+    request.end(body === undefined ? undefined : typeof body === "string" ? body : JSON.stringify(body));
+  });
+}
+
+function parseBody(text: string): unknown {
+  const lines = text.split("\n").filter((line) => line !== "");
+  const values = lines.map((line) => JSON.parse(line) as unknown);
+  return values.length <= 1 ? values[0] : values;
+}
+
+/** An exec on the link, with what came back so far. */
+class Exec {
+  readonly request: ClientRequest;
+  response: IncomingMessage | null = null;
+  readonly frames: LinkFrame[] = [];
+  readonly #ended = Promise.withResolvers<void>();
+
+  constructor(socketPath: string, start: Partial<ExecStart> & Pick<ExecStart, "argv">) {
+    this.request = httpRequest({ socketPath, method: "POST", path: `/v1/machines/${A}/exec` });
+    const decoder = new LinkDecoder();
+    this.request.on("response", (response) => {
+      this.response = response;
+      response.on("data", (chunk: Buffer) => this.frames.push(...decoder.push(chunk)));
+      response.on("end", () => this.#ended.resolve());
+      response.on("error", () => this.#ended.resolve());
+    });
+    this.request.on("error", () => this.#ended.resolve());
+    const whole: ExecStart = {
+      cwd: null,
+      env: {},
+      user: null,
+      timeoutMs: null,
+      isBackground: false,
+      hasStdin: false,
+      terminal: null,
+      ...start,
+    };
+    this.request.write(encodeLinkFrame("start", JSON.stringify(whole)));
+  }
+
+  text(type: "stdout" | "stderr"): string {
+    const parts = this.frames.filter((frame) => frame.type === type).map((frame) => frame.payload);
+    return Buffer.concat(parts).toString("utf8");
+  }
+
+  async end(): Promise<ExecExit | ExecFailure> {
+    await this.#ended.promise;
+    const last = this.frames.at(-1);
+    assert.ok(last?.type === "exit" || last?.type === "failure", `last frame ${last?.type}`);
+    return JSON.parse(Buffer.from(last.payload).toString("utf8")) as ExecExit | ExecFailure;
+  }
+}
+
+async function runs(served: Served, env: Record<string, string> = {}): Promise<void> {
+  const answer = await served.call("PUT", `/v1/machines/${A}?waitMs=5000`, {
+    generation: 1,
+    state: "running",
+    spec: specOf(A, { env }),
+  });
+  assert.equal(answer.status, 200);
+}
+
+const exec = (served: Served, argv: readonly string[], more: Partial<ExecStart> = {}): Exec => {
+  const made = new Exec(served.socketPath, { argv, ...more });
+  if (more.hasStdin !== true) made.request.end();
+  return made;
+};
+
+test("only the node agent's user may open the socket", async () => {
+  await using served = await serve();
+  assert.equal((await stat(served.socketPath)).mode & 0o777, 0o600);
+  assert.ok(linkSocketPath(`/${"long/".repeat(30)}`).length < 60);
+  assert.equal(linkSocketPath("/data/node"), join("/data/node", "link.sock"));
+});
+
+test("machines are put, read and listed, and an older wish is answered 409 with what is", async () => {
+  await using served = await serve();
+  assert.equal((await served.call("GET", `/v1/machines/${A}`)).status, 404);
+  await runs(served);
+  const read = await served.call("GET", `/v1/machines/${A}`);
+  const list = await served.call("GET", "/v1/machines");
+  assert.deepEqual(list.body, { machines: [read.body] });
+  const newer = await served.call("PUT", `/v1/machines/${A}?waitMs=5000`, {
+    generation: 3,
+    state: "absent",
+    spec: null,
+  });
+  assert.equal((newer.body as { state: string }).state, "absent");
+  const older = await served.call("PUT", `/v1/machines/${A}`, { generation: 2, state: "running", spec: specOf(A) });
+  assert.equal(older.status, 409);
+});
+
+test("a put without a wait answers at once with what is seen then", async () => {
+  await using served = await serve();
+  const answer = await served.call("PUT", `/v1/machines/${A}`, {
+    generation: 1,
+    state: "running",
+    spec: specOf(A, { env: { FAKE_BOOT_MS: "500" } }),
+  });
+  assert.ok(["preparing", "booting"].includes((answer.body as { state: string }).state));
+});
+
+test("what does not fit the contract is refused with 400 and changes nothing", async () => {
+  await using served = await serve();
+  const wish = { generation: 1, state: "running", spec: specOf(A) };
+  const bad: unknown[] = [
+    "{",
+    [],
+    { ...wish, generation: 0 },
+    { ...wish, generation: 1.5 },
+    { ...wish, state: "paused" },
+    { ...wish, spec: null },
+    { ...wish, spec: { ...wish.spec, machineId: machineIdOf("b") } },
+    { ...wish, spec: { ...wish.spec, cpus: 0 } },
+    { ...wish, spec: { ...wish.spec, memoryMb: 1e9 } },
+    { ...wish, spec: { ...wish.spec, hostname: "a/b" } },
+    { ...wish, spec: { ...wish.spec, workdir: "relative" } },
+    { ...wish, spec: { ...wish.spec, image: { reference: "--help", arch: null } } },
+    { ...wish, spec: { ...wish.spec, env: { "A=B": "c" } } },
+    { ...wish, spec: { ...wish.spec, env: { A: "nul\0" } } },
+    { ...wish, spec: { ...wish.spec, env: { A: "x".repeat(600_000) } } },
+    { ...wish, spec: { ...wish.spec, ports: [{ port: 70_000 }] } },
+  ];
+  for (const body of bad) {
+    const answer = await served.call("PUT", `/v1/machines/${A}`, body);
+    assert.equal(answer.status, 400, JSON.stringify(body).slice(0, 200));
+  }
+  assert.equal((await served.call("PUT", "/v1/machines/mach-..%2f", wish)).status, 400);
+  assert.equal((await served.call("PUT", "/v1/machines/../../etc", wish)).status, 404);
+  assert.equal(served.node.fleet.size, 0);
+});
+
+test("a command's output, error output and exit code come back", async () => {
+  await using served = await serve();
+  await runs(served, { GREETING: "hello" });
+  const run = exec(served, ["sh", "-lc", "echo $GREETING; echo oops >&2; exit 3"]);
+  const exit = (await run.end()) as ExecExit;
+  assert.deepEqual([run.text("stdout"), run.text("stderr")], ["hello\n", "oops\n"]);
+  assert.deepEqual([exit.exitCode, exit.hasTimedOut, exit.pid], [3, false, null]);
+  assert.ok(exit.durationMs >= 0);
+});
+
+test("a program that does not exist exits with 255", async () => {
+  await using served = await serve();
+  await runs(served);
+  const run = exec(served, ["nope"]);
+  assert.equal(((await run.end()) as ExecExit).exitCode, 255);
+  assert.match(run.text("stderr"), /'nope' not found/);
+});
+
+test("input goes in while output comes out", async () => {
+  await using served = await serve();
+  await runs(served);
+  const run = exec(served, ["cat"], { hasStdin: true });
+  for (const word of ["one ", "two "]) {
+    run.request.write(encodeLinkFrame("stdin", word));
+    await until(() => run.text("stdout").endsWith(word), { what: `echo of ${word}` });
+  }
+  run.request.end(encodeLinkFrame("stdinEnd"));
+  assert.equal(((await run.end()) as ExecExit).exitCode, 0);
+  assert.equal(run.text("stdout"), "one two ");
+});
+
+test("a silent command's answer begins before it ends", async () => {
+  await using served = await serve();
+  await runs(served);
+  const run = exec(served, ["sleep", "60"]);
+  await until(() => run.response !== null, { what: "the head of the answer", deadlineMs: 2_000 });
+  run.request.destroy();
+});
+
+test("a command over its time is ended with 124", async () => {
+  await using served = await serve();
+  await runs(served);
+  const run = exec(served, ["sleep", "60"], { timeoutMs: 50 });
+  const exit = (await run.end()) as ExecExit;
+  assert.deepEqual([exit.exitCode, exit.hasTimedOut], [124, true]);
+  assert.ok(exit.durationMs >= 45 && exit.durationMs < 5_000);
+});
+
+test("many megabytes arrive whole at a slow reader, and the exit comes last", async () => {
+  await using served = await serve();
+  await runs(served);
+  const bytes = 24 * 1024 * 1024;
+  const run = exec(served, ["head", "-c", String(bytes), "/dev/zero"]);
+  await until(() => run.response !== null, { what: "an answer" });
+  for (let count = 0; count < 5; count += 1) {
+    run.response?.pause();
+    await until(() => run.response?.isPaused(), { what: "a pause" });
+    run.response?.resume();
+  }
+  const exit = (await run.end()) as ExecExit;
+  assert.equal(exit.exitCode, 0);
+  const got = run.frames.reduce((sum, { type, payload }) => sum + (type === "stdout" ? payload.byteLength : 0), 0);
+  assert.equal(got, bytes);
+});
+
+test("a caller who goes away takes its command along, unless it runs in the background", async () => {
+  await using served = await serve();
+  await runs(served);
+  const guest = served.node.fleet.find(A)?.guest;
+  assert.ok(guest);
+  const killed: boolean[] = [];
+  const original = guest.exec.bind(guest);
+  guest.exec = (request) => {
+    const made = original(request);
+    const kill = made.kill.bind(made);
+    made.kill = () => {
+      killed.push(request.isBackground);
+      kill();
+    };
+    return made;
+  };
+  const run = exec(served, ["sleep", "60"]);
+  await until(() => run.response !== null, { what: "an answer" });
+  run.request.destroy();
+  await until(() => killed.length === 1, { what: "the kill" });
+  const background = exec(served, ["sleep", "1"], { isBackground: true });
+  const exit = (await background.end()) as ExecExit;
+  assert.equal(exit.exitCode, 0);
+  assert.ok((exit.pid ?? 0) > 0);
+  assert.deepEqual(killed, [false]);
+});
+
+test("frames that make no sense end the exec with a failure", async () => {
+  await using served = await serve();
+  await runs(served);
+  const empty = new Exec(served.socketPath, { argv: [] });
+  assert.equal(((await empty.end()) as ExecFailure).code, "invalid");
+  const twice = exec(served, ["cat"], { hasStdin: true });
+  twice.request.write(encodeLinkFrame("start", "{}"));
+  assert.match(((await twice.end()) as ExecFailure).message, /second start/);
+  const wrong = exec(served, ["cat"], { hasStdin: true });
+  wrong.request.write(encodeLinkFrame("exit", "{}"));
+  assert.equal(((await wrong.end()) as ExecFailure).code, "invalid");
+  const unknown = exec(served, ["cat"], { hasStdin: true });
+  unknown.request.write(Buffer.from([99, 0, 0, 0, 0]));
+  assert.equal(((await unknown.end()) as ExecFailure).code, "invalid");
+});
+
+test("an exec is refused when the machine is not there or does not run", async () => {
+  await using served = await serve();
+  assert.equal((await served.call("POST", `/v1/machines/${A}/exec`)).status, 404);
+  await runs(served);
+  await served.call("PUT", `/v1/machines/${A}?waitMs=5000`, { generation: 2, state: "stopped", spec: specOf(A) });
+  assert.equal((await served.call("POST", `/v1/machines/${A}/exec`)).status, 409);
+});
+
+test("a VM that ends takes its execs along, as guest_unreachable", async () => {
+  await using served = await serve();
+  await runs(served);
+  const run = exec(served, ["sleep", "60"]);
+  await until(() => run.response !== null, { what: "an answer" });
+  exec(served, ["crash"]);
+  assert.equal(((await run.end()) as ExecFailure).code, "guest_unreachable");
+});
+
+test("images are pulled with progress, listed, imported and removed", async () => {
+  await using served = await serve();
+  const pulled = (await served.call("PUT", "/v1/images", { reference: "app:slow-20", arch: null })).body as {
+    kind: string;
+  }[];
+  assert.deepEqual([pulled.at(0)?.kind, pulled.at(-1)?.kind], ["progress", "done"]);
+  const failed = (await served.call("PUT", "/v1/images", { reference: "missing", arch: null })).body;
+  assert.equal((failed as { kind: string }).kind, "failed");
+  const imported = await served.call("POST", "/v1/images/import?reference=local/mine", "an archive");
+  assert.equal((imported.body as { kind: string }).kind, "done");
+  const listed = (await served.call("GET", "/v1/images")).body as { reference: string }[];
+  assert.deepEqual(
+    listed.map(({ reference }) => reference),
+    ["app:slow-20", "local/mine"],
+  );
+  assert.equal((await served.call("DELETE", "/v1/images?reference=local/mine")).status, 204);
+  assert.equal((await served.call("DELETE", "/v1/images?reference=local/mine")).status, 404);
+  assert.equal((await served.call("PUT", "/v1/images", { reference: "-x" })).status, 400);
+});
+
+test("facts say which driver runs the machines", async () => {
+  await using served = await serve();
+  assert.equal(((await served.call("GET", "/v1/facts")).body as { driver: string }).driver, "fake");
+  assert.equal((await served.call("GET", "/v1/nonsense")).status, 404);
+});

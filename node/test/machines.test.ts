@@ -1,0 +1,264 @@
+/**
+ * Machines on a node, with the fake driver: what is asked, what is seen, what stays on the disk, and what an agent finds
+ * that comes after one which died at any moment.
+ */
+import assert from "node:assert/strict";
+import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { until } from "../../test/support/until.ts";
+import type { Journal } from "../src/machines/journal.ts";
+import { hurriedClock, listFiles, machineIdOf, startTestNode, temporaryDirectory } from "./support/in-process.ts";
+
+const A = machineIdOf("a");
+const B = machineIdOf("b");
+
+test("a machine starts, stops, starts again and is removed without a trace", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const started = await node.want(A, 1, "running");
+  assert.equal(started.state, "running");
+  assert.equal(started.generation, 1);
+  assert.ok(started.bootId !== null && started.runningSince !== null);
+  assert.ok((started.timings?.totalMs ?? -1) >= 0);
+
+  const stopped = await node.want(A, 2, "stopped");
+  assert.deepEqual(
+    [stopped.state, stopped.bootId, stopped.runningSince, stopped.hasPoweredOff],
+    ["stopped", null, null, false],
+  );
+  assert.deepEqual(await listFiles(join(directory.path, "machines", A)), ["boots", "disk", "journal.json"]);
+
+  const again = await node.want(A, 3, "running");
+  assert.equal(again.state, "running");
+  assert.notEqual(again.bootId, started.bootId);
+
+  assert.equal((await node.want(A, 4, "absent")).state, "absent");
+  assert.deepEqual(await listFiles(join(directory.path, "machines")), []);
+});
+
+test("removing what was never there succeeds", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  assert.equal((await node.want(A, 7, "absent")).state, "absent");
+});
+
+test("an older wish is refused, also one that would bring a removed machine back", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  await node.want(A, 5, "running");
+  const late = await node.want(A, 4, "stopped");
+  assert.deepEqual([late.state, late.generation], ["running", 5]);
+  const repeated = await node.want(A, 5, "running");
+  assert.equal(repeated.state, "running");
+  await node.want(A, 6, "absent");
+  const ghost = await node.want(A, 5, "running");
+  assert.equal(ghost.state, "absent");
+  assert.deepEqual(await listFiles(join(directory.path, "machines")), []);
+});
+
+test("an image that does not exist fails the start with the reason, and a new wish tries again", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const failed = await node.want(A, 1, "running", { image: "missing:1" });
+  assert.equal(failed.state, "failed");
+  assert.match(failed.reason ?? "", /missing:1 does not exist/);
+  const retried = await node.want(A, 2, "running", { image: "alpine" });
+  assert.equal(retried.state, "running");
+  assert.equal(retried.reason, null);
+});
+
+test("a machine with a blocked network starts only from a cached image", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const spec = { network: { mode: "blocked" as const } };
+  const refused = await node.want(A, 1, "running", { image: "alpine", spec });
+  assert.equal(refused.state, "failed");
+  assert.match(refused.reason ?? "", /not cached on this node/);
+  await node.want(B, 1, "running", { image: "alpine" });
+  assert.equal((await node.want(A, 2, "running", { image: "alpine", spec })).state, "running");
+});
+
+test("a VM that crashes makes the machine failed, with an event, and does not come back by itself", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  await node.want(A, 1, "running", { env: { FAKE_CRASH_AFTER_MS: "20" } });
+  const seen = await until(() => node.fleet.observe(A).state === "failed" && node.fleet.observe(A), { what: "failed" });
+  assert.match(seen.reason ?? "", /crashed/);
+  assert.equal(node.events.filter(({ level }) => level === "error").length, 1);
+  assert.deepEqual(await listFiles(join(directory.path, "machines", A, "boots")), []);
+  assert.equal((await node.want(A, 2, "running")).state, "running");
+});
+
+test("a guest that powers off leaves the machine stopped, and says so", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  await node.want(A, 1, "running", { env: { FAKE_POWEROFF_AFTER_MS: "20" } });
+  const seen = await until(() => node.fleet.observe(A).state === "stopped" && node.fleet.observe(A), {
+    what: "stopped",
+  });
+  assert.equal(seen.hasPoweredOff, true);
+  assert.equal((await node.want(A, 2, "stopped")).hasPoweredOff, false);
+});
+
+test("a boot that fails, or a guest that can not be set up, fails the start and leaves no boot behind", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  for (const [index, word] of ["FAKE_BOOT_FAIL", "FAKE_CONFIGURE_FAIL"].entries()) {
+    const failed = await node.want(A, index + 1, "running", { env: { [word]: "1" } });
+    assert.equal(failed.state, "failed");
+    assert.match(failed.reason ?? "", new RegExp(word));
+    assert.deepEqual(await listFiles(join(directory.path, "machines", A, "boots")), []);
+  }
+});
+
+test("delete works at once during a pull, and during a boot", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const slow = [{ image: "app:slow-60000" }, { env: { FAKE_BOOT_MS: "60000" } }];
+  for (const [index, how] of slow.entries()) {
+    const id = index === 0 ? A : B;
+    const busy = await node.want(id, 1, "running", { ...how, waitMs: 50 });
+    assert.equal(busy.state, index === 0 ? "preparing" : "booting");
+    const startedAt = node.clock.monotonic();
+    assert.equal((await node.want(id, 2, "absent")).state, "absent");
+    assert.ok(node.clock.monotonic() - startedAt < 2_000);
+  }
+  assert.deepEqual(await listFiles(join(directory.path, "machines")), []);
+});
+
+test("stop works at once during a boot, and the machine starts afterwards", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  await node.want(A, 1, "running", { env: { FAKE_BOOT_MS: "60000" }, waitMs: 30 });
+  const stopped = await node.want(A, 2, "stopped");
+  assert.deepEqual([stopped.state, stopped.reason], ["stopped", null]);
+  assert.equal((await node.want(A, 3, "running")).state, "running");
+});
+
+test("progress of a pull is seen while it goes on, and its begin and end are events", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const done = node.want(A, 1, "running", { image: "app:slow-200" });
+  await until(() => node.fleet.observe(A).progress?.includes("layer"), { what: "progress" });
+  assert.equal((await done).state, "running");
+  assert.deepEqual(
+    node.events.map(({ message }) => message.split(",")[0]),
+    ["pulling image app:slow-200", "image app:slow-200 is on the node"],
+  );
+});
+
+test("a guest that does not shut down is ended after the deadline", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path, { clock: hurriedClock(100) });
+  await node.want(A, 1, "running", { env: { FAKE_IGNORE_SHUTDOWN: "1" } });
+  const stopped = await node.want(A, 2, "stopped", { waitMs: 2_000_000 });
+  assert.equal(stopped.state, "stopped");
+  assert.match(node.events.at(-1)?.message ?? "", /did not shut down cleanly/);
+});
+
+test("no more machines boot at once than there are slots, and all of them start", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path, { bootsAtOnceMax: 2 });
+  const ids = ["1", "2", "3", "4", "5", "6"].map(machineIdOf);
+  const all = Promise.all(ids.map((id) => node.want(id, 1, "running", { env: { FAKE_BOOT_MS: "30" } })));
+  let most = 0;
+  await until(
+    () => {
+      const states = ids.map((id) => node.fleet.observe(id).state);
+      most = Math.max(most, states.filter((state) => state === "booting").length);
+      return states.every((state) => state === "running");
+    },
+    { what: "all running", everyMs: 1 },
+  );
+  // A machine that is being set up has given its slot back and is `booting` still.
+  assert.ok(most <= 4, `${most} at once`);
+  assert.ok((await all).every(({ state }) => state === "running"));
+});
+
+test("an agent that comes back adopts what runs, and runs nothing twice", async () => {
+  await using directory = await temporaryDirectory();
+  const first = await startTestNode(directory.path);
+  const before = await first.want(A, 1, "running", { env: { GREETING: "hello" } });
+  await first.want(B, 1, "running");
+  await first.want(B, 2, "stopped");
+  const second = await startTestNode(directory.path);
+  assert.deepEqual(second.adoption, { machines: 2, running: 1, swept: 0, removed: 0 });
+  assert.deepEqual(second.fleet.observe(A), before);
+  assert.equal(second.fleet.observe(B).state, "stopped");
+  assert.equal((await second.want(A, 2, "stopped")).state, "stopped");
+});
+
+test("an agent that died while a machine booted goes on with that boot, or boots again when it is gone", async () => {
+  await using directory = await temporaryDirectory();
+  const first = await startTestNode(directory.path);
+  const booting = await first.want(A, 1, "running", { env: { FAKE_BOOT_MS: "400" }, waitMs: 60 });
+  assert.equal(booting.state, "booting");
+  await first.fleet.release();
+  const second = await startTestNode(directory.path);
+  const running = await second.want(A, 1, "running", { env: { FAKE_BOOT_MS: "400" } });
+  assert.deepEqual([running.state, running.bootId], ["running", booting.bootId]);
+
+  const journalPath = join(directory.path, "machines", A, "journal.json");
+  const journal = JSON.parse(await readFile(journalPath, "utf8")) as Journal;
+  const begun = { bootId: "boot-begun", record: null, runningSince: null, timings: null };
+  await second.want(A, 2, "stopped");
+  await second.fleet.release();
+  await writeFile(journalPath, JSON.stringify({ ...journal, generation: 3, boot: begun }));
+  const third = await startTestNode(directory.path);
+  const fresh = await third.want(A, 3, "running");
+  assert.equal(fresh.state, "running");
+  assert.notEqual(fresh.bootId, "boot-begun");
+});
+
+test("a machine whose VM ended while no agent was there has failed, and says why", async () => {
+  await using directory = await temporaryDirectory();
+  const first = await startTestNode(directory.path);
+  const { bootId } = await first.want(A, 1, "running");
+  await first.fleet.release();
+  await rm(join(directory.path, "machines", A, "boots", bootId ?? "", "vm.json"));
+  const second = await startTestNode(directory.path);
+  const seen = await until(() => second.fleet.observe(A).state === "failed" && second.fleet.observe(A), {
+    what: "failed",
+  });
+  assert.match(seen.reason ?? "", /while the node agent was away/);
+  assert.equal(second.events.length, 1);
+});
+
+test("an agent that comes back removes leftovers, ends unknown VMs and goes on removing", async () => {
+  await using directory = await temporaryDirectory();
+  const first = await startTestNode(directory.path);
+  await first.want(A, 1, "running");
+  await first.want(B, 1, "running");
+  await first.fleet.release();
+  const machines = join(directory.path, "machines");
+  const journalPath = join(machines, B, "journal.json");
+  const journal = JSON.parse(await readFile(journalPath, "utf8")) as Journal;
+  await writeFile(journalPath, JSON.stringify({ ...journal, generation: 2, desired: "absent" }));
+  await writeFile(join(machines, A, "journal.json.new"), "half");
+  await mkdir(join(machines, A, "boots", "boot-ended"), { recursive: true });
+  await mkdir(join(machines, machineIdOf("c"), "boots", "boot-unknown"), { recursive: true });
+  await mkdir(join(machines, machineIdOf("d")));
+  await writeFile(join(machines, machineIdOf("d"), "disk"), "precious");
+  const second = await startTestNode(directory.path);
+  await until(() => second.fleet.find(B) === undefined, { what: "B removed" });
+  assert.equal(second.adoption.removed, 3);
+  assert.equal(second.fleet.observe(A).state, "running");
+  const left = await listFiles(machines);
+  assert.deepEqual(
+    left.filter((path) => !path.startsWith(A)),
+    [machineIdOf("d"), join(machineIdOf("d"), "disk")],
+  );
+  assert.ok(!left.some((path) => path.endsWith(".new") || path.includes("boot-ended")));
+});
+
+test("a journal that can not be read is left alone and does not keep the others from starting", async () => {
+  await using directory = await temporaryDirectory();
+  const machines = join(directory.path, "machines");
+  await mkdir(join(machines, A), { recursive: true });
+  await writeFile(join(machines, A, "journal.json"), "{");
+  const node = await startTestNode(directory.path);
+  assert.equal(node.adoption.machines, 0);
+  assert.deepEqual(await listFiles(join(machines, A)), ["journal.json"]);
+  assert.equal((await node.want(B, 1, "running")).state, "running");
+});

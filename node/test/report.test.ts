@@ -1,0 +1,186 @@
+/**
+ * The node's reports, against a server that only listens: entering, coalescing, going on after failures.
+ */
+import assert from "node:assert/strict";
+import { readFile, stat } from "node:fs/promises";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { join } from "node:path";
+import { test } from "node:test";
+import type { Heartbeat, ObservedMachine } from "@flotilla/contract/link";
+import { until } from "../../test/support/until.ts";
+import { systemClock } from "../src/clock.ts";
+import { Reporter } from "../src/link/report.ts";
+import { makeLog } from "../src/log.ts";
+import { machineIdOf, temporaryDirectory } from "./support/in-process.ts";
+
+const A = machineIdOf("a");
+const B = machineIdOf("b");
+
+interface Call {
+  readonly path: string;
+  readonly token: string;
+  readonly body: Heartbeat & { readonly address?: string };
+}
+
+/** A listener that notes every call and answers as told. */
+async function listen(answer: (call: Call, count: number) => { status: number; body?: unknown }) {
+  const calls: Call[] = [];
+  const server = createServer((request, response) => {
+    let text = "";
+    request.setEncoding("utf8").on("data", (chunk: string) => {
+      text += chunk;
+    });
+    request.on("end", () => {
+      const token = (request.headers.authorization ?? "").replace("Bearer ", "");
+      const call = { path: request.url ?? "", token, body: JSON.parse(text) as Call["body"] };
+      calls.push(call);
+      const { status, body } = answer(call, calls.length);
+      response.writeHead(status).end(JSON.stringify(body ?? {}));
+    });
+  });
+  await new Promise<void>((resolve) => {
+    server.listen(0, "127.0.0.1", resolve);
+  });
+  const close = (): void => {
+    server.closeAllConnections();
+    server.close();
+  };
+  return { calls, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, close };
+}
+
+const observed = (machineId: string): ObservedMachine => ({
+  machineId,
+  generation: 1,
+  state: "running",
+  bootId: "boot-1",
+  runningSince: 1,
+  reason: null,
+  hasPoweredOff: false,
+  progress: null,
+  hostPorts: [],
+  timings: null,
+});
+
+function report(serverUrl: string, nodeDirectory: string, joinToken: string | null = "join_1") {
+  const stop = new AbortController();
+  const resources = {
+    totalCpus: 2,
+    totalMemoryMb: 10,
+    availableMemoryMb: 5,
+    totalDiskGb: 3,
+    availableDiskGb: 2,
+    usedCpus: 0,
+    usedMemoryMb: 5,
+    usedDiskGb: 1,
+  };
+  const reporter = new Reporter({
+    serverUrl,
+    joinToken,
+    nodeDirectory,
+    address: "unix:/x/link.sock",
+    facts: { nodeId: "n1", driver: "fake", accelerator: "none", acceleratorReason: "", runtime: "r", arch: "amd64" },
+    observeResources: () => Promise.resolve(resources),
+    observe: observed,
+    observeAll: () => [observed(A), observed(B)],
+    clock: systemClock,
+    log: makeLog({ level: "silent", clock: systemClock }),
+  });
+  const done = reporter.run(stop.signal);
+  const end = async (): Promise<void> => {
+    stop.abort(new Error("the test ends"));
+    await done;
+  };
+  return { reporter, end };
+}
+
+const isHeartbeat = ({ path }: Call): boolean => path === "/v1/nodes/n1/heartbeat";
+const accept = ({ path }: Call) =>
+  path.endsWith("register") ? { status: 200, body: { credential: "secret" } } : { status: 200 };
+
+test("a node enters by its join token, keeps its credential privately and reports everything first", async () => {
+  await using directory = await temporaryDirectory();
+  const server = await listen(accept);
+  const { reporter, end } = report(server.url, directory.path);
+  await until(() => server.calls.length >= 2, { what: "a first report" });
+  reporter.change(A);
+  reporter.change(A);
+  reporter.event(A, "warn", "something");
+  await until(() => server.calls.length >= 3, { what: "a report of the change", deadlineMs: 2_000 });
+  await end();
+  server.close();
+  const [entering, first, second] = server.calls;
+  assert.deepEqual(
+    [entering?.path, entering?.token, entering?.body.address],
+    ["/v1/nodes/register", "join_1", "unix:/x/link.sock"],
+  );
+  assert.deepEqual([first?.token, first?.body.isComplete, first?.body.machines.length], ["secret", true, 2]);
+  assert.deepEqual([second?.body.isComplete, second?.body.machines.map(({ machineId }) => machineId)], [false, [A]]);
+  assert.deepEqual(
+    second?.body.events.map(({ sequence, message }) => [sequence, message]),
+    [[1, "something"]],
+  );
+  const credential = join(directory.path, "credential");
+  assert.equal(await readFile(credential, "utf8"), "secret");
+  assert.equal((await stat(credential)).mode & 0o777, 0o600);
+});
+
+test("a node that comes back uses its credential, and the join token again when that is not known any more", async () => {
+  await using directory = await temporaryDirectory();
+  let isRevoked = false;
+  const server = await listen((call) => (isRevoked && call.token === "secret" ? { status: 401 } : accept(call)));
+  const first = report(server.url, directory.path);
+  await until(() => server.calls.some(isHeartbeat), { what: "a report" });
+  await first.end();
+  const second = report(server.url, directory.path);
+  await until(() => server.calls.filter(isHeartbeat).length >= 2, { what: "a report of the second" });
+  assert.equal(server.calls.at(-2)?.token, "secret");
+  isRevoked = true;
+  const before = server.calls.length;
+  second.reporter.change(A);
+  await until(() => server.calls.slice(before).some(({ token }) => token === "join_1"), { what: "the join token" });
+  await second.end();
+  server.close();
+});
+
+test("after a failure everything is reported again, and no event is lost or changes its number", async () => {
+  await using directory = await temporaryDirectory();
+  let failures = 0;
+  const server = await listen((call, count) => {
+    if (isHeartbeat(call) && count >= 3 && failures < 2) {
+      failures += 1;
+      return { status: 503 };
+    }
+    return accept(call);
+  });
+  const { reporter, end } = report(server.url, directory.path);
+  await until(() => server.calls.some(isHeartbeat), { what: "a first report" });
+  reporter.event(B, "info", "while it fails");
+  await until(() => failures === 2 && server.calls.length >= 5, { what: "the report after two failures" });
+  await end();
+  server.close();
+  const last = server.calls.at(-1)?.body;
+  assert.deepEqual([last?.isComplete, last?.machines.length], [true, 2]);
+  assert.deepEqual(
+    last?.events.map(({ sequence }) => sequence),
+    [1],
+  );
+});
+
+test("a server that is not up yet is asked again until it is", async () => {
+  await using directory = await temporaryDirectory();
+  const placeholder = await listen(accept);
+  placeholder.close();
+  const { end } = report(placeholder.url, directory.path);
+  const port = Number(new URL(placeholder.url).port);
+  const calls: string[] = [];
+  const late = createServer((request, response) => {
+    calls.push(request.url ?? "");
+    request.resume().on("end", () => response.end(JSON.stringify({ credential: "secret" })));
+  });
+  late.listen(port, "127.0.0.1");
+  await until(() => calls.includes("/v1/nodes/n1/heartbeat"), { what: "a report to the late server" });
+  await end();
+  late.closeAllConnections();
+  late.close();
+});

@@ -1,0 +1,117 @@
+/**
+ * A node agent without a process: a fleet with the fake driver on a temporary directory, for tests.
+ *
+ * `abandon` drops a fleet as a crash would: its timers and VMs' objects stay, nobody asks it again, and nothing is
+ * closed. The clock can run faster than the world, so that deadlines of seconds pass in milliseconds.
+ */
+import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { DesiredState, MachineSpec, ObservedMachine } from "@flotilla/contract/link";
+import { type Clock, systemClock } from "../../src/clock.ts";
+import { FakeImages } from "../../src/driver/fake/images.ts";
+import { FakeDriver } from "../../src/driver/fake/index.ts";
+import { makeLog } from "../../src/log.ts";
+import { type Adoption, adoptMachines } from "../../src/machines/adopt.ts";
+import { Fleet } from "../../src/machines/fleet.ts";
+
+export interface TestNode {
+  readonly fleet: Fleet;
+  readonly driver: FakeDriver;
+  readonly images: FakeImages;
+  readonly events: { readonly machineId: string; readonly level: string; readonly message: string }[];
+  readonly logLines: string[];
+  readonly clock: Clock;
+  readonly adoption: Adoption;
+  want(machineId: string, generation: number, state: DesiredState, more?: Want): Promise<ObservedMachine>;
+}
+
+export interface Want {
+  readonly spec?: Partial<MachineSpec>;
+  readonly env?: Readonly<Record<string, string>>;
+  readonly image?: string;
+  readonly waitMs?: number;
+}
+
+export const machineIdOf = (letter: string): string => `mach-${letter.repeat(32)}`;
+
+export function specOf(machineId: string, { spec, env, image }: Want = {}): MachineSpec {
+  return {
+    machineId,
+    tenantId: "tenant-1",
+    hostname: "test",
+    image: { reference: image ?? "local/busybox", arch: null },
+    cpus: 1,
+    memoryMb: 256,
+    diskGb: 1,
+    network: { mode: "open" },
+    env: env ?? {},
+    workdir: null,
+    command: null,
+    ports: [],
+    ...spec,
+  };
+}
+
+export async function temporaryDirectory(): Promise<{ readonly path: string } & AsyncDisposable> {
+  const path = await mkdtemp(join(tmpdir(), "flotilla-node-"));
+  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true, maxRetries: 10 }) };
+}
+
+/** A clock whose timers end `factor` times sooner. */
+export function hurriedClock(factor: number): Clock {
+  return {
+    ...systemClock,
+    sleep: (ms, signal) => systemClock.sleep(ms / factor, signal),
+    timer: (ms, callback) => systemClock.timer(ms / factor, callback),
+  };
+}
+
+/** Starts a node on the directory, as after a start of its process. */
+export async function startTestNode(
+  directory: string,
+  options: { readonly clock?: Clock; readonly bootsAtOnceMax?: number } = {},
+): Promise<TestNode> {
+  const clock = options.clock ?? systemClock;
+  const events: { machineId: string; level: string; message: string }[] = [];
+  const logLines: string[] = [];
+  const log = makeLog({ level: "debug", clock, write: (line) => logLines.push(line) });
+  const machinesDirectory = join(directory, "machines");
+  const own: { fleet?: Fleet } = {};
+  const wordsOf = (machineId: string): Readonly<Record<string, string>> => own.fleet?.find(machineId)?.spec?.env ?? {};
+  const driver = new FakeDriver({ machinesDirectory, wordsOf, clock, log });
+  const images = new FakeImages(clock, "amd64");
+  const fleet = new Fleet({
+    machinesDirectory,
+    driver,
+    images,
+    disks: { make: ({ diskPath }) => writeFile(diskPath, "disk") },
+    clock,
+    log,
+    bootsAtOnceMax: options.bootsAtOnceMax ?? 8,
+    onEvent: (machineId, level, message) => events.push({ machineId, level, message }),
+    onChange: () => undefined,
+  });
+  own.fleet = fleet;
+  const adoption = await adoptMachines(fleet);
+  return {
+    fleet,
+    driver,
+    images,
+    events,
+    logLines,
+    clock,
+    adoption,
+    want: async (machineId, generation, state, more = {}) => {
+      const spec = state === "absent" ? null : specOf(machineId, more);
+      const wait = { waitMs: more.waitMs ?? 20_000, signal: new AbortController().signal };
+      return (await fleet.apply(machineId, { generation, state, spec }, wait)).observed;
+    },
+  };
+}
+
+/** Every file and directory below, as relative paths. */
+export async function listFiles(directory: string): Promise<readonly string[]> {
+  const entries = await readdir(directory, { recursive: true });
+  return entries.toSorted();
+}
