@@ -1,0 +1,121 @@
+/**
+ * What `flotilla up` does with its programs: waits for them, starts them again, stops them in time, and takes them along
+ * when it dies.
+ *
+ * The programs are small ones of the test's own, run as real processes.
+ */
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { openSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { until } from "../../test/support/until.ts";
+import { systemClock } from "../src/clock.ts";
+import { Program } from "../src/up/program.ts";
+import { temporaryHome } from "./run-cli.ts";
+
+const READY = 'process.send({ kind: "ready" });';
+
+function supervise(t: TestContext, source: string) {
+  const path = join(temporaryHome(t), "log");
+  const lines: string[] = [];
+  const program = new Program(
+    {
+      name: "the program",
+      command: [process.execPath, "-e", source],
+      environment: { GREETING: "one" },
+      readyKind: "ready",
+      log: openSync(path, "a"),
+      hasOwnSession: true,
+    },
+    { clock: systemClock, report: (line) => lines.push(line) },
+  );
+  t.after(() => program.stop(0));
+  const log = (): string[] => readFileSync(path, "utf8").trim().split("\n");
+  return { program, lines, log };
+}
+
+const isAlive = (pid: number): boolean => {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+};
+
+test("a program that ends before it is ready fails the start and is not started again", async (t) => {
+  const { program, lines, log } = supervise(t, 'console.error("no database"); process.exit(3)');
+  await assert.rejects(program.start(), /the program did not start: it ended with exit code 3/);
+  assert.deepEqual([lines, log()], [[], ["no database"]]);
+});
+
+test("a program that cannot be run at all fails the start", async (t) => {
+  const { program } = supervise(t, "");
+  const missing = new Program(
+    {
+      ...({ name: "it", environment: {}, readyKind: "ready", log: "inherit", hasOwnSession: true } as const),
+      command: ["/nowhere"],
+    },
+    { clock: systemClock, report: () => {} },
+  );
+  await assert.rejects(missing.start(), /could not be run: .*ENOENT/);
+  await program.stop(0);
+});
+
+test("a program that crashes is started again, with what was learnt since, and the person is told", async (t) => {
+  const { program, lines, log } = supervise(
+    t,
+    `console.log(process.pid, process.env.GREETING); process.on("disconnect", () => process.exit()); ${READY}`,
+  );
+  assert.deepEqual(await program.start(), { kind: "ready" });
+  program.remember({ GREETING: "two" });
+  await until(() => log()[0]?.endsWith("one"), { what: "the first start's line" });
+  process.kill(Number.parseInt(log()[0] ?? "", 10), "SIGKILL");
+  await until(() => lines.length === 2, { what: "two lines for the person" });
+  assert.deepEqual(lines, ["the program was ended by SIGKILL; it is started again in 0.5 s", "the program runs again"]);
+  assert.match(log()[1] ?? "", /two$/);
+  await program.stop(5000);
+  assert.equal(isAlive(Number.parseInt(log()[1] ?? "", 10)), false);
+});
+
+test("a stop is asked for, waited for, and after its time enforced", async (t) => {
+  const orderly = supervise(
+    t,
+    `process.on("SIGTERM", () => { console.log("bye"); process.exit() }); setInterval(() => {}, 1000); ${READY}`,
+  );
+  await orderly.program.start();
+  await orderly.program.stop(10_000);
+  assert.deepEqual([orderly.log(), orderly.lines], [["bye"], []]);
+  const deaf = supervise(t, `process.on("SIGTERM", () => {}); setInterval(() => {}, 1000); ${READY}`);
+  await deaf.program.start();
+  await deaf.program.stop(50);
+  assert.deepEqual(deaf.lines, ["the program did not end within 0.05 s and is killed"]);
+});
+
+test("a program that is being started again can be stopped in the pause before", async (t) => {
+  const { program, lines } = supervise(t, `${READY} setImmediate(() => process.exit(1))`);
+  await program.start();
+  await until(() => lines.length > 0, { what: "the word about the end" });
+  await program.stop(5000);
+  assert.equal(lines.filter((line) => line.includes("runs again")).length, 0);
+});
+
+test("when its parent is killed the program sees the channel close, whatever its parent could still do", async (t) => {
+  const child = `console.log(process.pid); process.on("disconnect", () => process.exit()); ${READY}`;
+  const parent = `
+    import { Program } from ${JSON.stringify(new URL("../src/up/program.ts", import.meta.url).href)};
+    import { systemClock } from ${JSON.stringify(new URL("../src/clock.ts", import.meta.url).href)};
+    const spec = { name: "it", command: [process.execPath, "-e", ${JSON.stringify(child)}], environment: {} };
+    const more = { readyKind: "ready", log: 1, hasOwnSession: true };
+    await new Program({ ...spec, ...more }, { clock: systemClock, report: () => {} }).start();`;
+  const process_ = spawn(process.execPath, ["--input-type=module", "-e", parent], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  t.after(() => process_.kill("SIGKILL"));
+  const [chunk] = (await once(process_.stdout, "data")) as [Buffer];
+  const pid = Number(String(chunk).trim());
+  assert.equal(isAlive(pid), true);
+  process_.kill("SIGKILL");
+  await until(() => !isAlive(pid), { what: "the end of the program" });
+});
