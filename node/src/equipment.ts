@@ -9,9 +9,11 @@ import { arch, availableParallelism } from "node:os";
 import type { NodeResources } from "@flotilla/contract/link";
 import type { Clock } from "./clock.ts";
 import type { NodeConfig } from "./config.ts";
+import { qcow2Disks } from "./disks/disks.ts";
 import type { Driver } from "./driver/driver.ts";
 import { FakeImages } from "./driver/fake/images.ts";
 import { FakeDriver } from "./driver/fake/index.ts";
+import { openQemuDriver } from "./driver/qemu/index.ts";
 import type { Images } from "./images/images.ts";
 import { openImages } from "./images/store.ts";
 import { makeResourceObserver } from "./link/resources.ts";
@@ -24,13 +26,15 @@ export interface Equipment extends AsyncDisposable {
   readonly disks: Disks;
   readonly observeResources: () => Promise<NodeResources>;
   readonly bootsAtOnceMax: number;
+  /** Makes the images that come with Flotilla. Only after adoption: to make room for them others may be removed. */
+  prepareImages(): Promise<void>;
 }
 
 export interface EquipmentOptions {
   readonly config: NodeConfig;
   readonly clock: Clock;
   readonly log: Log;
-  /** Digests of the images that machines depend on, now. */
+  /** Digests of the images that machines depend on, now. Throws before that is known. */
   readonly imagesInUse: () => ReadonlySet<string>;
   readonly environmentOf: (machineId: string) => Readonly<Record<string, string>>;
 }
@@ -64,6 +68,7 @@ function openFake({ config, clock, log, environmentOf }: EquipmentOptions): Equi
     disks: { make: ({ diskPath }) => writeFile(diskPath, "a fake disk\n") },
     observeResources: () => Promise.resolve(FAKE_RESOURCES),
     bootsAtOnceMax: 256,
+    prepareImages: () => Promise.resolve(),
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };
 }
@@ -84,8 +89,19 @@ async function openQemu({ config, clock, log, imagesInUse }: EquipmentOptions): 
     clock,
     log,
   });
-  await images.ensureLocalBusybox();
-  makeResourceObserver(config.nodeDirectory);
-  availableParallelism();
-  throw new Error("the qemu driver is not there yet");
+  const { nodeDirectory, cacheDirectory, accelerator } = config;
+  return {
+    driver: await openQemuDriver({ nodeDirectory, cacheDirectory, accelerator, clock, log }),
+    images,
+    disks: qcow2Disks,
+    observeResources: makeResourceObserver(nodeDirectory),
+    // Under emulation a boot keeps a processor busy; with one more than processors none is idle between two boots.
+    bootsAtOnceMax: availableParallelism() + 1,
+    prepareImages: async () => {
+      await images.ensureLocalBusybox().catch((error: unknown) => {
+        log.warn({ error }, "local/busybox could not be made; other images work without it");
+      });
+    },
+    [Symbol.asyncDispose]: () => images[Symbol.asyncDispose](),
+  };
 }

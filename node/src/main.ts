@@ -30,7 +30,10 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
     config,
     clock: systemClock,
     log,
-    imagesInUse: () => machines.fleet?.imagesInUse() ?? new Set(),
+    imagesInUse: () => {
+      if (machines.fleet === undefined) throw new Error("the machines have not been read yet");
+      return machines.fleet.imagesInUse();
+    },
     environmentOf: (machineId) => machines.fleet?.find(machineId)?.spec?.env ?? {},
   });
   const fleet = new Fleet({
@@ -48,6 +51,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   machines.reporter = reporter;
   const adoption = await adoptMachines(fleet);
   log.info({ ...adoption }, describeAdoption(adoption));
+  await equipment.prepareImages();
   const { temporaryDirectory } = config;
   const { images } = equipment;
   const link = await serveLink({ socketPath, temporaryDirectory, fleet, images, facts, clock: systemClock, log });

@@ -9,7 +9,7 @@
  */
 import { randomBytes } from "node:crypto";
 import { createWriteStream } from "node:fs";
-import { chmod, mkdir, rm } from "node:fs/promises";
+import { chmod, mkdir, rm, stat } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { dirname, join } from "node:path";
 import { pipeline } from "node:stream/promises";
@@ -55,9 +55,11 @@ export async function serveLink(options: LinkOptions): Promise<AsyncDisposable> 
   server.headersTimeout = KEEP_ALIVE_MS;
   server.timeout = 0;
   server.keepAliveTimeout = KEEP_ALIVE_MS;
-  await mkdir(dirname(options.socketPath), { recursive: true, mode: 0o700 });
-  // Fails when the directory is somebody else's: the short one could have been made by anyone.
-  await chmod(dirname(options.socketPath), 0o700);
+  const directory = dirname(options.socketPath);
+  await mkdir(directory, { recursive: true, mode: 0o700 });
+  // The short one could have been made by anyone.
+  const { uid } = await stat(directory);
+  if (uid !== process.getuid?.()) throw new Error(`${directory} belongs to another user; remove it`);
   await rm(options.socketPath, { force: true });
   await listen(server, options.socketPath);
   await chmod(options.socketPath, 0o600);

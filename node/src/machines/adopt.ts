@@ -49,6 +49,7 @@ export async function adoptMachines(fleet: Fleet): Promise<Adoption> {
       fleet.restore(journal);
     }
   }
+  fleet.finishRestoring();
   const machines = fleet.list();
   for (const machine of machines) machine.resume();
   const swept = await driver.sweep(liveBoots);

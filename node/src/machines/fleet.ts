@@ -43,6 +43,7 @@ export class Fleet {
   readonly surroundings: Surroundings;
   readonly userIds: UserIds;
   readonly #supervisors = new Map<string, Supervisor>();
+  #isRestored = false;
   readonly #removed = new Map<string, number>();
   readonly #onChange: (machineId: string) => void;
 
@@ -106,8 +107,14 @@ export class Fleet {
     return { outcome, observed: await supervisor.settled(desired.generation, wait.waitMs, wait.signal) };
   }
 
-  /** Digests of the images that machines depend on. */
+  /** All journals have been read. */
+  finishRestoring(): void {
+    this.#isRestored = true;
+  }
+
+  /** Digests of the images that machines depend on. Throws before all journals have been read. */
   imagesInUse(): ReadonlySet<string> {
+    if (!this.#isRestored) throw new Error("the machines' journals have not been read yet");
     const digests = this.list().map((supervisor) => supervisor.imageDigest);
     return new Set(digests.filter((digest) => digest !== null));
   }
