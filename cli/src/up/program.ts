@@ -126,7 +126,10 @@ export class Program {
         if (this.#child === child) this.#child = null;
         resolve(how);
       };
-      child.once("error", (error) => end(`could not be run: ${error.message}`));
+      // A signal that may not be sent to what sudo started is an error event too, and no end.
+      child.on("error", (error) => {
+        if (child.pid === undefined) end(`could not be run: ${error.message}`);
+      });
       child.once("exit", (code, signal) =>
         end(signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`),
       );
@@ -135,12 +138,7 @@ export class Program {
   }
 }
 
-/** A signal where it may be sent; a child that sudo made another user's sees the channel close instead. */
+/** A signal where it may be sent; what sudo made another user's sees the channel close instead. */
 function askToEnd(child: ChildProcess): void {
-  try {
-    if (child.kill("SIGTERM")) return;
-  } catch {
-    // EPERM: the channel says it.
-  }
-  if (child.connected) child.disconnect();
+  if (!child.kill("SIGTERM") && child.connected) child.disconnect();
 }
