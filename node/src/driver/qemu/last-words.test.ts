@@ -44,6 +44,12 @@ for (const [what, remains, kind, detail] of cases) {
   });
 }
 
+test("a VMM's error is shown without the option that it quotes and before the hint that follows it", () => {
+  const log =
+    'qemu-system-x86_64: -blockdev {"driver":"raw"}: Failed to get "write" lock\nIs another process using it?\n';
+  assert.equal(lastWords(log), 'Failed to get "write" lock');
+});
+
 test("what a guest prints is shown without control characters and shortened", () => {
   assert.equal(lastWords("\u001b[31mred\u0007\u001b[0m\n\n"), "red");
   assert.equal(lastWords("x".repeat(1000))?.length, 301);

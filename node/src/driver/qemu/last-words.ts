@@ -19,6 +19,8 @@ export interface Remains {
 }
 
 const WORDS_LENGTH_MAX = 300;
+/** How QEMU's messages begin; lines without it are hints to them. */
+const PROGRAM = "qemu-system-x86_64: ";
 /** Signals by which people and the kernel's out-of-memory killer end processes; others tell of a defect. */
 const KILLING_SIGNALS: readonly string[] = ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"];
 
@@ -46,7 +48,7 @@ export function shutdownReasonIn(consoleText: string): string {
   return /reboot: Power down/.test(consoleText) ? "guest-shutdown" : "guest-reset";
 }
 
-/** The line that says most: a kernel's panic, else the last one. null when there is none. */
+/** The line that says most: a kernel's panic or a VMM's error, else the last one. null when there is none. */
 export function lastWords(text: string): string | null {
   const lines = text
     // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is removed
@@ -54,8 +56,8 @@ export function lastWords(text: string): string | null {
     .split(/[\r\n]+/)
     .map((line) => line.replace(/[^\x20-\x7e\u00a0-\uffff]/g, " ").trim())
     .filter((line) => line !== "");
-  const line = lines.findLast((item) => item.includes("Kernel panic")) ?? lines.at(-1);
+  const line = lines.findLast((item) => item.includes("Kernel panic") || item.startsWith(PROGRAM)) ?? lines.at(-1);
   if (line === undefined) return null;
-  const plain = line.replace(/^qemu-system-x86_64: /, "");
+  const plain = line.replace(PROGRAM, "").replace(/^-\w+ \{.*\}: /, "");
   return plain.length > WORDS_LENGTH_MAX ? `${plain.slice(0, WORDS_LENGTH_MAX)}…` : plain;
 }

@@ -88,7 +88,8 @@ export class Vmm {
   }
 
   readonly onEvent = (event: QmpEvent): void => {
-    if (event.name === "SHUTDOWN") void this.#end(String(event.data["reason"]));
+    // The first reason is the one: ending the VMM gives another.
+    if (event.name === "SHUTDOWN" && this.#shutdownReason === null) void this.#end(String(event.data["reason"]));
     if (event.name === "BLOCK_IO_ERROR" && event.data["action"] === "stop") void this.#resumeLater();
   };
 

@@ -1,0 +1,187 @@
+/**
+ * The driver with real VMs: booting, what a VMM may and may not, coming back to VMs after a crash, and how they end.
+ *
+ * Under emulation a boot takes two to four seconds, so each test asks as much as it can of one.
+ */
+import assert from "node:assert/strict";
+import { existsSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, afterEach, before, describe, test } from "node:test";
+import type { Driver, Vm } from "../../node/src/driver/driver.ts";
+import { until } from "../support/until.ts";
+import { BOOT_DEADLINE_MS, configure, NodePlace, shell, shellAndForget, skipReason } from "./vm-fixture.ts";
+
+const deadline = (): AbortSignal => AbortSignal.timeout(BOOT_DEADLINE_MS);
+
+describe("the qemu driver", { skip: skipReason }, () => {
+  let place: NodePlace;
+  let driver: Driver;
+
+  before(async () => {
+    place = new NodePlace();
+    driver = await place.driver();
+  });
+  afterEach(() => place.sweep());
+  after(() => place[Symbol.asyncDispose]());
+
+  test("a guest boots, runs commands, and what it synced survives the end of its VMM", async () => {
+    const machine = await place.machine("mach-keep", 700_001);
+    const first = await driver.boot(place.bootOf(machine, "boot-keep-1"), deadline());
+    assert.equal(first.guest.hello.isConfigured, false);
+    await configure(first.guest, driver);
+    assert.equal(await shell(first.guest, "echo out; cat /etc/hostname"), "out\ntested\n");
+    const size = Number(
+      (await shell(first.guest, "busybox stat -f -c '%b' / && busybox stat -f -c '%S' /")).split("\n")[0],
+    );
+    assert.ok(size > 200_000, `the file system was not grown to the disk: ${size} blocks`);
+    await shell(first.guest, "echo kept > /workspace/file && sync");
+    process.kill(first.record.pid, "SIGKILL");
+    assert.deepEqual(await first.exited, { kind: "killed", detail: "the VMM was ended by SIGKILL" });
+
+    const second = await driver.boot(place.bootOf(machine, "boot-keep-2"), deadline());
+    await configure(second.guest, driver);
+    assert.equal(await shell(second.guest, "cat /workspace/file"), "kept\n");
+    await second.kill();
+  });
+
+  test("a VMM has its own user, no privileges, a system call filter and no network", async () => {
+    const machine = await place.machine("mach-jail", 700_002);
+    const vm = await driver.boot(place.bootOf(machine, "boot-jail"), deadline());
+    const status = readFileSync(`/proc/${vm.record.pid}/status`, "utf8");
+    const field = (name: string): string => new RegExp(`^${name}:[ \\t]*(.*)$`, "m").exec(status)?.[1] ?? "";
+    assert.equal(field("Name"), "qemu-system-x86");
+    assert.equal(field("Uid"), "700002\t700002\t700002\t700002");
+    assert.equal(field("Gid"), "700002\t700002\t700002\t700002");
+    assert.equal(field("Groups").trim(), "");
+    assert.equal(field("NoNewPrivs"), "1");
+    assert.equal(field("Seccomp"), "2");
+    for (const set of ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"]) assert.equal(field(set), "0".repeat(16), set);
+    for (const namespace of ["net", "mnt", "ipc"]) {
+      const [own, its] = ["self", vm.record.pid].map((pid) => readlinkSync(`/proc/${pid}/ns/${namespace}`));
+      assert.notEqual(own, its, `${namespace} namespace is the host's`);
+    }
+    const interfaces = readFileSync(`/proc/${vm.record.pid}/net/dev`, "utf8").match(/^\s*\S+:/gm);
+    assert.deepEqual(
+      interfaces?.map((name) => name.trim()),
+      ["lo:"],
+    );
+    const [, , , session] = readFileSync(`/proc/${vm.record.pid}/stat`, "utf8")
+      .replace(/^.*\) /, "")
+      .split(" ");
+    assert.equal(Number(session), vm.record.pid, "it is in a session of its own");
+    const environment = readFileSync(`/proc/${vm.record.pid}/environ`, "utf8")
+      .split("\0")
+      .filter((line) => line !== "");
+    assert.deepEqual(environment.map((line) => line.split("=")[0]).sort(), ["PATH", "PWD"]);
+    await vm.kill();
+  });
+
+  test("another node agent comes back to a running guest, with its record or without", async () => {
+    const machine = await place.machine("mach-adopt", 700_003);
+    const request = place.bootOf(machine, "boot-adopt");
+    const first = await driver.boot(request, deadline());
+    await configure(first.guest, driver);
+    await shell(first.guest, "echo memory > /tmp/file");
+    first.release();
+
+    const second = await (await place.driver()).adopt(request, first.record, deadline());
+    assert.notEqual(second, "gone");
+    assert.equal((second as Vm).guest.hello.isConfigured, true);
+    assert.equal(await shell((second as Vm).guest, "cat /tmp/file"), "memory\n");
+    (second as Vm).release();
+
+    const third = await (await place.driver()).adopt(request, null, deadline());
+    assert.notEqual(third, "gone");
+    assert.deepEqual((third as Vm).record, first.record);
+    process.kill(first.record.pid, "SIGKILL");
+    assert.equal((await (third as Vm).exited).kind, "killed");
+
+    assert.equal(await driver.adopt(request, first.record, deadline()), "gone");
+    assert.equal(await driver.adopt(request, null, deadline()), "gone");
+  });
+
+  test("a guest that powers off while nobody watches is known to have done so", async () => {
+    const machine = await place.machine("mach-off", 700_004);
+    const request = place.bootOf(machine, "boot-off");
+    const first = await driver.boot(request, deadline());
+    await configure(first.guest, driver);
+    shellAndForget(first.guest, "(busybox sleep 1; echo o > /proc/sysrq-trigger) >/dev/null 2>&1 </dev/null &");
+    await first.guest.ping(5_000);
+    first.release();
+    const isOff = async (): Promise<boolean> => {
+      const vm = await (await place.driver()).adopt(request, first.record, deadline());
+      if (vm === "gone") throw new Error("its end was lost");
+      const isUp = await vm.guest.ping(1_000).then(
+        () => true,
+        () => false,
+      );
+      if (isUp) vm.release();
+      else assert.equal((await vm.exited).kind, "poweroff");
+      return !isUp;
+    };
+    await until(isOff, { what: "the power-off to be seen", deadlineMs: 20_000 });
+    assert.equal(await driver.adopt(request, first.record, deadline()), "gone");
+  });
+
+  test("powering off and panicking are told apart", async () => {
+    const machine = await place.machine("mach-ends", 700_005);
+    const off = await driver.boot(place.bootOf(machine, "boot-ends-1"), deadline());
+    await configure(off.guest, driver);
+    await off.guest.shutDown();
+    assert.deepEqual(await off.exited, { kind: "poweroff", detail: "the guest powered off" });
+
+    const panic = await driver.boot(place.bootOf(machine, "boot-ends-2"), deadline());
+    await configure(panic.guest, driver);
+    shellAndForget(panic.guest, "echo c > /proc/sysrq-trigger");
+    const exit = await panic.exited;
+    assert.equal(exit.kind, "crashed");
+    assert.match(exit.detail, /Kernel panic/);
+  });
+
+  test("sweeping ends VMs of this directory that nobody knows, and no others", async () => {
+    await using elsewhere = new NodePlace();
+    const other = await elsewhere.driver();
+    const [known, unknown] = await Promise.all([
+      place.machine("mach-known", 700_006),
+      place.machine("mach-un", 700_007),
+    ]);
+    const kept = await driver.boot(place.bootOf(known, "boot-known"), deadline());
+    const lost = await driver.boot(place.bootOf(unknown, "boot-unknown"), deadline());
+    assert.equal(await other.sweep(new Set()), 0);
+    lost.release();
+    assert.equal(await (await place.driver()).sweep(new Set(["boot-known"])), 1);
+    await kept.guest.ping(5_000);
+    await kept.kill();
+  });
+
+  test("a machine's disk never has two VMMs", async () => {
+    const machine = await place.machine("mach-twice", 700_008);
+    const first = await driver.boot(place.bootOf(machine, "boot-twice-1"), deadline());
+    await assert.rejects(driver.boot(place.bootOf(machine, "boot-twice-2"), deadline()), /lock/);
+    await first.guest.ping(5_000);
+    await first.kill();
+    assert.equal(await driver.sweep(new Set()), 0);
+  });
+
+  test("a boot that can not succeed says why and leaves no VMM", async () => {
+    const machine = await place.machine("mach-bad", 700_009);
+    writeFileSync(machine.diskPath, "not a disk");
+    await assert.rejects(
+      driver.boot(place.bootOf(machine, "boot-bad"), deadline()),
+      /^Error: the VM of machine mach-bad did not start: .*qcow2/,
+    );
+    assert.equal(await driver.sweep(new Set()), 0);
+  });
+
+  test("giving up a boot ends its VMM", async () => {
+    const machine = await place.machine("mach-given-up", 700_010);
+    const controller = new AbortController();
+    const request = place.bootOf(machine, "boot-given-up");
+    const booting = driver.boot(request, controller.signal);
+    const refused = assert.rejects(booting, /did not start: no longer wanted/);
+    await until(() => existsSync(join(request.bootDirectory, "qmp.sock")), { what: "the VMM to be there" });
+    controller.abort(new Error("no longer wanted"));
+    await refused;
+    assert.equal(await driver.sweep(new Set()), 0);
+  });
+});

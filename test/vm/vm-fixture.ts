@@ -1,0 +1,135 @@
+/**
+ * What the tests of real VMs share: a node directory with an image of busybox, disks, boots and commands in guests.
+ *
+ * Always: the directory is hard on the driver on purpose: nobody else may enter it, its path is longer than a socket's
+ * address may be, and holds a comma and a space. `dispose` ends every VM in it by the driver's own sweep.
+ */
+import { execFileSync, spawnSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { chownSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
+import { parseSettings } from "@flotilla/contract/settings";
+import { systemClock } from "../../node/src/clock.ts";
+import { qcow2Disks } from "../../node/src/disks/disks.ts";
+import type { BootRequest, Driver } from "../../node/src/driver/driver.ts";
+import { openQemuDriver } from "../../node/src/driver/qemu/index.ts";
+import type { Guest } from "../../node/src/guest/guest.ts";
+import type { UnpackedImage } from "../../node/src/images/images.ts";
+import { makeLog } from "../../node/src/log.ts";
+
+export const { cacheDirectory } = parseSettings(["cacheDirectory"], process.env);
+
+/** Why no VM can run here; false when they can. Only QEMU itself may be missing: the rest is set-up's to bring. */
+export const skipReason: string | false =
+  spawnSync("qemu-system-x86_64", ["--version"]).status !== 0
+    ? "no qemu-system-x86_64 on this host"
+    : process.getuid?.() !== 0
+      ? "VMMs get users of their own, which takes root"
+      : false;
+
+export const BOOT_DEADLINE_MS = 60_000;
+
+export class NodePlace implements AsyncDisposable {
+  readonly directory: string;
+  readonly image: UnpackedImage;
+  readonly #top: string;
+  #driver: Driver | null = null;
+
+  constructor() {
+    this.#top = mkdtempSync(join(tmpdir(), "flotilla-vm-"));
+    this.directory = join(this.#top, "a path, that is long ".padEnd(120, "-"), "node");
+    mkdirSync(join(this.directory, "images"), { recursive: true, mode: 0o700 });
+    const rootPath = join(this.directory, "images", "root.ext4");
+    makeRoot(join(this.#top, "tree"), rootPath);
+    this.image = { rootPath, rootBytes: statSync(rootPath).size } as UnpackedImage;
+  }
+
+  /** A driver object of its own: as another node agent would have. */
+  async driver(): Promise<Driver> {
+    const log = makeLog({ level: "silent", clock: systemClock });
+    const driver = await openQemuDriver({
+      nodeDirectory: this.directory,
+      cacheDirectory,
+      accelerator: "auto",
+      clock: systemClock,
+      log,
+    });
+    this.#driver ??= driver;
+    return driver;
+  }
+
+  /** A machine with a disk. */
+  async machine(machineId: string, uid: number): Promise<Omit<BootRequest, "bootId" | "bootDirectory">> {
+    const directory = join(this.directory, "machines", machineId);
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    const diskPath = join(directory, "disk");
+    await qcow2Disks.make({ diskPath, image: this.image, diskGb: 1, uid });
+    return { machineId, cpus: 1, memoryMb: 256, diskPath, backingPaths: [this.image.rootPath], uid };
+  }
+
+  bootOf(machine: Omit<BootRequest, "bootId" | "bootDirectory">, bootId: string): BootRequest {
+    const bootDirectory = join(this.directory, "machines", machine.machineId, "boots", bootId);
+    mkdirSync(bootDirectory, { recursive: true, mode: 0o700 });
+    chownSync(bootDirectory, machine.uid, machine.uid);
+    return { ...machine, bootId, bootDirectory };
+  }
+
+  /** Ends all VMs. Returns how many there were. */
+  async sweep(): Promise<number> {
+    return (await this.#driver?.sweep(new Set())) ?? 0;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.sweep();
+    rmSync(this.#top, { recursive: true, force: true });
+  }
+}
+
+/** A file system of busybox and nothing else. */
+function makeRoot(tree: string, rootPath: string): void {
+  for (const name of ["bin", "dev", "etc", "proc", "sys", "tmp", "root", "workspace"]) {
+    mkdirSync(join(tree, name), { recursive: true });
+  }
+  copyFileSync(join(cacheDirectory, "images", "busybox"), join(tree, "bin/busybox"));
+  for (const name of ["sh", "cat", "sync", "uname", "poweroff"]) symlinkSync("busybox", join(tree, "bin", name));
+  execFileSync("mkfs.ext4", ["-q", "-d", tree, rootPath, "16M"]);
+}
+
+/** What a node agent tells a guest that has just booted. */
+export async function configure(guest: Guest, driver: Driver): Promise<void> {
+  await guest.configure({
+    hostname: "tested",
+    machineId: randomBytes(16).toString("hex"),
+    now: systemClock.now(),
+    entropy: randomBytes(64),
+    env: { PATH: "/bin" },
+    workdir: "/",
+    user: "",
+    rootDevice: driver.facts.rootDevice,
+    nameservers: [],
+    address: null,
+  });
+}
+
+/** The standard output of a shell's line that ends with 0. */
+export async function shell(guest: Guest, line: string): Promise<string> {
+  const exec = guest.exec({
+    argv: ["/bin/sh", "-c", line],
+    cwd: null,
+    env: {},
+    user: null,
+    hasStdin: false,
+    terminal: null,
+    isBackground: false,
+  });
+  const [stdout, stderr, { exitCode }] = await Promise.all([text(exec.stdout), text(exec.stderr), exec.exit, exec.pid]);
+  if (exitCode !== 0) throw new Error(`${line} ended with ${exitCode}: ${stderr}`);
+  return stdout;
+}
+
+/** A line that is expected to end the guest: nothing is waited for. */
+export function shellAndForget(guest: Guest, line: string): void {
+  shell(guest, line).catch(() => {});
+}
