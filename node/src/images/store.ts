@@ -169,7 +169,7 @@ class ImageStore implements NodeImages {
   async ensureLocalBusybox(): Promise<UnpackedImage | undefined> {
     await using work = await this.#workshop.begin();
     const tar = await makeBusyboxTar(join(this.#options.cacheDirectory, "images", "busybox"), work.path);
-    return tar === undefined ? undefined : this.importArchive(tar, "local/busybox");
+    return tar === undefined ? undefined : await this.importArchive(tar, "local/busybox");
   }
 
   async remove(text: string): Promise<"removed" | "missing" | "in use"> {
