@@ -46,6 +46,21 @@ export const imageEndpoints = {
     errors: ["invalid_json", "invalid_request", "invalid_body", "not_found", "unavailable"],
     isExtra: true,
   }),
+  importImage: endpoint({
+    method: "POST",
+    path: "/v1/images/import",
+    family: "images",
+    summary: "Bring an image to a node as an archive: an OCI layout, a docker archive or a tar of a root file system",
+    access: ["admin"],
+    query: Type.Object({
+      reference: text({ minLength: 1, maxLength: 512, description: "what to call it, such as `local/tools:1`" }),
+      nodeId: Type.Optional(text({ maxLength: 128, description: "needed when there are several nodes" })),
+    }),
+    body: { kind: "bytes" },
+    answers: { 200: json(ImageInfo) },
+    errors: ["invalid_request", "invalid_body", "not_found", "unavailable"],
+    isExtra: true,
+  }),
   listMachineImages: endpoint({
     method: "GET",
     path: "/v1/machines/{id}/images",

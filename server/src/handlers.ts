@@ -12,8 +12,20 @@ import { apiKeyHandlers } from "./apikeys/routes.ts";
 import type { Metrics } from "./health/metrics.ts";
 import { healthHandlers } from "./health/routes.ts";
 import type { AnyHandlers, Handlers } from "./http/handler.ts";
+import { imageHandlers } from "./images/routes.ts";
+import { execHandlers } from "./machines/exec/routes.ts";
+import { machineHandlers } from "./machines/routes.ts";
+import { openMachineServices } from "./machines/services.ts";
+import { nodeAuthenticator } from "./nodes/credentials.ts";
+import { nodeHandlers } from "./nodes/routes.ts";
+import { countNodes } from "./nodes/store.ts";
 import { planHandlers } from "./plans/routes.ts";
+import { Loops } from "./reconcilers/driver.ts";
+import { machineReconciler } from "./reconcilers/machines.ts";
+import { nodeReconciler } from "./reconcilers/nodes.ts";
+import { tombstoneReconciler } from "./reconcilers/tombstones.ts";
 import { tenantHandlers } from "./tenants/routes.ts";
+import { tokenHandlers } from "./tokens/routes.ts";
 
 export interface AssemblyOptions {
   readonly context: Context;
@@ -34,19 +46,36 @@ export interface Assembly {
   stop(): Promise<void>;
 }
 
-export function assemble({ context, keys, ...options }: AssemblyOptions): Assembly {
+export function assemble({ context, keys, settings, ...options }: AssemblyOptions): Assembly {
+  const services = openMachineServices(context, { plansUrl: settings.plansUrl });
+  const loops = new Loops(context, [
+    machineReconciler(services),
+    nodeReconciler(context),
+    tombstoneReconciler(context),
+  ]);
   const handlers = {
-    ...healthHandlers(context, { ...options, countNodes: async () => ({ nodesTotal: 0, nodesReady: 0 }) }),
+    ...healthHandlers(context, { ...options, countNodes: () => countNodes(context.db) }),
     ...accountHandlers(context),
     ...apiKeyHandlers(context, keys),
     ...planHandlers(context),
     ...tenantHandlers(context, keys),
-  } satisfies Partial<Handlers>;
+    ...machineHandlers(services),
+    ...execHandlers(services),
+    ...imageHandlers(services),
+    ...nodeHandlers(services),
+    ...tokenHandlers(context),
+  } satisfies Handlers;
   return {
     // Each handler's types were checked against the contract above; the pipeline serves them all alike.
     handlers: handlers as unknown as AnyHandlers,
-    nodes: { authenticate: async () => undefined },
-    start: () => undefined,
-    stop: async () => undefined,
+    nodes: nodeAuthenticator(context, settings.joinToken),
+    start() {
+      services.start();
+      loops.start();
+    },
+    async stop() {
+      await loops.stop();
+      await services.stop();
+    },
   };
 }

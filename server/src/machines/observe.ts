@@ -11,7 +11,7 @@
  */
 import type { ObservedMachine, ObservedState } from "@flotilla/contract/link";
 import { type Change, type MutableMachine, type OpenRun, reconcileAt, runOf, type TimelineEntry } from "./change.ts";
-import { isTakenUp, type MachineEvent, type MachinePhase, phaseOf } from "./state.ts";
+import { isActive, isTakenUp, type MachineEvent, type MachinePhase, phaseOf } from "./state.ts";
 
 /** A report is data from another machine: what is kept of its texts. */
 const REASON_CHARACTERS_MAX = 2_000;
@@ -22,7 +22,6 @@ export type Observation = { readonly outcome: "late" | "same" } | { readonly out
 const POSITION = {
   running: { absent: 0, stopped: 0, preparing: 1, booting: 2, running: 3, stopping: 4, failed: 5 },
   stopped: { preparing: 0, booting: 0, running: 0, stopping: 1, absent: 2, stopped: 2, failed: 2 },
-  absent: { preparing: 0, booting: 0, running: 0, stopping: 1, stopped: 1, failed: 1, absent: 2 },
 } as const satisfies Record<string, Record<ObservedState, number>>;
 
 /** A node says `stopped` with a reason, and no power-off, of a boot that ended unasked: that is a failure. */
@@ -54,6 +53,8 @@ export function eventOf(report: ObservedMachine): MachineEvent {
 }
 
 function isLate(machine: MutableMachine, report: ObservedMachine): boolean {
+  // A node forgets what it has removed, so there is no order to go by; and what is still there has to go.
+  if (machine.desiredState === "absent") return false;
   if (report.generation < machine.observedGeneration) return true;
   if (report.generation > machine.observedGeneration || report.hasPoweredOff) return false;
   const isOtherBoot = report.bootId !== null && report.bootId !== machine.observedBootId;
@@ -73,7 +74,7 @@ export function observe(machine: MutableMachine, received: ObservedMachine, now:
   const seen: MutableMachine = {
     ...machine,
     observedState: report.state,
-    observedGeneration: report.generation,
+    observedGeneration: machine.desiredState === "absent" ? machine.observedGeneration : report.generation,
     observedBootId: report.bootId ?? machine.observedBootId,
     observedReason: report.reason,
     observedProgress: report.progress?.slice(0, REASON_CHARACTERS_MAX) ?? null,
@@ -129,16 +130,18 @@ function withWish(machine: MutableMachine, report: ObservedMachine, now: number)
   return { ...machine, desiredState: "stopped", generation: machine.generation + 1, desiredAt: now };
 }
 
-/** Compares what a report can change; progress counts, timings and ports only with the rest. */
+/**
+ * Whether a report changes nothing that anybody sees, so that it need not be written: how far a start has come is told
+ * by the node's events, and a boot costs the row one write, not four.
+ */
 function isSame(before: MutableMachine, after: MutableMachine): boolean {
   return (
-    before.desiredState === after.desiredState &&
     before.generation === after.generation &&
-    before.observedState === after.observedState &&
-    before.observedGeneration === after.observedGeneration &&
-    before.observedBootId === after.observedBootId &&
-    before.observedReason === after.observedReason &&
-    before.observedProgress === after.observedProgress &&
+    phaseOf(before) === phaseOf(after) &&
+    isActive(before) === isActive(after) &&
+    runOf(before)?.bootId === runOf(after)?.bootId &&
+    (before.observedState === "failed" ? before.observedReason : null) ===
+      (after.observedState === "failed" ? after.observedReason : null) &&
     JSON.stringify(before.observedHostPorts) === JSON.stringify(after.observedHostPorts)
   );
 }
@@ -153,7 +156,8 @@ function timelineOf(before: MutableMachine, after: MutableMachine, report: Obser
   if (report.hasPoweredOff && before.desiredState === "running" && after.desiredState === "stopped")
     return [{ level: "info", message: "machine stopped: the guest powered itself off" }];
   const phases: readonly [MachinePhase, MachinePhase] = [phaseOf(before), phaseOf(after)];
-  const hasStopped = phases[0] === "stopping" && phases[1] === "stopped" && before.observedState !== after.observedState;
+  const hasStopped =
+    phases[0] === "stopping" && phases[1] === "stopped" && before.observedState !== after.observedState;
   return hasStopped ? [{ level: "info", message: "machine stopped" }] : [];
 }
 

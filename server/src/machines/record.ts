@@ -59,6 +59,9 @@ export function specOf(machine: MachineRecord): MachineSpec {
 
 /** The name as a host name, where it can be one; else the first part of the id. */
 function hostnameOf(machine: MachineRecord): string {
-  const name = (machine.name ?? "").toLowerCase().replace(/[^a-z0-9-]+/g, "-").replace(/^-+|-+$/g, "");
+  const name = (machine.name ?? "")
+    .toLowerCase()
+    .replace(/[^a-z0-9-]+/g, "-")
+    .replace(/^-+|-+$/g, "");
   return name === "" ? machine.id.slice(0, 17) : name;
 }

@@ -65,7 +65,12 @@ export const MACHINE_EVENTS = [
 export type MachineEvent = (typeof MACHINE_EVENTS)[number];
 
 /** Observed states in which a VMM may exist. */
-export const OBSERVED_ACTIVE = ["preparing", "booting", "running", "stopping"] as const satisfies readonly ObservedState[];
+export const OBSERVED_ACTIVE = [
+  "preparing",
+  "booting",
+  "running",
+  "stopping",
+] as const satisfies readonly ObservedState[];
 
 // Rows: where the machine is. Columns: what just happened.
 export const TRANSITIONS = {

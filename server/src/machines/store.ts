@@ -116,11 +116,7 @@ export async function listMachines(
 export type Insertion = "inserted" | "overCount" | "nameTaken";
 
 /** Inserts a machine that has never been started, unless its tenant holds `maxMachines` already. One round trip. */
-export async function insertMachine(
-  context: Context,
-  machine: MachineRecord,
-  maxMachines: number,
-): Promise<Insertion> {
+export async function insertMachine(context: Context, machine: MachineRecord, maxMachines: number): Promise<Insertion> {
   const described: MachineDescription = machine;
   const now = instantOf(machine.createdAt);
   const row = await context.db.queryOne<{ isPermitted: boolean; id: string | null }>(sql`

@@ -60,7 +60,8 @@ const RULES: readonly Rule[] = [
   {
     canNever: true,
     test: (node, wish) => node.totalMemoryMb > 0 && wish.memoryMb > node.totalMemoryMb,
-    why: (node, wish) => `node ${node.id} has ${node.totalMemoryMb} MB of memory, and ${wish.memoryMb} MB are asked for`,
+    why: (node, wish) =>
+      `node ${node.id} has ${node.totalMemoryMb} MB of memory, and ${wish.memoryMb} MB are asked for`,
   },
   {
     canNever: false,
@@ -84,9 +85,7 @@ function promised(node: CandidateNode, wish: PlacementWish): number {
 export function place(nodes: readonly CandidateNode[], wish: PlacementWish): Placement {
   const against = nodes.map((node) => ({ node, rule: RULES.find((rule) => rule.test(node, wish)) }));
   const fitting = against.filter(({ rule }) => rule === undefined).map(({ node }) => node);
-  const best = fitting.toSorted(
-    (a, b) => promised(a, wish) - promised(b, wish) || (a.id < b.id ? -1 : 1),
-  )[0];
+  const best = fitting.toSorted((a, b) => promised(a, wish) - promised(b, wish) || (a.id < b.id ? -1 : 1))[0];
   if (best !== undefined) return { nodeId: best.id };
   if (nodes.length === 0) return { nodeId: null, canNever: false, reason: "no node has entered the cluster" };
   const reasons = against.map(({ node, rule }) => rule?.why(node, wish) ?? "").slice(0, 5);

@@ -1,0 +1,94 @@
+/**
+ * The handlers of images: what nodes have cached, and bringing an archive to a node.
+ *
+ * Owns nothing: the nodes are asked each time. A node that does not answer is left out of the list, unless none does.
+ */
+import type { Readable } from "node:stream";
+import { Refusal } from "@flotilla/contract/errors";
+import type { ImageInfo } from "@flotilla/contract/images";
+import type { NodeImage } from "@flotilla/contract/link";
+import type { HandlersOf } from "../http/handler.ts";
+import type { NodeLink } from "../link/node-link.ts";
+import { NodeAway } from "../link/node-link.ts";
+import type { MachineServices } from "../machines/services.ts";
+import { machineNotFound } from "../machines/start.ts";
+import { findMachine } from "../machines/store.ts";
+import { listNodes, type NodeRecord } from "../nodes/store.ts";
+import { fullReference } from "./reference.ts";
+
+const imageInfo = (nodeId: string, image: NodeImage): ImageInfo => ({
+  reference: image.reference,
+  digest: image.digest,
+  size: image.sizeBytes,
+  architecture: image.architecture,
+  os: image.os,
+  layerCount: image.layerCount,
+  nodeId,
+  lastUsedAt: image.lastUsedAt === null ? null : new Date(image.lastUsedAt).toISOString(),
+});
+
+async function imagesOf(link: NodeLink, node: Pick<NodeRecord, "id" | "address">): Promise<readonly ImageInfo[]> {
+  const images = await link.listImages({ nodeId: node.id, address: node.address });
+  return images.map((image) => imageInfo(node.id, image));
+}
+
+export function imageHandlers(
+  services: MachineServices,
+): HandlersOf<"listImages" | "listMachineImages" | "importImage"> {
+  const { context, link } = services;
+  return {
+    async listImages() {
+      const nodes = (await listNodes(context.db)).filter(({ status }) => status !== "revoked");
+      const answers = await Promise.allSettled(nodes.map((node) => imagesOf(link, node)));
+      const failures = answers.filter((answer) => answer.status === "rejected");
+      const [first] = failures;
+      if (first !== undefined && failures.length === nodes.length) throw first.reason;
+      return { status: 200, body: answers.flatMap((answer) => (answer.status === "fulfilled" ? answer.value : [])) };
+    },
+    async listMachineImages({ caller, params }) {
+      const machine = await findMachine(context.db, { tenantId: caller.tenantId, id: params.id });
+      if (machine === undefined) throw machineNotFound(params.id);
+      if (machine.nodeId === null || machine.nodeAddress === null) return { status: 200, body: { images: [] } };
+      const images = await imagesOf(link, { id: machine.nodeId, address: machine.nodeAddress });
+      const wanted = fullReference(machine.source.reference);
+      return { status: 200, body: { images: images.filter(({ reference }) => fullReference(reference) === wanted) } };
+    },
+    async importImage({ query, body, signal }) {
+      const node = await chooseNode(services, query.nodeId);
+      const image = await importTo(link, node, { reference: query.reference, archive: body, signal });
+      return { status: 200, body: imageInfo(node.id, image) };
+    },
+  };
+}
+
+/** Only an error before the first byte leaves the archive unread, so nothing is tried twice. */
+async function importTo(
+  link: NodeLink,
+  node: NodeRecord,
+  {
+    reference,
+    archive,
+    signal,
+  }: { readonly reference: string; readonly archive: Readable; readonly signal: AbortSignal },
+): Promise<NodeImage> {
+  try {
+    return await link.importImage({ nodeId: node.id, address: node.address }, reference, archive, signal);
+  } catch (error) {
+    // What is left of the archive is read and thrown away, so that the caller gets to read the answer.
+    if (!(error instanceof NodeAway)) archive.resume();
+    throw error;
+  }
+}
+
+async function chooseNode({ context }: MachineServices, wanted: string | undefined): Promise<NodeRecord> {
+  const nodes = (await listNodes(context.db)).filter(({ status }) => status === "ready");
+  const node = wanted === undefined ? nodes[0] : nodes.find(({ id }) => id === wanted);
+  if (wanted !== undefined && node === undefined)
+    throw new Refusal("not_found", `node ${wanted} was not found among the nodes that are ready`);
+  if (node === undefined) throw new Refusal("unavailable", "no node is ready to take the image; check that one runs");
+  if (wanted === undefined && nodes.length > 1) {
+    const ids = nodes.map(({ id }) => id).join(", ");
+    throw new Refusal("invalid_request", `there are several nodes: choose one of them with nodeId: ${ids}`);
+  }
+  return node;
+}

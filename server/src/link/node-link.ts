@@ -1,0 +1,160 @@
+/**
+ * The server's side of the link to nodes: JSON requests and running commands, over one connection pool per node.
+ *
+ * Owns the pools, keyed by the node's address (`unix:/path`, or `http://host:port`). Knows nothing of the database.
+ *
+ * Always:
+ * - a node that cannot be reached is a NodeAway, whose text names the node and what to do; callers tell it apart from
+ *   what the node answered;
+ * - requests that are safe to repeat are repeated once when their connection broke: the agent may have just restarted;
+ *   a command never is;
+ * - everything that comes from a node is bounded: JSON by size, frames by the codec.
+ */
+import type { Readable } from "node:stream";
+import { Refusal } from "@flotilla/contract/errors";
+import type { DesiredMachine, ImageProgress, NodeImage, ObservedMachine } from "@flotilla/contract/link";
+import { Pool } from "undici";
+import { parseObservedMachine } from "./reports.ts";
+
+/** A node as the link needs it. */
+export interface NodeAddress {
+  readonly nodeId: string;
+  readonly address: string;
+}
+
+/** The node's agent cannot be reached, or went away in the middle. */
+export class NodeAway extends Refusal {
+  readonly reason: string;
+
+  constructor(nodeId: string, cause: unknown) {
+    super("unavailable", `node ${nodeId} does not answer; check that its agent runs there, then try again`);
+    this.name = "NodeAway";
+    this.cause = cause;
+    this.reason = cause instanceof Error ? cause.message : String(cause);
+  }
+}
+
+const ANSWER_TIMEOUT_MS = 10_000;
+const JSON_BYTES_MAX = 16 * 1024 * 1024;
+const KEEP_ALIVE_MS = 60_000;
+
+interface JsonRequest {
+  readonly method: "GET" | "PUT";
+  readonly path: string;
+  readonly body?: unknown;
+  /** How long the node may take by agreement, beyond what an answer takes. */
+  readonly waitMs?: number;
+  readonly signal?: AbortSignal | undefined;
+}
+
+export class NodeLink {
+  readonly #pools = new Map<string, Pool>();
+
+  /** Says what is wanted of a machine and waits up to `waitMs` until nothing moves there. */
+  async putMachine(
+    node: NodeAddress,
+    machineId: string,
+    desired: DesiredMachine,
+    { waitMs, signal }: { readonly waitMs: number; readonly signal?: AbortSignal },
+  ): Promise<ObservedMachine> {
+    const path = `/v1/machines/${machineId}?waitMs=${Math.round(waitMs)}`;
+    const answer = await this.#json(node, { method: "PUT", path, body: desired, waitMs, signal });
+    try {
+      // 409: the node has seen a newer wish. It says what it observes in any case.
+      if (answer.status === 200 || answer.status === 409) return parseObservedMachine(answer.body, machineId);
+      throw new Error(`PUT of machine ${machineId} was answered with ${answer.status}: ${JSON.stringify(answer.body)}`);
+    } catch (error) {
+      throw new NodeAway(node.nodeId, error);
+    }
+  }
+
+  async listImages(node: NodeAddress): Promise<readonly NodeImage[]> {
+    const answer = await this.#json(node, { method: "GET", path: "/v1/images" });
+    if (answer.status !== 200 || !Array.isArray(answer.body))
+      throw new NodeAway(node.nodeId, new Error(`the list of images was answered with ${answer.status}`));
+    return answer.body as readonly NodeImage[];
+  }
+
+  /** Streams an archive to the node; throws a Refusal with the node's own text when it is no good. */
+  async importImage(node: NodeAddress, reference: string, archive: Readable, signal: AbortSignal): Promise<NodeImage> {
+    const lines = await this.#away(node, async () => {
+      const { body } = await this.pool(node.address).request({
+        method: "POST",
+        path: `/v1/images/import?reference=${encodeURIComponent(reference)}`,
+        body: archive,
+        headers: { "content-type": "application/octet-stream" },
+        headersTimeout: 0,
+        bodyTimeout: 0,
+        signal,
+      });
+      return await body.text();
+    });
+    const last = JSON.parse(lines.trim().split("\n").at(-1) || "{}") as Partial<ImageProgress> & { message?: string };
+    if (last.kind === "done" && "image" in last && last.image !== undefined) return last.image;
+    throw new Refusal("invalid_request", `import of ${reference} failed: ${last.message ?? "the node gave no reason"}`);
+  }
+
+  /** The connections to a node. */
+  pool(address: string): Pool {
+    let pool = this.#pools.get(address);
+    if (pool === undefined) {
+      const options = { keepAliveTimeout: KEEP_ALIVE_MS, keepAliveMaxTimeout: KEEP_ALIVE_MS, pipelining: 1 };
+      pool = address.startsWith("unix:")
+        ? new Pool("http://node", { ...options, socketPath: address.slice("unix:".length) })
+        : new Pool(address, options);
+      this.#pools.set(address, pool);
+    }
+    return pool;
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#pools.values()].map((pool) => pool.destroy()));
+  }
+
+  async #json(node: NodeAddress, request: JsonRequest): Promise<{ readonly status: number; readonly body: unknown }> {
+    return await this.#away(node, async () => {
+      try {
+        return await this.#attempt(node, request);
+      } catch (error) {
+        if (request.signal?.aborted === true || !isBrokenConnection(error)) throw error;
+        return await this.#attempt(node, request);
+      }
+    });
+  }
+
+  async #attempt(node: NodeAddress, request: JsonRequest): Promise<{ status: number; body: unknown }> {
+    const { statusCode, body } = await this.pool(node.address).request({
+      method: request.method,
+      path: request.path,
+      headersTimeout: ANSWER_TIMEOUT_MS + (request.waitMs ?? 0),
+      bodyTimeout: ANSWER_TIMEOUT_MS,
+      ...(request.body === undefined
+        ? {}
+        : { body: JSON.stringify(request.body), headers: { "content-type": "application/json" } }),
+      ...(request.signal === undefined ? {} : { signal: request.signal }),
+    });
+    const chunks: Buffer[] = [];
+    let bytes = 0;
+    for await (const chunk of body as AsyncIterable<Buffer>) {
+      bytes += chunk.byteLength;
+      if (bytes > JSON_BYTES_MAX) throw new Error(`the answer is larger than ${JSON_BYTES_MAX} bytes`);
+      chunks.push(chunk);
+    }
+    return { status: statusCode, body: JSON.parse(Buffer.concat(chunks).toString("utf8")) };
+  }
+
+  async #away<T>(node: NodeAddress, work: () => Promise<T>): Promise<T> {
+    try {
+      return await work();
+    } catch (error) {
+      if (error instanceof Refusal) throw error;
+      throw new NodeAway(node.nodeId, error);
+    }
+  }
+}
+
+/** The connection ended before an answer came: nothing is known of the request, except that it may be repeated. */
+function isBrokenConnection(error: unknown): boolean {
+  const code = error instanceof Error ? (error as NodeJS.ErrnoException).code : undefined;
+  return code === "UND_ERR_SOCKET" || code === "ECONNRESET" || code === "EPIPE";
+}

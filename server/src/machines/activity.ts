@@ -1,0 +1,152 @@
+/**
+ * What users do in machines, gathered in memory and written in batches: last activity, counts of commands, and the
+ * timeline's lines about them. So no database write stands on the path of a command.
+ *
+ * Always: written at most FLUSH_MS after it happened; a machine gets at most one line per batch, however many commands
+ * ended, so that a loop of commands does not flood its timeline; a command that runs for long counts as activity while
+ * it runs.
+ *
+ * If the process dies, what happened in the last FLUSH_MS is lost: it is metered at a price of zero.
+ */
+import type { EventLevel } from "@flotilla/contract/machines";
+import type { Context } from "../context.ts";
+import { type ActivityBatch, writeActivity } from "./timeline-store.ts";
+
+const FLUSH_MS = 250;
+/** How often a machine with a running command is noted as active. */
+const TOUCH_MS = 5_000;
+
+interface Tally {
+  at: number;
+  execCount: number;
+  failedCount: number;
+  durationMs: number;
+  lastExitCode: number;
+}
+
+interface Line {
+  readonly machineId: string;
+  readonly level: EventLevel;
+  readonly message: string;
+  readonly at: number;
+}
+
+export class Activity {
+  readonly #context: Context;
+  readonly #stopping = new AbortController();
+  readonly #running = new Map<string, number>();
+  #tallies = new Map<string, Tally>();
+  #lines: Line[] = [];
+  #loop: Promise<void> | null = null;
+  #wake = new AbortController();
+  #touchedAt = 0;
+
+  constructor(context: Context) {
+    this.#context = context;
+  }
+
+  execBegan(machineId: string): void {
+    this.#running.set(machineId, (this.#running.get(machineId) ?? 0) + 1);
+    this.#tally(machineId);
+  }
+
+  /** `exitCode` null: it never ran, or nobody knows how it ended. */
+  execEnded(machineId: string, exitCode: number | null, durationMs: number): void {
+    const left = (this.#running.get(machineId) ?? 1) - 1;
+    if (left > 0) this.#running.set(machineId, left);
+    else this.#running.delete(machineId);
+    const tally = this.#tally(machineId);
+    if (exitCode === null) return;
+    tally.execCount += 1;
+    tally.durationMs += durationMs;
+    tally.lastExitCode = exitCode;
+    if (exitCode !== 0) tally.failedCount += 1;
+  }
+
+  /** A line for the timeline that nothing waits for. */
+  note(machineId: string, level: EventLevel, message: string): void {
+    this.#lines.push({ machineId, level, message, at: this.#context.clock.now() });
+    this.#rouse();
+  }
+
+  start(): void {
+    this.#loop ??= this.#run();
+  }
+
+  /** Writes what is left. */
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    this.#wake.abort();
+    await this.#loop;
+  }
+
+  #tally(machineId: string): Tally {
+    let tally = this.#tallies.get(machineId);
+    if (tally === undefined) {
+      tally = { at: 0, execCount: 0, failedCount: 0, durationMs: 0, lastExitCode: 0 };
+      this.#tallies.set(machineId, tally);
+      this.#rouse();
+    }
+    tally.at = this.#context.clock.now();
+    return tally;
+  }
+
+  #rouse(): void {
+    this.#wake.abort();
+  }
+
+  async #run(): Promise<void> {
+    const { clock } = this.#context;
+    const stopping = this.#stopping.signal;
+    while (!stopping.aborted) {
+      this.#wake = new AbortController();
+      if (this.#tallies.size === 0 && this.#lines.length === 0) await clock.sleep(TOUCH_MS, this.#wake.signal);
+      // What comes within this time goes into the same batch.
+      await clock.sleep(FLUSH_MS, stopping);
+      this.#touchRunning();
+      await this.#flush();
+    }
+    await this.#flush();
+  }
+
+  #touchRunning(): void {
+    const now = this.#context.clock.monotonic();
+    if (now - this.#touchedAt < TOUCH_MS) return;
+    this.#touchedAt = now;
+    for (const machineId of this.#running.keys()) this.#tally(machineId);
+  }
+
+  async #flush(): Promise<void> {
+    const tallies = this.#tallies;
+    const lines = this.#lines;
+    if (tallies.size === 0 && lines.length === 0) return;
+    this.#tallies = new Map();
+    this.#lines = [];
+    const batch: ActivityBatch = {
+      activity: [...tallies].map(([machineId, { at, execCount, durationMs }]) => ({
+        machineId,
+        at,
+        execCount,
+        durationMs: Math.round(durationMs),
+      })),
+      lines: [...lines, ...[...tallies].flatMap(([machineId, tally]) => lineOf(machineId, tally))],
+    };
+    try {
+      await writeActivity(this.#context, batch);
+    } catch (error) {
+      // Not put back: a database that is away for long would fill the memory.
+      this.#context.log.warn({ error, machines: tallies.size }, "activity of machines could not be written");
+    }
+  }
+}
+
+/** What the timeline says of the commands that ended since the last batch. Never the command: it may hold secrets. */
+function lineOf(machineId: string, tally: Tally): readonly Line[] {
+  const { execCount, failedCount, durationMs, lastExitCode, at } = tally;
+  if (execCount === 0) return [];
+  const message =
+    execCount === 1
+      ? `exec ended with exit code ${lastExitCode} after ${Math.round(durationMs)} ms`
+      : `${execCount} execs ended, ${failedCount} of them with an exit code other than 0`;
+  return [{ machineId, level: "info", message, at }];
+}

@@ -1,0 +1,84 @@
+/**
+ * Tells a machine's node what is wanted and writes down what it answers: the one call with which machines start, stop
+ * and go away. Handlers make it inline, for speed; the machine reconciler makes it for whoever died in between.
+ *
+ * Always: it may be made any number of times by any number of servers at once: the node's verb is idempotent, and the
+ * write is fenced.
+ */
+import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link";
+import { NodeAway } from "../link/node-link.ts";
+import { observe } from "./observe.ts";
+import { type MachineRecord, specOf } from "./record.ts";
+import type { MachineServices } from "./services.ts";
+import { findAnyMachine, writeChanges } from "./store.ts";
+
+/** A write that loses this often races with more writers than there are. */
+const WRITE_TRIES_MAX = 8;
+/** A node's agent that is being restarted is back within a few of these. */
+const NODE_RETRY_MS = 500;
+
+/**
+ * The machine as it is known after the node answered; undefined when there is no row of it any more. Throws NodeAway.
+ * `waitMs`: how long the node may take until nothing moves.
+ */
+export async function converge(
+  services: MachineServices,
+  machine: MachineRecord,
+  options: { readonly waitMs: number; readonly signal?: AbortSignal },
+): Promise<MachineRecord | undefined> {
+  if (machine.nodeId === null || machine.nodeAddress === null) return machine;
+  const desired: DesiredMachine = {
+    generation: machine.generation,
+    state: machine.desiredState,
+    spec: machine.desiredState === "absent" ? null : specOf(machine),
+  };
+  const node = { nodeId: machine.nodeId, address: machine.nodeAddress };
+  const report = await services.link.putMachine(node, machine.id, desired, options);
+  return await takeUp(services, machine, report);
+}
+
+/** As `converge`, and asks again for as long as `waitMs` while the node's agent is away. */
+export async function convergePatiently(
+  services: MachineServices,
+  machine: MachineRecord,
+  { waitMs, signal }: { readonly waitMs: number; readonly signal: AbortSignal },
+): Promise<MachineRecord | undefined> {
+  const { clock } = services.context;
+  const deadline = clock.monotonic() + waitMs;
+  let latest: MachineRecord | undefined = machine;
+  while (latest !== undefined) {
+    const leftMs = Math.max(0, deadline - clock.monotonic());
+    try {
+      return await converge(services, latest, { waitMs: leftMs, signal });
+    } catch (error) {
+      if (!(error instanceof NodeAway) || signal.aborted || leftMs < NODE_RETRY_MS * 2) throw error;
+    }
+    await clock.sleep(NODE_RETRY_MS, signal);
+    const fresh: MachineRecord | undefined = await findAnyMachine(services.context.db, machine.id);
+    // Somebody wants something else by now: whoever asked for this has been overtaken.
+    if (fresh?.generation !== machine.generation) return fresh;
+    latest = fresh;
+  }
+  return undefined;
+}
+
+/** Writes what a node reports of one machine, however often others write in between. */
+export async function takeUp(
+  services: MachineServices,
+  machine: MachineRecord,
+  report: ObservedMachine,
+): Promise<MachineRecord | undefined> {
+  const { context, cache } = services;
+  let held: MachineRecord | undefined = machine;
+  for (let attempt = 0; attempt < WRITE_TRIES_MAX && held !== undefined; attempt += 1) {
+    const observation = observe(held, report, context.clock.now());
+    if (observation.outcome !== "news") return held;
+    const written = (await writeChanges(context, [observation.change])).get(machine.id);
+    if (written !== undefined) {
+      cache.put(written);
+      return written;
+    }
+    held = await findAnyMachine(context.db, machine.id);
+  }
+  return held;
+}

@@ -1,0 +1,129 @@
+/**
+ * Keeps what a command writes, up to the caps, and turns it into the fields of the answer.
+ *
+ * Always: past the cap output is thrown away, so that the command goes on; text is cut between code points; the bytes
+ * of all commands that run at once are bounded by a budget, beyond which only what the text needs is kept.
+ */
+import type { ExecOutput, MachineExecResponse } from "@flotilla/contract/exec";
+import { EXEC_B64_BYTES_MAX, EXEC_TEXT_BYTES_MAX } from "@flotilla/contract/limits";
+import type { OutputSink } from "../../link/exec-link.ts";
+
+/** What one server keeps of the output of all its commands together. */
+export const OUTPUT_BUDGET_BYTES = 1024 * 1024 * 1024;
+
+export class OutputBudget {
+  #left: number;
+
+  constructor(bytes: number = OUTPUT_BUDGET_BYTES) {
+    this.#left = bytes;
+  }
+
+  take(bytes: number): boolean {
+    if (bytes > this.#left) return false;
+    this.#left -= bytes;
+    return true;
+  }
+
+  giveBack(bytes: number): void {
+    this.#left += bytes;
+  }
+}
+
+class Kept {
+  readonly #chunks: Uint8Array[] = [];
+  readonly #max: number;
+  readonly #budget: OutputBudget;
+  #taken = 0;
+  bytes = 0;
+  /** More was written than is kept. */
+  isCut = false;
+
+  constructor(max: number, budget: OutputBudget) {
+    this.#max = max;
+    this.#budget = budget;
+  }
+
+  add(chunk: Uint8Array): void {
+    if (this.isCut) return;
+    const room = this.#max - this.bytes;
+    const part = chunk.byteLength > room ? chunk.subarray(0, room) : chunk;
+    const beyondText = this.bytes + part.byteLength > EXEC_TEXT_BYTES_MAX;
+    if (beyondText && !this.#budget.take(part.byteLength)) {
+      this.isCut = true;
+      return;
+    }
+    if (beyondText) this.#taken += part.byteLength;
+    this.isCut = part.byteLength < chunk.byteLength;
+    if (part.byteLength === 0) return;
+    this.#chunks.push(part);
+    this.bytes += part.byteLength;
+  }
+
+  all(): Buffer {
+    const [first] = this.#chunks;
+    if (this.#chunks.length === 1 && first !== undefined)
+      return Buffer.from(first.buffer, first.byteOffset, first.byteLength);
+    return Buffer.concat(this.#chunks);
+  }
+
+  release(): void {
+    this.#budget.giveBack(this.#taken);
+    this.#taken = 0;
+    this.#chunks.length = 0;
+  }
+}
+
+/** The end of the longest prefix of at most `max` bytes that cuts no UTF-8 sequence. */
+export function cutAt(bytes: Uint8Array, max: number): number {
+  if (bytes.byteLength <= max) return bytes.byteLength;
+  let end = max;
+  // A continuation byte at the cut belongs to a sequence of at most four bytes that begins before it.
+  while (end > max - 4 && end > 0 && ((bytes[end] ?? 0) & 0xc0) === 0x80) end -= 1;
+  return ((bytes[end] ?? 0) & 0xc0) === 0x80 ? max : end;
+}
+
+type OutputFields = Omit<MachineExecResponse, "exitCode" | "durationMs" | "machineId">;
+
+/** The output of one command; `[Symbol.dispose]` gives its share of the budget back. */
+export class CollectedOutput implements OutputSink, Disposable {
+  readonly #wanted: ExecOutput;
+  readonly #kept: { readonly stdout: Kept; readonly stderr: Kept };
+
+  constructor(wanted: ExecOutput, budget: OutputBudget) {
+    this.#wanted = wanted;
+    const max = wanted === "text" ? EXEC_TEXT_BYTES_MAX + 1 : EXEC_B64_BYTES_MAX;
+    this.#kept = { stdout: new Kept(max, budget), stderr: new Kept(max, budget) };
+  }
+
+  onOutput(stream: "stdout" | "stderr", chunk: Uint8Array): void {
+    this.#kept[stream].add(chunk);
+  }
+
+  fields(): OutputFields {
+    const stdout = this.#stream(this.#kept.stdout);
+    const stderr = this.#stream(this.#kept.stderr);
+    return {
+      stdout: stdout.text,
+      stderr: stderr.text,
+      stdoutTruncated: stdout.isTruncated,
+      stderrTruncated: stderr.isTruncated,
+      ...(this.#wanted === "text" ? {} : { stdoutB64: stdout.b64, stderrB64: stderr.b64 }),
+    };
+  }
+
+  [Symbol.dispose](): void {
+    this.#kept.stdout.release();
+    this.#kept.stderr.release();
+  }
+
+  #stream(kept: Kept): { readonly text: string; readonly b64: string; readonly isTruncated: boolean } {
+    const bytes = kept.all();
+    const hasText = this.#wanted !== "b64";
+    const end = cutAt(bytes, EXEC_TEXT_BYTES_MAX);
+    return {
+      text: hasText ? bytes.toString("utf8", 0, end) : "",
+      b64: this.#wanted === "text" ? "" : bytes.toString("base64"),
+      isTruncated: kept.isCut || (hasText && end < bytes.byteLength),
+    };
+  }
+}

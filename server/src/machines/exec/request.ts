@@ -1,0 +1,55 @@
+/**
+ * From the body of an exec to what the node is asked to run. Pure.
+ *
+ * A string runs as `sh -lc`; an array is the program and its arguments, as they are. Without a time limit a command has
+ * EXEC_TIMEOUT_DEFAULT_SECONDS; 0 asks for the longest there is; one in the background has none.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import type { MachineCommandRequest } from "@flotilla/contract/exec";
+import {
+  EXEC_STDIN_BYTES_MAX,
+  EXEC_TIMEOUT_DEFAULT_SECONDS,
+  EXEC_TIMEOUT_MAX_SECONDS,
+} from "@flotilla/contract/limits";
+import type { ExecStart } from "@flotilla/contract/link";
+import { checkArguments, checkEnvironment } from "../environment.ts";
+
+export interface Command {
+  readonly start: ExecStart;
+  readonly stdin: Buffer | null;
+}
+
+export function commandOf(request: MachineCommandRequest): Command {
+  const { command } = request;
+  const argv = typeof command === "string" ? ["sh", "-lc", command] : command;
+  const isBackground = request.background ?? false;
+  const stdin = stdinOf(request.stdin);
+  return {
+    start: {
+      argv: checkArguments(argv, "write long scripts to a file, or send them through stdin"),
+      cwd: request.cwd === null || request.cwd === undefined || request.cwd === "" ? null : request.cwd,
+      env: checkEnvironment(request.env),
+      user: request.user === null || request.user === undefined || request.user === "" ? null : request.user,
+      timeoutMs: isBackground ? null : timeoutSeconds(request.timeoutSeconds) * 1000,
+      isBackground,
+      hasStdin: stdin !== null,
+      terminal: null,
+    },
+    stdin,
+  };
+}
+
+function timeoutSeconds(asked: number | null | undefined): number {
+  if (asked === null || asked === undefined) return EXEC_TIMEOUT_DEFAULT_SECONDS;
+  return asked === 0 ? EXEC_TIMEOUT_MAX_SECONDS : asked;
+}
+
+function stdinOf(text: string | null | undefined): Buffer | null {
+  if (text === null || text === undefined) return null;
+  const bytes = Buffer.from(text, "utf8");
+  if (bytes.byteLength > EXEC_STDIN_BYTES_MAX) {
+    const why = `stdin is larger than the ${EXEC_STDIN_BYTES_MAX} bytes a command may be sent; upload it as a file`;
+    throw new Refusal("body_too_large", why);
+  }
+  return bytes;
+}

@@ -1,0 +1,62 @@
+/**
+ * Pages of a list and the parameters of lists: cursors, limits, label filters. Pure.
+ *
+ * Lists are bare arrays; with `limit` a `Link: <…>; rel="next"` header leads on. A cursor is the position of the last
+ * item, so that items which come or go between two pages are neither shown twice nor left out.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import type { ListPosition } from "./store.ts";
+
+export interface Paged<T> {
+  readonly items: readonly T[];
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/** `found` holds one item more than `limit` when there is a next page. */
+export function page<T>(
+  found: readonly T[],
+  limit: number | null,
+  path: string,
+  options: { readonly cursorOf: (item: T) => string; readonly label?: readonly string[] },
+): Paged<T> {
+  if (limit === null || found.length <= limit) return { items: found, headers: {} };
+  const items = found.slice(0, limit);
+  const last = items.at(-1);
+  if (last === undefined) return { items, headers: {} };
+  const query = new URLSearchParams({ limit: String(limit), cursor: options.cursorOf(last) });
+  for (const label of options.label ?? []) query.append("label", label);
+  return { items, headers: { link: `<${path}?${query}>; rel="next"` } };
+}
+
+export const positionOf = ({ createdAt, id }: ListPosition): string =>
+  Buffer.from(`${createdAt}.${id}`).toString("base64url");
+
+export function parsePosition(cursor: string | undefined): ListPosition | null {
+  if (cursor === undefined) return null;
+  const match = /^(\d{1,15})\.(mach-[0-9a-f]{32})$/.exec(Buffer.from(cursor, "base64url").toString("utf8"));
+  if (match?.[2] === undefined) throw badCursor();
+  return { createdAt: Number(match[1]), id: match[2] };
+}
+
+export function parseSequence(cursor: string | undefined): number | null {
+  if (cursor === undefined) return null;
+  if (!/^\d{1,15}$/.test(cursor)) throw badCursor();
+  return Number(cursor);
+}
+
+const badCursor = (): Refusal =>
+  new Refusal(
+    "invalid_body",
+    "cursor is not one that a list has given; take it from the link header of the page before",
+  );
+
+/** `key=value` each; the value may hold further `=`. */
+export function parseLabels(texts: readonly string[]): Readonly<Record<string, string>> {
+  const labels: Record<string, string> = {};
+  for (const text of texts) {
+    const at = text.indexOf("=");
+    if (at < 1) throw new Refusal("invalid_body", `label ${JSON.stringify(text)} is not of the form key=value`);
+    labels[text.slice(0, at)] = text.slice(at + 1);
+  }
+  return labels;
+}

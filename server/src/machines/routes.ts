@@ -1,0 +1,99 @@
+/**
+ * The handlers of machines: create, list, get, delete, start, stop, events, usage. Each one unpacks, calls a verb and
+ * wraps what it gets.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import type { HandlersOf } from "../http/handler.ts";
+import { createMachine } from "./create.ts";
+import { page, parseLabels, parsePosition, parseSequence, positionOf } from "./paging.ts";
+import { deleteMachine } from "./remove.ts";
+import type { MachineServices } from "./services.ts";
+import { machineNotFound, startMachine } from "./start.ts";
+import { stopMachine } from "./stop.ts";
+import { findAnyMachine, findMachine, listMachines } from "./store.ts";
+import { listEvents } from "./timeline-store.ts";
+import { machineUsage } from "./usage.ts";
+import { readUsage } from "./usage-store.ts";
+import { eventInfo, machineInfo } from "./view.ts";
+
+type MachineHandlers = HandlersOf<
+  | "listMachines"
+  | "createMachine"
+  | "getMachine"
+  | "deleteMachine"
+  | "startMachine"
+  | "stopMachine"
+  | "listMachineEvents"
+  | "getMachineUsage"
+  | "createSnapshot"
+  | "listSnapshots"
+>;
+
+export function machineHandlers(services: MachineServices): MachineHandlers {
+  const { context } = services;
+  const { db } = context;
+  return {
+    async createMachine({ caller, body }) {
+      const { tenantId, keyId } = caller;
+      const machine = await createMachine(services, { tenantId, keyId, request: body });
+      return { status: 201, body: machineInfo(machine) };
+    },
+    async listMachines({ caller, query }) {
+      const labels = parseLabels(query.label ?? []);
+      const after = parsePosition(query.cursor);
+      const limit = query.limit ?? null;
+      const found = await listMachines(db, {
+        tenantId: caller.tenantId,
+        labels,
+        after,
+        limit: limit === null ? null : limit + 1,
+      });
+      const { items, headers } = page(found, limit, "/v1/machines", {
+        ...(query.label === undefined ? {} : { label: query.label }),
+        cursorOf: positionOf,
+      });
+      return { status: 200, headers, body: items.map(machineInfo) };
+    },
+    async getMachine({ caller, params }) {
+      const machine = await findMachine(db, { tenantId: caller.tenantId, id: params.id });
+      if (machine === undefined) throw machineNotFound(params.id);
+      return { status: 200, body: machineInfo(machine) };
+    },
+    async deleteMachine({ caller, params, query }) {
+      const machine = await deleteMachine(services, { tenantId: caller.tenantId, id: params.id });
+      if (query.includeUsage !== true) return { status: 204 };
+      return { status: 200, body: machineUsage(await readUsage(db, machine, context.clock.now())) };
+    },
+    async startMachine({ caller, params, query, signal }) {
+      const isDetached = query.detach ?? false;
+      const options = { tenantId: caller.tenantId, id: params.id, isAutomatic: false, isDetached, signal };
+      const machine = await startMachine(services, options);
+      return { status: isDetached ? 202 : 200, body: machineInfo(machine) };
+    },
+    async stopMachine({ caller, params, signal }) {
+      const machine = await stopMachine(services, { tenantId: caller.tenantId, id: params.id, signal });
+      return { status: 200, body: machineInfo(machine) };
+    },
+    async listMachineEvents({ caller, params, query }) {
+      const machine = await findMachine(db, { tenantId: caller.tenantId, id: params.id });
+      if (machine === undefined) throw machineNotFound(params.id);
+      const limit = query.limit ?? null;
+      const found = await listEvents(db, {
+        machineId: machine.id,
+        after: parseSequence(query.cursor),
+        limit: limit === null ? null : limit + 1,
+      });
+      const { items, headers } = page(found, limit, `/v1/machines/${machine.id}/events`, {
+        cursorOf: ({ sequence }) => String(sequence),
+      });
+      return { status: 200, headers, body: items.map(eventInfo) };
+    },
+    async getMachineUsage({ caller, params }) {
+      const machine = await findAnyMachine(db, params.id);
+      if (machine?.tenantId !== caller.tenantId) throw machineNotFound(params.id);
+      return { status: 200, body: machineUsage(await readUsage(db, machine, context.clock.now())) };
+    },
+    createSnapshot: () => Promise.reject(new Refusal("not_implemented", "machine snapshots are not implemented")),
+    listSnapshots: () => Promise.reject(new Refusal("not_implemented", "machine snapshots are not implemented")),
+  };
+}

@@ -1,0 +1,68 @@
+/**
+ * What the verbs of the machines family work with: caches, the link to nodes, and work that no request waits for.
+ *
+ * Made once per server, by `openMachineServices`; `stop` lets the work under way end and writes what was gathered.
+ */
+import type { Context } from "../context.ts";
+import { NodeAway, NodeLink } from "../link/node-link.ts";
+import { NodeDirectory } from "../nodes/directory.ts";
+import { Activity } from "./activity.ts";
+import { CeilingsCache } from "./ceilings-cache.ts";
+import { MachineCache } from "./machine-cache.ts";
+import type { Ceilings } from "./quota.ts";
+
+export interface MachineServices {
+  readonly context: Context;
+  readonly link: NodeLink;
+  readonly cache: MachineCache;
+  readonly nodes: NodeDirectory;
+  readonly activity: Activity;
+  /** The address that refusals over a ceiling name. */
+  readonly plansUrl: string;
+  readonly ceilingsOf: (tenantId: string) => Promise<Ceilings>;
+  /** Lets work go on that no request waits for; it is finished before the server ends. Its failure is logged. */
+  readonly inBackground: (what: string, work: () => Promise<unknown>) => void;
+}
+
+export interface OpenMachineServices extends MachineServices {
+  start(): void;
+  stop(): Promise<void>;
+}
+
+export function openMachineServices(context: Context, options: { readonly plansUrl: string }): OpenMachineServices {
+  const link = new NodeLink();
+  const cache = new MachineCache(context.db);
+  const ceilings = new CeilingsCache(context.db);
+  const activity = new Activity(context);
+  const underWay = new Set<Promise<void>>();
+  return {
+    context,
+    link,
+    cache,
+    activity,
+    nodes: new NodeDirectory(context),
+    plansUrl: options.plansUrl,
+    ceilingsOf: (tenantId) => ceilings.of(tenantId),
+    inBackground(what, work) {
+      const done = work().then(
+        () => undefined,
+        (error: unknown) => {
+          // The machine reconciler goes on from what was written.
+          if (error instanceof NodeAway) context.log.info({ reason: error.reason }, `${what} waits for its node`);
+          else context.log.warn({ error }, `${what} could not be finished`);
+        },
+      );
+      underWay.add(done);
+      void done.finally(() => underWay.delete(done));
+    },
+    start: () => activity.start(),
+    async stop() {
+      // Calls that wait for a node end when their connections do; the machine reconciler of the next server goes on.
+      await link.close();
+      await Promise.all(underWay);
+      await activity.stop();
+      cache.close();
+      ceilings.close();
+    },
+  };
+}

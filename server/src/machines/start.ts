@@ -1,0 +1,145 @@
+/**
+ * Starts a machine: one write of what is wanted, one call to its node, one write of what came of it.
+ *
+ * Always:
+ * - two starts at once lead to one boot: the second loses the fenced write, finds the wish there and waits for it;
+ * - a place under the concurrency ceiling is taken by the same statement that writes the wish, so that any number of
+ *   starts at once gives exactly the ceiling;
+ * - a refused start changes nothing; an accepted one goes on whatever happens to this server or to the caller.
+ *
+ * If the process dies after the first write, the machine reconciler of any server makes the call.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import { START_WAIT_MS } from "@flotilla/contract/limits";
+import { askStart } from "./change.ts";
+import { converge, convergePatiently } from "./converge.ts";
+import { concurrencyRefusal } from "./quota.ts";
+import type { MachineRecord } from "./record.ts";
+import type { MachineServices } from "./services.ts";
+import { HIDDEN_BY_NODE, includes, isActive, NODE_AWAY, nextPhase, phaseOf } from "./state.ts";
+import { findMachine, writeChanges } from "./store.ts";
+import { nodeAwayText } from "./view.ts";
+
+export interface StartOptions {
+  readonly tenantId: string;
+  readonly id: string;
+  /** Asked for by a command in a stopped machine. */
+  readonly isAutomatic: boolean;
+  /** Answer as soon as the start is accepted. */
+  readonly isDetached: boolean;
+  readonly signal: AbortSignal;
+}
+
+const WRITE_TRIES_MAX = 8;
+
+export const machineNotFound = (id: string): Refusal =>
+  new Refusal("not_found", `machine ${id} was not found; machines are read by id, and a deleted one is gone`);
+
+/** The machine, running (or on its way, when detached). Throws a Refusal that says why it does not run. */
+export async function startMachine(services: MachineServices, options: StartOptions): Promise<MachineRecord> {
+  const machine = await acceptStart(services, options);
+  if (phaseOf(machine) === "running") return machine;
+  if (options.isDetached) {
+    services.inBackground(`start of ${machine.id}`, () => converge(services, machine, { waitMs: START_WAIT_MS }));
+    return machine;
+  }
+  return await awaitRunning(services, machine, options);
+}
+
+/** Writes the wish, unless the machine runs or is starting already. */
+async function acceptStart(services: MachineServices, options: StartOptions): Promise<MachineRecord> {
+  const { context, cache } = services;
+  let machine = cache.find(options.tenantId, options.id) ?? (await read(services, options));
+  for (let attempt = 0; attempt < WRITE_TRIES_MAX; attempt += 1) {
+    if (machine === undefined) throw machineNotFound(options.id);
+    refuseWithoutNode(machine);
+    const phase = phaseOf(machine);
+    const next = nextPhase(phase, "startAsked");
+    if (next === undefined) throw machineNotFound(options.id);
+    if (next === phase) return machine;
+    const ceilings = await services.ceilingsOf(machine.tenantId);
+    const nodeId = machine.nodeId ?? (await choose(services, machine));
+    const change = askStart(machine, {
+      nodeId,
+      activeMax: ceilings.maxConcurrentMachines,
+      isAutomatic: options.isAutomatic,
+      now: context.clock.now(),
+    });
+    const written = (await writeChanges(context, [change])).get(machine.id);
+    if (written !== undefined) {
+      cache.put(written);
+      return written;
+    }
+    const fresh: MachineRecord | undefined = await read(services, options);
+    if (fresh?.revision === machine.revision && !isActive(fresh)) throw concurrencyRefusal(ceilings, services.plansUrl);
+    machine = fresh;
+  }
+  throw new Refusal("conflict", `start of machine ${options.id} was overtaken again and again; try again`);
+}
+
+const read = (services: MachineServices, options: StartOptions): Promise<MachineRecord | undefined> =>
+  services.cache.read(options.id, () => findMachine(services.context.db, options));
+
+function refuseWithoutNode(machine: MachineRecord): void {
+  if (machine.nodeStatus === null || !includes(NODE_AWAY, machine.nodeStatus)) return;
+  const state = includes(HIDDEN_BY_NODE, phaseOf(machine)) ? "is out of reach" : "cannot be started";
+  const why = nodeAwayText(machine.nodeId ?? "", machine.nodeStatus);
+  throw new Refusal("unavailable", `machine ${machine.id} ${state}: ${why}`);
+}
+
+async function choose(services: MachineServices, machine: MachineRecord): Promise<string> {
+  const { cpus, memoryMb } = machine;
+  const placement = await services.nodes.place({ cpus, memoryMb, arch: machine.source.arch ?? null });
+  if (placement.nodeId !== null) return placement.nodeId;
+  const advice = placement.canNever ? "ask for less, or add a larger node" : "try again later, or add a node";
+  throw new Refusal("no_capacity", `no node has room for machine ${machine.id}: ${placement.reason}; ${advice}`);
+}
+
+/** Waits until a machine that was asked to start runs. Throws a Refusal when it does not. */
+export async function awaitRunning(
+  services: MachineServices,
+  machine: MachineRecord,
+  { signal }: { readonly signal: AbortSignal },
+): Promise<MachineRecord> {
+  const { clock } = services.context;
+  const deadline = clock.monotonic() + START_WAIT_MS;
+  let latest: MachineRecord | undefined = machine;
+  for (;;) {
+    const waitMs = Math.max(0, deadline - clock.monotonic());
+    latest = await convergePatiently(services, latest, { waitMs, signal });
+    if (latest === undefined || latest.deletedAt !== null) throw goneWhileStarting(machine.id);
+    switch (phaseOf(latest)) {
+      case "running":
+        return latest;
+      case "failed":
+        throw startFailed(latest);
+      case "starting":
+        // Overtaken by another start, which is waited for as well.
+        if (clock.monotonic() < deadline) continue;
+        throw startTimeout(latest);
+      default:
+        throw endedWhileStarting(latest);
+    }
+  }
+}
+
+const goneWhileStarting = (id: string): Refusal =>
+  new Refusal("not_found", `machine ${id} was deleted while it started`);
+
+const startFailed = (machine: MachineRecord): Refusal =>
+  new Refusal(
+    "start_failed",
+    `start of machine ${machine.id} failed: ${machine.error ?? machine.observedReason ?? "no reason is known"}`,
+  );
+
+function startTimeout(machine: MachineRecord): Refusal {
+  const progress = machine.observedProgress === null ? "" : ` (${machine.observedProgress})`;
+  const seconds = Math.round(START_WAIT_MS / 1000);
+  return new Refusal(
+    "start_timeout",
+    `machine ${machine.id} did not start within ${seconds} s${progress}; the start goes on, read the machine to see when it is ready`,
+  );
+}
+
+const endedWhileStarting = (machine: MachineRecord): Refusal =>
+  new Refusal("conflict", `machine ${machine.id} was stopped, or powered itself off, while it started; start it again`);

@@ -1,0 +1,63 @@
+/**
+ * Stops a machine and waits until it has stopped. Its disk is kept.
+ *
+ * Always: idempotent; a machine that is starting is stopped as well; the wish is kept when the node is away or slow,
+ * and the machine reconciler carries it out.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import { START_WAIT_MS } from "@flotilla/contract/limits";
+import { askStop } from "./change.ts";
+import { convergePatiently } from "./converge.ts";
+import type { MachineRecord } from "./record.ts";
+import type { MachineServices } from "./services.ts";
+import { machineNotFound } from "./start.ts";
+import { nextPhase, phaseOf } from "./state.ts";
+import { findMachine, writeChanges } from "./store.ts";
+
+/** As for a start: clients in daily use give up after 30 s. */
+const STOP_WAIT_MS = START_WAIT_MS;
+const WRITE_TRIES_MAX = 8;
+
+export interface StopOptions {
+  readonly tenantId: string;
+  readonly id: string;
+  readonly signal: AbortSignal;
+}
+
+/** The machine, stopped; or started again by somebody else meanwhile. */
+export async function stopMachine(services: MachineServices, options: StopOptions): Promise<MachineRecord> {
+  const machine = await acceptStop(services, options);
+  if (phaseOf(machine) !== "stopping") return machine;
+  const latest = await convergePatiently(services, machine, { waitMs: STOP_WAIT_MS, signal: options.signal });
+  if (latest === undefined) throw machineNotFound(options.id);
+  // An ephemeral machine that was deleted because it had stopped did what was asked.
+  if (latest.deletedAt !== null && !latest.isEphemeral) throw machineNotFound(options.id);
+  const phase = phaseOf(latest);
+  if (phase === "stopping" || phase === "failed") throw notStopped(latest);
+  return latest;
+}
+
+async function acceptStop(services: MachineServices, options: StopOptions): Promise<MachineRecord> {
+  const { context, cache } = services;
+  for (let attempt = 0; attempt < WRITE_TRIES_MAX; attempt += 1) {
+    const machine = await cache.read(options.id, () => findMachine(context.db, options));
+    if (machine === undefined) throw machineNotFound(options.id);
+    const phase = phaseOf(machine);
+    const next = nextPhase(phase, "stopAsked");
+    if (next === undefined) throw machineNotFound(options.id);
+    if (next === phase) return machine;
+    const written = (await writeChanges(context, [askStop(machine, context.clock.now())])).get(machine.id);
+    if (written !== undefined) {
+      cache.put(written);
+      return written;
+    }
+  }
+  throw new Refusal("unavailable", `stop of machine ${options.id} was overtaken again and again; try again`);
+}
+
+const notStopped = (machine: MachineRecord): Refusal =>
+  new Refusal(
+    "unavailable",
+    machine.error ??
+      `machine ${machine.id} has not stopped after ${STOP_WAIT_MS / 1000} s; the stop goes on, read the machine to see`,
+  );

@@ -1,0 +1,57 @@
+/**
+ * Takes up what a node reports of its machines, all of them at once.
+ *
+ * Always: observe.ts decides, and one fenced statement writes what is new for all machines of the report; what lost
+ * its fence is read again and decided again. A report that changes nothing costs one read and no write.
+ *
+ * A machine that the database does not know is left alone and logged, never removed: it may be the database that has
+ * lost something.
+ */
+import type { Heartbeat, ObservedMachine } from "@flotilla/contract/link";
+import type { Change } from "./change.ts";
+import { observe, observeNoTrace } from "./observe.ts";
+import type { MachineRecord } from "./record.ts";
+import type { MachineServices } from "./services.ts";
+import { listMachinesOfNode, listMachinesOfNodeById, writeChanges } from "./store.ts";
+
+const WRITE_TRIES_MAX = 4;
+/** A complete report that was written before a machine came to the node may arrive after it. */
+const NO_TRACE_AFTER_MS = 15_000;
+
+export async function takeReports(services: MachineServices, nodeId: string, heartbeat: Heartbeat): Promise<void> {
+  const { context, cache } = services;
+  const reports = new Map(heartbeat.machines.map((report) => [report.machineId, report]));
+  if (reports.size === 0 && !heartbeat.isComplete) return;
+  let held: readonly MachineRecord[] = heartbeat.isComplete
+    ? await listMachinesOfNode(context.db, nodeId)
+    : await listMachinesOfNodeById(context.db, nodeId, [...reports.keys()]);
+  logUnknown(services, nodeId, reports, held);
+  for (let attempt = 0; attempt < WRITE_TRIES_MAX && held.length > 0; attempt += 1) {
+    const changes = held.flatMap((machine) => changeOf(machine, reports.get(machine.id), context.clock.now()));
+    if (changes.length === 0) return;
+    const written = await writeChanges(context, changes);
+    for (const machine of written.values()) cache.put(machine);
+    const lost = changes.map(({ next }) => next.id).filter((id) => !written.has(id));
+    held = lost.length === 0 ? [] : await listMachinesOfNodeById(context.db, nodeId, lost);
+  }
+}
+
+function changeOf(machine: MachineRecord, report: ObservedMachine | undefined, now: number): readonly Change[] {
+  const isQuiet = report === undefined && now - machine.updatedAt < NO_TRACE_AFTER_MS;
+  if (isQuiet) return [];
+  const observation = report === undefined ? observeNoTrace(machine, now) : observe(machine, report, now);
+  return observation.outcome === "news" ? [observation.change] : [];
+}
+
+function logUnknown(
+  services: MachineServices,
+  nodeId: string,
+  reports: ReadonlyMap<string, ObservedMachine>,
+  held: readonly MachineRecord[],
+): void {
+  const known = new Set(held.map(({ id }) => id));
+  const unknown = [...reports.values()].filter(({ machineId, state }) => state !== "absent" && !known.has(machineId));
+  if (unknown.length === 0) return;
+  const machines = unknown.slice(0, 20).map(({ machineId }) => machineId);
+  services.context.log.warn({ nodeId, machines, count: unknown.length }, "a node has machines that nobody knows here");
+}

@@ -1,0 +1,52 @@
+/** Reads what a machine's usage is computed from, and the ceilings and rates of tenants' plans. */
+import type { Queryable } from "../db/database.ts";
+import { sql } from "../db/database.ts";
+import type { Ceilings } from "./quota.ts";
+import type { MachineRecord } from "./record.ts";
+import { instantOf } from "./store.ts";
+import { type UsageFacts, usagePeriod } from "./usage.ts";
+
+interface UsageRow {
+  readonly cpuHourMicros: number;
+  readonly memoryGbHourMicros: number;
+  readonly execCount: number | null;
+  readonly execDurationMs: number | null;
+  readonly runs: readonly { readonly started_at: string; readonly ended_at: string | null }[] | null;
+}
+
+/** One statement: the rates of the tenant's plan, the runs that overlap the period, the month's commands. */
+export async function readUsage(db: Queryable, machine: MachineRecord, now: number): Promise<UsageFacts> {
+  const { from, to } = usagePeriod(machine, now);
+  const row = await db.queryOne<UsageRow>(sql`
+    SELECT p.rate_cpu_hour_micros AS "cpuHourMicros", p.rate_memory_gb_hour_micros AS "memoryGbHourMicros",
+      e.exec_count AS "execCount", e.exec_duration_ms AS "execDurationMs",
+      (SELECT jsonb_agg(jsonb_build_object('started_at', r.started_at, 'ended_at', r.ended_at))
+       FROM machine_runs r WHERE r.machine_id = ${machine.id} AND r.started_at < ${instantOf(to)}
+         AND (r.ended_at IS NULL OR r.ended_at > ${instantOf(from)})) AS runs
+    FROM tenants t JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
+    LEFT JOIN machine_exec_months e ON e.machine_id = ${machine.id} AND e.month = ${instantOf(from)?.slice(0, 10)}::date
+    WHERE t.id = ${machine.tenantId}`);
+  return {
+    machine,
+    runs: (row?.runs ?? []).map((run) => ({
+      startedAt: Date.parse(run.started_at),
+      endedAt: run.ended_at === null ? null : Date.parse(run.ended_at),
+    })),
+    execCount: row?.execCount ?? 0,
+    execDurationMs: row?.execDurationMs ?? 0,
+    rates: { cpuHourMicros: row?.cpuHourMicros ?? 0, memoryGbHourMicros: row?.memoryGbHourMicros ?? 0 },
+    now,
+  };
+}
+
+/** The ceilings of a tenant's plan, with the tenant's own in place of them where it has any. */
+export async function readCeilings(db: Queryable, tenantId: string): Promise<Ceilings> {
+  const row = await db.queryOne<Ceilings>(sql`
+    SELECT p.name AS "planName", p.max_machines AS "maxMachines",
+      p.max_concurrent_machines AS "maxConcurrentMachines", coalesce(t.max_cpus, p.max_cpus) AS "maxCpus",
+      coalesce(t.max_memory_mb, p.max_memory_mb) AS "maxMemoryMb", coalesce(t.max_disk_gb, p.max_disk_gb) AS "maxDiskGb"
+    FROM tenants t JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
+    WHERE t.id = ${tenantId}`);
+  if (row === undefined) throw new Error(`tenant ${tenantId} has no plan`);
+  return row;
+}

@@ -1,0 +1,56 @@
+/**
+ * The nodes as the scheduler sees them, kept for a moment, so that a burst of starts reads them once.
+ *
+ * Always: what was placed since the last read counts, so that a burst spreads; and the picture is never older than
+ * FRESH_MS. Two servers may place on the same node at once: memory and processors are overcommitted anyway.
+ */
+import type { Context } from "../context.ts";
+import { type CandidateNode, type Placement, type PlacementWish, place } from "../scheduler/place.ts";
+import { listCandidates } from "./store.ts";
+
+const FRESH_MS = 1_000;
+
+export class NodeDirectory {
+  readonly #context: Context;
+  #reading: Promise<readonly CandidateNode[]> | null = null;
+  #nodes: CandidateNode[] = [];
+  #readAt = Number.NEGATIVE_INFINITY;
+
+  constructor(context: Context) {
+    this.#context = context;
+  }
+
+  /** Chooses a node for a machine that has none. */
+  async place(wish: PlacementWish): Promise<Placement> {
+    if (this.#context.clock.monotonic() - this.#readAt > FRESH_MS) await this.#read();
+    const placement = place(this.#nodes, wish);
+    if (placement.nodeId === null) {
+      // A refusal is not given on a picture that is out of date.
+      await this.#read();
+      return this.#note(place(this.#nodes, wish), wish);
+    }
+    return this.#note(placement, wish);
+  }
+
+  #note(placement: Placement, wish: PlacementWish): Placement {
+    this.#nodes = this.#nodes.map((node) =>
+      node.id === placement.nodeId
+        ? {
+            ...node,
+            activeMachines: node.activeMachines + 1,
+            activeCpus: node.activeCpus + wish.cpus,
+            activeMemoryMb: node.activeMemoryMb + wish.memoryMb,
+          }
+        : node,
+    );
+    return placement;
+  }
+
+  async #read(): Promise<void> {
+    this.#reading ??= listCandidates(this.#context.db).finally(() => {
+      this.#reading = null;
+    });
+    this.#nodes = [...(await this.#reading)];
+    this.#readAt = this.#context.clock.monotonic();
+  }
+}

@@ -1,0 +1,33 @@
+/**
+ * Takes up a node's heartbeat: that it lives, what it has left, what it sees of machines, what happened there.
+ *
+ * Always: events are written once, however often they are sent; a node that was silent for long and is back shows on
+ * the timelines of its machines. What is made of the machines is machines/take-reports.ts's business.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import { parseHeartbeat } from "../link/reports.ts";
+import type { MachineServices } from "../machines/services.ts";
+import { takeReports } from "../machines/take-reports.ts";
+import { insertNodeEvents, noteOnNode } from "../machines/timeline-store.ts";
+import { updateHeartbeat } from "./store.ts";
+
+export async function takeHeartbeat(services: MachineServices, nodeId: string, body: unknown): Promise<Date> {
+  const { context } = services;
+  const heartbeat = body === undefined || body === null ? null : parseHeartbeat(body);
+  const now = new Date(context.clock.now());
+  const before = await updateHeartbeat(context.db, {
+    id: nodeId,
+    agentBootId: heartbeat?.bootId ?? null,
+    resources: heartbeat?.resources ?? null,
+    now,
+  });
+  if (before === undefined) throw new Refusal("not_found", `node ${nodeId} is not in the cluster; register it again`);
+  if (before === "unreachable") {
+    context.db.notify("nodes", nodeId);
+    await noteOnNode(context, { nodeId, level: "info", message: `node ${nodeId} reports again` });
+  }
+  if (heartbeat !== null) await takeReports(services, nodeId, heartbeat);
+  if (heartbeat !== null && heartbeat.events.length > 0)
+    await insertNodeEvents(context, { nodeId, agentBootId: heartbeat.bootId, events: heartbeat.events });
+  return now;
+}

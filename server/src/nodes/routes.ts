@@ -1,0 +1,36 @@
+/** The handlers of nodes: list, register, heartbeat, revoke. */
+import { Refusal } from "@flotilla/contract/errors";
+import type { HandlersOf } from "../http/handler.ts";
+import type { MachineServices } from "../machines/services.ts";
+import { takeHeartbeat } from "./heartbeat.ts";
+import { registerNode } from "./register.ts";
+import { listNodes, revokeNode } from "./store.ts";
+import { nodeInfo } from "./view.ts";
+
+export function nodeHandlers(
+  services: MachineServices,
+): HandlersOf<"listNodes" | "registerNode" | "heartbeatNode" | "revokeNodeCredential"> {
+  const { context } = services;
+  return {
+    async listNodes() {
+      return { status: 200, body: (await listNodes(context.db)).map(nodeInfo) };
+    },
+    async registerNode({ caller, body, log }) {
+      const { node, credential } = await registerNode(context, caller, body);
+      log.info({ nodeId: node.id, address: node.address, isNew: credential !== null }, "a node has registered");
+      return { status: 200, body: { ...nodeInfo(node), credential } };
+    },
+    async heartbeatNode({ caller, params, body }) {
+      if (caller.nodeId !== params.id)
+        throw new Refusal("not_found", `node ${params.id} is not the one that this credential belongs to`);
+      const acceptedAt = await takeHeartbeat(services, params.id, body);
+      return { status: 200, body: { acceptedAt: acceptedAt.toISOString() } };
+    },
+    async revokeNodeCredential({ params }) {
+      if (!(await revokeNode(context.db, params.id)))
+        throw new Refusal("not_found", `node ${params.id} was not found; list the nodes to see their ids`);
+      context.db.notify("nodes", params.id);
+      return { status: 204 };
+    },
+  };
+}

@@ -1,0 +1,172 @@
+/**
+ * Every statement over the rows of nodes.
+ *
+ * Always: credentials are stored as hashes only; a node that entered with a join token has used the token up in the
+ * same statement.
+ */
+import type { NodeResources } from "@flotilla/contract/link";
+import type { NodeStatus } from "@flotilla/contract/nodes";
+import { type Queryable, sql } from "../db/database.ts";
+import type { CandidateNode } from "../scheduler/place.ts";
+
+export interface NodeRecord {
+  readonly id: string;
+  readonly address: string;
+  readonly status: NodeStatus;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly runtime: string | null;
+  readonly totalCpus: number;
+  readonly totalMemoryMb: number;
+  readonly availableMemoryMb: number;
+  readonly usedMemoryMb: number;
+  readonly totalDiskGb: number;
+  readonly availableDiskGb: number;
+  readonly usedDiskGb: number;
+  readonly usedCpus: number;
+  readonly registeredAt: Date;
+  readonly lastHeartbeatAt: Date | null;
+}
+
+const COLUMNS = sql`
+  n.id, n.address, n.status, n.labels, n.runtime, n.total_cpus AS "totalCpus", n.total_memory_mb AS "totalMemoryMb",
+  n.available_memory_mb AS "availableMemoryMb", n.used_memory_mb AS "usedMemoryMb", n.total_disk_gb AS "totalDiskGb",
+  n.available_disk_gb AS "availableDiskGb", n.used_disk_gb AS "usedDiskGb", n.used_cpus AS "usedCpus",
+  n.registered_at AS "registeredAt", n.last_heartbeat_at AS "lastHeartbeatAt"`;
+
+export const listNodes = (db: Queryable): Promise<readonly NodeRecord[]> =>
+  db.query<NodeRecord>(sql`SELECT ${COLUMNS} FROM nodes n ORDER BY n.id`);
+
+export const findNode = (db: Queryable, id: string): Promise<NodeRecord | undefined> =>
+  db.queryOne<NodeRecord>(sql`SELECT ${COLUMNS} FROM nodes n WHERE n.id = ${id}`);
+
+/** Nodes with what is promised on them. */
+export function listCandidates(db: Queryable): Promise<readonly CandidateNode[]> {
+  return db.query<CandidateNode>(sql`
+    SELECT n.id, n.status, n.labels ->> 'arch' AS arch, n.total_cpus AS "totalCpus",
+      n.total_memory_mb AS "totalMemoryMb", n.available_memory_mb AS "availableMemoryMb",
+      n.available_disk_gb AS "availableDiskGb", count(m.id)::int AS "activeMachines",
+      coalesce(sum(m.cpus), 0)::int AS "activeCpus", coalesce(sum(m.memory_mb), 0)::int AS "activeMemoryMb"
+    FROM nodes n LEFT JOIN machines m ON m.node_id = n.id AND m.is_active
+    GROUP BY n.id`);
+}
+
+/** The id of the node that has this credential. */
+export async function findNodeByCredential(db: Queryable, credentialHash: Buffer): Promise<string | undefined> {
+  const row = await db.queryOne<{ id: string }>(sql`SELECT id FROM nodes WHERE credential_hash = ${credentialHash}`);
+  return row?.id;
+}
+
+export interface Registration {
+  readonly id: string;
+  readonly address: string;
+  readonly totalCpus: number;
+  readonly totalMemoryMb: number;
+  readonly totalDiskGb: number;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly runtime: string | null;
+  readonly now: Date;
+}
+
+/** A known node says that it is back, with its credential. undefined: it does not exist. */
+export function updateRegistration(db: Queryable, node: Registration): Promise<NodeRecord | undefined> {
+  return db.queryOne<NodeRecord>(sql`
+    UPDATE nodes n SET
+      address = ${node.address}, labels = n.labels || ${JSON.stringify(node.labels)}::jsonb, runtime = ${node.runtime},
+      total_cpus = ${node.totalCpus}, total_memory_mb = ${node.totalMemoryMb}, total_disk_gb = ${node.totalDiskGb}
+    WHERE n.id = ${node.id} AND n.status <> 'revoked'
+    RETURNING ${COLUMNS}`);
+}
+
+export interface Admission {
+  readonly credentialHash: Buffer;
+  /** The token's; null for the server's own token, which also lets a known node in anew. */
+  readonly joinTokenPrefix: string | null;
+}
+
+/**
+ * Lets a node in with a join token, and gives it a credential. undefined: the token is used up or expired, or the node
+ * exists, was not revoked and may not be taken over.
+ */
+export function admitNode(
+  db: Queryable,
+  node: Registration,
+  { credentialHash, joinTokenPrefix }: Admission,
+): Promise<NodeRecord | undefined> {
+  return db.queryOne<NodeRecord>(sql`
+    WITH allowed AS (
+      SELECT 1 WHERE ${joinTokenPrefix}::text IS NULL
+        OR NOT EXISTS (SELECT 1 FROM nodes WHERE id = ${node.id} AND status <> 'revoked')),
+    used AS (
+      UPDATE join_tokens SET uses = uses + 1
+      WHERE prefix = ${joinTokenPrefix} AND uses < max_uses AND expires_at > ${node.now}
+        AND EXISTS (SELECT 1 FROM allowed)
+      RETURNING labels),
+    given AS (
+      SELECT labels FROM used UNION ALL SELECT '{}'::jsonb FROM allowed WHERE ${joinTokenPrefix}::text IS NULL)
+    INSERT INTO nodes AS n (
+      id, address, status, credential_hash, labels, runtime, total_cpus, total_memory_mb, available_memory_mb,
+      total_disk_gb, available_disk_gb, registered_at)
+    SELECT ${node.id}, ${node.address}, 'ready', ${credentialHash}::bytea,
+      ${JSON.stringify(node.labels)}::jsonb || given.labels, ${node.runtime}, ${node.totalCpus}::int,
+      ${node.totalMemoryMb}::int, ${node.totalMemoryMb}::int, ${node.totalDiskGb}::int, ${node.totalDiskGb}::int,
+      ${node.now}::timestamptz
+    FROM given
+    ON CONFLICT (id) DO UPDATE SET
+      address = excluded.address, status = 'ready', credential_hash = excluded.credential_hash,
+      labels = n.labels || excluded.labels, runtime = excluded.runtime, total_cpus = excluded.total_cpus,
+      total_memory_mb = excluded.total_memory_mb, total_disk_gb = excluded.total_disk_gb,
+      last_heartbeat_at = NULL, registered_at = excluded.registered_at
+    RETURNING ${COLUMNS}`);
+}
+
+/** A sign of life. Returns the status the node had before; undefined when it does not exist or was revoked. */
+export async function updateHeartbeat(
+  db: Queryable,
+  options: {
+    readonly id: string;
+    readonly agentBootId: string | null;
+    readonly resources: NodeResources | null;
+    readonly now: Date;
+  },
+): Promise<NodeStatus | undefined> {
+  const { id, agentBootId, resources, now } = options;
+  const row = await db.queryOne<{ status: NodeStatus }>(sql`
+    WITH before AS (SELECT id, status FROM nodes WHERE id = ${id} AND status <> 'revoked' FOR UPDATE)
+    UPDATE nodes n SET
+      status = CASE n.status WHEN 'unreachable' THEN 'ready' ELSE n.status END, last_heartbeat_at = ${now},
+      agent_boot_id = coalesce(${agentBootId}, n.agent_boot_id),
+      total_cpus = coalesce(${resources?.totalCpus ?? null}, n.total_cpus),
+      total_memory_mb = coalesce(${resources?.totalMemoryMb ?? null}, n.total_memory_mb),
+      available_memory_mb = coalesce(${resources?.availableMemoryMb ?? null}, n.available_memory_mb),
+      used_memory_mb = coalesce(${resources?.usedMemoryMb ?? null}, n.used_memory_mb),
+      total_disk_gb = coalesce(${resources?.totalDiskGb ?? null}, n.total_disk_gb),
+      available_disk_gb = coalesce(${resources?.availableDiskGb ?? null}, n.available_disk_gb),
+      used_disk_gb = coalesce(${resources?.usedDiskGb ?? null}, n.used_disk_gb),
+      used_cpus = coalesce(${resources?.usedCpus ?? null}, n.used_cpus)
+    FROM before WHERE n.id = before.id
+    RETURNING before.status`);
+  return row?.status;
+}
+
+/** Whether there was such a node. Its next call fails, and what is on it is out of reach until it is let in again. */
+export async function revokeNode(db: Queryable, id: string): Promise<boolean> {
+  const rows = await db.execute(sql`
+    UPDATE nodes SET credential_hash = NULL, status = 'revoked' WHERE id = ${id}`);
+  return rows > 0;
+}
+
+/** Marks nodes that were silent for too long. Returns their ids. */
+export async function markUnreachable(db: Queryable, silentSince: Date): Promise<readonly string[]> {
+  const rows = await db.query<{ id: string }>(sql`
+    UPDATE nodes SET status = 'unreachable'
+    WHERE status = 'ready' AND coalesce(last_heartbeat_at, registered_at) < ${silentSince}
+    RETURNING id`);
+  return rows.map(({ id }) => id);
+}
+
+export async function countNodes(db: Queryable): Promise<{ readonly nodesTotal: number; readonly nodesReady: number }> {
+  const row = await db.queryOne<{ total: number; ready: number }>(sql`
+    SELECT count(*) FILTER (WHERE status <> 'revoked')::int AS total,
+      count(*) FILTER (WHERE status = 'ready')::int AS ready FROM nodes`);
+  return { nodesTotal: row?.total ?? 0, nodesReady: row?.ready ?? 0 };
+}

@@ -1,0 +1,25 @@
+/** What is shown of a node. Pure. */
+import type { NodeInfo } from "@flotilla/contract/nodes";
+import type { NodeRecord } from "./store.ts";
+
+export function nodeInfo(node: NodeRecord): NodeInfo {
+  return {
+    id: node.id,
+    address: node.address,
+    smolvmAddress: node.address,
+    status: node.status,
+    totalCpus: node.totalCpus,
+    availableCpus: Math.max(0, Math.floor(node.totalCpus - node.usedCpus)),
+    totalMemoryMb: node.totalMemoryMb,
+    availableMemoryMb: node.availableMemoryMb,
+    totalDiskGb: node.totalDiskGb,
+    availableDiskGb: node.availableDiskGb,
+    labels: { ...node.labels },
+    registeredAt: node.registeredAt.toISOString(),
+    lastHeartbeatAt: node.lastHeartbeatAt?.toISOString() ?? null,
+    runtime: node.runtime,
+    usedCpus: node.usedCpus,
+    usedMemoryMb: node.usedMemoryMb,
+    usedDiskGb: node.usedDiskGb,
+  };
+}

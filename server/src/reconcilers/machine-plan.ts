@@ -1,0 +1,70 @@
+/**
+ * What to do with a machine whose facts and wish differ: the judgement of the machine reconciler. Pure.
+ *
+ * Rules in order, first match wins; the log names the rule.
+ */
+import { isUsedUp, START_DEADLINE_MS, STOP_DEADLINE_MS } from "../machines/change.ts";
+import type { MachineRecord } from "../machines/record.ts";
+import { includes, isSettled, NODE_AWAY, phaseOf } from "../machines/state.ts";
+
+export type MachineAction =
+  /** Delete it: it was to live only as long as it ran. */
+  | "remove"
+  /** Write down that nothing is left to do. */
+  | "settle"
+  /** Stop wanting it to run, or to be stopped, and say why. */
+  | "giveUp"
+  /** Wait for its node. */
+  | "wait"
+  /** Tell its node what is wanted, and take up the answer. */
+  | "tell";
+
+interface Rule {
+  readonly when: string;
+  readonly test: (machine: MachineRecord, now: number) => boolean;
+  readonly then: MachineAction;
+}
+
+const isPast = (machine: MachineRecord, now: number, deadlineMs: number): boolean =>
+  now - machine.desiredAt > deadlineMs;
+
+export const RULES: readonly Rule[] = [
+  { when: "an ephemeral machine has stopped", test: isUsedUp, then: "remove" },
+  { when: "what is wanted is what is seen", test: isSettled, then: "settle" },
+  {
+    when: "it did not start before its deadline",
+    test: (machine, now) => phaseOf(machine) === "starting" && isPast(machine, now, START_DEADLINE_MS),
+    then: "giveUp",
+  },
+  {
+    when: "its node is away",
+    test: (machine) => machine.nodeStatus !== null && includes(NODE_AWAY, machine.nodeStatus),
+    then: "wait",
+  },
+  {
+    when: "it did not stop before its deadline",
+    test: (machine, now) =>
+      phaseOf(machine) === "stopping" && machine.error === null && isPast(machine, now, STOP_DEADLINE_MS),
+    then: "giveUp",
+  },
+  { when: "its node has not reached what is wanted", test: () => true, then: "tell" },
+];
+
+export function planMachine(
+  machine: MachineRecord,
+  now: number,
+): { readonly action: MachineAction; readonly when: string } {
+  const rule = RULES.find(({ test }) => test(machine, now));
+  // The last rule fits everything.
+  return { action: rule?.then ?? "tell", when: rule?.when ?? "" };
+}
+
+/** Why the server gives up on a wish. */
+export function giveUpText(machine: MachineRecord): string {
+  const minutes = (ms: number): string => `${Math.round(ms / 60_000)} minutes`;
+  const seen = machine.observedProgress === null ? machine.observedState : machine.observedProgress;
+  if (machine.desiredState === "stopped")
+    return `machine ${machine.id} has not stopped after ${minutes(STOP_DEADLINE_MS)} on node ${machine.nodeId} (last seen: ${seen}); delete it, or stop it again`;
+  const verb = machine.isAutoStarted ? "auto-start" : "start";
+  return `${verb} failed: not running after ${minutes(START_DEADLINE_MS)} on node ${machine.nodeId} (last seen: ${seen}); start it again, or delete it`;
+}

@@ -1,0 +1,89 @@
+/**
+ * Brings machines to what is wanted of them: finishes what the handler of a dead server began, carries wishes to nodes
+ * that were away, ends what takes too long, deletes ephemeral machines that have stopped.
+ *
+ * Owns no table: claims rows whose `reconcile_at` has come (SKIP LOCKED, with a lease), and writes through the machines
+ * family with its fences. Two servers never have the same row at once, and would do no harm.
+ *
+ * If the server dies between claim and write, the lease ends and another one takes the row.
+ */
+import { converge } from "../machines/converge.ts";
+import { giveUp } from "../machines/change.ts";
+import type { MachineRecord } from "../machines/record.ts";
+import type { MachineServices } from "../machines/services.ts";
+import { claimDueMachines, removeMachine, settleMachine, writeChanges } from "../machines/store.ts";
+import { phaseOf } from "../machines/state.ts";
+import { NodeAway } from "../link/node-link.ts";
+import type { Reconciler, Report } from "./driver.ts";
+import { giveUpText, type MachineAction, planMachine } from "./machine-plan.ts";
+
+const MACHINES_PER_ACTIVATION_MAX = 64;
+/** Longer than a node takes to answer a call that does not wait. */
+const LEASE_MS = 12_000;
+
+export function machineReconciler(services: MachineServices): Reconciler {
+  return {
+    name: "machines",
+    purpose: "brings machines to what is wanted of them, and ends what takes too long",
+    periodMs: 1_000,
+    wakeOn: [],
+    async activate(signal) {
+      const due = await claimDueMachines(services.context, { limit: MACHINES_PER_ACTIVATION_MAX, leaseMs: LEASE_MS });
+      const outcomes = await Promise.all(due.map((machine) => reconcile(services, machine, signal)));
+      return report(outcomes);
+    },
+  };
+}
+
+interface Outcome {
+  readonly action: MachineAction;
+  readonly error: string | null;
+}
+
+async function reconcile(services: MachineServices, machine: MachineRecord, signal: AbortSignal): Promise<Outcome> {
+  const { action, when } = planMachine(machine, services.context.clock.now());
+  services.context.log.debug({ machineId: machine.id, action, when, phase: phaseOf(machine) }, "a machine is due");
+  try {
+    await apply(services, machine, action, signal);
+    return { action, error: null };
+  } catch (error) {
+    // The node's own report, or the next activation, goes on from here.
+    if (error instanceof NodeAway || signal.aborted) return { action: "wait", error: null };
+    return { action, error: `${machine.id}: ${error instanceof Error ? error.message : String(error)}` };
+  }
+}
+
+async function apply(
+  services: MachineServices,
+  machine: MachineRecord,
+  action: MachineAction,
+  signal: AbortSignal,
+): Promise<void> {
+  const { context, cache } = services;
+  switch (action) {
+    case "remove":
+      await removeMachine(context, { tenantId: machine.tenantId, id: machine.id, revision: machine.revision });
+      cache.forget(machine.id);
+      return;
+    case "settle":
+      return await settleMachine(context.db, machine);
+    case "giveUp":
+      await writeChanges(context, [giveUp(machine, giveUpText(machine), context.clock.now())]);
+      cache.forget(machine.id);
+      return;
+    case "wait":
+      return;
+    case "tell":
+      await converge(services, machine, { waitMs: 0, signal });
+  }
+}
+
+function report(outcomes: readonly Outcome[]): Report {
+  const counts: Record<string, number> = {};
+  for (const { action } of outcomes) counts[action] = (counts[action] ?? 0) + 1;
+  return {
+    counts,
+    errors: outcomes.flatMap(({ error }) => (error === null ? [] : [error])),
+    hasMore: outcomes.length === MACHINES_PER_ACTIVATION_MAX,
+  };
+}

@@ -1,0 +1,51 @@
+/** The handlers of join tokens: list, create, revoke. */
+import { Refusal } from "@flotilla/contract/errors";
+import type { Context } from "../context.ts";
+import type { HandlersOf } from "../http/handler.ts";
+import { hashOf, makeJoinToken } from "../nodes/credentials.ts";
+import { insertJoinToken, type JoinTokenRow, listJoinTokens, removeJoinToken } from "./store.ts";
+
+const EXPIRES_IN_SECONDS_DEFAULT = 3600;
+/** Ten years: beyond what a date can mean for a token, and well inside what a timestamp can hold. */
+const EXPIRES_IN_SECONDS_MAX = 10 * 365 * 24 * 3600;
+
+const tokenInfo = (row: JoinTokenRow) => ({
+  prefix: row.prefix,
+  description: row.description,
+  createdAt: row.createdAt.toISOString(),
+  expiresAt: row.expiresAt.toISOString(),
+  maxUses: row.maxUses,
+  uses: row.uses,
+});
+
+export function tokenHandlers(context: Context): HandlersOf<"listJoinTokens" | "createJoinToken" | "deleteJoinToken"> {
+  return {
+    async listJoinTokens() {
+      return { status: 200, body: (await listJoinTokens(context.db)).map(tokenInfo) };
+    },
+    async createJoinToken({ body }) {
+      const seconds = Math.min(body?.expiresInSeconds ?? EXPIRES_IN_SECONDS_DEFAULT, EXPIRES_IN_SECONDS_MAX);
+      const { prefix, token } = makeJoinToken(context.randomBytes);
+      const now = context.clock.now();
+      const row = await insertJoinToken(context.db, {
+        prefix,
+        hash: hashOf(token),
+        description: body?.description ?? null,
+        labels: body?.labels ?? {},
+        createdAt: new Date(now),
+        expiresAt: new Date(now + seconds * 1000),
+        maxUses: body?.maxUses ?? 1,
+      });
+      if (row === undefined) throw new Error("a join token was not written");
+      return { status: 200, body: { ...tokenInfo(row), token } };
+    },
+    async deleteJoinToken({ params }) {
+      if (!(await removeJoinToken(context.db, params.prefix)))
+        throw new Refusal(
+          "not_found",
+          `join token ${params.prefix} was not found; list the tokens to see their prefixes`,
+        );
+      return { status: 204 };
+    },
+  };
+}

@@ -1,0 +1,45 @@
+/** Every statement over join tokens. A token is used up by nodes/store.ts, in the statement that lets the node in. */
+import { type Queryable, sql } from "../db/database.ts";
+
+export interface JoinTokenRow {
+  readonly prefix: string;
+  readonly description: string | null;
+  readonly createdAt: Date;
+  readonly expiresAt: Date;
+  readonly maxUses: number;
+  readonly uses: number;
+}
+
+const COLUMNS = sql`
+  prefix, description, created_at AS "createdAt", expires_at AS "expiresAt", max_uses AS "maxUses", uses`;
+
+/** Newest first. */
+export const listJoinTokens = (db: Queryable): Promise<readonly JoinTokenRow[]> =>
+  db.query<JoinTokenRow>(sql`SELECT ${COLUMNS} FROM join_tokens ORDER BY created_at DESC, prefix`);
+
+export function insertJoinToken(
+  db: Queryable,
+  token: Omit<JoinTokenRow, "uses"> & { readonly hash: Buffer; readonly labels: Readonly<Record<string, string>> },
+): Promise<JoinTokenRow | undefined> {
+  return db.queryOne<JoinTokenRow>(sql`
+    INSERT INTO join_tokens (prefix, token_hash, description, labels, created_at, expires_at, max_uses)
+    VALUES (${token.prefix}, ${token.hash}, ${token.description}, ${JSON.stringify(token.labels)}::jsonb,
+      ${token.createdAt}, ${token.expiresAt}, ${token.maxUses})
+    RETURNING ${COLUMNS}`);
+}
+
+/** Whether there was such a token. */
+export async function removeJoinToken(db: Queryable, prefix: string): Promise<boolean> {
+  return (await db.execute(sql`DELETE FROM join_tokens WHERE prefix = ${prefix}`)) > 0;
+}
+
+/** Whether this is the token with the prefix, and may still be used. */
+export async function findUsableToken(
+  db: Queryable,
+  { prefix, hash, now }: { readonly prefix: string; readonly hash: Buffer; readonly now: Date },
+): Promise<boolean> {
+  const row = await db.queryOne(sql`
+    SELECT prefix FROM join_tokens
+    WHERE prefix = ${prefix} AND token_hash = ${hash} AND expires_at > ${now} AND uses < max_uses`);
+  return row !== undefined;
+}
