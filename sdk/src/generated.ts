@@ -665,6 +665,16 @@ export abstract class Methods {
   }
 
   /**
+   * Bring an image to a node as an archive: an OCI layout, a docker archive or a tar of a root file system.
+   *
+   * `POST /v1/images/import`; needs scope admin.
+   * Refuses with invalid_request, invalid_body, not_found, unavailable.
+   */
+  importImage(body: BytesBody, options: CallOptions<ImportImageQuery> = {}): Promise<ImageInfo> {
+    return this.call({ method: "POST", path: "/v1/images/import", bytes: body, answer: "json" }, options);
+  }
+
+  /**
    * The image of the machine, as cached on its node.
    *
    * `GET /v1/machines/{id}/images`; needs scope machine:read.
@@ -1384,6 +1394,13 @@ export interface ImageInfo {
   nodeId: string;
   /** RFC 3339, UTC, with milliseconds */
   lastUsedAt: string | null;
+}
+
+export interface ImportImageQuery {
+  /** what to call it, such as `local/tools:1` */
+  reference: string;
+  /** needed when there are several nodes */
+  nodeId?: string | undefined;
 }
 
 export interface InstanceInfo {

@@ -25,7 +25,7 @@ Needs Debian's packages, and no image registry. The image is then used like any 
   addVerb(tree, image, {
     words: "import <file> <reference>",
     summary: "give an archive (OCI layout, docker save, root file system tar) a name of the form local/…",
-    options: (command) => command.option("--node <id>", "import to this node only (default: every node)"),
+    options: (command) => command.option("--node <id>", "import to this node only (needed when there are several)"),
     load: () => import("./import.ts"),
   });
 }

@@ -1,5 +1,5 @@
 /**
- * `flotilla image import FILE REFERENCE`: gives an archive a name of the form `local/…` on the nodes.
+ * `flotilla image import FILE REFERENCE`: gives an archive a name of the form `local/…` on a node.
  *
  * The file is streamed, never held in memory; nodes may be silent while they unpack it, so the answer is waited for as
  * long as it takes.

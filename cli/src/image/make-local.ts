@@ -11,17 +11,20 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { Call } from "../call.ts";
-import { Failure } from "../failure.ts";
+import { Failure, usage } from "../failure.ts";
 import { importArchive } from "./import.ts";
 
 export interface MakeLocalOptions {
   readonly name?: string;
 }
 
+/** What the script makes; it has the recipes. */
+const KINDS: readonly string[] = ["python", "node", "debian"];
 const LINES_SHOWN = 20;
 const SCRIPT = fileURLToPath(new URL("../../../scripts/make-local-image", import.meta.url));
 
 export async function run(call: Call, [kind = ""]: readonly string[], options: MakeLocalOptions): Promise<void> {
+  if (!KINDS.includes(kind)) throw usage(`there is no recipe for "${kind}"`, `it is one of ${KINDS.join(", ")}`);
   // Asked first, so that nobody waits minutes for an image that then has nowhere to go.
   await call.flotilla().getCaller();
   const directory = await mkdtemp(join(tmpdir(), "flotilla-image-"));
