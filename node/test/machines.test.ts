@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "../../test/support/until.ts";
 import type { Journal } from "../src/machines/journal.ts";
+import { bootDirectoryName } from "../src/machines/surroundings.ts";
 import { hurriedClock, listFiles, machineIdOf, startTestNode, temporaryDirectory } from "./support/in-process.ts";
 
 const A = machineIdOf("a");
@@ -216,7 +217,7 @@ test("a machine whose VM ended while no agent was there has failed, and says why
   const first = await startTestNode(directory.path);
   const { bootId } = await first.want(A, 1, "running");
   await first.fleet.release();
-  await rm(join(directory.path, "machines", A, "boots", bootId ?? "", "vm.json"));
+  await rm(join(directory.path, "machines", A, "boots", bootDirectoryName(bootId ?? ""), "vm.json"));
   const second = await startTestNode(directory.path);
   const seen = await until(() => second.fleet.observe(A).state === "failed" && second.fleet.observe(A), {
     what: "failed",

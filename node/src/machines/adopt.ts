@@ -14,7 +14,7 @@ import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Fleet } from "./fleet.ts";
 import { JOURNAL_NAME, type Journal, readJournal } from "./journal.ts";
-import { BOOTS_NAME, bootsPathOf, DISK_NAME } from "./surroundings.ts";
+import { BOOTS_NAME, bootDirectoryName, bootsPathOf, DISK_NAME } from "./surroundings.ts";
 
 /** How long the start of the agent waits for running VMs to be adopted; slower ones are adopted while it serves. */
 const ADOPTION_WAIT_MS = 10_000;
@@ -77,9 +77,10 @@ async function removeLeftover(fleet: Fleet, directory: string): Promise<number> 
 async function removeUnaccounted(directory: string, journal: Journal): Promise<number> {
   const known = new Set([JOURNAL_NAME, BOOTS_NAME, ...(journal.hasDisk ? [DISK_NAME] : [])]);
   const files = (await readdir(directory)).filter((name) => !known.has(name)).map((name) => join(directory, name));
+  const current = journal.boot === null ? null : bootDirectoryName(journal.boot.bootId);
   const boots = (await readdir(bootsPathOf(directory)).catch(() => []))
-    .filter((bootId) => bootId !== journal.boot?.bootId)
-    .map((bootId) => join(bootsPathOf(directory), bootId));
+    .filter((name) => name !== current)
+    .map((name) => join(bootsPathOf(directory), name));
   for (const path of [...files, ...boots]) await rm(path, { recursive: true, force: true });
   return files.length + boots.length;
 }

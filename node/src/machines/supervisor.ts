@@ -32,7 +32,7 @@ import { guestConfiguration } from "./configuration.ts";
 import { JOURNAL_NAME, type Journal, JournalFile, type JournaledBoot } from "./journal.ts";
 import { type Next, observedState, plan } from "./plan.ts";
 import { type Action, isAttempt, isInterruptedBy, type Situation, STATE_DURING, type VmState } from "./state.ts";
-import { bootsPathOf, diskPathOf, type Surroundings } from "./surroundings.ts";
+import { bootDirectoryName, bootsPathOf, diskPathOf, type Surroundings } from "./surroundings.ts";
 import { Watchers } from "./watchers.ts";
 
 const BOOT_DEADLINE_MS = 120_000;
@@ -376,7 +376,7 @@ export class Supervisor {
     return {
       machineId,
       bootId,
-      bootDirectory: join(bootsPathOf(this.directory), bootId),
+      bootDirectory: join(bootsPathOf(this.directory), bootDirectoryName(bootId)),
       cpus,
       memoryMb,
       diskPath: diskPathOf(this.directory),
@@ -541,7 +541,7 @@ export class Supervisor {
   async #cleanBoot(): Promise<void> {
     const { boot } = this.#journal;
     if (boot !== null) {
-      await rm(join(bootsPathOf(this.directory), boot.bootId), { recursive: true, force: true });
+      await rm(join(bootsPathOf(this.directory), bootDirectoryName(boot.bootId)), { recursive: true, force: true });
       this.#around.liveBoots.delete(boot.bootId);
     }
     this.#vmState = null;

@@ -97,11 +97,12 @@ export class FakeDriver implements Driver {
     let swept = 0;
     for (const machine of await names(this.#options.machinesDirectory)) {
       const boots = join(this.#options.machinesDirectory, machine, "boots");
-      for (const bootId of await names(boots)) {
-        if (known.has(bootId) || (await readVmFile(join(boots, bootId))) === undefined) continue;
+      for (const name of await names(boots)) {
+        const file = await readVmFile(join(boots, name));
+        if (file === undefined || known.has(file.bootId)) continue;
         swept += 1;
-        const vm = this.#running.get(bootId);
-        if (vm === undefined) await removeVmFile(join(boots, bootId));
+        const vm = this.#running.get(file.bootId);
+        if (vm === undefined) await removeVmFile(join(boots, name));
         else await vm.kill();
       }
     }
@@ -118,10 +119,14 @@ export class FakeDriver implements Driver {
 
   async #refuseSecond({ machineId, bootId, bootDirectory }: BootRequest): Promise<void> {
     const boots = dirname(bootDirectory);
-    for (const other of await names(boots)) {
-      if (other === bootId || (await readVmFile(join(boots, other))) === undefined) continue;
-      this.#options.log.error({ machine: machineId, boots: [other, bootId] }, "a machine was about to run twice");
-      throw new Error(`machine ${machineId} runs already, as ${other}`);
+    for (const name of await names(boots)) {
+      const other = await readVmFile(join(boots, name));
+      if (other === undefined || other.bootId === bootId) continue;
+      this.#options.log.error(
+        { machine: machineId, boots: [other.bootId, bootId] },
+        "a machine was about to run twice",
+      );
+      throw new Error(`machine ${machineId} runs already, as ${other.bootId}`);
     }
   }
 }
