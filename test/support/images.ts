@@ -3,7 +3,7 @@
  *
  * `busybox`: one gzip layer of a few MB, for this machine's architecture. `alpine`: a manifest list for amd64 and arm64
  * of three layers with whiteouts, an opaque directory, a zstd layer, and a config with env, workdir, user and entrypoint.
- * `debian`: python3 and nodejs, made by scripts/make-local-image and kept in the cache directory, for it takes a while.
+ * `debian`: python3 and nodejs, made by scripts/make-local-image and kept in the cache directory, for it takes a minute.
  */
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -125,8 +125,8 @@ async function digestOfFile(path: string): Promise<string> {
 /** Pushes all platforms of a layout as `name`, such as `library/alpine:3`, keeping every digest. */
 export async function pushLayout(layout: string, registry: TestRegistry, name: string): Promise<void> {
   await execute("skopeo", [
-    ...["--insecure-policy", "copy", "--quiet", "--all", "--preserve-digests", "--dest-tls-verify=false"],
-    ...["--dest-creds", `${REGISTRY_USER.name}:${REGISTRY_USER.password}`],
+    ..."--insecure-policy copy --quiet --all --preserve-digests --dest-tls-verify=false --dest-creds".split(" "),
+    `${REGISTRY_USER.name}:${REGISTRY_USER.password}`,
     `oci:${layout}:latest`,
     `docker://${registry.host}/${name}`,
   ]);
@@ -225,17 +225,23 @@ export function cacheDirectory(): string {
   return own || join(xdg || join(home || tmpdir(), ".cache"), "flotilla");
 }
 
-/** python3 and nodejs on Debian. Takes a while the first time. */
+/** Debian with python3 and nodejs. Takes a minute the first time; kept in the cache directory. */
 export async function debianPlatforms(): Promise<readonly PlatformSpec[]> {
-  const images = join(cacheDirectory(), "images");
-  const script = join(import.meta.dirname, "..", "..", "scripts", "make-local-image");
-  const { stdout } = await execute("sh", [script, "debian", images], { maxBuffer: 16 * 1024 * 1024 });
-  const tar = stdout.trim();
+  const tar = await debianArchive();
   const packed = `${tar}.gz`;
-  if (((await stat(packed).catch(() => undefined))?.mtimeMs ?? 0) < (await stat(tar)).mtimeMs) {
-    await pipeline(createReadStream(tar), createGzip({ level: 1 }), createWriteStream(`${packed}.${process.pid}`));
-    await rename(`${packed}.${process.pid}`, packed);
+  if ((await stat(packed).catch(() => undefined)) === undefined) {
+    const partial = `${packed}.${process.pid}`;
+    await pipeline(createReadStream(tar), createGzip({ level: 1 }), createWriteStream(partial));
+    await rename(partial, packed);
   }
   const layer = { path: packed, diffId: await digestOfFile(tar) };
   return [{ arch: HOST_ARCH, config: { Env: [PATH, "LANG=C.UTF-8"], Cmd: ["bash"] }, layers: [layer] }];
+}
+
+/** The same as a tar of a root file system. The number in its name grows when its content is to change. */
+export async function debianArchive(): Promise<string> {
+  const archive = join(cacheDirectory(), "images", "test-debian-1.tar");
+  const script = join(import.meta.dirname, "..", "..", "scripts", "make-local-image");
+  await execute("sh", [script, "python", archive, "nodejs"], { maxBuffer: 16 * 1024 * 1024 });
+  return archive;
 }

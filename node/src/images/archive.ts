@@ -110,7 +110,7 @@ async function extract(
   members: readonly string[],
 ): Promise<string> {
   const directory = join(options.work, name);
-  const argv = ["tar", "--extract", "--file=/input/archive", "--directory=/work", "--no-same-owner"];
+  const argv = ["tar", "--extract", "--file=/input/archive", "--directory=/files", "--no-same-owner"];
   const { signal, clock } = options;
   try {
     await runConfined({

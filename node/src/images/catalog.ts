@@ -133,7 +133,10 @@ export class Catalog {
     // Others may pass, by whatever path they are given to it; above, only root does.
     await chmod(directory, 0o755);
     await syncPath(directory);
-    await rename(directory, this.#pathOf(record.digest));
+    await rename(directory, this.#pathOf(record.digest)).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== "ENOTEMPTY" && error.code !== "EEXIST") throw error;
+      throw new Error("a damaged copy of it is on the node's disk; its operator finds it in the node's log");
+    });
     await syncPath(join(this.#directory, "unpacked"));
     this.#images.set(record.digest, { ...record, lastUsedAt: this.#clock.now() });
   }
@@ -148,7 +151,7 @@ export class Catalog {
   }
 
   async forget(name: string): Promise<void> {
-    for (const [key, record] of [...this.#references]) {
+    for (const [key, record] of this.#references) {
       if (record.name !== name) continue;
       this.#references.delete(key);
       await rm(this.#referencePath(record.name, record.arch), { force: true });
@@ -158,7 +161,7 @@ export class Catalog {
   /** Takes an image and its references out; what is left of it goes to `trash`, to be removed at leisure. */
   async withdraw(digest: string, trash: string): Promise<void> {
     this.#images.delete(digest);
-    for (const record of [...this.#references.values()])
+    for (const record of this.#references.values())
       if (record.digest === digest) {
         this.#references.delete(keyOf(record.name, record.arch));
         await rm(this.#referencePath(record.name, record.arch), { force: true });

@@ -2,7 +2,7 @@
  * Runs a Debian program on hostile input: a layer that someone else made, a tree that came out of one.
  *
  * The program sees a root of its own in private namespaces: /usr (read-only, and what points into it), one writable
- * directory as /work (no devices, no setuid, no programs), inputs read-only below /input, no /proc, no network, no other
+ * directory as /files (no devices, no setuid, no programs), inputs read-only below /input, no /proc, no network, no other
  * process. It is root there with only the named capabilities, so that owners and modes come out right, and can gain no
  * others. So a layer that fools the unpacking tool still finds nothing to write to but its own tree.
  *
@@ -17,7 +17,7 @@ import { join } from "node:path";
 import { type Clock, deadlineSignal } from "../clock.ts";
 
 export interface ConfinedRun {
-  /** Its `files` becomes /work; `root` in it is the mount point of the new root. Made if missing. */
+  /** Its `files` becomes /files; `root` in it is the mount point of the new root. Made if missing. */
   readonly directory: string;
   /** Name below /input → file or directory of the host. */
   readonly inputs?: Readonly<Record<string, string>>;
@@ -42,13 +42,16 @@ export class ConfinedFailure extends Error {
 const OUTPUT_CHARACTERS_MAX = 64 * 1024;
 const DETAIL_CHARACTERS_MAX = 300;
 
+/** Arguments of setpriv. The namespaces end with the agent, and everything in them with the namespaces. */
+const ENTER_COMMAND = "--pdeathsig=KILL -- unshare --mount --pid --net --ipc --uts --fork --kill-child=KILL -- sh -c";
+
 /** $1 directory, $2 capabilities for setpriv, $3 count of inputs, then pairs of name and path, then the program. */
 const ENTER_SCRIPT = `
 set -eu
 directory=$1; capabilities=$2; inputs=$3; shift 3
 root=$directory/root
 mount -t tmpfs -o size=16m,mode=755,nosuid,nodev,noexec flotilla "$root"
-mkdir "$root/usr" "$root/work" "$root/tmp" "$root/dev" "$root/input"
+mkdir "$root/usr" "$root/files" "$root/tmp" "$root/dev" "$root/input"
 mount --bind /usr "$root/usr"
 mount -o remount,bind,ro,nosuid,nodev "$root/usr"
 for name in bin sbin lib lib64; do
@@ -63,8 +66,8 @@ while [ "$inputs" -gt 0 ]; do
   mount -o remount,bind,ro,nosuid,nodev,noexec "$root/input/$1"
   inputs=$((inputs - 1)); shift 2
 done
-mount --bind "$directory/files" "$root/work"
-mount -o remount,bind,nosuid,nodev,noexec "$root/work"
+mount --bind "$directory/files" "$root/files"
+mount -o remount,bind,nosuid,nodev,noexec "$root/files"
 mount -o remount,ro "$root"
 cd "$root"
 exec chroot "$root" /usr/bin/setpriv --no-new-privs --inh-caps=-all --bounding-set="$capabilities" -- "$@"
@@ -82,9 +85,12 @@ export async function runConfined(run: ConfinedRun): Promise<string> {
     const child = spawn(
       "setpriv",
       [
-        "--pdeathsig=KILL",
-        ...["--", "unshare", "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child=KILL"],
-        ...["--", "sh", "-c", ENTER_SCRIPT, "confine", run.directory, bounding, String(inputs.length)],
+        ...ENTER_COMMAND.split(" "),
+        ENTER_SCRIPT,
+        "confine",
+        run.directory,
+        bounding,
+        String(inputs.length),
         ...inputs.flat(),
         ...run.argv,
       ],

@@ -89,7 +89,10 @@ export class Turns {
 
   async run<T>(work: () => Promise<T>): Promise<T> {
     if (this.#free > 0) this.#free -= 1;
-    else await new Promise<void>((resolve) => this.#queue.push(resolve));
+    else
+      await new Promise<void>((resolve) => {
+        this.#queue.push(resolve);
+      });
     try {
       return await work();
     } finally {

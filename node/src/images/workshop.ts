@@ -157,8 +157,8 @@ export class Workshop {
       "raw",
       "unpack",
       "--image",
-      "/work/layout:image",
-      "/work/tree",
+      "/files/layout:image",
+      "/files/tree",
     );
     await rm(join(files, "layout"), { recursive: true });
     await prepareTree(join(files, "tree"));
@@ -222,11 +222,11 @@ export class Workshop {
   /** Makes `files/root.ext4` of `files/tree`, which is gone afterwards. Returns the size of the file system. */
   async #makeRoot(work: string, digest: string, signal: AbortSignal): Promise<number> {
     const content = Number.parseInt(
-      await this.#run(work, READ_CAPABILITIES, signal, "du", "-s", "--apparent-size", "--block-size=1", "/work/tree"),
+      await this.#run(work, READ_CAPABILITIES, signal, "du", "-s", "--apparent-size", "--block-size=1", "/files/tree"),
       10,
     );
     const entries = Number.parseInt(
-      await this.#run(work, READ_CAPABILITIES, signal, "du", "-s", "--inodes", "/work/tree"),
+      await this.#run(work, READ_CAPABILITIES, signal, "du", "-s", "--inodes", "/files/tree"),
       10,
     );
     if (content > this.#options.imageBytesMax)
@@ -244,7 +244,7 @@ export class Workshop {
       ...["-O", EXT4_FEATURES, "-J", `size=${JOURNAL_MB}`, "-U", uuid],
       // Prezeroed: the file is new and sparse, so no guest has to spend its first minutes on zeroing inode tables.
       ...["-E", `hash_seed=${uuid},root_owner=0:0,lazy_itable_init=1,lazy_journal_init=1,assume_storage_prezeroed=1`],
-      ...["-d", "/work/tree", "/work/root.ext4"],
+      ...["-d", "/files/tree", "/files/root.ext4"],
     );
     await removeTree(join(work, "files", "tree"));
     return rootBytes;
