@@ -175,7 +175,7 @@ async function readSavedManifest(directory: string): Promise<SavedImage | undefi
     const { Config: config, Layers: layers } = (item ?? {}) as Record<string, unknown>;
     const isImage =
       typeof config === "string" && Array.isArray(layers) && layers.every((name) => typeof name === "string");
-    return isImage ? { config, layers: layers as string[] } : undefined;
+    return isImage ? { config, layers } : undefined;
   });
   const [only] = images;
   if (only !== undefined && images.length > 1)
@@ -226,7 +226,7 @@ async function readDocument(directory: string, name: string): Promise<Buffer> {
   if ((await stat(path)).size > MANIFEST_BYTES_MAX)
     throw new Error(`its ${name} is larger than ${MANIFEST_BYTES_MAX} bytes`);
   await using file = await open(path, "r");
-  return file.readFile();
+  return await file.readFile();
 }
 
 /** A regular file of the archive. Links inside of it are followed (older docker links equal layers), none leads out. */

@@ -190,7 +190,7 @@ async function appendAnswer(file: FileHandle, { answer, bytes, bytesMax, onBytes
 
 async function digestOfFile(path: string, signal: AbortSignal): Promise<string> {
   const hash = createHash("sha256");
-  for await (const chunk of createReadStream(path, { highWaterMark: READ_BYTES, signal })) hash.update(chunk);
+  for await (const chunk of createReadStream(path, { highWaterMark: READ_BYTES, signal })) hash.update(chunk as Buffer);
   return `sha256:${hash.digest("hex")}`;
 }
 
@@ -238,7 +238,10 @@ export async function decompress(
 }
 
 async function* plainChunks(source: string, compression: Compression, signal: AbortSignal): AsyncGenerator<Buffer> {
-  if (compression === "zstd") return yield* zstdChunks(source, signal);
+  if (compression === "zstd") {
+    yield* zstdChunks(source, signal);
+    return;
+  }
   const raw = createReadStream(source, { highWaterMark: READ_BYTES });
   yield* streamChunks(compression === "gzip" ? pipeInto(raw, createGunzip({ chunkSize: READ_BYTES })) : raw, signal);
 }

@@ -21,8 +21,8 @@ export const MANIFEST_TYPES = {
   dockerList: "application/vnd.docker.distribution.manifest.list.v2+json",
   dockerManifest: "application/vnd.docker.distribution.manifest.v2+json",
 } as const;
-export const OCI_CONFIG_TYPE = "application/vnd.oci.image.config.v1+json";
-export const OCI_LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar";
+const OCI_CONFIG_TYPE = "application/vnd.oci.image.config.v1+json";
+const OCI_LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar";
 const DOCKER_CONFIG_TYPE = "application/vnd.docker.container.image.v1+json";
 const LAYER_TYPE =
   /^application\/vnd\.(?:oci\.image\.layer\.(?:nondistributable\.)?v1\.tar(?:\+gzip|\+zstd)?|docker\.image\.rootfs\.(?:foreign\.)?diff\.tar(?:\.gzip|\.zstd)?)$/;
@@ -130,7 +130,7 @@ export function renderManifest(
   );
 }
 
-export function normalArchitecture(name: string): string {
+function normalArchitecture(name: string): string {
   if (name === "x86_64" || name === "x86-64") return "amd64";
   return name === "aarch64" ? "arm64" : name;
 }

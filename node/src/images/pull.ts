@@ -121,7 +121,7 @@ export class Puller {
       held.isNeeded = false;
       return image;
     } catch (thrown) {
-      const error = watch.signal.aborted ? watch.signal.reason : asDiskFull(thrown);
+      const error: unknown = watch.signal.aborted ? watch.signal.reason : asDiskFull(thrown);
       const digests = resolved.layers.map((layer) => layer.digest);
       if (error instanceof DiskFull) await this.#options.blobs.discard(request.reference, digests);
       throw error;

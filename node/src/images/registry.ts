@@ -265,10 +265,14 @@ class Stalled extends Error {
   }
 }
 
+function bodyOf(response: Response): AsyncIterable<Uint8Array> | readonly Uint8Array[] {
+  return response.body ?? [];
+}
+
 async function* readBody(response: Response, endpoint: Endpoint, stall: StallGuard): AsyncGenerator<Uint8Array> {
   try {
     stall.touch();
-    for await (const chunk of response.body ?? []) {
+    for await (const chunk of bodyOf(response)) {
       // While the reader is busy with the chunk, nobody waits for the registry.
       stall.pause();
       yield chunk;
@@ -292,7 +296,7 @@ async function readAll(
   let bytes = 0;
   try {
     stall.touch();
-    for await (const chunk of response.body ?? []) {
+    for await (const chunk of bodyOf(response)) {
       // Not touched per chunk: a document of at most 4 MiB has the whole time, however slowly it drips.
       bytes += chunk.length;
       if (bytes > bytesMax) throw new RegistryError("refused", `${endpoint.label} sent more than ${bytesMax} bytes`);
@@ -313,7 +317,7 @@ interface Challenge {
 }
 
 /** The first challenge of a WWW-Authenticate header. */
-export function parseChallenge(header: string): Challenge {
+function parseChallenge(header: string): Challenge {
   const text = header.slice(0, 8192);
   const scheme = /^\s*([A-Za-z]+)/.exec(text)?.[1]?.toLowerCase() ?? "";
   const parameters = new Map<string, string>();
@@ -347,7 +351,7 @@ function rangeStart(response: Response): number {
   return match === null ? 0 : Number(match[1]);
 }
 
-export function isLoopback(host: string): boolean {
+function isLoopback(host: string): boolean {
   const name = host.replace(/:\d+$/, "");
   return name === "localhost" || name === "[::1]" || /^127(?:\.\d{1,3}){3}$/.test(name);
 }

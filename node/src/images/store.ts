@@ -160,7 +160,7 @@ class ImageStore implements NodeImages {
       this.#options.log.info({ reference: reference.name, arch, digest: archive.digest }, "imported an image");
       return this.#catalog.findByDigest(archive.digest, reference.name) ?? this.#throwMissing(reference);
     } catch (thrown) {
-      const error = watch.signal.aborted ? watch.signal.reason : asDiskFull(thrown);
+      const error: unknown = watch.signal.aborted ? watch.signal.reason : asDiskFull(thrown);
       const reason = error instanceof Error ? error.message : String(error);
       throw new Error(`image ${reference.name} cannot be imported: ${reason}`);
     }

@@ -85,6 +85,11 @@ const EXT4_FEATURES =
   "none,has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum";
 /** Enough for a disk of many GiB; in a sparse file an unused journal costs nothing. */
 const JOURNAL_MB = 64;
+const MKFS_COMMAND = `mkfs.ext4 -q -F -m 0 -b ${BLOCK_BYTES} -I 256 -i ${BYTES_PER_INODE} -O ${EXT4_FEATURES} -J size=${JOURNAL_MB}`;
+/** Prezeroed: the file is new and sparse, so no guest has to spend its first minutes on zeroing inode tables. */
+const MKFS_EXTENDED = "root_owner=0:0,lazy_itable_init=1,lazy_journal_init=1,assume_storage_prezeroed=1";
+/** Bytes of the content, then the number of files and directories. */
+const MEASURE_SCRIPT = "du -s --apparent-size --block-size=1 /files/tree && du -s --inodes /files/tree";
 
 export class Workshop {
   readonly #options: WorkshopOptions;
@@ -221,14 +226,8 @@ export class Workshop {
 
   /** Makes `files/root.ext4` of `files/tree`, which is gone afterwards. Returns the size of the file system. */
   async #makeRoot(work: string, digest: string, signal: AbortSignal): Promise<number> {
-    const content = Number.parseInt(
-      await this.#run(work, READ_CAPABILITIES, signal, "du", "-s", "--apparent-size", "--block-size=1", "/files/tree"),
-      10,
-    );
-    const entries = Number.parseInt(
-      await this.#run(work, READ_CAPABILITIES, signal, "du", "-s", "--inodes", "/files/tree"),
-      10,
-    );
+    const measured = await this.#run(work, READ_CAPABILITIES, signal, "sh", "-c", MEASURE_SCRIPT);
+    const [content = 0, entries = 0] = measured.split("\n").map((line) => Number.parseInt(line, 10));
     if (content > this.#options.imageBytesMax)
       throw new Error(`it unpacks to more than ${this.#options.imageBytesMax} bytes`);
     const root = join(work, "files", "root.ext4");
@@ -240,11 +239,14 @@ export class Workshop {
       work,
       READ_CAPABILITIES,
       signal,
-      ...["mkfs.ext4", "-q", "-F", "-m", "0", "-b", String(BLOCK_BYTES), "-I", "256", "-i", String(BYTES_PER_INODE)],
-      ...["-O", EXT4_FEATURES, "-J", `size=${JOURNAL_MB}`, "-U", uuid],
-      // Prezeroed: the file is new and sparse, so no guest has to spend its first minutes on zeroing inode tables.
-      ...["-E", `hash_seed=${uuid},root_owner=0:0,lazy_itable_init=1,lazy_journal_init=1,assume_storage_prezeroed=1`],
-      ...["-d", "/files/tree", "/files/root.ext4"],
+      ...MKFS_COMMAND.split(" "),
+      "-U",
+      uuid,
+      "-E",
+      `hash_seed=${uuid},${MKFS_EXTENDED}`,
+      "-d",
+      "/files/tree",
+      "/files/root.ext4",
     );
     await removeTree(join(work, "files", "tree"));
     return rootBytes;
