@@ -1,0 +1,50 @@
+/**
+ * Every relative link in every Markdown file of the repository leads to a file or folder that exists, and to a heading
+ * where it names one; no link names a line, because lines move.
+ */
+import assert from "node:assert/strict";
+import { existsSync, readFileSync, statSync } from "node:fs";
+import path from "node:path";
+import { test } from "node:test";
+import { readTree } from "../../scripts/tidy/tree.ts";
+
+const ROOT = path.resolve(import.meta.dirname, "../..");
+const pages = [...readTree(ROOT).files].filter(([file]) => file.endsWith(".md"));
+
+test("there are pages to check, the first one among them", () => {
+  assert.ok(pages.some(([file]) => file === "README.md"));
+  assert.ok(pages.flatMap(([, text]) => linksOf(text)).length > 20);
+});
+
+for (const [file, text] of pages) {
+  test(`every relative link of ${file} leads somewhere`, () => {
+    const broken = linksOf(text).filter((link) => !leadsSomewhere(file, link));
+    assert.deepEqual(broken, []);
+  });
+}
+
+/** Targets of inline links, outside code, that are neither a web address nor mail. */
+function linksOf(text: string): string[] {
+  const prose = text.replace(/^```[^]*?^```/gm, "").replace(/^ {4}.*$/gm, "");
+  return [...prose.matchAll(/\]\(([^()\s]+)\)/g)]
+    .map(([, target]) => target ?? "")
+    .filter((target) => !/^[a-z]+:/.test(target));
+}
+
+function leadsSomewhere(file: string, link: string): boolean {
+  const [target = "", anchor] = link.split("#");
+  const absolute = target === "" ? path.join(ROOT, file) : path.join(ROOT, path.dirname(file), target);
+  if (!existsSync(absolute)) return false;
+  if (anchor === undefined) return true;
+  return statSync(absolute).isFile() && headingsOf(readFileSync(absolute, "utf8")).includes(anchor);
+}
+
+/** Anchors as the usual renderers make them: `## Files and their roles` → `files-and-their-roles`. A line has none. */
+function headingsOf(text: string): string[] {
+  return [...text.matchAll(/^#+ (.*)$/gm)].map(([, heading]) =>
+    (heading ?? "")
+      .toLowerCase()
+      .replace(/[^\w\s-]/g, "")
+      .replace(/\s/g, "-"),
+  );
+}
