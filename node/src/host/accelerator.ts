@@ -36,7 +36,7 @@ export async function chooseAccelerator(question: AcceleratorQuestion): Promise<
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     const why = code === "ENOENT" ? "does not exist" : "can not be opened";
-    return { accelerator: "tcg", reason: `${KVM_DEVICE} ${why}, so machines are emulated` };
+    return { accelerator: "tcg", reason: `${KVM_DEVICE} ${why}, which hardware virtualization needs` };
   }
   const key = `${await hostBootId()} ${question.versions}`;
   const path = join(question.cacheDirectory, "accelerator.json");
@@ -53,7 +53,7 @@ async function tried(probe: () => Promise<void>, path: string): Promise<Accelera
     return { accelerator: "kvm", reason: "a guest booted with KVM" };
   } catch (error) {
     const reason =
-      `${KVM_DEVICE} is there, but a guest did not boot with it (${messageOf(error)}), so machines are emulated; ` +
+      `${KVM_DEVICE} is there, but a guest did not boot with it: ${messageOf(error)}; ` +
       `tried again after the host's next boot, or when ${path} is removed`;
     return { accelerator: "tcg", reason };
   }

@@ -157,7 +157,11 @@ class QemuDriver implements Driver {
   }
 
   async boot(request: BootRequest, signal: AbortSignal): Promise<Vm> {
-    return this.#start(request, signal);
+    try {
+      return await this.#start(request, signal);
+    } catch (error) {
+      throw new Error(`the VM of machine ${request.machineId} did not start: ${messageOf(error)}`);
+    }
   }
 
   async probe(signal: AbortSignal): Promise<void> {
@@ -211,7 +215,7 @@ class QemuDriver implements Driver {
       const words = await Promise.race([vmm.lastWords(), this.#clock.sleep(LAST_WORDS_MS)]);
       await vmm.kill();
       const saying = words && !messageOf(error).includes(words) ? `; the guest's last words: ${words}` : "";
-      throw new Error(`the VM of machine ${launch.machineId} did not start: ${messageOf(error)}${saying}`);
+      throw new Error(`${messageOf(error)}${saying}`);
     }
   }
 

@@ -1,0 +1,68 @@
+/**
+ * What the doctor makes of a host: a sound one, then one thing wrong at a time.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { judge } from "./doctor.ts";
+import type { HostFacts } from "./observe.ts";
+
+const now = Date.UTC(2031, 0, 1);
+const sound: HostFacts = {
+  isRoot: true,
+  arch: "x64",
+  processors: 8,
+  missingPrograms: [],
+  driver: {
+    name: "qemu",
+    accelerator: "kvm",
+    acceleratorReason: "a guest booted with KVM",
+    runtime: "QEMU 7.2.22, Linux 6.1",
+    rootDevice: "/dev/vda",
+  },
+  jailFailure: null,
+  cgroups: "v2",
+  memory: { totalMb: 65_536, availableMb: 32_768 },
+  disk: { path: "/", totalGb: 500, freeGb: 100 },
+  listen: { address: "127.0.0.1:8080", state: "free" },
+  clock: { now, lastInstallAt: now - 1000, isSynchronized: true },
+  hasLocalBusybox: true,
+};
+
+test("on a sound host everything is ok", () => {
+  assert.deepEqual(
+    judge(sound).filter(({ status }) => status !== "ok"),
+    [],
+  );
+});
+
+const emulated = { accelerator: "tcg", acceleratorReason: "a guest did not boot with it" };
+const wrong: readonly (readonly [string, Partial<HostFacts>, string, "warn" | "bad", RegExp])[] = [
+  ["a user other than root", { isRoot: false }, "user", "bad", /sudo/],
+  ["a missing program", { missingPrograms: ["umoci"] }, "programs", "bad", /setup/],
+  ["no guest kernel", { driver: { failure: "no guest kernel in /x" } }, "machines", "bad", /setup/],
+  ["an arm host", { arch: "arm64", driver: { failure: "none" } }, "machines", "bad", /x86-64/],
+  ["emulation", { driver: { ...sound.driver, ...emulated } as never }, "accelerator", "warn", /did not boot/],
+  ["a container that may not unshare", { jailFailure: "Operation not permitted" }, "isolation", "bad", /CAP_SYS_ADMIN/],
+  ["little memory", { memory: { totalMb: 4096, availableMb: 3000 } }, "memory", "warn", /--memory/],
+  ["hardly any memory", { memory: { totalMb: 512, availableMb: 300 } }, "memory", "bad", /too little/],
+  ["little disk", { disk: { path: "/", totalGb: 30, freeGb: 10 } }, "disk", "warn", /FLOTILLA_DATA_DIR/],
+  ["a full disk", { disk: { path: "/", totalGb: 30, freeGb: 0 } }, "disk", "bad", /FLOTILLA_DATA_DIR/],
+  ["a port in use", { listen: { address: "127.0.0.1:80", state: "taken" } }, "listen", "warn", /FLOTILLA_LISTEN/],
+  ["an address of another host", { listen: { address: "9.9.9.9:80", state: "elsewhere" } }, "listen", "bad", /LISTEN/],
+  ["a clock years behind", { clock: { ...sound.clock, now: 0 } }, "clock", "bad", /set the clock/],
+  ["a clock that drifts", { clock: { ...sound.clock, isSynchronized: false } }, "clock", "warn", /set-ntp/],
+  ["no image to try", { hasLocalBusybox: false }, "image local/busybox", "warn", /setup/],
+];
+
+for (const [what, facts, name, status, meaning] of wrong) {
+  test(`${what} is ${status}, with what to do`, () => {
+    const check = judge({ ...sound, ...facts }).find((item) => item.name === name);
+    assert.equal(check?.status, status);
+    assert.match(`${check?.value} ${check?.meaning}`, meaning);
+  });
+}
+
+test("a host without cgroups or with a Flotilla on its address is sound", () => {
+  const checks = judge({ ...sound, cgroups: "none", listen: { address: "127.0.0.1:8080", state: "flotilla" } });
+  assert.ok(checks.every(({ status }) => status === "ok"));
+});
