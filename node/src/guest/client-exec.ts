@@ -4,8 +4,8 @@
  * Always:
  * - Of each output stream at most OUTPUT_WINDOW_BYTES wait here for a reader. The guest gets credit back when what
  *   waits has been read; one that sends without credit has broken the protocol.
- * - `exit` resolves when a reader has got all output, or there was none; whoever does not want one destroys the stream or
- *   kills the command. After `kill` it does not wait for readers.
+ * - `exit` resolves when those who read have got all output. A stream that nobody has begun to read does not hold it back,
+ *   and after `kill` none does.
  */
 import { Readable, Writable } from "node:stream";
 import {
@@ -68,13 +68,17 @@ class OutputStream extends Readable {
     this.#settle();
   }
 
-  /** Whether a reader has got everything that came. */
+  /** Whether whoever reads has got everything that came. Nobody may read it at all. */
   get isDelivered(): boolean {
+    return this.#isEmpty || this.readableFlowing === null;
+  }
+
+  get #isEmpty(): boolean {
     return this.destroyed || this.readableLength === 0;
   }
 
   #settle(): void {
-    if (this.isDelivered && this.#onRead(this.#usedBytes)) this.#usedBytes = 0;
+    if (this.#isEmpty && this.#onRead(this.#usedBytes)) this.#usedBytes = 0;
   }
 }
 

@@ -59,7 +59,10 @@ export interface GuestExec {
   /** Not reading one of them stops only this command. */
   readonly stdout: Readable;
   readonly stderr: Readable;
-  /** Resolves after both outputs have been delivered in full; rejects when the channel is lost. */
+  /**
+   * Resolves after both outputs have been delivered in full to those who read them; rejects when the channel is lost. An
+   * output that nobody has begun to read by then does not hold it back, and can still be read.
+   */
   readonly exit: Promise<GuestExit>;
   resize(size: { cols: number; rows: number }): void;
   /** Sends a signal to the command's process group. */
