@@ -1,0 +1,266 @@
+/**
+ * A whole Flotilla for tests: server and node agents as processes of their own, on temporary directories.
+ *
+ *     await using flotilla = await startFlotilla({ nodes: 2 });
+ *     const machine = await flotilla.create({ env: { FAKE_BOOT_MS: "50" } });
+ *
+ * Every program can be killed as a crash would, and started again on its directory. At the end all are stopped, the
+ * machines of real nodes are removed first, and the directory goes; when a test has failed, FLOTILLA_KEEP=1 keeps it
+ * with all logs in it.
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { createWriteStream } from "node:fs";
+import { mkdir, mkdtemp, readFile, rm } from "node:fs/promises";
+import { createServer, type AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type Answer, Client } from "../../server/test/support/client.ts";
+import { until } from "./until.ts";
+
+const ROOT = join(import.meta.dirname, "../..");
+const JOIN_TOKEN = "join-token-of-the-tests";
+const START_DEADLINE_MS = 60_000;
+const STOP_DEADLINE_MS = 30_000;
+
+export interface FlotillaOptions {
+  readonly servers?: number;
+  readonly nodes?: number;
+  readonly driver?: "fake" | "qemu";
+  /** Without it the first server runs its own; with more servers than one it is needed. */
+  readonly databaseUrl?: string;
+}
+
+export interface MachineView {
+  readonly id: string;
+  readonly state: string;
+  readonly ready: boolean;
+  readonly error: string | null;
+  readonly nodeId: string | null;
+}
+
+/** A program that can die and come back. */
+export class Program {
+  readonly name: string;
+  readonly directory: string;
+  readonly #main: string;
+  readonly #environment: Readonly<Record<string, string>>;
+  readonly logPath: string;
+  #process: ChildProcess | null = null;
+  /** The end of the latest process. */
+  #ended: Promise<unknown> = Promise.resolve();
+
+  constructor(name: string, main: string, directory: string, environment: Readonly<Record<string, string>>) {
+    this.name = name;
+    this.directory = directory;
+    this.#main = main;
+    this.#environment = environment;
+    this.logPath = join(directory, `${name}.log`);
+  }
+
+  get pid(): number | null {
+    return this.#process?.pid ?? null;
+  }
+
+  get isRunning(): boolean {
+    return this.#process !== null && this.#process.exitCode === null && this.#process.signalCode === null;
+  }
+
+  /** Starts it without waiting for anything. */
+  async start(): Promise<void> {
+    if (this.isRunning) throw new Error(`${this.name} runs already`);
+    await mkdir(this.directory, { recursive: true });
+    const child = spawn(process.execPath, [join(ROOT, this.#main)], {
+      env: { ...process.env, ...this.#environment },
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    const log = createWriteStream(this.logPath, { flags: "a" });
+    child.stdout.pipe(log, { end: false });
+    child.stderr.pipe(log, { end: false });
+    this.#ended = once(child, "exit").finally(() => log.end());
+    this.#process = child;
+  }
+
+  /** As a crash: it gets no chance to do anything. */
+  async kill(): Promise<void> {
+    if (this.isRunning) this.#process?.kill("SIGKILL");
+    await this.#ended;
+  }
+
+  /** As an operator stops it. Throws when it does not end in time. */
+  async stop(): Promise<void> {
+    if (this.isRunning) this.#process?.kill("SIGTERM");
+    await until(() => !this.isRunning, { what: `${this.name} to stop`, deadlineMs: STOP_DEADLINE_MS });
+    await this.#ended;
+  }
+
+  async log(): Promise<string> {
+    return await readFile(this.logPath, "utf8").catch(() => "");
+  }
+}
+
+export class Flotilla implements AsyncDisposable {
+  readonly directory: string;
+  readonly servers: readonly Program[];
+  readonly urls: readonly string[];
+  readonly nodes: readonly Program[];
+  #key = "";
+
+  constructor(parts: Pick<Flotilla, "directory" | "servers" | "urls" | "nodes">) {
+    this.directory = parts.directory;
+    this.servers = parts.servers;
+    this.urls = parts.urls;
+    this.nodes = parts.nodes;
+  }
+
+  /** A client of one of the servers, with the first admin key. */
+  client(server = 0): Client {
+    return new Client(this.urls[server] ?? "", this.#key);
+  }
+
+  nodeDirectory(index = 0): string {
+    return join(this.nodes[index]?.directory ?? "", "node");
+  }
+
+  async startServer(index = 0): Promise<void> {
+    const server = this.servers[index];
+    await server?.start();
+    const isServing = async (): Promise<boolean> => {
+      if (server?.isRunning !== true) throw new Error(`the server ended: ${(await server?.log())?.slice(-2000)}`);
+      return (await fetch(`${this.urls[index]}/readyz`)).ok;
+    };
+    await until(isServing, { what: `server ${index} to serve`, deadlineMs: START_DEADLINE_MS, everyMs: 50 });
+    if (this.#key === "") this.#key = (await readFile(join(server?.directory ?? "", "admin.key"), "utf8")).trim();
+  }
+
+  /** Starts the agent and waits until the server has heard of this process of it. */
+  async startNode(index = 0): Promise<void> {
+    const node = this.nodes[index];
+    await node?.start();
+    const isReady = async (): Promise<boolean> => {
+      if (node?.isRunning !== true) throw new Error(`the node ended: ${(await node?.log())?.slice(-2000)}`);
+      const lines = (await node.log()).split("\n").filter((line) => line.includes(`"pid":${node.pid}`));
+      if (!lines.some((line) => line.includes("the node agent is ready"))) return false;
+      const nodes = (await this.client().get("/v1/nodes")).json as { id: string; status: string }[];
+      return nodes.some(({ id, status }) => id === node.name && status === "ready");
+    };
+    await until(isReady, { what: `${node?.name} to be ready`, deadlineMs: START_DEADLINE_MS, everyMs: 50 });
+  }
+
+  /** Creates a machine; it is stopped. */
+  async create(body: object = {}): Promise<MachineView> {
+    const answer = await this.client().post("/v1/machines", {
+      source: { type: "image", reference: "local/busybox" },
+      resources: { cpus: 1, memoryMb: 128, diskGb: 1 },
+      ...body,
+    });
+    return view(answer, 201);
+  }
+
+  async get(id: string, server = 0): Promise<MachineView> {
+    return view(await this.client(server).get(`/v1/machines/${id}`), 200);
+  }
+
+  async start(id: string, server = 0): Promise<MachineView> {
+    return view(await this.client(server).post(`/v1/machines/${id}/start`), 200);
+  }
+
+  async stop(id: string, server = 0): Promise<MachineView> {
+    return view(await this.client(server).post(`/v1/machines/${id}/stop`), 200);
+  }
+
+  async remove(id: string, server = 0): Promise<void> {
+    const answer = await this.client(server).delete(`/v1/machines/${id}`);
+    if (answer.status !== 204) throw new Error(`DELETE was answered with ${answer.status}: ${answer.text}`);
+  }
+
+  /** What a command wrote. Throws when it could not be run or did not exit with 0. */
+  async exec(id: string, command: string | readonly string[], server = 0): Promise<string> {
+    const answer = await this.client(server).post(`/v1/machines/${id}/exec`, { command, timeoutSeconds: 20 });
+    const result = answer.json as { exitCode: number; stdout: string } | undefined;
+    if (answer.status !== 200 || result?.exitCode !== 0) {
+      throw new Error(`exec was answered with ${answer.status}: ${answer.text.slice(0, 500)}`);
+    }
+    return result.stdout;
+  }
+
+  async events(id: string): Promise<readonly string[]> {
+    const answer = await this.client().get(`/v1/machines/${id}/events`);
+    return (answer.json as { message: string }[]).map(({ message }) => message);
+  }
+
+  async untilState(id: string, state: string, deadlineMs = 30_000): Promise<MachineView> {
+    const ask = async (): Promise<MachineView> => {
+      const machine = await this.get(id);
+      if (machine.state !== state) throw new Error(`it is ${machine.state} (${machine.error})`);
+      return machine;
+    };
+    return await until(ask, { what: `machine ${id} to be ${state}`, deadlineMs, everyMs: 50 });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all(this.nodes.map((node) => node.stop().catch(() => node.kill())));
+    // A killed server leaves its PostgreSQL running; the next one takes it up, and stops it with itself.
+    const [first] = this.servers;
+    if (first !== undefined && !first.isRunning) await this.startServer(0);
+    await Promise.all(this.servers.map((server) => server.stop().catch(() => server.kill())));
+    if (process.env["FLOTILLA_KEEP"] === undefined) {
+      await rm(this.directory, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
+    }
+  }
+}
+
+function view(answer: Answer, status: number): MachineView {
+  if (answer.status === status) return answer.json as MachineView;
+  throw new Error(`expected ${status}, got ${answer.status}: ${answer.text.slice(0, 500)}`);
+}
+
+/** Starts everything; when a part does not start, its log is in the error. */
+export async function startFlotilla(options: FlotillaOptions = {}): Promise<Flotilla> {
+  const { servers = 1, nodes = 1, driver = "fake", databaseUrl } = options;
+  if (servers > 1 && databaseUrl === undefined) throw new Error("several servers need a databaseUrl");
+  const directory = await mkdtemp(join(tmpdir(), "flotilla-cluster-"));
+  const ports = await Promise.all(Array.from({ length: servers }, freePort));
+  const urls = ports.map((port) => `http://127.0.0.1:${port}`);
+  const common = { FLOTILLA_JOIN_TOKEN: JOIN_TOKEN, FLOTILLA_LOG_LEVEL: "debug" };
+  const flotilla = new Flotilla({
+    directory,
+    urls,
+    servers: ports.map((port, index) => {
+      const own = join(directory, `server-${index}`);
+      const database = databaseUrl === undefined ? {} : { DATABASE_URL: databaseUrl };
+      const environment = { ...common, ...database, FLOTILLA_DATA_DIR: own, FLOTILLA_LISTEN: `127.0.0.1:${port}` };
+      return new Program(`server-${index}`, "server/src/main.ts", own, environment);
+    }),
+    nodes: Array.from({ length: nodes }, (_, index) => {
+      const own = join(directory, `node-${index}`);
+      return new Program(`node-${index}`, "node/src/main.ts", own, {
+        ...common,
+        FLOTILLA_DATA_DIR: own,
+        FLOTILLA_NODE_ID: `node-${index}`,
+        FLOTILLA_DRIVER: driver,
+        FLOTILLA_ACCELERATOR: "tcg",
+        FLOTILLA_URL: urls[index % urls.length] ?? "",
+      });
+    }),
+  });
+  try {
+    for (const index of ports.keys()) await flotilla.startServer(index);
+    await Promise.all(flotilla.nodes.map((_, index) => flotilla.startNode(index)));
+  } catch (error) {
+    await flotilla[Symbol.asyncDispose]().catch(() => undefined);
+    throw error;
+  }
+  return flotilla;
+}
+
+/** A port that was free a moment ago; a server that is started again needs the same one. */
+async function freePort(): Promise<number> {
+  const probe = createServer();
+  probe.listen(0, "127.0.0.1");
+  await once(probe, "listening");
+  const { port } = probe.address() as AddressInfo;
+  probe.close();
+  await once(probe, "close");
+  return port;
+}
