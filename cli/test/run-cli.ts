@@ -27,6 +27,8 @@ export interface RunOptions {
   readonly environment?: Readonly<Record<string, string>>;
   /** What is piped in; without it there is no input. */
   readonly input?: string | Uint8Array;
+  /** Where it is called. */
+  readonly directory?: string;
 }
 
 /** A home directory of the test's own. */
@@ -39,10 +41,11 @@ export function temporaryHome(t: TestContext): string {
 export function startCli(
   t: TestContext,
   argv: readonly string[],
-  { environment = {}, input }: RunOptions = {},
+  { environment = {}, input, directory }: RunOptions = {},
 ): { readonly child: ChildProcess; readonly ran: Promise<Ran> } {
   const child = spawn(process.execPath, [MAIN, ...argv], {
     env: { PATH: process.env["PATH"] ?? "", HOME: "/nonexistent", NODE_COMPILE_CACHE: COMPILED, ...environment },
+    ...(directory === undefined ? {} : { cwd: directory }),
     stdio: [input === undefined ? "ignore" : "pipe", "pipe", "pipe"],
   });
   t.after(() => child.kill("SIGKILL"));

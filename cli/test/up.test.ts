@@ -1,0 +1,184 @@
+/**
+ * `flotilla up` as a whole, with a real server, database and node, and machines of the fake driver: what it prints
+ * works as printed, what crashes comes back, and what is stopped is gone.
+ */
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { until } from "../../test/support/until.ts";
+import { type Ran, runCli, startCli, temporaryHome } from "./run-cli.ts";
+
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
+const START_MS = 60_000;
+
+interface RunningUp {
+  readonly pid: number;
+  readonly dataDirectory: string;
+  readonly url: string;
+  /** What it printed up to the greeting's end. */
+  readonly greeting: string;
+  /** Everything it has said on standard error, logs included. */
+  said(): string;
+  signal(name: NodeJS.Signals): void;
+  readonly ran: Promise<Ran>;
+  cli(...argv: string[]): Promise<Ran>;
+}
+
+interface DataDirectory {
+  readonly path: string;
+  readonly stops: (() => Promise<unknown>)[];
+}
+
+/** A data directory that is removed once everything that was started on it has ended. */
+function makeDirectory(t: TestContext): DataDirectory {
+  const path = mkdtempSync(join(tmpdir(), "flotilla-up-"));
+  const stops: DataDirectory["stops"] = [];
+  t.after(async () => {
+    for (const stop of stops) await stop();
+    rmSync(path, { recursive: true, force: true });
+  });
+  return { path, stops };
+}
+
+async function startUp(t: TestContext, directory: DataDirectory): Promise<RunningUp> {
+  const dataDirectory = directory.path;
+  const environment = {
+    FLOTILLA_DRIVER: "fake",
+    FLOTILLA_DATA_DIR: dataDirectory,
+    FLOTILLA_LISTEN: "127.0.0.1:0",
+    HOME: dataDirectory,
+  };
+  const { child, ran } = startCli(t, ["up"], { environment, directory: ROOT });
+  directory.stops.push(() => {
+    child.kill("SIGTERM");
+    return ran;
+  });
+  let output = "";
+  let errors = "";
+  child.stdout?.on("data", (chunk: Buffer) => (output += chunk));
+  child.stderr?.on("data", (chunk: Buffer) => (errors += chunk));
+  await until(() => output.includes("Ctrl-C stops") || child.exitCode !== null, {
+    what: "the greeting",
+    deadlineMs: START_MS,
+  });
+  assert.match(output, /Ctrl-C stops/, errors);
+  const url = /runs at (\S+)/.exec(output)?.[1] ?? "";
+  const key = readFileSync(join(dataDirectory, "admin.key"), "utf8").trim();
+  const pid = child.pid ?? 0;
+  return {
+    pid,
+    dataDirectory,
+    url,
+    greeting: output,
+    said: () => errors,
+    signal: (name) => void child.kill(name),
+    ran,
+    cli: (...argv) => runCli(t, argv, { environment: { FLOTILLA_URL: url, FLOTILLA_API_KEY: key } }),
+  };
+}
+
+/** The running child process whose command line has the words. */
+function childOf(pid: number, words: string): number | null {
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ").map(Number);
+  return children.find((child) => commandLine(child).includes(words)) ?? null;
+}
+
+function commandLine(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8");
+  } catch {
+    return "";
+  }
+}
+
+const isGone = (pid: number): boolean => commandLine(pid) === "";
+
+test("the first start shows the admin key and lines that work as printed; a later start knows the machines", async (t) => {
+  const directory = makeDirectory(t);
+  const dataDirectory = directory.path;
+  const up = await startUp(t, directory);
+  const keyFile = join(dataDirectory, "admin.key");
+  assert.ok(up.greeting.includes(readFileSync(keyFile, "utf8").trim()), "the key is shown in full");
+  assert.equal(statSync(keyFile).mode & 0o777, 0o600);
+
+  const lines = up.greeting.split("\n").filter((line) => /^ {2}(export|\.\/flotilla) /.test(line));
+  assert.equal(lines.length, 5, up.greeting);
+  // The fake driver's guests know few programs; `uname` is one that only real ones have.
+  const script = lines.slice(0, 4).join("\n").replace("uname -a", "hostname");
+  const shell = spawn("sh", ["-euc", script], {
+    cwd: ROOT,
+    env: { PATH: process.env["PATH"] ?? "", HOME: dataDirectory },
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const [chunks, [code]] = await Promise.all([shell.stdout.toArray(), once(shell, "close")]);
+  assert.deepEqual([code, Buffer.concat(chunks as Buffer[]).toString()], [0, "hello\nhello\n"]);
+
+  const node = childOf(up.pid, "node/src/main.ts") ?? 0;
+  const server = childOf(up.pid, "server/src/main.ts") ?? 0;
+  assert.ok(node > 0 && server > 0);
+  up.signal("SIGTERM");
+  const { code: exitCode, errors } = await up.ran;
+  assert.equal(exitCode, 0, errors);
+  assert.match(errors, /machines that run keep running/);
+  assert.ok(isGone(node) && isGone(server), "nothing is left behind");
+
+  const again = await startUp(t, directory);
+  assert.doesNotMatch(again.greeting, /smk_/);
+  const machine = await again.cli("machine", "get", "hello");
+  assert.match(String(machine.output), /state +started/);
+  assert.equal((await again.cli("machine", "rm", "hello")).code, 0);
+});
+
+test("a killed server and a killed node are started again at the same address, and work goes on", async (t) => {
+  const up = await startUp(t, makeDirectory(t));
+  assert.equal((await up.cli("machine", "create", "local/busybox", "--name", "a", "--start")).code, 0);
+  for (const [name, words] of [
+    ["server", "server/src/main.ts"],
+    ["node", "node/src/main.ts"],
+  ] as const) {
+    process.kill(childOf(up.pid, words) ?? 0, "SIGKILL");
+    await until(() => up.said().includes(`the ${name} runs again`), {
+      what: `the ${name}'s return`,
+      deadlineMs: START_MS,
+    });
+    assert.match(up.said(), new RegExp(`the ${name} was ended by SIGKILL; it is started again in 0.5 s`));
+    await until(async () => (await up.cli("machine", "exec", "a", "hostname")).code === 0, {
+      what: `an exec after the ${name}'s return`,
+      deadlineMs: START_MS,
+    });
+  }
+});
+
+test("two run side by side; a third at a taken address or in a taken directory says what is in its way", async (t) => {
+  const [one, two] = await Promise.all([startUp(t, makeDirectory(t)), startUp(t, makeDirectory(t))]);
+  assert.notEqual(one.url, two.url);
+  assert.equal((await one.cli("machine", "create", "local/busybox", "--name", "mine")).code, 0);
+  assert.equal(String((await two.cli("machine", "ls", "--json")).output), "[]\n");
+  const environment = { FLOTILLA_DRIVER: "fake", HOME: temporaryHome(t) };
+  const address = one.url.replace("http://", "");
+  const taken = await runCli(t, ["up", "--listen", address], { environment });
+  assert.equal(taken.code, 1);
+  assert.match(
+    taken.errors,
+    new RegExp(`^error: a Flotilla runs at ${address} already\n.*--listen 127.0.0.1:\\d+ --data-dir`),
+  );
+  const shared = await runCli(t, ["up", "--listen", "127.0.0.1:0", "--data-dir", one.dataDirectory], { environment });
+  assert.equal(shared.code, 1);
+  assert.match(shared.errors, /in use by another Flotilla[^]*error: the server did not start/);
+});
+
+test("an up that is killed takes server and node along, and leaves a directory that starts again", async (t) => {
+  const directory = makeDirectory(t);
+  const up = await startUp(t, directory);
+  const programs = ["server/src/main.ts", "node/src/main.ts"].map((words) => childOf(up.pid, words) ?? 0);
+  up.signal("SIGKILL");
+  await until(() => programs.every(isGone), { what: "the end of server and node", deadlineMs: START_MS });
+  assert.ok(existsSync(join(directory.path, "admin.key")));
+  const again = await startUp(t, directory);
+  assert.equal((await again.cli("machine", "ls")).code, 0);
+});
