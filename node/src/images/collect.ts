@@ -10,7 +10,7 @@ export interface Candidate {
 }
 
 /** A machine that is being made has its image before its disk says so; images used this recently stay. */
-export const RECENT_MS = 2 * 60 * 1000;
+const RECENT_MS = 2 * 60 * 1000;
 
 /** The images to remove, least recently used first, until `bytesToFree` are freed or no unused one is left. */
 export function planCollection(

@@ -10,7 +10,7 @@
  */
 import { readFile } from "node:fs/promises";
 import type { Clock } from "../clock.ts";
-import type { Log } from "../log.ts";
+import { type Log, messageOf } from "../log.ts";
 import type { BlobStore } from "./blobs.ts";
 import type { Catalog } from "./catalog.ts";
 import { readCredentials } from "./credentials.ts";
@@ -77,7 +77,7 @@ export class Puller {
       await catalog.touch(resolved.digest);
     } catch (error) {
       signal.throwIfAborted();
-      log.warn({ reference: reference.name, arch, error }, "an image could not be pulled");
+      log.warn({ reference: reference.name, arch, reason: messageOf(error) }, "an image could not be pulled");
       throw explained(error, reference);
     }
     const image = catalog.find(reference.name, arch);

@@ -74,7 +74,7 @@ function splitRegistry(path: string): { readonly registry: string; readonly repo
   const slash = path.indexOf("/");
   const first = slash < 0 ? "" : path.slice(0, slash);
   if (first === "local") return { registry: "local", repository: path.slice(slash + 1) };
-  const isHost = /[.:[]/.test(first) || first === "localhost" || first !== first.toLowerCase();
+  const isHost = /[.:[]/.test(first) || first === "localhost";
   const registry = isHost ? first.toLowerCase() : "docker.io";
   const repository = isHost ? path.slice(slash + 1) : path;
   if (!DOCKER_HUB_NAMES.has(registry)) return { registry, repository };

@@ -1,0 +1,96 @@
+/**
+ * Manifests and configs as registries send them, and as they should not.
+ */
+import assert from "node:assert/strict";
+import { it } from "node:test";
+import { choosePlatform, parseConfig, parseManifest, renderConfig } from "./manifest.ts";
+
+const DIGEST = `sha256:${"ab".repeat(32)}`;
+const OCI = "application/vnd.oci.image";
+const CONFIG = { mediaType: `${OCI}.config.v1+json`, digest: DIGEST, size: 10 };
+const LAYER = { mediaType: `${OCI}.layer.v1.tar+gzip`, digest: DIGEST, size: 20 };
+
+const manifest = (change: object) =>
+  parseManifest(Buffer.from(JSON.stringify({ schemaVersion: 2, config: CONFIG, layers: [LAYER], ...change })), null);
+const config = (change: object) =>
+  parseConfig(
+    Buffer.from(
+      JSON.stringify({ architecture: "amd64", os: "linux", rootfs: { type: "layers", diff_ids: [DIGEST] }, ...change }),
+    ),
+  );
+
+it("an OCI manifest and a docker manifest read alike", () => {
+  const docker = "application/vnd.docker";
+  const read = manifest({
+    config: { ...CONFIG, mediaType: `${docker}.container.image.v1+json` },
+    layers: [{ ...LAYER, mediaType: `${docker}.image.rootfs.diff.tar.gzip` }],
+  });
+  assert.equal(read.kind === "image" && read.layers.length, 1);
+  assert.equal(manifest({}).kind, "image");
+});
+
+const BAD_MANIFESTS: readonly (readonly [string, object, RegExp])[] = [
+  ["the old schema", { schemaVersion: 1 }, /schema 1/],
+  ["no schema", { schemaVersion: undefined }, /schemaVersion/],
+  [
+    "a chart in place of an image",
+    { config: { ...CONFIG, mediaType: "application/vnd.cncf.helm.config.v1+json" } },
+    /helm/,
+  ],
+  ["an encrypted layer", { layers: [{ ...LAYER, mediaType: `${OCI}.layer.v1.tar+gzip+encrypted` }] }, /encrypted/],
+  ["too many layers", { layers: Array.from({ length: 513 }, () => LAYER) }, /512/],
+  ["layers that are no list", { layers: { length: 1 } }, /layers is missing/],
+  ["a digest of another kind", { layers: [{ ...LAYER, digest: "sha512:00" }] }, /sha256/],
+  ["a digest that is a path", { layers: [{ ...LAYER, digest: "sha256:../../../etc/passwd" }] }, /sha256/],
+  ["a negative size", { layers: [{ ...LAYER, size: -1 }] }, /size/],
+  ["a size that is no number", { layers: [{ ...LAYER, size: "20" }] }, /size/],
+  ["a config of many MiB", { config: { ...CONFIG, size: 2 ** 30 } }, /larger/],
+];
+for (const [what, change, why] of BAD_MANIFESTS)
+  it(`a manifest with ${what} is refused`, () => assert.throws(() => manifest(change), why));
+
+it("what is no JSON object is refused", () => {
+  for (const text of ["", "null", "[]", "{", "1"]) assert.throws(() => parseManifest(Buffer.from(text), null), /JSON/);
+});
+
+it("a list offers its platforms, and what it lacks is told with what it has", () => {
+  const entry = (os: string, architecture: string) => ({ ...LAYER, os, architecture });
+  const entries = [entry("linux", "arm64"), entry("windows", "amd64"), entry("unknown", "unknown")];
+  assert.equal(choosePlatform(entries, "arm64").architecture, "arm64");
+  assert.throws(
+    () => choosePlatform(entries, "amd64"),
+    /nothing for linux\/amd64; it has linux\/arm64, windows\/amd64$/,
+  );
+  assert.throws(() => choosePlatform([], "amd64"), /no platform/);
+});
+
+it("a config gives what a machine takes over, with nothing where it says nothing", () => {
+  assert.deepEqual(config({}).configuration, { env: [], workdir: "/", user: "", entrypoint: [], command: [] });
+  const full = config({
+    config: { Env: ["A=b=c", "no value", "=x"], WorkingDir: "srv", User: "1000:1000", Entrypoint: ["/e"], Cmd: null },
+  });
+  assert.deepEqual(full.configuration, {
+    env: ["A=b=c"],
+    workdir: "/srv",
+    user: "1000:1000",
+    entrypoint: ["/e"],
+    command: [],
+  });
+  assert.deepEqual(parseConfig(renderConfig(full)), full);
+});
+
+const BAD_CONFIGS: readonly (readonly [string, object, RegExp])[] = [
+  ["another system", { os: "windows" }, /windows/],
+  ["an architecture of odd characters", { architecture: "am\u001b[31m" }, /architecture/],
+  [
+    "an environment of megabytes",
+    { config: { Env: Array.from({ length: 9 }, (_, n) => `A${n}=${"x".repeat(100_000)}`) } },
+    /environment/,
+  ],
+  ["a zero byte in the environment", { config: { Env: ["A=\0"] } }, /Env/],
+  ["a command in one string", { config: { Cmd: "sh -c ls" } }, /Cmd/],
+  ["a diff_id that is no digest", { rootfs: { diff_ids: ["x"] } }, /diff_id/],
+  ["no rootfs", { rootfs: null }, /rootfs/],
+];
+for (const [what, change, why] of BAD_CONFIGS)
+  it(`a config with ${what} is refused`, () => assert.throws(() => config(change), why));

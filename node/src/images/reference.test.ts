@@ -1,0 +1,83 @@
+/**
+ * How references read: the forms that container engines accept, and what is refused.
+ */
+import assert from "node:assert/strict";
+import { it } from "node:test";
+import fc from "fast-check";
+import { parseReference } from "./reference.ts";
+
+const DIGEST = `sha256:${"0123456789abcdef".repeat(4)}`;
+
+const FORMS: Readonly<Record<string, string>> = {
+  alpine: "docker.io/library/alpine:latest",
+  "alpine:3.20": "docker.io/library/alpine:3.20",
+  "library/alpine": "docker.io/library/alpine:latest",
+  "docker.io/alpine": "docker.io/library/alpine:latest",
+  "docker.io/library/alpine:latest": "docker.io/library/alpine:latest",
+  "index.docker.io/library/alpine": "docker.io/library/alpine:latest",
+  "registry-1.docker.io/team/app": "docker.io/team/app:latest",
+  "team/app": "docker.io/team/app:latest",
+  "localhost/app": "localhost/app:latest",
+  "localhost:5000/app:v1": "localhost:5000/app:v1",
+  "127.0.0.1:5000/team/sub/app:v2": "127.0.0.1:5000/team/sub/app:v2",
+  "[::1]:5000/app": "[::1]:5000/app:latest",
+  "ghcr.io/team/app__x-y.z": "ghcr.io/team/app__x-y.z:latest",
+  "GHCR.io/team/app": "ghcr.io/team/app:latest",
+  [`alpine@${DIGEST}`]: `docker.io/library/alpine@${DIGEST}`,
+  [`alpine:3.20@${DIGEST}`]: `docker.io/library/alpine@${DIGEST}`,
+  "local/busybox": "local/busybox:latest",
+  "local/team/app:v1": "local/team/app:v1",
+};
+
+for (const [text, name] of Object.entries(FORMS))
+  it(`${text.slice(0, 40)} means ${name.slice(0, 60)}`, () => assert.equal(parseReference(text).name, name));
+
+const REFUSED: readonly (readonly [string, RegExp])[] = [
+  ["", /it is empty/],
+  ["https://ghcr.io/team/app", /leave out/],
+  ["docker://alpine", /leave out/],
+  ["Alpine", /lower-case/],
+  ["alpine:", /tag/],
+  ["alpine:a b", /tag/],
+  ["alpine@sha256:123", /sha256/],
+  [`alpine@${DIGEST.toUpperCase()}`, /sha256/],
+  ["alpine@sha512:00", /sha256/],
+  ["../../etc/passwd", /./],
+  ["local/../x", /lower-case/],
+  ["ghcr.io/", /lower-case/],
+  ["ghcr.io:99999/app", /host and port/],
+  ["-bad.io/app", /host and port/],
+  ["user@ghcr.io/app", /sha256/],
+  ["a//b", /lower-case/],
+  ["alpine\n", /lower-case/],
+  [`${"a/".repeat(200)}a`, /longer/],
+  ["a".repeat(600), /longer/],
+  [`local/x@${DIGEST}`, /no digest/],
+];
+
+for (const [text, why] of REFUSED)
+  it(`${JSON.stringify(text.slice(0, 40))} is refused with a reason`, () => {
+    assert.throws(() => parseReference(text), why);
+    assert.throws(() => parseReference(text), /^Error: image reference /);
+  });
+
+it("the tag of a local image is kept and it is never for a registry", () => {
+  const reference = parseReference("local/python:3");
+  assert.deepEqual([reference.isLocal, reference.repository, reference.target], [true, "python", "3"]);
+});
+
+it("a name that was accepted reads the same when it is read again", () => {
+  const text = fc.string({ unit: fc.constantFrom(..."ab0._-/:@[]AZ"), maxLength: 40 });
+  fc.assert(
+    fc.property(text, (value) => {
+      let name: string;
+      try {
+        name = parseReference(value).name;
+      } catch {
+        return;
+      }
+      assert.equal(parseReference(name).name, name);
+    }),
+    { numRuns: 5000 },
+  );
+});

@@ -1,0 +1,104 @@
+/**
+ * Shared work: who starts it, who ends it, who hears of it.
+ */
+import assert from "node:assert/strict";
+import { it } from "node:test";
+import { SharedWork, Turns } from "./share.ts";
+
+/** Work that ends when told, and counts its starts. */
+function scripted() {
+  const runs: { signal: AbortSignal; report: (text: string) => void; ended: PromiseWithResolvers<string> }[] = [];
+  const start = (signal: AbortSignal, report: (text: string) => void): Promise<string> => {
+    const ended = Promise.withResolvers<string>();
+    runs.push({ signal, report, ended });
+    return ended.promise;
+  };
+  return { runs, start };
+}
+
+it("many who want the same start it once and get the same answer", async () => {
+  const { runs, start } = scripted();
+  const work = new SharedWork<string, string>();
+  const answers = Promise.all(Array.from({ length: 50 }, () => work.run("a", {}, start)));
+  runs[0]?.ended.resolve("done");
+  assert.deepEqual([...new Set(await answers)], ["done"]);
+  assert.equal(runs.length, 1);
+});
+
+it("who gives up leaves alone, and the last one to leave ends the work", async () => {
+  const { runs, start } = scripted();
+  const work = new SharedWork<string, string>();
+  const [first, second] = [new AbortController(), new AbortController()];
+  const one = work.run("a", { signal: first.signal }, start);
+  const two = work.run("a", { signal: second.signal }, start);
+  first.abort(new Error("first left"));
+  await assert.rejects(one, /first left/);
+  assert.equal(runs[0]?.signal.aborted, false);
+  second.abort(new Error("second left"));
+  await assert.rejects(two, /second left/);
+  assert.equal(runs[0]?.signal.aborted, true);
+});
+
+it("canceled work ends before the same work starts again", async () => {
+  const { runs, start } = scripted();
+  const work = new SharedWork<string, string>();
+  const leaving = new AbortController();
+  const one = work.run("a", { signal: leaving.signal }, start);
+  leaving.abort(new Error("left"));
+  await assert.rejects(one, /left/);
+  const two = work.run("a", {}, start);
+  assert.equal(runs.length, 1);
+  runs[0]?.ended.reject(new Error("cleaned up"));
+  await new Promise(setImmediate);
+  assert.equal(runs.length, 2);
+  runs[1]?.ended.resolve("again");
+  assert.equal(await two, "again");
+});
+
+it("a failure reaches all, and the next try starts anew", async () => {
+  const { runs, start } = scripted();
+  const work = new SharedWork<string, string>();
+  const both = Promise.allSettled([work.run("a", {}, start), work.run("a", {}, start)]);
+  runs[0]?.ended.reject(new Error("broken"));
+  assert.deepEqual(
+    (await both).map(({ status }) => status),
+    ["rejected", "rejected"],
+  );
+  const next = work.run("a", {}, start);
+  runs[1]?.ended.resolve("fine");
+  assert.equal(await next, "fine");
+});
+
+it("progress reaches everybody, also who comes late", async () => {
+  const { runs, start } = scripted();
+  const work = new SharedWork<string, string>();
+  const heard: string[] = [];
+  const one = work.run("a", { onProgress: (text) => heard.push(`one ${text}`) }, start);
+  runs[0]?.report("1 %");
+  const two = work.run("a", { onProgress: (text) => heard.push(`two ${text}`) }, start);
+  runs[0]?.report("2 %");
+  runs[0]?.ended.resolve("done");
+  await Promise.all([one, two]);
+  assert.deepEqual(heard, ["one 1 %", "two 1 %", "one 2 %", "two 2 %"]);
+});
+
+it("turns let so many work at a time, in order, and a failure gives its turn back", async () => {
+  const turns = new Turns(2);
+  const gates = Array.from({ length: 5 }, () => Promise.withResolvers<void>());
+  const started: number[] = [];
+  const all = gates.map((gate, index) =>
+    turns.run(async () => {
+      started.push(index);
+      await gate.promise;
+    }),
+  );
+  await new Promise(setImmediate);
+  assert.deepEqual(started, [0, 1]);
+  gates[0]?.reject(new Error("broken"));
+  await assert.rejects(all[0] ?? Promise.resolve());
+  await new Promise(setImmediate);
+  assert.deepEqual(started, [0, 1, 2]);
+  for (const gate of gates) gate.resolve();
+  await Promise.allSettled(all);
+  assert.deepEqual(started, [0, 1, 2, 3, 4]);
+});
