@@ -1,0 +1,78 @@
+/**
+ * The least there is: QEMU booting the same kernel, initramfs and agent with the driver's own arguments, from spawn to the
+ * agent's hello; and the guest channel of a machine that runs, with nothing of Flotilla in between.
+ */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, readdir, readFile, rm, stat } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { parseSettings } from "@flotilla/contract/settings";
+import { systemClock } from "../../node/src/clock.ts";
+import type { DriverFacts } from "../../node/src/driver/driver.ts";
+import { type Accelerator, QEMU_PROGRAM, qemuArgv } from "../../node/src/driver/qemu/argv.ts";
+import { ensureGuestFiles, INITRAMFS_NAME, KERNEL_NAME } from "../../node/src/driver/qemu/guest-files.ts";
+import { qemuFacts } from "../../node/src/driver/qemu/index.ts";
+import { connectWhenThere } from "../../node/src/driver/qemu/sockets.ts";
+import { connectGuest } from "../../node/src/guest/client.ts";
+import type { Guest } from "../../node/src/guest/guest.ts";
+import { tscKhzIn } from "../../node/src/host/time-stamp-counter.ts";
+import { makeLog } from "../../node/src/log.ts";
+import { monotonic } from "./clock.ts";
+
+const { cacheDirectory } = parseSettings(["cacheDirectory"], process.env);
+const BOOT_DEADLINE_MS = 60_000;
+
+/** What runs machines on this host, as the node agent would choose it. */
+export async function vmFacts(): Promise<DriverFacts> {
+  const log = makeLog({ level: "silent", clock: systemClock });
+  return await qemuFacts({ cacheDirectory, accelerator: "auto", clock: systemClock, log });
+}
+
+/** Boots once and ends it; milliseconds from spawn to the agent's hello. */
+export async function bareBootMs(size: { cpus: number; memoryMb: number }, accelerator: Accelerator): Promise<number> {
+  const directory = await mkdtemp(path.join(tmpdir(), "flotilla-bare-"));
+  const repositoryDirectory = path.resolve(import.meta.dirname, "../..");
+  const guestFiles = await ensureGuestFiles({ cacheDirectory, repositoryDirectory });
+  const argv = qemuArgv({
+    ...size,
+    name: "bare",
+    accelerator,
+    memory: { kind: "private" },
+    kernelPath: path.join(guestFiles.directory, KERNEL_NAME),
+    initramfsPath: path.join(guestFiles.directory, INITRAMFS_NAME),
+    disk: null,
+    socketDirectory: directory,
+    tscKhz: tscKhzIn(await readFile("/proc/cpuinfo", "utf8")),
+    isIncoming: false,
+  });
+  const startedAt = monotonic();
+  const child = spawn(QEMU_PROGRAM, argv, { stdio: ["ignore", "ignore", "inherit"] });
+  const ended = once(child, "exit");
+  try {
+    const place = { path: path.join(directory, "guest.sock"), uid: process.getuid?.() ?? 0 };
+    const signal = AbortSignal.timeout(BOOT_DEADLINE_MS);
+    const channel = await connectWhenThere(place, systemClock, signal);
+    const guest = await connectGuest(channel, { helloTimeoutMs: BOOT_DEADLINE_MS, signal });
+    const tookMs = monotonic() - startedAt;
+    guest.close();
+    return tookMs;
+  } finally {
+    child.kill("SIGKILL");
+    await ended;
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+/** The channel of the one machine that runs below the data directory and that no node agent holds. */
+export async function channelBelow(dataDirectory: string): Promise<Guest> {
+  const names = await readdir(dataDirectory, { recursive: true });
+  const sockets = names.filter((name) => path.basename(name) === "guest.sock");
+  const [socket = ""] = sockets;
+  if (sockets.length !== 1)
+    throw new Error(`expected one running machine in ${dataDirectory}, found ${sockets.length}`);
+  const place = path.join(dataDirectory, socket);
+  const { uid } = await stat(place);
+  const channel = await connectWhenThere({ path: place, uid }, systemClock, AbortSignal.timeout(BOOT_DEADLINE_MS));
+  return await connectGuest(channel, { helloTimeoutMs: BOOT_DEADLINE_MS });
+}
