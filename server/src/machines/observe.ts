@@ -53,10 +53,13 @@ export function eventOf(report: ObservedMachine): MachineEvent {
 }
 
 function isLate(machine: MutableMachine, report: ObservedMachine): boolean {
+  // Never started, so it is on no node: whoever reports it means something else.
+  if (machine.nodeId === null) return true;
   // A node forgets what it has removed, so there is no order to go by; and what is still there has to go.
   if (machine.desiredState === "absent") return false;
   if (report.generation < machine.observedGeneration) return true;
-  if (report.generation > machine.observedGeneration || report.hasPoweredOff) return false;
+  if (report.generation > machine.observedGeneration) return false;
+  if (report.hasPoweredOff) return machine.observedState === "failed";
   const isOtherBoot = report.bootId !== null && report.bootId !== machine.observedBootId;
   // The end of an earlier boot is told before the beginning of the next.
   if (isOtherBoot) return report.state === "stopping" && machine.observedState !== "stopped";

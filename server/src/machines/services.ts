@@ -24,6 +24,9 @@ export interface MachineServices {
   readonly inBackground: (what: string, work: () => Promise<unknown>) => void;
 }
 
+/** How long the end of the server waits for calls that no request waits for. */
+const STOP_WAIT_MS = 2_000;
+
 export interface OpenMachineServices extends MachineServices {
   start(): void;
   stop(): Promise<void>;
@@ -57,7 +60,10 @@ export function openMachineServices(context: Context, options: { readonly plansU
     },
     start: () => activity.start(),
     async stop() {
-      // Calls that wait for a node end when their connections do; the machine reconciler of the next server goes on.
+      const late = new AbortController();
+      await Promise.race([Promise.all(underWay), context.clock.sleep(STOP_WAIT_MS, late.signal)]);
+      late.abort();
+      // Calls that still wait for a node end with their connections; the machine reconciler of another server goes on.
       await link.close();
       await Promise.all(underWay);
       await activity.stop();

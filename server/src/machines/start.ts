@@ -126,11 +126,12 @@ export async function awaitRunning(
 const goneWhileStarting = (id: string): Refusal =>
   new Refusal("not_found", `machine ${id} was deleted while it started`);
 
-const startFailed = (machine: MachineRecord): Refusal =>
-  new Refusal(
-    "start_failed",
-    `start of machine ${machine.id} failed: ${machine.error ?? machine.observedReason ?? "no reason is known"}`,
-  );
+function startFailed(machine: MachineRecord): Refusal {
+  const reason = machine.error ?? machine.observedReason ?? "no reason is known";
+  // Clients in daily use look for these two words and then explain image references.
+  const hint = /image .*does not exist/.test(reason) ? "; image not found: check the reference" : "";
+  return new Refusal("start_failed", `start of machine ${machine.id} failed: ${reason}${hint}`);
+}
 
 function startTimeout(machine: MachineRecord): Refusal {
   const progress = machine.observedProgress === null ? "" : ` (${machine.observedProgress})`;

@@ -6,7 +6,7 @@
  * that change the facts (ask.ts, observe.ts) are compared with it for every pair in state.test.ts, and docs/states.md
  * is drawn from it.
  *
- * Always: delete leads out of every phase a user can see, and nothing leads out of `deleting` but the end. An absent
+ * Always: delete leads out of every phase a user can see, and nothing leads back to one of those. An absent
  * cell means that it changes nothing: a refusal for what was asked, a late report for what was observed.
  *
  * A node that has gone away is no phase: it lies over the phases in which something may run there (HIDDEN_BY_NODE).
@@ -125,8 +125,24 @@ export const TRANSITIONS = {
     deleteAsked: "deleting",
     failed: "failed",
   },
-  deleting: { deleteAsked: "deleting", working: "deleting", removed: "deleted" },
-  deleted: {},
+  deleting: {
+    deleteAsked: "deleting",
+    working: "deleting",
+    ran: "deleting",
+    failed: "deleting",
+    poweredOff: "deleting",
+    stopped: "deleting",
+    removed: "deleted",
+  },
+  // A node that has something of it after all is told again to remove it.
+  deleted: {
+    working: "deleting",
+    ran: "deleting",
+    failed: "deleting",
+    poweredOff: "deleting",
+    stopped: "deleting",
+    removed: "deleted",
+  },
 } as const satisfies Record<MachinePhase, Partial<Record<MachineEvent, MachinePhase>>>;
 
 /** The phase that follows, or undefined when the event changes nothing in this phase. */

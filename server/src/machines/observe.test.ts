@@ -1,0 +1,136 @@
+/** What reports of nodes change, and what late, repeated and forged ones do not. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { ObservedMachine } from "@flotilla/contract/link";
+import { machineRecord, NOW, report } from "../../test/support/machine.ts";
+import type { Change } from "./change.ts";
+import { observe } from "./observe.ts";
+import type { MachineRecord } from "./record.ts";
+import { phaseOf } from "./state.ts";
+
+const starting = machineRecord({
+  nodeId: "node-a",
+  desiredState: "running",
+  generation: 2,
+  desiredAt: NOW - 1000,
+  observedState: "stopped",
+  observedGeneration: 1,
+});
+const running = machineRecord({
+  ...starting,
+  observedState: "running",
+  observedGeneration: 2,
+  observedBootId: "boot-1",
+  readyAt: NOW - 500,
+  hasRun: true,
+});
+
+function news(machine: MachineRecord, seen: Partial<ObservedMachine>): Change {
+  const observation = observe(machine, report({ generation: machine.generation, ...seen }), NOW);
+  assert.equal(observation.outcome, "news");
+  return (observation as { change: Change }).change;
+}
+
+const outcome = (machine: MachineRecord, seen: Partial<ObservedMachine>): string =>
+  observe(machine, report({ generation: machine.generation, ...seen }), NOW).outcome;
+
+test("a boot that ran opens a run, is ready and stands on the timeline", () => {
+  const change = news(starting, { state: "running", bootId: "boot-1", runningSince: NOW - 10 });
+  assert.equal(phaseOf(change.next), "running");
+  assert.equal(change.next.readyAt, NOW - 10);
+  assert.equal(change.next.reconcileAt, null);
+  assert.deepEqual(change.run, { bootId: "boot-1", startedAt: NOW - 10 });
+  assert.deepEqual(change.timeline, [{ level: "info", message: "machine started" }]);
+});
+
+test("a node's clock makes no machine ready before it was asked for, nor in the future", () => {
+  assert.equal(news(starting, { state: "running", bootId: "b", runningSince: 5 }).next.readyAt, starting.desiredAt);
+  assert.equal(news(starting, { state: "running", bootId: "b", runningSince: NOW * 2 }).next.readyAt, NOW);
+});
+
+test("how far a start has come is not written", () => {
+  assert.equal(outcome(starting, { state: "preparing", progress: "pulling layer 2 of 3, 41 %" }), "same");
+  assert.equal(outcome(starting, { state: "booting", bootId: "boot-1" }), "same");
+});
+
+test("a repeated report changes nothing", () => {
+  assert.equal(outcome(running, { state: "running", bootId: "boot-1" }), "same");
+});
+
+test("a report of an older generation is late", () => {
+  assert.equal(outcome(running, { generation: 1, state: "stopped" }), "late");
+});
+
+test("a heartbeat that was written before the answer and comes after it is late", () => {
+  assert.equal(outcome(running, { state: "preparing" }), "late");
+  assert.equal(outcome(running, { state: "booting", bootId: "boot-1" }), "late");
+  assert.equal(outcome(running, { state: "stopping", bootId: "boot-0" }), "late");
+});
+
+test("a boot that could not be made is a failed start, an automatic one says so", () => {
+  const failed = news(starting, { state: "failed", reason: "image x does not exist" });
+  assert.deepEqual(failed.timeline, [{ level: "error", message: "start failed: image x does not exist" }]);
+  const auto = news({ ...starting, isAutoStarted: true }, { state: "failed", reason: "no room" });
+  assert.deepEqual(auto.timeline, [{ level: "error", message: "auto-start failed: no room" }]);
+});
+
+test("a boot that ran and crashed is a failure of the machine, and its run ends", () => {
+  const crashed = news(running, { state: "failed", bootId: "boot-1", reason: "the VMM was killed" });
+  assert.equal(phaseOf(crashed.next), "failed");
+  assert.equal(crashed.run, null);
+  assert.deepEqual(crashed.timeline, [{ level: "error", message: "machine failed: the VMM was killed" }]);
+});
+
+test("a boot that ended with a reason nobody asked for is a failure", () => {
+  assert.equal(phaseOf(news(running, { state: "stopped", bootId: "boot-1", reason: "it vanished" }).next), "failed");
+});
+
+test("a guest that powered itself off is stopped, and not wanted any more", () => {
+  const { next, run } = news(running, { state: "stopped", bootId: "boot-1", hasPoweredOff: true });
+  assert.equal(next.desiredState, "stopped");
+  assert.equal(next.generation, running.generation + 1);
+  assert.equal(run, null);
+});
+
+test("a guest's end that is reported late does not undo a newer start", () => {
+  const again: MachineRecord = { ...running, generation: 4, observedGeneration: 2 };
+  const observation = observe(again, report({ generation: 2, state: "stopped", hasPoweredOff: true }), NOW);
+  assert.equal(observation.outcome, "news");
+  assert.equal((observation as { change: Change }).change.next.desiredState, "running");
+});
+
+test("a node that is ahead of the database is overtaken, so that it listens again", () => {
+  const { next } = news(starting, { generation: 9, state: "stopped" });
+  assert.equal(next.generation, 10);
+  assert.equal(next.desiredState, "running");
+});
+
+test("a machine that is to be absent and is not, has to go, however old the report", () => {
+  const gone = machineRecord({
+    ...running,
+    desiredState: "absent",
+    deletedAt: NOW,
+    generation: 3,
+    observedState: "absent",
+  });
+  const { next } = news(gone, { generation: 2, state: "running", bootId: "boot-1" });
+  assert.equal(phaseOf(next), "deleting");
+  assert.notEqual(next.reconcileAt, null);
+});
+
+test("reasons are cut to what a timeline can show", () => {
+  const { next } = news(starting, { state: "failed", reason: "x".repeat(100_000) });
+  assert.ok((next.observedReason ?? "").length <= 2000);
+});
+
+test("an ephemeral machine that has stopped is looked at again at once", () => {
+  const stopping = machineRecord({
+    ...running,
+    isEphemeral: true,
+    desiredState: "stopped",
+    generation: 3,
+    readyAt: null,
+  });
+  const { next } = news(stopping, { state: "stopped" });
+  assert.equal(next.reconcileAt, NOW);
+});

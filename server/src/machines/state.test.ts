@@ -1,0 +1,139 @@
+/**
+ * The table of phases against the functions that change facts: every pair of phase and event, and random histories.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { ObservedMachine } from "@flotilla/contract/link";
+import fc from "fast-check";
+import { machineRecord, NOW, report } from "../../test/support/machine.ts";
+import { askStart, askStop, giveUp } from "./change.ts";
+import { observe, observeNoTrace } from "./observe.ts";
+import type { MachineRecord } from "./record.ts";
+import {
+  isActive,
+  MACHINE_EVENTS,
+  MACHINE_PHASES,
+  type MachineEvent,
+  type MachinePhase,
+  nextPhase,
+  phaseOf,
+} from "./state.ts";
+
+const WISH = { nodeId: "node-a", activeMax: 10, isAutomatic: false, now: NOW };
+const onNode = { nodeId: "node-a", generation: 5, observedGeneration: 5, observedBootId: "boot-1" };
+
+/** Facts that are in each phase: the ordinary ones first. */
+const IN_PHASE: Readonly<Record<MachinePhase, readonly MachineRecord[]>> = {
+  created: [machineRecord()],
+  stopped: [
+    machineRecord({ ...onNode, observedState: "stopped" }),
+    machineRecord({ ...onNode, observedState: "failed", observedReason: "it crashed" }),
+  ],
+  starting: [
+    machineRecord({ ...onNode, desiredState: "running", observedGeneration: 4, observedState: "stopped" }),
+    machineRecord({ ...onNode, desiredState: "running", observedState: "booting" }),
+    machineRecord({ ...onNode, desiredState: "running", observedGeneration: 4, observedState: "stopping" }),
+  ],
+  running: [
+    machineRecord({ ...onNode, desiredState: "running", observedState: "running", readyAt: NOW, hasRun: true }),
+  ],
+  stopping: [
+    machineRecord({ ...onNode, observedGeneration: 4, observedState: "running" }),
+    machineRecord({ ...onNode, observedState: "stopping" }),
+  ],
+  failed: [
+    machineRecord({ ...onNode, desiredState: "running", observedState: "failed", observedReason: "it crashed" }),
+  ],
+  deleting: [machineRecord({ ...onNode, desiredState: "absent", deletedAt: NOW, observedState: "running" })],
+  deleted: [machineRecord({ ...onNode, desiredState: "absent", deletedAt: NOW, observedState: "absent" })],
+};
+
+function reportOf(machine: MachineRecord, event: MachineEvent): ObservedMachine {
+  const { generation, observedBootId: bootId } = machine;
+  switch (event) {
+    case "working":
+      return report({ generation, bootId, state: phaseOf(machine) === "starting" ? "booting" : "stopping" });
+    case "ran":
+      return report({ generation, bootId: bootId ?? "boot-2", state: "running", runningSince: NOW });
+    case "failed":
+      return report({ generation, bootId, state: "failed", reason: "it crashed" });
+    case "poweredOff":
+      return report({ generation, bootId, state: "stopped", hasPoweredOff: true });
+    case "stopped":
+      return report({ generation, bootId, state: "stopped" });
+    default:
+      return report({ generation, state: "absent" });
+  }
+}
+
+/** What the code makes of an event, whatever the table says. */
+function after(machine: MachineRecord, event: MachineEvent): MachineRecord {
+  const asked = (next: object): MachineRecord => ({ ...machine, ...next });
+  switch (event) {
+    case "startAsked":
+      return asked(askStart(machine, WISH).next);
+    case "stopAsked":
+      return asked(askStop(machine, NOW).next);
+    case "deleteAsked":
+      return { ...machine, desiredState: "absent", deletedAt: NOW, generation: machine.generation + 1, error: null };
+    case "gaveUp":
+      return asked(giveUp(machine, "it took too long", NOW).next);
+    case "removed": {
+      const isWanted = machine.desiredState === "absent";
+      const seen = isWanted ? observe(machine, reportOf(machine, event), NOW) : observeNoTrace(machine, NOW);
+      return seen.outcome === "news" ? asked(seen.change.next) : machine;
+    }
+    default: {
+      const seen = observe(machine, reportOf(machine, event), NOW);
+      return seen.outcome === "news" ? asked(seen.change.next) : machine;
+    }
+  }
+}
+
+const isAsked = (event: MachineEvent): boolean => event.endsWith("Asked") || event === "gaveUp";
+
+test("the examples of each phase are in it", () => {
+  for (const phase of MACHINE_PHASES) for (const machine of IN_PHASE[phase]) assert.equal(phaseOf(machine), phase);
+});
+
+for (const phase of MACHINE_PHASES) {
+  for (const event of MACHINE_EVENTS) {
+    const expected = nextPhase(phase, event);
+    // What was asked in a phase that refuses it never reaches the functions that change facts.
+    if (expected === undefined && isAsked(event)) continue;
+    // And where asking changes nothing, nothing is written.
+    if (expected === phase && isAsked(event)) continue;
+    test(`${phase} and ${event} lead to ${expected ?? "no change"}`, () => {
+      for (const machine of IN_PHASE[phase]) {
+        assert.equal(phaseOf(after(machine, event)), expected ?? phase, JSON.stringify(machine));
+      }
+    });
+  }
+}
+
+test("delete leads out of every phase a user can see, and nothing leads back", () => {
+  for (const phase of MACHINE_PHASES) {
+    const next = nextPhase(phase, "deleteAsked");
+    if (phase !== "deleted") assert.ok(next === "deleting" || next === "deleted");
+    const leadsBack = MACHINE_EVENTS.map((event) => nextPhase("deleting", event)).filter((each) => each !== undefined);
+    assert.deepEqual([...new Set(leadsBack)].sort(), ["deleted", "deleting"]);
+  }
+});
+
+test("every change of what is wanted raises the generation, whatever happens in whatever order", () => {
+  const events = fc.array(fc.constantFrom(...MACHINE_EVENTS), { maxLength: 30 });
+  fc.assert(
+    fc.property(fc.constantFrom(...Object.values(IN_PHASE).flat()), events, (start, happened) => {
+      let machine = start;
+      for (const event of happened) {
+        const phase = phaseOf(machine);
+        const next = nextPhase(phase, event);
+        if (isAsked(event) && (next === undefined || next === phase)) continue;
+        const changed = after(machine, event);
+        if (changed.desiredState !== machine.desiredState) assert.ok(changed.generation > machine.generation);
+        if (isActive(changed)) assert.notEqual(changed.nodeId, null);
+        machine = changed;
+      }
+    }),
+  );
+});

@@ -1,0 +1,205 @@
+/** Commands over HTTP, through a real node agent and a scripted guest. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Statement } from "../src/db/database.ts";
+import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startTestServer } from "./support/server.ts";
+import { until } from "./support/until.ts";
+
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+await startTestNode(server);
+const { client } = server;
+const MIB = 1024 * 1024;
+
+async function machine(fields: object = {}): Promise<string> {
+  const source = { type: "image", reference: "local/busybox" };
+  return (await client.post("/v1/machines", { source, ...fields })).json.id;
+}
+
+const shared = await machine({ env: { FROM: "machine" } });
+const exec = (body: object, query = "", id = shared) => client.post(`/v1/machines/${id}/exec${query}`, body);
+
+test("a stopped machine is started by a command", async () => {
+  const answer = await exec({ command: ["sh", "-c", "true"] });
+  assert.equal(answer.status, 200, answer.text);
+  assert.equal(answer.json.exitCode, 0);
+  assert.equal(answer.json.machineId, shared);
+  assert.equal((await client.get(`/v1/machines/${shared}`)).json.state, "started");
+});
+
+test("a string runs in a shell, an array as it is", async () => {
+  const text = await exec({ command: "echo out; echo err >&2; exit 3" });
+  assert.deepEqual(
+    [text.json.stdout, text.json.stderr, text.json.exitCode, text.json.stdoutB64],
+    ["out\n", "err\n", 3, Buffer.from("out\n").toString("base64")],
+  );
+  assert.equal((await exec({ command: ["echo", "$HOME; x"] })).json.stdout, "$HOME; x\n");
+});
+
+test("both forms of output, or one of them", async () => {
+  const both = (await exec({ command: "echo hi" })).json;
+  assert.deepEqual([both.stdout, both.stdoutB64], ["hi\n", "aGkK"]);
+  const text = (await exec({ command: "echo hi" }, "?output=text")).json;
+  assert.deepEqual([text.stdout, "stdoutB64" in text], ["hi\n", false]);
+  const b64 = (await exec({ command: "echo hi" }, "?output=b64")).json;
+  assert.deepEqual([b64.stdout, b64.stderr, b64.stdoutB64], ["", "", "aGkK"]);
+  assert.equal((await exec({ command: "true" }, "?output=xml")).status, 422);
+});
+
+test("cwd, environment and standard input reach the command", async () => {
+  assert.equal((await exec({ command: "pwd", cwd: "/tmp" })).json.stdout, "/tmp\n");
+  assert.equal((await exec({ command: ["printenv", "FROM"] })).json.stdout, "machine\n");
+  assert.equal((await exec({ command: ["printenv", "FROM"], env: { FROM: "call" } })).json.stdout, "call\n");
+  assert.equal((await exec({ command: ["cat"], stdin: "zwölf\n" })).json.stdout, "zwölf\n");
+  assert.equal((await exec({ command: ["cat"], stdin: "" })).json.stdout, "");
+  const large = "x".repeat(3 * MIB);
+  const echoed = await exec({ command: ["cat"], stdin: large }, "?output=b64");
+  assert.equal(Buffer.from(echoed.json.stdoutB64, "base64").toString() === large, true);
+});
+
+test("null means absent in every optional field", async () => {
+  const body = { command: ["echo", "x"], env: null, cwd: null, timeoutSeconds: null, stdin: null, user: null };
+  assert.equal((await exec({ ...body, background: null, stream: null })).json.stdout, "x\n");
+});
+
+test("what happens in the guest is answered with an exit code", async () => {
+  const missing = (await exec({ command: ["nope"] })).json;
+  assert.equal(missing.exitCode, 255);
+  assert.match(missing.stderr, /executable file 'nope' not found in \$PATH/);
+  const late = (await exec({ command: ["sleep", "30"], timeoutSeconds: 1 })).json;
+  assert.equal(late.exitCode, 124);
+  assert.ok(late.durationMs >= 1000);
+});
+
+test("text is capped at 1 MiB with a flag, base64 is exact beyond it", async () => {
+  const { json } = await exec({ command: ["head", "-c", String(2 * MIB), "/dev/zero"] });
+  assert.equal(json.stdout.length, MIB);
+  assert.equal(json.stdoutTruncated, true);
+  assert.equal(json.stderrTruncated, false);
+  assert.equal(Buffer.from(json.stdoutB64, "base64").byteLength, 2 * MIB);
+  const exact = (await exec({ command: ["head", "-c", String(MIB), "/dev/zero"] }, "?output=text")).json;
+  assert.deepEqual([exact.stdout.length, exact.stdoutTruncated], [MIB, false]);
+});
+
+test("output without end is thrown away past the cap, and the command goes on to its end", async () => {
+  // The fake guest's `yes` ends after 64 MiB.
+  const { json } = await exec({ command: "yes; echo done >&2" });
+  assert.equal(json.exitCode, 0);
+  assert.equal(json.stderr, "done\n");
+  assert.equal(json.stdoutTruncated, true);
+  assert.equal(Buffer.from(json.stdoutB64, "base64").byteLength, 16 * MIB);
+});
+
+test("a command in the background answers at once with its pid", async () => {
+  const { json } = await exec({ command: ["sleep", "30"], background: true });
+  assert.match(json.stdout, /^pid=\d+\n$/);
+  assert.equal(json.exitCode, 0);
+});
+
+test("what cannot run is refused before it reaches the machine", async () => {
+  const refusals: readonly [object, number, RegExp][] = [
+    [{ command: [""] }, 400, /empty program name/],
+    [{ command: [] }, 422, /command/],
+    [{ command: "" }, 422, /command/],
+    [{ command: "a\u0000b" }, 422, /NUL/],
+    [{}, 422, /command/],
+    [{ command: "x".repeat(200_000) }, 400, /larger than/],
+    [{ command: "true", env: { "A=": "x" } }, 400, /"A="/],
+    [{ command: "true", timeoutSeconds: 86_401 }, 422, /86400/],
+    [{ command: "true", timeoutSeconds: -1 }, 422, /timeoutSeconds/],
+    [{ command: ["cat"], stdin: "x".repeat(17 * MIB) }, 413, /stdin is larger/],
+  ];
+  for (const [body, status, text] of refusals) {
+    const answer = await exec(body);
+    assert.equal(answer.status, status, answer.text);
+    assert.match(answer.text, text);
+  }
+});
+
+test("a machine in error refuses commands with the reason, a deleted one is not found", async () => {
+  const broken = await machine({ env: { FAKE_BOOT_FAIL: "1" } });
+  const first = await exec({ command: "true" }, "", broken);
+  assert.equal(first.status, 503);
+  assert.equal(first.headers.get("x-error-code"), "start_failed");
+  const second = await exec({ command: "true" }, "", broken);
+  assert.equal(second.status, 409);
+  assert.match(second.text, /in state error: .*FAKE_BOOT_FAIL/);
+  const events = (await client.get(`/v1/machines/${broken}/events`)).json as { message: string }[];
+  assert.match(events.at(-1)?.message ?? "", /^auto-start failed: /);
+  await client.delete(`/v1/machines/${broken}`);
+  assert.equal((await exec({ command: "true" }, "", broken)).status, 404);
+});
+
+test("a machine that powered itself off is started again by the next command", async () => {
+  const id = await machine();
+  await exec({ command: ["poweroff"] }, "", id);
+  const answer = await exec({ command: "echo back" }, "", id);
+  assert.equal(answer.status, 200, answer.text);
+  assert.equal(answer.json.stdout, "back\n");
+});
+
+test("commands in a machine that is starting wait for it", async () => {
+  const id = await machine({ env: { FAKE_BOOT_MS: "300" } });
+  const answers = await Promise.all(Array.from({ length: 10 }, (_, n) => exec({ command: `echo ${n}` }, "", id)));
+  assert.deepEqual(
+    answers.map(({ json }) => json.stdout),
+    Array.from({ length: 10 }, (_, n) => `${n}\n`),
+  );
+  const events = (await client.get(`/v1/machines/${id}/events`)).json as { message: string }[];
+  assert.equal(events.filter(({ message }) => message === "machine started").length, 1);
+});
+
+test("two hundred commands at once in one machine", async () => {
+  const answers = await Promise.all(Array.from({ length: 200 }, (_, n) => exec({ command: ["echo", String(n)] })));
+  assert.equal(
+    answers.every(({ status, json }, n) => status === 200 && json.stdout === `${n}\n`),
+    true,
+  );
+});
+
+test("a caller that goes away ends its command", async () => {
+  const id = await machine();
+  await exec({ command: "true" }, "", id);
+  const gone = new AbortController();
+  const calling = client.post(`/v1/machines/${id}/exec`, { command: ["sleep", "600"] }, { signal: gone.signal });
+  // The command counts as activity from its start, which is how the test knows that it has begun.
+  await until(async () => (await client.get(`/v1/machines/${id}`)).json.lastActivityAt !== null);
+  gone.abort();
+  await assert.rejects(calling);
+  assert.equal((await exec({ command: "echo next" }, "", id)).json.stdout, "next\n");
+});
+
+test("commands are counted, shown on the timeline and written in batches", async () => {
+  const id = await machine();
+  for (const code of [0, 0, 7]) await exec({ command: ["exit", String(code)] }, "", id);
+  const { usage } = await until(async () => {
+    const answer = (await client.get(`/v1/machines/${id}/usage`)).json;
+    return answer.usage.execCount >= 3 && answer;
+  });
+  assert.equal(usage.execCount, 3);
+  const events = (await client.get(`/v1/machines/${id}/events`)).json as { message: string }[];
+  assert.equal(
+    events.some(({ message }) => /exec ended|execs ended/.test(message)),
+    true,
+  );
+  assert.notEqual((await client.get(`/v1/machines/${id}`)).json.lastActivityAt, null);
+});
+
+test("a command in a known machine makes no query", async () => {
+  await exec({ command: "true" });
+  const { db } = server.context;
+  const counted = { query: db.query, queryOne: db.queryOne, execute: db.execute };
+  const texts: string[] = [];
+  for (const [name, original] of Object.entries(counted)) {
+    const note = (statement: Statement) => {
+      texts.push(statement.text);
+      return (original as (statement: Statement) => unknown)(statement);
+    };
+    Object.assign(db, { [name]: note });
+  }
+  await exec({ command: "true" });
+  Object.assign(db, counted);
+  // What is written in the background is not on the path.
+  const onPath = texts.filter((text) => !/machine_exec_months|reconcile_at <=|last_used_at|UPDATE nodes/.test(text));
+  assert.deepEqual(onPath, []);
+});

@@ -1,0 +1,326 @@
+/** Machines over HTTP: create, read, list, start, stop, delete, events, usage; with a real node agent without VMs. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { sql } from "../src/db/database.ts";
+import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startTestServer } from "./support/server.ts";
+import { until } from "./support/until.ts";
+
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN, plansUrl: "https://flotilla.example/plans" });
+await startTestNode(server);
+const { client } = server;
+const source = { type: "image", reference: "local/busybox" };
+
+async function created(fields: object = {}): Promise<{ id: string; name: string | null }> {
+  const answer = await client.post("/v1/machines", { source, ...fields });
+  assert.equal(answer.status, 201, answer.text);
+  return answer.json;
+}
+
+const get = async (id: string) => (await client.get(`/v1/machines/${id}`)).json;
+
+async function messages(id: string): Promise<readonly string[]> {
+  const events = (await client.get(`/v1/machines/${id}/events`)).json as { message: string }[];
+  return events.map(({ message }) => message);
+}
+
+test("a created machine is stopped, with the defaults filled in", async () => {
+  const machine = (await client.post("/v1/machines", { source, name: null, env: null, network: null })).json;
+  assert.match(machine.id, /^mach-[0-9a-f]{32}$/);
+  assert.equal(machine.state, "stopped");
+  assert.equal(machine.ready, false);
+  assert.equal(machine.readyAt, null);
+  assert.deepEqual(machine.resources, { cpus: 4, memoryMb: 8192, diskGb: 20 });
+  assert.deepEqual(machine.network, { mode: "open" });
+  assert.deepEqual([machine.env, machine.ports, machine.labels, machine.ephemeral], [{}, [], {}, false]);
+  assert.deepEqual(await get(machine.id), machine);
+  assert.deepEqual(await messages(machine.id), ["machine created"]);
+});
+
+test("the body that clients in daily use send is accepted as it is", async () => {
+  const machine = await created({
+    name: null,
+    resources: { cpus: 1, memoryMb: 512, diskGb: null },
+    network: { mode: "open" },
+    autoStopSeconds: null,
+    ttlSeconds: null,
+    forkable: false,
+    diskDurability: "full",
+  });
+  assert.deepEqual((await get(machine.id)).resources, { cpus: 1, memoryMb: 512, diskGb: 20 });
+});
+
+test("what makes no sense is refused with 400 and a reason", async () => {
+  const refusals: readonly [object, string | RegExp][] = [
+    [{ network: { mode: "allowCidrs" } }, "allowCidrs network mode requires at least one CIDR or host"],
+    [{ network: { mode: "allowCidrs", cidrs: [], hosts: [] } }, /requires at least one/],
+    [{ network: { mode: "allowCidrs", cidrs: ["10.0.0.0/33"] } }, /10\.0\.0\.0\/33/],
+    [{ network: { mode: "allowCidrs", cidrs: ["example"] } }, /is not a network/],
+    [{ network: { mode: "allowCidrs", hosts: ["http://x"] } }, /is not a host name/],
+    [{ env: { "A=B": "1" } }, /"A=B"/],
+    [{ env: { "": "1" } }, /name/],
+    [{ env: { A: "x".repeat(200_000) } }, /env A is larger/],
+    [{ env: Object.fromEntries(Array.from({ length: 9 }, (_, i) => [`V${i}`, "x".repeat(100_000)])) }, /together/],
+    [{ workdir: "relative" }, /absolute/],
+    [{ ports: [1, 2, 3, 4, 5].map((port) => ({ port })) }, /at most 4 ports/],
+    [{ source: { type: "smolmachine", reference: "x" } }, /packaged machines/],
+    [{ source: { type: "image", reference: "a b" } }, /white space/],
+  ];
+  for (const [fields, expected] of refusals) {
+    const answer = await client.post("/v1/machines", { source, ...fields });
+    assert.equal(answer.status, 400, answer.text);
+    if (typeof expected === "string") assert.equal(answer.text, expected);
+    else assert.match(answer.text, expected);
+  }
+});
+
+test("networks, hosts and ports are taken in one form", async () => {
+  const { id } = await created({
+    network: { mode: "allowCidrs", cidrs: ["10.0.0.0/8", "192.0.2.1", "2001:db8::/32"], hosts: ["API.example.com."] },
+    ports: [{ port: 8080, hostPort: 99 }, { port: 8080 }],
+  });
+  const machine = await get(id);
+  assert.deepEqual(machine.network, {
+    mode: "allowCidrs",
+    cidrs: ["10.0.0.0/8", "192.0.2.1/32", "2001:db8::/32"],
+    hosts: ["api.example.com"],
+  });
+  assert.deepEqual(machine.ports, [{ port: 8080, hostPort: null }]);
+});
+
+test("a name is taken once, freed by a delete, and does not name the machine in paths", async () => {
+  const first = await created({ name: "web" });
+  const second = await client.post("/v1/machines", { source, name: "web" });
+  assert.equal(second.status, 409);
+  assert.match(second.text, /web/);
+  assert.equal((await client.get("/v1/machines/web")).status, 404);
+  await client.delete(`/v1/machines/${first.id}`);
+  await created({ name: "web" });
+});
+
+test("start boots, is idempotent, and stop keeps the machine", async () => {
+  const { id } = await created();
+  const started = await client.post(`/v1/machines/${id}/start`);
+  assert.equal(started.status, 200, started.text);
+  assert.equal(started.json.state, "started");
+  assert.equal(started.json.ready, true);
+  assert.ok(Date.parse(started.json.readyAt) <= Date.now());
+  const again = await client.post(`/v1/machines/${id}/start`, {});
+  assert.equal(again.status, 200);
+  assert.equal(again.json.readyAt, started.json.readyAt);
+  const stopped = await client.post(`/v1/machines/${id}/stop`);
+  assert.deepEqual([stopped.status, stopped.json.state, stopped.json.ready], [200, "stopped", false]);
+  assert.equal(stopped.json.readyAt, null);
+  assert.equal((await client.post(`/v1/machines/${id}/stop`)).json.state, "stopped");
+  assert.deepEqual(await messages(id), ["machine created", "machine started", "machine stopped"]);
+});
+
+test("a detached start answers at once, and no reader ever sees `stopped` after it", async () => {
+  const { id } = await created({ env: { FAKE_BOOT_MS: "300" } });
+  const accepted = await client.post(`/v1/machines/${id}/start?detach=true`);
+  assert.equal(accepted.status, 202);
+  assert.equal(accepted.json.state, "creating");
+  const seen = new Set<string>();
+  await until(async () => {
+    const machine = await get(id);
+    seen.add(machine.state);
+    return machine.ready;
+  });
+  assert.deepEqual([...seen].sort(), ["creating", "started"]);
+});
+
+test("a start that fails leaves `error` with the reason, and a way back", async () => {
+  const { id } = await created({ source: { type: "image", reference: "local/missing" } });
+  const failed = await client.post(`/v1/machines/${id}/start`);
+  assert.equal(failed.status, 503);
+  assert.equal(failed.headers.get("x-error-code"), "start_failed");
+  assert.match(failed.text, /not found/);
+  const machine = await get(id);
+  assert.equal(machine.state, "error");
+  assert.match(machine.error, /local\/missing/);
+  assert.match((await messages(id)).at(-1) ?? "", /^start failed: .*local\/missing/);
+  assert.equal((await client.post(`/v1/machines/${id}/stop`)).json.state, "stopped");
+  assert.equal((await get(id)).error, null);
+});
+
+test("a machine that crashes is an error with a reason, and can be started again", async () => {
+  const { id } = await created();
+  await client.post(`/v1/machines/${id}/start`);
+  await client.post(`/v1/machines/${id}/exec`, { command: "crash" });
+  const machine = await until(async () => {
+    const now = await get(id);
+    return now.state === "error" && now;
+  });
+  assert.match(machine.error, /crash/);
+  assert.match((await messages(id)).at(-1) ?? "", /^machine failed: /);
+  assert.equal((await client.post(`/v1/machines/${id}/start`)).json.state, "started");
+});
+
+test("a guest that powers itself off leaves a stopped machine", async () => {
+  const { id } = await created();
+  await client.post(`/v1/machines/${id}/start`);
+  await client.post(`/v1/machines/${id}/exec`, { command: ["poweroff"] });
+  await until(async () => (await get(id)).state === "stopped");
+  assert.equal((await messages(id)).includes("machine stopped: the guest powered itself off"), true);
+});
+
+test("an ephemeral machine is deleted once it has stopped, also by itself", async () => {
+  const asked = await created({ ephemeral: true });
+  await client.post(`/v1/machines/${asked.id}/start`);
+  assert.equal((await client.post(`/v1/machines/${asked.id}/stop`)).status, 200);
+  await until(async () => (await client.get(`/v1/machines/${asked.id}`)).status === 404);
+  const itself = await created({ ephemeral: true });
+  await client.post(`/v1/machines/${itself.id}/start`);
+  await client.post(`/v1/machines/${itself.id}/exec`, { command: ["poweroff"] });
+  await until(async () => (await client.get(`/v1/machines/${itself.id}`)).status === 404);
+  const idle = await created({ ephemeral: true });
+  assert.equal((await get(idle.id)).state, "stopped");
+});
+
+test("delete takes a machine in any state, and the node forgets it", async () => {
+  const slow = { env: { FAKE_BOOT_MS: "5000" } };
+  for (const prepare of [
+    async () => (await created()).id,
+    async () => {
+      const { id } = await created();
+      await client.post(`/v1/machines/${id}/start`);
+      return id;
+    },
+    async () => {
+      const { id } = await created(slow);
+      await client.post(`/v1/machines/${id}/start?detach=true`);
+      return id;
+    },
+  ]) {
+    const id = await prepare();
+    const answer = await client.delete(`/v1/machines/${id}`);
+    assert.equal(answer.status, 204);
+    assert.equal((await client.get(`/v1/machines/${id}`)).status, 404);
+    for (const verb of ["start", "stop"]) assert.equal((await client.post(`/v1/machines/${id}/${verb}`)).status, 404);
+    assert.equal((await client.delete(`/v1/machines/${id}`)).status, 404);
+    await until(async () => {
+      const row = await server.context.db.queryOne<{ done: boolean }>(
+        sql`SELECT observed_state = 'absent' AND reconcile_at IS NULL AS done FROM machines WHERE id = ${id}`,
+      );
+      return row?.done;
+    });
+  }
+});
+
+test("usage is settled by a delete and readable after it", async () => {
+  const { id } = await created({ resources: { cpus: 2, memoryMb: 1024 } });
+  await server.context.db.execute(sql`
+    UPDATE plans SET rate_cpu_hour_micros = 3600000000, rate_memory_gb_hour_micros = 3600000000 WHERE is_default`);
+  await client.post(`/v1/machines/${id}/start`);
+  await until(async () => (await client.get(`/v1/machines/${id}/usage`)).json.cost.totalMicros > 0);
+  const settled = await client.call("DELETE", `/v1/machines/${id}?includeUsage=true`);
+  assert.equal(settled.status, 200);
+  const { usage, cost } = settled.json;
+  // 1,000 micros per processor and millisecond, and the same per GiB and millisecond.
+  assert.equal(cost.totalMicros, cost.cpuMicros + cost.memoryMicros);
+  assert.equal(cost.cpuMicros, 2 * cost.memoryMicros);
+  assert.equal(Math.round(usage.cpuHours * 3_600_000) * 1000, cost.cpuMicros);
+  assert.equal(cost.execMicros, 0);
+  assert.deepEqual((await client.get(`/v1/machines/${id}/usage`)).json, settled.json);
+});
+
+test("lists are bare arrays, newest first, by label and by page", async () => {
+  const ids: string[] = [];
+  for (const n of [1, 2, 3]) ids.unshift((await created({ labels: { group: "paging", n: String(n) } })).id);
+  const all = await client.get("/v1/machines?label=group=paging");
+  assert.deepEqual(
+    all.json.map((machine: { id: string }) => machine.id),
+    ids,
+  );
+  const one = await client.get("/v1/machines?label=group=paging&label=n=2");
+  assert.deepEqual(
+    one.json.map((machine: { id: string }) => machine.id),
+    [ids[1]],
+  );
+  assert.equal((await client.get("/v1/machines?label=nonsense")).status, 422);
+  const seen: string[] = [];
+  let path: string | undefined = "/v1/machines?label=group=paging&limit=2";
+  while (path !== undefined) {
+    const page = await client.get(path);
+    seen.push(...page.json.map((machine: { id: string }) => machine.id));
+    path = /<([^>]+)>; rel="next"/.exec(page.headers.get("link") ?? "")?.[1];
+  }
+  assert.deepEqual(seen, ids);
+  assert.equal((await client.get("/v1/machines?limit=1&cursor=zzz")).status, 422);
+});
+
+test("the timeline pages as well", async () => {
+  const { id } = await created();
+  await client.post(`/v1/machines/${id}/start`);
+  const first = await client.get(`/v1/machines/${id}/events?limit=1`);
+  assert.equal(first.json.length, 1);
+  const next = /<([^>]+)>/.exec(first.headers.get("link") ?? "")?.[1] ?? "";
+  assert.deepEqual(
+    (await client.get(next)).json.map((event: { message: string }) => event.message),
+    ["machine started"],
+  );
+});
+
+test("another tenant's machine is not found by any verb", async () => {
+  const { id } = await created();
+  const tenant = (await client.post("/v1/tenants", { name: "stranger" })).json.id;
+  const key = (
+    await client.post("/v1/apikeys", {
+      tenantId: tenant,
+      scopes: ["machine:read", "machine:create", "machine:delete", "machine:exec"],
+    })
+  ).json.key;
+  const stranger = client.withKey(key);
+  assert.equal((await stranger.get(`/v1/machines/${id}`)).status, 404);
+  assert.equal((await stranger.post(`/v1/machines/${id}/start`)).status, 404);
+  assert.equal((await stranger.post(`/v1/machines/${id}/stop`)).status, 404);
+  assert.equal((await stranger.post(`/v1/machines/${id}/exec`, { command: "true" })).status, 404);
+  assert.equal((await stranger.get(`/v1/machines/${id}/events`)).status, 404);
+  assert.equal((await stranger.get(`/v1/machines/${id}/usage`)).status, 404);
+  assert.equal((await stranger.delete(`/v1/machines/${id}`)).status, 404);
+  assert.deepEqual((await stranger.get("/v1/machines")).json, []);
+});
+
+test("refusals over a plan's ceilings have the agreed texts", async () => {
+  const plan = (
+    await client.post("/v1/plans", {
+      name: "Tiny",
+      maxMachines: 2,
+      maxConcurrentMachines: 1,
+      maxCpus: 2,
+      maxMemoryMb: 1024,
+      maxDiskGb: 10,
+    })
+  ).json;
+  const tenant = (await client.post("/v1/tenants", { name: "tiny", planId: plan.id })).json.id;
+  const scopes = ["machine:read", "machine:create", "machine:exec", "machine:delete"];
+  const tiny = client.withKey((await client.post("/v1/apikeys", { tenantId: tenant, scopes })).json.key);
+  const oversize = await tiny.post("/v1/machines", { source, resources: { cpus: 3 } });
+  assert.equal(oversize.status, 422);
+  assert.match(oversize.text, /your Tiny plan allows 2 vCPUs per machine.*https:\/\/flotilla\.example\/plans/);
+  assert.equal((await tiny.post("/v1/machines", { source, resources: { memoryMb: 2048 } })).status, 422);
+  assert.equal((await tiny.post("/v1/machines", { source, resources: { diskGb: 11 } })).status, 422);
+  const first = await tiny.post("/v1/machines", { source });
+  // What is left out is never more than the plan allows.
+  assert.deepEqual(first.json.resources, { cpus: 2, memoryMb: 1024, diskGb: 10 });
+  const second = await tiny.post("/v1/machines", { source });
+  const third = await tiny.post("/v1/machines", { source });
+  assert.equal(third.status, 422);
+  assert.equal(
+    third.text,
+    "machine count quota exceeded: your Tiny plan allows 2 machines; upgrade at https://flotilla.example/plans",
+  );
+  assert.equal((await tiny.post(`/v1/machines/${first.json.id}/start`)).status, 200);
+  const refused = await tiny.post(`/v1/machines/${second.json.id}/start`);
+  assert.equal(refused.status, 422);
+  assert.equal(
+    refused.text,
+    "concurrency limit reached: your Tiny plan allows 1 machines running at once; upgrade at https://flotilla.example/plans",
+  );
+  assert.equal((await tiny.get(`/v1/machines/${second.json.id}`)).json.state, "stopped");
+  assert.equal((await tiny.post(`/v1/machines/${second.json.id}/exec`, { command: "true" })).status, 422);
+  await until(async () => {
+    const events = (await tiny.get(`/v1/machines/${second.json.id}/events`)).json as { message: string }[];
+    return events.some(({ message }) => message.startsWith("auto-start failed: concurrency limit reached"));
+  });
+});

@@ -1,0 +1,71 @@
+/** Machines as values, for pure tests: a complete record, of which a test names what matters to it. */
+import type { ObservedMachine } from "@flotilla/contract/link";
+import type { MachineRecord } from "../../src/machines/record.ts";
+
+export const MACHINE_ID = `mach-${"a".repeat(32)}`;
+export const NOW = Date.UTC(2026, 6, 22, 20, 1, 41);
+
+/** A machine that was created a minute ago and never started. */
+export function machineRecord(facts: Partial<MachineRecord> = {}): MachineRecord {
+  return {
+    id: MACHINE_ID,
+    tenantId: "tenant-1",
+    name: null,
+    source: { type: "image", reference: "local/busybox" },
+    network: { mode: "open" },
+    env: {},
+    command: null,
+    ports: [],
+    labels: {},
+    workdir: null,
+    cpus: 4,
+    memoryMb: 8192,
+    diskGb: 20,
+    isEphemeral: false,
+    isPublic: false,
+    isBranchable: false,
+    autoStopSeconds: null,
+    ttlSeconds: null,
+    createdBy: "key-1",
+    createdAt: NOW - 60_000,
+    updatedAt: NOW - 60_000,
+    desiredState: "stopped",
+    generation: 1,
+    desiredAt: NOW - 60_000,
+    nodeId: null,
+    error: null,
+    isAutoStarted: false,
+    hasRun: false,
+    observedState: "absent",
+    observedGeneration: 0,
+    observedBootId: null,
+    observedReason: null,
+    observedProgress: null,
+    observedHostPorts: [],
+    observedTimings: null,
+    readyAt: null,
+    reconcileAt: null,
+    revision: 1,
+    lastActivityAt: null,
+    deletedAt: null,
+    nodeStatus: facts.nodeId === null || facts.nodeId === undefined ? null : "ready",
+    nodeAddress: facts.nodeId === null || facts.nodeId === undefined ? null : "unix:/run/node.sock",
+    ...facts,
+  };
+}
+
+export function report(facts: Partial<ObservedMachine> = {}): ObservedMachine {
+  return {
+    machineId: MACHINE_ID,
+    generation: 1,
+    state: "stopped",
+    bootId: null,
+    runningSince: null,
+    reason: null,
+    hasPoweredOff: false,
+    progress: null,
+    hostPorts: [],
+    timings: null,
+    ...facts,
+  };
+}

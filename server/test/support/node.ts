@@ -1,0 +1,70 @@
+/**
+ * A real node agent for tests, as a process of its own with the fake driver: the same program as in a fleet, without
+ * VMs. It enters the cluster of a test server by its join token.
+ */
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after } from "node:test";
+import type { TestServer } from "./server.ts";
+import { until } from "./until.ts";
+
+const NODE_MAIN = new URL("../../../node/src/main.ts", import.meta.url).pathname;
+
+/** Pass it to startTestServer, so that its nodes may enter. */
+export const TEST_JOIN_TOKEN = "join-token-of-the-tests";
+
+export interface TestNode {
+  readonly id: string;
+  /** Ends the agent at once, as a crash would. Its fake VMs live on. */
+  kill(): Promise<void>;
+  /** Starts the agent again on the same directory. Resolves when the server has heard of it. */
+  restart(): Promise<void>;
+}
+
+/** Starts a node agent and waits until it has reported. Stopped after the tests of the file. */
+export async function startTestNode(server: TestServer, id = "node-a"): Promise<TestNode> {
+  const directory = await mkdtemp(join(tmpdir(), "flotilla-test-node-"));
+  let agent: ChildProcess | undefined;
+  const kill = async (): Promise<void> => {
+    const ending = agent;
+    agent = undefined;
+    if (ending === undefined || ending.exitCode !== null || ending.signalCode !== null) return;
+    const ended = once(ending, "exit");
+    ending.kill("SIGKILL");
+    await ended;
+  };
+  const start = async (): Promise<void> => {
+    const before = await heartbeatOf(server, id);
+    agent = spawn(process.execPath, [NODE_MAIN], {
+      env: {
+        ...process.env,
+        FLOTILLA_DRIVER: "fake",
+        FLOTILLA_DATA_DIR: directory,
+        FLOTILLA_URL: server.url,
+        FLOTILLA_JOIN_TOKEN: TEST_JOIN_TOKEN,
+        FLOTILLA_NODE_ID: id,
+        FLOTILLA_LOG_LEVEL: "error",
+      },
+      stdio: ["ignore", "ignore", "inherit"],
+    });
+    const isHeard = async (): Promise<boolean> => {
+      const now = await heartbeatOf(server, id);
+      return now !== undefined && now !== before;
+    };
+    await until(isHeard, { deadlineMs: 15_000, what: `the first report of node ${id}` });
+  };
+  after(async () => {
+    await kill();
+    await rm(directory, { recursive: true, force: true });
+  });
+  await start();
+  return { id, kill, restart: start };
+}
+
+async function heartbeatOf(server: TestServer, id: string): Promise<string | undefined> {
+  const nodes = (await server.client.get("/v1/nodes")).json as { id: string; lastHeartbeatAt: string | null }[];
+  return nodes.find((node) => node.id === id)?.lastHeartbeatAt ?? undefined;
+}
