@@ -186,6 +186,7 @@ function frameSize(bytes: Buffer, at: number, end: number): number | undefined {
   if (end - at < FRAME_HEADER_BYTES) return undefined;
   const length = bytes.readUInt32LE(at + 8);
   if (length > FRAME_PAYLOAD_BYTES_MAX) throw new GuestProtocolError(`frame of ${length} bytes`);
+  if (bytes[at + 1] === 0) throw new GuestProtocolError("frame of type 0");
   if (bytes[at + 3] !== 0 || (bytes[at + 2] ?? 0) > FRAME_FLAG_MORE) {
     throw new GuestProtocolError(`frame with unknown flags ${bytes[at + 2]}, ${bytes[at + 3]}`);
   }

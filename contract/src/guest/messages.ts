@@ -137,7 +137,8 @@ export class FieldReader {
 
   text(field: GuestField): string {
     const value = this.#value(field);
-    if (value.indexOf(0) !== value.byteLength - 1) throw new GuestProtocolError(`${field} is no text`);
+    if (value.byteLength === 0 || value.indexOf(0) !== value.byteLength - 1)
+      throw new GuestProtocolError(`${field} is no text`);
     if (value.byteLength > GUEST_MESSAGE_BYTES_MAX) throw new GuestProtocolError(`${field} is too long`);
     return value.toString("utf8", 0, value.byteLength - 1);
   }
