@@ -48,6 +48,6 @@ function environmentOf(facts: DriverFacts): Readonly<Record<string, string>> {
     host: `${processors.length} × ${processors[0]?.model ?? "unknown"}, ${Math.round(totalmem() / 2 ** 30)} GiB`,
     kernel: release(),
     node: process.version,
-    vm: `${facts.runtime}, ${facts.accelerator} (${facts.acceleratorReason})`,
+    vm: `${facts.runtime}, ${facts.accelerator}`,
   };
 }
