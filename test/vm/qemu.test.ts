@@ -4,7 +4,8 @@
  * Under emulation a boot takes two to four seconds, so each test asks as much as it can of one.
  */
 import assert from "node:assert/strict";
-import { existsSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { existsSync, readFileSync, readlinkSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
 import type { Driver, Vm } from "../../node/src/driver/driver.ts";
@@ -98,6 +99,44 @@ describe("the qemu driver", { skip: skipReason }, () => {
 
     assert.equal(await driver.adopt(request, first.record, deadline()), "gone");
     assert.equal(await driver.adopt(request, null, deadline()), "gone");
+  });
+
+  test("a VMM whose node agent was killed in the middle of a boot is found again without a record", async () => {
+    const machine = await place.machine("mach-half", 700_011);
+    const request = place.bootOf(machine, "boot-half");
+    const program = join(import.meta.dirname, "boot-and-wait.ts");
+    const agent = spawn(process.execPath, [program, JSON.stringify({ nodeDirectory: place.directory, request })]);
+    await until(() => existsSync(join(request.bootDirectory, "qmp.sock")), { what: "the VMM to be there" });
+    agent.kill("SIGKILL");
+    const vm = await driver.adopt(request, null, deadline());
+    assert.notEqual(vm, "gone");
+    assert.equal((vm as Vm).guest.hello.isConfigured, false);
+    await configure((vm as Vm).guest, driver);
+    assert.equal(await shell((vm as Vm).guest, "echo alive"), "alive\n");
+    await (vm as Vm).kill();
+  });
+
+  test("a full disk of the host makes a machine wait and lose nothing", async () => {
+    await using small = new NodePlace({ sizeMb: 64 });
+    const smallDriver = await small.driver();
+    const machine = await small.machine("mach-full", 700_012);
+    const vm = await smallDriver.boot(small.bootOf(machine, "boot-full"), deadline());
+    await configure(vm.guest, smallDriver);
+    const ballast = join(small.directory, "ballast");
+    writeFileSync(ballast, Buffer.alloc(30 * 2 ** 20));
+    const written = shell(
+      vm.guest,
+      "busybox dd if=/dev/zero of=/file bs=1M count=30 2>/dev/null && sync && busybox stat -c %s /file",
+    );
+    const isPaused = (): Promise<boolean> =>
+      vm.guest.ping(500).then(
+        () => false,
+        () => true,
+      );
+    await until(isPaused, { what: "the machine to wait for room", deadlineMs: 30_000 });
+    rmSync(ballast);
+    assert.equal(await written, `${30 * 2 ** 20}\n`);
+    await vm.kill();
   });
 
   test("a guest that powers off while nobody watches is known to have done so", async () => {

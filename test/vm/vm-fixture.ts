@@ -35,11 +35,16 @@ export class NodePlace implements AsyncDisposable {
   readonly directory: string;
   readonly image: UnpackedImage;
   readonly #top: string;
+  readonly #isMounted: boolean;
   #driver: Driver | null = null;
 
-  constructor() {
+  /** `sizeMb`: on a file system of that size, which can be filled. */
+  constructor({ sizeMb }: { readonly sizeMb?: number } = {}) {
     this.#top = mkdtempSync(join(tmpdir(), "flotilla-vm-"));
     this.directory = join(this.#top, "a path, that is long ".padEnd(120, "-"), "node");
+    mkdirSync(this.directory, { recursive: true });
+    this.#isMounted = sizeMb !== undefined;
+    if (sizeMb !== undefined) execFileSync("mount", ["-t", "tmpfs", "-o", `size=${sizeMb}m`, "test", this.directory]);
     mkdirSync(join(this.directory, "images"), { recursive: true, mode: 0o700 });
     const rootPath = join(this.directory, "images", "root.ext4");
     makeRoot(join(this.#top, "tree"), rootPath);
@@ -83,6 +88,7 @@ export class NodePlace implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.sweep();
+    if (this.#isMounted) execFileSync("umount", [this.directory]);
     rmSync(this.#top, { recursive: true, force: true });
   }
 }

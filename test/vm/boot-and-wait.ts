@@ -1,0 +1,16 @@
+/**
+ * A program for tests: boots one machine, says so, and waits to be killed, as a node agent may be at any moment.
+ *
+ * Takes a JSON of {nodeDirectory, request}; prints `up` when the guest has answered.
+ */
+import { systemClock } from "../../node/src/clock.ts";
+import type { BootRequest } from "../../node/src/driver/driver.ts";
+import { openQemuDriver } from "../../node/src/driver/qemu/index.ts";
+import { makeLog } from "../../node/src/log.ts";
+import { BOOT_DEADLINE_MS, cacheDirectory } from "./vm-fixture.ts";
+
+const { nodeDirectory, request } = JSON.parse(process.argv[2] ?? "") as { nodeDirectory: string; request: BootRequest };
+const log = makeLog({ level: "silent", clock: systemClock });
+const driver = await openQemuDriver({ nodeDirectory, cacheDirectory, accelerator: "auto", clock: systemClock, log });
+await driver.boot(request, AbortSignal.timeout(BOOT_DEADLINE_MS));
+process.stdout.write("up\n");
