@@ -164,9 +164,13 @@ export class Supervisor {
     return this.observe();
   }
 
-  /** Resolves when the VM of an earlier agent has been found or is known to be gone, or when the time is up. */
+  /**
+   * Resolves when the VM of an earlier agent has been found or is known to be gone, or when the time is up. Nobody
+   * waits for one that was still booting.
+   */
   async adopted(waitMs: number): Promise<ObservedMachine> {
-    await this.#watchers.until(() => this.#vmState !== "lost", waitMs);
+    const isDone = (): boolean => this.#vmState !== "lost" || typeof this.#journal.boot?.runningSince !== "number";
+    await this.#watchers.until(isDone, waitMs);
     return this.observe();
   }
 

@@ -1,0 +1,154 @@
+/**
+ * kill -9 of the server, of its embedded PostgreSQL, and of both, at random moments under writes: nothing that was
+ * acknowledged is lost, and the service comes back by itself.
+ */
+import assert from "node:assert/strict";
+import { type ChildProcess, spawn } from "node:child_process";
+import { randomInt } from "node:crypto";
+import { once } from "node:events";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { after, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { until } from "../support/until.ts";
+
+const KILLS_MAX = 50;
+const WRITERS = 4;
+const PAUSE_MS_MAX = 200;
+/** On a busy machine fewer kills fit; the diagnostic line says how many there were. */
+const BUDGET_MS = 55_000;
+const KILLS_MIN = 10;
+const SERVER = fileURLToPath(new URL("../../server/src/main.ts", import.meta.url));
+
+const directory = await mkdtemp(join(tmpdir(), "flotilla-crash-"));
+let server: ChildProcess | undefined;
+let url = "";
+
+async function start(): Promise<void> {
+  const child = spawn(process.execPath, [SERVER, "--listen", "127.0.0.1:0", "--data-dir", directory], {
+    stdio: ["ignore", "pipe", "pipe"],
+    env: { PATH: process.env["PATH"] ?? "", FLOTILLA_LOG_LEVEL: "error" },
+  });
+  server = child;
+  let problems = "";
+  child.stderr?.on("data", (chunk) => {
+    problems += chunk;
+  });
+  const lines = createInterface({ input: child.stdout ?? process.stdin });
+  const ended = once(child, "exit").then(() => Promise.reject(new Error(`the server ended: ${problems}`)));
+  const [line] = (await Promise.race([once(lines, "line"), ended])) as [string];
+  ended.catch(() => undefined);
+  url = (JSON.parse(line) as { url: string }).url;
+}
+
+async function kill(child: ChildProcess): Promise<void> {
+  const ended = once(child, "exit");
+  child.kill("SIGKILL");
+  await ended;
+}
+
+const killed = new Set<number>();
+
+/** The postmaster that runs now. Right after a kill the file still names the dead one. */
+const postgresPid = (): Promise<number> =>
+  until(
+    async () => {
+      const pid = Number((await readFile(join(directory, "postgres/data/postmaster.pid"), "utf8")).split("\n")[0]);
+      const state = (await readFile(`/proc/${pid}/stat`, "utf8")).split(") ")[1]?.[0];
+      return state !== "Z" && !killed.has(pid) && pid;
+    },
+    { what: "a postmaster" },
+  );
+
+const isReady = async (): Promise<boolean> => (await fetch(`${url}/readyz`)).status === 200;
+
+after(async () => {
+  if (server?.exitCode === null && server.signalCode === null) {
+    const ended = once(server, "exit");
+    server.kill("SIGTERM");
+    await ended;
+  }
+  await rm(directory, { recursive: true, force: true });
+});
+
+test("kills of server and database under writes lose nothing that was acknowledged", async (context) => {
+  await start();
+  const key = (await readFile(join(directory, "admin.key"), "utf8")).trim();
+  const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" };
+  const acknowledged: string[] = [];
+  const statuses = new Map<number | "broken", number>();
+  let isWriting = true;
+
+  const write = async (writer: number): Promise<void> => {
+    for (let count = 0; isWriting; count++) {
+      const body = JSON.stringify({ description: `${writer}-${count}`, scopes: ["machine:read"] });
+      let status: number | "broken" = "broken";
+      try {
+        const response = await fetch(`${url}/v1/apikeys`, { method: "POST", headers, body });
+        const text = await response.text();
+        status = response.status;
+        if (status === 200) acknowledged.push((JSON.parse(text) as { id: string }).id);
+      } catch {
+        // The connection broke with the server: not acknowledged.
+      }
+      statuses.set(status, (statuses.get(status) ?? 0) + 1);
+      if (status !== 200)
+        await until(isReady, { what: "the server to be ready", deadlineMs: 20_000 }).catch(() => undefined);
+    }
+  };
+  context.after(() => {
+    isWriting = false;
+  });
+  const writers = Array.from({ length: WRITERS }, (_, index) => write(index));
+
+  const kills = { server: 0, database: 0, both: 0 };
+  const startedAt = performance.now();
+  for (let count = 0; count < KILLS_MAX; count++) {
+    if (count >= KILLS_MIN && performance.now() - startedAt > BUDGET_MS) break;
+    const before = acknowledged.length;
+    await until(() => acknowledged.length > before, { deadlineMs: 20_000, what: "a write after the last kill" });
+    const moment = performance.now() + randomInt(PAUSE_MS_MAX);
+    await until(() => performance.now() >= moment, { what: "the moment of the kill" });
+    const what = (["server", "database", "both"] as const)[randomInt(3)] ?? "both";
+    kills[what]++;
+    const pid = await postgresPid();
+    if (what !== "server") {
+      killed.add(pid);
+      process.kill(pid, "SIGKILL");
+    }
+    if (what !== "database" && server !== undefined) {
+      await kill(server);
+      await start();
+      if (what === "server") assert.equal(await postgresPid(), pid, "the running database was adopted");
+    }
+  }
+  isWriting = false;
+  await Promise.all(writers);
+  await until(isReady, { what: "the server to be ready", deadlineMs: 20_000 });
+  const listed = (await (await fetch(`${url}/v1/apikeys`, { headers })).json()) as { id: string }[];
+  const present = new Set(listed.map(({ id }) => id));
+  const lost = acknowledged.filter((id) => !present.has(id));
+  const answers = [...statuses].map(([status, times]) => `${times} x ${status}`).join(", ");
+  context.diagnostic(
+    `kills: ${kills.server} server, ${kills.database} database, ${kills.both} both; ` +
+      `acknowledged ${acknowledged.length}, lost ${lost.length}; answers: ${answers}`,
+  );
+  assert.deepEqual(lost, []);
+  assert.ok(!statuses.has(500), `a request was answered with 500: ${answers}`);
+});
+
+test("a second server on the same data directory is refused with words", async () => {
+  const second = spawn(process.execPath, [SERVER, "--listen", "127.0.0.1:0", "--data-dir", directory], {
+    stdio: ["ignore", "ignore", "pipe"],
+  });
+  let text = "";
+  second.stderr?.on("data", (chunk) => {
+    text += chunk;
+  });
+  const [code] = await once(second, "exit");
+  assert.equal(code, 1);
+  assert.match(text, /in use by another Flotilla/);
+  assert.ok(await isReady());
+});
