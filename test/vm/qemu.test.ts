@@ -104,7 +104,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
   test("a VMM whose node agent was killed in the middle of a boot is found again without a record", async () => {
     const machine = await place.machine("mach-half", 700_011);
     const request = place.bootOf(machine, "boot-half");
-    const program = join(import.meta.dirname, "boot-and-wait.ts");
+    const program = join(import.meta.dirname, "./boot-and-wait.ts");
     const agent = spawn(process.execPath, [program, JSON.stringify({ nodeDirectory: place.directory, request })]);
     await until(() => existsSync(join(request.bootDirectory, "qmp.sock")), { what: "the VMM to be there" });
     agent.kill("SIGKILL");
