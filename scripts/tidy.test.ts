@@ -144,6 +144,13 @@ function bans(): Case[] {
   });
   return [
     ban("the time comes from the clock", "clock", "const now = Date.now();", "const now = clock.now();"),
+    ban(
+      "tests may measure, and do not wait",
+      "timer",
+      "setTimeout(go, 5);",
+      "const at = performance.now();",
+      "test/a.ts",
+    ),
     ban("a date is made from a time", "clock", "const d = new Date();", "const d = new Date(at);"),
     ban("timers live in the clock", "timer", "setTimeout(go, 5);", "await clock.sleep(5);"),
     ban(
