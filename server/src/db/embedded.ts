@@ -20,7 +20,7 @@ import pg from "pg";
 import type { Clock, Log } from "../context.ts";
 import { lockDirectory } from "./directory-lock.ts";
 import type { ConnectionOptions } from "./postgres.ts";
-import { findInstallation, type Installation, launch } from "./postgres-process.ts";
+import { findInstallation, type Installation, launch, linkLibraries } from "./postgres-process.ts";
 
 export interface EmbeddedPostgres {
   readonly connection: ConnectionOptions;
@@ -48,6 +48,8 @@ const STOP_TIMEOUT_MS = 30_000;
 const WATCH_MS = 200;
 const POLL_MS = 20;
 const RESTART_PAUSE_MS = 100;
+/** After a kill the old process's children hold its memory for a moment, and a start fails until they are gone. */
+const STARTS_MAX = 100;
 
 /** Small memory for a laptop next to machines; enough connections for a few servers' pools. */
 const SETTINGS = [
@@ -71,9 +73,13 @@ interface State {
   readonly connection: ConnectionOptions;
   readonly installation: Installation;
   readonly stopping: AbortController;
-  pid: number;
-  /** Aborted when a process that we started ourselves ends. */
-  ended: AbortController;
+  postmaster: Postmaster;
+}
+
+interface Postmaster {
+  readonly pid: number;
+  /** Aborted when it ends; null for one that was adopted, which is not our child. */
+  readonly ended: AbortSignal | null;
 }
 
 /** Starts or adopts the server; ready for connections when it resolves. Throws an Error for people. */
@@ -104,8 +110,7 @@ async function start(options: EmbeddedOptions, unlock: () => void): Promise<Embe
     installation,
     connection: { host, user: USER, password, database: DATABASE },
     stopping: new AbortController(),
-    pid: running ?? 0,
-    ended: new AbortController(),
+    postmaster: { pid: running ?? 0, ended: null },
   };
   try {
     await bringUp(state);
@@ -115,11 +120,11 @@ async function start(options: EmbeddedOptions, unlock: () => void): Promise<Embe
     closeSync(directoryFd);
     throw error;
   }
-  if (running === state.pid) options.log.info({ pid: running }, "adopted the running embedded PostgreSQL");
+  if (running === state.postmaster.pid) options.log.info({ pid: running }, "adopted the running embedded PostgreSQL");
   const watching = watch(state);
   return {
     connection: state.connection,
-    pid: () => state.pid,
+    pid: () => state.postmaster.pid,
     async stop() {
       state.stopping.abort();
       await watching;
@@ -155,6 +160,7 @@ async function initialize(options: EmbeddedOptions, installation: Installation, 
   if (installation.user !== null) {
     for (const path of [directory, passwordFile]) await chown(path, installation.user.uid, installation.user.gid);
   }
+  await linkLibraries(installation);
   const log = await open(join(options.directory, "log"), "a", 0o600);
   try {
     const child = launch(installation, {
@@ -216,28 +222,31 @@ async function bringUp(state: State): Promise<void> {
   const { clock, directory } = state.options;
   const deadline = clock.monotonic() + START_TIMEOUT_MS;
   let lastError: unknown;
-  while (clock.monotonic() < deadline && !state.stopping.signal.aborted) {
-    const pid = await runningPid(state.dataDirectory);
-    if (
-      pid === undefined &&
-      (state.pid === 0 || state.ended.signal.aborted || !(await isAlive(state.pid, state.dataDirectory)))
-    ) {
+  let starts = 0;
+  while (clock.monotonic() < deadline && starts < STARTS_MAX && !state.stopping.signal.aborted) {
+    if (!(await isRunning(state))) {
+      starts++;
+      const pid = await runningPid(state.dataDirectory);
       if (lastError !== undefined) await clock.sleep(RESTART_PAUSE_MS, state.stopping.signal);
-      await spawnPostmaster(state);
-    } else if (pid !== undefined) {
-      state.pid = pid;
+      state.postmaster = pid === undefined ? await spawnPostmaster(state) : { pid, ended: null };
     }
     lastError = await tryToConnect(state);
     if (lastError === undefined) return;
-    await clock.sleep(POLL_MS, state.ended.signal);
+    await clock.sleep(POLL_MS, state.postmaster.ended ?? undefined);
   }
   const reason = lastError instanceof Error ? lastError.message : String(lastError);
   throw new Error(`the embedded PostgreSQL did not start (${reason}); see ${join(directory, "log")}`);
 }
 
-async function spawnPostmaster(state: State): Promise<void> {
-  const { options, dataDirectory, installation } = state;
-  await removeForeignPidFile(dataDirectory);
+/** Our own child is asked for by its end alone: on its way to becoming PostgreSQL it is elsewhere for a moment. */
+async function isRunning({ postmaster, dataDirectory }: State): Promise<boolean> {
+  if (postmaster.ended !== null) return !postmaster.ended.aborted;
+  return postmaster.pid !== 0 && (await isAlive(postmaster.pid, dataDirectory));
+}
+
+async function spawnPostmaster({ options, dataDirectory, installation }: State): Promise<Postmaster> {
+  await removeStalePidFile(dataDirectory);
+  await linkLibraries(installation);
   const log = await open(join(options.directory, "log"), "a", 0o600);
   try {
     const settings = [...SETTINGS, ...(options.settings ?? [])];
@@ -255,26 +264,22 @@ async function spawnPostmaster(state: State): Promise<void> {
       ended.abort();
     });
     child.unref();
-    state.pid = child.pid ?? 0;
-    state.ended = ended;
+    return { pid: child.pid ?? 0, ended: ended.signal };
   } finally {
     await log.close();
   }
 }
 
 /**
- * PostgreSQL judges its lock file by whether the process id lives. After a crash of the host it may belong to
- * anything, and PostgreSQL would refuse to start, so a file that names no PostgreSQL is removed.
+ * PostgreSQL judges its lock file by whether the process id lives. After a crash it may belong to anything, or to a
+ * dead process that nobody collected, and PostgreSQL would refuse to start. The file also keeps it from starting
+ * beside children of the old one that still write, so it goes only when no process at all is in the data directory.
  */
-async function removeForeignPidFile(dataDirectory: string): Promise<void> {
-  const path = join(dataDirectory, "postmaster.pid");
-  try {
-    const pid = Number((await readFile(path, "utf8")).split("\n")[0]);
-    const name = await readFile(`/proc/${pid}/comm`, "utf8").catch(() => "");
-    if (name.trim() !== "postgres") await rm(path);
-  } catch {
-    // No such file: nothing to judge.
+async function removeStalePidFile(dataDirectory: string): Promise<void> {
+  for (const name of await readdir("/proc")) {
+    if (/^\d+$/.test(name) && (await isAlive(Number(name), dataDirectory))) return;
   }
+  await rm(join(dataDirectory, "postmaster.pid"), { force: true });
 }
 
 /** The error, or undefined when a connection was made; SCRAM proves both sides know the password. */
@@ -308,12 +313,13 @@ async function watch(state: State): Promise<void> {
   const { clock, log } = state.options;
   const stopping = state.stopping.signal;
   while (!stopping.aborted) {
-    await clock.sleep(WATCH_MS, AbortSignal.any([stopping, state.ended.signal]));
-    if (stopping.aborted || (!state.ended.signal.aborted && (await isAlive(state.pid, state.dataDirectory)))) continue;
-    log.error({ pid: state.pid }, "the embedded PostgreSQL ended; starting it again");
+    const { ended } = state.postmaster;
+    await clock.sleep(WATCH_MS, ended === null ? stopping : AbortSignal.any([stopping, ended]));
+    if (stopping.aborted || (await isRunning(state))) continue;
+    log.error({ pid: state.postmaster.pid }, "the embedded PostgreSQL ended; starting it again");
     try {
       await bringUp(state);
-      log.info({ pid: state.pid }, "the embedded PostgreSQL runs again");
+      log.info({ pid: state.postmaster.pid }, "the embedded PostgreSQL runs again");
     } catch (error) {
       log.error({ error }, "the embedded PostgreSQL could not be started again; trying on");
     }
@@ -323,17 +329,26 @@ async function watch(state: State): Promise<void> {
 /** Asks for a fast shutdown, which ends open transactions and writes everything down. */
 async function shutDown(state: State): Promise<void> {
   const { clock, log } = state.options;
-  const pid = await runningPid(state.dataDirectory);
-  if (pid === undefined) return;
-  process.kill(pid, "SIGINT");
+  if (!(await isRunning(state))) return;
+  const { pid } = state.postmaster;
+  signalProcess(pid, "SIGINT");
   const deadline = clock.monotonic() + STOP_TIMEOUT_MS;
-  while (await isAlive(pid, state.dataDirectory)) {
+  while (await isRunning(state)) {
     if (clock.monotonic() > deadline) {
       log.warn({ pid }, "the embedded PostgreSQL did not stop in time and is killed; nothing acknowledged is lost");
-      process.kill(pid, "SIGKILL");
+      signalProcess(pid, "SIGKILL");
       return;
     }
-    await clock.sleep(POLL_MS);
+    await clock.sleep(POLL_MS, state.postmaster.ended ?? undefined);
+  }
+}
+
+/** A process that has ended in between is what was wanted. */
+function signalProcess(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
   }
 }
 

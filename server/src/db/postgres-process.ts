@@ -50,23 +50,24 @@ shift 5
 cd ${INSIDE}/data
 exec setpriv --reuid="$uid" --regid="$gid" --clear-groups --inh-caps=-all --no-new-privs -- "$@"`;
 
-/** Finds the binaries and makes the library links below `directory`. Throws an Error for people when there are none. */
+/** Finds the binaries; the library links go below `directory`. Throws an Error for people when there are none. */
 export async function findInstallation(directory: string): Promise<Installation> {
   const root = packageRoot();
   const user = process.getuid?.() === 0 ? await unprivilegedUser() : null;
   const hasNamespace = user !== null && (await canMakeNamespace());
-  const libraryDirectory = join(directory, "lib");
-  const target = hasNamespace ? `${INSIDE}/postgres` : root;
+  return { root, libraryDirectory: join(directory, "lib"), user, hasNamespace };
+}
+
+/** Makes the library links anew, since the package may have moved. Only while no program of the installation runs. */
+export async function linkLibraries({ root, libraryDirectory, hasNamespace }: Installation): Promise<void> {
+  const visibleRoot = hasNamespace ? `${INSIDE}/postgres` : root;
   await rm(libraryDirectory, { recursive: true, force: true });
   await mkdir(libraryDirectory, { recursive: true, mode: 0o755 });
-  const links = JSON.parse(await readFile(join(root, "pg-symlinks.json"), "utf8")) as {
-    source: string;
-    target: string;
-  }[];
-  for (const link of links) {
-    await symlink(join(target, link.source.replace(/^native\//, "")), join(libraryDirectory, basename(link.target)));
+  const text = await readFile(join(root, "pg-symlinks.json"), "utf8");
+  for (const link of JSON.parse(text) as { source: string; target: string }[]) {
+    const source = join(visibleRoot, link.source.replace(/^native\//, ""));
+    await symlink(source, join(libraryDirectory, basename(link.target)));
   }
-  return { root, libraryDirectory, user, hasNamespace };
 }
 
 function packageRoot(): string {

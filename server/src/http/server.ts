@@ -37,6 +37,7 @@ export async function startHttp(
   parts: HandleParts,
 ): Promise<HttpServer> {
   const running = new Set<AbortController>();
+  const closing = new AbortController();
   const app = fastify({
     logger: false,
     exposeHeadRoutes: false,
@@ -51,6 +52,8 @@ export async function startHttp(
   });
   app.addHook("onRequest", async (request, reply) => {
     reply.hijack();
+    // Without this a busy connection that is kept alive would hold the server open until the deadline.
+    if (closing.signal.aborted) reply.raw.setHeader("connection", "close");
     const controller = new AbortController();
     running.add(controller);
     reply.raw.once("close", () => {
@@ -75,7 +78,13 @@ export async function startHttp(
   }
   await app.listen({ host: listen.host, port: listen.port });
   const { port } = app.server.address() as AddressInfo;
-  return { address: { host: listen.host, port }, close: ({ deadlineMs }) => close(app, running, parts, deadlineMs) };
+  return {
+    address: { host: listen.host, port },
+    close: ({ deadlineMs }) => {
+      closing.abort();
+      return close(app, running, parts, deadlineMs);
+    },
+  };
 }
 
 /** Makes every `%` of the path that does not start a valid escape an escaped percent sign. Pure. */

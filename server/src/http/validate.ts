@@ -77,7 +77,7 @@ interface SchemaNode {
 
 /** The examples of the innermost schema on the way that has any. */
 function exampleFor(schema: TSchema, segments: readonly string[]): string {
-  let node: SchemaNode | undefined = schema as SchemaNode;
+  let node: SchemaNode | undefined = schema;
   let found = "";
   for (const [index, segment] of segments.entries()) {
     const branches: readonly SchemaNode[] = node.anyOf ?? [node];

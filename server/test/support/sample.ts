@@ -17,7 +17,7 @@ export const samplePath = (path: string, value = "none-such"): string => path.re
 
 /** A body that the schema accepts, with nothing in it that may be left out. */
 export function sampleBody({ body }: Endpoint): unknown {
-  return body?.kind === "json" ? sampleOf(body.schema as SchemaNode) : undefined;
+  return body?.kind === "json" ? sampleOf(body.schema) : undefined;
 }
 
 function sampleOf(node: SchemaNode): unknown {

@@ -54,7 +54,7 @@ async function startShared(): Promise<{ directory: string; postgres: EmbeddedPos
     settings,
   });
   await administer(postgres, `CREATE DATABASE ${TEMPLATE}`);
-  await migrate({ connection: { ...postgres.connection, database: TEMPLATE } as ConnectionOptions, log });
+  await migrate({ connection: { ...postgres.connection, database: TEMPLATE }, log });
   return { directory, postgres };
 }
 

@@ -1,0 +1,120 @@
+/** The Database over PostgreSQL: values, transactions, notifications, and a connection that is lost. */
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import { systemClock } from "../src/clock.ts";
+import { DatabaseUnavailable, sql } from "../src/db/database.ts";
+import { openDatabase } from "../src/db/postgres.ts";
+import { createLog } from "../src/log.ts";
+import { freshDatabase } from "./support/server.ts";
+import { until } from "./support/until.ts";
+
+const connectionString = await freshDatabase();
+const log = createLog("silent");
+const open = (connectionsMax = 10) =>
+  openDatabase({ connection: { connectionString }, clock: systemClock, log, connectionsMax });
+const db = open();
+const other = open();
+const closing = async () => Promise.all([db.close(), other.close()]);
+// Tests run in order, so the last one closes; the hook is for a failure before.
+let isClosed = false;
+after(async () => {
+  if (!isClosed) await closing();
+});
+
+await db.execute(sql`CREATE TABLE counters (name text PRIMARY KEY, count bigint NOT NULL)`);
+
+test("bigint arrives as a number, timestamps as Date, and arrays go both ways", async () => {
+  const at = new Date("2026-07-22T20:01:41.152Z");
+  const row = await db.queryOne<{ big: number; at: Date; words: string[] }>(
+    sql`SELECT ${9_007_199_254_740_991}::bigint AS big, ${at}::timestamptz AS at, ${["a", 'b"', ""]}::text[] AS words`,
+  );
+  assert.deepEqual(row, { big: 9_007_199_254_740_991, at, words: ["a", 'b"', ""] });
+  await assert.rejects(db.query(sql`SELECT 9007199254740993::bigint`), /beyond 2\^53/);
+});
+
+test("a statement inside a statement keeps its own parameters", async () => {
+  const inner = sql`SELECT ${1}::int AS one WHERE ${"x"}::text = 'x'`;
+  assert.deepEqual(await db.query(sql`SELECT one, ${2}::int AS two FROM (${inner}) AS inside`), [{ one: 1, two: 2 }]);
+});
+
+test("a transaction that throws leaves nothing", async () => {
+  const work = db.transaction(async (transaction) => {
+    await transaction.execute(sql`INSERT INTO counters VALUES ('gone', 1)`);
+    throw new Error("changed my mind");
+  });
+  await assert.rejects(work, /changed my mind/);
+  assert.equal(await db.queryOne(sql`SELECT FROM counters WHERE name = 'gone'`), undefined);
+});
+
+test("transactions that deadlock are tried again and all take effect", async () => {
+  await db.execute(sql`INSERT INTO counters VALUES ('left', 0), ('right', 0)`);
+  const step = async (names: readonly string[]) =>
+    db.transaction(async (transaction) => {
+      for (const name of names) {
+        await transaction.execute(sql`UPDATE counters SET count = count + 1 WHERE name = ${name}`);
+        await transaction.execute(sql`SELECT pg_sleep(0.01)`);
+      }
+    });
+  await Promise.all([step(["left", "right"]), step(["right", "left"]), step(["left", "right"])]);
+  const counts = await db.query(sql`SELECT count FROM counters WHERE name IN ('left', 'right')`);
+  assert.deepEqual(counts, [{ count: 3 }, { count: 3 }]);
+});
+
+test("a notification reaches another server, many in one go and each once", async () => {
+  const heard: string[] = [];
+  let gaps = 0;
+  const stop = other.listen("machines", { onPayload: (payload) => heard.push(payload), onGap: () => void gaps++ });
+  await until(() => gaps > 0 && other.isListening());
+  const sent = Array.from({ length: 1000 }, (_, index) => `mach-${String(index).padStart(32, "0")}`);
+  for (const payload of sent) db.notify("machines", payload);
+  for (const payload of sent) db.notify("machines", payload);
+  await until(() => heard.length >= sent.length);
+  assert.deepEqual(heard, sent);
+  stop();
+});
+
+test("a listener that lost its connection says so and hears again", async () => {
+  const heard: string[] = [];
+  let gaps = 0;
+  const stop = other.listen("nodes", { onPayload: (payload) => heard.push(payload), onGap: () => void gaps++ });
+  await until(() => gaps === 1);
+  await db.query(
+    sql`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'flotilla listener'`,
+  );
+  await until(() => gaps >= 3 && other.isListening(), { what: "one gap when it was lost and one when it was back" });
+  db.notify("nodes", "again");
+  await until(() => heard.includes("again"));
+  stop();
+});
+
+test("backends that are ended are replaced, and what ran on them says the database was unavailable", async () => {
+  const refused = assert.rejects(db.query(sql`SELECT pg_sleep(20)`), DatabaseUnavailable);
+  await until(
+    async () =>
+      (await other.query(sql`SELECT FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(20)%'`)).length > 0,
+  );
+  await other.query(
+    sql`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'flotilla' AND pid <> pg_backend_pid()`,
+  );
+  await refused;
+  await until(async () => (await db.query(sql`SELECT 1`)).length === 1);
+});
+
+test("a database that is not there is DatabaseUnavailable, not a crash", async () => {
+  const nowhere = openDatabase({
+    connection: { connectionString: "postgres://flotilla:x@127.0.0.1:1/none" },
+    clock: systemClock,
+    log,
+  });
+  await assert.rejects(nowhere.query(sql`SELECT 1`), DatabaseUnavailable);
+  await assert.rejects(
+    nowhere.transaction(async () => undefined),
+    DatabaseUnavailable,
+  );
+  await nowhere.close();
+});
+
+test("closing ends every connection", async () => {
+  isClosed = true;
+  await closing();
+});

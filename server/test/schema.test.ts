@@ -1,0 +1,107 @@
+/** The schema: how it is made, and what must hold of it. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { BUDGET_POLICIES } from "@flotilla/contract/plans";
+import { TENANT_STATUSES } from "@flotilla/contract/tenants";
+import pg from "pg";
+import { migrate, readMigrations } from "../src/db/migrate.ts";
+import { createLog } from "../src/log.ts";
+import { freshDatabase } from "./support/server.ts";
+
+const log = createLog("silent");
+const migrated = await freshDatabase();
+
+async function rows<Row extends object>(connectionString: string, text: string): Promise<readonly Row[]> {
+  const client = new pg.Client({ connectionString });
+  await client.connect();
+  try {
+    return (await client.query<Row>(text)).rows;
+  } finally {
+    await client.end();
+  }
+}
+
+/** Everything about the schema that a program can see, as lines. */
+const CATALOG = `
+  SELECT format('column %s.%s %s %s %s', table_name, column_name, data_type, is_nullable, column_default) AS line
+  FROM information_schema.columns WHERE table_schema = 'public'
+  UNION ALL SELECT format('index %s', indexdef) FROM pg_indexes WHERE schemaname = 'public'
+  UNION ALL SELECT format('constraint %s %s', conrelid::regclass, pg_get_constraintdef(oid))
+  FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+  ORDER BY line`;
+
+test("migrating a migrated database does nothing", async () => {
+  const before = await rows(migrated, CATALOG);
+  assert.ok(before.length > 20);
+  assert.deepEqual(await migrate({ connection: { connectionString: migrated }, log }), []);
+  assert.deepEqual(await rows(migrated, CATALOG), before);
+});
+
+test("ten servers that migrate at once apply each file once", async () => {
+  const connectionString = await freshDatabase({ isEmpty: true });
+  const applied = await Promise.all(
+    Array.from({ length: 10 }, () => migrate({ connection: { connectionString }, log })),
+  );
+  const versions = (await readMigrations()).map((migration) => migration.version);
+  assert.deepEqual(applied.flat().sort(), versions);
+  assert.deepEqual(await rows(connectionString, CATALOG), await rows(migrated, CATALOG));
+  assert.deepEqual(await rows(connectionString, "SELECT count(*)::int AS count FROM tenants"), [{ count: 1 }]);
+});
+
+test("a migration that fails leaves nothing of itself", async () => {
+  const connectionString = await freshDatabase();
+  const known = await readMigrations();
+  const broken = { version: known.length + 1, name: "9999_broken", text: "CREATE TABLE half (id int); SELECT 1/0;" };
+  await assert.rejects(
+    migrate({ connection: { connectionString }, log, migrations: [...known, broken] }),
+    /9999_broken/,
+  );
+  assert.deepEqual(await rows(connectionString, CATALOG), await rows(migrated, CATALOG));
+  assert.deepEqual(await migrate({ connection: { connectionString }, log }), []);
+});
+
+test("a database with a newer schema is refused with words", async () => {
+  const connectionString = await freshDatabase();
+  await rows(connectionString, "INSERT INTO schema_migrations (version, name) VALUES (999, '0999_from_the_future')");
+  await assert.rejects(
+    migrate({ connection: { connectionString }, log }),
+    /newer than this program.*0999_from_the_future/,
+  );
+});
+
+test("a database of another line of the program is refused with words", async () => {
+  const connectionString = await freshDatabase();
+  await rows(connectionString, "UPDATE schema_migrations SET name = '0001_other' WHERE version = 1");
+  await assert.rejects(migrate({ connection: { connectionString }, log }), /another line of this program/);
+});
+
+test("every table and column has a comment", async () => {
+  const without = await rows(
+    migrated,
+    `SELECT c.relname AS table, a.attname AS column FROM pg_class c
+     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum >= 0 AND NOT a.attisdropped
+     WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND col_description(c.oid, a.attnum) IS NULL
+     UNION ALL
+     SELECT relname, NULL FROM pg_class
+     WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND obj_description(oid) IS NULL`,
+  );
+  assert.deepEqual(without, []);
+});
+
+test("CHECK lists equal the arrays of the contract", async () => {
+  const lists = { "plans.budget_policy": BUDGET_POLICIES, "tenants.status": TENANT_STATUSES };
+  for (const [name, words] of Object.entries(lists)) {
+    const [table, column] = name.split(".");
+    const checks = await rows<{ text: string }>(
+      migrated,
+      `SELECT pg_get_constraintdef(oid) AS text FROM pg_constraint
+       WHERE conrelid = '${table}'::regclass AND contype = 'c' AND pg_get_constraintdef(oid) LIKE '%${column} = ANY%'`,
+    );
+    const listed = [...(checks[0]?.text.matchAll(/'([a-z]+)'::text/g) ?? [])].map((match) => match[1]);
+    assert.deepEqual(listed.sort(), [...words].sort(), name);
+  }
+});
+
+test("there is one default plan, and the database refuses a second", async () => {
+  await assert.rejects(rows(migrated, "UPDATE plans SET is_default = true"), /plans_one_default/);
+});
