@@ -6,7 +6,7 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { startFlotilla } from "../support/flotilla.ts";
-import { until } from "../support/until.ts";
+import { monotonic, until } from "../support/until.ts";
 
 test("a machine is created, runs commands, stops, starts again and is deleted without a trace", async () => {
   await using flotilla = await startFlotilla();
@@ -21,4 +21,48 @@ test("a machine is created, runs commands, stops, starts again and is deleted wi
   assert.equal((await flotilla.client().get(`/v1/machines/${id}`)).status, 404);
   const machines = join(flotilla.nodeDirectory(), "machines");
   await until(async () => (await readdir(machines)).length === 0, { what: "the machine's files to go" });
+});
+
+test("a machine that can not start says why on its timeline, and starts once the cause is gone", async () => {
+  await using flotilla = await startFlotilla();
+  const { id } = await flotilla.create({ source: { type: "image", reference: "registry.test/missing:1" } });
+  const refused = await flotilla.client().post(`/v1/machines/${id}/start`);
+  assert.equal(refused.status, 503);
+  assert.match(refused.text, /does not exist/);
+  const failed = await flotilla.untilState(id, "error");
+  assert.match(failed.error ?? "", /does not exist/);
+  assert.ok((await flotilla.events(id)).some((message) => /start failed.*does not exist/.test(message)));
+});
+
+test("a machine is deleted in every state it passes through", async () => {
+  await using flotilla = await startFlotilla();
+  const cases: [object, string][] = [
+    [{ source: { type: "image", reference: "app:slow-60000" } }, "during its pull"],
+    [{ env: { FAKE_BOOT_MS: "60000" } }, "during its boot"],
+    [{ env: { FAKE_CRASH_AFTER_MS: "1" } }, "after its crash"],
+    [{ env: { FAKE_IGNORE_SHUTDOWN: "1" } }, "during its stop"],
+  ];
+  for (const [body, when] of cases) {
+    const { id } = await flotilla.create(body);
+    await flotilla.client().post(`/v1/machines/${id}/start?detach=true`);
+    if (when === "during its stop") {
+      await flotilla.untilState(id, "started");
+      void flotilla.stop(id).catch(() => undefined);
+    }
+    const startedAt = monotonic();
+    await flotilla.remove(id);
+    assert.equal((await flotilla.client().get(`/v1/machines/${id}`)).status, 404, when);
+    assert.ok(monotonic() - startedAt < 8_000, `deleted ${when} in ${Math.round(monotonic() - startedAt)} ms`);
+  }
+  const machines = join(flotilla.nodeDirectory(), "machines");
+  await until(async () => (await readdir(machines)).length === 0, { what: "all files to go" });
+});
+
+test("a guest that powers itself off leaves its machine stopped", async () => {
+  await using flotilla = await startFlotilla();
+  const { id } = await flotilla.create();
+  await flotilla.start(id);
+  await flotilla.client().post(`/v1/machines/${id}/exec`, { command: ["poweroff"] });
+  await flotilla.untilState(id, "stopped");
+  assert.equal((await flotilla.start(id)).state, "started");
 });

@@ -1,0 +1,64 @@
+/**
+ * Two servers on one PostgreSQL, two nodes: whatever one of them did, the other knows, and takes over what it left.
+ */
+import assert from "node:assert/strict";
+import { realpath } from "node:fs/promises";
+import { test } from "node:test";
+import { freshDatabase } from "../../server/test/support/server.ts";
+import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
+import { pause } from "../support/until.ts";
+
+/** The database's socket by a path that means the same in every process. */
+async function sharedDatabaseUrl(): Promise<string> {
+  const url = await freshDatabase({ isEmpty: true });
+  const host = /@([^/]+)\//.exec(url)?.[1] ?? "";
+  return url.replace(host, encodeURIComponent(await realpath(decodeURIComponent(host))));
+}
+
+async function startTwo(): Promise<Flotilla> {
+  return await startFlotilla({ servers: 2, nodes: 2, databaseUrl: await sharedDatabaseUrl() });
+}
+
+test("a machine may be created, started, used, stopped and deleted through any server", async () => {
+  await using flotilla = await startTwo();
+  const { id } = await flotilla.create();
+  for (let round = 0; round < 3; round += 1) {
+    assert.equal((await flotilla.start(id, 1)).state, "started");
+    assert.equal((await flotilla.get(id, 0)).state, "started");
+    assert.equal(await flotilla.exec(id, `echo ${round}`, round % 2), `${round}\n`);
+    assert.equal((await flotilla.stop(id, 0)).state, "stopped");
+    assert.equal((await flotilla.get(id, 1)).state, "stopped");
+  }
+  await flotilla.remove(id, 1);
+  assert.equal((await flotilla.client(0).get(`/v1/machines/${id}`)).status, 404);
+});
+
+test("starts and stops of one machine at once through both servers end in one of the two, running at most once", async () => {
+  await using flotilla = await startTwo();
+  const { id } = await flotilla.create({ env: { FAKE_BOOT_MS: "40" } });
+  for (let round = 0; round < 5; round += 1) {
+    const verbs = ["start", "stop", "start", "start"] as const;
+    const answers = await Promise.all(
+      verbs.map((verb, index) => flotilla.client(index % 2).post(`/v1/machines/${id}/${verb}`)),
+    );
+    for (const { status, text } of answers) assert.ok(status < 500 || status === 503, `${status}: ${text}`);
+  }
+  assert.equal((await flotilla.start(id)).state, "started");
+  assert.equal(await flotilla.exec(id, "echo once", 1), "once\n");
+  for (const node of flotilla.nodes) assert.doesNotMatch(await node.log(), /run twice/);
+});
+
+test("a start whose server dies in the middle is finished by the other", async () => {
+  await using flotilla = await startTwo();
+  const { id } = await flotilla.create({ env: { FAKE_BOOT_MS: "1500" } });
+  const cut = flotilla.start(id, 1).then(
+    () => "answered",
+    () => "cut",
+  );
+  await pause(400);
+  await flotilla.servers[1]?.kill();
+  assert.equal(await cut, "cut");
+  assert.notEqual((await flotilla.get(id)).state, "stopped");
+  await flotilla.untilState(id, "started");
+  assert.equal(await flotilla.exec(id, "echo finished"), "finished\n");
+});
