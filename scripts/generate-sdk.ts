@@ -68,10 +68,10 @@ async function readNames(): Promise<Names> {
   }
   for (const [name, endpoint] of endpointList) {
     const pascal = name.slice(0, 1).toUpperCase() + name.slice(1);
-    if (endpoint.body?.kind === "json") give(names, `${pascal}Request`, endpoint.body.schema as Schema);
-    if (endpoint.query !== undefined) give(names, `${pascal}Query`, endpoint.query as Schema);
+    if (endpoint.body?.kind === "json") give(names, `${pascal}Request`, endpoint.body.schema);
+    if (endpoint.query !== undefined) give(names, `${pascal}Query`, endpoint.query);
     for (const answer of Object.values(endpoint.answers)) {
-      if (answer.kind === "json") give(names, `${pascal}Answer`, answer.schema as Schema);
+      if (answer.kind === "json") give(names, `${pascal}Answer`, answer.schema);
     }
   }
   return names;
@@ -133,7 +133,7 @@ function printMethod(name: string, endpoint: Endpoint, names: Names): string {
     return `\${${dots ? "rest" : "segment"}(${parameter})}`;
   });
   const pathText = parameters.length === 0 ? JSON.stringify(path) : `\`${path}\``;
-  const query = endpoint.query === undefined ? "" : `<${print(endpoint.query as Schema, names)}>`;
+  const query = endpoint.query === undefined ? "" : `<${print(endpoint.query, names)}>`;
   const head = comment(describe(endpoint));
   if (endpoint.isUpgrade) {
     parameters.push(`options: CallOptions${query} = {}`);
@@ -141,7 +141,7 @@ function printMethod(name: string, endpoint: Endpoint, names: Names): string {
   }
   const body = endpoint.body;
   if (body?.kind === "json") {
-    parameters.push(`body${body.isOptional ? "?" : ""}: ${print(body.schema as Schema, names)}`);
+    parameters.push(`body${body.isOptional ? "?" : ""}: ${print(body.schema, names)}`);
   } else if (body?.kind === "bytes") parameters.push("body: BytesBody");
   parameters.push(`options: CallOptions${query} = {}`);
   const sent = body === undefined ? "" : body.kind === "json" ? "json: body, " : "bytes: body, ";
@@ -202,6 +202,6 @@ function wrap(text: string, width: number): string[] {
 function format(text: string): string {
   const biome = fileURLToPath(new URL("../node_modules/.bin/biome", import.meta.url));
   const run = spawnSync(biome, ["format", "--stdin-file-path=sdk/src/printed.ts"], { cwd: root, input: text });
-  if (run.status !== 0) throw new Error(`biome refused the printed SDK: ${run.stderr}`);
+  if (run.status !== 0) throw new Error(`biome refused the printed SDK: ${run.stderr.toString()}`);
   return run.stdout.toString();
 }

@@ -8,7 +8,6 @@
 import { type IncomingMessage, request as plainRequest } from "node:http";
 import { request as tlsRequest } from "node:https";
 import { Readable } from "node:stream";
-import type { ReadableStream as NodeReadableStream } from "node:stream/web";
 
 const KEEP_ALIVE_MS = 30_000;
 const STATUSES_WITHOUT_BODY: readonly number[] = [204, 205, 304];
@@ -25,7 +24,7 @@ export function patientFetch(url: string, init: RequestInit): Promise<Response> 
   request.on("error", reject);
   const { body } = init;
   if (body instanceof ReadableStream) {
-    const source = Readable.fromWeb(body as unknown as NodeReadableStream<Uint8Array>);
+    const source = Readable.fromWeb(body);
     source.on("error", (error) => request.destroy(error));
     source.pipe(request);
   } else request.end(body ?? undefined);
@@ -42,5 +41,5 @@ function responseOf(message: IncomingMessage): Response {
     message.resume();
     return new Response(null, { status, headers });
   }
-  return new Response(Readable.toWeb(message) as unknown as ReadableStream<Uint8Array>, { status, headers });
+  return new Response(Readable.toWeb(message), { status, headers });
 }

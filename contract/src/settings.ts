@@ -205,6 +205,18 @@ export const settings = {
     isSecret: true,
     parse: (value) => value ?? null,
   }),
+  serverUid: setting<number | null>({
+    env: "FLOTILLA_SERVER_UID",
+    flag: "server-uid",
+    programs: ["node"],
+    meaning: "the user id of this host's server, which may use the node's socket",
+    defaultText: "the node's own; `flotilla up` sets it where it starts the node through sudo",
+    parse: (value) => {
+      if (value === undefined) return null;
+      if (!/^\d{1,9}$/.test(value)) throw new Error("expected a user id");
+      return Number(value);
+    },
+  }),
   apiKey: setting<string | null>({
     env: "FLOTILLA_API_KEY",
     programs: ["cli"],

@@ -22,6 +22,7 @@ const NAMES = [
   "nodeId",
   "serverUrl",
   "joinToken",
+  "serverUid",
 ] as const;
 
 export type NodeConfig = ReturnType<typeof parseNodeConfig>;

@@ -54,7 +54,16 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   await equipment.prepareImages();
   const { temporaryDirectory } = config;
   const { images } = equipment;
-  const link = await serveLink({ socketPath, temporaryDirectory, fleet, images, facts, clock: systemClock, log });
+  const link = await serveLink({
+    socketPath,
+    serverUid: config.serverUid,
+    temporaryDirectory,
+    fleet,
+    images,
+    facts,
+    clock: systemClock,
+    log,
+  });
   log.info({ ...facts, socketPath, pid: process.pid }, "the node agent is ready");
   process.send?.({ kind: "ready" });
   const reporting = reporter.run(stop);

@@ -28,6 +28,7 @@ async function serve(): Promise<Served> {
   const socketPath = linkSocketPath(directory.path);
   const link = await serveLink({
     socketPath,
+    serverUid: null,
     temporaryDirectory: directory.path,
     fleet: node.fleet,
     images: node.images,

@@ -85,6 +85,7 @@ export class Flotilla extends Methods {
       if (pauseMs > RETRY_PAUSE_MAX_MS) return answer;
       await answer.body?.cancel();
       await pause(pauseMs, signal);
+      signal.throwIfAborted();
     }
   }
 
@@ -95,7 +96,7 @@ export class Flotilla extends Methods {
         if (item !== undefined && item !== null) parameters.append(name, String(item));
       }
     }
-    return parameters.size === 0 ? this.url + path : `${this.url}${path}?${parameters}`;
+    return parameters.size === 0 ? this.url + path : `${this.url}${path}?${parameters.toString()}`;
   }
 
   #init(call: ApiCall, options: AnyOptions, signal: AbortSignal): RequestInit {
@@ -123,8 +124,8 @@ export class Flotilla extends Methods {
     const address = this.#address(path, query).replace(/^http/, "ws");
     if (isBrowser) return new WebSocket(address);
     const headers = { ...options.headers, ...(key === undefined ? {} : { authorization: `Bearer ${key}` }) };
-    // Node's WebSocket takes request headers in its second parameter; the standard's type does not know them.
-    return new WebSocket(address, { headers } as unknown as string[]);
+    // In Node the second parameter may hold request headers; the standard knows only subprotocols there.
+    return new WebSocket(address, { headers });
   }
 }
 

@@ -3,19 +3,17 @@
  * neither keeps a process alive longer than the call it belongs to.
  */
 
-/** Resolves after the time; rejects with the signal's reason when it is aborted first. */
+/** Resolves after the time, or at once when the signal is aborted. Never rejects. */
 export function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const stop = () => {
+  return new Promise((resolve) => {
+    if (signal.aborted) return resolve();
+    const done = () => {
       clearTimeout(timer);
-      reject(signal.reason);
-    };
-    const timer = setTimeout(() => {
-      signal.removeEventListener("abort", stop);
+      signal.removeEventListener("abort", done);
       resolve();
-    }, ms);
-    if (signal.aborted) stop();
-    else signal.addEventListener("abort", stop, { once: true });
+    };
+    const timer = setTimeout(done, ms);
+    signal.addEventListener("abort", done, { once: true });
   });
 }
 

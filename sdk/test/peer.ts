@@ -24,13 +24,15 @@ export interface Peer {
 /** Answers the n-th request with the n-th reply, and every later one with the last. */
 export async function startPeer(t: TestContext, ...replies: Reply[]): Promise<Peer> {
   const arrived: Arrived[] = [];
-  const server = createServer(async (request, answer) => {
+  const server = createServer((request, answer) => {
     const chunks: Buffer[] = [];
-    for await (const chunk of request) chunks.push(chunk as Buffer);
-    const { method = "", url = "", headers } = request;
-    arrived.push({ method, url, headers, body: Buffer.concat(chunks) });
-    const reply = replies[Math.min(arrived.length, replies.length) - 1];
-    reply?.(arrived[arrived.length - 1] as Arrived, answer);
+    request.on("data", (chunk: Buffer) => chunks.push(chunk));
+    request.on("end", () => {
+      const { method = "", url = "", headers } = request;
+      const call: Arrived = { method, url, headers, body: Buffer.concat(chunks) };
+      arrived.push(call);
+      replies[Math.min(arrived.length, replies.length) - 1]?.(call, answer);
+    });
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   t.after(() => {

@@ -27,7 +27,7 @@ export function readConfig(environment: Environment, options: Readonly<Record<st
       dataDirectory: resolve(parsed.dataDirectory),
       cacheDirectory: resolve(parsed.cacheDirectory),
       /** The environment with the flags in it. */
-      environment: merged as Environment,
+      environment: merged,
     });
   } catch (error) {
     throw usage(error instanceof Error ? error.message : String(error));

@@ -56,10 +56,11 @@ export function nodeLaunch(facts: {
     );
   }
   return (given, serverUrl) => {
-    const environment = { ...given, [settings.serverUrl.env]: serverUrl };
+    const reached = { ...given, [settings.serverUrl.env]: serverUrl };
     const command = [process.execPath, NODE_MAIN] as const;
-    if (isRoot) return { command, environment, hasOwnSession: true };
-    const names = [...Object.keys(environment).filter((name) => PRESERVED.test(name)), ...CHANNEL];
+    if (isRoot) return { command, environment: reached, hasOwnSession: true };
+    const environment = { ...reached, [settings.serverUid.env]: String(process.getuid?.()) };
+    const names = [...Object.keys(environment).filter((name) => PRESERVED.test(name)), ...CHANNEL].join(",");
     return { command: ["sudo", "-n", `--preserve-env=${names}`, ...command], environment, hasOwnSession: false };
   };
 }

@@ -1,5 +1,5 @@
 /**
- * The node agent's side of the link: HTTP on a Unix socket that only this user may open.
+ * The node agent's side of the link: HTTP on a Unix socket that only this user, or the server's, may open.
  *
  * Owns the socket's file. Serves exactly the routes at the head of contract/src/link.ts, and leaves what they mean to
  * machines/, images/ and exec.ts.
@@ -9,7 +9,7 @@
  */
 import { randomBytes } from "node:crypto";
 import { createWriteStream } from "node:fs";
-import { chmod, mkdir, rm, stat } from "node:fs/promises";
+import { chmod, chown, mkdir, rm, stat } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { dirname, join } from "node:path";
 import { pipeline } from "node:stream/promises";
@@ -29,6 +29,8 @@ const KEEP_ALIVE_MS = 120_000;
 
 export interface LinkOptions {
   readonly socketPath: string;
+  /** The server's user, where that is another one: it may open the socket, and nothing else of the node's. */
+  readonly serverUid: number | null;
   /** Archives that are being imported; emptied at start by whoever owns it. */
   readonly temporaryDirectory: string;
   readonly fleet: Fleet;
@@ -58,11 +60,15 @@ export async function serveLink(options: LinkOptions): Promise<AsyncDisposable> 
   const directory = dirname(options.socketPath);
   await mkdir(directory, { recursive: true, mode: 0o700 });
   // The short one could have been made by anyone.
-  const { uid } = await stat(directory);
+  const { uid, mode } = await stat(directory);
   if (uid !== process.getuid?.()) throw new Error(`${directory} belongs to another user; remove it`);
   await rm(options.socketPath, { force: true });
   await listen(server, options.socketPath);
   await chmod(options.socketPath, 0o600);
+  if (options.serverUid !== null) {
+    await chmod(directory, (mode & 0o777) | 0o011);
+    await chown(options.socketPath, options.serverUid, -1);
+  }
   return {
     [Symbol.asyncDispose]: async () => {
       server.closeAllConnections();
