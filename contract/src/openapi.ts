@@ -110,7 +110,7 @@ function namedSchemas(): ReadonlyMap<TSchema, string> {
   for (const module of MODULES) {
     for (const [name, value] of Object.entries(module)) {
       const isSchema = typeof value === "object" && value !== null && /^[A-Z][a-z]/.test(name) && "type" in value;
-      if (isSchema && !names.has(value as TSchema)) names.set(value as TSchema, name);
+      if (isSchema && !names.has(value)) names.set(value, name);
     }
   }
   return names;
@@ -121,9 +121,9 @@ function printer(names: ReadonlyMap<TSchema, string>, used: Set<TSchema>): Print
   const print = (value: unknown): Json => {
     if (Array.isArray(value)) return value.map(print);
     if (typeof value !== "object" || value === null) return value as Json;
-    const name = names.get(value as TSchema);
+    const name = names.get(value);
     if (name === undefined) return printFields(value);
-    used.add(value as TSchema);
+    used.add(value);
     return { $ref: `#/components/schemas/${name}` };
   };
   const printFields = (value: object): Json =>
@@ -135,7 +135,7 @@ function printer(names: ReadonlyMap<TSchema, string>, used: Set<TSchema>): Print
 function components(names: ReadonlyMap<TSchema, string>, used: Set<TSchema>, print: Print): JsonObject {
   const printed = new Map<string, Json>();
   for (const schema of used) {
-    const fields = Object.entries(schema as object).map(([name, value]) => [name, print(value as TSchema)] as const);
+    const fields = Object.entries(schema).map(([name, value]) => [name, print(value as TSchema)] as const);
     printed.set(names.get(schema) ?? "", Object.fromEntries(fields));
   }
   printed.set("Problem", PROBLEM);
@@ -203,7 +203,7 @@ function parameters(path: string, endpoint: Endpoint, print: Print): Json {
     required: true,
     schema: { type: "string" },
   }));
-  const query = endpoint.query as { properties?: Record<string, TSchema>; required?: string[] } | undefined;
+  const query: { properties?: Record<string, TSchema>; required?: string[] } | undefined = endpoint.query;
   const inQuery = Object.entries(query?.properties ?? {}).map(([name, schema]) => ({
     name,
     in: "query",

@@ -41,7 +41,7 @@ const wrong: readonly (readonly [string, Partial<HostFacts>, string, "warn" | "b
   ["a missing program", { missingPrograms: ["umoci"] }, "programs", "bad", /setup/],
   ["no guest kernel", { driver: { failure: "no guest kernel in /x" } }, "machines", "bad", /setup/],
   ["an arm host", { arch: "arm64", driver: { failure: "none" } }, "machines", "bad", /x86-64/],
-  ["emulation", { driver: { ...sound.driver, ...emulated } as never }, "accelerator", "warn", /did not boot/],
+  ["emulation", { driver: { ...sound.driver, ...emulated } }, "accelerator", "warn", /did not boot/],
   ["a container that may not unshare", { jailFailure: "Operation not permitted" }, "isolation", "bad", /CAP_SYS_ADMIN/],
   ["little memory", { memory: { totalMb: 4096, availableMb: 3000 } }, "memory", "warn", /--memory/],
   ["hardly any memory", { memory: { totalMb: 512, availableMb: 300 } }, "memory", "bad", /too little/],

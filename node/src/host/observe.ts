@@ -13,7 +13,7 @@ import { delimiter, dirname, join, resolve } from "node:path";
 import { promisify } from "node:util";
 import type { ListenAddress } from "@flotilla/contract/settings";
 import type { Clock } from "../clock.ts";
-import { type DriverFacts } from "../driver/driver.ts";
+import type { DriverFacts } from "../driver/driver.ts";
 import { qemuFacts } from "../driver/qemu/index.ts";
 import { makeLog, messageOf } from "../log.ts";
 

@@ -48,7 +48,9 @@ const parseBigint = (text: string): number => {
 
 const types: pg.CustomTypesConfig = {
   getTypeParser: ((oid: number, format?: "text" | "binary") =>
-    oid === BIGINT_OID ? parseBigint : pg.types.getTypeParser(oid, format)) as typeof pg.types.getTypeParser,
+    oid === BIGINT_OID
+      ? parseBigint
+      : (pg.types.getTypeParser(oid, format) as unknown)) as typeof pg.types.getTypeParser,
 };
 
 const preparedNames = new Map<string, string>();

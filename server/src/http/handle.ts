@@ -12,7 +12,7 @@
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { Refusal } from "@flotilla/contract/errors";
-import { grants, type Scope } from "@flotilla/contract/scopes";
+import { grants } from "@flotilla/contract/scopes";
 import { JSON_BODY_BYTES_MAX } from "@flotilla/contract/limits";
 import { authenticateKey, authenticateNode, bearerOf, type NodeAuthenticator } from "../auth/authenticate.ts";
 import type { KeyCache, KnownKey } from "../auth/key-cache.ts";
@@ -153,7 +153,7 @@ function checkScope({ endpoint: { access } }: Route, key: KnownKey | undefined):
 /** An operator's key still reaches what only operators do: it is the way to end a suspension. */
 function checkTenant({ endpoint: { access } }: Route, key: KnownKey | undefined): void {
   if (key === undefined || !key.isSuspended) return;
-  const isOperation = typeof access !== "string" && (access).includes("admin");
+  const isOperation = typeof access !== "string" && access.includes("admin");
   if (!isOperation) throw new Refusal("payment_required", "the tenant is suspended; ask the operator to reactivate it");
 }
 

@@ -17,7 +17,6 @@ import { systemClock } from "../../src/clock.ts";
 import type { Clock } from "../../src/context.ts";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/db/embedded.ts";
 import { migrate } from "../../src/db/migrate.ts";
-import type { ConnectionOptions } from "../../src/db/postgres.ts";
 import { createLog } from "../../src/log.ts";
 import { type RunningServer, type ServerOptions, startServer } from "../../src/main.ts";
 import { Client } from "./client.ts";
