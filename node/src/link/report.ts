@@ -70,6 +70,7 @@ export class Reporter {
   #isRegistered = false;
   #isComplete = true;
   #failures = 0;
+  #lastFailure = "";
   readonly #changed = new Set<string>();
   #events: NodeEvent[] = [];
   #eventCount = 0;
@@ -117,15 +118,18 @@ export class Reporter {
   #onSuccess(): void {
     if (this.#failures > 0) this.#options.log.info({ failures: this.#failures }, "the server answers again");
     this.#failures = 0;
+    this.#lastFailure = "";
   }
 
   #onFailure(error: unknown): void {
     const { log, joinToken } = this.#options;
     this.#isComplete = true;
     this.#failures += 1;
-    // A server that is away is said once, not with every attempt.
-    const say = this.#failures === 1 || error instanceof Refused ? "warn" : "debug";
-    log[say]({ reason: messageOf(error), failures: this.#failures }, "the server could not be told");
+    // A server that is away, or that refuses, is said once, not with every attempt.
+    const reason = messageOf(error);
+    const level = reason === this.#lastFailure ? "debug" : "warn";
+    this.#lastFailure = reason;
+    log[level]({ reason, failures: this.#failures }, "the server could not be told");
     if (!(error instanceof Refused) || ![401, 403, 404].includes(error.status)) return;
     this.#isRegistered = false;
     if (error.status !== 404 && this.#credential !== null && joinToken !== null) this.#credential = null;

@@ -43,6 +43,8 @@ const ADOPT_ATTEMPTS_MAX = 3;
 const SHUT_DOWN_DEADLINE_MS = 10_000;
 /** A VMM's end and its channel's end are seen apart; this is how long the one waits to be explained by the other. */
 const EXIT_GRACE_MS = 1_000;
+/** Progress is told at most this often: every telling is a report to the server. */
+const PROGRESS_PERIOD_MS = 250;
 const RETRY_MS_MIN = 500;
 const RETRY_MS_MAX = 30_000;
 
@@ -303,8 +305,11 @@ export class Supervisor {
     }
     if (found === undefined) {
       this.#event("info", `pulling image ${image.reference}`);
+      let saidAt = startedAt;
       const onProgress = ({ message }: { readonly message: string }): void => {
         this.#progress = message;
+        if (clock.monotonic() - saidAt < PROGRESS_PERIOD_MS) return;
+        saidAt = clock.monotonic();
         this.#changed();
       };
       found = await images.ensure(image.reference, { arch: image.arch, onProgress, signal });
