@@ -1,4 +1,6 @@
-/** API keys. The plaintext is shown once, in the answer to create. */
+/**
+ * API keys. The plaintext is shown once, in the answer to create.
+ */
 import { empty, endpoint, json } from "./endpoint.ts";
 import { int64, nullable, optional, type Static, Type, text, timestamp } from "./schema.ts";
 

@@ -1,4 +1,6 @@
-/** Branches of a running machine, leases on them, export, and packaged machines. */
+/**
+ * Branches of a running machine, leases on them, export, and packaged machines.
+ */
 import { endpoint, json } from "./endpoint.ts";
 import { MachineInfo, PortRequest } from "./machines.ts";
 import { int32, int64, nullable, oneOf, optional, stringMap, Type, text } from "./schema.ts";

@@ -1,4 +1,6 @@
-/** Files of a machine, and the bridge to its published ports. Bodies are streamed both ways. */
+/**
+ * Files of a machine, and the bridge to its published ports. Bodies are streamed both ways.
+ */
 import { empty, endpoint, json, stream } from "./endpoint.ts";
 import { nullable, Type, text, timestamp } from "./schema.ts";
 

@@ -1,4 +1,6 @@
-/** Health of the whole service. Unversioned paths; all but /metrics are public. */
+/**
+ * Health of the whole service. Unversioned paths; all but /metrics are public.
+ */
 import { empty, endpoint, json, stream } from "./endpoint.ts";
 import { int32, int64, type Static, Type } from "./schema.ts";
 

@@ -1,4 +1,6 @@
-/** Nodes (hosts) and the join tokens with which they enter a cluster. */
+/**
+ * Nodes (hosts) and the join tokens with which they enter a cluster.
+ */
 import { empty, endpoint, json } from "./endpoint.ts";
 import { int32, int64, nullable, oneOf, optional, type Static, stringMap, Type, text, timestamp } from "./schema.ts";
 

@@ -1,4 +1,6 @@
-/** Operations: long work that a user can watch. Lists are newest first. */
+/**
+ * Operations: long work that a user can watch. Lists are newest first.
+ */
 import { endpoint, json } from "./endpoint.ts";
 import { nullable, oneOf, type Static, Type, timestamp } from "./schema.ts";
 

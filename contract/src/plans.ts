@@ -1,4 +1,6 @@
-/** Plans: a tenant's ceilings and per-unit rates. Rates are integer micros. */
+/**
+ * Plans: a tenant's ceilings and per-unit rates. Rates are integer micros.
+ */
 import { endpoint, json } from "./endpoint.ts";
 import { int32, int64, nullable, oneOf, optional, type Static, Type, text, timestamp } from "./schema.ts";
 

@@ -1,4 +1,6 @@
-/** Pools of started machines that wait to be claimed, and volumes (listed by the description, not supported). */
+/**
+ * Pools of started machines that wait to be claimed, and volumes (listed by the description, not supported).
+ */
 import { empty, endpoint, json } from "./endpoint.ts";
 import { MachineInfo } from "./machines.ts";
 import { int32, int64, nullable, oneOf, optional, Type, text, timestamp } from "./schema.ts";

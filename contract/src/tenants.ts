@@ -1,4 +1,6 @@
-/** Tenants: who owns machines, apps and keys. Tenants never see each other. */
+/**
+ * Tenants: who owns machines, apps and keys. Tenants never see each other.
+ */
 import { empty, endpoint, json } from "./endpoint.ts";
 import { int32, int64, nullable, oneOf, optional, type Static, Type, text, timestamp } from "./schema.ts";
 

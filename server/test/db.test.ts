@@ -1,4 +1,6 @@
-/** The Database over PostgreSQL: values, transactions, notifications, and a connection that is lost. */
+/**
+ * The Database over PostgreSQL: values, transactions, notifications, and a connection that is lost.
+ */
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { systemClock } from "../src/clock.ts";

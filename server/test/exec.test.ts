@@ -1,4 +1,6 @@
-/** Commands over HTTP, through a real node agent and a scripted guest. */
+/**
+ * Commands over HTTP, through a real node agent and a scripted guest.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Statement } from "../src/db/database.ts";

@@ -1,4 +1,6 @@
-/** The schema: how it is made, and what must hold of it. */
+/**
+ * The schema: how it is made, and what must hold of it.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { BUDGET_POLICIES } from "@flotilla/contract/plans";

@@ -1,4 +1,6 @@
-/** Serves /v1/me. */
+/**
+ * Serves /v1/me.
+ */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";

@@ -1,4 +1,6 @@
-/** Serves /v1/apikeys. */
+/**
+ * Serves /v1/apikeys.
+ */
 import { Refusal } from "@flotilla/contract/errors";
 import type { KeyCache } from "../auth/key-cache.ts";
 import type { Context } from "../context.ts";

@@ -1,4 +1,6 @@
-/** From a row of api_keys to what callers see: never the key or its hash. */
+/**
+ * From a row of api_keys to what callers see: never the key or its hash.
+ */
 import type { ApiKeyInfo } from "@flotilla/contract/apikeys";
 import type { ApiKeyRow } from "./store.ts";
 

@@ -1,4 +1,6 @@
-/** What the server counts, in Prometheus' form. One registry per running server, so that two in a process do not mix. */
+/**
+ * What the server counts, in Prometheus' form. One registry per running server, so that two in a process do not mix.
+ */
 import { collectDefaultMetrics, Counter, Histogram, Registry } from "prom-client";
 
 export interface Metrics {

@@ -1,4 +1,6 @@
-/** What reports of nodes change, and what late, repeated and forged ones do not. */
+/**
+ * What reports of nodes change, and what late, repeated and forged ones do not.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { ObservedMachine } from "@flotilla/contract/link";

@@ -1,4 +1,6 @@
-/** Reads what a machine's usage is computed from, and the ceilings and rates of tenants' plans. */
+/**
+ * Reads what a machine's usage is computed from, and the ceilings and rates of tenants' plans.
+ */
 import type { Queryable } from "../db/database.ts";
 import { sql } from "../db/database.ts";
 import type { Ceilings } from "./quota.ts";

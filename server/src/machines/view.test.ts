@@ -1,4 +1,6 @@
-/** What users see: examples of every arm, and what must hold for any facts. */
+/**
+ * What users see: examples of every arm, and what must hold for any facts.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DESIRED_STATES, OBSERVED_STATES } from "@flotilla/contract/link";

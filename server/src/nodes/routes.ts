@@ -1,4 +1,6 @@
-/** The handlers of nodes: list, register, heartbeat, revoke. */
+/**
+ * The handlers of nodes: list, register, heartbeat, revoke.
+ */
 import { Refusal } from "@flotilla/contract/errors";
 import type { HandlersOf } from "../http/handler.ts";
 import type { MachineServices } from "../machines/services.ts";

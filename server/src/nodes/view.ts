@@ -1,4 +1,6 @@
-/** What is shown of a node. Pure. */
+/**
+ * What is shown of a node. Pure.
+ */
 import type { NodeInfo } from "@flotilla/contract/nodes";
 import type { NodeRecord } from "./store.ts";
 

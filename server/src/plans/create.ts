@@ -1,4 +1,6 @@
-/** Creates a plan. What the request leaves out is taken from the default plan. */
+/**
+ * Creates a plan. What the request leaves out is taken from the default plan.
+ */
 import { Refusal } from "@flotilla/contract/errors";
 import type { CreatePlanRequest } from "@flotilla/contract/plans";
 import type { Context } from "../context.ts";

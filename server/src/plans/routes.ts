@@ -1,4 +1,6 @@
-/** Serves /v1/plans. */
+/**
+ * Serves /v1/plans.
+ */
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { createPlan } from "./create.ts";

@@ -1,4 +1,6 @@
-/** From a row of plans to what callers see. */
+/**
+ * From a row of plans to what callers see.
+ */
 import type { PlanInfo } from "@flotilla/contract/plans";
 import type { Static } from "@flotilla/contract/schema";
 import type { PlanRow } from "./store.ts";

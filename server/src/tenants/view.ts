@@ -1,4 +1,6 @@
-/** From a row of tenants to what callers see. */
+/**
+ * From a row of tenants to what callers see.
+ */
 import type { TenantInfo } from "@flotilla/contract/tenants";
 import type { Static } from "@flotilla/contract/schema";
 import type { TenantRow } from "./store.ts";

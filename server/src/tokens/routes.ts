@@ -1,4 +1,6 @@
-/** The handlers of join tokens: list, create, revoke. */
+/**
+ * The handlers of join tokens: list, create, revoke.
+ */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";

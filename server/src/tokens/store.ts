@@ -1,4 +1,6 @@
-/** Every statement over join tokens. A token is used up by nodes/store.ts, in the statement that lets the node in. */
+/**
+ * Every statement over join tokens. A token is used up by nodes/store.ts, in the statement that lets the node in.
+ */
 import { type Queryable, sql } from "../db/database.ts";
 
 export interface JoinTokenRow {

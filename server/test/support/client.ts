@@ -1,4 +1,6 @@
-/** A small HTTP client for tests: one method per verb, JSON in and out, nothing hidden. */
+/**
+ * A small HTTP client for tests: one method per verb, JSON in and out, nothing hidden.
+ */
 
 export interface Answer {
   readonly method: string;

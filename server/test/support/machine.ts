@@ -1,4 +1,6 @@
-/** Machines as values, for pure tests: a complete record, of which a test names what matters to it. */
+/**
+ * Machines as values, for pure tests: a complete record, of which a test names what matters to it.
+ */
 import type { ObservedMachine } from "@flotilla/contract/link";
 import type { MachineRecord } from "../../src/machines/record.ts";
 

@@ -1,4 +1,6 @@
-/** Makes requests out of the contract: a path with its parameters filled in, and the smallest body that fits. Pure. */
+/**
+ * Makes requests out of the contract: a path with its parameters filled in, and the smallest body that fits. Pure.
+ */
 import type { Endpoint } from "@flotilla/contract/endpoint";
 
 interface SchemaNode {

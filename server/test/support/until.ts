@@ -1,4 +1,6 @@
-/** Waits for something to become true, by asking often: the tests' only way to wait. */
+/**
+ * Waits for something to become true, by asking often: the tests' only way to wait.
+ */
 import { setTimeout as wait } from "node:timers/promises";
 
 const PAUSE_MS = 10;

@@ -1,4 +1,6 @@
-/** The handlers of commands: exec. */
+/**
+ * The handlers of commands: exec.
+ */
 import { Refusal } from "@flotilla/contract/errors";
 import type { HandlersOf } from "../../http/handler.ts";
 import type { MachineServices } from "../services.ts";
