@@ -82,7 +82,12 @@ class LinkExec {
 
   #onRequestEnd(): void {
     if (this.#exec === null) this.#fail({ code: "invalid", message: "the request ended before its start frame" });
-    else this.#exec.stdin.end();
+    else this.#endStdin(this.#exec);
+  }
+
+  /** Ending it twice would make an Error with its stack each time. */
+  #endStdin(exec: GuestExec): void {
+    if (!exec.stdin.writableEnded) exec.stdin.end();
   }
 
   #onFrame({ type, payload }: LinkFrame): void {
@@ -95,7 +100,7 @@ class LinkExec {
         if (this.#start?.hasStdin === true && exec.stdin.writable && !exec.stdin.write(payload)) this.#request.pause();
         break;
       case "stdinEnd":
-        exec.stdin.end();
+        this.#endStdin(exec);
         break;
       case "resize":
         exec.resize(parseTerminalSize(parseJson(payload)));
