@@ -21,6 +21,7 @@ import { nodeHandlers } from "./nodes/routes.ts";
 import { countNodes } from "./nodes/store.ts";
 import { planHandlers } from "./plans/routes.ts";
 import { Loops } from "./reconcilers/driver.ts";
+import { idempotencyKeyReconciler } from "./reconcilers/idempotency-keys.ts";
 import { machineReconciler } from "./reconcilers/machines.ts";
 import { nodeReconciler } from "./reconcilers/nodes.ts";
 import { tombstoneReconciler } from "./reconcilers/tombstones.ts";
@@ -52,6 +53,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     machineReconciler(services),
     nodeReconciler(context),
     tombstoneReconciler(context),
+    idempotencyKeyReconciler(context),
   ]);
   const handlers = {
     ...healthHandlers(context, { ...options, countNodes: () => countNodes(context.db) }),

@@ -21,7 +21,7 @@ import { migrate } from "./db/migrate.ts";
 import { type ConnectionOptions, openDatabase } from "./db/postgres.ts";
 import { assemble } from "./handlers.ts";
 import { documentationPages } from "./health/documentation.ts";
-import { createMetrics } from "./health/metrics.ts";
+import { createMetrics, type RequestSeen } from "./health/metrics.ts";
 import { RateLimiter } from "./http/rate.ts";
 import { buildRouteTable } from "./http/route-table.ts";
 import { startHttp } from "./http/server.ts";
@@ -91,7 +91,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       lastUsed,
       nodes: assembly.nodes,
       rate: new RateLimiter(clock),
-      observe: metrics.observeRequest,
+      observe: (seen: RequestSeen) => metrics.observeRequest(seen),
     };
     const http = await startHttp(options.listen, entries, parts);
     undo.push(() => http.close({ deadlineMs: STOP_DEADLINE_MS }));

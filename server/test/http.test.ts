@@ -1,30 +1,241 @@
-/** The steps that every request takes, seen from outside. */
+/**
+ * The steps that every request takes, seen from outside.
+ */
 import assert from "node:assert/strict";
+import { connect } from "node:net";
 import { test } from "node:test";
+import { sql } from "../src/db/database.ts";
+import type { Answer } from "./support/client.ts";
 import { startTestServer } from "./support/server.ts";
+import { until } from "./support/until.ts";
 
 const server = await startTestServer();
+const { client } = server;
+const nobody = client.withKey(null);
 
 test("without a key every path answers 401 with an empty body, even one that does not exist", async () => {
-  const nobody = server.client.withKey(null);
-  for (const path of ["/v1/me", "/v1/nope", "/v1/machines/x", "/"]) {
+  for (const path of [
+    "/v1/me",
+    "/v1/nope",
+    "/v1/machines/x",
+    "/",
+    "/%00",
+    "/v1/machines/%zz",
+    `/${"x".repeat(9000)}`,
+  ]) {
     const answer = await nobody.get(path);
-    assert.equal(answer.status, 401, path);
-    assert.equal(answer.text, "");
+    assert.deepEqual([answer.status, answer.text], [401, ""], path);
     assert.equal(answer.headers.get("x-error-code"), "missing_key");
   }
 });
 
-test("health is public", async () => {
-  const nobody = server.client.withKey(null);
-  assert.equal((await nobody.get("/livez")).status, 200);
-  assert.equal((await nobody.get("/readyz")).status, 200);
-  assert.equal((await nobody.get("/health")).status, 200);
+test("with a key a path that does not exist answers 404", async () => {
+  for (const path of ["/v1/nope", "/", "/v1/me/", "/V1/me", `/${"x".repeat(9000)}`]) {
+    assert.equal((await client.get(path)).status, 404, path);
+  }
 });
 
-test("the admin key says who it is", async () => {
-  const answer = await server.client.get("/v1/me");
-  assert.equal(answer.status, 200, answer.text);
-  assert.equal(answer.headers.get("content-type"), "application/json");
-  assert.equal(answer.json.tenantName, "default");
+test("health, description and documentation are public, and only for GET", async () => {
+  for (const path of ["/health", "/livez", "/readyz", "/openapi.json", "/docs", "/docs/swagger-ui-bundle.js"]) {
+    assert.equal((await nobody.get(path)).status, 200, path);
+    const posted = await nobody.post(path);
+    assert.deepEqual([posted.status, posted.headers.get("allow")], [405, "GET, HEAD"], path);
+  }
+});
+
+test("an error is one plain sentence, and RFC 9457 JSON for callers that accept JSON", async () => {
+  const plain = await client.get("/v1/tenants/none");
+  assert.deepEqual([plain.status, plain.headers.get("content-type")], [404, "text/plain; charset=utf-8"]);
+  assert.equal(plain.text, "no tenant none");
+  for (const accept of ["application/problem+json", "application/json"]) {
+    const problem = await client.get("/v1/tenants/none", { headers: { accept, "x-request-id": "abc" } });
+    assert.equal(problem.headers.get("content-type"), accept);
+    assert.deepEqual(problem.json, {
+      type: "about:blank",
+      title: "no such resource, or not one of the caller's",
+      status: 404,
+      detail: "no tenant none",
+      code: "not_found",
+      requestId: "abc",
+    });
+  }
+});
+
+test("a field that does not fit is named with its path and what was expected", async () => {
+  const cases: [unknown, RegExp][] = [
+    [{}, /missing field `name`/],
+    [{ name: 7 }, /: name: expected string/],
+    [{ name: "" }, /name: expected at least 1 characters/],
+    [{ name: "a\u0000b" }, /name: expected text without NUL characters/],
+    [{ name: "x", id: "sp ace" }, /id: expected text that matches/],
+  ];
+  for (const [body, expected] of cases) {
+    const answer = await client.post("/v1/tenants", body);
+    assert.equal(answer.status, 422);
+    assert.match(answer.text, expected);
+  }
+  const escaped = await client.call("POST", "/v1/tenants", { raw: '{"name":"\\ud800"}' });
+  assert.deepEqual([escaped.status, escaped.headers.get("x-error-code")], [422, "invalid_body"]);
+});
+
+test("a body needs no content type, and a strange one is not minded", async () => {
+  for (const headers of [{}, { "content-type": "text/strange" }, { "content-type": ";;;" }, { "content-type": "" }]) {
+    const answer = await client.call("POST", "/v1/apikeys", { raw: '{"description":"d"}', headers });
+    assert.equal(answer.status, 200, JSON.stringify(headers));
+  }
+  assert.equal((await client.post("/v1/apikeys")).status, 200, "no body at all");
+});
+
+test("every answer tells the caller where the rate limit stands", async () => {
+  const answer = await client.get("/v1/me");
+  assert.equal(answer.headers.get("ratelimit-limit"), "1000");
+  assert.equal(answer.headers.get("x-ratelimit-remaining"), answer.headers.get("ratelimit-remaining"));
+});
+
+test("a tenant over its rate gets 429 with the time to wait, and others are not touched", async () => {
+  const plan = await client.post("/v1/plans", { name: "slow", rateRequestsPerSecond: 1, rateBurst: 5 });
+  const tenant = await client.post("/v1/tenants", { name: "hasty", planId: plan.json.id });
+  const key = await client.post("/v1/apikeys", { tenantId: tenant.json.id });
+  const hasty = client.withKey(key.json.key);
+  const answers: Answer[] = [];
+  for (let count = 0; count < 8; count++) answers.push(await hasty.get("/v1/me"));
+  const refused = answers.find(({ status }) => status === 429);
+  assert.deepEqual(
+    answers.slice(0, 5).map(({ status }) => status),
+    [200, 200, 200, 200, 200],
+  );
+  assert.match(refused?.headers.get("retry-after") ?? "", /^[1-9]\d*$/);
+  assert.equal((await client.get("/v1/me")).status, 200);
+});
+
+test("HEAD answers like GET without a body", async () => {
+  const answer = await client.call("HEAD", "/v1/me");
+  assert.deepEqual([answer.status, answer.text], [200, ""]);
+  assert.equal(answer.headers.get("content-length"), String((await client.get("/v1/me")).text.length));
+});
+
+test("two posts with one idempotency key make one thing and answer the same", async () => {
+  const headers = { "idempotency-key": "order-1" };
+  const first = await client.post("/v1/apikeys", { description: "once" }, { headers });
+  const second = await client.post("/v1/apikeys", { description: "once" }, { headers });
+  assert.deepEqual([second.status, second.text], [first.status, first.text]);
+  assert.equal(second.headers.get("idempotency-replayed"), "true");
+  assert.equal(second.headers.get("content-type"), "application/json");
+  const listed = await client.get("/v1/apikeys");
+  const made = (listed.json as { description: string | null }[]).filter(({ description }) => description === "once");
+  assert.equal(made.length, 1);
+});
+
+test("an idempotency key with another body or path answers 422", async () => {
+  const headers = { "idempotency-key": "order-1" };
+  const other = await client.post("/v1/apikeys", { description: "other" }, { headers });
+  assert.deepEqual([other.status, other.headers.get("x-error-code")], [422, "idempotency_mismatch"]);
+  const elsewhere = await client.post("/v1/tenants", { description: "once" }, { headers });
+  assert.equal(elsewhere.status, 422);
+});
+
+test("a refusal is replayed like an answer", async () => {
+  const headers = { "idempotency-key": "order-2" };
+  const first = await client.post("/v1/apikeys", { scopes: ["nonsense"] }, { headers });
+  const second = await client.post("/v1/apikeys", { scopes: ["nonsense"] }, { headers });
+  assert.deepEqual([first.status, second.status, second.text], [400, 400, first.text]);
+  assert.equal(second.headers.get("idempotency-replayed"), "true");
+});
+
+test("of many posts at once with one idempotency key one runs, and the others get its answer or 409", async () => {
+  const headers = { "idempotency-key": "order-3" };
+  const answers = await Promise.all(
+    Array.from({ length: 20 }, () => client.post("/v1/apikeys", { description: "race" }, { headers })),
+  );
+  const made = new Set(answers.filter(({ status }) => status === 200).map(({ text }) => text));
+  assert.equal(made.size, 1);
+  for (const { status, headers: got } of answers) {
+    if (status !== 200) assert.deepEqual([status, got.get("x-error-code")], [409, "idempotency_in_progress"]);
+  }
+});
+
+test("keys of two API keys do not meet, and an answer that is kept cannot be read from the database", async () => {
+  const other = client.withKey((await client.post("/v1/apikeys", {})).json.key);
+  const headers = { "idempotency-key": "order-4" };
+  const mine = await client.post("/v1/apikeys", {}, { headers });
+  const theirs = await other.post("/v1/apikeys", {}, { headers });
+  assert.notEqual(mine.json.id, theirs.json.id);
+  const rows = await server.context.db.query<{ answer: Buffer }>(
+    sql`SELECT answer FROM idempotency_keys WHERE idempotency_key = 'order-4'`,
+  );
+  assert.equal(rows.length, 2);
+  for (const { answer } of rows) assert.ok(!answer.includes("smk_"));
+});
+
+test("a request that was lost in a crash may run again when its lease has run out", async () => {
+  const { db } = server.context;
+  const headers = { "idempotency-key": "order-5" };
+  const first = await client.post("/v1/apikeys", { description: "lost" }, { headers });
+  await db.execute(sql`
+    UPDATE idempotency_keys SET status = NULL, answer = NULL, lease_until = now() + interval '1 minute'
+    WHERE idempotency_key = 'order-5'`);
+  assert.equal((await client.post("/v1/apikeys", { description: "lost" }, { headers })).status, 409);
+  await db.execute(sql`UPDATE idempotency_keys SET lease_until = now() WHERE idempotency_key = 'order-5'`);
+  const again = await client.post("/v1/apikeys", { description: "lost" }, { headers });
+  assert.equal(again.status, 200);
+  assert.notEqual(again.json.id, first.json.id);
+});
+
+test("an idempotency key that is too long or odd answers 400", async () => {
+  for (const key of ["x".repeat(256), "a b"]) {
+    const answer = await client.post("/v1/apikeys", {}, { headers: { "idempotency-key": key } });
+    assert.equal(answer.status, 400);
+  }
+});
+
+/** Sends bytes as they are and gives back all that comes. */
+function exchange(bytes: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const { hostname, port } = new URL(server.url);
+    const socket = connect({ host: hostname, port: Number(port) });
+    let received = "";
+    socket.on("data", (chunk) => {
+      received += chunk;
+    });
+    socket.on("error", reject);
+    socket.on("close", () => resolve(received));
+    socket.end(bytes);
+  });
+}
+
+test("what is not HTTP, or has too large a head, still gets an answer with a request id", async () => {
+  assert.match(await exchange("GARBAGE\r\n\r\n"), /^HTTP\/1.1 400 .*x-request-id: req-[0-9a-f]{32}/s);
+  const large = `GET /v1/me HTTP/1.1\r\nhost: x\r\nlarge: ${"x".repeat(70_000)}\r\n\r\n`;
+  assert.match(await exchange(large), /^HTTP\/1.1 431 .*x-request-id: req-/s);
+});
+
+test("a caller that goes away in the middle of its body harms nobody", async () => {
+  const { hostname, port } = new URL(server.url);
+  const socket = connect({ host: hostname, port: Number(port) });
+  const head = `POST /v1/apikeys HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${server.adminKey.key}\r\ncontent-length: 100\r\n\r\n{`;
+  await new Promise<void>((resolve) => socket.write(head, () => resolve()));
+  socket.destroy();
+  assert.equal((await client.get("/v1/me")).status, 200);
+});
+
+test("stopping lets a running request finish and refuses new connections", async () => {
+  const own = await startTestServer();
+  const { db } = own.context;
+  await db.execute(
+    sql`CREATE FUNCTION slow_insert() RETURNS trigger AS 'BEGIN PERFORM pg_sleep(0.5); RETURN NEW; END' LANGUAGE plpgsql`,
+  );
+  await db.execute(sql`CREATE TRIGGER slow_insert BEFORE INSERT ON api_keys EXECUTE FUNCTION slow_insert()`);
+  const running = own.client.post("/v1/apikeys", {});
+  await until(async () => (await db.query(sql`SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep'`)).length > 0);
+  const stopped = own.stop();
+  await until(
+    () =>
+      own.client.get("/livez").then(
+        () => false,
+        () => true,
+      ),
+    { what: "new connections to be refused" },
+  );
+  assert.equal((await running).status, 200);
+  await stopped;
 });

@@ -9,7 +9,8 @@
  * - expiry is not decided here: it depends on the clock of each request.
  */
 import { grants } from "@flotilla/contract/scopes";
-import { type Database, sql } from "../db/database.ts";
+import type { Database } from "../db/database.ts";
+import { findKeyRow, type KeyRow } from "./key-store.ts";
 import { hashKey, hasKeyForm } from "./keys.ts";
 
 /** A key that exists and is not revoked, with what a request needs to know of its tenant. */
@@ -23,16 +24,6 @@ export interface KnownKey {
   readonly isSuspended: boolean;
   readonly requestsPerSecond: number;
   readonly burst: number;
-}
-
-interface KeyRow {
-  readonly id: string;
-  readonly tenant_id: string;
-  readonly scopes: readonly string[];
-  readonly expires_at: Date | null;
-  readonly status: string;
-  readonly rate_requests_per_second: number;
-  readonly rate_burst: number;
 }
 
 const KEYS_MAX = 10_000;
@@ -60,12 +51,7 @@ export class KeyCache {
     const cached = this.#known.get(name);
     if (cached !== undefined) return cached;
     const epoch = this.#epoch;
-    const row = await this.#db.queryOne<KeyRow>(sql`
-      SELECT k.id, k.tenant_id, k.scopes, k.expires_at, t.status, p.rate_requests_per_second, p.rate_burst
-      FROM api_keys k
-      JOIN tenants t ON t.id = k.tenant_id
-      JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
-      WHERE k.key_hash = ${hash} AND k.revoked_at IS NULL`);
+    const row = await findKeyRow(this.#db, hash);
     if (row === undefined) return undefined;
     const known = fromRow(row);
     if (epoch === this.#epoch && this.#db.isListening()) this.#keep(name, known);

@@ -10,7 +10,7 @@
  * - the package's library links are made by us, in the data directory: its install script may not have run, and
  *   node_modules may be read-only.
  */
-import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { type ChildProcess, spawn } from "node:child_process";
 import { mkdir, readFile, rm, symlink } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -98,8 +98,13 @@ async function canMakeNamespace(): Promise<boolean> {
   } catch {
     return false;
   }
-  const probe = spawnSync("unshare", ["--mount", "--propagation", "slave", "mount", "-t", "tmpfs", "tmpfs", INSIDE]);
-  return probe.status === 0;
+  const probe = spawn("unshare", ["--mount", "--propagation", "slave", "mount", "-t", "tmpfs", "tmpfs", INSIDE], {
+    stdio: "ignore",
+  });
+  return new Promise((resolve) => {
+    probe.once("error", () => resolve(false));
+    probe.once("exit", (code) => resolve(code === 0));
+  });
 }
 
 /** Starts the program. With a namespace it takes several execs to become it; the process id stays the same. */

@@ -3,9 +3,16 @@
  */
 import { collectDefaultMetrics, Counter, Histogram, Registry } from "prom-client";
 
+/** One answered request: the endpoint's name, or `none` for a path that is not one. */
+export interface RequestSeen {
+  readonly name: string;
+  readonly status: number;
+  readonly seconds: number;
+}
+
 export interface Metrics {
   readonly registry: Registry;
-  observeRequest(seen: { readonly name: string; readonly status: number; readonly seconds: number }): void;
+  observeRequest(seen: RequestSeen): void;
   /** Stops what gathers in the background. */
   close(): void;
 }

@@ -6,9 +6,9 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
-import { sql } from "../db/database.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import type { Metrics } from "./metrics.ts";
+import { getClusterId, ping } from "./store.ts";
 
 export interface ClusterCounts {
   readonly nodesTotal: number;
@@ -34,7 +34,7 @@ export function healthHandlers(
   let clusterId: string | undefined;
   return {
     getHealth: async () => {
-      clusterId ??= (await context.db.queryOne<{ id: string }>(sql`SELECT id FROM cluster`))?.id ?? "";
+      clusterId ??= await getClusterId(context.db);
       const body = {
         clusterId,
         version: options.version,
@@ -49,7 +49,7 @@ export function healthHandlers(
     getReadiness: async () => {
       if (options.isStopping()) throw new Refusal("unavailable", "the server is stopping");
       const waiting = new AbortController();
-      const answered = context.db.query(sql`SELECT 1`).then(() => true);
+      const answered = ping(context.db).then(() => true);
       const late = context.clock.sleep(READY_TIMEOUT_MS, waiting.signal).then(() => false);
       try {
         if (!(await Promise.race([answered, late])))

@@ -15,7 +15,7 @@
 import { createCipheriv, createDecipheriv, createHash, hkdfSync } from "node:crypto";
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
-import { sql } from "../db/database.ts";
+import { claimKey, type IdempotencyRow, keepAnswer, releaseKey, renewLease } from "./idempotency-store.ts";
 
 /** An answer in the form in which it goes on the wire; `body` null: a stream. */
 export interface WireAnswer {
@@ -37,15 +37,7 @@ const LEASE_MS = 60_000;
 const RENEW_MS = 15_000;
 const KEPT_MS = 24 * 60 * 60 * 1000;
 const KEPT_BYTES_MAX = 4 * 1024 * 1024;
-const REMOVE_AT_ONCE_MAX = 1_000;
 const KEY_FORM = /^[\x21-\x7e]{1,255}$/;
-
-interface Row {
-  readonly fingerprint: Buffer;
-  readonly owner: string;
-  readonly status: number | null;
-  readonly answer: Buffer | null;
-}
 
 /** Runs `work` once per key, or replays what it answered. `work` answers refusals too, it does not throw them. */
 export async function idempotently(
@@ -63,10 +55,12 @@ export async function idempotently(
   const renewing = renew(context, request, owner, finished.signal);
   try {
     const answer = await work();
-    await (isKept(answer.status) ? keep(context, request, owner, answer) : release(context, request, owner));
+    await (isKept(answer.status)
+      ? keep(context, request, owner, answer)
+      : releaseKey(context.db, { ...request, owner }));
     return answer;
   } catch (error) {
-    await release(context, request, owner).catch(() => undefined);
+    await releaseKey(context.db, { ...request, owner }).catch(() => undefined);
     throw error;
   } finally {
     finished.abort();
@@ -83,30 +77,26 @@ function fingerprintOf(request: IdempotentRequest): Buffer {
 }
 
 /** The row as it is now: ours when nobody had the key, or when its request was lost or forgotten. */
-async function claim(context: Context, request: IdempotentRequest, owner: string, fingerprint: Buffer): Promise<Row> {
+async function claim(
+  context: Context,
+  request: IdempotentRequest,
+  owner: string,
+  fingerprint: Buffer,
+): Promise<IdempotencyRow> {
   const now = context.clock.now();
-  const [lease, expiry, at] = [new Date(now + LEASE_MS), new Date(now + KEPT_MS), new Date(now)];
-  const row = await context.db.queryOne<Row>(sql`
-    WITH claimed AS (
-      INSERT INTO idempotency_keys AS k
-        (key_id, idempotency_key, fingerprint, owner, lease_until, created_at, expires_at)
-      VALUES (${request.keyId}, ${request.key}, ${fingerprint}, ${owner}, ${lease}, ${at}, ${expiry})
-      ON CONFLICT (key_id, idempotency_key) DO UPDATE
-        SET fingerprint = excluded.fingerprint, owner = excluded.owner, lease_until = excluded.lease_until,
-            status = NULL, answer = NULL, created_at = excluded.created_at, expires_at = excluded.expires_at
-        WHERE k.expires_at <= ${at}
-           OR (k.status IS NULL AND k.lease_until <= ${at} AND k.fingerprint = excluded.fingerprint)
-      RETURNING fingerprint, owner, status, answer
-    )
-    SELECT * FROM claimed
-    UNION ALL
-    SELECT fingerprint, owner, status, answer FROM idempotency_keys
-    WHERE key_id = ${request.keyId} AND idempotency_key = ${request.key} AND NOT EXISTS (SELECT FROM claimed)`);
+  const row = await claimKey(context.db, {
+    ...request,
+    owner,
+    fingerprint,
+    at: new Date(now),
+    leaseUntil: new Date(now + LEASE_MS),
+    expiresAt: new Date(now + KEPT_MS),
+  });
   // No row at all: another request inserted it after this statement's snapshot, so it runs now.
   return row ?? { fingerprint, owner: "", status: null, answer: null };
 }
 
-function replay(row: Row, request: IdempotentRequest, fingerprint: Buffer): WireAnswer {
+function replay(row: IdempotencyRow, request: IdempotentRequest, fingerprint: Buffer): WireAnswer {
   if (!row.fingerprint.equals(fingerprint))
     throw new Refusal("idempotency_mismatch", "this idempotency key was used with another request; choose a new one");
   if (row.status === null)
@@ -124,9 +114,7 @@ async function renew(context: Context, request: IdempotentRequest, owner: string
     await context.clock.sleep(RENEW_MS, signal);
     if (signal.aborted) return;
     try {
-      await context.db.execute(sql`
-        UPDATE idempotency_keys SET lease_until = ${new Date(context.clock.now() + LEASE_MS)}
-        WHERE key_id = ${request.keyId} AND idempotency_key = ${request.key} AND owner = ${owner}`);
+      await renewLease(context.db, { ...request, owner }, new Date(context.clock.now() + LEASE_MS));
     } catch (error) {
       context.log.warn({ error }, "an idempotency lease could not be renewed");
     }
@@ -137,23 +125,8 @@ async function keep(context: Context, request: IdempotentRequest, owner: string,
   const isSmall = answer.body !== null && answer.body.length <= KEPT_BYTES_MAX;
   const text = isSmall ? JSON.stringify({ headers: answer.headers, body: answer.body }) : null;
   const sealed = text === null ? null : encrypt(text, request, context.randomBytes);
-  await context.db.execute(sql`
-    UPDATE idempotency_keys SET status = ${answer.status}, answer = ${sealed}
-    WHERE key_id = ${request.keyId} AND idempotency_key = ${request.key} AND owner = ${owner}`);
+  await keepAnswer(context.db, { ...request, owner }, { status: answer.status, answer: sealed });
 }
-
-async function release(context: Context, request: IdempotentRequest, owner: string): Promise<void> {
-  await context.db.execute(sql`
-    DELETE FROM idempotency_keys
-    WHERE key_id = ${request.keyId} AND idempotency_key = ${request.key} AND owner = ${owner} AND status IS NULL`);
-}
-
-/** Removes what is past its time, a bounded number; returns how many. */
-export const removeExpired = (context: Context): Promise<number> =>
-  context.db.execute(sql`
-    DELETE FROM idempotency_keys WHERE (key_id, idempotency_key) IN (
-      SELECT key_id, idempotency_key FROM idempotency_keys WHERE expires_at <= ${new Date(context.clock.now())}
-      LIMIT ${REMOVE_AT_ONCE_MAX} FOR UPDATE SKIP LOCKED)`);
 
 const encryptionKey = (request: IdempotentRequest): Buffer =>
   Buffer.from(hkdfSync("sha256", request.bearer, request.key, "flotilla idempotency answer", 32));

@@ -6,7 +6,7 @@
  * Always: a path with a `%` that is no escape is taken literally instead of being refused by the router; closing stops
  * accepting, lets what runs finish until a deadline, then aborts it.
  */
-import type { AddressInfo } from "node:net";
+import type { AddressInfo, Socket } from "node:net";
 import type { ListenAddress } from "@flotilla/contract/settings";
 import { fastify, type FastifyInstance } from "fastify";
 import { handle, type HandleParts } from "./handle.ts";
@@ -52,13 +52,14 @@ export async function startHttp(
   });
   app.addHook("onRequest", async (request, reply) => {
     reply.hijack();
-    // Without this a busy connection that is kept alive would hold the server open until the deadline.
+    // A connection that is kept alive would hold a closing server open until the deadline.
     if (closing.signal.aborted) reply.raw.setHeader("connection", "close");
     const controller = new AbortController();
     running.add(controller);
     reply.raw.once("close", () => {
       running.delete(controller);
       if (!reply.raw.writableFinished) controller.abort();
+      if (closing.signal.aborted) setImmediate(() => app.server.closeIdleConnections());
     });
     await handle(
       parts,
@@ -88,7 +89,7 @@ export async function startHttp(
 }
 
 /** Makes every `%` of the path that does not start a valid escape an escaped percent sign. Pure. */
-export function literalPercent(url: string): string {
+function literalPercent(url: string): string {
   const at = url.indexOf("?");
   const path = at < 0 ? url : url.slice(0, at);
   if (!path.includes("%")) return url;
@@ -121,11 +122,7 @@ async function close(
 }
 
 /** What is not HTTP, or has too large a head, never becomes a request; it still gets an answer with an id. */
-function answerBrokenRequest(
-  error: NodeJS.ErrnoException,
-  socket: import("node:net").Socket,
-  { context }: HandleParts,
-): void {
+function answerBrokenRequest(error: NodeJS.ErrnoException, socket: Socket, { context }: HandleParts): void {
   if (error.code === "ECONNRESET" || !socket.writable) {
     socket.destroy();
     return;

@@ -89,15 +89,15 @@ export interface TestServerOptions extends Partial<Omit<ServerOptions, "clock">>
 
 /** Starts a server on a fresh database; stopped after the tests of the file. Answers are checked against the contract. */
 export async function startTestServer(options: TestServerOptions = {}): Promise<TestServer> {
-  let server: RunningServer | undefined;
+  const started: RunningServer[] = [];
   const dataDirectory = options.dataDirectory ?? (await mkdtemp(join(tmpdir(), "flotilla-test-data-")));
   // Hooks run in the order in which they were made, and the database must outlive the server.
   after(async () => {
-    await server?.stop();
+    for (const server of started) await server.stop();
     await rm(dataDirectory, { recursive: true, force: true });
   });
   const databaseUrl = options.databaseUrl ?? (await freshDatabase());
-  server = await startServer({
+  const server = await startServer({
     listen: { host: "127.0.0.1", port: 0 },
     plansUrl: "/console/plans",
     logLevel: "error",
@@ -107,5 +107,6 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     databaseUrl,
     dataDirectory,
   });
+  started.push(server);
   return { ...server, client: new Client(server.url, server.adminKey.key), databaseUrl, dataDirectory };
 }

@@ -1,0 +1,16 @@
+/**
+ * The two questions that health asks of the database.
+ */
+import { type Queryable, sql } from "../db/database.ts";
+
+/** The identity of this cluster, made when its database was first set up. */
+export async function getClusterId(db: Queryable): Promise<string> {
+  const row = await db.queryOne<{ id: string }>(sql`SELECT id FROM cluster`);
+  if (row === undefined) throw new Error("the database has no cluster id");
+  return row.id;
+}
+
+/** Resolves when the database answers. */
+export async function ping(db: Queryable): Promise<void> {
+  await db.query(sql`SELECT 1`);
+}

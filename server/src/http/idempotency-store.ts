@@ -1,0 +1,82 @@
+/**
+ * Every statement on `idempotency_keys`.
+ *
+ * Always: a row is changed only by the request that owns it (`owner`), so one whose lease ran out and was taken over
+ * cannot overwrite what the other wrote.
+ */
+import { type Queryable, sql } from "../db/database.ts";
+
+export interface IdempotencyRow {
+  readonly fingerprint: Buffer;
+  readonly owner: string;
+  /** null while the request runs. */
+  readonly status: number | null;
+  readonly answer: Buffer | null;
+}
+
+/** Which row, and who claims to own it. */
+export interface KeyOwner {
+  readonly keyId: string;
+  readonly key: string;
+  readonly owner: string;
+}
+
+export interface Claim extends KeyOwner {
+  readonly fingerprint: Buffer;
+  readonly at: Date;
+  readonly leaseUntil: Date;
+  readonly expiresAt: Date;
+}
+
+/**
+ * Takes the key when nobody has it, when it is past its time, or when the same request was lost; gives back the row as
+ * it is then. undefined: another request inserted it at this moment.
+ */
+export const claimKey = (db: Queryable, claim: Claim): Promise<IdempotencyRow | undefined> =>
+  db.queryOne<IdempotencyRow>(sql`
+    WITH claimed AS (
+      INSERT INTO idempotency_keys AS k
+        (key_id, idempotency_key, fingerprint, owner, lease_until, created_at, expires_at)
+      VALUES (${claim.keyId}, ${claim.key}, ${claim.fingerprint}, ${claim.owner}, ${claim.leaseUntil}, ${claim.at},
+              ${claim.expiresAt})
+      ON CONFLICT (key_id, idempotency_key) DO UPDATE
+        SET fingerprint = excluded.fingerprint, owner = excluded.owner, lease_until = excluded.lease_until,
+            status = NULL, answer = NULL, created_at = excluded.created_at, expires_at = excluded.expires_at
+        WHERE k.expires_at <= ${claim.at}
+           OR (k.status IS NULL AND k.lease_until <= ${claim.at} AND k.fingerprint = excluded.fingerprint)
+      RETURNING fingerprint, owner, status, answer
+    )
+    SELECT * FROM claimed
+    UNION ALL
+    SELECT fingerprint, owner, status, answer FROM idempotency_keys
+    WHERE key_id = ${claim.keyId} AND idempotency_key = ${claim.key} AND NOT EXISTS (SELECT FROM claimed)`);
+
+export async function renewLease(db: Queryable, { keyId, key, owner }: KeyOwner, until: Date): Promise<void> {
+  await db.execute(sql`
+    UPDATE idempotency_keys SET lease_until = ${until}
+    WHERE key_id = ${keyId} AND idempotency_key = ${key} AND owner = ${owner}`);
+}
+
+export async function keepAnswer(
+  db: Queryable,
+  { keyId, key, owner }: KeyOwner,
+  { status, answer }: { readonly status: number; readonly answer: Buffer | null },
+): Promise<void> {
+  await db.execute(sql`
+    UPDATE idempotency_keys SET status = ${status}, answer = ${answer}
+    WHERE key_id = ${keyId} AND idempotency_key = ${key} AND owner = ${owner}`);
+}
+
+/** Forgets the key, so that the request may be made again. */
+export async function releaseKey(db: Queryable, { keyId, key, owner }: KeyOwner): Promise<void> {
+  await db.execute(sql`
+    DELETE FROM idempotency_keys
+    WHERE key_id = ${keyId} AND idempotency_key = ${key} AND owner = ${owner} AND status IS NULL`);
+}
+
+/** Removes at most `max` rows that are past their time; returns how many. */
+export const removeExpiredKeys = (db: Queryable, at: Date, max: number): Promise<number> =>
+  db.execute(sql`
+    DELETE FROM idempotency_keys WHERE (key_id, idempotency_key) IN (
+      SELECT key_id, idempotency_key FROM idempotency_keys WHERE expires_at <= ${at}
+      LIMIT ${max} FOR UPDATE SKIP LOCKED)`);
