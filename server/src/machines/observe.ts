@@ -11,7 +11,7 @@
  */
 import type { ObservedMachine, ObservedState } from "@flotilla/contract/link";
 import { type Change, type MutableMachine, type OpenRun, reconcileAt, runOf, type TimelineEntry } from "./change.ts";
-import { isActive, isTakenUp, type MachineEvent, type MachinePhase, phaseOf } from "./state.ts";
+import { includes, isActive, isTakenUp, type MachineEvent, type MachinePhase, phaseOf } from "./state.ts";
 
 /** A report is data from another machine: what is kept of its texts. */
 const REASON_CHARACTERS_MAX = 2_000;
@@ -55,8 +55,8 @@ export function eventOf(report: ObservedMachine): MachineEvent {
 function isLate(machine: MutableMachine, report: ObservedMachine): boolean {
   // Never started, so it is on no node: whoever reports it means something else.
   if (machine.nodeId === null) return true;
-  // A node forgets what it has removed, so there is no order to go by; and what is still there has to go.
-  if (machine.desiredState === "absent") return false;
+  // What is still there has to go, however old the report; that it is gone is believed of the wish that removed it.
+  if (machine.desiredState === "absent") return report.state === "absent" && report.generation < machine.generation;
   if (report.generation < machine.observedGeneration) return true;
   if (report.generation > machine.observedGeneration) return false;
   if (report.hasPoweredOff) return machine.observedState === "failed";
@@ -77,7 +77,7 @@ export function observe(machine: MutableMachine, received: ObservedMachine, now:
   const seen: MutableMachine = {
     ...machine,
     observedState: report.state,
-    observedGeneration: machine.desiredState === "absent" ? machine.observedGeneration : report.generation,
+    observedGeneration: report.generation,
     observedBootId: report.bootId ?? machine.observedBootId,
     observedReason: report.reason,
     observedProgress: report.progress?.slice(0, REASON_CHARACTERS_MAX) ?? null,
@@ -104,23 +104,26 @@ function readySince(machine: MutableMachine, report: ObservedMachine, now: numbe
 /** The node has no trace of the machine, though nobody asked for that: it is told the wish again. */
 export function observeNoTrace(machine: MutableMachine, now: number): Observation {
   const phase = phaseOf(machine);
-  if (phase === "created" || phase === "failed" || phase === "deleted") return { outcome: "same" };
+  if (includes(WITHOUT_TRACE, phase)) return { outcome: "same" };
   if (machine.observedState === "absent" && machine.observedGeneration === 0) return { outcome: "same" };
   const next: MutableMachine = {
     ...machine,
     observedState: "absent",
-    observedGeneration: phase === "deleting" ? machine.generation : 0,
+    observedGeneration: 0,
     observedBootId: null,
     observedReason: null,
     observedProgress: null,
     observedHostPorts: [],
     readyAt: null,
-    reconcileAt: phase === "deleting" ? null : now,
+    reconcileAt: now,
   };
   const message = `node ${machine.nodeId} has no trace of the machine; what was on its disk is lost`;
-  const timeline: TimelineEntry[] = phase === "deleting" ? [] : [{ level: "warn", message }];
-  return { outcome: "news", change: { next, timeline, run: null, activeMax: null } };
+  const change: Change = { next, timeline: [{ level: "warn", message }], run: null, activeMax: null };
+  return { outcome: "news", change };
 }
+
+/** Phases in which it means nothing: there is nothing to lose, or the node is told again anyway. */
+const WITHOUT_TRACE = ["created", "failed", "deleting", "deleted"] as const satisfies readonly MachinePhase[];
 
 /** The wish after the report: a guest's own end is one, and a node that is ahead is caught up with. */
 function withWish(machine: MutableMachine, report: ObservedMachine, now: number): MutableMachine {

@@ -37,13 +37,14 @@ export function openMachineServices(context: Context, options: { readonly plansU
   const cache = new MachineCache(context.db);
   const ceilings = new CeilingsCache(context.db);
   const activity = new Activity(context);
+  const nodes = new NodeDirectory(context);
   const underWay = new Set<Promise<void>>();
   return {
     context,
     link,
     cache,
     activity,
-    nodes: new NodeDirectory(context),
+    nodes,
     plansUrl: options.plansUrl,
     ceilingsOf: (tenantId) => ceilings.of(tenantId),
     inBackground(what, work) {
@@ -67,6 +68,7 @@ export function openMachineServices(context: Context, options: { readonly plansU
       await link.close();
       await Promise.all(underWay);
       await activity.stop();
+      nodes.close();
       cache.close();
       ceilings.close();
     },

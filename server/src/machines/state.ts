@@ -160,7 +160,8 @@ export const isTakenUp = (facts: MachineFacts): boolean => facts.observedGenerat
 export function phaseOf(facts: MachineFacts): MachinePhase {
   switch (facts.desiredState) {
     case "absent":
-      return facts.nodeId === null || facts.observedState === "absent" ? "deleted" : "deleting";
+      // `absent` of an older generation was seen before a start that may be on its way to the node.
+      return isSettled(facts) ? "deleted" : "deleting";
     case "running":
       if (isTakenUp(facts) && facts.observedState === "failed") return "failed";
       return isTakenUp(facts) && facts.observedState === "running" ? "running" : "starting";
@@ -174,7 +175,7 @@ export function phaseOf(facts: MachineFacts): MachinePhase {
 /** Whether nothing is left to do until somebody asks or a node reports. */
 export function isSettled(facts: MachineFacts): boolean {
   if (facts.nodeId === null) return true;
-  if (!isTakenUp(facts) && facts.desiredState !== "absent") return false;
+  if (!isTakenUp(facts)) return false;
   switch (facts.desiredState) {
     case "absent":
       return facts.observedState === "absent";

@@ -26,14 +26,19 @@ export interface StopOptions {
 
 /** The machine, stopped; or started again by somebody else meanwhile. */
 export async function stopMachine(services: MachineServices, options: StopOptions): Promise<MachineRecord> {
-  const machine = await acceptStop(services, options);
-  if (phaseOf(machine) !== "stopping") return machine;
-  const latest = await convergePatiently(services, machine, { waitMs: STOP_WAIT_MS, signal: options.signal });
-  if (latest === undefined) throw machineNotFound(options.id);
-  // An ephemeral machine that was deleted because it had stopped did what was asked.
-  if (latest.deletedAt !== null && !latest.isEphemeral) throw machineNotFound(options.id);
-  const phase = phaseOf(latest);
-  if (phase === "stopping" || phase === "failed") throw notStopped(latest);
+  const { clock } = services.context;
+  const deadline = clock.monotonic() + STOP_WAIT_MS;
+  let latest = await acceptStop(services, options);
+  while (phaseOf(latest) === "stopping") {
+    const waitMs = Math.max(0, deadline - clock.monotonic());
+    const told = await convergePatiently(services, latest, { waitMs, signal: options.signal });
+    // An ephemeral machine that was deleted because it had stopped did what was asked.
+    if (told === undefined || (told.deletedAt !== null && !told.isEphemeral)) throw machineNotFound(options.id);
+    latest = told;
+    // Otherwise it was overtaken by another stop, which is waited for as well.
+    if (clock.monotonic() >= deadline && phaseOf(latest) === "stopping") throw notStopped(latest);
+  }
+  if (phaseOf(latest) === "failed") throw notStopped(latest);
   return latest;
 }
 

@@ -16,8 +16,18 @@ export class NodeDirectory {
   #nodes: CandidateNode[] = [];
   #readAt = Number.NEGATIVE_INFINITY;
 
+  readonly #unlisten: () => void;
+
   constructor(context: Context) {
     this.#context = context;
+    const forget = () => {
+      this.#readAt = Number.NEGATIVE_INFINITY;
+    };
+    this.#unlisten = context.db.listen("nodes", { onPayload: forget, onGap: forget });
+  }
+
+  close(): void {
+    this.#unlisten();
   }
 
   /** Chooses a node for a machine that has none. */

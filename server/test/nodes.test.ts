@@ -1,0 +1,226 @@
+/**
+ * Nodes and join tokens over HTTP: entering, reporting, going away, coming back, being revoked.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { nodeReconciler } from "../src/reconcilers/nodes.ts";
+import { MACHINE_ID } from "./support/machine.ts";
+import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startTestServer } from "./support/server.ts";
+import { until } from "./support/until.ts";
+
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+const { client } = server;
+const own = client.withKey(TEST_JOIN_TOKEN);
+const source = { type: "image", reference: "local/busybox" };
+/** Nobody answers there. */
+const ADDRESS = "http://127.0.0.1:9";
+const RESOURCES = {
+  totalCpus: 8,
+  totalMemoryMb: 16_384,
+  availableMemoryMb: 8_000,
+  totalDiskGb: 100,
+  availableDiskGb: 50,
+  usedCpus: 1.5,
+  usedMemoryMb: 100,
+  usedDiskGb: 1,
+};
+
+const heartbeat = (fields: object = {}) => ({
+  bootId: "agent-1",
+  isComplete: false,
+  resources: RESOURCES,
+  machines: [],
+  events: [],
+  ...fields,
+});
+
+const observed = (machineId: string, fields: object) => ({
+  machineId,
+  generation: 2,
+  state: "running",
+  bootId: "boot-1",
+  runningSince: Date.now(),
+  reason: null,
+  hasPoweredOff: false,
+  progress: null,
+  hostPorts: [],
+  timings: null,
+  ...fields,
+});
+
+const nodeOf = async (id: string) =>
+  ((await client.get("/v1/nodes")).json as { id: string }[]).find((node) => node.id === id) as Record<string, unknown>;
+
+test("strangers do not enter", async () => {
+  const body = { id: "ghost", address: ADDRESS };
+  assert.equal((await client.withKey(null).post("/v1/nodes/register", body)).status, 401);
+  assert.equal((await client.withKey("guess").post("/v1/nodes/register", body)).status, 401);
+  assert.equal((await client.post("/v1/nodes/register", body)).status, 401);
+  assert.equal((await own.post("/v1/nodes/ghost/heartbeat", heartbeat())).status, 401);
+  assert.equal((await own.get("/v1/nodes")).status, 401);
+});
+
+let ghost = client;
+
+test("a node enters with the server's token, gets a credential once and reports with it", async () => {
+  const entered = await own.post("/v1/nodes/register", { id: "ghost", address: ADDRESS, labels: { arch: "amd64" } });
+  assert.equal(entered.status, 200, entered.text);
+  assert.match(entered.json.credential, /^node_/);
+  ghost = client.withKey(entered.json.credential);
+  const back = await ghost.post("/v1/nodes/register", { id: "ghost", address: ADDRESS, totalCpus: 8 });
+  assert.deepEqual([back.status, back.json.credential], [200, null]);
+  assert.equal((await ghost.post("/v1/nodes/ghost/heartbeat", heartbeat())).status, 200);
+  const node = await nodeOf("ghost");
+  assert.deepEqual([node["status"], node["availableMemoryMb"], node["usedCpus"]], ["ready", 8_000, 1.5]);
+  assert.deepEqual(node["labels"], { arch: "amd64" });
+  assert.equal((await ghost.post("/v1/nodes/ghost/heartbeat")).status, 200);
+  assert.equal((await ghost.post("/v1/nodes/other/heartbeat", heartbeat())).status, 404);
+  assert.equal((await ghost.post("/v1/nodes/register", { id: "other", address: ADDRESS })).status, 409);
+  assert.equal((await ghost.get("/v1/machines")).status, 401);
+});
+
+test("a heartbeat that does not fit is refused with words, and nothing of it is taken", async () => {
+  for (const body of [[], { bootId: 1 }, heartbeat({ machines: [{ machineId: "x" }] }), heartbeat({ resources: {} })]) {
+    const answer = await ghost.post("/v1/nodes/ghost/heartbeat", body);
+    assert.equal(answer.status, 422, answer.text);
+    assert.match(answer.text, /heartbeat does not fit/);
+  }
+});
+
+test("what a node reports is shown, fenced by the generation, and its events are written once", async () => {
+  const { id } = (await client.post("/v1/machines", { source })).json;
+  const get = async () => (await client.get(`/v1/machines/${id}`)).json;
+  assert.equal((await client.post(`/v1/machines/${id}/start?detach=true`)).status, 202);
+  assert.equal((await get()).state, "creating");
+  const tell = async (fields: object, rest: object = {}) => {
+    const answer = await ghost.post(
+      "/v1/nodes/ghost/heartbeat",
+      heartbeat({ machines: [observed(id, fields)], ...rest }),
+    );
+    assert.equal(answer.status, 200, answer.text);
+  };
+  await tell({ generation: 1, state: "stopped", bootId: null });
+  assert.equal((await get()).state, "creating");
+  await tell({ state: "booting" });
+  assert.equal((await get()).state, "creating");
+  await tell({});
+  assert.deepEqual([(await get()).state, (await get()).ready], ["started", true]);
+  await tell({ state: "booting" });
+  await tell({ generation: 1, state: "failed", reason: "old news" });
+  assert.equal((await get()).state, "started");
+  const events = [
+    { sequence: 1, machineId: id, level: "warn", message: "from the node", at: Date.now() },
+    { sequence: 2, machineId: MACHINE_ID, level: "warn", message: "of nobody", at: Date.now() },
+  ];
+  for (const isComplete of [false, true, false]) await tell({}, { events, isComplete });
+  const messages = (await client.get(`/v1/machines/${id}/events`)).json.map(
+    (event: { message: string }) => event.message,
+  );
+  assert.deepEqual(messages, ["machine created", "machine started", "from the node"]);
+  await tell({ state: "failed", reason: "the VMM was killed" });
+  assert.deepEqual([(await get()).state, (await get()).error], ["error", "the VMM was killed"]);
+  const refused = await client.post(`/v1/machines/${id}/exec`, { command: "true" });
+  assert.equal(refused.status, 409);
+});
+
+test("a node that nobody answers for is named, with what to do", async () => {
+  const { id } = (await client.post("/v1/machines", { source })).json;
+  await client.post(`/v1/machines/${id}/start?detach=true`);
+  const beat = heartbeat({ machines: [observed(id, {})] });
+  assert.equal((await ghost.post("/v1/nodes/ghost/heartbeat", beat)).status, 200);
+  const answer = await client.post(`/v1/machines/${id}/exec`, { command: "true" });
+  assert.equal(answer.status, 503);
+  assert.match(answer.text, /node ghost does not answer; check that its agent runs/);
+});
+
+test("revoking a credential makes the node's next call fail and its machines say so", async () => {
+  assert.equal((await client.delete("/v1/nodes/ghost/credential")).status, 204);
+  assert.equal((await client.delete("/v1/nodes/nobody/credential")).status, 404);
+  assert.equal((await ghost.post("/v1/nodes/ghost/heartbeat", heartbeat())).status, 401);
+  assert.equal((await nodeOf("ghost"))["status"], "revoked");
+  const machines = (await client.get("/v1/machines")).json as { state: string; error: string | null }[];
+  assert.equal(
+    machines.some(({ error }) => error?.includes("ghost was revoked")),
+    true,
+  );
+});
+
+test("a join token is shown once, lets as many nodes in as it says, and takes over nobody", async () => {
+  const made = await client.post("/v1/tokens", { description: "rack 2", maxUses: 1, labels: { rack: "2" } });
+  assert.match(made.json.token, new RegExp(`^join_${made.json.prefix}_`));
+  const listed = (await client.get("/v1/tokens")).json;
+  assert.equal(JSON.stringify(listed).includes(made.json.token), false);
+  assert.equal(listed[0].description, "rack 2");
+  const joining = client.withKey(made.json.token);
+  const socket = await joining.post("/v1/nodes/register", { id: "far", address: "unix:/run/docker.sock" });
+  assert.equal(socket.status, 422);
+  assert.equal((await joining.post("/v1/nodes/register", { id: "far", address: "ftp://x:1" })).status, 422);
+  const answers = await Promise.all(
+    ["far-1", "far-2", "far-3"].map((id) => joining.post("/v1/nodes/register", { id, address: ADDRESS })),
+  );
+  assert.equal(answers.filter(({ status }) => status === 200).length, 1);
+  const entered = answers.find(({ status }) => status === 200)?.json;
+  assert.deepEqual(entered.labels, { rack: "2" });
+  assert.equal((await joining.post("/v1/nodes/register", { id: "far-4", address: ADDRESS })).status, 401);
+  const second = client.withKey((await client.post("/v1/tokens", {})).json.token);
+  assert.equal((await second.post("/v1/nodes/register", { id: entered.id, address: ADDRESS })).status, 409);
+  // A revoked node may enter anew.
+  await client.delete(`/v1/nodes/${entered.id}/credential`);
+  assert.equal((await second.post("/v1/nodes/register", { id: entered.id, address: ADDRESS })).status, 200);
+  await client.delete(`/v1/nodes/${entered.id}/credential`);
+});
+
+test("a revoked join token lets nobody in", async () => {
+  const { prefix, token } = (await client.post("/v1/tokens")).json;
+  assert.equal((await client.delete(`/v1/tokens/${prefix}`)).status, 204);
+  assert.equal((await client.delete(`/v1/tokens/${prefix}`)).status, 404);
+  assert.equal((await client.withKey(token).post("/v1/nodes/register", { id: "x", address: ADDRESS })).status, 401);
+});
+
+test("a machine outlives its node's agent, and the agent's silence shows and passes", async () => {
+  const node = await startTestNode(server, "node-a");
+  const { id } = (await client.post("/v1/machines", { source })).json;
+  const get = async () => (await client.get(`/v1/machines/${id}`)).json;
+  const started = await client.post(`/v1/machines/${id}/start`);
+  assert.equal(started.status, 200, started.text);
+  await node.kill();
+  assert.equal((await client.post(`/v1/machines/${id}/exec`, { command: "true" })).status, 503);
+  const loop = nodeReconciler(server.context, 200);
+  await until(async () => (await loop.activate(AbortSignal.timeout(1000))).counts["lost"] === 1);
+  assert.equal((await nodeOf("node-a"))["status"], "unreachable");
+  assert.deepEqual([(await get()).state, (await get()).ready], ["error", false]);
+  assert.match((await get()).error, /node node-a does not report/);
+  assert.equal((await client.post(`/v1/machines/${id}/start`)).status, 503);
+  assert.equal((await client.post(`/v1/machines/${id}/exec`, { command: "true" })).status, 503);
+  await node.restart();
+  await until(async () => (await get()).ready);
+  assert.equal((await get()).readyAt, started.json.readyAt);
+  assert.equal((await client.post(`/v1/machines/${id}/exec`, { command: "echo on" })).json.stdout, "on\n");
+  const messages = (await client.get(`/v1/machines/${id}/events`)).json.map(
+    (event: { message: string }) => event.message,
+  );
+  assert.equal(messages.filter((message: string) => message === "machine started").length, 1);
+  assert.equal(
+    messages.some((message: string) => /node-a does not report/.test(message)),
+    true,
+  );
+  assert.equal(
+    messages.some((message: string) => /node-a reports again/.test(message)),
+    true,
+  );
+});
+
+test("a start waits for an agent that is being restarted", async () => {
+  const node = await startTestNode(server, "node-b");
+  const { id } = (await client.post("/v1/machines", { source })).json;
+  await client.post(`/v1/machines/${id}/start`);
+  const holder = (await client.get(`/v1/machines/${id}`)).json.nodeId;
+  assert.equal(holder, "node-b");
+  await client.post(`/v1/machines/${id}/stop`);
+  await node.kill();
+  const starting = client.post(`/v1/machines/${id}/start`);
+  await node.restart();
+  const answer = await starting;
+  assert.deepEqual([answer.status, answer.json.state], [200, "started"], answer.text);
+});
