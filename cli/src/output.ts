@@ -16,6 +16,7 @@ export interface Streams {
   readonly errors: NodeJS.WriteStream;
 }
 
+const COLUMNS_DEFAULT = 100;
 const SPINNER = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 const SPINNER_PERIOD_MS = 100;
 
@@ -64,6 +65,11 @@ export class Output {
     const { errors } = this.#streams;
     errors.write(`${styleText("red", "error:", { stream: errors })} ${clean(what)}\n`);
     if (advice !== null) errors.write(`       ${clean(advice)}\n`);
+  }
+
+  /** How wide the result may be, in columns. */
+  get columns(): number {
+    return this.#streams.output.columns || COLUMNS_DEFAULT;
   }
 
   style(style: Style, text: string): string {

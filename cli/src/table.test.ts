@@ -5,7 +5,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { clean, renderBytes, renderFacts, renderMemory, renderSpan, renderTable } from "./table.ts";
+import { clean, renderBytes, renderFacts, renderMemory, renderSpan, renderTable, wrap } from "./table.ts";
 
 test("columns are as wide as their widest cell, and no line ends in spaces", () => {
   assert.deepEqual(
@@ -35,6 +35,11 @@ test("what would move a cursor, change colours or turn text around is taken out"
   assert.equal(clean("a\x1b[31mred\x1b[0m\r\nb\x07\u202ec\u009b2J"), "ared b c 2J");
   assert.deepEqual(renderTable(["X"], [["\x1b[2J\x1b[1;1Hboo"]]), ["X", "boo"]);
   assert.equal(clean("ümläut ✓ 日本"), "ümläut ✓ 日本");
+});
+
+test("text is broken between words, and a word that is too long stands alone", () => {
+  assert.deepEqual(wrap("one two  three", 7), ["one two", "three"]);
+  assert.deepEqual(wrap("a unbreakable b", 5), ["a", "unbreakable", "b"]);
 });
 
 test("spans of time are shown in the largest unit that leaves at least two", () => {

@@ -32,6 +32,17 @@ export function renderFacts(facts: readonly (readonly [name: string, value: stri
   return known.map(([name, value]) => `${name.padEnd(width)}  ${clean(value)}`.trimEnd());
 }
 
+/** The text in lines of at most `width` columns, broken between words; a word longer than that has a line of its own. */
+export function wrap(text: string, width: number): string[] {
+  const lines: string[] = [];
+  for (const word of clean(text).split(/ +/)) {
+    const line = lines.at(-1);
+    if (line === undefined || line.length + 1 + word.length > width) lines.push(word);
+    else lines[lines.length - 1] = `${line} ${word}`;
+  }
+  return lines;
+}
+
 const SPANS: readonly (readonly [seconds: number, unit: string])[] = [
   [86_400, "d"],
   [3_600, "h"],

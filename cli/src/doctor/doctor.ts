@@ -9,11 +9,12 @@
  */
 import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
+import { settings } from "@flotilla/contract/settings";
 import { FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { EXIT_REFUSED, Failure } from "../failure.ts";
 import type { Output, Style } from "../output.ts";
-import { clean } from "../table.ts";
+import { clean, wrap } from "../table.ts";
 
 export interface Check {
   readonly name: string;
@@ -37,8 +38,9 @@ export async function run(call: Call): Promise<number> {
 
 async function checkHost(call: Call): Promise<readonly Check[]> {
   using _progress = call.output.progress("looking at this machine");
+  const { dataDir } = call.options;
   const child = spawn(process.execPath, [DOCTOR_MAIN], {
-    env: { ...call.world.environment },
+    env: { ...call.world.environment, ...(dataDir === undefined ? {} : { [settings.dataDirectory.env]: dataDir }) },
     stdio: ["ignore", "pipe", "inherit"],
   });
   const chunks: Buffer[] = [];
@@ -94,7 +96,9 @@ function show(output: Output, checks: readonly Check[]): void {
   const width = Math.max(...checks.map((check) => check.name.length));
   for (const { name, status, value, meaning } of checks) {
     output.line(`${output.style(STYLES[status], status.padEnd(4))}  ${name.padEnd(width)}  ${clean(value)}`);
-    if (meaning !== "") output.line(`${" ".repeat(width + 8)}${output.style("dim", clean(meaning))}`);
+    if (meaning === "") continue;
+    const margin = " ".repeat(width + 8);
+    for (const line of wrap(meaning, output.columns - margin.length)) output.line(margin + output.style("dim", line));
   }
   const count = (status: Check["status"]): number => checks.filter((check) => check.status === status).length;
   const [warn, bad] = [count("warn"), count("bad")];

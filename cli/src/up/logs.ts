@@ -22,13 +22,15 @@ export function openLog(directory: string, program: string): number {
 /** The last lines, shortened to what a person reads: a JSON line's message and error, any other line as it is. */
 export function lastWords(directory: string, program: string): string[] {
   const text = readFileSync(join(directory, `${program}.log`), "utf8").slice(-20_000);
-  return text.trimEnd().split("\n").slice(-LINES_SHOWN).map(readable);
+  const lines = text.trimEnd().split("\n").map(readable);
+  // What a program says again and again is said once.
+  return lines.filter((line, index) => line !== lines[index - 1]).slice(-LINES_SHOWN);
 }
 
 function readable(line: string): string {
   try {
-    const { msg, message, err, error } = JSON.parse(line) as Record<string, unknown>;
-    const cause = err ?? error;
+    const { msg, message, err, error, reason } = JSON.parse(line) as Record<string, unknown>;
+    const cause = err ?? error ?? reason;
     const why = typeof cause === "object" && cause !== null && "message" in cause ? cause.message : cause;
     return [msg ?? message, why].filter((part) => typeof part === "string").join(": ") || line;
   } catch {

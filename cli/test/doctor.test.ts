@@ -1,0 +1,52 @@
+/**
+ * `flotilla doctor` on this machine, whatever it is: its words have a shape, and its exit code follows from them.
+ *
+ * What each check finds is tested where the checks are made, in node/.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { replyJson, startPeer } from "../../sdk/test/peer.ts";
+import { runCli, temporaryHome } from "./run-cli.ts";
+
+interface Check {
+  readonly name: string;
+  readonly status: string;
+  readonly value: string;
+  readonly meaning: string;
+}
+
+test("every check says what it found and what that means; anything bad ends with 1", async (t) => {
+  const home = temporaryHome(t);
+  const environment = { HOME: home, FLOTILLA_DRIVER: "fake", FLOTILLA_URL: "http://127.0.0.1:2" };
+  const { code, output, errors } = await runCli(t, ["doctor", "--json"], { environment });
+  const checks = JSON.parse(String(output)) as Check[];
+  assert.ok(checks.length > 5, errors);
+  for (const check of checks) {
+    assert.deepEqual(
+      Object.values(check).map((value) => typeof value),
+      Array(4).fill("string"),
+      check.name,
+    );
+    assert.ok(["ok", "warn", "bad"].includes(check.status), `${check.name}: ${check.status}`);
+  }
+  assert.equal(code, checks.some((check) => check.status === "bad") ? 1 : 0);
+  const server = checks.find((check) => check.name === "server");
+  assert.equal(server?.status, "warn", "a server that does not run yet is no fault");
+});
+
+test("a server without a node and a key that it does not know are bad", async (t) => {
+  const health = { clusterId: "c", version: "0.1.0", nodesTotal: 1, nodesReady: 0 };
+  const peer = await startPeer(t, (arrived, answer) =>
+    arrived.url === "/health"
+      ? replyJson(health)(arrived, answer)
+      : replyJson({ code: "unknown_key", error: "unknown API key" }, 401)(arrived, answer),
+  );
+  const environment = { HOME: temporaryHome(t), FLOTILLA_URL: peer.url, FLOTILLA_API_KEY: "smk_x" };
+  const { code, output } = await runCli(t, ["doctor"], { environment });
+  assert.equal(code, 1);
+  const text = String(output);
+  assert.match(text, /^ok {4}server +0\.1\.0 at http/m);
+  assert.match(text, /^bad {3}key +unknown API key\n +from FLOTILLA_API_KEY/m);
+  assert.match(text, /^bad {3}nodes +0 of 1 ready$/m);
+  assert.match(text, /\d+ of \d+ checks are bad/);
+});
