@@ -11,7 +11,7 @@
  */
 import type { ObservedMachine, ObservedState } from "@flotilla/contract/link";
 import { type Change, type MutableMachine, type OpenRun, reconcileAt, runOf, type TimelineEntry } from "./change.ts";
-import { includes, isActive, isTakenUp, type MachineEvent, type MachinePhase, phaseOf } from "./state.ts";
+import { includes, isActive, isSettled, isTakenUp, type MachineEvent, type MachinePhase, phaseOf } from "./state.ts";
 
 /** A report is data from another machine: what is kept of its texts. */
 const REASON_CHARACTERS_MAX = 2_000;
@@ -144,6 +144,7 @@ function isSame(before: MutableMachine, after: MutableMachine): boolean {
   return (
     before.generation === after.generation &&
     phaseOf(before) === phaseOf(after) &&
+    isSettled(before) === isSettled(after) &&
     isActive(before) === isActive(after) &&
     runOf(before)?.bootId === runOf(after)?.bootId &&
     (before.observedState === "failed" ? before.observedReason : null) ===

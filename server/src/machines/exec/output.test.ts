@@ -1,0 +1,62 @@
+/** What is kept of a command's output, to the byte. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { EXEC_B64_BYTES_MAX, EXEC_TEXT_BYTES_MAX } from "@flotilla/contract/limits";
+import fc from "fast-check";
+import { CollectedOutput, cutAt, OutputBudget } from "./output.ts";
+
+test("text is cut between code points, wherever the cap falls", () => {
+  fc.assert(
+    fc.property(fc.string({ unit: "binary", maxLength: 60 }), fc.nat(120), (text, max) => {
+      const bytes = Buffer.from(text);
+      const end = cutAt(bytes, max);
+      assert.ok(end <= max && (bytes.byteLength <= max || end > max - 4));
+      assert.equal(text.startsWith(bytes.toString("utf8", 0, end)), true);
+    }),
+  );
+});
+
+test("bytes that are no text are cut at the cap", () => {
+  assert.equal(cutAt(Buffer.alloc(10, 0x80), 5), 5);
+});
+
+test("what fits is given back exactly, in both forms", () => {
+  fc.assert(
+    fc.property(fc.array(fc.uint8Array({ maxLength: 50 }), { maxLength: 10 }), (chunks) => {
+      using output = new CollectedOutput("both", new OutputBudget());
+      for (const chunk of chunks) output.onOutput("stderr", chunk);
+      const all = Buffer.concat(chunks);
+      const fields = output.fields();
+      assert.equal(fields.stderrB64, all.toString("base64"));
+      assert.equal(fields.stderr, all.toString("utf8"));
+      assert.deepEqual([fields.stdout, fields.stdoutTruncated, fields.stderrTruncated], ["", false, false]);
+    }),
+  );
+});
+
+test("one byte over a cap sets the flag, and nothing over it is kept", () => {
+  using text = new CollectedOutput("text", new OutputBudget());
+  text.onOutput("stdout", Buffer.alloc(EXEC_TEXT_BYTES_MAX + 1, "a"));
+  assert.deepEqual([text.fields().stdout.length, text.fields().stdoutTruncated], [EXEC_TEXT_BYTES_MAX, true]);
+  using b64 = new CollectedOutput("b64", new OutputBudget());
+  b64.onOutput("stdout", Buffer.alloc(EXEC_B64_BYTES_MAX));
+  assert.equal(b64.fields().stdoutTruncated, false);
+  b64.onOutput("stdout", Buffer.alloc(1));
+  assert.equal(b64.fields().stdoutTruncated, true);
+  assert.equal(Buffer.from(b64.fields().stdoutB64 ?? "", "base64").byteLength, EXEC_B64_BYTES_MAX);
+});
+
+test("the outputs of all commands share a budget, which ends with them", () => {
+  const budget = new OutputBudget(3 * EXEC_TEXT_BYTES_MAX);
+  const chunk = Buffer.alloc(2 * EXEC_TEXT_BYTES_MAX);
+  const first = new CollectedOutput("both", budget);
+  first.onOutput("stdout", chunk);
+  assert.equal(first.fields().stdoutTruncated, true);
+  using second = new CollectedOutput("both", budget);
+  second.onOutput("stdout", chunk);
+  assert.equal(second.fields().stdoutB64, "");
+  first[Symbol.dispose]();
+  using third = new CollectedOutput("b64", budget);
+  third.onOutput("stdout", chunk);
+  assert.equal(third.fields().stdoutTruncated, false);
+});

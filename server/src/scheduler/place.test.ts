@@ -1,0 +1,66 @@
+/** Where machines are placed, and what a refusal says. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { type CandidateNode, place } from "./place.ts";
+
+const small: CandidateNode = {
+  id: "small",
+  status: "ready",
+  arch: "amd64",
+  totalCpus: 2,
+  totalMemoryMb: 24_000,
+  availableMemoryMb: 20_000,
+  availableDiskGb: 50,
+  activeMachines: 0,
+  activeCpus: 0,
+  activeMemoryMb: 0,
+};
+const wish = { cpus: 4, memoryMb: 8192, arch: null };
+
+test("the default machine is placed on a small node a hundred times", () => {
+  let node = small;
+  for (let n = 1; n <= 100; n += 1) {
+    assert.deepEqual(place([node], wish), { nodeId: "small" });
+    node = {
+      ...node,
+      activeMachines: n,
+      activeCpus: n * 4,
+      activeMemoryMb: n * 8192,
+      availableMemoryMb: 20_000 - n * 60,
+    };
+  }
+});
+
+test("the node with the least promised is taken, then the first by name", () => {
+  const busy = { ...small, id: "a-busy", activeCpus: 8, activeMemoryMb: 16_384 };
+  assert.deepEqual(place([busy, small], wish), { nodeId: "small" });
+  assert.deepEqual(
+    place(
+      [
+        { ...small, id: "b" },
+        { ...small, id: "a" },
+      ],
+      wish,
+    ),
+    { nodeId: "a" },
+  );
+});
+
+test("what can never fit is refused as such, with every node's reason", () => {
+  const refused = place([small, { ...small, id: "arm", arch: "arm64" }], { ...wish, arch: "amd64", memoryMb: 32_000 });
+  assert.deepEqual(refused, {
+    nodeId: null,
+    canNever: true,
+    reason: "node small has 24000 MB of memory, and 32000 MB are asked for; node arm is arm64, and amd64 is asked for",
+  });
+});
+
+test("a node that is away, draining or has next to nothing left gets nothing new", () => {
+  const full = { ...small, availableMemoryMb: 100 };
+  for (const node of [full, { ...small, availableDiskGb: 0 }, { ...small, status: "draining" as const }]) {
+    const placement = place([node], wish);
+    assert.equal(placement.nodeId, null);
+    assert.equal(placement.nodeId === null && placement.canNever, false);
+  }
+  assert.equal(place([], wish).nodeId, null);
+});

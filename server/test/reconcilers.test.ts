@@ -1,0 +1,117 @@
+/** The loops of the server on a real database: deadlines, deletions, tombstones, and the driver that runs them. */
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { test } from "node:test";
+import { sql } from "../src/db/database.ts";
+import { openMachineServices } from "../src/machines/services.ts";
+import { Loops, type Reconciler } from "../src/reconcilers/driver.ts";
+import { machineReconciler } from "../src/reconcilers/machines.ts";
+import { nodeReconciler } from "../src/reconcilers/nodes.ts";
+import { tombstoneReconciler } from "../src/reconcilers/tombstones.ts";
+import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startTestServer } from "./support/server.ts";
+import { until } from "./support/until.ts";
+
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+await startTestNode(server);
+const { client, context } = server;
+const source = { type: "image", reference: "local/busybox" };
+const { signal } = new AbortController();
+
+const created = async (fields: object = {}): Promise<string> =>
+  (await client.post("/v1/machines", { source, ...fields })).json.id;
+
+const get = async (id: string) => (await client.get(`/v1/machines/${id}`)).json;
+
+test("a start that takes too long is given up, says why, and can be asked again", async () => {
+  const id = await created({ env: { FAKE_BOOT_MS: "600000" } });
+  await client.post(`/v1/machines/${id}/start?detach=true`);
+  await context.db.execute(sql`
+    UPDATE machines SET desired_at = now() - interval '31 minutes', reconcile_at = now() WHERE id = ${id}`);
+  const machine = await until(async () => {
+    const now = await get(id);
+    return now.state === "error" && now;
+  });
+  assert.match(machine.error, /^start failed: not running after 30 minutes/);
+  // What was given up on is stopped on the node as well.
+  await until(async () => {
+    const row = await context.db.queryOne<{ done: boolean }>(sql`
+      SELECT observed_state = 'stopped' AND observed_generation = generation AS done FROM machines WHERE id = ${id}`);
+    return row?.done;
+  });
+  assert.equal((await get(id)).state, "error");
+  assert.equal((await client.post(`/v1/machines/${id}/start?detach=true`)).json.state, "creating");
+  assert.equal((await client.delete(`/v1/machines/${id}`)).status, 204);
+});
+
+test("a machine that was deleted thirty days ago is forgotten with everything of it, a younger one is not", async () => {
+  const [old, young] = [await created(), await created()];
+  for (const id of [old, young]) {
+    await client.post(`/v1/machines/${id}/start`);
+    await client.delete(`/v1/machines/${id}`);
+  }
+  await context.db.execute(sql`UPDATE machines SET deleted_at = now() - interval '31 days' WHERE id = ${old}`);
+  const { counts } = await tombstoneReconciler(context).activate(signal);
+  assert.equal(counts["machines"], 1);
+  assert.equal((await client.get(`/v1/machines/${old}/usage`)).status, 404);
+  assert.equal((await client.get(`/v1/machines/${young}/usage`)).status, 200);
+  for (const table of [sql`machine_events`, sql`machine_runs`]) {
+    assert.deepEqual(await context.db.query(sql`SELECT machine_id FROM ${table} WHERE machine_id = ${old}`), []);
+  }
+});
+
+test("two servers never have the same machine at once", async () => {
+  const ids = await Promise.all(Array.from({ length: 20 }, () => created()));
+  const services = openMachineServices(context, { plansUrl: "/" });
+  const loops = [machineReconciler(services), machineReconciler(services)];
+  await context.db.execute(sql`UPDATE machines SET reconcile_at = now() - interval '1 hour' WHERE id = ANY(${ids})`);
+  const reports = await Promise.all(loops.map((loop) => loop.activate(signal)));
+  const settled = reports.reduce((sum, { counts }) => sum + (counts["settle"] ?? 0), 0);
+  // The server's own loop may have taken some of them.
+  assert.ok(settled <= 20);
+  const left = await context.db.query(sql`SELECT id FROM machines WHERE id = ANY(${ids}) AND reconcile_at < now()`);
+  assert.deepEqual(left, []);
+  await services.stop();
+});
+
+test("the driver runs a loop by period, by wake and by channel, and survives its failures", async () => {
+  let activations = 0;
+  const loop: Reconciler = {
+    name: "sample",
+    purpose: "for this test",
+    periodMs: 3_600_000,
+    wakeOn: ["nodes"],
+    async activate() {
+      activations += 1;
+      if (activations === 1) throw new Error("the first activation fails");
+      return { errors: [], counts: {}, hasMore: activations === 2 };
+    },
+  };
+  const quiet = { ...context, log: { ...context.log, error: () => undefined } };
+  const loops = new Loops(quiet, [loop]);
+  loops.start();
+  await until(() => activations >= 1);
+  await until(() => {
+    loops.wake("sample");
+    return activations >= 3;
+  });
+  const before = activations;
+  await until(() => {
+    context.db.notify("nodes", "node-a");
+    return activations > before;
+  });
+  await loops.stop();
+});
+
+test("every loop stands in the README", async () => {
+  const readme = await readFile(new URL("../src/reconcilers/README.md", import.meta.url), "utf8");
+  const services = openMachineServices(context, { plansUrl: "/" });
+  for (const { name, purpose } of [
+    machineReconciler(services),
+    nodeReconciler(context),
+    tombstoneReconciler(context),
+  ]) {
+    assert.match(readme, new RegExp(`\\| ${name} +\\|.*${purpose}`));
+  }
+  await services.stop();
+});
