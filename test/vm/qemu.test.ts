@@ -10,7 +10,15 @@ import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
 import type { Driver, Vm } from "../../node/src/driver/driver.ts";
 import { until } from "../support/until.ts";
-import { BOOT_DEADLINE_MS, configure, NodePlace, shell, shellAndForget, skipReason } from "./vm-fixture.ts";
+import {
+  BOOT_DEADLINE_MS,
+  configure,
+  NodePlace,
+  shell,
+  shellAndForget,
+  shellInBackground,
+  skipReason,
+} from "./vm-fixture.ts";
 
 const deadline = (): AbortSignal => AbortSignal.timeout(BOOT_DEADLINE_MS);
 
@@ -144,8 +152,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     const request = place.bootOf(machine, "boot-off");
     const first = await driver.boot(request, deadline());
     await configure(first.guest, driver);
-    shellAndForget(first.guest, "(busybox sleep 1; echo o > /proc/sysrq-trigger) >/dev/null 2>&1 </dev/null &");
-    await first.guest.ping(5_000);
+    await shellInBackground(first.guest, "busybox sleep 1; echo o > /proc/sysrq-trigger");
     first.release();
     const isOff = async (): Promise<boolean> => {
       const vm = await (await place.driver()).adopt(request, first.record, deadline());

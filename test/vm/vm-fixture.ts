@@ -15,7 +15,7 @@ import { systemClock } from "../../node/src/clock.ts";
 import { qcow2Disks } from "../../node/src/disks/disks.ts";
 import type { BootRequest, Driver } from "../../node/src/driver/driver.ts";
 import { openQemuDriver } from "../../node/src/driver/qemu/index.ts";
-import type { Guest } from "../../node/src/guest/guest.ts";
+import type { Guest, GuestExecRequest } from "../../node/src/guest/guest.ts";
 import type { UnpackedImage } from "../../node/src/images/images.ts";
 import { makeLog } from "../../node/src/log.ts";
 
@@ -121,18 +121,21 @@ export async function configure(guest: Guest, driver: Driver): Promise<void> {
 
 /** The standard output of a shell's line that ends with 0. */
 export async function shell(guest: Guest, line: string): Promise<string> {
-  const exec = guest.exec({
-    argv: ["/bin/sh", "-c", line],
-    cwd: null,
-    env: {},
-    user: null,
-    hasStdin: false,
-    terminal: null,
-    isBackground: false,
-  });
+  const exec = guest.exec(shellRequest(line));
   const [stdout, stderr, { exitCode }] = await Promise.all([text(exec.stdout), text(exec.stderr), exec.exit, exec.pid]);
   if (exitCode !== 0) throw new Error(`${line} ended with ${exitCode}: ${stderr}`);
   return stdout;
+}
+
+/** Starts a line that outlives this node agent's channel. */
+export async function shellInBackground(guest: Guest, line: string): Promise<void> {
+  const exec = guest.exec({ ...shellRequest(line), isBackground: true });
+  await Promise.all([exec.pid, exec.exit]);
+}
+
+function shellRequest(line: string): GuestExecRequest {
+  const argv = ["/bin/sh", "-c", line];
+  return { argv, cwd: null, env: {}, user: null, hasStdin: false, terminal: null, isBackground: false };
 }
 
 /** A line that is expected to end the guest: nothing is waited for. */
