@@ -212,6 +212,19 @@ test("an agent that died while a machine booted goes on with that boot, or boots
   assert.notEqual(fresh.bootId, "boot-begun");
 });
 
+test("a machine that an earlier agent was booting can be stopped at once", async () => {
+  await using directory = await temporaryDirectory();
+  const first = await startTestNode(directory.path);
+  const slow = { env: { FAKE_BOOT_MS: "60000" } };
+  await first.want(A, 1, "running", { ...slow, waitMs: 60 });
+  await first.fleet.release();
+  const second = await startTestNode(directory.path);
+  assert.equal(second.fleet.observe(A).state, "booting");
+  const stopped = await second.want(A, 2, "stopped", { ...slow, waitMs: 5_000 });
+  assert.deepEqual([stopped.state, stopped.reason], ["stopped", null]);
+  assert.ok(!(await listFiles(directory.path)).some((path) => path.endsWith("vm.json")));
+});
+
 test("a machine whose VM ended while no agent was there has failed, and says why", async () => {
   await using directory = await temporaryDirectory();
   const first = await startTestNode(directory.path);

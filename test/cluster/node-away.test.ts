@@ -3,23 +3,9 @@
  * again.
  */
 import assert from "node:assert/strict";
-import { readdir } from "node:fs/promises";
-import { join } from "node:path";
 import { test } from "node:test";
-import fc from "fast-check";
-import { type Flotilla, Program, startFlotilla } from "../support/flotilla.ts";
-import { pause, until } from "../support/until.ts";
-
-/** Boots that the fake driver's files say are running, by machine. */
-async function runningBoots(flotilla: Flotilla, node = 0): Promise<ReadonlyMap<string, number>> {
-  const machines = join(flotilla.nodeDirectory(node), "machines");
-  const found = new Map<string, number>();
-  for (const machineId of await readdir(machines)) {
-    const files = await readdir(join(machines, machineId), { recursive: true });
-    found.set(machineId, files.filter((file) => file.endsWith("vm.json")).length);
-  }
-  return found;
-}
+import { Program, runningBoots, startFlotilla } from "../support/flotilla.ts";
+import { until } from "../support/until.ts";
 
 test("machines run on while the server is away, and it finds them as they are when it is back", async () => {
   await using flotilla = await startFlotilla();
@@ -50,6 +36,17 @@ test("a node that is away makes its machines say so, and they are back with it",
   assert.equal((await runningBoots(flotilla)).get(id), 1);
 });
 
+test("machines run on when their agent is stopped, and the next agent has them as they were", async () => {
+  await using flotilla = await startFlotilla();
+  const { id } = await flotilla.create();
+  await flotilla.start(id);
+  await flotilla.nodes[0]?.stop();
+  assert.equal((await runningBoots(flotilla)).get(id), 1);
+  await flotilla.startNode();
+  assert.equal((await flotilla.get(id)).state, "started");
+  assert.equal(await flotilla.exec(id, "echo on"), "on\n");
+});
+
 test("a second agent on the same directory is refused, and the first runs on", async () => {
   await using flotilla = await startFlotilla();
   const { id } = await flotilla.create();
@@ -63,41 +60,4 @@ test("a second agent on the same directory is refused, and the first runs on", a
   await until(() => !second.isRunning, { what: "the second agent to give up" });
   assert.match(await second.log(), /in use by another node agent/);
   assert.equal(await flotilla.exec(id, "echo first"), "first\n");
-});
-
-test("an agent killed again and again at any moment runs nothing twice, loses nothing and leaves nothing", async () => {
-  await using flotilla = await startFlotilla();
-  const machines = await Promise.all(Array.from({ length: 8 }, () => flotilla.create({ env: { FAKE_BOOT_MS: "60" } })));
-  const seed = fc.sample(fc.infiniteStream(fc.nat(400)), 1)[0] as Iterator<number>;
-  const random = (): number => seed.next().value as number;
-  const isOver = { value: false };
-  const counts = { kills: 0, wishes: 0, refused: 0 };
-  const users = machines.map(async ({ id }) => {
-    while (!isOver.value) {
-      const verb = random() % 2 === 0 ? "start" : "stop";
-      const answer = await flotilla.client().post(`/v1/machines/${id}/${verb}`);
-      counts.wishes += 1;
-      if (answer.status !== 200) counts.refused += 1;
-      await pause(random());
-    }
-  });
-  for (; counts.kills < 8; counts.kills += 1) {
-    await pause(random());
-    await flotilla.nodes[0]?.kill();
-    await flotilla.startNode();
-  }
-  isOver.value = true;
-  await Promise.all(users);
-  for (const { id } of machines) await flotilla.start(id);
-  const boots = await runningBoots(flotilla);
-  assert.deepEqual(
-    [...boots.values()],
-    machines.map(() => 1),
-  );
-  for (const { id } of machines) assert.equal(await flotilla.exec(id, "echo alive"), "alive\n");
-  assert.doesNotMatch((await flotilla.nodes[0]?.log()) ?? "", /run twice/);
-  await Promise.all(machines.map(({ id }) => flotilla.remove(id)));
-  const directory = join(flotilla.nodeDirectory(), "machines");
-  await until(async () => (await readdir(directory)).length === 0, { what: "all files to go" });
-  process.stdout.write(`${counts.kills} kills among ${counts.wishes} wishes, ${counts.refused} refused meanwhile\n`);
 });

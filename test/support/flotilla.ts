@@ -11,7 +11,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { createWriteStream } from "node:fs";
-import { mkdir, mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, readFile, rm } from "node:fs/promises";
 import { createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -263,4 +263,15 @@ async function freePort(): Promise<number> {
   probe.close();
   await once(probe, "close");
   return port;
+}
+
+/** Boots that the fake driver's files say are running, by machine. */
+export async function runningBoots(flotilla: Flotilla, node = 0): Promise<ReadonlyMap<string, number>> {
+  const machines = join(flotilla.nodeDirectory(node), "machines");
+  const found = new Map<string, number>();
+  for (const machineId of await readdir(machines)) {
+    const files = await readdir(join(machines, machineId), { recursive: true });
+    found.set(machineId, files.filter((file) => file.endsWith("vm.json")).length);
+  }
+  return found;
 }

@@ -65,7 +65,7 @@ export const STATE_DURING = {
  * have to be finished anyway.
  */
 const INTERRUPTED_BY = {
-  adopt: ["absent"],
+  adopt: ["stopped", "absent"],
   ensureImage: ["stopped", "absent"],
   makeDisk: [],
   boot: ["stopped", "absent"],

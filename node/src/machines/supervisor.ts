@@ -24,6 +24,7 @@ import type {
 import { SETTLED_STATES } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 import { deadlineSignal, orAborted } from "../clock.ts";
+import { diskBytes } from "../disks/disks.ts";
 import type { BootRequest, Vm, VmExit } from "../driver/driver.ts";
 import type { Guest } from "../guest/guest.ts";
 import type { UnpackedImage } from "../images/images.ts";
@@ -381,7 +382,7 @@ export class Supervisor {
   }
 
   #bootRequest(bootId: string, image: UnpackedImage | null): BootRequest {
-    const { cpus, memoryMb, machineId } = this.#requiredSpec();
+    const { cpus, memoryMb, diskGb, machineId } = this.#requiredSpec();
     return {
       machineId,
       bootId,
@@ -389,6 +390,7 @@ export class Supervisor {
       cpus,
       memoryMb,
       diskPath: diskPathOf(this.directory),
+      diskBytes: diskBytes(diskGb, image?.rootBytes ?? 0),
       backingPaths: image === null ? [] : [image.rootPath],
       uid: this.#journal.uid,
     };
@@ -426,10 +428,16 @@ export class Supervisor {
   }
 
   async #adopt(signal: AbortSignal): Promise<void> {
-    const { boot } = this.#journal;
+    const { boot, desired } = this.#journal;
     if (boot === null) return;
+    const hasRun = boot.runningSince !== null;
+    if (!hasRun && desired === "stopped") {
+      // Nothing in it is worth a clean end, and its agent may take long to answer.
+      this.#vmState = "unreachable";
+      return;
+    }
     const image = await this.#diskImage().catch(() => null);
-    const deadline = deadlineSignal(this.#around.clock, ADOPT_DEADLINE_MS, signal);
+    const deadline = deadlineSignal(this.#around.clock, hasRun ? ADOPT_DEADLINE_MS : BOOT_DEADLINE_MS, signal);
     try {
       const request = this.#bootRequest(boot.bootId, image);
       const vm = await this.#around.driver.adopt(request, boot.record, deadline.signal);
