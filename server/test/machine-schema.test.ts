@@ -1,4 +1,6 @@
-/** What the schema and the code both say about machines and nodes, compared. */
+/**
+ * What the schema and the code both say about machines and nodes, compared.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DESIRED_STATES, OBSERVED_STATES } from "@flotilla/contract/link";

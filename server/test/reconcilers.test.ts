@@ -1,4 +1,6 @@
-/** The loops of the server on a real database: deadlines, deletions, tombstones, and the driver that runs them. */
+/**
+ * The loops of the server on a real database: deadlines, deletions, tombstones, and the driver that runs them.
+ */
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";

@@ -1,4 +1,6 @@
-/** Reports of nodes are read with suspicion. */
+/**
+ * Reports of nodes are read with suspicion.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";

@@ -51,7 +51,7 @@ export interface Change {
 }
 
 /** How long after a wish or a report that leaves something to do the machine reconciler asks the node again. */
-export const RECONCILE_AFTER_MS = 5_000;
+const RECONCILE_AFTER_MS = 5_000;
 /** A start pulls its image, which may be gigabytes over a slow line. */
 export const START_DEADLINE_MS = 30 * 60_000;
 /** A node gives a guest much less before it ends the VMM. */

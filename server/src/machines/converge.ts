@@ -63,7 +63,7 @@ export async function convergePatiently(
 }
 
 /** Writes what a node reports of one machine, however often others write in between. */
-export async function takeUp(
+async function takeUp(
   services: MachineServices,
   machine: MachineRecord,
   report: ObservedMachine,

@@ -15,7 +15,7 @@ import type { MachineServices } from "./services.ts";
 import { insertMachine } from "./store.ts";
 
 /** How many ports a machine may publish. The contract allows more, for sites that raise this. */
-export const PUBLISHED_PORTS_MAX = 4;
+const PUBLISHED_PORTS_MAX = 4;
 
 const refuse = (text: string): never => {
   throw new Refusal("invalid_request", text);
@@ -73,7 +73,7 @@ const NEVER_STARTED = {
 } as const satisfies Partial<MachineRecord>;
 
 /** The request with defaults. A default is never more than the plan allows; what was asked for is left as it is. */
-export function describe(request: CreateMachineRequest, ceilings: Ceilings): MachineDescription {
+function describe(request: CreateMachineRequest, ceilings: Ceilings): MachineDescription {
   const { source, resources } = request;
   if (source.type === "smolmachine") refuse("packaged machines cannot be started yet; use a source of type image");
   if (/\s/.test(source.reference)) refuse(`image reference ${JSON.stringify(source.reference)} contains white space`);

@@ -11,7 +11,7 @@
  */
 import type { ObservedMachine, ObservedState } from "@flotilla/contract/link";
 import { type Change, type MutableMachine, type OpenRun, reconcileAt, runOf, type TimelineEntry } from "./change.ts";
-import { includes, isActive, isSettled, isTakenUp, type MachineEvent, type MachinePhase, phaseOf } from "./state.ts";
+import { includes, isActive, isSettled, isTakenUp, type MachinePhase, phaseOf } from "./state.ts";
 
 /** A report is data from another machine: what is kept of its texts. */
 const REASON_CHARACTERS_MAX = 2_000;
@@ -25,31 +25,13 @@ const POSITION = {
 } as const satisfies Record<string, Record<ObservedState, number>>;
 
 /** A node says `stopped` with a reason, and no power-off, of a boot that ended unasked: that is a failure. */
-export function normalized(report: ObservedMachine, machine: MutableMachine): ObservedMachine {
+function normalized(report: ObservedMachine, machine: MutableMachine): ObservedMachine {
   const reason = report.reason === null ? null : report.reason.slice(0, REASON_CHARACTERS_MAX);
   const isOfThisRun = machine.desiredState === "running" && report.generation === machine.generation;
   if (report.state === "stopped" && isOfThisRun && !report.hasPoweredOff && reason !== null)
     return { ...report, reason, state: "failed" };
   if (report.state === "failed") return { ...report, reason: reason ?? "the node gave no reason" };
   return { ...report, reason };
-}
-
-/** Which of the events of the state table a report is. */
-export function eventOf(report: ObservedMachine): MachineEvent {
-  switch (report.state) {
-    case "preparing":
-    case "booting":
-    case "stopping":
-      return "working";
-    case "running":
-      return "ran";
-    case "failed":
-      return "failed";
-    case "stopped":
-      return report.hasPoweredOff ? "poweredOff" : "stopped";
-    case "absent":
-      return "removed";
-  }
 }
 
 function isLate(machine: MutableMachine, report: ObservedMachine): boolean {

@@ -65,15 +65,10 @@ export const MACHINE_EVENTS = [
 export type MachineEvent = (typeof MACHINE_EVENTS)[number];
 
 /** Observed states in which a VMM may exist. */
-export const OBSERVED_ACTIVE = [
-  "preparing",
-  "booting",
-  "running",
-  "stopping",
-] as const satisfies readonly ObservedState[];
+const OBSERVED_ACTIVE = ["preparing", "booting", "running", "stopping"] as const satisfies readonly ObservedState[];
 
 // Rows: where the machine is. Columns: what just happened.
-export const TRANSITIONS = {
+const TRANSITIONS = {
   created: { startAsked: "starting", stopAsked: "created", deleteAsked: "deleted" },
   stopped: {
     startAsked: "starting",
@@ -212,4 +207,3 @@ export const MACHINE_CAN = {
   exec: { stopped: "starts", creating: "waits", started: "yes", error: "no" },
   export: { stopped: "yes", creating: "no", started: "no", error: "no" },
 } as const satisfies Record<string, Record<MachineState, "yes" | "no" | "waits" | "starts">>;
-export type MachineVerb = keyof typeof MACHINE_CAN;

@@ -14,7 +14,7 @@ import type { Change, MutableMachine } from "./change.ts";
 import type { MachineDescription, MachineRecord } from "./record.ts";
 
 /** Deleted machines are kept this long: their usage stays readable. */
-export const TOMBSTONE_MS = 30 * 24 * 60 * 60_000;
+const TOMBSTONE_MS = 30 * 24 * 60 * 60_000;
 
 /** A MachineRecord, its instants as the database gives them. */
 type MachineRow = Omit<MachineRecord, (typeof INSTANTS)[number]> & {

@@ -10,7 +10,7 @@ import { instantOf } from "./store.ts";
 import type { EventRecord } from "./view.ts";
 
 /** Lines of the timeline are kept this long. */
-export const EVENT_AGE_MAX_MS = 30 * 24 * 60 * 60_000;
+const EVENT_AGE_MAX_MS = 30 * 24 * 60 * 60_000;
 
 export interface ActivityBatch {
   readonly activity: readonly {

@@ -1,4 +1,6 @@
-/** Usage and cost of a machine: integer micros, rounded down once. */
+/**
+ * Usage and cost of a machine: integer micros, rounded down once.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { machineRecord } from "../../test/support/machine.ts";

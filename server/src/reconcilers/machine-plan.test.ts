@@ -1,4 +1,6 @@
-/** What the machine reconciler decides. */
+/**
+ * What the machine reconciler decides.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { machineRecord, NOW } from "../../test/support/machine.ts";

@@ -28,7 +28,7 @@ interface Rule {
 const isPast = (machine: MachineRecord, now: number, deadlineMs: number): boolean =>
   now - machine.desiredAt > deadlineMs;
 
-export const RULES: readonly Rule[] = [
+const RULES: readonly Rule[] = [
   { when: "an ephemeral machine has stopped", test: isUsedUp, then: "remove" },
   { when: "what is wanted is what is seen", test: isSettled, then: "settle" },
   {

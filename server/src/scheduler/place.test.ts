@@ -1,4 +1,6 @@
-/** Where machines are placed, and what a refusal says. */
+/**
+ * Where machines are placed, and what a refusal says.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type CandidateNode, place } from "./place.ts";
@@ -18,16 +20,15 @@ const small: CandidateNode = {
 const wish = { cpus: 4, memoryMb: 8192, arch: null };
 
 test("the default machine is placed on a small node a hundred times", () => {
-  let node = small;
-  for (let n = 1; n <= 100; n += 1) {
-    assert.deepEqual(place([node], wish), { nodeId: "small" });
-    node = {
-      ...node,
+  for (let n = 0; n < 100; n += 1) {
+    const node = {
+      ...small,
       activeMachines: n,
       activeCpus: n * 4,
       activeMemoryMb: n * 8192,
       availableMemoryMb: 20_000 - n * 60,
     };
+    assert.deepEqual(place([node], wish), { nodeId: "small" });
   }
 });
 

@@ -35,8 +35,8 @@ export type Placement =
   | { readonly nodeId: null; readonly canNever: boolean; readonly reason: string };
 
 /** What a boot touches at once, with room to spare for the node itself. */
-export const AVAILABLE_MEMORY_MB_MIN = 512;
-export const AVAILABLE_DISK_GB_MIN = 1;
+const AVAILABLE_MEMORY_MB_MIN = 512;
+const AVAILABLE_DISK_GB_MIN = 1;
 
 interface Rule {
   /** Whether waiting helps. */

@@ -1,4 +1,6 @@
-/** What is kept of a command's output, to the byte. */
+/**
+ * What is kept of a command's output, to the byte.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { EXEC_B64_BYTES_MAX, EXEC_TEXT_BYTES_MAX } from "@flotilla/contract/limits";

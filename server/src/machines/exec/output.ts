@@ -9,7 +9,7 @@ import { EXEC_B64_BYTES_MAX, EXEC_TEXT_BYTES_MAX } from "@flotilla/contract/limi
 import type { OutputSink } from "../../link/exec-link.ts";
 
 /** What one server keeps of the output of all its commands together. */
-export const OUTPUT_BUDGET_BYTES = 1024 * 1024 * 1024;
+const OUTPUT_BUDGET_BYTES = 1024 * 1024 * 1024;
 
 export class OutputBudget {
   #left: number;
