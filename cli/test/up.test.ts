@@ -5,98 +5,12 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { type TestContext, test } from "node:test";
-import { fileURLToPath } from "node:url";
+import { test } from "node:test";
 import { until } from "../../test/support/until.ts";
-import { type Ran, runCli, startCli, temporaryHome } from "./run-cli.ts";
-
-const ROOT = fileURLToPath(new URL("../../", import.meta.url));
-const START_MS = 60_000;
-
-interface RunningUp {
-  readonly pid: number;
-  readonly dataDirectory: string;
-  readonly url: string;
-  /** What it printed up to the greeting's end. */
-  readonly greeting: string;
-  /** Everything it has said on standard error, logs included. */
-  said(): string;
-  signal(name: NodeJS.Signals): void;
-  readonly ran: Promise<Ran>;
-  cli(...argv: string[]): Promise<Ran>;
-}
-
-interface DataDirectory {
-  readonly path: string;
-  readonly stops: (() => Promise<unknown>)[];
-}
-
-/** A data directory that is removed once everything that was started on it has ended. */
-function makeDirectory(t: TestContext): DataDirectory {
-  const path = mkdtempSync(join(tmpdir(), "flotilla-up-"));
-  const stops: DataDirectory["stops"] = [];
-  t.after(async () => {
-    for (const stop of stops) await stop();
-    rmSync(path, { recursive: true, force: true });
-  });
-  return { path, stops };
-}
-
-async function startUp(t: TestContext, directory: DataDirectory): Promise<RunningUp> {
-  const dataDirectory = directory.path;
-  const environment = {
-    FLOTILLA_DRIVER: "fake",
-    FLOTILLA_DATA_DIR: dataDirectory,
-    FLOTILLA_LISTEN: "127.0.0.1:0",
-    HOME: dataDirectory,
-  };
-  const { child, ran } = startCli(t, ["up"], { environment, directory: ROOT });
-  directory.stops.push(() => {
-    child.kill("SIGTERM");
-    return ran;
-  });
-  let output = "";
-  let errors = "";
-  child.stdout?.on("data", (chunk: Buffer) => (output += chunk));
-  child.stderr?.on("data", (chunk: Buffer) => (errors += chunk));
-  await until(() => output.includes("Ctrl-C stops") || child.exitCode !== null, {
-    what: "the greeting",
-    deadlineMs: START_MS,
-  });
-  assert.match(output, /Ctrl-C stops/, errors);
-  const url = /runs at (\S+)/.exec(output)?.[1] ?? "";
-  const key = readFileSync(join(dataDirectory, "admin.key"), "utf8").trim();
-  const pid = child.pid ?? 0;
-  return {
-    pid,
-    dataDirectory,
-    url,
-    greeting: output,
-    said: () => errors,
-    signal: (name) => void child.kill(name),
-    ran,
-    cli: (...argv) => runCli(t, argv, { environment: { FLOTILLA_URL: url, FLOTILLA_API_KEY: key } }),
-  };
-}
-
-/** The running child process whose command line has the words. */
-function childOf(pid: number, words: string): number | null {
-  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ").map(Number);
-  return children.find((child) => commandLine(child).includes(words)) ?? null;
-}
-
-function commandLine(pid: number): string {
-  try {
-    return readFileSync(`/proc/${pid}/cmdline`, "utf8");
-  } catch {
-    return "";
-  }
-}
-
-const isGone = (pid: number): boolean => commandLine(pid) === "";
+import { runCli, temporaryHome } from "./run-cli.ts";
+import { childOf, isGone, makeDirectory, ROOT, START_MS, startUp } from "./run-up.ts";
 
 test("the first start shows the admin key and lines that work as printed; a later start knows the machines", async (t) => {
   const directory = makeDirectory(t);

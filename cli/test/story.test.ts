@@ -1,0 +1,65 @@
+/**
+ * What a person does on the command line, against a real server, and what is said when it goes wrong.
+ *
+ * Machines are the fake driver's; that the same works in real ones is shown by the tests in test/vm.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { until } from "../../test/support/until.ts";
+import { runCli, startCli } from "./run-cli.ts";
+import { commandLine, makeDirectory, START_MS, startUp } from "./run-up.ts";
+
+test("keys, events and a start that fails read as they should against a real server", async (t) => {
+  const up = await startUp(t, makeDirectory(t));
+  const key = String(
+    (await up.cli("key", "create", "--scope", "machine:read", "--description", "for looking")).output,
+  ).trim();
+  assert.match(key, /^smk_\S+$/);
+  const withKey = (...argv: string[]) =>
+    runCli(t, argv, { environment: { FLOTILLA_URL: up.url, FLOTILLA_API_KEY: key } });
+  assert.equal((await withKey("machine", "ls")).code, 0);
+  const unscoped = await withKey("machine", "create", "local/busybox");
+  assert.equal(unscoped.code, 1);
+  assert.match(unscoped.errors, /^error: missing scope: machine:create\n.*FLOTILLA_API_KEY/);
+  const [id = ""] = /key-[0-9a-f]{32}(?=.*for looking)/.exec(String((await up.cli("key", "ls")).output)) ?? [];
+  assert.deepEqual((await up.cli("key", "rm", id)).output.toString(), `${id}\n`);
+  const revoked = await withKey("machine", "ls");
+  assert.match(revoked.errors, /^error: unknown API key\n.*FLOTILLA_API_KEY.*flotilla login/);
+
+  const failing = await up.cli(
+    "machine",
+    "create",
+    "local/busybox",
+    "--name",
+    "bad",
+    "-e",
+    "FAKE_BOOT_FAIL=no luck",
+    "--start",
+  );
+  assert.equal(failing.code, 1);
+  assert.match(failing.errors, /^error: .*\n.*bad was created and is still there/);
+  assert.match(String((await up.cli("machine", "get", "bad")).output), /^state +error: /m);
+  assert.match(String((await up.cli("machine", "events", "bad")).output), /error/);
+  const taken = await up.cli("machine", "create", "local/busybox", "--name", "bad");
+  assert.match(taken.errors, /^error: .*bad/);
+  assert.equal((await up.cli("machine", "rm", "bad")).code, 0);
+  assert.equal(String((await up.cli("machine", "ls")).output), "");
+});
+
+test("server and node alone take the place of the command and end as they are told", async (t) => {
+  const directory = makeDirectory(t);
+  const environment = { HOME: directory.path };
+  const { child, ran } = startCli(t, ["server", "--listen", "127.0.0.1:0", `--data-dir=${directory.path}`], {
+    environment,
+  });
+  directory.stops.push(async () => ran);
+  let output = "";
+  child.stdout?.on("data", (chunk: Buffer) => (output += chunk));
+  await until(() => output.includes('"url"'), { what: "the server's line", deadlineMs: START_MS });
+  assert.match(commandLine(child.pid ?? 0), /server\/src\/main\.ts/);
+  child.kill("SIGTERM");
+  assert.equal((await ran).code, 0);
+  const node = await runCli(t, ["node", "--driver", "nonsense", "--data-dir", directory.path], { environment });
+  assert.equal(node.code, 2);
+  assert.match(node.errors, /--driver is "nonsense"/);
+});
