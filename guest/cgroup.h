@@ -8,6 +8,7 @@ void cgroup_use(const char *parent);
 int cgroup_take(void);
 int cgroup_directory(int cgroup);
 void cgroup_kill(int cgroup);
+void cgroup_remove_all(void);
 void cgroup_release(int cgroup);
 
 #endif

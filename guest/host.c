@@ -25,12 +25,13 @@
 #include "machine.h"
 #include "output.h"
 #include "shutdown.h"
+#include "warm.h"
 
 #define INPUT_BYTES_MAX (2 * FRAME_PAYLOAD_BYTES_MAX)
 #define WORKERS_MAX 16
 #define HELLO_MAGIC_BYTES (sizeof(HELLO_MAGIC) - 1)
 
-/* A process of ours that syncs, because that may take longer than anybody else should wait. */
+/* A process of ours that syncs or warms up, because that may take longer than anybody else should wait. */
 struct worker {
 	pid_t pid; /* 0: free */
 	uint32_t request;
@@ -110,27 +111,46 @@ static void configure(uint32_t request, struct fields fields)
 	output_failed(0, request, text);
 }
 
-static void sync_file_systems(uint32_t request)
+static struct worker *free_worker(void)
 {
-	struct worker *worker = NULL;
-
-	for (int at = 0; at < WORKERS_MAX && worker == NULL; at++)
+	for (int at = 0; at < WORKERS_MAX; at++)
 		if (workers[at].pid == 0)
-			worker = &workers[at];
-	if (worker == NULL) {
-		output_failed(0, request, "too many syncs at once");
-		return;
-	}
+			return &workers[at];
+	return NULL;
+}
+
+/* The request is answered when the process has ended. */
+static void wait_for(struct worker *worker, pid_t pid, uint32_t request)
+{
+	if (pid < 0)
+		output_failed(0, request, strerror(errno));
+	else
+		*worker = (struct worker){.pid = pid, .request = request, .is_wanted = true};
+}
+
+static pid_t sync_file_systems(void)
+{
 	pid_t pid = fork();
+
 	if (pid == 0) {
 		sync();
 		_exit(0);
 	}
-	if (pid < 0) {
-		output_failed(0, request, strerror(errno));
-		return;
-	}
-	*worker = (struct worker){.pid = pid, .request = request, .is_wanted = true};
+	return pid;
+}
+
+static void work(uint8_t type, uint32_t request, struct fields fields)
+{
+	struct worker *worker = free_worker();
+
+	if (worker == NULL)
+		output_failed(0, request, "too many requests at once");
+	else if (type == HOST_FRAME_SYNC_FILE_SYSTEMS)
+		wait_for(worker, sync_file_systems(), request);
+	else if (machine.is_configured)
+		output_failed(0, request, "the guest is a machine already");
+	else
+		wait_for(worker, warm_up(fields), request);
 }
 
 /* Whether the process was one of ours. */
@@ -143,7 +163,7 @@ bool host_worker_exited(pid_t pid, int exit_code)
 		if (workers[at].is_wanted && exit_code == 0)
 			output_done(workers[at].request);
 		else if (workers[at].is_wanted)
-			output_failed(0, workers[at].request, "the sync was interrupted");
+			output_failed(0, workers[at].request, "it was interrupted");
 		return true;
 	}
 	return false;
@@ -160,7 +180,8 @@ static int on_request(uint8_t type, struct fields fields)
 		configure(request, fields);
 		return 0;
 	case HOST_FRAME_SYNC_FILE_SYSTEMS:
-		sync_file_systems(request);
+	case HOST_FRAME_WARM_UP:
+		work(type, request, fields);
 		return 0;
 	case HOST_FRAME_SHUT_DOWN:
 		shutdown_begin();

@@ -71,7 +71,15 @@ export class NodePlace implements AsyncDisposable {
     mkdirSync(directory, { recursive: true, mode: 0o700 });
     const diskPath = join(directory, "disk");
     await qcow2Disks.make({ diskPath, image: this.image, diskGb: 1, uid });
-    return { machineId, cpus: 1, memoryMb: 256, diskPath, backingPaths: [this.image.rootPath], uid };
+    return {
+      machineId,
+      cpus: 1,
+      memoryMb: 256,
+      diskPath,
+      diskBytes: 2 ** 30,
+      backingPaths: [this.image.rootPath],
+      uid,
+    };
   }
 
   bootOf(machine: Omit<BootRequest, "bootId" | "bootDirectory">, bootId: string): BootRequest {

@@ -48,6 +48,7 @@ export const HOST_FRAMES = {
   ping: 0x03,
   syncFileSystems: 0x04,
   shutDown: 0x05,
+  warmUp: 0x06,
   exec: 0x10,
   stdin: 0x11,
   stdinEnd: 0x12,

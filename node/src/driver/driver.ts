@@ -16,8 +16,9 @@ export interface BootRequest {
   readonly bootDirectory: string;
   readonly cpus: number;
   readonly memoryMb: number;
-  /** The machine's own writable disk. */
+  /** The machine's own writable disk, and its size as the guest sees it. */
   readonly diskPath: string;
+  readonly diskBytes: number;
   /** Files the disk depends on: the VMM must be able to read them. */
   readonly backingPaths: readonly string[];
   /** The unprivileged user the VMM runs as; owns diskPath and bootDirectory. */
@@ -51,6 +52,30 @@ export interface Vm {
   release(): void;
 }
 
+/** What a VM is prepared from. */
+export interface PrepareRequest {
+  readonly bootId: string;
+  /** Exists. It becomes the boot's directory of the machine that takes the VM. */
+  readonly bootDirectory: string;
+  readonly cpus: number;
+  readonly memoryMb: number;
+  readonly uid: number;
+  /** A small disk to warm up with: it is copied, and nothing of it stays. null: there is none. */
+  readonly warmUpDisk: { readonly path: string; readonly backingPaths: readonly string[] } | null;
+}
+
+/** A VM without a machine: it waits, paused, for one of its size. It is either started once or discarded. */
+export interface PreparedVm {
+  readonly bootId: string;
+  readonly uid: number;
+  /** Resolves when it has ended. Never rejects. */
+  readonly exited: Promise<VmExit>;
+  /** Makes it the machine's: `bootId` and `uid` of the request are this VM's. Rejects when it has ended. */
+  start(request: BootRequest): Promise<Vm>;
+  /** Ends it and removes its directory. */
+  discard(): Promise<void>;
+}
+
 export interface DriverFacts {
   readonly name: "qemu" | "fake";
   /** `kvm` or `tcg`, or `none`. */
@@ -70,6 +95,8 @@ export interface Driver {
    * ended the VMM then. `signal` gives up: the VMM is ended.
    */
   boot(request: BootRequest, signal: AbortSignal): Promise<Vm>;
+  /** Makes a VM that can be started within milliseconds. null: this driver has none. */
+  readonly prepare: ((request: PrepareRequest, signal: AbortSignal) => Promise<PreparedVm>) | null;
   /** Finds a VM of an earlier node agent again. `gone` when its process does not live; throws when its agent does not answer. */
   adopt(request: BootRequest, record: VmRecord | null, signal: AbortSignal): Promise<Vm | "gone">;
   /** Ends every VM of this node's directory whose boot is not in `known`. Returns how many there were. */

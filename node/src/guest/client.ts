@@ -122,21 +122,12 @@ class GuestClient implements Guest {
   }
 
   async configure(configuration: GuestConfiguration): Promise<void> {
-    const fields = new FieldWriter()
-      .text("hostname", configuration.hostname)
-      .text("machineId", configuration.machineId)
-      .time("now", configuration.now)
-      .bytes("entropy", configuration.entropy)
-      .texts("environment", environmentLines(configuration.env))
-      .text("workdir", configuration.workdir)
-      .text("user", configuration.user)
-      .texts("nameserver", configuration.nameservers);
-    if (configuration.rootDevice !== null) fields.text("rootDevice", configuration.rootDevice);
-    if (configuration.address !== null) {
-      fields.text("address", configuration.address.cidr).text("gateway", configuration.address.gateway);
-    }
-    await this.#request("configure", fields);
+    await this.#request("configure", configurationFields(configuration));
     this.#hello = { ...this.hello, isConfigured: true };
+  }
+
+  warmUp(configuration: GuestConfiguration): Promise<void> {
+    return this.#request("warmUp", configurationFields(configuration));
   }
 
   exec(request: GuestExecRequest): GuestExec {
@@ -313,4 +304,21 @@ class GuestClient implements Guest {
 
 function environmentLines(env: Readonly<Record<string, string>>): string[] {
   return Object.entries(env).map(([name, value]) => `${name}=${value}`);
+}
+
+function configurationFields(configuration: GuestConfiguration): FieldWriter {
+  const fields = new FieldWriter()
+    .text("hostname", configuration.hostname)
+    .text("machineId", configuration.machineId)
+    .time("now", configuration.now)
+    .bytes("entropy", configuration.entropy)
+    .texts("environment", environmentLines(configuration.env))
+    .text("workdir", configuration.workdir)
+    .text("user", configuration.user)
+    .texts("nameserver", configuration.nameservers);
+  if (configuration.rootDevice !== null) fields.text("rootDevice", configuration.rootDevice);
+  if (configuration.address !== null) {
+    fields.text("address", configuration.address.cidr).text("gateway", configuration.address.gateway);
+  }
+  return fields;
 }

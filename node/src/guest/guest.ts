@@ -74,6 +74,11 @@ export interface GuestExec {
 export interface Guest {
   readonly hello: GuestHello;
   configure(configuration: GuestConfiguration): Promise<void>;
+  /**
+   * Goes the way of a machine's start, in namespaces that are gone when this resolves: nothing of the configuration
+   * stays. Refused when the guest is a machine already.
+   */
+  warmUp(configuration: GuestConfiguration): Promise<void>;
   exec(request: GuestExecRequest): GuestExec;
   /** Round trip; rejects after `timeoutMs`. */
   ping(timeoutMs: number): Promise<void>;

@@ -46,6 +46,10 @@ export class FakeGuest implements Guest {
     this.closed = this.#closing.promise;
   }
 
+  warmUp(): Promise<void> {
+    return Promise.resolve();
+  }
+
   async configure({ hostname, env, workdir }: GuestConfiguration): Promise<void> {
     if (this.#machine.words["FAKE_CONFIGURE_FAIL"] !== undefined) throw new Error("FAKE_CONFIGURE_FAIL is set");
     this.#configuration = { hostname, env, workdir };

@@ -40,6 +40,7 @@ interface VmFile {
 }
 
 export class FakeDriver implements Driver {
+  readonly prepare = null;
   readonly facts: DriverFacts = {
     name: "fake",
     accelerator: "none",

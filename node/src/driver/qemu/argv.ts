@@ -27,7 +27,8 @@ export interface VmmPlan {
   readonly memoryMb: number;
   readonly memory: GuestMemory;
   readonly kernelPath: string;
-  readonly initramfsPath: string;
+  /** null: nothing boots; a template's state is loaded. */
+  readonly initramfsPath: string | null;
   /** null: a placeholder that reads as zeros. Backing files come nearest first. */
   readonly disk: { readonly path: string; readonly backingPaths: readonly string[] } | null;
   /** Holds qmp.sock and guest.sock. */
@@ -45,10 +46,11 @@ const GUEST_PORT_NAME = "flotilla.agent";
 export const CONSOLE_ID = "console";
 export const CONSOLE_BYTES = 65_536;
 /** The block node that the guest's disk device is bound to, for ever. */
-const ROOT_NODE = "root";
+export const ROOT_NODE = "root";
 /** Emulated code kept per VMM. QEMU's own default is 1 GiB, which nobody has counted. */
 const TRANSLATION_BUFFER_MB = 256;
-const PLACEHOLDER_BYTES = 2 ** 30;
+/** What the disk device reads before a machine's disk stands there. */
+export const PLACEHOLDER = { driver: "null-co", "read-zeroes": true, size: 2 ** 30 } as const;
 
 export function qemuArgv(plan: VmmPlan): readonly string[] {
   return [
@@ -62,7 +64,8 @@ export function qemuArgv(plan: VmmPlan): readonly string[] {
     ...["-object", memoryObject(plan)],
     ...["-m", `${plan.memoryMb}M`, "-smp", String(plan.cpus)],
     ...processor(plan.accelerator),
-    ...["-kernel", plan.kernelPath, "-initrd", plan.initramfsPath, "-append", kernelCommandLine(plan)],
+    ...["-kernel", plan.kernelPath, ...(plan.initramfsPath === null ? [] : ["-initrd", plan.initramfsPath])],
+    ...["-append", kernelCommandLine(plan)],
     ...["-chardev", `ringbuf,id=${CONSOLE_ID},size=${CONSOLE_BYTES}`, "-serial", `chardev:${CONSOLE_ID}`],
     ...["-chardev", `socket,id=qmp,path=${escaped(plan.socketDirectory)}/qmp.sock,server=on,wait=off`],
     ...["-mon", "chardev=qmp,mode=control"],
@@ -97,24 +100,26 @@ function kernelCommandLine(plan: VmmPlan): string {
 
 /** `raw` over what really holds the bytes: `blockdev-reopen` can put another file below it at any time. */
 function rootNode(disk: VmmPlan["disk"]): object {
-  const below =
-    disk === null
-      ? { driver: "null-co", "read-zeroes": true, size: PLACEHOLDER_BYTES }
-      : layer([disk.path, ...disk.backingPaths], { isTop: true });
+  const below = disk === null ? PLACEHOLDER : diskLayers([disk.path, ...disk.backingPaths], "disk");
   return { driver: "raw", "node-name": ROOT_NODE, discard: "unmap", file: below };
 }
 
 /**
- * A machine's own disk is a qcow2; a file below it is one if it is called so, else an image's plain file system. Says
- * every backing file itself: what a disk's own header names is not believed.
+ * A disk as QEMU is told it: the file that is written first, what it stands on behind it. A machine's own disk is a
+ * qcow2; a file below it is one if it is called so, else an image's plain file system. Says every backing file itself:
+ * what a disk's own header names is not believed.
  */
-function layer(paths: readonly string[], { isTop }: { isTop: boolean }): object {
+export function diskLayers(paths: readonly string[], nodeName: string): object {
+  return layer(paths, { isTop: true, nodeName });
+}
+
+function layer(paths: readonly string[], { isTop, nodeName }: { isTop: boolean; nodeName: string }): object {
   const [path, ...rest] = paths;
   const access = isTop ? { discard: "unmap" } : { "read-only": true };
   const file = { driver: "file", filename: path, ...access };
   if (!isTop && !path?.endsWith(".qcow2")) return { driver: "raw", ...access, file };
-  const backing = rest.length === 0 ? null : layer(rest, { isTop: false });
-  return { driver: "qcow2", ...(isTop ? { "node-name": "disk" } : {}), ...access, file, backing };
+  const backing = rest.length === 0 ? null : layer(rest, { isTop: false, nodeName });
+  return { driver: "qcow2", ...(isTop ? { "node-name": nodeName } : {}), ...access, file, backing };
 }
 
 /** In QEMU's option lists a comma is written twice. */

@@ -11,6 +11,7 @@ export function endedGuest(): Guest {
   return {
     hello: { protocol: 0, agentVersion: "", isConfigured: true, uptimeMs: 0 },
     configure: refusal,
+    warmUp: refusal,
     exec: () => {
       const [pid, exit] = [refusal(), refusal()];
       // Whoever asked for the exec waits for one of them; the other must not end this process.

@@ -31,10 +31,14 @@ export interface GuestFiles {
 
 export const KERNEL_NAME = "vmlinuz";
 export const INITRAMFS_NAME = "initramfs";
+/** The head of the kernel's file: all that QEMU needs of it to start a VMM that will never boot. */
+export const RESTORE_KERNEL_NAME = "vmlinuz-head";
+/** Loaded into VMMs that are restored from a template. */
+export const TEMPLATE_MEMORY_NAME = "template-memory.so";
 /** What a machine's devices need; what these need in turn is found out from the modules themselves. */
 const MODULES = ["virtio_mmio", "virtio_blk", "virtio_console", "virtio_net"] as const;
 /** Raise it when the making of the initramfs changes. */
-const RECIPE = "1";
+const RECIPE = "2";
 
 export interface GuestFilesOptions {
   readonly cacheDirectory: string;
@@ -51,9 +55,11 @@ export async function ensureGuestFiles(options: GuestFilesOptions): Promise<Gues
   const agentPath = join(guestCache, agentName, "agent");
   if (!existsSync(agentPath)) throw new Error(`no guest agent at ${agentPath}; run scripts/setup, which builds it`);
   const agent = await readFile(agentPath);
+  const templateMemorySource = join(options.repositoryDirectory, "node", "native", "template-memory.c");
   const key = createHash("sha256")
     .update(`${RECIPE} ${kernelVersion} ${MODULES.join(" ")} `)
     .update(agent)
+    .update(await readFile(templateMemorySource))
     .digest("hex")
     .slice(0, 16);
   const directory = join(guestCache, `boot-${key}`);
@@ -63,8 +69,13 @@ export async function ensureGuestFiles(options: GuestFilesOptions): Promise<Gues
     await mkdir(unfinished);
     await copyFile(join(kernelDirectory, KERNEL_NAME), join(unfinished, KERNEL_NAME));
     await writeFile(join(unfinished, INITRAMFS_NAME), await makeInitramfs(agent, join(kernelDirectory, "modules")));
+    await writeFile(
+      join(unfinished, RESTORE_KERNEL_NAME),
+      kernelHead(await readFile(join(kernelDirectory, KERNEL_NAME))),
+    );
+    await compileLibrary(templateMemorySource, join(unfinished, TEMPLATE_MEMORY_NAME));
     // VMMs read them as users of their own.
-    for (const name of [KERNEL_NAME, INITRAMFS_NAME]) await chmod(join(unfinished, name), 0o644);
+    for (const name of await readdir(unfinished)) await chmod(join(unfinished, name), 0o644);
     await chmod(unfinished, 0o755);
     await rename(unfinished, directory);
   } catch (error) {
@@ -73,6 +84,27 @@ export async function ensureGuestFiles(options: GuestFilesOptions): Promise<Gues
     if (!existsSync(directory)) throw error;
   }
   return { directory, kernelVersion, key };
+}
+
+/** Where a bzImage says how many sectors its real-mode part has, and how many 16-byte paragraphs follow it. */
+const SETUP_SECTORS_AT = 0x1f1;
+const PARAGRAPHS_AT = 0x1f4;
+const SECTOR_BYTES = 512;
+const KERNEL_HEAD_BYTES = 65_536;
+
+/** A kernel that QEMU takes for one and that holds no code beyond its head. */
+function kernelHead(kernel: Buffer): Buffer {
+  const head = Buffer.from(kernel.subarray(0, KERNEL_HEAD_BYTES));
+  const setupBytes = (head.readUInt8(SETUP_SECTORS_AT) + 1) * SECTOR_BYTES;
+  head.writeUInt32LE((KERNEL_HEAD_BYTES - setupBytes) / 16, PARAGRAPHS_AT);
+  return head;
+}
+
+async function compileLibrary(source: string, path: string): Promise<void> {
+  const options = ["-shared", "-fPIC", "-O2", "-s", "-Wall", "-Wextra", "-Wconversion", "-Werror"];
+  await promisify(execFile)("cc", [...options, "-o", path, source]).catch((error: unknown) => {
+    throw new Error(`${source} could not be compiled; run scripts/setup, which installs a compiler`, { cause: error });
+  });
 }
 
 async function newestKernel(directory: string): Promise<string> {

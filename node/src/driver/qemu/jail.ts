@@ -33,7 +33,8 @@ const SCRIPT = [
   "mkdir $at/node $at/guest",
   // With what is mounted below it: images may lie on a disk of their own.
   'mount --rbind -o nosuid,nodev,noexec "$node" $at/node',
-  'mount --bind -o ro,nosuid,nodev,noexec "$guest" $at/guest',
+  // Holds a library for the VMM, so not noexec.
+  'mount --bind -o ro,nosuid,nodev "$guest" $at/guest',
   'if [ "$kvm" = own ]; then mknod -m 0666 $at/kvm c 10 232; mount --bind $at/kvm /dev/kvm; fi',
   "ulimit -c 0",
   'exec "$@"',

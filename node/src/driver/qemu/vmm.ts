@@ -13,6 +13,7 @@
 import type { ChildProcess } from "node:child_process";
 import { constants } from "node:fs";
 import { open } from "node:fs/promises";
+import { basename, join } from "node:path";
 import type { Clock } from "../../clock.ts";
 import { type Log, messageOf } from "../../log.ts";
 import type { VmExit, VmRecord } from "../driver.ts";
@@ -45,7 +46,7 @@ export class Vmm {
   readonly record: VmRecord;
   readonly exited: Promise<VmExit>;
   readonly #child: ChildProcess | null;
-  readonly #logPath: string;
+  #logPath: string;
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #released = new AbortController();
@@ -92,6 +93,11 @@ export class Vmm {
     if (event.name === "SHUTDOWN" && this.#shutdownReason === null) void this.#end(String(event.data["reason"]));
     if (event.name === "BLOCK_IO_ERROR" && event.data["action"] === "stop") void this.#resumeLater();
   };
+
+  /** Its boot directory has another name now. */
+  moved(bootDirectory: string): void {
+    this.#logPath = join(bootDirectory, basename(this.#logPath));
+  }
 
   /** Ends the process and waits until it is gone. */
   async kill(): Promise<void> {

@@ -1,0 +1,59 @@
+/*
+ * Lets a VMM use a template's memory without being able to change it. Loaded into QEMU with LD_PRELOAD.
+ *
+ * QEMU opens the file behind a guest's memory for writing even when it maps it privately, and punches holes into it when a
+ * guest gives memory back: either would let one machine's VMM reach all others of its template. So the file belongs to
+ * root and is read-only, and here the one open that names it becomes a read-only one, which is all a private mapping needs;
+ * a hole in it is left to the madvise that QEMU calls next, which frees the machine's own copy.
+ *
+ * Always: only the file named by FLOTILLA_TEMPLATE_MEMORY is treated so; everything else goes to the kernel as it came.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int template_fd = -1;
+
+static int open_file(const char *path, int flags, mode_t mode)
+{
+	const char *name = getenv("FLOTILLA_TEMPLATE_MEMORY");
+	int is_template = name != NULL && strcmp(path, name) == 0;
+
+	if (is_template)
+		flags = (flags & ~(O_ACCMODE | O_CREAT | O_TRUNC)) | O_RDONLY;
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+	if (is_template && fd >= 0)
+		template_fd = fd;
+	return fd;
+}
+
+int open64(const char *path, int flags, ...)
+{
+	mode_t mode = 0;
+
+	if ((flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE) {
+		va_list arguments;
+		va_start(arguments, flags);
+		mode = va_arg(arguments, mode_t);
+		va_end(arguments);
+	}
+	return open_file(path, flags, mode);
+}
+
+/* What open64 becomes when the C library's checks are compiled in. */
+int __open64_2(const char *path, int flags)
+{
+	return open_file(path, flags, 0);
+}
+
+int fallocate64(int fd, int mode, off64_t offset, off64_t length)
+{
+	if (fd >= 0 && fd == template_fd)
+		return 0;
+	return (int)syscall(SYS_fallocate, fd, mode, offset, length);
+}

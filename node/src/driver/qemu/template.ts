@@ -1,0 +1,309 @@
+/**
+ * Templates: booted guests that wait unconfigured, saved so that a machine starts without booting.
+ *
+ * Owns `<node directory>/templates/<key>/` with `memory` (the guest's RAM, sparse), `state` (its devices) and
+ * `template.json`. The key covers everything a template is made of: kernel, agent and command line (by the guest files'
+ * key and RECIPE), QEMU's version, accelerator, processors' frequency, size.
+ *
+ * Always:
+ * - Nothing of any machine is in a template: its guest has been told no identity, has read no disk, and its random pool
+ *   is reseeded when a machine is configured (GUEST-PROTOCOL.md, configure).
+ * - A directory has its name only when it is complete, and is never written again: its files belong to root and are
+ *   read-only, also for VMMs (node/native/template-memory.c).
+ * - There are at most TEMPLATES_MAX; the least recently used makes room.
+ *
+ * A crash in the middle leaves `<key>.new`, which the next agent removes, and a VMM that it sweeps.
+ */
+import { createHash, randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { constants, createWriteStream } from "node:fs";
+import {
+  chmod,
+  chown,
+  mkdir,
+  open,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  stat,
+  statfs,
+  utimes,
+  writeFile,
+} from "node:fs/promises";
+import { createServer } from "node:net";
+import { join } from "node:path";
+import { pipeline } from "node:stream/promises";
+import type { Guest } from "../../guest/guest.ts";
+import { messageOf } from "../../log.ts";
+import { type Launcher, NOBODY } from "./launcher.ts";
+import type { Qmp } from "./qmp.ts";
+import { WARM_UP_PROGRAM } from "./warm-up.ts";
+
+/** The size of a machine, as far as a template depends on it. */
+export interface VmSize {
+  readonly cpus: number;
+  readonly memoryMb: number;
+}
+
+export interface Template {
+  readonly directory: string;
+  readonly memoryPath: string;
+  readonly statePath: string;
+}
+
+export interface TemplatesOptions {
+  readonly launcher: Launcher;
+  /** Everything but the size that a template is made of. */
+  readonly ingredients: string;
+}
+
+/** Raise it when what is done to a guest before it is saved changes. */
+const RECIPE = 1;
+const TEMPLATES_MAX = 6;
+/** A template's memory on the disk is what its guest has touched: about 4 % of its size. */
+const FREE_BYTES_MIN = 2 * 2 ** 30;
+const STATE_BYTES_MAX = 16 * 2 ** 20;
+const MAKE_DEADLINE_MS = 120_000;
+const POLL_MS = 5;
+/** Commands run in the guest before it is saved, so that what they make the kernel allocate is in the template. */
+const WARM_UP_COMMANDS = 3;
+
+export class Templates {
+  readonly directory: string;
+  readonly #launcher: Launcher;
+  readonly #ingredients: string;
+  /** Being made now, by key: whoever needs the same waits for it. */
+  readonly #making = new Map<string, Promise<Template>>();
+
+  constructor({ launcher, ingredients }: TemplatesOptions) {
+    this.directory = join(launcher.nodeDirectory, "templates");
+    this.#launcher = launcher;
+    this.#ingredients = ingredients;
+  }
+
+  /** Removes what a crash has left. Before anything is made. */
+  async open(): Promise<void> {
+    await mkdir(this.directory, { recursive: true, mode: 0o711 });
+    for (const name of await readdir(this.directory)) {
+      if (name.endsWith(".new")) await rm(join(this.directory, name), { recursive: true, force: true });
+    }
+  }
+
+  /** The template of a size; makes it, in seconds, if there is none. Rejects with the reason when that fails. */
+  async ensure({ cpus, memoryMb }: VmSize): Promise<Template> {
+    const size = { cpus, memoryMb };
+    const key = this.#key(size);
+    const found = await this.#find(key);
+    if (found !== undefined) return found;
+    const making = this.#making.get(key) ?? this.#make(key, size).finally(() => this.#making.delete(key));
+    this.#making.set(key, making);
+    return making;
+  }
+
+  #key({ cpus, memoryMb }: VmSize): string {
+    const hash = createHash("sha256").update(`${RECIPE} ${this.#ingredients}`).digest("hex").slice(0, 16);
+    return `${cpus}x${memoryMb}-${hash}`;
+  }
+
+  async #find(key: string): Promise<Template | undefined> {
+    const template = templateIn(join(this.directory, key));
+    try {
+      const [memory, state] = await Promise.all([stat(template.memoryPath), stat(template.statePath)]);
+      if (memory.size === 0 || state.size === 0) return undefined;
+      const now = new Date(this.#launcher.clock.now());
+      await utimes(template.directory, now, now);
+      return template;
+    } catch {
+      return undefined;
+    }
+  }
+
+  async #make(key: string, size: VmSize): Promise<Template> {
+    await this.#makeRoom();
+    const startedAt = this.#launcher.clock.monotonic();
+    const directory = join(this.directory, `${key}.new`);
+    await rm(directory, { recursive: true, force: true });
+    await mkdir(directory, { mode: 0o700 });
+    try {
+      await this.#save(directory, size);
+      const template = templateIn(join(this.directory, key));
+      await rm(template.directory, { recursive: true, force: true });
+      await rename(directory, template.directory);
+      const seconds = ((this.#launcher.clock.monotonic() - startedAt) / 1000).toFixed(1);
+      this.#launcher.log.info({ key, seconds }, "a template was made");
+      return template;
+    } catch (error) {
+      await rm(directory, { recursive: true, force: true });
+      throw new Error(
+        `the template for ${size.cpus} processors and ${size.memoryMb} MB was not made: ${messageOf(error)}`,
+      );
+    }
+  }
+
+  /** Boots a guest whose memory is a file, and saves it there. */
+  async #save(directory: string, size: VmSize): Promise<void> {
+    const { clock } = this.#launcher;
+    const memoryPath = join(directory, "memory");
+    const bootDirectory = join(directory, "boot");
+    const uid = NOBODY - 1;
+    await mkdir(bootDirectory, { mode: 0o700 });
+    await writeFile(memoryPath, "", { mode: 0o600 });
+    await this.#launcher.makeReachable(uid, [memoryPath], []);
+    const vmm = await this.#launcher.spawn({
+      machineId: "template",
+      bootId: `boot-${randomBytes(16).toString("hex")}`,
+      bootDirectory,
+      uid,
+      ...size,
+      memory: { kind: "file", path: memoryPath, isShared: true },
+      diskPath: null,
+      backingPaths: [],
+      isIncoming: false,
+    });
+    const signal = AbortSignal.any([endOf(vmm.exited), timeoutOf(this.#launcher, MAKE_DEADLINE_MS)]);
+    try {
+      const qmp = await this.#launcher.control(vmm, { bootDirectory, uid }, signal);
+      const guest = await this.#launcher.guest({ bootDirectory, uid }, signal);
+      for (let count = 0; count < WARM_UP_COMMANDS; count += 1) await runQuietly(guest, signal);
+      guest.close();
+      await qmp.execute("stop");
+      await saveState(qmp, {
+        launcher: this.#launcher,
+        bootDirectory,
+        uid,
+        statePath: join(directory, "state"),
+        signal,
+      });
+    } finally {
+      await vmm.kill();
+    }
+    await rm(bootDirectory, { recursive: true });
+    await writeFile(join(directory, "template.json"), JSON.stringify({ ...size, recipe: RECIPE, madeAt: clock.now() }));
+    for (const name of await readdir(directory)) {
+      const path = join(directory, name);
+      await flush(path);
+      if (this.#launcher.isRoot) await chown(path, 0, 0);
+      await chmod(path, 0o444);
+    }
+    await chmod(directory, 0o711);
+  }
+
+  async #makeRoom(): Promise<void> {
+    const names = (await readdir(this.directory)).filter((name) => !name.endsWith(".new"));
+    const byAge = await Promise.all(
+      names.map(async (name) => ({ name, at: (await stat(join(this.directory, name))).mtimeMs })),
+    );
+    byAge.sort((one, two) => two.at - one.at);
+    for (const { name } of byAge.slice(TEMPLATES_MAX - 1)) {
+      // A VMM that is being restored from it keeps the file by its mapping.
+      await rm(join(this.directory, name), { recursive: true, force: true });
+    }
+    const free = await statfs(this.directory);
+    if (free.bavail * free.bsize < FREE_BYTES_MIN)
+      throw new Error("the node's disk is full; remove machines or images");
+  }
+}
+
+function templateIn(directory: string): Template {
+  return { directory, memoryPath: join(directory, "memory"), statePath: join(directory, "state") };
+}
+
+interface Saving {
+  readonly launcher: Launcher;
+  readonly bootDirectory: string;
+  readonly uid: number;
+  readonly statePath: string;
+  readonly signal: AbortSignal;
+}
+
+/**
+ * QEMU writes the devices' state to a socket of ours; the memory stays where it is, because it is shared with its file.
+ */
+async function saveState(qmp: Qmp, { launcher, bootDirectory, uid, statePath, signal }: Saving): Promise<void> {
+  const socketPath = join(bootDirectory, "state.sock");
+  const directory = await open(bootDirectory, constants.O_RDONLY | constants.O_DIRECTORY);
+  // Through a descriptor: the directory's path may be longer than a socket's may be.
+  const server = createServer({ pauseOnConnect: true });
+  try {
+    server.listen(`/proc/self/fd/${directory.fd}/state.sock`);
+    await once(server, "listening", { signal });
+    await launcher.makeReachable(uid, [socketPath], []);
+    const received = once(server, "connection", { signal }).then(async ([socket]) => {
+      await pipeline(socket, createWriteStream(statePath, { mode: 0o600 }), { signal });
+    });
+    received.catch(() => {});
+    await qmp.execute("migrate-set-capabilities", { capabilities: [IGNORE_SHARED] });
+    await qmp.execute("migrate", { uri: `unix:${launcher.seen(socketPath)}` });
+    await received;
+    for (;;) {
+      const { status } = (await qmp.execute("query-migrate")) as { readonly status?: string };
+      if (status === "completed") break;
+      if (status === "failed" || status === "cancelled") throw new Error(`saving the guest's state ${status}`);
+      await launcher.clock.sleep(POLL_MS, signal);
+      signal.throwIfAborted();
+    }
+    const { size } = await stat(statePath);
+    if (size === 0 || size > STATE_BYTES_MAX) throw new Error(`the saved state has ${size} bytes`);
+  } finally {
+    server.close();
+    await directory.close();
+  }
+}
+
+export const IGNORE_SHARED = { capability: "x-ignore-shared", state: true };
+
+/** Loads a template's state into a VMM that waits for it, and lets the guest run. */
+export async function loadState(
+  qmp: Qmp,
+  options: { readonly uri: string; readonly send: () => Promise<void>; readonly sleep: (ms: number) => Promise<void> },
+): Promise<void> {
+  await qmp.execute("migrate-set-capabilities", { capabilities: [IGNORE_SHARED] });
+  await qmp.execute("migrate-incoming", { uri: options.uri });
+  await options.send();
+  for (;;) {
+    const { status } = (await qmp.execute("query-status")) as { readonly status?: string };
+    if (status !== "inmigrate") break;
+    await options.sleep(1);
+  }
+  await qmp.execute("cont");
+}
+
+/** The state's bytes; small, and read once per restored VMM from the page cache. */
+export function readState(template: Template): Promise<Buffer> {
+  return readFile(template.statePath);
+}
+
+async function runQuietly(guest: Guest, signal: AbortSignal): Promise<void> {
+  const exec = guest.exec(WARM_UP_PROGRAM);
+  exec.stdout.resume();
+  exec.stderr.resume();
+  await Promise.race([exec.exit, rejection(signal)]);
+}
+
+function rejection(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => {
+    signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+  });
+}
+
+function endOf(exited: Promise<{ readonly detail: string }>): AbortSignal {
+  const controller = new AbortController();
+  void exited.then(({ detail }) => controller.abort(new Error(detail)));
+  return controller.signal;
+}
+
+function timeoutOf(launcher: Launcher, ms: number): AbortSignal {
+  const controller = new AbortController();
+  launcher.clock.timer(ms, () => controller.abort(new Error(`no answer within ${Math.round(ms / 1000)} s`)));
+  return controller.signal;
+}
+
+async function flush(path: string): Promise<void> {
+  const handle = await open(path, "r");
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
