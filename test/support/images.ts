@@ -123,7 +123,7 @@ async function digestOfFile(path: string): Promise<string> {
 }
 
 /** Pushes all platforms of a layout as `name`, such as `library/alpine:3`, keeping every digest. */
-export async function pushLayout(layout: string, registry: TestRegistry, name: string): Promise<void> {
+async function pushLayout(layout: string, registry: TestRegistry, name: string): Promise<void> {
   await execute("skopeo", [
     ..."--insecure-policy copy --quiet --all --preserve-digests --dest-tls-verify=false --dest-creds".split(" "),
     `${REGISTRY_USER.name}:${REGISTRY_USER.password}`,
@@ -150,7 +150,7 @@ export async function pushImage(
 const PATH = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
 
 /** A busybox with links for its applets, as members of a tar. */
-export async function busyboxMembers(): Promise<readonly TarMember[]> {
+async function busyboxMembers(): Promise<readonly TarMember[]> {
   const { stdout } = await execute("busybox", ["--list"]);
   const applets = stdout.split("\n").filter((name) => name !== "" && name !== "busybox");
   return [
@@ -220,7 +220,7 @@ export async function alpinePlatforms(): Promise<readonly PlatformSpec[]> {
 const NET_RAW = Buffer.from([1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
 
 /** Where made images are kept between runs: the cache directory the programs use. */
-export function cacheDirectory(): string {
+function cacheDirectory(): string {
   const { FLOTILLA_CACHE_DIR: own, XDG_CACHE_HOME: xdg, HOME: home } = process.env;
   return own || join(xdg || join(home || tmpdir(), ".cache"), "flotilla");
 }
@@ -239,7 +239,7 @@ export async function debianPlatforms(): Promise<readonly PlatformSpec[]> {
 }
 
 /** The same as a tar of a root file system. The number in its name grows when its content is to change. */
-export async function debianArchive(): Promise<string> {
+async function debianArchive(): Promise<string> {
   const archive = join(cacheDirectory(), "images", "test-debian-1.tar");
   const script = join(import.meta.dirname, "..", "..", "scripts", "make-local-image");
   await execute("sh", [script, "python", archive, "nodejs"], { maxBuffer: 16 * 1024 * 1024 });

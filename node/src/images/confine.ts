@@ -51,7 +51,9 @@ set -eu
 directory=$1; capabilities=$2; inputs=$3; shift 3
 root=$directory/root
 mount -t tmpfs -o size=16m,mode=755,nosuid,nodev,noexec flotilla "$root"
-mkdir "$root/usr" "$root/files" "$root/tmp" "$root/dev" "$root/input"
+mkdir "$root/usr" "$root/files" "$root/tmp" "$root/dev" "$root/etc" "$root/input"
+# mkfs looks here for what is mounted and complains when there is nothing to look at.
+: > "$root/etc/mtab"
 mount --bind /usr "$root/usr"
 mount -o remount,bind,ro,nosuid,nodev "$root/usr"
 for name in bin sbin lib lib64; do

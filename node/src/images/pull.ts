@@ -9,7 +9,7 @@
  * disk for the rare case of another image with the same layers.
  */
 import { readFile } from "node:fs/promises";
-import type { Clock } from "../clock.ts";
+import type { Clock, Timer } from "../clock.ts";
 import { type Log, messageOf } from "../log.ts";
 import type { BlobStore } from "./blobs.ts";
 import type { Catalog } from "./catalog.ts";
@@ -146,7 +146,7 @@ export class Puller {
     layers: readonly Descriptor[],
     { reference, signal, report }: PullRequest,
   ): Promise<HeldLayers> {
-    const meter = new Meter(layers, report, this.#options.clock);
+    using meter = new Meter(layers, report, this.#options.clock);
     const giveUp = new AbortController();
     const both = AbortSignal.any([signal, giveUp.signal]);
     const held = new HeldLayers(this.#options.blobs);
@@ -189,14 +189,15 @@ class HeldLayers implements AsyncDisposable {
   }
 }
 
-/** Adds up what the layers have and says so, not more often than people can read. */
-class Meter {
+/** Adds up what the layers have and says so, not more often than people can read; the last word is never swallowed. */
+class Meter implements Disposable {
   readonly #sizes: ReadonlyMap<string, number>;
   readonly #done = new Map<string, number>();
   readonly #report: (progress: Progress) => void;
   readonly #clock: Clock;
   readonly #totalBytes: number;
-  #reportedAt = Number.NEGATIVE_INFINITY;
+  #pause: Timer | undefined;
+  #isStale = false;
 
   constructor(layers: readonly Descriptor[], report: (progress: Progress) => void, clock: Clock) {
     this.#sizes = new Map(layers.map((layer) => [layer.digest, layer.size]));
@@ -207,15 +208,30 @@ class Meter {
 
   advance(digest: string, bytes: number): void {
     this.#done.set(digest, bytes);
+    this.#isStale = true;
+    if (this.#pause === undefined) this.#say();
+  }
+
+  [Symbol.dispose](): void {
+    this.#pause?.cancel();
+    if (this.#isStale) this.#report(this.#progress());
+  }
+
+  #say(): void {
+    this.#isStale = false;
+    this.#report(this.#progress());
+    this.#pause = this.#clock.timer(REPORT_PERIOD_MS, () => {
+      this.#pause = undefined;
+      if (this.#isStale) this.#say();
+    });
+  }
+
+  #progress(): Progress {
     const doneBytes = [...this.#done.values()].reduce((sum, size) => sum + size, 0);
-    const now = this.#clock.monotonic();
-    if (now - this.#reportedAt < REPORT_PERIOD_MS && doneBytes < this.#totalBytes) return;
-    this.#reportedAt = now;
     const finished = [...this.#sizes].filter(([key, size]) => this.#done.get(key) === size).length;
     const ordinal = `layer ${Math.min(finished + 1, this.#sizes.size)} of ${this.#sizes.size}`;
     const percent = this.#totalBytes === 0 ? 100 : Math.floor((doneBytes / this.#totalBytes) * 100);
-    const message = `pulling ${ordinal}, ${percent} %`;
-    this.#report({ kind: "progress", message, doneBytes, totalBytes: this.#totalBytes });
+    return { kind: "progress", message: `pulling ${ordinal}, ${percent} %`, doneBytes, totalBytes: this.#totalBytes };
   }
 }
 

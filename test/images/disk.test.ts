@@ -1,0 +1,152 @@
+/**
+ * Room: a disk that fills up, a cache that has its limit, images that machines depend on.
+ */
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { mkdtemp, rm, statfs } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, it } from "node:test";
+import { promisify } from "node:util";
+import { systemClock } from "@flotilla/node/clock";
+import { HOST_ARCH, pushImage } from "../support/images.ts";
+import { startRegistry, type TestRegistry } from "../support/registry.ts";
+import { makeTar } from "../support/tar.ts";
+import { left, openTestImages } from "./fixture.ts";
+
+const execute = promisify(execFile);
+const anyArch = { arch: null };
+const MB = 1024 * 1024;
+
+let registry: TestRegistry;
+
+before(async () => {
+  registry = await startRegistry();
+  for (const name of ["one", "two", "three"]) {
+    const tar = makeTar([{ name: "cargo", content: randomBytes(4 * MB) }]);
+    await pushImage(registry, name, [{ arch: HOST_ARCH, layers: [{ tar, compression: "none" }] }]);
+  }
+  // Small on the wire, and large where it is unpacked.
+  const zeros = makeTar([{ name: "zeros", content: Buffer.alloc(60 * MB) }]);
+  await pushImage(registry, "inflating", [{ arch: HOST_ARCH, layers: [{ tar: zeros, compression: "zstd" }] }]);
+});
+after(() => registry[Symbol.asyncDispose]());
+
+/** A file system of its own, so that no other disk fills up. */
+async function smallDisk(megabytes: number): Promise<{ readonly path: string } & AsyncDisposable> {
+  const path = await mkdtemp(join(tmpdir(), "flotilla-small-disk-"));
+  await execute("mount", ["-t", "tmpfs", "-o", `size=${megabytes}m`, "tmpfs", path]);
+  return {
+    path,
+    [Symbol.asyncDispose]: async () => {
+      await execute("umount", [path]);
+      await rm(path, { recursive: true });
+    },
+  };
+}
+
+describe("a full disk", () => {
+  it("is told before anything is fetched when it cannot suffice, and nothing is left behind", async () => {
+    await using disk = await smallDisk(10);
+    await using store = await openTestImages({ directory: join(disk.path, "images") });
+    await assert.rejects(
+      store.images.ensure(`${registry.host}/one`, anyArch),
+      /cannot be pulled: the node's disk is too full for it: \d+ MB are missing.*removing images or machines makes room$/,
+    );
+    assert.deepEqual(await left(store.directory, "blobs"), []);
+    assert.deepEqual(await left(store.directory, "work"), []);
+  });
+
+  it("in the middle of the work ends it with the same words, gives all room back, and a later try succeeds", async () => {
+    await using disk = await smallDisk(100);
+    await using store = await openTestImages({ directory: join(disk.path, "images") });
+    const before = await statfs(disk.path);
+    await assert.rejects(
+      store.images.ensure(`${registry.host}/inflating`, anyArch),
+      /the node's disk is too full for it/,
+    );
+    assert.deepEqual(await left(store.directory, "blobs"), []);
+    assert.deepEqual(await left(store.directory, "work"), []);
+    const used = Number(before.bfree) - Number((await statfs(disk.path)).bfree);
+    assert.ok(used < 10, `${used} blocks are still taken`);
+    assert.equal((await store.images.ensure(`${registry.host}/one`, anyArch)).layerCount, 1);
+  });
+});
+
+describe("the limit of the cache", () => {
+  /** A clock that a test can put forward, for images are not collected right after their use. */
+  function shiftedClock() {
+    const shift = { ms: 0 };
+    return { shift, clock: { ...systemClock, now: () => systemClock.now() + shift.ms } };
+  }
+
+  it("makes the least recently used image go for a new one, and never one in use", async () => {
+    const { shift, clock } = shiftedClock();
+    const used = new Set<string>();
+    const digestsInUse = () => Promise.resolve(used);
+    await using store = await openTestImages({ cacheBytesMax: 12 * MB, clock, digestsInUse });
+    const one = await store.images.ensure(`${registry.host}/one`, anyArch);
+    shift.ms += 10 * 60_000;
+    const two = await store.images.ensure(`${registry.host}/two`, anyArch);
+    shift.ms += 10 * 60_000;
+    used.add(one.digest);
+    await store.images.ensure(`${registry.host}/three`, anyArch);
+    assert.notEqual(await store.images.findByDigest(one.digest), undefined);
+    assert.equal(await store.images.findByDigest(two.digest), undefined);
+    assert.equal(await store.images.find(`${registry.host}/two`, null), undefined);
+    assert.equal((await left(store.directory, "unpacked")).length, 2);
+  });
+
+  it("refuses an image when all others are in use", async () => {
+    const { shift, clock } = shiftedClock();
+    const used = new Set<string>();
+    const digestsInUse = () => Promise.resolve(used);
+    await using store = await openTestImages({ cacheBytesMax: 7 * MB, clock, digestsInUse });
+    used.add((await store.images.ensure(`${registry.host}/one`, anyArch)).digest);
+    shift.ms += 10 * 60_000;
+    await assert.rejects(
+      store.images.ensure(`${registry.host}/two`, anyArch),
+      /disk is too full .* images may take of it/,
+    );
+  });
+
+  it("that was lowered is met by the next collection, and what it frees is counted", async () => {
+    const { shift, clock } = shiftedClock();
+    await using store = await openTestImages({ clock });
+    const one = await store.images.ensure(`${registry.host}/one`, anyArch);
+    await store.images.ensure(`${registry.host}/two`, anyArch);
+    const images = await store.reopen({ cacheBytesMax: 7 * MB });
+    assert.deepEqual(await images.collectGarbage(new Set()), { removed: 0, freedBytes: 0 }, "both were just used");
+    shift.ms += 10 * 60_000;
+    assert.deepEqual(await images.collectGarbage(new Set()), { removed: 1, freedBytes: one.sizeBytes });
+    assert.equal(await images.findByDigest(one.digest), undefined);
+    assert.equal((await images.list()).length, 1);
+  });
+});
+
+describe("removing", () => {
+  it("takes the image and its files, says when there is none, and refuses while a machine depends on it", async () => {
+    const used = new Set<string>();
+    await using store = await openTestImages({ digestsInUse: () => Promise.resolve(used) });
+    const name = `${registry.host}/one`;
+    const { digest } = await store.images.ensure(name, anyArch);
+    used.add(digest);
+    assert.equal(await store.images.remove(name), "in use");
+    assert.equal((await store.images.find(name, null))?.digest, digest);
+    used.clear();
+    assert.equal(await store.images.remove(name), "removed");
+    assert.equal(await store.images.remove(name), "missing");
+    for (const part of ["unpacked", "references", "work"]) assert.deepEqual(await left(store.directory, part), []);
+  });
+
+  it("of one of two names keeps the image for the other", async () => {
+    await using store = await openTestImages();
+    const { digest } = await store.images.ensure(`${registry.host}/one`, anyArch);
+    await store.images.ensure(`${registry.host}/one@${digest}`, anyArch);
+    assert.equal(await store.images.remove(`${registry.host}/one`), "removed");
+    assert.equal((await store.images.find(`${registry.host}/one@${digest}`, null))?.digest, digest);
+    assert.equal(await store.images.remove(`${registry.host}/one@${digest}`), "removed");
+    assert.equal(await store.images.findByDigest(digest), undefined);
+  });
+});

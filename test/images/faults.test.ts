@@ -1,0 +1,207 @@
+/**
+ * Registries and networks that fail in the middle: what is retried, what is resumed, what ends with which words.
+ */
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { appendFile, readdir, readFile, stat, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { after, before, describe, it } from "node:test";
+import { type FaultyProxy, isLayer, startFaultyProxy } from "../support/faulty-proxy.ts";
+import { HOST_ARCH, pushImage } from "../support/images.ts";
+import { startRegistry, type TestRegistry } from "../support/registry.ts";
+import { makeTar } from "../support/tar.ts";
+import { until } from "../support/until.ts";
+import { askFileSystem, left, openTestImages } from "./fixture.ts";
+
+const anyArch = { arch: null };
+const LAYER_BYTES = 3 * 1024 * 1024;
+
+let registry: TestRegistry;
+let proxy: FaultyProxy;
+
+before(async () => {
+  registry = await startRegistry();
+  // Random, so that its size on the wire is about its size.
+  const tar = makeTar([{ name: "cargo", content: randomBytes(LAYER_BYTES) }]);
+  await pushImage(registry, "app:latest", [{ arch: HOST_ARCH, layers: [{ tar, compression: "gzip" }] }]);
+  proxy = await startFaultyProxy(registry.url);
+});
+after(async () => {
+  await proxy[Symbol.asyncDispose]();
+  await registry[Symbol.asyncDispose]();
+});
+
+/** The layer is the large one of the two blobs. */
+const layersOf = (seen: FaultyProxy["seen"]) => seen.filter((item) => isLayer(item) && item.sentBytes > 10_000);
+const isFirstLayer = (item: FaultyProxy["seen"][number], layer: string) => item.path === layer && item.earlier === 0;
+
+/** The path of the large blob, learned from the manifest. */
+async function layerPath(): Promise<string> {
+  const accept = "application/vnd.oci.image.manifest.v1+json";
+  const answer = await fetch(`${registry.url}/v2/app/manifests/latest`, { headers: { accept } });
+  const manifest = (await answer.json()) as { layers: readonly { digest: string }[] };
+  return `/v2/app/blobs/${manifest.layers[0]?.digest}`;
+}
+
+describe("a connection that breaks", () => {
+  it("is taken up again where it broke, and no byte is fetched twice", async () => {
+    await using front = await startFaultyProxy(registry.url);
+    const layer = await layerPath();
+    front.behave = (item) => (isFirstLayer(item, layer) ? { kind: "cut", after: 1_000_000 } : { kind: "pass" });
+    await using store = await openTestImages();
+    const image = await store.images.ensure(`${front.host}/app`, anyArch);
+    assert.match(await askFileSystem(image.rootPath, "stat /cargo"), new RegExp(`Size: ${LAYER_BYTES}`));
+    const [, second, ...more] = front.seen.filter((item) => item.path === layer);
+    assert.deepEqual(more, []);
+    const from = Number(/^bytes=(\d+)-$/.exec(second?.range ?? "")?.[1]);
+    assert.ok(from > 0 && from <= 1_000_000, `resumed at ${from}`);
+    assert.ok((second?.sentBytes ?? 0) <= LAYER_BYTES + 10_000 - from);
+  });
+
+  it("starts from nothing with a registry that does no ranges", async () => {
+    await using front = await startFaultyProxy(registry.url);
+    const layer = await layerPath();
+    front.behave = (item) => (isFirstLayer(item, layer) ? { kind: "cut", after: 500_000 } : { kind: "no ranges" });
+    await using store = await openTestImages();
+    assert.equal((await store.images.ensure(`${front.host}/app`, anyArch)).layerCount, 1);
+  });
+
+  it("that goes silent is given up and taken up again", async () => {
+    await using front = await startFaultyProxy(registry.url);
+    const layer = await layerPath();
+    front.behave = (item) => (isFirstLayer(item, layer) ? { kind: "hang", after: 700_000 } : { kind: "pass" });
+    await using store = await openTestImages({ stallTimeoutMs: 300 });
+    assert.equal((await store.images.ensure(`${front.host}/app`, anyArch)).layerCount, 1);
+    assert.match(front.seen.findLast((item) => item.path === layer)?.range ?? "", /^bytes=[1-9]/);
+  });
+
+  it("again and again ends with words, and what came stays for the next start of the agent", async () => {
+    await using front = await startFaultyProxy(registry.url);
+    const layer = await layerPath();
+    front.behave = (item) => {
+      if (item.path !== layer) return { kind: "pass" };
+      return item.earlier === 0 ? { kind: "cut", after: 2_000_000 } : { kind: "status", status: 503 };
+    };
+    await using store = await openTestImages();
+    await assert.rejects(
+      store.images.ensure(`${front.host}/app`, anyArch),
+      /cannot be pulled: registry .* answered 503$/,
+    );
+    const [partial = ""] = await left(store.directory, "blobs");
+    assert.match(partial, /\.partial$/);
+    const { size } = await stat(join(store.directory, "blobs", partial));
+    assert.ok(size > 0);
+    front.behave = () => ({ kind: "pass" });
+    const images = await store.reopen();
+    assert.equal((await images.ensure(`${front.host}/app`, anyArch)).layerCount, 1);
+    assert.equal(front.seen.findLast((item) => item.path === layer)?.range, `bytes=${size}-`);
+    assert.deepEqual(await left(store.directory, "blobs"), []);
+  });
+});
+
+describe("a registry", () => {
+  it("that dies in the middle of a pull and comes back is no failure", async () => {
+    await using first = await startRegistry({ directory: registry.directory });
+    const store = await openTestImages({ retryDelayMs: 100 });
+    await using front = await startFaultyProxy(first.url);
+    const layer = await layerPath();
+    let second: TestRegistry | undefined;
+    front.behave = (item) => {
+      if (!isFirstLayer(item, layer)) return { kind: "pass" };
+      // What the proxy asks next meets a closed port until the registry is back.
+      void first.stop().then(async () => {
+        second = await startRegistry({ directory: registry.directory, port: first.port });
+      });
+      return { kind: "cut", after: 1_000_000 };
+    };
+    assert.equal((await store.images.ensure(`${front.host}/app`, anyArch)).layerCount, 1);
+    await until(() => second, { what: "the registry to be back" });
+    await second?.[Symbol.asyncDispose]();
+    await store[Symbol.asyncDispose]();
+  });
+
+  it("that is down says so within a bounded time", async () => {
+    const gone = await startRegistry();
+    await gone[Symbol.asyncDispose]();
+    await using store = await openTestImages();
+    const expected = new RegExp(`^Error: image ${gone.host}/app:latest cannot be pulled: .* connection refused$`);
+    await assert.rejects(store.images.ensure(`${gone.host}/app`, anyArch), expected);
+  });
+
+  it("that answers errors or never is named with what it did", async () => {
+    await using front = await startFaultyProxy(registry.url);
+    await using store = await openTestImages({ stallTimeoutMs: 200 });
+    for (const [status, words] of [
+      [500, /answered 500$/],
+      [429, /too many requests$/],
+      [403, /no such image there, or it needs credentials$/],
+      [404, /does not exist/],
+    ] as const) {
+      front.behave = () => ({ kind: "status", status });
+      await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), words);
+    }
+    front.behave = () => ({ kind: "hang", after: 1 });
+    await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), /sent nothing for/);
+  });
+
+  it("that sends nonsense for a manifest is refused", async () => {
+    await using front = await startFaultyProxy(registry.url);
+    await using store = await openTestImages();
+    const type = { "content-type": "application/vnd.oci.image.manifest.v1+json" };
+    for (const [body, words] of [
+      ["<html>", /not a JSON object/],
+      ['{"schemaVersion":1}', /schema 1/],
+      ["x".repeat(5 * 1024 * 1024), /more than 4194304 bytes/],
+    ] as const) {
+      front.behave = () => ({ kind: "body", body, headers: type });
+      await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), words);
+    }
+    const wrong = `${front.host}/app@sha256:${"0".repeat(64)}`;
+    front.behave = () => ({ kind: "body", body: "{}", headers: type });
+    await assert.rejects(store.images.ensure(wrong, anyArch), /another digest/);
+  });
+});
+
+describe("bytes that are not the right ones", () => {
+  it("a flipped bit is found, fetched again once, and then the layer is called corrupt", async () => {
+    await using front = await startFaultyProxy(registry.url);
+    const layer = await layerPath();
+    await using store = await openTestImages();
+    front.behave = (item) => (item.path === layer ? { kind: "flip", at: 123_456 } : { kind: "pass" });
+    await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), /what the registry sends is corrupt/);
+    assert.equal(layersOf(front.seen).length, 2);
+    assert.deepEqual(await left(store.directory, "blobs"), [], "no corrupt byte is kept");
+    const earlier = front.seen.length;
+    front.behave = (item) =>
+      item.path === layer && front.seen.length === earlier + 3 ? { kind: "flip", at: 0 } : { kind: "pass" };
+    assert.equal((await store.images.ensure(`${front.host}/app`, anyArch)).layerCount, 1);
+  });
+
+  it("more bytes than the manifest says are not taken", async () => {
+    await using front = await startFaultyProxy(registry.url);
+    const layer = await layerPath();
+    front.behave = (item) =>
+      item.path === layer ? { kind: "body", body: Buffer.alloc(2 * LAYER_BYTES) } : { kind: "pass" };
+    await using store = await openTestImages();
+    await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), /longer than it should be/);
+  });
+
+  it("a part that was spoiled on the disk is thrown away, not built upon", async () => {
+    await using front = await startFaultyProxy(registry.url);
+    const layer = await layerPath();
+    front.behave = (item) => {
+      if (item.path !== layer) return { kind: "pass" };
+      return item.earlier === 0 ? { kind: "cut", after: 1_000_000 } : { kind: "status", status: 500 };
+    };
+    await using store = await openTestImages();
+    await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch));
+    const [partial = ""] = await readdir(join(store.directory, "blobs"));
+    const path = join(store.directory, "blobs", partial);
+    const bytes = await readFile(path);
+    bytes.fill(0, 1000, 2000);
+    await writeFile(path, bytes);
+    await appendFile(path, "");
+    front.behave = () => ({ kind: "pass" });
+    assert.equal((await store.images.ensure(`${front.host}/app`, anyArch)).layerCount, 1);
+  });
+});

@@ -1,0 +1,106 @@
+/**
+ * An image store in a directory of its own, and looks into the file systems it makes.
+ */
+import { execFile } from "node:child_process";
+import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { systemClock } from "@flotilla/node/clock";
+import { type ImagesOptions, type NodeImages, openImages } from "@flotilla/node/images/store";
+import { makeLog } from "@flotilla/node/log";
+import { HOST_ARCH } from "../support/images.ts";
+
+const execute = promisify(execFile);
+
+export interface TestImages extends AsyncDisposable {
+  readonly images: NodeImages;
+  readonly directory: string;
+  /** Log lines so far. */
+  readonly lines: readonly string[];
+  /** Opens the same directory again, as a new start of the agent does. */
+  reopen(change?: Partial<ImagesOptions>): Promise<NodeImages>;
+}
+
+/** Retries come quickly here, and silence counts early. */
+export async function openTestImages(change: Partial<ImagesOptions> = {}): Promise<TestImages> {
+  const work = await mkdtemp(join(tmpdir(), "flotilla-images-"));
+  const directory = change.directory ?? join(work, "images");
+  const lines: string[] = [];
+  const options: ImagesOptions = {
+    directory,
+    cacheDirectory: join(work, "cache"),
+    arch: HOST_ARCH,
+    mirrors: new Map(),
+    insecureRegistries: [],
+    credentialsPath: null,
+    cacheBytesMax: 20e9,
+    digestsInUse: () => Promise.resolve(new Set()),
+    clock: systemClock,
+    log: makeLog({ level: "debug", clock: systemClock, write: (line) => lines.push(line) }),
+    stallTimeoutMs: 1000,
+    retryDelayMs: 10,
+    ...change,
+  };
+  let current = await openImages(options);
+  return {
+    images: current,
+    directory,
+    lines,
+    reopen: async (more = {}) => {
+      await current[Symbol.asyncDispose]();
+      current = await openImages({ ...options, ...more });
+      return current;
+    },
+    [Symbol.asyncDispose]: async () => {
+      await current[Symbol.asyncDispose]();
+      await rm(work, { recursive: true, force: true });
+    },
+  };
+}
+
+/** What debugfs prints for a request, such as `cat /etc/passwd`. Never mounts the file system. */
+export async function askFileSystem(rootPath: string, request: string): Promise<string> {
+  const { stdout } = await execute("debugfs", ["-R", request, rootPath], { maxBuffer: 64 * 1024 * 1024 });
+  return stdout;
+}
+
+/** Names in a directory of the file system, without `.` and `..`. */
+export async function namesIn(rootPath: string, directory: string): Promise<readonly string[]> {
+  const lines = (await askFileSystem(rootPath, `ls -p ${directory}`)).split("\n");
+  return lines
+    .map((line) => line.split("/")[5] ?? "")
+    .filter((name) => name !== "" && name !== "." && name !== "..")
+    .toSorted();
+}
+
+export interface FileFacts {
+  /** Permission bits in octal, as debugfs writes them. */
+  readonly mode: string;
+  readonly uid: number;
+  readonly gid: number;
+  readonly links: number;
+  readonly type: string;
+}
+
+export async function factsOf(rootPath: string, path: string): Promise<FileFacts> {
+  const text = await askFileSystem(rootPath, `stat ${path}`);
+  const field = (pattern: RegExp): string => pattern.exec(text)?.[1] ?? "";
+  return {
+    mode: field(/Mode:\s+(\d+)/),
+    uid: Number(field(/User:\s+(\d+)/)),
+    gid: Number(field(/Group:\s+(\d+)/)),
+    links: Number(field(/Links: (\d+)/)),
+    type: field(/Type: (\w[\w ]*?)\s+Mode/),
+  };
+}
+
+/** Fails with e2fsck's words when the file system is not clean. */
+export async function checkFileSystem(rootPath: string): Promise<void> {
+  await execute("e2fsck", ["-fn", rootPath]);
+}
+
+/** Names below the store's directory: `work`, `blobs`, `unpacked` or `references`. */
+export async function left(directory: string, name: string): Promise<readonly string[]> {
+  return (await readdir(join(directory, name))).toSorted();
+}

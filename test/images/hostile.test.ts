@@ -1,0 +1,162 @@
+/**
+ * Images made to do harm: what their layers try on the host, and what it comes to.
+ */
+import assert from "node:assert/strict";
+import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, it } from "node:test";
+import { HOST_ARCH, type LayerSpec, pushImage } from "../support/images.ts";
+import { startRegistry, type TestRegistry } from "../support/registry.ts";
+import { makeTar, type TarMember } from "../support/tar.ts";
+import { askFileSystem, checkFileSystem, factsOf, left, namesIn, openTestImages } from "./fixture.ts";
+
+const anyArch = { arch: null };
+
+let registry: TestRegistry;
+/** A directory of the host that layers try to write to. */
+let target: string;
+
+before(async () => {
+  registry = await startRegistry();
+  target = await mkdtemp(join(tmpdir(), "flotilla-target-"));
+  await writeFile(join(target, "witness"), "untouched");
+});
+after(async () => {
+  await registry[Symbol.asyncDispose]();
+  await rm(target, { recursive: true });
+});
+
+let count = 0;
+
+/** Pushes layers as an image and pulls it. */
+async function pull(
+  store: Awaited<ReturnType<typeof openTestImages>>,
+  layers: readonly (readonly TarMember[] | LayerSpec)[],
+) {
+  count += 1;
+  const specs = layers.map((layer): LayerSpec => {
+    if ("tar" in layer) return layer;
+    return { tar: makeTar(layer), compression: "gzip" };
+  });
+  await pushImage(registry, `evil:v${count}`, [{ arch: HOST_ARCH, layers: specs }]);
+  return store.images.ensure(`${registry.host}/evil:v${count}`, anyArch);
+}
+
+async function assertUntouched(): Promise<void> {
+  assert.deepEqual(await readdir(target), ["witness"]);
+  assert.equal(await readFile(join(target, "witness"), "utf8"), "untouched");
+}
+
+describe("a layer that tries to leave its tree", () => {
+  const up = "../".repeat(30);
+  const escapes: Readonly<Record<string, () => readonly (readonly TarMember[])[]>> = {
+    "with .. in names": () => [[{ name: `${up}${target.slice(1)}/witness`, content: "pwned" }]],
+    "with absolute names": () => [[{ name: `${target}/witness`, content: "pwned" }]],
+    "through a symbolic link of its own": () => [
+      [
+        { name: "door", type: "symlink", target },
+        { name: "door/witness", content: "pwned" },
+      ],
+    ],
+    "through a link of an earlier layer": () => [
+      [{ name: "door", type: "symlink", target: `${up}${target.slice(1)}` }],
+      [{ name: "door/witness", content: "pwned" }],
+    ],
+    "with a hard link to a file of the host": () => [
+      [
+        { name: "shadow", type: "hardlink", target: `${up}${target.slice(1)}/witness` },
+        { name: "shadow", content: "pwned" },
+      ],
+    ],
+    "with whiteouts outside": () => [
+      [{ name: "door", type: "symlink", target }],
+      [{ name: "door/.wh.witness" }, { name: `${up}${target.slice(1)}/.wh.witness` }],
+    ],
+    "with a root that is a link": () => [
+      [
+        { name: ".", type: "symlink", target },
+        { name: "witness", content: "pwned" },
+      ],
+    ],
+  };
+  for (const [how, layers] of Object.entries(escapes))
+    it(`${how} changes nothing on the host`, async () => {
+      await using store = await openTestImages();
+      // Some are refused and some come out as harmless files: both are fine.
+      await pull(store, layers()).catch((error: Error) => assert.match(error.message, /^image .* cannot be pulled: /));
+      await assertUntouched();
+      assert.deepEqual(await left(store.directory, "work"), []);
+    });
+
+  it("by links where the guest's directories belong gets them made nowhere else", async () => {
+    await using store = await openTestImages();
+    const names = ["tmp", "run", "workspace", "proc"];
+    const links = names.map((name) => ({ name, type: "symlink", target: `${target}/${name}` }) as const);
+    const image = await pull(store, [links]);
+    await assertUntouched();
+    assert.equal((await factsOf(image.rootPath, "/proc")).type, "symlink");
+    await checkFileSystem(image.rootPath);
+  });
+
+  it("with a file where a guest needs a directory is refused", async () => {
+    await using store = await openTestImages();
+    await assert.rejects(pull(store, [[{ name: "proc", content: "no" }]]), /something at \/proc that is no directory/);
+  });
+});
+
+describe("a layer that tries to be more than it is", () => {
+  it("a bomb is stopped at the limit, not at the end of the disk", async () => {
+    await using store = await openTestImages({ cacheBytesMax: 20 * 1024 * 1024 });
+    const bomb = makeTar([{ name: "zeros", content: Buffer.alloc(64 * 1024 * 1024) }]);
+    await assert.rejects(pull(store, [{ tar: bomb, compression: "zstd" }]), /unpacks to more than 20971520 bytes/);
+    assert.deepEqual(await left(store.directory, "work"), []);
+  });
+
+  it("a layer whose content is not the one its config names is refused", async () => {
+    await using store = await openTestImages();
+    const layer = { tar: makeTar([{ name: "a" }]), compression: "gzip", diffId: `sha256:${"0".repeat(64)}` } as const;
+    await assert.rejects(pull(store, [layer]), /layer 1 of 1 is corrupt: its content has another digest/);
+  });
+
+  it("a layer that is no tar, or the half of one, is refused", async () => {
+    await using store = await openTestImages();
+    const whole = makeTar([{ name: "a", content: Buffer.alloc(100_000, 1) }]);
+    const half = whole.subarray(0, 50_000);
+    await assert.rejects(pull(store, [{ tar: half, compression: "none" }]), /cannot be pulled: umoci failed: .*EOF/);
+    await assert.rejects(pull(store, [{ tar: Buffer.alloc(2000, 7), compression: "gzip" }]), /umoci failed/);
+  });
+
+  it("a device comes out as a device in the file system, and never on the host", async () => {
+    await using store = await openTestImages();
+    const image = await pull(store, [[{ name: "disk", type: "block", device: [8, 0], mode: 0o666 }]]);
+    assert.equal((await factsOf(image.rootPath, "/disk")).type, "block special");
+  });
+
+  it("names with line ends, escapes and great length come out as they are, or are refused with plain words", async () => {
+    await using store = await openTestImages();
+    const long = "d/".repeat(1500);
+    const odd = [{ name: "new\nline" }, { name: "\u001b[31mred" }, { name: "-rf" }, { name: `${long}leaf` }];
+    const outcome = await pull(store, [odd]).then(
+      (image) => namesIn(image.rootPath, "/"),
+      (error: Error) => error.message,
+    );
+    if (typeof outcome === "string") assert.match(outcome, /^[\x20-\x7e…]+$/);
+    else assert.ok(outcome.includes("-rf"));
+    assert.deepEqual(await left(store.directory, "work"), [], "even a tree with paths beyond the limit is removed");
+  });
+
+  it("an image without any layer is an empty root that a guest can use", async () => {
+    await using store = await openTestImages();
+    const image = await pull(store, []);
+    assert.ok((await namesIn(image.rootPath, "/")).includes("workspace"));
+  });
+
+  it("many small files find their inodes", async () => {
+    await using store = await openTestImages();
+    const files = Array.from({ length: 20_000 }, (_, index) => ({ name: `many/${index % 20}/${index}` }));
+    const image = await pull(store, [files]);
+    assert.equal((await namesIn(image.rootPath, "/many/7")).length, 1000);
+    assert.match(await askFileSystem(image.rootPath, "stats -h"), /Free inodes:\s+[1-9]/);
+  });
+});

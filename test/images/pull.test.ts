@@ -1,0 +1,256 @@
+/**
+ * Pulls from a real registry: every way to name an image, and what comes out in the file system.
+ */
+import assert from "node:assert/strict";
+import { chmod, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, it } from "node:test";
+import { alpinePlatforms, busyboxPlatforms, HOST_ARCH, pushImage } from "../support/images.ts";
+import { isLayer, startFaultyProxy } from "../support/faulty-proxy.ts";
+import { REGISTRY_USER, startRegistry, type TestRegistry } from "../support/registry.ts";
+import { askFileSystem, checkFileSystem, factsOf, left, namesIn, openTestImages } from "./fixture.ts";
+
+const OTHER_ARCH = HOST_ARCH === "amd64" ? "arm64" : "amd64";
+const anyArch = { arch: null };
+
+let registry: TestRegistry;
+
+before(async () => {
+  registry = await startRegistry();
+  await pushImage(registry, "library/busybox:latest", await busyboxPlatforms());
+  await pushImage(registry, "library/alpine:latest", await alpinePlatforms());
+  await pushImage(registry, "team/tools/app:v2", await busyboxPlatforms());
+});
+after(() => registry[Symbol.asyncDispose]());
+
+describe("names", () => {
+  it("all ways to write an image on Docker Hub reach it through the mirror, and are one image", async () => {
+    await using store = await openTestImages({ mirrors: new Map([["docker.io", registry.url]]) });
+    const names = ["alpine", "alpine:latest", "library/alpine", "docker.io/library/alpine", "index.docker.io/alpine"];
+    const images = await Promise.all(names.map((name) => store.images.ensure(name, anyArch)));
+    assert.deepEqual(new Set(images.map((image) => image.digest)).size, 1);
+    assert.deepEqual([...new Set(images.map((image) => image.reference))], ["docker.io/library/alpine:latest"]);
+    assert.equal((await store.images.list()).length, 1);
+  });
+
+  it("a registry on loopback is asked by host, port and path, over plain HTTP", async () => {
+    await using store = await openTestImages();
+    const image = await store.images.ensure(`${registry.host}/team/tools/app:v2`, anyArch);
+    assert.equal(image.reference, `${registry.host}/team/tools/app:v2`);
+    const again = await store.images.ensure(`${registry.host}/team/tools/app@${image.digest}`, anyArch);
+    assert.equal(again.digest, image.digest);
+    assert.equal((await left(store.directory, "unpacked")).length, 1);
+  });
+
+  it("another architecture of a list comes when it is asked for", async () => {
+    await using store = await openTestImages({ mirrors: new Map([["docker.io", registry.url]]) });
+    const image = await store.images.ensure("alpine", { arch: OTHER_ARCH });
+    assert.equal(image.architecture, OTHER_ARCH);
+    assert.ok(image.configuration.env.includes(`ARCH=${OTHER_ARCH}`));
+    assert.equal(await store.images.find("alpine", null), undefined);
+    assert.equal((await store.images.find("alpine", OTHER_ARCH))?.digest, image.digest);
+  });
+
+  it("an image that does not exist is told with who was asked", async () => {
+    await using store = await openTestImages({ mirrors: new Map([["registry.invalid", registry.url]]) });
+    await assert.rejects(store.images.ensure("registry.invalid/none:v1", anyArch), (error: Error) => {
+      assert.match(error.message, /^image registry\.invalid\/none:v1 does not exist: mirror http/);
+      assert.match(error.message, /registry registry\.invalid cannot be reached: /);
+      return true;
+    });
+    await assert.rejects(store.images.ensure(`${registry.host}/none`, anyArch), /does not exist: registry 127/);
+  });
+
+  it("a wrong architecture is told with what the image has", async () => {
+    await using store = await openTestImages({ arch: "riscv64" });
+    const list = /has nothing for linux\/riscv64; it has linux\/amd64, linux\/arm64$/;
+    await assert.rejects(store.images.ensure(`${registry.host}/library/alpine`, anyArch), list);
+    const single = new RegExp(`has nothing for linux/riscv64; it has linux/${HOST_ARCH}$`);
+    await assert.rejects(store.images.ensure(`${registry.host}/library/busybox`, anyArch), single);
+    assert.deepEqual(await left(store.directory, "unpacked"), []);
+  });
+
+  it("a local name is never asked of anybody", async () => {
+    await using proxy = await startFaultyProxy(registry.url);
+    const mirrors = new Map([
+      ["docker.io", proxy.url],
+      ["local", proxy.url],
+    ]);
+    await using store = await openTestImages({ mirrors });
+    await assert.rejects(store.images.ensure("local/busybox", anyArch), /not on this node, and local images are never/);
+    assert.deepEqual(proxy.seen, []);
+  });
+});
+
+describe("mirrors and credentials", () => {
+  it("what the mirror does not have comes from the registry itself", async () => {
+    await using empty = await startRegistry();
+    await using store = await openTestImages({ mirrors: new Map([[registry.host, empty.url]]) });
+    assert.equal((await store.images.ensure(`${registry.host}/library/busybox`, anyArch)).layerCount, 1);
+  });
+
+  it("a mirror that is down is passed over", async () => {
+    const gone = await startRegistry();
+    await gone[Symbol.asyncDispose]();
+    await using store = await openTestImages({ mirrors: new Map([[registry.host, gone.url]]) });
+    assert.equal((await store.images.ensure(`${registry.host}/library/busybox`, anyArch)).layerCount, 1);
+  });
+
+  it("a private registry opens to the node's credentials, and to nobody without", async () => {
+    await using closed = await startRegistry({ directory: registry.directory, isPrivate: true });
+    const directory = await mkdtemp(join(tmpdir(), "flotilla-credentials-"));
+    const path = join(directory, "config.json");
+    const auth = Buffer.from(`${REGISTRY_USER.name}:${REGISTRY_USER.password}`).toString("base64");
+    await writeFile(path, JSON.stringify({ auths: { [closed.host]: { auth } } }));
+    await chmod(path, 0o644);
+    await using stranger = await openTestImages();
+    await assert.rejects(stranger.images.ensure(`${closed.host}/library/busybox`, anyArch), /needs credentials/);
+    await using store = await openTestImages({ credentialsPath: path });
+    assert.equal((await store.images.ensure(`${closed.host}/library/busybox`, anyArch)).layerCount, 1);
+    const log = store.lines.join("");
+    assert.match(log, /can be read by other users/);
+    assert.ok(!log.includes(auth) && !log.includes(REGISTRY_USER.password));
+    await rm(directory, { recursive: true });
+  });
+
+  it("a token is fetched where the registry says, kept for the pull, and fetched anew when it has expired", async () => {
+    await using proxy = await startFaultyProxy(registry.url);
+    let tokens = 0;
+    const challenge = `Bearer realm="${proxy.url}/token?account=x",service="here"`;
+    proxy.behave = (request) => {
+      if (request.path.startsWith("/token"))
+        return { kind: "body", body: JSON.stringify({ token: `token-${++tokens}` }) };
+      // The first token holds until the first layer.
+      const isValid = request.authorization === `Bearer token-${isLayer(request) ? 2 : tokens}` && tokens > 0;
+      return isValid ? { kind: "pass" } : { kind: "status", status: 401, headers: { "www-authenticate": challenge } };
+    };
+    await using store = await openTestImages();
+    await store.images.ensure(`${proxy.host}/library/busybox`, anyArch);
+    const asked = proxy.seen.filter((request) => request.path.startsWith("/token"));
+    assert.equal(asked.length, 2);
+    assert.match(asked[0]?.path ?? "", /account=x&service=here&scope=repository%3Alibrary%2Fbusybox%3Apull$/);
+  });
+});
+
+describe("file systems", () => {
+  it("whiteouts, opaque directories, owners, modes, links and capabilities come out as the layers say", async () => {
+    await using store = await openTestImages();
+    const { rootPath, configuration } = await store.images.ensure(`${registry.host}/library/alpine`, anyArch);
+    assert.deepEqual(await namesIn(rootPath, "/srv"), ["hidden", "kept"]);
+    assert.deepEqual(await namesIn(rootPath, "/srv/hidden"), ["new"]);
+    assert.equal(await askFileSystem(rootPath, "cat /srv/hidden/new"), "from the second layer");
+    const note = await factsOf(rootPath, "/home/sailor/note");
+    assert.deepEqual([note.uid, note.gid, note.mode, note.type], [1000, 1000, "0600", "regular"]);
+    assert.equal((await factsOf(rootPath, "/home/sailor")).mode, "0750");
+    assert.deepEqual((({ mode, links }) => [mode, links])(await factsOf(rootPath, "/bin/setuid-too")), ["04755", 2]);
+    assert.match(
+      await askFileSystem(rootPath, "ea_list /bin/ping-cap"),
+      /security\.capability \(20\) = 01 00 00 02 00 20/,
+    );
+    assert.equal((await factsOf(rootPath, "/dev/null")).type, "character special");
+    assert.equal((await factsOf(rootPath, "/tmp")).mode, "01777");
+    await checkFileSystem(rootPath);
+    assert.deepEqual(configuration, {
+      env: ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "PORT_OF_CALL=Valparaíso", `ARCH=${HOST_ARCH}`],
+      workdir: "/home/sailor",
+      user: "sailor",
+      entrypoint: ["/bin/sh", "-c"],
+      command: ["cat note"],
+    });
+  });
+
+  it("the directories a guest needs are there, and can hold a disk that grows to the largest there is", async () => {
+    await using store = await openTestImages();
+    const image = await store.images.ensure(`${registry.host}/library/busybox`, anyArch);
+    const names = await namesIn(image.rootPath, "/");
+    for (const name of ["proc", "sys", "dev", "tmp", "run", "etc", "workspace"]) assert.ok(names.includes(name), name);
+    const features = await askFileSystem(image.rootPath, "stats -h");
+    assert.match(features, /64bit/);
+    assert.match(features, /Reserved block count:\s+0\n/);
+    assert.ok(image.rootBytes > image.sizeBytes, "the file is sparse");
+  });
+
+  it("nothing is left over: no blob, no tree, and the file can be read and not written", async () => {
+    await using store = await openTestImages();
+    const { rootPath } = await store.images.ensure(`${registry.host}/library/alpine`, anyArch);
+    assert.deepEqual(await left(store.directory, "blobs"), []);
+    assert.deepEqual(await left(store.directory, "work"), []);
+    assert.equal(((await stat(rootPath)).mode & 0o777).toString(8), "444");
+    assert.equal(((await stat(store.directory)).mode & 0o777).toString(8), "700");
+  });
+});
+
+describe("what is cached", () => {
+  it("fifty callers at once make one pull, and all hear of its progress", async () => {
+    await using proxy = await startFaultyProxy(registry.url);
+    await using store = await openTestImages();
+    const heard = new Set<number>();
+    const images = await Promise.all(
+      Array.from({ length: 50 }, (_, index) =>
+        store.images.ensure(`${proxy.host}/library/alpine`, { arch: null, onProgress: () => heard.add(index) }),
+      ),
+    );
+    assert.equal(new Set(images.map((image) => image.rootPath)).size, 1);
+    assert.equal(heard.size, 50);
+    const paths = proxy.seen.map((request) => request.path);
+    assert.equal(new Set(paths).size, paths.length, "nothing was asked for twice");
+  });
+
+  it("progress counts bytes up to the whole and names the layer", async () => {
+    await using store = await openTestImages();
+    const seen: { message: string; doneBytes: number; totalBytes: number }[] = [];
+    await store.images.ensure(`${registry.host}/library/alpine`, { arch: null, onProgress: (item) => seen.push(item) });
+    assert.ok(seen.some(({ message }) => /^pulling layer [1-3] of 3, \d+ %$/.test(message)));
+    const pulled = seen.filter(({ message }) => message.startsWith("pulling")).at(-1);
+    assert.equal(pulled?.doneBytes, pulled?.totalBytes);
+    assert.ok((pulled?.totalBytes ?? 0) > 100_000);
+  });
+
+  it("a cached tag is used without asking, also after a restart and with the registry gone", async () => {
+    await using proxy = await startFaultyProxy(registry.url);
+    await using store = await openTestImages();
+    const name = `${proxy.host}/library/busybox`;
+    const first = await store.images.ensure(name, anyArch);
+    const asked = proxy.seen.length;
+    const images = await store.reopen();
+    proxy.behave = () => ({ kind: "status", status: 500 });
+    assert.deepEqual((await images.ensure(name, anyArch)).digest, first.digest);
+    assert.deepEqual((await images.find(name, null))?.configuration, first.configuration);
+    assert.equal((await images.findByDigest(first.digest))?.rootPath, first.rootPath);
+    assert.equal(proxy.seen.length, asked);
+  });
+
+  it("a refresh takes what the tag means now, and the old image stays for the machines made from it", async () => {
+    await using moving = await startRegistry();
+    await pushImage(moving, "app:latest", await busyboxPlatforms());
+    await using store = await openTestImages();
+    const old = await store.images.ensure(`${moving.host}/app`, anyArch);
+    await pushImage(moving, "app:latest", await alpinePlatforms());
+    assert.equal((await store.images.ensure(`${moving.host}/app`, anyArch)).digest, old.digest);
+    const fresh = await store.images.ensure(`${moving.host}/app`, { arch: null, isRefresh: true });
+    assert.notEqual(fresh.digest, old.digest);
+    assert.equal((await store.images.find(`${moving.host}/app`, null))?.digest, fresh.digest);
+    assert.equal((await store.images.findByDigest(old.digest))?.rootPath, old.rootPath);
+    const names = (await store.images.list()).map(({ reference }) => reference);
+    assert.deepEqual(names, [`${moving.host}/app:latest`, `${moving.host}/app@${old.digest}`]);
+  });
+
+  it("a caller who gives up leaves the others their pull", async () => {
+    await using proxy = await startFaultyProxy(registry.url);
+    const gate = Promise.withResolvers<void>();
+    proxy.behave = (request) => {
+      if (isLayer(request)) gate.resolve();
+      return { kind: "pass" };
+    };
+    await using store = await openTestImages();
+    const leaving = new AbortController();
+    const name = `${proxy.host}/library/busybox`;
+    const gone = store.images.ensure(name, { arch: null, signal: leaving.signal });
+    const stays = store.images.ensure(name, anyArch);
+    await gate.promise;
+    leaving.abort(new Error("changed my mind"));
+    await assert.rejects(gone, /changed my mind/);
+    assert.equal((await stays).layerCount, 1);
+  });
+});
