@@ -59,7 +59,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...healthHandlers(context, { ...options, countNodes: () => countNodes(context.db) }),
     ...accountHandlers(context),
     ...apiKeyHandlers(context, keys),
-    ...planHandlers(context),
+    ...planHandlers(context, keys),
     ...tenantHandlers(context, keys),
     ...machineHandlers(services),
     ...execHandlers(services),

@@ -39,7 +39,8 @@ export class KeyCache {
     const onGap = () => this.forgetAll();
     this.#unlisten = [
       db.listen("keys", { onPayload: (keyId) => this.forgetKey(keyId), onGap }),
-      db.listen("tenants", { onPayload: (tenantId) => this.forgetTenant(tenantId), onGap }),
+      // A change of a plan concerns tenants that are not named, so any change empties it.
+      db.listen("tenants", { onPayload: onGap, onGap }),
     ];
   }
 
@@ -63,11 +64,7 @@ export class KeyCache {
     for (const [name, known] of this.#known) if (known.keyId === keyId) this.#known.delete(name);
   }
 
-  forgetTenant(tenantId: string): void {
-    this.#epoch++;
-    for (const [name, known] of this.#known) if (known.tenantId === tenantId) this.#known.delete(name);
-  }
-
+  /** After a change of a tenant or a plan. */
   forgetAll(): void {
     this.#epoch++;
     this.#known.clear();

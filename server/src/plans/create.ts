@@ -3,13 +3,15 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { CreatePlanRequest } from "@flotilla/contract/plans";
+import type { KeyCache } from "../auth/key-cache.ts";
 import type { Context } from "../context.ts";
-import { getDefaultPlan, insertPlan, type PlanRow, unsetDefaultPlan } from "./store.ts";
+import { getDefaultPlan, insertPlan, lockPlans, type PlanRow, unsetDefaultPlan } from "./store.ts";
 
-export function createPlan(context: Context, request: CreatePlanRequest): Promise<PlanRow> {
+export async function createPlan(context: Context, keys: KeyCache, request: CreatePlanRequest): Promise<PlanRow> {
   const id = request.id ?? context.ids.make("plan");
   const createdAt = new Date(context.clock.now());
-  return context.db.transaction(async (transaction) => {
+  const created = await context.db.transaction(async (transaction) => {
+    await lockPlans(transaction);
     const base = await getDefaultPlan(transaction);
     const plan = merge(base, request, { id, createdAt });
     if (plan.is_default) await unsetDefaultPlan(transaction);
@@ -18,6 +20,8 @@ export function createPlan(context: Context, request: CreatePlanRequest): Promis
       throw new Refusal("name_taken", `a plan with the id ${id} or the name ${request.name} exists`);
     return written;
   });
+  if (created.is_default) keys.forgetAll();
+  return created;
 }
 
 function merge(

@@ -2,7 +2,7 @@
  * Every statement that writes `plans`, and the reads of it.
  *
  * Always: exactly one plan is the default; making another one the default takes it from the old one in the same
- * transaction.
+ * transaction, and tells the other servers, because every tenant without a plan of its own then has other ceilings.
  */
 import { type Queryable, sql } from "../db/database.ts";
 
@@ -31,15 +31,22 @@ export interface PlanRow {
 export const listPlans = (db: Queryable): Promise<readonly PlanRow[]> =>
   db.query<PlanRow>(sql`SELECT * FROM plans ORDER BY is_default DESC, created_at, name`);
 
+/** Makes transactions that may change which plan is the default take turns. Reading plans goes on. */
+export async function lockPlans(transaction: Queryable): Promise<void> {
+  await transaction.execute(sql`LOCK TABLE plans IN SHARE ROW EXCLUSIVE MODE`);
+}
+
 export async function getDefaultPlan(db: Queryable): Promise<PlanRow> {
-  const row = await db.queryOne<PlanRow>(sql`SELECT * FROM plans WHERE is_default FOR UPDATE`);
+  const row = await db.queryOne<PlanRow>(sql`SELECT * FROM plans WHERE is_default`);
   if (row === undefined) throw new Error("no plan is the default");
   return row;
 }
 
 /** Takes the mark from the plan that has it; only together with inserting another default plan. */
 export async function unsetDefaultPlan(transaction: Queryable): Promise<void> {
-  await transaction.execute(sql`UPDATE plans SET is_default = false WHERE is_default`);
+  await transaction.query(sql`
+    WITH old AS (UPDATE plans SET is_default = false WHERE is_default RETURNING id)
+    SELECT pg_notify('tenants', id) FROM old`);
 }
 
 /** undefined: the id or the name is taken. */

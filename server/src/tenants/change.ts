@@ -29,7 +29,7 @@ export async function changeTenant(
   if (change.planId !== undefined) await requirePlan(context, change.planId);
   const row = await updateTenant(context.db, id, change, new Date(context.clock.now()));
   if (row === undefined) throw new Refusal("not_found", `no tenant ${id}`);
-  keys.forgetTenant(id);
+  keys.forgetAll();
   return row;
 }
 

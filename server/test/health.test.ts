@@ -1,0 +1,76 @@
+/**
+ * Health: what it says while all is well, and while the database is away.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { endpointList } from "@flotilla/contract/endpoints";
+import { freshDatabase, startTestServer } from "./support/server.ts";
+import { startProxy } from "./support/proxy.ts";
+import { until } from "./support/until.ts";
+
+const server = await startTestServer();
+const { client } = server;
+
+test("health has every field that clients need", async () => {
+  const { json } = await client.withKey(null).get("/health");
+  assert.match(json.clusterId, /^[0-9a-f]{32}$/);
+  assert.equal(json.version, "0.1.0");
+  for (const name of ["nodesTotal", "nodesReady", "appsTotal", "poolsTotal", "uptimeSecs"])
+    assert.equal(typeof json[name], "number", name);
+});
+
+test("liveness and readiness have no body", async () => {
+  for (const path of ["/livez", "/readyz"]) {
+    const answer = await client.withKey(null).get(path);
+    assert.deepEqual([answer.status, answer.text], [200, ""]);
+  }
+});
+
+test("metrics need an admin key and count requests by endpoint and status", async () => {
+  assert.equal((await client.withKey(null).get("/metrics")).status, 401);
+  const answer = await client.get("/metrics");
+  assert.match(answer.headers.get("content-type") ?? "", /^text\/plain; version=0\.0\.4/);
+  assert.match(answer.text, /flotilla_http_requests_total\{endpoint="getLiveness",status="200"\} 1/);
+  assert.match(answer.text, /process_cpu_seconds_total/);
+});
+
+test("the description is OpenAPI 3.1 with every endpoint once", async () => {
+  const { json } = await client.withKey(null).get("/openapi.json");
+  assert.deepEqual([json.openapi, json.info.version, json.info.license.name], ["3.1.0", "0.1.0", "Apache-2.0"]);
+  const ids = Object.values(json.paths as Record<string, Record<string, { operationId: string }>>).flatMap((path) =>
+    Object.values(path).map(({ operationId }) => operationId),
+  );
+  assert.equal(new Set(ids).size, ids.length);
+  for (const [name] of endpointList) assert.ok(ids.includes(name), name);
+  assert.ok(json.paths["/v1/groups/{name}/scale"].post, "aliases are described");
+  const named = new Set(Object.keys(json.components.schemas));
+  for (const [, name] of JSON.stringify(json).matchAll(/"#\/components\/schemas\/([A-Za-z]+)"/g))
+    assert.ok(named.has(name ?? ""), name);
+});
+
+test("the documentation page loads only files of this server", async () => {
+  const page = await client.withKey(null).get("/docs");
+  assert.match(page.headers.get("content-type") ?? "", /^text\/html/);
+  assert.match(page.headers.get("content-security-policy") ?? "", /default-src 'none'; script-src 'self'/);
+  const linked = [...page.text.matchAll(/(?:src|href)="([^"]+)"/g)].map((match) => match[1] ?? "");
+  assert.ok(linked.length >= 4);
+  for (const path of linked) assert.equal((await client.withKey(null).get(path)).status, 200, path);
+  assert.doesNotMatch(page.text, /<script>/);
+});
+
+test("while the database is away requests answer 503 and readiness says no; when it is back all goes on", async () => {
+  const proxy = await startProxy(await freshDatabase());
+  const own = await startTestServer({ databaseUrl: proxy.url });
+  assert.equal((await own.client.get("/v1/me")).status, 200);
+  proxy.cut();
+  await until(async () => (await own.client.get("/readyz")).status === 503);
+  const away = await own.client.get("/v1/tenants");
+  assert.deepEqual([away.status, away.headers.get("x-error-code")], [503, "unavailable"]);
+  assert.match(away.headers.get("retry-after") ?? "", /^\d+$/);
+  assert.equal((await own.client.get("/livez")).status, 200);
+  proxy.mend();
+  await until(async () => (await own.client.get("/readyz")).status === 200);
+  assert.equal((await own.client.get("/v1/tenants")).status, 200);
+  await own.stop();
+  await proxy.close();
+});

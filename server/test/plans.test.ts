@@ -1,0 +1,81 @@
+/**
+ * Plans: the two that the first start makes, and making others.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { startTestServer } from "./support/server.ts";
+
+const server = await startTestServer();
+const { client } = server;
+
+interface Plan {
+  readonly id: string;
+  readonly name: string;
+  readonly isDefault: boolean;
+  readonly maxMachines: number;
+}
+
+const list = async (): Promise<readonly Plan[]> => (await client.get("/v1/plans")).json as Plan[];
+
+test("the first start makes a generous default plan and a standard one", async () => {
+  const [first, second, ...others] = await list();
+  assert.deepEqual([first?.name, first?.isDefault, second?.name, others.length], ["default", true, "standard", 0]);
+  const { maxMachines, maxConcurrentMachines, maxCpus, maxMemoryMb, maxDiskGb } = second as never as Record<
+    string,
+    number
+  >;
+  assert.deepEqual([maxMachines, maxConcurrentMachines, maxCpus, maxMemoryMb, maxDiskGb], [20, 20, 8, 32_768, 1024]);
+});
+
+test("what a new plan leaves out is taken from the default plan", async () => {
+  const [base] = await list();
+  const made = await client.post("/v1/plans", {
+    name: "small",
+    maxMachines: 3,
+    maxEgressGb: 10,
+    budgetPolicy: "block",
+  });
+  assert.equal(made.status, 201, made.text);
+  const { id, createdAt, ...rest } = made.json;
+  assert.match(id, /^plan-[0-9a-f]{32}$/);
+  assert.match(createdAt, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
+  const { id: _, createdAt: __, ...expected } = base as never as Record<string, unknown>;
+  assert.deepEqual(rest, {
+    ...expected,
+    name: "small",
+    isDefault: false,
+    maxMachines: 3,
+    maxEgressGb: 10,
+    budgetPolicy: "block",
+  });
+});
+
+test("a plan's name and id are taken once", async () => {
+  for (const body of [{ name: "small" }, { name: "other", id: (await list())[0]?.id }]) {
+    const answer = await client.post("/v1/plans", body);
+    assert.deepEqual([answer.status, answer.headers.get("x-error-code")], [409, "name_taken"]);
+  }
+});
+
+test("a new default plan takes over from the old one, also when many come at once", async () => {
+  const answers = await Promise.all(
+    Array.from({ length: 8 }, (_, index) => client.post("/v1/plans", { name: `default ${index}`, isDefault: true })),
+  );
+  for (const answer of answers) assert.equal(answer.status, 201, answer.text);
+  const defaults = (await list()).filter(({ isDefault }) => isDefault);
+  assert.equal(defaults.length, 1);
+});
+
+test("a default plan that fails to be made leaves the old one in place", async () => {
+  const before = (await list()).find(({ isDefault }) => isDefault);
+  assert.equal((await client.post("/v1/plans", { name: "small", isDefault: true })).status, 409);
+  assert.deepEqual(
+    (await list()).find(({ isDefault }) => isDefault),
+    before,
+  );
+});
+
+test("tenants without a plan have the new default plan's rate at the next request", async () => {
+  await client.post("/v1/plans", { name: "newest", isDefault: true, rateBurst: 777 });
+  assert.equal((await client.get("/v1/me")).headers.get("ratelimit-limit"), "777");
+});
