@@ -1,0 +1,98 @@
+/**
+ * The embedded PostgreSQL: starting, adopting, restarting and stopping it. What kill -9 does to data is tested in
+ * test/crash/database.test.ts.
+ */
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { mkdir, mkdtemp, readdir, rm, stat } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import pg from "pg";
+import { systemClock } from "../src/clock.ts";
+import { startEmbeddedPostgres } from "../src/db/embedded.ts";
+import { createLog } from "../src/log.ts";
+import { until } from "./support/until.ts";
+
+const home = await mkdtemp(join(tmpdir(), "flotilla-embedded-"));
+after(() => rm(home, { recursive: true, force: true }));
+
+// Below a directory that only its owner may enter, and far longer than the path of a Unix socket may be.
+const directory = join(home, "x".repeat(100), "y".repeat(100), "postgres");
+await mkdir(join(directory, ".."), { recursive: true, mode: 0o700 });
+
+const options = {
+  directory,
+  clock: systemClock,
+  log: createLog("silent"),
+  randomBytes,
+  settings: ["fsync=off"],
+};
+
+async function query(connection: object, text: string): Promise<readonly object[]> {
+  const client = new pg.Client(connection);
+  client.on("error", () => undefined);
+  await client.connect();
+  try {
+    return (await client.query<object>(text)).rows;
+  } finally {
+    await client.end();
+  }
+}
+
+const isAlive = (pid: number): boolean => {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+};
+
+test("it starts in a deep private directory, keeps its data over a stop, and leaves no process", async () => {
+  await mkdir(join(directory, "init-left-by-a-crash"), { recursive: true });
+  const first = await startEmbeddedPostgres(options);
+  await query(first.connection, "CREATE TABLE kept (n int); INSERT INTO kept VALUES (7)");
+  assert.deepEqual((await readdir(directory)).sort(), ["data", "lib", "log", "password"]);
+  assert.equal((await stat(join(directory, "password"))).mode & 0o777, 0o600);
+  const pid = first.pid();
+  await first.stop();
+  assert.equal(isAlive(pid), false);
+  const second = await startEmbeddedPostgres(options);
+  assert.deepEqual(await query(second.connection, "SELECT n FROM kept"), [{ n: 7 }]);
+  await second.stop();
+});
+
+test("only its socket reaches it, and only with the password", async () => {
+  const postgres = await startEmbeddedPostgres(options);
+  const { rows } = { rows: await query(postgres.connection, "SHOW listen_addresses") };
+  assert.deepEqual(rows, [{ listen_addresses: "" }]);
+  await assert.rejects(
+    query({ ...postgres.connection, password: "wrong" }, "SELECT 1"),
+    /password authentication failed/,
+  );
+  await postgres.stop();
+});
+
+test("a second start on the directory is refused while the first one runs, and nothing happens to it", async () => {
+  const postgres = await startEmbeddedPostgres(options);
+  await assert.rejects(startEmbeddedPostgres(options), /is in use by another Flotilla; stop that one/);
+  assert.deepEqual(await query(postgres.connection, "SELECT 1 AS one"), [{ one: 1 }]);
+  await postgres.stop();
+});
+
+test("when it is killed it is started again", async () => {
+  const postgres = await startEmbeddedPostgres(options);
+  const pid = postgres.pid();
+  process.kill(pid, "SIGKILL");
+  await until(() => postgres.pid() !== pid, { deadlineMs: 30_000 });
+  await until(async () => (await query(postgres.connection, "SELECT n FROM kept")).length === 1, {
+    deadlineMs: 30_000,
+  });
+  await postgres.stop();
+});
+
+test("a cluster whose password was lost is refused with words", async () => {
+  await rm(join(directory, "password"));
+  await assert.rejects(startEmbeddedPostgres(options), /password is missing: restore it from a backup/);
+});
