@@ -109,10 +109,11 @@ export class Program {
 
   #spawn(): { readonly ready: Promise<ReadyMessage>; readonly ended: Promise<string> } {
     const [program, ...operands] = this.#spec.command;
-    const output = this.#spec.log === "inherit" ? 2 : this.#spec.log;
+    const { log } = this.#spec;
     const child = spawn(program, operands, {
       env: this.#environment,
-      stdio: ["ipc", output, output],
+      // Logs are on standard error; what stands on standard output is for those who start a program alone.
+      stdio: log === "inherit" ? ["ipc", "ignore", "inherit"] : ["ipc", log, log],
       detached: this.#spec.hasOwnSession,
     });
     this.#child = child;
