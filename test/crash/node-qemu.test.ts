@@ -121,7 +121,11 @@ class Chaos {
 
 test("real machines survive kills of server and node agent at random moments", { skip }, async () => {
   await using flotilla = await startFlotilla({ driver: "qemu" });
-  const before = await nodeFiles(flotilla);
+  const hasEntered = async (): Promise<readonly string[] | false> => {
+    const files = await nodeFiles(flotilla);
+    return files.includes("credential") && files;
+  };
+  const before = await until(hasEntered, { what: "the node to keep its credential" });
   try {
     await story(flotilla, before);
   } finally {
