@@ -13,7 +13,7 @@ import { systemClock } from "@flotilla/node/clock";
 import { HOST_ARCH, pushImage } from "../support/images.ts";
 import { startRegistry, type TestRegistry } from "../support/registry.ts";
 import { makeTar } from "../support/tar.ts";
-import { left, openTestImages } from "./fixture.ts";
+import { left, openTestImages, skipReason } from "./fixture.ts";
 
 const execute = promisify(execFile);
 const anyArch = { arch: null };
@@ -46,7 +46,7 @@ async function smallDisk(megabytes: number): Promise<{ readonly path: string } &
   };
 }
 
-describe("a full disk", () => {
+describe("a full disk", { skip: skipReason }, () => {
   it("is told before anything is fetched when it cannot suffice, and nothing is left behind", async () => {
     await using disk = await smallDisk(10);
     await using store = await openTestImages({ directory: join(disk.path, "images") });
@@ -74,7 +74,7 @@ describe("a full disk", () => {
   });
 });
 
-describe("the limit of the cache", () => {
+describe("the limit of the cache", { skip: skipReason }, () => {
   /** A clock that a test can put forward, for images are not collected right after their use. */
   function shiftedClock() {
     const shift = { ms: 0 };
@@ -125,7 +125,7 @@ describe("the limit of the cache", () => {
   });
 });
 
-describe("removing", () => {
+describe("removing", { skip: skipReason }, () => {
   it("takes the image and its files, says when there is none, and refuses while a machine depends on it", async () => {
     const used = new Set<string>();
     await using store = await openTestImages({ digestsInUse: () => Promise.resolve(used) });

@@ -13,6 +13,10 @@ import { HOST_ARCH } from "../support/images.ts";
 
 const execute = promisify(execFile);
 
+/** Owners, devices and namespaces of layers are root's to make. */
+export const skipReason: string | false =
+  process.getuid?.() === 0 ? false : "images are unpacked by root only; run the tests as root";
+
 export interface TestImages extends AsyncDisposable {
   readonly images: NodeImages;
   readonly directory: string;

@@ -9,7 +9,7 @@ import { after, before, describe, it } from "node:test";
 import { HOST_ARCH, type LayerSpec, pushImage } from "../support/images.ts";
 import { startRegistry, type TestRegistry } from "../support/registry.ts";
 import { makeTar, type TarMember } from "../support/tar.ts";
-import { askFileSystem, checkFileSystem, factsOf, left, namesIn, openTestImages } from "./fixture.ts";
+import { askFileSystem, checkFileSystem, factsOf, left, namesIn, openTestImages, skipReason } from "./fixture.ts";
 
 const anyArch = { arch: null };
 
@@ -48,7 +48,7 @@ async function assertUntouched(): Promise<void> {
   assert.equal(await readFile(join(target, "witness"), "utf8"), "untouched");
 }
 
-describe("a layer that tries to leave its tree", () => {
+describe("a layer that tries to leave its tree", { skip: skipReason }, () => {
   const up = "../".repeat(30);
   const escapes: Readonly<Record<string, () => readonly (readonly TarMember[])[]>> = {
     "with .. in names": () => [[{ name: `${up}${target.slice(1)}/witness`, content: "pwned" }]],
@@ -105,7 +105,7 @@ describe("a layer that tries to leave its tree", () => {
   });
 });
 
-describe("a layer that tries to be more than it is", () => {
+describe("a layer that tries to be more than it is", { skip: skipReason }, () => {
   it("a bomb is stopped at the limit, not at the end of the disk", async () => {
     await using store = await openTestImages({ cacheBytesMax: 20 * 1024 * 1024 });
     const bomb = makeTar([{ name: "zeros", content: Buffer.alloc(64 * 1024 * 1024) }]);

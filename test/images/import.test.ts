@@ -12,7 +12,7 @@ import { gzipSync, zstdCompressSync } from "node:zlib";
 import { alpinePlatforms, debianPlatforms, digestOf, HOST_ARCH, pushImage, writeLayout } from "../support/images.ts";
 import { startRegistry } from "../support/registry.ts";
 import { makeTar, type TarMember } from "../support/tar.ts";
-import { askFileSystem, checkFileSystem, factsOf, left, namesIn, openTestImages } from "./fixture.ts";
+import { askFileSystem, checkFileSystem, factsOf, left, namesIn, openTestImages, skipReason } from "./fixture.ts";
 
 const execute = promisify(execFile);
 
@@ -52,7 +52,7 @@ function savedMembers(layers: readonly Buffer[], change: object = {}): readonly 
 
 const HELLO = makeTar([{ name: "bin/hello", content: "#!/bin/sh\necho hello\n", mode: 0o755 }]);
 
-describe("an import", () => {
+describe("an import", { skip: skipReason }, () => {
   it("of an OCI layout, as a directory and as a tar, is the image it would be when pulled", async () => {
     await using store = await openTestImages();
     const image = await store.images.importArchive(layout, "local/alpine");
@@ -160,7 +160,7 @@ describe("an import", () => {
     });
 });
 
-describe("images made on the node", () => {
+describe("images made on the node", { skip: skipReason }, () => {
   it("busybox comes from the cache directory, with its applets, the same each time", async () => {
     const cacheDirectory = join(work, "cache");
     await using store = await openTestImages({ cacheDirectory });
