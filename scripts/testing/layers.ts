@@ -24,7 +24,7 @@ export const LAYERS: readonly Layer[] = [
   {
     name: "pure",
     holds: "tests beside the code, of scripts and of the house itself: no process, no network, no database",
-    fits: (path) => /^(contract|server|node|sdk|cli)\/src\//.test(path) || /^(scripts|test\/house)\//.test(path),
+    fits: (path) => /^(contract|server|node|sdk|cli)\/src\//.test(path) || /^(scripts|bench|test\/house)\//.test(path),
     concurrency: 2,
     fileTimeoutMs: 60 * SECOND_MS,
   },

@@ -9,6 +9,7 @@
  *
  * In `sh`: quotes, `$NAME`, `;`, `&&`, and `>&2` at a command's end. Anything else is not found: 255, or 127 in `sh`.
  */
+import { EXIT_CODE_NOT_FOUND } from "@flotilla/contract/limits";
 
 /** What a command works with. */
 export interface ScriptWorld {
@@ -86,7 +87,7 @@ export function runScript(argv: readonly string[], world: ScriptWorld): Promise<
   if (name === "sh" && (words[0] === "-c" || words[0] === "-lc")) return shell(words[1] ?? "", world);
   if (!Object.hasOwn(COMMANDS, name)) {
     const message = `executable file '${program}' not found in $PATH: No such file or directory\n`;
-    return afterwards(world.write("stderr", message), 255);
+    return afterwards(world.write("stderr", message), EXIT_CODE_NOT_FOUND);
   }
   return run([name, ...words], world);
 }
