@@ -181,13 +181,19 @@ async function initialize(options: EmbeddedOptions, installation: Installation, 
       child.once("error", reject);
       child.once("exit", resolve);
     });
-    if (code !== 0)
-      throw new Error(`making the database failed with status ${code}; see ${join(options.directory, "log")}`);
+    if (code !== 0) throw new Error(`making the database failed (${await lastLine(options.directory)})`);
   } finally {
     await log.close();
   }
   await rename(join(directory, "data"), join(options.directory, "data"));
   await rm(directory, { recursive: true, force: true });
+}
+
+/** The end of the log, for people: what PostgreSQL itself said. */
+async function lastLine(directory: string): Promise<string> {
+  const path = join(directory, "log");
+  const lines = (await readFile(path, "utf8")).trimEnd().split("\n");
+  return `${lines.at(-1) ?? ""}; see ${path}`;
 }
 
 async function removeUnfinished(directory: string): Promise<void> {
@@ -235,7 +241,7 @@ async function bringUp(state: State): Promise<void> {
     await clock.sleep(POLL_MS, state.postmaster.ended ?? undefined);
   }
   const reason = lastError instanceof Error ? lastError.message : String(lastError);
-  throw new Error(`the embedded PostgreSQL did not start (${reason}); see ${join(directory, "log")}`);
+  throw new Error(`the embedded PostgreSQL did not start (${reason}; ${await lastLine(directory)})`);
 }
 
 /** Our own child is asked for by its end alone: on its way to becoming PostgreSQL it is elsewhere for a moment. */

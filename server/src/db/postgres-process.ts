@@ -3,16 +3,18 @@
  * file system.
  *
  * Always:
- * - PostgreSQL refuses to run as root, so root runs it as `flotilla` or, without such a user, as `nobody`;
+ * - PostgreSQL refuses to run as root, so root runs it as the owner of the data, or at first as `flotilla` or, without
+ *   such a user, as `nobody`;
  * - that user may not be able to reach the data directory or node_modules (below a 0700 home), so root gives the
  *   process a mount namespace of its own in which both are bound below /run/flotilla; nothing is mounted outside it.
- *   Where namespaces are not allowed (some containers) the real paths are used and must be reachable;
+ *   Where namespaces are not allowed (most containers) the real paths are used; the data directory is then opened for
+ *   passing through (0711), and what lies above it must be passable already;
  * - the package's library links are made by us, in the data directory: its install script may not have run, and
  *   node_modules may be read-only.
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import { mkdir, readFile, rm, symlink } from "node:fs/promises";
-import { basename, join } from "node:path";
+import { chmod, mkdir, readFile, rm, stat, symlink } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 export interface Installation {
@@ -53,9 +55,19 @@ exec setpriv --reuid="$uid" --regid="$gid" --clear-groups --inh-caps=-all --no-n
 /** Finds the binaries; the library links go below `directory`. Throws an Error for people when there are none. */
 export async function findInstallation(directory: string): Promise<Installation> {
   const root = packageRoot();
-  const user = process.getuid?.() === 0 ? await unprivilegedUser() : null;
+  const user = process.getuid?.() === 0 ? await unprivilegedUser(join(directory, "data")) : null;
   const hasNamespace = user !== null && (await canMakeNamespace());
+  if (user !== null) {
+    if (((await stat(join(root, "bin"))).mode & 0o005) !== 0o005)
+      throw new Error(`the user who runs PostgreSQL cannot read its programs; run chmod -R a+rX ${root}`);
+    if (!hasNamespace) await allowPassing(dirname(directory));
+  }
   return { root, libraryDirectory: join(directory, "lib"), user, hasNamespace };
+}
+
+async function allowPassing(directory: string): Promise<void> {
+  const { mode } = await stat(directory);
+  await chmod(directory, (mode & 0o777) | 0o011);
 }
 
 /** Makes the library links anew, since the package may have moved. Only while no program of the installation runs. */
@@ -81,7 +93,9 @@ function packageRoot(): string {
   }
 }
 
-async function unprivilegedUser(): Promise<{ uid: number; gid: number }> {
+async function unprivilegedUser(dataDirectory: string): Promise<{ uid: number; gid: number }> {
+  const owner = await stat(dataDirectory).catch(() => undefined);
+  if (owner !== undefined && owner.uid !== 0) return { uid: owner.uid, gid: owner.gid };
   const lines = (await readFile("/etc/passwd", "utf8")).split("\n").map((line) => line.split(":"));
   for (const name of ["flotilla", "nobody"]) {
     const found = lines.find((fields) => fields[0] === name);

@@ -117,7 +117,10 @@ export function openDatabase({ connection, clock, log, connectionsMax = 20 }: Da
     application_name: "flotilla",
     types,
   });
-  pool.on("error", (error) => log.warn({ reason: error.message }, "an idle database connection was lost"));
+  let isClosing = false;
+  pool.on("error", (error) => {
+    if (!isClosing) log.warn({ reason: error.message }, "an idle database connection was lost");
+  });
   pool.on("connect", (client) => client.on("error", () => undefined));
 
   const listener = new Listener({
@@ -159,6 +162,7 @@ export function openDatabase({ connection, clock, log, connectionsMax = 20 }: Da
     listen: (channel, callbacks) => listener.add(channel, callbacks),
     isListening: () => listener.isConnected,
     async close() {
+      isClosing = true;
       await flushing;
       await listener.close();
       await pool.end();
