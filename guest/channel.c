@@ -142,10 +142,14 @@ static bool send_some(struct channel *channel, struct output_stream *stream, siz
 	}
 	if (got < 0 && (errno == EINTR || (errno == EAGAIN && !channel->has_exited)))
 		return errno == EINTR;
-	/* The end; a terminal says EIO when its last user is gone. It is open twice, so closing does not end the watch. */
-	if (channel->has_terminal)
-		watch_output(channel, stream, false);
-	close_fd(&stream->fd);
+	/*
+	 * The end; a terminal says EIO when its last user has closed it. Closing it then would send a hang-up signal to the
+	 * command, which may be about to exit with a code of its own.
+	 */
+	if (channel->has_terminal && !channel->has_exited)
+		stream->has_hung_up = true;
+	else
+		close_fd(&stream->fd);
 	return false;
 }
 
@@ -185,7 +189,7 @@ static void pump(struct channel *channel)
 		if (channel->has_exited)
 			drain(channel, stream);
 		else
-			watch_output(channel, stream, sendable(channel, stream) > 0);
+			watch_output(channel, stream, !stream->has_hung_up && sendable(channel, stream) > 0);
 	}
 	give_stdin_credit(channel);
 	if (!channel->has_exited || channel->outputs[0].fd >= 0 || channel->outputs[1].fd >= 0 || !output_has_room())

@@ -14,6 +14,7 @@ enum source { SOURCE_PORT, SOURCE_SIGNALS, SOURCE_STDIN, SOURCE_STDOUT, SOURCE_S
 struct output_stream {
 	int fd; /* -1: has ended */
 	bool is_watched;
+	bool has_hung_up; /* a terminal that nobody has open now */
 	uint32_t credit;
 	size_t left; /* once the command has exited: what it had written and is still to be sent */
 };

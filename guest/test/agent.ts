@@ -5,6 +5,7 @@
  */
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmdirSync, rmSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Duplex } from "node:stream";
@@ -96,7 +97,6 @@ export function startAgent(options: AgentOptions = {}): TestAgent {
     pid,
     log: () => log,
     residentKb: async () => {
-      const { readFile } = await import("node:fs/promises");
       return Number(/VmRSS:\s+(\d+)/.exec(await readFile(`/proc/${pid}/status`, "utf8"))?.[1]);
     },
     connect: (over = socket) => connectGuest(over, { helloTimeoutMs: 10_000 }),
@@ -105,6 +105,15 @@ export function startAgent(options: AgentOptions = {}): TestAgent {
       return ended;
     },
   };
+}
+
+/** Waits until the condition holds; fails after some seconds. */
+export async function until(condition: () => boolean | Promise<boolean>, timeoutMs = 15_000): Promise<void> {
+  const deadline = performance.now() + timeoutMs;
+  while (!(await condition())) {
+    if (performance.now() > deadline) throw new Error(`not so after ${timeoutMs} ms: ${condition}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
 }
 
 export function request(argv: readonly string[], more: Partial<GuestExecRequest> = {}): GuestExecRequest {

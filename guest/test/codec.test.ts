@@ -152,7 +152,7 @@ function written(fields: readonly FieldValue[]): Buffer {
     if (field.kind === "number") writer.number(field.field, field.value);
     else if (field.kind === "time") writer.time(field.field, field.value);
     else if (field.kind === "text") writer.text(field.field, field.value);
-    else writer.bytes(field.field, Buffer.from(field.value, "hex"));
+    else writer.bytes(field.field, Buffer.from(String(field.value), "hex"));
   }
   return writer.end();
 }

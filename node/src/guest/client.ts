@@ -40,10 +40,7 @@ export interface ConnectGuestOptions {
   readonly clock?: Clock;
 }
 
-/**
- * What may wait in this process for a guest that does not read: input is bounded by its windows, so only a flood of
- * requests reaches it.
- */
+/** What may wait in this process for a guest that does not read. Over it commands are refused, over twice that it is cut off. */
 const UNREAD_BYTES_MAX = 64 * 1024 * 1024;
 const REQUESTS_MAX = 1024;
 
@@ -141,6 +138,9 @@ class GuestClient implements Guest {
     if (request.user !== null) fields.text("user", request.user);
     if (request.terminal !== null) fields.number("cols", request.terminal.cols).number("rows", request.terminal.rows);
     const message = encodeMessage({ type: HOST_FRAMES.exec, channel }, fields.end());
+    if (this.#stream.writableLength + message.byteLength > UNREAD_BYTES_MAX) {
+      throw new Error("cannot run the command: the guest agent does not read what it is sent");
+    }
     const exec = new ClientExec({
       hasStdin: request.hasStdin || request.terminal !== null,
       send: (type, payload) => {
@@ -234,7 +234,7 @@ class GuestClient implements Guest {
       });
     }
     this.#stream.write(bytes);
-    if (this.#stream.writableLength > UNREAD_BYTES_MAX) this.lose("it does not read what it is sent");
+    if (this.#stream.writableLength > 2 * UNREAD_BYTES_MAX) this.lose("it does not read what it is sent");
   }
 
   #read(chunk: Buffer): void {
@@ -263,14 +263,17 @@ class GuestClient implements Guest {
   }
 
   #takeAnswer(frame: Frame): void {
+    if (frame.type !== GUEST_FRAMES.done && frame.type !== GUEST_FRAMES.failed) {
+      throw new GuestProtocolError(`a frame of type ${frame.type} for the machine`);
+    }
     const fields = new FieldReader(frame.payload);
     const request = fields.number("request");
+    const failure = frame.type === GUEST_FRAMES.failed ? new Error(fields.text("message")) : undefined;
     const pending = this.#requests.get(request);
     if (pending === undefined) throw new GuestProtocolError(`an answer to request ${request}, which nobody made`);
     this.#requests.delete(request);
-    if (frame.type === GUEST_FRAMES.done) pending.resolve();
-    else if (frame.type === GUEST_FRAMES.failed) pending.reject(new Error(fields.text("message")));
-    else throw new GuestProtocolError(`a frame of type ${frame.type} for the machine`);
+    if (failure === undefined) pending.resolve();
+    else pending.reject(failure);
   }
 
   #takeForExec(frame: Frame): void {

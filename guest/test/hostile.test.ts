@@ -1,0 +1,310 @@
+/**
+ * The host's end against guests that lie: a scripted guest in this process says what no agent would.
+ */
+import assert from "node:assert/strict";
+import { type Duplex, duplexPair } from "node:stream";
+import { test } from "node:test";
+import {
+  encodeFrame,
+  FRAME_PAYLOAD_BYTES_MAX,
+  FrameDecoder,
+  GUEST_FRAMES,
+  HOST_FRAMES,
+  OUTPUT_FRAME_COST_BYTES,
+  OUTPUT_WINDOW_BYTES,
+  STDIN_WINDOW_BYTES,
+} from "@flotilla/contract/guest/frame";
+import { FieldReader, FieldWriter } from "@flotilla/contract/guest/messages";
+import { connectGuest } from "@flotilla/node/guest/client";
+import type { Guest, GuestExec } from "@flotilla/node/guest/guest";
+import fc from "fast-check";
+import { request, until } from "./agent.ts";
+
+interface Scripted {
+  readonly guest: Guest;
+  /** The guest's end: write anything. */
+  readonly socket: Duplex;
+  /** The frames that the host has sent since the hello. */
+  readonly heard: { type: number; channel: number; payload: Buffer }[];
+}
+
+function helloAnswer(question: Buffer, more = {}): Buffer {
+  const facts = { protocol: 1, agentVersion: "test", isConfigured: 0, ...more };
+  const fields = new FieldWriter()
+    .number("protocol", facts.protocol)
+    .text("agentVersion", facts.agentVersion)
+    .number("isConfigured", facts.isConfigured)
+    .time("uptimeMs", 5)
+    .end();
+  return encodeFrame({ type: GUEST_FRAMES.helloAnswer, channel: 0 }, Buffer.concat([question, fields]));
+}
+
+/** Answers the hello with `before` in front, and then says nothing by itself. */
+async function scripted(answer = helloAnswer, before = Buffer.alloc(0)): Promise<Scripted> {
+  const [host, socket] = duplexPair();
+  const decoder = new FrameDecoder();
+  const heard: Scripted["heard"] = [];
+  socket.on("data", (chunk: Buffer) =>
+    decoder.push(chunk, (frame) => {
+      if (frame.type === HOST_FRAMES.hello) socket.write(Buffer.concat([before, answer(frame.payload)]));
+      else heard.push({ ...frame, payload: Buffer.from(frame.payload) });
+    }),
+  );
+  socket.on("error", () => {});
+  const guest = await connectGuest(host, { helloTimeoutMs: 2_000 });
+  return { guest, socket, heard };
+}
+
+const data = (type: "stdout" | "stderr", bytes: number | Uint8Array, channel = 1): Buffer =>
+  encodeFrame({ type: GUEST_FRAMES[type], channel }, typeof bytes === "number" ? Buffer.alloc(bytes, 1) : bytes);
+const say = (type: keyof typeof GUEST_FRAMES, fields: FieldWriter, channel = 1): Buffer =>
+  encodeFrame({ type: GUEST_FRAMES[type], channel }, fields.end());
+
+test("a hello is found behind whatever was meant for another host", async () => {
+  const leftovers = Buffer.concat([data("stdout", 5000), Buffer.from("FLOTILLA"), Buffer.alloc(300_000, 0xf1)]);
+  const { guest } = await scripted(helloAnswer, leftovers);
+  assert.equal(guest.hello.agentVersion, "test");
+});
+
+test("a guest that never answers, answers another nonce or speaks another version is given up with a reason", async () => {
+  const failing = async (answer: (question: Buffer) => Buffer): Promise<string> => {
+    const error: unknown = await scripted(answer).then(
+      () => assert.fail("connected"),
+      (reason: unknown) => reason,
+    );
+    assert(error instanceof Error);
+    return error.message;
+  };
+  assert.match(await failing(() => Buffer.alloc(0)), /did not answer within 2000 ms/);
+  assert.match(await failing((question) => helloAnswer(Buffer.from(question).fill(1, 8))), /did not answer within/);
+  assert.match(await failing((question) => helloAnswer(question, { protocol: 2 })), /speaks version 2/);
+  const wrongType = (question: Buffer) => encodeFrame({ type: GUEST_FRAMES.exit, channel: 0 }, question);
+  assert.match(await failing(wrongType), /in place of the answer/);
+});
+
+test("a connection can be given up, and one that ends is reported", async () => {
+  const [host, socket] = duplexPair();
+  const controller = new AbortController();
+  const connecting = connectGuest(host, { helloTimeoutMs: 60_000, signal: controller.signal });
+  controller.abort();
+  await assert.rejects(connecting, /gave up waiting/);
+  assert(host.destroyed);
+  socket.destroy();
+  const [second, far] = duplexPair();
+  const ending = connectGuest(second, { helloTimeoutMs: 60_000 });
+  far.end();
+  far.resume();
+  await assert.rejects(ending, /its channel was closed/);
+  await assert.rejects(connectGuest(second, { helloTimeoutMs: 60_000 }), /its channel was closed/);
+});
+
+test("a guest that floods with bytes before its hello is cut off", async () => {
+  const [host, socket] = duplexPair();
+  const connecting = connectGuest(host, { helloTimeoutMs: 60_000 });
+  socket.on("error", () => {});
+  socket.resume();
+  const flood = Buffer.alloc(1024 * 1024, 7);
+  let isOver = false;
+  const rejected = assert.rejects(connecting, /no answer to the hello within \d+ bytes/).then(() => {
+    isOver = true;
+  });
+  for (let sent = 0; sent < 200 && !isOver; sent++) {
+    await Promise.race([rejected, new Promise<void>((resolve) => socket.write(flood, () => resolve()))]);
+  }
+  await rejected;
+});
+
+const violations: Record<string, readonly Buffer[]> = {
+  "a byte that begins no frame": [Buffer.from("hello")],
+  "a frame over the limit": [Buffer.from("f1910000010000000100010000", "hex")],
+  "a frame without its end byte": [Buffer.from("f19400000100000000000000ee", "hex")],
+  "a frame that says it goes on": [encodeFrame({ type: GUEST_FRAMES.stdout, channel: 1, flags: 1 }, Buffer.from("x"))],
+  "a frame of an unknown type": [encodeFrame({ type: 0xaa, channel: 1 }, Buffer.from("x"))],
+  "a frame for a channel that nobody opened": [data("stdout", 1, 9)],
+  "a frame for a channel beyond all": [data("stdout", 1, 0xffff_ffff)],
+  "output without bytes": [data("stdout", 0)],
+  "an answer to no request": [say("done", new FieldWriter().number("request", 77), 0)],
+  "an answer that answers nothing": [say("done", new FieldWriter(), 0)],
+  "a second hello": [helloAnswer(Buffer.alloc(24))],
+  "an exit without a code": [say("exit", new FieldWriter())],
+  "an exit code that is none": [say("exit", new FieldWriter().number("exitCode", 256))],
+  "two starts": [
+    say("started", new FieldWriter().number("pid", 1)),
+    say("started", new FieldWriter().number("pid", 2)),
+  ],
+  "credit for input that was not sent": [say("stdinCredit", new FieldWriter().number("bytes", 1))],
+  "a field that is cut off": [
+    encodeFrame({ type: GUEST_FRAMES.started, channel: 1 }, Buffer.from("0304000000", "hex")),
+  ],
+  "a message that is too long": [say("failed", new FieldWriter().text("message", "x".repeat(5000)))],
+  "something after the exit": [say("exit", new FieldWriter().number("exitCode", 0)), data("stdout", 1)],
+};
+
+for (const [what, frames] of Object.entries(violations)) {
+  test(`${what} ends the channel with a reason, and whoever waits is told`, async () => {
+    const { guest, socket } = await scripted();
+    const exec = guest.exec(request(["true"], { hasStdin: true }));
+    const ping = assert.rejects(guest.ping(60_000), /broke the protocol/);
+    await new Promise((resolve) => setImmediate(resolve));
+    for (const frame of frames) socket.write(frame);
+    assert.match(await guest.closed, /^it broke the protocol: /);
+    await ping;
+    if (what !== "something after the exit") await assert.rejects(exec.exit, /broke the protocol/);
+    assert.throws(() => guest.exec(request(["true"])), /channel to the guest agent is lost/);
+    await assert.rejects(guest.sync(), /channel to the guest agent is lost/);
+  });
+}
+
+test("a guest that sends more than its credit is cut off, whatever the size of its frames", async () => {
+  for (const bytes of [1, 1000, FRAME_PAYLOAD_BYTES_MAX]) {
+    const { guest, socket } = await scripted();
+    const exec = guest.exec(request(["true"]));
+    const fitting = Math.floor(OUTPUT_WINDOW_BYTES / (bytes + OUTPUT_FRAME_COST_BYTES));
+    const frame = data("stderr", bytes);
+    for (let sent = 0; sent < fitting; sent++) socket.write(frame);
+    await until(() => exec.stderr.readableLength === fitting * bytes);
+    socket.write(frame);
+    assert.equal(await guest.closed, "it broke the protocol: output without credit");
+    await assert.rejects(exec.exit, /output without credit/);
+  }
+});
+
+test("credit comes back when output is read, and only then", async () => {
+  const { guest, socket, heard } = await scripted();
+  const exec = guest.exec(request(["true"]));
+  const credits = () => heard.filter((frame) => frame.type === HOST_FRAMES.credit);
+  for (let sent = 0; sent < 3; sent++) socket.write(data("stdout", FRAME_PAYLOAD_BYTES_MAX));
+  await until(() => exec.stdout.readableLength === 3 * FRAME_PAYLOAD_BYTES_MAX);
+  assert.equal(credits().length, 0);
+  exec.stdout.resume();
+  await until(() => credits().length === 1);
+  const [credit] = credits();
+  assert(credit);
+  const expected = 3 * (FRAME_PAYLOAD_BYTES_MAX + OUTPUT_FRAME_COST_BYTES);
+  assert.equal(new FieldReader(credit.payload).number("bytes"), expected);
+  const other = guest.exec(request(["true"]));
+  other.stdout.destroy();
+  for (let sent = 0; sent < 20; sent++) {
+    socket.write(data("stdout", FRAME_PAYLOAD_BYTES_MAX, 2));
+    await until(() => credits().length >= 2 + Math.floor(sent));
+  }
+  socket.write(say("exit", new FieldWriter().number("exitCode", 3), 2));
+  assert.deepEqual(await other.exit, { exitCode: 3 });
+});
+
+test("pieces of output do not keep large buffers alive", async () => {
+  const { guest, socket } = await scripted();
+  const exec = guest.exec(request(["true"]));
+  const large = Buffer.concat([data("stdout", 1), Buffer.alloc(1024 * 1024), data("stdout", 1)]);
+  socket.write(large);
+  await until(() => exec.stdout.readableLength === 2);
+  let kept = 0;
+  for (let chunk = exec.stdout.read(1); chunk !== null; chunk = exec.stdout.read(1)) kept += chunk.buffer.byteLength;
+  assert(kept < 64 * 1024, `${kept} bytes kept for 2`);
+});
+
+test("input waits for the guest's credit", async () => {
+  const { guest, socket, heard } = await scripted();
+  const exec = guest.exec(request(["true"], { hasStdin: true }));
+  const sentBytes = () =>
+    heard.filter((frame) => frame.type === HOST_FRAMES.stdin).reduce((sum, frame) => sum + frame.payload.length, 0);
+  exec.stdin.end(Buffer.alloc(200_000));
+  await until(() => sentBytes() === STDIN_WINDOW_BYTES);
+  await guest.ping(1).catch(() => {});
+  assert.equal(sentBytes(), STDIN_WINDOW_BYTES);
+  socket.write(say("stdinCredit", new FieldWriter().number("bytes", 30_000)));
+  await until(() => sentBytes() === STDIN_WINDOW_BYTES + 30_000);
+  for (const bytes of [65_536, 65_536]) {
+    socket.write(say("stdinCredit", new FieldWriter().number("bytes", bytes)));
+    await until(() => sentBytes() >= Math.min(200_000, STDIN_WINDOW_BYTES + 30_000 + bytes));
+  }
+  await until(() => heard.some((frame) => frame.type === HOST_FRAMES.stdinEnd));
+  assert.equal(sentBytes(), 200_000);
+});
+
+test("an exit waits for those who read, and not for those who do not", async () => {
+  const { guest, socket } = await scripted();
+  const exec = guest.exec(request(["true"]));
+  exec.stdout.on("data", () => {});
+  exec.stdout.pause();
+  socket.write(
+    Buffer.concat([data("stdout", 10), data("stderr", 10), say("exit", new FieldWriter().number("exitCode", 0))]),
+  );
+  let hasExited = false;
+  exec.exit.then(() => {
+    hasExited = true;
+  });
+  await until(() => exec.stdout.readableLength === 10);
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(hasExited, false);
+  exec.stdout.resume();
+  await exec.exit;
+  assert.equal(exec.stderr.read().length, 10);
+  const killed = guest.exec(request(["true"]));
+  killed.stdout.on("data", () => {});
+  killed.stdout.pause();
+  killed.kill();
+  socket.write(Buffer.concat([data("stdout", 10, 2), say("exit", new FieldWriter().number("exitCode", 137), 2)]));
+  assert.deepEqual(await killed.exit, { exitCode: 137 });
+});
+
+test("a refused command and a refused request say why", async () => {
+  const { guest, socket, heard } = await scripted();
+  const exec = guest.exec(request(["true"]));
+  socket.write(say("failed", new FieldWriter().text("message", "no room")));
+  await assert.rejects(exec.exit, /cannot run the command: no room/);
+  const syncing = assert.rejects(guest.sync(), /disk on fire/);
+  await until(() => heard.some((frame) => frame.type === HOST_FRAMES.syncFileSystems));
+  socket.write(say("failed", new FieldWriter().number("request", 1).text("message", "disk on fire"), 0));
+  await syncing;
+  await assert.rejects(guest.ping(20), /did not answer a ping within 20 ms/);
+});
+
+test("a guest that does not read cannot make the host hold ever more", async () => {
+  const { guest, socket } = await scripted();
+  socket.pause();
+  const large = request(Array.from({ length: 10 }, () => "x".repeat(100_000)));
+  const execs: GuestExec[] = [];
+  assert.throws(() => {
+    for (;;) execs.push(guest.exec(large));
+  }, /does not read what it is sent/);
+  assert(execs.length > 30 && execs.length < 70, String(execs.length));
+  guest.close();
+  await Promise.all(execs.map((exec) => assert.rejects(exec.exit, /let go of/)));
+});
+
+test("whatever a guest says, nothing but the channel ends", async () => {
+  const frame = fc
+    .record({
+      type: fc.constantFrom(...Object.values(GUEST_FRAMES), 0x99),
+      channel: fc.constantFrom(0, 1, 2, 3, 300),
+      payload: fc.oneof(
+        fc.uint8Array({ maxLength: 80 }),
+        fc.constantFrom(
+          new FieldWriter().number("request", 1).end(),
+          new FieldWriter().number("pid", 5).end(),
+          new FieldWriter().number("exitCode", 5).end(),
+          new FieldWriter().number("request", 1).text("message", "no").end(),
+        ),
+      ),
+    })
+    .map(({ payload, ...header }) => encodeFrame(header, payload));
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.oneof({ weight: 4, arbitrary: frame }, fc.uint8Array()), { maxLength: 8 }),
+      async (said) => {
+        const { guest, socket } = await scripted();
+        const execs = [guest.exec(request(["a"], { hasStdin: true })), guest.exec(request(["b"]))];
+        const settled = [...execs.flatMap((exec) => [exec.pid, exec.exit]), guest.ping(60_000)].map((promise) =>
+          promise.catch(() => {}),
+        );
+        execs[0]?.stdin.write(Buffer.alloc(100_000));
+        for (const piece of said) socket.write(piece);
+        socket.end();
+        await guest.closed;
+        await Promise.all(settled);
+      },
+    ),
+    { numRuns: 300 },
+  );
+});

@@ -1,0 +1,181 @@
+/**
+ * Hosts that come and go: the agent's side of a channel whose host was killed, and bytes that make no sense.
+ */
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { encodeFrame, FRAME_EXTRA_BYTES, HOST_FRAMES } from "@flotilla/contract/guest/frame";
+import { FieldWriter } from "@flotilla/contract/guest/messages";
+import type { GuestExec } from "@flotilla/node/guest/guest";
+import fc from "fast-check";
+import { makeCgroup, outcome, request, startAgent, type TestAgent, until } from "./agent.ts";
+import { Line } from "./line.ts";
+
+async function withAgent(body: (agent: TestAgent) => Promise<void>, expectedLog: RegExp = /^$/): Promise<void> {
+  const agent = startAgent({ cgroup: makeCgroup() });
+  try {
+    await body(agent);
+  } finally {
+    const code = await agent.end();
+    assert.match(agent.log(), expectedLog);
+    assert.equal(code, 0);
+  }
+}
+
+const complaint = /^(flotilla agent: the host's bytes make no sense; waiting for its hello\n)*$/;
+
+function isRunning(pid: number): boolean {
+  try {
+    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, "utf8"));
+  } catch {
+    return false;
+  }
+}
+
+/** Nobody looks at what becomes of it: its channel will be lost. */
+function abandon(exec: GuestExec): GuestExec {
+  exec.stdout.resume();
+  exec.stderr.resume();
+  return exec;
+}
+
+test("a host that was killed in the middle of any frame is followed by one that works", () =>
+  withAgent(async (agent) => {
+    const payload = new FieldWriter().texts("argument", ["touch", "/never"]).end();
+    const frames = [
+      encodeFrame({ type: HOST_FRAMES.exec, channel: 7 }, payload),
+      encodeFrame({ type: HOST_FRAMES.exec, channel: 7, flags: 1 }, payload),
+      encodeFrame({ type: HOST_FRAMES.stdin, channel: 1 }, randomBytes(65_536)),
+    ];
+    for (const frame of frames) {
+      const cuts = [1, 2, 5, 9, 11, 12, 13, frame.length >> 1, frame.length - 1];
+      for (const cut of cuts) {
+        const line = new Line(agent.socket);
+        const host = await agent.connect(line);
+        assert.equal((await outcome(host.exec(request(["echo", "one"])))).stdout, "one\n");
+        line.write(frame.subarray(0, cut));
+        await new Promise((resolve) => line.end(resolve));
+        host.close();
+        const next = new Line(agent.socket);
+        const guest = await agent.connect(next);
+        assert.equal((await outcome(guest.exec(request(["echo", "two"])))).stdout, "two\n", `cut at ${cut}`);
+        guest.close();
+      }
+    }
+  }, complaint));
+
+test("input that was cut off is never given to a command, not even with zeros in place of the rest", async () => {
+  const directory = mkdtempSync(join(tmpdir(), "flotilla-reconnect-"));
+  await withAgent(async (agent) => {
+    const line = new Line(agent.socket);
+    const host = await agent.connect(line);
+    const exec = abandon(host.exec(request(["sh", "-c", `trap '' TERM; cat > ${directory}/got`], { hasStdin: true })));
+    await exec.pid;
+    exec.stdin.write("whole");
+    const got = () => (existsSync(join(directory, "got")) ? readFileSync(join(directory, "got"), "utf8") : "");
+    await until(() => got() === "whole");
+    const frame = encodeFrame({ type: HOST_FRAMES.stdin, channel: 1 }, Buffer.from("half of this is lost"));
+    line.write(frame.subarray(0, FRAME_EXTRA_BYTES + 5));
+    host.close();
+    const guest = await agent.connect(new Line(agent.socket));
+    await guest.ping(5_000);
+    assert.equal(got(), "whole");
+  }, complaint);
+  rmSync(directory, { recursive: true });
+});
+
+test("commands of a lost host are ended, background commands live on, and the machine stays configured", () =>
+  withAgent(async (agent) => {
+    const host = await agent.connect(new Line(agent.socket));
+    await host.configure({
+      hostname: "box",
+      machineId: "0".repeat(32),
+      now: 1,
+      entropy: new Uint8Array(32),
+      env: { KEPT: "yes" },
+      workdir: "/usr",
+      user: "",
+      rootDevice: null,
+      nameservers: [],
+      address: null,
+    });
+    const lost = [
+      abandon(host.exec(request(["sleep", "100"]))),
+      abandon(host.exec(request(["sh", "-c", "setsid sleep 100; :"]))),
+      abandon(host.exec(request(["sleep", "100"], { terminal: { cols: 80, rows: 24 } }))),
+      host.exec(request(["yes"])),
+    ];
+    const background = host.exec(request(["sleep", "100"], { isBackground: true }));
+    const pids = await Promise.all(lost.map((exec) => exec.pid));
+    const backgroundPid = await background.pid;
+    await until(() => (lost[3]?.stdout.readableLength ?? 0) > 200_000);
+    host.close();
+    for (const exec of lost) await assert.rejects(exec.exit, /channel to the guest agent is lost: it was let go of/);
+    assert.equal(await host.closed, "it was let go of");
+    const guest = await agent.connect(new Line(agent.socket));
+    assert.equal(guest.hello.isConfigured, true);
+    await until(() => pids.every((pid) => !isRunning(pid)));
+    assert(isRunning(backgroundPid));
+    process.kill(backgroundPid);
+    assert.equal((await outcome(guest.exec(request(["sh", "-c", "echo $KEPT $PWD"])))).stdout, "yes /usr\n");
+  }));
+
+test("a host that comes while the agent is writing finds its answer", () =>
+  withAgent(async (agent) => {
+    for (let round = 0; round < 20; round++) {
+      const host = await agent.connect(new Line(agent.socket));
+      const floods = Array.from({ length: 4 }, () => abandon(host.exec(request(["yes"]))));
+      await Promise.all(floods.map((exec) => exec.pid));
+      host.close();
+    }
+    const guest = await agent.connect(new Line(agent.socket));
+    await guest.ping(5_000);
+  }));
+
+test("any garbage from a host leaves an agent that the next host can use", () =>
+  withAgent(async (agent) => {
+    const frame = fc
+      .record({
+        type: fc.constantFrom(...Object.values(HOST_FRAMES), 0x55),
+        channel: fc.constantFrom(0, 1, 2, 256, 257, 0xffff_ffff),
+        flags: fc.constantFrom(0, 1),
+        payload: fc.oneof(
+          fc.uint8Array({ maxLength: 64 }),
+          fc.constant(new FieldWriter().number("request", 1).end()),
+          fc.constant(new FieldWriter().text("argument", "true").end()),
+          fc.constant(new FieldWriter().text("argument", "cat").number("hasStdin", 1).end()),
+          fc.constant(new FieldWriter().number("stream", 1).number("bytes", 0xffff_ffff).end()),
+          fc.constant(new FieldWriter().number("cols", 1).number("rows", 70_000).text("argument", "true").end()),
+        ),
+      })
+      .filter(({ type }) => type !== HOST_FRAMES.shutDown)
+      .map(({ payload, ...header }) => encodeFrame(header, payload));
+    const garbage = fc.array(fc.oneof(fc.uint8Array({ maxLength: 100 }), frame), { minLength: 1, maxLength: 12 });
+    await fc.assert(
+      fc.asyncProperty(garbage, async (pieces) => {
+        const line = new Line(agent.socket);
+        const host = await agent.connect(line);
+        for (const piece of pieces) line.write(piece);
+        host.close();
+        const next = await agent.connect(new Line(agent.socket));
+        await next.ping(5_000);
+        assert.equal((await outcome(next.exec(request(["echo", "fine"])))).stdout, "fine\n");
+        next.close();
+      }),
+      { numRuns: 150 },
+    );
+  }, complaint));
+
+test("an agent that is told to shut down asks its commands to end and refuses new ones", async () => {
+  const agent = startAgent();
+  const guest = await agent.connect();
+  const exec = guest.exec(request(["sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done"]));
+  await new Promise((resolve) => exec.stdout.once("data", resolve));
+  await guest.shutDown();
+  assert.equal((await exec.exit).exitCode, 9);
+  assert.match(await guest.closed, /closed/);
+  assert.equal(await agent.end(), 0);
+});
