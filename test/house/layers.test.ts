@@ -1,0 +1,25 @@
+/**
+ * No test file is forgotten: every one that the repository holds is run by exactly one layer.
+ */
+import assert from "node:assert/strict";
+import path from "node:path";
+import { test } from "node:test";
+import { LAYER_ORDER, LAYERS, testFilesByLayer } from "../../scripts/testing/layers.ts";
+import { readTree } from "../../scripts/tidy/tree.ts";
+
+const ROOT = path.resolve(import.meta.dirname, "../..");
+
+test("every test file of the tree is in exactly one layer", () => {
+  const inTree = [...readTree(ROOT).files.keys()].filter((file) => file.endsWith(".test.ts"));
+  const inLayers = [...testFilesByLayer(ROOT).values()].flat();
+  assert.deepEqual(inLayers.toSorted(), inTree.toSorted());
+});
+
+test("every layer has its place in the order, once", () => {
+  assert.deepEqual(LAYER_ORDER.toSorted(), LAYERS.map(({ name }) => name).toSorted());
+});
+
+test("what boots machines or kills programs runs alone", () => {
+  const alone = LAYERS.filter(({ concurrency }) => concurrency === 1).map(({ name }) => name);
+  assert.deepEqual(alone.toSorted(), ["crash", "vm"]);
+});
