@@ -2,6 +2,9 @@
  * Nodes and join tokens over HTTP: entering, reporting, going away, coming back, being revoked.
  */
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 import { nodeReconciler } from "../src/reconcilers/nodes.ts";
 import { MACHINE_ID } from "./support/machine.ts";
@@ -134,6 +137,24 @@ test("a node that nobody answers for is named, with what to do", async () => {
   assert.match(answer.text, /node ghost does not answer; check that its agent runs/);
 });
 
+test("what a node answers that it cannot do is told with its own words", async () => {
+  const failing = createServer((request, response) => {
+    request.resume();
+    response.writeHead(500, { "content-type": "application/json" }).end('{"message":"no space left on the disk"}');
+  });
+  failing.listen(0, "127.0.0.1");
+  await once(failing, "listening");
+  const { port } = failing.address() as AddressInfo;
+  await ghost.post("/v1/nodes/register", { id: "ghost", address: `http://127.0.0.1:${port}`, totalCpus: 8 });
+  const { id } = (await client.post("/v1/machines", { source })).json;
+  const answer = await client.post(`/v1/machines/${id}/start`);
+  assert.equal(answer.status, 503);
+  assert.match(answer.text, /node ghost could not take up machine mach-.*: no space left on the disk/);
+  assert.equal((await client.delete(`/v1/machines/${id}`)).status, 204);
+  failing.closeAllConnections();
+  failing.close();
+});
+
 test("revoking a credential makes the node's next call fail and its machines say so", async () => {
   assert.equal((await client.delete("/v1/nodes/ghost/credential")).status, 204);
   assert.equal((await client.delete("/v1/nodes/nobody/credential")).status, 404);
@@ -184,7 +205,12 @@ test("a machine outlives its node's agent, and the agent's silence shows and pas
   const get = async () => (await client.get(`/v1/machines/${id}`)).json;
   const started = await client.post(`/v1/machines/${id}/start`);
   assert.equal(started.status, 200, started.text);
+  const running = client.post(`/v1/machines/${id}/exec`, { command: ["sleep", "600"] });
+  await until(async () => (await get()).lastActivityAt !== null);
   await node.kill();
+  const cut = await running;
+  assert.equal(cut.status, 503);
+  assert.match(cut.text, /the connection to node node-a broke while the command ran/);
   assert.equal((await client.post(`/v1/machines/${id}/exec`, { command: "true" })).status, 503);
   const loop = nodeReconciler(server.context, 200);
   await until(async () => (await loop.activate(AbortSignal.timeout(1000))).counts["lost"] === 1);

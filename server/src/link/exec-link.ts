@@ -37,6 +37,7 @@ export async function runOnNode(
   },
 ): Promise<ExecExit> {
   const { machineId, start, stdin, sink, signal } = options;
+  let hasBegun = false;
   try {
     const { statusCode, body } = await link.pool(node.address).request({
       method: "POST",
@@ -49,19 +50,30 @@ export async function runOnNode(
       signal,
     });
     if (statusCode !== 200) throw await refused(statusCode, body);
+    hasBegun = true;
     const decoder = new LinkDecoder();
     for await (const chunk of body as AsyncIterable<Buffer>) {
       for (const frame of decoder.push(chunk)) {
-        const exit = await take(frame, sink, machineId);
+        const taken = take(frame, sink, machineId);
+        // Most output is taken at once, and then there is nothing to wait for.
+        const exit = taken instanceof Promise ? await taken : taken;
         if (exit !== null) return exit;
       }
     }
     throw new Error("the answer ended without an exit frame");
   } catch (error) {
     if (error instanceof Refusal || error instanceof NotRunning || signal.aborted) throw error;
+    if (hasBegun) throw cutOff(node.nodeId, machineId);
     throw new NodeAway(node.nodeId, error);
   }
 }
+
+/** The command has begun, so it must not be sent again without its owner's knowing. */
+const cutOff = (nodeId: string, machineId: string): Refusal =>
+  new Refusal(
+    "unavailable",
+    `the connection to node ${nodeId} broke while the command ran in machine ${machineId}; how it ended is not known, look before you run it again`,
+  );
 
 function requestBody(start: ExecStart, stdin: Buffer | null): Buffer {
   const frames = [encodeLinkFrame("start", JSON.stringify(start))];
@@ -74,10 +86,10 @@ function requestBody(start: ExecStart, stdin: Buffer | null): Buffer {
   return frames.length === 1 && frames[0] !== undefined ? frames[0] : Buffer.concat(frames);
 }
 
-async function take(frame: LinkFrame, sink: OutputSink, machineId: string): Promise<ExecExit | null> {
+function take(frame: LinkFrame, sink: OutputSink, machineId: string): Promise<null> | ExecExit | null {
   if (frame.type === "stdout" || frame.type === "stderr") {
-    await sink.onOutput(frame.type, frame.payload);
-    return null;
+    const waiting = sink.onOutput(frame.type, frame.payload);
+    return waiting instanceof Promise ? waiting.then(() => null) : null;
   }
   if (frame.type === "exit") return readExit(parse(frame));
   if (frame.type === "failure") throw failure(parse(frame) as Partial<ExecFailure>, machineId);

@@ -22,6 +22,14 @@ export interface NodeAddress {
   readonly address: string;
 }
 
+/** The node's agent answered that it cannot do what it was asked: its disk is full, say. */
+class NodeFault extends Refusal {
+  constructor(nodeId: string, what: string, message: string) {
+    super("unavailable", `node ${nodeId} could not take up ${what}: ${message.slice(0, 500)}`);
+    this.name = "NodeFault";
+  }
+}
+
 /** The node's agent cannot be reached, or went away in the middle. */
 export class NodeAway extends Refusal {
   readonly reason: string;
@@ -59,10 +67,11 @@ export class NodeLink {
   ): Promise<ObservedMachine> {
     const path = `/v1/machines/${machineId}?waitMs=${Math.round(waitMs)}`;
     const answer = await this.#json(node, { method: "PUT", path, body: desired, waitMs, signal });
+    // 409: the node has seen a newer wish. It says what it observes in any case.
+    if (answer.status !== 200 && answer.status !== 409)
+      throw new NodeFault(node.nodeId, `machine ${machineId}`, messageOf(answer));
     try {
-      // 409: the node has seen a newer wish. It says what it observes in any case.
-      if (answer.status === 200 || answer.status === 409) return parseObservedMachine(answer.body, machineId);
-      throw new Error(`PUT of machine ${machineId} was answered with ${answer.status}: ${JSON.stringify(answer.body)}`);
+      return parseObservedMachine(answer.body, machineId);
     } catch (error) {
       throw new NodeAway(node.nodeId, error);
     }
@@ -151,6 +160,11 @@ export class NodeLink {
       throw new NodeAway(node.nodeId, error);
     }
   }
+}
+
+function messageOf({ status, body }: { readonly status: number; readonly body: unknown }): string {
+  const message = (body as { message?: unknown } | null)?.message;
+  return typeof message === "string" ? message : `it answered with status ${status}`;
 }
 
 /** The connection ended before an answer came: nothing is known of the request, except that it may be repeated. */

@@ -49,7 +49,7 @@ export async function startMachine(services: MachineServices, options: StartOpti
 /** Writes the wish, unless the machine runs or is starting already. */
 async function acceptStart(services: MachineServices, options: StartOptions): Promise<MachineRecord> {
   const { context, cache } = services;
-  let machine = cache.find(options.tenantId, options.id) ?? (await read(services, options));
+  let machine = knownToWrite(cache.find(options.tenantId, options.id)) ?? (await read(services, options));
   for (let attempt = 0; attempt < WRITE_TRIES_MAX; attempt += 1) {
     if (machine === undefined) throw machineNotFound(options.id);
     refuseWithoutNode(machine);
@@ -75,6 +75,12 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
     machine = fresh;
   }
   throw new Refusal("conflict", `start of machine ${options.id} was overtaken again and again; try again`);
+}
+
+/** A machine from the cache will do only where a fenced write follows: another server may have stopped it just now. */
+function knownToWrite(machine: MachineRecord | undefined): MachineRecord | undefined {
+  const phase = machine && phaseOf(machine);
+  return phase === "created" || phase === "stopped" ? machine : undefined;
 }
 
 const read = (services: MachineServices, options: StartOptions): Promise<MachineRecord | undefined> =>

@@ -33,7 +33,9 @@ export interface RunOptions {
 export async function runCommand(services: MachineServices, options: RunOptions): Promise<ExecExit> {
   const { activity, cache, context } = services;
   const { tenantId, id } = options;
-  let machine = cache.find(tenantId, id) ?? (await read(services, options));
+  // Of a machine that is not known to run, the database knows more than the cache.
+  const known = cache.find(tenantId, id);
+  let machine = known !== undefined && phaseOf(known) === "running" ? known : await read(services, options);
   for (let attempt = 1; ; attempt += 1) {
     if (machine === undefined) throw machineNotFound(id);
     const running = await ensureRunning(services, machine, options);

@@ -1,0 +1,37 @@
+/**
+ * Counts the statements that a piece of work sends to the database, leaving out those of loops and heartbeats.
+ *
+ * Wraps the methods of the Database for the time of the work; nothing else of the server knows of it.
+ */
+import type { Database, Statement } from "../../src/db/database.ts";
+
+/** Statements that nothing waits for: batches, loops, and what nodes report. */
+const IN_BACKGROUND = [
+  /machine_exec_months/,
+  /reconcile_at <=/,
+  /last_used_at/,
+  /UPDATE nodes/,
+  /credential_hash =/,
+  /m\.id = ANY/,
+  /node_sequence/,
+  /deleted_at </,
+  /idempotency_keys/,
+];
+
+export async function countStatements(db: Database, work: () => Promise<unknown>): Promise<number> {
+  const originals = { query: db.query, queryOne: db.queryOne, execute: db.execute };
+  const texts: string[] = [];
+  for (const [name, original] of Object.entries(originals)) {
+    const noted = (statement: Statement) => {
+      texts.push(statement.text);
+      return (original as (statement: Statement) => unknown)(statement);
+    };
+    Object.assign(db, { [name]: noted });
+  }
+  try {
+    await work();
+  } finally {
+    Object.assign(db, originals);
+  }
+  return texts.filter((text) => !IN_BACKGROUND.some((pattern) => pattern.test(text))).length;
+}
