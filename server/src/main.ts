@@ -3,7 +3,8 @@
  *
  * Run as a program it reads settings, starts, and prints one line of JSON on standard output when it serves
  * (`{"url":…,"adminKeyFile":…,"isAdminKeyNew":…}`). SIGTERM and SIGINT stop it: it finishes what runs, for at most
- * STOP_DEADLINE_MS, then stops the embedded database. A second signal ends it at once.
+ * STOP_DEADLINE_MS, then stops the embedded database; during the start they stop it once it has started. A second
+ * signal ends it at once.
  */
 import { randomBytes } from "node:crypto";
 import { mkdir } from "node:fs/promises";
@@ -54,7 +55,13 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
   let isStopping = false;
   const stop = async () => {
     isStopping = true;
-    for (const step of undo.splice(0).reverse()) await step();
+    for (const step of undo.splice(0).reverse()) {
+      try {
+        await step();
+      } catch (error) {
+        log.error({ error }, "a part of the server did not stop cleanly");
+      }
+    }
   };
   try {
     await mkdir(options.dataDirectory, { recursive: true, mode: 0o700 });
@@ -112,28 +119,29 @@ const startEmbedded = (options: ServerOptions, clock: Clock, log: Log): Promise<
 const urlOf = ({ host, port }: ListenAddress): string => `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
 
 async function main(): Promise<void> {
-  let server: RunningServer;
-  try {
-    server = await startServer(readSettings(process.argv.slice(2)));
-  } catch (error) {
-    process.stderr.write(`flotilla server: ${error instanceof Error ? error.message : String(error)}\n`);
-    process.exitCode = 1;
-    return;
-  }
-  const { url, adminKey } = server;
-  const line = { url, adminKeyFile: adminKey.path, isAdminKeyNew: adminKey.isNew };
-  process.stdout.write(`${JSON.stringify(line)}\n`);
+  let server: RunningServer | undefined;
   let isAsked = false;
   const onSignal = () => {
     if (isAsked) process.exit(1);
     isAsked = true;
-    void server.stop().then(() => process.exit(0));
+    void server?.stop().then(() => process.exit(0));
   };
+  // From the beginning: a start that is interrupted must not leave its database running.
   process.on("SIGTERM", onSignal);
   process.on("SIGINT", onSignal);
-  // Under `flotilla up`: what it shows to a person, and the end of it, which is the end of this.
-  process.send?.({ kind: "listening", url, adminKey: adminKey.isNew ? adminKey.key : null });
-  process.on("disconnect", onSignal);
+  try {
+    server = await startServer(readSettings(process.argv.slice(2)));
+  } catch (error) {
+    process.stderr.write(`flotilla server: ${error instanceof Error ? error.message : String(error)}\n`);
+    process.exit(1);
+  }
+  if (isAsked) {
+    await server.stop();
+    process.exit(0);
+  }
+  const { url, adminKey } = server;
+  const line = { url, adminKeyFile: adminKey.path, isAdminKeyNew: adminKey.isNew };
+  process.stdout.write(`${JSON.stringify(line)}\n`);
 }
 
 if (import.meta.main) await main();

@@ -8,7 +8,7 @@ import { TENANT_STATUSES } from "@flotilla/contract/tenants";
 import pg from "pg";
 import { migrate, readMigrations } from "../src/db/migrate.ts";
 import { createLog } from "../src/log.ts";
-import { freshDatabase } from "./support/server.ts";
+import { freshDatabase, startTestServer } from "./support/server.ts";
 
 const log = createLog("silent");
 const migrated = await freshDatabase();
@@ -48,6 +48,13 @@ test("ten servers that migrate at once apply each file once", async () => {
   assert.deepEqual(applied.flat().sort(), versions);
   assert.deepEqual(await rows(connectionString, CATALOG), await rows(migrated, CATALOG));
   assert.deepEqual(await rows(connectionString, "SELECT count(*)::int AS count FROM tenants"), [{ count: 1 }]);
+});
+
+test("servers that start at once on an empty database all serve, each with an admin key", async () => {
+  const databaseUrl = await freshDatabase({ isEmpty: true });
+  const servers = await Promise.all(Array.from({ length: 4 }, () => startTestServer({ databaseUrl })));
+  for (const server of servers) assert.equal((await server.client.get("/v1/tenants")).json.length, 1);
+  assert.equal(new Set(servers.map(({ adminKey }) => adminKey.key)).size, servers.length);
 });
 
 test("a migration that fails leaves nothing of itself", async () => {

@@ -55,16 +55,26 @@ export async function idempotently(
   const renewing = renew(context, request, owner, finished.signal);
   try {
     const answer = await work();
-    await (isKept(answer.status)
-      ? keep(context, request, owner, answer)
-      : releaseKey(context.db, { ...request, owner }));
+    await remember(context, request, owner, answer);
     return answer;
-  } catch (error) {
-    await releaseKey(context.db, { ...request, owner }).catch(() => undefined);
-    throw error;
   } finally {
     finished.abort();
     await renewing;
+  }
+}
+
+/** What was done is done, so a database that fails now must not turn the answer into a refusal: the lease runs out. */
+async function remember(
+  context: Context,
+  request: IdempotentRequest,
+  owner: string,
+  answer: WireAnswer,
+): Promise<void> {
+  try {
+    if (isKept(answer.status)) await keep(context, request, owner, answer);
+    else await releaseKey(context.db, { ...request, owner });
+  } catch (error) {
+    context.log.warn({ error }, "the answer under an idempotency key could not be kept");
   }
 }
 

@@ -61,23 +61,30 @@ export async function startHttp(
       if (!reply.raw.writableFinished) controller.abort();
       if (closing.signal.aborted) setImmediate(() => app.server.closeIdleConnections());
     });
-    await handle(
-      parts,
-      {
-        message: request.raw,
-        response: reply.raw,
-        params: request.params as Record<string, string>,
-        entry: request.routeOptions.config?.entry,
-        url: request.originalUrl,
-      },
-      controller.signal,
-    );
+    const incoming = {
+      message: request.raw,
+      response: reply.raw,
+      params: request.params as Record<string, string>,
+      entry: request.routeOptions.config?.entry,
+      url: request.originalUrl,
+    };
+    try {
+      await handle(parts, incoming, controller.signal);
+    } catch (error) {
+      // Only a fault in sending gets here; without an end the caller would wait for ever.
+      parts.context.log.error({ error }, "an answer could not be sent");
+      reply.raw.destroy();
+    }
   });
   app.setNotFoundHandler(() => undefined);
   for (const entry of entries) {
     app.route({ method: METHODS, url: entry.url, config: { entry }, handler: () => undefined });
   }
-  await app.listen({ host: listen.host, port: listen.port });
+  try {
+    await app.listen({ host: listen.host, port: listen.port });
+  } catch (error) {
+    throw cannotListen(listen, error as NodeJS.ErrnoException);
+  }
   const { port } = app.server.address() as AddressInfo;
   return {
     address: { host: listen.host, port },
@@ -101,6 +108,12 @@ function literalPercent(url: string): string {
   } catch {
     return path.replaceAll("%", "%25") + search;
   }
+}
+
+function cannotListen({ host, port }: ListenAddress, error: NodeJS.ErrnoException): Error {
+  const reason =
+    error.code === "EADDRINUSE" ? "another program listens there; choose another with --listen" : error.message;
+  return new Error(`cannot listen on ${host}:${port}: ${reason}`, { cause: error });
 }
 
 async function close(

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
-import { ERRORS } from "./errors.ts";
+import { ERRORS } from "@flotilla/contract/errors";
 
 test("the page of status codes lists every code of the registry in its order and no other", async () => {
   const page = await readFile(new URL("../../docs/status-codes.md", import.meta.url), "utf8");
