@@ -169,7 +169,6 @@ int machine_configure(struct fields fields, const char **step)
 		return error;
 	strcpy(machine.workdir, configuration.workdir[0] == 0 ? "/" : configuration.workdir);
 	strcpy(machine.user, configuration.user);
-	strcpy(machine.hostname, configuration.hostname);
 	machine.is_configured = true;
 	return 0;
 }

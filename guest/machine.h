@@ -18,7 +18,6 @@ struct machine {
 	bool is_configured;
 	char workdir[PATH_BYTES_MAX];
 	char user[USER_BYTES_MAX];
-	char hostname[HOSTNAME_BYTES_MAX + 1];
 	size_t environment_count;
 	const char *environment[ENVIRONMENT_MAX]; /* `NAME=value` */
 };

@@ -315,11 +315,29 @@ test("no process, descriptor or memory is left behind by commands that have ende
   }
 });
 
-test("an agent with nothing to do does nothing", async () => {
-  const times = () => readFileSync(`/proc/${agent.pid}/stat`, "utf8").split(" ").slice(13, 15).join(" ");
-  const switches = () =>
-    /^voluntary_ctxt_switches:\s+(\d+)/m.exec(readFileSync(`/proc/${agent.pid}/status`, "utf8"))?.[1];
-  const before = [times(), switches()];
-  await new Promise((resolve) => setTimeout(resolve, 700));
-  assert.deepEqual([times(), switches()], before);
+/** Asleep in its wait for events, without a limit of time: neither running nor in anything else. */
+function isAsleep(pid: number): boolean {
+  const [, , , , timeout] = readFileSync(`/proc/${pid}/syscall`, "utf8").split(" ");
+  return timeout?.endsWith("ffffffff") === true;
+}
+
+test("an agent with nothing to do sleeps, also while outputs wait for readers and terminals are open", async () => {
+  const idle = startAgent();
+  const host = await idle.connect();
+  const execs = [
+    host.exec(request(["sh", "-c", "yes & yes >&2"])),
+    host.exec(request(["sh", "-c", "exec 0<&- 1>&- 2>&-; sleep 100"], { terminal: { cols: 80, rows: 24 } })),
+    host.exec(request(["sleep", "100"], { hasStdin: true })),
+    host.exec(request(["sh", "-c", "exec 1>&- 2>&-; sleep 100"])),
+  ];
+  await Promise.all(execs.map((exec) => exec.pid));
+  execs[2]?.stdin.write(randomBytes(200_000));
+  for (let asleep = 0; asleep < 100; asleep++) {
+    if (!isAsleep(idle.pid)) asleep = -1;
+    await new Promise((resolve) => setImmediate(resolve));
+    await until(() => isAsleep(idle.pid));
+  }
+  for (const exec of execs) exec.kill();
+  await Promise.all(execs.map((exec) => exec.exit));
+  assert.deepEqual([await idle.end(), idle.log()], [0, ""]);
 });

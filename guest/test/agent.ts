@@ -12,6 +12,7 @@ import type { Duplex } from "node:stream";
 import { fileURLToPath } from "node:url";
 import { connectGuest } from "@flotilla/node/guest/client";
 import type { Guest, GuestExec, GuestExecRequest } from "@flotilla/node/guest/guest";
+import * as shared from "../../test/support/until.ts";
 
 export const GUEST_DIRECTORY = fileURLToPath(new URL("..", import.meta.url));
 const CGROUP_MOUNTS = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
@@ -108,12 +109,8 @@ export function startAgent(options: AgentOptions = {}): TestAgent {
 }
 
 /** Waits until the condition holds; fails after some seconds. */
-export async function until(condition: () => boolean | Promise<boolean>, timeoutMs = 15_000): Promise<void> {
-  const deadline = performance.now() + timeoutMs;
-  while (!(await condition())) {
-    if (performance.now() > deadline) throw new Error(`not so after ${timeoutMs} ms: ${condition}`);
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
+export async function until(condition: () => boolean): Promise<void> {
+  await shared.until(condition, { what: condition.toString(), deadlineMs: 15_000 });
 }
 
 export function request(argv: readonly string[], more: Partial<GuestExecRequest> = {}): GuestExecRequest {
