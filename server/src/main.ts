@@ -129,6 +129,8 @@ async function main(): Promise<void> {
   // From the beginning: a start that is interrupted must not leave its database running.
   process.on("SIGTERM", onSignal);
   process.on("SIGINT", onSignal);
+  // Under `flotilla up`, whose end is the end of this.
+  process.on("disconnect", onSignal);
   try {
     server = await startServer(readSettings(process.argv.slice(2)));
   } catch (error) {
@@ -142,6 +144,8 @@ async function main(): Promise<void> {
   const { url, adminKey } = server;
   const line = { url, adminKeyFile: adminKey.path, isAdminKeyNew: adminKey.isNew };
   process.stdout.write(`${JSON.stringify(line)}\n`);
+  // For `flotilla up`: what it shows to a person.
+  process.send?.({ kind: "listening", url, adminKey: adminKey.isNew ? adminKey.key : null });
 }
 
 if (import.meta.main) await main();
