@@ -24,6 +24,7 @@ import { assemble } from "./handlers.ts";
 import { documentationPages } from "./health/documentation.ts";
 import { createMetrics, type RequestSeen } from "./health/metrics.ts";
 import { RateLimiter } from "./http/rate.ts";
+import { requestIds } from "./http/request-id.ts";
 import { buildRouteTable } from "./http/route-table.ts";
 import { startHttp } from "./http/server.ts";
 import { randomIds } from "./ids.ts";
@@ -98,6 +99,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       lastUsed,
       nodes: assembly.nodes,
       rate: new RateLimiter(clock),
+      requestIds: requestIds(randomBytes),
       observe: (seen: RequestSeen) => metrics.observeRequest(seen),
     };
     const http = await startHttp(options.listen, entries, parts);

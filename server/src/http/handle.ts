@@ -27,7 +27,7 @@ import type { Page } from "./page.ts";
 import { coerceQuery } from "./query.ts";
 import type { RateLimiter } from "./rate.ts";
 import { errorAnswer } from "./refuse.ts";
-import { requestIdOf } from "./request-id.ts";
+import type { RequestIds } from "./request-id.ts";
 import type { PathEntry, Route } from "./route-table.ts";
 
 export interface HandleParts {
@@ -36,6 +36,7 @@ export interface HandleParts {
   readonly lastUsed: LastUsed;
   readonly nodes: NodeAuthenticator;
   readonly rate: RateLimiter;
+  readonly requestIds: RequestIds;
   /** Called once per answered request. */
   readonly observe: (seen: { readonly name: string; readonly status: number; readonly seconds: number }) => void;
 }
@@ -65,7 +66,7 @@ const PARAMETER_CHARACTERS_MAX = 256;
 export async function handle(parts: HandleParts, incoming: Incoming, signal: AbortSignal): Promise<void> {
   const { message, response } = incoming;
   const startedAt = parts.context.clock.monotonic();
-  const requestId = requestIdOf(message.headers["x-request-id"], parts.context.randomBytes);
+  const requestId = parts.requestIds(message.headers["x-request-id"]);
   const headers: Record<string, string> = { "x-request-id": requestId };
   const exchange: Exchange = {
     ...incoming,

@@ -135,12 +135,12 @@ async function close(
 }
 
 /** What is not HTTP, or has too large a head, never becomes a request; it still gets an answer with an id. */
-function answerBrokenRequest(error: NodeJS.ErrnoException, socket: Socket, { context }: HandleParts): void {
+function answerBrokenRequest(error: NodeJS.ErrnoException, socket: Socket, { requestIds }: HandleParts): void {
   if (error.code === "ECONNRESET" || !socket.writable) {
     socket.destroy();
     return;
   }
-  const requestId = `req-${context.randomBytes(16).toString("hex")}`;
+  const requestId = requestIds(undefined);
   const status = error.code === "HPE_HEADER_OVERFLOW" ? "431 Request Header Fields Too Large" : "400 Bad Request";
   const text = `the request is not understood: ${status.slice(4).toLowerCase()}`;
   socket.end(
