@@ -10,7 +10,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { Guest, GuestConfiguration } from "@flotilla/node/guest/guest";
-import { makeCgroup, outcome, request, startAgent, type TestAgent, until } from "./agent.ts";
+import { outcome, request, startAgent, type TestAgent, until } from "./agent.ts";
 
 const configuration: GuestConfiguration = {
   hostname: "box",
@@ -32,7 +32,7 @@ let directory: string;
 before(async () => {
   directory = mkdtempSync(join(tmpdir(), "flotilla-agent-test-"));
   chmodSync(directory, 0o755);
-  agent = startAgent({ cgroup: makeCgroup() });
+  agent = startAgent({ hasCgroup: true });
   guest = await agent.connect();
 });
 
@@ -199,7 +199,7 @@ test("more commands at once than there are channels are refused with a reason, a
 });
 
 test("kill ends every descendant, also one that has left the session", async (context) => {
-  if (makeCgroup() === undefined) return context.skip("no cgroup 2 that this test may write to");
+  if (!agent.hasCgroup) return context.skip("no cgroup 2 that this test may write to");
   const marker = `flotilla-test-${randomBytes(6).toString("hex")}`;
   const script = `setsid sh -c ': ${marker}; sleep 1000; :' & (sh -c ': ${marker}; sleep 1001; :' &); sh -c ': ${marker}; sleep 1002; :'`;
   const exec = guest.exec(request(["sh", "-c", script]));
@@ -243,7 +243,7 @@ test("a background command answers with its pid at once and lives on", async () 
   const exec = guest.exec(request(["sleep", "30"], { isBackground: true }));
   const pid = await exec.pid;
   assert.deepEqual(await exec.exit, { exitCode: 0 });
-  assert.equal(readFileSync(`/proc/${pid}/comm`, "utf8"), "sleep\n");
+  await until(() => readFileSync(`/proc/${pid}/comm`, "utf8") === "sleep\n");
   process.kill(pid);
   const missing = guest.exec(request(["nope"], { isBackground: true }));
   assert.equal((await outcome(missing)).exitCode, 255);

@@ -4,7 +4,7 @@
  * Owns the processes it starts and a directory of builds in the system's temporary directory, removed at the end.
  */
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmdirSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -36,6 +36,7 @@ export function build(kind: "agent" | "sanitized" | "fuzz"): string {
 export interface TestAgent {
   readonly socket: Duplex;
   readonly pid: number;
+  readonly hasCgroup: boolean;
   /** Everything it has said on its standard error: sanitizers report there. */
   log(): string;
   /** Its resident memory in KiB. */
@@ -46,14 +47,11 @@ export interface TestAgent {
 }
 
 /** A place for control groups, or undefined on a host without version 2 or without the right to make some. */
-export function makeCgroup(): string | undefined {
+function makeCgroup(): string | undefined {
   for (const mount of CGROUP_MOUNTS) {
     if (!existsSync(join(mount, "cgroup.procs"))) continue;
-    const path = join(mount, `flotilla-guest-test-${process.pid}`);
     try {
-      mkdirSync(path, { recursive: true });
-      process.on("exit", () => removeCgroup(path));
-      return path;
+      return mkdtempSync(join(mount, "flotilla-guest-test-"));
     } catch {
       return undefined;
     }
@@ -61,26 +59,27 @@ export function makeCgroup(): string | undefined {
   return undefined;
 }
 
-function removeCgroup(path: string): void {
-  try {
-    for (const entry of readdirSync(path, { withFileTypes: true })) {
-      if (entry.isDirectory()) rmdirSync(join(path, entry.name));
-    }
-    rmdirSync(path);
-  } catch {
-    // A process that is still ending keeps its group; the host's next boot removes it.
+/** Ends what lives in the group and below, and removes it. */
+async function removeCgroup(path: string): Promise<void> {
+  writeFileSync(join(path, "cgroup.kill"), "1");
+  await until(() => readFileSync(join(path, "cgroup.events"), "utf8").includes("populated 0"));
+  for (const entry of readdirSync(path, { withFileTypes: true })) {
+    if (entry.isDirectory()) rmdirSync(join(path, entry.name));
   }
+  rmdirSync(path);
 }
 
 export interface AgentOptions {
   readonly isSanitized?: boolean;
-  readonly cgroup?: string | undefined;
+  /** Gives it a place for control groups, where the host has one. */
+  readonly hasCgroup?: boolean;
 }
 
 export function startAgent(options: AgentOptions = {}): TestAgent {
   const isSanitized = options.isSanitized ?? true;
   const program = isSanitized ? join(build("sanitized"), "agent-sanitized") : join(build("agent"), "agent");
-  const args = ["--fd", "3", ...(options.cgroup === undefined ? [] : ["--cgroup", options.cgroup])];
+  const cgroup = options.hasCgroup ? makeCgroup() : undefined;
+  const args = ["--fd", "3", ...(cgroup === undefined ? [] : ["--cgroup", cgroup])];
   const child: ChildProcess = spawn(program, args, {
     stdio: ["ignore", "ignore", "pipe", "pipe"],
     env: { ASAN_OPTIONS: "detect_leaks=0", UBSAN_OPTIONS: "print_stacktrace=1" },
@@ -96,14 +95,17 @@ export function startAgent(options: AgentOptions = {}): TestAgent {
   return {
     socket,
     pid,
+    hasCgroup: cgroup !== undefined,
     log: () => log,
     residentKb: async () => {
       return Number(/VmRSS:\s+(\d+)/.exec(await readFile(`/proc/${pid}/status`, "utf8"))?.[1]);
     },
     connect: (over = socket) => connectGuest(over, { helloTimeoutMs: 10_000 }),
-    end: () => {
+    end: async () => {
       socket.destroy();
-      return ended;
+      const code = await ended;
+      if (cgroup !== undefined) await removeCgroup(cgroup);
+      return code;
     },
   };
 }

@@ -11,11 +11,11 @@ import { encodeFrame, FRAME_EXTRA_BYTES, HOST_FRAMES } from "@flotilla/contract/
 import { FieldWriter } from "@flotilla/contract/guest/messages";
 import type { GuestExec } from "@flotilla/node/guest/guest";
 import fc from "fast-check";
-import { makeCgroup, outcome, request, startAgent, type TestAgent, until } from "./agent.ts";
+import { outcome, request, startAgent, type TestAgent, until } from "./agent.ts";
 import { Line } from "./line.ts";
 
 async function withAgent(body: (agent: TestAgent) => Promise<void>, expectedLog: RegExp = /^$/): Promise<void> {
-  const agent = startAgent({ cgroup: makeCgroup() });
+  const agent = startAgent({ hasCgroup: true });
   try {
     await body(agent);
   } finally {
