@@ -36,6 +36,7 @@ function parseNodeConfig(environment: Environment, flags: Environment) {
     nodeId: settings.nodeId ?? nameFromHost(hostname()),
     nodeDirectory,
     machinesDirectory: join(nodeDirectory, "machines"),
+    preparedDirectory: join(nodeDirectory, "prepared"),
     imagesDirectory: join(nodeDirectory, "images"),
     temporaryDirectory: join(nodeDirectory, "temporary"),
   });

@@ -39,6 +39,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   const fleet = new Fleet({
     ...equipment,
     machinesDirectory: config.machinesDirectory,
+    preparedDirectory: config.preparedDirectory,
     clock: systemClock,
     log,
     onEvent: (machineId, level, message) => machines.reporter?.event(machineId, level, message),
@@ -66,6 +67,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   });
   log.info({ ...facts, socketPath, pid: process.pid }, "the node agent is ready");
   process.send?.({ kind: "ready" });
+  await fleet.surroundings.prepared.begin();
   const reporting = reporter.run(stop);
 
   await reporting;

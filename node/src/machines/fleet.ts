@@ -14,6 +14,7 @@ import type { Images } from "../images/images.ts";
 import type { Log } from "../log.ts";
 import { BootSlots } from "./boot-slots.ts";
 import type { Journal } from "./journal.ts";
+import { PreparedVms, type PreparedVmsOptions } from "./prepared-vms.ts";
 import { Supervisor } from "./supervisor.ts";
 import type { Disks, Surroundings } from "./surroundings.ts";
 import { UserIds } from "./user-ids.ts";
@@ -29,6 +30,10 @@ export interface FleetOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly bootsAtOnceMax: number;
+  /** Where VMs wait until a machine needs them. */
+  readonly preparedDirectory: string;
+  readonly warmUpDisk: PreparedVmsOptions["warmUpDisk"];
+  readonly observeResources: PreparedVmsOptions["observeResources"];
   readonly onEvent: (machineId: string, level: EventLevel, message: string) => void;
   readonly onChange: (machineId: string) => void;
 }
@@ -51,16 +56,22 @@ export class Fleet {
     this.machinesDirectory = options.machinesDirectory;
     this.userIds = new UserIds(options.machinesDirectory);
     this.#onChange = options.onChange;
+    const { driver, images, disks, clock, log, onEvent, onChange, warmUpDisk, observeResources } = options;
+    const liveBoots = new Set<string>();
+    const directory = options.preparedDirectory;
+    const users = this.userIds;
     this.surroundings = {
-      driver: options.driver,
-      images: options.images,
-      disks: options.disks,
-      clock: options.clock,
-      log: options.log,
+      driver,
+      images,
+      disks,
+      clock,
+      log,
       slots: new BootSlots(options.bootsAtOnceMax),
-      liveBoots: new Set(),
-      onEvent: options.onEvent,
-      onChange: options.onChange,
+      prepared: new PreparedVms({ directory, driver, clock, log, liveBoots, users, warmUpDisk, observeResources }),
+      liveBoots,
+      onEvent,
+      onChange,
+      freeUser: (uid) => users.free(uid),
       onRemoved: (journal) => this.#forget(journal),
     };
   }
@@ -121,6 +132,7 @@ export class Fleet {
 
   /** Lets all VMs run on, for the next agent to adopt. */
   async release(): Promise<void> {
+    await this.surroundings.prepared.release();
     await Promise.all(this.list().map((supervisor) => supervisor.release()));
   }
 

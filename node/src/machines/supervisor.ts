@@ -12,7 +12,7 @@
  */
 import { randomBytes } from "node:crypto";
 import { mkdirSync } from "node:fs";
-import { chown, mkdir, readdir, rm, rmdir } from "node:fs/promises";
+import { readdir, rm, rmdir } from "node:fs/promises";
 import { join } from "node:path";
 import type {
   DesiredMachine,
@@ -29,9 +29,11 @@ import type { BootRequest, Vm, VmExit } from "../driver/driver.ts";
 import type { Guest } from "../guest/guest.ts";
 import type { UnpackedImage } from "../images/images.ts";
 import { type Log, messageOf } from "../log.ts";
+import { bootVm } from "./boot-vm.ts";
 import { guestConfiguration } from "./configuration.ts";
 import { JOURNAL_NAME, type Journal, JournalFile, type JournaledBoot } from "./journal.ts";
 import { type Next, observedState, plan } from "./plan.ts";
+import { makeBootId } from "./prepared-vms.ts";
 import { type Action, isAttempt, isInterruptedBy, type Situation, STATE_DURING, type VmState } from "./state.ts";
 import { bootDirectoryName, bootsPathOf, diskPathOf, type Surroundings } from "./surroundings.ts";
 import { Watchers } from "./watchers.ts";
@@ -335,28 +337,32 @@ export class Supervisor {
   }
 
   async #boot(signal: AbortSignal): Promise<void> {
-    const { driver, clock, liveBoots } = this.#around;
+    const { driver, clock, liveBoots, prepared, freeUser } = this.#around;
     const image = await this.#diskImage();
-    const giveBack = await this.#bootSlot(signal);
+    const waiting = prepared.take(this.#requiredSpec());
+    let giveBack = (): void => undefined;
     try {
+      // A prepared VM costs no processor, so it needs no turn.
+      if (waiting === undefined) giveBack = await this.#bootSlot(signal);
       const startedAt = clock.monotonic();
-      const boot: JournaledBoot = { bootId: makeBootId(), record: null, runningSince: null, timings: null };
+      const bootId = waiting?.bootId ?? makeBootId();
+      const boot: JournaledBoot = { bootId, record: null, runningSince: null, timings: null };
+      const formerUid = this.#journal.uid;
       this.#vmState = "ended";
-      liveBoots.add(boot.bootId);
-      const saved = this.#update({ boot });
-      const request = this.#bootRequest(boot.bootId, image);
-      await mkdir(request.bootDirectory, { recursive: true, mode: 0o700 });
-      if (process.getuid?.() === 0) await chown(request.bootDirectory, request.uid, request.uid);
-      await saved;
-      signal.throwIfAborted();
+      liveBoots.add(bootId);
+      const saved = this.#update({ boot, uid: waiting?.uid ?? formerUid });
       const deadline = deadlineSignal(clock, BOOT_DEADLINE_MS, signal);
-      const vm = await driver.boot(request, deadline.signal).finally(() => deadline.dispose());
+      const options = { driver, log: this.#log, prepared: waiting, saved, signal: deadline.signal };
+      const vm = await bootVm(this.#bootRequest(bootId, image), options).finally(() => deadline.dispose());
+      // The disk has its new user now.
+      if (waiting !== undefined) freeUser(formerUid);
       if (this.#isReleased) return vm.release();
       void this.#update({ boot: { ...boot, record: vm.record } });
       this.#note({ bootMs: clock.monotonic() - startedAt });
       this.#hold(vm);
     } finally {
       giveBack();
+      prepared.started();
     }
   }
 
@@ -591,8 +597,4 @@ export class Supervisor {
   #event(level: EventLevel, message: string): void {
     this.#around.onEvent(this.machineId, level, message);
   }
-}
-
-function makeBootId(): string {
-  return `boot-${randomBytes(16).toString("hex")}`;
 }

@@ -10,6 +10,7 @@ import type { Images, UnpackedImage } from "../images/images.ts";
 import type { Log } from "../log.ts";
 import type { BootSlots } from "./boot-slots.ts";
 import type { Journal } from "./journal.ts";
+import type { PreparedVms } from "./prepared-vms.ts";
 
 /** Makes the writable disk of a machine. */
 export interface Disks {
@@ -27,6 +28,7 @@ export interface Surroundings {
   readonly images: Images;
   readonly disks: Disks;
   readonly slots: BootSlots;
+  readonly prepared: PreparedVms;
   readonly clock: Clock;
   readonly log: Log;
   /** Boots that may have a VMM: what is not in here is swept away. */
@@ -35,6 +37,8 @@ export interface Surroundings {
   onEvent(machineId: string, level: EventLevel, message: string): void;
   /** What the server should know has changed. */
   onChange(machineId: string): void;
+  /** A number that a machine has had until now is another's to use. */
+  freeUser(uid: number): void;
   /** The machine and all its files are gone. */
   onRemoved(journal: Journal): void;
 }

@@ -83,6 +83,9 @@ export async function startTestNode(
   const images = new FakeImages(clock, "amd64");
   const fleet = new Fleet({
     machinesDirectory,
+    preparedDirectory: join(directory, "prepared"),
+    warmUpDisk: () => Promise.resolve(null),
+    observeResources: () => Promise.reject(new Error("nothing is prepared here")),
     driver,
     images,
     disks: { make: ({ diskPath }) => writeFile(diskPath, "disk") },

@@ -155,7 +155,10 @@ class QemuDriver implements Driver {
 
   async boot(request: BootRequest, signal: AbortSignal): Promise<Vm> {
     try {
-      return await this.#start({ ...request, memory: { kind: "private" }, isIncoming: false }, signal);
+      return (
+        (await this.#restore(request, signal)) ??
+        (await this.#start({ ...request, memory: { kind: "private" }, isIncoming: false }, signal))
+      );
     } catch (error) {
       throw new Error(`the VM of machine ${request.machineId} did not start: ${messageOf(error)}`);
     }
@@ -207,6 +210,21 @@ class QemuDriver implements Driver {
     }
     for (const vmm of unknown) while (isAlive(vmm)) await this.#clock.sleep(SWEEP_LOOK_MS);
     return unknown.length;
+  }
+
+  /** A start from a template, if there is one of the size. A template that does not work costs time and nothing else. */
+  async #restore(request: BootRequest, signal: AbortSignal): Promise<Vm | undefined> {
+    const template = await this.#templates.find(request);
+    if (template === undefined) return undefined;
+    const { rootDevice } = this.facts;
+    try {
+      const preparing = { launcher: this.#launcher, template, rootDevice, asVm };
+      return await (await prepareVm({ ...request, warmUpDisk: null }, preparing, signal)).start(request);
+    } catch (error) {
+      signal.throwIfAborted();
+      this.#log.warn({ reason: messageOf(error) }, "a template could not be used; the machine boots without");
+      return undefined;
+    }
   }
 
   async #prepare(request: PrepareRequest, signal: AbortSignal): Promise<PreparedVm> {

@@ -141,8 +141,10 @@ class Prepared implements PreparedVm {
   async start({ bootDirectory, diskPath, diskBytes, backingPaths }: BootRequest): Promise<Vm> {
     const { launcher, asVm } = this.#preparing;
     // Sockets are known by what they are, not by their path: open ones are found under the new one.
-    await rename(this.#request.bootDirectory, bootDirectory);
-    this.#vmm.moved(bootDirectory);
+    if (bootDirectory !== this.#request.bootDirectory) {
+      await rename(this.#request.bootDirectory, bootDirectory);
+      this.#vmm.moved(bootDirectory);
+    }
     await launcher.makeReachable(this.uid, [diskPath], backingPaths);
     await Promise.all([
       attachDisk(

@@ -93,9 +93,9 @@ export class Templates {
   /** The template of a size; makes it, in seconds, if there is none. Rejects with the reason when that fails. */
   async ensure({ cpus, memoryMb }: VmSize): Promise<Template> {
     const size = { cpus, memoryMb };
-    const key = this.#key(size);
-    const found = await this.#find(key);
+    const found = await this.find(size);
     if (found !== undefined) return found;
+    const key = this.#key(size);
     const making = this.#making.get(key) ?? this.#make(key, size).finally(() => this.#making.delete(key));
     this.#making.set(key, making);
     return making;
@@ -106,8 +106,9 @@ export class Templates {
     return `${cpus}x${memoryMb}-${hash}`;
   }
 
-  async #find(key: string): Promise<Template | undefined> {
-    const template = templateIn(join(this.directory, key));
+  /** The template of a size, if it has been made. */
+  async find(size: VmSize): Promise<Template | undefined> {
+    const template = templateIn(join(this.directory, this.#key(size)));
     try {
       const [memory, state] = await Promise.all([stat(template.memoryPath), stat(template.statePath)]);
       if (memory.size === 0 || state.size === 0) return undefined;

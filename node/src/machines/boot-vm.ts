@@ -1,0 +1,40 @@
+/**
+ * Gives a machine's boot its VM: one that waits prepared, else one that the driver starts.
+ *
+ * Always: a prepared VM that was taken is either the machine's when this resolves, or has ended.
+ */
+import { mkdir } from "node:fs/promises";
+import type { BootRequest, Driver, PreparedVm, Vm } from "../driver/driver.ts";
+import { type Log, messageOf } from "../log.ts";
+
+export interface BootVmOptions {
+  readonly driver: Driver;
+  readonly log: Log;
+  readonly prepared: PreparedVm | undefined;
+  /** What must be on the disk before the VM is the machine's: the journal that names it. */
+  readonly saved: Promise<void>;
+  readonly signal: AbortSignal;
+}
+
+/** The boot's directory is made here. Rejects as `Driver.boot` does, and when the signal is aborted before. */
+export async function bootVm(request: BootRequest, options: BootVmOptions): Promise<Vm> {
+  const { driver, log, prepared, saved, signal } = options;
+  try {
+    await mkdir(request.bootDirectory, { recursive: true, mode: 0o700 });
+    await saved;
+    signal.throwIfAborted();
+  } catch (error) {
+    await prepared?.discard();
+    throw error;
+  }
+  if (prepared !== undefined) {
+    try {
+      return await prepared.start(request);
+    } catch (error) {
+      log.warn({ reason: messageOf(error) }, "a prepared VM could not be used; the machine boots without");
+      await prepared.discard();
+      await mkdir(request.bootDirectory, { recursive: true, mode: 0o700 });
+    }
+  }
+  return driver.boot(request, signal);
+}

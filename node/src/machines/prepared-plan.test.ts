@@ -1,0 +1,54 @@
+/**
+ * How many VMs wait: follows demand, bounded by memory.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { DEMAND_MS, PREPARED_MB, READY_MAX, READY_MIN, wantedPrepared } from "./prepared-plan.ts";
+
+const size = (takenAt: readonly number[] = []) => ({ cpus: 4, memoryMb: 8192, takenAt });
+const roomy = { now: DEMAND_MS, totalMemoryMb: 24_000, availableMemoryMb: 20_000, waiting: 0 };
+
+test("without demand a few of the default size wait, and none of another", () => {
+  assert.deepEqual(wantedPrepared({ ...roomy, demands: [size(), size()] }), [READY_MIN, 0]);
+});
+
+test("as many wait as were taken recently", () => {
+  const recent = Array.from({ length: 20 }, () => DEMAND_MS - 1000);
+  assert.deepEqual(wantedPrepared({ ...roomy, demands: [size(recent), size([1, 2, 3])] }), [20, 3]);
+});
+
+test("what was taken long ago is no demand", () => {
+  const old = Array.from({ length: 20 }, () => 0);
+  assert.deepEqual(wantedPrepared({ ...roomy, demands: [size(old)] }), [READY_MIN]);
+});
+
+test("with little memory free those that wait are given up", () => {
+  const facts = { ...roomy, availableMemoryMb: 4_000, waiting: 10, demands: [size()] };
+  assert.deepEqual(wantedPrepared(facts), [0]);
+});
+
+test("together they never exceed the limits", () => {
+  const number = fc.nat(200);
+  fc.assert(
+    fc.property(
+      fc.array(number, { minLength: 1, maxLength: 5 }),
+      fc.nat(300_000),
+      fc.nat(300_000),
+      number,
+      (taken, total, available, waiting) => {
+        const demands = taken.map((count) => size(Array.from({ length: count }, () => DEMAND_MS)));
+        const wanted = wantedPrepared({
+          now: DEMAND_MS,
+          demands,
+          totalMemoryMb: total,
+          availableMemoryMb: available,
+          waiting,
+        });
+        const sum = wanted.reduce((one, two) => one + two, 0);
+        assert.ok(wanted.every((count) => count >= 0));
+        assert.ok(sum <= READY_MAX && sum * PREPARED_MB <= total * 0.25);
+      },
+    ),
+  );
+});

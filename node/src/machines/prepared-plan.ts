@@ -1,0 +1,58 @@
+/**
+ * How many VMs should wait prepared, by size. Pure.
+ *
+ * Always: the number follows demand: as many as were taken in the recent past, so that a burst of the same kind finds
+ * them; never more than memory allows, and a few of the default size at least, so that the first machine is quick.
+ */
+
+/** The size of a machine, as far as a prepared VM depends on it. */
+export interface VmSize {
+  readonly cpus: number;
+  readonly memoryMb: number;
+}
+
+/** What is known about one size. */
+export interface SizeDemand extends VmSize {
+  /** When machines of this size were started recently: monotonic milliseconds, oldest first. */
+  readonly takenAt: readonly number[];
+}
+
+export interface PreparedFacts {
+  readonly now: number;
+  readonly demands: readonly SizeDemand[];
+  readonly totalMemoryMb: number;
+  readonly availableMemoryMb: number;
+  /** That wait now, of all sizes. */
+  readonly waiting: number;
+}
+
+/** How long a start counts as demand. */
+export const DEMAND_MS = 10 * 60_000;
+/** Of the default size, always. */
+export const READY_MIN = 4;
+export const READY_MAX = 96;
+/** Private memory of one that waits, with a margin: 40 to 60 MB measured. */
+export const PREPARED_MB = 64;
+/** Of the host's memory, that all that wait may take together. */
+const SHARE_MAX = 0.25;
+/** Of the host's memory, that stays free for machines: below it none is prepared. */
+const FREE_SHARE_MIN = 0.2;
+
+/** The number wanted of each size, in the order of `demands`, of which the first is the default size. */
+export function wantedPrepared({
+  now,
+  demands,
+  totalMemoryMb,
+  availableMemoryMb,
+  waiting,
+}: PreparedFacts): readonly number[] {
+  const byShare = Math.floor((totalMemoryMb * SHARE_MAX) / PREPARED_MB);
+  const byFree = waiting + Math.floor((availableMemoryMb - totalMemoryMb * FREE_SHARE_MIN) / PREPARED_MB);
+  let left = Math.max(0, Math.min(READY_MAX, byShare, byFree));
+  return demands.map(({ takenAt }, index) => {
+    const recent = takenAt.filter((at) => now - at < DEMAND_MS).length;
+    const wanted = Math.min(left, Math.max(recent, index === 0 ? READY_MIN : 0));
+    left -= wanted;
+    return wanted;
+  });
+}
