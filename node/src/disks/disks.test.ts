@@ -3,7 +3,16 @@
  */
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
-import { mkdtempSync, readdirSync, rmSync, statSync, truncateSync, writeFileSync } from "node:fs";
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -14,12 +23,15 @@ const hasQemuImg = spawnSync("qemu-img", ["--version"]).status === 0;
 const options = hasQemuImg ? {} : { skip: "qemu-img is not installed" };
 
 function place(): { directory: string; image: UnpackedImage; diskPath: string; [Symbol.dispose](): void } {
-  const directory = mkdtempSync(join(tmpdir(), "flotilla-disks-"));
-  const rootPath = join(directory, "root.ext4");
+  const top = mkdtempSync(join(tmpdir(), "flotilla-disks-"));
+  const directory = join(top, "machine");
+  mkdirSync(directory);
+  mkdirSync(join(top, "image"));
+  const rootPath = join(top, "image", "root.ext4");
   writeFileSync(rootPath, "");
   truncateSync(rootPath, 3 * 2 ** 20);
   const image = { rootPath, rootBytes: 3 * 2 ** 20 } as UnpackedImage;
-  const remove = (): void => rmSync(directory, { recursive: true });
+  const remove = (): void => rmSync(top, { recursive: true });
   return { directory, image, diskPath: join(directory, "disk"), [Symbol.dispose]: remove };
 }
 
@@ -34,19 +46,19 @@ test("a disk names its image by the path from itself, takes no room and is close
   const output = execFileSync("qemu-img", ["info", "--output=json", here.diskPath], { encoding: "utf8" });
   const info = JSON.parse(output) as Record<string, unknown>;
   assert.equal(info["virtual-size"], 10 * 2 ** 30);
-  assert.equal(info["backing-filename"], "root.ext4");
+  assert.equal(info["backing-filename"], "../image/root.ext4");
   const stat = statSync(here.diskPath);
   assert.ok(stat.blocks * 512 < 2 ** 20, `${stat.blocks} blocks`);
   assert.equal(stat.mode & 0o777, 0o600);
   if (process.getuid?.() === 0) assert.equal(stat.uid, 700_001);
-  assert.deepEqual(readdirSync(here.directory).sort(), ["disk", "root.ext4"]);
+  assert.deepEqual(readdirSync(here.directory).sort(), ["disk"]);
 });
 
 test("what a crash left half-made is replaced", options, async () => {
   using here = place();
   writeFileSync(`${here.diskPath}.new`, "half");
   await qcow2Disks.make({ diskPath: here.diskPath, image: here.image, diskGb: 1, uid: 700_001 });
-  assert.deepEqual(readdirSync(here.directory).sort(), ["disk", "root.ext4"]);
+  assert.deepEqual(readdirSync(here.directory).sort(), ["disk"]);
 });
 
 test("a disk that can not be made leaves nothing and says why", options, async () => {
@@ -54,5 +66,15 @@ test("a disk that can not be made leaves nothing and says why", options, async (
   const missing = join(here.directory, "nowhere", "disk");
   const made = qcow2Disks.make({ diskPath: missing, image: here.image, diskGb: 1, uid: 700_001 });
   await assert.rejects(made, /disk can not be made|no such file/i);
-  assert.deepEqual(readdirSync(here.directory), ["root.ext4"]);
+  assert.deepEqual(readdirSync(here.directory), []);
+});
+
+test("a second disk of an image and a size is the same file as the first", options, async () => {
+  using here = place();
+  const second = `${here.diskPath}-2`;
+  await qcow2Disks.make({ diskPath: here.diskPath, image: here.image, diskGb: 3, uid: 700_001 });
+  await qcow2Disks.make({ diskPath: second, image: here.image, diskGb: 3, uid: 700_002 });
+  assert.deepEqual(readFileSync(second), readFileSync(here.diskPath));
+  await qcow2Disks.make({ diskPath: second, image: here.image, diskGb: 4, uid: 700_002 });
+  assert.notDeepEqual(readFileSync(second), readFileSync(here.diskPath));
 });

@@ -9,9 +9,11 @@
  * the disk, is for people with `qemu-img info`, and so that a data directory can be moved.
  */
 import { execFile } from "node:child_process";
-import { chmod, chown, open, rename, rm, statfs } from "node:fs/promises";
-import { dirname, relative } from "node:path";
+import { createHash, randomBytes } from "node:crypto";
+import { chmod, chown, copyFile, open, rename, rm, statfs } from "node:fs/promises";
+import { dirname, join, relative } from "node:path";
 import { promisify } from "node:util";
+import type { UnpackedImage } from "../images/images.ts";
 import { messageOf } from "../log.ts";
 import type { Disks } from "../machines/surroundings.ts";
 
@@ -34,19 +36,8 @@ export const qcow2Disks: Disks = {
       throw new Error("the machine's disk can not be made: the node's disk is full; remove machines or images");
     }
     const unfinished = `${diskPath}.new`;
-    const size = diskBytes(diskGb, image.rootBytes);
     try {
-      await rm(unfinished, { force: true });
-      await runQemuImg([
-        "create",
-        "-q",
-        "-f",
-        "qcow2",
-        "-u",
-        ...backing(directory, image.rootPath),
-        unfinished,
-        `${size}`,
-      ]);
+      await copyEmpty({ image, bytes: diskBytes(diskGb, image.rootBytes), directory, path: unfinished });
       await chmod(unfinished, 0o600);
       if (process.getuid?.() === 0) await chown(unfinished, uid, uid);
       await flush(unfinished);
@@ -58,11 +49,36 @@ export const qcow2Disks: Disks = {
   },
 };
 
-/** `-u`: the image is ours and known to be sound, so it need not be opened. */
-function backing(directory: string, rootPath: string): readonly string[] {
-  return ["-b", relative(directory, rootPath), "-F", "raw"];
+interface Empty {
+  readonly image: UnpackedImage;
+  readonly bytes: number;
+  /** Where the disk will stand: its header names the image by the path from there. */
+  readonly directory: string;
+  readonly path: string;
 }
 
+/**
+ * An empty disk is the same file for all machines of an image and a size: it is made once, beside the image and gone with
+ * it, and then copied, which takes 1 ms where qemu-img takes 20.
+ */
+async function copyEmpty({ image, bytes, directory, path }: Empty): Promise<void> {
+  const backing = relative(directory, image.rootPath);
+  const name = createHash("sha256").update(`${bytes} ${backing}`).digest("hex").slice(0, 16);
+  const empty = join(dirname(image.rootPath), `empty-${name}.qcow2`);
+  try {
+    return await copyFile(empty, path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+  }
+  await rm(path, { force: true });
+  await runQemuImg(["create", "-q", "-f", "qcow2", "-u", "-b", backing, "-F", "raw", path, `${bytes}`]);
+  const unfinished = `${empty}.${randomBytes(4).toString("hex")}`;
+  await copyFile(path, unfinished);
+  await flush(unfinished);
+  await rename(unfinished, empty);
+}
+
+/** `-u` among the arguments: the image is ours and known to be sound, so it need not be opened. */
 async function runQemuImg(argv: readonly string[]): Promise<void> {
   await promisify(execFile)("qemu-img", argv);
 }
