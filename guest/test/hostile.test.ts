@@ -231,7 +231,7 @@ test("an exit waits for those who read, and not for those who do not", async () 
     Buffer.concat([data("stdout", 10), data("stderr", 10), say("exit", new FieldWriter().number("exitCode", 0))]),
   );
   let hasExited = false;
-  exec.exit.then(() => {
+  void exec.exit.then(() => {
     hasExited = true;
   });
   await until(() => exec.stdout.readableLength === 10);

@@ -38,7 +38,7 @@ export interface Surroundings {
   /** What the server should know has changed. */
   onChange(machineId: string): void;
   /** A number that a machine has had until now is another's to use. */
-  freeUser(uid: number): void;
+  readonly freeUser: (uid: number) => void;
   /** The machine and all its files are gone. */
   onRemoved(journal: Journal): void;
 }

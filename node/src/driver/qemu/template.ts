@@ -34,6 +34,7 @@ import {
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
+import { orAborted } from "../../clock.ts";
 import type { Guest } from "../../guest/guest.ts";
 import { messageOf } from "../../log.ts";
 import { type Launcher, NOBODY } from "./launcher.ts";
@@ -252,7 +253,7 @@ async function saveState(qmp: Qmp, { launcher, bootDirectory, uid, statePath, si
   }
 }
 
-export const IGNORE_SHARED = { capability: "x-ignore-shared", state: true };
+const IGNORE_SHARED = { capability: "x-ignore-shared", state: true };
 
 /** Loads a template's state into a VMM that waits for it, and lets the guest run. */
 export async function loadState(
@@ -279,13 +280,7 @@ async function runQuietly(guest: Guest, signal: AbortSignal): Promise<void> {
   const exec = guest.exec(WARM_UP_PROGRAM);
   exec.stdout.resume();
   exec.stderr.resume();
-  await Promise.race([exec.exit, rejection(signal)]);
-}
-
-function rejection(signal: AbortSignal): Promise<never> {
-  return new Promise((_, reject) => {
-    signal.addEventListener("abort", () => reject(signal.reason), { once: true });
-  });
+  await orAborted(exec.exit, signal);
 }
 
 function endOf(exited: Promise<{ readonly detail: string }>): AbortSignal {
