@@ -39,9 +39,11 @@ static int last_name;
 static int parent_directory = -1;
 static long agent_pid; /* in the names: several agents of a test share a parent */
 
-/* Makes the groups below this directory, which is on a cgroup2 file system; without it there are none. */
+/* Makes the groups below this directory, which is on a cgroup2 file system; without it there are none. Once is enough. */
 void cgroup_use(const char *parent)
 {
+	if (parent_directory >= 0)
+		return;
 	parent_directory = open(parent, O_DIRECTORY | O_RDONLY | O_CLOEXEC);
 	agent_pid = (long)getpid();
 }

@@ -367,8 +367,11 @@ bool channel_exited(pid_t pid, int exit_code)
 		channel->exit_code = exit_code;
 		close_stdin(channel);
 		for (int output = 0; output < OUTPUTS; output++) {
-			channel->outputs[output].left = left_in(channel, &channel->outputs[output]);
-			watch_output(channel, &channel->outputs[output], false);
+			struct output_stream *stream = &channel->outputs[output];
+
+			stream->left = left_in(channel, stream);
+			if (stream->left > 0) /* else it is closed, which ends the watch too */
+				watch_output(channel, stream, false);
 		}
 		pump(channel);
 		return true;

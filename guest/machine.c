@@ -11,6 +11,8 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "cgroup.h"
 #include "identity.h"
@@ -117,6 +119,19 @@ static int read_configuration(struct fields fields, struct configuration *config
 	return 0;
 }
 
+/* The place for work that is to persist belongs to whoever the machine's commands run as; a user that is not there, to root. */
+static int make_workspace(const char *user)
+{
+	char message[GUEST_MESSAGE_BYTES_MAX];
+	const struct identity *identity;
+
+	if (mkdir("/workspace", 0755) != 0)
+		return errno == EEXIST ? 0 : -errno;
+	if (user_resolve(user, &identity, message, sizeof(message)) != 0)
+		return 0;
+	return chown("/workspace", identity->uid, identity->gid) == 0 ? 0 : -errno;
+}
+
 /* Makes the guest this machine. `step` says what was being done, for the text of an error. */
 static int become(const struct configuration *configuration, const char **step)
 {
@@ -144,7 +159,7 @@ static int become(const struct configuration *configuration, const char **step)
 	if (error != 0)
 		return error;
 	*step = "make the working directory";
-	error = make_directory("/workspace");
+	error = make_workspace(configuration->user);
 	if (error == 0 && configuration->workdir[0] == '/')
 		error = make_directory(configuration->workdir);
 	if (error != 0)

@@ -1,12 +1,22 @@
 /**
  * Agents for tests: the real one, run on this host over a socket, with sanitizers when a test wants them.
  *
- * Owns the processes it starts and a directory of builds in the system's temporary directory, removed at the end.
+ * Owns the processes it starts, their control groups, and guest/build/, where a build is kept until its sources change.
  */
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from "node:fs";
+import { createHash } from "node:crypto";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmdirSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { readFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Duplex } from "node:stream";
 import { fileURLToPath } from "node:url";
@@ -17,19 +27,37 @@ import * as shared from "../../test/support/until.ts";
 export const GUEST_DIRECTORY = fileURLToPath(new URL("..", import.meta.url));
 const CGROUP_MOUNTS = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
 
-let buildDirectory: string | undefined;
-
-/** Builds once per process; `kind` as build.sh knows it. Throws with the compiler's words. */
-export function build(kind: "agent" | "sanitized" | "fuzz"): string {
-  if (buildDirectory === undefined) {
-    const directory = mkdtempSync(join(tmpdir(), "flotilla-guest-test-"));
-    buildDirectory = directory;
-    process.on("exit", () => rmSync(directory, { recursive: true, force: true }));
+/** Everything that a build is made of, so that it is made again when that has changed. */
+function sourceKey(): string {
+  const hash = createHash("sha256");
+  for (const directory of [GUEST_DIRECTORY, join(GUEST_DIRECTORY, "test")]) {
+    for (const name of readdirSync(directory).sort()) {
+      if (/\.([ch]|sh)$/.test(name)) hash.update(name).update(readFileSync(join(directory, name)));
+    }
   }
-  const out = join(buildDirectory, kind);
+  return hash.digest("hex").slice(0, 16);
+}
+
+/** The directory with what build.sh makes of the sources as they are. Throws with the compiler's words. */
+export function build(kind: "agent" | "sanitized" | "fuzz"): string {
+  const builds = join(GUEST_DIRECTORY, "build");
+  const out = join(builds, `${kind}-${sourceKey()}`);
   if (existsSync(out)) return out;
-  const made = spawnSync("sh", [join(GUEST_DIRECTORY, "build.sh"), out, kind], { encoding: "utf8" });
-  if (made.status !== 0) throw new Error(`guest/build.sh failed:\n${made.stderr}`);
+  mkdirSync(builds, { recursive: true });
+  const unfinished = mkdtempSync(join(builds, "new-"));
+  const made = spawnSync("sh", [join(GUEST_DIRECTORY, "build.sh"), unfinished, kind], { encoding: "utf8" });
+  try {
+    if (made.status !== 0) throw new Error(`guest/build.sh failed:\n${made.stderr}`);
+    renameSync(unfinished, out);
+    for (const name of readdirSync(builds)) {
+      const isOld = name.startsWith(`${kind}-`) && join(builds, name) !== out;
+      if (isOld) rmSync(join(builds, name), { recursive: true, force: true });
+    }
+  } catch (error) {
+    rmSync(unfinished, { recursive: true, force: true });
+    // Another test was faster: what it made is the same.
+    if (!existsSync(out)) throw error;
+  }
   return out;
 }
 
