@@ -20,7 +20,7 @@
  * The node refuses a generation lower than one it has seen, and answers what it observes in any case. What the node
  * reports carries the generation it acted on, so late and repeated reports are harmless.
  */
-import type { EventLevel, MachineNetwork } from "./machines.ts";
+import type { EventLevel, MachineNetwork, StartTimings } from "./machines.ts";
 
 /** What the server wants of a machine on a node. `absent` removes the machine and its disk for good. */
 export const DESIRED_STATES = ["running", "stopped", "absent"] as const;
@@ -61,16 +61,6 @@ export interface DesiredMachine {
   readonly state: DesiredState;
   /** Absent only when `state` is `absent`. */
   readonly spec: MachineSpec | null;
-}
-
-/** Where the time of a start went, in milliseconds; absent phases did not happen. */
-export interface StartTimings {
-  readonly imageMs?: number;
-  readonly diskMs?: number;
-  /** From spawning the VMM, or from asking for a prepared one, to the agent's first answer. */
-  readonly bootMs?: number;
-  readonly configureMs?: number;
-  readonly totalMs?: number;
 }
 
 export interface ObservedMachine {

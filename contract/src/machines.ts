@@ -103,6 +103,18 @@ export const CreateMachineRequest = Type.Object({
 });
 export type CreateMachineRequest = Static<typeof CreateMachineRequest>;
 
+const milliseconds = (description: string) => Type.Optional(Type.Number({ minimum: 0, description }));
+
+/** Where the time of the machine's last start went on its node, in milliseconds; absent phases did not happen. */
+export const StartTimings = Type.Object({
+  imageMs: milliseconds("finding or pulling the image"),
+  diskMs: milliseconds("making the disk"),
+  bootMs: milliseconds("from asking for a VM until its agent answered"),
+  configureMs: milliseconds("making the guest this machine: clock, disk, name, network"),
+  totalMs: milliseconds("from the node's taking up the start until the machine ran"),
+});
+export type StartTimings = Readonly<Static<typeof StartTimings>>;
+
 export const MachineInfo = Type.Object({
   id: Type.String({ description: "mach-<32 hex>" }),
   name: nullable(Type.String()),
@@ -131,6 +143,7 @@ export const MachineInfo = Type.Object({
   public: Type.Boolean(),
   command: nullable(Type.Array(Type.String())),
   nodeId: nullable(Type.String({ description: "the node that holds the machine's disk" })),
+  startTimings: nullable(StartTimings),
 });
 export type MachineInfo = Static<typeof MachineInfo>;
 

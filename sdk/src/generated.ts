@@ -1550,6 +1550,7 @@ export interface MachineInfo {
   command: readonly string[] | null;
   /** the node that holds the machine's disk */
   nodeId: string | null;
+  startTimings: StartTimings | null;
 }
 
 export interface MachineMountSpec {
@@ -1809,6 +1810,19 @@ export interface StartMachineQuery {
   /** answer 202 at once and boot in the background */
   detach?: boolean | undefined;
   forkable?: boolean | undefined;
+}
+
+export interface StartTimings {
+  /** finding or pulling the image */
+  imageMs?: number | undefined;
+  /** making the disk */
+  diskMs?: number | undefined;
+  /** from asking for a VM until its agent answered */
+  bootMs?: number | undefined;
+  /** making the guest this machine: clock, disk, name, network */
+  configureMs?: number | undefined;
+  /** from the node's taking up the start until the machine ran */
+  totalMs?: number | undefined;
 }
 
 export interface TenantInfo {

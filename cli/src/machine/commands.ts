@@ -25,7 +25,8 @@ export function addMachineCommands(tree: Tree, root: Command): void {
   addVerb(tree, machine, {
     words: "start <machine>",
     summary: "boot a machine and wait until it runs",
-    options: (command) => command.option("-d, --detach", "do not wait"),
+    options: (command) =>
+      command.option("-d, --detach", "do not wait").option("--explain", "show where the time went, in milliseconds"),
     load: () => import("./start.ts"),
   });
   addVerb(tree, machine, {

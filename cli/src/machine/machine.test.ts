@@ -10,6 +10,7 @@ import { renderFacts } from "../table.ts";
 import { createRequest } from "./create.ts";
 import { execRequest } from "./exec.ts";
 import { pickMachine } from "./find.ts";
+import { explain } from "./start.ts";
 import { machineFacts, machineRow } from "./view.ts";
 
 const CREATED = "2026-07-22T20:00:00.000Z";
@@ -44,6 +45,7 @@ const machine = (facts: Partial<MachineInfo>): MachineInfo => ({
   public: false,
   command: null,
   nodeId: null,
+  startTimings: null,
   ...facts,
 });
 
@@ -149,4 +151,14 @@ test("everything about a machine reads as a list of facts", () => {
 test("a machine in error shows the reason, cleaned of what a terminal would obey", () => {
   const facts = machineFacts(machine({ state: "error", error: "image \x1b[31mnot\x1b[0m found" }), NOW);
   assert.match(renderFacts(facts)[2] ?? "", /^state +error: image not found$/);
+});
+
+test("what a start took is shown by phase, without those that did not happen", () => {
+  assert.deepEqual(explain({ diskMs: 1.25, bootMs: 20, totalMs: 61 }, 74.04), [
+    "disk                    1.3 ms",
+    "virtual machine        20.0 ms",
+    "all on the node        61.0 ms",
+    "as seen from here      74.0 ms",
+  ]);
+  assert.deepEqual(explain(null, 5), ["as seen from here       5.0 ms"]);
 });

@@ -3,20 +3,39 @@
  *
  * Starting one that runs already changes nothing and is no error.
  */
+import type { MachineInfo } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { bootMachine } from "./boot.ts";
 import { findMachine } from "./find.ts";
 
 export interface StartOptions {
   readonly detach?: boolean;
+  readonly explain?: boolean;
 }
 
 export async function run(call: Call, [reference = ""]: readonly string[], options: StartOptions): Promise<void> {
   const flotilla = call.flotilla();
   const found = await findMachine(flotilla, reference);
+  const startedAt = call.world.clock.monotonic();
   const machine = options.detach
     ? await flotilla.startMachine(found.id, { query: { detach: true } })
     : await bootMachine(call, flotilla, found);
+  const elapsedMs = call.world.clock.monotonic() - startedAt;
   if (call.output.isJson) call.output.json(machine);
+  else if (options.explain) for (const line of explain(machine.startTimings, elapsedMs)) call.output.line(line);
   else call.output.line(machine.name ?? machine.id);
+}
+
+/** One line a phase. What the node does not account for is the server, the database and the way there and back. */
+export function explain(timings: MachineInfo["startTimings"], elapsedMs: number): readonly string[] {
+  const { imageMs, diskMs, bootMs, configureMs, totalMs } = timings ?? {};
+  const rows: readonly (readonly [string, number | undefined])[] = [
+    ["image", imageMs],
+    ["disk", diskMs],
+    ["virtual machine", bootMs],
+    ["guest set-up", configureMs],
+    ["all on the node", totalMs],
+    ["as seen from here", elapsedMs],
+  ];
+  return rows.flatMap(([name, ms]) => (ms === undefined ? [] : [`${name.padEnd(18)}${ms.toFixed(1).padStart(9)} ms`]));
 }

@@ -14,7 +14,8 @@
  */
 import { open, readFile, rename } from "node:fs/promises";
 import { join } from "node:path";
-import { DESIRED_STATES, type DesiredState, type MachineSpec, type StartTimings } from "@flotilla/contract/link";
+import { DESIRED_STATES, type DesiredState, type MachineSpec } from "@flotilla/contract/link";
+import type { StartTimings } from "@flotilla/contract/machines";
 import { endOfTurn } from "../clock.ts";
 import type { VmRecord } from "../driver/driver.ts";
 import type { Ending } from "./state.ts";

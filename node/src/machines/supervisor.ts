@@ -14,15 +14,9 @@ import { randomBytes } from "node:crypto";
 import { mkdirSync } from "node:fs";
 import { readdir, rm, rmdir } from "node:fs/promises";
 import { join } from "node:path";
-import type {
-  DesiredMachine,
-  MachineSpec,
-  ObservedMachine,
-  ObservedState,
-  StartTimings,
-} from "@flotilla/contract/link";
+import type { DesiredMachine, MachineSpec, ObservedMachine, ObservedState } from "@flotilla/contract/link";
 import { SETTLED_STATES } from "@flotilla/contract/link";
-import type { EventLevel } from "@flotilla/contract/machines";
+import type { EventLevel, StartTimings } from "@flotilla/contract/machines";
 import { deadlineSignal, orAborted } from "../clock.ts";
 import { diskBytes } from "../disks/disks.ts";
 import type { BootRequest, Vm, VmExit } from "../driver/driver.ts";

@@ -11,9 +11,8 @@ import {
   type NodeResources,
   OBSERVED_STATES,
   type ObservedMachine,
-  type StartTimings,
 } from "@flotilla/contract/link";
-import { EVENT_LEVELS } from "@flotilla/contract/machines";
+import { EVENT_LEVELS, type StartTimings } from "@flotilla/contract/machines";
 
 const GENERATION_MAX = 2_000_000_000;
 const TEXT_CHARACTERS_MAX = 4_000;

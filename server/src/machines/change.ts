@@ -7,8 +7,7 @@
  *
  * Always: a change of what is wanted raises the generation, and says when the reconcilers look at the row next.
  */
-import type { StartTimings } from "@flotilla/contract/link";
-import type { EventLevel, MachinePort } from "@flotilla/contract/machines";
+import type { EventLevel, MachinePort, StartTimings } from "@flotilla/contract/machines";
 import { isActive, isSettled, type MachineFacts, phaseOf } from "./state.ts";
 
 /** The columns of a machine that change. Instants are epoch milliseconds. */

@@ -116,6 +116,7 @@ export function machineInfo(machine: MachineRecord): MachineInfo {
     public: machine.isPublic,
     command: machine.command === null ? null : [...machine.command],
     nodeId: machine.nodeId,
+    startTimings: machine.observedTimings,
   };
 }
 
