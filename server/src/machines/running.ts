@@ -1,0 +1,99 @@
+/**
+ * Does something inside a machine: finds it, starts it if it is stopped, and hands over its record with the node that
+ * runs it. The way of commands, terminals and files alike.
+ *
+ * Always: no database write stands on the path, and in a machine that is known to run no query either; the work is begun
+ * a second time only when the node said that it did not take it up (NotRunning).
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import { NotRunning } from "../link/exec-link.ts";
+import { converge } from "./converge.ts";
+import type { MachineRecord } from "./record.ts";
+import type { MachineServices } from "./services.ts";
+import { awaitRunning, machineNotFound, startMachine } from "./start.ts";
+import { includes, NODE_AWAY, phaseOf } from "./state.ts";
+import { findMachine } from "./store.ts";
+import { nodeAwayText, shownState } from "./view.ts";
+
+const TRIES_MAX = 3;
+
+export interface InMachine {
+  readonly tenantId: string;
+  readonly id: string;
+  readonly signal: AbortSignal;
+}
+
+/** What `work` gives. Throws a Refusal that says why the machine does not run, and whatever `work` throws. */
+export async function inRunningMachine<T>(
+  services: MachineServices,
+  options: InMachine,
+  work: (machine: MachineRecord) => Promise<T>,
+): Promise<T> {
+  const { cache } = services;
+  const { tenantId, id } = options;
+  // Of a machine that is not known to run, the database knows more than the cache.
+  const known = cache.find(tenantId, id);
+  let machine = known !== undefined && phaseOf(known) === "running" ? known : await read(services, options);
+  for (let attempt = 1; ; attempt += 1) {
+    if (machine === undefined) throw machineNotFound(id);
+    const running = await ensureRunning(services, machine, options);
+    try {
+      return await work(running);
+    } catch (error) {
+      if (!(error instanceof NotRunning)) throw error;
+      if (attempt >= TRIES_MAX) throw endedAgain(id);
+    }
+    // What was known is out of date: the node knows better what became of the machine.
+    cache.forget(id);
+    machine = await read(services, options);
+    if (machine !== undefined) machine = await converge(services, machine, { waitMs: 0, signal: options.signal });
+    if (machine !== undefined && machine.deletedAt !== null) throw machineNotFound(id);
+  }
+}
+
+const read = (services: MachineServices, options: InMachine): Promise<MachineRecord | undefined> =>
+  services.cache.read(options.id, () => findMachine(services.context.db, options));
+
+const endedAgain = (id: string): Refusal =>
+  new Refusal("conflict", `machine ${id} ended again and again while it was to be used; read the machine to see why`);
+
+async function ensureRunning(
+  services: MachineServices,
+  machine: MachineRecord,
+  options: InMachine,
+): Promise<MachineRecord> {
+  if (machine.nodeStatus !== null && includes(NODE_AWAY, machine.nodeStatus)) {
+    const why = nodeAwayText(machine.nodeId ?? "", machine.nodeStatus);
+    throw new Refusal("unavailable", `machine ${machine.id} cannot be used: ${why}`);
+  }
+  switch (phaseOf(machine)) {
+    case "running":
+      return machine;
+    case "starting":
+      return await awaitRunning(services, machine, options);
+    case "created":
+    case "stopped":
+    case "stopping":
+      return await startFor(services, options);
+    case "failed": {
+      const { error } = shownState(machine);
+      const text = `machine ${machine.id} is in state error: ${error}; start it again, or delete it`;
+      throw new Refusal("conflict", text);
+    }
+    case "deleting":
+    case "deleted":
+      throw machineNotFound(machine.id);
+  }
+}
+
+/** A stopped machine is started by its use; a refusal stands on its timeline, because nobody asked for a start. */
+async function startFor(services: MachineServices, options: InMachine): Promise<MachineRecord> {
+  try {
+    return await startMachine(services, { ...options, isAutomatic: true, isDetached: false });
+  } catch (error) {
+    // A boot that failed has its line already.
+    if (error instanceof Refusal && ["quota_exceeded", "no_capacity", "unavailable"].includes(error.code))
+      services.activity.note(options.id, "error", `auto-start failed: ${error.message}`);
+    throw error;
+  }
+}
