@@ -58,13 +58,13 @@ static const char *environment_get(const char *name)
 	return NULL;
 }
 
-/* Adds `NAME=value`, or puts it in the place of the one with this name. */
+/* Adds `NAME=value`, or puts it in the place of the one with this name. What has no name cannot be a variable: left out. */
 static int environment_put(const char *entry)
 {
 	const char *equals = strchr(entry, '=');
 
 	if (equals == NULL || equals == entry)
-		return -EBADMSG;
+		return 0;
 	size_t length = (size_t)(equals - entry) + 1;
 	for (size_t at = 0; at < environment_count; at++)
 		if (strncmp(environment[at], entry, length) == 0) {

@@ -297,6 +297,14 @@ test("large environments and arguments arrive, and too large ones are refused wi
   assert.equal((await run(["true"])).exitCode, 0);
 });
 
+test("a request that makes no sense is refused before it is sent, and a variable without a name is left out", async () => {
+  assert.throws(() => guest.exec(request([])), /without a program/);
+  assert.throws(() => guest.exec(request(["a\0b"])), /zero byte/);
+  assert.throws(() => guest.exec(request(["true"], { env: { A: "\0" } })), /zero byte/);
+  const result = await shell('echo "$A"', { env: { "": "nothing", A: "something" } });
+  assert.deepEqual(result, { stdout: "something\n", stderr: "", exitCode: 0 });
+});
+
 test("pings and syncs are answered, also many at once", async () => {
   await guest.ping(5_000);
   await Promise.all(Array.from({ length: 100 }, () => guest.ping(5_000)));

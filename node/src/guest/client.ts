@@ -128,6 +128,7 @@ class GuestClient implements Guest {
   }
 
   exec(request: GuestExecRequest): GuestExec {
+    if (request.argv.length === 0) throw new RangeError("cannot run a command without a program");
     const channel = this.#freeChannel();
     const fields = new FieldWriter()
       .texts("argument", request.argv)

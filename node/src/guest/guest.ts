@@ -79,6 +79,10 @@ export interface Guest {
    * stays. Refused when the guest is a machine already.
    */
   warmUp(configuration: GuestConfiguration): Promise<void>;
+  /**
+   * Throws when the request cannot be sent: channel lost, too many commands at once, no program, a zero byte in a text,
+   * or more arguments and environment than a message holds.
+   */
   exec(request: GuestExecRequest): GuestExec;
   /** Round trip; rejects after `timeoutMs`. */
   ping(timeoutMs: number): Promise<void>;
