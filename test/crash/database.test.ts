@@ -51,15 +51,16 @@ async function kill(child: ChildProcess): Promise<void> {
 
 const killed = new Set<number>();
 
-/** The postmaster that runs now. Right after a kill the file still names the dead one. */
+/** The postmaster that serves now; its file names a dead one right after a kill, and one that may fail after that. */
 const postgresPid = (): Promise<number> =>
   until(
     async () => {
-      const pid = Number((await readFile(join(directory, "postgres/data/postmaster.pid"), "utf8")).split("\n")[0]);
+      const lines = (await readFile(join(directory, "postgres/data/postmaster.pid"), "utf8")).split("\n");
+      const pid = Number(lines[0]);
       const state = (await readFile(`/proc/${pid}/stat`, "utf8")).split(") ")[1]?.[0];
-      return state !== "Z" && !killed.has(pid) && pid;
+      return lines[7]?.trim() === "ready" && state !== "Z" && !killed.has(pid) && pid;
     },
-    { what: "a postmaster" },
+    { what: "a postmaster that is ready", deadlineMs: 30_000 },
   );
 
 const isReady = async (): Promise<boolean> => (await fetch(`${url}/readyz`)).status === 200;

@@ -282,10 +282,15 @@ async function spawnPostmaster({ options, dataDirectory, installation }: State):
  * beside children of the old one that still write, so it goes only when no process at all is in the data directory.
  */
 async function removeStalePidFile(dataDirectory: string): Promise<void> {
+  const path = join(dataDirectory, "postmaster.pid");
+  const read = () => readFile(path, "utf8").catch(() => undefined);
+  const found = await read();
+  if (found === undefined) return;
   for (const name of await readdir("/proc")) {
     if (/^\d+$/.test(name) && (await isAlive(Number(name), dataDirectory))) return;
   }
-  await rm(join(dataDirectory, "postmaster.pid"), { force: true });
+  // Another text is that of a server which a killed process of ours had on its way.
+  if ((await read()) === found) await rm(path, { force: true });
 }
 
 /** The error, or undefined when a connection was made; SCRAM proves both sides know the password. */
