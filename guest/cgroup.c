@@ -146,10 +146,10 @@ void cgroup_kill(int cgroup)
 /* Removes every group that nothing lives in. */
 void cgroup_remove_all(void)
 {
-	char name[48];
+	char name[NAME_BYTES_MAX];
 
-	for (int at = 0; at < cgroup_count; at++) {
-		snprintf(name, sizeof(name), "flotilla-%ld-%d", agent_pid, at);
+	for (int number = 1; number <= last_name; number++) {
+		name_of(number, name, sizeof(name));
 		unlinkat(parent_directory, name, AT_REMOVEDIR);
 	}
 }

@@ -166,7 +166,9 @@ class Link {
     const reference = parseReference(body?.reference);
     const arch = parseArch(body?.arch);
     const write = beginLines(response);
-    await lastLine(write, async () => this.#options.images.ensure(reference, { arch, onProgress: write, signal }));
+    await lastLine(write, async () =>
+      this.#options.images.ensure(reference, { arch, isRefresh: true, onProgress: write, signal }),
+    );
     response.end();
   }
 
