@@ -20,13 +20,15 @@
 
 #define INTERFACE "eth0"
 
-static int set_flags(int fd, const char *name)
+static int set_up(int fd, const char *name)
 {
 	struct ifreq request;
 
 	memset(&request, 0, sizeof(request));
 	strcpy(request.ifr_name, name);
-	request.ifr_flags = IFF_UP | IFF_RUNNING;
+	if (ioctl(fd, SIOCGIFFLAGS, &request) != 0)
+		return -errno;
+	request.ifr_flags |= IFF_UP;
 	return ioctl(fd, SIOCSIFFLAGS, &request) == 0 ? 0 : -errno;
 }
 
@@ -78,7 +80,7 @@ int net_loopback(void)
 
 	if (fd < 0)
 		return -errno;
-	int error = set_flags(fd, "lo");
+	int error = set_up(fd, "lo");
 	close(fd);
 	return error;
 }
@@ -97,7 +99,7 @@ int net_address(const char *cidr, const char *gateway)
 	if (error == 0)
 		error = set_address(fd, SIOCSIFNETMASK, mask);
 	if (error == 0)
-		error = set_flags(fd, INTERFACE);
+		error = set_up(fd, INTERFACE);
 	if (error == 0)
 		error = set_default_route(fd, router);
 	close(fd);

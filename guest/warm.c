@@ -5,7 +5,8 @@
  * was given for that, and ends.
  *
  * Always: when the child has ended, its mounts are gone and nothing on the disk is in use or remembered; of the guest itself it
- * has only set the clock and raised the loopback interface. The agent stays unconfigured.
+ * has only set the clock and raised its interfaces, with the address that is the same in every machine. The agent stays
+ * unconfigured.
  */
 #include "warm.h"
 

@@ -45,6 +45,7 @@ export async function bareBootMs(size: { cpus: number; memoryMb: number }, accel
     socketDirectory: directory,
     tscKhz: tscKhzIn(await readFile("/proc/cpuinfo", "utf8")),
     isIncoming: false,
+    hasNetwork: false,
   });
   const startedAt = monotonic();
   const child = spawn(QEMU_PROGRAM, argv, { stdio: ["ignore", "ignore", "inherit"] });

@@ -5,10 +5,12 @@
  * plane: no VMs, no images, empty disks, and resources that no test exhausts.
  */
 import { existsSync } from "node:fs";
-import { writeFile } from "node:fs/promises";
+import { realpath, writeFile } from "node:fs/promises";
 import { arch, availableParallelism } from "node:os";
 import { join } from "node:path";
+import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
 import type { NodeResources } from "@flotilla/contract/link";
+import type { EventLevel } from "@flotilla/contract/machines";
 import type { Clock } from "./clock.ts";
 import type { NodeConfig } from "./config.ts";
 import { qcow2Disks } from "./disks/disks.ts";
@@ -20,6 +22,7 @@ import type { Images } from "./images/images.ts";
 import { openImages } from "./images/store.ts";
 import { makeResourceObserver } from "./link/resources.ts";
 import type { Log } from "./log.ts";
+import { openNetwork } from "./network/network.ts";
 import type { Disks } from "./machines/surroundings.ts";
 
 export interface Equipment extends AsyncDisposable {
@@ -41,6 +44,8 @@ export interface EquipmentOptions {
   /** Digests of the images that machines depend on, now. Throws before that is known. */
   readonly imagesInUse: () => ReadonlySet<string>;
   readonly environmentOf: (machineId: string) => Readonly<Record<string, string>>;
+  /** For a machine's timeline. */
+  readonly onEvent: (machineId: string, level: EventLevel, message: string) => void;
 }
 
 /** As image configurations spell it. */
@@ -78,7 +83,7 @@ function openFake({ config, clock, log, environmentOf }: EquipmentOptions): Equi
   };
 }
 
-async function openQemu({ config, clock, log, imagesInUse }: EquipmentOptions): Promise<Equipment> {
+async function openQemu({ config, clock, log, imagesInUse, onEvent }: EquipmentOptions): Promise<Equipment> {
   if (process.getuid?.() !== 0) {
     throw new Error("the qemu driver gives every machine a user of its own, so the node agent must run as root");
   }
@@ -95,8 +100,10 @@ async function openQemu({ config, clock, log, imagesInUse }: EquipmentOptions): 
     log,
   });
   const { nodeDirectory, cacheDirectory, accelerator } = config;
+  const onDenied = (machineId: string, message: string): void => onEvent(machineId, "warn", message);
+  const network = await openNetwork({ nodeDirectory: await realpath(nodeDirectory), clock, log, onDenied });
   return {
-    driver: await openQemuDriver({ nodeDirectory, cacheDirectory, accelerator, clock, log }),
+    driver: await openQemuDriver({ nodeDirectory, cacheDirectory, accelerator, network, clock, log }),
     images,
     disks: qcow2Disks,
     observeResources: makeResourceObserver(nodeDirectory),
@@ -108,18 +115,20 @@ async function openQemu({ config, clock, log, imagesInUse }: EquipmentOptions): 
         log.warn({ error }, "local/busybox could not be made; other images work without it");
       });
     },
-    [Symbol.asyncDispose]: () => images[Symbol.asyncDispose](),
+    [Symbol.asyncDispose]: async () => {
+      await network[Symbol.asyncDispose]();
+      await images[Symbol.asyncDispose]();
+    },
   };
 }
 
 const WARM_UP_IMAGE = "local/busybox";
-const WARM_UP_DISK_GB = 1;
 
 /** Made once per node; a change of the image makes another. */
 async function ensureWarmUpDisk(nodeDirectory: string, images: Images): Promise<PrepareRequest["warmUpDisk"]> {
   const image = await images.find(WARM_UP_IMAGE, null);
   if (image === undefined) return null;
   const path = join(nodeDirectory, `warm-up-${image.digest.replace(/[^a-z0-9]/g, "").slice(-16)}`);
-  if (!existsSync(path)) await qcow2Disks.make({ diskPath: path, image, diskGb: WARM_UP_DISK_GB, uid: 0 });
+  if (!existsSync(path)) await qcow2Disks.make({ diskPath: path, root: image, diskGb: DISK_GB_DEFAULT, uid: 0 });
   return { path, backingPaths: [image.rootPath] };
 }

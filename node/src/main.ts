@@ -35,6 +35,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
       return machines.fleet.imagesInUse();
     },
     environmentOf: (machineId) => machines.fleet?.find(machineId)?.spec?.env ?? {},
+    onEvent: (machineId, level, message) => machines.reporter?.event(machineId, level, message),
   });
   const fleet = new Fleet({
     ...equipment,

@@ -11,6 +11,13 @@ import { BOOT_DEADLINE_MS, cacheDirectory } from "./vm-fixture.ts";
 
 const { nodeDirectory, request } = JSON.parse(process.argv[2] ?? "") as { nodeDirectory: string; request: BootRequest };
 const log = makeLog({ level: "silent", clock: systemClock });
-const driver = await openQemuDriver({ nodeDirectory, cacheDirectory, accelerator: "auto", clock: systemClock, log });
+const driver = await openQemuDriver({
+  nodeDirectory,
+  cacheDirectory,
+  accelerator: "auto",
+  network: null,
+  clock: systemClock,
+  log,
+});
 await driver.boot(request, AbortSignal.timeout(BOOT_DEADLINE_MS));
 process.stdout.write("up\n");

@@ -16,7 +16,7 @@ import { qcow2Disks } from "../../node/src/disks/disks.ts";
 import type { BootRequest, Driver } from "../../node/src/driver/driver.ts";
 import { openQemuDriver } from "../../node/src/driver/qemu/index.ts";
 import type { Guest, GuestExecRequest } from "../../node/src/guest/guest.ts";
-import type { UnpackedImage } from "../../node/src/images/images.ts";
+import type { RootFile } from "../../node/src/images/images.ts";
 import { makeLog } from "../../node/src/log.ts";
 
 export const { cacheDirectory } = parseSettings(["cacheDirectory"], process.env);
@@ -33,7 +33,7 @@ export const BOOT_DEADLINE_MS = 60_000;
 
 export class NodePlace implements AsyncDisposable {
   readonly directory: string;
-  readonly image: UnpackedImage;
+  readonly image: RootFile;
   readonly #top: string;
   readonly #isMounted: boolean;
   #driver: Driver | null = null;
@@ -48,7 +48,7 @@ export class NodePlace implements AsyncDisposable {
     mkdirSync(join(this.directory, "images"), { recursive: true, mode: 0o700 });
     const rootPath = join(this.directory, "images", "root.ext4");
     makeRoot(join(this.#top, "tree"), rootPath);
-    this.image = { rootPath, rootBytes: statSync(rootPath).size } as UnpackedImage;
+    this.image = { rootPath, rootBytes: statSync(rootPath).size };
   }
 
   /** A driver object of its own: as another node agent would have. */
@@ -58,6 +58,7 @@ export class NodePlace implements AsyncDisposable {
       nodeDirectory: this.directory,
       cacheDirectory,
       accelerator: "auto",
+      network: null,
       clock: systemClock,
       log,
     });
@@ -70,7 +71,7 @@ export class NodePlace implements AsyncDisposable {
     const directory = join(this.directory, "machines", machineId);
     mkdirSync(directory, { recursive: true, mode: 0o700 });
     const diskPath = join(directory, "disk");
-    await qcow2Disks.make({ diskPath, image: this.image, diskGb: 1, uid });
+    await qcow2Disks.make({ diskPath, root: this.image, diskGb: 1, uid });
     return {
       machineId,
       cpus: 1,
@@ -79,6 +80,7 @@ export class NodePlace implements AsyncDisposable {
       diskBytes: 2 ** 30,
       backingPaths: [this.image.rootPath],
       uid,
+      network: { mode: "blocked" },
     };
   }
 

@@ -6,7 +6,9 @@
  * calls it has written the boot into the machine's journal before, so that a crash at any point leaves something that
  * `adopt` or `sweep` finds.
  */
-import type { Guest } from "../guest/guest.ts";
+import type { Duplex } from "node:stream";
+import type { MachineNetwork } from "@flotilla/contract/machines";
+import type { Guest, GuestConfiguration } from "../guest/guest.ts";
 
 /** One incarnation of a machine, as the driver needs to know it. */
 export interface BootRequest {
@@ -23,6 +25,17 @@ export interface BootRequest {
   readonly backingPaths: readonly string[];
   /** The unprivileged user the VMM runs as; owns diskPath and bootDirectory. */
   readonly uid: number;
+  /** What the machine may reach. */
+  readonly network: MachineNetwork;
+}
+
+/** The network of a VM that is a machine's. */
+export interface VmNetwork extends Pick<GuestConfiguration, "address" | "nameservers"> {
+  /**
+   * A connection to a TCP port of the guest, whatever the machine itself may reach. Rejects with the system's error,
+   * such as `ECONNREFUSED`, or when nothing answers within seconds; `signal` gives up connecting.
+   */
+  dial(port: number, signal?: AbortSignal): Promise<Duplex>;
 }
 
 /** What must be known to find a VM again after a crash; goes into the journal as it is. */
@@ -44,6 +57,8 @@ export interface VmExit {
 export interface Vm {
   readonly record: VmRecord;
   readonly guest: Guest;
+  /** null: the guest has no interface. */
+  readonly network: VmNetwork | null;
   /** Resolves when the VM has ended. Never rejects. */
   readonly exited: Promise<VmExit>;
   /** Ends the VM at once and waits until its process is gone. */

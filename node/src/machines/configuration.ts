@@ -13,12 +13,21 @@ export interface ConfigurationFacts {
   readonly spec: MachineSpec;
   readonly image: ImageConfiguration;
   readonly rootDevice: string | null;
+  /** null: the guest has no interface. */
+  readonly network: Pick<GuestConfiguration, "address" | "nameservers"> | null;
   /** Epoch milliseconds. */
   readonly now: number;
   readonly entropy: Uint8Array;
 }
 
-export function guestConfiguration({ spec, image, rootDevice, now, entropy }: ConfigurationFacts): GuestConfiguration {
+export function guestConfiguration({
+  spec,
+  image,
+  rootDevice,
+  network,
+  now,
+  entropy,
+}: ConfigurationFacts): GuestConfiguration {
   return {
     hostname: spec.hostname,
     // The id without its prefix is exactly the 32 hex digits that /etc/machine-id wants.
@@ -29,8 +38,8 @@ export function guestConfiguration({ spec, image, rootDevice, now, entropy }: Co
     workdir: spec.workdir ?? (image.workdir || "/"),
     user: image.user,
     rootDevice,
-    nameservers: [],
-    address: null,
+    nameservers: network?.nameservers ?? [],
+    address: network?.address ?? null,
   };
 }
 

@@ -18,10 +18,10 @@ import type { DesiredMachine, MachineSpec, ObservedMachine, ObservedState } from
 import { SETTLED_STATES } from "@flotilla/contract/link";
 import type { EventLevel, StartTimings } from "@flotilla/contract/machines";
 import { deadlineSignal, orAborted } from "../clock.ts";
-import { diskBytes } from "../disks/disks.ts";
-import type { BootRequest, Vm, VmExit } from "../driver/driver.ts";
+import { diskBytes, GIB } from "../disks/disks.ts";
+import type { BootRequest, Vm, VmExit, VmNetwork } from "../driver/driver.ts";
 import type { Guest } from "../guest/guest.ts";
-import type { UnpackedImage } from "../images/images.ts";
+import type { RootFile, UnpackedImage } from "../images/images.ts";
 import { type Log, messageOf } from "../log.ts";
 import { bootVm } from "./boot-vm.ts";
 import { guestConfiguration } from "./configuration.ts";
@@ -91,6 +91,11 @@ export class Supervisor {
   /** The guest, while the machine runs. */
   get guest(): Guest | null {
     return this.#vmState === "ready" && this.#journal.desired === "running" ? (this.#vm?.guest ?? null) : null;
+  }
+
+  /** The way to the guest's ports, while the machine runs. */
+  get network(): VmNetwork | null {
+    return this.guest === null ? null : (this.#vm?.network ?? null);
   }
 
   /** The image that the machine's files depend on. */
@@ -325,14 +330,15 @@ export class Supervisor {
     const startedAt = this.#around.clock.monotonic();
     const diskPath = diskPathOf(this.directory);
     await rm(diskPath, { force: true });
-    await this.#around.disks.make({ diskPath, image, diskGb, uid: this.#journal.uid });
+    const root = await this.#around.images.rootFor(image, diskGb * GIB);
+    await this.#around.disks.make({ diskPath, root, diskGb, uid: this.#journal.uid });
     void this.#update({ hasDisk: true });
     this.#note({ diskMs: this.#around.clock.monotonic() - startedAt });
   }
 
   async #boot(signal: AbortSignal): Promise<void> {
     const { driver, clock, liveBoots, prepared, freeUser } = this.#around;
-    const image = await this.#diskImage();
+    const root = await this.#diskRoot();
     const waiting = prepared.take(this.#requiredSpec());
     let giveBack = (): void => undefined;
     try {
@@ -347,7 +353,7 @@ export class Supervisor {
       const saved = this.#update({ boot, uid: waiting?.uid ?? formerUid });
       const deadline = deadlineSignal(clock, BOOT_DEADLINE_MS, signal);
       const options = { driver, log: this.#log, prepared: waiting, saved, signal: deadline.signal };
-      const vm = await bootVm(this.#bootRequest(bootId, image), options).finally(() => deadline.dispose());
+      const vm = await bootVm(this.#bootRequest(bootId, root), options).finally(() => deadline.dispose());
       // The disk has its new user now.
       if (waiting !== undefined) freeUser(formerUid);
       if (this.#isReleased) return vm.release();
@@ -370,6 +376,11 @@ export class Supervisor {
     return this.#image;
   }
 
+  /** The file that the machine's disk stands on. */
+  async #diskRoot(): Promise<RootFile> {
+    return this.#around.images.rootFor(await this.#diskImage(), this.#requiredSpec().diskGb * GIB);
+  }
+
   async #bootSlot(signal: AbortSignal): Promise<() => void> {
     const free = this.#around.slots.tryTake();
     if (free !== undefined) return free;
@@ -381,8 +392,8 @@ export class Supervisor {
     return giveBack;
   }
 
-  #bootRequest(bootId: string, image: UnpackedImage | null): BootRequest {
-    const { cpus, memoryMb, diskGb, machineId } = this.#requiredSpec();
+  #bootRequest(bootId: string, root: RootFile | null): BootRequest {
+    const { cpus, memoryMb, diskGb, machineId, network } = this.#requiredSpec();
     return {
       machineId,
       bootId,
@@ -390,22 +401,23 @@ export class Supervisor {
       cpus,
       memoryMb,
       diskPath: diskPathOf(this.directory),
-      diskBytes: diskBytes(diskGb, image?.rootBytes ?? 0),
-      backingPaths: image === null ? [] : [image.rootPath],
+      diskBytes: diskBytes(diskGb, root?.rootBytes ?? 0),
+      backingPaths: root === null ? [] : [root.rootPath],
       uid: this.#journal.uid,
+      network,
     };
   }
 
   async #configure(signal: AbortSignal): Promise<void> {
     const { driver, clock } = this.#around;
     const vm = this.#vm;
-    const boot = this.#journal.boot;
-    if (vm === null || boot === null) throw new Error("the VM ended before it was configured");
+    if (vm === null || this.#journal.boot === null) throw new Error("the VM ended before it was configured");
     const startedAt = clock.monotonic();
     const configuration = guestConfiguration({
       spec: this.#requiredSpec(),
       image: (await this.#diskImage()).configuration,
       rootDevice: driver.facts.rootDevice,
+      network: vm.network,
       now: clock.now(),
       entropy: randomBytes(64),
     });
@@ -436,10 +448,10 @@ export class Supervisor {
       this.#vmState = "unreachable";
       return;
     }
-    const image = await this.#diskImage().catch(() => null);
+    const root = await this.#diskRoot().catch(() => null);
     const deadline = deadlineSignal(this.#around.clock, hasRun ? ADOPT_DEADLINE_MS : BOOT_DEADLINE_MS, signal);
     try {
-      const request = this.#bootRequest(boot.bootId, image);
+      const request = this.#bootRequest(boot.bootId, root);
       const vm = await this.#around.driver.adopt(request, boot.record, deadline.signal);
       if (vm === "gone") return await this.#foundGone(boot);
       this.#adoptAttempts = 0;

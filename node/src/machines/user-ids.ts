@@ -10,9 +10,9 @@
 import { createHash } from "node:crypto";
 
 /** Above the users of people and services, above most ranges of user namespaces. */
-const FIRST = 700_000;
+export const USER_ID_FIRST = 700_000;
 const RANGES = 4096;
-const USERS_PER_RANGE = 4096;
+export const USERS_PER_RANGE = 4096;
 
 export class UserIds {
   readonly #first: number;
@@ -21,7 +21,7 @@ export class UserIds {
   /** `directory`: the node's own; its absolute path chooses the range. */
   constructor(directory: string) {
     const range = createHash("sha256").update(directory).digest().readUInt32LE(0) % RANGES;
-    this.#first = FIRST + range * USERS_PER_RANGE;
+    this.#first = USER_ID_FIRST + range * USERS_PER_RANGE;
   }
 
   /** Notes a number that a journal names. */

@@ -104,12 +104,14 @@ class FakeExec implements GuestExec {
   readonly #stopping = new AbortController();
   readonly #readers = new Map<Readable, () => void>();
   #signal = 0;
+  #size: { cols: number; rows: number } | null;
   readonly #exiting = Promise.withResolvers<GuestExit>();
 
   constructor(request: GuestExecRequest, machine: FakeMachine, configuration: FakeConfiguration, pid: number) {
     this.#request = request;
     this.#machine = machine;
     this.#configuration = configuration;
+    this.#size = request.terminal;
     this.pid = Promise.resolve(pid);
     this.stdout = new Readable({ read: () => this.#wanted(this.stdout) });
     this.stderr = new Readable({ read: () => this.#wanted(this.stderr) });
@@ -139,6 +141,7 @@ class FakeExec implements GuestExec {
       cwd: this.#request.cwd ?? this.#configuration.workdir,
       hostname: this.#configuration.hostname,
       input: this.#input as AsyncIterable<Uint8Array>,
+      terminalSize: () => this.#size,
       write: (output, data) => this.#write(output === "stdout" ? this.stdout : this.stderr, data),
       sleep: (ms) => this.#machine.clock.sleep(ms, this.#stopping.signal),
       end: (how) => this.#machine.end(how),
@@ -162,7 +165,9 @@ class FakeExec implements GuestExec {
     }
   }
 
-  resize(): void {}
+  resize(size: { cols: number; rows: number }): void {
+    if (this.#size !== null) this.#size = size;
+  }
 
   signal(signal: number): void {
     this.#signal = signal;

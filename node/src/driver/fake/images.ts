@@ -7,7 +7,7 @@
 import { createHash } from "node:crypto";
 import type { NodeImage } from "@flotilla/contract/link";
 import { type Clock, orAborted } from "../../clock.ts";
-import type { EnsureOptions, Images, UnpackedImage } from "../../images/images.ts";
+import type { EnsureOptions, Images, RootFile, UnpackedImage } from "../../images/images.ts";
 
 const PROGRESS_STEPS = 4;
 
@@ -57,6 +57,10 @@ export class FakeImages implements Images {
 
   async remove(reference: string): Promise<"removed" | "missing" | "in use"> {
     return this.#cached.delete(reference) ? "removed" : "missing";
+  }
+
+  rootFor(image: UnpackedImage): Promise<RootFile> {
+    return Promise.resolve(image);
   }
 
   async collectGarbage(): Promise<{ readonly removed: number; readonly freedBytes: number }> {

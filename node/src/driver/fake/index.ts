@@ -135,6 +135,7 @@ export class FakeDriver implements Driver {
 class FakeVm implements Vm {
   readonly record: VmRecord;
   readonly guest: FakeGuest;
+  readonly network = null;
   readonly exited: Promise<VmExit>;
   readonly #directory: string;
   #file: VmFile;

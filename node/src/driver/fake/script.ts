@@ -6,6 +6,7 @@
  *
  *     true · false · exit N · echo [-n] words · printenv [NAME] · env · pwd · hostname · cat (input to output)
  *     sleep SECONDS · yes [word] (64 MiB at most) · head -c N [/dev/zero] · sh -c|-lc 'a; b && c' · poweroff · crash
+ *     stty size (of the terminal) · sh (each line of the input, until `exit` or its end)
  *
  * In `sh`: quotes, `$NAME`, `;`, `&&`, and `>&2` at a command's end. Anything else is not found: 255, or 127 in `sh`.
  */
@@ -17,6 +18,8 @@ export interface ScriptWorld {
   readonly cwd: string;
   readonly hostname: string;
   readonly input: AsyncIterable<Uint8Array>;
+  /** Of the terminal; null where there is none. */
+  terminalSize(): { readonly cols: number; readonly rows: number } | null;
   /** Resolves when the reader can take more; undefined when it can at once. */
   write(output: "stdout" | "stderr", data: string | Uint8Array): Promise<void> | undefined;
   sleep(ms: number): Promise<void>;
@@ -70,6 +73,10 @@ const COMMANDS: Readonly<Record<string, Command>> = {
     }
     return 0;
   },
+  stty: (_, world) => {
+    const size = world.terminalSize();
+    return size === null ? fail(world, "stty: not a terminal") : print(world, `${size.rows} ${size.cols}\n`);
+  },
   poweroff: (_, world) => {
     world.end("poweroff");
     return 0;
@@ -85,6 +92,7 @@ export function runScript(argv: readonly string[], world: ScriptWorld): Promise<
   const [program = "", ...words] = argv;
   const name = program.slice(program.lastIndexOf("/") + 1);
   if (name === "sh" && (words[0] === "-c" || words[0] === "-lc")) return shell(words[1] ?? "", world);
+  if (name === "sh" && words.length === 0) return interactive(world);
   if (!Object.hasOwn(COMMANDS, name)) {
     const message = `executable file '${program}' not found in $PATH: No such file or directory\n`;
     return afterwards(world.write("stderr", message), EXIT_CODE_NOT_FOUND);
@@ -107,6 +115,20 @@ async function shell(text: string, world: ScriptWorld): Promise<number> {
     const target: ScriptWorld = isToStderr ? { ...world, write: (_, data) => world.write("stderr", data) } : world;
     code = await run(isToStderr ? words.slice(0, -1) : words, target);
     if (words[0] === "exit") return code;
+  }
+  return code;
+}
+
+async function interactive(world: ScriptWorld): Promise<number> {
+  let code = 0;
+  let rest = "";
+  for await (const chunk of world.input) {
+    const typed = (rest + Buffer.from(chunk).toString()).split("\n");
+    rest = typed.pop() ?? "";
+    for (const line of typed) {
+      code = await shell(line, world);
+      if (/^exit\b/.test(line)) return code;
+    }
   }
   return code;
 }

@@ -17,6 +17,7 @@ const plan: VmmPlan = {
   socketDirectory: "/mnt/node/machines/mach-1/boot",
   tscKhz: 2_596_120,
   isIncoming: false,
+  hasNetwork: false,
 };
 
 function valueOf(argv: readonly string[], option: string): string {

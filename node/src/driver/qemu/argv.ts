@@ -10,6 +10,8 @@
  * shared (memfd) instead of private costs 0.3 s, because the host gives it no huge pages.
  */
 
+import { GUEST_MAC, TAP_NAME } from "../../network/addresses.ts";
+
 export type Accelerator = "kvm" | "tcg";
 
 /** Where the guest's memory comes from. */
@@ -37,6 +39,8 @@ export interface VmmPlan {
   readonly tscKhz: number | null;
   /** Wait for a template's device state instead of booting. */
   readonly isIncoming: boolean;
+  /** The guest has an interface; its other end is TAP_NAME in the VMM's namespace. */
+  readonly hasNetwork: boolean;
 }
 
 export const QEMU_PROGRAM = "qemu-system-x86_64";
@@ -49,6 +53,11 @@ export const CONSOLE_BYTES = 65_536;
 export const ROOT_NODE = "root";
 /** Emulated code kept per VMM. QEMU's own default is 1 GiB, which nobody has counted. */
 const TRANSLATION_BUFFER_MB = 256;
+/** Announcing itself after a restore would only wake the guest: its neighbour is the same everywhere. */
+const NETWORK_DEVICE = [
+  ...["-netdev", `tap,id=net,ifname=${TAP_NAME},script=no,downscript=no,vhost=off`],
+  ...["-device", `virtio-net-device,netdev=net,mac=${GUEST_MAC},guest_announce=off`],
+];
 /** What the disk device reads before a machine's disk stands there. */
 export const PLACEHOLDER = { driver: "null-co", "read-zeroes": true, size: 2 ** 30 } as const;
 
@@ -73,6 +82,7 @@ export function qemuArgv(plan: VmmPlan): readonly string[] {
     ...["-device", "virtio-serial-device"],
     ...["-chardev", `socket,id=guest,path=${escaped(plan.socketDirectory)}/guest.sock,server=on,wait=off`],
     ...["-device", `virtserialport,chardev=guest,name=${GUEST_PORT_NAME}`],
+    ...(plan.hasNetwork ? NETWORK_DEVICE : []),
     ...(plan.isIncoming ? ["-incoming", "defer"] : []),
   ];
 }

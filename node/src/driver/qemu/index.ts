@@ -18,6 +18,7 @@ import { type Clock, deadlineSignal } from "../../clock.ts";
 import { type AcceleratorVerdict, chooseAccelerator } from "../../host/accelerator.ts";
 import { tscKhzIn } from "../../host/time-stamp-counter.ts";
 import { type Log, messageOf } from "../../log.ts";
+import type { Network, Reach } from "../../network/network.ts";
 import type { BootRequest, Driver, DriverFacts, PreparedVm, PrepareRequest, Vm, VmRecord } from "../driver.ts";
 import { type Accelerator, QEMU_PROGRAM } from "./argv.ts";
 import { endedGuest } from "./ended-guest.ts";
@@ -33,6 +34,8 @@ export interface QemuDriverOptions {
   readonly nodeDirectory: string;
   readonly cacheDirectory: string;
   readonly accelerator: "auto" | Accelerator;
+  /** null: guests have no interface. */
+  readonly network: Network | null;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -46,11 +49,11 @@ const PROBE_MS = 8_000;
 export async function openQemuDriver(options: QemuDriverOptions): Promise<Driver> {
   const { cacheDirectory, accelerator, clock, log } = options;
   const runtime = await openRuntime({ cacheDirectory, setting: accelerator, clock, log });
-  return openIn(options.nodeDirectory, { ...runtime, clock, log });
+  return openIn(options.nodeDirectory, { ...runtime, network: options.network, clock, log });
 }
 
 /** What `doctor` tells of this host: the same that a driver would find. */
-export async function qemuFacts(options: Omit<QemuDriverOptions, "nodeDirectory">): Promise<DriverFacts> {
+export async function qemuFacts(options: Omit<QemuDriverOptions, "nodeDirectory" | "network">): Promise<DriverFacts> {
   const { cacheDirectory, accelerator, clock, log } = options;
   const runtime = await openRuntime({ cacheDirectory, setting: accelerator, clock, log });
   return factsOf(runtime);
@@ -64,7 +67,7 @@ interface Runtime {
   readonly verdict: AcceleratorVerdict;
 }
 
-type Host = Runtime & { readonly clock: Clock; readonly log: Log };
+type Host = Runtime & { readonly network: Network | null; readonly clock: Clock; readonly log: Log };
 
 interface RuntimeQuestion {
   readonly cacheDirectory: string;
@@ -103,12 +106,12 @@ async function readQemuVersion(): Promise<string> {
 }
 
 /** Boots the smallest guest with KVM, without a disk and without leaving anything. Rejects when it does not answer. */
-async function probeKvm(host: Omit<Host, "verdict">): Promise<void> {
+async function probeKvm(host: Omit<Host, "verdict" | "network">): Promise<void> {
   const nodeDirectory = await mkdtemp(join(tmpdir(), "flotilla-probe-"));
   const deadline = deadlineSignal(host.clock, PROBE_MS);
   try {
     const verdict = { accelerator: "kvm", reason: "probe" } as const;
-    const driver = await openIn(nodeDirectory, { ...host, verdict });
+    const driver = await openIn(nodeDirectory, { ...host, network: null, verdict });
     await driver.probe(deadline.signal);
   } finally {
     deadline.dispose();
@@ -127,7 +130,7 @@ function factsOf({ qemuVersion, guestFiles, verdict }: Omit<Runtime, "tscKhz">):
 }
 
 /** How an attempt to open a VM's channels names it. */
-type Channels = Pick<Launch, "bootDirectory" | "uid" | "bootId">;
+type Channels = Pick<Launch, "machineId" | "bootDirectory" | "uid" | "bootId"> & Partial<Pick<BootRequest, "network">>;
 
 class QemuDriver implements Driver {
   readonly facts: DriverFacts;
@@ -143,7 +146,9 @@ class QemuDriver implements Driver {
     this.#log = options.log.child({ driver: "qemu" });
     const { accelerator } = options.verdict;
     this.#launcher = new Launcher({ ...options, accelerator, log: this.#log });
-    const ingredients = JSON.stringify([options.qemuVersion, options.guestFiles.key, accelerator, options.tscKhz]);
+    const hasNetwork = options.network !== null;
+    const { qemuVersion, guestFiles, tscKhz } = options;
+    const ingredients = JSON.stringify([qemuVersion, guestFiles.key, accelerator, tscKhz, hasNetwork]);
     this.#templates = new Templates({ launcher: this.#launcher, ingredients });
     this.prepare = (request, signal) => this.#prepare(request, signal);
   }
@@ -195,7 +200,7 @@ class QemuDriver implements Driver {
       return await this.#open(vmm, request, signal);
     } catch (error) {
       // It powered off just now: `exited` says so, which "gone" could not.
-      if (vmm.hasShutDown) return asVm(vmm, endedGuest());
+      if (vmm.hasShutDown) return asVm(vmm, endedGuest(), null);
       if (!isAlive(vmm.record)) return "gone";
       vmm.release();
       throw new Error(`the VM of machine ${request.machineId} runs but its agent does not answer: ${messageOf(error)}`);
@@ -234,7 +239,7 @@ class QemuDriver implements Driver {
     return prepareVm(request, { launcher: this.#launcher, template, rootDevice, asVm }, signal);
   }
 
-  async #start(launch: Launch, signal: AbortSignal): Promise<Vm> {
+  async #start(launch: Launch & Channels, signal: AbortSignal): Promise<Vm> {
     signal.throwIfAborted();
     const vmm = await this.#launcher.spawn(launch);
     try {
@@ -252,16 +257,21 @@ class QemuDriver implements Driver {
     const ended = new AbortController();
     void vmm.exited.then((exit) => ended.abort(new Error(exit.detail)));
     const signal = AbortSignal.any([giveUp, ended.signal]);
+    let reach: Reach | null = null;
     try {
       const startedAt = this.#clock.monotonic();
       await this.#launcher.control(vmm, channels, signal);
-      if (vmm.hasShutDown) return asVm(vmm, endedGuest());
+      if (vmm.hasShutDown) return asVm(vmm, endedGuest(), null);
       const qmpMs = Math.round(this.#clock.monotonic() - startedAt);
+      const { machineId, network } = channels;
+      reach = network === undefined ? null : this.#launcher.reach(vmm, channels.uid);
+      if (network !== undefined) await reach?.admit({ machineId, network });
       const guest = await this.#launcher.guest(channels, signal);
       const helloMs = Math.round(this.#clock.monotonic() - startedAt);
       this.#log.debug({ boot: channels.bootId, qmpMs, helloMs }, "a guest answers");
-      return asVm(vmm, guest);
+      return asVm(vmm, guest, reach);
     } catch (error) {
+      reach?.close();
       // Why the VMM ended says more than which channel broke by it.
       await Promise.race([vmm.exited, this.#clock.sleep(LAST_WORDS_MS, giveUp)]);
       signal.throwIfAborted();
@@ -270,12 +280,14 @@ class QemuDriver implements Driver {
   }
 }
 
-function asVm(vmm: Vmm, guest: Vm["guest"]): Vm {
+function asVm(vmm: Vmm, guest: Vm["guest"], reach: Reach | null): Vm {
   const release = (): void => {
     guest.close();
+    reach?.close();
     vmm.release();
   };
-  return { record: vmm.record, guest, exited: vmm.exited, kill: () => vmm.kill(), release };
+  const network = reach?.ofGuest() ?? null;
+  return { record: vmm.record, guest, network, exited: vmm.exited, kill: () => vmm.kill(), release };
 }
 
 const SWEEP_LOOK_MS = 5;

@@ -5,7 +5,13 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type Jail, jailArgv, jailView } from "./jail.ts";
 
-const jail: Jail = { nodeDirectory: "/data/node", guestDirectory: "/cache/guest/boot-1", uid: 700_000, hasKvm: false };
+const jail: Jail = {
+  nodeDirectory: "/data/node",
+  guestDirectory: "/cache/guest/boot-1",
+  uid: 700_000,
+  hasKvm: false,
+  network: null,
+};
 
 test("as root the VMM becomes its own user without any privilege", () => {
   const argv = jailArgv(jail, "vmm", ["-x"]);

@@ -1,16 +1,18 @@
 /**
  * The command line that puts a VMM into its jail: a launcher from util-linux, which becomes the VMM. Pure.
  *
- * A VMM has: its own user (no privileges, and none to be had), its own network namespace (nothing but its own
- * loopback), and its own mount namespace, in which the node's directory and the guest's files stand at a short,
- * traversable place, so that a data directory below a home that nobody may enter works, and socket paths stay short.
+ * A VMM has: its own user (no privileges, and none to be had), its own network namespace (closed, with the guest's
+ * interface and the way to the host when it has a network; else nothing but its own loopback), and its own mount
+ * namespace, in which the node's directory and the guest's files stand at a short, traversable place, so that a data
+ * directory below a home that nobody may enter works, and socket paths stay short.
  *
  * Always: the launcher replaces itself (`exec` all the way), so the process that is spawned is the VMM, under one
- * process id and start time. No root is left in it.
+ * process id and start time. No root is left in it, and no descriptor but its standard ones.
  *
  * Without root the VMM runs as the caller, in a user namespace: machines are then not protected from each other's
  * VMMs, only the host from them.
  */
+import type { NamespaceSetup } from "../../network/rules.ts";
 
 export interface Jail {
   /** Seen read-write below `NODE_MOUNT`. */
@@ -21,6 +23,8 @@ export interface Jail {
   readonly uid: number | null;
   /** The VMM uses /dev/kvm. With root it gets one that its user may open, whatever the host's is like. */
   readonly hasKvm: boolean;
+  /** null: nothing but a loopback. Otherwise takes root. */
+  readonly network: NamespaceSetup | null;
 }
 
 /** Where the jail's view is built: the first of these that holds neither directory. */
@@ -37,6 +41,33 @@ const SCRIPT = [
   'mount --bind -o ro,nosuid,nodev "$guest" $at/guest',
   'if [ "$kvm" = own ]; then mknod -m 0666 $at/kvm c 10 232; mount --bind $at/kvm /dev/kvm; fi',
   "ulimit -c 0",
+].join("\n");
+
+const WITHOUT_NETWORK = `${SCRIPT}\nexec "$@"`;
+
+/**
+ * On the host's side: the descriptor is the way back to its namespace, and the end of a pair that an earlier VMM of this
+ * user has left makes room: a namespace goes a moment after its last process.
+ */
+const WITH_NETWORK = [
+  SCRIPT,
+  "mknod -m 0666 $at/tun c 10 200; mount --bind $at/tun /dev/net/tun",
+  "exec 9</proc/self/ns/net",
+  'if [ -n "$1" ]; then ip link delete "$1" 2>/dev/null || :; fi; shift',
+  'exec unshare --net -- "$@"',
+].join("\n");
+
+/** Inside: closed first, then its interfaces. Refusals go to the guest alone, so the kernel need not count them out. */
+const NAMESPACE = [
+  "set -e",
+  "rules=$1 inside=$2 outside=$3; shift 3",
+  "settings=/proc/sys/net",
+  "if [ -e $settings/ipv6 ]; then echo 1 >$settings/ipv6/conf/all/disable_ipv6; echo 1 >$settings/ipv6/conf/default/disable_ipv6; fi",
+  "echo 0 >$settings/ipv4/icmp_ratelimit",
+  'if [ -n "$rules" ]; then printf %s "$rules" | nft -f -; fi',
+  'printf %s "$inside" | ip -batch -',
+  'if [ -n "$outside" ]; then printf %s "$outside" | nsenter --net=/proc/self/fd/9 -- ip -batch -; echo 1 >$settings/ipv4/ip_forward; fi',
+  "exec 9<&-",
   'exec "$@"',
 ].join("\n");
 
@@ -52,10 +83,17 @@ export function jailView(jail: Jail): JailView {
 }
 
 export function jailArgv(jail: Jail, program: string, programArgv: readonly string[]): readonly string[] {
-  const namespaces = ["--mount", "--net", "--ipc", ...(jail.uid === null ? ["--user", "--map-root-user"] : [])];
-  const kvm = jail.hasKvm && jail.uid !== null ? "own" : "host";
-  const build = ["sh", "-c", SCRIPT, "sh", mountPoint(jail), jail.nodeDirectory, jail.guestDirectory, kvm];
-  return ["unshare", ...namespaces, "--", ...build, "setpriv", ...privileges(jail), "--", program, ...programArgv];
+  const { network, uid } = jail;
+  const kvm = jail.hasKvm && uid !== null ? "own" : "host";
+  const view = ["sh", mountPoint(jail), jail.nodeDirectory, jail.guestDirectory, kvm];
+  const vmm = ["setpriv", ...privileges(jail), "--", program, ...programArgv];
+  if (network === null) {
+    const namespaces = ["--mount", "--net", "--ipc", ...(uid === null ? ["--user", "--map-root-user"] : [])];
+    return ["unshare", ...namespaces, "--", "sh", "-c", WITHOUT_NETWORK, ...view, ...vmm];
+  }
+  const { hostEnd, rules, inside, outside } = network;
+  const namespace = ["sh", "-c", NAMESPACE, "sh", rules, inside, outside];
+  return ["unshare", "--mount", "--ipc", "--", "sh", "-c", WITH_NETWORK, ...view, hostEnd ?? "", ...namespace, ...vmm];
 }
 
 function privileges(jail: Jail): readonly string[] {

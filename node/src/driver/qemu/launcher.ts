@@ -14,6 +14,7 @@ import type { Clock } from "../../clock.ts";
 import { connectGuest } from "../../guest/client.ts";
 import type { Guest } from "../../guest/guest.ts";
 import type { Log } from "../../log.ts";
+import { GUEST_NETWORK, type Network, type Reach } from "../../network/network.ts";
 import type { VmRecord } from "../driver.ts";
 import { type Accelerator, type GuestMemory, QEMU_PROGRAM, qemuArgv } from "./argv.ts";
 import {
@@ -54,6 +55,8 @@ export interface LauncherOptions {
   readonly guestFiles: GuestFiles;
   readonly accelerator: Accelerator;
   readonly tscKhz: number | null;
+  /** null: guests have no interface. Takes root. */
+  readonly network: Network | null;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -150,6 +153,18 @@ export class Launcher {
     return connectGuest(channel, { helloTimeoutMs: HELLO_MS_MAX, signal, clock: this.clock });
   }
 
+  /** The network of a VMM that runs; null when it has none. It ends with the VMM, or is closed by who lets go of that. */
+  reach(vmm: Vmm, uid: number): Reach | null {
+    const reach = this.#options.network?.reach({ pid: vmm.record.pid, uid }) ?? null;
+    void vmm.exited.then(() => reach?.close());
+    return reach;
+  }
+
+  /** What a guest is told of its network, which is the same for all. */
+  get guestAddress(): (typeof GUEST_NETWORK)["address"] | null {
+    return this.#options.network === null ? null : GUEST_NETWORK.address;
+  }
+
   get #view(): JailView {
     return jailView(this.#jail(NOBODY));
   }
@@ -160,6 +175,7 @@ export class Launcher {
       guestDirectory: this.#options.guestFiles.directory,
       uid: this.isRoot ? uid : null,
       hasKvm: this.#options.accelerator === "kvm",
+      network: this.#options.network?.setup(uid) ?? null,
     };
   }
 
@@ -191,6 +207,7 @@ export class Launcher {
       socketDirectory: this.seen(launch.bootDirectory),
       tscKhz: this.#options.tscKhz,
       isIncoming,
+      hasNetwork: this.#options.network !== null,
     });
     if (memory.kind !== "file" || memory.isShared) return [QEMU_PROGRAM, argv];
     const environment = [

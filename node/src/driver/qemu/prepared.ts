@@ -12,6 +12,7 @@
 import { copyFile, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Guest } from "../../guest/guest.ts";
+import type { Reach } from "../../network/network.ts";
 import type { BootRequest, PreparedVm, PrepareRequest, Vm } from "../driver.ts";
 import { diskLayers, PLACEHOLDER, ROOT_NODE } from "./argv.ts";
 import type { Launcher } from "./launcher.ts";
@@ -28,7 +29,7 @@ export interface Preparing {
   readonly launcher: Launcher;
   readonly template: Template;
   readonly rootDevice: string | null;
-  readonly asVm: (vmm: Vmm, guest: Guest) => Vm;
+  readonly asVm: (vmm: Vmm, guest: Guest, reach: Reach | null) => Vm;
 }
 
 /** Rejects with the reason, and has ended the VMM then. */
@@ -53,11 +54,12 @@ export async function prepareVm(
   });
   try {
     const qmp = await launcher.control(vmm, { bootDirectory, uid }, signal);
+    const reach = launcher.reach(vmm, uid);
     await restore(qmp, request, preparing, signal);
     const guest = await launcher.guest({ bootDirectory, uid }, signal);
     if (request.warmUpDisk !== null) await warmUp(qmp, guest, request, preparing);
     await qmp.execute("stop");
-    return new Prepared(request, preparing, vmm, qmp, guest);
+    return new Prepared(request, preparing, { vmm, qmp, guest, reach });
   } catch (error) {
     await vmm.kill();
     throw error;
@@ -93,7 +95,7 @@ async function warmUp(qmp: Qmp, guest: Guest, request: PrepareRequest, preparing
     [path, ...warmUpDisk.backingPaths].map((file) => launcher.seen(file)),
     "warm-up",
   );
-  await guest.warmUp(warmUpConfiguration(rootDevice, launcher.clock.now()));
+  await guest.warmUp(warmUpConfiguration(rootDevice, launcher.guestAddress, launcher.clock.now()));
   for (let count = 0; count < COMMANDS; count += 1) {
     const exec = guest.exec(WARM_UP_PROGRAM);
     exec.stdout.resume();
@@ -117,6 +119,14 @@ async function attachDisk(qmp: Qmp, paths: readonly string[], nodeName: string):
   ]);
 }
 
+/** What a prepared VM is held by. */
+interface Parts {
+  readonly vmm: Vmm;
+  readonly qmp: Qmp;
+  readonly guest: Guest;
+  readonly reach: Reach | null;
+}
+
 class Prepared implements PreparedVm {
   readonly bootId: string;
   readonly uid: number;
@@ -126,8 +136,9 @@ class Prepared implements PreparedVm {
   readonly #vmm: Vmm;
   readonly #qmp: Qmp;
   readonly #guest: Guest;
+  readonly #reach: Reach | null;
 
-  constructor(request: PrepareRequest, preparing: Preparing, vmm: Vmm, qmp: Qmp, guest: Guest) {
+  constructor(request: PrepareRequest, preparing: Preparing, { vmm, qmp, guest, reach }: Parts) {
     this.bootId = request.bootId;
     this.uid = request.uid;
     this.exited = vmm.exited;
@@ -136,9 +147,11 @@ class Prepared implements PreparedVm {
     this.#vmm = vmm;
     this.#qmp = qmp;
     this.#guest = guest;
+    this.#reach = reach;
   }
 
-  async start({ bootDirectory, diskPath, diskBytes, backingPaths }: BootRequest): Promise<Vm> {
+  async start(request: BootRequest): Promise<Vm> {
+    const { bootDirectory, diskPath, diskBytes, backingPaths } = request;
     const { launcher, asVm } = this.#preparing;
     // Sockets are known by what they are, not by their path: open ones are found under the new one.
     if (bootDirectory !== this.#request.bootDirectory) {
@@ -153,9 +166,11 @@ class Prepared implements PreparedVm {
         "disk",
       ),
       this.#qmp.execute("block_resize", { "node-name": ROOT_NODE, size: diskBytes }),
+      // Closed until then, so the guest need not wait for it.
+      this.#reach?.admit(request),
       this.#qmp.execute("cont"),
     ]);
-    return asVm(this.#vmm, this.#guest);
+    return asVm(this.#vmm, this.#guest, this.#reach);
   }
 
   async discard(): Promise<void> {

@@ -18,7 +18,11 @@ export const WARM_UP_PROGRAM: GuestExecRequest = {
 };
 
 /** Of the machine that the guest plays for a moment, in namespaces of its own. */
-export function warmUpConfiguration(rootDevice: string | null, now: number): GuestConfiguration {
+export function warmUpConfiguration(
+  rootDevice: string | null,
+  address: GuestConfiguration["address"],
+  now: number,
+): GuestConfiguration {
   return {
     hostname: "flotilla",
     machineId: "0".repeat(32),
@@ -29,6 +33,7 @@ export function warmUpConfiguration(rootDevice: string | null, now: number): Gue
     user: "",
     rootDevice,
     nameservers: [],
-    address: null,
+    // The same in every machine, so the interface may stay up with it.
+    address,
   };
 }

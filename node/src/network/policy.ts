@@ -1,0 +1,60 @@
+/**
+ * What a machine may reach, from the words of its specification. Pure.
+ *
+ * Always: what can not be understood is refused, never left out: a list that is shorter than its owner thinks is
+ * found late. IPv6 is the exception that is no risk: guests have none, so such a network names nothing.
+ */
+import { isIPv4, isIPv6 } from "node:net";
+import type { MachineNetwork } from "@flotilla/contract/machines";
+
+export interface Policy {
+  readonly mode: MachineNetwork["mode"];
+  /** With `allowCidrs`: IPv4 networks such as 10.1.0.0/16. */
+  readonly networks: readonly string[];
+  /** With `allowCidrs`: lower case, without the final dot. `*.name` is every name below. */
+  readonly hosts: readonly string[];
+}
+
+const HOST = /^(\*\.)?([a-z0-9_]([a-z0-9_-]{0,62})\.)*[a-z0-9_][a-z0-9_-]{0,62}$/;
+
+/** Throws with the entry that is none. */
+export function policyOf({ mode, cidrs, hosts }: MachineNetwork): Policy {
+  if (mode !== "allowCidrs") return { mode, networks: [], hosts: [] };
+  const names = (hosts ?? []).map(normalName);
+  const addresses = names.filter(isIPv4);
+  const networks = [...(cidrs ?? []), ...addresses].map(networkOf).filter((network) => network !== null);
+  return { mode, networks: [...new Set(networks)], hosts: names.filter((name) => !isIPv4(name)).map(checkedHost) };
+}
+
+/** As names are compared: they do not differ by case or a final dot. */
+export function normalName(name: string): string {
+  return name.toLowerCase().replace(/\.$/, "");
+}
+
+/** Whether a name, in its normal form, is one of the policy's hosts. */
+export function allowsName({ hosts }: Policy, name: string): boolean {
+  return hosts.some((host) =>
+    host.startsWith("*.") ? name.endsWith(host.slice(1)) && name.length > host.length - 1 : name === host,
+  );
+}
+
+function checkedHost(host: string): string {
+  if (host.length > 253 || !HOST.test(host))
+    throw new Error(`${JSON.stringify(host)} is not a host name; correct the machine's network`);
+  return host;
+}
+
+/** With the bits of the host cleared; null for IPv6. */
+function networkOf(text: string): string | null {
+  const [address = "", length, ...rest] = text.trim().split("/");
+  const wrong = new Error(
+    `${JSON.stringify(text)} is not a network such as 10.1.0.0/16; correct the machine's network`,
+  );
+  const bits = length === undefined ? 32 : Number(length);
+  if (rest.length > 0 || (length !== undefined && !/^\d{1,3}$/.test(length))) throw wrong;
+  if (isIPv6(address) && bits <= 128) return null;
+  if (!isIPv4(address) || bits > 32) throw wrong;
+  const number = address.split(".").reduce((sum, part) => sum * 256 + Number(part), 0);
+  const first = Math.floor(number / 2 ** (32 - bits)) * 2 ** (32 - bits);
+  return `${[24, 16, 8, 0].map((shift) => Math.floor(first / 2 ** shift) % 256).join(".")}/${bits}`;
+}

@@ -1,0 +1,196 @@
+/**
+ * The rules of the network, as texts for nft and ip. Pure.
+ *
+ * There are three tables, and each alone keeps a machine from what is not its business:
+ * - `machine`, in a machine's own namespace, made before its VMM runs. Nothing passes it but answers to the host's
+ *   connections, until a policy opens `egress`. The VMM has no privileges there, so neither it nor its guest can
+ *   change that; what the VMM itself would send (it may open sockets) is dropped as well.
+ * - the node's, on the host: keeps machines from the host and from each other, whatever their namespaces say.
+ * - the guard, only on a host that forwarded nothing before Flotilla: nothing but machines' packets is forwarded.
+ *
+ * Always: a text replaces what was there as one transaction, and applying it again changes nothing. What is put into
+ * a text are addresses, numbers and names that were checked or made here, never words of a user.
+ */
+import {
+  type Block,
+  GATEWAY_ADDRESS,
+  GATEWAY_MAC,
+  GUEST_ADDRESS,
+  GUEST_PREFIX_LENGTH,
+  HOST_END_PREFIX,
+  NAME_SERVER_PORT,
+  type Pair,
+  TAP_NAME,
+  UPLINK_NAME,
+} from "./addresses.ts";
+import type { Policy } from "./policy.ts";
+
+/** What no policy opens: this host's loopback, link-local addresses (clouds keep their metadata there), multicast, our own. */
+const NEVER = ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4"] as const;
+/** Connections of one machine that the kernel remembers at once: the host's table is everybody's. */
+const CONNECTIONS_MAX = 8192;
+/** Refused destinations that are remembered for a minute. */
+const DENIED_MAX = 128;
+
+export const GUARD_TABLE = "flotilla_guard";
+
+/** Only for a host that does not forward: it must not begin to because of us. */
+export function guardRules(): string {
+  return `add table ip ${GUARD_TABLE}
+delete table ip ${GUARD_TABLE}
+table ip ${GUARD_TABLE} {
+  chain forward {
+    type filter hook forward priority filter - 10; policy accept;
+    iifname "${HOST_END_PREFIX}*" accept
+    oifname "${HOST_END_PREFIX}*" accept
+    drop
+  }
+}
+`;
+}
+
+export function hostRules({ table, hostEndPrefix, network, nameServer }: Block): string {
+  const ours = `"${hostEndPrefix}*"`;
+  return `add table ip ${table}
+delete table ip ${table}
+table ip ${table} {
+  chain input {
+    type filter hook input priority filter - 5; policy accept;
+    iifname != ${ours} accept
+    ip saddr != ${network} drop
+    ct state established,related accept
+    ip daddr ${nameServer} meta l4proto { tcp, udp } th dport ${NAME_SERVER_PORT} accept
+    reject with icmp admin-prohibited
+  }
+  chain output {
+    type filter hook output priority filter - 5; policy accept;
+    oifname ${ours} meta skuid != 0 drop
+  }
+  chain forward {
+    type filter hook forward priority filter - 5; policy accept;
+    iifname ${ours} oifname "${HOST_END_PREFIX}*" drop
+    iifname ${ours} ip saddr != ${network} drop
+    iifname ${ours} tcp flags syn tcp option maxseg size set rt mtu
+    oifname ${ours} ct state established,related accept
+    oifname ${ours} drop
+  }
+  chain outgoing {
+    type nat hook postrouting priority srcnat; policy accept;
+    ip saddr ${network} oifname != "${HOST_END_PREFIX}*" masquerade
+  }
+}
+`;
+}
+
+/** The table of a machine's namespace: closed. */
+export function machineRules({ nameServer }: Block, { hostAddress }: Pair): string {
+  return `table inet machine {
+  set denied { type ipv4_addr . inet_proto . inet_service; size ${DENIED_MAX}; flags dynamic,timeout; timeout 60s; }
+  set networks { type ipv4_addr; flags interval; auto-merge; }
+  set resolved { type ipv4_addr; flags timeout; }
+  chain egress { }
+  chain names { }
+  chain forward {
+    type filter hook forward priority filter; policy drop;
+    ct state established,related accept
+    iifname "${UPLINK_NAME}" oifname "${TAP_NAME}" ct status dnat accept
+    iifname != "${TAP_NAME}" drop
+    meta nfproto != ipv4 drop
+    ip saddr != ${GUEST_ADDRESS} drop
+    ct state new ct count over ${CONNECTIONS_MAX} drop
+    ip daddr ${nameServer} ct status dnat accept
+    oifname "${UPLINK_NAME}" ip daddr != { ${NEVER.join(", ")} } jump egress
+    meta l4proto { tcp, udp } update @denied { ip daddr . meta l4proto . th dport }
+    meta l4proto != { tcp, udp } update @denied { ip daddr . meta l4proto . 0 }
+    reject with icmpx admin-prohibited
+  }
+  chain input {
+    type filter hook input priority filter; policy drop;
+    ct state established,related accept
+    iifname "lo" accept
+    iifname "${TAP_NAME}" meta nfproto ipv4 reject
+  }
+  chain output {
+    type filter hook output priority filter; policy drop;
+    oifname { "lo", "${TAP_NAME}" } accept
+  }
+  chain incoming {
+    type nat hook prerouting priority dstnat; policy accept;
+    iifname "${UPLINK_NAME}" ip saddr ${hostAddress} meta l4proto tcp dnat ip to ${GUEST_ADDRESS}
+    iifname "${TAP_NAME}" ip daddr ${GATEWAY_ADDRESS} jump names
+  }
+  chain outgoing {
+    type nat hook postrouting priority srcnat; policy accept;
+    oifname { "${UPLINK_NAME}", "${TAP_NAME}" } masquerade
+  }
+}
+`;
+}
+
+/** What opens a machine's table as its policy says, and closes what an earlier one opened. */
+export function policyRules({ mode, networks, hosts }: Policy, { nameServer }: Block): string {
+  const lines = ["egress", "names"].map((chain) => `flush chain inet machine ${chain}`);
+  lines.push("flush set inet machine networks");
+  if (networks.length > 0) lines.push(`add element inet machine networks { ${networks.join(", ")} }`);
+  if (mode === "open") lines.push("add rule inet machine egress accept");
+  if (mode === "allowCidrs") {
+    lines.push("add rule inet machine egress ip daddr @networks accept");
+    lines.push("add rule inet machine egress ip daddr @resolved accept");
+  }
+  if (mode === "open" || hosts.length > 0) {
+    const target = `${nameServer}:${NAME_SERVER_PORT}`;
+    lines.push(`add rule inet machine names meta l4proto { tcp, udp } th dport 53 dnat ip to ${target}`);
+  }
+  return `${lines.join("\n")}\n`;
+}
+
+/** Addresses of names, until `holdMs` from now. */
+export function resolvedRules(addresses: readonly string[], holdMs: number): string {
+  const set = "element inet machine resolved";
+  const seconds = Math.ceil(holdMs / 1000);
+  // What is there already keeps its old end unless it is taken out first; all of it is one transaction.
+  return addresses
+    .map((one) => `add ${set} { ${one} }\ndelete ${set} { ${one} }\nadd ${set} { ${one} timeout ${seconds}s }\n`)
+    .join("");
+}
+
+/** How a VMM's namespace is made; texts for the programs named. */
+export interface NamespaceSetup {
+  /** The host's end, which an earlier VMM of the same user may have left for a moment. null: no way out. */
+  readonly hostEnd: string | null;
+  /** nft, inside. Before there is any interface. */
+  readonly rules: string;
+  /** ip, inside. Descriptor 9 is the host's namespace. */
+  readonly inside: string;
+  /** ip, on the host. */
+  readonly outside: string;
+}
+
+export function namespaceSetup(block: Block, pair: Pair | null, uid: number): NamespaceSetup {
+  const tap = [
+    "link set lo up",
+    `tuntap add dev ${TAP_NAME} mode tap user ${uid}`,
+    `link set ${TAP_NAME} address ${GATEWAY_MAC}`,
+    `address add ${GATEWAY_ADDRESS}/${GUEST_PREFIX_LENGTH} dev ${TAP_NAME}`,
+    `link set ${TAP_NAME} up`,
+  ];
+  if (pair === null) return { hostEnd: null, rules: "", inside: asText(tap), outside: "" };
+  const { hostEnd, hostAddress, machineAddress } = pair;
+  const uplink = [
+    `link add ${UPLINK_NAME} type veth peer name ${hostEnd} netns /proc/self/fd/9`,
+    `address add ${machineAddress}/31 dev ${UPLINK_NAME}`,
+    `link set ${UPLINK_NAME} up`,
+    `route add default via ${hostAddress}`,
+  ];
+  const outside = [`address add ${hostAddress}/31 dev ${hostEnd}`, `link set ${hostEnd} up`];
+  return {
+    hostEnd,
+    rules: machineRules(block, pair),
+    inside: asText([...tap, ...uplink]),
+    outside: asText(outside),
+  };
+}
+
+function asText(lines: readonly string[]): string {
+  return `${lines.join("\n")}\n`;
+}

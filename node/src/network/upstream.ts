@@ -1,0 +1,145 @@
+/**
+ * The name servers of the host, and questions to them: as they are (for machines that may ask anything) and for the
+ * addresses of one name (for those that may not).
+ *
+ * Always: each question goes from a port and with a number of its own, drawn at random; an answer from anybody else or
+ * to anything else is not taken. Every question ends within QUESTION_MS. Names of the host's own /etc/hosts are not
+ * looked at: they are the host's business.
+ */
+import { randomInt } from "node:crypto";
+import { createSocket } from "node:dgram";
+import { Resolver } from "node:dns/promises";
+import { readFile } from "node:fs/promises";
+import { connect, isIP, isIPv6 } from "node:net";
+import type { Clock } from "../clock.ts";
+
+const RESOLV_CONF = "/etc/resolv.conf";
+const SERVERS_MAX = 3;
+/** How long the host's list of name servers is believed. */
+const LIST_MS = 5_000;
+const ATTEMPT_MS = 2_000;
+const QUESTION_MS = 6_000;
+const ANSWER_BYTES_MAX = 65_535;
+
+export interface NameServer {
+  readonly address: string;
+  readonly port: number;
+}
+
+/** An address that a name has, for that long. */
+export interface Resolution {
+  readonly addresses: readonly string[];
+  readonly ttlSeconds: number;
+}
+
+export interface Upstream {
+  /** Rejects when nobody answers. The name has no address: an empty list. */
+  resolve(name: string): Promise<Resolution>;
+  /** The answer to a query as it came. Rejects when nobody answers. */
+  forward(query: Buffer, transport: "udp" | "tcp"): Promise<Buffer>;
+}
+
+export class HostUpstream implements Upstream {
+  readonly #clock: Clock;
+  #servers: readonly NameServer[] = [];
+  #readAt = Number.NEGATIVE_INFINITY;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  async resolve(name: string): Promise<Resolution> {
+    const servers = await this.#list();
+    const resolver = new Resolver({ timeout: ATTEMPT_MS, tries: 2 });
+    resolver.setServers(
+      servers.map(({ address, port }) => (isIPv6(address) ? `[${address}]:${port}` : `${address}:${port}`)),
+    );
+    try {
+      const records = await resolver.resolve4(name, { ttl: true });
+      return {
+        addresses: records.map(({ address }) => address),
+        ttlSeconds: Math.min(...records.map(({ ttl }) => ttl)),
+      };
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      if (code === "ENOTFOUND" || code === "ENODATA") return { addresses: [], ttlSeconds: 0 };
+      throw error;
+    }
+  }
+
+  async forward(query: Buffer, transport: "udp" | "tcp"): Promise<Buffer> {
+    const ask = transport === "udp" ? askByDatagram : askByStream;
+    const until = this.#clock.monotonic() + QUESTION_MS;
+    for (const server of await this.#list()) {
+      if (this.#clock.monotonic() > until) break;
+      const answer = await ask(server, query, this.#clock).catch(() => null);
+      if (answer !== null) return answer;
+    }
+    throw new Error("no name server of the host answers");
+  }
+
+  async #list(): Promise<readonly NameServer[]> {
+    const now = this.#clock.monotonic();
+    if (now - this.#readAt > LIST_MS) {
+      this.#servers = nameServersIn(await readFile(RESOLV_CONF, "utf8").catch(() => ""));
+      this.#readAt = now;
+    }
+    if (this.#servers.length === 0) throw new Error("the host has no name server");
+    return this.#servers;
+  }
+}
+
+/** The `nameserver` lines of a resolv.conf. */
+export function nameServersIn(text: string): readonly NameServer[] {
+  const addresses = [...text.matchAll(/^\s*nameserver\s+(\S+)/gm)].map((match) => match[1] ?? "");
+  return addresses
+    .filter((address) => isIP(address) !== 0)
+    .slice(0, SERVERS_MAX)
+    .map((address) => ({ address, port: 53 }));
+}
+
+function askByDatagram({ address, port }: NameServer, query: Buffer, clock: Clock): Promise<Buffer> {
+  const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
+  const socket = createSocket(isIPv6(address) ? "udp6" : "udp4");
+  const id = randomInt(0x1_0000);
+  const timer = clock.timer(ATTEMPT_MS, () => reject(new Error("no answer")));
+  socket.once("error", reject);
+  // Connected: the kernel lets nobody else's answers through.
+  socket.connect(port, address, () => socket.send(withId(query, id)));
+  socket.on("message", (answer) => {
+    if (answer.byteLength >= 12 && answer.readUInt16BE(0) === id) resolve(withId(answer, query.readUInt16BE(0)));
+  });
+  return promise.finally(() => {
+    timer.cancel();
+    socket.close();
+  });
+}
+
+function askByStream({ address, port }: NameServer, query: Buffer): Promise<Buffer> {
+  const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
+  const socket = connect({ host: address, port, timeout: ATTEMPT_MS });
+  let received = Buffer.alloc(0);
+  socket.once("timeout", () => reject(new Error("no answer")));
+  socket.once("error", reject);
+  socket.once("close", () => reject(new Error("no answer")));
+  socket.write(framed(query));
+  socket.on("data", (part: Buffer) => {
+    received = Buffer.concat([received, part]);
+    const length = received.byteLength < 2 ? ANSWER_BYTES_MAX : received.readUInt16BE(0);
+    if (received.byteLength >= length + 2) resolve(received.subarray(2, length + 2));
+  });
+  return promise.finally(() => socket.destroy());
+}
+
+/** As messages are sent over a stream. */
+export function framed(message: Buffer): Buffer {
+  const length = Buffer.alloc(2);
+  length.writeUInt16BE(message.byteLength, 0);
+  return Buffer.concat([length, message]);
+}
+
+function withId(message: Buffer, id: number): Buffer {
+  const copy = Buffer.from(message);
+  copy.writeUInt16BE(id, 0);
+  return copy;
+}
