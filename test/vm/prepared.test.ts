@@ -25,7 +25,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
     place = new NodePlace();
     driver = await place.driver();
     const path = join(place.directory, "warm-up");
-    await qcow2Disks.make({ diskPath: path, image: place.image, diskGb: 1, uid: 0 });
+    await qcow2Disks.make({ diskPath: path, root: place.image, diskGb: 1, uid: 0 });
     warmUpDisk = { path, backingPaths: [place.image.rootPath] };
   });
   afterEach(() => place.sweep());

@@ -16,13 +16,13 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import type { UnpackedImage } from "../images/images.ts";
+import type { RootFile } from "../images/images.ts";
 import { diskBytes, qcow2Disks } from "./disks.ts";
 
 const hasQemuImg = spawnSync("qemu-img", ["--version"]).status === 0;
 const options = hasQemuImg ? {} : { skip: "qemu-img is not installed" };
 
-function place(): { directory: string; image: UnpackedImage; diskPath: string; [Symbol.dispose](): void } {
+function place(): { directory: string; root: RootFile; diskPath: string; [Symbol.dispose](): void } {
   const top = mkdtempSync(join(tmpdir(), "flotilla-disks-"));
   const directory = join(top, "machine");
   mkdirSync(directory);
@@ -30,9 +30,9 @@ function place(): { directory: string; image: UnpackedImage; diskPath: string; [
   const rootPath = join(top, "image", "root.ext4");
   writeFileSync(rootPath, "");
   truncateSync(rootPath, 3 * 2 ** 20);
-  const image = { rootPath, rootBytes: 3 * 2 ** 20 } as UnpackedImage;
+  const root = { rootPath, rootBytes: 3 * 2 ** 20 };
   const remove = (): void => rmSync(top, { recursive: true });
-  return { directory, image, diskPath: join(directory, "disk"), [Symbol.dispose]: remove };
+  return { directory, root, diskPath: join(directory, "disk"), [Symbol.dispose]: remove };
 }
 
 test("a disk is as large as asked, but not smaller than its image", () => {
@@ -42,7 +42,7 @@ test("a disk is as large as asked, but not smaller than its image", () => {
 
 test("a disk names its image by the path from itself, takes no room and is closed to others", options, async () => {
   using here = place();
-  await qcow2Disks.make({ diskPath: here.diskPath, image: here.image, diskGb: 10, uid: 700_001 });
+  await qcow2Disks.make({ diskPath: here.diskPath, root: here.root, diskGb: 10, uid: 700_001 });
   const output = execFileSync("qemu-img", ["info", "--output=json", here.diskPath], { encoding: "utf8" });
   const info = JSON.parse(output) as Record<string, unknown>;
   assert.equal(info["virtual-size"], 10 * 2 ** 30);
@@ -57,14 +57,14 @@ test("a disk names its image by the path from itself, takes no room and is close
 test("what a crash left half-made is replaced", options, async () => {
   using here = place();
   writeFileSync(`${here.diskPath}.new`, "half");
-  await qcow2Disks.make({ diskPath: here.diskPath, image: here.image, diskGb: 1, uid: 700_001 });
+  await qcow2Disks.make({ diskPath: here.diskPath, root: here.root, diskGb: 1, uid: 700_001 });
   assert.deepEqual(readdirSync(here.directory).sort(), ["disk"]);
 });
 
 test("a disk that can not be made leaves nothing and says why", options, async () => {
   using here = place();
   const missing = join(here.directory, "nowhere", "disk");
-  const made = qcow2Disks.make({ diskPath: missing, image: here.image, diskGb: 1, uid: 700_001 });
+  const made = qcow2Disks.make({ diskPath: missing, root: here.root, diskGb: 1, uid: 700_001 });
   await assert.rejects(made, /disk can not be made|no such file/i);
   assert.deepEqual(readdirSync(here.directory), []);
 });
@@ -72,9 +72,9 @@ test("a disk that can not be made leaves nothing and says why", options, async (
 test("a second disk of an image and a size is the same file as the first", options, async () => {
   using here = place();
   const second = `${here.diskPath}-2`;
-  await qcow2Disks.make({ diskPath: here.diskPath, image: here.image, diskGb: 3, uid: 700_001 });
-  await qcow2Disks.make({ diskPath: second, image: here.image, diskGb: 3, uid: 700_002 });
+  await qcow2Disks.make({ diskPath: here.diskPath, root: here.root, diskGb: 3, uid: 700_001 });
+  await qcow2Disks.make({ diskPath: second, root: here.root, diskGb: 3, uid: 700_002 });
   assert.deepEqual(readFileSync(second), readFileSync(here.diskPath));
-  await qcow2Disks.make({ diskPath: second, image: here.image, diskGb: 4, uid: 700_002 });
+  await qcow2Disks.make({ diskPath: second, root: here.root, diskGb: 4, uid: 700_002 });
   assert.notDeepEqual(readFileSync(second), readFileSync(here.diskPath));
 });

@@ -13,11 +13,11 @@ import { createHash, randomBytes } from "node:crypto";
 import { chmod, chown, copyFile, open, rename, rm, statfs } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
 import { promisify } from "node:util";
-import type { UnpackedImage } from "../images/images.ts";
+import type { RootFile } from "../images/images.ts";
 import { messageOf } from "../log.ts";
 import type { Disks } from "../machines/surroundings.ts";
 
-const GIB = 2 ** 30;
+export const GIB = 2 ** 30;
 /** QEMU counts in sectors. */
 const SECTOR_BYTES = 512;
 /** A disk that can not take its own metadata and a little more is not worth making. */
@@ -29,7 +29,7 @@ export function diskBytes(diskGb: number, rootBytes: number): number {
 }
 
 export const qcow2Disks: Disks = {
-  async make({ diskPath, image, diskGb, uid }) {
+  async make({ diskPath, root, diskGb, uid }) {
     const directory = dirname(diskPath);
     const free = await statfs(directory);
     if (free.bavail * free.bsize < FREE_BYTES_MIN) {
@@ -37,7 +37,7 @@ export const qcow2Disks: Disks = {
     }
     const unfinished = `${diskPath}.new`;
     try {
-      await copyEmpty({ image, bytes: diskBytes(diskGb, image.rootBytes), directory, path: unfinished });
+      await copyEmpty({ root, bytes: diskBytes(diskGb, root.rootBytes), directory, path: unfinished });
       await chmod(unfinished, 0o600);
       if (process.getuid?.() === 0) await chown(unfinished, uid, uid);
       await flush(unfinished);
@@ -50,7 +50,7 @@ export const qcow2Disks: Disks = {
 };
 
 interface Empty {
-  readonly image: UnpackedImage;
+  readonly root: RootFile;
   readonly bytes: number;
   /** Where the disk will stand: its header names the image by the path from there. */
   readonly directory: string;
@@ -61,10 +61,10 @@ interface Empty {
  * An empty disk is the same file for all machines of an image and a size: it is made once, beside the image and gone with
  * it, and then copied, which takes 1 ms where qemu-img takes 20.
  */
-async function copyEmpty({ image, bytes, directory, path }: Empty): Promise<void> {
-  const backing = relative(directory, image.rootPath);
+async function copyEmpty({ root, bytes, directory, path }: Empty): Promise<void> {
+  const backing = relative(directory, root.rootPath);
   const name = createHash("sha256").update(`${bytes} ${backing}`).digest("hex").slice(0, 16);
-  const empty = join(dirname(image.rootPath), `empty-${name}.qcow2`);
+  const empty = join(dirname(root.rootPath), `empty-${name}.qcow2`);
   try {
     return await copyFile(empty, path);
   } catch (error) {

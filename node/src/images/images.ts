@@ -23,6 +23,12 @@ export interface UnpackedImage extends NodeImage {
   readonly rootBytes: number;
 }
 
+/** A read-only ext4 file system in a file. */
+export interface RootFile {
+  readonly rootPath: string;
+  readonly rootBytes: number;
+}
+
 export interface EnsureOptions {
   /** `amd64` or `arm64`; null: the node's own. */
   readonly arch: string | null;
@@ -43,6 +49,11 @@ export interface Images {
   find(reference: string, arch: string | null): Promise<UnpackedImage | undefined>;
   /** An image by the digest that a machine's disk was made from. */
   findByDigest(digest: string): Promise<UnpackedImage | undefined>;
+  /**
+   * The image's file system for a disk of so many bytes: the image's own when the disk is at least as large, else a
+   * smaller one, made once. What is on it may need more than was asked.
+   */
+  rootFor(image: UnpackedImage, diskBytes: number): Promise<RootFile>;
   list(): Promise<readonly NodeImage[]>;
   /** Takes in an OCI layout (tar), a docker archive or a root file system tar, as `local/<name>[:tag]`. */
   importArchive(path: string, reference: string): Promise<UnpackedImage>;

@@ -18,11 +18,12 @@ import { openArchive, PLAIN_CONFIGURATION } from "./archive.ts";
 import { BlobStore } from "./blobs.ts";
 import { Catalog } from "./catalog.ts";
 import { planCollection } from "./collect.ts";
-import type { EnsureOptions, Images, UnpackedImage } from "./images.ts";
+import type { EnsureOptions, Images, RootFile, UnpackedImage } from "./images.ts";
 import { makeBusyboxTar } from "./local.ts";
 import { Puller } from "./pull.ts";
 import { parseReference, type Reference } from "./reference.ts";
 import { SharedWork } from "./share.ts";
+import { ensureSmallerRoot } from "./smaller-root.ts";
 import { asDiskFull, DiskFull, readFreeBytes, watchSpace } from "./space.ts";
 import { type Progress, type Room, Workshop } from "./workshop.ts";
 
@@ -69,6 +70,7 @@ class ImageStore implements NodeImages {
   readonly #workshop: Workshop;
   readonly #puller: Puller;
   readonly #pulls = new SharedWork<UnpackedImage, Progress>();
+  readonly #shrinking = new SharedWork<RootFile, Progress>();
   readonly #closed = new AbortController();
 
   constructor(options: ImagesOptions) {
@@ -124,6 +126,13 @@ class ImageStore implements NodeImages {
 
   async findByDigest(digest: string): Promise<UnpackedImage | undefined> {
     return this.#catalog.findByDigest(digest);
+  }
+
+  rootFor(image: UnpackedImage, diskBytes: number): Promise<RootFile> {
+    if (diskBytes >= image.rootBytes) return Promise.resolve(image);
+    return this.#shrinking.run(`${image.digest} ${diskBytes}`, {}, (signal) =>
+      ensureSmallerRoot({ image, bytes: diskBytes, workshop: this.#workshop, clock: this.#options.clock, signal }),
+    );
   }
 
   async list(): Promise<readonly NodeImage[]> {

@@ -16,6 +16,7 @@ import { createHash, randomUUID } from "node:crypto";
 import { chmod, lstat, mkdir, open, readdir, rename, rm, stat, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
 import type { ImageProgress } from "@flotilla/contract/link";
 import type { Clock } from "../clock.ts";
 import { decompress } from "./blobs.ts";
@@ -276,11 +277,12 @@ export class Workshop {
  * Room for the content with its block rounding and metadata, the journal and some air. Generous, because the file is
  * sparse and a machine's disk is grown anyway; many small files need more, for the sake of the inodes.
  */
+/** As large as a machine's disk is by default, so that most machines find their file system grown already. */
 function rootSize(contentBytes: number, entries: number): number {
   const needed = contentBytes * 1.1 + entries * BLOCK_BYTES * 1.1 + (JOURNAL_MB + 192) * 1024 * 1024;
   const forInodes = (entries + 4096) * BYTES_PER_INODE * 1.1;
   const unit = 1024 * 1024;
-  return Math.ceil(Math.max(needed, forInodes) / unit) * unit;
+  return Math.ceil(Math.max(needed, forInodes, DISK_GB_DEFAULT * 1024 * unit) / unit) * unit;
 }
 
 /** The same image has the same file system id on every node. */

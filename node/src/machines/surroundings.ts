@@ -6,7 +6,7 @@ import { join } from "node:path";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { Clock } from "../clock.ts";
 import type { Driver } from "../driver/driver.ts";
-import type { Images, UnpackedImage } from "../images/images.ts";
+import type { Images, RootFile } from "../images/images.ts";
 import type { Log } from "../log.ts";
 import type { BootSlots } from "./boot-slots.ts";
 import type { Journal } from "./journal.ts";
@@ -14,10 +14,10 @@ import type { PreparedVms } from "./prepared-vms.ts";
 
 /** Makes the writable disk of a machine. */
 export interface Disks {
-  /** A file at `diskPath` on top of the image, owned by `uid`. After a crash in the middle the path may hold anything. */
+  /** A file at `diskPath` on top of an image's file system, owned by `uid`. After a crash in the middle the path may hold anything. */
   make(request: {
     readonly diskPath: string;
-    readonly image: UnpackedImage;
+    readonly root: RootFile;
     readonly diskGb: number;
     readonly uid: number;
   }): Promise<void>;
