@@ -16,6 +16,7 @@ import { imageHandlers } from "./images/routes.ts";
 import { execHandlers } from "./machines/exec/routes.ts";
 import { machineHandlers } from "./machines/routes.ts";
 import { openMachineServices } from "./machines/services.ts";
+import { terminalHandlers } from "./machines/terminal/routes.ts";
 import { nodeAuthenticator } from "./nodes/credentials.ts";
 import { nodeHandlers } from "./nodes/routes.ts";
 import { countNodes } from "./nodes/store.ts";
@@ -63,6 +64,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...tenantHandlers(context, keys),
     ...machineHandlers(services),
     ...execHandlers(services),
+    ...terminalHandlers(services),
     ...imageHandlers(services),
     ...nodeHandlers(services),
     ...tokenHandlers(context),

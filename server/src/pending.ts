@@ -13,7 +13,6 @@ export const PENDING_ENDPOINTS = [
   "removeShare",
   "execStream",
   "runCode",
-  "openTerminal",
   "listSessions",
   "createSession",
   "deleteSession",

@@ -129,7 +129,11 @@ class LinkExec {
     if (start.timeoutMs !== null && !isBackground) {
       this.#timers.push(this.#clock.timer(start.timeoutMs, () => this.#onTimeout()));
     }
-    exec.pid.catch(() => undefined);
+    exec.pid.then(
+      // Whoever opens a terminal waits for it to be there, and it may be silent.
+      () => (start.terminal === null ? undefined : this.#response.flushHeaders()),
+      () => undefined,
+    );
     exec.exit.then(
       ({ exitCode }) => this.#onExit(exec, exitCode),
       (error: unknown) => this.#fail({ code: "guest_unreachable", message: messageOf(error) }),

@@ -6,15 +6,19 @@
  * the whole.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import type { AnyReply } from "./handler.ts";
 import type { Route } from "./route-table.ts";
+import type { TakeUpgrade, Upgrade } from "./upgrade.ts";
 
 export interface Outgoing {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | Buffer | Readable;
+  /** With status 101. */
+  readonly upgrade?: TakeUpgrade;
 }
 
 export function encode(route: Route, reply: AnyReply): Outgoing {
@@ -22,6 +26,7 @@ export function encode(route: Route, reply: AnyReply): Outgoing {
   if (answer === undefined)
     throw new Error(`${route.name} answered ${reply.status}, which the contract does not declare`);
   const headers: Record<string, string> = { ...reply.headers };
+  if (reply.upgrade !== undefined) return { status: reply.status, headers, body: "", upgrade: reply.upgrade };
   if (answer.kind === "empty") return { status: reply.status, headers, body: "" };
   if (answer.kind === "json") {
     const fault = route.checkAnswer.get(reply.status)?.(reply.body);
@@ -32,6 +37,19 @@ export function encode(route: Route, reply: AnyReply): Outgoing {
   }
   headers["content-type"] = reply.contentType ?? answer.contentType;
   return { status: reply.status, headers, body: reply.body as string | Readable };
+}
+
+/** Hands the connection to whoever answered 101; false when the caller went away before. */
+export function sendUpgrade(
+  upgrade: Upgrade,
+  response: ServerResponse,
+  headers: Readonly<Record<string, string>>,
+  take: TakeUpgrade,
+): boolean {
+  if (upgrade.socket.destroyed) return false;
+  response.detachSocket(response.socket as Socket);
+  take(upgrade, headers);
+  return true;
 }
 
 /** Whether the whole answer was handed to the network; false when the caller went away before. */

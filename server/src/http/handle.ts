@@ -20,7 +20,7 @@ import type { LastUsed } from "../auth/last-used.ts";
 import type { Context } from "../context.ts";
 import { DatabaseUnavailable } from "../db/database.ts";
 import { CallerGone, parseJson, readBody } from "./body.ts";
-import { encode, type Outgoing, send } from "./encode.ts";
+import { encode, type Outgoing, send, sendUpgrade } from "./encode.ts";
 import type { AnyReply, AnyRequest, Caller, NodeCaller } from "./handler.ts";
 import { idempotently, type WireAnswer } from "./idempotency.ts";
 import type { Page } from "./page.ts";
@@ -29,6 +29,7 @@ import type { RateLimiter } from "./rate.ts";
 import { errorAnswer } from "./refuse.ts";
 import type { RequestIds } from "./request-id.ts";
 import type { PathEntry, Route } from "./route-table.ts";
+import { checkHandshake, type Upgrade } from "./upgrade.ts";
 
 export interface HandleParts {
   readonly context: Context;
@@ -48,6 +49,8 @@ export interface Incoming {
   readonly params: Readonly<Record<string, string>>;
   readonly entry: PathEntry | Page | undefined;
   readonly url: string;
+  /** Only of a WebSocket handshake. */
+  readonly upgrade: Upgrade | undefined;
 }
 
 /** What is learnt about a request on its way; for the log and the headers of the answer. */
@@ -83,7 +86,11 @@ export async function handle(parts: HandleParts, incoming: Incoming, signal: Abo
   } catch (error) {
     outgoing = refusal(parts, exchange, error);
   }
-  const isSent = await send(message, response, headers, outgoing);
+  const { upgrade } = incoming;
+  const isSent =
+    upgrade !== undefined && outgoing.upgrade !== undefined
+      ? sendUpgrade(upgrade, response, { ...headers, ...outgoing.headers }, outgoing.upgrade)
+      : await send(message, response, headers, outgoing);
   logRequest(parts, exchange, isSent ? outgoing.status : STATUS_CALLER_GONE, startedAt);
 }
 
@@ -98,6 +105,7 @@ async function answer(parts: HandleParts, exchange: Exchange): Promise<Outgoing>
   takeFromBucket(parts, exchange);
   if (route.handler === undefined)
     throw new Refusal("not_implemented", `${route.endpoint.method} ${route.endpoint.path} is not served yet`);
+  if (route.endpoint.isUpgrade) checkHandshake(exchange.upgrade);
   const { request, bytes } = await validate(parts, exchange, route);
   const run = async (): Promise<Outgoing> => encode(route, await (route.handler as Run)(request));
   const { "idempotency-key": idempotencyKey } = exchange.message.headers;

@@ -8,6 +8,7 @@ import type { EndpointName, Endpoints } from "@flotilla/contract/endpoints";
 import type { Static, TSchema } from "@flotilla/contract/schema";
 import type { Log } from "../context.ts";
 import type { PendingEndpoint } from "../pending.ts";
+import type { TakeUpgrade } from "./upgrade.ts";
 
 /** Who calls. Absent for public endpoints; a node for the node's own. */
 export interface Caller {
@@ -63,7 +64,7 @@ export type Reply<E extends Endpoint = Endpoint> = {
   [Status in keyof E["answers"]]: {
     readonly status: Status;
     readonly headers?: Readonly<Record<string, string>>;
-  } & AnswerBody<E["answers"][Status] & Answer>;
+  } & (Status extends 101 ? { readonly upgrade: TakeUpgrade } : AnswerBody<E["answers"][Status] & Answer>);
 }[keyof E["answers"]];
 
 export type Handler<E extends Endpoint = Endpoint> = (request: Request<E>) => Promise<Reply<E>>;
@@ -93,6 +94,8 @@ export interface AnyReply {
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: unknown;
   readonly contentType?: string;
+  /** With status 101. */
+  readonly upgrade?: TakeUpgrade;
 }
 
 export type AnyHandler = (request: AnyRequest) => Promise<AnyReply>;

@@ -6,12 +6,15 @@
  * Always: a path with a `%` that is no escape is taken literally instead of being refused by the router; closing stops
  * accepting, lets what runs finish until a deadline, then aborts it.
  */
+import { type IncomingMessage, ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
+import type { Duplex } from "node:stream";
 import type { ListenAddress } from "@flotilla/contract/settings";
 import { fastify, type FastifyInstance } from "fastify";
 import { handle, type HandleParts } from "./handle.ts";
 import type { Page } from "./page.ts";
 import type { PathEntry } from "./route-table.ts";
+import { isWebSocketUpgrade, type Upgrade } from "./upgrade.ts";
 
 export interface HttpServer {
   readonly address: ListenAddress;
@@ -44,19 +47,26 @@ export async function startHttp(
     forceCloseConnections: "idle",
     return503OnClosing: false,
     keepAliveTimeout: KEEP_ALIVE_MS,
+    http: { shouldUpgradeCallback: isWebSocketUpgrade },
     routerOptions: { maxParamLength: PARAMETER_CHARACTERS_MAX },
     rewriteUrl: (message) => literalPercent(message.url ?? "/"),
     clientErrorHandler(error, socket) {
       answerBrokenRequest(error as NodeJS.ErrnoException, socket, parts);
     },
   });
+  const upgrades = new WeakMap<IncomingMessage, Upgrade>();
+  app.server.on("upgrade", (message: IncomingMessage, socket: Duplex, head: Buffer) => {
+    upgrades.set(message, { message, socket, head, closing: closing.signal });
+    app.routing(message, responseOn(message, socket));
+  });
   app.addHook("onRequest", async (request, reply) => {
     reply.hijack();
     // A connection that is kept alive would hold a closing server open until the deadline.
     if (closing.signal.aborted) reply.raw.setHeader("connection", "close");
     const controller = new AbortController();
+    const upgrade = upgrades.get(request.raw);
     running.add(controller);
-    reply.raw.once("close", () => {
+    (upgrade?.socket ?? reply.raw).once("close", () => {
       running.delete(controller);
       if (!reply.raw.writableFinished) controller.abort();
       if (closing.signal.aborted) setImmediate(() => app.server.closeIdleConnections());
@@ -67,6 +77,7 @@ export async function startHttp(
       params: request.params as Record<string, string>,
       entry: request.routeOptions.config?.entry,
       url: request.originalUrl,
+      upgrade,
     };
     try {
       await handle(parts, incoming, controller.signal);
@@ -93,6 +104,17 @@ export async function startHttp(
       return close(app, running, parts, deadlineMs);
     },
   };
+}
+
+/** Where a refused handshake is answered: nothing reads the connection any more, so it ends with the answer. */
+function responseOn(message: IncomingMessage, socket: Duplex): ServerResponse {
+  const response = new ServerResponse(message);
+  // A connection of this server's: Node calls it a Duplex because others can be handed in.
+  response.assignSocket(socket as Socket);
+  response.shouldKeepAlive = false;
+  response.once("finish", () => socket.end());
+  socket.on("error", () => socket.destroy());
+  return response;
 }
 
 /** Makes every `%` of the path that does not start a valid escape an escaped percent sign. Pure. */

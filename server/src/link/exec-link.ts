@@ -21,7 +21,7 @@ export interface OutputSink {
 }
 
 /** The node tells its caller within this that the command runs, even when the command is silent. */
-const HEADERS_TIMEOUT_MS = 15_000;
+export const HEADERS_TIMEOUT_MS = 15_000;
 const REFUSAL_BYTES_MAX = 64 * 1024;
 
 /** Throws NotRunning, NodeAway, or a Refusal when the guest does not answer or the command makes no sense there. */
@@ -69,7 +69,7 @@ export async function runOnNode(
 }
 
 /** The command has begun, so it must not be sent again without its owner's knowing. */
-const cutOff = (nodeId: string, machineId: string): Refusal =>
+export const cutOff = (nodeId: string, machineId: string): Refusal =>
   new Refusal(
     "unavailable",
     `the connection to node ${nodeId} broke while the command ran in machine ${machineId}; how it ended is not known, look before you run it again`,
@@ -86,7 +86,8 @@ function requestBody(start: ExecStart, stdin: Buffer | null): Buffer {
   return frames.length === 1 && frames[0] !== undefined ? frames[0] : Buffer.concat(frames);
 }
 
-function take(frame: LinkFrame, sink: OutputSink, machineId: string): Promise<null> | ExecExit | null {
+/** Hands a frame of the node's on; the exit is null as long as the command runs. Throws what a failure says. */
+export function take(frame: LinkFrame, sink: OutputSink, machineId: string): Promise<null> | ExecExit | null {
   if (frame.type === "stdout" || frame.type === "stderr") {
     const waiting = sink.onOutput(frame.type, frame.payload);
     return waiting instanceof Promise ? waiting.then(() => null) : null;
@@ -124,7 +125,8 @@ function failure({ code, message }: Partial<ExecFailure>, machineId: string): Er
   }
 }
 
-async function refused(status: number, body: { text(): Promise<string> }): Promise<Error> {
+/** The error that a status other than 200 means. */
+export async function refused(status: number, body: { text(): Promise<string> }): Promise<Error> {
   const text = (await body.text()).slice(0, REFUSAL_BYTES_MAX);
   return status === 404 || status === 409
     ? new NotRunning(text)

@@ -118,8 +118,10 @@ class FakeExec implements GuestExec {
     let inputRead: (() => void) | null = null;
     this.#input = new Readable({
       read: () => {
-        inputRead?.();
+        // Before it is called: it goes on with the next write at once.
+        const goOn = inputRead;
         inputRead = null;
+        goOn?.();
       },
     });
     this.stdin = new Writable({

@@ -1,0 +1,157 @@
+/**
+ * A command on a node with both directions open: input is sent while output comes. For terminals and files; commands
+ * whose input is known when they start take the shorter way of exec-link.ts.
+ *
+ * Always: nothing of the input is taken before the node has taken up the command, so that NotRunning leaves the input
+ * whole for another try; input is taken no faster than the node reads, and output read no faster than the sink takes it;
+ * `close`, or an aborted signal, breaks the connection, upon which the node ends the command with all its descendants.
+ */
+import { Readable } from "node:stream";
+import { Refusal } from "@flotilla/contract/errors";
+import type { ExecExit, ExecStart } from "@flotilla/contract/link";
+import { encodeLinkFrame, LinkDecoder, type LinkFrame, type LinkFrameType } from "@flotilla/contract/link-stream";
+import { cutOff, HEADERS_TIMEOUT_MS, NotRunning, type OutputSink, refused, take } from "./exec-link.ts";
+import { type NodeAddress, NodeAway, type NodeLink } from "./node-link.ts";
+
+/** What waits here for a node that does not read. */
+const INPUT_BYTES_MAX = 256 * 1024;
+
+/** The request's body: frames that are pushed into it. */
+class Input extends Readable {
+  #room = Promise.withResolvers<void>();
+
+  constructor() {
+    super({ highWaterMark: INPUT_BYTES_MAX });
+    // A broken connection is told by the answer; nobody listens here.
+    this.on("error", () => undefined);
+    this.on("close", () => this.#room.resolve());
+  }
+
+  override _read(): void {
+    this.#room.resolve();
+    this.#room = Promise.withResolvers();
+  }
+
+  /** Resolves when more is wanted, or never will be. */
+  get room(): Promise<void> {
+    return this.destroyed ? Promise.resolve() : this.#room.promise;
+  }
+}
+
+export interface OpenExecOptions {
+  readonly machineId: string;
+  readonly start: ExecStart;
+  readonly signal: AbortSignal;
+}
+
+/** Resolves when the node has taken up the command. Throws like runOnNode. */
+export async function openOnNode(link: NodeLink, node: NodeAddress, options: OpenExecOptions): Promise<OpenExec> {
+  const { machineId, start, signal } = options;
+  const gone = new AbortController();
+  const input = new Input();
+  input.push(encodeLinkFrame("start", JSON.stringify(start)));
+  try {
+    const { statusCode, body } = await link.pool(node.address).request({
+      method: "POST",
+      path: `/v1/machines/${machineId}/exec`,
+      body: input,
+      headers: { "content-type": "application/octet-stream" },
+      headersTimeout: HEADERS_TIMEOUT_MS,
+      bodyTimeout: 0,
+      signal: AbortSignal.any([signal, gone.signal]),
+    });
+    if (statusCode !== 200) throw await refused(statusCode, body);
+    const exec = new OpenExec({ nodeId: node.nodeId, machineId, input, body, gone });
+    await exec.lookAhead();
+    return exec;
+  } catch (error) {
+    input.destroy();
+    if (error instanceof Refusal || error instanceof NotRunning || signal.aborted) throw error;
+    throw new NodeAway(node.nodeId, error);
+  }
+}
+
+interface Parts {
+  readonly nodeId: string;
+  readonly machineId: string;
+  readonly input: Input;
+  readonly body: Readable;
+  readonly gone: AbortController;
+}
+
+export class OpenExec {
+  readonly #parts: Parts;
+  readonly #decoder = new LinkDecoder();
+  readonly #chunks: AsyncIterator<Buffer>;
+  #ahead: readonly LinkFrame[] = [];
+  #isInputOver = false;
+
+  constructor(parts: Parts) {
+    this.#parts = parts;
+    this.#chunks = (parts.body as AsyncIterable<Buffer>)[Symbol.asyncIterator]();
+  }
+
+  /** Sends a frame; false when the node has enough for now: wait for `room`. What comes after the end is dropped. */
+  send(type: LinkFrameType, payload: Uint8Array | string = ""): boolean {
+    const { input } = this.#parts;
+    if (input.destroyed || this.#isInputOver) return true;
+    return input.push(encodeLinkFrame(type, payload));
+  }
+
+  /** Resolves when the node can take more, or takes no more at all. */
+  get room(): Promise<void> {
+    return this.#parts.input.room;
+  }
+
+  /** No more input comes. */
+  endInput(): void {
+    this.send("stdinEnd");
+    this.#finishRequest();
+  }
+
+  /** A failure that came with the answer's head is thrown now, while the caller can still be refused. */
+  async lookAhead(): Promise<void> {
+    if (this.#parts.body.readableLength === 0) return;
+    const { value, done } = await this.#chunks.next();
+    if (done === true) return;
+    this.#ahead = this.#decoder.push(value);
+    const [first] = this.#ahead;
+    if (first?.type === "failure") take(first, { onOutput: () => undefined }, this.#parts.machineId);
+  }
+
+  /** Hands the output on until the command has ended. Throws a Refusal when nobody can say how. */
+  async run(sink: OutputSink): Promise<ExecExit> {
+    const { nodeId, machineId, gone } = this.#parts;
+    try {
+      let frames = this.#ahead;
+      for (;;) {
+        for (const frame of frames) {
+          const taken = take(frame, sink, machineId);
+          const exit = taken instanceof Promise ? await taken : taken;
+          if (exit !== null) return exit;
+        }
+        const { value, done } = await this.#chunks.next();
+        if (done === true) throw new Error("the answer ended without an exit frame");
+        frames = this.#decoder.push(value);
+      }
+    } catch (error) {
+      if (error instanceof Refusal || gone.signal.aborted) throw error;
+      throw cutOff(nodeId, machineId);
+    } finally {
+      // A request that is whole leaves its connection to the next one.
+      this.#finishRequest();
+      await this.#chunks.return?.();
+    }
+  }
+
+  /** Ends the command, unless it has ended. */
+  close(): void {
+    this.#parts.gone.abort();
+  }
+
+  #finishRequest(): void {
+    if (this.#isInputOver) return;
+    this.#isInputOver = true;
+    this.#parts.input.push(null);
+  }
+}

@@ -1,0 +1,52 @@
+/**
+ * What a terminal's client may send, and what it means.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { readMessage } from "./frames.ts";
+
+const text = (value: string) => readMessage(Buffer.from(value), false);
+const typed = (value: string) => ({ kind: "typed", bytes: Buffer.from(value) });
+
+test("binary is typed as it is, even when it looks like a command", () => {
+  const bytes = Buffer.from('{"type":"resize","cols":1,"rows":1}');
+  assert.deepEqual(readMessage(bytes, true), { kind: "typed", bytes });
+  assert.deepEqual(readMessage(Buffer.from([0, 255, 3]), true), { kind: "typed", bytes: Buffer.from([0, 255, 3]) });
+});
+
+test("resize and stdin are understood with fields in any order and more of them", () => {
+  assert.deepEqual(text('{"rows":30,"x":1,"type":"resize","cols":120}'), { kind: "resize", cols: 120, rows: 30 });
+  assert.deepEqual(text('{"type":"stdin","data":"ls\\n"}'), typed("ls\n"));
+  assert.deepEqual(text('{"type":"stdin","data":""}'), typed(""));
+});
+
+test("sizes are kept within what a terminal can have", () => {
+  assert.deepEqual(text('{"type":"resize","cols":99999,"rows":2}'), { kind: "resize", cols: 10_000, rows: 2 });
+  for (const size of ['"cols":0,"rows":0', '"cols":-1,"rows":5'])
+    assert.deepEqual(text(`{"type":"resize",${size}}`), { kind: "nothing" });
+});
+
+test("any other text is typed", () => {
+  const others = [
+    "ls\n",
+    "{",
+    "{}",
+    "null",
+    "[1]",
+    '{"type":"resize"}',
+    '{"type":"resize","cols":"80","rows":24}',
+    '{"type":"resize","cols":80.5,"rows":24}',
+    '{"type":"stdin","data":7}',
+    '{"type":"exit","code":0}',
+  ];
+  for (const other of others) assert.deepEqual(text(other), typed(other), other);
+});
+
+test("whatever comes is understood as something", () => {
+  fc.assert(
+    fc.property(fc.oneof(fc.string({ unit: "binary" }), fc.json()), fc.boolean(), (data, isBinary) => {
+      assert.match(readMessage(Buffer.from(data), isBinary).kind, /^(typed|resize|nothing)$/);
+    }),
+  );
+});

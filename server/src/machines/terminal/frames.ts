@@ -1,0 +1,35 @@
+/**
+ * What a terminal's client says in one WebSocket message. Pure.
+ *
+ * Always: every message means something: what is no command of the protocol has been typed.
+ */
+
+export type ClientMessage =
+  | { readonly kind: "typed"; readonly bytes: Uint8Array }
+  | { readonly kind: "resize"; readonly cols: number; readonly rows: number }
+  /** A size that no terminal has, as from a window that is hidden. */
+  | { readonly kind: "nothing" };
+
+/** The largest number of columns and rows; the same as in the query of the request. */
+export const SIDE_MAX = 10_000;
+
+export function readMessage(data: Buffer, isBinary: boolean): ClientMessage {
+  if (isBinary || data[0] !== 0x7b) return { kind: "typed", bytes: data };
+  const { type, cols, rows, data: text } = parseObject(data);
+  if (type === "stdin" && typeof text === "string") return { kind: "typed", bytes: Buffer.from(text) };
+  if (type === "resize" && isWhole(cols) && isWhole(rows)) {
+    if (cols < 1 || rows < 1) return { kind: "nothing" };
+    return { kind: "resize", cols: Math.min(cols, SIDE_MAX), rows: Math.min(rows, SIDE_MAX) };
+  }
+  return { kind: "typed", bytes: data };
+}
+
+const isWhole = (value: unknown): value is number => Number.isInteger(value);
+
+function parseObject(data: Buffer): Readonly<Record<string, unknown>> {
+  try {
+    return (JSON.parse(data.toString("utf8")) ?? {}) as Readonly<Record<string, unknown>>;
+  } catch {
+    return {};
+  }
+}

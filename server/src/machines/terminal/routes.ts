@@ -1,0 +1,57 @@
+/**
+ * The handler of interactive terminals: everything that can be refused is refused before the connection becomes a
+ * WebSocket.
+ */
+import type { WebSocket } from "ws";
+import type { HandlersOf } from "../../http/handler.ts";
+import { acceptWebSocket } from "../../http/upgrade.ts";
+import { openOnNode } from "../../link/open-exec.ts";
+import { checkArguments } from "../environment.ts";
+import { inRunningMachine } from "../running.ts";
+import type { MachineServices } from "../services.ts";
+import { serveTerminal } from "./terminal.ts";
+
+/** From the specification: a terminal is open for at most an hour. The node keeps the time. */
+const TERMINAL_MS_MAX = 60 * 60_000;
+const PROGRAM_DEFAULT = "/bin/sh";
+const COLS_DEFAULT = 80;
+const ROWS_DEFAULT = 24;
+
+export function terminalHandlers(services: MachineServices): HandlersOf<"openTerminal"> {
+  const { activity, context, link } = services;
+  const { clock } = context;
+  return {
+    async openTerminal({ caller, params, query, signal }) {
+      const program = query.cmd || query.command || PROGRAM_DEFAULT;
+      const start = {
+        argv: checkArguments([program], "cmd is the path of one program"),
+        cwd: null,
+        env: {},
+        user: null,
+        timeoutMs: TERMINAL_MS_MAX,
+        isBackground: false,
+        hasStdin: true,
+        terminal: { cols: query.cols ?? COLS_DEFAULT, rows: query.rows ?? ROWS_DEFAULT },
+      };
+      const { id } = params;
+      const exec = await inRunningMachine(services, { tenantId: caller.tenantId, id, signal }, (machine) => {
+        const node = { nodeId: machine.nodeId ?? "", address: machine.nodeAddress ?? "" };
+        return openOnNode(link, node, { machineId: id, start, signal });
+      });
+      return {
+        status: 101,
+        upgrade(upgrade, headers) {
+          const { closing } = upgrade;
+          const onOpen = (socket: WebSocket): void => {
+            activity.execBegan(id);
+            const startedAt = clock.monotonic();
+            const onEnd = (exitCode: number | null): void =>
+              activity.execEnded(id, exitCode, clock.monotonic() - startedAt);
+            void serveTerminal(socket, exec, { closing, onEnd });
+          };
+          acceptWebSocket(upgrade, headers, { clock, onOpen });
+        },
+      };
+    },
+  };
+}

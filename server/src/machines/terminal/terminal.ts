@@ -1,0 +1,79 @@
+/**
+ * A terminal between a WebSocket and a program with a terminal in a machine.
+ *
+ * Always: the program ends with the socket, and the socket with the program, after its last output and an exit message;
+ * a client that does not read stops its program's output (at most OUTPUT_BYTES_MAX wait here), and a program that does
+ * not read stops its client's input; nobody else is stopped.
+ *
+ * Exit codes beyond the program's own: 124 when the hour is over, -1 when nobody can say how it ended.
+ */
+import type { WebSocket } from "ws";
+import type { OpenExec } from "../../link/open-exec.ts";
+import { readMessage } from "./frames.ts";
+
+/** How much may wait for a client before its program's output is no longer read. */
+const OUTPUT_BYTES_MAX = 256 * 1024;
+const CODE_UNKNOWN = -1;
+/** WebSocket close codes. */
+const CLOSE_NORMAL = 1000;
+const CLOSE_FAULT = 1011;
+const CLOSE_RESTART = 1012;
+/** The standard allows 123 bytes. */
+const CLOSE_REASON_CHARACTERS_MAX = 100;
+
+export interface TerminalOptions {
+  /** Aborted when the server begins to stop. */
+  readonly closing: AbortSignal;
+  /** Called once, with the program's exit code; null when its client was gone before. */
+  readonly onEnd: (exitCode: number | null) => void;
+}
+
+/** Serves the socket until program or client end. Never rejects. */
+export async function serveTerminal(socket: WebSocket, exec: OpenExec, options: TerminalOptions): Promise<void> {
+  const { closing, onEnd } = options;
+  const stop = (): void => {
+    socket.close(CLOSE_RESTART, "the server stops");
+    exec.close();
+  };
+  socket.on("close", () => exec.close());
+  socket.on("message", (data, isBinary) => onMessage(socket, exec, data as Buffer, isBinary));
+  closing.addEventListener("abort", stop, { once: true });
+  if (closing.aborted) stop();
+  let exitCode: number | null = null;
+  try {
+    ({ exitCode } = await exec.run({ onOutput: (_, chunk) => send(socket, chunk) }));
+    end(socket, exitCode, { code: CLOSE_NORMAL, reason: "" });
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    end(socket, CODE_UNKNOWN, { code: CLOSE_FAULT, reason: reason.slice(0, CLOSE_REASON_CHARACTERS_MAX) });
+  } finally {
+    closing.removeEventListener("abort", stop);
+    onEnd(exitCode);
+  }
+}
+
+function onMessage(socket: WebSocket, exec: OpenExec, data: Buffer, isBinary: boolean): void {
+  const message = readMessage(data, isBinary);
+  if (message.kind === "nothing") return;
+  const { kind } = message;
+  const hasRoom =
+    kind === "typed"
+      ? message.bytes.byteLength === 0 || exec.send("stdin", message.bytes)
+      : exec.send("resize", JSON.stringify({ cols: message.cols, rows: message.rows }));
+  if (hasRoom || socket.isPaused) return;
+  socket.pause();
+  void exec.room.then(() => socket.resume());
+}
+
+/** A promise when the client should read first. */
+function send(socket: WebSocket, chunk: Uint8Array): void | Promise<void> {
+  if (socket.readyState !== socket.OPEN) return;
+  if (socket.bufferedAmount < OUTPUT_BYTES_MAX) return socket.send(chunk);
+  return new Promise((resolve) => socket.send(chunk, () => resolve()));
+}
+
+function end(socket: WebSocket, exitCode: number, { code, reason }: { code: number; reason: string }): void {
+  if (socket.readyState !== socket.OPEN) return;
+  socket.send(JSON.stringify({ type: "exit", code: exitCode }));
+  socket.close(code, reason);
+}
