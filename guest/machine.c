@@ -29,6 +29,7 @@ struct configuration {
 	const char *workdir;
 	const char *user;
 	const char *root_device; /* NULL: the root is already there */
+	uint64_t root_bytes;	 /* 0: whatever size the device has */
 	const char *address;	 /* NULL: none */
 	const char *gateway;
 	uint64_t now_ms;
@@ -77,6 +78,8 @@ static int read_field(const struct field *field, struct configuration *configura
 		return field_text(field, &configuration->user);
 	case FIELD_ROOT_DEVICE:
 		return field_text(field, &configuration->root_device);
+	case FIELD_ROOT_BYTES:
+		return field_time(field, &configuration->root_bytes);
 	case FIELD_ADDRESS:
 		return field_text(field, &configuration->address);
 	case FIELD_GATEWAY:
@@ -145,7 +148,7 @@ static int become(const struct configuration *configuration, const char **step)
 		return error;
 	*step = "mount the root disk";
 	if (configuration->root_device != NULL)
-		error = mount_root(configuration->root_device);
+		error = mount_root(configuration->root_device, configuration->root_bytes);
 	if (error != 0)
 		return error;
 	*step = "mount the machine's file systems";

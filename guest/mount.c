@@ -26,6 +26,8 @@
 /* From the kernel's fs/ext4/ext4.h, which is not among its headers for programs. */
 #define EXT4_IOC_RESIZE_FS _IOW('f', 16, uint64_t)
 #define NEW_ROOT "/newroot"
+#define SIZE_LOOK_US 500
+#define SIZE_LOOKS_MAX 10000 /* 5 s and more */
 
 struct mount_point {
 	const char *type;
@@ -87,20 +89,41 @@ int mount_early(void)
 	return 0;
 }
 
-/* Lets the file system fill its device, which is often larger than the image it was made from. */
-static int grow(const char *device)
+static int device_size(const char *device, uint64_t *bytes)
 {
-	struct statfs status;
-	uint64_t bytes = 0;
 	int fd = open(device, O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0)
 		return -errno;
-	int error = ioctl(fd, BLKGETSIZE64, &bytes) == 0 ? 0 : -errno;
+	int error = ioctl(fd, BLKGETSIZE64, bytes) == 0 ? 0 : -errno;
 	close(fd);
+	return error;
+}
+
+/* A disk that has just been put into a waiting guest: its new size comes as an interrupt, which this may have overtaken. */
+static int wait_for_size(const char *device, uint64_t wanted)
+{
+	for (int look = 0; look < SIZE_LOOKS_MAX; look++) {
+		uint64_t bytes;
+		int error = device_size(device, &bytes);
+
+		if (error != 0 || bytes == wanted)
+			return error;
+		usleep(SIZE_LOOK_US);
+	}
+	return -ENXIO;
+}
+
+/* Lets the file system fill its device, when that is larger than the image it was made from. */
+static int grow(const char *device)
+{
+	struct statfs status;
+	uint64_t bytes = 0;
+	int error = device_size(device, &bytes);
+
 	if (error != 0)
 		return error;
-	fd = open(NEW_ROOT, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = open(NEW_ROOT, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
 	if (fstatfs(fd, &status) != 0) {
@@ -114,16 +137,23 @@ static int grow(const char *device)
 }
 
 /* Makes the device's ext4 the agent's and every later command's root. */
-int mount_root(const char *device)
+int mount_root(const char *device, uint64_t bytes)
 {
+	int error;
+
 	if (has_root)
 		return 0;
+	if (bytes != 0) {
+		error = wait_for_size(device, bytes);
+		if (error != 0)
+			return error;
+	}
 	if (mkdir(NEW_ROOT, 0755) != 0 && errno != EEXIST)
 		return -errno;
 	/* Growing leaves inode tables to be zeroed in the background: gigabytes of writes that nobody ever needs. */
 	if (mount(device, NEW_ROOT, "ext4", 0, "noinit_itable") != 0 && errno != EBUSY)
 		return -errno;
-	int error = grow(device);
+	error = grow(device);
 	if (error != 0)
 		log_line("cannot grow the file system of", device, error);
 	if (chdir(NEW_ROOT) != 0 || mount(".", "/", NULL, MS_MOVE, NULL) != 0 || chroot(".") != 0 || chdir("/") != 0)

@@ -21,6 +21,7 @@ const configuration: GuestConfiguration = {
   workdir: "/usr",
   user: "",
   rootDevice: null,
+  rootBytes: null,
   nameservers: [],
   address: null,
 };

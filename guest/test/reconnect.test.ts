@@ -99,6 +99,7 @@ test("commands of a lost host are ended, background commands live on, and the ma
       workdir: "/usr",
       user: "",
       rootDevice: null,
+      rootBytes: null,
       nameservers: [],
       address: null,
     });

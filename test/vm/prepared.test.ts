@@ -8,6 +8,7 @@ import { randomBytes } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
+import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
 import { qcow2Disks } from "../../node/src/disks/disks.ts";
 import type { Driver, PreparedVm, Vm } from "../../node/src/driver/driver.ts";
 import { BOOT_DEADLINE_MS, configure, NodePlace, shell, skipReason } from "./vm-fixture.ts";
@@ -25,7 +26,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
     place = new NodePlace();
     driver = await place.driver();
     const path = join(place.directory, "warm-up");
-    await qcow2Disks.make({ diskPath: path, root: place.image, diskGb: 1, uid: 0 });
+    await qcow2Disks.make({ diskPath: path, root: place.image, diskGb: DISK_GB_DEFAULT, uid: 0 });
     warmUpDisk = { path, backingPaths: [place.image.rootPath] };
   });
   afterEach(() => place.sweep());

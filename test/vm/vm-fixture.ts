@@ -124,6 +124,7 @@ export async function configure(guest: Guest, driver: Driver): Promise<void> {
     workdir: "/",
     user: "",
     rootDevice: driver.facts.rootDevice,
+    rootBytes: 2 ** 30,
     nameservers: [],
     address: null,
   });

@@ -38,6 +38,7 @@ export const GUEST_FIELDS = {
   agentVersion: 31,
   isConfigured: 32,
   uptimeMs: 33,
+  rootBytes: 34,
 } as const;
 export type GuestField = keyof typeof GUEST_FIELDS;
 

@@ -321,6 +321,7 @@ function configurationFields(configuration: GuestConfiguration): FieldWriter {
     .text("user", configuration.user)
     .texts("nameserver", configuration.nameservers);
   if (configuration.rootDevice !== null) fields.text("rootDevice", configuration.rootDevice);
+  if (configuration.rootBytes !== null) fields.time("rootBytes", configuration.rootBytes);
   if (configuration.address !== null) {
     fields.text("address", configuration.address.cidr).text("gateway", configuration.address.gateway);
   }

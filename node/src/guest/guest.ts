@@ -31,6 +31,8 @@ export interface GuestConfiguration {
   readonly user: string;
   /** The root disk's block device inside the guest; null when the root is already there (agent on a socketpair). */
   readonly rootDevice: string | null;
+  /** The device's size, in bytes: it may have changed a moment ago, and is waited for. null: whatever it has. */
+  readonly rootBytes: number | null;
   readonly nameservers: readonly string[];
   readonly address: { readonly cidr: string; readonly gateway: string } | null;
 }

@@ -21,7 +21,15 @@ const spec: MachineSpec = {
   ports: [],
 };
 const image = { env: ["GREETING=image", "LANG=C"], workdir: "/app", user: "1000:1000", entrypoint: [], command: [] };
-const facts = { spec, image, rootDevice: "/dev/vda", network: null, now: 5, entropy: new Uint8Array(32) };
+const facts = {
+  spec,
+  image,
+  rootDevice: "/dev/vda",
+  rootBytes: 2 ** 30,
+  network: null,
+  now: 5,
+  entropy: new Uint8Array(32),
+};
 
 test("the machine's environment wins over the image's, and PATH is always there", () => {
   const merged = mergedEnvironment(["A=1", "B=x=y", "=nameless", "novalue"], { A: "2" });

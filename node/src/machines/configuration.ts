@@ -17,6 +17,7 @@ export interface ConfigurationFacts {
   readonly network: Pick<GuestConfiguration, "address" | "nameservers"> | null;
   /** Epoch milliseconds. */
   readonly now: number;
+  readonly rootBytes: number;
   readonly entropy: Uint8Array;
 }
 
@@ -24,6 +25,7 @@ export function guestConfiguration({
   spec,
   image,
   rootDevice,
+  rootBytes,
   network,
   now,
   entropy,
@@ -38,6 +40,7 @@ export function guestConfiguration({
     workdir: spec.workdir ?? (image.workdir || "/"),
     user: image.user,
     rootDevice,
+    rootBytes: rootDevice === null ? null : rootBytes,
     nameservers: network?.nameservers ?? [],
     address: network?.address ?? null,
   };

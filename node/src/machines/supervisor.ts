@@ -417,6 +417,7 @@ export class Supervisor {
       spec: this.#requiredSpec(),
       image: (await this.#diskImage()).configuration,
       rootDevice: driver.facts.rootDevice,
+      rootBytes: diskBytes(this.#requiredSpec().diskGb, (await this.#diskRoot()).rootBytes),
       network: vm.network,
       now: clock.now(),
       entropy: randomBytes(64),

@@ -12,6 +12,8 @@
 
 import { GUEST_MAC, TAP_NAME } from "../../network/addresses.ts";
 
+import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
+
 export type Accelerator = "kvm" | "tcg";
 
 /** Where the guest's memory comes from. */
@@ -58,8 +60,8 @@ const NETWORK_DEVICE = [
   ...["-netdev", `tap,id=net,ifname=${TAP_NAME},script=no,downscript=no,vhost=off`],
   ...["-device", `virtio-net-device,netdev=net,mac=${GUEST_MAC},guest_announce=off`],
 ];
-/** What the disk device reads before a machine's disk stands there. */
-export const PLACEHOLDER = { driver: "null-co", "read-zeroes": true, size: 2 ** 30 } as const;
+/** What the disk device reads before a machine's disk stands there. Of the size that most disks have. */
+export const PLACEHOLDER = { driver: "null-co", "read-zeroes": true, size: DISK_GB_DEFAULT * 2 ** 30 } as const;
 
 export function qemuArgv(plan: VmmPlan): readonly string[] {
   return [

@@ -12,6 +12,7 @@
 import { copyFile, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Guest } from "../../guest/guest.ts";
+import { messageOf } from "../../log.ts";
 import type { Reach } from "../../network/network.ts";
 import type { BootRequest, PreparedVm, PrepareRequest, Vm } from "../driver.ts";
 import { diskLayers, PLACEHOLDER, ROOT_NODE } from "./argv.ts";
@@ -22,6 +23,8 @@ import { loadState, readState, type Template } from "./template.ts";
 import type { Vmm } from "./vmm.ts";
 import { WARM_UP_PROGRAM, warmUpConfiguration } from "./warm-up.ts";
 
+/** How long a VMM that is being given up may take to say why. */
+const LAST_WORDS_MS = 500;
 /** Commands after the warm-up, through the channel: the agent's own way. */
 const COMMANDS = 2;
 
@@ -61,8 +64,9 @@ export async function prepareVm(
     await qmp.execute("stop");
     return new Prepared(request, preparing, { vmm, qmp, guest, reach });
   } catch (error) {
+    const words = await Promise.race([vmm.lastWords(), launcher.clock.sleep(LAST_WORDS_MS)]);
     await vmm.kill();
-    throw error;
+    throw words ? new Error(`${messageOf(error)}; the guest's last words: ${words}`) : error;
   }
 }
 

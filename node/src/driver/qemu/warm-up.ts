@@ -4,6 +4,7 @@
  * and gains as much.
  */
 import { randomBytes } from "node:crypto";
+import { PLACEHOLDER } from "./argv.ts";
 import type { GuestConfiguration, GuestExecRequest } from "../../guest/guest.ts";
 
 /** The agent's own program, which ends at once when it is called like this: there is no other file before a root is mounted. */
@@ -32,6 +33,7 @@ export function warmUpConfiguration(
     workdir: "/",
     user: "",
     rootDevice,
+    rootBytes: PLACEHOLDER.size,
     nameservers: [],
     // The same in every machine, so the interface may stay up with it.
     address,
