@@ -49,6 +49,12 @@ export function addMachineCommands(tree: Tree, root: Command): void {
     .usage("[options] <machine> -- <command...>")
     .showHelpAfterError("(an option of the command itself? put -- before the command)");
   addVerb(tree, machine, {
+    words: "shell <machine>",
+    summary: "open a terminal in a machine, which is started if it is stopped",
+    options: (command) => command.option("--program <path>", "what runs in it, such as /bin/bash (default: /bin/sh)"),
+    load: () => import("./shell.ts"),
+  });
+  addVerb(tree, machine, {
     words: "events <machine>",
     summary: "show what happened to a machine, oldest first",
     load: () => import("./events.ts"),

@@ -1,0 +1,66 @@
+/**
+ * `flotilla machine shell` against a real server and a scripted guest: through a pipe, and on a terminal of its own.
+ */
+import assert from "node:assert/strict";
+import { spawn, spawnSync } from "node:child_process";
+import { fileURLToPath } from "node:url";
+import { type TestContext, test } from "node:test";
+import { startTestNode, TEST_JOIN_TOKEN } from "../../server/test/support/node.ts";
+import { startTestServer } from "../../server/test/support/server.ts";
+import { until } from "../../test/support/until.ts";
+import { runCli } from "./run-cli.ts";
+
+const MAIN = fileURLToPath(new URL("../src/main.ts", import.meta.url));
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+await startTestNode(server);
+const environment = { FLOTILLA_URL: server.url, FLOTILLA_API_KEY: server.adminKey.key };
+const source = { type: "image", reference: "local/busybox" };
+await server.client.post("/v1/machines", { source, name: "hello" });
+
+const shell = (t: TestContext, input: string, ...more: readonly string[]) =>
+  runCli(t, ["machine", "shell", "hello", ...more], { environment, input });
+
+test("what is piped in is typed, and the program's exit code is this program's", async (t) => {
+  const { code, output, errors } = await shell(t, "echo from the pipe\nstty size\nexit 5\n");
+  assert.deepEqual([code, output.toString(), errors], [5, "from the pipe\n24 80\n", ""]);
+});
+
+test("another program can be asked for", async (t) => {
+  const { code, output } = await shell(t, "", "--program", "/bin/none");
+  assert.equal(code, 255);
+  assert.match(output.toString(), /'\/bin\/none' not found/);
+});
+
+test("a terminal that is refused says why", async (t) => {
+  const made = await server.client.post("/v1/apikeys", { scopes: ["machine:read"] });
+  const reader = { ...environment, FLOTILLA_API_KEY: made.json.key };
+  const { code, errors } = await runCli(t, ["machine", "shell", "hello"], { environment: reader, input: "" });
+  assert.equal(code, 1);
+  assert.match(errors, /missing scope: machine:exec/);
+});
+
+const hasScript = spawnSync("script", ["--version"]).status === 0;
+
+test("on a terminal its size is known and keys go to the machine", { skip: !hasScript && "no script" }, async (t) => {
+  const line = `stty cols 132 rows 43; ${process.execPath} ${MAIN} machine shell hello; echo "ended with $?"; stty -a`;
+  const child = spawn("script", ["-qec", line, "/dev/null"], {
+    env: { PATH: process.env["PATH"] ?? "", HOME: "/nonexistent", SHELL: "/bin/sh", TERM: "xterm", ...environment },
+    stdio: ["pipe", "pipe", "inherit"],
+  });
+  t.after(() => child.kill("SIGKILL"));
+  let seen = "";
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    seen += text;
+  });
+  const shows = (text: string) =>
+    until(() => seen.includes(text), { what: `${text} in ${JSON.stringify(seen)}`, deadlineMs: 15_000 });
+  const isRaw = (): boolean => {
+    child.stdin.write("stty size\n");
+    return seen.includes("43 132");
+  };
+  await until(isRaw, { what: "the size of the terminal", deadlineMs: 15_000 });
+  child.stdin.write("echo \u0003 | got through\nexit 9\n");
+  await shows("\u0003 | got through");
+  await shows("ended with 9");
+  await shows(" icanon ");
+});
