@@ -22,7 +22,13 @@ export type Body =
   | { readonly kind: "bytes" };
 
 export type Answer =
-  | { readonly kind: "json"; readonly schema: TSchema; readonly description?: string }
+  | {
+      readonly kind: "json";
+      readonly schema: TSchema;
+      readonly description?: string;
+      /** The content type of a stream that answers in place of the JSON, when the caller asks for one. */
+      readonly orStream?: string;
+    }
   | { readonly kind: "empty"; readonly description?: string }
   /** Raw bytes, text or an event stream; `contentType` says which. */
   | { readonly kind: "stream"; readonly contentType: string; readonly description?: string };
@@ -62,6 +68,10 @@ export type PathParameters<Path extends string> = Path extends `${string}{${infe
 /** The JSON bodies of the answers, ready to be put in a record: `json(MachineInfo)`. */
 export const json = <T extends TSchema>(schema: T, description?: string) =>
   ({ kind: "json", schema, ...(description === undefined ? {} : { description }) }) as const;
+
+/** JSON, or a stream where the caller asks for one. */
+export const jsonOrStream = <T extends TSchema, const C extends string>(schema: T, orStream: C) =>
+  ({ kind: "json", schema, orStream }) as const;
 
 export const empty = (description?: string) =>
   ({ kind: "empty", ...(description === undefined ? {} : { description }) }) as const;

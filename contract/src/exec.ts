@@ -4,7 +4,7 @@
  * What happens in the guest is answered with 200 and an exit code: 124 for a timeout, 255 for a program that does not
  * exist. Refusals are for what happens outside it.
  */
-import { empty, endpoint, json, stream } from "./endpoint.ts";
+import { empty, endpoint, json, jsonOrStream, stream } from "./endpoint.ts";
 import { EXEC_BODY_BYTES_MAX, EXEC_TIMEOUT_MAX_SECONDS } from "./limits.ts";
 import { int64, nullable, oneOf, optional, type Static, stringMap, Type, text, timestamp } from "./schema.ts";
 
@@ -72,6 +72,7 @@ export const MachineSessionInfo = Type.Object({
 });
 
 const outputQuery = Type.Object({ output: Type.Optional(oneOf(EXEC_OUTPUTS)) });
+const EVENT_STREAM = "text/event-stream";
 const commandBody = { kind: "json", schema: MachineCommandRequest, maxBytes: EXEC_BODY_BYTES_MAX } as const;
 const execErrors = [
   "invalid_json",
@@ -97,7 +98,7 @@ export const execEndpoints = {
     access: ["machine:exec"],
     query: outputQuery,
     body: commandBody,
-    answers: { 200: json(MachineExecResponse) },
+    answers: { 200: jsonOrStream(MachineExecResponse, EVENT_STREAM) },
     errors: execErrors,
   }),
   execStream: endpoint({
@@ -105,9 +106,12 @@ export const execEndpoints = {
     path: "/v1/machines/{id}/exec/stream",
     family: "machines",
     summary: "Run a command and stream its output as Server-Sent Events",
+    description:
+      'Events `stdout` and `stderr` with text, then `exit` with `{"exitCode":N}`, or `error` with a sentence when nobody can say how the command ended. Each line break of the text begins another `data:` line. With `output=b64` the data is base64, exact to the byte.',
     access: ["machine:exec"],
+    query: outputQuery,
     body: commandBody,
-    answers: { 200: stream("text/event-stream", "events stdout, stderr, then exit or error") },
+    answers: { 200: stream(EVENT_STREAM, "events stdout, stderr, then exit or error") },
     errors: execErrors,
     isExtra: true,
   }),
@@ -155,7 +159,7 @@ export const execEndpoints = {
     access: ["machine:exec"],
     body: { kind: "json", schema: CreateMachineSessionRequest, isOptional: true },
     answers: { 200: json(MachineSessionInfo) },
-    errors: ["invalid_json", "invalid_body", "not_found", "conflict"],
+    errors: ["invalid_json", "invalid_request", "invalid_body", "not_found", "conflict"],
   }),
   deleteSession: endpoint({
     method: "DELETE",
@@ -171,10 +175,12 @@ export const execEndpoints = {
     path: "/v1/machines/{id}/sessions/{session_id}/exec",
     family: "machines",
     summary: "Run a command in a session",
+    description:
+      "A command that is a string leaves its working directory and exported variables to the next one. With `stream: true` the answer is the event stream of `exec/stream`.",
     access: ["machine:exec"],
     query: outputQuery,
     body: commandBody,
-    answers: { 200: json(MachineExecResponse) },
+    answers: { 200: jsonOrStream(MachineExecResponse, EVENT_STREAM) },
     errors: execErrors,
   }),
 } as const;

@@ -237,6 +237,9 @@ function responses(endpoint: Endpoint, print: Print): Json {
 function response(answer: Answer, print: Print): Json {
   const description = answer.description ?? (answer.kind === "empty" ? "no body" : "success");
   if (answer.kind === "empty") return { description };
-  if (answer.kind === "json") return { description, content: { "application/json": { schema: print(answer.schema) } } };
+  if (answer.kind === "json") {
+    const streamed = answer.orStream === undefined ? {} : { [answer.orStream]: { schema: { type: "string" } } };
+    return { description, content: { "application/json": { schema: print(answer.schema) }, ...streamed } };
+  }
   return { description, content: { [answer.contentType]: { schema: { type: "string" } } } };
 }

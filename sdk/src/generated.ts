@@ -268,11 +268,15 @@ export abstract class Methods {
   /**
    * Run a command and stream its output as Server-Sent Events.
    *
+   * Events `stdout` and `stderr` with text, then `exit` with `{"exitCode":N}`, or `error` with a sentence when
+   * nobody can say how the command ended. Each line break of the text begins another `data:` line. With `output=b64`
+   * the data is base64, exact to the byte.
+   *
    * `POST /v1/machines/{id}/exec/stream`; needs scope machine:exec.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, quota_exceeded, no_capacity,
    * guest_unreachable, unavailable, start_failed, start_timeout.
    */
-  execStream(id: string, body: MachineCommandRequest, options: CallOptions = {}): Promise<Response> {
+  execStream(id: string, body: MachineCommandRequest, options: CallOptions<ExecQuery> = {}): Promise<Response> {
     return this.call(
       { method: "POST", path: `/v1/machines/${segment(id)}/exec/stream`, json: body, answer: "stream" },
       options,
@@ -314,7 +318,7 @@ export abstract class Methods {
    * Create a session: a working directory and environment kept between execs.
    *
    * `POST /v1/machines/{id}/sessions`; needs scope machine:exec.
-   * Refuses with invalid_json, invalid_body, not_found, conflict.
+   * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict.
    */
   createSession(
     id: string,
@@ -342,6 +346,9 @@ export abstract class Methods {
 
   /**
    * Run a command in a session.
+   *
+   * A command that is a string leaves its working directory and exported variables to the next one. With `stream:
+   * true` the answer is the event stream of `exec/stream`.
    *
    * `POST /v1/machines/{id}/sessions/{session_id}/exec`; needs scope machine:exec.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, quota_exceeded, no_capacity,

@@ -13,6 +13,7 @@ import type { Metrics } from "./health/metrics.ts";
 import { healthHandlers } from "./health/routes.ts";
 import type { AnyHandlers, Handlers } from "./http/handler.ts";
 import { imageHandlers } from "./images/routes.ts";
+import { CommandAnswers } from "./machines/exec/answer.ts";
 import { execHandlers } from "./machines/exec/routes.ts";
 import { machineHandlers } from "./machines/routes.ts";
 import { openMachineServices } from "./machines/services.ts";
@@ -56,6 +57,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     tombstoneReconciler(context),
     idempotencyKeyReconciler(context),
   ]);
+  const answers = new CommandAnswers(services);
   const handlers = {
     ...healthHandlers(context, { ...options, countNodes: () => countNodes(context.db) }),
     ...accountHandlers(context),
@@ -63,7 +65,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...planHandlers(context, keys),
     ...tenantHandlers(context, keys),
     ...machineHandlers(services),
-    ...execHandlers(services),
+    ...execHandlers(services, answers),
     ...terminalHandlers(services),
     ...imageHandlers(services),
     ...nodeHandlers(services),

@@ -11,7 +11,6 @@ export const PENDING_ENDPOINTS = [
   "listMachineLogs",
   "createShare",
   "removeShare",
-  "execStream",
   "runCode",
   "listSessions",
   "createSession",

@@ -13,6 +13,9 @@ import type { AnyReply } from "./handler.ts";
 import type { Route } from "./route-table.ts";
 import type { TakeUpgrade, Upgrade } from "./upgrade.ts";
 
+/** A reader that takes nothing for this long has gone, though its connection stands. */
+const STALL_MS = 60 * 60_000;
+
 export interface Outgoing {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
@@ -28,6 +31,10 @@ export function encode(route: Route, reply: AnyReply): Outgoing {
   const headers: Record<string, string> = { ...reply.headers };
   if (reply.upgrade !== undefined) return { status: reply.status, headers, body: "", upgrade: reply.upgrade };
   if (answer.kind === "empty") return { status: reply.status, headers, body: "" };
+  if (answer.kind === "json" && answer.orStream !== undefined && reply.body instanceof Readable) {
+    headers["content-type"] = answer.orStream;
+    return { status: reply.status, headers, body: reply.body };
+  }
   if (answer.kind === "json") {
     const fault = route.checkAnswer.get(reply.status)?.(reply.body);
     if (fault !== undefined)
@@ -76,6 +83,11 @@ export async function send(
     return true;
   }
   response.writeHead(status, all);
+  // A stream may be silent for long, and its reader waits for the head.
+  response.flushHeaders();
+  response.setTimeout(STALL_MS, () => {
+    if (response.writableNeedDrain) response.destroy();
+  });
   if (message.method === "HEAD") {
     body.destroy();
     response.end();

@@ -54,7 +54,7 @@ export interface Request<E extends Endpoint = Endpoint> {
 }
 
 type AnswerBody<A extends Answer> = A extends { readonly kind: "json"; readonly schema: infer S extends TSchema }
-  ? { readonly body: Static<S> }
+  ? { readonly body: A extends { readonly orStream: string } ? Static<S> | Readable : Static<S> }
   : A extends { readonly kind: "stream" }
     ? { readonly body: Readable | string; readonly contentType?: string }
     : { readonly body?: undefined };

@@ -18,6 +18,10 @@ export class NotRunning extends Error {}
 export interface OutputSink {
   /** A promise that is returned is waited for before more is read. The chunk may be kept. */
   onOutput(stream: "stdout" | "stderr", chunk: Uint8Array): void | Promise<void>;
+  /** The node has answered that it takes the command up. */
+  onBegun?(): void;
+  /** Whether a promise that was given is waited for: then it is the sink that holds the command up. */
+  readonly isFull?: boolean;
 }
 
 /** The node tells its caller within this that the command runs, even when the command is silent. */
@@ -51,6 +55,7 @@ export async function runOnNode(
     });
     if (statusCode !== 200) throw await refused(statusCode, body);
     hasBegun = true;
+    sink.onBegun?.();
     const decoder = new LinkDecoder();
     for await (const chunk of body as AsyncIterable<Buffer>) {
       for (const frame of decoder.push(chunk)) {

@@ -63,6 +63,11 @@ export class Activity {
     if (exitCode !== 0) tally.failedCount += 1;
   }
 
+  /** Something was done with the machine that takes no time. */
+  touch(machineId: string): void {
+    this.#tally(machineId);
+  }
+
   /** A line for the timeline that nothing waits for. */
   note(machineId: string, level: EventLevel, message: string): void {
     this.#lines.push({ machineId, level, message, at: this.#context.clock.now() });

@@ -1,25 +1,34 @@
 /**
- * The handlers of commands: exec.
+ * The handlers of commands: exec, as one answer or as a stream.
  */
-import { Refusal } from "@flotilla/contract/errors";
+import type { ExecOutput, MachineCommandRequest } from "@flotilla/contract/exec";
 import type { HandlersOf } from "../../http/handler.ts";
+import type { OutputSink } from "../../link/exec-link.ts";
 import type { MachineServices } from "../services.ts";
-import { CollectedOutput, OutputBudget } from "./output.ts";
+import type { AnswerOptions, CommandAnswers } from "./answer.ts";
 import { commandOf } from "./request.ts";
 import { runCommand } from "./run.ts";
 
-export function execHandlers(services: MachineServices): HandlersOf<"exec"> {
-  const budget = new OutputBudget();
+interface Asked {
+  readonly caller: { readonly tenantId: string };
+  readonly params: { readonly id: string };
+  readonly query: { readonly output?: ExecOutput };
+  readonly body: MachineCommandRequest;
+  readonly signal: AbortSignal;
+}
+
+export function execHandlers(services: MachineServices, answers: CommandAnswers): HandlersOf<"exec" | "execStream"> {
+  const optionsOf = ({ caller, params, query, body, signal }: Asked): AnswerOptions => {
+    const command = commandOf(body);
+    const { id } = params;
+    const run = (sink: OutputSink) => runCommand(services, { tenantId: caller.tenantId, id, command, sink, signal });
+    return { machineId: id, output: query.output, signal, run };
+  };
   return {
-    async exec({ caller, params, query, body, signal }) {
-      if (body.stream === true) throw new Refusal("not_implemented", "exec with stream is not served yet");
-      const command = commandOf(body);
-      using output = new CollectedOutput(query.output ?? "both", budget);
-      const { tenantId } = caller;
-      const exit = await runCommand(services, { tenantId, id: params.id, command, sink: output, signal });
-      if (exit.pid !== null) output.onOutput("stdout", Buffer.from(`pid=${exit.pid}\n`));
-      const { exitCode, durationMs } = exit;
-      return { status: 200, body: { ...output.fields(), exitCode, durationMs, machineId: params.id } };
+    async exec(request) {
+      const options = optionsOf(request);
+      return request.body.stream === true ? await answers.streamed(options) : await answers.collected(options);
     },
+    execStream: (request) => answers.streamed(optionsOf(request)),
   };
 }

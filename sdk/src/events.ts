@@ -1,0 +1,94 @@
+/**
+ * Reads the event streams of the API: the output of a running command, and any other `text/event-stream`.
+ *
+ * Always: an event is handed out as soon as it is whole; what is not read is not fetched, so a slow reader slows the
+ * sender and holds no memory; whoever stops reading early (`break`) ends the call, and with it the command. Lines end at
+ * `\n` alone: a `\r` in the data belongs to it.
+ */
+import { FlotillaError } from "./errors.ts";
+
+export interface StreamEvent {
+  /** `message` when the stream names none. */
+  readonly event: string;
+  readonly data: string;
+}
+
+/** What a streamed command tells; `exit` is the last. */
+export type ExecEvent =
+  | { readonly kind: "stdout" | "stderr"; readonly bytes: Uint8Array<ArrayBuffer> }
+  | { readonly kind: "exit"; readonly exitCode: number };
+
+/** The events of an answer, one by one. Throws what reading the answer's body throws. */
+export async function* readEvents(answer: Response): AsyncGenerator<StreamEvent, void, undefined> {
+  if (answer.body === null) return;
+  const reader = answer.body.getReader();
+  const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+  let event = "message";
+  let data: string[] = [];
+  let rest = "";
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const lines = (rest + decoder.decode(value, { stream: true })).split("\n");
+      rest = lines.pop() ?? "";
+      for (const line of lines) {
+        if (line === "") {
+          if (data.length > 0) yield { event, data: data.join("\n") };
+          event = "message";
+          data = [];
+        } else if (line.startsWith("data:")) data.push(valueOf(line, "data:"));
+        else if (line.startsWith("event:")) event = valueOf(line, "event:");
+      }
+    }
+  } finally {
+    // Of a stream that has ended this does nothing.
+    await reader.cancel().catch(() => undefined);
+  }
+}
+
+const valueOf = (line: string, name: string): string =>
+  line.startsWith(" ", name.length) ? line.slice(name.length + 1) : line.slice(name.length);
+
+/**
+ * What a command tells, of an answer to `execStream` with query `output: "b64"`: bytes as the command wrote them, then its
+ * exit code. Throws a FlotillaError when nobody can say how the command ended: code `unreachable` when the stream broke,
+ * `exec_failed` when the server says why.
+ */
+export async function* readExecEvents(answer: Response): AsyncGenerator<ExecEvent, void, undefined> {
+  try {
+    for await (const { event, data } of readEvents(answer)) {
+      if (event === "stdout" || event === "stderr") yield { kind: event, bytes: bytesOf(data) };
+      else if (event === "error") throw failure(answer, "exec_failed", data);
+      else if (event === "exit") return yield exitOf(data);
+    }
+  } catch (error) {
+    if (error instanceof FlotillaError) throw error;
+    throw failure(
+      answer,
+      "unreachable",
+      "the connection broke while the command ran; how it ended is not known",
+      error,
+    );
+  }
+  throw failure(answer, "unreachable", "the stream ended before the command's exit; how it ended is not known");
+}
+
+/** `atob` is what browsers and Node have in common. */
+function bytesOf(b64: string): Uint8Array<ArrayBuffer> {
+  const binary = atob(b64);
+  const bytes = new Uint8Array(binary.length);
+  for (let at = 0; at < binary.length; at++) bytes[at] = binary.charCodeAt(at);
+  return bytes;
+}
+
+function exitOf(data: string): ExecEvent {
+  const { exitCode } = JSON.parse(data) as { exitCode: number };
+  return { kind: "exit", exitCode };
+}
+
+function failure(answer: Response, code: string, text: string, cause?: unknown): FlotillaError {
+  const requestId = answer.headers.get("x-request-id");
+  const facts = { status: answer.status, code, text, requestId, call: "POST exec/stream" };
+  return new FlotillaError(facts, cause === undefined ? {} : { cause });
+}

@@ -1,0 +1,61 @@
+/**
+ * How a command's output becomes an answer: collected into one JSON body, or streamed as it comes.
+ *
+ * Always: a command that did not run at all is refused with a status in both forms. A streamed command goes on after its
+ * handler has returned; it ends with its caller, or with the server.
+ */
+import type { Readable } from "node:stream";
+import { Refusal } from "@flotilla/contract/errors";
+import type { ExecOutput, MachineExecResponse } from "@flotilla/contract/exec";
+import type { ExecExit } from "@flotilla/contract/link";
+import type { OutputSink } from "../../link/exec-link.ts";
+import type { MachineServices } from "../services.ts";
+import { CommandEvents } from "./events.ts";
+import { CollectedOutput, OutputBudget } from "./output.ts";
+
+export interface AnswerOptions {
+  readonly machineId: string;
+  readonly output: ExecOutput | undefined;
+  readonly signal: AbortSignal;
+  readonly run: (sink: OutputSink) => Promise<ExecExit>;
+}
+
+/** Proxies that gather an answer before they pass it on are asked not to. */
+const STREAM_HEADERS = { "x-accel-buffering": "no" };
+
+type Streamed = { readonly status: 200; readonly headers: typeof STREAM_HEADERS; readonly body: Readable };
+type Collected = { readonly status: 200; readonly body: MachineExecResponse };
+
+export class CommandAnswers {
+  readonly #services: MachineServices;
+  readonly #budget = new OutputBudget();
+
+  constructor(services: MachineServices) {
+    this.#services = services;
+  }
+
+  async collected({ machineId, output = "both", run }: AnswerOptions): Promise<Collected> {
+    using kept = new CollectedOutput(output, this.#budget);
+    const { exitCode, durationMs, pid } = await run(kept);
+    if (pid !== null) kept.onOutput("stdout", Buffer.from(`pid=${pid}\n`));
+    return { status: 200, body: { ...kept.fields(), exitCode, durationMs, machineId } };
+  }
+
+  async streamed({ machineId, output, signal, run }: AnswerOptions): Promise<Streamed> {
+    const { context } = this.#services;
+    const events = new CommandEvents(context.clock, { isB64: output === "b64" });
+    // A caller that goes away is told by the signal that `run` has; its broken connection is no error of ours.
+    events.on("error", () => undefined);
+    this.#services.inBackground(`a streamed command in ${machineId}`, async () => {
+      try {
+        events.finish(await run(events));
+      } catch (error) {
+        const isFault = !(error instanceof Refusal) && !signal.aborted;
+        if (isFault && events.hasHead) context.log.error({ machineId, error }, "a streamed command failed");
+        events.fail(error);
+      }
+    });
+    await events.head;
+    return { status: 200, headers: STREAM_HEADERS, body: events };
+  }
+}

@@ -1,0 +1,116 @@
+/**
+ * The framing of a command's output: every byte of text arrives, in order, in events that readers in daily use take
+ * apart as they do.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { systemClock } from "../../clock.ts";
+import { CommandEvents, eventFrame } from "./events.ts";
+
+/** As readers in daily use take a stream apart. */
+function parse(text: string): { readonly event: string; readonly data: string }[] {
+  return text
+    .split("\n\n")
+    .slice(0, -1)
+    .filter((frame) => !frame.startsWith(":"))
+    .map((frame) => {
+      const lines = frame.split("\n");
+      assert.ok(lines.slice(1).every((line) => line.startsWith("data: ")));
+      return {
+        event: lines[0]?.slice("event: ".length) ?? "",
+        data: lines
+          .slice(1)
+          .map((line) => line.slice("data: ".length))
+          .join("\n"),
+      };
+    });
+}
+
+type Chunk = readonly ["stdout" | "stderr", Uint8Array];
+
+async function streamed(chunks: readonly Chunk[], isB64 = false): Promise<{ event: string; data: string }[]> {
+  const events = new CommandEvents(systemClock, { isB64 });
+  const reading = events.toArray();
+  for (const [stream, chunk] of chunks) await events.onOutput(stream, chunk);
+  events.finish({ exitCode: 3, durationMs: 1, hasTimedOut: false, pid: null });
+  return parse(Buffer.concat((await reading) as Buffer[]).toString());
+}
+
+const textOf = (events: readonly { event: string; data: string }[], name: string): string =>
+  events
+    .filter(({ event }) => event === name)
+    .map(({ data }) => data)
+    .join("");
+
+test("a trailing line break shows as a final empty data line", () => {
+  assert.equal(eventFrame("stdout", "hi\n"), "event: stdout\ndata: hi\ndata: \n\n");
+});
+
+test("text cut anywhere arrives whole, and never with half a character in an event", async () => {
+  const text = fc.string({ unit: "binary", maxLength: 40 }).map((value) => value.replaceAll("\ufffd", "x"));
+  await fc.assert(
+    fc.asyncProperty(text, text, fc.array(fc.nat(120), { maxLength: 6 }), async (out, err, cuts) => {
+      const chunks = [...pieces(out, cuts, "stdout"), ...pieces(err, cuts, "stderr")];
+      const events = await streamed(chunks);
+      assert.equal(textOf(events, "stdout"), out);
+      assert.equal(textOf(events, "stderr"), err);
+      assert.deepEqual(events.at(-1), { event: "exit", data: '{"exitCode":3}' });
+    }),
+  );
+});
+
+function pieces(text: string, cuts: readonly number[], stream: "stdout" | "stderr"): Chunk[] {
+  const bytes = Buffer.from(text);
+  const at = [0, ...cuts.map((cut) => Math.min(cut, bytes.length)), bytes.length].toSorted((a, b) => a - b);
+  return at.slice(1).map((end, index): Chunk => [stream, bytes.subarray(at[index], end)]);
+}
+
+test("bytes that are no text are replaced, also when they come last", async () => {
+  const events = await streamed([["stdout", Buffer.from([0x61, 0xff, 0x62, 0xe2, 0x82])]]);
+  assert.equal(textOf(events, "stdout"), "a\ufffdb\ufffd");
+});
+
+test("base64 carries every byte", async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(fc.uint8Array({ minLength: 1, maxLength: 50 }), { maxLength: 5 }), async (chunks) => {
+      const events = await streamed(
+        chunks.map((chunk): Chunk => ["stderr", chunk]),
+        true,
+      );
+      const bytes = events.flatMap(({ event, data }) => (event === "stderr" ? [Buffer.from(data, "base64")] : []));
+      assert.deepEqual(Buffer.concat(bytes), Buffer.concat(chunks));
+    }),
+  );
+});
+
+test("a reader that does not read makes the command wait, and one that goes away lets it go", async () => {
+  const events = new CommandEvents(systemClock, { isB64: false });
+  const chunk = Buffer.alloc(40_000, "a");
+  assert.equal(events.onOutput("stdout", chunk), undefined);
+  const waiting = events.onOutput("stdout", chunk);
+  assert.ok(waiting instanceof Promise);
+  assert.equal(events.isFull, true);
+  events.read();
+  await waiting;
+  assert.equal(events.isFull, false);
+  const again = events.onOutput("stdout", Buffer.alloc(200_000, "b"));
+  assert.ok(again instanceof Promise);
+  events.destroy();
+  await again;
+  assert.equal(events.onOutput("stdout", chunk), undefined);
+});
+
+test("a command that did not run is refused, one that was cut off says so last", async () => {
+  const refused = new CommandEvents(systemClock, { isB64: false });
+  refused.fail(new Error("not run"));
+  await assert.rejects(refused.head, /not run/);
+  const cut = new CommandEvents(systemClock, { isB64: false });
+  void cut.onOutput("stdout", Buffer.from("begun"));
+  cut.fail(new Error("secret of the server"));
+  const events = parse(Buffer.concat((await cut.toArray()) as Buffer[]).toString());
+  assert.deepEqual(events, [
+    { event: "stdout", data: "begun" },
+    { event: "error", data: "the server failed" },
+  ]);
+});

@@ -1,0 +1,127 @@
+/**
+ * The output of a command as Server-Sent Events: a sink on one side, a stream of frames on the other.
+ *
+ * Always:
+ * - a character is never cut in two, wherever the command's chunks end; bytes that are no text become U+FFFD, unless
+ *   base64 was asked for, which is exact;
+ * - `exit` or `error` is the last event, once;
+ * - a reader that does not read makes `onOutput` wait, which stops the command and nothing else: about HELD_BYTES and one
+ *   chunk wait here for it, however much the command writes;
+ * - a command that is silent is told from a connection that is dead by a comment every few seconds.
+ *
+ * The framing ends lines at `\n` alone, so a `\r` stands in the data as it was: readers in daily use expect that.
+ */
+import { Readable } from "node:stream";
+import { StringDecoder } from "node:string_decoder";
+import { Refusal } from "@flotilla/contract/errors";
+import type { ExecExit } from "@flotilla/contract/link";
+import type { Clock } from "../../context.ts";
+import type { OutputSink } from "../../link/exec-link.ts";
+
+const HELD_BYTES = 64 * 1024;
+/** Readers in daily use give up after 30 s without a byte. */
+const KEEP_ALIVE_MS = 5_000;
+/** A command that fails at once is refused with a status; one that is silent must not keep its caller waiting for that. */
+const HEAD_DELAY_MS = 20;
+
+/** One event; every line break of the data begins another `data:` line. Pure. */
+export const eventFrame = (event: string, data: string): string =>
+  `event: ${event}\ndata: ${data.replaceAll("\n", "\ndata: ")}\n\n`;
+
+export class CommandEvents extends Readable implements OutputSink {
+  readonly #clock: Clock;
+  readonly #isB64: boolean;
+  readonly #decoders = { stdout: new StringDecoder("utf8"), stderr: new StringDecoder("utf8") };
+  readonly #head = Promise.withResolvers<void>();
+  readonly #over = new AbortController();
+  /** Whether the answer has begun, or never will. */
+  hasHead = false;
+  #room: PromiseWithResolvers<void> | null = null;
+  #sentAt = 0;
+
+  constructor(clock: Clock, options: { readonly isB64: boolean }) {
+    super({ highWaterMark: HELD_BYTES });
+    this.#clock = clock;
+    this.#isB64 = options.isB64;
+  }
+
+  /** Resolves when the answer may begin; rejects with the reason when the command did not run at all. */
+  get head(): Promise<void> {
+    return this.#head.promise;
+  }
+
+  get isFull(): boolean {
+    return this.#room !== null;
+  }
+
+  onBegun(): void {
+    void this.#clock.sleep(HEAD_DELAY_MS, this.#over.signal).then(() => this.#begin());
+  }
+
+  onOutput(stream: "stdout" | "stderr", chunk: Uint8Array): void | Promise<void> {
+    this.#begin();
+    const bytes = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
+    return this.#send(stream, this.#isB64 ? bytes.toString("base64") : this.#decoders[stream].write(bytes));
+  }
+
+  /** The command has ended. */
+  finish({ exitCode, pid }: ExecExit): void {
+    this.#begin();
+    if (pid !== null) void this.onOutput("stdout", Buffer.from(`pid=${pid}\n`));
+    for (const stream of ["stdout", "stderr"] as const) void this.#send(stream, this.#decoders[stream].end());
+    this.#end("exit", JSON.stringify({ exitCode }));
+  }
+
+  /** Nobody can say how the command ended, or it did not run. */
+  fail(error: unknown): void {
+    if (this.hasHead) this.#end("error", error instanceof Refusal ? error.message : "the server failed");
+    else {
+      this.hasHead = true;
+      this.#head.reject(error);
+      this.destroy();
+    }
+  }
+
+  override _read(): void {
+    this.#room?.resolve();
+    this.#room = null;
+  }
+
+  override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
+    this.#over.abort();
+    this.#room?.resolve();
+    this.#room = null;
+    callback(error);
+  }
+
+  #begin(): void {
+    if (this.hasHead) return;
+    this.hasHead = true;
+    this.#head.resolve();
+    void this.#keepAlive();
+  }
+
+  #send(event: string, data: string): void | Promise<void> {
+    if (data === "" || this.destroyed) return;
+    this.#sentAt = this.#clock.monotonic();
+    if (this.push(eventFrame(event, data))) return;
+    this.#room ??= Promise.withResolvers();
+    return this.#room.promise;
+  }
+
+  #end(event: string, data: string): void {
+    void this.#send(event, data);
+    this.#over.abort();
+    if (!this.destroyed) this.push(null);
+  }
+
+  async #keepAlive(): Promise<void> {
+    const { signal } = this.#over;
+    for (;;) {
+      await this.#clock.sleep(KEEP_ALIVE_MS, signal);
+      if (signal.aborted) return;
+      const isSilent = this.#clock.monotonic() - this.#sentAt >= KEEP_ALIVE_MS;
+      if (isSilent && !this.isFull) this.push(":\n\n");
+    }
+  }
+}

@@ -1,0 +1,169 @@
+/**
+ * Streamed commands over HTTP, through a real node agent and a scripted guest: framing, status codes, readers that are
+ * slow, never read or go away.
+ */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
+import { Readable } from "node:stream";
+import { test } from "node:test";
+import { readExecEvents } from "../../sdk/src/events.ts";
+import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startTestServer } from "./support/server.ts";
+import { until } from "./support/until.ts";
+
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+const node = await startTestNode(server);
+const { client } = server;
+const MIB = 1024 * 1024;
+
+async function machine(fields: object = {}): Promise<string> {
+  const source = { type: "image", reference: "local/busybox" };
+  return (await client.post("/v1/machines", { source, ...fields })).json.id;
+}
+
+const shared = await machine();
+const stream = (body: object, id = shared) => client.post(`/v1/machines/${id}/exec/stream`, body);
+
+/** A streamed command whose answer the test reads itself, or does not. */
+async function open(body: object, query = "", id = shared): Promise<{ sent: ClientRequest; answer: IncomingMessage }> {
+  const sent = httpRequest(`${server.url}/v1/machines/${id}/exec/stream${query}`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${server.adminKey.key}` },
+    agent: false,
+  });
+  sent.on("error", () => undefined);
+  sent.end(JSON.stringify(body));
+  const [answer] = (await once(sent, "response")) as [IncomingMessage];
+  answer.on("error", () => undefined);
+  return { sent, answer };
+}
+
+async function bytesOf(answer: IncomingMessage): Promise<number> {
+  let bytes = 0;
+  for await (const chunk of answer) bytes += (chunk as Buffer).length;
+  return bytes;
+}
+
+test("output comes as events in the agreed framing, and exec with stream is the same", async () => {
+  const body = { command: "echo hi; echo oh >&2; exit 3" };
+  const expected =
+    "event: stdout\ndata: hi\ndata: \n\nevent: stderr\ndata: oh\ndata: \n\n" + 'event: exit\ndata: {"exitCode":3}\n\n';
+  const streamed = await stream(body);
+  assert.equal(streamed.status, 200, streamed.text);
+  assert.equal(streamed.headers.get("content-type"), "text/event-stream");
+  assert.equal(streamed.text, expected);
+  const same = await client.post(`/v1/machines/${shared}/exec`, { ...body, stream: true });
+  assert.deepEqual([same.headers.get("content-type"), same.text], ["text/event-stream", expected]);
+  const alone = await client.post(`/v1/machines/${shared}/exec`, { ...body, stream: false });
+  assert.equal(alone.json.exitCode, 3);
+});
+
+test("the answer begins while a silent command runs, and output comes when it is written", async () => {
+  const { answer, sent } = await open({ command: "echo first; sleep 600" });
+  const [chunk] = (await once(answer, "data")) as [Buffer];
+  assert.equal(chunk.toString(), "event: stdout\ndata: first\ndata: \n\n");
+  sent.destroy();
+  const silent = await open({ command: ["sleep", "600"] });
+  assert.equal(silent.answer.statusCode, 200);
+  silent.sent.destroy();
+});
+
+test("a silent command is told from a dead connection at most every 15 seconds", { timeout: 20_000 }, async () => {
+  const { answer, sent } = await open({ command: ["sleep", "600"] });
+  const [chunk] = (await once(answer, "data")) as [Buffer];
+  assert.equal(chunk.toString(), ":\n\n");
+  sent.destroy();
+});
+
+test("there is no cap, and base64 is exact to the byte", async () => {
+  const { answer } = await open({ command: ["head", "-c", String(24 * MIB), "/dev/zero"] }, "?output=b64");
+  const response = new Response(Readable.toWeb(answer));
+  let bytes = 0;
+  let exitCode = null;
+  for await (const event of readExecEvents(response)) {
+    if (event.kind === "exit") exitCode = event.exitCode;
+    else bytes += event.bytes.length;
+  }
+  assert.deepEqual([bytes, exitCode], [24 * MIB, 0]);
+});
+
+test("a reader that never reads stops its own command and nothing else, in bounded memory", async () => {
+  const memory = (): number => process.memoryUsage().rss;
+  const before = memory();
+  const stuck = await Promise.all(Array.from({ length: 8 }, () => open({ command: "yes" })));
+  for (let round = 0; round < 20; round += 1) {
+    const answer = await client.post(`/v1/machines/${shared}/exec`, { command: `echo ${round}` });
+    assert.equal(answer.json.stdout, `${round}\n`);
+  }
+  // Eight times 64 MiB of `yes` become two GiB of events, if anybody were to keep them.
+  assert.ok(memory() - before < 150 * MIB, `${Math.round((memory() - before) / MIB)} MiB more`);
+  const [first, ...others] = stuck;
+  for (const { sent } of others) sent.destroy();
+  // Whoever begins to read at last gets everything: seven bytes of framing for each line of two.
+  assert.ok(first !== undefined && (await bytesOf(first.answer)) > 4 * 64 * MIB);
+});
+
+test("a reader that goes away ends its command, unless it runs in the background", async () => {
+  const id = await machine();
+  const { sent, answer } = await open({ command: "echo on; sleep 600" }, "", id);
+  await once(answer, "data");
+  sent.destroy();
+  const count = async (): Promise<number> => (await client.get(`/v1/machines/${id}/usage`)).json.usage.execCount;
+  const background = await client.post(`/v1/machines/${id}/exec/stream`, { command: ["sleep", "9"], background: true });
+  assert.match(background.text, /^event: stdout\ndata: pid=\d+\ndata: \n\nevent: exit\ndata: \{"exitCode":0\}\n\n$/);
+  await until(async () => (await count()) === 1, { what: "the background command alone to count" });
+});
+
+test("a time limit ends a streamed command with 124, also when nobody reads", async () => {
+  const late = await stream({ command: "echo on; sleep 600", timeoutSeconds: 1 });
+  assert.match(late.text, /event: exit\ndata: \{"exitCode":124\}\n\n$/);
+});
+
+test("a command that cannot run is refused with a status, not with a stream", async () => {
+  const broken = await machine({ env: { FAKE_BOOT_FAIL: "1" } });
+  const deleted = await machine();
+  await client.delete(`/v1/machines/${deleted}`);
+  const refusals: readonly [object, string, number, string][] = [
+    [{ command: [""] }, shared, 400, "invalid_request"],
+    [{ command: [] }, shared, 422, "invalid_body"],
+    [{ command: "true" }, deleted, 404, "not_found"],
+    [{ command: "true" }, broken, 503, "start_failed"],
+    [{ command: "true" }, broken, 409, "conflict"],
+  ];
+  for (const [body, id, status, code] of refusals) {
+    const answer = await stream(body, id);
+    assert.deepEqual([answer.status, answer.headers.get("x-error-code")], [status, code], answer.text);
+  }
+  const missing = await stream({ command: ["nope"] });
+  assert.match(
+    missing.text,
+    /event: stderr\ndata: executable file 'nope' not found.*\ndata: \n\nevent: exit\ndata: .*255/,
+  );
+});
+
+test("streamed commands are counted and shown on the timeline", async () => {
+  const id = await machine();
+  await stream({ command: "exit 4" }, id);
+  await until(async () => (await client.get(`/v1/machines/${id}/usage`)).json.usage.execCount === 1);
+  const events = (await client.get(`/v1/machines/${id}/events`)).json as { message: string }[];
+  assert.ok(events.some(({ message }) => message.startsWith("exec ended with exit code 4")));
+});
+
+test("two hundred streams at once in one machine", async () => {
+  const answers = await Promise.all(Array.from({ length: 200 }, (_, n) => stream({ command: ["echo", String(n)] })));
+  assert.ok(answers.every(({ text }, n) => text.startsWith(`event: stdout\ndata: ${n}\n`) && text.includes("exit")));
+});
+
+test("a node that dies in the middle is told as an error event", async () => {
+  const { answer } = await open({ command: "echo on; sleep 600" });
+  let text = "";
+  answer.on("data", (chunk: Buffer) => {
+    text += chunk.toString();
+  });
+  await once(answer, "data");
+  await node.kill();
+  await once(answer, "end");
+  assert.match(text, /event: error\ndata: the connection to node node-a broke while the command ran[^\n]*\n\n$/);
+  await node.restart();
+});
