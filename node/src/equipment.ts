@@ -4,17 +4,14 @@
  * The only place where the rest of the agent learns which driver it is. FAKE equipment is for tests of the control
  * plane: no VMs, no images, empty disks, and resources that no test exhausts.
  */
-import { existsSync } from "node:fs";
 import { realpath, writeFile } from "node:fs/promises";
 import { arch, availableParallelism } from "node:os";
-import { join } from "node:path";
-import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
 import type { NodeResources } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { Clock } from "./clock.ts";
 import type { NodeConfig } from "./config.ts";
 import { qcow2Disks } from "./disks/disks.ts";
-import type { Driver, PrepareRequest } from "./driver/driver.ts";
+import type { Driver } from "./driver/driver.ts";
 import { FakeImages } from "./driver/fake/images.ts";
 import { FakeDriver } from "./driver/fake/index.ts";
 import { openQemuDriver } from "./driver/qemu/index.ts";
@@ -31,8 +28,6 @@ export interface Equipment extends AsyncDisposable {
   readonly disks: Disks;
   readonly observeResources: () => Promise<NodeResources>;
   readonly bootsAtOnceMax: number;
-  /** A disk for VMs to warm up with; null when there is none. */
-  readonly warmUpDisk: () => Promise<PrepareRequest["warmUpDisk"]>;
   /** Makes the images that come with Flotilla. Only after adoption: to make room for them others may be removed. */
   prepareImages(): Promise<void>;
 }
@@ -77,7 +72,6 @@ function openFake({ config, clock, log, environmentOf }: EquipmentOptions): Equi
     disks: { make: ({ diskPath }) => writeFile(diskPath, "a fake disk\n") },
     observeResources: () => Promise.resolve(FAKE_RESOURCES),
     bootsAtOnceMax: 256,
-    warmUpDisk: () => Promise.resolve(null),
     prepareImages: () => Promise.resolve(),
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };
@@ -109,7 +103,6 @@ async function openQemu({ config, clock, log, imagesInUse, onEvent }: EquipmentO
     observeResources: makeResourceObserver(nodeDirectory),
     // Under emulation a boot keeps a processor busy; with one more than processors none is idle between two boots.
     bootsAtOnceMax: availableParallelism() + 1,
-    warmUpDisk: () => ensureWarmUpDisk(nodeDirectory, images),
     prepareImages: async () => {
       await images.ensureLocalBusybox().catch((error: unknown) => {
         log.warn({ error }, "local/busybox could not be made; other images work without it");
@@ -120,15 +113,4 @@ async function openQemu({ config, clock, log, imagesInUse, onEvent }: EquipmentO
       await images[Symbol.asyncDispose]();
     },
   };
-}
-
-const WARM_UP_IMAGE = "local/busybox";
-
-/** Made once per node; a change of the image makes another. */
-async function ensureWarmUpDisk(nodeDirectory: string, images: Images): Promise<PrepareRequest["warmUpDisk"]> {
-  const image = await images.find(WARM_UP_IMAGE, null);
-  if (image === undefined) return null;
-  const path = join(nodeDirectory, `warm-up-${image.digest.replace(/[^a-z0-9]/g, "").slice(-16)}`);
-  if (!existsSync(path)) await qcow2Disks.make({ diskPath: path, root: image, diskGb: DISK_GB_DEFAULT, uid: 0 });
-  return { path, backingPaths: [image.rootPath] };
 }

@@ -5,10 +5,9 @@
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
-import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
 import { qcow2Disks } from "../../node/src/disks/disks.ts";
 import type { Driver, PreparedVm, Vm } from "../../node/src/driver/driver.ts";
 import { BOOT_DEADLINE_MS, configure, NodePlace, shell, skipReason } from "./vm-fixture.ts";
@@ -19,26 +18,26 @@ const MACHINES = 50;
 describe("VMs from a template", { skip: skipReason }, () => {
   let place: NodePlace;
   let driver: Driver;
-  let warmUpDisk: { readonly path: string; readonly backingPaths: readonly string[] };
   let count = 0;
 
   before(async () => {
     place = new NodePlace();
     driver = await place.driver();
-    const path = join(place.directory, "warm-up");
-    await qcow2Disks.make({ diskPath: path, root: place.image, diskGb: DISK_GB_DEFAULT, uid: 0 });
-    warmUpDisk = { path, backingPaths: [place.image.rootPath] };
   });
   afterEach(() => place.sweep());
   after(() => place[Symbol.asyncDispose]());
 
-  async function prepare(options: { readonly isWarm: boolean }): Promise<PreparedVm> {
+  async function prepare(options: { readonly kind: "own" | "scratch" | "none" }): Promise<PreparedVm> {
     count += 1;
     const bootId = `boot-${randomBytes(16).toString("hex")}`;
     const bootDirectory = join(place.directory, "prepared", bootId);
     mkdirSync(bootDirectory, { recursive: true, mode: 0o700 });
     const size = { cpus: 1, memoryMb: 192, uid: 710_000 + count };
-    const request = { bootId, bootDirectory, ...size, warmUpDisk: options.isWarm ? warmUpDisk : null };
+    const path = join(bootDirectory, "disk");
+    const { kind } = options;
+    if (kind !== "none") await qcow2Disks.make({ diskPath: path, root: place.image, diskGb: 1, uid: size.uid });
+    const file = { path, backingPaths: [place.image.rootPath], bytes: 2 ** 30, user: "" };
+    const request = { bootId, bootDirectory, ...size, disk: kind === "none" ? null : { kind, ...file } };
     assert.ok(driver.prepare);
     return driver.prepare(request, deadline());
   }
@@ -51,7 +50,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
   }
 
   test("a prepared VM becomes a machine with its own disk, and nothing of the warm-up is left in it", async () => {
-    const vm = await start(await prepare({ isWarm: true }), "mach-warm");
+    const vm = await start(await prepare({ kind: "scratch" }), "mach-warm");
     assert.equal(await shell(vm.guest, "cat /etc/hostname; echo mine > /workspace/file; sync"), "tested\n");
     const mounts = await shell(vm.guest, "cat /proc/mounts");
     assert.equal(mounts.split("\n").filter((line) => line.startsWith("/dev/vda ")).length, 1, mounts);
@@ -72,8 +71,40 @@ describe("VMs from a template", { skip: skipReason }, () => {
     await again.kill();
   });
 
+  test("a VM that waited with its own disk becomes a machine with that disk and a name of its own", async () => {
+    const prepared = await prepare({ kind: "own" });
+    const directory = join(place.directory, "machines", "mach-own");
+    mkdirSync(join(directory, "boots", prepared.bootId), { recursive: true, mode: 0o700 });
+    const diskPath = join(directory, "disk");
+    renameSync(join(place.directory, "prepared", prepared.bootId, "disk"), diskPath);
+    const vm = await prepared.start({
+      machineId: "mach-own",
+      bootId: prepared.bootId,
+      bootDirectory: join(directory, "boots", prepared.bootId),
+      cpus: 1,
+      memoryMb: 192,
+      diskPath,
+      diskBytes: 2 ** 30,
+      backingPaths: [place.image.rootPath],
+      uid: prepared.uid,
+      network: { mode: "open" },
+    });
+    assert.equal(vm.guest.hello.isConfigured, true);
+    await configure(vm.guest, driver);
+    const names = await shell(vm.guest, "cat /etc/hostname /etc/hosts /etc/machine-id; busybox hostname");
+    assert.match(names, /^tested\n/);
+    assert.ok(!names.includes("flotilla") && !names.includes("0".repeat(32)), names);
+    await shell(vm.guest, "echo kept > /workspace/file && sync");
+    await vm.kill();
+    const machine = { ...(await place.machine("mach-scrap", prepared.uid)), machineId: "mach-own", diskPath };
+    const again = await driver.boot(place.bootOf(machine, "boot-own-again"), deadline());
+    await configure(again.guest, driver);
+    assert.equal(await shell(again.guest, "cat /workspace/file"), "kept\n");
+    await again.kill();
+  });
+
   test("a prepared VM that was started is adopted like any other", async () => {
-    const prepared = await prepare({ isWarm: false });
+    const prepared = await prepare({ kind: "none" });
     const machine = await place.machine("mach-adopt", prepared.uid);
     const request = place.bootOf(machine, prepared.bootId);
     const vm = await prepared.start(request);
@@ -88,7 +119,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
   });
 
   test("one that was taken and never started is gone for the next agent, and ended", async () => {
-    const prepared = await prepare({ isWarm: false });
+    const prepared = await prepare({ kind: "none" });
     const machine = await place.machine("mach-taken", prepared.uid);
     const next = await place.driver();
     assert.equal(await next.adopt(place.bootOf(machine, prepared.bootId), null, deadline()), "gone");
@@ -96,14 +127,14 @@ describe("VMs from a template", { skip: skipReason }, () => {
   });
 
   test("discarding leaves nothing", async () => {
-    const prepared = await prepare({ isWarm: false });
+    const prepared = await prepare({ kind: "none" });
     await prepared.discard();
     assert.ok(!existsSync(join(place.directory, "prepared", prepared.bootId)));
     assert.equal(await place.sweep(), 0);
   });
 
   test("a VMM cannot change the template it was restored from", async () => {
-    const prepared = await prepare({ isWarm: false });
+    const prepared = await prepare({ kind: "none" });
     const vm = await start(prepared, "mach-reader");
     const [key = ""] = readdirSync(join(place.directory, "templates"));
     const memory = statSync(join(place.directory, "templates", key, "memory"));
@@ -123,7 +154,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
   test(`${MACHINES} machines of one template share no random bytes, ids, ports or clocks`, async () => {
     const draws: string[][] = [];
     for (let at = 0; at < MACHINES; at += 1) {
-      const vm = await start(await prepare({ isWarm: false }), `mach-${at}`);
+      const vm = await start(await prepare({ kind: "none" }), `mach-${at}`);
       draws.push((await shell(vm.guest, DRAW)).trim().split("\n"));
       await vm.kill();
     }

@@ -75,8 +75,20 @@ export interface PrepareRequest {
   readonly cpus: number;
   readonly memoryMb: number;
   readonly uid: number;
-  /** A small disk to warm up with: it is copied, and nothing of it stays. null: there is none. */
-  readonly warmUpDisk: { readonly path: string; readonly backingPaths: readonly string[] } | null;
+  /**
+   * What the guest warms up with. `own`: the disk of a machine to be, which is mounted and stays: only a machine with
+   * that disk can take the VM. `scratch`: a new disk that is removed again, and nothing of it stays. null: there is none.
+   */
+  readonly disk: PreparedDisk | null;
+}
+
+export interface PreparedDisk {
+  readonly kind: "own" | "scratch";
+  readonly path: string;
+  readonly backingPaths: readonly string[];
+  readonly bytes: number;
+  /** As whom the machine's commands will run, as in an image's config. */
+  readonly user: string;
 }
 
 /** A VM without a machine: it waits, paused, for one of its size. It is either started once or discarded. */

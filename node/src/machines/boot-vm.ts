@@ -4,8 +4,13 @@
  * Always: a prepared VM that was taken is either the machine's when this resolves, or has ended.
  */
 import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import type { MachineSpec } from "@flotilla/contract/link";
+import { diskBytes } from "../disks/disks.ts";
 import type { BootRequest, Driver, PreparedVm, Vm } from "../driver/driver.ts";
+import type { RootFile } from "../images/images.ts";
 import { type Log, messageOf } from "../log.ts";
+import { bootDirectoryName, bootsPathOf, diskPathOf } from "./surroundings.ts";
 
 export interface BootVmOptions {
   readonly driver: Driver;
@@ -37,4 +42,31 @@ export async function bootVm(request: BootRequest, options: BootVmOptions): Prom
     }
   }
   return driver.boot(request, signal);
+}
+
+export interface BootFacts {
+  readonly spec: MachineSpec;
+  /** The machine's own. */
+  readonly directory: string;
+  readonly bootId: string;
+  /** What the machine's disk stands on; null when that is not to be found any more. */
+  readonly root: RootFile | null;
+  readonly uid: number;
+}
+
+/** What the driver is asked for. */
+export function bootRequest({ spec, directory, bootId, root, uid }: BootFacts): BootRequest {
+  const { machineId, cpus, memoryMb, diskGb, network } = spec;
+  return {
+    machineId,
+    bootId,
+    bootDirectory: join(bootsPathOf(directory), bootDirectoryName(bootId)),
+    cpus,
+    memoryMb,
+    diskPath: diskPathOf(directory),
+    diskBytes: diskBytes(diskGb, root?.rootBytes ?? 0),
+    backingPaths: root === null ? [] : [root.rootPath],
+    uid,
+    network,
+  };
 }

@@ -32,7 +32,6 @@ export interface FleetOptions {
   readonly bootsAtOnceMax: number;
   /** Where VMs wait until a machine needs them. */
   readonly preparedDirectory: string;
-  readonly warmUpDisk: PreparedVmsOptions["warmUpDisk"];
   readonly observeResources: PreparedVmsOptions["observeResources"];
   readonly onEvent: (machineId: string, level: EventLevel, message: string) => void;
   readonly onChange: (machineId: string) => void;
@@ -56,7 +55,7 @@ export class Fleet {
     this.machinesDirectory = options.machinesDirectory;
     this.userIds = new UserIds(options.machinesDirectory);
     this.#onChange = options.onChange;
-    const { driver, images, disks, clock, log, onEvent, onChange, warmUpDisk, observeResources } = options;
+    const { driver, images, disks, clock, log, onEvent, onChange, observeResources } = options;
     const liveBoots = new Set<string>();
     const directory = options.preparedDirectory;
     const users = this.userIds;
@@ -67,7 +66,7 @@ export class Fleet {
       clock,
       log,
       slots: new BootSlots(options.bootsAtOnceMax),
-      prepared: new PreparedVms({ directory, driver, clock, log, liveBoots, users, warmUpDisk, observeResources }),
+      prepared: new PreparedVms({ directory, driver, images, disks, clock, log, liveBoots, users, observeResources }),
       liveBoots,
       onEvent,
       onChange,
@@ -127,7 +126,7 @@ export class Fleet {
   imagesInUse(): ReadonlySet<string> {
     if (!this.#isRestored) throw new Error("the machines' journals have not been read yet");
     const digests = this.list().map((supervisor) => supervisor.imageDigest);
-    return new Set(digests.filter((digest) => digest !== null));
+    return new Set([...digests.filter((digest) => digest !== null), ...this.surroundings.prepared.imageDigests]);
   }
 
   /** Lets all VMs run on, for the next agent to adopt. */

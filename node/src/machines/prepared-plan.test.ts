@@ -4,27 +4,28 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { DEMAND_MS, PREPARED_MB, READY_MAX, READY_MIN, wantedPrepared } from "./prepared-plan.ts";
+import { DEMAND_MS, PREPARED_MB, READY_MAX, wantedPrepared } from "./prepared-plan.ts";
 
-const size = (takenAt: readonly number[] = []) => ({ cpus: 4, memoryMb: 8192, takenAt });
+const LEAST = 2;
+const kind = (takenAt: readonly number[] = [], least = 0) => ({ takenAt, least });
 const roomy = { now: DEMAND_MS, totalMemoryMb: 24_000, availableMemoryMb: 20_000, waiting: 0 };
 
-test("without demand a few of the default size wait, and none of another", () => {
-  assert.deepEqual(wantedPrepared({ ...roomy, demands: [size(), size()] }), [READY_MIN, 0]);
+test("without demand the least of each kind waits", () => {
+  assert.deepEqual(wantedPrepared({ ...roomy, demands: [kind([], LEAST), kind()] }), [LEAST, 0]);
 });
 
 test("as many wait as were taken recently", () => {
   const recent = Array.from({ length: 20 }, () => DEMAND_MS - 1000);
-  assert.deepEqual(wantedPrepared({ ...roomy, demands: [size(recent), size([1, 2, 3])] }), [20, 3]);
+  assert.deepEqual(wantedPrepared({ ...roomy, demands: [kind(recent, LEAST), kind([1, 2, 3])] }), [20, 3]);
 });
 
 test("what was taken long ago is no demand", () => {
   const old = Array.from({ length: 20 }, () => 0);
-  assert.deepEqual(wantedPrepared({ ...roomy, demands: [size(old)] }), [READY_MIN]);
+  assert.deepEqual(wantedPrepared({ ...roomy, demands: [kind(old, LEAST)] }), [LEAST]);
 });
 
 test("with little memory free those that wait are given up", () => {
-  const facts = { ...roomy, availableMemoryMb: 4_000, waiting: 10, demands: [size()] };
+  const facts = { ...roomy, availableMemoryMb: 4_000, waiting: 10, demands: [kind([], LEAST)] };
   assert.deepEqual(wantedPrepared(facts), [0]);
 });
 
@@ -37,7 +38,7 @@ test("together they never exceed the limits", () => {
       fc.nat(300_000),
       number,
       (taken, total, available, waiting) => {
-        const demands = taken.map((count) => size(Array.from({ length: count }, () => DEMAND_MS)));
+        const demands = taken.map((count) => kind(Array.from({ length: count }, () => DEMAND_MS)));
         const wanted = wantedPrepared({
           now: DEMAND_MS,
           demands,

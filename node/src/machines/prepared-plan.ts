@@ -1,8 +1,8 @@
 /**
- * How many VMs should wait prepared, by size. Pure.
+ * How many VMs should wait prepared, by kind. Pure.
  *
  * Always: the number follows demand: as many as were taken in the recent past, so that a burst of the same kind finds
- * them; never more than memory allows, and a few of the default size at least, so that the first machine is quick.
+ * them; never more than memory allows, and a few of some kinds at least, so that the first machine is quick.
  */
 
 /** The size of a machine, as far as a prepared VM depends on it. */
@@ -11,25 +11,25 @@ export interface VmSize {
   readonly memoryMb: number;
 }
 
-/** What is known about one size. */
-export interface SizeDemand extends VmSize {
-  /** When machines of this size were started recently: monotonic milliseconds, oldest first. */
+/** What is known about one kind. */
+export interface Demand {
+  /** When machines of this kind were started recently: monotonic milliseconds, oldest first. */
   readonly takenAt: readonly number[];
+  /** How many wait also without demand. */
+  readonly least: number;
 }
 
 export interface PreparedFacts {
   readonly now: number;
-  readonly demands: readonly SizeDemand[];
+  readonly demands: readonly Demand[];
   readonly totalMemoryMb: number;
   readonly availableMemoryMb: number;
-  /** That wait now, of all sizes. */
+  /** That wait now, of all kinds. */
   readonly waiting: number;
 }
 
 /** How long a start counts as demand. */
 export const DEMAND_MS = 10 * 60_000;
-/** Of the default size, always. */
-export const READY_MIN = 4;
 export const READY_MAX = 96;
 /** Private memory of one that waits, with a margin: 40 to 60 MB measured. */
 export const PREPARED_MB = 64;
@@ -38,7 +38,7 @@ const SHARE_MAX = 0.25;
 /** Of the host's memory, that stays free for machines: below it none is prepared. */
 const FREE_SHARE_MIN = 0.2;
 
-/** The number wanted of each size, in the order of `demands`, of which the first is the default size. */
+/** The number wanted of each kind, in the order of `demands`: the first are served first. */
 export function wantedPrepared({
   now,
   demands,
@@ -49,9 +49,9 @@ export function wantedPrepared({
   const byShare = Math.floor((totalMemoryMb * SHARE_MAX) / PREPARED_MB);
   const byFree = waiting + Math.floor((availableMemoryMb - totalMemoryMb * FREE_SHARE_MIN) / PREPARED_MB);
   let left = Math.max(0, Math.min(READY_MAX, byShare, byFree));
-  return demands.map(({ takenAt }, index) => {
+  return demands.map(({ takenAt, least }) => {
     const recent = takenAt.filter((at) => now - at < DEMAND_MS).length;
-    const wanted = Math.min(left, Math.max(recent, index === 0 ? READY_MIN : 0));
+    const wanted = Math.min(left, Math.max(recent, least));
     left -= wanted;
     return wanted;
   });

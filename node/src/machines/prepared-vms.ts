@@ -1,9 +1,12 @@
 /**
  * The VMs that wait, prepared, for machines: keeps as many as prepared-plan.ts says, in the background.
  *
- * Owns `<node directory>/prepared/`, a directory for each until a machine takes it, and the disk they warm up with.
- * Their boots are among the live ones, so the driver does not sweep them; no journal names them, so the next agent
- * does. Leaves templates and everything about QEMU to the driver.
+ * There are two sorts. Those of an image wait with a machine's new disk already mounted, for machines that have no disk
+ * yet; the others wait without a disk, for machines that have one.
+ *
+ * Owns `<node directory>/prepared/`, a directory for each until a machine takes it. Their boots are among the live
+ * ones, so the driver does not sweep them; no journal names them, so the next agent does. Leaves templates and
+ * everything about QEMU to the driver.
  *
  * Always: one is prepared at a time, and none while machines are being started: whoever waits for a machine comes
  * first. A VM is taken at most once. One that ends while it waits is forgotten. When preparing fails it is tried again
@@ -14,41 +17,63 @@
 import { randomBytes } from "node:crypto";
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { CPUS_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
-import type { NodeResources } from "@flotilla/contract/link";
+import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
+import type { MachineSpec, NodeResources } from "@flotilla/contract/link";
 import type { Clock } from "../clock.ts";
-import type { Driver, PreparedVm, PrepareRequest } from "../driver/driver.ts";
+import { diskBytes, GIB } from "../disks/disks.ts";
+import type { Driver, PreparedDisk, PreparedVm } from "../driver/driver.ts";
+import type { Images, UnpackedImage } from "../images/images.ts";
 import { type Log, messageOf } from "../log.ts";
-import { DEMAND_MS, READY_MAX, type SizeDemand, type VmSize, wantedPrepared } from "./prepared-plan.ts";
-import { bootDirectoryName } from "./surroundings.ts";
+import { DEMAND_MS, type Demand, READY_MAX, wantedPrepared } from "./prepared-plan.ts";
+import { bootDirectoryName, DISK_NAME, type Disks } from "./surroundings.ts";
 
 export interface PreparedVmsOptions {
   readonly directory: string;
   readonly driver: Driver;
+  readonly images: Images;
+  readonly disks: Disks;
   readonly clock: Clock;
   readonly log: Log;
   readonly liveBoots: Set<string>;
   readonly users: { take(): number; free(uid: number): void };
-  readonly warmUpDisk: () => Promise<PrepareRequest["warmUpDisk"]>;
   readonly observeResources: () => Promise<NodeResources>;
 }
 
+/** What VMs without a disk warm up with, and what a first machine is most likely made of. */
+const FIRST_IMAGE = "local/busybox";
+const LEAST_OF_FIRST_IMAGE = 3;
+const LEAST_WITHOUT_DISK = 2;
 /** After the last start, before the background goes on. */
 const QUIET_MS = 150;
 const LOOK_MS = 2_000;
 const RETRY_MS = 30_000;
 const PREPARE_DEADLINE_MS = 60_000;
-/** Sizes whose demand is remembered, besides the default. */
-const SIZES_MAX = 5;
+/** Kinds whose demand is remembered, besides the first two. */
+const KINDS_MAX = 8;
 
-interface Size extends SizeDemand {
+/** The parts of a machine that a VM for it depends on. */
+type Size = Pick<MachineSpec, "cpus" | "memoryMb" | "diskGb">;
+
+interface Kind extends Demand, Size {
+  /** null: without a disk; `diskGb` says nothing then. */
+  readonly image: UnpackedImage | null;
   readonly takenAt: number[];
-  readonly waiting: PreparedVm[];
+  readonly waiting: WaitingVm[];
 }
+
+/** A VM that waits, and the disk it waits with. */
+export interface WaitingVm {
+  readonly vm: PreparedVm;
+  readonly diskPath: string | null;
+}
+
+const DEFAULT_SIZE: Size = { cpus: CPUS_DEFAULT, memoryMb: MEMORY_MB_DEFAULT, diskGb: DISK_GB_DEFAULT };
 
 export class PreparedVms {
   readonly #options: PreparedVmsOptions;
-  readonly #sizes: Size[] = [{ cpus: CPUS_DEFAULT, memoryMb: MEMORY_MB_DEFAULT, takenAt: [], waiting: [] }];
+  /** In the order in which they are served. */
+  readonly #kinds: Kind[] = [];
+  #firstImage: UnpackedImage | null = null;
   readonly #stop = new AbortController();
   #wake = new AbortController();
   #running: Promise<void> = Promise.resolve();
@@ -61,24 +86,35 @@ export class PreparedVms {
 
   /** Starts keeping VMs ready. After unknown VMs have been swept away. */
   async begin(): Promise<void> {
-    const { directory, driver } = this.#options;
+    const { directory, driver, images } = this.#options;
     await rm(directory, { recursive: true, force: true });
     if (driver.prepare === null) return;
     await mkdir(directory, { mode: 0o711 });
+    const image = (await images.find(FIRST_IMAGE, null)) ?? null;
+    this.#firstImage = image;
+    if (image !== null) this.#kinds.push(makeKind(DEFAULT_SIZE, image, LEAST_OF_FIRST_IMAGE));
+    this.#kinds.push(makeKind(DEFAULT_SIZE, null, LEAST_WITHOUT_DISK));
     this.#running = this.#run();
   }
 
-  get waiting(): number {
-    return this.#sizes.reduce((sum, size) => sum + size.waiting.length, 0);
+  /** Digests of the images on which disks of waiting VMs stand. */
+  get imageDigests(): readonly string[] {
+    return this.#kinds.flatMap(({ image, waiting }) => (image !== null && waiting.length > 0 ? [image.digest] : []));
   }
 
-  /** A VM of this size, if one waits; notes that one was wanted. Call `started` when the machine's start has ended. */
-  take({ cpus, memoryMb }: VmSize): PreparedVm | undefined {
-    const size = this.#size(cpus, memoryMb);
+  /** A VM for a machine that has a disk, if one waits; notes that one was wanted. */
+  take(size: Size): WaitingVm | undefined {
+    return this.#take(size, null);
+  }
+
+  /** A VM with a new disk of the image, if one waits; notes that one was wanted. */
+  takeWithDisk(size: Size, image: UnpackedImage): WaitingVm | undefined {
+    return this.#take(size, image);
+  }
+
+  /** A machine is being started: nothing is prepared until `started` has been called as often. */
+  starting(): void {
     this.#startsUnderWay += 1;
-    size.takenAt.push(this.#options.clock.monotonic());
-    if (size.takenAt.length > READY_MAX) size.takenAt.shift();
-    return size.waiting.shift();
   }
 
   started(): void {
@@ -92,16 +128,32 @@ export class PreparedVms {
     this.#stop.abort();
     this.#wake.abort();
     await this.#running;
-    await Promise.all(this.#sizes.flatMap(({ waiting }) => waiting.splice(0).map((vm) => this.#discard(vm))));
+    await this.#discard(...this.#kinds.flatMap(({ waiting }) => waiting.splice(0)));
   }
 
-  /** The default size stays first; of the others those that were wanted last are remembered. */
-  #size(cpus: number, memoryMb: number): Size {
-    const found = this.#sizes.find((size) => size.cpus === cpus && size.memoryMb === memoryMb);
+  #take(size: Size, image: UnpackedImage | null): WaitingVm | undefined {
+    if (this.#options.driver.prepare === null) return undefined;
+    const kind = this.#kind(size, image);
+    kind.takenAt.push(this.#options.clock.monotonic());
+    if (kind.takenAt.length > READY_MAX) kind.takenAt.shift();
+    return kind.waiting.shift();
+  }
+
+  /** A kind that is wanted for the first time takes the place of the one that was made longest ago. */
+  #kind(size: Size, image: UnpackedImage | null): Kind {
+    const isSame = (kind: Kind): boolean =>
+      kind.image?.digest === image?.digest &&
+      kind.cpus === size.cpus &&
+      kind.memoryMb === size.memoryMb &&
+      (image === null || kind.diskGb === size.diskGb);
+    const found = this.#kinds.find(isSame);
     if (found !== undefined) return found;
-    const made: Size = { cpus, memoryMb, takenAt: [], waiting: [] };
-    this.#sizes.splice(1, 0, made);
-    for (const { waiting } of this.#sizes.splice(SIZES_MAX + 1)) for (const vm of waiting) void this.#discard(vm);
+    const made = makeKind(size, image, 0);
+    const oldest = this.#kinds.findIndex(({ least }) => least === 0);
+    if (this.#kinds.length >= KINDS_MAX && oldest >= 0) {
+      for (const { waiting } of this.#kinds.splice(oldest, 1)) void this.#discard(...waiting);
+    }
+    this.#kinds.push(made);
     return made;
   }
 
@@ -129,26 +181,24 @@ export class PreparedVms {
   async #step(): Promise<boolean> {
     const { clock, observeResources } = this.#options;
     const now = clock.monotonic();
-    for (const { takenAt } of this.#sizes) while (now - (takenAt[0] ?? now) > DEMAND_MS) takenAt.shift();
+    for (const { takenAt } of this.#kinds) while (now - (takenAt[0] ?? now) > DEMAND_MS) takenAt.shift();
     const { totalMemoryMb, availableMemoryMb } = await observeResources();
-    const demands = this.#sizes;
-    const wanted = wantedPrepared({ now, demands, totalMemoryMb, availableMemoryMb, waiting: this.waiting });
-    for (const [index, size] of this.#sizes.entries()) {
-      const surplus = size.waiting.length - (wanted[index] ?? 0);
-      if (surplus > 0) {
-        const vm = size.waiting.pop();
-        if (vm !== undefined) await this.#discard(vm);
-        return true;
-      }
+    const demands = this.#kinds;
+    const waiting = demands.reduce((sum, kind) => sum + kind.waiting.length, 0);
+    const wanted = wantedPrepared({ now, demands, totalMemoryMb, availableMemoryMb, waiting });
+    const missing = (kind: Kind, index: number): number => (wanted[index] ?? 0) - kind.waiting.length;
+    const tooMany = this.#kinds.find((kind, index) => missing(kind, index) < 0);
+    if (tooMany !== undefined) {
+      await this.#discard(...tooMany.waiting.splice(-1));
+      return true;
     }
-    const size = this.#sizes.find(({ waiting }, index) => waiting.length < (wanted[index] ?? 0));
-    if (size === undefined) return false;
-    await this.#prepare(size);
-    return true;
+    const tooFew = this.#kinds.find((kind, index) => missing(kind, index) > 0);
+    if (tooFew !== undefined) await this.#prepare(tooFew);
+    return tooFew !== undefined;
   }
 
-  async #prepare(size: Size): Promise<void> {
-    const { directory, driver, clock, log, liveBoots, users, warmUpDisk } = this.#options;
+  async #prepare(kind: Kind): Promise<void> {
+    const { directory, driver, clock, log, liveBoots, users } = this.#options;
     const bootId = makeBootId();
     const bootDirectory = join(directory, bootDirectoryName(bootId));
     const uid = users.take();
@@ -158,16 +208,13 @@ export class PreparedVms {
     try {
       await mkdir(bootDirectory, { mode: 0o700 });
       const startedAt = clock.monotonic();
-      const { cpus, memoryMb } = size;
-      const request = { bootId, bootDirectory, cpus, memoryMb, uid, warmUpDisk: await warmUpDisk() };
+      const { cpus, memoryMb } = kind;
+      const disk = await this.#makeDisk(kind, bootDirectory, uid);
+      const request = { bootId, bootDirectory, cpus, memoryMb, uid, disk };
       const vm = await driver.prepare?.(request, AbortSignal.any([deadline.signal, this.#stop.signal]));
       if (vm === undefined) return;
       log.debug({ boot: bootId, ms: Math.round(clock.monotonic() - startedAt) }, "a VM was prepared");
-      size.waiting.push(vm);
-      void vm.exited.then(() => {
-        const at = size.waiting.indexOf(vm);
-        if (at >= 0) void this.#discard(...size.waiting.splice(at, 1));
-      });
+      this.#keep(kind, { vm, diskPath: disk?.kind === "own" ? disk.path : null });
     } catch (error) {
       liveBoots.delete(bootId);
       users.free(uid);
@@ -178,13 +225,43 @@ export class PreparedVms {
     }
   }
 
-  async #discard(...vms: readonly PreparedVm[]): Promise<void> {
-    for (const vm of vms) {
+  #keep(kind: Kind, waiting: WaitingVm): void {
+    kind.waiting.push(waiting);
+    void waiting.vm.exited.then(() => {
+      const at = kind.waiting.indexOf(waiting);
+      if (at >= 0) void this.#discard(...kind.waiting.splice(at, 1));
+    });
+  }
+
+  /** In the VM's own directory. */
+  async #makeDisk(kind: Kind, bootDirectory: string, uid: number): Promise<PreparedDisk | null> {
+    const { images, disks } = this.#options;
+    const image = kind.image ?? this.#firstImage;
+    if (image === null) return null;
+    const diskGb = kind.image === null ? DISK_GB_DEFAULT : kind.diskGb;
+    const root = await images.rootFor(image, diskGb * GIB);
+    const path = join(bootDirectory, DISK_NAME);
+    await disks.make({ diskPath: path, root, diskGb, uid });
+    return {
+      kind: kind.image === null ? "scratch" : "own",
+      path,
+      backingPaths: [root.rootPath],
+      bytes: diskBytes(diskGb, root.rootBytes),
+      user: image.configuration.user,
+    };
+  }
+
+  async #discard(...discarded: readonly WaitingVm[]): Promise<void> {
+    for (const { vm } of discarded) {
       await vm.discard();
       this.#options.liveBoots.delete(vm.bootId);
       this.#options.users.free(vm.uid);
     }
   }
+}
+
+function makeKind({ cpus, memoryMb, diskGb }: Size, image: UnpackedImage | null, least: number): Kind {
+  return { cpus, memoryMb, diskGb, image, least, takenAt: [], waiting: [] };
 }
 
 /** A new boot's id. */

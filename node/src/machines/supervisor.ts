@@ -12,7 +12,7 @@
  */
 import { randomBytes } from "node:crypto";
 import { mkdirSync } from "node:fs";
-import { readdir, rm, rmdir } from "node:fs/promises";
+import { readdir, rename, rm, rmdir } from "node:fs/promises";
 import { join } from "node:path";
 import type { DesiredMachine, MachineSpec, ObservedMachine, ObservedState } from "@flotilla/contract/link";
 import { SETTLED_STATES } from "@flotilla/contract/link";
@@ -23,11 +23,12 @@ import type { BootRequest, Vm, VmExit, VmNetwork } from "../driver/driver.ts";
 import type { Guest } from "../guest/guest.ts";
 import type { RootFile, UnpackedImage } from "../images/images.ts";
 import { type Log, messageOf } from "../log.ts";
-import { bootVm } from "./boot-vm.ts";
+import { bootRequest, bootVm } from "./boot-vm.ts";
+import { ensureImage } from "./ensure-image.ts";
 import { guestConfiguration } from "./configuration.ts";
 import { JOURNAL_NAME, type Journal, JournalFile, type JournaledBoot } from "./journal.ts";
 import { type Next, observedState, plan } from "./plan.ts";
-import { makeBootId } from "./prepared-vms.ts";
+import { makeBootId, type WaitingVm } from "./prepared-vms.ts";
 import { type Action, isAttempt, isInterruptedBy, type Situation, STATE_DURING, type VmState } from "./state.ts";
 import { bootDirectoryName, bootsPathOf, diskPathOf, type Surroundings } from "./surroundings.ts";
 import { Watchers } from "./watchers.ts";
@@ -272,7 +273,7 @@ export class Supervisor {
       case "ensureImage":
         return this.#ensureImage(signal);
       case "makeDisk":
-        return this.#makeDisk();
+        return this.#makeDisk(signal);
       case "boot":
         return this.#boot(signal);
       case "configure":
@@ -295,53 +296,56 @@ export class Supervisor {
   }
 
   async #ensureImage(signal: AbortSignal): Promise<void> {
-    const { image, network } = this.#requiredSpec();
     const { images, clock } = this.#around;
     const startedAt = clock.monotonic();
-    let found = await images.find(image.reference, image.arch);
-    if (found === undefined && network.mode === "blocked" && !image.reference.startsWith("local/")) {
-      throw new Error(
-        `image ${image.reference} is not cached on this node, and a machine whose network is blocked can not pull it; ` +
-          "pull the image first, or start a machine with an open network from it once",
-      );
-    }
-    if (found === undefined) {
-      this.#event("info", `pulling image ${image.reference}`);
-      let saidAt = startedAt;
-      const onProgress = ({ message }: { readonly message: string }): void => {
+    let saidAt = startedAt;
+    const tell = {
+      event: (message: string): void => this.#event("info", message),
+      progress: (message: string): void => {
         this.#progress = message;
         if (clock.monotonic() - saidAt < PROGRESS_PERIOD_MS) return;
         saidAt = clock.monotonic();
         this.#changed();
-      };
-      found = await images.ensure(image.reference, { arch: image.arch, onProgress, signal });
-      const seconds = ((clock.monotonic() - startedAt) / 1000).toFixed(1);
-      this.#event("info", `image ${image.reference} is on the node, after ${seconds} s`);
-    }
+      },
+    };
+    const found = await ensureImage(this.#requiredSpec(), { images, clock, tell, signal });
     this.#image = found;
     void this.#update({ imageDigest: found.digest });
     this.#note({ imageMs: clock.monotonic() - startedAt });
   }
 
-  async #makeDisk(): Promise<void> {
-    const { diskGb } = this.#requiredSpec();
+  /** A VM that waits with such a disk brings it along, and then the machine has both. */
+  async #makeDisk(signal: AbortSignal): Promise<void> {
+    const spec = this.#requiredSpec();
     const image = this.#image;
     if (image === null) throw new Error("the machine's image is not at hand");
-    const startedAt = this.#around.clock.monotonic();
+    const { clock, disks, images, prepared } = this.#around;
+    const startedAt = clock.monotonic();
     const diskPath = diskPathOf(this.directory);
     await rm(diskPath, { force: true });
-    const root = await this.#around.images.rootFor(image, diskGb * GIB);
-    await this.#around.disks.make({ diskPath, root, diskGb, uid: this.#journal.uid });
-    void this.#update({ hasDisk: true });
-    this.#note({ diskMs: this.#around.clock.monotonic() - startedAt });
+    const waiting = prepared.takeWithDisk(spec, image);
+    if (waiting?.diskPath) {
+      await rename(waiting.diskPath, diskPath);
+    } else {
+      const root = await images.rootFor(image, spec.diskGb * GIB);
+      await disks.make({ diskPath, root, diskGb: spec.diskGb, uid: this.#journal.uid });
+    }
+    const saved = this.#update({ hasDisk: true });
+    this.#note({ diskMs: clock.monotonic() - startedAt });
+    if (waiting !== undefined) await this.#boot(signal, waiting);
+    else await saved;
   }
 
-  async #boot(signal: AbortSignal): Promise<void> {
+  async #boot(signal: AbortSignal, withDisk?: WaitingVm): Promise<void> {
     const { driver, clock, liveBoots, prepared, freeUser } = this.#around;
-    const root = await this.#diskRoot();
-    const waiting = prepared.take(this.#requiredSpec());
+    prepared.starting();
     let giveBack = (): void => undefined;
     try {
+      const root = await this.#diskRoot().catch(async (error: unknown) => {
+        await withDisk?.vm.discard();
+        throw error;
+      });
+      const waiting = (withDisk ?? prepared.take(this.#requiredSpec()))?.vm;
       // A prepared VM costs no processor, so it needs no turn.
       if (waiting === undefined) giveBack = await this.#bootSlot(signal);
       const startedAt = clock.monotonic();
@@ -393,19 +397,7 @@ export class Supervisor {
   }
 
   #bootRequest(bootId: string, root: RootFile | null): BootRequest {
-    const { cpus, memoryMb, diskGb, machineId, network } = this.#requiredSpec();
-    return {
-      machineId,
-      bootId,
-      bootDirectory: join(bootsPathOf(this.directory), bootDirectoryName(bootId)),
-      cpus,
-      memoryMb,
-      diskPath: diskPathOf(this.directory),
-      diskBytes: diskBytes(diskGb, root?.rootBytes ?? 0),
-      backingPaths: root === null ? [] : [root.rootPath],
-      uid: this.#journal.uid,
-      network,
-    };
+    return bootRequest({ spec: this.#requiredSpec(), directory: this.directory, bootId, root, uid: this.#journal.uid });
   }
 
   async #configure(signal: AbortSignal): Promise<void> {
@@ -457,7 +449,8 @@ export class Supervisor {
       if (vm === "gone") return await this.#foundGone(boot);
       this.#adoptAttempts = 0;
       this.#hold(vm);
-      if (vm.guest.hello.isConfigured) this.#becomeReady(vm);
+      // A prepared guest is configured before it is this machine, and is configured again.
+      if (vm.guest.hello.isConfigured && boot.runningSince !== null) this.#becomeReady(vm);
       this.#log.info({ boot: boot.bootId, state: this.#vmState }, "a running VM was adopted");
     } catch (error) {
       signal.throwIfAborted();

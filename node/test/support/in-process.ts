@@ -84,7 +84,6 @@ export async function startTestNode(
   const fleet = new Fleet({
     machinesDirectory,
     preparedDirectory: join(directory, "prepared"),
-    warmUpDisk: () => Promise.resolve(null),
     observeResources: () => Promise.reject(new Error("nothing is prepared here")),
     driver,
     images,

@@ -199,6 +199,11 @@ class QemuDriver implements Driver {
     try {
       return await this.#open(vmm, request, signal);
     } catch (error) {
+      // Prepared, given its directory, and never started: its guest has touched no disk.
+      if (vmm.wasPaused) {
+        await vmm.kill();
+        return "gone";
+      }
       // It powered off just now: `exited` says so, which "gone" could not.
       if (vmm.hasShutDown) return asVm(vmm, endedGuest(), null);
       if (!isAlive(vmm.record)) return "gone";
@@ -224,7 +229,7 @@ class QemuDriver implements Driver {
     const { rootDevice } = this.facts;
     try {
       const preparing = { launcher: this.#launcher, template, rootDevice, asVm };
-      return await (await prepareVm({ ...request, warmUpDisk: null }, preparing, signal)).start(request);
+      return await (await prepareVm({ ...request, disk: null }, preparing, signal)).start(request);
     } catch (error) {
       signal.throwIfAborted();
       this.#log.warn({ reason: messageOf(error) }, "a template could not be used; the machine boots without");
@@ -233,8 +238,7 @@ class QemuDriver implements Driver {
   }
 
   async #prepare(request: PrepareRequest, signal: AbortSignal): Promise<PreparedVm> {
-    const template = await this.#templates.ensure(request);
-    signal.throwIfAborted();
+    const template = await this.#templates.ensure(request, signal);
     const { rootDevice } = this.facts;
     return prepareVm(request, { launcher: this.#launcher, template, rootDevice, asVm }, signal);
   }
@@ -262,6 +266,7 @@ class QemuDriver implements Driver {
       const startedAt = this.#clock.monotonic();
       await this.#launcher.control(vmm, channels, signal);
       if (vmm.hasShutDown) return asVm(vmm, endedGuest(), null);
+      if (vmm.wasPaused) throw new Error("the VM is paused: it was prepared and never started");
       const qmpMs = Math.round(this.#clock.monotonic() - startedAt);
       const { machineId, network } = channels;
       reach = network === undefined ? null : this.#launcher.reach(vmm, channels.uid);

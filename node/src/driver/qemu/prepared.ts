@@ -1,32 +1,34 @@
 /**
  * A prepared VM: restored from a template, warmed up, and paused until a machine needs it.
  *
- * Owns its boot directory, with `warm-up` (a disk that is there for the warm-up only) until it is paused. Leaves to
- * machines/prepared-vms.ts how many there are.
+ * Owns its boot directory, with a scratch disk until it is paused. Leaves to machines/prepared-vms.ts how
+ * many there are, and what for.
  *
- * Always: nothing of a machine is in it before `start`, and it is started at most once. Its guest has mounted a disk
- * only in namespaces that are gone, and that disk only has what an image has; then the placeholder stands there again.
- *
- * Figures (emulated, 4 processors, 8 GiB): preparing takes 0.5 s of a processor; `start` 5 to 10 ms.
+ * Always: nothing of a machine is in it before `start`, and it is started at most once. With a scratch disk its guest
+ * has mounted only in namespaces that are gone, and then the placeholder stands there again. With its own disk it has
+ * played a machine without a name on a disk that has what the image has: a machine takes disk and VM together, and is
+ * configured like any other, which replaces the name, the machine id and the seed of the random pool.
  */
-import { copyFile, rename, rm } from "node:fs/promises";
+import { rename, rm } from "node:fs/promises";
 import { join } from "node:path";
-import type { Guest } from "../../guest/guest.ts";
+import type { Guest, GuestExecRequest } from "../../guest/guest.ts";
 import { messageOf } from "../../log.ts";
 import type { Reach } from "../../network/network.ts";
-import type { BootRequest, PreparedVm, PrepareRequest, Vm } from "../driver.ts";
+import type { BootRequest, PreparedDisk, PreparedVm, PrepareRequest, Vm } from "../driver.ts";
 import { diskLayers, PLACEHOLDER, ROOT_NODE } from "./argv.ts";
 import type { Launcher } from "./launcher.ts";
 import type { Qmp } from "./qmp.ts";
 import { connectWhenThere } from "./sockets.ts";
 import { loadState, readState, type Template } from "./template.ts";
 import type { Vmm } from "./vmm.ts";
-import { WARM_UP_PROGRAM, warmUpConfiguration } from "./warm-up.ts";
+import { WARM_UP_PROGRAM, WARM_UP_SHELL, warmUpConfiguration } from "./warm-up.ts";
 
 /** How long a VMM that is being given up may take to say why. */
 const LAST_WORDS_MS = 500;
-/** Commands after the warm-up, through the channel: the agent's own way. */
-const COMMANDS = 2;
+/** Commands through the channel, as a machine's will come. */
+const COMMANDS = 4;
+/** The node of the disk below ROOT_NODE. */
+const DISK_NODE = "disk";
 
 export interface Preparing {
   readonly launcher: Launcher;
@@ -60,7 +62,7 @@ export async function prepareVm(
     const reach = launcher.reach(vmm, uid);
     await restore(qmp, request, preparing, signal);
     const guest = await launcher.guest({ bootDirectory, uid }, signal);
-    if (request.warmUpDisk !== null) await warmUp(qmp, guest, request, preparing);
+    if (request.disk !== null) await warmUp(qmp, guest, request.disk, request, preparing);
     await qmp.execute("stop");
     return new Prepared(request, preparing, { vmm, qmp, guest, reach });
   } catch (error) {
@@ -87,29 +89,39 @@ async function restore(qmp: Qmp, request: PrepareRequest, preparing: Preparing, 
   await rm(socketPath, { force: true });
 }
 
-async function warmUp(qmp: Qmp, guest: Guest, request: PrepareRequest, preparing: Preparing): Promise<void> {
-  const { launcher, rootDevice } = preparing;
-  const { warmUpDisk, bootDirectory, uid } = request;
-  if (warmUpDisk === null) return;
-  const path = join(bootDirectory, "warm-up");
-  await copyFile(warmUpDisk.path, path);
-  await launcher.makeReachable(uid, [path], warmUpDisk.backingPaths);
+async function warmUp(qmp: Qmp, guest: Guest, disk: PreparedDisk, request: PrepareRequest, preparing: Preparing) {
+  const { launcher } = preparing;
+  const { path } = disk;
+  await launcher.makeReachable(request.uid, [path], disk.backingPaths);
   await attachDisk(
     qmp,
-    [path, ...warmUpDisk.backingPaths].map((file) => launcher.seen(file)),
-    "warm-up",
+    [path, ...disk.backingPaths].map((file) => launcher.seen(file)),
+    DISK_NODE,
   );
-  await guest.warmUp(warmUpConfiguration(rootDevice, launcher.guestAddress, launcher.clock.now()));
-  for (let count = 0; count < COMMANDS; count += 1) {
-    const exec = guest.exec(WARM_UP_PROGRAM);
-    exec.stdout.resume();
-    exec.stderr.resume();
-    await exec.exit;
+  await qmp.execute("block_resize", { "node-name": ROOT_NODE, size: disk.bytes });
+  const { rootDevice } = preparing;
+  const facts = { rootDevice, rootBytes: disk.bytes, user: disk.user, address: launcher.guestAddress };
+  const configuration = warmUpConfiguration(facts, launcher.clock.now());
+  if (disk.kind === "own") {
+    await guest.configure(configuration);
+    for (let count = 0; count < COMMANDS; count += 1) await run(guest, WARM_UP_SHELL);
+    await guest.sync();
+    return;
   }
+  await guest.warmUp(configuration);
+  for (let count = 0; count < COMMANDS; count += 1) await run(guest, WARM_UP_PROGRAM);
   await qmp.execute("blockdev-add", { ...PLACEHOLDER, "node-name": "placeholder" });
   await qmp.execute("blockdev-reopen", { options: [{ driver: "raw", "node-name": ROOT_NODE, file: "placeholder" }] });
-  await qmp.execute("blockdev-del", { "node-name": "warm-up" });
+  await qmp.execute("blockdev-del", { "node-name": DISK_NODE });
   await rm(path);
+}
+
+/** The command may be missing in the guest: then it has warmed up what it could. */
+async function run(guest: Guest, request: GuestExecRequest): Promise<void> {
+  const exec = guest.exec(request);
+  exec.stdout.resume();
+  exec.stderr.resume();
+  await Promise.all([exec.exit, exec.pid.catch(() => {})]);
 }
 
 /** Puts files under the guest's disk device: what is asked is sent at once and answered in order. */
@@ -163,13 +175,19 @@ class Prepared implements PreparedVm {
       this.#vmm.moved(bootDirectory);
     }
     await launcher.makeReachable(this.uid, [diskPath], backingPaths);
+    const attached =
+      this.#request.disk?.kind === "own"
+        ? []
+        : [
+            attachDisk(
+              this.#qmp,
+              [diskPath, ...backingPaths].map((path) => launcher.seen(path)),
+              DISK_NODE,
+            ),
+            this.#qmp.execute("block_resize", { "node-name": ROOT_NODE, size: diskBytes }),
+          ];
     await Promise.all([
-      attachDisk(
-        this.#qmp,
-        [diskPath, ...backingPaths].map((path) => launcher.seen(path)),
-        "disk",
-      ),
-      this.#qmp.execute("block_resize", { "node-name": ROOT_NODE, size: diskBytes }),
+      ...attached,
       // Closed until then, so the guest need not wait for it.
       this.#reach?.admit(request),
       this.#qmp.execute("cont"),

@@ -91,13 +91,16 @@ export class Templates {
     }
   }
 
-  /** The template of a size; makes it, in seconds, if there is none. Rejects with the reason when that fails. */
-  async ensure({ cpus, memoryMb }: VmSize): Promise<Template> {
+  /**
+   * The template of a size; makes it, in seconds, if there is none. Rejects with the reason when that fails, also when
+   * the signal of whoever asked first is aborted: no VMM is left then.
+   */
+  async ensure({ cpus, memoryMb }: VmSize, signal: AbortSignal): Promise<Template> {
     const size = { cpus, memoryMb };
     const found = await this.find(size);
     if (found !== undefined) return found;
     const key = this.#key(size);
-    const making = this.#making.get(key) ?? this.#make(key, size).finally(() => this.#making.delete(key));
+    const making = this.#making.get(key) ?? this.#make(key, size, signal).finally(() => this.#making.delete(key));
     this.#making.set(key, making);
     return making;
   }
@@ -121,14 +124,15 @@ export class Templates {
     }
   }
 
-  async #make(key: string, size: VmSize): Promise<Template> {
+  async #make(key: string, size: VmSize, giveUp: AbortSignal): Promise<Template> {
     await this.#makeRoom();
+    giveUp.throwIfAborted();
     const startedAt = this.#launcher.clock.monotonic();
     const directory = join(this.directory, `${key}.new`);
     await rm(directory, { recursive: true, force: true });
     await mkdir(directory, { mode: 0o700 });
     try {
-      await this.#save(directory, size);
+      await this.#save(directory, size, giveUp);
       const template = templateIn(join(this.directory, key));
       await rm(template.directory, { recursive: true, force: true });
       await rename(directory, template.directory);
@@ -144,7 +148,7 @@ export class Templates {
   }
 
   /** Boots a guest whose memory is a file, and saves it there. */
-  async #save(directory: string, size: VmSize): Promise<void> {
+  async #save(directory: string, size: VmSize, giveUp: AbortSignal): Promise<void> {
     const { clock } = this.#launcher;
     const memoryPath = join(directory, "memory");
     const bootDirectory = join(directory, "boot");
@@ -163,7 +167,7 @@ export class Templates {
       backingPaths: [],
       isIncoming: false,
     });
-    const signal = AbortSignal.any([endOf(vmm.exited), timeoutOf(this.#launcher, MAKE_DEADLINE_MS)]);
+    const signal = AbortSignal.any([giveUp, endOf(vmm.exited), timeoutOf(this.#launcher, MAKE_DEADLINE_MS)]);
     try {
       const qmp = await this.#launcher.control(vmm, { bootDirectory, uid }, signal);
       const guest = await this.#launcher.guest({ bootDirectory, uid }, signal);

@@ -4,7 +4,6 @@
  * and gains as much.
  */
 import { randomBytes } from "node:crypto";
-import { PLACEHOLDER } from "./argv.ts";
 import type { GuestConfiguration, GuestExecRequest } from "../../guest/guest.ts";
 
 /** The agent's own program, which ends at once when it is called like this: there is no other file before a root is mounted. */
@@ -18,24 +17,33 @@ export const WARM_UP_PROGRAM: GuestExecRequest = {
   isBackground: false,
 };
 
-/** Of the machine that the guest plays for a moment, in namespaces of its own. */
+/** What most first commands begin with. */
+export const WARM_UP_SHELL: GuestExecRequest = { ...WARM_UP_PROGRAM, argv: ["sh", "-lc", "true"], cwd: null };
+
+export interface WarmUpFacts {
+  readonly rootDevice: string | null;
+  readonly rootBytes: number;
+  readonly user: string;
+  /** The same in every machine, so the interface may stay up with it. */
+  readonly address: GuestConfiguration["address"];
+}
+
+/** Of the machine that the guest plays until it is one. */
 export function warmUpConfiguration(
-  rootDevice: string | null,
-  address: GuestConfiguration["address"],
+  { rootDevice, rootBytes, user, address }: WarmUpFacts,
   now: number,
 ): GuestConfiguration {
   return {
-    hostname: "flotilla",
+    hostname: "localhost",
     machineId: "0".repeat(32),
     now,
     entropy: randomBytes(32),
     env: { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" },
     workdir: "/",
-    user: "",
+    user,
     rootDevice,
-    rootBytes: PLACEHOLDER.size,
+    rootBytes,
     nameservers: [],
-    // The same in every machine, so the interface may stay up with it.
     address,
   };
 }

@@ -1,0 +1,41 @@
+/**
+ * Brings a machine's image to this node, and says what it does.
+ *
+ * Always: a machine whose network is blocked pulls nothing; it starts only from what is there.
+ */
+import type { MachineSpec } from "@flotilla/contract/link";
+import type { Clock } from "../clock.ts";
+import type { Images, UnpackedImage } from "../images/images.ts";
+
+export interface EnsureImageOptions {
+  readonly images: Images;
+  readonly clock: Clock;
+  readonly signal: AbortSignal;
+  readonly tell: {
+    /** For the machine's timeline. */
+    event(message: string): void;
+    /** For whoever looks at the machine now. */
+    progress(message: string): void;
+  };
+}
+
+/** Throws an Error for the machine's owner when the image cannot be had. */
+export async function ensureImage(spec: MachineSpec, options: EnsureImageOptions): Promise<UnpackedImage> {
+  const { images, clock, tell, signal } = options;
+  const { reference, arch } = spec.image;
+  const found = await images.find(reference, arch);
+  if (found !== undefined) return found;
+  if (spec.network.mode === "blocked" && !reference.startsWith("local/")) {
+    throw new Error(
+      `image ${reference} is not cached on this node, and a machine whose network is blocked can not pull it; ` +
+        "pull the image first, or start a machine with an open network from it once",
+    );
+  }
+  const startedAt = clock.monotonic();
+  tell.event(`pulling image ${reference}`);
+  const onProgress = ({ message }: { readonly message: string }): void => tell.progress(message);
+  const pulled = await images.ensure(reference, { arch, onProgress, signal });
+  const seconds = ((clock.monotonic() - startedAt) / 1000).toFixed(1);
+  tell.event(`image ${reference} is on the node, after ${seconds} s`);
+  return pulled;
+}
