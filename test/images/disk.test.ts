@@ -18,6 +18,12 @@ import { left, openTestImages, skipReason } from "./fixture.ts";
 const execute = promisify(execFile);
 const anyArch = { arch: null };
 const MB = 1024 * 1024;
+/**
+ * Each test image takes 8 MB: 4 of cargo, which are foreseen when it is pulled, and what a file system as large as
+ * the default disk takes empty.
+ */
+const ROOM_FOR_TWO = 18 * MB;
+const ROOM_FOR_ONE = 11 * MB;
 
 let registry: TestRegistry;
 
@@ -85,7 +91,7 @@ describe("the limit of the cache", { skip: skipReason }, () => {
     const { shift, clock } = shiftedClock();
     const used = new Set<string>();
     const digestsInUse = () => Promise.resolve(used);
-    await using store = await openTestImages({ cacheBytesMax: 12 * MB, clock, digestsInUse });
+    await using store = await openTestImages({ cacheBytesMax: ROOM_FOR_TWO, clock, digestsInUse });
     const one = await store.images.ensure(`${registry.host}/one`, anyArch);
     shift.ms += 10 * 60_000;
     const two = await store.images.ensure(`${registry.host}/two`, anyArch);
@@ -102,7 +108,7 @@ describe("the limit of the cache", { skip: skipReason }, () => {
     const { shift, clock } = shiftedClock();
     const used = new Set<string>();
     const digestsInUse = () => Promise.resolve(used);
-    await using store = await openTestImages({ cacheBytesMax: 7 * MB, clock, digestsInUse });
+    await using store = await openTestImages({ cacheBytesMax: ROOM_FOR_ONE, clock, digestsInUse });
     used.add((await store.images.ensure(`${registry.host}/one`, anyArch)).digest);
     shift.ms += 10 * 60_000;
     await assert.rejects(
@@ -116,7 +122,7 @@ describe("the limit of the cache", { skip: skipReason }, () => {
     await using store = await openTestImages({ clock });
     const one = await store.images.ensure(`${registry.host}/one`, anyArch);
     await store.images.ensure(`${registry.host}/two`, anyArch);
-    const images = await store.reopen({ cacheBytesMax: 7 * MB });
+    const images = await store.reopen({ cacheBytesMax: ROOM_FOR_ONE });
     assert.deepEqual(await images.collectGarbage(new Set()), { removed: 0, freedBytes: 0 }, "both were just used");
     shift.ms += 10 * 60_000;
     assert.deepEqual(await images.collectGarbage(new Set()), { removed: 1, freedBytes: one.sizeBytes });
