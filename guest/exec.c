@@ -161,18 +161,18 @@ static void close_pair(int pair[2])
 }
 
 /* The command's ends of its pipes go into `fds`, ours into the channel. */
-static int open_pipes(struct channel *channel, const struct request *request, int fds[3])
+int exec_open_pipes(struct channel *channel, bool has_stdin, int fds[3])
 {
 	int input[2] = {-1, -1}, output[2] = {-1, -1}, errors[2] = {-1, -1};
 
-	if (request->has_stdin && (pipe2(input, O_CLOEXEC) != 0 || fcntl(input[1], F_SETFL, O_NONBLOCK) != 0))
+	if (has_stdin && (pipe2(input, O_CLOEXEC) != 0 || fcntl(input[1], F_SETFL, O_NONBLOCK) != 0))
 		goto failed;
 	if (pipe2(output, O_CLOEXEC) != 0 || pipe2(errors, O_CLOEXEC) != 0)
 		goto failed;
 	channel->stdin_fd = input[1];
 	channel->outputs[0].fd = output[0];
 	channel->outputs[1].fd = errors[0];
-	fds[0] = request->has_stdin ? input[0] : null_fd;
+	fds[0] = has_stdin ? input[0] : null_fd;
 	fds[1] = output[1];
 	fds[2] = errors[1];
 	return 0;
@@ -213,20 +213,20 @@ static int open_streams(struct channel *channel, const struct request *request, 
 		return 0;
 	if (request->has_terminal)
 		return open_terminal(channel, request, identity, fds);
-	return open_pipes(channel, request, fds);
+	return exec_open_pipes(channel, request->has_stdin, fds);
 }
 
-static void close_streams(const int fds[3])
+void exec_close_streams(const int fds[3])
 {
 	for (int at = 0; at < 3; at++)
 		if (fds[at] != null_fd && (at == 0 || fds[at] != fds[at - 1]))
 			close(fds[at]);
 }
 
-static void send_started(const struct channel *channel, pid_t pid)
+void exec_send_started(const struct channel *channel)
 {
 	output_begin(GUEST_FRAME_STARTED, channel_number(channel));
-	output_number(FIELD_PID, (uint32_t)pid);
+	output_number(FIELD_PID, (uint32_t)channel->pid);
 	output_end();
 }
 
@@ -272,7 +272,7 @@ static int start(struct channel *channel, const struct request *request, char *m
 	} else {
 		snprintf(message, message_size, "cannot make the command's streams: %s", strerror(-error));
 	}
-	close_streams(spawn.fds);
+	exec_close_streams(spawn.fds);
 	return error;
 }
 
@@ -296,7 +296,7 @@ int exec_request(struct channel *channel, struct fields fields)
 		send_not_run(channel, &request, message);
 		return 0;
 	}
-	send_started(channel, channel->pid);
+	exec_send_started(channel);
 	if (!request.is_background) {
 		channel_watch_outputs(channel);
 		return 0;

@@ -8,4 +8,8 @@
 int exec_init(void);
 int exec_request(struct channel *channel, struct fields fields);
 
+int exec_open_pipes(struct channel *channel, bool has_stdin, int fds[3]);
+void exec_close_streams(const int fds[3]);
+void exec_send_started(const struct channel *channel);
+
 #endif

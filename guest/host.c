@@ -20,6 +20,7 @@
 
 #include "channel.h"
 #include "exec.h"
+#include "file.h"
 #include "frame.h"
 #include "log.h"
 #include "machine.h"
@@ -195,7 +196,7 @@ static int on_request(uint8_t type, struct fields fields)
 	}
 }
 
-static int on_exec(struct channel *channel, struct fields fields)
+static int on_exec(uint8_t type, struct channel *channel, struct fields fields)
 {
 	if (channel->is_open)
 		return -EBADMSG;
@@ -203,7 +204,7 @@ static int on_exec(struct channel *channel, struct fields fields)
 		output_failed(channel_number(channel), 0, "the machine is shutting down");
 		return 0;
 	}
-	return exec_request(channel, fields);
+	return type == HOST_FRAME_EXEC ? exec_request(channel, fields) : file_request(channel, fields);
 }
 
 /* Frames for a channel that has ended are late, not wrong. */
@@ -212,8 +213,8 @@ static int on_channel(uint8_t type, struct channel *channel, const uint8_t *payl
 	struct fields fields = {.at = payload, .end = payload + length};
 	uint32_t first = 0, second = 0;
 
-	if (type == HOST_FRAME_EXEC)
-		return on_exec(channel, fields);
+	if (type == HOST_FRAME_EXEC || type == HOST_FRAME_FILE)
+		return on_exec(type, channel, fields);
 	if (!channel->is_open)
 		return 0;
 	switch (type) {

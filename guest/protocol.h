@@ -38,6 +38,7 @@
 #define HOST_FRAME_RESIZE 0x14
 #define HOST_FRAME_SIGNAL 0x15
 #define HOST_FRAME_KILL 0x16
+#define HOST_FRAME_FILE 0x17
 
 /* Guest to host. */
 #define GUEST_FRAME_HELLO_ANSWER 0x81
@@ -80,7 +81,19 @@
 #define FIELD_UPTIME_MS 33
 #define FIELD_ROOT_BYTES 34
 
+#define FIELD_OPERATION 40
+#define FIELD_PATH 41
+#define FIELD_OFFSET 42
+#define FIELD_LENGTH 43
+#define FIELD_IS_FROM_END 44
+
 #define STREAM_STDOUT 1
 #define STREAM_STDERR 2
+
+#define FILE_READ 1
+#define FILE_WRITE 2
+#define FILE_STAT 3
+#define FILE_LIST 4
+#define FILE_REMOVE 5
 
 #endif

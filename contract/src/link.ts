@@ -162,6 +162,22 @@ export interface ExecStart {
   readonly isBackground: boolean;
   readonly hasStdin: boolean;
   readonly terminal: { readonly cols: number; readonly rows: number } | null;
+  /** In place of a command: argv is empty then. The channel's streams are as GUEST-PROTOCOL.md says of files. */
+  readonly file?: FileRequest;
+}
+
+export const FILE_OPERATIONS = ["read", "write", "stat", "list", "remove"] as const;
+
+/** What is to be done with one path in a machine. */
+export interface FileRequest {
+  readonly operation: (typeof FILE_OPERATIONS)[number];
+  /** Absolute. */
+  readonly path: string;
+  /** Of read: the first byte, counted from the end with `isFromEnd`. */
+  readonly offset: number;
+  /** Of read: at most so many bytes; null: to the end. */
+  readonly length: number | null;
+  readonly isFromEnd: boolean;
 }
 
 /** The last frame of an exec that ran. */

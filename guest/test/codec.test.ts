@@ -13,6 +13,7 @@ import {
   FieldReader,
   FieldWriter,
   GUEST_FIELDS,
+  GUEST_FILE_OPERATIONS,
   GUEST_MESSAGE_BYTES_MAX,
   GUEST_STREAMS,
   type GuestField,
@@ -249,6 +250,7 @@ test("every number of the protocol is the same in C and in TypeScript", () => {
   for (const [name, value] of Object.entries(frame.GUEST_FRAMES)) expected.set(defineName("GUEST_FRAME", name), value);
   for (const [name, value] of Object.entries(GUEST_FIELDS)) expected.set(defineName("FIELD", name), value);
   for (const [name, value] of Object.entries(GUEST_STREAMS)) expected.set(defineName("STREAM", name), value);
+  for (const [name, value] of Object.entries(GUEST_FILE_OPERATIONS)) expected.set(defineName("FILE", name), value);
   expected.set("HELLO_MAGIC", HELLO_MAGIC.toString());
   expected.set("HELLO_NONCE_BYTES", HELLO_NONCE_BYTES);
   expected.set("GUEST_MESSAGE_BYTES_MAX", GUEST_MESSAGE_BYTES_MAX);

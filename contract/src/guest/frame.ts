@@ -56,6 +56,7 @@ export const HOST_FRAMES = {
   resize: 0x14,
   signal: 0x15,
   kill: 0x16,
+  file: 0x17,
 } as const;
 export type HostFrameType = keyof typeof HOST_FRAMES;
 

@@ -39,11 +39,19 @@ export const GUEST_FIELDS = {
   isConfigured: 32,
   uptimeMs: 33,
   rootBytes: 34,
+  operation: 40,
+  path: 41,
+  offset: 42,
+  length: 43,
+  isFromEnd: 44,
 } as const;
 export type GuestField = keyof typeof GUEST_FIELDS;
 
 /** `stream` in a credit. */
 export const GUEST_STREAMS = { stdout: 1, stderr: 2 } as const;
+
+/** `operation` of a file request. */
+export const GUEST_FILE_OPERATIONS = { read: 1, write: 2, stat: 3, list: 4, remove: 5 } as const;
 
 /**
  * First bytes of hello and its answer, before the nonce: what the host looks for while it throws away what was meant

@@ -26,11 +26,11 @@ import {
   HOST_FRAMES,
   type HostFrameType,
 } from "@flotilla/contract/guest/frame";
-import { FieldReader, FieldWriter } from "@flotilla/contract/guest/messages";
+import { FieldReader, FieldWriter, GUEST_FILE_OPERATIONS } from "@flotilla/contract/guest/messages";
 import { type Clock, systemClock } from "../clock.ts";
 import { ClientExec } from "./client-exec.ts";
 import { HelloSearch } from "./client-hello.ts";
-import type { Guest, GuestConfiguration, GuestExec, GuestExecRequest, GuestHello } from "./guest.ts";
+import type { Guest, GuestConfiguration, GuestExec, GuestExecRequest, GuestFileRequest, GuestHello } from "./guest.ts";
 
 export interface ConnectGuestOptions {
   /** How long the agent may take to answer, in milliseconds: the guest may still be booting. */
@@ -138,14 +138,29 @@ class GuestClient implements Guest {
     if (request.cwd !== null) fields.text("cwd", request.cwd);
     if (request.user !== null) fields.text("user", request.user);
     if (request.terminal !== null) fields.number("cols", request.terminal.cols).number("rows", request.terminal.rows);
-    const message = encodeMessage({ type: HOST_FRAMES.exec, channel }, fields.end());
+    return this.#open("exec", channel, fields, request.hasStdin || request.terminal !== null);
+  }
+
+  file(request: GuestFileRequest): GuestExec {
+    const fields = new FieldWriter()
+      .number("operation", GUEST_FILE_OPERATIONS[request.operation])
+      .text("path", request.path)
+      .time("offset", request.offset)
+      .number("isFromEnd", request.isFromEnd ? 1 : 0);
+    if (request.length !== null) fields.time("length", request.length);
+    return this.#open("file", this.#freeChannel(), fields, request.operation === "write");
+  }
+
+  #open(type: HostFrameType, channel: number, fields: FieldWriter, hasStdin: boolean): GuestExec {
+    const message = encodeMessage({ type: HOST_FRAMES[type], channel }, fields.end());
     if (this.#stream.writableLength + message.byteLength > UNREAD_BYTES_MAX) {
       throw new Error("cannot run the command: the guest agent does not read what it is sent");
     }
     const exec = new ClientExec({
-      hasStdin: request.hasStdin || request.terminal !== null,
-      send: (type, payload) => {
-        if (this.#execs.get(channel) === exec) this.#write(encodeFrame({ type: HOST_FRAMES[type], channel }, payload));
+      hasStdin,
+      send: (frameType, payload) => {
+        if (this.#execs.get(channel) === exec)
+          this.#write(encodeFrame({ type: HOST_FRAMES[frameType], channel }, payload));
       },
     });
     this.#execs.set(channel, exec);

@@ -4,6 +4,7 @@
  * `client.ts` implements it over the guest protocol (GUEST-PROTOCOL.md); the fake driver implements it by script.
  */
 import type { Readable, Writable } from "node:stream";
+import type { FileRequest } from "@flotilla/contract/link";
 
 /** What the agent said of itself when the channel opened. */
 export interface GuestHello {
@@ -48,6 +49,9 @@ export interface GuestExecRequest {
   readonly isBackground: boolean;
 }
 
+/** Something to be done with one path, as contract/src/link.ts describes it. */
+export type GuestFileRequest = FileRequest;
+
 /** How a command ended: an exit code, or 128 + the signal's number; 255 with a stderr text when it could not be run. */
 export interface GuestExit {
   readonly exitCode: number;
@@ -86,6 +90,8 @@ export interface Guest {
    * or more arguments and environment than a message holds.
    */
   exec(request: GuestExecRequest): GuestExec;
+  /** Like a command, whose streams hold what GUEST-PROTOCOL.md says of files. */
+  file(request: GuestFileRequest): GuestExec;
   /** Round trip; rejects after `timeoutMs`. */
   ping(timeoutMs: number): Promise<void>;
   /** Flushes all file systems to disk. */

@@ -117,7 +117,10 @@ class LinkExec {
     this.#start = start;
     this.#startedAt = this.#clock.monotonic();
     const { argv, cwd, env, user, hasStdin, terminal, isBackground } = start;
-    const exec = this.#guest.exec({ argv, cwd, env, user, hasStdin, terminal, isBackground });
+    const exec =
+      start.file === undefined
+        ? this.#guest.exec({ argv, cwd, env, user, hasStdin, terminal, isBackground })
+        : this.#guest.file(start.file);
     this.#exec = exec;
     exec.stdin.on("drain", () => this.#request.resume());
     // A command may close its input or end while more comes: that is the command's business.

@@ -4,7 +4,14 @@
  * The server has checked the same; this is the second half of the pair, because the node agent runs as root. Pure.
  * Always: what is returned holds only the fields that are named here, and every text in it is free of NUL.
  */
-import { DESIRED_STATES, type DesiredMachine, type ExecStart, type MachineSpec } from "@flotilla/contract/link";
+import {
+  DESIRED_STATES,
+  type DesiredMachine,
+  type ExecStart,
+  FILE_OPERATIONS,
+  type FileRequest,
+  type MachineSpec,
+} from "@flotilla/contract/link";
 import {
   ARGUMENT_BYTES_MAX,
   CPUS_MAX,
@@ -82,7 +89,8 @@ function parseNetwork(fields: Fields): MachineSpec["network"] {
 export function parseExecStart(value: unknown): ExecStart {
   const fields = object(value, "start");
   const argv = parseArgv(fields["argv"], "argv");
-  if (argv.length === 0 || argv[0] === "") throw new InvalidMessage("argv: expected a program");
+  const file = fields["file"] === undefined ? undefined : parseFileRequest(object(fields["file"], "file"));
+  if (file === undefined && (argv.length === 0 || argv[0] === "")) throw new InvalidMessage("argv: expected a program");
   return {
     argv,
     cwd: nullable(fields["cwd"], (path) => text(path, "cwd", PATH_CHARACTERS_MAX)),
@@ -92,6 +100,18 @@ export function parseExecStart(value: unknown): ExecStart {
     isBackground: fields["isBackground"] === true,
     hasStdin: fields["hasStdin"] === true,
     terminal: nullable(fields["terminal"], (terminal) => parseTerminalSize(terminal)),
+    ...(file === undefined ? {} : { file }),
+  };
+}
+
+function parseFileRequest(fields: Fields): FileRequest {
+  const size = (value: unknown, where: string): number => integer(value, where, 0, Number.MAX_SAFE_INTEGER);
+  return {
+    operation: oneOf(fields["operation"], "file.operation", FILE_OPERATIONS),
+    path: parsePath(fields["path"], "file.path"),
+    offset: size(fields["offset"], "file.offset"),
+    length: nullable(fields["length"], (length) => size(length, "file.length")),
+    isFromEnd: fields["isFromEnd"] === true,
   };
 }
 

@@ -11,8 +11,10 @@ import type {
   GuestExec,
   GuestExecRequest,
   GuestExit,
+  GuestFileRequest,
   GuestHello,
 } from "../../guest/guest.ts";
+import type { FakeFiles } from "./files.ts";
 import { runScript, type ScriptWorld } from "./script.ts";
 
 /** What a guest needs of the VM around it. */
@@ -20,6 +22,7 @@ export interface FakeMachine {
   readonly clock: Clock;
   /** The machine's environment, with the FAKE_… words that tell how to misbehave. */
   readonly words: Readonly<Record<string, string>>;
+  readonly files: FakeFiles;
   configured(configuration: FakeConfiguration): Promise<void>;
   end(how: "poweroff" | "crashed"): void;
 }
@@ -57,8 +60,20 @@ export class FakeGuest implements Guest {
   }
 
   exec(request: GuestExecRequest): GuestExec {
+    return this.#run(request, (world) => runScript(request.argv, world));
+  }
+
+  file(request: GuestFileRequest): GuestExec {
+    const { files, clock } = this.#machine;
+    const hasStdin = request.operation === "write";
+    const asCommand = { argv: [], cwd: null, env: {}, user: null, hasStdin, terminal: null, isBackground: false };
+    return this.#run(asCommand, (world) => files.run(request, world, () => clock.now()));
+  }
+
+  #run(request: GuestExecRequest, program: Program): GuestExec {
     this.#lastPid += 1;
-    const exec = new FakeExec(request, this.#machine, this.#configuration, this.#lastPid);
+    const parts = { request, program, machine: this.#machine, configuration: this.#configuration };
+    const exec = new FakeExec(parts, this.#lastPid);
     this.#execs.add(exec);
     if (this.#closedBecause === null) exec.run(() => this.#execs.delete(exec));
     else exec.lose(this.#closedBecause);
@@ -91,6 +106,15 @@ export class FakeGuest implements Guest {
   }
 }
 
+type Program = (world: ScriptWorld) => Promise<number> | number;
+
+interface FakeExecParts {
+  readonly request: GuestExecRequest;
+  readonly program: Program;
+  readonly machine: FakeMachine;
+  readonly configuration: FakeConfiguration;
+}
+
 class FakeExec implements GuestExec {
   readonly pid: Promise<number>;
   readonly stdin: Writable;
@@ -98,6 +122,7 @@ class FakeExec implements GuestExec {
   readonly stderr: Readable;
   readonly exit: Promise<GuestExit>;
   readonly #request: GuestExecRequest;
+  readonly #program: Program;
   readonly #machine: FakeMachine;
   readonly #configuration: FakeConfiguration;
   readonly #input: Readable;
@@ -107,8 +132,9 @@ class FakeExec implements GuestExec {
   #size: { cols: number; rows: number } | null;
   readonly #exiting = Promise.withResolvers<GuestExit>();
 
-  constructor(request: GuestExecRequest, machine: FakeMachine, configuration: FakeConfiguration, pid: number) {
+  constructor({ request, program, machine, configuration }: FakeExecParts, pid: number) {
     this.#request = request;
+    this.#program = program;
     this.#machine = machine;
     this.#configuration = configuration;
     this.#size = request.terminal;
@@ -161,7 +187,7 @@ class FakeExec implements GuestExec {
 
   async #runToEnd(world: ScriptWorld): Promise<number> {
     try {
-      return await runScript(this.#request.argv, world);
+      return await this.#program(world);
     } catch {
       return 1;
     }

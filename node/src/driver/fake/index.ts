@@ -17,6 +17,7 @@ import { dirname, join } from "node:path";
 import { type Clock, orAborted } from "../../clock.ts";
 import type { Log } from "../../log.ts";
 import type { BootRequest, Driver, DriverFacts, Vm, VmExit, VmRecord } from "../driver.ts";
+import { FakeFiles } from "./files.ts";
 import { type FakeConfiguration, FakeGuest } from "./guest.ts";
 
 const BOOT_MS_DEFAULT = 5;
@@ -50,6 +51,7 @@ export class FakeDriver implements Driver {
   };
   readonly #options: FakeDriverOptions;
   readonly #running = new Map<string, FakeVm>();
+  readonly #files = new Map<string, FakeFiles>();
 
   constructor(options: FakeDriverOptions) {
     this.#options = options;
@@ -79,6 +81,7 @@ export class FakeDriver implements Driver {
       await removeVmFile(request.bootDirectory);
       throw error;
     }
+    this.#filesOf(request.machineId).reboot();
     return this.#hold(request, file);
   }
 
@@ -112,10 +115,21 @@ export class FakeDriver implements Driver {
 
   #hold(request: BootRequest, file: VmFile): Vm {
     const words = this.#options.wordsOf(request.machineId);
-    const vm = new FakeVm(request.bootDirectory, file, words, this.#options.clock);
+    const { machineId, bootDirectory } = request;
+    const parts = { words, clock: this.#options.clock, files: this.#filesOf(machineId) };
+    const vm = new FakeVm(bootDirectory, file, parts);
     this.#running.set(request.bootId, vm);
     void vm.exited.then(() => this.#running.delete(request.bootId));
     return vm;
+  }
+
+  #filesOf(machineId: string): FakeFiles {
+    let files = this.#files.get(machineId);
+    if (files === undefined) {
+      files = new FakeFiles(this.#options.wordsOf(machineId));
+      this.#files.set(machineId, files);
+    }
+    return files;
   }
 
   async #refuseSecond({ machineId, bootId, bootDirectory }: BootRequest): Promise<void> {
@@ -132,6 +146,12 @@ export class FakeDriver implements Driver {
   }
 }
 
+interface FakeVmParts {
+  readonly words: Readonly<Record<string, string>>;
+  readonly clock: Clock;
+  readonly files: FakeFiles;
+}
+
 class FakeVm implements Vm {
   readonly record: VmRecord;
   readonly guest: FakeGuest;
@@ -143,7 +163,7 @@ class FakeVm implements Vm {
   #isOver = false;
   readonly #cancelEnd: () => void;
 
-  constructor(directory: string, file: VmFile, words: Readonly<Record<string, string>>, clock: Clock) {
+  constructor(directory: string, file: VmFile, { words, clock, files }: FakeVmParts) {
     this.#directory = directory;
     this.#file = file;
     this.record = { bootId: file.bootId, pid: 0, startTime: file.startedAt };
@@ -157,7 +177,11 @@ class FakeVm implements Vm {
       // It may have ended while the file was written: an ended VM must not look alive.
       if (this.#isOver) await removeVmFile(directory);
     };
-    this.guest = new FakeGuest({ clock, words, configured, end }, file.configuration, clock.now() - file.startedAt);
+    this.guest = new FakeGuest(
+      { clock, words, files, configured, end },
+      file.configuration,
+      clock.now() - file.startedAt,
+    );
   }
 
   async kill(): Promise<void> {

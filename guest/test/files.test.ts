@@ -1,0 +1,256 @@
+/**
+ * Files in the agent, as a host sees them: the real program with sanitizers, on directories of this host.
+ */
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { createHash, randomBytes } from "node:crypto";
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  statfsSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import type { Guest, GuestFileRequest } from "@flotilla/node/guest/guest";
+import { outcome, startAgent, type TestAgent, until } from "./agent.ts";
+
+const TMPFS = 0x01021994;
+const MIB = 1024 * 1024;
+
+let agent: TestAgent;
+let guest: Guest;
+/** On a disk, so that the way to memory can be told from it. */
+let disk: string;
+let memory: string;
+const isRoot = process.getuid?.() === 0;
+const skip = isRoot ? false : "mounting and owning takes root";
+
+before(async () => {
+  disk = mkdtempSync("/var/tmp/flotilla-files-test-");
+  memory = mkdtempSync("/dev/shm/flotilla-files-test-");
+  agent = startAgent({ hasCgroup: true });
+  guest = await agent.connect();
+});
+
+after(async () => {
+  const code = await agent.end();
+  for (const directory of [disk, memory]) rmSync(directory, { recursive: true, force: true });
+  assert.equal(agent.log(), "", "the agent or a sanitizer complained");
+  assert.equal(code, 0);
+});
+
+const file = (operation: GuestFileRequest["operation"], path: string, more: Partial<GuestFileRequest> = {}) =>
+  guest.file({ operation, path, offset: 0, length: null, isFromEnd: false, ...more });
+
+async function write(path: string, content: string | Buffer) {
+  const exec = file("write", path);
+  exec.stdin.end(content);
+  return await outcome(exec);
+}
+
+const written = { stdout: "ready\n", stderr: "", exitCode: 0 };
+const read = async (path: string, more: Partial<GuestFileRequest> = {}) => {
+  const { stdout, stderr, exitCode } = await outcome(file("read", path, more));
+  const [head = "", ...content] = stdout.split("\n");
+  return { head, content: content.join("\n"), stderr, exitCode };
+};
+const failsWith = async (result: Promise<{ stderr: string; exitCode: number }>, word: string): Promise<void> => {
+  const { stderr, exitCode } = await result;
+  assert.deepEqual([stderr.split(" ")[0], exitCode], [word, 1], stderr);
+};
+
+test("what is written is there, with parents made, and is read again with its size", async () => {
+  const path = join(disk, "a/b/c.txt");
+  assert.deepEqual(await write(path, "content\n"), written);
+  assert.equal(readFileSync(path, "utf8"), "content\n");
+  const { head, content, exitCode } = await read(path);
+  assert.match(head, /^f 0644 8 \d{13}$/);
+  assert.deepEqual([content, exitCode], ["content\n", 0]);
+  assert.deepEqual(await write(path, ""), written);
+  assert.equal((await read(path)).head.split(" ")[2], "0");
+});
+
+test("names may hold anything but a slash", async () => {
+  for (const name of ["two words", "-rf", "größe 📦", "100%", "%2e", "new\nline", "'\"$x`\\", "..."]) {
+    const path = join(disk, "odd", name);
+    assert.deepEqual(await write(path, name), written, name);
+    assert.equal(readFileSync(path, "utf8"), name);
+    assert.equal((await read(path)).content, name);
+  }
+  const { stdout } = await outcome(file("list", join(disk, "odd")));
+  const names = stdout
+    .slice(stdout.indexOf("\n") + 1)
+    .split("\0")
+    .filter((_, index) => index % 2 === 1);
+  assert.deepEqual(names.sort(), readdirSync(join(disk, "odd")).sort());
+});
+
+test("parts are read from either end, and beyond the end there is nothing", async () => {
+  const path = join(disk, "digits");
+  writeFileSync(path, "0123456789");
+  const part = async (more: Partial<GuestFileRequest>) => (await read(path, more)).content;
+  assert.equal(await part({ offset: 3, length: 4 }), "3456");
+  assert.equal(await part({ offset: 7 }), "789");
+  assert.equal(await part({ offset: 4, isFromEnd: true }), "6789");
+  assert.equal(await part({ offset: 40, isFromEnd: true }), "0123456789");
+  assert.equal(await part({ offset: 10 }), "");
+  assert.equal(await part({ offset: 2 ** 52 }), "");
+  assert.match((await read("/proc/self/status", { offset: 0, length: 5 })).content, /^Name:$/);
+});
+
+test("what is replaced leaves its mode and owner to the new file", { skip }, async () => {
+  const path = join(disk, "tool");
+  writeFileSync(path, "old");
+  chownSync(path, 1234, 2345);
+  chmodSync(path, 0o4751);
+  assert.deepEqual(await write(path, "new"), written);
+  const { mode, uid, gid } = statSync(path);
+  assert.deepEqual([mode & 0o7777, uid, gid], [0o4751, 1234, 2345]);
+});
+
+test("new files and directories belong to the machine's user", { skip }, async () => {
+  await guest.configure({
+    hostname: "box",
+    machineId: "0123456789abcdef0123456789abcdef",
+    now: 1_700_000_000_000,
+    entropy: new Uint8Array(32),
+    env: {},
+    workdir: "/",
+    user: "1234:2345",
+    rootDevice: null,
+    rootBytes: null,
+    nameservers: [],
+    address: null,
+  });
+  assert.deepEqual(await write(join(disk, "own/deep/file"), "x"), written);
+  for (const path of ["own", "own/deep", "own/deep/file"]) {
+    const { uid, gid } = statSync(join(disk, path));
+    assert.deepEqual([uid, gid], [1234, 2345], path);
+  }
+});
+
+test("until all of it has come the old file is there, and a write that is given up leaves nothing", async () => {
+  const path = join(disk, "atomic/file");
+  assert.deepEqual(await write(path, "old"), written);
+  const exec = file("write", path);
+  let said = "";
+  exec.stdout.on("data", (chunk: Buffer) => {
+    said += chunk;
+  });
+  await until(() => said === "ready\n");
+  exec.stdin.write(randomBytes(MIB));
+  assert.equal(readFileSync(path, "utf8"), "old");
+  exec.kill();
+  assert.equal((await exec.exit).exitCode, 137);
+  assert.equal(readFileSync(path, "utf8"), "old");
+  assert.deepEqual(readdirSync(join(disk, "atomic")), ["file"]);
+});
+
+test("a link is followed, and kept; one to nothing makes the file it names", async () => {
+  mkdirSync(join(disk, "links"));
+  writeFileSync(join(disk, "links/real"), "old");
+  symlinkSync("real", join(disk, "links/link"));
+  symlinkSync("../links/./later", join(disk, "links/dangling"));
+  assert.deepEqual(await write(join(disk, "links/link"), "new"), written);
+  assert.deepEqual(await write(join(disk, "links/dangling"), "made"), written);
+  assert.equal(readlinkSync(join(disk, "links/link")), "real");
+  assert.equal(readFileSync(join(disk, "links/real"), "utf8"), "new");
+  assert.equal(readFileSync(join(disk, "links/later"), "utf8"), "made");
+  symlinkSync("loop", join(disk, "links/loop"));
+  await failsWith(write(join(disk, "links/loop"), "x"), "refused");
+});
+
+test("a link from the disk into memory is refused for writing, a path in memory is not", async (t) => {
+  if (statfsSync("/dev/shm").type !== TMPFS || statfsSync(disk).type === TMPFS) return t.skip("no such file systems");
+  mkdirSync(join(disk, "to"));
+  symlinkSync(memory, join(disk, "to/memory"));
+  symlinkSync(join(memory, "file"), join(disk, "to/file"));
+  symlinkSync("memory/deep", join(disk, "to/twice"));
+  for (const path of ["to/memory/x", "to/memory/new/x", "to/file", "to/twice", "to/memory"])
+    await failsWith(write(join(disk, path), "x"), "memory");
+  assert.deepEqual(readdirSync(memory), []);
+  assert.deepEqual(await write(join(memory, "plain"), "x"), written);
+  symlinkSync("plain", join(memory, "inside"));
+  assert.deepEqual(await write(join(memory, "inside"), "y"), written);
+  assert.equal((await read(join(disk, "to/memory/plain"))).content, "y");
+  symlinkSync(join(disk, "from-memory"), join(memory, "out"));
+  assert.deepEqual(await write(join(memory, "out"), "z"), written);
+});
+
+test("what cannot be done says why in one word", async () => {
+  mkdirSync(join(disk, "full/of"), { recursive: true });
+  writeFileSync(join(disk, "plain"), "x");
+  execFileSync("mkfifo", [join(disk, "fifo")]);
+  await failsWith(read(join(disk, "none")), "not_found");
+  await failsWith(read(join(disk, "full")), "is_directory");
+  await failsWith(read(join(disk, "plain/x")), "not_directory");
+  await failsWith(read(join(disk, "fifo")), "not_regular");
+  await failsWith(write(join(disk, "full"), "x"), "is_directory");
+  await failsWith(write("/", "x"), "is_directory");
+  await failsWith(write(join(disk, "plain/x"), "x"), "not_directory");
+  await failsWith(write(join(disk, "fifo"), "x"), "not_regular");
+  await failsWith(write(join(disk, "n".repeat(256)), "x"), "name_too_long");
+  await failsWith(write(`/${"n/".repeat(2100)}`, "x"), "name_too_long");
+  await failsWith(outcome(file("list", join(disk, "plain"))), "not_directory");
+  await failsWith(outcome(file("list", join(disk, "none"))), "not_found");
+  await failsWith(outcome(file("remove", join(disk, "none"))), "not_found");
+  await failsWith(outcome(file("remove", join(disk, "full"))), "not_empty");
+  await failsWith(outcome(file("stat", join(disk, "none"))), "not_found");
+});
+
+test("files, links and empty directories are removed", async () => {
+  symlinkSync("/etc/passwd", join(disk, "link"));
+  for (const path of ["plain", "link", "full/of", "full"]) {
+    assert.equal((await outcome(file("remove", join(disk, path)))).exitCode, 0);
+    assert.equal(existsSync(join(disk, path)), false);
+  }
+  assert.equal(existsSync("/etc/passwd"), true);
+});
+
+test("a full disk refuses the file and keeps nothing of it", { skip }, async (t) => {
+  const small = join(disk, "small");
+  mkdirSync(small);
+  execFileSync("mount", ["-t", "tmpfs", "-o", "size=1m", "test", small]);
+  t.after(() => execFileSync("umount", [small]));
+  await failsWith(write(join(small, "large"), randomBytes(3 * MIB)), "no_space");
+  assert.deepEqual(readdirSync(small), []);
+  assert.deepEqual(await write(join(small, "fits"), randomBytes(MIB / 2)), written);
+});
+
+test("64 MiB go both ways unchanged, and many at once do not wait for each other", async () => {
+  const content = randomBytes(64 * MIB);
+  const hash = (bytes: Buffer): string => createHash("sha256").update(bytes).digest("hex");
+  const path = join(disk, "large");
+  assert.deepEqual(await write(path, content), written);
+  assert.equal(hash(readFileSync(path)), hash(content));
+  const exec = file("read", path);
+  const chunks: Buffer[] = [];
+  exec.stdout.on("data", (chunk: Buffer) => chunks.push(chunk));
+  exec.stderr.resume();
+  await exec.exit;
+  const all = Buffer.concat(chunks);
+  assert.equal(hash(all.subarray(all.indexOf("\n") + 1)), hash(content));
+  const slow = Array.from({ length: 100 }, () => file("read", path));
+  assert.deepEqual(await write(join(disk, "beside"), "x"), written);
+  for (const each of slow) each.kill();
+  await Promise.all(slow.map(({ exit }) => exit));
+});
+
+test("a guest that shuts down takes no more files", async () => {
+  const closing = startAgent();
+  const other = await closing.connect();
+  await other.shutDown();
+  const exec = other.file({ operation: "stat", path: "/", offset: 0, length: null, isFromEnd: false });
+  await assert.rejects(exec.exit, /shutting down/);
+  await closing.end();
+});
