@@ -29,6 +29,8 @@ export interface FlotillaOptions {
   readonly driver?: "fake" | "qemu";
   /** Without it the first server runs its own; with more servers than one it is needed. */
   readonly databaseUrl?: string;
+  /** Further settings of the nodes. */
+  readonly nodeEnvironment?: Readonly<Record<string, string>>;
 }
 
 export interface MachineView {
@@ -217,7 +219,7 @@ function view(answer: Answer, status: number): MachineView {
 
 /** Starts everything; when a part does not start, its log is in the error. */
 export async function startFlotilla(options: FlotillaOptions = {}): Promise<Flotilla> {
-  const { servers = 1, nodes = 1, driver = "fake", databaseUrl } = options;
+  const { servers = 1, nodes = 1, driver = "fake", databaseUrl, nodeEnvironment = {} } = options;
   if (servers > 1 && databaseUrl === undefined) throw new Error("several servers need a databaseUrl");
   const directory = await mkdtemp(join(tmpdir(), "flotilla-cluster-"));
   const ports = await Promise.all(Array.from({ length: servers }, freePort));
@@ -241,6 +243,7 @@ export async function startFlotilla(options: FlotillaOptions = {}): Promise<Flot
         FLOTILLA_DRIVER: driver,
         FLOTILLA_ACCELERATOR: "tcg",
         FLOTILLA_URL: urls[index % urls.length] ?? "",
+        ...nodeEnvironment,
       });
     }),
   });

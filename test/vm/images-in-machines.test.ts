@@ -1,0 +1,147 @@
+/**
+ * Images from a real registry in real machines, through the API, as a user has them: every form of reference boots, the
+ * image's config applies, files survive a stop, and what cannot work says why.
+ */
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { after, before, describe, test } from "node:test";
+import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
+import { alpinePlatforms, debianPlatforms, pushImage } from "../support/images.ts";
+import { startRegistry, type TestRegistry } from "../support/registry.ts";
+import { skipReason } from "./vm-fixture.ts";
+
+const SMALL = { resources: { cpus: 1, memoryMb: 256, diskGb: 1 } };
+
+interface Result {
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly exitCode: number;
+  readonly stdoutB64: string;
+  readonly durationMs: number;
+}
+
+describe("a machine from a registry's image", { skip: skipReason }, () => {
+  let registry: TestRegistry;
+  let flotilla: Flotilla;
+
+  before(async () => {
+    registry = await startRegistry();
+    await pushImage(registry, "library/alpine:latest", await alpinePlatforms());
+    await pushImage(registry, "team/debian:1", await debianPlatforms());
+    const foreign = (await alpinePlatforms()).slice(0, 1).map((platform) => ({ ...platform, arch: "s390x" }));
+    await pushImage(registry, "team/foreign:1", foreign);
+    const nodeEnvironment = { FLOTILLA_REGISTRY_MIRRORS: `docker.io=${registry.url}` };
+    flotilla = await startFlotilla({ driver: "qemu", nodeEnvironment });
+  });
+  after(async () => {
+    await flotilla?.[Symbol.asyncDispose]();
+    await registry?.[Symbol.asyncDispose]();
+  });
+
+  async function startOf(reference: string, body: object = {}): Promise<string> {
+    const { id } = await flotilla.create({ source: { type: "image", reference }, ...SMALL, ...body });
+    await flotilla.start(id);
+    return id;
+  }
+
+  async function run(id: string, body: object): Promise<Result> {
+    const answer = await flotilla.client().post(`/v1/machines/${id}/exec`, body);
+    assert.equal(answer.status, 200, answer.text);
+    return answer.json as Result;
+  }
+
+  test("`alpine` comes through the mirror, with its config, and keeps its files over stop and start", async () => {
+    const id = await startOf("alpine", { env: { OWN: "mine" } });
+    assert.match(await flotilla.exec(id, "cat /etc/os-release"), /ID=alpine/);
+    const facts = await flotilla.exec(id, "id -un; pwd; echo $OWN; echo kept > /workspace/file; echo lost > /tmp/file");
+    const [user, directory, own] = facts.split("\n");
+    assert.deepEqual([user, own], ["sailor", "mine"]);
+    assert.notEqual(directory, "");
+    await flotilla.stop(id);
+    await flotilla.start(id);
+    assert.equal(await flotilla.exec(id, "cat /workspace/file; ls /tmp"), "kept\n");
+    await flotilla.stop(id);
+    // A command in a stopped machine starts it.
+    assert.equal(await flotilla.exec(id, ["cat", "/workspace/file"]), "kept\n");
+    await flotilla.remove(id);
+  });
+
+  test("`docker.io/library/alpine` is the same image, and is not pulled again", async () => {
+    const id = await startOf("docker.io/library/alpine");
+    assert.match(await flotilla.exec(id, "cat /etc/os-release"), /ID=alpine/);
+    assert.ok(!(await flotilla.events(id)).some((message) => message.startsWith("pulling")));
+    await flotilla.remove(id);
+  });
+
+  test("a private `host:port/name:tag` with Debian runs Python and Node", async () => {
+    const id = await startOf(`${registry.host}/team/debian:1`, { resources: { cpus: 1, memoryMb: 512 } });
+    assert.equal(await flotilla.exec(id, ["python3", "-c", "print(6 * 7)"]), "42\n");
+    assert.equal(await flotilla.exec(id, ["node", "-e", "console.log(6 * 7)"]), "42\n");
+    await flotilla.remove(id);
+  });
+
+  test("commands answer as clients expect: bytes, exit codes, not found, time, children, stdin", async () => {
+    const id = await startOf("local/busybox");
+    const binary = await run(id, { command: "head -c 300000 /dev/urandom | tee /workspace/bytes" });
+    const digest = (await flotilla.exec(id, "sha256sum < /workspace/bytes")).split(" ")[0];
+    assert.equal(createHash("sha256").update(Buffer.from(binary.stdoutB64, "base64")).digest("hex"), digest);
+    assert.equal((await run(id, { command: "exit 7" })).exitCode, 7);
+    const missing = await run(id, { command: ["nothing-like-it"] });
+    assert.equal(missing.exitCode, 255);
+    assert.match(missing.stderr, /executable file 'nothing-like-it' not found in \$PATH: No such file or directory/);
+    const late = await run(id, { command: "sleep 60 & sleep 60", timeoutSeconds: 1 });
+    assert.equal(late.exitCode, 124);
+    assert.equal(await flotilla.exec(id, "ps | grep -c '[s]leep 60' || true"), "0\n");
+    const forked = await run(id, { command: "(sleep 20; echo late) & echo early" });
+    assert.deepEqual([forked.exitCode, forked.stdout], [0, "early\n"]);
+    assert.ok(forked.durationMs < 10_000, `${forked.durationMs} ms`);
+    assert.equal((await run(id, { command: ["cat"], stdin: "über\n" })).stdout, "über\n");
+    const endless = await run(id, { command: "yes", timeoutSeconds: 2 });
+    assert.equal(endless.exitCode, 124);
+    assert.equal(endless.stdout.length, 1024 * 1024);
+    await flotilla.remove(id);
+  });
+
+  test("what cannot start says why, in the answer, the state and the timeline", async () => {
+    for (const [reference, why] of [
+      ["alpine:never", /image .*not found|does not exist/i],
+      ["library/nothing-like-it", /not found|does not exist/i],
+      [`${registry.host}/team/foreign:1`, /s390x/],
+      ["local/nothing-like-it", /local\/nothing-like-it/],
+      ["127.0.0.1:1/down:1", /127\.0\.0\.1:1/],
+    ] as const) {
+      const { id } = await flotilla.create({ source: { type: "image", reference }, ...SMALL });
+      const answer = await flotilla.client().post(`/v1/machines/${id}/start`);
+      assert.equal(answer.status, 503, `${reference}: ${answer.text}`);
+      assert.match(answer.text, why);
+      const machine = await flotilla.get(id);
+      assert.equal(machine.state, "error");
+      assert.match(machine.error ?? "", why);
+      assert.ok((await flotilla.events(id)).some((message) => message.startsWith("start failed: ")));
+      await flotilla.remove(id);
+    }
+  });
+
+  test("a blocked machine starts from what is there, and pulls nothing", async () => {
+    const network = { mode: "blocked" };
+    const cached = await startOf("alpine", { network });
+    assert.match(await flotilla.exec(cached, "cat /etc/os-release"), /ID=alpine/);
+    await flotilla.remove(cached);
+    const source = { type: "image", reference: "alpine@sha256:" + "0".repeat(64) };
+    const { id } = await flotilla.create({ source, ...SMALL, network });
+    const answer = await flotilla.client().post(`/v1/machines/${id}/start`);
+    assert.match(answer.text, /not cached on this node.*blocked/s);
+    await flotilla.remove(id);
+  });
+
+  test("an environment of 10 MB is refused, and one of a quarter of a megabyte arrives", async () => {
+    const large = { BIG: "x".repeat(10 * 1024 * 1024) };
+    const source = { type: "image", reference: "local/busybox" };
+    const refused = await flotilla.client().post("/v1/machines", { source, env: large });
+    assert.ok([413, 422].includes(refused.status), refused.text);
+    const env = { ONE: "a".repeat(100_000), TWO: "b".repeat(100_000) };
+    const id = await startOf("local/busybox", { env });
+    assert.equal(await flotilla.exec(id, "echo ${#ONE} ${#TWO}"), "100000 100000\n");
+    await flotilla.remove(id);
+  });
+});
