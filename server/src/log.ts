@@ -14,6 +14,8 @@ export function createLog(level: LogLevel): Log {
     {
       level,
       base: null,
+      // The node agent's word, so that one query finds the lines of both.
+      messageKey: "message",
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       serializers: { error: pino.stdSerializers.err },
