@@ -4,6 +4,7 @@
  * Always: with --json standard output holds the API's JSON and nothing else; colours and moving lines appear only on a
  * terminal, and colours not at all when NO_COLOR is set; a reader that closes the pipe early ends nothing badly.
  */
+import { once } from "node:events";
 import { styleText } from "node:util";
 import type { Clock } from "./clock.ts";
 import { clean, renderFacts, renderTable } from "./table.ts";
@@ -54,6 +55,11 @@ export class Output {
   /** Bytes as they are. */
   bytes(to: "output" | "errors", bytes: Uint8Array): void {
     if (bytes.length > 0) this.#streams[to].write(bytes);
+  }
+
+  /** Bytes as they are; resolves when there is room for more, so that a reader that is slow slows whoever writes. */
+  async flow(to: "output" | "errors", bytes: Uint8Array): Promise<void> {
+    if (!this.#streams[to].write(bytes)) await once(this.#streams[to], "drain");
   }
 
   /** Something a person should know that is no result. */

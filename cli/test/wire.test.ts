@@ -55,6 +55,20 @@ const execAnswer = (stdout: Uint8Array, stderr: Uint8Array, exitCode: number) =>
   stderrB64: Buffer.from(stderr).toString("base64"),
 });
 
+/** The same as a stream, each stream in pieces. */
+const execStreamed = (stdout: Uint8Array, stderr: Uint8Array, exitCode: number): Reply => {
+  const events = (name: string, bytes: Uint8Array): string => {
+    const pieces = Array.from({ length: Math.ceil(bytes.length / 7000) }, (_, n) =>
+      bytes.slice(n * 7000, n * 7000 + 7000),
+    );
+    return pieces.map((piece) => `event: ${name}\ndata: ${Buffer.from(piece).toString("base64")}\n\n:\n\n`).join("");
+  };
+  const exit = `event: exit\ndata: ${JSON.stringify({ exitCode })}\n\n`;
+  return reply(200, events("stdout", stdout) + events("stderr", stderr) + exit, {
+    "content-type": "text/event-stream",
+  });
+};
+
 /** The command line and a peer that answers each endpoint (`GET /v1/machines`) in its own way. */
 async function against(t: TestContext, routes: Readonly<Record<string, Reply>>) {
   const peer = await startPeer(t, (arrived, answer) => {
@@ -74,20 +88,54 @@ test("exec gives each stream's bytes as they were and ends with the command's ex
   const { peer, run } = await against(t, {
     "GET /v1/machines": replyJson([MACHINE]),
     [`POST /v1/machines/${ID}/exec`]: replyJson(execAnswer(stdout, new Uint8Array([0, 255, 27]), 42)),
+    [`POST /v1/machines/${ID}/exec/stream`]: execStreamed(stdout, new Uint8Array([0, 255, 27]), 42),
   });
-  const { code, output, errors } = await run(["machine", "exec", "hello", "--", "sh", "-c", "x | y", "--cwd"]);
-  assert.equal(code, 42);
-  assert.equal(sha256(output), sha256(stdout));
-  assert.equal(errors, new TextDecoder().decode(new Uint8Array([0, 255, 27])));
-  const sent = peer.arrived.at(-1);
-  assert.equal(sent?.url, `/v1/machines/${ID}/exec?output=b64`);
-  assert.deepEqual(JSON.parse(String(sent?.body)), { command: ["sh", "-c", "x | y", "--cwd"] });
+  const paths: readonly [options: string[], path: string][] = [
+    [[], "exec/stream"],
+    [["--no-stream"], "exec"],
+    [["--background"], "exec"],
+  ];
+  for (const [options, path] of paths) {
+    const argv = ["machine", "exec", ...options, "hello", "--", "sh", "-c", "x | y", "--cwd"];
+    const { code, output, errors } = await run(argv);
+    assert.equal(code, 42);
+    assert.equal(sha256(output), sha256(stdout));
+    assert.equal(errors, new TextDecoder().decode(new Uint8Array([0, 255, 27])));
+    const sent = peer.arrived.at(-1);
+    assert.equal(sent?.url, `/v1/machines/${ID}/${path}?output=b64`);
+    assert.deepEqual(JSON.parse(String(sent?.body)).command, ["sh", "-c", "x | y", "--cwd"]);
+  }
+});
+
+test("one argument alone is a line for the shell, and a streamed answer has a form for programs", async (t) => {
+  const nothing = new Uint8Array();
+  const { peer, run } = await against(t, {
+    [`POST /v1/machines/${ID}/exec/stream`]: execStreamed(new Uint8Array([255]), nothing, 7),
+  });
+  const { code, output } = await run(["machine", "exec", ID, "a | b", "--json", "--stream"]);
+  assert.equal(code, 7);
+  assert.equal(String(output), '{"event":"stdout","dataB64":"/w=="}\n{"event":"exit","exitCode":7}\n');
+  assert.deepEqual(JSON.parse(String(peer.arrived[0]?.body)), { command: "a | b" });
+});
+
+test("a stream that ends without an exit, or with an error, is a failure and never a success", async (t) => {
+  const begun = "event: stdout\ndata: aGk=\n\n";
+  const ends: readonly [string, RegExp][] = [
+    [begun, /ended before the command's exit/],
+    [`${begun}event: error\ndata: the node broke\n\n`, /^error: the node broke\n/],
+  ];
+  for (const [text, expected] of ends) {
+    const { run } = await against(t, { [`POST /v1/machines/${ID}/exec/stream`]: reply(200, text) });
+    const { code, output, errors } = await run(["machine", "exec", ID, "x"]);
+    assert.deepEqual([code, String(output)], [1, "hi"]);
+    assert.match(errors, expected);
+  }
 });
 
 test("exec passes piped text on, byte for byte, and refuses what the API could not carry", async (t) => {
   const nothing = new Uint8Array();
   const { peer, run } = await against(t, {
-    [`POST /v1/machines/${ID}/exec`]: replyJson(execAnswer(nothing, nothing, 0)),
+    [`POST /v1/machines/${ID}/exec/stream`]: execStreamed(nothing, nothing, 0),
   });
   const argv = ["machine", "exec", ID, "--", "cat"];
   const text = "\ufefflines\r\nünd\0\n";

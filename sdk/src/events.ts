@@ -21,7 +21,7 @@ export type ExecEvent =
 /** The events of an answer, one by one. Throws what reading the answer's body throws. */
 export async function* readEvents(answer: Response): AsyncGenerator<StreamEvent, void, undefined> {
   if (answer.body === null) return;
-  const reader = answer.body.getReader();
+  const reader = (answer.body as ReadableStream<Uint8Array>).getReader();
   const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
   let event = "message";
   let data: string[] = [];

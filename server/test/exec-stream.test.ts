@@ -162,8 +162,9 @@ test("a node that dies in the middle is told as an error event", async () => {
     text += chunk.toString();
   });
   await once(answer, "data");
+  const ended = once(answer, "end");
   await node.kill();
-  await once(answer, "end");
+  await ended;
   assert.match(text, /event: error\ndata: the connection to node node-a broke while the command ran[^\n]*\n\n$/);
   await node.restart();
 });

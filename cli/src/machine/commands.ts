@@ -88,11 +88,14 @@ function addExecOptions(command: Command): void {
     .option("--timeout <time>", "end the command after this long, such as 90s (default: 10m)", seconds)
     .option("--background", "do not wait; prints the process's number")
     .option("--no-stdin", "pass no input on")
+    .option("--stream", "show output as it comes, also with --json or --background")
+    .option("--no-stream", "show output when the command has ended")
     .addHelpText(
       "after",
       `
-What stands after -- is the program and its arguments, as they are; a shell is a program too:
-  $ flotilla machine exec hello -- sh -c 'ls / | wc -l'
+Several words are a program and its arguments, as they are; one alone is a line for the machine's shell:
+  $ flotilla machine exec hello -- ls -l /
+  $ flotilla machine exec hello 'ls / | wc -l'
 Input is passed on when it is a pipe or a file. The command's exit code becomes this program's.`,
     );
 }

@@ -1,12 +1,15 @@
 /**
  * `flotilla machine exec NAME -- COMMAND…`: runs a command in a machine and ends as the command ended.
  *
- * Always: what the command wrote comes out byte for byte, each stream on its own side; its exit code is this program's
- * exit code; input is passed on when it is a pipe or a file, and not when it is a terminal or nothing, so that a script
- * without input does not wait for one.
+ * Always: what the command wrote comes out byte for byte, each stream on its own side, as it is written and no faster
+ * than it is read; its exit code is this program's exit code; input is passed on when it is a pipe or a file, and not when
+ * it is a terminal or nothing, so that a script without input does not wait for one.
+ *
+ * One argument alone is a line for the machine's shell, several are a program and its arguments: so quotes decide, as they
+ * do with `ssh` and `watch`, and `'ls / | wc -l'` does what it says.
  */
 import { fstatSync } from "node:fs";
-import type { MachineCommandRequest } from "@flotilla/sdk";
+import { type Flotilla, type MachineCommandRequest, readExecEvents } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure } from "../failure.ts";
 import { patientFetch } from "../patient-fetch.ts";
@@ -20,6 +23,8 @@ export interface ExecOptions {
   readonly background?: boolean;
   /** False with --no-stdin. */
   readonly stdin?: boolean;
+  /** Absent: unless the API's JSON is asked for, or nothing is to be waited for. */
+  readonly stream?: boolean;
 }
 
 /** The same limit as the API's; a larger input is refused before it is sent. */
@@ -30,8 +35,29 @@ export async function run(call: Call, operands: readonly string[], options: Exec
   const flotilla = call.flotilla(patientFetch);
   const stdin = options.stdin === false ? null : await pipedInput(call);
   const id = await findMachineId(flotilla, reference);
+  const request = execRequest(command, options, stdin);
+  const isStreamed = options.stream ?? !(call.output.isJson || options.background === true);
+  return (await (isStreamed ? stream : runToEnd)(call, flotilla, id, request)) & 0xff;
+}
+
+/** Output as it comes; with --json one line of JSON for each piece of it. */
+async function stream(call: Call, flotilla: Flotilla, id: string, request: MachineCommandRequest): Promise<number> {
+  const answer = await flotilla.execStream(id, request, { query: { output: "b64" } });
+  let exitCode = 0;
+  for await (const event of readExecEvents(answer)) {
+    if (event.kind === "exit") exitCode = event.exitCode;
+    const isOutput = event.kind !== "exit";
+    if (call.output.isJson) {
+      const fact = isOutput ? { dataB64: Buffer.from(event.bytes).toString("base64") } : { exitCode };
+      await call.output.flow("output", Buffer.from(`${JSON.stringify({ event: event.kind, ...fact })}\n`));
+    } else if (isOutput) await call.output.flow(event.kind === "stdout" ? "output" : "errors", event.bytes);
+  }
+  return exitCode;
+}
+
+async function runToEnd(call: Call, flotilla: Flotilla, id: string, request: MachineCommandRequest): Promise<number> {
   const query = call.output.isJson ? undefined : ({ output: "b64" } as const);
-  const answer = await flotilla.exec(id, execRequest(command, options, stdin), { query });
+  const answer = await flotilla.exec(id, request, { query });
   if (call.output.isJson) call.output.json(answer);
   else {
     call.output.bytes("output", bytesOf(answer.stdoutB64, answer.stdout));
@@ -40,7 +66,7 @@ export async function run(call: Call, operands: readonly string[], options: Exec
       call.output.note("flotilla: the output was longer than what is kept of it, and was cut");
     }
   }
-  return answer.exitCode & 0xff;
+  return answer.exitCode;
 }
 
 /** The request's body: only what was asked for. Pure. */
@@ -49,8 +75,9 @@ export function execRequest(
   options: ExecOptions,
   stdin: string | null,
 ): MachineCommandRequest {
+  const [line = ""] = command;
   return {
-    command,
+    command: command.length === 1 ? line : command,
     ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
     ...(options.env === undefined ? {} : { env: options.env }),
     ...(options.user === undefined ? {} : { user: options.user }),
@@ -78,7 +105,7 @@ async function pipedInput(call: Call): Promise<string | null> {
   } catch {
     throw new Failure(
       "the input is not UTF-8 text, and exec passes on only that",
-      "encode it, such as: base64 FILE | flotilla machine exec NAME -- sh -c 'base64 -d > FILE'",
+      "encode it, such as: base64 FILE | flotilla machine exec NAME 'base64 -d > FILE'",
     );
   }
 }

@@ -101,8 +101,9 @@ test("allowed networks and hosts make the network closed to all others, and excl
 
 test("exec sends the command as it was written, and input only when there is some", () => {
   assert.deepEqual(execRequest(["sh", "-c", "a | b"], {}, null), { command: ["sh", "-c", "a | b"] });
+  assert.deepEqual(execRequest(["a | b"], {}, null), { command: "a | b" });
   assert.deepEqual(execRequest(["cat"], { cwd: "/w", env: { A: "" }, user: "1", timeout: 5, background: true }, ""), {
-    command: ["cat"],
+    command: "cat",
     cwd: "/w",
     env: { A: "" },
     user: "1",

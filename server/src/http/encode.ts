@@ -13,9 +13,6 @@ import type { AnyReply } from "./handler.ts";
 import type { Route } from "./route-table.ts";
 import type { TakeUpgrade, Upgrade } from "./upgrade.ts";
 
-/** A reader that takes nothing for this long has gone, though its connection stands. */
-const STALL_MS = 60 * 60_000;
-
 export interface Outgoing {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
@@ -85,9 +82,6 @@ export async function send(
   response.writeHead(status, all);
   // A stream may be silent for long, and its reader waits for the head.
   response.flushHeaders();
-  response.setTimeout(STALL_MS, () => {
-    if (response.writableNeedDrain) response.destroy();
-  });
   if (message.method === "HEAD") {
     body.destroy();
     response.end();

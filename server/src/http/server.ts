@@ -33,6 +33,8 @@ const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 const PARAMETER_CHARACTERS_MAX = 16_384;
 /** Longer than the pools of common clients and proxies keep a connection, so that they close it, not we. */
 const KEEP_ALIVE_MS = 75_000;
+/** A reader that takes nothing for this long, though more waits for it, has gone. */
+const STALL_MS = 60 * 60_000;
 
 export async function startHttp(
   listen: ListenAddress,
@@ -54,11 +56,8 @@ export async function startHttp(
       answerBrokenRequest(error as NodeJS.ErrnoException, socket, parts);
     },
   });
-  const upgrades = new WeakMap<IncomingMessage, Upgrade>();
-  app.server.on("upgrade", (message: IncomingMessage, socket: Duplex, head: Buffer) => {
-    upgrades.set(message, { message, socket, head, closing: closing.signal });
-    app.routing(message, responseOn(message, socket));
-  });
+  const upgrades = takeUpgrades(app, closing.signal);
+  endStalled(app);
   app.addHook("onRequest", async (request, reply) => {
     reply.hijack();
     // A connection that is kept alive would hold a closing server open until the deadline.
@@ -104,6 +103,22 @@ export async function startHttp(
       return close(app, running, parts, deadlineMs);
     },
   };
+}
+
+function takeUpgrades(app: FastifyInstance, closing: AbortSignal): WeakMap<IncomingMessage, Upgrade> {
+  const upgrades = new WeakMap<IncomingMessage, Upgrade>();
+  app.server.on("upgrade", (message: IncomingMessage, socket: Duplex, head: Buffer) => {
+    upgrades.set(message, { message, socket, head, closing });
+    app.routing(message, responseOn(message, socket));
+  });
+  return upgrades;
+}
+
+function endStalled({ server }: FastifyInstance): void {
+  server.timeout = STALL_MS;
+  server.on("timeout", (socket: Socket) => {
+    if (socket.writableNeedDrain) socket.destroy();
+  });
 }
 
 /** Where a refused handshake is answered: nothing reads the connection any more, so it ends with the answer. */
