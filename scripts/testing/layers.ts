@@ -30,8 +30,8 @@ export const LAYERS: readonly Layer[] = [
   },
   {
     name: "vm",
-    holds: "real machines under QEMU",
-    fits: (path) => path.startsWith("test/vm/") || path.startsWith("node/test/vm/"),
+    holds: "real machines under QEMU, and their network",
+    fits: (path) => /^(test\/vm|test\/network|node\/test\/vm)\//.test(path),
     concurrency: 1,
     fileTimeoutMs: 300 * SECOND_MS,
   },

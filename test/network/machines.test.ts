@@ -1,0 +1,197 @@
+/**
+ * What machines reach and what they do not, with real guests in a world of namespaces.
+ */
+import assert from "node:assert/strict";
+import { execFileSync, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
+import { after, afterEach, before, describe, test } from "node:test";
+import type { Vm } from "../../node/src/driver/driver.ts";
+import { BLOCKS, blockOf } from "../../node/src/network/addresses.ts";
+import { CLAIMS_DIRECTORY } from "../../node/src/network/claims.ts";
+import { hostRules } from "../../node/src/network/rules.ts";
+import { until } from "../support/until.ts";
+import { skipReason } from "../vm/vm-fixture.ts";
+import { enterWorld, HOST_ADDRESS, NOTHING, OUTSIDE, OUTSIDE_PORT, World } from "./world.ts";
+
+if (skipReason === false) enterWorld(import.meta.filename);
+
+describe("the network of machines", { skip: skipReason }, () => {
+  let world: World;
+
+  before(async () => {
+    world = await World.make();
+  });
+  afterEach(async () => {
+    await world.driver.sweep(new Set());
+    world.events.splice(0);
+  });
+  after(() => world[Symbol.asyncDispose]());
+
+  const eventOf = (part: string): Promise<string> =>
+    until(() => world.events.find((event) => event.includes(part)), { what: `an event of ${part}` });
+
+  /** What the guest answers to a connection from the host. */
+  async function askGuest(vm: Vm, port: number): Promise<string> {
+    assert.ok(vm.network);
+    const socket = await vm.network.dial(port);
+    socket.end();
+    return text(socket);
+  }
+
+  test("an open machine reaches the world by name, as its host, and neither hosts nor other machines", async () => {
+    world.names({ "server.test": [OUTSIDE.allowed] });
+    const host = createServer((_, response) => response.end("the host to you\n"));
+    host.listen(8088, "0.0.0.0");
+    await once(host, "listening");
+    host.unref();
+    const machine = await world.start({ mode: "open" });
+    const other = await world.start({ mode: "open" });
+    assert.equal(await machine.get("server.test"), `${OUTSIDE.allowed} to ${HOST_ADDRESS}`);
+    assert.equal(await machine.get(OUTSIDE.forbidden), `${OUTSIDE.forbidden} to ${HOST_ADDRESS}`);
+    const ask = `printf 'GET /bytes/20000000 HTTP/1.0\\r\\n\\r\\n' | busybox nc ${OUTSIDE.allowed} ${OUTSIDE_PORT}`;
+    assert.ok(Number(await machine.run(`${ask} | busybox wc -c`)) > 20_000_000);
+
+    await other.run("(while true; do echo 'another machine to you' | busybox nc -l -p 7000; done) >/dev/null 2>&1 &");
+    assert.match(await until(() => askGuest(other.vm, 7000), { what: "the other machine" }), /another machine/);
+    const pairEnd = other.address.replace(/\d+$/, (last) => String(Number(last) - 1));
+    const { nameServer } = world.network.block;
+    const places: readonly [string, number][] = [
+      [OUTSIDE.metadata, OUTSIDE_PORT],
+      ...[other.address, pairEnd].map((address): [string, number] => [address, 7000]),
+      ...[pairEnd, HOST_ADDRESS, nameServer, "192.0.0.1", "127.0.0.1"].map((address): [string, number] => [
+        address,
+        8088,
+      ]),
+    ];
+    for (const place of places) assert.equal(await machine.get(...place), NOTHING, place.join(":"));
+    assert.match(await eventOf(OUTSIDE.metadata), /: egress denied to 169\.254\.169\.254:8080 \(tcp\)$/);
+    await new Promise((resolve) => host.close(resolve));
+  });
+
+  test("a blocked machine sends nothing, not even a name, and answers its host", async () => {
+    world.names({ "server.test": [OUTSIDE.allowed] });
+    const machine = await world.start({ mode: "blocked" });
+    assert.deepEqual(machine.vm.network?.nameservers, []);
+    assert.equal(await machine.get(OUTSIDE.allowed), NOTHING);
+    assert.match(await machine.run("busybox nslookup server.test 192.0.0.1"), /refused|no servers could be reached/);
+    assert.match(
+      await machine.run(`busybox nslookup server.test ${OUTSIDE.names}`),
+      /refused|no servers could be reached|unreachable/,
+    );
+    assert.match(await machine.run(`busybox ping -c 1 -W 1 ${OUTSIDE.allowed}`), / 0 packets received/);
+    await machine.run("(echo served | busybox nc -l -p 7000) >/dev/null 2>&1 &");
+    assert.equal(await until(() => askGuest(machine.vm, 7000), { what: "the guest's answer" }), "served\n");
+    await assert.rejects(askGuest(machine.vm, 7001), { code: "ECONNREFUSED" });
+    await eventOf(`egress denied to ${OUTSIDE.allowed}:${OUTSIDE_PORT} (tcp)`);
+    await eventOf(`egress denied to ${OUTSIDE.names}:53 (udp)`);
+    await eventOf(`egress denied to ${OUTSIDE.allowed} (icmp)`);
+  });
+
+  test("listed networks are reached and nothing else, however wide the list is", async () => {
+    const machine = await world.start({ mode: "allowCidrs", cidrs: ["198.51.100.77/24", "2001:db8::/32"], hosts: [] });
+    assert.match(await machine.get(OUTSIDE.allowed), new RegExp(OUTSIDE.allowed));
+    assert.equal(await machine.get(OUTSIDE.forbidden), NOTHING);
+    assert.equal(await machine.get(HOST_ADDRESS, 8088), NOTHING);
+    await eventOf(`egress denied to ${OUTSIDE.forbidden}:${OUTSIDE_PORT} (tcp)`);
+
+    const wide = await world.start({ mode: "allowCidrs", cidrs: ["0.0.0.0/0"], hosts: [] });
+    assert.match(await wide.get(OUTSIDE.forbidden), new RegExp(OUTSIDE.forbidden));
+    for (const place of [OUTSIDE.metadata, machine.address]) assert.equal(await wide.get(place), NOTHING);
+  });
+
+  test("allowed hosts are reached by whatever address they have, and by no other name", async () => {
+    const names = { "moving.test": [OUTSIDE.allowed], "a.sub.test": [OUTSIDE.moved], "evil.test": [OUTSIDE.metadata] };
+    world.names({ ...names, "other.test": [OUTSIDE.forbidden] });
+    const hosts = ["Moving.test.", "*.sub.test", "evil.test"];
+    const machine = await world.start({ mode: "allowCidrs", cidrs: [], hosts });
+    assert.match(await machine.get("moving.test"), new RegExp(OUTSIDE.allowed));
+    assert.match(await machine.get("a.sub.test"), new RegExp(OUTSIDE.moved));
+    for (const place of ["other.test", "evil.test", OUTSIDE.forbidden]) assert.equal(await machine.get(place), NOTHING);
+    await eventOf('egress denied to "other.test" (name)');
+    await eventOf(`egress denied to ${OUTSIDE.metadata}:${OUTSIDE_PORT} (tcp)`);
+
+    // The name moves to an address that was never allowed, and is followed without being asked for.
+    world.names({ "moving.test": [OUTSIDE.forbidden] });
+    await until(async () => (await machine.get(OUTSIDE.forbidden)) !== NOTHING, { what: "the new address" });
+    await until(async () => (await machine.get(OUTSIDE.allowed)) === NOTHING, {
+      what: "the old address to be closed",
+    });
+    assert.match(await machine.get("moving.test"), new RegExp(OUTSIDE.forbidden));
+  });
+
+  test("neither a VMM nor another user of the host gets around it", async () => {
+    const machine = await world.start({ mode: "blocked" });
+    await machine.run("(while true; do echo served | busybox nc -l -p 7000; done) >/dev/null 2>&1 &");
+    await until(() => askGuest(machine.vm, 7000), { what: "the guest's answer" });
+    const { pid } = machine.vm.record;
+    const uid = /^Uid:\t(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? "";
+    /** As a user of the host without privileges, there or in the VMM's namespace. */
+    const does = (user: string, place: readonly string[], ...argv: readonly string[]): boolean => {
+      const [program = "", ...rest] = [...place, "setpriv", `--reuid=${user}`, "--clear-groups", "--", ...argv];
+      return spawnSync(program, rest, { stdio: "ignore" }).status === 0;
+    };
+    const connect = (address: string, port: number): readonly string[] => [
+      ...["busybox", "timeout", "3", "busybox", "nc", "-w", "2", address, String(port)],
+    ];
+    const inside = ["nsenter", `--net=/proc/${pid}/ns/net`, "--"];
+    await until(() => does(uid, inside, ...connect("192.0.0.2", 7000)), {
+      what: "the VMM's user to reach its own guest",
+    });
+    assert.ok(!does(uid, inside, ...connect(OUTSIDE.allowed, OUTSIDE_PORT)), "the VMM's user gets out");
+    assert.ok(does("0", inside, "nft", "list", "ruleset"));
+    assert.ok(!does(uid, inside, "nft", "flush", "ruleset"), "the VMM's user changes the rules");
+
+    await until(() => does("0", [], ...connect(machine.address, 7000)), { what: "root of the host to be let in" });
+    assert.ok(!does("12345", [], ...connect(machine.address, 7000)), "another user of the host is let in");
+    assert.ok(does("12345", [], ...connect(OUTSIDE.allowed, OUTSIDE_PORT)));
+    await until(() => does("0", [], ...connect(machine.address, 7000)), { what: "root to be let in again" });
+  });
+
+  test("a machine keeps what it may do while no agent runs, and the next one follows its names again", async () => {
+    world.names({ "moving.test": [OUTSIDE.allowed] });
+    const machine = await world.start({ mode: "allowCidrs", cidrs: ["203.0.113.0/24"], hosts: ["moving.test"] });
+    assert.match(await machine.get("moving.test"), new RegExp(OUTSIDE.allowed));
+    await machine.run(
+      `(while true; do echo "$(printf 'GET / HTTP/1.0\\r\\n\\r\\n' | busybox nc -w 2 ${OUTSIDE.forbidden} ${OUTSIDE_PORT} | busybox tail -n 1)" >> /tmp/seen; busybox sleep 0.2; done) >/dev/null 2>&1 &`,
+    );
+    machine.vm.release();
+    const { block } = world.network;
+    await world.network[Symbol.asyncDispose]();
+    assert.match(execFileSync("nft", ["list", "tables"], { encoding: "utf8" }), new RegExp(block.table));
+    world.names({ "moving.test": [OUTSIDE.moved] });
+
+    await world.openAgent();
+    assert.deepEqual(world.network.block, block);
+    const again = await world.adopt(machine);
+    assert.match(await again.get("moving.test"), new RegExp(OUTSIDE.moved));
+    const seen = await again.run("cat /tmp/seen");
+    assert.match(seen, new RegExp(`^${OUTSIDE.forbidden} to ${HOST_ADDRESS}$`, "m"));
+    assert.ok(!/^$/m.test(seen.trim()), `a connection failed while no agent ran: ${JSON.stringify(seen)}`);
+  });
+
+  test("what a node leaves on its host goes with its last machine, or with the next Flotilla there", async () => {
+    await world.start({ mode: "open" });
+    const interfaces = (): string => readFileSync("/proc/net/dev", "utf8");
+    const tables = (): string => execFileSync("nft", ["list", "tables"], { encoding: "utf8" });
+    const { block } = world.network;
+    assert.ok(interfaces().includes(block.hostEndPrefix));
+    await world.driver.sweep(new Set());
+    await until(() => !interfaces().includes(block.hostEndPrefix), { what: "the interface to vanish with its VMM" });
+
+    // A node whose agent was killed and whose directory was then removed.
+    const gone = blockOf((Number.parseInt(block.id, 16) + 1) % BLOCKS);
+    writeFileSync(join(CLAIMS_DIRECTORY, gone.id), "/nowhere/node");
+    execFileSync("nft", ["-f", "-"], { input: hostRules(gone) });
+    await world.network[Symbol.asyncDispose]();
+    assert.ok(!tables().includes(block.table));
+    assert.ok(!execFileSync("ip", ["address"], { encoding: "utf8" }).includes(block.nameServer));
+    await world.openAgent();
+    assert.ok(!tables().includes(gone.table));
+    assert.ok(tables().includes(block.table));
+    assert.deepEqual(readdirSync(CLAIMS_DIRECTORY), [block.id]);
+  });
+});
