@@ -1,0 +1,48 @@
+/**
+ * What the words of a machine's network mean.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { allowsName, policyOf } from "./policy.ts";
+
+const allow = (cidrs: string[], hosts: string[] = []) => policyOf({ mode: "allowCidrs", cidrs, hosts });
+
+test("networks lose the bits of the host, single addresses become networks, and IPv6 names nothing", () => {
+  const { networks } = allow(
+    ["10.1.2.3/16", "192.0.2.7", "0.0.0.0/0", "2001:db8::/32", "10.1.0.0/16"],
+    ["203.0.113.9"],
+  );
+  assert.deepEqual(networks, ["10.1.0.0/16", "192.0.2.7/32", "0.0.0.0/0", "203.0.113.9/32"]);
+});
+
+test("what is no network or no host name is refused with its text", () => {
+  const networks = [
+    "10.0.0.0/33",
+    "10.0.0/8",
+    "10.0.0.0/8/8",
+    "10.0.0.0/",
+    "x",
+    "",
+    "10.0.0.0/8 } ; flush ruleset",
+    "::/129",
+  ];
+  for (const wrong of networks) assert.throws(() => allow([wrong]), { message: /is not a network/ }, wrong);
+  for (const wrong of ["a b", "*", "*.", "a..b", "", "a/b", "a*.b", `${"a".repeat(64)}.test`, "a.test\n"]) {
+    assert.throws(() => allow([], [wrong]), { message: /is not a host name/ }, wrong);
+  }
+});
+
+test("a host allows itself however it is written, and a star what is below it", () => {
+  const policy = allow([], ["Example.com.", "*.sub.test", "localhost"]);
+  for (const name of ["example.com", "a.sub.test", "b.a.sub.test", "localhost"])
+    assert.ok(allowsName(policy, name), name);
+  for (const name of ["www.example.com", "sub.test", ".sub.test", "badsub.test", "com", ""]) {
+    assert.ok(!allowsName(policy, name), name);
+  }
+});
+
+test("open and blocked machines have no lists, whatever is said beside the mode", () => {
+  for (const mode of ["open", "blocked"] as const) {
+    assert.deepEqual(policyOf({ mode, cidrs: ["10.0.0.0/8"], hosts: ["a.test"] }), { mode, networks: [], hosts: [] });
+  }
+});
