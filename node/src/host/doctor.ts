@@ -29,6 +29,7 @@ export function judge(facts: HostFacts): readonly Check[] {
     judgePrograms(facts),
     ...judgeDriver(facts),
     judgeJail(facts),
+    judgeNetwork(facts),
     judgeMemory(facts),
     judgeDisk(facts),
     judgeListen(facts),
@@ -73,6 +74,16 @@ function judgeJail({ jailFailure, isRoot }: HostFacts): Check {
   if (jailFailure === null) return { name, status: "ok", value: "namespaces can be made", meaning: "" };
   const meaning = "machines are put into mount and network namespaces; in a container it takes CAP_SYS_ADMIN";
   return { name, status: "bad", value: jailFailure, meaning };
+}
+
+function judgeNetwork({ networkFailure, isRoot }: HostFacts): Check {
+  const name = "network";
+  if (!isRoot) return { name, status: "warn", value: "not tried", meaning: "run the doctor as root to know" };
+  if (networkFailure === null) return { name, status: "ok", value: "taps, pairs and rules can be made", meaning: "" };
+  const meaning =
+    "no machine starts without: it takes nftables, iproute2 and a kernel with tun, veth and nf_tables; in a container " +
+    "CAP_NET_ADMIN and /dev/net/tun";
+  return { name, status: "bad", value: networkFailure, meaning };
 }
 
 function judgeMemory({ memory: { totalMb, availableMb } }: HostFacts): Check {

@@ -27,6 +27,8 @@ export interface HostFacts {
   readonly driver: DriverFacts | { readonly failure: string };
   /** Whether a process can be put into namespaces of its own; null as long as that takes a root that we are not. */
   readonly jailFailure: string | null;
+  /** Whether a namespace can be given a network with rules; null as for the jail. */
+  readonly networkFailure: string | null;
   readonly cgroups: "v1" | "v2" | "none";
   readonly memory: { readonly totalMb: number; readonly availableMb: number };
   readonly disk: { readonly path: string; readonly totalGb: number; readonly freeGb: number };
@@ -49,7 +51,10 @@ export interface ObserveOptions {
 }
 
 /** Programs that machines can not run without; scripts/setup knows the packages they come in. */
-const PROGRAMS = ["qemu-system-x86_64", "qemu-img", "mkfs.ext4", "umoci", "unshare", "setpriv", "mount"] as const;
+const PROGRAMS = [
+  ...["qemu-system-x86_64", "qemu-img", "mkfs.ext4", "umoci"],
+  ...["unshare", "setpriv", "nsenter", "mount", "ip", "nft"],
+] as const;
 /** Where root finds programs although another user's PATH may not name it. */
 const ROOT_PATH = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 const PROGRAM_MS = 3_000;
@@ -58,9 +63,10 @@ const GB = 2 ** 30;
 
 export async function observeHost(options: ObserveOptions): Promise<HostFacts> {
   const isRoot = process.getuid?.() === 0;
-  const [driver, jailFailure, memory, disk, listen, clock, missingPrograms] = await Promise.all([
+  const [driver, jailFailure, networkFailure, memory, disk, listen, clock, missingPrograms] = await Promise.all([
     observeDriver(options),
     isRoot ? observeJail() : null,
+    isRoot ? observeNetwork() : null,
     observeMemory(),
     observeDisk(options.dataDirectory),
     observeListen(options.listen),
@@ -74,6 +80,7 @@ export async function observeHost(options: ObserveOptions): Promise<HostFacts> {
     missingPrograms,
     driver,
     jailFailure,
+    networkFailure,
     cgroups: observeCgroups(),
     memory,
     disk,
@@ -102,8 +109,20 @@ async function observeDriver(options: ObserveOptions): Promise<HostFacts["driver
 
 /** Mount and network namespaces: what every VMM is put into. Containers often may not make them. */
 async function observeJail(): Promise<string | null> {
-  const script = "mount -t tmpfs flotilla /mnt";
-  return promisify(execFile)("unshare", ["--mount", "--net", "--", "sh", "-c", script], { timeout: PROGRAM_MS }).then(
+  return failureIn(["--mount", "--net"], "mount -t tmpfs flotilla /mnt");
+}
+
+/** What every machine's namespace has: a tap, a pair of interfaces, and rules with translation. */
+async function observeNetwork(): Promise<string | null> {
+  const interfaces = "ip link add a type veth peer name b && ip tuntap add dev t mode tap";
+  const rules =
+    "add table inet t; add chain inet t c { type nat hook postrouting priority srcnat; }; " +
+    "add rule inet t c ct state new masquerade; add set inet t s { type ipv4_addr . inet_service; flags timeout; }";
+  return failureIn(["--net"], `${interfaces} && nft '${rules}'`);
+}
+
+function failureIn(namespaces: readonly string[], script: string): Promise<string | null> {
+  return promisify(execFile)("unshare", [...namespaces, "--", "sh", "-c", script], { timeout: PROGRAM_MS }).then(
     () => null,
     (error: Error & { readonly stderr?: string }) => (error.stderr || error.message).trim(),
   );
