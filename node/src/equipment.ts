@@ -20,7 +20,7 @@ import { openImages } from "./images/store.ts";
 import { makeResourceObserver } from "./link/resources.ts";
 import type { Log } from "./log.ts";
 import { openNetwork } from "./network/network.ts";
-import type { Disks } from "./machines/surroundings.ts";
+import type { Disks } from "./disks/disks.ts";
 
 export interface Equipment extends AsyncDisposable {
   readonly driver: Driver;

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "../../test/support/until.ts";
 import type { Journal } from "../src/machines/journal.ts";
-import { bootDirectoryName } from "../src/machines/surroundings.ts";
+import { bootDirectoryName } from "../src/machines/paths.ts";
 import {
   hurriedClock,
   listFiles,

@@ -15,13 +15,23 @@ import { dirname, join, relative } from "node:path";
 import { promisify } from "node:util";
 import type { RootFile } from "../images/images.ts";
 import { messageOf } from "../log.ts";
-import type { Disks } from "../machines/surroundings.ts";
 
 export const GIB = 2 ** 30;
 /** QEMU counts in sectors. */
 const SECTOR_BYTES = 512;
 /** A disk that can not take its own metadata and a little more is not worth making. */
 const FREE_BYTES_MIN = 16 * 2 ** 20;
+
+/** Makes the writable disk of a machine. */
+export interface Disks {
+  /** A file at `diskPath` on top of an image's file system, owned by `uid`. After a crash in the middle the path may hold anything. */
+  make(request: {
+    readonly diskPath: string;
+    readonly root: RootFile;
+    readonly diskGb: number;
+    readonly uid: number;
+  }): Promise<void>;
+}
 
 /** At least as large as what is on it. */
 export function diskBytes(diskGb: number, rootBytes: number): number {

@@ -14,7 +14,7 @@ import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Fleet } from "./fleet.ts";
 import { JOURNAL_NAME, type Journal, readJournal } from "./journal.ts";
-import { BOOTS_NAME, bootDirectoryName, bootsPathOf, DISK_NAME } from "./surroundings.ts";
+import { BOOTS_NAME, bootDirectoryName, bootsPathOf, DISK_NAME } from "./paths.ts";
 
 /** How long the start of the agent waits for running VMs to be adopted; slower ones are adopted while it serves. */
 const ADOPTION_WAIT_MS = 10_000;

@@ -10,7 +10,7 @@ import { diskBytes } from "../disks/disks.ts";
 import type { BootRequest, Driver, PreparedVm, Vm } from "../driver/driver.ts";
 import type { RootFile } from "../images/images.ts";
 import { type Log, messageOf } from "../log.ts";
-import { bootDirectoryName, bootsPathOf, diskPathOf } from "./surroundings.ts";
+import { bootDirectoryName, bootsPathOf, diskPathOf } from "./paths.ts";
 
 export interface BootVmOptions {
   readonly driver: Driver;

@@ -16,7 +16,8 @@ import { BootSlots } from "./boot-slots.ts";
 import type { Journal } from "./journal.ts";
 import { PreparedVms, type PreparedVmsOptions } from "./prepared-vms.ts";
 import { Supervisor } from "./supervisor.ts";
-import type { Disks, Surroundings } from "./surroundings.ts";
+import type { Disks } from "../disks/disks.ts";
+import type { Surroundings } from "./surroundings.ts";
 import { UserIds } from "./user-ids.ts";
 
 /** Removed machines whose last generation is remembered. */

@@ -5,12 +5,6 @@
  * them; never more than memory allows, and a few of some kinds at least, so that the first machine is quick.
  */
 
-/** The size of a machine, as far as a prepared VM depends on it. */
-export interface VmSize {
-  readonly cpus: number;
-  readonly memoryMb: number;
-}
-
 /** What is known about one kind. */
 export interface Demand {
   /** When machines of this kind were started recently: monotonic milliseconds, oldest first. */

@@ -25,7 +25,8 @@ import type { Driver, PreparedDisk, PreparedVm } from "../driver/driver.ts";
 import type { Images, UnpackedImage } from "../images/images.ts";
 import { type Log, messageOf } from "../log.ts";
 import { DEMAND_MS, type Demand, READY_MAX, wantedPrepared } from "./prepared-plan.ts";
-import { bootDirectoryName, DISK_NAME, type Disks } from "./surroundings.ts";
+import { bootDirectoryName, DISK_NAME } from "./paths.ts";
+import type { Disks } from "../disks/disks.ts";
 
 export interface PreparedVmsOptions {
   readonly directory: string;

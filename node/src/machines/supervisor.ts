@@ -30,7 +30,8 @@ import { JOURNAL_NAME, type Journal, JournalFile, type JournaledBoot } from "./j
 import { type Next, observedState, plan } from "./plan.ts";
 import { makeBootId, type WaitingVm } from "./prepared-vms.ts";
 import { type Action, isAttempt, isInterruptedBy, type Situation, STATE_DURING, type VmState } from "./state.ts";
-import { bootDirectoryName, bootsPathOf, diskPathOf, type Surroundings } from "./surroundings.ts";
+import { bootDirectoryName, bootsPathOf, diskPathOf } from "./paths.ts";
+import type { Surroundings } from "./surroundings.ts";
 import { Watchers } from "./watchers.ts";
 
 const BOOT_DEADLINE_MS = 120_000;
@@ -330,10 +331,9 @@ export class Supervisor {
       const root = await images.rootFor(image, spec.diskGb * GIB);
       await disks.make({ diskPath, root, diskGb: spec.diskGb, uid: this.#journal.uid });
     }
-    const saved = this.#update({ hasDisk: true });
+    void this.#update({ hasDisk: true });
     this.#note({ diskMs: clock.monotonic() - startedAt });
     if (waiting !== undefined) await this.#boot(signal, waiting);
-    else await saved;
   }
 
   async #boot(signal: AbortSignal, withDisk?: WaitingVm): Promise<void> {

@@ -1,0 +1,17 @@
+/**
+ * Where a machine's files stand in its directory. Pure.
+ */
+import { join } from "node:path";
+
+/** The machine's disk, in the machine's directory. */
+export const diskPathOf = (directory: string): string => join(directory, DISK_NAME);
+/** One directory per boot, in the machine's directory. */
+export const bootsPathOf = (directory: string): string => join(directory, BOOTS_NAME);
+/**
+ * A boot's directory in there is named by the first digits of its id: the path of a socket in it may have 107 bytes,
+ * and a machine has one boot at a time.
+ */
+export const bootDirectoryName = (bootId: string): string => bootId.slice("boot-".length, "boot-".length + 12);
+
+export const DISK_NAME = "disk";
+export const BOOTS_NAME = "boots";
