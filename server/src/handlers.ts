@@ -13,6 +13,7 @@ import type { Metrics } from "./health/metrics.ts";
 import { healthHandlers } from "./health/routes.ts";
 import type { AnyHandlers, Handlers } from "./http/handler.ts";
 import { imageHandlers } from "./images/routes.ts";
+import { codeHandlers } from "./machines/code/routes.ts";
 import { CommandAnswers } from "./machines/exec/answer.ts";
 import { execHandlers } from "./machines/exec/routes.ts";
 import { machineHandlers } from "./machines/routes.ts";
@@ -66,6 +67,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...tenantHandlers(context, keys),
     ...machineHandlers(services),
     ...execHandlers(services, answers),
+    ...codeHandlers(services, answers),
     ...terminalHandlers(services),
     ...imageHandlers(services),
     ...nodeHandlers(services),

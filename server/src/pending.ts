@@ -11,7 +11,6 @@ export const PENDING_ENDPOINTS = [
   "listMachineLogs",
   "createShare",
   "removeShare",
-  "runCode",
   "listSessions",
   "createSession",
   "deleteSession",

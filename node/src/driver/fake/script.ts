@@ -8,6 +8,8 @@
  *     sleep SECONDS · yes [word] (64 MiB at most) · head -c N [/dev/zero] · sh -c|-lc 'a; b && c' · poweroff · crash
  *     stty size (of the terminal) · sh (each line of the input, until `exit` or its end)
  *
+ * `python3 -` and other words of the machine's FAKE_INTERPRETERS run their input as if it stood in `sh -c`.
+ *
  * In `sh`: quotes, `$NAME`, `;`, `&&`, and `>&2` at a command's end. Anything else is not found: 255, or 127 in `sh`.
  */
 import { EXIT_CODE_NOT_FOUND } from "@flotilla/contract/limits";
@@ -93,6 +95,7 @@ export function runScript(argv: readonly string[], world: ScriptWorld): Promise<
   const name = program.slice(program.lastIndexOf("/") + 1);
   if (name === "sh" && (words[0] === "-c" || words[0] === "-lc")) return shell(words[1] ?? "", world);
   if (name === "sh" && words.length === 0) return interactive(world);
+  if (words[0] === "-" && world.env["FAKE_INTERPRETERS"]?.split(" ").includes(name)) return interpret(world);
   if (!Object.hasOwn(COMMANDS, name)) {
     const message = `executable file '${program}' not found in $PATH: No such file or directory\n`;
     return afterwards(world.write("stderr", message), EXIT_CODE_NOT_FOUND);
@@ -105,6 +108,12 @@ function run([name = "", ...words]: readonly string[], world: ScriptWorld): Prom
   const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
   if (command === undefined) return afterwards(world.write("stderr", `sh: ${name}: not found\n`), 127);
   return command(words, world);
+}
+
+async function interpret(world: ScriptWorld): Promise<number> {
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of world.input) chunks.push(chunk);
+  return await shell(Buffer.concat(chunks).toString(), world);
 }
 
 async function shell(text: string, world: ScriptWorld): Promise<number> {

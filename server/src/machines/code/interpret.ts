@@ -1,0 +1,46 @@
+/**
+ * Runs Python or JavaScript with an interpreter of the machine's image.
+ *
+ * The code is the interpreter's standard input (`python3 -`): it needs no quoting, no shell, no writable directory, and may
+ * be larger than an argument. Both interpreters read all of it before they run it, so the script's own input is empty.
+ *
+ * Always: the program is run once; that an interpreter is not there is told by the agent's own words for it, before
+ * anything ran, and then the language's other name for it is tried.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import { CODE_LANGUAGES, type MachineCodeRequest, type MachineExecResponse } from "@flotilla/contract/exec";
+import { EXIT_CODE_NOT_FOUND } from "@flotilla/contract/limits";
+import { type Command, commandOf } from "../exec/request.ts";
+
+const PROGRAMS = { python: ["python3", "python"], javascript: ["node", "nodejs"] } as const;
+type Language = keyof typeof PROGRAMS;
+
+/** The first interpreter's answer that is one; else what says that there is none. Throws a Refusal for another language. */
+export async function interpret(
+  request: MachineCodeRequest,
+  run: (command: Command) => Promise<MachineExecResponse>,
+): Promise<MachineExecResponse> {
+  const language = languageOf(request.language);
+  const { code, cwd = null, env = null, timeoutSeconds = null } = request;
+  const [first, second] = PROGRAMS[language];
+  const runWith = (program: string) =>
+    run(commandOf({ command: [program, "-"], cwd, env, timeoutSeconds, stdin: code }));
+  const answer = await runWith(first);
+  if (!isMissing(answer, first)) return answer;
+  const other = await runWith(second);
+  if (!isMissing(other, second)) return other;
+  const stderr = `executable file '${first}' or '${second}' not found in $PATH: the image has no ${language} interpreter\n`;
+  return { ...other, stderr, stderrB64: Buffer.from(stderr).toString("base64") };
+}
+
+function languageOf(name: string): Language {
+  const language = Object.entries(CODE_LANGUAGES).find(([known]) => known === name)?.[1];
+  if (language !== undefined) return language;
+  const known = Object.keys(CODE_LANGUAGES).join(", ");
+  throw new Refusal("invalid_request", `language ${JSON.stringify(name)} is not known; it is one of ${known}`);
+}
+
+const isMissing = ({ exitCode, stdout, stderr }: MachineExecResponse, program: string): boolean =>
+  exitCode === EXIT_CODE_NOT_FOUND &&
+  stdout === "" &&
+  stderr === `executable file '${program}' not found in $PATH: No such file or directory\n`;

@@ -1,0 +1,22 @@
+/**
+ * The handler of code.
+ */
+import type { HandlersOf } from "../../http/handler.ts";
+import type { OutputSink } from "../../link/exec-link.ts";
+import type { CommandAnswers } from "../exec/answer.ts";
+import type { Command } from "../exec/request.ts";
+import { runCommand } from "../exec/run.ts";
+import type { MachineServices } from "../services.ts";
+import { interpret } from "./interpret.ts";
+
+export function codeHandlers(services: MachineServices, answers: CommandAnswers): HandlersOf<"runCode"> {
+  return {
+    async runCode({ caller: { tenantId }, params: { id }, body, signal }) {
+      const runOne = async (command: Command) => {
+        const run = (sink: OutputSink) => runCommand(services, { tenantId, id, command, sink, signal });
+        return (await answers.collected({ machineId: id, output: "both", signal, run })).body;
+      };
+      return { status: 200, body: await interpret(body, runOne) };
+    },
+  };
+}
