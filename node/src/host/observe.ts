@@ -114,7 +114,7 @@ async function observeJail(): Promise<string | null> {
 
 /** What every machine's namespace has: a tap, a pair of interfaces, and rules with translation. */
 async function observeNetwork(): Promise<string | null> {
-  const interfaces = "ip link add a type veth peer name b && ip tuntap add dev t mode tap";
+  const interfaces = "ip link add name v0 type veth peer name v1 && ip tuntap add dev t0 mode tap";
   const rules =
     "add table inet t; add chain inet t c { type nat hook postrouting priority srcnat; }; " +
     "add rule inet t c ct state new masquerade; add set inet t s { type ipv4_addr . inet_service; flags timeout; }";
