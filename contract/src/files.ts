@@ -2,17 +2,38 @@
  * Files of a machine, and the bridge to its published ports. Bodies are streamed both ways.
  */
 import { empty, endpoint, json, stream } from "./endpoint.ts";
-import { nullable, Type, text, timestamp } from "./schema.ts";
+import { int64, nullable, oneOf, type Static, Type, text, timestamp } from "./schema.ts";
 
 const OCTETS = "application/octet-stream";
 const fileErrors = [
-  "not_found",
   "invalid_request",
+  "invalid_body",
+  "not_found",
   "conflict",
-  "no_space",
+  "range_not_satisfiable",
+  "quota_exceeded",
+  "no_capacity",
   "guest_unreachable",
+  "unavailable",
   "start_failed",
+  "start_timeout",
+  "no_space",
 ] as const;
+
+/** An entry of the list that `?list=true` asks for. */
+export const FileEntry = Type.Object({
+  name: Type.String(),
+  kind: oneOf(["file", "directory", "link", "other"]),
+  size: int64(),
+  mode: Type.String({ description: "four octal digits" }),
+  modifiedAt: timestamp(),
+});
+export type FileEntry = Static<typeof FileEntry>;
+
+const readAnswers = {
+  200: stream(OCTETS, "the file; with `list=true` a JSON array of the directory's entries (FileEntry)"),
+  206: stream(OCTETS, "the part that `Range` asks for"),
+} as const;
 
 export const ConnectToken = Type.Object({ token: Type.String(), expiresAt: timestamp(), machineId: Type.String() });
 
@@ -26,7 +47,7 @@ export const fileEndpoints = {
     summary: "Read a file",
     access: ["machine:files"],
     query: readQuery,
-    answers: { 200: stream(OCTETS) },
+    answers: readAnswers,
     errors: fileErrors,
   }),
   writeFile: endpoint({
@@ -47,7 +68,7 @@ export const fileEndpoints = {
     summary: "Read a file, its path in the URL",
     access: ["machine:files"],
     query: Type.Object({ list: Type.Optional(Type.Boolean()) }),
-    answers: { 200: stream(OCTETS) },
+    answers: readAnswers,
     errors: fileErrors,
     isExtra: true,
   }),
@@ -77,7 +98,7 @@ export const fileEndpoints = {
     method: "DELETE",
     path: "/v1/machines/{id}/files/{path...}",
     family: "machines",
-    summary: "Remove a file",
+    summary: "Remove a file or an empty directory",
     access: ["machine:files"],
     answers: { 204: empty() },
     errors: fileErrors,

@@ -375,7 +375,8 @@ export abstract class Methods {
    * Read a file.
    *
    * `GET /v1/machines/{id}/files`; needs scope machine:files.
-   * Refuses with not_found, invalid_request, conflict, no_space, guest_unreachable, start_failed.
+   * Refuses with invalid_request, invalid_body, not_found, conflict, range_not_satisfiable, quota_exceeded,
+   * no_capacity, guest_unreachable, unavailable, start_failed, start_timeout, no_space.
    */
   readFile(id: string, options: CallOptions<ReadFileQuery> = {}): Promise<Response> {
     return this.call({ method: "GET", path: `/v1/machines/${segment(id)}/files`, answer: "stream" }, options);
@@ -385,7 +386,8 @@ export abstract class Methods {
    * Write a file.
    *
    * `POST /v1/machines/{id}/files`; needs scope machine:files.
-   * Refuses with not_found, invalid_request, conflict, no_space, guest_unreachable, start_failed.
+   * Refuses with invalid_request, invalid_body, not_found, conflict, range_not_satisfiable, quota_exceeded,
+   * no_capacity, guest_unreachable, unavailable, start_failed, start_timeout, no_space.
    */
   writeFile(id: string, body: BytesBody, options: CallOptions<WriteFileQuery> = {}): Promise<void> {
     return this.call(
@@ -398,7 +400,8 @@ export abstract class Methods {
    * Read a file, its path in the URL.
    *
    * `GET /v1/machines/{id}/files/{path...}`; needs scope machine:files.
-   * Refuses with not_found, invalid_request, conflict, no_space, guest_unreachable, start_failed.
+   * Refuses with invalid_request, invalid_body, not_found, conflict, range_not_satisfiable, quota_exceeded,
+   * no_capacity, guest_unreachable, unavailable, start_failed, start_timeout, no_space.
    */
   readFileAt(id: string, path: string, options: CallOptions<ReadFileAtQuery> = {}): Promise<Response> {
     return this.call(
@@ -411,7 +414,8 @@ export abstract class Methods {
    * Write a file, its path in the URL.
    *
    * `PUT /v1/machines/{id}/files/{path...}`; needs scope machine:files.
-   * Refuses with not_found, invalid_request, conflict, no_space, guest_unreachable, start_failed.
+   * Refuses with invalid_request, invalid_body, not_found, conflict, range_not_satisfiable, quota_exceeded,
+   * no_capacity, guest_unreachable, unavailable, start_failed, start_timeout, no_space.
    */
   putFileAt(id: string, path: string, body: BytesBody, options: CallOptions = {}): Promise<void> {
     return this.call(
@@ -424,7 +428,8 @@ export abstract class Methods {
    * Write a file, its path in the URL.
    *
    * `POST /v1/machines/{id}/files/{path...}`; needs scope machine:files.
-   * Refuses with not_found, invalid_request, conflict, no_space, guest_unreachable, start_failed.
+   * Refuses with invalid_request, invalid_body, not_found, conflict, range_not_satisfiable, quota_exceeded,
+   * no_capacity, guest_unreachable, unavailable, start_failed, start_timeout, no_space.
    */
   postFileAt(id: string, path: string, body: BytesBody, options: CallOptions = {}): Promise<void> {
     return this.call(
@@ -434,10 +439,11 @@ export abstract class Methods {
   }
 
   /**
-   * Remove a file.
+   * Remove a file or an empty directory.
    *
    * `DELETE /v1/machines/{id}/files/{path...}`; needs scope machine:files.
-   * Refuses with not_found, invalid_request, conflict, no_space, guest_unreachable, start_failed.
+   * Refuses with invalid_request, invalid_body, not_found, conflict, range_not_satisfiable, quota_exceeded,
+   * no_capacity, guest_unreachable, unavailable, start_failed, start_timeout, no_space.
    */
   deleteFileAt(id: string, path: string, options: CallOptions = {}): Promise<void> {
     return this.call(
@@ -1362,6 +1368,16 @@ export interface ExportResponse {
   digest: string;
   sizeBytes: number;
   platforms: readonly string[];
+}
+
+export interface FileEntry {
+  name: string;
+  kind: "file" | "directory" | "link" | "other";
+  size: number;
+  /** four octal digits */
+  mode: string;
+  /** RFC 3339, UTC, with milliseconds */
+  modifiedAt: string;
 }
 
 export interface GetUsageQuery {

@@ -16,6 +16,7 @@ import { imageHandlers } from "./images/routes.ts";
 import { codeHandlers } from "./machines/code/routes.ts";
 import { CommandAnswers } from "./machines/exec/answer.ts";
 import { execHandlers } from "./machines/exec/routes.ts";
+import { fileHandlers } from "./machines/files/routes.ts";
 import { machineHandlers } from "./machines/routes.ts";
 import { openMachineServices } from "./machines/services.ts";
 import { terminalHandlers } from "./machines/terminal/routes.ts";
@@ -69,6 +70,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...execHandlers(services, answers),
     ...codeHandlers(services, answers),
     ...terminalHandlers(services),
+    ...fileHandlers(services),
     ...imageHandlers(services),
     ...nodeHandlers(services),
     ...tokenHandlers(context),

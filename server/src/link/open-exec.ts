@@ -121,14 +121,17 @@ export class OpenExec {
 
   /** Hands the output on until the command has ended. Throws a Refusal when nobody can say how. */
   async run(sink: OutputSink): Promise<ExecExit> {
-    const { nodeId, machineId, gone } = this.#parts;
+    const { nodeId, machineId, input, gone } = this.#parts;
     try {
       let frames = this.#ahead;
       for (;;) {
         for (const frame of frames) {
           const taken = take(frame, sink, machineId);
           const exit = taken instanceof Promise ? await taken : taken;
-          if (exit !== null) return exit;
+          if (exit === null) continue;
+          // A request that is whole leaves its connection to the next one.
+          this.#finishRequest();
+          return exit;
         }
         const { value, done } = await this.#chunks.next();
         if (done === true) throw new Error("the answer ended without an exit frame");
@@ -138,8 +141,8 @@ export class OpenExec {
       if (error instanceof Refusal || gone.signal.aborted) throw error;
       throw cutOff(nodeId, machineId);
     } finally {
-      // A request that is whole leaves its connection to the next one.
-      this.#finishRequest();
+      // Never ended as if it were whole: the node would take a part for all of the input.
+      if (!this.#isInputOver) input.destroy();
       await this.#chunks.return?.();
     }
   }

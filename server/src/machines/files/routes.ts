@@ -1,0 +1,82 @@
+/**
+ * The handlers of files, in both forms: the path in the query, and as the rest of the URL.
+ */
+import type { Readable } from "node:stream";
+import { Refusal } from "@flotilla/contract/errors";
+import type { Caller, HandlersOf } from "../../http/handler.ts";
+import type { MachineServices } from "../services.ts";
+import { machineNotFound } from "../start.ts";
+import { findMachine } from "../store.ts";
+import { parseRange } from "./range.ts";
+import { listDirectory, readFile } from "./read.ts";
+import type { FileTarget } from "./work.ts";
+import { removeFile, writeFile } from "./write.ts";
+
+type FileHandlers = HandlersOf<"readFile" | "writeFile" | "readFileAt" | "putFileAt" | "postFileAt" | "deleteFileAt">;
+
+/** What every one of the requests has. */
+interface FileRequestParts {
+  readonly caller: Caller;
+  readonly params: { readonly id: string };
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly signal: AbortSignal;
+}
+
+const PATH_BYTES_MAX = 4095;
+
+export function fileHandlers(services: MachineServices): FileHandlers {
+  const read = async (request: FileRequestParts, path: string | undefined, isList: boolean | undefined) => {
+    const target = await targetOf(services, request, path);
+    if (isList === true) {
+      const entries = await listDirectory(services, target);
+      return { status: 200, body: JSON.stringify(entries), contentType: "application/json" } as const;
+    }
+    const { range, "if-range": ifRange } = request.headers;
+    const part = ifRange === undefined ? parseRange(textOf(range)) : undefined;
+    return await readFile(services, target, part);
+  };
+  const write = async (request: FileRequestParts, path: string | undefined, body: Readable) => {
+    const target = await targetOf(services, request, path, { isWrite: true });
+    const { sha256 } = await writeFile(services, target, {
+      body,
+      sha256: textOf(request.headers["x-content-sha256"]),
+    });
+    return { "x-content-sha256": sha256 };
+  };
+  return {
+    readFile: (request) => read(request, request.query.path, request.query.list),
+    readFileAt: (request) => read(request, request.params.path, request.query.list),
+    writeFile: async (request) => ({ status: 200, headers: await write(request, request.query.path, request.body) }),
+    postFileAt: async (request) => ({ status: 200, headers: await write(request, request.params.path, request.body) }),
+    putFileAt: async (request) => ({ status: 204, headers: await write(request, request.params.path, request.body) }),
+    async deleteFileAt(request) {
+      await removeFile(services, await targetOf(services, request, request.params.path));
+      return { status: 204 };
+    },
+  };
+}
+
+/** Whose machine it is comes before what is wrong with the path. */
+async function targetOf(
+  services: MachineServices,
+  { caller, params, signal }: FileRequestParts,
+  path: string | undefined,
+  { isWrite = false } = {},
+): Promise<FileTarget> {
+  const { tenantId } = caller;
+  const { id } = params;
+  const fault = faultOf(path, isWrite);
+  if (path !== undefined && fault === null) return { tenantId, id, signal, path };
+  if ((await findMachine(services.context.db, { tenantId, id })) === undefined) throw machineNotFound(id);
+  throw new Refusal("invalid_request", fault ?? "");
+}
+
+function faultOf(path: string | undefined, isWrite: boolean): string | null {
+  if (path === undefined || path === "") return "the path is missing; say it as ?path=/workspace/file";
+  if (isWrite && /(^|\/)\.{0,2}$/.test(path)) return `the path ${path} names a directory; add the name of a file`;
+  const bytes = Buffer.byteLength(path);
+  return bytes > PATH_BYTES_MAX ? `the path has ${bytes} bytes; at most ${PATH_BYTES_MAX} are possible` : null;
+}
+
+const textOf = (header: string | string[] | undefined): string | undefined =>
+  Array.isArray(header) ? header.join(", ") : header;

@@ -1,0 +1,300 @@
+/**
+ * Files over HTTP, through a real node agent and the files of a scripted guest.
+ */
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import { request as httpRequest } from "node:http";
+import { test } from "node:test";
+import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startTestServer } from "./support/server.ts";
+import { until } from "./support/until.ts";
+
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+await startTestNode(server);
+const { client } = server;
+const MIB = 1024 * 1024;
+
+async function machine(fields: object = {}): Promise<string> {
+  const source = { type: "image", reference: "local/busybox" };
+  return (await client.post("/v1/machines", { source, ...fields })).json.id;
+}
+
+const shared = await machine();
+const sha256 = (content: string | Uint8Array): string => createHash("sha256").update(content).digest("hex");
+
+interface Raw {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly body: Buffer;
+}
+
+/** Sends the path exactly as it is, which fetch would not. */
+function raw(
+  method: string,
+  tail: string,
+  options: {
+    readonly body?: string | Uint8Array;
+    readonly headers?: Record<string, string>;
+    readonly id?: string;
+  } = {},
+): Promise<Raw> {
+  const { hostname, port } = new URL(server.url);
+  const path = `/v1/machines/${options.id ?? shared}/files${tail}`;
+  const headers = { authorization: `Bearer ${server.adminKey.key}`, ...options.headers };
+  return new Promise((resolve, reject) => {
+    const sent = httpRequest({ hostname, port, method, path, headers }, async (response) => {
+      try {
+        const body = Buffer.concat(await response.toArray());
+        resolve({ status: response.statusCode ?? 0, headers: response.headers, body });
+      } catch (error) {
+        reject(error);
+      }
+    });
+    sent.on("error", reject);
+    sent.end(options.body);
+  });
+}
+
+test("a stopped machine is started, and every form of the path writes and reads the same file", async () => {
+  const forms: readonly [string, string, number][] = [
+    ["POST", "?path=/workspace/a.txt", 200],
+    ["POST", "?path=workspace/a.txt", 200],
+    ["PUT", "/workspace/a.txt", 204],
+    ["PUT", "//workspace/a.txt", 204],
+    ["POST", "/workspace/a.txt", 200],
+  ];
+  for (const [method, tail, status] of forms) {
+    const content = `${method} ${tail}`;
+    const put = await raw(method, tail, { body: content });
+    assert.deepEqual([put.status, put.body.toString()], [status, ""], content);
+    assert.equal(put.headers["x-content-sha256"], sha256(content));
+    for (const [, form] of forms) {
+      const got = await raw("GET", form);
+      assert.deepEqual([got.status, got.body.toString()], [200, content], form);
+      assert.equal(got.headers["content-type"], "application/octet-stream");
+      assert.equal(got.headers["content-length"], String(content.length));
+      assert.equal(got.headers["x-content-sha256"], sha256(content));
+      assert.equal(got.headers["x-file-mode"], "0644");
+    }
+  }
+  assert.equal((await client.get(`/v1/machines/${shared}`)).json.state, "started");
+});
+
+test("HEAD answers what GET would, without the bytes", async () => {
+  await raw("PUT", "/workspace/head", { body: "12345" });
+  const { status, headers, body } = await raw("HEAD", "/workspace/head");
+  assert.deepEqual([status, headers["content-length"], body.byteLength], [200, "5", 0]);
+  assert.match(String(headers["last-modified"]), /GMT$/);
+  assert.equal((await raw("HEAD", "/workspace/none")).status, 404);
+  assert.equal((await raw("HEAD", "?path=/workspace/head")).headers["content-length"], "5");
+});
+
+test("what is missing is not found, by the name that was asked for", async () => {
+  const missing = await raw("GET", "/workspace/rt.txt");
+  assert.deepEqual([missing.status, missing.body.toString()], [404, "file not found: workspace/rt.txt"]);
+  assert.equal((await raw("DELETE", "//workspace/rt.txt")).body.toString(), "file not found: /workspace/rt.txt");
+});
+
+test("names may hold anything, escaped or as they are", async () => {
+  const names = [
+    "two words",
+    "-rf",
+    "größe 📦",
+    "100%",
+    "a%20b",
+    "new\nline",
+    "q?x=1&y",
+    "semi;colon",
+    "plus+plus",
+    "...",
+  ];
+  for (const name of names) {
+    const escaped = `/workspace/odd/${encodeURIComponent(name)}`;
+    assert.equal((await raw("PUT", escaped, { body: name })).status, 204, name);
+    assert.equal((await raw("GET", escaped)).body.toString(), name);
+    const query = `?path=${encodeURIComponent(`/workspace/odd/${name}`)}`;
+    assert.equal((await raw("GET", query)).body.toString(), name);
+  }
+  const list = JSON.parse((await raw("GET", "/workspace/odd?list=true")).body.toString()) as { name: string }[];
+  assert.deepEqual(
+    list.map(({ name }) => name),
+    names.toSorted(),
+  );
+  // Not an escape: taken as it stands.
+  assert.equal((await raw("GET", "/workspace/odd/100%")).body.toString(), "100%");
+});
+
+test("directories are listed, and are no files", async () => {
+  await raw("PUT", "/workspace/tree/one", { body: "1" });
+  await raw("PUT", "/workspace/tree/deep/two", { body: "22" });
+  const { status, headers, body } = await raw("GET", "?path=/workspace/tree&list=true");
+  assert.deepEqual([status, headers["content-type"]], [200, "application/json"]);
+  const [deep, one] = JSON.parse(body.toString());
+  assert.deepEqual([deep.name, deep.kind], ["deep", "directory"]);
+  const { modifiedAt, ...facts } = one;
+  assert.deepEqual(facts, { name: "one", kind: "file", size: 1, mode: "0644" });
+  assert.match(modifiedAt, /^\d{4}-.*Z$/);
+  for (const [method, tail, text] of [
+    ["GET", "/workspace/tree", /is a directory.*list=true/],
+    ["GET", "/workspace/tree/one?list=true", /not in a directory, or is none/],
+    ["PUT", "/workspace/tree", /is a directory/],
+    ["PUT", "/workspace/tree/one/x", /not in a directory/],
+    ["DELETE", "/workspace/tree", /not empty/],
+  ] as const) {
+    const refused = await raw(method, tail, { body: method === "PUT" ? "x" : "" });
+    assert.equal(refused.status, 409, tail);
+    assert.match(refused.body.toString(), text);
+  }
+});
+
+test("parts of a file, and parts that it has not", async () => {
+  await raw("PUT", "/workspace/digits", { body: "0123456789" });
+  const part = (range: string, more = {}) => raw("GET", "/workspace/digits", { headers: { range, ...more } });
+  const some = await part("bytes=2-4");
+  assert.deepEqual(
+    [some.status, some.body.toString(), some.headers["content-range"], some.headers["content-length"]],
+    [206, "234", "bytes 2-4/10", "3"],
+  );
+  assert.equal((await part("bytes=-3")).body.toString(), "789");
+  assert.equal((await part("bytes=7-100")).headers["content-range"], "bytes 7-9/10");
+  const outside = await part("bytes=10-");
+  assert.deepEqual([outside.status, outside.headers["content-range"]], [416, "bytes */10"]);
+  assert.deepEqual([(await part("bytes=1-2,4-5")).status, (await part("bytes=x")).status], [200, 200]);
+  assert.equal((await part("bytes=2-4", { "if-range": '"x"' })).status, 200);
+});
+
+test("a file is removed", async () => {
+  await raw("PUT", "/workspace/gone", { body: "x" });
+  assert.equal((await raw("DELETE", "/workspace/gone")).status, 204);
+  assert.equal((await raw("GET", "/workspace/gone")).status, 404);
+});
+
+test("a hash that is sent is checked before anything is written", async () => {
+  await raw("PUT", "/workspace/checked", { body: "old" });
+  const put = (hash: string) =>
+    raw("PUT", "/workspace/checked", { body: "new", headers: { "x-content-sha256": hash } });
+  const wrong = await put(sha256("other"));
+  assert.equal(wrong.status, 400);
+  assert.match(wrong.body.toString(), /nothing was written/);
+  assert.equal((await put("abc")).status, 400);
+  assert.equal((await raw("GET", "/workspace/checked")).body.toString(), "old");
+  assert.equal((await put(sha256("new").toUpperCase())).status, 204);
+  assert.equal((await raw("GET", "/workspace/checked")).body.toString(), "new");
+});
+
+test("a link into memory is refused, and so is what does not fit", async () => {
+  const id = await machine({ env: { FAKE_LINK: "/workspace/link:/tmp/x", FAKE_DISK_BYTES: String(MIB) } });
+  const linked = await raw("PUT", "/workspace/link", { id, body: "x" });
+  assert.equal(linked.status, 409);
+  assert.match(linked.body.toString(), /workspace\/link to \/tmp\/x in memory/);
+  assert.equal((await raw("PUT", "/tmp/x", { id, body: "x" })).status, 204);
+  const large = await raw("PUT", "/workspace/large", { id, body: randomBytes(8 * MIB) });
+  assert.deepEqual([large.status, large.headers["x-error-code"]], [507, "no_space"]);
+  assert.equal((await raw("GET", "/workspace/large", { id })).status, 404);
+  assert.equal((await raw("PUT", "/workspace/small", { id, body: "x" })).status, 204);
+});
+
+test("paths that make no sense are refused", async () => {
+  for (const [method, tail] of [
+    ["GET", ""],
+    ["GET", "?path="],
+    ["POST", ""],
+    ["PUT", "/workspace/"],
+    ["PUT", "/workspace/.."],
+    ["GET", `/${"x".repeat(5000)}`],
+  ] as const) {
+    assert.equal((await raw(method, tail, { body: "" })).status, 400, tail.slice(0, 20));
+  }
+  assert.equal((await raw("GET", "?path=/x&list=perhaps")).status, 422);
+  assert.equal((await raw("GET", "?path=a%00b")).status, 422);
+  assert.equal((await raw("GET", "?path=/x", { id: "mach-none" })).status, 404);
+  assert.equal((await raw("POST", "", { id: "mach-none", body: "x" })).status, 404);
+});
+
+test("a machine that cannot start says why", async () => {
+  const id = await machine({ env: { FAKE_BOOT_FAIL: "1" } });
+  assert.equal((await raw("GET", "/x", { id })).headers["x-error-code"], "start_failed");
+  const refused = await raw("PUT", "/x", { id, body: randomBytes(4 * MIB) });
+  assert.deepEqual([refused.status, refused.headers["x-error-code"]], [409, "conflict"]);
+});
+
+test("a large file goes through with little memory in the server", async () => {
+  const block = randomBytes(MIB);
+  const blocks = 256;
+  const hash = createHash("sha256");
+  let sent = 0;
+  let peak = 0;
+  const body = new ReadableStream<Uint8Array>({
+    pull(controller) {
+      if (sent === blocks) return controller.close();
+      sent += 1;
+      hash.update(block);
+      controller.enqueue(block);
+      peak = Math.max(peak, process.memoryUsage().arrayBuffers);
+    },
+  });
+  const url = `${server.url}/v1/machines/${shared}/files//workspace/large`;
+  const headers = { authorization: `Bearer ${server.adminKey.key}` };
+  const put = await fetch(url, { method: "PUT", headers, body, duplex: "half" } as RequestInit);
+  const sum = hash.digest("hex");
+  assert.deepEqual([put.status, put.headers.get("x-content-sha256")], [204, sum]);
+  const got = await fetch(url, { headers });
+  const seen = createHash("sha256");
+  for await (const chunk of got.body ?? []) {
+    seen.update(chunk);
+    peak = Math.max(peak, process.memoryUsage().arrayBuffers);
+  }
+  assert.equal(seen.digest("hex"), sum);
+  assert.ok(peak < 100 * MIB, `${peak} bytes were held`);
+  await raw("DELETE", "/workspace/large");
+});
+
+test("an upload that breaks off leaves the old file", async () => {
+  await raw("PUT", "/workspace/kept", { body: "old" });
+  const { hostname, port } = new URL(server.url);
+  const path = `/v1/machines/${shared}/files/workspace/kept`;
+  const headers = { authorization: `Bearer ${server.adminKey.key}`, "content-length": String(4 * MIB) };
+  const sent = httpRequest({ hostname, port, method: "PUT", path, headers });
+  const broken = new Promise((resolve) => sent.on("error", resolve));
+  sent.write(randomBytes(MIB), () => sent.destroy(new Error("given up")));
+  await broken;
+  assert.equal((await raw("GET", "/workspace/kept")).body.toString(), "old");
+  const chunked = httpRequest({
+    hostname,
+    port,
+    method: "PUT",
+    path,
+    headers: { authorization: headers.authorization },
+  });
+  const cut = new Promise((resolve) => chunked.on("error", resolve));
+  chunked.write(randomBytes(MIB), () => chunked.destroy(new Error("given up")));
+  await cut;
+  assert.equal((await raw("GET", "/workspace/kept")).body.toString(), "old");
+});
+
+test("a caller that does not read holds up its own file only", async () => {
+  await raw("PUT", "/workspace/slow", { body: randomBytes(16 * MIB) });
+  const url = `${server.url}/v1/machines/${shared}/files/workspace/slow`;
+  const headers = { authorization: `Bearer ${server.adminKey.key}` };
+  const gone = new AbortController();
+  await Promise.all(Array.from({ length: 20 }, () => fetch(url, { headers, signal: gone.signal })));
+  for (let call = 0; call < 20; call++) assert.equal((await raw("GET", "/workspace/kept")).status, 200);
+  gone.abort();
+  assert.equal((await raw("GET", "/workspace/slow")).body.byteLength, 16 * MIB);
+});
+
+test("memory is empty after a restart, the disk is not, and files count as use", async () => {
+  const id = await machine();
+  for (const path of ["/tmp/x", "/workspace/x"]) await raw("PUT", path, { id, body: "x" });
+  await until(async () => (await client.get(`/v1/machines/${id}`)).json.lastActivityAt !== null, { what: "activity" });
+  await client.post(`/v1/machines/${id}/stop`);
+  assert.equal((await raw("GET", "/workspace/x", { id })).status, 200);
+  assert.equal((await raw("GET", "/tmp/x", { id })).status, 404);
+  assert.equal((await client.get(`/v1/machines/${id}/usage`)).json.usage.execCount, 0);
+});
+
+test("the scope for files is its own", async () => {
+  const made = await client.post("/v1/apikeys", { scopes: ["machine:exec", "machine:read"] });
+  const refused = await client.withKey(made.json.key).get(`/v1/machines/${shared}/files/workspace/kept`);
+  assert.deepEqual([refused.status, refused.text], [403, "missing scope: machine:files"]);
+});
