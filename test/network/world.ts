@@ -195,7 +195,7 @@ export class World implements AsyncDisposable {
     for (const address of Object.values(OUTSIDE)) ip("-n", "outside", "address", "add", `${address}/24`, "dev", "host");
     ip("route", "add", "default", "via", OUTSIDE.allowed);
     this.names({});
-    const program = join(import.meta.dirname, "outside.ts");
+    const program = join(import.meta.dirname, "./outside.ts");
     const argv = [
       "netns",
       "exec",

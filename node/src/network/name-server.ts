@@ -118,6 +118,7 @@ export class MachineNameServer implements AsyncDisposable {
     if (load.streams >= STREAMS_MAX) return void socket.destroy();
     load.streams += 1;
     this.#open.add(socket);
+    // tidy-allow timer: the socket's own, which ends with it
     socket.setTimeout(STREAM_IDLE_MS, () => socket.destroy());
     try {
       for await (const query of queriesOf(socket)) {

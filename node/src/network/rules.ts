@@ -32,7 +32,7 @@ const CONNECTIONS_MAX = 8192;
 /** Refused destinations that are remembered for a minute. */
 const DENIED_MAX = 128;
 
-export const GUARD_TABLE = "flotilla_guard";
+const GUARD_TABLE = "flotilla_guard";
 
 /** Only for a host that does not forward: it must not begin to because of us. */
 export function guardRules(): string {
@@ -83,7 +83,7 @@ table ip ${table} {
 }
 
 /** The table of a machine's namespace: closed. */
-export function machineRules({ nameServer }: Block, { hostAddress }: Pair): string {
+function machineRules({ nameServer }: Block, { hostAddress }: Pair): string {
   return `table inet machine {
   set denied { type ipv4_addr . inet_proto . inet_service; size ${DENIED_MAX}; flags dynamic,timeout; timeout 60s; }
   set networks { type ipv4_addr; flags interval; auto-merge; }

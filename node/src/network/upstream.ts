@@ -90,7 +90,7 @@ export class HostUpstream implements Upstream {
 }
 
 /** The `nameserver` lines of a resolv.conf. */
-export function nameServersIn(text: string): readonly NameServer[] {
+function nameServersIn(text: string): readonly NameServer[] {
   const addresses = [...text.matchAll(/^\s*nameserver\s+(\S+)/gm)].map((match) => match[1] ?? "");
   return addresses
     .filter((address) => isIP(address) !== 0)
