@@ -82,13 +82,13 @@ interface Parts {
 export class OpenExec {
   readonly #parts: Parts;
   readonly #decoder = new LinkDecoder();
-  readonly #chunks: AsyncIterator<Buffer>;
+  readonly #chunks: AsyncIterator<Buffer, undefined>;
   #ahead: readonly LinkFrame[] = [];
   #isInputOver = false;
 
   constructor(parts: Parts) {
     this.#parts = parts;
-    this.#chunks = (parts.body as AsyncIterable<Buffer>)[Symbol.asyncIterator]();
+    this.#chunks = (parts.body as AsyncIterable<Buffer, undefined>)[Symbol.asyncIterator]();
   }
 
   /** Sends a frame; false when the node has enough for now: wait for `room`. What comes after the end is dropped. */
@@ -116,7 +116,7 @@ export class OpenExec {
     if (done === true) return;
     this.#ahead = this.#decoder.push(value);
     const [first] = this.#ahead;
-    if (first?.type === "failure") take(first, { onOutput: () => undefined }, this.#parts.machineId);
+    if (first?.type === "failure") await take(first, { onOutput: () => undefined }, this.#parts.machineId);
   }
 
   /** Hands the output on until the command has ended. Throws a Refusal when nobody can say how. */

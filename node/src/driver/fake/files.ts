@@ -58,7 +58,8 @@ export class FakeFiles {
         if (!this.#files.delete(path)) throw new Failed("not_found No such file or directory");
         return;
       case "stat":
-        return void (await world.write("stdout", this.#line(path, "\n")));
+        await world.write("stdout", this.#line(path, "\n"));
+        return;
       case "read":
         return await this.#read(path, request, world);
     }

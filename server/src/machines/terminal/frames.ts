@@ -11,7 +11,7 @@ export type ClientMessage =
   | { readonly kind: "nothing" };
 
 /** The largest number of columns and rows; the same as in the query of the request. */
-export const SIDE_MAX = 10_000;
+const SIDE_MAX = 10_000;
 
 export function readMessage(data: Buffer, isBinary: boolean): ClientMessage {
   if (isBinary || data[0] !== 0x7b) return { kind: "typed", bytes: data };
