@@ -2,48 +2,66 @@
  * Real VMs while server, node agent or both are killed at random moments, in a loop of starts, execs and stops.
  *
  * Afterwards: every machine that was running is still there and adopted, none ran twice at any time that was looked
- * at, none is orphaned, every acknowledged write is on its disk, and no file or process is left. Prints the counts.
+ * at, none is orphaned, every acknowledged write is on its disk. VMs that wait prepared belong to the agent that made
+ * them: the next one ends them, no two machines have the same, and none outlives an agent that is stopped. In the end
+ * no file, process, interface or rule is left. Prints the counts.
  */
 import assert from "node:assert/strict";
-import { readdir, readFile } from "node:fs/promises";
+import { realpathSync } from "node:fs";
+import { readdir } from "node:fs/promises";
 import { test } from "node:test";
+import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
 import fc from "fast-check";
 import { type Flotilla, type MachineView, startFlotilla } from "../support/flotilla.ts";
+import { claimOf, faultsOfWaiting, networkOf, type VmmProcess, vmmsOf } from "../support/node-on-host.ts";
 import { monotonic, pause, until } from "../support/until.ts";
 
-const CHAOS_MS = 90_000;
+const CHAOS_MS = 80_000;
 const MACHINES = 3;
+const DEFAULT_RESOURCES = { cpus: CPUS_DEFAULT, memoryMb: MEMORY_MB_DEFAULT, diskGb: DISK_GB_DEFAULT };
+/** From a restart of the agent until those that its predecessor had prepared are ended or a machine's. */
+const SWEEP_MS = 20_000;
+/** Making a template boots a guest. */
+const PREPARE_MS = 60_000;
 
 const isRoot = process.getuid?.() === 0;
 const skip = isRoot ? false : "needs root: the qemu driver gives every machine a user of its own";
 
-interface VmProcess {
-  readonly pid: number;
-  /** `<machine>/<boot>`. */
-  readonly name: string;
+/** As command lines have it. */
+const nodeDirectoryOf = (flotilla: Flotilla): string => realpathSync(flotilla.nodeDirectory());
+
+const vmms = (flotilla: Flotilla): readonly VmmProcess[] => vmmsOf(nodeDirectoryOf(flotilla));
+
+/** Those that are no machine's. */
+const waiting = (flotilla: Flotilla): readonly VmmProcess[] =>
+  vmms(flotilla).filter(({ name, machines }) => name === "prepared" && machines.length === 0);
+
+/** Machines that two VMMs run, and VMMs that run two machines. */
+function sharedIn(running: readonly VmmProcess[]): readonly string[] {
+  const machines = running.flatMap((vmm) => vmm.machines);
+  return [
+    ...machines.filter((machine, index) => machines.indexOf(machine) !== index).map((id) => `${id} runs twice`),
+    ...running.filter((vmm) => vmm.machines.length > 1).map(({ bootId }) => `${bootId} runs several machines`),
+  ];
 }
 
-/** The VMMs of this Flotilla, by their command lines: whatever names its directory and is QEMU. */
-async function vmProcesses(flotilla: Flotilla): Promise<readonly VmProcess[]> {
-  const found: VmProcess[] = [];
-  for (const entry of await readdir("/proc")) {
-    if (!/^\d+$/.test(entry)) continue;
-    const argv = (await readFile(`/proc/${entry}/cmdline`, "utf8").catch(() => "")).split("\0");
-    const guest = argv.find((argument) => argument.startsWith("guest=") && argument.includes(flotilla.directory));
-    const isVmm = argv[0]?.includes("qemu-system") === true;
-    if (guest !== undefined && isVmm) found.push({ pid: Number(entry), name: guest.slice(6, guest.indexOf("@")) });
-  }
-  return found;
-}
-
-function machinesRunningTwice(vms: readonly VmProcess[]): readonly string[] {
-  const machines = vms.map(({ name }) => name.split("/")[0] ?? "");
-  return machines.filter((machine, index) => machines.indexOf(machine) !== index);
-}
-
-/** Files below the node's directory that outlive machines: images and the node's own. */
+/**
+ * Files below the node's directory that no machine owns and that no agent keeps for later: templates and what is made
+ * once per image and size stay, as long as they are complete.
+ */
 async function nodeFiles(flotilla: Flotilla): Promise<readonly string[]> {
-  return (await readdir(flotilla.nodeDirectory(), { recursive: true })).toSorted();
+  const files = await readdir(flotilla.nodeDirectory(), { recursive: true });
+  return files.filter((file) => !KEPT.some((kept) => kept.test(file))).toSorted();
+}
+const KEPT = [
+  /^templates(\/[^/]+-[0-9a-f]{16}(\/(memory|state|template\.json))?)?$/,
+  /^prepared$/,
+  /^images\/unpacked\/[^/]+\/(root-\d+\.ext4|empty-[0-9a-f]{16}\.qcow2)$/,
+];
+
+/** The same without what an agent that runs has under way. */
+async function lastingFiles(flotilla: Flotilla): Promise<readonly string[]> {
+  return (await nodeFiles(flotilla)).filter((file) => !/^(prepared|templates)\//.test(file));
 }
 
 interface Counts {
@@ -51,6 +69,8 @@ interface Counts {
   done: Record<"start" | "exec" | "stop", number>;
   refused: number;
   looks: number;
+  /** Prepared VMs that an agent left when it was killed, and the next one ended. */
+  swept: number;
 }
 
 class Chaos {
@@ -59,10 +79,13 @@ class Chaos {
     done: { start: 0, exec: 0, stop: 0 },
     refused: 0,
     looks: 0,
+    swept: 0,
   };
   /** The last number of each machine whose write was acknowledged after a sync. */
   readonly written = new Map<string, number>();
-  readonly twice: string[] = [];
+  readonly shared = new Set<string>();
+  /** Boots of prepared VMs that a machine took. */
+  readonly taken = new Set<string>();
   readonly #flotilla: Flotilla;
   readonly #random: (max: number) => number;
   readonly #endsAt = monotonic() + CHAOS_MS;
@@ -97,7 +120,11 @@ class Chaos {
 
   async look(): Promise<void> {
     while (!this.isOver) {
-      this.twice.push(...machinesRunningTwice(await vmProcesses(this.#flotilla)));
+      const running = vmms(this.#flotilla);
+      for (const fault of sharedIn(running)) this.shared.add(fault);
+      for (const { name, machines, bootId } of running) {
+        if (name === "prepared" && machines.length > 0) this.taken.add(bootId);
+      }
       this.counts.looks += 1;
       await pause(100);
     }
@@ -111,61 +138,110 @@ class Chaos {
       const whom = (["server", "node", "both"] as const)[this.#random(3)] ?? "both";
       const victims = [...(whom === "node" ? [] : servers), ...(whom === "server" ? [] : nodes)];
       await Promise.all(victims.map((victim) => victim.kill()));
+      const left = whom === "server" ? [] : waiting(this.#flotilla);
       await pause(this.#random(500));
       if (whom !== "node") await this.#flotilla.startServer();
       if (whom !== "server") await this.#flotilla.startNode();
+      await this.#untilSwept(left);
       this.counts.kills[whom] += 1;
     }
+  }
+
+  /** What the killed agent had prepared is no one's: ended, unless a machine had just taken it. */
+  async #untilSwept(left: readonly VmmProcess[]): Promise<void> {
+    const pids = new Set(left.map(({ pid }) => pid));
+    const isDone = (): boolean => {
+      const remaining = waiting(this.#flotilla).filter(({ pid }) => pids.has(pid));
+      assert.deepEqual(remaining, []);
+      return true;
+    };
+    await until(isDone, { what: "what the killed agent had prepared to end", deadlineMs: SWEEP_MS, everyMs: 50 });
+    this.counts.swept += left.length;
   }
 }
 
 test("real machines survive kills of server and node agent at random moments", { skip }, async () => {
   await using flotilla = await startFlotilla({ driver: "qemu" });
   const hasEntered = async (): Promise<readonly string[] | false> => {
-    const files = await nodeFiles(flotilla);
+    const files = await lastingFiles(flotilla);
     return files.includes("credential") && files;
   };
   const before = await until(hasEntered, { what: "the node to keep its credential" });
   try {
     await story(flotilla, before);
   } finally {
-    for (const { pid } of await vmProcesses(flotilla)) process.kill(pid, "SIGKILL");
+    for (const { pid } of vmms(flotilla)) process.kill(pid, "SIGKILL");
   }
 });
 
 async function story(flotilla: Flotilla, before: readonly string[]): Promise<void> {
-  const keeper = await flotilla.create();
+  // Only of the size that VMs wait for without being asked are machines that are in the middle of taking one.
+  const create = (): Promise<MachineView> => flotilla.create({ resources: DEFAULT_RESOURCES });
+  await until(() => waiting(flotilla).length > 1, { what: "VMs to be prepared", deadlineMs: PREPARE_MS });
+  const keeper = await create();
   await flotilla.start(keeper.id);
+  const [kept] = vmms(flotilla).filter((vmm) => vmm.machines.includes(keeper.id));
+  assert.equal(kept?.name, "prepared", "the first machine took a VM that was prepared");
   await flotilla.exec(keeper.id, "echo untouched > /run/marker");
-  const machines = await Promise.all(Array.from({ length: MACHINES }, () => flotilla.create()));
+  const machines = await Promise.all(Array.from({ length: MACHINES }, create));
 
   const chaos = new Chaos(flotilla);
   await Promise.all([chaos.kill(), chaos.look(), ...machines.map(({ id }) => chaos.use(id))]);
 
-  assert.deepEqual(chaos.twice, [], "machines that ran twice");
+  assert.deepEqual([...chaos.shared], [], "machines that ran twice, or VMs of two machines");
   assert.equal(await flotilla.exec(keeper.id, "cat /run/marker"), "untouched\n", "the same boot ran through all of it");
   const started = await untilAgreed(flotilla, [keeper, ...machines]);
-  for (const id of started) assert.equal(await flotilla.exec(id, "echo here"), "here\n");
+  const names: string[] = [];
+  for (const id of started) names.push(await flotilla.exec(id, "cat /etc/hostname /etc/machine-id"));
+  assert.equal(new Set(names).size, started.length, `machines that are not themselves: ${names.join(" ")}`);
   for (const { id } of machines) {
     const number = Number(await flotilla.exec(id, "cat /workspace/number 2>/dev/null || echo 0"));
     assert.ok(number >= (chaos.written.get(id) ?? 0), `machine ${id} lost an acknowledged write`);
   }
+  await untilWaitingIsSound(flotilla);
 
   await Promise.all([keeper, ...machines].map(({ id }) => flotilla.remove(id)));
-  await until(async () => (await vmProcesses(flotilla)).length === 0, { what: "all VMs to end" });
-  const isClean = async (): Promise<boolean> => {
-    assert.deepEqual(await nodeFiles(flotilla), before);
-    return true;
-  };
-  await until(isClean, { what: "the files of all machines to go" });
-  const { kills, done, refused, looks } = chaos.counts;
+  await untilNothingIsLeft(flotilla, before);
+  const { kills, done, refused, looks, swept } = chaos.counts;
   const total = kills.server + kills.node + kills.both;
   assert.ok(total >= 5 && done.exec >= 5, "too little happened to prove anything");
   process.stdout.write(
     `${total} kills (${kills.server} server, ${kills.node} node, ${kills.both} both) among ${done.start} starts, ` +
       `${done.exec} execs, ${done.stop} stops, ${refused} refused meanwhile; ${started.length} of ${machines.length + 1} ` +
-      `running at the end, each once and adopted; 0 twice in ${looks} looks, 0 orphaned, 0 files left\n`,
+      `running at the end, each once and adopted; ${chaos.taken.size} prepared VMs became machines' and ${swept} were ` +
+      `swept; 0 twice in ${looks} looks, 0 orphaned, 0 files left\n`,
   );
+}
+
+async function untilWaitingIsSound(flotilla: Flotilla): Promise<void> {
+  const isSound = (): boolean => {
+    assert.deepEqual(faultsOfWaiting(nodeDirectoryOf(flotilla)), []);
+    return true;
+  };
+  await until(isSound, { what: "a directory for each VM that waits, and the other way round" });
+}
+
+/** Once all machines are removed: with the agent running, and after it has been stopped. */
+async function untilNothingIsLeft(flotilla: Flotilla, before: readonly string[]): Promise<void> {
+  const isFreed = async (): Promise<boolean> => {
+    assert.deepEqual(
+      vmms(flotilla).filter(({ name }) => name !== "prepared" && name !== "template"),
+      [],
+    );
+    assert.deepEqual(await lastingFiles(flotilla), before);
+    return true;
+  };
+  await until(isFreed, { what: "the VMs and files of all machines to go", deadlineMs: 20_000, everyMs: 50 });
+  await untilWaitingIsSound(flotilla);
+  const directory = nodeDirectoryOf(flotilla);
+  const claim = claimOf(directory);
+  assert.ok(claim !== undefined, "the node has no part of the host's network");
+  assert.notDeepEqual(networkOf(claim), []);
+  await flotilla.nodes[0]?.stop();
+  assert.deepEqual(vmms(flotilla), [], "VMs that an agent left that was stopped");
+  const withoutLink = before.filter((file) => file !== "link.sock");
+  assert.deepEqual(await nodeFiles(flotilla), withoutLink);
+  assert.deepEqual(networkOf(claim), [], "what is left of the node on the host's network");
 }
 
 /**
@@ -181,7 +257,7 @@ async function untilAgreed(flotilla: Flotilla, machines: readonly MachineView[])
       states.join(", "),
     );
     const started = shown.filter(({ state }) => state === "started").map(({ id }) => id);
-    const vms = (await vmProcesses(flotilla)).map(({ name }) => name.split("/")[0]);
+    const vms = vmms(flotilla).flatMap((vmm) => vmm.machines);
     assert.deepEqual(vms.toSorted(), started.toSorted());
     return started;
   };
