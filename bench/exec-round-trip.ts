@@ -7,44 +7,39 @@
  */
 import { channelBelow } from "./support/bare-vm.ts";
 import { timed } from "./support/clock.ts";
-import { BenchFlotilla } from "./support/flotilla.ts";
+import { BenchFlotilla, IMAGE } from "./support/flotilla.ts";
 import type { Finding } from "./support/report.ts";
-import { compare } from "./support/statistics.ts";
+import { atMost, summarize } from "./support/statistics.ts";
 import type { Guest } from "../node/src/guest/guest.ts";
 
-const SIZE = { cpus: 1, memoryMb: 256 };
-const IMAGE = "local/busybox";
 /** Emulated code is translated when it is first met: neither half begins with that. */
-const WARM_UPS = 20;
+const WARM_UPS = 50;
 const COMMAND = ["true"];
 
 /** Takes n samples of each. */
 export async function execRoundTrip(n: number): Promise<Finding> {
-  const flotilla = await BenchFlotilla.create();
-  try {
-    await flotilla.start();
-    const { client } = flotilla;
-    const source = { type: "image", reference: IMAGE } as const;
-    const { id } = await client.createMachine({ source, resources: { ...SIZE, diskGb: 1 } });
-    await client.startMachine(id);
-    const ours = await samples(n, async () => {
-      const { exitCode } = await client.exec(id, { command: COMMAND });
-      if (exitCode !== 0) throw new Error(`exec ended with ${exitCode}`);
-    });
-    await flotilla.stop();
-    const guest = await channelBelow(flotilla.dataDirectory);
-    const bare = await samples(n, () => execOn(guest));
-    guest.close();
-    return {
-      name: "exec-round-trip",
-      ours: "exec `true` through the API",
-      bare: "exec `true` on the guest channel",
-      comparison: compare(ours, bare),
-      setting: { image: IMAGE, ...SIZE },
-    };
-  } finally {
-    await flotilla.remove();
-  }
+  await using flotilla = await BenchFlotilla.start({ driver: "qemu" });
+  flotilla.requireOwn();
+  await flotilla.untilPrepared(1);
+  const { machine } = await flotilla.make();
+  // VMs that are being prepared would be measured along with it.
+  await flotilla.untilPrepared(1);
+  const ours = summarize(await samples(n, () => flotilla.execTrue(machine.id)));
+  const [vmm] = await flotilla.machineVmms();
+  await flotilla.stop();
+  const guest = await channelBelow(flotilla.dataDirectory, vmm?.bootId ?? "");
+  const bare = summarize(await samples(n, () => execOn(guest)));
+  guest.close();
+  return {
+    name: "exec-round-trip",
+    series: [
+      { what: "exec `true` through the API", summary: ours },
+      { what: "exec `true` on the guest channel", summary: bare },
+    ],
+    reaches: [atMost("added, p50", ours.p50Ms - bare.p50Ms, 1.5), atMost("added, p99", ours.p99Ms - bare.p99Ms, 5)],
+    setting: { image: IMAGE, size: "default" },
+    notes: [],
+  };
 }
 
 async function samples(n: number, work: () => Promise<void>): Promise<number[]> {

@@ -1,15 +1,22 @@
 /**
- * `npm run bench -- <name> [--n N] [--json]`: takes samples of what Flotilla does and of the least that the same could take,
- * in the same run, and prints both and their ratio.
+ * `npm run bench -- <name… | all> [--n N] [--json]`: takes samples of what Flotilla does and of what it is measured
+ * against, in the same run, and prints both, their ratio and what is to be reached.
  *
- * Always: the number of samples is bounded, so that nobody waits for hours by a typing error; whatever happens, the
- * machines and directories of a run are gone afterwards.
+ * Always: the number of samples is bounded, so that nobody waits for hours by a typing error; whatever happens, Ctrl-C
+ * included, the machines and directories of a run are gone afterwards. With `all` a benchmark that cannot run says why
+ * and the others go on.
  */
 import { parseArgs } from "node:util";
+import { burst } from "./burst.ts";
+import { coldBoot } from "./cold-boot.ts";
 import { createToExec } from "./create-to-exec.ts";
 import { execRoundTrip } from "./exec-round-trip.ts";
+import { idle } from "./idle.ts";
+import { execThroughput, read } from "./server-load.ts";
+import { startStopped } from "./start-stopped.ts";
 import { vmFacts } from "./support/bare-vm.ts";
-import { type Finding, printFinding } from "./support/report.ts";
+import { handleInterrupts } from "./support/interrupt.ts";
+import { type Finding, loadNow, printFinding } from "./support/report.ts";
 
 interface Bench {
   readonly run: (n: number) => Promise<Finding>;
@@ -17,24 +24,48 @@ interface Bench {
   readonly samplesMax: number;
 }
 
+/** Machines for `burst` and `idle`, turns of seconds for the loads, samples for the others. */
 const BENCHES: Readonly<Record<string, Bench>> = {
-  "create-to-exec": { run: createToExec, samplesDefault: 10, samplesMax: 200 },
-  "exec-round-trip": { run: execRoundTrip, samplesDefault: 200, samplesMax: 10_000 },
+  "create-to-exec": { run: createToExec, samplesDefault: 20, samplesMax: 90 },
+  "start-stopped": { run: startStopped, samplesDefault: 15, samplesMax: 200 },
+  "cold-boot": { run: coldBoot, samplesDefault: 10, samplesMax: 90 },
+  "burst-20": { run: () => burst(20), samplesDefault: 1, samplesMax: 1 },
+  "burst-100": { run: () => burst(100), samplesDefault: 1, samplesMax: 1 },
+  "exec-round-trip": { run: execRoundTrip, samplesDefault: 300, samplesMax: 10_000 },
+  "exec-throughput": { run: execThroughput, samplesDefault: 5, samplesMax: 100 },
+  read: { run: read, samplesDefault: 5, samplesMax: 100 },
+  idle: { run: idle, samplesDefault: 100, samplesMax: 500 },
 };
+const NAMES = Object.keys(BENCHES);
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: { n: { type: "string" }, json: { type: "boolean", default: false } },
 });
-const [name = ""] = positionals;
-const bench = BENCHES[name];
-if (bench === undefined || positionals.length !== 1) {
-  process.stderr.write(`usage: npm run bench -- <${Object.keys(BENCHES).join(" | ")}> [--n N] [--json]\n`);
+const isAll = positionals.length === 1 && positionals[0] === "all";
+const chosen = (isAll ? NAMES : positionals).map((name) => ({ name, bench: BENCHES[name] }));
+if (chosen.length === 0 || chosen.some(({ bench }) => bench === undefined)) {
+  process.stderr.write(`usage: npm run bench -- <${[...NAMES, "all"].join(" | ")}>… [--n N] [--json]\n`);
   process.exitCode = 2;
 } else {
+  handleInterrupts();
+  const facts = await vmFacts();
+  for (const { name, bench } of chosen) if (bench !== undefined) await runOne(name, bench, facts);
+}
+
+async function runOne(name: string, bench: Bench, facts: Awaited<ReturnType<typeof vmFacts>>): Promise<void> {
   const n = Number(values.n ?? bench.samplesDefault);
   if (!Number.isInteger(n) || n < 1 || n > bench.samplesMax) {
-    process.stderr.write(`--n is "${values.n}": expected a whole number from 1 to ${bench.samplesMax}\n`);
+    process.stderr.write(`${name}: --n is "${values.n}": expected a whole number from 1 to ${bench.samplesMax}\n`);
     process.exitCode = 2;
-  } else printFinding(await bench.run(n), await vmFacts(), values.json);
+    return;
+  }
+  const load = loadNow();
+  try {
+    printFinding(await bench.run(n), { facts, load, isJson: values.json });
+  } catch (error) {
+    if (!isAll) throw error;
+    process.stderr.write(`${name}: ${error instanceof Error ? error.message : String(error)}\n`);
+    process.exitCode = 1;
+  }
 }

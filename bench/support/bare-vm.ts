@@ -22,6 +22,8 @@ import { monotonic } from "./clock.ts";
 
 const { cacheDirectory } = parseSettings(["cacheDirectory"], process.env);
 const BOOT_DEADLINE_MS = 60_000;
+/** Of a boot's id, the digits that name its directory. */
+const BOOT_NAME_LENGTH = 12;
 
 /** What runs machines on this host, as the node agent would choose it. */
 export async function vmFacts(): Promise<DriverFacts> {
@@ -65,13 +67,12 @@ export async function bareBootMs(size: { cpus: number; memoryMb: number }, accel
   }
 }
 
-/** The channel of the one machine that runs below the data directory and that no node agent holds. */
-export async function channelBelow(dataDirectory: string): Promise<Guest> {
+/** The channel of a boot below the data directory that no node agent holds. */
+export async function channelBelow(dataDirectory: string, bootId: string): Promise<Guest> {
   const names = await readdir(dataDirectory, { recursive: true });
-  const sockets = names.filter((name) => path.basename(name) === "guest.sock");
-  const [socket = ""] = sockets;
-  if (sockets.length !== 1)
-    throw new Error(`expected one running machine in ${dataDirectory}, found ${sockets.length}`);
+  const home = bootId.slice("boot-".length, "boot-".length + BOOT_NAME_LENGTH);
+  const [socket] = names.filter((name) => name.endsWith(`/${home}/guest.sock`));
+  if (home === "" || socket === undefined) throw new Error(`no machine runs as "${bootId}" below ${dataDirectory}`);
   const place = path.join(dataDirectory, socket);
   const { uid } = await stat(place);
   const channel = await connectWhenThere({ path: place, uid }, systemClock, AbortSignal.timeout(BOOT_DEADLINE_MS));

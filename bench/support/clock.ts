@@ -11,3 +11,9 @@ export async function timed(work: () => Promise<unknown>): Promise<number> {
   await work();
   return monotonic() - startedAt;
 }
+
+export function sleep(ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
+}

@@ -1,32 +1,77 @@
 /**
  * A whole Flotilla for a benchmark: `flotilla up` as a user starts it, on a data directory of its own and a port that the
- * system chooses, spoken to through the SDK.
+ * system chooses, spoken to through the SDK; or, where FLOTILLA_URL and FLOTILLA_API_KEY name one, that.
  *
  * Always: quiet logs, so that writing them is not measured. `stop` leaves machines running, as it does for users, and
- * another `start` on the same directory takes them up again; `remove` deletes all machines and the directory.
+ * another `start` on the same directory takes them up again; `remove` deletes all machines that were made here, and
+ * the directory. Of somebody's Flotilla only machines with this run's label are touched.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, realpath, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { createInterface } from "node:readline";
-import { Flotilla } from "@flotilla/sdk/client";
+import { type CreateMachineRequest, Flotilla, type MachineInfo } from "@flotilla/sdk/client";
+import { findVmms, type FoundVmm } from "../../node/src/driver/qemu/processes.ts";
+import { monotonic, sleep } from "./clock.ts";
+import { removeOnInterrupt } from "./interrupt.ts";
+
+export const IMAGE = "local/busybox";
 
 const LAUNCHER = path.resolve(import.meta.dirname, "../../flotilla");
 const START_DEADLINE_MS = 120_000;
+const LABEL = "flotilla-bench";
+const POLL_MS = 250;
+/** So long without another one: the node has prepared what it wants to. It looks every 2 s. */
+const SETTLED_MS = 5_000;
+/** What preparing one may take. */
+const PREPARE_MS = 4_000;
+/** In somebody's Flotilla nobody sees what waits. */
+const BLIND_MS = 30_000;
+const AT_ONCE = 4;
 
-export class BenchFlotilla {
+export interface BenchFlotillaOptions {
+  readonly driver: "qemu" | "fake";
+}
+
+/** A machine and how long it took to be asked for, to run, and to have answered. */
+export interface Made {
+  readonly machine: MachineInfo;
+  readonly createdMs: number;
+  readonly startedMs: number;
+  readonly answeredMs: number;
+}
+
+export class BenchFlotilla implements AsyncDisposable {
   readonly dataDirectory: string;
+  readonly #driver: "qemu" | "fake";
+  readonly #attached: { readonly url: string; readonly apiKey: string } | null;
   #process: ChildProcess | null = null;
   #client: Flotilla | null = null;
+  #url = "";
+  #apiKey = "";
+  #isRemoved = false;
+  readonly #forget: () => void;
 
-  private constructor(dataDirectory: string) {
+  private constructor(dataDirectory: string, { driver }: BenchFlotillaOptions) {
     this.dataDirectory = dataDirectory;
+    this.#driver = driver;
+    this.#attached = driver === "qemu" ? attachedTo() : null;
+    this.#forget = removeOnInterrupt(() => this[Symbol.asyncDispose]());
   }
 
-  static async create(): Promise<BenchFlotilla> {
-    return new BenchFlotilla(await mkdtemp(path.join(tmpdir(), "flotilla-bench-")));
+  /** The fake driver is always one of our own. */
+  static async start(options: BenchFlotillaOptions): Promise<BenchFlotilla> {
+    const made = await mkdtemp(path.join(tmpdir(), "flotilla-bench-"));
+    const flotilla = new BenchFlotilla(await realpath(made), options);
+    try {
+      await flotilla.start();
+    } catch (error) {
+      await flotilla.#removeAll();
+      throw error;
+    }
+    return flotilla;
   }
 
   get client(): Flotilla {
@@ -34,13 +79,35 @@ export class BenchFlotilla {
     return this.#client;
   }
 
+  /** For a client that is not the SDK. */
+  get access(): { readonly url: string; readonly headers: Readonly<Record<string, string>> } {
+    return { url: this.#url, headers: { authorization: `Bearer ${this.#apiKey}`, "content-type": "application/json" } };
+  }
+
+  /** Whether it is this run's own, so that its directories and processes may be looked at. */
+  get isOwn(): boolean {
+    return this.#attached === null;
+  }
+
+  /** Throws for a benchmark that looks below the API. */
+  requireOwn(): void {
+    if (!this.isOwn) throw new Error("this benchmark looks at processes and files: run it without FLOTILLA_URL");
+  }
+
   async start(): Promise<void> {
-    const flags = ["--listen", "127.0.0.1:0", "--data-dir", this.dataDirectory, "--log-level", "error"];
-    const child = spawn(LAUNCHER, ["up", ...flags], { stdio: ["ignore", "pipe", "inherit"] });
-    this.#process = child;
-    const url = await this.#urlOf(child, AbortSignal.timeout(START_DEADLINE_MS));
-    const apiKey = (await readFile(path.join(this.dataDirectory, "admin.key"), "utf8")).trim();
-    this.#client = new Flotilla({ url, apiKey, retries: 0 });
+    if (this.#attached !== null) {
+      this.#url = this.#attached.url;
+      this.#apiKey = this.#attached.apiKey;
+    } else {
+      const flags = ["--listen", "127.0.0.1:0", "--data-dir", this.dataDirectory, "--log-level", "error"];
+      const words = ["up", ...flags, "--driver", this.#driver];
+      // Out of reach of a Ctrl-C, which would leave its machines running.
+      const child = spawn(LAUNCHER, words, { stdio: ["ignore", "pipe", "inherit"], detached: true });
+      this.#process = child;
+      this.#url = await this.#urlOf(child, AbortSignal.timeout(START_DEADLINE_MS));
+      this.#apiKey = (await readFile(path.join(this.dataDirectory, "admin.key"), "utf8")).trim();
+    }
+    this.#client = new Flotilla({ url: this.#url, apiKey: this.#apiKey, retries: 0 });
   }
 
   async stop(): Promise<void> {
@@ -53,12 +120,89 @@ export class BenchFlotilla {
     await ended;
   }
 
-  /** Deletes every machine and everything else. */
-  async remove(): Promise<void> {
+  /** Deletes every machine of this run and everything else. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#isRemoved) return;
     if (this.#client === null) await this.start();
-    for (const { id } of await this.client.listMachines()) await this.client.deleteMachine(id);
+    const mine = await this.client.listMachines({ query: { label: [`${LABEL}=${process.pid}`], limit: 1000 } });
+    await inTurns(mine, ({ id }) => this.client.deleteMachine(id));
+    await this.#removeAll();
+  }
+
+  async #removeAll(): Promise<void> {
+    this.#isRemoved = true;
+    this.#forget();
     await this.stop();
     await rm(this.dataDirectory, { recursive: true, force: true });
+  }
+
+  /** A machine of the default size unless the request says otherwise. */
+  async create(request: Partial<CreateMachineRequest> = {}): Promise<MachineInfo> {
+    const source = { type: "image", reference: IMAGE } as const;
+    return await this.client.createMachine({ source, labels: { [LABEL]: String(process.pid) }, ...request });
+  }
+
+  /** Create, start and first exec, with the clock beside them. */
+  async make(): Promise<Made> {
+    const startedAt = monotonic();
+    const { id } = await this.create();
+    const createdMs = monotonic() - startedAt;
+    const machine = await this.client.startMachine(id);
+    const startedMs = monotonic() - startedAt;
+    await this.execTrue(id);
+    return { machine, createdMs, startedMs, answeredMs: monotonic() - startedAt };
+  }
+
+  async execTrue(id: string): Promise<void> {
+    const { exitCode } = await this.client.exec(id, { command: ["true"] });
+    if (exitCode !== 0) throw new Error(`exec of true ended with ${exitCode}`);
+  }
+
+  /**
+   * Makes and removes as many machines, so that the node sees the demand, then waits until as many VMs wait prepared, or
+   * until the node prepares no more. Answers how many wait; null where that cannot be seen.
+   */
+  async warmUp(count: number): Promise<number | null> {
+    await inTurns(Array.from({ length: count }), async () => {
+      const { machine } = await this.make();
+      await this.client.deleteMachine(machine.id);
+    });
+    return await this.untilPrepared(count);
+  }
+
+  async untilPrepared(count: number): Promise<number | null> {
+    if (!this.isOwn) {
+      await sleep(BLIND_MS);
+      return null;
+    }
+    const deadline = monotonic() + BLIND_MS + count * PREPARE_MS;
+    let [most, since] = [0, monotonic()];
+    for (;;) {
+      const waiting = (await this.#preparedNames()).length;
+      const now = monotonic();
+      if (waiting !== most) [most, since] = [waiting, now];
+      if ((most > 0 && now - since > SETTLED_MS) || now > deadline) return most;
+      await sleep(POLL_MS);
+    }
+  }
+
+  /** The VMM processes of machines: those that wait prepared are left out. */
+  async machineVmms(): Promise<readonly FoundVmm[]> {
+    const waiting = await this.#preparedNames();
+    const all = await findVmms(path.join(this.dataDirectory, "node"));
+    return all.filter(({ bootId }) => !waiting.some((name) => bootId.startsWith(`boot-${name}`)));
+  }
+
+  /** Lifts the limit on calls a second, which is what a load would be measuring otherwise. */
+  async liftRateLimit(): Promise<void> {
+    this.requireOwn();
+    const rate = 1_000_000;
+    await this.client.createPlan({ name: LABEL, isDefault: true, rateRequestsPerSecond: rate, rateBurst: rate });
+  }
+
+  /** One directory for each that waits or is being prepared. */
+  async #preparedNames(): Promise<readonly string[]> {
+    return await readdir(path.join(this.dataDirectory, "node", "prepared")).catch(() => []);
   }
 
   /** Reads the greeting up to the address; goes on reading, so that the pipe never fills. */
@@ -76,4 +220,20 @@ export class BenchFlotilla {
       });
     });
   }
+}
+
+/** Does the work for each item, a few at a time. */
+async function inTurns<T>(items: readonly T[], work: (item: T) => Promise<unknown>): Promise<void> {
+  const left = items.values();
+  const worker = async (): Promise<void> => {
+    for (const item of left) await work(item);
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, worker));
+}
+
+function attachedTo(): { readonly url: string; readonly apiKey: string } | null {
+  const { FLOTILLA_URL: url, FLOTILLA_API_KEY: apiKey } = process.env;
+  if (!url) return null;
+  if (!apiKey) throw new Error("FLOTILLA_URL is set and FLOTILLA_API_KEY is not: set both or neither");
+  return { url, apiKey };
 }

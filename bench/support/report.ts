@@ -1,45 +1,82 @@
 /**
- * Prints what a benchmark found: the environment, then each comparison, as text or as one line of JSON.
+ * Prints what a benchmark found: the environment, then each series and what was to be reached, as text or as one line
+ * of JSON.
  *
- * Always: figures come with the environment they were taken in, because they mean nothing without it.
+ * Always: figures come with the environment they were taken in, the host's load included, because they mean nothing
+ * without it.
  */
-import { cpus, release, totalmem } from "node:os";
+import { cpus, loadavg, release, totalmem } from "node:os";
 import type { DriverFacts } from "../../node/src/driver/driver.ts";
-import type { Comparison, Summary } from "./statistics.ts";
+import { isReached, type Reach, type Summary } from "./statistics.ts";
+
+/** Samples of one thing. */
+export interface Series {
+  /** In words. */
+  readonly what: string;
+  readonly summary: Summary;
+}
 
 export interface Finding {
   readonly name: string;
-  /** What `ours` and `bare` are, in words. */
-  readonly ours: string;
-  readonly bare: string;
-  readonly comparison: Comparison;
+  /** Ours first, then what it is measured against. */
+  readonly series: readonly Series[];
+  readonly reaches: readonly Reach[];
   /** Anything else that matters, such as the machine's size. */
   readonly setting: Readonly<Record<string, string | number>>;
+  readonly notes: readonly string[];
 }
 
-export function printFinding(finding: Finding, facts: DriverFacts, isJson: boolean): void {
-  const environment = environmentOf(facts);
+/** The host's load before a benchmark begins: what else runs then takes part in every figure. */
+export const loadNow = (): string =>
+  loadavg()
+    .map((load) => load.toFixed(1))
+    .join(" ");
+
+export function printFinding(
+  finding: Finding,
+  { facts, load, isJson }: { readonly facts: DriverFacts; readonly load: string; readonly isJson: boolean },
+): void {
+  const environment = { ...environmentOf(facts), "load before": load };
   if (isJson) {
     process.stdout.write(`${JSON.stringify({ ...finding, environment })}\n`);
     return;
   }
-  const { ours, bare, ratioP50, ratioP99 } = finding.comparison;
   const setting = Object.entries(finding.setting).map(([name, value]) => `${name} ${value}`);
   const lines = [
     finding.name,
     ...Object.entries(environment).map(([name, value]) => `  ${name.padEnd(12)} ${value}`),
     `  ${"setting".padEnd(12)} ${setting.join(", ")}`,
-    `  ${"".padEnd(44)}${["n", "p50 ms", "p99 ms", "min", "max"].map((word) => word.padStart(9)).join("")}`,
-    row(finding.ours, ours),
-    row(finding.bare, bare),
-    `  ${"ratio".padEnd(44)}${"".padStart(9)}${ratioP50.toFixed(2).padStart(9)}${ratioP99.toFixed(2).padStart(9)}`,
+    `  ${"".padEnd(52)}${["n", "p50 ms", "p99 ms", "min", "max"].map((word) => word.padStart(9)).join("")}`,
+    ...finding.series.map(row),
+    ...ratioRows(finding.series),
+    ...finding.reaches.map(reachRow),
+    ...finding.notes.map((note) => `  note: ${note}`),
   ];
   process.stdout.write(`${lines.join("\n")}\n`);
 }
 
-function row(name: string, { n, p50Ms, p99Ms, minMs, maxMs }: Summary): string {
-  const figures = [p50Ms, p99Ms, minMs, maxMs].map((ms) => ms.toFixed(1).padStart(9));
-  return `  ${name.padEnd(44)}${String(n).padStart(9)}${figures.join("")}`;
+function row({ what, summary: { n, p50Ms, p99Ms, minMs, maxMs } }: Series): string {
+  const figures = [p50Ms, p99Ms, minMs, maxMs].map((ms) => ms.toFixed(ms < 10 ? 2 : 1).padStart(9));
+  return `  ${what.padEnd(52)}${String(n).padStart(9)}${figures.join("")}`;
+}
+
+/** The first series against each of the others. */
+function ratioRows([ours, ...others]: readonly Series[]): readonly string[] {
+  if (ours === undefined) return [];
+  return others.map(({ what, summary }) => {
+    const ratios = [ours.summary.p50Ms / summary.p50Ms, ours.summary.p99Ms / summary.p99Ms];
+    const figures = ratios.map((ratio) => ratio.toFixed(2).padStart(9)).join("");
+    return `  ${`ratio: first row ÷ ${what}`.padEnd(52)}${"".padStart(9)}${figures}`;
+  });
+}
+
+function reachRow(reach: Reach): string {
+  const { what, found, limit, is, unit } = reach;
+  const verdict = isReached(reach) ? "reached" : "missed";
+  return `  ${verdict.padEnd(8)} ${what}: ${found.toFixed(found < 100 ? 2 : 0)} ${unit} (${is} ${limit})`.replace(
+    / +\(/,
+    " (",
+  );
 }
 
 function environmentOf(facts: DriverFacts): Readonly<Record<string, string>> {

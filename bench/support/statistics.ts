@@ -5,6 +5,7 @@
 export interface Summary {
   readonly n: number;
   readonly p50Ms: number;
+  readonly p95Ms: number;
   readonly p99Ms: number;
   readonly minMs: number;
   readonly maxMs: number;
@@ -18,19 +19,27 @@ export function summarize(samplesMs: readonly number[]): Summary {
     if (sample === undefined) throw new Error("a summary of no samples");
     return sample;
   };
-  return { n: sorted.length, p50Ms: rank(0.5), p99Ms: rank(0.99), minMs: rank(0), maxMs: rank(1) };
+  return { n: sorted.length, p50Ms: rank(0.5), p95Ms: rank(0.95), p99Ms: rank(0.99), minMs: rank(0), maxMs: rank(1) };
 }
 
-export interface Comparison {
-  /** What the project does. */
-  readonly ours: Summary;
-  /** The least that the same could take, measured in the same run. */
-  readonly bare: Summary;
-  readonly ratioP50: number;
-  readonly ratioP99: number;
+/** What is to be reached, and what was found. */
+export interface Reach {
+  readonly what: string;
+  readonly found: number;
+  readonly limit: number;
+  /** Whether `limit` is the least or the most that `found` may be. */
+  readonly is: "at least" | "at most";
+  readonly unit: string;
 }
 
-export function compare(oursMs: readonly number[], bareMs: readonly number[]): Comparison {
-  const [ours, bare] = [summarize(oursMs), summarize(bareMs)];
-  return { ours, bare, ratioP50: ours.p50Ms / bare.p50Ms, ratioP99: ours.p99Ms / bare.p99Ms };
+export function isReached({ found, limit, is }: Reach): boolean {
+  return is === "at least" ? found >= limit : found <= limit;
 }
+
+export const atMost = (what: string, found: number, limit: number, unit = "ms"): Reach => {
+  return { what, found, limit, is: "at most", unit };
+};
+
+export const atLeast = (what: string, found: number, limit: number, unit = ""): Reach => {
+  return { what, found, limit, is: "at least", unit };
+};

@@ -1,0 +1,62 @@
+/**
+ * Many machines at once: all are asked for in the same moment, and each is started and given a command as soon as it is
+ * there. Says how long the slowest took and that all succeeded.
+ *
+ * Before, as many have been made and removed, so that the node has seen such a demand and prepared for it.
+ */
+import { monotonic } from "./support/clock.ts";
+import { BenchFlotilla, IMAGE, type Made } from "./support/flotilla.ts";
+import { memoryMb } from "./support/host.ts";
+import type { Finding } from "./support/report.ts";
+import { atLeast, atMost, summarize } from "./support/statistics.ts";
+
+/** How long the slowest may take, by the number that is asked for. */
+const SLOWEST_MS: ReadonlyMap<number, number> = new Map([
+  [20, 1_500],
+  [100, 8_000],
+]);
+/** What one takes of the host's memory at most, counted beforehand. */
+const MACHINE_MB = 100;
+/** What stays free for everything else. */
+const SPARE_MB = 2_048;
+const FIRST_ERRORS_MAX = 3;
+
+export async function burst(count: number): Promise<Finding> {
+  const { available } = await memoryMb();
+  if (available < count * MACHINE_MB + SPARE_MB)
+    throw new Error(
+      `${count} machines at once want ${count * MACHINE_MB + SPARE_MB} MB free; there are ${Math.floor(available)}`,
+    );
+  await using flotilla = await BenchFlotilla.start({ driver: "qemu" });
+  const waiting = await flotilla.warmUp(count);
+  const startedAt = monotonic();
+  const results = await Promise.allSettled(Array.from({ length: count }, () => flotilla.make()));
+  const wallMs = monotonic() - startedAt;
+  const made = results.flatMap((result) => (result.status === "fulfilled" ? [result.value] : []));
+  const errors = results.flatMap((result) => (result.status === "rejected" ? [String(result.reason)] : []));
+  return findingOf(count, made, [
+    `${waiting ?? "an unknown number of"} VMs waited prepared; the last answer came after ${(wallMs / 1000).toFixed(2)} s`,
+    ...errors.slice(0, FIRST_ERRORS_MAX),
+  ]);
+}
+
+function findingOf(count: number, made: readonly Made[], notes: readonly string[]): Finding {
+  const started = summarize(made.map(({ startedMs }) => startedMs));
+  const nodeMs = made.flatMap(({ machine }) => machine.startTimings?.totalMs ?? []);
+  const limitMs = SLOWEST_MS.get(count);
+  return {
+    name: `burst-${count}`,
+    series: [
+      { what: "create and start, each", summary: started },
+      { what: "create, start and first exec, each", summary: summarize(made.map(({ answeredMs }) => answeredMs)) },
+      { what: "of it: create", summary: summarize(made.map(({ createdMs }) => createdMs)) },
+      ...(nodeMs.length === 0 ? [] : [{ what: "of it: start, on the node alone", summary: summarize(nodeMs) }]),
+    ],
+    reaches: [
+      atLeast("succeeded", made.length, count),
+      ...(limitMs === undefined ? [] : [atMost("slowest", started.maxMs, limitMs)]),
+    ],
+    setting: { image: IMAGE, size: "default", count },
+    notes,
+  };
+}
