@@ -6,6 +6,7 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
+import { connect } from "node:net";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { after, afterEach, before, describe, test } from "node:test";
@@ -134,21 +135,44 @@ describe("the network of machines", { skip: skipReason }, () => {
       const [program = "", ...rest] = [...place, "setpriv", `--reuid=${user}`, "--clear-groups", "--", ...argv];
       return spawnSync(program, rest, { stdio: "ignore" }).status === 0;
     };
-    const connect = (address: string, port: number): readonly string[] => [
+    const connecting = (address: string, port: number): readonly string[] => [
       ...["busybox", "timeout", "3", "busybox", "nc", "-w", "2", address, String(port)],
     ];
     const inside = ["nsenter", `--net=/proc/${pid}/ns/net`, "--"];
-    await until(() => does(uid, inside, ...connect("192.0.0.2", 7000)), {
+    await until(() => does(uid, inside, ...connecting("192.0.0.2", 7000)), {
       what: "the VMM's user to reach its own guest",
     });
-    assert.ok(!does(uid, inside, ...connect(OUTSIDE.allowed, OUTSIDE_PORT)), "the VMM's user gets out");
+    assert.ok(!does(uid, inside, ...connecting(OUTSIDE.allowed, OUTSIDE_PORT)), "the VMM's user gets out");
     assert.ok(does("0", inside, "nft", "list", "ruleset"));
     assert.ok(!does(uid, inside, "nft", "flush", "ruleset"), "the VMM's user changes the rules");
 
-    await until(() => does("0", [], ...connect(machine.address, 7000)), { what: "root of the host to be let in" });
-    assert.ok(!does("12345", [], ...connect(machine.address, 7000)), "another user of the host is let in");
-    assert.ok(does("12345", [], ...connect(OUTSIDE.allowed, OUTSIDE_PORT)));
-    await until(() => does("0", [], ...connect(machine.address, 7000)), { what: "root to be let in again" });
+    await until(() => does("0", [], ...connecting(machine.address, 7000)), { what: "root of the host to be let in" });
+    assert.ok(!does("12345", [], ...connecting(machine.address, 7000)), "another user of the host is let in");
+    assert.ok(does("12345", [], ...connecting(OUTSIDE.allowed, OUTSIDE_PORT)));
+    await until(() => does("0", [], ...connecting(machine.address, 7000)), { what: "root to be let in again" });
+  });
+
+  test("published ports are on the host's loopback under numbers that stay, also of a blocked machine", async () => {
+    const machine = await world.start({ mode: "blocked" }, [7000, 7001]);
+    const [served, silent, ...more] = machine.vm.network?.hostPorts ?? [];
+    assert.ok(served && silent && more.length === 0);
+    assert.deepEqual([served.port, silent.port], [7000, 7001]);
+    const ask = async (hostPort: number, words: string): Promise<string> => {
+      const socket = connect(hostPort, "127.0.0.1");
+      socket.end(words);
+      return text(socket);
+    };
+    // Answers what it has heard once the caller has ended its half.
+    await machine.run("(while true; do busybox nc -l -p 7000 -e cat; done) >/dev/null 2>&1 &");
+    const heard = await until(() => ask(served.hostPort, "x".repeat(1_000_000)), { what: "the echo" });
+    assert.equal(heard.length, 1_000_000);
+    await assert.rejects(ask(silent.hostPort, "hello"), { code: "ECONNRESET" });
+
+    machine.vm.release();
+    await assert.rejects(ask(served.hostPort, "hello"), { code: "ECONNREFUSED" });
+    const again = await world.adopt(machine);
+    assert.deepEqual(again.vm.network?.hostPorts, [served, silent]);
+    assert.equal(await until(() => ask(served.hostPort, "hello"), { what: "the echo" }), "hello");
   });
 
   test("a machine keeps what it may do while no agent runs, and the next one follows its names again", async () => {

@@ -118,11 +118,11 @@ export class World implements AsyncDisposable {
     this.#driver = await openQemuDriver({ ...options, network });
   }
 
-  async start(network: MachineNetwork): Promise<TestMachine> {
+  async start(network: MachineNetwork, publishedPorts: readonly number[] = []): Promise<TestMachine> {
     this.#count += 1;
     const id = `mach-${this.#count}`;
     const machine = await this.place.machine(id, 700_000 + this.#count);
-    const request = { ...this.place.bootOf(machine, `boot-${id}`), network };
+    const request = { ...this.place.bootOf(machine, `boot-${id}`), network, publishedPorts };
     const vm = await this.driver.boot(request, AbortSignal.timeout(BOOT_DEADLINE_MS));
     await vm.guest.configure({
       hostname: id,

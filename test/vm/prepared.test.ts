@@ -88,6 +88,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
       backingPaths: [place.image.rootPath],
       uid: prepared.uid,
       network: { mode: "open" },
+      publishedPorts: [],
     });
     assert.equal(vm.guest.hello.isConfigured, true);
     await configure(vm.guest, driver);

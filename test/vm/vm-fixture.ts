@@ -81,6 +81,7 @@ export class NodePlace implements AsyncDisposable {
       backingPaths: [this.image.rootPath],
       uid,
       network: { mode: "blocked" },
+      publishedPorts: [],
     };
   }
 

@@ -27,6 +27,8 @@ export interface BootRequest {
   readonly uid: number;
   /** What the machine may reach. */
   readonly network: MachineNetwork;
+  /** Its ports that others on the host may connect to. */
+  readonly publishedPorts: readonly number[];
 }
 
 /** The network of a VM that is a machine's. */
@@ -36,6 +38,8 @@ export interface VmNetwork extends Pick<GuestConfiguration, "address" | "nameser
    * such as `ECONNREFUSED`, or when nothing answers within seconds; `signal` gives up connecting.
    */
   dial(port: number, signal?: AbortSignal): Promise<Duplex>;
+  /** Where on the host's loopback its published ports are. */
+  readonly hostPorts: readonly { readonly port: number; readonly hostPort: number }[];
 }
 
 /** What must be known to find a VM again after a crash; goes into the journal as it is. */

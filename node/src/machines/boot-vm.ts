@@ -56,7 +56,7 @@ export interface BootFacts {
 
 /** What the driver is asked for. */
 export function bootRequest({ spec, directory, bootId, root, uid }: BootFacts): BootRequest {
-  const { machineId, cpus, memoryMb, diskGb, network } = spec;
+  const { machineId, cpus, memoryMb, diskGb, network, ports } = spec;
   return {
     machineId,
     bootId,
@@ -68,5 +68,6 @@ export function bootRequest({ spec, directory, bootId, root, uid }: BootFacts): 
     backingPaths: root === null ? [] : [root.rootPath],
     uid,
     network,
+    publishedPorts: ports.map(({ port }) => port),
   };
 }

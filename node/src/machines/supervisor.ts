@@ -156,7 +156,7 @@ export class Supervisor {
       reason: ended?.reason ?? null,
       hasPoweredOff: ended?.kind === "poweredOff",
       progress: state === "preparing" ? (this.#isQueued ? "waiting for others to boot" : this.#progress) : null,
-      hostPorts: [],
+      hostPorts: isRunning ? (this.#vm?.network?.hostPorts ?? []) : [],
       timings: isRunning ? this.#timings : null,
     };
   }

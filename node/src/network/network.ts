@@ -22,6 +22,7 @@ import { type Asker, MachineNameServer } from "./name-server.ts";
 import { FollowedNames, NAME_PERIODS, type NamePeriods } from "./names.ts";
 import { type Policy, policyOf } from "./policy.ts";
 import { inNamespaceOf, NFT, run, WaitingChange } from "./programs.ts";
+import { PublishedPorts } from "./published-ports.ts";
 import { type NamespaceSetup, namespaceSetup, policyRules, resolvedRules } from "./rules.ts";
 import { HostUpstream, type Upstream } from "./upstream.ts";
 
@@ -46,6 +47,7 @@ export interface NetworkOptions {
 export interface Admission {
   readonly machineId: string;
   readonly network: MachineNetwork;
+  readonly publishedPorts: readonly number[];
 }
 
 /** Throws an Error for people when this host can not carry machines' traffic. */
@@ -130,6 +132,7 @@ export class Reach {
   #lastChange: Promise<unknown> = Promise.resolve();
   #denials: DenialWatch | null = null;
   #asker: Asker | null = null;
+  readonly #published = new PublishedPorts();
   #isClosed = false;
 
   constructor(network: Network, pair: Pair, pid: number) {
@@ -144,7 +147,7 @@ export class Reach {
   }
 
   /** Opens what the machine may reach. Rejects when that failed: it is closed then. Once. */
-  async admit({ machineId, network }: Admission): Promise<void> {
+  async admit({ machineId, network, publishedPorts }: Admission): Promise<void> {
     const policy = policyOf(network);
     const { clock, onDenied } = this.#network.options;
     const change = this.#waiting;
@@ -156,7 +159,12 @@ export class Reach {
     const names = policy.hosts.length === 0 ? null : this.#follow(policy);
     this.#asker = { policy, names, onRefused };
     this.#network.enter(this.#pair.machineAddress, this);
-    await this.#inTurn(() => change.run(policyRules(policy, this.#network.block)));
+    const dial = (port: number, signal: AbortSignal): Promise<Socket> => this.dial(port, signal);
+    await Promise.all([
+      this.#inTurn(() => change.run(policyRules(policy, this.#network.block))),
+      this.#published.open({ machineId, ports: publishedPorts, dial }),
+    ]);
+    if (this.#isClosed) this.#published.close();
     void names?.run();
   }
 
@@ -172,6 +180,7 @@ export class Reach {
       address: GUEST_NETWORK.address,
       nameservers: hasNames ? [GUEST_NETWORK.nameServer] : [],
       dial: (port, signal) => this.dial(port, signal),
+      hostPorts: this.#published.ports,
     };
   }
 
@@ -185,6 +194,7 @@ export class Reach {
     this.#waiting?.cancel();
     this.#waiting = null;
     this.#denials = null;
+    this.#published.close();
     this.#asker?.names?.close();
     this.#network.leave(this.#pair.machineAddress, this);
   }

@@ -130,7 +130,8 @@ function factsOf({ qemuVersion, guestFiles, verdict }: Omit<Runtime, "tscKhz">):
 }
 
 /** How an attempt to open a VM's channels names it. */
-type Channels = Pick<Launch, "machineId" | "bootDirectory" | "uid" | "bootId"> & Partial<Pick<BootRequest, "network">>;
+type Channels = Pick<Launch, "machineId" | "bootDirectory" | "uid" | "bootId"> &
+  Partial<Pick<BootRequest, "network" | "publishedPorts">>;
 
 class QemuDriver implements Driver {
   readonly facts: DriverFacts;
@@ -268,9 +269,9 @@ class QemuDriver implements Driver {
       if (vmm.hasShutDown) return asVm(vmm, endedGuest(), null);
       if (vmm.wasPaused) throw new Error("the VM is paused: it was prepared and never started");
       const qmpMs = Math.round(this.#clock.monotonic() - startedAt);
-      const { machineId, network } = channels;
+      const { machineId, network, publishedPorts = [] } = channels;
       reach = network === undefined ? null : this.#launcher.reach(vmm, channels.uid);
-      if (network !== undefined) await reach?.admit({ machineId, network });
+      if (network !== undefined) await reach?.admit({ machineId, network, publishedPorts });
       const guest = await this.#launcher.guest(channels, signal);
       const helloMs = Math.round(this.#clock.monotonic() - startedAt);
       this.#log.debug({ boot: channels.bootId, qmpMs, helloMs }, "a guest answers");

@@ -1,0 +1,108 @@
+/**
+ * A machine's published ports: listeners on the host's loopback that hand each connection on to the guest.
+ *
+ * Always: a machine's port has the same number on the host from one start to the next, because it is drawn from the
+ * names of both, unless somebody else has that number; then it is the next of those drawn. The numbers are below those that
+ * the system gives to outgoing connections. When the agent dies the listeners go with it, and the next one opens them
+ * again. A connection ends when either side ends it for good; one that is half closed stays so.
+ */
+import { createHash } from "node:crypto";
+import { once } from "node:events";
+import { createServer, type Server, type Socket } from "node:net";
+import type { Duplex } from "node:stream";
+
+export interface PublishedPort {
+  readonly port: number;
+  readonly hostPort: number;
+}
+
+export interface PublishOptions {
+  readonly machineId: string;
+  readonly ports: readonly number[];
+  readonly dial: (port: number, signal: AbortSignal) => Promise<Duplex>;
+}
+
+const LISTEN_ADDRESS = "127.0.0.1";
+const NUMBERS_FIRST = 20_000;
+/** Linux gives away numbers from 32,768 on. */
+const NUMBERS = 12_768;
+const DRAWS_MAX = 32;
+/** Per port: whoever publishes one gets no more of the agent's descriptors. */
+const CONNECTIONS_MAX = 512;
+
+export class PublishedPorts {
+  readonly #servers: Server[] = [];
+  readonly #connections = new Set<Socket>();
+  #ports: readonly PublishedPort[] = [];
+
+  /** Those that are open, in the order of the machine's list. */
+  get ports(): readonly PublishedPort[] {
+    return this.#ports;
+  }
+
+  /** Rejects when a port can not be opened; then none is. */
+  async open({ machineId, ports, dial }: PublishOptions): Promise<void> {
+    try {
+      this.#ports = await Promise.all(
+        ports.map(async (port) => {
+          const accept = (socket: Socket): void => void this.#forward(socket, (signal) => dial(port, signal));
+          return { port, hostPort: await this.#listen(`${machineId} ${port}`, accept) };
+        }),
+      );
+    } catch (error) {
+      this.close();
+      throw error;
+    }
+  }
+
+  close(): void {
+    this.#ports = [];
+    for (const server of this.#servers.splice(0)) server.close();
+    for (const socket of this.#connections) socket.destroy();
+  }
+
+  async #listen(name: string, accept: (socket: Socket) => void): Promise<number> {
+    for (let draw = 0; draw < DRAWS_MAX; draw += 1) {
+      const server = createServer({ allowHalfOpen: true, noDelay: true, pauseOnConnect: true }, accept);
+      server.maxConnections = CONNECTIONS_MAX;
+      const number = hostPortOf(name, draw);
+      try {
+        server.listen(number, LISTEN_ADDRESS);
+        await once(server, "listening");
+        this.#servers.push(server);
+        return number;
+      } catch (error) {
+        server.close();
+        if ((error as NodeJS.ErrnoException).code !== "EADDRINUSE") throw error;
+      }
+    }
+    throw new Error("no number is free on the host for a published port; stop other machines or programs");
+  }
+
+  async #forward(outer: Socket, dial: (signal: AbortSignal) => Promise<Duplex>): Promise<void> {
+    const gone = new AbortController();
+    this.#connections.add(outer);
+    outer.on("error", () => {}); // Its end is all that matters.
+    outer.once("close", () => {
+      this.#connections.delete(outer);
+      gone.abort(new Error("the caller has gone"));
+    });
+    try {
+      const inner = await dial(gone.signal);
+      inner.on("error", () => outer.destroy());
+      inner.once("close", () => outer.destroySoon());
+      outer.once("close", () => inner.destroy());
+      // Each direction ends by itself.
+      outer.pipe(inner);
+      inner.pipe(outer);
+    } catch {
+      // As the guest would have: nobody listens there.
+      outer.resetAndDestroy();
+    }
+  }
+}
+
+/** The `draw`-th number for a name. */
+function hostPortOf(name: string, draw: number): number {
+  return NUMBERS_FIRST + (createHash("sha256").update(`${name} ${draw}`).digest().readUInt32LE(0) % NUMBERS);
+}
