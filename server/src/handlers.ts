@@ -26,6 +26,7 @@ import { countNodes } from "./nodes/store.ts";
 import { planHandlers } from "./plans/routes.ts";
 import { Loops } from "./reconcilers/driver.ts";
 import { idempotencyKeyReconciler } from "./reconcilers/idempotency-keys.ts";
+import { lifetimeReconciler } from "./reconcilers/lifetimes.ts";
 import { machineReconciler } from "./reconcilers/machines.ts";
 import { nodeReconciler } from "./reconcilers/nodes.ts";
 import { tombstoneReconciler } from "./reconcilers/tombstones.ts";
@@ -55,6 +56,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   const services = openMachineServices(context, { plansUrl: settings.plansUrl });
   const loops = new Loops(context, [
     machineReconciler(services),
+    lifetimeReconciler(services),
     nodeReconciler(context),
     tombstoneReconciler(context),
     idempotencyKeyReconciler(context),

@@ -7,6 +7,7 @@ import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
 import { openMachineServices } from "../src/machines/services.ts";
 import { Loops, type Reconciler } from "../src/reconcilers/driver.ts";
+import { lifetimeReconciler } from "../src/reconcilers/lifetimes.ts";
 import { machineReconciler } from "../src/reconcilers/machines.ts";
 import { nodeReconciler } from "../src/reconcilers/nodes.ts";
 import { tombstoneReconciler } from "../src/reconcilers/tombstones.ts";
@@ -110,6 +111,7 @@ test("every loop stands in the README", async () => {
   const services = openMachineServices(context, { plansUrl: "/" });
   for (const { name, purpose } of [
     machineReconciler(services),
+    lifetimeReconciler(services),
     nodeReconciler(context),
     tombstoneReconciler(context),
   ]) {

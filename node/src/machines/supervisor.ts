@@ -458,7 +458,6 @@ export class Supervisor {
       if (this.#adoptAttempts < ADOPT_ATTEMPTS_MAX) throw error;
       this.#vmState = "unreachable";
       this.#fail(this.#journal.generation, `the machine's agent does not answer: ${messageOf(error)}`);
-      this.#event("error", "the machine's agent does not answer, so the machine is ended");
     } finally {
       deadline.dispose();
     }
@@ -471,9 +470,7 @@ export class Supervisor {
     await this.#around.driver.sweep(this.#around.liveBoots);
     this.#vmState = "ended";
     if (runningSince === null || this.#journal.desired !== "running") return;
-    const reason = "the machine ended while the node agent was away";
-    this.#event("error", reason);
-    this.#fail(this.#journal.generation, reason);
+    this.#fail(this.#journal.generation, "the machine ended while the node agent was away");
   }
 
   #becomeReady(vm: Vm): void {
@@ -503,13 +500,9 @@ export class Supervisor {
     if (!this.#isEnding && desired === "running") {
       if (exit.kind === "poweroff" && wasReady) {
         const reason = "the guest powered off";
-        this.#event("info", "the machine powered itself off");
         void this.#update({ ending: { generation, kind: "poweredOff", reason } });
       } else {
-        const reason = `the machine ended by itself (${exit.kind}): ${exit.detail}`;
-        // The end of a machine that never ran is told as the failure of its start.
-        if (wasReady) this.#event("error", reason);
-        this.#fail(generation, reason);
+        this.#fail(generation, `the machine ended by itself (${exit.kind}): ${exit.detail}`);
       }
     }
     this.#retry?.abort();
@@ -594,6 +587,7 @@ export class Supervisor {
     this.#timings = { ...this.#timings, ...rounded };
   }
 
+  /** Only what the observed state does not say: the server writes its changes on the timeline itself. */
   #event(level: EventLevel, message: string): void {
     this.#around.onEvent(this.machineId, level, message);
   }

@@ -15,6 +15,8 @@ import { type ActivityBatch, writeActivity } from "./timeline-store.ts";
 const FLUSH_MS = 250;
 /** How often a machine with a running command is noted as active. */
 const TOUCH_MS = 5_000;
+/** What a server knows of a machine's activity is known to all of them after this: two touches, and a write that takes long. */
+export const ACTIVITY_DELAY_MAX_MS = 15_000;
 
 interface Tally {
   at: number;
@@ -61,6 +63,11 @@ export class Activity {
     tally.durationMs += durationMs;
     tally.lastExitCode = exitCode;
     if (exitCode !== 0) tally.failedCount += 1;
+  }
+
+  /** Whether a command runs in it through this server. */
+  isBusy(machineId: string): boolean {
+    return this.#running.has(machineId);
   }
 
   /** Something was done with the machine that takes no time. */

@@ -15,7 +15,7 @@ import { nextPhase, phaseOf } from "./state.ts";
 import { findMachine, writeChanges } from "./store.ts";
 
 /** As for a start: clients in daily use give up after 30 s. */
-const STOP_WAIT_MS = START_WAIT_MS;
+export const STOP_WAIT_MS = START_WAIT_MS;
 const WRITE_TRIES_MAX = 8;
 
 export interface StopOptions {

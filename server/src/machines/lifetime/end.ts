@@ -1,0 +1,43 @@
+/**
+ * Ends machines whose time is over: stops the idle, deletes the expired.
+ *
+ * Always: a machine is stopped by the same fenced write as by its owner, so two servers stop it once, and one that was
+ * started, stopped or used through this server meanwhile is left alone. A command that begins on another server in the
+ * quarter of a second before its activity is written may find its machine stopping; it is told that the connection broke.
+ */
+import { askStop } from "../change.ts";
+import { converge } from "../converge.ts";
+import { deleteMachine } from "../remove.ts";
+import type { MachineServices } from "../services.ts";
+import { includes, NODE_AWAY, phaseOf } from "../state.ts";
+import { STOP_WAIT_MS } from "../stop.ts";
+import { findAnyMachine, writeChanges } from "../store.ts";
+import type { MachineName } from "./store.ts";
+
+/** Whether it was stopped. */
+export async function stopIdle(services: MachineServices, { id }: MachineName): Promise<boolean> {
+  const { context, cache, activity } = services;
+  const machine = await findAnyMachine(context.db, id);
+  if (machine === undefined || phaseOf(machine) !== "running" || activity.isBusy(id)) return false;
+  // What is done on a node that is away is not heard of here.
+  if (machine.nodeStatus !== null && includes(NODE_AWAY, machine.nodeStatus)) return false;
+  const message = `auto-stop: nothing was done in the machine for ${machine.autoStopSeconds} s`;
+  const change = { ...askStop(machine, context.clock.now()), timeline: [{ level: "info", message }] as const };
+  const written = (await writeChanges(context, [change])).get(id);
+  if (written === undefined) return false;
+  cache.put(written);
+  services.inBackground(`auto-stop of ${id}`, () => converge(services, written, { waitMs: STOP_WAIT_MS }));
+  return true;
+}
+
+/** Deletes it, whatever it does; false when somebody else has. */
+export async function removeExpired(services: MachineServices, name: MachineName): Promise<boolean> {
+  const machine = await findAnyMachine(services.context.db, name.id);
+  if (machine === undefined || machine.deletedAt !== null) return false;
+  await deleteMachine(services, name);
+  services.context.log.info(
+    { machineId: name.id, ttlSeconds: machine.ttlSeconds },
+    "a machine was deleted: its ttl is over",
+  );
+  return true;
+}

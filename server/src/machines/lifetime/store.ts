@@ -1,0 +1,34 @@
+/**
+ * Finds machines whose time is over. Reads only; whoever ends them writes with the fences of the machines family.
+ */
+import type { Context } from "../../context.ts";
+import { sql } from "../../db/database.ts";
+import { instantOf } from "../store.ts";
+
+export interface MachineName {
+  readonly id: string;
+  readonly tenantId: string;
+}
+
+/** Machines that are older than their ttl, in any state; 0 means none. */
+export function listExpired(context: Context, limit: number): Promise<readonly MachineName[]> {
+  const now = instantOf(context.clock.now());
+  return context.db.query<MachineName>(sql`
+    SELECT id, tenant_id AS "tenantId" FROM machines
+    WHERE ttl_seconds > 0 AND deleted_at IS NULL AND extract(epoch FROM ${now}::timestamptz - created_at) >= ttl_seconds
+    ORDER BY created_at LIMIT ${limit}`);
+}
+
+/** Running machines in which nothing was done for their autoStopSeconds, but at least for `idleMinSeconds`. */
+export function listIdle(
+  context: Context,
+  { limit, idleMinSeconds }: { readonly limit: number; readonly idleMinSeconds: number },
+): Promise<readonly MachineName[]> {
+  const now = instantOf(context.clock.now());
+  return context.db.query<MachineName>(sql`
+    SELECT id, tenant_id AS "tenantId" FROM machines
+    WHERE auto_stop_seconds > 0 AND desired_state = 'running' AND ready_at IS NOT NULL
+      AND extract(epoch FROM ${now}::timestamptz - greatest(ready_at, last_activity_at))
+        >= greatest(auto_stop_seconds, ${idleMinSeconds}::int)
+    ORDER BY id LIMIT ${limit}`);
+}

@@ -1,0 +1,53 @@
+/**
+ * Ends machines whose time is over: stops those in which nothing was done for their autoStopSeconds, deletes those that
+ * are older than their ttlSeconds. (Ephemeral machines that have stopped are the machine loop's.)
+ *
+ * Reads machines; writes through the machines family with its fences. Two servers may find the same machine; one of them
+ * ends it. If the server dies in between, the machine loop carries a stop or a delete that was written to the node.
+ */
+import { ACTIVITY_DELAY_MAX_MS } from "../machines/activity.ts";
+import { removeExpired, stopIdle } from "../machines/lifetime/end.ts";
+import { listExpired, listIdle, type MachineName } from "../machines/lifetime/store.ts";
+import type { MachineServices } from "../machines/services.ts";
+import type { Reconciler } from "./driver.ts";
+
+const MACHINES_PER_ACTIVATION_MAX = 64;
+
+export function lifetimeReconciler(services: MachineServices): Reconciler {
+  const limit = MACHINES_PER_ACTIVATION_MAX;
+  return {
+    name: "lifetimes",
+    purpose: "stops machines that are idle, and deletes those that are older than they may become",
+    periodMs: 15_000,
+    wakeOn: [],
+    async activate() {
+      const expired = await listExpired(services.context, limit);
+      const removed = await each(expired, (name) => removeExpired(services, name));
+      // A command that runs on any server is known here by then.
+      const idle = await listIdle(services.context, { limit, idleMinSeconds: ACTIVITY_DELAY_MAX_MS / 1000 });
+      const stopped = await each(idle, (name) => stopIdle(services, name));
+      return {
+        counts: { removed: removed.count, stopped: stopped.count },
+        errors: [...removed.errors, ...stopped.errors],
+        // Machines that could not be ended are found again: a full batch of them must not become a busy loop.
+        hasMore: removed.count === limit || stopped.count === limit,
+      };
+    },
+  };
+}
+
+async function each(
+  names: readonly MachineName[],
+  work: (name: MachineName) => Promise<boolean>,
+): Promise<{ readonly count: number; readonly errors: readonly string[] }> {
+  const errors: string[] = [];
+  let count = 0;
+  for (const name of names) {
+    try {
+      if (await work(name)) count += 1;
+    } catch (error) {
+      errors.push(`${name.id}: ${error instanceof Error ? error.message : String(error)}`);
+    }
+  }
+  return { count, errors };
+}

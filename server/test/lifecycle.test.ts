@@ -1,0 +1,167 @@
+/**
+ * Machines whose time is over: idle ones are stopped, expired ones deleted, busy ones kept; and what is told of it.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { sql } from "../src/db/database.ts";
+import { openMachineServices } from "../src/machines/services.ts";
+import type { Report } from "../src/reconcilers/driver.ts";
+import { lifetimeReconciler } from "../src/reconcilers/lifetimes.ts";
+import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startTestServer } from "./support/server.ts";
+import { until } from "./support/until.ts";
+
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+await startTestNode(server);
+const { client, context } = server;
+const source = { type: "image", reference: "local/busybox" };
+
+/** The server's own loop does the same at a time of its own, so what is looked at is what became of a machine. */
+async function sweep(): Promise<Report> {
+  const services = openMachineServices(context, { plansUrl: "/" });
+  const report = await lifetimeReconciler(services).activate(new AbortController().signal);
+  await services.stop();
+  return report;
+}
+
+async function machine(fields: object, isStarted = true): Promise<string> {
+  const answer = await client.post("/v1/machines", { source, ...fields });
+  assert.equal(answer.status, 201, answer.text);
+  const { id } = answer.json;
+  if (isStarted) assert.equal((await client.post(`/v1/machines/${id}/start`)).status, 200);
+  return id;
+}
+
+const get = async (id: string) => (await client.get(`/v1/machines/${id}`)).json;
+const isGone = async (id: string) => (await client.get(`/v1/machines/${id}`)).status === 404;
+
+async function messages(id: string): Promise<readonly string[]> {
+  const events = (await client.get(`/v1/machines/${id}/events`)).json as { message: string }[];
+  return events.map(({ message }) => message);
+}
+
+/** As if everything that happened to the machine had happened that much earlier. */
+async function makeOlder(id: string, seconds: number): Promise<void> {
+  await context.db.execute(sql`
+    UPDATE machines SET created_at = created_at - ${seconds}::int * interval '1 second',
+      ready_at = ready_at - ${seconds}::int * interval '1 second',
+      last_activity_at = last_activity_at - ${seconds}::int * interval '1 second'
+    WHERE id = ${id}`);
+}
+
+test("a machine in which nothing is done is stopped, keeps its disk and says why", async () => {
+  const id = await machine({ autoStopSeconds: 60 });
+  await makeOlder(id, 59);
+  await sweep();
+  assert.equal((await get(id)).state, "started");
+  await makeOlder(id, 2);
+  await sweep();
+  await until(async () => (await get(id)).state === "stopped");
+  assert.deepEqual((await messages(id)).slice(-2), [
+    "auto-stop: nothing was done in the machine for 60 s",
+    "machine stopped",
+  ]);
+  const back = await client.post(`/v1/machines/${id}/exec`, { command: "echo back" });
+  assert.equal(back.json.stdout, "back\n");
+});
+
+test("whatever is done in a machine counts as activity, and is shown", async () => {
+  const id = await machine({ autoStopSeconds: 60 });
+  const uses: readonly (() => Promise<unknown>)[] = [
+    () => client.post(`/v1/machines/${id}/exec`, { command: "false" }),
+    () => client.post(`/v1/machines/${id}/exec/stream`, { command: "true" }),
+    () => client.post(`/v1/machines/${id}/code`, { language: "python", code: "" }),
+  ];
+  for (const use of uses) {
+    await makeOlder(id, 3600);
+    const before = Date.now();
+    await use();
+    await until(async () => Date.parse((await get(id)).lastActivityAt) >= before);
+    await sweep();
+    assert.equal((await get(id)).state, "started");
+  }
+});
+
+test("a command that runs keeps its machine awake, however long it is silent", async () => {
+  const id = await machine({ autoStopSeconds: 1 });
+  const ending = new AbortController();
+  const running = client.post(`/v1/machines/${id}/exec`, { command: "sleep 600" }, { signal: ending.signal });
+  await until(async () => (await get(id)).lastActivityAt !== null);
+  await makeOlder(id, 10);
+  await sweep();
+  assert.equal((await get(id)).state, "started");
+  const before = Date.parse((await get(id)).lastActivityAt);
+  await until(async () => Date.parse((await get(id)).lastActivityAt) > before + 10_000, {
+    deadlineMs: 15_000,
+    what: "the running command to be noted again",
+  });
+  ending.abort();
+  await assert.rejects(running);
+  await until(async () => {
+    await makeOlder(id, 60);
+    await sweep();
+    return (await get(id)).state === "stopped";
+  });
+});
+
+test("a machine that is older than its ttl is deleted in any state", async () => {
+  const running = await machine({ ttlSeconds: 3600 });
+  const stopped = await machine({ ttlSeconds: 3600 }, false);
+  const young = await machine({ ttlSeconds: 3600 }, false);
+  for (const id of [running, stopped]) await makeOlder(id, 3601);
+  await sweep();
+  assert.deepEqual([await isGone(running), await isGone(stopped), await isGone(young)], [true, true, false]);
+  const usage = await client.get(`/v1/machines/${running}/usage`);
+  assert.equal(usage.status, 200);
+});
+
+test("limits of any size, and of nothing, are lived with", async () => {
+  const ids = [
+    await machine({ autoStopSeconds: Number.MAX_SAFE_INTEGER, ttlSeconds: Number.MAX_SAFE_INTEGER }),
+    await machine({ autoStopSeconds: 0, ttlSeconds: 0 }),
+    await machine({ autoStopSeconds: null, ttlSeconds: null }),
+  ];
+  for (const id of ids) await makeOlder(id, 1_000_000);
+  assert.deepEqual((await sweep()).errors, []);
+  for (const id of ids) assert.equal((await get(id)).state, "started");
+});
+
+test("two servers that sweep at once end a machine once", async () => {
+  const idle = await machine({ autoStopSeconds: 60 });
+  const old = await machine({ ttlSeconds: 60 });
+  for (const id of [idle, old]) await makeOlder(id, 3600);
+  const reports = await Promise.all(Array.from({ length: 4 }, () => sweep()));
+  assert.deepEqual(
+    reports.flatMap(({ errors }) => errors),
+    [],
+  );
+  await until(async () => (await get(idle)).state === "stopped");
+  assert.equal((await messages(idle)).filter((message) => message.startsWith("auto-stop")).length, 1);
+  assert.equal(await isGone(old), true);
+});
+
+test("a stopped machine is not stopped again, and an ephemeral one that is idle is deleted", async () => {
+  const stopped = await machine({ autoStopSeconds: 60 });
+  await client.post(`/v1/machines/${stopped}/stop`);
+  const ephemeral = await machine({ autoStopSeconds: 60, ephemeral: true });
+  for (const id of [stopped, ephemeral]) await makeOlder(id, 3600);
+  await sweep();
+  await until(() => isGone(ephemeral));
+  assert.equal((await messages(stopped)).at(-1), "machine stopped");
+});
+
+test("how a machine ended by itself stands on its timeline once", async () => {
+  const ends = { crash: /^machine failed: .*crash/, poweroff: /^machine stopped: the guest powered itself off$/ };
+  for (const [command, expected] of Object.entries(ends)) {
+    const id = await machine({});
+    await client.post(`/v1/machines/${id}/exec`, { command: [command] });
+    await until(async () => (await get(id)).state !== "started");
+    // What the node still has to tell comes before this.
+    assert.equal((await client.post(`/v1/machines/${id}/start`)).status, 200);
+    await until(async () => (await messages(id)).filter((message) => message === "machine started").length === 2);
+    const [created, ...others] = (await messages(id)).filter((message) => !/^exec|^machine started/.test(message));
+    assert.equal(created, "machine created");
+    assert.equal(others.length, 1, others.join("; "));
+    assert.match(others[0] ?? "", expected);
+  }
+});
