@@ -3,7 +3,8 @@
  */
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
-import { request as httpRequest } from "node:http";
+import { once } from "node:events";
+import { type IncomingMessage, request as httpRequest } from "node:http";
 import { test } from "node:test";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
@@ -29,7 +30,7 @@ interface Raw {
 }
 
 /** Sends the path exactly as it is, which fetch would not. */
-function raw(
+async function raw(
   method: string,
   tail: string,
   options: {
@@ -41,18 +42,13 @@ function raw(
   const { hostname, port } = new URL(server.url);
   const path = `/v1/machines/${options.id ?? shared}/files${tail}`;
   const headers = { authorization: `Bearer ${server.adminKey.key}`, ...options.headers };
-  return new Promise((resolve, reject) => {
-    const sent = httpRequest({ hostname, port, method, path, headers }, async (response) => {
-      try {
-        const body = Buffer.concat(await response.toArray());
-        resolve({ status: response.statusCode ?? 0, headers: response.headers, body });
-      } catch (error) {
-        reject(error);
-      }
-    });
-    sent.on("error", reject);
-    sent.end(options.body);
-  });
+  const sent = httpRequest({ hostname, port, method, path, headers });
+  // A server that has refused a body need not read the rest of it.
+  sent.on("error", () => undefined);
+  sent.end(options.body);
+  const [response] = (await once(sent, "response")) as [IncomingMessage];
+  const body = Buffer.concat(await response.toArray());
+  return { status: response.statusCode ?? 0, headers: response.headers, body };
 }
 
 test("a stopped machine is started, and every form of the path writes and reads the same file", async () => {
@@ -235,7 +231,7 @@ test("a large file goes through with little memory in the server", async () => {
   });
   const url = `${server.url}/v1/machines/${shared}/files//workspace/large`;
   const headers = { authorization: `Bearer ${server.adminKey.key}` };
-  const put = await fetch(url, { method: "PUT", headers, body, duplex: "half" } as RequestInit);
+  const put = await fetch(url, { method: "PUT", headers, body, duplex: "half" });
   const sum = hash.digest("hex");
   assert.deepEqual([put.status, put.headers.get("x-content-sha256")], [204, sum]);
   const got = await fetch(url, { headers });
