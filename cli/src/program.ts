@@ -6,6 +6,7 @@
  */
 import { type Setting, settings, type Program } from "@flotilla/contract/settings";
 import { Command, CommanderError, Option } from "commander";
+import { addBenchCommand } from "./bench/command.ts";
 import { addVerb, type Tree } from "./command.ts";
 import { EXIT_USAGE } from "./failure.ts";
 import { addImageCommands } from "./image/commands.ts";
@@ -46,6 +47,7 @@ export function buildProgram(tree: Tree): Command {
     summary: "explain what this machine can do and what is missing",
     load: () => import("./doctor/doctor.ts"),
   });
+  addBenchCommand(tree, root);
   addVerb(tree, root, {
     words: "version",
     summary: "print this program's version and the server's",

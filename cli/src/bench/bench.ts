@@ -1,0 +1,158 @@
+/**
+ * `flotilla bench`: how fast machines are here, against a Flotilla that runs.
+ *
+ * Without --create: the rows of docs/benchmarks.md that need nothing but the API, as a table. With --create: the create
+ * benchmark of public sandbox leaderboards.
+ *
+ * Always: every machine that it made is removed before it ends, also on Ctrl-C, which ends it with 130. Machines are of
+ * the server's default size. Ends with 1 when a machine failed.
+ */
+import { availableParallelism, cpus, loadavg } from "node:os";
+import type { Call } from "../call.ts";
+import { EXIT_REFUSED, usage } from "../failure.ts";
+import type { CreateMode } from "./command.ts";
+import { type CreateResult, resultOf, runMode } from "./create-modes.ts";
+import { BenchFleet } from "./fleet.ts";
+import { measureRows, type Row } from "./rows.ts";
+import { percentile, percentilesOf, roundMs } from "./statistics.ts";
+
+export interface BenchOptions {
+  readonly create?: CreateMode;
+  readonly count: number;
+  readonly image: string;
+  /** Milliseconds between launches. */
+  readonly stagger: number;
+  /** Seconds to wait after a warm-up. */
+  readonly warmUp?: number;
+}
+
+const EXIT_INTERRUPTED = 130;
+/** Four calls each, all at once: what a default plan's burst of calls allows. */
+const COUNT_MAX = 300;
+
+export async function run(call: Call, _operands: readonly string[], options: BenchOptions): Promise<number> {
+  const { count, image } = options;
+  if (count > COUNT_MAX) throw usage(`--count is ${count}: at most ${COUNT_MAX}`);
+  const { clock } = call.world;
+  const stopping = new AbortController();
+  const parts = { flotilla: call.flotilla(), clock, image, stopped: stopping.signal };
+  const fleet = new BenchFleet(parts);
+  const forget = call.world.onStopSignal(() => {
+    if (!stopping.signal.aborted) call.output.note("stopping: removing the machines that were made");
+    stopping.abort();
+  });
+  try {
+    await warmUp(call, fleet, options, stopping.signal);
+    const measured = { call, fleet, options, stopped: stopping.signal };
+    return options.create === undefined ? await showRows(measured) : await showCreate(measured, options.create);
+  } catch (error) {
+    if (stopping.signal.aborted) return EXIT_INTERRUPTED;
+    throw error;
+  } finally {
+    await removeAll(call, fleet);
+    forget();
+  }
+}
+
+interface Measured {
+  readonly call: Call;
+  readonly fleet: BenchFleet;
+  readonly options: BenchOptions;
+  readonly stopped: AbortSignal;
+}
+
+/** One machine, so that the image is there; with --warm-up as many as will be made, and time for the node to prepare. */
+async function warmUp(call: Call, fleet: BenchFleet, options: BenchOptions, stopped: AbortSignal): Promise<void> {
+  using _progress = call.output.progress("warming up");
+  const count = options.warmUp === undefined ? 1 : options.count;
+  for (let made = 0; made < count; made++) {
+    const { machine } = await fleet.make();
+    await fleet.remove(machine.id);
+  }
+  if (options.warmUp !== undefined) await call.world.clock.sleep(options.warmUp * 1000, stopped);
+  stopped.throwIfAborted();
+}
+
+async function showRows({ call, fleet, options, stopped }: Measured): Promise<number> {
+  const { output, world } = call;
+  const rows: Row[] = [];
+  {
+    using progress = output.progress("measuring");
+    const onStep = (what: string): void => progress.say(what);
+    const parts = { count: options.count, flotilla: call.flotilla(), fleet, clock: world.clock, stopped, onStep };
+    for await (const row of measureRows(parts)) rows.push(row);
+  }
+  if (output.isJson) output.json({ environment: environment(), rows: rows.map(rowAsJson) });
+  else {
+    showEnvironment(call);
+    output.table(
+      ["WHAT", "SAMPLES", "P50 MS", "P99 MS", "SLOWEST MS", "TO REACH"],
+      rows.map(({ name, samplesMs, reach }) => {
+        const [p50 = "", p99 = "", slowest = ""] = [0.5, 0.99, 1].map((share) =>
+          percentile(samplesMs, share).toFixed(1),
+        );
+        return [name, String(samplesMs.length), p50, p99, slowest, reach ?? ""];
+      }),
+    );
+  }
+  return 0;
+}
+
+const rowAsJson = ({ name, samplesMs, reach }: Row): object => {
+  return { name, samples: samplesMs.length, ...percentilesOf(samplesMs), max: roundMs(Math.max(...samplesMs)), reach };
+};
+
+async function showCreate({ call, fleet, options, stopped }: Measured, mode: CreateMode): Promise<number> {
+  const { output, world } = call;
+  const { count } = options;
+  let result: CreateResult;
+  {
+    using progress = output.progress(`making ${count} machines`);
+    const onDone = (done: number): void => progress.say(`${done} of ${count} machines have answered`);
+    const parts = { mode, count, staggerMs: options.stagger, fleet, clock: world.clock, stopped, onDone };
+    result = resultOf(await runMode(parts));
+  }
+  if (output.isJson) {
+    const config = { iterations: count, image: options.image, warmUpSeconds: options.warmUp ?? null };
+    const timestamp = new Date(world.clock.now()).toISOString();
+    output.json({ version: "1.1", timestamp, environment: environment(), config, results: [result] });
+  } else showResult(call, result);
+  return result.successCount === count ? 0 : EXIT_REFUSED;
+}
+
+function showResult(call: Call, { mode, summary, successCount, iterations, wallClockMs }: CreateResult): void {
+  const { median, p95, p99 } = summary.ttiMs;
+  showEnvironment(call);
+  call.output.facts([
+    ["mode", mode],
+    ["succeeded", `${successCount} of ${iterations.length}`],
+    ["p50", `${median.toFixed(1)} ms`],
+    ["p95", `${p95.toFixed(1)} ms`],
+    ["p99", `${p99.toFixed(1)} ms`],
+    ["all together", wallClockMs === undefined ? null : `${wallClockMs.toFixed(1)} ms`],
+    ["first error", iterations.find(({ error }) => error !== undefined)?.error ?? null],
+  ]);
+}
+
+/** Of the host that asks, which is the server's as well where both run on one machine. */
+function environment() {
+  const [processor] = cpus();
+  const load = roundMs(loadavg()[0] ?? 0);
+  return {
+    node: process.version,
+    platform: process.platform,
+    arch: process.arch,
+    processors: `${availableParallelism()} × ${processor?.model ?? "unknown"}`,
+    load,
+  };
+}
+
+function showEnvironment({ output }: Call): void {
+  const { processors, load } = environment();
+  output.line(output.style("dim", `asked from ${processors}, load ${load}`));
+}
+
+async function removeAll(call: Call, fleet: BenchFleet): Promise<void> {
+  using _progress = call.output.progress("removing the machines that were made");
+  await fleet.removeAll();
+}

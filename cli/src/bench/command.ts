@@ -1,0 +1,44 @@
+/**
+ * `flotilla bench` on the command tree: its options and examples.
+ */
+import { type Command, InvalidArgumentError, Option } from "commander";
+import { count, seconds } from "../arguments.ts";
+import { addVerb, type Tree } from "../command.ts";
+import type { BenchOptions } from "./bench.ts";
+
+const CREATE_MODES = ["sequential", "staggered", "burst"] as const;
+export type CreateMode = (typeof CREATE_MODES)[number];
+
+const STAGGER_MS_DEFAULT = 200;
+
+export function addBenchCommand(tree: Tree, root: Command): void {
+  addVerb<BenchOptions>(tree, root, {
+    words: "bench",
+    summary: "measure how fast machines are here; removes what it makes",
+    options: (command) =>
+      command
+        .addOption(new Option("--create <mode>", "only creates, as public leaderboards do").choices(CREATE_MODES))
+        .option("--count <count>", "machines of each kind of measurement", count, 20)
+        .option("--image <image>", "what machines are made from", "local/busybox")
+        .option("--stagger <ms>", "with --create staggered: between one and the next", milliseconds, STAGGER_MS_DEFAULT)
+        .option(
+          "--warm-up <time>",
+          "first make and remove as many, then wait this long for VMs to be prepared",
+          seconds,
+        )
+        .addHelpText(
+          "after",
+          `
+Wants a Flotilla that runs and has nothing else to do:
+  $ flotilla bench
+  $ flotilla bench --create burst --count 100 --warm-up 3m --json`,
+        ),
+    load: () => import("./bench.ts"),
+  });
+}
+
+/** Milliseconds from a bare number. */
+export function milliseconds(text: string): number {
+  if (!/^\d{1,6}$/.test(text)) throw new InvalidArgumentError("Expected a number of milliseconds.");
+  return Number(text);
+}

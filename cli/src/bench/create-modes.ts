@@ -1,0 +1,111 @@
+/**
+ * The create benchmark in the shape of public sandbox leaderboards: machines made one after another, each a fixed time
+ * after the one before, or all at once; for each the time from create to its first command's answer ("tti").
+ *
+ * Always: a machine that fails is part of the result with its error; its time is 0 and counts in no percentile.
+ */
+import type { Clock } from "../clock.ts";
+import { failureOf } from "../failure.ts";
+import type { CreateMode } from "./command.ts";
+import type { BenchFleet } from "./fleet.ts";
+import { type Percentiles, percentilesOf, roundMs } from "./statistics.ts";
+
+export interface Outcome {
+  /** Since the run began. */
+  readonly launchedAtMs: number;
+  /** 0 when it failed. */
+  readonly ttiMs: number;
+  readonly error: string | null;
+}
+
+export interface ModeRun {
+  readonly mode: CreateMode;
+  /** Between one launch and the next; only of a staggered run. */
+  readonly staggerMs: number;
+  /** In the order of their launch. */
+  readonly outcomes: readonly Outcome[];
+  /** From the first launch to the last answer. */
+  readonly wallClockMs: number;
+}
+
+/** The keys are those of the leaderboards; `successCount` is ours. */
+export interface CreateResult {
+  readonly provider: "flotilla";
+  readonly mode: CreateMode;
+  readonly iterations: readonly { readonly ttiMs: number; readonly error?: string }[];
+  readonly summary: { readonly ttiMs: Percentiles };
+  readonly successCount: number;
+  readonly successRate: number;
+  readonly concurrency?: number;
+  readonly wallClockMs?: number;
+  readonly timeToFirstReadyMs?: number;
+  readonly staggerDelayMs?: number;
+  readonly rampProfile?: readonly { readonly launchedAt: number; readonly readyAt: number; readonly ttiMs: number }[];
+}
+
+export interface ModeOptions {
+  readonly mode: CreateMode;
+  readonly count: number;
+  readonly staggerMs: number;
+  readonly fleet: BenchFleet;
+  readonly clock: Clock;
+  readonly stopped: AbortSignal;
+  /** Called with the number that have answered or failed. */
+  readonly onDone: (done: number) => void;
+}
+
+/** Rejects only when the run is stopped. Machines of a sequential run are removed one by one, others are left running. */
+export async function runMode(options: ModeOptions): Promise<ModeRun> {
+  const { mode, count, staggerMs, clock, stopped, onDone } = options;
+  const startedAt = clock.monotonic();
+  const launched: Promise<Outcome>[] = [];
+  let done = 0;
+  for (let index = 0; index < count; index++) {
+    stopped.throwIfAborted();
+    const outcome = launch(options, startedAt);
+    launched.push(outcome.finally(() => onDone((done += 1))));
+    if (mode === "sequential") await outcome;
+    else if (mode === "staggered" && index < count - 1) await clock.sleep(staggerMs, stopped);
+  }
+  const outcomes = await Promise.all(launched);
+  stopped.throwIfAborted();
+  return { mode, staggerMs, outcomes, wallClockMs: clock.monotonic() - startedAt };
+}
+
+async function launch({ fleet, clock, mode }: ModeOptions, startedAt: number): Promise<Outcome> {
+  const launchedAtMs = clock.monotonic() - startedAt;
+  try {
+    const { machine, ttiMs } = await fleet.make();
+    if (mode === "sequential") await fleet.remove(machine.id);
+    return { launchedAtMs, ttiMs, error: null };
+  } catch (error) {
+    return { launchedAtMs, ttiMs: 0, error: failureOf(error, null)?.message ?? String(error) };
+  }
+}
+
+/** Pure. */
+export function resultOf({ mode, staggerMs, outcomes, wallClockMs }: ModeRun): CreateResult {
+  const succeeded = outcomes.filter(({ error }) => error === null);
+  const times = succeeded.map(({ ttiMs }) => ttiMs);
+  const rampProfile = succeeded.map(({ launchedAtMs, ttiMs }) => ({
+    launchedAt: roundMs(launchedAtMs),
+    readyAt: roundMs(launchedAtMs + ttiMs),
+    ttiMs: roundMs(ttiMs),
+  }));
+  return {
+    provider: "flotilla",
+    mode,
+    iterations: outcomes.map(({ ttiMs, error }) => ({ ttiMs: roundMs(ttiMs), ...(error === null ? {} : { error }) })),
+    summary: { ttiMs: percentilesOf(times) },
+    successCount: succeeded.length,
+    successRate: Math.round((succeeded.length / Math.max(1, outcomes.length)) * 10_000) / 10_000,
+    ...(mode === "sequential"
+      ? {}
+      : {
+          concurrency: outcomes.length,
+          wallClockMs: roundMs(wallClockMs),
+          timeToFirstReadyMs: times.length === 0 ? 0 : roundMs(Math.min(...times)),
+        }),
+    ...(mode === "staggered" ? { staggerDelayMs: staggerMs, rampProfile } : {}),
+  };
+}
