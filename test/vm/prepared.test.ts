@@ -10,6 +10,7 @@ import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
 import { qcow2Disks } from "../../node/src/disks/disks.ts";
 import type { Driver, PreparedVm, Vm } from "../../node/src/driver/driver.ts";
+import { until } from "../support/until.ts";
 import { BOOT_DEADLINE_MS, configure, NodePlace, shell, skipReason } from "./vm-fixture.ts";
 
 const deadline = (): AbortSignal => AbortSignal.timeout(BOOT_DEADLINE_MS);
@@ -125,6 +126,33 @@ describe("VMs from a template", { skip: skipReason }, () => {
     const next = await place.driver();
     assert.equal(await next.adopt(place.bootOf(machine, prepared.bootId), null, deadline()), "gone");
     await prepared.exited;
+  });
+
+  test("one whose start was not written down is gone for the next agent, wherever that start had come to", async () => {
+    const prepared = await prepare({ kind: "own" });
+    const machine = await place.machine("mach-half-taken", prepared.uid);
+    const request = place.bootOf(machine, prepared.bootId);
+    renameSync(join(place.directory, "prepared", prepared.bootId), request.bootDirectory);
+    assert.equal(await (await place.driver()).adopt(request, null, deadline()), "gone");
+    await prepared.exited;
+  });
+
+  test("an agent that is stopped while it makes a template leaves neither VMM nor files of it", async () => {
+    const bootDirectory = join(place.directory, "prepared", "boot-given-up");
+    mkdirSync(bootDirectory, { recursive: true, mode: 0o700 });
+    const before = readdirSync(join(place.directory, "templates"));
+    const stop = new AbortController();
+    const request = { bootId: "boot-given-up", bootDirectory, cpus: 1, memoryMb: 208, uid: 719_998, disk: null };
+    const preparing = assert.rejects(driver.prepare?.(request, stop.signal) ?? Promise.resolve(), /stopped/);
+    const isMade = (): boolean =>
+      readdirSync(join(place.directory, "templates")).some(
+        (name) => name.endsWith(".new") && existsSync(join(place.directory, "templates", name, "boot", "qmp.sock")),
+      );
+    await until(isMade, { what: "the VMM of the template" });
+    stop.abort(new Error("stopped"));
+    await preparing;
+    assert.equal(await place.sweep(), 0);
+    assert.deepEqual(readdirSync(join(place.directory, "templates")), before);
   });
 
   test("discarding leaves nothing", async () => {

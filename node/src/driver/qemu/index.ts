@@ -9,7 +9,6 @@
  * that fails has no VMM any more when `boot` rejects.
  */
 import { execFile } from "node:child_process";
-import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, readFile, realpath, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -24,7 +23,7 @@ import { type Accelerator, QEMU_PROGRAM } from "./argv.ts";
 import { endedGuest } from "./ended-guest.ts";
 import { ensureGuestFiles, type GuestFiles } from "./guest-files.ts";
 import { type Launch, Launcher, NOBODY } from "./launcher.ts";
-import { prepareVm } from "./prepared.ts";
+import { PREPARED, prepareVm } from "./prepared.ts";
 import { findVmms, isAlive, killNow } from "./processes.ts";
 import { Templates } from "./template.ts";
 import type { Vmm } from "./vmm.ts";
@@ -192,19 +191,15 @@ class QemuDriver implements Driver {
     if (found === undefined) return "gone";
     const { bootId, pid, startTime } = found;
     const vmm = this.#launcher.watch({ bootId, pid, startTime }, request.bootDirectory, null);
-    // Prepared, taken, and never given its directory: it has no disk either, so nothing is lost with it.
-    if (!existsSync(join(request.bootDirectory, "qmp.sock")) && record === null) {
+    // Prepared, and its start was not written down: it may lack its directory or its disk, may be paused or half
+    // restored, and nobody was told that the machine runs.
+    if (found.machineId === PREPARED && record === null) {
       await vmm.kill();
       return "gone";
     }
     try {
       return await this.#open(vmm, request, signal);
     } catch (error) {
-      // Prepared, given its directory, and never started: its guest has touched no disk.
-      if (vmm.wasPaused) {
-        await vmm.kill();
-        return "gone";
-      }
       // It powered off just now: `exited` says so, which "gone" could not.
       if (vmm.hasShutDown) return asVm(vmm, endedGuest(), null);
       if (!isAlive(vmm.record)) return "gone";
@@ -267,7 +262,6 @@ class QemuDriver implements Driver {
       const startedAt = this.#clock.monotonic();
       await this.#launcher.control(vmm, channels, signal);
       if (vmm.hasShutDown) return asVm(vmm, endedGuest(), null);
-      if (vmm.wasPaused) throw new Error("the VM is paused: it was prepared and never started");
       const qmpMs = Math.round(this.#clock.monotonic() - startedAt);
       const { machineId, network, publishedPorts = [] } = channels;
       reach = network === undefined ? null : this.#launcher.reach(vmm, channels.uid);

@@ -23,6 +23,8 @@ import { loadState, readState, type Template } from "./template.ts";
 import type { Vmm } from "./vmm.ts";
 import { WARM_UP_PROGRAM, WARM_UP_SHELL, warmUpConfiguration } from "./warm-up.ts";
 
+/** What its command line names in place of a machine, also when it has become one. */
+export const PREPARED = "prepared";
 /** How long a VMM that is being given up may take to say why. */
 const LAST_WORDS_MS = 500;
 /** Commands through the channel, as a machine's will come. */
@@ -46,7 +48,7 @@ export async function prepareVm(
   const { launcher, template } = preparing;
   const { bootId, bootDirectory, uid, cpus, memoryMb } = request;
   const vmm = await launcher.spawn({
-    machineId: "prepared",
+    machineId: PREPARED,
     bootId,
     bootDirectory,
     uid,

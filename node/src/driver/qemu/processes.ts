@@ -16,6 +16,8 @@ export function vmmName(machineId: string, bootId: string, nodeDirectory: string
 
 /** A process that runs a VMM, or is about to become one. */
 export interface FoundVmm extends VmRecord {
+  /** The machine that it was started for, or what else it is for. */
+  readonly machineId: string;
   /** The user it runs as. */
   readonly uid: number;
 }
@@ -30,21 +32,22 @@ export async function findVmms(nodeDirectory: string): Promise<readonly FoundVmm
 async function asVmm(pid: number, nodeDirectory: string): Promise<FoundVmm | undefined> {
   try {
     const argv = (await readFile(`/proc/${pid}/cmdline`, "utf8")).split("\0");
-    const bootId = bootIdIn(argv, nodeDirectory);
+    const name = nameIn(argv, nodeDirectory);
     const startTime = startTimeOf(pid);
-    if (bootId === undefined || startTime === undefined) return undefined;
-    return { bootId, pid, startTime, uid: (await stat(`/proc/${pid}`)).uid };
+    if (name === undefined || startTime === undefined) return undefined;
+    return { ...name, pid, startTime, uid: (await stat(`/proc/${pid}`)).uid };
   } catch {
     return undefined; // It ended while it was looked at.
   }
 }
 
-/** The boot that a command line runs, if it is a VMM's of this node directory. */
-function bootIdIn(argv: readonly string[], nodeDirectory: string): string | undefined {
+/** What a command line runs, if it is a VMM's of this node directory. */
+function nameIn(argv: readonly string[], nodeDirectory: string): Pick<FoundVmm, "machineId" | "bootId"> | undefined {
   const at = argv.indexOf("-name");
   const name = at === -1 ? undefined : argv[at + 1]?.replaceAll(",,", ",");
-  const match = /^guest=[^/@]+\/([^/@]+)@(.*)$/s.exec(name ?? "");
-  return match?.[2] === nodeDirectory ? match[1] : undefined;
+  const [, machineId, bootId, directory] = /^guest=([^/@]+)\/([^/@]+)@(.*)$/s.exec(name ?? "") ?? [];
+  if (machineId === undefined || bootId === undefined || directory !== nodeDirectory) return undefined;
+  return { machineId, bootId };
 }
 
 /** In clock ticks since the host's boot; undefined when the process has ended, also when nobody has reaped it yet. */

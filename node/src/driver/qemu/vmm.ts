@@ -55,7 +55,6 @@ export class Vmm {
   #qmp: Qmp | null = null;
   #isEndedByUs = false;
   #shutdownReason: string | null = null;
-  #wasPaused = false;
   #console = "";
   #exit: { readonly code: number | null; readonly signal: string | null } | null = null;
   #hasWarned = false;
@@ -74,14 +73,8 @@ export class Vmm {
     this.#qmp = qmp;
     void qmp.closed.then(() => this.#ending.abort());
     const status = (await qmp.execute("query-status")) as { readonly status?: unknown };
-    this.#wasPaused = status.status === "paused";
     if (status.status === "io-error") void this.#resumeLater();
     if (status.status === "shutdown" && this.#shutdownReason === null) await this.#end(null);
-  }
-
-  /** When its control channel was taken up it did not run: it was prepared, and no machine's start came to its end. */
-  get wasPaused(): boolean {
-    return this.#wasPaused;
   }
 
   /** The guest has ended by itself and the VMM follows. */
