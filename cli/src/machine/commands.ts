@@ -55,6 +55,11 @@ export function addMachineCommands(tree: Tree, root: Command): void {
     load: () => import("./shell.ts"),
   });
   addVerb(tree, machine, {
+    words: "cp <source> <destination>",
+    summary: "copy a file out of a machine or into one: NAME:PATH is in a machine, - is standard input or output",
+    load: () => import("./cp.ts"),
+  });
+  addVerb(tree, machine, {
     words: "events <machine>",
     summary: "show what happened to a machine, oldest first",
     load: () => import("./events.ts"),

@@ -1,0 +1,150 @@
+/**
+ * `flotilla machine cp NAME:PATH FILE` and `flotilla machine cp FILE NAME:PATH`: copies one file out of a machine or into
+ * one. `-` is standard input or output.
+ *
+ * Always: bytes are passed on as they come, however many; a file on either side is the old one until the new one is
+ * complete; a directory as destination gets a file of the source's name. An executable stays one.
+ */
+import { randomBytes } from "node:crypto";
+import { createReadStream, createWriteStream } from "node:fs";
+import { rename, rm, stat } from "node:fs/promises";
+import { basename, posix, resolve } from "node:path";
+import { Readable, Transform } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import { type Flotilla, FlotillaError } from "@flotilla/sdk";
+import type { Call } from "../call.ts";
+import { Failure, usage } from "../failure.ts";
+import { patientFetch } from "../patient-fetch.ts";
+import { findMachine } from "./find.ts";
+
+/** One side of the copy. */
+export type Place =
+  | { readonly kind: "machine"; readonly machine: string; readonly path: string }
+  | { readonly kind: "local"; readonly path: string };
+
+const STANDARD = "-";
+const EXECUTABLE = 0o111;
+
+export async function run(call: Call, operands: readonly string[]): Promise<void> {
+  const [source, destination] = operands.map(parsePlace);
+  if (source?.kind === "machine" && destination?.kind === "local")
+    return await download(call, source, destination.path);
+  if (source?.kind === "local" && destination?.kind === "machine") return await upload(call, source.path, destination);
+  throw usage("one side is a file here, the other one in a machine", "such as: flotilla machine cp hello:/etc/hosts .");
+}
+
+/** `NAME:PATH` is in a machine, unless the name looks like a path. Pure. */
+export function parsePlace(text: string): Place {
+  const [, machine, path] = /^([^/:.][^/:]*):(.*)$/s.exec(text) ?? [];
+  if (machine === undefined || path === undefined) return { kind: "local", path: text };
+  if (path === "") throw usage(`${text} names no file in the machine`, "such as: hello:/workspace/file");
+  const isDirectory = path.endsWith("/");
+  const plain = posix.normalize(`/${path}`).replace(/(?<=.)\/$/, "");
+  return { kind: "machine", machine, path: isDirectory && plain !== "/" ? `${plain}/` : plain };
+}
+
+async function download(call: Call, source: Place & { readonly kind: "machine" }, to: string): Promise<void> {
+  const flotilla = call.flotilla(patientFetch);
+  const { id } = await findMachine(flotilla, source.machine);
+  const answer = await flotilla.readFileAt(id, source.path);
+  const size = Number(answer.headers.get("content-length"));
+  const content = Readable.fromWeb(answer.body ?? new ReadableStream());
+  const shown = `${source.machine}:${source.path}`;
+  if (to === STANDARD) {
+    await pipeline(content, call.world.streams.output, { end: false });
+    return;
+  }
+  const path = resolve(call.world.directory, to);
+  const target = (await isDirectory(path)) ? resolve(path, basename(source.path)) : path;
+  const temporary = `${target}.${randomBytes(4).toString("hex")}`;
+  const mode = Number.parseInt(answer.headers.get("x-file-mode") ?? "644", 8) & 0o777;
+  try {
+    await pipeline(content, meter(call, shown, size), createWriteStream(temporary, { mode, flags: "wx" }));
+    await rename(temporary, target);
+  } catch (error) {
+    await rm(temporary, { force: true });
+    throw localFailure(error, target);
+  }
+}
+
+async function upload(call: Call, from: string, to: Place & { readonly kind: "machine" }): Promise<void> {
+  const flotilla = call.flotilla(patientFetch);
+  const { id } = await findMachine(flotilla, to.machine);
+  const path = resolve(call.world.directory, from);
+  const facts =
+    from === STANDARD ? null : await stat(path).catch((error: unknown) => Promise.reject(localFailure(error, path)));
+  if (facts?.isDirectory())
+    throw new Failure(
+      `${from} is a directory`,
+      `such as: tar c ${from} | flotilla machine exec ${to.machine} -- tar x`,
+    );
+  const target = await targetOf(flotilla, id, to.path, basename(path));
+  const source = facts === null ? call.world.streams.input : createReadStream(path);
+  const counted = meter(call, `${to.machine}:${target}`, facts?.size ?? null);
+  // Without it a file that cannot be read would leave the call waiting for more.
+  source.on("error", (error: Error) => counted.destroy(localFailure(error, path)));
+  await flotilla.putFileAt(id, target, Readable.toWeb(source.pipe(counted)) as ReadableStream<Uint8Array>);
+  if (facts !== null && (facts.mode & EXECUTABLE) !== 0) await makeExecutable(flotilla, id, target);
+}
+
+/** A directory gets a file of the source's name. */
+async function targetOf(flotilla: Flotilla, id: string, path: string, name: string): Promise<string> {
+  if (path.endsWith("/")) return path + name;
+  try {
+    const answer = await flotilla.readFileAt(id, path, { headers: { range: "bytes=0-0" } });
+    await answer.body?.cancel();
+  } catch (error) {
+    if (!(error instanceof FlotillaError)) throw error;
+    if (error.code === "conflict" && /is a directory/.test(error.text)) return `${path}/${name}`;
+    if (error.code !== "not_found" && error.code !== "range_not_satisfiable") throw error;
+  }
+  return path;
+}
+
+async function makeExecutable(flotilla: Flotilla, id: string, path: string): Promise<void> {
+  const { exitCode, stderr } = await flotilla.exec(id, { command: ["chmod", "a+x", "--", path] });
+  if (exitCode !== 0) throw new Failure(`${path} was copied, but could not be made executable: ${stderr.trim()}`);
+}
+
+/** Passes bytes on and says how many, to whoever watches. */
+function meter(call: Call, what: string, size: number | null): Transform {
+  const progress = call.output.progress(`copying ${what}`);
+  const startedAt = call.world.clock.monotonic();
+  let bytes = 0;
+  return new Transform({
+    transform(chunk: Buffer, _encoding, done) {
+      bytes += chunk.byteLength;
+      const seconds = Math.max(0.001, (call.world.clock.monotonic() - startedAt) / 1000);
+      const part = size === null || size === 0 ? "" : `, ${Math.floor((100 * bytes) / size)} % of ${megabytes(size)}`;
+      progress.say(`copying ${what}: ${megabytes(bytes)}${part}, ${megabytes(bytes / seconds)}/s`);
+      done(null, chunk);
+    },
+    destroy(error, done) {
+      progress[Symbol.dispose]();
+      done(error);
+    },
+  });
+}
+
+const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(1)} MB`;
+
+const isDirectory = (path: string): Promise<boolean> =>
+  stat(path).then(
+    (facts) => facts.isDirectory(),
+    () => false,
+  );
+
+/** A fault of the file system here is no fault of ours. */
+function localFailure(error: unknown, path: string): Error {
+  const { code } = error as NodeJS.ErrnoException;
+  const texts: Readonly<Record<string, string>> = {
+    ENOENT: "no such file or directory",
+    EACCES: "it may not be opened",
+    ENOSPC: "the disk is full",
+    ENOTDIR: "a part of the path is no directory",
+    EROFS: "the file system is read-only",
+  };
+  const text = code === undefined ? undefined : texts[code];
+  if (text !== undefined) return new Failure(`${path}: ${text}`);
+  return error instanceof Error ? error : new Error(String(error));
+}
