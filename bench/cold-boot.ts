@@ -33,7 +33,7 @@ export async function coldBoot(n: number): Promise<Finding> {
     name: "cold-boot",
     series: [
       { what: "our start of a new machine", summary: start },
-      { what: "cold QEMU boot to the agent's hello", summary: cold },
+      { what: "cold QEMU boot to the agent's hello", summary: cold, isBaseline: true },
     ],
     reaches: [atLeast("cold boot ÷ our start, p50", cold.p50Ms / start.p50Ms, 20)],
     setting: { image: IMAGE, ...SIZE },

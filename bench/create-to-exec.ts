@@ -50,7 +50,9 @@ function findingOf(made: readonly Made[], containerMs: readonly number[], notes:
     name: "create-to-exec",
     series: [
       { what: "create, start, first exec answered", summary: ours },
-      ...(container === null ? [] : [{ what: "container engine: run of `true`", summary: container }]),
+      ...(container === null
+        ? []
+        : [{ what: "container engine: run of `true`", summary: container, isBaseline: true as const }]),
       { what: "of it: create", summary: summarize(made.map((one) => one.createdMs)) },
       { what: "of it: start", summary: summarize(made.map((one) => one.startedMs - one.createdMs)) },
       ...(totalMs.length === 0 ? [] : [{ what: "of it: start, on the node alone", summary: summarize(totalMs) }]),

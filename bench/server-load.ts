@@ -61,7 +61,11 @@ async function measure({ name, what, question, reach }: Load, turns: number): Pr
     name,
     series: [
       { what, summary: summarize(oursTurns.flatMap(({ latenciesMs }) => latenciesMs)) },
-      { what: "empty handler", summary: summarize(emptyTurns.flatMap(({ latenciesMs }) => latenciesMs)) },
+      {
+        what: "empty handler",
+        summary: summarize(emptyTurns.flatMap(({ latenciesMs }) => latenciesMs)),
+        isBaseline: true,
+      },
     ],
     reaches: [reach(oursRate, emptyRate)],
     setting: { connections: CONNECTIONS, turns, "seconds a turn": TURN_MS / 1000 },

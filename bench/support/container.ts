@@ -26,7 +26,7 @@ for word in "$@"; do
   case $before in --bundle) bundle=$word ;; esac
   before=$word
 done
-[ -z "\${bundle:-}" ] || sed -i 's/"rlimits":\\[[^]]*\\],\\{0,1\\}//' "$bundle/config.json"
+[ -z "\${bundle:-}" ] || sed -i 's/"rlimits":\\[[^]]*\\]/"rlimits":[]/' "$bundle/config.json"
 exec runc "$@"
 `;
 
@@ -97,8 +97,10 @@ export class Containers implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#forget();
     await this.#podman("rm", "--all", "--force", "--time", "0").catch(() => {});
-    // Layers are mounted below it until the store is told to let go.
-    await this.#podman("system", "reset", "--force").catch(() => {});
+    await this.#podman("rmi", "--all", "--force").catch(() => {});
+    // podman mounts this directory onto itself and leaves it so. (`podman system reset` would also remove networks
+    // that are not ours.)
+    await run("umount", [path.join(this.#directory, "store", "overlay")]).catch(() => {});
     await rm(this.#directory, { recursive: true, force: true });
   }
 }

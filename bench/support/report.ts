@@ -14,11 +14,13 @@ export interface Series {
   /** In words. */
   readonly what: string;
   readonly summary: Summary;
+  /** What ours, the first series, is measured against. */
+  readonly isBaseline?: true;
 }
 
 export interface Finding {
   readonly name: string;
-  /** Ours first, then what it is measured against. */
+  /** Ours first. */
   readonly series: readonly Series[];
   readonly reaches: readonly Reach[];
   /** Anything else that matters, such as the machine's size. */
@@ -60,14 +62,16 @@ function row({ what, summary: { n, p50Ms, p99Ms, minMs, maxMs } }: Series): stri
   return `  ${what.padEnd(52)}${String(n).padStart(9)}${figures.join("")}`;
 }
 
-/** The first series against each of the others. */
+/** The first series against each baseline. */
 function ratioRows([ours, ...others]: readonly Series[]): readonly string[] {
   if (ours === undefined) return [];
-  return others.map(({ what, summary }) => {
-    const ratios = [ours.summary.p50Ms / summary.p50Ms, ours.summary.p99Ms / summary.p99Ms];
-    const figures = ratios.map((ratio) => ratio.toFixed(2).padStart(9)).join("");
-    return `  ${`ratio: first row ÷ ${what}`.padEnd(52)}${"".padStart(9)}${figures}`;
-  });
+  return others
+    .filter(({ isBaseline }) => isBaseline)
+    .map(({ what, summary }) => {
+      const ratios = [ours.summary.p50Ms / summary.p50Ms, ours.summary.p99Ms / summary.p99Ms];
+      const figures = ratios.map((ratio) => ratio.toFixed(2).padStart(9)).join("");
+      return `  ${`ratio to ${what}`.padEnd(52)}${"".padStart(9)}${figures}`;
+    });
 }
 
 function reachRow(reach: Reach): string {
