@@ -47,7 +47,12 @@ export const CODE_LANGUAGES = {
 } as const;
 
 export const MachineCodeRequest = Type.Object({
-  language: text({ minLength: 1, maxLength: 64, description: "`python` or `javascript` (aliases `node`, `js`)" }),
+  language: text({
+    minLength: 1,
+    maxLength: 64,
+    description: "`python` or `javascript` (aliases `node`, `js`)",
+    examples: ["python"],
+  }),
   code: text(),
   cwd: optional(text({ maxLength: 4096 })),
   env: optional(stringMap("added to the machine's environment")),

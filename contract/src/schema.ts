@@ -30,8 +30,9 @@ export const timestamp = (description = "RFC 3339, UTC, with milliseconds") =>
   Type.String({ format: "date-time", description });
 
 /** A string that the database can hold: PostgreSQL's text has no NUL. */
-export const text = (options: { description?: string; minLength?: number; maxLength?: number } = {}) =>
-  Type.String({ pattern: "^[^\\u0000]*$", ...options });
+export const text = (
+  options: { description?: string; minLength?: number; maxLength?: number; examples?: string[] } = {},
+) => Type.String({ pattern: "^[^\\u0000]*$", ...options });
 
 /** One of a closed list of words. */
 export const oneOf = <const T extends readonly string[]>(values: T, description?: string) =>

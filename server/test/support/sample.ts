@@ -7,6 +7,7 @@ interface SchemaNode {
   readonly type?: string;
   readonly anyOf?: readonly SchemaNode[];
   readonly enum?: readonly unknown[];
+  readonly examples?: readonly unknown[];
   readonly properties?: Readonly<Record<string, SchemaNode>>;
   readonly required?: readonly string[];
   readonly items?: SchemaNode;
@@ -24,6 +25,7 @@ export function sampleBody({ body }: Endpoint): unknown {
 
 function sampleOf(node: SchemaNode): unknown {
   if (node.enum !== undefined) return node.enum[0];
+  if (node.examples !== undefined) return node.examples[0];
   if (node.anyOf !== undefined) return node.anyOf[0] === undefined ? null : sampleOf(node.anyOf[0]);
   switch (node.type) {
     case "object": {
