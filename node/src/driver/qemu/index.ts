@@ -13,7 +13,7 @@ import { mkdir, mkdtemp, readFile, realpath, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
-import { type Clock, deadlineSignal } from "../../clock.ts";
+import { type Clock, deadlineSignal, orAborted } from "../../clock.ts";
 import { type AcceleratorVerdict, chooseAccelerator } from "../../host/accelerator.ts";
 import { tscKhzIn } from "../../host/time-stamp-counter.ts";
 import { type Log, messageOf } from "../../log.ts";
@@ -220,7 +220,7 @@ class QemuDriver implements Driver {
 
   /** A start from a template, if there is one of the size. A template that does not work costs time and nothing else. */
   async #restore(request: BootRequest, signal: AbortSignal): Promise<Vm | undefined> {
-    const template = await this.#templates.find(request);
+    const template = await orAborted(this.#templates.findOrAwait(request), signal);
     if (template === undefined) return undefined;
     const { rootDevice } = this.facts;
     try {

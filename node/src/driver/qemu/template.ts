@@ -110,6 +110,11 @@ export class Templates {
     return `${cpus}x${memoryMb}-${hash}`;
   }
 
+  /** The template of a size, if it has been made, or as soon as it is: it boots already, and another boot would not overtake it. */
+  async findOrAwait(size: VmSize): Promise<Template | undefined> {
+    return (await this.find(size)) ?? this.#making.get(this.#key(size))?.catch(() => undefined);
+  }
+
   /** The template of a size, if it has been made. */
   async find(size: VmSize): Promise<Template | undefined> {
     const template = templateIn(join(this.directory, this.#key(size)));
