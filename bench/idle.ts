@@ -20,6 +20,8 @@ const FREE_SHARE_MIN = 0.15;
 export async function idle(count: number): Promise<Finding> {
   await using flotilla = await BenchFlotilla.start({ driver: "qemu" });
   flotilla.requireOwn();
+  // What starts before there is a template has all of its memory to itself.
+  await flotilla.untilPrepared(1);
   const ids: string[] = [];
   while (ids.length < count) {
     const { available, total } = await memoryMb();

@@ -15,7 +15,7 @@ import { idle } from "./idle.ts";
 import { execThroughput, read } from "./server-load.ts";
 import { startStopped } from "./start-stopped.ts";
 import { vmFacts } from "./support/bare-vm.ts";
-import { handleInterrupts } from "./support/interrupt.ts";
+import { handleInterrupts, unlessInterrupted } from "./support/interrupt.ts";
 import { type Finding, loadNow, printFinding } from "./support/report.ts";
 
 interface Bench {
@@ -64,6 +64,7 @@ async function runOne(name: string, bench: Bench, facts: Awaited<ReturnType<type
   try {
     printFinding(await bench.run(n), { facts, load, isJson: values.json });
   } catch (error) {
+    await unlessInterrupted();
     if (!isAll) throw error;
     process.stderr.write(`${name}: ${error instanceof Error ? error.message : String(error)}\n`);
     process.exitCode = 1;

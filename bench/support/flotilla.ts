@@ -27,6 +27,8 @@ const POLL_MS = 250;
 const SETTLED_MS = 5_000;
 /** What preparing one may take. */
 const PREPARE_MS = 4_000;
+/** What the template that they are restored from may take before. */
+const TEMPLATE_MS = 90_000;
 /** In somebody's Flotilla nobody sees what waits. */
 const BLIND_MS = 30_000;
 const AT_ONCE = 4;
@@ -51,7 +53,7 @@ export class BenchFlotilla implements AsyncDisposable {
   #client: Flotilla | null = null;
   #url = "";
   #apiKey = "";
-  #isRemoved = false;
+  #removing: Promise<void> | null = null;
   readonly #forget: () => void;
 
   private constructor(dataDirectory: string, { driver }: BenchFlotillaOptions) {
@@ -122,7 +124,11 @@ export class BenchFlotilla implements AsyncDisposable {
 
   /** Deletes every machine of this run and everything else. */
   async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#isRemoved) return;
+    this.#removing ??= this.#remove();
+    await this.#removing;
+  }
+
+  async #remove(): Promise<void> {
     if (this.#client === null) await this.start();
     const mine = await this.client.listMachines({ query: { label: [`${LABEL}=${process.pid}`], limit: 1000 } });
     await inTurns(mine, ({ id }) => this.client.deleteMachine(id));
@@ -130,7 +136,6 @@ export class BenchFlotilla implements AsyncDisposable {
   }
 
   async #removeAll(): Promise<void> {
-    this.#isRemoved = true;
     this.#forget();
     await this.stop();
     await rm(this.dataDirectory, { recursive: true, force: true });
@@ -175,7 +180,7 @@ export class BenchFlotilla implements AsyncDisposable {
       await sleep(BLIND_MS);
       return null;
     }
-    const deadline = monotonic() + BLIND_MS + count * PREPARE_MS;
+    const deadline = monotonic() + TEMPLATE_MS + count * PREPARE_MS;
     let [most, since] = [0, monotonic()];
     for (;;) {
       const waiting = (await this.#preparedNames()).length;

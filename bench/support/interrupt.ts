@@ -18,6 +18,11 @@ export function handleInterrupts(): void {
   for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, () => void end());
 }
 
+/** Once a signal has come, what was under way fails, and that is no news: this never resolves then. */
+export async function unlessInterrupted(): Promise<void> {
+  if (isEnding) await new Promise(() => {});
+}
+
 async function end(): Promise<void> {
   if (isEnding) return;
   isEnding = true;
