@@ -19,6 +19,7 @@ import { execHandlers } from "./machines/exec/routes.ts";
 import { fileHandlers } from "./machines/files/routes.ts";
 import { machineHandlers } from "./machines/routes.ts";
 import { openMachineServices } from "./machines/services.ts";
+import { sessionHandlers } from "./machines/sessions/routes.ts";
 import { terminalHandlers } from "./machines/terminal/routes.ts";
 import { nodeAuthenticator } from "./nodes/credentials.ts";
 import { nodeHandlers } from "./nodes/routes.ts";
@@ -71,6 +72,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...machineHandlers(services),
     ...execHandlers(services, answers),
     ...codeHandlers(services, answers),
+    ...sessionHandlers(services, answers),
     ...terminalHandlers(services),
     ...fileHandlers(services),
     ...imageHandlers(services),

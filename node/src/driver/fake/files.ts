@@ -34,6 +34,19 @@ export class FakeFiles {
     for (const path of this.#files.keys()) if (MEMORY.test(path)) this.#files.delete(path);
   }
 
+  /** For scripts. */
+  get(path: string): Uint8Array | undefined {
+    return this.#files.get(path)?.content;
+  }
+
+  append(path: string, data: Uint8Array): void {
+    this.#files.set(path, { content: Buffer.concat([this.get(path) ?? Buffer.alloc(0), data]), modifiedAt: 0 });
+  }
+
+  delete(path: string): void {
+    this.#files.delete(path);
+  }
+
   /** Does what is asked as the agent's worker would; the exit code. */
   async run(request: GuestFileRequest, world: ScriptWorld, now: () => number): Promise<number> {
     try {

@@ -169,6 +169,7 @@ class FakeExec implements GuestExec {
       cwd: this.#request.cwd ?? this.#configuration.workdir,
       hostname: this.#configuration.hostname,
       input: this.#input as AsyncIterable<Uint8Array>,
+      files: this.#machine.files,
       terminalSize: () => this.#size,
       write: (output, data) => this.#write(output === "stdout" ? this.stdout : this.stderr, data),
       sleep: (ms) => this.#machine.clock.sleep(ms, this.#stopping.signal),

@@ -4,15 +4,25 @@
  * FAKE: for tests of the control plane. Time passes by the clock it is given; a command holds memory for one chunk of
  * output at most, and waits while nobody reads.
  *
- *     true · false · exit N · echo [-n] words · printenv [NAME] · env · pwd · hostname · cat (input to output)
+ *     true · false · exit N · echo [-n] words · printenv [NAME] · env [-0] [-u NAME] [command] · pwd · hostname
+ *     cat [FILE] (input to output) · rm -f FILE
  *     sleep SECONDS · yes [word] (64 MiB at most) · head -c N [/dev/zero] · sh -c|-lc 'a; b && c' · poweroff · crash
  *     stty size (of the terminal) · sh (each line of the input, until `exit` or its end)
  *
  * `python3 -` and other words of the machine's FAKE_INTERPRETERS run their input as if it stood in `sh -c`.
  *
- * In `sh`: quotes, `$NAME`, `;`, `&&`, and `>&2` at a command's end. Anything else is not found: 255, or 127 in `sh`.
+ * In `sh`: quotes, `$NAME`, `;`, `&&`, `||`, `>&2`, `>FILE`, `2>/dev/null`, `cd` (into anything but /gone…), `export`,
+ * `unset`, `trap '…' EXIT`. Files are the machine's until it ends. Anything else is not found: 255, or 127 in `sh`.
  */
+import { posix } from "node:path";
 import { EXIT_CODE_NOT_FOUND } from "@flotilla/contract/limits";
+
+/** What a script does with the machine's files. */
+interface ScriptFiles {
+  get(path: string): Uint8Array | undefined;
+  append(path: string, data: Uint8Array): void;
+  delete(path: string): void;
+}
 
 /** What a command works with. */
 export interface ScriptWorld {
@@ -20,6 +30,7 @@ export interface ScriptWorld {
   readonly cwd: string;
   readonly hostname: string;
   readonly input: AsyncIterable<Uint8Array>;
+  readonly files: ScriptFiles;
   /** Of the terminal; null where there is none. */
   terminalSize(): { readonly cols: number; readonly rows: number } | null;
   /** Resolves when the reader can take more; undefined when it can at once. */
@@ -43,7 +54,20 @@ const COMMANDS: Readonly<Record<string, Command>> = {
   exit: ([code]) => Number(code ?? 0) & 0xff,
   pwd: (_, world) => print(world, `${world.cwd}\n`),
   hostname: (_, world) => print(world, `${world.hostname}\n`),
-  env: (_, world) => print(world, lines(Object.entries(world.env).map(([name, value]) => `${name}=${value}`))),
+  env: ([option, ...words], world) => {
+    if (option === "-u") {
+      const { [words[0] ?? ""]: _, ...env } = world.env;
+      return run(["env", ...words.slice(1)], { ...world, env });
+    }
+    if (option !== undefined && option !== "-0") return runScript([option, ...words], world);
+    const end = option === "-0" ? "\0" : "\n";
+    const entries = Object.entries(world.env).map(([name, value]) => `${name}=${value}${end}`);
+    return print(world, entries.join(""));
+  },
+  rm: ([, path = ""], world) => {
+    world.files.delete(path);
+    return 0;
+  },
   echo: (words, world) =>
     words[0] === "-n" ? print(world, words.slice(1).join(" ")) : print(world, `${words.join(" ")}\n`),
   printenv: ([name], world) => {
@@ -51,7 +75,13 @@ const COMMANDS: Readonly<Record<string, Command>> = {
     const value = world.env[name];
     return value === undefined ? 1 : print(world, `${value}\n`);
   },
-  cat: async (_, world) => {
+  cat: async ([path], world) => {
+    const file = path === undefined ? undefined : world.files.get(path);
+    if (path !== undefined && file === undefined) return fail(world, `cat: ${path}: No such file or directory`);
+    if (file !== undefined) {
+      await world.write("stdout", file);
+      return 0;
+    }
     for await (const chunk of world.input) await world.write("stdout", chunk);
     return 0;
   },
@@ -116,18 +146,6 @@ async function interpret(world: ScriptWorld): Promise<number> {
   return await shell(Buffer.concat(chunks).toString(), world);
 }
 
-async function shell(text: string, world: ScriptWorld): Promise<number> {
-  let code = 0;
-  for (const { words, isOnSuccess } of parseShell(text, world.env)) {
-    if (isOnSuccess && code !== 0) continue;
-    const isToStderr = words.at(-1) === ">&2";
-    const target: ScriptWorld = isToStderr ? { ...world, write: (_, data) => world.write("stderr", data) } : world;
-    code = await run(isToStderr ? words.slice(0, -1) : words, target);
-    if (words[0] === "exit") return code;
-  }
-  return code;
-}
-
 async function interactive(world: ScriptWorld): Promise<number> {
   let code = 0;
   let rest = "";
@@ -142,26 +160,95 @@ async function interactive(world: ScriptWorld): Promise<number> {
   return code;
 }
 
-interface ShellCommand {
-  readonly words: readonly string[];
-  /** Runs only when the one before succeeded. */
-  readonly isOnSuccess: boolean;
+interface Shell {
+  readonly env: Record<string, string>;
+  cwd: string;
+  onExit: string;
 }
 
-const TOKEN = /\s*(?:(;|&&|\n)|((?:'[^']*'|"[^"]*"|[^\s;&'"]|&(?!&))+))/gy;
+async function shell(text: string, world: ScriptWorld): Promise<number> {
+  const state: Shell = { env: { ...world.env }, cwd: world.cwd, onExit: "" };
+  const code = await runLine(text, state, world);
+  if (state.onExit !== "") await runLine(state.onExit, state, world);
+  return code;
+}
 
-function parseShell(text: string, env: Readonly<Record<string, string>>): readonly ShellCommand[] {
+async function runLine(text: string, state: Shell, world: ScriptWorld): Promise<number> {
+  let code = 0;
+  for (const { words: written, when } of parseShell(text)) {
+    if (when === "success" ? code !== 0 : when === "failure" && code === 0) continue;
+    const expanded = written.map((word) => unquoted(word, state.env));
+    const words = expanded.filter((word) => !/^2?>/.test(word));
+    const isAnyPath = words[0] === "command" && words[1] === "-p";
+    code = await runIn(isAnyPath ? words.slice(2) : words, state, redirected(expanded, state, world));
+    if (words[0] === "exit") return code;
+  }
+  return code;
+}
+
+function redirected(words: readonly string[], { env, cwd }: Shell, world: ScriptWorld): ScriptWorld {
+  const path = words.findLast((word) => /^>[^&]/.test(word))?.slice(1);
+  const isQuiet = words.includes("2>/dev/null");
+  if (path !== undefined) world.files.delete(path);
+  return {
+    ...world,
+    env,
+    cwd,
+    write(output, data) {
+      if (output === "stderr") return isQuiet ? undefined : world.write("stderr", data);
+      if (words.includes(">&2")) return world.write("stderr", data);
+      if (path === undefined) return world.write("stdout", data);
+      world.files.append(path, Buffer.from(data));
+      return undefined;
+    },
+  };
+}
+
+function runIn([name = "", ...words]: readonly string[], state: Shell, world: ScriptWorld): Promise<number> | number {
+  switch (name) {
+    case "cd":
+      if (words[0]?.startsWith("/gone")) return fail(world, `sh: cd: can't cd to ${words[0]}`);
+      state.cwd = posix.resolve(state.cwd, words[0] ?? "/");
+      return 0;
+    case "export":
+      state.env["PWD"] = state.cwd;
+      for (const word of words.filter((one) => one.includes("=")))
+        state.env[word.slice(0, word.indexOf("="))] = word.slice(word.indexOf("=") + 1);
+      return 0;
+    case "unset":
+      for (const word of words) delete state.env[word];
+      return 0;
+    case "trap":
+      state.onExit = words[0] ?? "";
+      return 0;
+    case "umask":
+      return 0;
+    default:
+      return run([name, ...words], world);
+  }
+}
+
+interface ShellCommand {
+  /** With their quotes: what they mean is known when the command's turn has come. */
+  readonly words: readonly string[];
+  /** Of the command before. */
+  readonly when: "always" | "success" | "failure";
+}
+
+const TOKEN = /\s*(?:(;|&&|\|\||\n)|((?:'[^']*'|"[^"]*"|[^\s;&|'"]|&(?!&)|\|(?!\|))+))/gy;
+
+function parseShell(text: string): readonly ShellCommand[] {
   const commands: ShellCommand[] = [];
   let words: string[] = [];
-  let isOnSuccess = false;
+  let when: ShellCommand["when"] = "always";
   const finish = (separator: string): void => {
-    if (words.length > 0) commands.push({ words, isOnSuccess });
+    if (words.length > 0) commands.push({ words, when });
     words = [];
-    isOnSuccess = separator === "&&";
+    when = separator === "&&" ? "success" : separator === "||" ? "failure" : "always";
   };
   for (const [, separator, word] of text.trim().matchAll(TOKEN)) {
     if (separator !== undefined) finish(separator);
-    else if (word !== undefined) words.push(unquoted(word, env));
+    else if (word !== undefined) words.push(word);
   }
   finish(";");
   return commands;
@@ -172,10 +259,6 @@ function unquoted(word: string, env: Readonly<Record<string, string>>): string {
     if (literal !== undefined) return literal;
     return (quoted ?? bare ?? "").replace(/\$\{?([A-Za-z_]\w*)\}?/g, (__, name: string) => env[name] ?? "");
   });
-}
-
-function lines(items: readonly string[]): string {
-  return items.map((item) => `${item}\n`).join("");
 }
 
 function print(world: ScriptWorld, text: string): Promise<number> | number {

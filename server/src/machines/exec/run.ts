@@ -10,6 +10,8 @@ import { type OutputSink, runOnNode } from "../../link/exec-link.ts";
 import type { MachineRecord } from "../record.ts";
 import { inRunningMachine } from "../running.ts";
 import type { MachineServices } from "../services.ts";
+import { phaseOf } from "../state.ts";
+import { findMachine } from "../store.ts";
 import type { Command } from "./request.ts";
 
 /** How much longer than its time limit a command may keep its node busy, before the node counts as gone. */
@@ -38,6 +40,23 @@ export async function runCommand(services: MachineServices, options: RunOptions)
       activity.execEnded(machine.id, exitCode, context.clock.monotonic() - startedAt);
     }
   });
+}
+
+/**
+ * A command of the server's own, in a machine that runs: it counts for nothing and starts nothing. null: it did not run, or
+ * nobody can say how it ended.
+ */
+export async function runQuietly(services: MachineServices, options: RunOptions): Promise<ExecExit | null> {
+  const { cache, context } = services;
+  try {
+    const machine = cache.find(options.tenantId, options.id) ?? (await findMachine(context.db, options));
+    return machine !== undefined && phaseOf(machine) === "running"
+      ? await attemptOnce(services, machine, options)
+      : null;
+  } catch (error) {
+    context.log.debug({ machineId: options.id, error }, "a command of the server's own did not run");
+    return null;
+  }
 }
 
 async function attemptOnce(

@@ -1,0 +1,76 @@
+/**
+ * The handlers of sessions: list, create, delete, exec.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import type { MachineSessionInfo } from "@flotilla/contract/exec";
+import type { Static } from "@flotilla/contract/schema";
+import type { HandlersOf } from "../../http/handler.ts";
+import type { OutputSink } from "../../link/exec-link.ts";
+import { checkAbsolutePath, checkEnvironment } from "../environment.ts";
+import type { CommandAnswers } from "../exec/answer.ts";
+import { commandOf } from "../exec/request.ts";
+import type { MachineServices } from "../services.ts";
+import { machineNotFound } from "../start.ts";
+import { findMachine } from "../store.ts";
+import { runInSession, sessionNotFound } from "./run.ts";
+import { findSession, insertSession, listSessions, removeSession, type SessionRecord } from "./store.ts";
+
+const SESSIONS_MAX = 256;
+
+type SessionHandlers = HandlersOf<"listSessions" | "createSession" | "deleteSession" | "execInSession">;
+
+export function sessionHandlers(services: MachineServices, answers: CommandAnswers): SessionHandlers {
+  const { context, activity } = services;
+  const { db } = context;
+  return {
+    async listSessions({ caller: { tenantId }, params: { id } }) {
+      if ((await findMachine(db, { tenantId, id })) === undefined) throw machineNotFound(id);
+      return { status: 200, body: (await listSessions(db, { tenantId, machineId: id })).map(sessionInfo) };
+    },
+    async createSession({ caller: { tenantId }, params: { id }, body }) {
+      const cwd = checkAbsolutePath(body?.cwd, "cwd");
+      const env = checkEnvironment(body?.env);
+      if ((await findMachine(db, { tenantId, id })) === undefined) throw machineNotFound(id);
+      const sessionId = body?.id ?? context.ids.make("session");
+      const session = await insertSession(context, { machineId: id, id: sessionId, cwd, env }, SESSIONS_MAX);
+      if (session === undefined) {
+        const text = `machine ${id} has a session ${sessionId}, or ${SESSIONS_MAX} of them; choose another id, or delete one`;
+        throw new Refusal("conflict", text);
+      }
+      activity.touch(id);
+      return { status: 200, body: sessionInfo(session) };
+    },
+    async deleteSession({ caller: { tenantId }, params: { id, session_id: sessionId } }) {
+      const session = await findSession(db, { tenantId, machineId: id, sessionId });
+      if (session === undefined || !(await removeSession(db, { machineId: id, sessionId })))
+        throw sessionNotFound(id, sessionId);
+      activity.touch(id);
+      return { status: 204 };
+    },
+    async execInSession({ caller: { tenantId }, params: { id, session_id: sessionId }, query, body, signal }) {
+      // What makes no sense without a session is refused as it is there.
+      commandOf(body);
+      const options = { tenantId, id, sessionId, request: body, signal };
+      const run = (sink: OutputSink) => runInSession(services, options, sink);
+      const answer = { machineId: id, output: query.output, signal, run };
+      return body.stream === true ? await answers.streamed(answer) : await answers.collected(answer);
+    },
+  };
+}
+
+const sessionInfo = ({
+  id,
+  machineId,
+  cwd,
+  env,
+  createdAt,
+  lastExecAt,
+}: SessionRecord): Static<typeof MachineSessionInfo> => ({
+  id,
+  machineId,
+  status: "active",
+  cwd,
+  env: { ...env },
+  createdAt: createdAt.toISOString(),
+  lastExecAt: lastExecAt?.toISOString() ?? null,
+});

@@ -1,0 +1,115 @@
+/**
+ * Runs a command in a session: with what earlier ones left, and keeps what it leaves.
+ *
+ * Always: what a command changed is kept before its end is told, so the next one finds it; what cannot be read or kept
+ * changes nothing, and the command has run all the same. script.ts says how the two commands work together.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import type { MachineCommandRequest } from "@flotilla/contract/exec";
+import type { ExecExit } from "@flotilla/contract/link";
+import type { OutputSink } from "../../link/exec-link.ts";
+import { commandOf } from "../exec/request.ts";
+import { runCommand, runQuietly } from "../exec/run.ts";
+import type { MachineServices } from "../services.ts";
+import { changeIn, programArgv, READING_BYTES_MAX, readingArgv, shellArgv, type SessionChange } from "./script.ts";
+import { findSession, keepChange, type SessionRecord } from "./store.ts";
+
+const READING_SECONDS_MAX = 10;
+
+export interface SessionRunOptions {
+  readonly tenantId: string;
+  readonly id: string;
+  readonly sessionId: string;
+  readonly request: MachineCommandRequest;
+  readonly signal: AbortSignal;
+}
+
+export const sessionNotFound = (id: string, sessionId: string): Refusal =>
+  new Refusal("not_found", `machine ${id} has no session ${sessionId}, or there is no such machine`);
+
+export async function runInSession(
+  services: MachineServices,
+  options: SessionRunOptions,
+  sink: OutputSink,
+): Promise<ExecExit> {
+  const { context } = services;
+  const { tenantId, id, sessionId, request, signal } = options;
+  const session = await findSession(context.db, { tenantId, machineId: id, sessionId });
+  if (session === undefined) throw sessionNotFound(id, sessionId);
+  const hasOwnCwd = typeof request.cwd === "string" && request.cwd !== "";
+  const isLine = typeof request.command === "string";
+  const isKept = isLine && request.background !== true;
+  const statePath = isKept ? `/tmp/.flotilla-session-${context.randomBytes(16).toString("hex")}` : null;
+  const given = sessionRequest(session, request, { statePath, hasOwnCwd });
+  const exit = await runCommand(services, { tenantId, id, command: commandOf(given), sink, signal });
+  const change =
+    statePath === null ? null : await readChange(services, options, session, { ...given, statePath, hasOwnCwd });
+  const note = await keep(services, session, change);
+  if (note !== null) await sink.onOutput("stderr", Buffer.from(`session: ${note}\n`));
+  return exit;
+}
+
+/** What the command's owner should know; the command has run, so it is no refusal. */
+async function keep(
+  { context }: MachineServices,
+  session: SessionRecord,
+  change: SessionChange | null,
+): Promise<string | null> {
+  try {
+    const isKept = await keepChange(context, session, change);
+    return isKept ? null : "the environment has become too large, and was not kept";
+  } catch (error) {
+    context.log.warn(
+      { machineId: session.machineId, error },
+      "what a command changed in its session could not be kept",
+    );
+    return "what the command changed could not be kept, the database does not answer";
+  }
+}
+
+/** The request as it is without a session. */
+function sessionRequest(
+  session: SessionRecord,
+  request: MachineCommandRequest,
+  options: { readonly statePath: string | null; readonly hasOwnCwd: boolean },
+): MachineCommandRequest {
+  const { command } = request;
+  const env = { ...session.env, ...request.env };
+  if (typeof command === "string") return { ...request, env, command: [...shellArgv(command, session, options)] };
+  const cwd = options.hasOwnCwd ? request.cwd : session.cwd;
+  return { ...request, env, cwd: cwd ?? null, command: [...programArgv(command, session)] };
+}
+
+async function readChange(
+  services: MachineServices,
+  { tenantId, id, signal }: SessionRunOptions,
+  session: SessionRecord,
+  given: MachineCommandRequest & { readonly statePath: string; readonly hasOwnCwd: boolean },
+): Promise<SessionChange | null> {
+  const { statePath, hasOwnCwd, cwd = null, env = null, user = null } = given;
+  const output = new Bounded();
+  const command = commandOf({
+    command: [...readingArgv(statePath)],
+    cwd,
+    env,
+    user,
+    timeoutSeconds: READING_SECONDS_MAX,
+  });
+  const exit = await runQuietly(services, { tenantId, id, command, sink: output, signal });
+  if (exit === null || output.isCut) return null;
+  return changeIn(Buffer.concat(output.chunks), session, hasOwnCwd);
+}
+
+/** Output up to a bound; one that is longer is no environment. */
+class Bounded implements OutputSink {
+  readonly chunks: Uint8Array[] = [];
+  isCut = false;
+  #bytes = 0;
+
+  onOutput(stream: "stdout" | "stderr", chunk: Uint8Array): void {
+    if (stream === "stderr" || this.isCut) return;
+    this.#bytes += chunk.byteLength;
+    this.isCut = this.#bytes > READING_BYTES_MAX;
+    if (!this.isCut) this.chunks.push(chunk);
+  }
+}

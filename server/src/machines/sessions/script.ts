@@ -1,0 +1,141 @@
+/**
+ * How a session's command is run so that what it changes can be kept: the line that is sent to the machine's shell, the
+ * command that reads afterwards what the shell left, and what the two say changed. Pure.
+ *
+ * A command that is a string runs in a shell that, at its end, writes its exported variables and working directory to a file
+ * in /tmp (`trap … EXIT`, so also after `exit`). A second command, started with the same environment, prints its own
+ * environment, then the file: what differs between the two is what the command changed. A shell that is killed or replaced
+ * (`exec`) leaves nothing, and then nothing changes.
+ *
+ * The first string of a session runs in a login shell; what the profile exports is kept like any other change, and later
+ * ones run without it, because a profile would undo what was changed (`PATH`).
+ *
+ * A command that is a program with arguments is started in the session's directory with its variables, and leaves nothing.
+ *
+ * Always: what comes back is data from the machine: bounded, and dropped where it is no text.
+ */
+import { ENV_BYTES_MAX } from "@flotilla/contract/limits";
+
+/** What commands of a session leave to the next one. */
+export interface SessionState {
+  /** null: the machine's working directory. */
+  readonly cwd: string | null;
+  readonly env: Readonly<Record<string, string>>;
+  readonly unsetNames: readonly string[];
+  readonly hasProfile: boolean;
+}
+
+/** What one command changed. */
+export interface SessionChange {
+  /** null: it stayed where it was. */
+  readonly cwd: string | null;
+  readonly env: Readonly<Record<string, string>>;
+  readonly unsetNames: readonly string[];
+}
+
+const PATH_BYTES_MAX = 4096;
+/** Two environments, and their directories. */
+export const READING_BYTES_MAX = 3 * ENV_BYTES_MAX;
+/** Of the shell itself: every shell sets them anew. */
+const SHELL_NAMES: readonly string[] = ["PWD", "OLDPWD", "SHLVL", "_"];
+/** What `unset` can name. */
+const UNSETTABLE = /^[A-Za-z_][A-Za-z0-9_]*$/;
+
+const quoted = (text: string): string => `'${text.replaceAll("'", `'"'"'`)}'`;
+
+/** Entries end with NUL; the file's part begins after a line break. Without the shell's functions and PATH. */
+const PRINT_ENVIRONMENT = "export PWD; command -p env -0";
+
+/**
+ * The argv for a string. `statePath` null: nothing is to be kept of it. `hasOwnCwd`: the caller said where this one
+ * command runs.
+ */
+export function shellArgv(
+  line: string,
+  state: SessionState,
+  { statePath, hasOwnCwd }: { readonly statePath: string | null; readonly hasOwnCwd: boolean },
+): readonly string[] {
+  const names = state.unsetNames.filter((name) => UNSETTABLE.test(name));
+  const steps = [
+    ...(statePath === null ? [] : [`trap 'umask 077; ${PRINT_ENVIRONMENT} >${statePath} 2>/dev/null' EXIT`]),
+    ...(state.cwd === null || hasOwnCwd ? [] : [enter(state.cwd)]),
+    ...(names.length === 0 ? [] : [`unset ${names.join(" ")}`]),
+    // On the same line: what cannot be parsed says so with its own line numbers, and nothing runs.
+    line,
+  ];
+  return ["sh", state.hasProfile ? "-c" : "-lc", steps.join("; ")];
+}
+
+/** A directory that is gone, such as one in /tmp after a restart, must not make the session useless. */
+const enter = (cwd: string): string =>
+  `cd ${quoted(cwd)} 2>/dev/null || echo ${quoted(`session: the directory ${cwd} is gone; this is the machine's own`)} >&2`;
+
+/** The argv for a program: what the session does not have is taken away by `env`, where there is any such. */
+export const programArgv = (argv: readonly string[], { unsetNames }: SessionState): readonly string[] =>
+  unsetNames.length === 0 ? argv : ["env", ...unsetNames.flatMap((name) => ["-u", name]), ...argv];
+
+/** Run with the environment and directory of the command itself. */
+export const readingArgv = (statePath: string): readonly string[] => [
+  "sh",
+  "-c",
+  `${PRINT_ENVIRONMENT}; echo; cat ${statePath}; rm -f ${statePath}`,
+];
+
+/** What the reading command printed; null when the shell left nothing that makes sense. */
+export function changeIn(output: Uint8Array, state: SessionState, hasOwnCwd: boolean): SessionChange | null {
+  const entries = entriesOf(output);
+  const border = entries.findIndex((entry) => entry?.startsWith("\n"));
+  const first = entries[border];
+  if (first === undefined || first === null || first === "\n") return null;
+  const before = variablesOf(entries.slice(0, border));
+  for (const name of state.unsetNames) before.delete(name);
+  const after = variablesOf([first.slice(1), ...entries.slice(border + 1)]);
+  // Without it the file is no environment: it was cut, or is another's.
+  const cwd = after.get("PWD");
+  if (cwd === undefined) return null;
+  const isKept = (name: string): boolean => !SHELL_NAMES.includes(name);
+  const env = [...after].filter(([name, value]) => isKept(name) && before.get(name) !== value);
+  const begunIn = state.cwd === null || hasOwnCwd ? before.get("PWD") : state.cwd;
+  const isPath = cwd.startsWith("/") && Buffer.byteLength(cwd) < PATH_BYTES_MAX;
+  return {
+    cwd: isPath && cwd !== begunIn ? cwd : null,
+    env: Object.fromEntries(env),
+    unsetNames: [...before.keys()].filter((name) => isKept(name) && UNSETTABLE.test(name) && !after.has(name)),
+  };
+}
+
+const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+/** Entries that are no text are null. The last one has no end, so it is none. */
+function entriesOf(output: Uint8Array): (string | null)[] {
+  const entries: (string | null)[] = [];
+  for (let at = 0, end = output.indexOf(0); end >= 0; at = end + 1, end = output.indexOf(0, at)) {
+    try {
+      entries.push(decoder.decode(output.subarray(at, end)));
+    } catch {
+      entries.push(null);
+    }
+  }
+  return entries;
+}
+
+function variablesOf(entries: readonly (string | null)[]): Map<string, string> {
+  const variables = new Map<string, string>();
+  for (const entry of entries) {
+    const equals = entry?.indexOf("=") ?? -1;
+    if (entry !== null && equals > 0) variables.set(entry.slice(0, equals), entry.slice(equals + 1));
+  }
+  return variables;
+}
+
+/** The state after a change; null when it would be larger than an environment may be. */
+export function applyChange(state: SessionState, change: SessionChange): SessionState | null {
+  const env: Record<string, string> = { ...state.env };
+  for (const name of change.unsetNames) delete env[name];
+  Object.assign(env, change.env);
+  const bytes = Object.entries(env).reduce((sum, [name, value]) => sum + Buffer.byteLength(name + value) + 2, 0);
+  if (bytes > ENV_BYTES_MAX) return null;
+  const unset = new Set([...state.unsetNames, ...change.unsetNames]);
+  for (const name of Object.keys(change.env)) unset.delete(name);
+  return { cwd: change.cwd ?? state.cwd, env, unsetNames: [...unset], hasProfile: true };
+}

@@ -1,0 +1,194 @@
+/**
+ * Sessions: over HTTP with a scripted guest, and the lines they send in the real shells that images have.
+ */
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { applyChange, changeIn, readingArgv, type SessionState, shellArgv } from "../src/machines/sessions/script.ts";
+import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startTestServer } from "./support/server.ts";
+import { until } from "./support/until.ts";
+
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+await startTestNode(server);
+const { client } = server;
+
+async function machine(fields: object = {}): Promise<string> {
+  const source = { type: "image", reference: "local/busybox" };
+  return (await client.post("/v1/machines", { source, env: { FROM: "machine" }, ...fields })).json.id;
+}
+
+const shared = await machine();
+
+async function session(body: object = {}, id = shared) {
+  const answer = await client.post(`/v1/machines/${id}/sessions`, body);
+  assert.equal(answer.status, 200, answer.text);
+  const path = `/v1/machines/${id}/sessions/${answer.json.id}`;
+  const exec = async (command: unknown, more: object = {}) =>
+    (await client.post(`${path}/exec`, { command, ...more })).json;
+  const info = async () => {
+    const all = (await client.get(`/v1/machines/${id}/sessions`)).json as { id: string }[];
+    return all.find((one) => one.id === answer.json.id) as ReturnType<JSON["parse"]>;
+  };
+  return { id: answer.json.id as string, path, exec, info };
+}
+
+test("cd, export and unset in a command carry over to the next", async () => {
+  const { exec, info } = await session();
+  assert.equal((await exec("cd /usr; cd lib; export A='x y' B=1; exit 7")).exitCode, 7);
+  assert.equal((await exec('pwd; echo "$A|$B|$FROM"; unset A FROM')).stdout, "/usr/lib\nx y|1|machine\n");
+  assert.equal((await exec('echo "[$A][$B][$FROM]"; export FROM=session')).stdout, "[][1][]\n");
+  assert.equal((await exec("echo $FROM; export FROM=machine")).stdout, "session\n");
+  assert.equal((await exec("echo $FROM")).stdout, "machine\n");
+  const { cwd, env, status, machineId, lastExecAt } = await info();
+  assert.deepEqual([cwd, env, status, machineId], ["/usr/lib", { B: "1", FROM: "machine" }, "active", shared]);
+  assert.ok(Date.parse(lastExecAt) <= Date.now());
+});
+
+test("a session begins with its own directory and environment, and another's are not its", async () => {
+  const one = await session({ cwd: "/srv", env: { A: "1" } });
+  const other = await session();
+  await other.exec("cd /opt; export A=2");
+  assert.equal((await one.exec("pwd; echo $A")).stdout, "/srv\n1\n");
+  assert.equal((await other.exec("pwd; echo $A")).stdout, "/opt\n2\n");
+  const outside = await client.post(`/v1/machines/${shared}/exec`, { command: 'echo "[$A]"' });
+  assert.equal(outside.json.stdout, "[]\n");
+});
+
+test("a program with arguments runs with what the session has, and leaves nothing", async () => {
+  const { exec, info } = await session({ cwd: "/srv", env: { A: "1" } });
+  await exec("unset FROM");
+  assert.equal((await exec(["pwd"])).stdout, "/srv\n");
+  assert.equal((await exec(["printenv", "A"])).stdout, "1\n");
+  assert.equal((await exec(["printenv", "FROM"])).exitCode, 1);
+  assert.equal((await exec(["sh", "-c", "cd /; export A=2"])).exitCode, 0);
+  assert.deepEqual([(await info()).cwd, (await info()).env], ["/srv", { A: "1" }]);
+});
+
+test("what one call brings along stays with it, and what its command changes does not", async () => {
+  const { exec, info } = await session({ cwd: "/srv" });
+  assert.equal((await exec("pwd; echo $ONCE", { cwd: "/opt", env: { ONCE: "x" } })).stdout, "/opt\nx\n");
+  assert.deepEqual([(await info()).cwd, (await info()).env], ["/srv", {}]);
+  await exec("cd /var; export MORE=$ONCE.", { cwd: "/opt", env: { ONCE: "x" } });
+  assert.deepEqual([(await info()).cwd, (await info()).env], ["/var", { MORE: "x." }]);
+});
+
+test("a session survives a stop and a start; a directory that did not is told and left", async () => {
+  const id = await machine();
+  const { exec, info } = await session({ id: "work" }, id);
+  await exec("cd /workspace; export KEPT=yes");
+  await client.post(`/v1/machines/${id}/stop`);
+  assert.equal((await exec("pwd; echo $KEPT")).stdout, "/workspace\nyes\n");
+  const gone = await session({ cwd: "/gone/away" }, id);
+  const answer = await gone.exec("pwd");
+  assert.deepEqual([answer.stdout, answer.exitCode], ["/\n", 0]);
+  assert.match(answer.stderr, /the directory \/gone\/away is gone/);
+  assert.equal((await info()).id, "work");
+});
+
+test("streamed, in the background, past its time: the next command finds what is to be found", async () => {
+  const { path, exec, info } = await session();
+  const streamed = await client.post(`${path}/exec`, { command: "cd /opt; echo on", stream: true });
+  assert.equal(streamed.headers.get("content-type"), "text/event-stream");
+  assert.equal(streamed.text, 'event: stdout\ndata: on\ndata: \n\nevent: exit\ndata: {"exitCode":0}\n\n');
+  assert.equal((await exec("pwd")).stdout, "/opt\n");
+  assert.match((await exec("cd /var; sleep 9", { background: true })).stdout, /^pid=\d+\n$/);
+  assert.equal((await exec("cd /var; sleep 60", { timeoutSeconds: 1 })).exitCode, 124);
+  assert.equal((await info()).cwd, "/opt");
+});
+
+test("commands of a session at once keep all that they change, and count once each", async () => {
+  const id = await machine();
+  const { exec, info } = await session({}, id);
+  await Promise.all(Array.from({ length: 20 }, (_, n) => exec(`export V${n}=${n}`)));
+  assert.equal(Object.keys((await info()).env).length, 20);
+  const usage = await until(async () => {
+    const { usage: now } = (await client.get(`/v1/machines/${id}/usage`)).json;
+    return now.execCount >= 20 && now;
+  });
+  assert.equal(usage.execCount, 20);
+});
+
+test("ids are chosen or made, are each machine's own, and a deleted session is gone", async () => {
+  const other = await machine();
+  const first = await session({ id: "build-1", cwd: null, env: null });
+  assert.equal(first.id, "build-1");
+  assert.match((await session()).id, /^sess-[0-9a-f]{32}$/);
+  assert.equal((await client.post(`/v1/machines/${shared}/sessions`, { id: "build-1" })).status, 409);
+  await session({ id: "build-1" }, other);
+  assert.equal((await client.call("POST", `/v1/machines/${other}/sessions`)).status, 200);
+  assert.equal((await client.delete(first.path)).status, 204);
+  assert.equal((await client.delete(first.path)).status, 404);
+  assert.equal((await client.post(`${first.path}/exec`, { command: "true" })).status, 404);
+  assert.equal((await client.get(`/v1/machines/${other}/sessions`)).json.length, 2);
+  await client.delete(`/v1/machines/${other}`);
+  assert.equal((await client.get(`/v1/machines/${other}/sessions`)).status, 404);
+  assert.equal((await client.post(`/v1/machines/${other}/sessions`, {})).status, 404);
+});
+
+test("what makes no sense is refused with its reason", async () => {
+  const { path } = await session();
+  const broken = await machine({ env: { FAKE_BOOT_FAIL: "1" } });
+  const inBroken = (await session({}, broken)).path;
+  const sessions = `/v1/machines/${shared}/sessions`;
+  const refusals: readonly [string, object, number, string][] = [
+    [sessions, { cwd: "relative" }, 400, "invalid_request"],
+    [sessions, { env: { "A=B": "" } }, 400, "invalid_request"],
+    [sessions, { id: "a/b" }, 422, "invalid_body"],
+    [`${path}/exec`, { command: [""] }, 400, "invalid_request"],
+    [`${path}/exec`, { command: "true", env: { "": "" } }, 400, "invalid_request"],
+    [`${path}/exec`, {}, 422, "invalid_body"],
+    [`${sessions}/none/exec`, { command: "true" }, 404, "not_found"],
+    [`${inBroken}/exec`, { command: "true" }, 503, "start_failed"],
+    [`${inBroken}/exec`, { command: "true" }, 409, "conflict"],
+  ];
+  for (const [at, body, status, code] of refusals) {
+    const answer = await client.post(at, body);
+    assert.deepEqual([answer.status, answer.headers.get("x-error-code")], [status, code], answer.text);
+  }
+});
+
+test("a machine has a bounded number of sessions", async () => {
+  const id = await machine();
+  const make = () => client.post(`/v1/machines/${id}/sessions`, {});
+  for (let round = 0; round < 8; round += 1) await Promise.all(Array.from({ length: 32 }, make));
+  const refused = await make();
+  assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [409, "conflict"]);
+});
+
+const SHELLS: readonly (readonly string[])[] = [["dash"], ["bash", "--norc", "--posix"], ["busybox", "sh"]];
+
+for (const [shell = "", ...options] of SHELLS) {
+  const isThere = spawnSync(shell, [...options, "-c", "true"]).status === 0;
+  test(`the lines of a session mean the same in ${shell}`, { skip: isThere ? false : `no ${shell} here` }, (t) => {
+    const directory = mkdtempSync(join(tmpdir(), "flotilla-session-"));
+    t.after(() => rmSync(directory, { recursive: true, force: true }));
+    const statePath = join(directory, "state");
+    let state: SessionState = { cwd: "/", env: {}, unsetNames: [], hasProfile: true };
+    const run = (line: string) => {
+      const env = { PATH: "/usr/sbin:/usr/bin:/sbin:/bin", FROM: "machine", ...state.env };
+      const spawn = (argv: readonly string[]) =>
+        spawnSync(shell, [...options, ...argv.slice(1)], { env, cwd: "/", timeout: 10_000 });
+      const ran = spawn(shellArgv(line, state, { statePath, hasOwnCwd: false }));
+      const change = changeIn(spawn(readingArgv(statePath)).stdout, state, false);
+      if (change !== null) state = applyChange(state, change) ?? state;
+      return { code: ran.status, out: ran.stdout.toString(), isKept: change !== null };
+    };
+    assert.equal(run("cd /usr; export A='x\ny=\"z\"'; B=no; exit 7").code, 7);
+    assert.equal(run('pwd; echo "$A|$B|$FROM"; unset FROM A; cd bin').out, '/usr\nx\ny="z"||machine\n');
+    assert.equal(run('pwd; echo "[$FROM][$A]"; export FROM=machine').out, "/usr/bin\n[][]\n");
+    assert.deepEqual(run("echo $FROM; set -eu; false; echo no"), { code: 1, out: "machine\n", isKept: true });
+    assert.equal(run("(cd /; export SUB=1); export PATH=$PATH:/opt; # comment").code, 0);
+    assert.equal(run('pwd; echo "$PATH[${SUB-}]"').out, "/usr/bin\n/usr/sbin:/usr/bin:/sbin:/bin:/opt[]\n");
+    // Nothing is known of what these changed, so nothing changes.
+    for (const line of ["if", "export C=1; exec true", "export C=1; kill -9 $$"]) assert.equal(run(line).isKept, false);
+    const here = JSON.stringify(directory);
+    assert.equal(run(`mkdir ${here}/d; cd ${here}/d; rmdir ${here}/d; exit 0`).code, 0);
+    assert.equal(run("pwd").out, "/\n");
+    const kept = { FROM: "machine", PATH: "/usr/sbin:/usr/bin:/sbin:/bin:/opt" };
+    assert.deepEqual(state, { cwd: "/", env: kept, unsetNames: ["A"], hasProfile: true });
+  });
+}
