@@ -54,11 +54,12 @@ export class Containers implements AsyncDisposable {
       await writeFile(wrapper, RUNC_WITHOUT_LIMITS, { mode: 0o700 });
       await plain.#importImage();
       for (const containers of [plain, wrapped]) {
-        const isWorking = await containers.#runTrue().then(
-          () => true,
-          (error: unknown) => (containers === wrapped ? Promise.reject(error) : false),
-        );
-        if (isWorking) return containers;
+        try {
+          await containers.#runTrue();
+          return containers;
+        } catch (error) {
+          if (containers === wrapped) throw error;
+        }
       }
       return "no container could be run";
     } catch (error) {
