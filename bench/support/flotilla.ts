@@ -31,6 +31,7 @@ const PREPARE_MS = 4_000;
 const TEMPLATE_MS = 90_000;
 /** In somebody's Flotilla nobody sees what waits. */
 const BLIND_MS = 30_000;
+const GONE_DEADLINE_MS = 60_000;
 const AT_ONCE = 4;
 
 export interface BenchFlotillaOptions {
@@ -132,12 +133,21 @@ export class BenchFlotilla implements AsyncDisposable {
     if (this.#client === null) await this.start();
     const mine = await this.client.listMachines({ query: { label: [`${LABEL}=${process.pid}`], limit: 1000 } });
     await inTurns(mine, ({ id }) => this.client.deleteMachine(id));
+    if (this.isOwn) await this.#untilGone();
     await this.#removeAll();
+  }
+
+  /** A delete is answered before the node has done it. */
+  async #untilGone(): Promise<void> {
+    const deadline = monotonic() + GONE_DEADLINE_MS;
+    while ((await this.machineVmms()).length > 0 && monotonic() < deadline) await sleep(POLL_MS);
   }
 
   async #removeAll(): Promise<void> {
     this.#forget();
     await this.stop();
+    // Without its directory nobody would ever find a VMM that is left.
+    for (const { pid } of await findVmms(path.join(this.dataDirectory, "node"))) process.kill(pid, "SIGKILL");
     await rm(this.dataDirectory, { recursive: true, force: true });
   }
 
