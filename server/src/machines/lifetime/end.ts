@@ -5,6 +5,7 @@
  * started, stopped or used through this server meanwhile is left alone. A command that begins on another server in the
  * quarter of a second before its activity is written may find its machine stopping; it is told that the connection broke.
  */
+import { Refusal } from "@flotilla/contract/errors";
 import { askStop } from "../change.ts";
 import { converge } from "../converge.ts";
 import { deleteMachine } from "../remove.ts";
@@ -34,7 +35,13 @@ export async function stopIdle(services: MachineServices, { id }: MachineName): 
 export async function removeExpired(services: MachineServices, name: MachineName): Promise<boolean> {
   const machine = await findAnyMachine(services.context.db, name.id);
   if (machine === undefined || machine.deletedAt !== null) return false;
-  await deleteMachine(services, name);
+  try {
+    await deleteMachine(services, name);
+  } catch (error) {
+    // Another server, or the owner, was faster by a moment.
+    if (error instanceof Refusal && error.code === "not_found") return false;
+    throw error;
+  }
   services.context.log.info(
     { machineId: name.id, ttlSeconds: machine.ttlSeconds },
     "a machine was deleted: its ttl is over",
