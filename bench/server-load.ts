@@ -2,17 +2,22 @@
  * What one server process serves: execs of machines without a VM (the fake driver) and reads of a machine, each against the
  * same HTTP framework with a handler that does nothing.
  *
- * Ours and the empty one are asked in turns of a few seconds in the same run; figures are the median of the turns. The
- * one who asks takes processor time too, the same in both.
+ * Ours and the empty one are asked in turns of a few seconds in the same run; rates are the median of the turns. Before
+ * that each is asked until its code has been compiled for good. The processor time of each answer is told as well: it
+ * depends less than the rate on what else the host does.
  */
 import { BenchFlotilla } from "./support/flotilla.ts";
 import { startEmptyFramework } from "./support/empty-framework.ts";
+import { processorMs } from "./support/host.ts";
 import { askFor, type Answered, type Question } from "./support/load.ts";
 import type { Finding } from "./support/report.ts";
 import { atLeast, type Reach, summarize } from "./support/statistics.ts";
 
 const CONNECTIONS = 32;
 const TURN_MS = 2_000;
+/** Answers after which a server is warm, and the time after which it is taken for it. */
+const WARM_ANSWERS = 20_000;
+const WARM_TURNS_MAX = 10;
 
 interface Load {
   readonly name: string;
@@ -46,24 +51,18 @@ async function measure({ name, what, question, reach }: Load, turns: number): Pr
   const { machine } = await flotilla.make();
   const { url, headers } = flotilla.access;
   const asked = question(machine.id);
-  const [oursTurns, emptyTurns]: [Answered[], Answered[]] = [[], []];
-  // The first turn of each is for the compiler.
-  for (let turn = -1; turn < turns; turn++) {
-    const ours = await askFor({ url, headers, ...asked }, { connections: CONNECTIONS, forMs: TURN_MS });
-    const other = await askFor({ url: empty.url, headers, ...asked }, { connections: CONNECTIONS, forMs: TURN_MS });
-    for (const { failed } of [ours, other]) if (failed > 0) throw new Error(`${failed} calls were refused under load`);
-    if (turn < 0) continue;
-    oursTurns.push(ours);
-    emptyTurns.push(other);
-  }
-  const [oursRate, emptyRate] = [medianRate(oursTurns), medianRate(emptyTurns)];
+  const ours = new Side({ url, headers, ...asked }, await flotilla.serverPid());
+  const other = new Side({ url: empty.url, headers, ...asked }, empty.pid);
+  for (const side of [ours, other]) await side.warmUp();
+  for (let turn = 0; turn < turns; turn++) for (const side of [ours, other]) await side.take();
+  const [oursRate, emptyRate] = [ours.rate, other.rate];
   return {
     name,
     series: [
-      { what, summary: summarize(oursTurns.flatMap(({ latenciesMs }) => latenciesMs)) },
+      { what, summary: summarize(ours.latenciesMs) },
       {
         what: "empty handler",
-        summary: summarize(emptyTurns.flatMap(({ latenciesMs }) => latenciesMs)),
+        summary: summarize(other.latenciesMs),
         isBaseline: true,
       },
     ],
@@ -71,11 +70,50 @@ async function measure({ name, what, question, reach }: Load, turns: number): Pr
     setting: { connections: CONNECTIONS, turns, "seconds a turn": TURN_MS / 1000 },
     notes: [
       `ours ${Math.round(oursRate)} a second, empty handler ${Math.round(emptyRate)} a second, ratio ${(oursRate / emptyRate).toFixed(3)}`,
+      `processor time of the server's process for each: ours ${ours.processorMicros.toFixed(0)} µs, empty handler ${other.processorMicros.toFixed(0)} µs`,
     ],
   };
 }
 
-function medianRate(turns: readonly Answered[]): number {
-  const rates = turns.map(({ perSecond }) => perSecond).toSorted((one, other) => one - other);
-  return rates[Math.floor(rates.length / 2)] ?? Number.NaN;
+/** One of the two servers, and what it has answered. */
+class Side {
+  readonly latenciesMs: number[] = [];
+  readonly #question: Question;
+  readonly #pid: number;
+  readonly #rates: number[] = [];
+  #processorMs = 0;
+
+  constructor(question: Question, pid: number) {
+    this.#question = question;
+    this.#pid = pid;
+  }
+
+  async warmUp(): Promise<void> {
+    let answers = 0;
+    for (let turn = 0; turn < WARM_TURNS_MAX && answers < WARM_ANSWERS; turn++)
+      answers += (await this.#ask()).latenciesMs.length;
+  }
+
+  async take(): Promise<void> {
+    const before = await processorMs(this.#pid);
+    const { perSecond, latenciesMs } = await this.#ask();
+    this.#processorMs += (await processorMs(this.#pid)) - before;
+    this.#rates.push(perSecond);
+    for (const ms of latenciesMs) this.latenciesMs.push(ms);
+  }
+
+  get rate(): number {
+    return this.#rates.toSorted((one, two) => one - two)[Math.floor(this.#rates.length / 2)] ?? Number.NaN;
+  }
+
+  /** Of the server's process for each answer, in microseconds; what it makes other processes do is not in it. */
+  get processorMicros(): number {
+    return (this.#processorMs * 1000) / this.latenciesMs.length;
+  }
+
+  async #ask(): Promise<Answered> {
+    const answered = await askFor(this.#question, { connections: CONNECTIONS, forMs: TURN_MS });
+    if (answered.failed > 0) throw new Error(`${answered.failed} calls were refused under load`);
+    return answered;
+  }
 }

@@ -10,15 +10,19 @@ const PROGRAM = fileURLToPath(new URL("./empty-server.ts", import.meta.url));
 
 export interface EmptyFramework extends AsyncDisposable {
   readonly url: string;
+  readonly pid: number;
 }
 
 export async function startEmptyFramework(): Promise<EmptyFramework> {
   const child = spawn(process.execPath, [PROGRAM], {
     stdio: ["pipe", "pipe", "inherit"],
+    // In a session of its own, as ours is: Linux shares the processors between sessions first.
+    detached: true,
   });
   const [url] = (await once(createInterface({ input: child.stdout }), "line")) as [string];
   return {
     url,
+    pid: child.pid ?? 0,
     [Symbol.asyncDispose]: async () => {
       const ended = once(child, "exit");
       child.stdin.end();
