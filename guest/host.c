@@ -316,7 +316,9 @@ static void take_frames(void)
 		else
 			at += (size_t)size;
 	}
-	memmove(input, input + at, input_size - at);
+	/* A large frame comes in many pieces, so most of the time nothing is to be moved. */
+	if (at > 0)
+		memmove(input, input + at, input_size - at);
 	input_size -= at;
 }
 
