@@ -55,6 +55,13 @@ test("how far a start has come is not written", () => {
   assert.equal(outcome(starting, { state: "booting", bootId: "boot-1" }), "same");
 });
 
+test("a heartbeat from before a start failed does not undo the failure, whatever boot it is about", () => {
+  const failed = news(starting, { state: "failed", reason: "no luck" }).next as MachineRecord;
+  for (const state of ["preparing", "booting", "running", "stopping"] as const)
+    assert.equal(outcome(failed, { state, bootId: "boot-1" }), "late");
+  assert.equal(outcome(failed, { state: "failed", bootId: "boot-1", reason: "no luck" }), "same");
+});
+
 test("a repeated report changes nothing", () => {
   assert.equal(outcome(running, { state: "running", bootId: "boot-1" }), "same");
 });

@@ -42,6 +42,9 @@ function isLate(machine: MutableMachine, report: ObservedMachine): boolean {
   if (report.generation < machine.observedGeneration) return true;
   if (report.generation > machine.observedGeneration) return false;
   if (report.hasPoweredOff) return machine.observedState === "failed";
+  // Nothing leads out of a failure but a new wish: what else a node says was sent before it, also of a boot that is new here.
+  if (machine.desiredState === "running" && machine.observedState === "failed" && isTakenUp(machine))
+    return report.state !== "failed";
   const isOtherBoot = report.bootId !== null && report.bootId !== machine.observedBootId;
   // The end of an earlier boot is told before the beginning of the next.
   if (isOtherBoot) return report.state === "stopping" && machine.observedState !== "stopped";
