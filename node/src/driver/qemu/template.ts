@@ -146,9 +146,9 @@ export class Templates {
       return template;
     } catch (error) {
       await rm(directory, { recursive: true, force: true });
-      throw new Error(
-        `the template for ${size.cpus} processors and ${size.memoryMb} MB was not made: ${messageOf(error)}`,
-      );
+      // Whatever step noticed first that it was given up names only what it saw; the reason is the asker's.
+      const reason = messageOf(giveUp.aborted ? giveUp.reason : error);
+      throw new Error(`the template for ${size.cpus} processors and ${size.memoryMb} MB was not made: ${reason}`);
     }
   }
 
