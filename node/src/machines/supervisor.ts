@@ -12,36 +12,35 @@
  */
 import { randomBytes } from "node:crypto";
 import { mkdirSync } from "node:fs";
-import { readdir, rename, rm, rmdir } from "node:fs/promises";
+import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { DesiredMachine, MachineSpec, ObservedMachine, ObservedState } from "@flotilla/contract/link";
 import { SETTLED_STATES } from "@flotilla/contract/link";
 import type { EventLevel, StartTimings } from "@flotilla/contract/machines";
 import { deadlineSignal, orAborted } from "../clock.ts";
-import { diskBytes, GIB } from "../disks/disks.ts";
+import { diskBytes } from "../disks/disks.ts";
 import type { BootRequest, Vm, VmExit, VmNetwork } from "../driver/driver.ts";
 import type { Guest } from "../guest/guest.ts";
-import type { RootFile, UnpackedImage } from "../images/images.ts";
+import type { RootFile } from "../images/images.ts";
 import { type Log, messageOf } from "../log.ts";
 import { bootRequest, bootVm } from "./boot-vm.ts";
-import { ensureImage } from "./ensure-image.ts";
 import { guestConfiguration } from "./configuration.ts";
-import { JOURNAL_NAME, type Journal, JournalFile, type JournaledBoot } from "./journal.ts";
+import { configureVm, EXIT_GRACE_MS } from "./configure-vm.ts";
+import { type Journal, JournalFile, type JournaledBoot } from "./journal.ts";
+import { MachineDisk } from "./machine-disk.ts";
 import { type Next, observedState, plan } from "./plan.ts";
 import { makeBootId, type WaitingVm } from "./prepared-vms.ts";
 import { type Action, isAttempt, isInterruptedBy, type Situation, STATE_DURING, type VmState } from "./state.ts";
-import { bootDirectoryName, bootsPathOf, diskPathOf } from "./paths.ts";
+import { bootDirectoryName, bootsPathOf } from "./paths.ts";
+import { removeMachineFiles } from "./remove-machine-files.ts";
 import type { Surroundings } from "./surroundings.ts";
 import { Watchers } from "./watchers.ts";
 
 const BOOT_DEADLINE_MS = 120_000;
-const CONFIGURE_DEADLINE_MS = 60_000;
 const ADOPT_DEADLINE_MS = 15_000;
 const ADOPT_ATTEMPTS_MAX = 3;
 /** From asking the guest to shut down until the VMM is ended. */
 const SHUT_DOWN_DEADLINE_MS = 10_000;
-/** A VMM's end and its channel's end are seen apart; this is how long the one waits to be explained by the other. */
-const EXIT_GRACE_MS = 1_000;
 /** Progress is told at most this often: every telling is a report to the server. */
 const PROGRESS_PERIOD_MS = 250;
 const RETRY_MS_MIN = 500;
@@ -56,7 +55,7 @@ export class Supervisor {
   #vm: Vm | null = null;
   /** null exactly when the journal names no boot. */
   #vmState: VmState | null;
-  #image: UnpackedImage | null = null;
+  readonly #disk: MachineDisk;
   #current: { readonly action: Action; readonly controller: AbortController } | null = null;
   #isPumping = false;
   #isReleased = false;
@@ -81,6 +80,7 @@ export class Supervisor {
     this.#timings = journal.boot?.timings ?? {};
     this.#log = around.log.child({ machine: journal.machineId });
     this.#file = new JournalFile(directory);
+    this.#disk = new MachineDisk(around, directory);
     this.#watchers = new Watchers(around.clock);
     if (journal.boot !== null) around.liveBoots.add(journal.boot.bootId);
     mkdirSync(directory, { recursive: true, mode: 0o700 });
@@ -102,7 +102,7 @@ export class Supervisor {
 
   /** The image that the machine's files depend on. */
   get imageDigest(): string | null {
-    return this.#image?.digest ?? this.#journal.imageDigest;
+    return this.#disk.heldDigest ?? this.#journal.imageDigest;
   }
 
   get spec(): MachineSpec | null {
@@ -198,7 +198,7 @@ export class Supervisor {
 
   #situation(): Situation {
     const { desired, generation, hasDisk, ending } = this.#journal;
-    return { desired, generation, hasDisk, ending, hasImage: this.#image !== null, vm: this.#vmState };
+    return { desired, generation, hasDisk, ending, hasImage: this.#disk.heldDigest !== null, vm: this.#vmState };
   }
 
   /** Changes the journal now; resolves when the change is on the disk. Who does not wait need not handle a failure. */
@@ -297,7 +297,7 @@ export class Supervisor {
   }
 
   async #ensureImage(signal: AbortSignal): Promise<void> {
-    const { images, clock } = this.#around;
+    const { clock } = this.#around;
     const startedAt = clock.monotonic();
     let saidAt = startedAt;
     const tell = {
@@ -309,28 +309,15 @@ export class Supervisor {
         this.#changed();
       },
     };
-    const found = await ensureImage(this.#requiredSpec(), { images, clock, tell, signal });
-    this.#image = found;
-    void this.#update({ imageDigest: found.digest });
+    const imageDigest = await this.#disk.ensureImage(this.#requiredSpec(), tell, signal);
+    void this.#update({ imageDigest });
     this.#note({ imageMs: clock.monotonic() - startedAt });
   }
 
-  /** A VM that waits with such a disk brings it along, and then the machine has both. */
   async #makeDisk(signal: AbortSignal): Promise<void> {
-    const spec = this.#requiredSpec();
-    const image = this.#image;
-    if (image === null) throw new Error("the machine's image is not at hand");
-    const { clock, disks, images, prepared } = this.#around;
+    const { clock } = this.#around;
     const startedAt = clock.monotonic();
-    const diskPath = diskPathOf(this.directory);
-    await rm(diskPath, { force: true });
-    const waiting = prepared.takeWithDisk(spec, image);
-    if (waiting?.diskPath) {
-      await rename(waiting.diskPath, diskPath);
-    } else {
-      const root = await images.rootFor(image, spec.diskGb * GIB);
-      await disks.make({ diskPath, root, diskGb: spec.diskGb, uid: this.#journal.uid });
-    }
+    const waiting = await this.#disk.make(this.#requiredSpec(), this.#journal.uid);
     void this.#update({ hasDisk: true });
     this.#note({ diskMs: clock.monotonic() - startedAt });
     if (waiting !== undefined) await this.#boot(signal, waiting);
@@ -370,19 +357,8 @@ export class Supervisor {
     }
   }
 
-  /** The image below the machine's disk. */
-  async #diskImage(): Promise<UnpackedImage> {
-    const { imageDigest } = this.#journal;
-    this.#image ??= (imageDigest === null ? undefined : await this.#around.images.findByDigest(imageDigest)) ?? null;
-    if (this.#image === null) {
-      throw new Error(`image ${imageDigest} that the machine's disk was made from is not on this node any more`);
-    }
-    return this.#image;
-  }
-
-  /** The file that the machine's disk stands on. */
-  async #diskRoot(): Promise<RootFile> {
-    return this.#around.images.rootFor(await this.#diskImage(), this.#requiredSpec().diskGb * GIB);
+  #diskRoot(): Promise<RootFile> {
+    return this.#disk.root(this.#requiredSpec(), this.#journal.imageDigest);
   }
 
   async #bootSlot(signal: AbortSignal): Promise<() => void> {
@@ -407,27 +383,14 @@ export class Supervisor {
     const startedAt = clock.monotonic();
     const configuration = guestConfiguration({
       spec: this.#requiredSpec(),
-      image: (await this.#diskImage()).configuration,
+      image: (await this.#disk.image(this.#journal.imageDigest)).configuration,
       rootDevice: driver.facts.rootDevice,
       rootBytes: diskBytes(this.#requiredSpec().diskGb, (await this.#diskRoot()).rootBytes),
       network: vm.network,
       now: clock.now(),
       entropy: randomBytes(64),
     });
-    const deadline = deadlineSignal(clock, CONFIGURE_DEADLINE_MS, signal);
-    try {
-      await orAborted(vm.guest.configure(configuration), deadline.signal);
-    } catch (error) {
-      signal.throwIfAborted();
-      const exit = await Promise.race([vm.exited, clock.sleep(EXIT_GRACE_MS, deadline.signal)]);
-      throw new Error(
-        exit === undefined
-          ? `the guest could not be set up: ${messageOf(error)}`
-          : `the guest ended while it was set up (${exit.kind}): ${exit.detail}`,
-      );
-    } finally {
-      deadline.dispose();
-    }
+    await configureVm(vm, configuration, clock, signal);
     this.#note({ configureMs: clock.monotonic() - startedAt, totalMs: clock.monotonic() - this.#attemptStartedAt });
     this.#becomeReady(vm);
   }
@@ -566,17 +529,9 @@ export class Supervisor {
     void this.#update({ boot: null });
   }
 
-  /** The journal goes last: while it is there, a restarted agent goes on removing. */
   async #removeFiles(): Promise<void> {
     await this.#file.idle();
-    const names = await readdir(this.directory).catch(() => []);
-    for (const name of names.filter((item) => item !== JOURNAL_NAME)) {
-      await rm(join(this.directory, name), { recursive: true, force: true });
-    }
-    await rm(join(this.directory, JOURNAL_NAME), { force: true });
-    await rmdir(this.directory).catch((error: NodeJS.ErrnoException) => {
-      if (error.code !== "ENOENT") throw error;
-    });
+    await removeMachineFiles(this.directory);
     this.#isRemoved = true;
     this.#around.onRemoved(this.#journal);
   }

@@ -1,0 +1,71 @@
+/**
+ * One machine's image and the disk that stands on it.
+ *
+ * Owns the file `disk` in the machine's directory, and holds the image while it is needed, so that the image is not
+ * collected before the journal names it.
+ *
+ * Always: a disk is made whole or the journal does not say that there is one; half of one, left by a crash, is made
+ * again.
+ */
+import { rename, rm } from "node:fs/promises";
+import type { MachineSpec } from "@flotilla/contract/link";
+import { GIB } from "../disks/disks.ts";
+import type { RootFile, UnpackedImage } from "../images/images.ts";
+import { type EnsureImageOptions, ensureImage } from "./ensure-image.ts";
+import { diskPathOf } from "./paths.ts";
+import type { WaitingVm } from "./prepared-vms.ts";
+import type { Surroundings } from "./surroundings.ts";
+
+export class MachineDisk {
+  readonly #around: Surroundings;
+  readonly #directory: string;
+  #image: UnpackedImage | null = null;
+
+  constructor(around: Surroundings, directory: string) {
+    this.#around = around;
+    this.#directory = directory;
+  }
+
+  /** Of the image at hand; null while none is. */
+  get heldDigest(): string | null {
+    return this.#image?.digest ?? null;
+  }
+
+  /** Finds or pulls the image. Resolves with its digest. */
+  async ensureImage(spec: MachineSpec, tell: EnsureImageOptions["tell"], signal: AbortSignal): Promise<string> {
+    const { images, clock } = this.#around;
+    this.#image = await ensureImage(spec, { images, clock, tell, signal });
+    return this.#image.digest;
+  }
+
+  /** Makes the disk. A VM that waits with such a disk brings it along, and then the machine has both. */
+  async make(spec: MachineSpec, uid: number): Promise<WaitingVm | undefined> {
+    const image = this.#image;
+    if (image === null) throw new Error("the machine's image is not at hand");
+    const { disks, images, prepared } = this.#around;
+    const diskPath = diskPathOf(this.#directory);
+    await rm(diskPath, { force: true });
+    const waiting = prepared.takeWithDisk(spec, image);
+    if (waiting?.diskPath) {
+      await rename(waiting.diskPath, diskPath);
+    } else {
+      const root = await images.rootFor(image, spec.diskGb * GIB);
+      await disks.make({ diskPath, root, diskGb: spec.diskGb, uid });
+    }
+    return waiting;
+  }
+
+  /** The image below the disk, as the journal names it. */
+  async image(imageDigest: string | null): Promise<UnpackedImage> {
+    this.#image ??= (imageDigest === null ? undefined : await this.#around.images.findByDigest(imageDigest)) ?? null;
+    if (this.#image === null) {
+      throw new Error(`image ${imageDigest} that the machine's disk was made from is not on this node any more`);
+    }
+    return this.#image;
+  }
+
+  /** The file that the disk stands on. */
+  async root(spec: MachineSpec, imageDigest: string | null): Promise<RootFile> {
+    return this.#around.images.rootFor(await this.image(imageDigest), spec.diskGb * GIB);
+  }
+}

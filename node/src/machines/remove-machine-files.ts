@@ -1,0 +1,20 @@
+/**
+ * Removes all files of a machine that is to be absent.
+ *
+ * Always: the journal goes last. While it is there, an agent that was restarted goes on removing.
+ */
+import { readdir, rm, rmdir } from "node:fs/promises";
+import { join } from "node:path";
+import { JOURNAL_NAME } from "./journal.ts";
+
+/** Nothing may run of the machine. What is not there is nothing to remove. */
+export async function removeMachineFiles(directory: string): Promise<void> {
+  const names = await readdir(directory).catch(() => []);
+  for (const name of names.filter((item) => item !== JOURNAL_NAME)) {
+    await rm(join(directory, name), { recursive: true, force: true });
+  }
+  await rm(join(directory, JOURNAL_NAME), { force: true });
+  await rmdir(directory).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== "ENOENT") throw error;
+  });
+}
