@@ -4,7 +4,8 @@
  * A /dev/kvm that opens proves nothing: under some nested hypervisors a stock guest kernel never gets past its first
  * instructions, under others the VMM aborts. So a tiny guest is booted with KVM, and has a few seconds.
  *
- * Owns `<cache>/accelerator.json`: the verdict, kept for as long as host boot, QEMU and guest files stay the same.
+ * Owns `<cache>/accelerator.json`: the verdict, kept for as long as host boot, QEMU and guest files stay the same. A guest
+ * that only did not answer in time may have been kept from it by a busy host, so that is believed for an hour.
  * Always: what is chosen comes with its reason, for `doctor`, the node's labels and the log.
  */
 import { constants } from "node:fs";
@@ -22,11 +23,19 @@ export interface AcceleratorQuestion {
   readonly cacheDirectory: string;
   /** Everything else that the verdict depends on: versions of QEMU and of the guest's files. */
   readonly versions: string;
-  /** Boots a tiny guest with KVM; rejects when its agent does not answer in time. */
-  readonly probe: () => Promise<void>;
+  /** Boots a tiny guest with KVM. `silent`: its agent did not answer in time. Rejects when the VMM failed. */
+  readonly probe: () => Promise<"answered" | "silent">;
+  /** Epoch milliseconds. */
+  readonly now: number;
+}
+
+/** What is kept: `until` (epoch milliseconds) is null for a verdict that holds as long as its key. */
+interface Trial extends AcceleratorVerdict {
+  readonly until: number | null;
 }
 
 const KVM_DEVICE = "/dev/kvm";
+const SILENT_MS = 60 * 60_000;
 
 export async function chooseAccelerator(question: AcceleratorQuestion): Promise<AcceleratorVerdict> {
   const { setting } = question;
@@ -40,22 +49,22 @@ export async function chooseAccelerator(question: AcceleratorQuestion): Promise<
   }
   const key = `${await hostBootId()} ${question.versions}`;
   const path = join(question.cacheDirectory, "accelerator.json");
-  const kept = await readKept(path, key);
+  const kept = await readKept(path, key, question.now);
   if (kept !== undefined) return kept;
-  const verdict = await tried(question.probe, path);
-  await keep(path, { key, ...verdict });
+  const { until, ...verdict } = await tried(question, path);
+  await keep(path, { key, until, ...verdict });
   return verdict;
 }
 
-async function tried(probe: () => Promise<void>, path: string): Promise<AcceleratorVerdict> {
+async function tried({ probe, now }: AcceleratorQuestion, path: string): Promise<Trial> {
+  const failed = (why: string, again: string): string =>
+    `${KVM_DEVICE} is there, but a guest did not boot with it: ${why}; tried again ${again}, or when ${path} is removed`;
   try {
-    await probe();
-    return { accelerator: "kvm", reason: "a guest booted with KVM" };
+    if ((await probe()) === "answered") return { accelerator: "kvm", reason: "a guest booted with KVM", until: null };
+    const reason = failed("it did not answer in time", "when the node agent starts an hour later");
+    return { accelerator: "tcg", reason, until: now + SILENT_MS };
   } catch (error) {
-    const reason =
-      `${KVM_DEVICE} is there, but a guest did not boot with it: ${messageOf(error)}; ` +
-      `tried again after the host's next boot, or when ${path} is removed`;
-    return { accelerator: "tcg", reason };
+    return { accelerator: "tcg", reason: failed(messageOf(error), "after the host's next boot"), until: null };
   }
 }
 
@@ -63,11 +72,13 @@ async function hostBootId(): Promise<string> {
   return (await readFile("/proc/sys/kernel/random/boot_id", "utf8")).trim();
 }
 
-async function readKept(path: string, key: string): Promise<AcceleratorVerdict | undefined> {
+async function readKept(path: string, key: string, now: number): Promise<AcceleratorVerdict | undefined> {
   try {
     const kept = JSON.parse(await readFile(path, "utf8")) as Record<string, unknown>;
-    const { accelerator, reason } = kept;
+    const { accelerator, reason, until } = kept;
     if (kept["key"] !== key || (accelerator !== "kvm" && accelerator !== "tcg")) return undefined;
+    // A clock that was set back must not keep it for longer.
+    if (until !== null && !(typeof until === "number" && until > now && until <= now + SILENT_MS)) return undefined;
     return { accelerator, reason: String(reason) };
   } catch {
     return undefined; // There is none, or it is damaged: then it is made anew.

@@ -83,8 +83,8 @@ async function openRuntime({ cacheDirectory, setting, clock, log }: RuntimeQuest
   ]);
   const tscKhz = tscKhzIn(cpuinfo);
   const versions = `QEMU ${qemuVersion}, guest ${guestFiles.key}`;
-  const probe = (): Promise<void> => probeKvm({ qemuVersion, guestFiles, tscKhz, clock, log });
-  const verdict = await chooseAccelerator({ setting, cacheDirectory, versions, probe });
+  const probe = (): ReturnType<typeof probeKvm> => probeKvm({ qemuVersion, guestFiles, tscKhz, clock, log });
+  const verdict = await chooseAccelerator({ setting, cacheDirectory, versions, probe, now: clock.now() });
   return { qemuVersion, guestFiles, tscKhz, verdict };
 }
 
@@ -104,14 +104,18 @@ async function readQemuVersion(): Promise<string> {
   return /version (\S+)/.exec(stdout)?.[1] ?? "unknown";
 }
 
-/** Boots the smallest guest with KVM, without a disk and without leaving anything. Rejects when it does not answer. */
-async function probeKvm(host: Omit<Host, "verdict" | "network">): Promise<void> {
+/** Boots the smallest guest with KVM, without a disk and without leaving anything. Rejects when its VMM fails. */
+async function probeKvm(host: Omit<Host, "verdict" | "network">): Promise<"answered" | "silent"> {
   const nodeDirectory = await mkdtemp(join(tmpdir(), "flotilla-probe-"));
   const deadline = deadlineSignal(host.clock, PROBE_MS);
   try {
     const verdict = { accelerator: "kvm", reason: "probe" } as const;
     const driver = await openIn(nodeDirectory, { ...host, network: null, verdict });
     await driver.probe(deadline.signal);
+    return "answered";
+  } catch (error) {
+    if (deadline.signal.aborted) return "silent";
+    throw error;
   } finally {
     deadline.dispose();
     await rm(nodeDirectory, { recursive: true, force: true });
