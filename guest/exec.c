@@ -250,20 +250,30 @@ static void send_not_run(const struct channel *channel, const struct request *re
 	send_exit(channel, EXIT_CODE_NOT_RUN);
 }
 
-static int start(struct channel *channel, const struct request *request, char *message, size_t message_size)
+/* Everything but its streams and its control group. */
+static int describe(const struct request *request, struct spawn *spawn, char *message, size_t message_size)
 {
-	struct spawn spawn = {
+	*spawn = (struct spawn){
 		.argv = (char **)(uintptr_t)(arguments + 1),
 		.environment = (char **)(uintptr_t)environment,
 		.cwd = request->cwd[0] == 0 ? "/" : request->cwd,
 		.has_terminal = request->has_terminal && !request->is_background,
 	};
-	int error = user_resolve(request->user, &spawn.identity, message, message_size);
+	int error = user_resolve(request->user, &spawn->identity, message, message_size);
+	if (error != 0)
+		return error;
+	add_defaults(request, spawn->identity);
+	spawn->path = environment_get("PATH");
+	return 0;
+}
+
+static int start(struct channel *channel, const struct request *request, char *message, size_t message_size)
+{
+	struct spawn spawn;
+	int error = describe(request, &spawn, message, message_size);
 
 	if (error != 0)
 		return error;
-	add_defaults(request, spawn.identity);
-	spawn.path = environment_get("PATH");
 	error = open_streams(channel, request, spawn.identity, spawn.fds);
 	if (error == 0) {
 		channel->cgroup = cgroup_take();
@@ -304,4 +314,32 @@ int exec_request(struct channel *channel, struct fields fields)
 	channel_close(channel);
 	send_exit(channel, 0);
 	return 0;
+}
+
+/*
+ * Starts a command that has no input and says everything to `output`, as the machine's own user. 0 with its pid; -EBADMSG
+ * when the request makes no sense; another negative errno with a text when the command cannot be run.
+ */
+int exec_workload(struct fields fields, int output, int cgroup, pid_t *pid, char *message, size_t message_size)
+{
+	struct request request;
+	struct spawn spawn;
+	int error = read_request(fields, &request);
+
+	if (error == -EBADMSG)
+		return error;
+	if (error != 0) {
+		snprintf(message, message_size, "the command has too many arguments");
+		return error;
+	}
+	error = describe(&request, &spawn, message, message_size);
+	if (error != 0)
+		return error;
+	/* Programs that open /dev/stdout again need a right to it. */
+	if (spawn.identity->uid != 0 && fchown(output, spawn.identity->uid, (gid_t)-1) != 0)
+		error = -errno;
+	spawn.fds[0] = null_fd;
+	spawn.fds[1] = spawn.fds[2] = output;
+	spawn.cgroup_directory = cgroup;
+	return error != 0 ? error : spawn_start(&spawn, pid, message, message_size);
 }

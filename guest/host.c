@@ -27,6 +27,7 @@
 #include "output.h"
 #include "shutdown.h"
 #include "warm.h"
+#include "workload.h"
 
 #define INPUT_BYTES_MAX (2 * FRAME_PAYLOAD_BYTES_MAX)
 #define WORKERS_MAX 16
@@ -80,6 +81,7 @@ static int on_hello(const struct frame *frame)
 	is_lost = false;
 	message_is_open = false;
 	channel_end_all();
+	workload_detach();
 	for (int at = 0; at < WORKERS_MAX; at++)
 		workers[at].is_wanted = false;
 	output_discard();
@@ -95,6 +97,17 @@ static int find_number(struct fields fields, uint8_t tag, uint32_t *number)
 	while ((got = fields_next(&fields, &field)) > 0)
 		if (field.tag == tag)
 			return field_number(&field, number);
+	return -EBADMSG;
+}
+
+static int find_time(struct fields fields, uint8_t tag, uint64_t *time)
+{
+	struct field field;
+	int got;
+
+	while ((got = fields_next(&fields, &field)) > 0)
+		if (field.tag == tag)
+			return field_time(&field, time);
 	return -EBADMSG;
 }
 
@@ -170,6 +183,39 @@ bool host_worker_exited(pid_t pid, int exit_code)
 	return false;
 }
 
+/* Starts the machine's workload, unless that has been done, and sends what it says from then on. */
+static int on_workload(uint32_t request, struct fields fields)
+{
+	uint64_t offset;
+
+	if (find_time(fields, FIELD_OFFSET, &offset) != 0)
+		return -EBADMSG;
+	if (!machine.is_configured || shutdown_has_begun()) {
+		output_failed(0, request, machine.is_configured ? "the machine is shutting down" : "the guest is no machine yet");
+		return 0;
+	}
+	int error = workload_start(fields);
+	if (error == -EBADMSG)
+		return error;
+	if (error != 0) {
+		output_failed(0, request, strerror(-error));
+		return 0;
+	}
+	output_done(request);
+	workload_attach(offset);
+	return 0;
+}
+
+static int on_workload_taken(struct fields fields)
+{
+	uint64_t offset;
+	uint32_t bytes;
+
+	if (find_time(fields, FIELD_OFFSET, &offset) != 0 || find_number(fields, FIELD_BYTES, &bytes) != 0)
+		return -EBADMSG;
+	return workload_taken(offset, bytes);
+}
+
 static int on_request(uint8_t type, struct fields fields)
 {
 	uint32_t request;
@@ -184,6 +230,8 @@ static int on_request(uint8_t type, struct fields fields)
 	case HOST_FRAME_WARM_UP:
 		work(type, request, fields);
 		return 0;
+	case HOST_FRAME_WORKLOAD:
+		return on_workload(request, fields);
 	case HOST_FRAME_SHUT_DOWN:
 		shutdown_begin();
 		output_done(request);
@@ -251,14 +299,14 @@ static int dispatch(uint8_t type, uint32_t number, const uint8_t *payload, uint3
 	struct channel *channel = channel_get(number);
 
 	if (number == 0)
-		return on_request(type, fields);
+		return type == HOST_FRAME_WORKLOAD_TAKEN ? on_workload_taken(fields) : on_request(type, fields);
 	return channel == NULL ? -EBADMSG : on_channel(type, channel, payload, length);
 }
 
 /* Adds the frame to the open message, and does what it asks when it is the last one. */
 static int on_part(const struct frame *frame)
 {
-	if (frame->type != HOST_FRAME_EXEC && frame->type != HOST_FRAME_CONFIGURE)
+	if (frame->type != HOST_FRAME_EXEC && frame->type != HOST_FRAME_CONFIGURE && frame->type != HOST_FRAME_WORKLOAD)
 		return -EBADMSG;
 	if (!message_is_open) {
 		message_is_open = true;

@@ -3,8 +3,9 @@
  *
  * Reads as a list: boot, then one loop over the port to the host, the signals of ended processes and the pipes of commands.
  *
- * Always: one thread, and no timer but while the machine is being shut down, so an idle guest does nothing at all. The port
- * is watched edge-triggered: it would otherwise be reported again and again while no host is connected.
+ * Always: one thread, and no timer but while the machine is being shut down or nobody takes the words of its workload, so an
+ * idle guest does nothing at all. The port is watched edge-triggered: it would otherwise be reported again and again while
+ * no host is connected.
  *
  * `agent --fd N` runs the same on the host over an inherited socket, for tests: it mounts nothing and configures nothing of
  * the system. `--cgroup DIRECTORY` gives it a place for control groups there.
@@ -33,6 +34,7 @@
 #include "output.h"
 #include "shutdown.h"
 #include "spawn.h"
+#include "workload.h"
 
 #define EVENTS_MAX 64
 #define DESCRIPTORS_SOFT 65536
@@ -75,6 +77,15 @@ static void raise_limits(void)
 		log_line("cannot raise the limit of open files", NULL, -errno);
 }
 
+static int timeout_ms(void)
+{
+	int shutdown = shutdown_timeout_ms(), workload = workload_timeout_ms();
+
+	if (shutdown < 0 || workload < 0)
+		return shutdown < 0 ? workload : shutdown;
+	return shutdown < workload ? shutdown : workload;
+}
+
 static int prepare(void)
 {
 	umask(022);
@@ -83,6 +94,7 @@ static int prepare(void)
 	if (epoll_fd < 0)
 		return -errno;
 	channel_init(epoll_fd);
+	workload_init(epoll_fd);
 	host_init(port_fd);
 	int error = open_signals();
 	if (error == 0)
@@ -108,7 +120,7 @@ static void reap(void)
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
 		int exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 
-		if (!channel_exited(pid, exit_code))
+		if (!channel_exited(pid, exit_code) && !workload_exited(pid, exit_code))
 			host_worker_exited(pid, exit_code);
 	}
 	has_children = pid == 0;
@@ -134,6 +146,8 @@ static void handle(const struct epoll_event *event, bool *has_input)
 		*has_input = true;
 	else if (event->data.u64 == SOURCE_SIGNALS)
 		reap();
+	else if (event->data.u64 == SOURCE_WORKLOAD)
+		workload_event();
 	else
 		channel_event(event->data.u64);
 }
@@ -143,7 +157,7 @@ static int turn(void)
 {
 	struct epoll_event events[EVENTS_MAX];
 	bool has_input = input_waits, was_full;
-	int count = epoll_wait(epoll_fd, events, EVENTS_MAX, shutdown_timeout_ms());
+	int count = epoll_wait(epoll_fd, events, EVENTS_MAX, timeout_ms());
 
 	if (count < 0)
 		return errno == EINTR ? 0 : -errno;
@@ -159,11 +173,14 @@ static int turn(void)
 		int error = flush();
 		if (error != 0)
 			return error;
-		if (was_full && output_data_room() > 0)
+		if (was_full && output_data_room() > 0) {
 			channel_pump_all();
+			workload_pump();
+		}
 		/* More to hear and room again: do not wait for an event that has already come. */
 	} while ((has_input && output_has_room()) || (!output_is_empty() && !port_wants_write));
-	shutdown_step(has_children);
+	workload_step();
+	shutdown_step(has_children || workload_has_words());
 	return 0;
 }
 
@@ -194,6 +211,7 @@ int main(int argc, char **argv)
 		error = turn();
 	if (error == -EPIPE && !machine.is_init) {
 		channel_end_all();
+		workload_signal(SIGKILL);
 		return 0;
 	}
 	log_fatal("cannot go on", error);

@@ -73,11 +73,17 @@ void output_data_sent(uint8_t type, uint32_t channel, size_t length)
 	output_buffer[output_tail++] = FRAME_END;
 }
 
-void output_begin(uint8_t type, uint32_t channel)
+/* For a message of `size` bytes beyond those that every message has room for; output_data_room() has promised them. */
+void output_begin_large(uint8_t type, uint32_t channel, size_t size)
 {
-	make_room(OUTPUT_RESERVE_BYTES);
+	make_room(OUTPUT_RESERVE_BYTES + size);
 	frame_write_header(output_buffer + output_tail, type, channel, 0);
 	output_open = output_tail + FRAME_HEADER_BYTES;
+}
+
+void output_begin(uint8_t type, uint32_t channel)
+{
+	output_begin_large(type, channel, 0);
 }
 
 void output_bytes(const void *bytes, size_t length)
@@ -88,7 +94,7 @@ void output_bytes(const void *bytes, size_t length)
 	output_open += length;
 }
 
-static void output_field(uint8_t tag, const void *value, size_t length)
+void output_field(uint8_t tag, const void *value, size_t length)
 {
 	uint8_t header[FIELD_HEADER_BYTES] = {tag};
 

@@ -12,6 +12,8 @@ uint8_t *output_data(void);
 void output_data_sent(uint8_t type, uint32_t channel, size_t length);
 
 void output_begin(uint8_t type, uint32_t channel);
+void output_begin_large(uint8_t type, uint32_t channel, size_t size);
+void output_field(uint8_t tag, const void *value, size_t length);
 void output_bytes(const void *bytes, size_t length);
 void output_number(uint8_t tag, uint32_t number);
 void output_time(uint8_t tag, uint64_t time);

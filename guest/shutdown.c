@@ -18,6 +18,7 @@
 #include "log.h"
 #include "machine.h"
 #include "mount.h"
+#include "workload.h"
 
 #define GRACE_MS 3000
 
@@ -43,6 +44,8 @@ void shutdown_begin(void)
 		kill(-1, SIGTERM);
 	else
 		channel_signal_all(SIGTERM);
+	if (!machine.is_init)
+		workload_signal(SIGTERM);
 }
 
 bool shutdown_has_begun(void)
@@ -60,13 +63,14 @@ int shutdown_timeout_ms(void)
 	return left > 0 ? (int)left : 0;
 }
 
-/* Called after every event: goes on when nobody is left or the grace is over. Does not return then. */
-void shutdown_step(bool has_children)
+/* Called after every event: goes on when nobody is left and everything is said, or when the grace is over. Does not return then. */
+void shutdown_step(bool is_busy)
 {
-	if (!has_begun || (has_children && shutdown_timeout_ms() > 0))
+	if (!has_begun || (is_busy && shutdown_timeout_ms() > 0))
 		return;
 	if (!machine.is_init) {
 		channel_end_all();
+		workload_signal(SIGKILL);
 		_exit(0);
 	}
 	kill(-1, SIGKILL);

@@ -7,6 +7,6 @@
 void shutdown_begin(void);
 bool shutdown_has_begun(void);
 int shutdown_timeout_ms(void);
-void shutdown_step(bool has_children);
+void shutdown_step(bool is_busy);
 
 #endif

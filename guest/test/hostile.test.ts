@@ -137,6 +137,10 @@ const violations: Record<string, readonly Buffer[]> = {
     encodeFrame({ type: GUEST_FRAMES.started, channel: 1 }, Buffer.from("0304000000", "hex")),
   ],
   "a message that is too long": [say("failed", new FieldWriter().text("message", "x".repeat(5000)))],
+  "words of a workload that nobody asked for": [
+    say("workloadOutput", new FieldWriter().time("offset", 0).bytes("output", Buffer.from("x")), 0),
+  ],
+  "the end of a workload that nobody asked for": [say("workloadEnded", new FieldWriter().number("exitCode", 0), 0)],
   "something after the exit": [say("exit", new FieldWriter().number("exitCode", 0)), data("stdout", 1)],
 };
 
@@ -167,6 +171,42 @@ test("a guest that sends more than its credit is cut off, whatever the size of i
     assert.equal(await guest.closed, "it broke the protocol: output without credit");
     await assert.rejects(exec.exit, /output without credit/);
   }
+});
+
+test("a workload's words come in order, and no more of them than were taken", async () => {
+  const words = (offset: number, bytes: number): Buffer =>
+    say("workloadOutput", new FieldWriter().time("offset", offset).bytes("output", Buffer.alloc(bytes, 65)), 0);
+  const refused: readonly (readonly Buffer[])[] = [
+    [words(4, 1)],
+    [words(5, 3), words(7, 1)],
+    [words(5, 0)],
+    [words(2 ** 53, 1)],
+    [0, 1, 2, 3, 4].map((at) => words(5 + at * 60_000, 60_000)),
+    [say("workloadEnded", new FieldWriter().number("exitCode", 256), 0)],
+  ];
+  for (const frames of refused) {
+    const { guest, socket } = await scripted();
+    const { started } = guest.workload({ argv: ["true"], offset: 5, onOutput: () => {}, onEnd: () => {} });
+    started.catch(() => {});
+    for (const frame of frames) socket.write(frame);
+    assert.match(await guest.closed, /^it broke the protocol: /);
+  }
+  const { guest, socket, heard } = await scripted();
+  let at = 0;
+  const workload = guest.workload({
+    argv: ["true"],
+    offset: 5,
+    onOutput: (offset, bytes) => {
+      at = offset + bytes.byteLength;
+      workload.taken(at, bytes.byteLength);
+    },
+    onEnd: () => {},
+  });
+  workload.started.catch(() => {});
+  for (let piece = 0; piece < 10; piece += 1) socket.write(words(10 + piece * 60_000, 60_000));
+  await until(() => at === 10 + 600_000);
+  await until(() => heard.filter(({ type }) => type === HOST_FRAMES.workloadTaken).length === 10);
+  guest.close();
 });
 
 test("credit comes back when output is read, and only then", async () => {

@@ -149,6 +149,13 @@ test("any garbage from a host leaves an agent that the next host can use", () =>
           fc.constant(new FieldWriter().text("argument", "true").end()),
           fc.constant(new FieldWriter().text("argument", "cat").number("hasStdin", 1).end()),
           fc.constant(new FieldWriter().number("stream", 1).number("bytes", 0xffff_ffff).end()),
+          fc.constant(new FieldWriter().number("request", 1).text("argument", "yes").time("offset", 0).end()),
+          fc.constant(
+            new FieldWriter()
+              .time("offset", 2 ** 52)
+              .number("bytes", 0xffff_ffff)
+              .end(),
+          ),
           fc.constant(new FieldWriter().number("cols", 1).number("rows", 70_000).text("argument", "true").end()),
         ),
       })

@@ -24,7 +24,7 @@ export const FRAME_PAYLOAD_BYTES_MAX = 64 * 1024;
 /** More zeros than complete any frame. */
 export const FRAME_PADDING_BYTES = FRAME_PAYLOAD_BYTES_MAX + 2 * FRAME_EXTRA_BYTES;
 
-/** The message goes on in the next frame, which has the same type and channel. Only `configure` and `exec` may be split. */
+/** The message goes on in the next frame, which has the same type and channel. Only `configure`, `exec` and `workload` may be split. */
 export const FRAME_FLAG_MORE = 1;
 /** A message put together from its frames. Room for ENV_BYTES_MAX of environment and as much of arguments. */
 export const MESSAGE_BYTES_MAX = 1280 * 1024;
@@ -41,6 +41,9 @@ export const STDIN_WINDOW_BYTES = 64 * 1024;
  */
 export const OUTPUT_FRAME_COST_BYTES = 256;
 
+/** What the machine's workload may say before the host has taken any of it. */
+export const WORKLOAD_WINDOW_BYTES = 256 * 1024;
+
 /** Host to guest. */
 export const HOST_FRAMES = {
   hello: 0x01,
@@ -49,6 +52,8 @@ export const HOST_FRAMES = {
   syncFileSystems: 0x04,
   shutDown: 0x05,
   warmUp: 0x06,
+  workload: 0x07,
+  workloadTaken: 0x08,
   exec: 0x10,
   stdin: 0x11,
   stdinEnd: 0x12,
@@ -65,6 +70,8 @@ export const GUEST_FRAMES = {
   helloAnswer: 0x81,
   done: 0x82,
   failed: 0x83,
+  workloadOutput: 0x84,
+  workloadEnded: 0x85,
   started: 0x90,
   stdout: 0x91,
   stderr: 0x92,

@@ -44,6 +44,7 @@ export const GUEST_FIELDS = {
   offset: 42,
   length: 43,
   isFromEnd: 44,
+  output: 45,
 } as const;
 export type GuestField = keyof typeof GUEST_FIELDS;
 
@@ -150,6 +151,15 @@ export class FieldReader {
       throw new GuestProtocolError(`${field} is no text`);
     if (value.byteLength > GUEST_MESSAGE_BYTES_MAX) throw new GuestProtocolError(`${field} is too long`);
     return value.toString("utf8", 0, value.byteLength - 1);
+  }
+
+  /** Throws GuestProtocolError when there are none, or more than `bytesMax`. May be part of the message it came in. */
+  bytes(field: GuestField, bytesMax: number): Buffer {
+    const value = this.#value(field);
+    if (value.byteLength === 0 || value.byteLength > bytesMax) {
+      throw new GuestProtocolError(`${field} of ${value.byteLength} bytes`);
+    }
+    return value;
   }
 
   #sized(field: GuestField, bytes: number): Buffer {

@@ -30,7 +30,17 @@ import { FieldReader, FieldWriter, GUEST_FILE_OPERATIONS } from "@flotilla/contr
 import { type Clock, systemClock } from "../clock.ts";
 import { ClientExec } from "./client-exec.ts";
 import { HelloSearch } from "./client-hello.ts";
-import type { Guest, GuestConfiguration, GuestExec, GuestExecRequest, GuestFileRequest, GuestHello } from "./guest.ts";
+import { ClientWorkload } from "./client-workload.ts";
+import type {
+  Guest,
+  GuestConfiguration,
+  GuestExec,
+  GuestExecRequest,
+  GuestFileRequest,
+  GuestHello,
+  GuestWorkload,
+  GuestWorkloadRequest,
+} from "./guest.ts";
 
 export interface ConnectGuestOptions {
   /** How long the agent may take to answer, in milliseconds: the guest may still be booting. */
@@ -83,6 +93,7 @@ class GuestClient implements Guest {
   #hello: GuestHello | undefined;
   #greeting: Pending | undefined;
   #lostBecause: string | undefined;
+  #workload: ClientWorkload | undefined;
   #lastRequest = 0;
   #lastChannel = 0;
   #isCorked = false;
@@ -166,6 +177,14 @@ class GuestClient implements Guest {
     this.#execs.set(channel, exec);
     this.#write(message);
     return exec;
+  }
+
+  workload(request: GuestWorkloadRequest): GuestWorkload {
+    const fields = new FieldWriter().texts("argument", request.argv).time("offset", request.offset);
+    this.#workload = new ClientWorkload(request, this.#request("workload", fields), (payload) =>
+      this.#write(encodeFrame({ type: HOST_FRAMES.workloadTaken, channel: 0 }, payload)),
+    );
+    return this.#workload;
   }
 
   async ping(timeoutMs: number): Promise<void> {
@@ -269,7 +288,15 @@ class GuestClient implements Guest {
     if (frame.flags !== 0) throw new GuestProtocolError("a message in several frames");
     if (frame.channel !== 0) this.#takeForExec(frame);
     else if (this.#hello === undefined) this.#takeHello(frame);
-    else this.#takeAnswer(frame);
+    else if (!this.#takeFromWorkload(frame)) this.#takeAnswer(frame);
+  }
+
+  #takeFromWorkload({ type, payload }: Frame): boolean {
+    if (type === GUEST_FRAMES.workloadOutput) this.#workload?.takeOutput(payload);
+    else if (type === GUEST_FRAMES.workloadEnded) this.#workload?.takeEnd(payload);
+    else return false;
+    if (this.#workload === undefined) throw new GuestProtocolError("words of a workload that nobody asked for");
+    return true;
   }
 
   #takeHello(frame: Frame): void {

@@ -77,6 +77,27 @@ export interface GuestExec {
   kill(): void;
 }
 
+export interface GuestWorkloadRequest {
+  readonly argv: readonly string[];
+  /** So much of what it has said since the guest booted is safe already. */
+  readonly offset: number;
+  /**
+   * It has said something; `offset` is that of the first byte, and a gap before it was dropped in the guest. The bytes are
+   * the caller's only until this returns. At most WORKLOAD_WINDOW_BYTES come before some were taken.
+   */
+  onOutput(offset: number, bytes: Buffer): void;
+  /** It has ended, after all that was heard until now. May come again from a guest that is asked again. */
+  onEnd(exitCode: number): void;
+}
+
+/** The one command that a machine was made for. */
+export interface GuestWorkload {
+  /** Resolves when it runs, or has run before; what can not be run has ended. Rejects when the guest refuses. */
+  readonly started: Promise<void>;
+  /** What comes before `offset` is safe, and there is room for `bytes` more, of those that came. */
+  taken(offset: number, bytes: number): void;
+}
+
 export interface Guest {
   readonly hello: GuestHello;
   configure(configuration: GuestConfiguration): Promise<void>;
@@ -92,6 +113,8 @@ export interface Guest {
   exec(request: GuestExecRequest): GuestExec;
   /** Like a command, whose streams hold what GUEST-PROTOCOL.md says of files. */
   file(request: GuestFileRequest): GuestExec;
+  /** Starts the machine's workload, once in the life of a guest, and hears what it says from `offset` on. */
+  workload(request: GuestWorkloadRequest): GuestWorkload;
   /** Round trip; rejects after `timeoutMs`. */
   ping(timeoutMs: number): Promise<void>;
   /** Flushes all file systems to disk. */

@@ -13,9 +13,12 @@ import type {
   GuestExit,
   GuestFileRequest,
   GuestHello,
+  GuestWorkload,
+  GuestWorkloadRequest,
 } from "../../guest/guest.ts";
 import type { FakeFiles } from "./files.ts";
 import { runScript, type ScriptWorld } from "./script.ts";
+import { FakeWorkload } from "./workload.ts";
 
 /** What a guest needs of the VM around it. */
 export interface FakeMachine {
@@ -24,6 +27,8 @@ export interface FakeMachine {
   readonly words: Readonly<Record<string, string>>;
   readonly files: FakeFiles;
   configured(configuration: FakeConfiguration): Promise<void>;
+  /** Whether the workload is to be run now; true once in the life of the VM. */
+  startWorkload(): boolean;
   end(how: "poweroff" | "crashed"): void;
 }
 
@@ -41,6 +46,8 @@ export class FakeGuest implements Guest {
   readonly #closing = Promise.withResolvers<string>();
   #closedBecause: string | null = null;
   #lastPid = 100;
+  #workload: FakeWorkload | null = null;
+  readonly #ending = new AbortController();
 
   constructor(machine: FakeMachine, configuration: FakeConfiguration | null, uptimeMs: number) {
     this.#machine = machine;
@@ -68,6 +75,30 @@ export class FakeGuest implements Guest {
     const hasStdin = request.operation === "write";
     const asCommand = { argv: [], cwd: null, env: {}, user: null, hasStdin, terminal: null, isBackground: false };
     return this.#run(asCommand, (world) => files.run(request, world, () => clock.now()));
+  }
+
+  workload(request: GuestWorkloadRequest): GuestWorkload {
+    const { env, workdir, hostname } = this.#configuration;
+    const { clock, files } = this.#machine;
+    const workload = new FakeWorkload(request);
+    this.#workload = workload;
+    if (!this.#machine.startWorkload()) return workload;
+    const signal = this.#ending.signal;
+    void workload.run((write) =>
+      runScript(request.argv, {
+        env,
+        cwd: workdir,
+        hostname,
+        input: Readable.from([]),
+        files,
+        terminalSize: () => null,
+        write: (_output, data) => write(data),
+        sleep: (ms) => clock.sleep(ms, signal),
+        end: (how) => this.#machine.end(how),
+        checkAlive: () => signal.throwIfAborted(),
+      }),
+    );
+    return workload;
   }
 
   #run(request: GuestExecRequest, program: Program): GuestExec {
@@ -102,6 +133,8 @@ export class FakeGuest implements Guest {
     if (this.#closedBecause !== null) return;
     this.#closedBecause = reason;
     for (const exec of this.#execs) exec.lose(reason);
+    this.#workload?.lose();
+    this.#ending.abort(new Error(reason));
     this.#closing.resolve(reason);
   }
 }

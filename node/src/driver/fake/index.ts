@@ -38,6 +38,7 @@ interface VmFile {
   readonly endsAt: number | null;
   readonly endsAs: "poweroff" | "crashed";
   readonly configuration: FakeConfiguration | null;
+  readonly hasWorkload: boolean;
 }
 
 export class FakeDriver implements Driver {
@@ -72,6 +73,7 @@ export class FakeDriver implements Driver {
       endsAt: endAfter === undefined ? null : answersAt + Number(endAfter),
       endsAs: crashAfter === undefined ? "poweroff" : "crashed",
       configuration: null,
+      hasWorkload: false,
     };
     await writeVmFile(request.bootDirectory, file);
     try {
@@ -171,14 +173,21 @@ class FakeVm implements Vm {
     const end = (kind: VmExit["kind"]): void => void this.#end({ kind, detail: `the fake VM's end: ${kind}` });
     const timer = file.endsAt === null ? null : clock.timer(file.endsAt - clock.now(), () => end(file.endsAs));
     this.#cancelEnd = () => timer?.cancel();
-    const configured = async (configuration: FakeConfiguration): Promise<void> => {
-      this.#file = { ...this.#file, configuration };
+    const save = async (change: Partial<VmFile>): Promise<void> => {
+      this.#file = { ...this.#file, ...change };
       await writeVmFile(directory, this.#file);
       // It may have ended while the file was written: an ended VM must not look alive.
       if (this.#isOver) await removeVmFile(directory);
     };
+    const configured = (configuration: FakeConfiguration): Promise<void> => save({ configuration });
+    const startWorkload = (): boolean => {
+      const isFirst = !this.#file.hasWorkload;
+      // Its directory may be gone by then, and with it what would have to be known.
+      if (isFirst) save({ hasWorkload: true }).catch(() => undefined);
+      return isFirst;
+    };
     this.guest = new FakeGuest(
-      { clock, words, files, configured, end },
+      { clock, words, files, configured, startWorkload, end },
       file.configuration,
       clock.now() - file.startedAt,
     );

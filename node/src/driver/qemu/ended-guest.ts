@@ -22,6 +22,7 @@ export function endedGuest(): Guest {
     warmUp: refusal,
     exec: ended,
     file: ended,
+    workload: () => ({ started: refusal(), taken: () => {} }),
     ping: refusal,
     sync: refusal,
     shutDown: refusal,

@@ -1,0 +1,201 @@
+/**
+ * The machine's workload in the agent: started once, heard by whichever host is there, and never held up for long by one
+ * that is not.
+ */
+import assert from "node:assert/strict";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { WORKLOAD_WINDOW_BYTES } from "@flotilla/contract/guest/frame";
+import type { Guest, GuestWorkload } from "@flotilla/node/guest/guest";
+import { outcome, request, startAgent, type TestAgent, until } from "./agent.ts";
+import { Line } from "./line.ts";
+
+async function withAgent(body: (agent: TestAgent, directory: string) => Promise<void>): Promise<void> {
+  const directory = mkdtempSync(join(tmpdir(), "flotilla-workload-"));
+  const agent = startAgent({ hasCgroup: true });
+  try {
+    await body(agent, directory);
+  } finally {
+    const code = await agent.end();
+    rmSync(directory, { recursive: true });
+    assert.equal(agent.log(), "");
+    assert.equal(code, 0);
+  }
+}
+
+async function configured(agent: TestAgent, more: { readonly user?: string } = {}): Promise<Guest> {
+  const guest = await agent.connect(new Line(agent.socket));
+  await guest.configure({
+    hostname: "box",
+    machineId: "0".repeat(32),
+    now: 1,
+    entropy: new Uint8Array(32),
+    env: { GREETING: "hello" },
+    workdir: "/usr",
+    user: more.user ?? "",
+    rootDevice: null,
+    rootBytes: null,
+    nameservers: [],
+    address: null,
+  });
+  return guest;
+}
+
+interface Heard {
+  readonly workload: GuestWorkload;
+  text: string;
+  readonly ends: number[];
+  /** Bytes that the guest dropped. */
+  dropped: number;
+}
+
+/** Hears the workload; `isTaking`: and says that what came is safe. */
+function hear(guest: Guest, argv: readonly string[], { offset = 0, isTaking = true } = {}): Heard {
+  let next = offset;
+  const heard: Heard = {
+    text: "",
+    ends: [],
+    dropped: 0,
+    workload: guest.workload({
+      argv,
+      offset,
+      onOutput: (at, bytes) => {
+        heard.dropped += at - next;
+        next = at + bytes.byteLength;
+        heard.text += bytes.toString();
+        if (isTaking) heard.workload.taken(next, bytes.byteLength);
+      },
+      onEnd: (exitCode) => heard.ends.push(exitCode),
+    }),
+  };
+  return heard;
+}
+
+test("a workload has the machine's environment and directory, no input, and says how it ended", () =>
+  withAgent(async (agent) => {
+    const guest = await configured(agent);
+    const heard = hear(guest, ["sh", "-c", "echo $GREETING $PWD; cat; echo oh >&2; exit 3"]);
+    await heard.workload.started;
+    await until(() => heard.ends.length > 0);
+    assert.deepEqual([heard.text, heard.ends], ["hello /usr\noh\n", [3]]);
+  }));
+
+test("a workload that is not there says so and has ended; one before the guest is a machine is refused", () =>
+  withAgent(async (agent) => {
+    const early = hear(await agent.connect(new Line(agent.socket)), ["true"]);
+    await assert.rejects(early.workload.started, /the guest is no machine yet/);
+    const heard = hear(await configured(agent), ["/no/such"]);
+    await heard.workload.started;
+    await until(() => heard.ends.length > 0);
+    assert.deepEqual(heard.ends, [255]);
+    assert.match(heard.text, /^executable file '\/no\/such' not found in \$PATH: No such file or directory\n$/);
+  }));
+
+test("a host that comes back hears what came meanwhile, nothing twice, and starts nothing again", () =>
+  withAgent(async (agent, directory) => {
+    const path = join(directory, "go");
+    const script = `echo start >> ${directory}/starts; echo 1; until [ -e ${path} ]; do sleep 0.02; done; echo 2; echo 3`;
+    const first = await configured(agent);
+    const before = hear(first, ["sh", "-c", script]);
+    await until(() => before.text === "1\n");
+    // The last host had got the first line and made only one byte of it safe.
+    first.close();
+    const second = await agent.connect(new Line(agent.socket));
+    assert.equal((await outcome(second.exec(request(["touch", path])))).exitCode, 0);
+    second.close();
+    const third = await agent.connect(new Line(agent.socket));
+    const after = hear(third, ["sh", "-c", `echo again >> ${directory}/starts`], { offset: 2 });
+    await until(() => after.ends.length > 0);
+    assert.deepEqual([after.text, after.ends, after.dropped], ["2\n3\n", [0], 0]);
+    assert.equal(readFileSync(`${directory}/starts`, "utf8"), "start\n");
+    third.close();
+    // Its end is told to everyone who asks.
+    const fourth = hear(await agent.connect(new Line(agent.socket)), ["true"], { offset: 6 });
+    await until(() => fourth.ends.length > 0);
+    assert.deepEqual([fourth.text, fourth.ends], ["", [0]]);
+  }));
+
+test("a host that had made nothing safe is sent everything again", () =>
+  withAgent(async (agent) => {
+    const first = await configured(agent);
+    const before = hear(first, ["sh", "-c", "echo a; echo b"], { isTaking: false });
+    await until(() => before.ends.length > 0);
+    first.close();
+    const after = hear(await agent.connect(new Line(agent.socket)), ["true"]);
+    await until(() => after.ends.length > 0);
+    assert.equal(after.text, "a\nb\n");
+  }));
+
+test("a workload goes on when nobody hears it, and the newest of its words are kept", () =>
+  withAgent(async (agent, directory) => {
+    const done = join(directory, "done");
+    const first = await configured(agent);
+    const script = `seq 1 200000; echo last; touch ${done}`;
+    const before = hear(first, ["sh", "-c", script], { isTaking: false });
+    await until(() => before.text.length === WORKLOAD_WINDOW_BYTES);
+    first.close();
+    await until(() => existsSync(done));
+    const after = hear(await agent.connect(new Line(agent.socket)), ["true"]);
+    await until(() => after.ends.length > 0);
+    assert.match(after.text, /\n199999\n200000\nlast\n$/);
+    assert.equal(after.text.length, WORKLOAD_WINDOW_BYTES);
+    assert.ok(after.dropped > 500_000, `${after.dropped}`);
+  }));
+
+test("a host that stops taking is sent no more than the window, and commands run on", () =>
+  withAgent(async (agent) => {
+    const guest = await configured(agent);
+    const heard = hear(guest, ["yes"], { isTaking: false });
+    await until(() => heard.text.length === WORKLOAD_WINDOW_BYTES);
+    for (let round = 0; round < 3; round += 1) {
+      assert.equal((await outcome(guest.exec(request(["echo", "fine"])))).stdout, "fine\n");
+    }
+    assert.equal(heard.text.length, WORKLOAD_WINDOW_BYTES);
+    heard.workload.taken(WORKLOAD_WINDOW_BYTES, WORKLOAD_WINDOW_BYTES);
+    await until(() => heard.text.length === 2 * WORKLOAD_WINDOW_BYTES);
+  }));
+
+test("a flood that is taken passes whole, and commands are answered meanwhile", () =>
+  withAgent(async (agent) => {
+    const guest = await configured(agent);
+    const heard = hear(guest, ["sh", "-c", "seq 1 1000000"]);
+    const echoes = Array.from({ length: 20 }, () => outcome(guest.exec(request(["echo", "fine"]))));
+    for (const { stdout } of await Promise.all(echoes)) assert.equal(stdout, "fine\n");
+    await until(() => heard.ends.length > 0);
+    assert.equal(heard.dropped, 0);
+    assert.equal(heard.text.length, 6_888_896);
+    assert.ok(heard.text.endsWith("999999\n1000000\n"));
+  }));
+
+test("children of a workload that has ended are heard on", () =>
+  withAgent(async (agent) => {
+    const guest = await configured(agent);
+    const heard = hear(guest, ["sh", "-c", "(sleep 0.3; echo child) & echo parent; exit 4"]);
+    await until(() => heard.text.includes("child"));
+    assert.deepEqual([heard.text, heard.ends], ["parent\nchild\n", [4]]);
+  }));
+
+test("another user than root may open its outputs by name", { skip: process.getuid?.() !== 0 && "needs root" }, () =>
+  withAgent(async (agent) => {
+    const guest = await configured(agent, { user: "65534" });
+    const heard = hear(guest, ["sh", "-c", "id -u > /dev/stdout; echo err > /dev/stderr"]);
+    await until(() => heard.ends.length > 0);
+    assert.deepEqual([heard.text, heard.ends], ["65534\nerr\n", [0]]);
+  }),
+);
+
+test("what a workload says while the machine shuts down is heard", () =>
+  withAgent(async (agent) => {
+    // It ends with what it was told still unread.
+    agent.socket.on("error", () => {});
+    const guest = await configured(agent);
+    const script = "trap 'seq 1 20000; echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
+    const heard = hear(guest, ["sh", "-c", script]);
+    await until(() => heard.text === "ready\n");
+    await guest.shutDown();
+    await until(() => heard.ends.length > 0);
+    assert.match(heard.text, /\n20000\nbye\n$/);
+    assert.deepEqual(heard.ends, [7]);
+  }));

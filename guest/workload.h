@@ -1,0 +1,25 @@
+/* The machine's workload: the one command that it was made for. */
+#ifndef FLOTILLA_WORKLOAD_H
+#define FLOTILLA_WORKLOAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "frame.h"
+
+void workload_init(int epoll);
+int workload_start(struct fields fields);
+void workload_attach(uint64_t offset);
+void workload_detach(void);
+int workload_taken(uint64_t offset, uint32_t bytes);
+
+void workload_event(void);
+bool workload_exited(pid_t pid, int exit_code);
+void workload_pump(void);
+void workload_step(void);
+int workload_timeout_ms(void);
+bool workload_has_words(void);
+void workload_signal(int number);
+
+#endif

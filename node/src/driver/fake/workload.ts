@@ -1,0 +1,57 @@
+/**
+ * The workload of a fake guest: a script, whose words are heard as those of a real one would be.
+ *
+ * FAKE: lives in this process. A node agent that comes back to a guest finds that its workload ran and hears nothing more
+ * of it. Always: no more than the window waits to be taken; the script waits meanwhile.
+ */
+import { WORKLOAD_WINDOW_BYTES } from "@flotilla/contract/guest/frame";
+import type { GuestWorkload, GuestWorkloadRequest } from "../../guest/guest.ts";
+
+type Write = (data: string | Uint8Array) => Promise<void> | undefined;
+
+export class FakeWorkload implements GuestWorkload {
+  readonly started: Promise<void> = Promise.resolve();
+  readonly #request: GuestWorkloadRequest;
+  #offset: number;
+  #usedBytes = 0;
+  #isOver = false;
+  #goOn: (() => void) | null = null;
+
+  constructor(request: GuestWorkloadRequest) {
+    this.#request = request;
+    this.#offset = request.offset;
+  }
+
+  /** Runs the program to its end, unless the guest ends first. */
+  async run(program: (write: Write) => Promise<number> | number): Promise<void> {
+    const exitCode = await Promise.resolve(program((data) => this.#write(Buffer.from(data)))).catch(() => 1);
+    if (!this.#isOver) this.#request.onEnd(exitCode);
+  }
+
+  /** The channel is gone: nobody hears it any more. */
+  lose(): void {
+    this.#isOver = true;
+    this.#goOn?.();
+  }
+
+  taken(_offset: number, bytes: number): void {
+    this.#usedBytes -= bytes;
+    this.#goOn?.();
+  }
+
+  async #write(bytes: Buffer): Promise<void> {
+    for (let at = 0; at < bytes.byteLength && !this.#isOver; ) {
+      const piece = bytes.subarray(at, at + WORKLOAD_WINDOW_BYTES - this.#usedBytes);
+      if (piece.byteLength === 0) {
+        await new Promise<void>((resolve) => {
+          this.#goOn = resolve;
+        });
+        continue;
+      }
+      at += piece.byteLength;
+      this.#usedBytes += piece.byteLength;
+      this.#offset += piece.byteLength;
+      this.#request.onOutput(this.#offset - piece.byteLength, piece);
+    }
+  }
+}
