@@ -8,6 +8,8 @@
  *     GET    /v1/machines/{id}                → ObservedMachine, 404
  *     PUT    /v1/machines/{id}?waitMs=N       DesiredMachine → ObservedMachine; 409 with ObservedMachine when stale
  *     POST   /v1/machines/{id}/exec           link-stream frames both ways (link-stream.ts); 404, 409 not running
+ *     POST   /v1/machines/{id}/dial/{port}    the bytes of a TCP connection to a port of the guest, both ways; 404, 409 not
+ *                                             running, 502 the port takes none, 503 too many, with DialRefusal
  *     GET    /v1/images                       → NodeImage[]
  *     PUT    /v1/images                       {reference, arch} → progress lines of JSON, the last one an ImageResult
  *     POST   /v1/images/import?reference=…    an archive as body → the same
@@ -192,5 +194,11 @@ export interface ExecExit {
 
 export interface ExecFailure {
   readonly code: "not_running" | "guest_unreachable" | "invalid";
+  readonly message: string;
+}
+
+/** Why a connection to a port was not made. */
+export interface DialRefusal {
+  readonly code: "not_running" | "refused" | "busy" | "invalid";
   readonly message: string;
 }

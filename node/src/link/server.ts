@@ -2,7 +2,7 @@
  * The node agent's side of the link: HTTP on a Unix socket that only this user, or the server's, may open.
  *
  * Owns the socket's file. Serves exactly the routes at the head of contract/src/link.ts, and leaves what they mean to
- * machines/, images/ and exec.ts.
+ * machines/, images/, exec.ts and dial.ts.
  *
  * Always: every request is answered; an error that nobody foresaw is a 500 with its message, because the only caller
  * is the operator's own server. Bodies are bounded; an archive to import is streamed to a file that is removed again.
@@ -13,11 +13,12 @@ import { chmod, chown, mkdir, rm, stat } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { dirname, join } from "node:path";
 import { pipeline } from "node:stream/promises";
-import type { ImageProgress, NodeFacts, NodeMachines } from "@flotilla/contract/link";
+import type { DialRefusal, ImageProgress, NodeFacts, NodeMachines } from "@flotilla/contract/link";
 import type { Clock } from "../clock.ts";
 import type { Images } from "../images/images.ts";
 import { type Log, messageOf } from "../log.ts";
 import type { Fleet } from "../machines/fleet.ts";
+import { Dials } from "./dial.ts";
 import { serveExec } from "./exec.ts";
 import { InvalidMessage, isMachineId, parseArch, parseDesiredMachine, parseReference } from "./validate.ts";
 
@@ -92,6 +93,7 @@ function listen(server: Server, path: string): Promise<void> {
 
 class Link {
   readonly #options: LinkOptions;
+  readonly #dials = new Dials();
 
   constructor(options: LinkOptions) {
     this.#options = options;
@@ -112,11 +114,24 @@ class Link {
     send(response, machine === undefined ? 404 : 409, { code: "not_running", message });
   }
 
+  async #dial({ request, response }: Exchange, machineId: string, port: number): Promise<void> {
+    if (port < 1 || port > 65_535) throw new InvalidMessage(`port: ${port} is no port`);
+    const machine = this.#options.fleet.find(machineId);
+    const refusal = await this.#dials.serve(request, response, { machineId, port, machine });
+    if (refusal === null || response.destroyed) return;
+    const { status, code, message } = refusal;
+    // Its body goes on for as long as the caller likes.
+    response.shouldKeepAlive = false;
+    send(response, status, { code, message } satisfies DialRefusal);
+  }
+
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const gone = new AbortController();
     response.once("close", () => gone.abort(new Error("the caller has gone")));
     const exchange = { request, response, url: new URL(request.url ?? "/", "http://node"), signal: gone.signal };
     const { pathname } = exchange.url;
+    const [, dialedId, port] = /^\/v1\/machines\/(mach-[0-9a-f]{32})\/dial\/(\d{1,5})$/.exec(pathname) ?? [];
+    if (dialedId !== undefined && request.method === "POST") return await this.#dial(exchange, dialedId, Number(port));
     const [, machineId] = /^\/v1\/machines\/([^/]+)$/.exec(pathname) ?? [];
     switch (`${request.method} ${machineId === undefined ? pathname : "/v1/machines/{id}"}`) {
       case "GET /v1/machines":

@@ -133,6 +133,7 @@ export class Reach {
   #denials: DenialWatch | null = null;
   #asker: Asker | null = null;
   readonly #published = new PublishedPorts();
+  readonly #dialed = new Set<Socket>();
   #isClosed = false;
 
   constructor(network: Network, pair: Pair, pid: number) {
@@ -168,9 +169,16 @@ export class Reach {
     void names?.run();
   }
 
-  /** A connection to a port of the guest. */
-  dial(port: number, signal?: AbortSignal): Promise<Socket> {
-    return dialAddress(this.#pair.machineAddress, port, { signal, clock: this.#network.options.clock });
+  /** A connection to a port of the guest. It breaks with `close`: a guest that is gone says nothing. */
+  async dial(port: number, signal?: AbortSignal): Promise<Socket> {
+    const socket = await dialAddress(this.#pair.machineAddress, port, { signal, clock: this.#network.options.clock });
+    if (this.#isClosed) {
+      socket.destroy();
+      throw new Error("the VM has ended");
+    }
+    this.#dialed.add(socket);
+    socket.once("close", () => this.#dialed.delete(socket));
+    return socket;
   }
 
   /** What whoever sets up the guest tells it, and how its ports are reached. After `admit`. */
@@ -195,6 +203,7 @@ export class Reach {
     this.#waiting = null;
     this.#denials = null;
     this.#published.close();
+    for (const socket of this.#dialed) socket.destroy();
     this.#asker?.names?.close();
     this.#network.leave(this.#pair.machineAddress, this);
   }

@@ -7,6 +7,7 @@
  *     FAKE_BOOT_FAIL=1          the boot fails after that time       FAKE_CONFIGURE_FAIL=1   so does its set-up
  *     FAKE_CRASH_AFTER_MS=N     the VM crashes                       FAKE_POWEROFF_AFTER_MS=N  it powers off
  *     FAKE_IGNORE_SHUTDOWN=1    the guest does not shut down when asked
+ *     FAKE_PORTS=80=4001,…      its port 80 is what listens on the host's loopback at 4001; on others nobody listens
  *
  * Owns `vm.json` in each boot's directory: a VM runs as long as it is there, whether or not a node agent lives, so that
  * adopting, sweeping and counting of VMs are tested as with real ones. Always: a second VM of a machine is refused and
@@ -16,9 +17,10 @@ import { readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { type Clock, orAborted } from "../../clock.ts";
 import type { Log } from "../../log.ts";
-import type { BootRequest, Driver, DriverFacts, Vm, VmExit, VmRecord } from "../driver.ts";
+import type { BootRequest, Driver, DriverFacts, Vm, VmExit, VmNetwork, VmRecord } from "../driver.ts";
 import { FakeFiles } from "./files.ts";
 import { type FakeConfiguration, FakeGuest } from "./guest.ts";
+import { FakeNetwork } from "./network.ts";
 
 const BOOT_MS_DEFAULT = 5;
 
@@ -157,11 +159,13 @@ interface FakeVmParts {
 class FakeVm implements Vm {
   readonly record: VmRecord;
   readonly guest: FakeGuest;
-  readonly network = null;
+  readonly network: VmNetwork;
   readonly exited: Promise<VmExit>;
   readonly #directory: string;
   #file: VmFile;
   readonly #ending = Promise.withResolvers<VmExit>();
+  /** Its end, or the agent's letting go of it: connections to it break. */
+  readonly #gone = new AbortController();
   #isOver = false;
   readonly #cancelEnd: () => void;
 
@@ -170,6 +174,7 @@ class FakeVm implements Vm {
     this.#file = file;
     this.record = { bootId: file.bootId, pid: 0, startTime: file.startedAt };
     this.exited = this.#ending.promise;
+    this.network = new FakeNetwork(words["FAKE_PORTS"] ?? "", clock, this.#gone.signal);
     const end = (kind: VmExit["kind"]): void => void this.#end({ kind, detail: `the fake VM's end: ${kind}` });
     const timer = file.endsAt === null ? null : clock.timer(file.endsAt - clock.now(), () => end(file.endsAs));
     this.#cancelEnd = () => timer?.cancel();
@@ -200,6 +205,7 @@ class FakeVm implements Vm {
   release(): void {
     this.#isOver = true;
     this.#cancelEnd();
+    this.#gone.abort();
     this.guest.close();
   }
 
@@ -207,6 +213,7 @@ class FakeVm implements Vm {
     if (this.#isOver) return;
     this.#isOver = true;
     this.#cancelEnd();
+    this.#gone.abort();
     await removeVmFile(this.#directory);
     this.#ending.resolve(exit);
     this.guest.lose("the VM ended");

@@ -1,0 +1,39 @@
+/**
+ * The ports of a fake VM: what listens on the host's loopback stands for what would listen in the guest.
+ *
+ * FAKE: for tests of the control plane, which script such servers themselves. Nothing is published on the host. Always:
+ * connections break when the VM ends, as with a real one.
+ */
+import type { Socket } from "node:net";
+import { parsePairs } from "@flotilla/contract/settings";
+import type { Clock } from "../../clock.ts";
+import { dialAddress } from "../../network/dial.ts";
+import type { VmNetwork } from "../driver.ts";
+
+export class FakeNetwork implements VmNetwork {
+  readonly address = null;
+  readonly nameservers = [];
+  readonly hostPorts = [];
+  readonly #ports: ReadonlyMap<string, string>;
+  readonly #clock: Clock;
+  readonly #gone: AbortSignal;
+
+  /** `words`: as of FAKE_PORTS. */
+  constructor(words: string, clock: Clock, gone: AbortSignal) {
+    this.#ports = parsePairs(words);
+    this.#clock = clock;
+    this.#gone = gone;
+  }
+
+  async dial(port: number, signal?: AbortSignal): Promise<Socket> {
+    const hostPort = this.#ports.get(String(port));
+    if (hostPort === undefined)
+      throw Object.assign(new Error(`connect ECONNREFUSED: nobody listens at ${port}`), { code: "ECONNREFUSED" });
+    const socket = await dialAddress("127.0.0.1", Number(hostPort), { signal, clock: this.#clock });
+    const end = (): void => void socket.destroy();
+    this.#gone.addEventListener("abort", end, { once: true });
+    socket.once("close", () => this.#gone.removeEventListener("abort", end));
+    if (this.#gone.aborted) end();
+    return socket;
+  }
+}

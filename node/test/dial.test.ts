@@ -1,0 +1,175 @@
+/**
+ * Connections into machines over the link: the bytes of a guest's port both ways, or a refusal that says why not.
+ */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
+import { type AddressInfo, createServer, type Socket } from "node:net";
+import { text } from "node:stream/consumers";
+import { test } from "node:test";
+import type { DialRefusal } from "@flotilla/contract/link";
+import { until } from "../../test/support/until.ts";
+import { serveLink } from "../src/link/server.ts";
+import { linkSocketPath } from "../src/link/socket-path.ts";
+import { makeLog } from "../src/log.ts";
+import { machineIdOf, startTestNode, temporaryDirectory, type TestNode } from "./support/in-process.ts";
+
+const A = machineIdOf("a");
+
+/** A connection as the server has it: its input, and its output once it was taken. */
+interface Dialed {
+  readonly input: ClientRequest;
+  readonly output: IncomingMessage;
+}
+
+interface Served extends AsyncDisposable {
+  readonly node: TestNode;
+  readonly env: Readonly<Record<string, string>>;
+  /** What the guest's port 80 has accepted. */
+  readonly accepted: Socket[];
+  dial(machineId: string, port: number): Promise<Dialed | { readonly status: number; readonly body: DialRefusal }>;
+  /** A connection to the guest's port 80. */
+  connect(): Promise<Dialed>;
+  closeLink(): Promise<void>;
+}
+
+async function serve(): Promise<Served> {
+  const accepted: Socket[] = [];
+  const guest = createServer({ allowHalfOpen: true }, (socket) => void accepted.push(socket.on("error", () => {})));
+  guest.listen(0, "127.0.0.1");
+  await once(guest, "listening");
+  const directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const socketPath = linkSocketPath(directory.path);
+  const link = await serveLink({
+    socketPath,
+    serverUid: null,
+    temporaryDirectory: directory.path,
+    fleet: node.fleet,
+    images: node.images,
+    facts: { nodeId: "n", driver: "fake", accelerator: "none", acceleratorReason: "", runtime: "", arch: "amd64" },
+    clock: node.clock,
+    log: makeLog({ level: "silent", clock: node.clock }),
+  });
+  const { port } = guest.address() as AddressInfo;
+  const env = { FAKE_PORTS: `80=${port}` };
+  await node.want(A, 1, "running", { env });
+  let isLinkOpen = true;
+  const closeLink = async (): Promise<void> => {
+    if (isLinkOpen) await link[Symbol.asyncDispose]();
+    isLinkOpen = false;
+  };
+  const dial: Served["dial"] = (machineId, port) =>
+    new Promise((resolve, reject) => {
+      const path = `/v1/machines/${machineId}/dial/${port}`;
+      const input = httpRequest({ method: "POST", path, socketPath, agent: false });
+      input.on("response", (output) => {
+        const { statusCode: status = 0 } = output;
+        if (status === 200) resolve({ input, output: output.on("error", () => {}) });
+        else void text(output).then((body) => resolve({ status, body: JSON.parse(body) as DialRefusal }));
+      });
+      input.on("error", reject);
+      input.flushHeaders();
+    });
+  return {
+    node,
+    env,
+    accepted,
+    dial,
+    closeLink,
+    async connect() {
+      const dialed = await dial(A, 80);
+      assert.ok("input" in dialed);
+      return dialed;
+    },
+    [Symbol.asyncDispose]: async () => {
+      await closeLink();
+      await node.fleet.release();
+      for (const socket of accepted) socket.destroy();
+      guest.close();
+      await directory[Symbol.asyncDispose]();
+    },
+  };
+}
+
+const deadlineMs = 20_000;
+const next = (served: Served, index: number): Promise<Socket> =>
+  until(() => served.accepted[index], { deadlineMs, what: "the guest's connection" });
+
+test("bytes go both ways, the caller's direction ends by itself, and none is lost", async () => {
+  await using served = await serve();
+  const { input, output } = await served.connect();
+  const guest = await next(served, 0);
+  const bytes = Buffer.alloc(5_000_000, "0123456789");
+  input.end(bytes);
+  assert.equal((await text(guest)).length, bytes.byteLength);
+  // The caller's half is over; the guest's is not.
+  guest.end(bytes);
+  assert.equal((await text(output)).length, bytes.byteLength);
+});
+
+test("whoever does not read stops the other side", async () => {
+  await using served = await serve();
+  const { input, output } = await served.connect();
+  const guest = await next(served, 0);
+  output.pause();
+  const chunk = Buffer.alloc(1024 * 1024);
+  while (guest.write(chunk) || guest.writableLength < 32 * chunk.byteLength);
+  const lefts: number[] = [];
+  await until(
+    () => {
+      lefts.push(guest.writableLength);
+      return lefts.length > 20 && lefts.at(-1) === lefts.at(-20);
+    },
+    { deadlineMs, what: "nothing to move any more" },
+  );
+  assert.ok(guest.writableLength > 16 * chunk.byteLength, `${guest.writableLength} bytes wait at the guest`);
+  input.destroy();
+  await until(() => guest.destroyed, { deadlineMs, what: "the guest to hear of its caller's end" });
+});
+
+test("an end of either side, of the machine or of the link is an end for the other, and a break is a break", async () => {
+  await using served = await serve();
+  const broken = ({ output }: Dialed): Promise<unknown> => {
+    output.resume();
+    return until(() => output.errored !== null, { deadlineMs, what: "the caller to hear of a break" });
+  };
+  const one = await served.connect();
+  (await next(served, 0)).resetAndDestroy();
+  await broken(one);
+  const two = await served.connect();
+  const guest = (await next(served, 1)).resume();
+  two.input.destroy();
+  await until(() => guest.readableEnded || guest.destroyed, { deadlineMs, what: "the guest to hear of the end" });
+  const three = await served.connect();
+  await served.node.want(A, 2, "stopped");
+  await broken(three);
+  await served.node.want(A, 3, "running", { env: served.env });
+  const four = await served.connect();
+  await served.closeLink();
+  await broken(four);
+});
+
+test("what can not be connected is refused, with the reason", async () => {
+  await using served = await serve();
+  const refusal = async (machineId: string, port: number): Promise<readonly [number, string]> => {
+    const answer = await served.dial(machineId, port);
+    assert.ok("status" in answer);
+    return [answer.status, answer.body.code];
+  };
+  assert.deepEqual(await refusal(A, 81), [502, "refused"]);
+  assert.deepEqual(await refusal(machineIdOf("b"), 80), [404, "not_running"]);
+  for (const port of [0, 65_536]) assert.equal((await refusal(A, port))[0], 400);
+  await served.node.want(A, 2, "stopped");
+  assert.deepEqual(await refusal(A, 80), [409, "not_running"]);
+});
+
+test("a machine has a bounded number of connections, and their places come back", async () => {
+  await using served = await serve();
+  const dialed = await Promise.all(Array.from({ length: 512 }, () => served.connect()));
+  const refused = await served.dial(A, 80);
+  assert.ok("status" in refused && refused.status === 503);
+  for (const { input } of dialed) input.destroy();
+  const isTaken = async (): Promise<boolean> => "input" in (await served.dial(A, 80));
+  await until(isTaken, { deadlineMs, what: "a place" });
+});
