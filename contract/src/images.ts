@@ -34,6 +34,9 @@ export const imageEndpoints = {
     path: "/v1/images/pull",
     family: "images",
     summary: "Fetch an image to one node or to all, before it is needed",
+    description:
+      "Answers at once with an operation that has a step for each node. Its registry is asked what the name means now, " +
+      "also by a node that has the image.",
     access: ["machine:create"],
     body: {
       kind: "json",
@@ -82,7 +85,7 @@ export const imageEndpoints = {
       schema: Type.Object({ image: text({ minLength: 1, maxLength: 512 }), ociPlatform: optional(text()) }),
     },
     answers: { 200: json(ImageInfo) },
-    errors: ["invalid_json", "invalid_request", "invalid_body", "not_found", "unavailable"],
+    errors: ["invalid_json", "invalid_request", "invalid_body", "not_found", "conflict", "unavailable"],
     isExtra: true,
   }),
 } as const;

@@ -1,26 +1,49 @@
 /**
  * Operations: long work that a user can watch. Lists are newest first.
+ *
+ * Always: an operation ends. It has a deadline, whatever becomes of the servers and nodes that work on it, and once its
+ * status is not `running` it never changes again. What it did stands in its steps, each with a message in words.
  */
 import { endpoint, json } from "./endpoint.ts";
-import { nullable, oneOf, type Static, Type, timestamp } from "./schema.ts";
+import { nullable, oneOf, type Static, Type, text, timestamp } from "./schema.ts";
+
+/** What an operation is about, in words. The table's CHECK holds the same list. */
+export const OPERATION_KINDS = [
+  "app deploy",
+  "app scale",
+  "app promote",
+  "app redeploy",
+  "app destroy",
+  "node drain",
+  "machine export",
+  "machine branch",
+  "machine move",
+  "image pull",
+] as const;
+export type OperationKind = (typeof OPERATION_KINDS)[number];
 
 export const OPERATION_STATUSES = ["running", "succeeded", "failed", "canceled"] as const;
+export type OperationStatus = (typeof OPERATION_STATUSES)[number];
+
+/** A step that had not begun when its operation ended stays `pending`. */
+export const STEP_STATUSES = ["pending", "running", "succeeded", "failed"] as const;
+
+export const OperationStep = Type.Object({
+  name: Type.String(),
+  status: oneOf(STEP_STATUSES),
+  startedAt: nullable(timestamp()),
+  finishedAt: nullable(timestamp()),
+  message: nullable(Type.String({ description: "progress while it runs; afterwards what came of it" })),
+});
+export type OperationStep = Static<typeof OperationStep>;
 
 export const Operation = Type.Object({
   id: Type.String(),
   tenantId: Type.String(),
-  kind: Type.String({ description: "such as `image pull`, `node drain`, `app deploy`" }),
+  kind: oneOf(OPERATION_KINDS),
   status: oneOf(OPERATION_STATUSES),
   resource: Type.Object({ kind: Type.String(), id: Type.String(), name: nullable(Type.String()) }),
-  steps: Type.Array(
-    Type.Object({
-      name: Type.String(),
-      status: Type.String(),
-      startedAt: nullable(timestamp()),
-      finishedAt: nullable(timestamp()),
-      message: nullable(Type.String()),
-    }),
-  ),
+  steps: Type.Array(OperationStep),
   error: nullable(Type.String()),
   createdAt: timestamp(),
   updatedAt: timestamp(),
@@ -32,9 +55,14 @@ export const operationEndpoints = {
     method: "GET",
     path: "/v1/operations",
     family: "operations",
-    summary: "List the tenant's operations, newest first",
+    summary: "List the tenant's operations of the last 30 days, newest first",
     access: "anyKey",
+    query: Type.Object({
+      limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000 })),
+      cursor: Type.Optional(text({ maxLength: 200 })),
+    }),
     answers: { 200: json(Type.Array(Operation)) },
+    errors: ["invalid_body"],
   }),
   getOperation: endpoint({
     method: "GET",

@@ -670,6 +670,9 @@ export abstract class Methods {
   /**
    * Fetch an image to one node or to all, before it is needed.
    *
+   * Answers at once with an operation that has a step for each node. Its registry is asked what the name means now,
+   * also by a node that has the image.
+   *
    * `POST /v1/images/pull`; needs scope machine:create.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found, unavailable.
    */
@@ -701,7 +704,7 @@ export abstract class Methods {
    * Fetch an image to the machine's node.
    *
    * `POST /v1/machines/{id}/images/pull`; needs scope machine:create.
-   * Refuses with invalid_json, invalid_request, invalid_body, not_found, unavailable.
+   * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, unavailable.
    */
   pullMachineImage(id: string, body: PullMachineImageRequest, options: CallOptions = {}): Promise<ImageInfo> {
     return this.call(
@@ -873,11 +876,12 @@ export abstract class Methods {
   }
 
   /**
-   * List the tenant's operations, newest first.
+   * List the tenant's operations of the last 30 days, newest first.
    *
    * `GET /v1/operations`; needs any key.
+   * Refuses with invalid_body.
    */
-  listOperations(options: CallOptions = {}): Promise<readonly Operation[]> {
+  listOperations(options: CallOptions<ListMachineEventsQuery> = {}): Promise<readonly Operation[]> {
     return this.call({ method: "GET", path: "/v1/operations", answer: "json" }, options);
   }
 
@@ -1669,28 +1673,40 @@ export interface OpenTerminalQuery {
 export interface Operation {
   id: string;
   tenantId: string;
-  /** such as `image pull`, `node drain`, `app deploy` */
-  kind: string;
+  kind:
+    | "app deploy"
+    | "app scale"
+    | "app promote"
+    | "app redeploy"
+    | "app destroy"
+    | "node drain"
+    | "machine export"
+    | "machine branch"
+    | "machine move"
+    | "image pull";
   status: "running" | "succeeded" | "failed" | "canceled";
   resource: {
     kind: string;
     id: string;
     name: string | null;
   };
-  steps: readonly {
-    name: string;
-    status: string;
-    /** RFC 3339, UTC, with milliseconds */
-    startedAt: string | null;
-    /** RFC 3339, UTC, with milliseconds */
-    finishedAt: string | null;
-    message: string | null;
-  }[];
+  steps: readonly OperationStep[];
   error: string | null;
   /** RFC 3339, UTC, with milliseconds */
   createdAt: string;
   /** RFC 3339, UTC, with milliseconds */
   updatedAt: string;
+}
+
+export interface OperationStep {
+  name: string;
+  status: "pending" | "running" | "succeeded" | "failed";
+  /** RFC 3339, UTC, with milliseconds */
+  startedAt: string | null;
+  /** RFC 3339, UTC, with milliseconds */
+  finishedAt: string | null;
+  /** progress while it runs; afterwards what came of it */
+  message: string | null;
 }
 
 export interface PlanInfo {

@@ -12,6 +12,7 @@ import { apiKeyHandlers } from "./apikeys/routes.ts";
 import type { Metrics } from "./health/metrics.ts";
 import { healthHandlers } from "./health/routes.ts";
 import type { AnyHandlers, Handlers } from "./http/handler.ts";
+import { imagePullWorker } from "./images/pull.ts";
 import { imageHandlers } from "./images/routes.ts";
 import { codeHandlers } from "./machines/code/routes.ts";
 import { CommandAnswers } from "./machines/exec/answer.ts";
@@ -24,12 +25,15 @@ import { terminalHandlers } from "./machines/terminal/routes.ts";
 import { nodeAuthenticator } from "./nodes/credentials.ts";
 import { nodeHandlers } from "./nodes/routes.ts";
 import { countNodes } from "./nodes/store.ts";
+import { operationHandlers } from "./operations/routes.ts";
+import { OperationRunner } from "./operations/run.ts";
 import { planHandlers } from "./plans/routes.ts";
 import { Loops } from "./reconcilers/driver.ts";
 import { idempotencyKeyReconciler } from "./reconcilers/idempotency-keys.ts";
 import { lifetimeReconciler } from "./reconcilers/lifetimes.ts";
 import { machineReconciler } from "./reconcilers/machines.ts";
 import { nodeReconciler } from "./reconcilers/nodes.ts";
+import { operationReconciler } from "./reconcilers/operations.ts";
 import { tombstoneReconciler } from "./reconcilers/tombstones.ts";
 import { tenantHandlers } from "./tenants/routes.ts";
 import { tokenHandlers } from "./tokens/routes.ts";
@@ -55,10 +59,12 @@ export interface Assembly {
 
 export function assemble({ context, keys, settings, ...options }: AssemblyOptions): Assembly {
   const services = openMachineServices(context, { plansUrl: settings.plansUrl });
+  const operations = new OperationRunner(context, [imagePullWorker(services)]);
   const loops = new Loops(context, [
     machineReconciler(services),
     lifetimeReconciler(services),
     nodeReconciler(context),
+    operationReconciler(context, operations),
     tombstoneReconciler(context),
     idempotencyKeyReconciler(context),
   ]);
@@ -77,6 +83,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...fileHandlers(services),
     ...imageHandlers(services),
     ...nodeHandlers(services),
+    ...operationHandlers(context),
     ...tokenHandlers(context),
   } satisfies Handlers;
   return {
@@ -89,6 +96,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     },
     async stop() {
       await loops.stop();
+      await operations.stop();
       await services.stop();
     },
   };

@@ -1,22 +1,34 @@
 /**
- * Images over HTTP: what nodes have, and bringing an archive to one.
+ * Images over HTTP: what nodes have, fetching to them, bringing an archive to one, and what a machine may not fetch.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
+import { until } from "./support/until.ts";
 
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
 const { client } = server;
+const node = await startTestNode(server);
 
-test("without a node there is nothing to list and nowhere to import to", async () => {
-  assert.deepEqual((await client.get("/v1/images")).json, []);
-  const answer = await client.call("POST", "/v1/images/import?reference=local/x", { raw: "bytes" });
+/** Long enough for a host that is busy with other things. */
+const PATIENT = { deadlineMs: 60_000 };
+
+const ended = (id: string) =>
+  until(async () => {
+    const operation = (await client.get(`/v1/operations/${id}`)).json;
+    return operation.status !== "running" && operation;
+  }, PATIENT);
+
+test("without a node there is nothing to list and nowhere to import or to fetch to", async () => {
+  const { client: alone } = await startTestServer();
+  assert.deepEqual((await alone.get("/v1/images")).json, []);
+  const answer = await alone.call("POST", "/v1/images/import?reference=local/x", { raw: "bytes" });
   assert.equal(answer.status, 503);
+  assert.equal((await alone.post("/v1/images/pull", { reference: "alpine" })).status, 503);
 });
 
 test("an imported archive is an image of the node, and a machine's own images are shown", async () => {
-  const node = await startTestNode(server);
   const raw = new Uint8Array(3 * 1024 * 1024);
   const imported = await client.call("POST", "/v1/images/import?reference=local/tools:1", { raw });
   assert.equal(imported.status, 200, imported.text);
@@ -41,4 +53,88 @@ test("an import names a node that exists, and needs a reference", async () => {
   const unknown = await client.call("POST", "/v1/images/import?reference=local/x&nodeId=nobody", { raw: "x" });
   assert.equal(unknown.status, 404);
   assert.equal((await client.call("POST", "/v1/images/import", { raw: "x" })).status, 422);
+});
+
+test("a fetch that fails says why", async () => {
+  const one = await client.post("/v1/images/pull", { reference: "team/broken", nodeId: "node-a" });
+  const failed = await ended(one.json.id);
+  assert.deepEqual([failed.status, failed.error], ["failed", "image team/broken has a corrupt layer"]);
+});
+
+test("a fetch names a node that is there, and a reference without white space", async () => {
+  assert.equal((await client.post("/v1/images/pull", { reference: "alpine", nodeId: "nobody" })).status, 404);
+  assert.equal((await client.post("/v1/images/pull", { reference: "two words" })).status, 400);
+});
+
+test("a blocked machine fails with a reason that says to fetch its image, and starts when that was done", async () => {
+  const source = { type: "image", reference: "team/app:v1" };
+  const { id } = (await client.post("/v1/machines", { source, network: { mode: "blocked" } })).json;
+  const refused = await client.post(`/v1/machines/${id}/start`);
+  assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [503, "start_failed"]);
+  assert.match(refused.text, /team\/app:v1 is not cached on this node.*blocked.*flotilla image pull team\/app:v1/);
+  const { state, error } = (await client.get(`/v1/machines/${id}`)).json;
+  assert.equal(state, "error");
+  assert.match(error, /flotilla image pull/);
+  const asked = await client.post("/v1/images/pull", { reference: "team/app:v1", nodeId: node.id });
+  assert.equal((await ended(asked.json.id)).status, "succeeded");
+  assert.equal((await client.post(`/v1/machines/${id}/start`)).json.state, "started");
+});
+
+test("an image is fetched to a machine's own node once it has one", async () => {
+  const { id } = (await client.post("/v1/machines", { source: { type: "image", reference: "local/busybox" } })).json;
+  const pull = (body: object) => client.post(`/v1/machines/${id}/images/pull`, body);
+  const early = await pull({ image: "team/tools" });
+  assert.deepEqual([early.status, early.headers.get("x-error-code")], [409, "conflict"]);
+  await client.post(`/v1/machines/${id}/start`);
+  const pulled = await pull({ image: "team/tools", ociPlatform: "linux/amd64" });
+  assert.deepEqual([pulled.status, pulled.json.reference], [200, "team/tools"]);
+  assert.equal((await pull({ image: "team/tools", ociPlatform: "windows/amd64" })).status, 400);
+  assert.equal((await pull({ image: "two words" })).status, 400);
+  assert.equal((await pull({ image: "team/missing" })).status, 404);
+  assert.equal((await pull({ image: "team/broken" })).status, 503);
+});
+
+test("a fetch goes on when the node's agent is restarted in the middle", async () => {
+  const asked = await client.post("/v1/images/pull", { reference: "team/slow-3000", nodeId: node.id });
+  const step = async () => (await client.get(`/v1/operations/${asked.json.id}`)).json.steps[0];
+  await until(async () => /pulling/.test((await step()).message), PATIENT);
+  await node.kill();
+  await until(async () => /does not answer/.test((await step()).message), PATIENT);
+  await node.restart();
+  assert.equal((await ended(asked.json.id)).status, "succeeded");
+});
+
+test("a fetch is an operation with a step for each node, which tells how far it is and what came", async () => {
+  await startTestNode(server, "node-b");
+  const asked = await client.post("/v1/images/pull", { reference: "team/slow-1500" });
+  assert.equal(asked.status, 202, asked.text);
+  assert.equal(asked.json.kind, "image pull");
+  assert.deepEqual(asked.json.resource, {
+    kind: "image",
+    id: "docker.io/team/slow-1500:latest",
+    name: "team/slow-1500",
+  });
+  await until(async () => {
+    const { steps } = (await client.get(`/v1/operations/${asked.json.id}`)).json;
+    return steps.every(({ message }: { message: string | null }) => /^pulling layer \d of 4/.test(message ?? ""));
+  }, PATIENT);
+  const done = await ended(asked.json.id);
+  assert.equal(done.status, "succeeded", done.error);
+  assert.deepEqual(
+    done.steps.map(({ name, status }: { name: string; status: string }) => `${name}: ${status}`),
+    ["pull to node-a: succeeded", "pull to node-b: succeeded"],
+  );
+  for (const { message } of done.steps) assert.match(message, /^sha256:[0-9a-f]{64}, 1 layers, \d+ MB/);
+  const cached = (await client.get("/v1/images")).json as { reference: string; nodeId: string }[];
+  assert.deepEqual(
+    cached.filter(({ reference }) => reference === "team/slow-1500").map(({ nodeId }) => nodeId),
+    ["node-a", "node-b"],
+  );
+  assert.equal((await client.get("/v1/operations")).json[0].id, asked.json.id);
+  const all = await ended((await client.post("/v1/images/pull", { reference: "team/missing" })).json.id);
+  assert.match(all.error, /^image team\/missing could not be pulled to 2 of 2 nodes: image .* does not exist/);
+  assert.deepEqual(
+    all.steps.map(({ status }: { status: string }) => status),
+    ["failed", "failed"],
+  );
 });

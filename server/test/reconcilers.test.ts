@@ -6,10 +6,12 @@ import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
 import { openMachineServices } from "../src/machines/services.ts";
+import { OperationRunner } from "../src/operations/run.ts";
 import { Loops, type Reconciler } from "../src/reconcilers/driver.ts";
 import { lifetimeReconciler } from "../src/reconcilers/lifetimes.ts";
 import { machineReconciler } from "../src/reconcilers/machines.ts";
 import { nodeReconciler } from "../src/reconcilers/nodes.ts";
+import { operationReconciler } from "../src/reconcilers/operations.ts";
 import { tombstoneReconciler } from "../src/reconcilers/tombstones.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
@@ -113,6 +115,7 @@ test("every loop stands in the README", async () => {
     machineReconciler(services),
     lifetimeReconciler(services),
     nodeReconciler(context),
+    operationReconciler(context, new OperationRunner(context, [])),
     tombstoneReconciler(context),
   ]) {
     assert.match(readme, new RegExp(`\\| ${name} +\\|.*${purpose}`));

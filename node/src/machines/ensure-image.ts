@@ -27,8 +27,8 @@ export async function ensureImage(spec: MachineSpec, options: EnsureImageOptions
   if (found !== undefined) return found;
   if (spec.network.mode === "blocked" && !reference.startsWith("local/")) {
     throw new Error(
-      `image ${reference} is not cached on this node, and a machine whose network is blocked can not pull it; ` +
-        "pull the image first, or start a machine with an open network from it once",
+      `image ${reference} is not cached on this node, and a machine whose network is blocked cannot pull it; ` +
+        `fetch it first with \`flotilla image pull ${reference}\` (POST /v1/images/pull), then start the machine again`,
     );
   }
   const startedAt = clock.monotonic();

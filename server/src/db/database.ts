@@ -70,6 +70,6 @@ export interface Database extends Queryable {
   close(): Promise<void>;
 }
 
-/** What servers tell each other. `keys`: key id revoked or changed. `tenants`: tenant id. `machines`: machine id. */
-export const CHANNELS = ["keys", "tenants", "machines", "nodes"] as const;
+/** What servers tell each other. `keys`: key id revoked or changed. `tenants`: tenant id. `machines`: machine id. `operations`: one to take up. */
+export const CHANNELS = ["keys", "tenants", "machines", "nodes", "operations"] as const;
 export type Channel = (typeof CHANNELS)[number];

@@ -1,5 +1,5 @@
 /**
- * The handlers of images: what nodes have cached, and bringing an archive to a node.
+ * The handlers of images: what nodes have cached, fetching images to nodes, and bringing an archive to one.
  *
  * Owns nothing: the nodes are asked each time. A node that does not answer is left out of the list, unless none does.
  */
@@ -14,6 +14,8 @@ import type { MachineServices } from "../machines/services.ts";
 import { machineNotFound } from "../machines/start.ts";
 import { findMachine } from "../machines/store.ts";
 import { listNodes, type NodeRecord } from "../nodes/store.ts";
+import { operationInfo } from "../operations/view.ts";
+import { askPull, checkReference } from "./pull.ts";
 import { fullReference } from "./reference.ts";
 
 const imageInfo = (nodeId: string, image: NodeImage): ImageInfo => ({
@@ -34,7 +36,7 @@ async function imagesOf(link: NodeLink, node: Pick<NodeRecord, "id" | "address">
 
 export function imageHandlers(
   services: MachineServices,
-): HandlersOf<"listImages" | "listMachineImages" | "importImage"> {
+): HandlersOf<"listImages" | "pullImage" | "importImage" | "listMachineImages" | "pullMachineImage"> {
   const { context, link } = services;
   return {
     async listImages() {
@@ -45,6 +47,11 @@ export function imageHandlers(
       if (first !== undefined && failures.length === nodes.length) throw first.reason;
       return { status: 200, body: answers.flatMap((answer) => (answer.status === "fulfilled" ? answer.value : [])) };
     },
+    async pullImage({ caller, body }) {
+      const { reference, nodeId } = body;
+      const operation = await askPull(services, { tenantId: caller.tenantId, reference, nodeId: nodeId ?? null });
+      return { status: 202, body: operationInfo(operation) };
+    },
     async listMachineImages({ caller, params }) {
       const machine = await findMachine(context.db, { tenantId: caller.tenantId, id: params.id });
       if (machine === undefined) throw machineNotFound(params.id);
@@ -53,12 +60,38 @@ export function imageHandlers(
       const wanted = fullReference(machine.source.reference);
       return { status: 200, body: { images: images.filter(({ reference }) => fullReference(reference) === wanted) } };
     },
+    async pullMachineImage({ caller, params, body, signal }) {
+      checkReference(body.image);
+      const arch = archOf(body.ociPlatform ?? null);
+      const machine = await findMachine(context.db, { tenantId: caller.tenantId, id: params.id });
+      if (machine === undefined) throw machineNotFound(params.id);
+      const { nodeId, nodeAddress } = machine;
+      if (nodeId === null || nodeAddress === null) throw nodeless(machine.id);
+      const request = { reference: body.image, arch };
+      const image = await link.pullImage({ nodeId, address: nodeAddress }, request, { onProgress: () => {}, signal });
+      return { status: 200, body: imageInfo(nodeId, image) };
+    },
     async importImage({ query, body, signal }) {
       const node = await chooseNode(services, query.nodeId);
       const image = await importTo(link, node, { reference: query.reference, archive: body, signal });
       return { status: 200, body: imageInfo(node.id, image) };
     },
   };
+}
+
+const nodeless = (id: string): Refusal =>
+  new Refusal(
+    "conflict",
+    `machine ${id} has no node before its first start; fetch the image to all nodes with POST /v1/images/pull`,
+  );
+
+/** `linux/amd64` → `amd64`; null: the node's own. */
+function archOf(platform: string | null): string | null {
+  if (platform === null) return null;
+  const arch = /^linux\/(amd64|arm64)$/.exec(platform)?.[1];
+  if (arch === undefined)
+    throw new Refusal("invalid_request", `ociPlatform ${JSON.stringify(platform)} is not linux/amd64 or linux/arm64`);
+  return arch;
 }
 
 /** Only an error before the first byte leaves the archive unread, so nothing is tried twice. */

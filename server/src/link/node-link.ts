@@ -45,6 +45,10 @@ export class NodeAway extends Refusal {
 const ANSWER_TIMEOUT_MS = 10_000;
 const JSON_BYTES_MAX = 16 * 1024 * 1024;
 const KEEP_ALIVE_MS = 60_000;
+/** A node says nothing while it unpacks, which it does for ten minutes at most. */
+const IMAGE_SILENCE_MAX_MS = 15 * 60_000;
+const IMAGE_REASON_CHARACTERS_MAX = 1_000;
+const LINE_CHARACTERS_MAX = 64 * 1024;
 
 interface JsonRequest {
   readonly method: "GET" | "PUT";
@@ -53,6 +57,16 @@ interface JsonRequest {
   /** How long the node may take by agreement, beyond what an answer takes. */
   readonly waitMs?: number;
   readonly signal?: AbortSignal | undefined;
+}
+
+interface ImageWork {
+  readonly method: "POST" | "PUT";
+  readonly path: string;
+  readonly contentType: string;
+  readonly body: Readable | string;
+  readonly signal: AbortSignal;
+  readonly onProgress?: (message: string) => void;
+  readonly onFailure: (reason: string) => Refusal;
 }
 
 export class NodeLink {
@@ -86,21 +100,62 @@ export class NodeLink {
 
   /** Streams an archive to the node; throws a Refusal with the node's own text when it is no good. */
   async importImage(node: NodeAddress, reference: string, archive: Readable, signal: AbortSignal): Promise<NodeImage> {
-    const lines = await this.#away(node, async () => {
-      const { body } = await this.pool(node.address).request({
-        method: "POST",
-        path: `/v1/images/import?reference=${encodeURIComponent(reference)}`,
-        body: archive,
-        headers: { "content-type": "application/octet-stream" },
-        headersTimeout: 0,
-        bodyTimeout: 0,
-        signal,
-      });
-      return await body.text();
+    return await this.#imageWork(node, {
+      method: "POST",
+      path: `/v1/images/import?reference=${encodeURIComponent(reference)}`,
+      contentType: "application/octet-stream",
+      body: archive,
+      signal,
+      onFailure: (reason) => new Refusal("invalid_request", `import of ${reference} failed: ${reason}`),
     });
-    const last = JSON.parse(lines.trim().split("\n").at(-1) || "{}") as Partial<ImageProgress> & { message?: string };
-    if (last.kind === "done" && "image" in last && last.image !== undefined) return last.image;
-    throw new Refusal("invalid_request", `import of ${reference} failed: ${last.message ?? "the node gave no reason"}`);
+  }
+
+  /**
+   * Has the node fetch an image; it asks the registry what the reference means now. Throws a Refusal with the node's own
+   * text when it cannot. The node goes on only as long as somebody waits: aborting the signal ends the pull there.
+   */
+  async pullImage(
+    node: NodeAddress,
+    request: { readonly reference: string; readonly arch: string | null },
+    { onProgress, signal }: { readonly onProgress: (message: string) => void; readonly signal: AbortSignal },
+  ): Promise<NodeImage> {
+    return await this.#imageWork(node, {
+      method: "PUT",
+      path: "/v1/images",
+      contentType: "application/json",
+      body: JSON.stringify(request),
+      signal,
+      onProgress,
+      onFailure: (reason) =>
+        new Refusal(/does not exist|not on this node/.test(reason) ? "not_found" : "unavailable", reason),
+    });
+  }
+
+  /** Work on an image, of which the node tells line by line. */
+  async #imageWork(node: NodeAddress, work: ImageWork): Promise<NodeImage> {
+    return await this.#away(node, async () => {
+      const { statusCode, body } = await this.pool(node.address).request({
+        method: work.method,
+        path: work.path,
+        body: work.body,
+        headers: { "content-type": work.contentType },
+        headersTimeout: 0,
+        bodyTimeout: IMAGE_SILENCE_MAX_MS,
+        signal: work.signal,
+      });
+      if (statusCode !== 200) {
+        const { message } = JSON.parse(await body.text()) as { readonly message?: unknown };
+        throw new Refusal("invalid_request", String(message).slice(0, IMAGE_REASON_CHARACTERS_MAX));
+      }
+      for await (const line of linesOf(body as AsyncIterable<Buffer>)) {
+        const told = JSON.parse(line) as ImageProgress;
+        if (told.kind === "done") return told.image;
+        const message = String(told.message).slice(0, IMAGE_REASON_CHARACTERS_MAX);
+        if (told.kind === "failed") throw work.onFailure(message);
+        work.onProgress?.(message);
+      }
+      throw new Error("the answer ended without a result");
+    });
   }
 
   /** The connections to a node. */
@@ -165,6 +220,17 @@ export class NodeLink {
 function messageOf({ status, body }: { readonly status: number; readonly body: unknown }): string {
   const message = (body as { message?: unknown } | null)?.message;
   return typeof message === "string" ? message : `it answered with status ${status}`;
+}
+
+async function* linesOf(chunks: AsyncIterable<Buffer>): AsyncGenerator<string, undefined> {
+  const decoder = new TextDecoder();
+  let rest = "";
+  for await (const chunk of chunks) {
+    const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
+    rest = lines.pop() ?? "";
+    if (rest.length > LINE_CHARACTERS_MAX) throw new Error(`a line is longer than ${LINE_CHARACTERS_MAX} characters`);
+    yield* lines.filter((line) => line !== "");
+  }
 }
 
 /** The connection ended before an answer came: nothing is known of the request, except that it may be repeated. */

@@ -5,6 +5,7 @@
  * item, so that items which come or go between two pages are neither shown twice nor left out.
  */
 import { Refusal } from "@flotilla/contract/errors";
+import { type IdKind, ID_PREFIXES } from "@flotilla/contract/ids";
 import type { ListPosition } from "./store.ts";
 
 export interface Paged<T> {
@@ -31,9 +32,10 @@ export function page<T>(
 export const positionOf = ({ createdAt, id }: ListPosition): string =>
   Buffer.from(`${createdAt}.${id}`).toString("base64url");
 
-export function parsePosition(cursor: string | undefined): ListPosition | null {
+export function parsePosition(cursor: string | undefined, kind: IdKind): ListPosition | null {
   if (cursor === undefined) return null;
-  const match = /^(\d{1,15})\.(mach-[0-9a-f]{32})$/.exec(Buffer.from(cursor, "base64url").toString("utf8"));
+  const form = new RegExp(`^(\\d{1,15})\\.(${ID_PREFIXES[kind]}-[0-9a-f]{32})$`);
+  const match = form.exec(Buffer.from(cursor, "base64url").toString("utf8"));
   if (match?.[2] === undefined) throw badCursor();
   return { createdAt: Number(match[1]), id: match[2] };
 }

@@ -40,7 +40,7 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
     },
     async listMachines({ caller, query }) {
       const labels = parseLabels(query.label ?? []);
-      const after = parsePosition(query.cursor);
+      const after = parsePosition(query.cursor, "machine");
       const limit = query.limit ?? null;
       const found = await listMachines(db, {
         tenantId: caller.tenantId,

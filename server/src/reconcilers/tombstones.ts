@@ -1,11 +1,13 @@
 /**
- * Forgets machines that were deleted 30 days ago, with their timelines and runs, and old lines of other timelines.
+ * Forgets machines that were deleted 30 days ago, with their timelines and runs, old lines of other timelines, and
+ * operations that ended as long ago.
  *
  * Until then a deleted machine's usage stays readable. Bounded deletes of claimed rows; two servers share the work.
  */
 import type { Context } from "../context.ts";
 import { purgeTombstones } from "../machines/store.ts";
 import { purgeEvents } from "../machines/timeline-store.ts";
+import { purgeOperations } from "../operations/store.ts";
 import type { Reconciler } from "./driver.ts";
 
 const ROWS_PER_ACTIVATION_MAX = 500;
@@ -13,14 +15,15 @@ const ROWS_PER_ACTIVATION_MAX = 500;
 export function tombstoneReconciler(context: Context): Reconciler {
   return {
     name: "tombstones",
-    purpose: "forgets deleted machines and old lines of timelines after 30 days",
+    purpose: "forgets deleted machines, old lines of timelines and operations after 30 days",
     periodMs: 10 * 60_000,
     wakeOn: [],
     async activate() {
       const machines = await purgeTombstones(context, ROWS_PER_ACTIVATION_MAX);
       const events = await purgeEvents(context, ROWS_PER_ACTIVATION_MAX);
-      const hasMore = machines === ROWS_PER_ACTIVATION_MAX || events === ROWS_PER_ACTIVATION_MAX;
-      return { errors: [], counts: { machines, events }, hasMore };
+      const operations = await purgeOperations(context, ROWS_PER_ACTIVATION_MAX);
+      const hasMore = [machines, events, operations].includes(ROWS_PER_ACTIVATION_MAX);
+      return { errors: [], counts: { machines, events, operations }, hasMore };
     },
   };
 }

@@ -16,6 +16,7 @@ const IN_BACKGROUND = [
   /node_sequence/,
   /deleted_at </,
   /idempotency_keys/,
+  /operations/,
 ];
 
 export async function countStatements(db: Database, work: () => Promise<unknown>): Promise<number> {

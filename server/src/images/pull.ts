@@ -1,0 +1,134 @@
+/**
+ * Brings an image to nodes before it is needed: as an operation for any number of nodes, and at once for the node of a
+ * machine.
+ *
+ * Always: a node that has the image asks its registry all the same what the name means now, and takes no more than what
+ * it lacks; so a pull may be repeated, by the owner or by a server that takes the operation over. What one node cannot
+ * do does not keep the others from it. A node whose agent is being restarted is waited for.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import type { NodeImage } from "@flotilla/contract/link";
+import { NodeAway } from "../link/node-link.ts";
+import type { MachineServices } from "../machines/services.ts";
+import { findNode, listNodes, type NodeRecord } from "../nodes/store.ts";
+import { beginOperation } from "../operations/begin.ts";
+import type { OperationRun, OperationWorker } from "../operations/run.ts";
+import type { OperationRecord } from "../operations/store.ts";
+import { fullReference } from "./reference.ts";
+
+const PULL_DEADLINE_MS = 60 * 60_000;
+/** How long a node's agent may be away in the middle of a pull. */
+const NODE_PATIENCE_MS = 60_000;
+const NODE_RETRY_MS = 2_000;
+/** More at once would all ask the same registry. */
+const NODES_AT_A_TIME = 8;
+
+interface PullInput {
+  readonly reference: string;
+  readonly nodeIds: readonly string[];
+}
+
+const stepOn = (nodeId: string): string => `pull to ${nodeId}`;
+
+/** Asks for a pull to one node, or to all that are ready. */
+export async function askPull(
+  { context }: MachineServices,
+  wish: { readonly tenantId: string; readonly reference: string; readonly nodeId: string | null },
+): Promise<OperationRecord> {
+  const { tenantId, reference } = wish;
+  checkReference(reference);
+  const nodes = chooseNodes(await listNodes(context.db), wish.nodeId);
+  const input: PullInput = { reference, nodeIds: nodes.map(({ id }) => id) };
+  return await beginOperation(context, {
+    tenantId,
+    kind: "image pull",
+    resource: { kind: "image", id: fullReference(reference), name: reference },
+    input,
+    steps: input.nodeIds.map(stepOn),
+    deadlineMs: PULL_DEADLINE_MS,
+  });
+}
+
+export function checkReference(reference: string): void {
+  if (/\s/.test(reference))
+    throw new Refusal("invalid_request", `image reference ${JSON.stringify(reference)} contains white space`);
+}
+
+function chooseNodes(nodes: readonly NodeRecord[], wanted: string | null): readonly NodeRecord[] {
+  const ready = nodes.filter(({ status }) => status === "ready");
+  if (wanted === null) {
+    if (ready.length > 0) return ready;
+    throw new Refusal("unavailable", "no node is ready to take the image; check that one runs");
+  }
+  const node = nodes.find(({ id }) => id === wanted);
+  if (node === undefined) throw new Refusal("not_found", `node ${wanted} was not found; list the images to see nodes`);
+  if (node.status !== "ready")
+    throw new Refusal("unavailable", `node ${wanted} is ${node.status} and takes no image; try another node`);
+  return [node];
+}
+
+export function imagePullWorker(services: MachineServices): OperationWorker {
+  return {
+    kind: "image pull",
+    async work(run) {
+      const { reference, nodeIds } = run.operation.input as PullInput;
+      const waiting = [...nodeIds];
+      const failures: Refusal[] = [];
+      const workThrough = async (): Promise<void> => {
+        for (let nodeId = waiting.shift(); nodeId !== undefined; nodeId = waiting.shift()) {
+          await pullOn(services, run, reference, nodeId).catch((error: unknown) => {
+            if (!(error instanceof Refusal) || run.signal.aborted) throw error;
+            failures.push(error);
+          });
+        }
+      };
+      const ends = await Promise.allSettled(Array.from({ length: NODES_AT_A_TIME }, workThrough));
+      for (const end of ends) if (end.status === "rejected") throw end.reason;
+      const [first] = failures;
+      if (first === undefined) return;
+      if (nodeIds.length === 1) throw first;
+      const text = `image ${reference} could not be pulled to ${failures.length} of ${nodeIds.length} nodes`;
+      throw new Refusal(first.code, `${text}: ${first.message}`);
+    },
+  };
+}
+
+async function pullOn(services: MachineServices, run: OperationRun, reference: string, nodeId: string): Promise<void> {
+  const { signal } = run;
+  await run.step(stepOn(nodeId), async (say) => {
+    const image = await pullPatiently(services, { reference, nodeId, onProgress: say, signal });
+    return `${image.digest}, ${image.layerCount} layers, ${Math.ceil(image.sizeBytes / 1024 ** 2)} MB on the disk`;
+  });
+}
+
+interface NodePull {
+  readonly reference: string;
+  readonly nodeId: string;
+  readonly onProgress: (message: string) => void;
+  readonly signal: AbortSignal;
+}
+
+/** Goes on when the node's agent is restarted in the middle; what it had fetched by then it has kept. */
+async function pullPatiently(services: MachineServices, pull: NodePull): Promise<NodeImage> {
+  const { context, link } = services;
+  const { reference, nodeId, signal } = pull;
+  let heardAt = context.clock.monotonic();
+  const onProgress = (message: string): void => {
+    heardAt = context.clock.monotonic();
+    pull.onProgress(message);
+  };
+  for (;;) {
+    const node = await findNode(context.db, nodeId);
+    if (node === undefined || node.status === "revoked")
+      throw new Refusal("not_found", `node ${nodeId} is not in the cluster any more`);
+    try {
+      const address = { nodeId, address: node.address };
+      return await link.pullImage(address, { reference, arch: null }, { onProgress, signal });
+    } catch (error) {
+      signal.throwIfAborted();
+      if (!(error instanceof NodeAway) || context.clock.monotonic() - heardAt > NODE_PATIENCE_MS) throw error;
+    }
+    pull.onProgress(`node ${nodeId} does not answer; it is asked again`);
+    await context.clock.sleep(NODE_RETRY_MS, signal);
+  }
+}

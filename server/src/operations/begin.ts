@@ -1,0 +1,52 @@
+/**
+ * Asks for an operation: one row, which the operation loop of any server takes up at once.
+ *
+ * Always: nothing is done here but the write, so that what was accepted is done even if this server dies right after
+ * its answer.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import type { OperationKind } from "@flotilla/contract/operations";
+import type { Context } from "../context.ts";
+import { plannedStep } from "./steps.ts";
+import { insertOperation, type OperationRecord } from "./store.ts";
+
+export interface OperationWish {
+  readonly tenantId: string;
+  readonly kind: OperationKind;
+  readonly resource: { readonly kind: string; readonly id: string; readonly name: string | null };
+  /** For the kind's worker; goes through JSON. */
+  readonly input: object;
+  /** The steps that are known beforehand, by name. */
+  readonly steps: readonly string[];
+  readonly deadlineMs: number;
+}
+
+/** So that one tenant's operations cannot keep everybody else's waiting. Counted without a lock: a few more do no harm. */
+const RUNNING_PER_TENANT_MAX = 100;
+const RETRY_AFTER_SECONDS = 10;
+
+export async function beginOperation(context: Context, wish: OperationWish): Promise<OperationRecord> {
+  const now = context.clock.now();
+  const operation: OperationRecord = {
+    id: context.ids.make("operation"),
+    tenantId: wish.tenantId,
+    kind: wish.kind,
+    status: "running",
+    resourceKind: wish.resource.kind,
+    resourceId: wish.resource.id,
+    resourceName: wish.resource.name,
+    input: wish.input,
+    steps: wish.steps.map(plannedStep),
+    error: null,
+    createdAt: now,
+    updatedAt: now,
+    deadlineAt: now + wish.deadlineMs,
+    attempt: 0,
+  };
+  if ((await insertOperation(context.db, operation, RUNNING_PER_TENANT_MAX)) === "tooMany") {
+    const text = `${RUNNING_PER_TENANT_MAX} operations of the tenant are running; wait until some of them have ended`;
+    throw new Refusal("rate_limited", text, { "retry-after": String(RETRY_AFTER_SECONDS) });
+  }
+  context.db.notify("operations", operation.id);
+  return operation;
+}

@@ -1,0 +1,31 @@
+/**
+ * The handlers of operations: list and get.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import type { Context } from "../context.ts";
+import type { HandlersOf } from "../http/handler.ts";
+import { page, parsePosition, positionOf } from "../machines/paging.ts";
+import { findOperation, listOperations } from "./store.ts";
+import { operationInfo } from "./view.ts";
+
+export function operationHandlers({ db }: Context): HandlersOf<"listOperations" | "getOperation"> {
+  return {
+    async listOperations({ caller, query }) {
+      const limit = query.limit ?? null;
+      const after = parsePosition(query.cursor, "operation");
+      const found = await listOperations(db, {
+        tenantId: caller.tenantId,
+        after,
+        limit: limit === null ? null : limit + 1,
+      });
+      const { items, headers } = page(found, limit, "/v1/operations", { cursorOf: positionOf });
+      return { status: 200, headers, body: items.map(operationInfo) };
+    },
+    async getOperation({ caller, params }) {
+      const operation = await findOperation(db, { tenantId: caller.tenantId, id: params.id });
+      if (operation === undefined)
+        throw new Refusal("not_found", `operation ${params.id} was not found; they are kept for 30 days`);
+      return { status: 200, body: operationInfo(operation) };
+    },
+  };
+}

@@ -1,0 +1,196 @@
+/**
+ * Works on the operations that this server has taken up: runs their workers, writes their progress, ends them.
+ *
+ * Always:
+ * - whoever works on an operation keeps its lease; who has lost it (`stale`) stops and writes nothing more;
+ * - an operation that is past its deadline has failed, even if its worker never comes back: then the lease runs out and
+ *   the next server to take it up ends it;
+ * - a server that stops, or whose database is away, gives its operations back as they are. It does not fail them.
+ *
+ * If the process dies, the lease runs out and another server goes on: steps that have ended are not run again, the one
+ * that ran is. So whatever a worker does in a step may be done twice.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import type { OperationKind } from "@flotilla/contract/operations";
+import type { Context } from "../context.ts";
+import { DatabaseUnavailable } from "../db/database.ts";
+import { beginStep, endStep, failRunning, findStep, type Steps, tellStep } from "./steps.ts";
+import { endOperation, type OperationRecord, releaseOperation, saveProgress, type Turn } from "./store.ts";
+
+/** What a worker has to do with. */
+export interface OperationRun {
+  readonly operation: OperationRecord;
+  /** Aborted when the operation is over its deadline or goes to another server. */
+  readonly signal: AbortSignal;
+  /**
+   * Runs a step, unless it has succeeded before; `work` answers what is to be said of it. Throws when it failed, or had
+   * failed before. Steps may run side by side.
+   */
+  step(name: string, work: (say: (message: string) => void) => Promise<string>): Promise<void>;
+}
+
+export interface OperationWorker {
+  readonly kind: OperationKind;
+  /** The operation has succeeded when it resolves. A Refusal's text is shown as the reason of the failure. */
+  work(run: OperationRun): Promise<void>;
+}
+
+/** Longer than a database is usually away; shorter than anybody wants to wait for a dead server's work. */
+export const OPERATION_LEASE_MS = 10_000;
+/** Progress is written this often at most, and the lease kept this often at least. */
+const SAVE_PERIOD_MS = 1_000;
+const RUNNING_MAX = 32;
+
+const LOST = new Error("another server works on the operation");
+const STOPPED = new Error("the server stops");
+const LATE = new Error("the operation is past its deadline");
+
+export class OperationRunner {
+  readonly kinds: readonly OperationKind[];
+  readonly #context: Context;
+  readonly #workers: ReadonlyMap<OperationKind, OperationWorker>;
+  readonly #underWay = new Set<Promise<void>>();
+  readonly #stopping = new AbortController();
+
+  constructor(context: Context, workers: readonly OperationWorker[]) {
+    this.#context = context;
+    this.#workers = new Map(workers.map((worker) => [worker.kind, worker]));
+    this.kinds = [...this.#workers.keys()];
+  }
+
+  /** How many more it takes. */
+  get room(): number {
+    return this.#stopping.signal.aborted ? 0 : RUNNING_MAX - this.#underWay.size;
+  }
+
+  /** Begins to work on an operation that was claimed for this server. */
+  take(operation: OperationRecord): void {
+    const done = this.#run(operation).catch((error: unknown) => {
+      // Its lease runs out, and whoever takes it up next goes on.
+      const fields = { operationId: operation.id, error };
+      this.#context.log.warn(fields, "an operation could not be written and waits for its next turn");
+    });
+    this.#underWay.add(done);
+    void done.finally(() => this.#underWay.delete(done));
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort(STOPPED);
+    await Promise.all(this.#underWay);
+  }
+
+  async #run(operation: OperationRecord): Promise<void> {
+    const { clock, log } = this.#context;
+    const over = new AbortController();
+    const record = new Progress(this.#context, operation, () => over.abort(LOST));
+    const signal = AbortSignal.any([over.signal, this.#stopping.signal]);
+    const finished = new AbortController();
+    const keeping = record.keep(AbortSignal.any([signal, finished.signal]));
+    void clock.sleep(Math.max(0, operation.deadlineAt - clock.now()), finished.signal).then(() => over.abort(LATE));
+    let error: unknown = null;
+    try {
+      if (operation.deadlineAt <= clock.now()) throw LATE;
+      const worker = this.#workers.get(operation.kind);
+      if (worker === undefined) throw new Error(`no worker for ${operation.kind}`);
+      await worker.work({ operation, signal, step: (name, work) => record.step(name, work, signal) });
+    } catch (thrown) {
+      error = signal.aborted ? signal.reason : thrown;
+    } finally {
+      finished.abort();
+      await keeping;
+    }
+    if (error === LOST) return;
+    if (error === STOPPED || error instanceof DatabaseUnavailable)
+      return await releaseOperation(this.#context, operation);
+    const reason = error === null ? null : this.#explain(operation, error);
+    await record.end(reason);
+    log.info({ operationId: operation.id, kind: operation.kind, reason }, "an operation has ended");
+  }
+
+  #explain(operation: OperationRecord, error: unknown): string {
+    const { id, kind, resourceName, resourceId, createdAt, deadlineAt } = operation;
+    if (error instanceof Refusal) return error.message;
+    if (error === LATE) {
+      const minutes = Math.max(1, Math.round((deadlineAt - createdAt) / 60_000));
+      return `${kind} of ${resourceName ?? resourceId} was not done after ${minutes} min and was given up; ask again`;
+    }
+    this.#context.log.error({ operationId: id, error }, "an operation failed");
+    return `the server failed in the middle of ${kind}; its log names the reason under ${id}`;
+  }
+}
+
+/** The steps of an operation under way, and their way into the database: one write after the other. */
+class Progress {
+  readonly #context: Context;
+  readonly #turn: Turn;
+  readonly #onLost: () => void;
+  #steps: Steps;
+  #saved: Steps;
+  #writing: Promise<void> = Promise.resolve();
+
+  constructor(context: Context, operation: OperationRecord, onLost: () => void) {
+    this.#context = context;
+    this.#turn = { id: operation.id, attempt: operation.attempt };
+    this.#onLost = onLost;
+    this.#steps = operation.steps;
+    this.#saved = operation.steps;
+  }
+
+  async step(
+    name: string,
+    work: (say: (message: string) => void) => Promise<string>,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { clock } = this.#context;
+    const known = findStep(this.#steps, name);
+    if (known?.status === "succeeded") return;
+    if (known?.status === "failed") throw new Refusal("unavailable", known.message ?? `${name} failed`);
+    signal.throwIfAborted();
+    this.#steps = beginStep(this.#steps, name, clock.now());
+    await this.#save();
+    try {
+      const message = await work((text) => {
+        this.#steps = tellStep(this.#steps, name, text);
+      });
+      this.#steps = endStep(this.#steps, name, { status: "succeeded", message, now: clock.now() });
+    } catch (error) {
+      // What was interrupted has not failed: it is run again, or ends with its operation.
+      if (signal.aborted || !(error instanceof Refusal)) throw error;
+      this.#steps = endStep(this.#steps, name, { status: "failed", message: error.message, now: clock.now() });
+      throw error;
+    } finally {
+      if (!signal.aborted) await this.#save();
+    }
+  }
+
+  /** Writes what is new and keeps the lease, until the signal is aborted. */
+  async keep(signal: AbortSignal): Promise<void> {
+    const { clock, log } = this.#context;
+    for (;;) {
+      await clock.sleep(SAVE_PERIOD_MS, signal);
+      if (signal.aborted) return;
+      // Tried again in a second; if the database stays away, the lease runs out.
+      await this.#save().catch((error: unknown) => log.debug({ error }, "progress of an operation was not written"));
+    }
+  }
+
+  async end(error: string | null): Promise<void> {
+    await this.#writing;
+    const steps = error === null ? this.#steps : failRunning(this.#steps, error, this.#context.clock.now());
+    await endOperation(this.#context, this.#turn, { steps, error });
+  }
+
+  #save(): Promise<void> {
+    const written = this.#writing.then(() => this.#write());
+    this.#writing = written.catch(() => undefined);
+    return written;
+  }
+
+  async #write(): Promise<void> {
+    const steps = this.#steps;
+    const news = steps === this.#saved ? null : steps;
+    const outcome = await saveProgress(this.#context, this.#turn, { steps: news, leaseMs: OPERATION_LEASE_MS });
+    if (outcome === "stale") return this.#onLost();
+    this.#saved = steps;
+  }
+}

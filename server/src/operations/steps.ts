@@ -1,0 +1,56 @@
+/**
+ * The steps of an operation as a list that is replaced, never changed. Pure.
+ *
+ * Always: a step that has ended stays as it is, so that a server which takes an operation over neither does it again nor
+ * forgets what came of it; a step that ran when its server died runs again, with its first `startedAt`.
+ */
+import type { OperationStep } from "@flotilla/contract/operations";
+
+export type Steps = readonly OperationStep[];
+
+const isOver = ({ status }: OperationStep): boolean => status === "succeeded" || status === "failed";
+
+export const plannedStep = (name: string): OperationStep => ({
+  name,
+  status: "pending",
+  startedAt: null,
+  finishedAt: null,
+  message: null,
+});
+
+export const findStep = (steps: Steps, name: string): OperationStep | undefined =>
+  steps.find((step) => step.name === name);
+
+/** A step that was not planned is added at the end. */
+export function beginStep(steps: Steps, name: string, now: number): Steps {
+  const known = findStep(steps, name) === undefined ? [...steps, plannedStep(name)] : steps;
+  return change(known, name, (step) => ({
+    ...step,
+    status: "running",
+    startedAt: step.startedAt ?? new Date(now).toISOString(),
+  }));
+}
+
+export const tellStep = (steps: Steps, name: string, message: string): Steps =>
+  change(steps, name, (step) => ({ ...step, message }));
+
+export const endStep = (
+  steps: Steps,
+  name: string,
+  end: { readonly status: "succeeded" | "failed"; readonly message: string; readonly now: number },
+): Steps =>
+  change(steps, name, (step) => ({
+    ...step,
+    status: end.status,
+    finishedAt: new Date(end.now).toISOString(),
+    message: end.message,
+  }));
+
+/** The operation ends: what still runs has failed for this reason. */
+export const failRunning = (steps: Steps, message: string, now: number): Steps =>
+  steps.map((step) =>
+    step.status === "running" ? { ...step, status: "failed", finishedAt: new Date(now).toISOString(), message } : step,
+  );
+
+const change = (steps: Steps, name: string, how: (step: OperationStep) => OperationStep): Steps =>
+  steps.map((step) => (step.name === name && !isOver(step) ? how(step) : step));

@@ -1,0 +1,170 @@
+/**
+ * Every statement over the rows of operations.
+ *
+ * Always: what a worker writes names the attempt it was given, so that a server which was thought dead changes nothing
+ * any more; an operation that has ended is never written again. Claims skip what another server is about to take.
+ */
+import type { OperationKind, OperationStatus } from "@flotilla/contract/operations";
+import type { Context } from "../context.ts";
+import { type Queryable, sql } from "../db/database.ts";
+import type { Steps } from "./steps.ts";
+
+/** Instants are epoch milliseconds. */
+export interface OperationRecord {
+  readonly id: string;
+  readonly tenantId: string;
+  readonly kind: OperationKind;
+  readonly status: OperationStatus;
+  readonly resourceKind: string;
+  readonly resourceId: string;
+  readonly resourceName: string | null;
+  readonly input: unknown;
+  readonly steps: Steps;
+  readonly error: string | null;
+  readonly createdAt: number;
+  readonly updatedAt: number;
+  readonly deadlineAt: number;
+  /** How often a server has taken it up. */
+  readonly attempt: number;
+}
+
+type Row = { readonly [Name in keyof OperationRecord]: Name extends `${string}At` ? Date : OperationRecord[Name] };
+
+const COLUMNS = sql`
+  o.id, o.tenant_id AS "tenantId", o.kind, o.status, o.resource_kind AS "resourceKind", o.resource_id AS "resourceId",
+  o.resource_name AS "resourceName", o.input, o.steps, o.error, o.created_at AS "createdAt",
+  o.updated_at AS "updatedAt", o.deadline_at AS "deadlineAt", o.attempt`;
+
+const fromRow = (row: Row): OperationRecord => ({
+  ...row,
+  createdAt: row.createdAt.getTime(),
+  updatedAt: row.updatedAt.getTime(),
+  deadlineAt: row.deadlineAt.getTime(),
+});
+
+/** Ended operations are shown this long. */
+const OPERATION_AGE_MAX_MS = 30 * 24 * 60 * 60_000;
+
+const instantOf = (ms: number): string => new Date(ms).toISOString();
+
+/** Writes an operation that no server works on yet, unless its tenant has `runningMax` of them already. */
+export async function insertOperation(
+  db: Queryable,
+  operation: OperationRecord,
+  runningMax: number,
+): Promise<"inserted" | "tooMany"> {
+  const now = instantOf(operation.createdAt);
+  const rows = await db.execute(sql`
+    INSERT INTO operations (
+      id, tenant_id, kind, status, resource_kind, resource_id, resource_name, input, steps, created_at, updated_at,
+      deadline_at, attempt, leased_until)
+    SELECT ${operation.id}, ${operation.tenantId}, ${operation.kind}, 'running', ${operation.resourceKind},
+      ${operation.resourceId}, ${operation.resourceName}, ${JSON.stringify(operation.input)}::jsonb,
+      ${JSON.stringify(operation.steps)}::jsonb, ${now}::timestamptz, ${now}::timestamptz,
+      ${instantOf(operation.deadlineAt)}::timestamptz, 0, ${now}::timestamptz
+    WHERE (SELECT count(*) FROM operations WHERE tenant_id = ${operation.tenantId} AND status = 'running')
+      < ${runningMax}`);
+  return rows === 0 ? "tooMany" : "inserted";
+}
+
+export async function findOperation(
+  db: Queryable,
+  { tenantId, id }: { readonly tenantId: string; readonly id: string },
+): Promise<OperationRecord | undefined> {
+  const row = await db.queryOne<Row>(sql`
+    SELECT ${COLUMNS} FROM operations o WHERE o.id = ${id} AND o.tenant_id = ${tenantId}`);
+  return row && fromRow(row);
+}
+
+/** Newest first; after the position when there is one. */
+export async function listOperations(
+  db: Queryable,
+  options: {
+    readonly tenantId: string;
+    readonly after: { readonly createdAt: number; readonly id: string } | null;
+    readonly limit: number | null;
+  },
+): Promise<readonly OperationRecord[]> {
+  const { tenantId, after, limit } = options;
+  const rows = await db.query<Row>(sql`
+    SELECT ${COLUMNS} FROM operations o
+    WHERE o.tenant_id = ${tenantId}
+      AND (${after?.id ?? null}::text IS NULL
+           OR (o.created_at, o.id) < (${after === null ? null : instantOf(after.createdAt)}::timestamptz,
+                                      ${after?.id ?? null}::text))
+    ORDER BY o.created_at DESC, o.id DESC LIMIT ${limit}`);
+  return rows.map(fromRow);
+}
+
+/**
+ * Takes up operations whose server is gone, or that never had one; nobody else does before `leaseMs` have passed. Of
+ * kinds that are not among `kinds` (a newer server's) only those past their deadline, in order to end them.
+ */
+export async function claimOperations(
+  context: Context,
+  options: { readonly kinds: readonly OperationKind[]; readonly limit: number; readonly leaseMs: number },
+): Promise<readonly OperationRecord[]> {
+  const now = context.clock.now();
+  const rows = await context.db.query<Row>(sql`
+    WITH due AS (
+      SELECT id FROM operations
+      WHERE leased_until <= ${instantOf(now)} AND (kind = ANY(${options.kinds}) OR deadline_at <= ${instantOf(now)})
+      ORDER BY leased_until LIMIT ${options.limit} FOR UPDATE SKIP LOCKED),
+    claimed AS (
+      UPDATE operations SET attempt = attempt + 1, leased_until = ${instantOf(now + options.leaseMs)}
+      WHERE id IN (SELECT id FROM due) RETURNING *)
+    SELECT ${COLUMNS} FROM claimed o`);
+  return rows.map(fromRow);
+}
+
+/** Whose turn a write is. */
+export interface Turn {
+  readonly id: string;
+  readonly attempt: number;
+}
+
+/** Keeps the lease. `steps`: what has changed, null when nothing has. `stale`: another server has it, or it has ended. */
+export async function saveProgress(
+  context: Context,
+  turn: Turn,
+  { steps, leaseMs }: { readonly steps: Steps | null; readonly leaseMs: number },
+): Promise<"written" | "stale"> {
+  const now = context.clock.now();
+  const rows = await context.db.execute(sql`
+    UPDATE operations SET
+      leased_until = ${instantOf(now + leaseMs)},
+      steps = coalesce(${steps === null ? null : JSON.stringify(steps)}::jsonb, steps),
+      updated_at = CASE WHEN ${steps === null}::boolean THEN updated_at ELSE ${instantOf(now)}::timestamptz END
+    WHERE id = ${turn.id} AND attempt = ${turn.attempt} AND status = 'running'`);
+  return rows === 0 ? "stale" : "written";
+}
+
+/** Ends it, for good. */
+export async function endOperation(
+  context: Context,
+  turn: Turn,
+  end: { readonly steps: Steps; readonly error: string | null },
+): Promise<"written" | "stale"> {
+  const rows = await context.db.execute(sql`
+    UPDATE operations SET
+      status = ${end.error === null ? "succeeded" : "failed"}, error = ${end.error}, leased_until = NULL,
+      steps = ${JSON.stringify(end.steps)}::jsonb, updated_at = ${instantOf(context.clock.now())}
+    WHERE id = ${turn.id} AND attempt = ${turn.attempt} AND status = 'running'`);
+  return rows === 0 ? "stale" : "written";
+}
+
+/** This server ends: another one may go on at once. */
+export async function releaseOperation(context: Context, turn: Turn): Promise<void> {
+  await context.db.execute(sql`
+    UPDATE operations SET leased_until = ${instantOf(context.clock.now())}
+    WHERE id = ${turn.id} AND attempt = ${turn.attempt} AND status = 'running'`);
+}
+
+/** Forgets operations that ended long ago. Returns how many there were. */
+export function purgeOperations(context: Context, limit: number): Promise<number> {
+  return context.db.execute(sql`
+    DELETE FROM operations WHERE id IN (
+      SELECT id FROM operations
+      WHERE status <> 'running' AND updated_at < ${instantOf(context.clock.now() - OPERATION_AGE_MAX_MS)}
+      ORDER BY updated_at LIMIT ${limit} FOR UPDATE SKIP LOCKED)`);
+}

@@ -1,0 +1,19 @@
+/**
+ * What is shown of an operation. Pure.
+ */
+import type { Operation } from "@flotilla/contract/operations";
+import type { OperationRecord } from "./store.ts";
+
+export function operationInfo(operation: OperationRecord): Operation {
+  return {
+    id: operation.id,
+    tenantId: operation.tenantId,
+    kind: operation.kind,
+    status: operation.status,
+    resource: { kind: operation.resourceKind, id: operation.resourceId, name: operation.resourceName },
+    steps: operation.steps.map((step) => ({ ...step })),
+    error: operation.error,
+    createdAt: new Date(operation.createdAt).toISOString(),
+    updatedAt: new Date(operation.updatedAt).toISOString(),
+  };
+}

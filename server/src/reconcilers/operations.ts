@@ -1,0 +1,28 @@
+/**
+ * Takes up operations: new ones at once, and those of a server that died once its lease has run out; ends those that are
+ * past their deadline.
+ *
+ * Writes operations through their store. It only claims, and leaves the work to operations/run.ts, which may take an
+ * hour: so an activation is short. Two servers never have the same operation at once. If the server dies after the
+ * claim, the lease runs out.
+ */
+import type { Context } from "../context.ts";
+import { OPERATION_LEASE_MS, type OperationRunner } from "../operations/run.ts";
+import { claimOperations } from "../operations/store.ts";
+import type { Reconciler } from "./driver.ts";
+
+export function operationReconciler(context: Context, runner: OperationRunner): Reconciler {
+  return {
+    name: "operations",
+    purpose: "works on operations, also on those of a server that died",
+    periodMs: 1_000,
+    wakeOn: ["operations"],
+    async activate() {
+      const { kinds, room } = runner;
+      const claimed = await claimOperations(context, { kinds, limit: room, leaseMs: OPERATION_LEASE_MS });
+      for (const operation of claimed) runner.take(operation);
+      const again = claimed.filter(({ attempt }) => attempt > 1).length;
+      return { errors: [], counts: { claimed: claimed.length, again }, isRepair: again > 0 };
+    },
+  };
+}
