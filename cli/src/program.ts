@@ -12,6 +12,7 @@ import { EXIT_USAGE } from "./failure.ts";
 import { addImageCommands } from "./image/commands.ts";
 import { addKeyCommands } from "./key/commands.ts";
 import { addMachineCommands } from "./machine/commands.ts";
+import { addOperationCommands } from "./operation/commands.ts";
 
 export function buildProgram(tree: Tree): Command {
   const { output, errors } = tree.world.streams;
@@ -31,6 +32,7 @@ export function buildProgram(tree: Tree): Command {
   root.commandsGroup("Use:");
   addMachineCommands(tree, root);
   addImageCommands(tree, root);
+  addOperationCommands(tree, root);
   addKeyCommands(tree, root);
   addVerb(tree, root, {
     words: "login",

@@ -4,6 +4,8 @@
  * Machines are the fake driver's; that the same works in real ones is shown by the tests in test/vm.
  */
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "../../test/support/until.ts";
 import { runCli, startCli } from "./run-cli.ts";
@@ -62,4 +64,34 @@ test("server and node alone take the place of the command and end as they are to
   const node = await runCli(t, ["node", "--driver", "nonsense", "--data-dir", directory.path], { environment });
   assert.equal(node.code, 2);
   assert.match(node.errors, /--driver is "nonsense"/);
+});
+
+test("an image is fetched while somebody watches, and goes on when nobody does any more", async (t) => {
+  const up = await startUp(t, makeDirectory(t));
+  const fetched = await up.cli("image", "pull", "team/slow-800");
+  assert.deepEqual([fetched.code, String(fetched.output)], [0, "team/slow-800\n"], fetched.errors);
+  assert.match(fetched.errors, /^pull to \S+: sha256:/m);
+  assert.match(String((await up.cli("image", "ls")).output), /team\/slow-800/);
+  const missing = await up.cli("image", "pull", "team/missing");
+  assert.equal(missing.code, 1);
+  assert.match(missing.errors, /^error: image team\/missing does not exist.*\n.*flotilla operation get op-/m);
+  const nowhere = await up.cli("image", "pull", "alpine", "--node", "nobody");
+  assert.match(nowhere.errors, /^error: node nobody was not found/);
+
+  const key = readFileSync(join(up.dataDirectory, "admin.key"), "utf8").trim();
+  const environment = { FLOTILLA_URL: up.url, FLOTILLA_API_KEY: key };
+  const { child, ran } = startCli(t, ["image", "pull", "team/slow-4000"], { environment });
+  let said = "";
+  child.stderr?.on("data", (chunk: Buffer) => (said += chunk));
+  const id = await until(() => /op-[0-9a-f]{32}/.exec(said)?.[0], { what: "its operation", deadlineMs: START_MS });
+  child.kill("SIGINT");
+  const left = await ran;
+  assert.equal(left.code, 130);
+  assert.match(left.errors, new RegExp(`goes on; \`flotilla operation get ${id}\``));
+  const get = async () => String((await up.cli("operation", "get", id)).output);
+  await until(async () => /status +succeeded[\s\S]*pull to .* sha256:/.test(await get()), {
+    what: "its end",
+    deadlineMs: START_MS,
+  });
+  assert.match(String((await up.cli("operation", "ls")).output), /image pull of team\/slow-4000 +succeeded/);
 });

@@ -7,8 +7,14 @@ import type { Command } from "commander";
 import { addNoun, addVerb, type Tree } from "../command.ts";
 
 export function addImageCommands(tree: Tree, root: Command): void {
-  const image = addNoun(root, "image", "see, make and import images");
+  const image = addNoun(root, "image", "see, fetch, make and import images");
   addVerb(tree, image, { words: "ls", summary: "list the images that nodes have", load: () => import("./ls.ts") });
+  addVerb(tree, image, {
+    words: "pull <reference>",
+    summary: "fetch an image to all nodes before a machine needs it; asks its registry also for one that is there",
+    options: (command) => command.option("--node <id>", "fetch to this node only"),
+    load: () => import("./pull.ts"),
+  });
   addVerb(tree, image, {
     words: "make-local <kind>",
     summary: "make an image from this machine's Debian packages: python, node or debian",

@@ -1,0 +1,23 @@
+/**
+ * The verbs of `flotilla operation`, with their options.
+ *
+ * A table: what a verb does stands in the file of its name.
+ */
+import type { Command } from "commander";
+import { count } from "../arguments.ts";
+import { addNoun, addVerb, type Tree } from "../command.ts";
+
+export function addOperationCommands(tree: Tree, root: Command): void {
+  const operation = addNoun(root, "operation", "see long work, such as fetching an image");
+  addVerb(tree, operation, {
+    words: "ls",
+    summary: "list operations, newest first",
+    options: (command) => command.option("--limit <count>", "no more than so many", count),
+    load: () => import("./ls.ts"),
+  });
+  addVerb(tree, operation, {
+    words: "get <id>",
+    summary: "show one operation with its steps",
+    load: () => import("./get.ts"),
+  });
+}

@@ -1,0 +1,74 @@
+/**
+ * Watches an operation until it has ended, while whoever looks on sees what its steps say.
+ *
+ * Always: the operation is the server's. Whoever stops watching (Ctrl-C) is told that it goes on, and a server that is
+ * away for a moment is asked again.
+ */
+import { type Flotilla, FlotillaError, type Operation } from "@flotilla/sdk";
+import type { Call } from "../call.ts";
+import { Failure } from "../failure.ts";
+
+const PERIOD_MS = 500;
+/** As long as a server takes to come back. */
+const UNREACHABLE_MAX_MS = 30_000;
+export const EXIT_INTERRUPTED = 130;
+
+/** The operation as it ended, or null when the watching was stopped. Throws a Failure when it did not succeed. */
+export async function watchOperation(call: Call, flotilla: Flotilla, begun: Operation): Promise<Operation | null> {
+  const stopped = new AbortController();
+  const forget = call.world.onStopSignal(() => stopped.abort());
+  try {
+    using progress = call.output.progress(titleOf(begun));
+    if (!call.output.isWatched) call.output.note(`${titleOf(begun)}: ${begun.id}`);
+    let operation = begun;
+    while (operation.status === "running") {
+      await call.world.clock.sleep(PERIOD_MS, stopped.signal);
+      if (stopped.signal.aborted) break;
+      operation = await read(call, flotilla, begun.id, stopped.signal);
+      progress.say(lineOf(operation));
+    }
+    if (operation.status === "succeeded") return operation;
+    if (operation.status !== "running") throw failed(call, operation);
+  } catch (error) {
+    if (!stopped.signal.aborted) throw error;
+  } finally {
+    forget();
+  }
+  call.output.note(`${titleOf(begun)} goes on; \`flotilla operation get ${begun.id}\` tells how far it is`);
+  return null;
+}
+
+const titleOf = ({ kind, resource }: Operation): string => `${kind} of ${resource.name ?? resource.id}`;
+
+async function read(call: Call, flotilla: Flotilla, id: string, signal: AbortSignal): Promise<Operation> {
+  const { clock } = call.world;
+  const since = clock.monotonic();
+  for (;;) {
+    try {
+      return await flotilla.getOperation(id, { signal });
+    } catch (error) {
+      const isAway = error instanceof FlotillaError && error.code === "unreachable";
+      if (!isAway || signal.aborted || clock.monotonic() - since > UNREACHABLE_MAX_MS) throw error;
+    }
+    await clock.sleep(PERIOD_MS, signal);
+  }
+}
+
+/** What runs now; of many steps how many are done. */
+function lineOf(operation: Operation): string {
+  const { steps } = operation;
+  const running = steps.find(({ status }) => status === "running");
+  const done = steps.filter(({ status }) => status === "succeeded" || status === "failed").length;
+  const count = steps.length > 1 ? ` (${done} of ${steps.length} steps done)` : "";
+  const what =
+    running === undefined ? "" : `: ${running.name}${running.message === null ? "" : `: ${running.message}`}`;
+  return `${titleOf(operation)}${count}${what}`;
+}
+
+function failed(call: Call, operation: Operation): Failure {
+  const several = operation.steps.length > 1;
+  if (several)
+    for (const { name, status, message } of operation.steps) call.output.note(`${name}: ${message ?? status}`);
+  const advice = several ? null : `\`flotilla operation get ${operation.id}\` tells what was done`;
+  return new Failure(operation.error ?? `${titleOf(operation)} was ${operation.status}`, advice);
+}
