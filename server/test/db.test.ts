@@ -68,8 +68,8 @@ test("a notification reaches another server, many in one go and each once", asyn
   const stop = other.listen("machines", { onPayload: (payload) => heard.push(payload), onGap: () => void gaps++ });
   await until(() => gaps > 0 && other.isListening());
   const sent = Array.from({ length: 1000 }, (_, index) => `mach-${String(index).padStart(32, "0")}`);
-  for (const payload of sent) db.notify("machines", payload);
-  for (const payload of sent) db.notify("machines", payload);
+  for (const payload of sent) void db.notify("machines", payload);
+  for (const payload of sent) void db.notify("machines", payload);
   await until(() => heard.length >= sent.length);
   assert.deepEqual(heard, sent);
   stop();
@@ -84,7 +84,7 @@ test("a listener that lost its connection says so and hears again", async () => 
     sql`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'flotilla listener'`,
   );
   await until(() => gaps >= 3 && other.isListening(), { what: "one gap when it was lost and one when it was back" });
-  db.notify("nodes", "again");
+  await db.notify("nodes", "again");
   await until(() => heard.includes("again"));
   stop();
 });

@@ -102,7 +102,7 @@ test("the driver runs a loop by period, by wake and by channel, and survives its
   });
   const before = activations;
   await until(() => {
-    context.db.notify("nodes", "node-a");
+    void context.db.notify("nodes", "node-a");
     return activations > before;
   });
   await loops.stop();

@@ -6,7 +6,7 @@ import { realpath } from "node:fs/promises";
 import { test } from "node:test";
 import { freshDatabase } from "../../server/test/support/server.ts";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
-import { pause } from "../support/until.ts";
+import { pause, until } from "../support/until.ts";
 
 /** The database's socket by a path that means the same in every process. */
 async function sharedDatabaseUrl(): Promise<string> {
@@ -22,15 +22,18 @@ async function startTwo(): Promise<Flotilla> {
 test("a machine may be created, started, used, stopped and deleted through any server", async () => {
   await using flotilla = await startTwo();
   const { id } = await flotilla.create();
+  const shows = (server: number, state: string) =>
+    until(async () => (await flotilla.get(id, server)).state === state, { what: `${state} at server ${server}` });
   for (let round = 0; round < 3; round += 1) {
     assert.equal((await flotilla.start(id, 1)).state, "started");
-    assert.equal((await flotilla.get(id, 0)).state, "started");
+    await shows(0, "started");
     assert.equal(await flotilla.exec(id, `echo ${round}`, round % 2), `${round}\n`);
     assert.equal((await flotilla.stop(id, 0)).state, "stopped");
-    assert.equal((await flotilla.get(id, 1)).state, "stopped");
+    await shows(1, "stopped");
   }
   await flotilla.remove(id, 1);
-  assert.equal((await flotilla.client(0).get(`/v1/machines/${id}`)).status, 404);
+  const isGone = async () => (await flotilla.client(0).get(`/v1/machines/${id}`)).status === 404;
+  await until(isGone, { what: "the deletion, at the other server" });
 });
 
 test("starts and stops of one machine at once through both servers end in one of the two, running at most once", async () => {

@@ -59,10 +59,11 @@ export interface Database extends Queryable {
   /** Runs `work` in one transaction; rolls back when it throws. Retries serialization failures and deadlocks. */
   transaction<T>(work: (transaction: Queryable) => Promise<T>): Promise<T>;
   /**
-   * Tells every server replica, coalesced to one NOTIFY per channel and a few milliseconds. A hint only: correctness
-   * never rests on it.
+   * Tells every server replica: this one before it returns, the others by a NOTIFY that is sent at once, or a few
+   * milliseconds later with others of the same time. Resolves when it was sent, or could not be: a hint only, on which
+   * correctness never rests.
    */
-  notify(channel: Channel, payload: string): void;
+  notify(channel: Channel, payload: string): Promise<void>;
   /** Calls back for each payload; `onGap` whenever notifications may have been missed, at first connect too. */
   listen(channel: Channel, callbacks: { onPayload(payload: string): void; onGap(): void }): () => void;
   /** Whether notifications arrive now. A cache that relies on them holds nothing while they do not. */

@@ -70,7 +70,7 @@ export class Listener {
     const ended = new AbortController();
     client.on("error", () => ended.abort());
     client.on("end", () => ended.abort());
-    client.on("notification", (note) => this.#deliver(note.channel, note.payload ?? ""));
+    client.on("notification", (note) => this.deliver(note.channel, note.payload ?? ""));
     const either = AbortSignal.any([signal, ended.signal]);
     try {
       await client.connect();
@@ -94,7 +94,8 @@ export class Listener {
     if (!(await Promise.race([answered, late])) && !signal.aborted) throw new Error("no answer to a heartbeat");
   }
 
-  #deliver(channel: string, joined: string): void {
+  /** Calls back for payloads, separated by newlines. */
+  deliver(channel: string, joined: string): void {
     const callbacks = this.#callbacks.get(channel as Channel) ?? [];
     for (const payload of joined.split("\n")) for (const callback of callbacks) callback.onPayload(payload);
   }

@@ -35,6 +35,7 @@ interface Line {
 
 export class Activity {
   readonly #context: Context;
+  readonly #onWritten: (machineId: string, at: number) => void;
   readonly #stopping = new AbortController();
   readonly #running = new Map<string, number>();
   #tallies = new Map<string, Tally>();
@@ -43,8 +44,10 @@ export class Activity {
   #wake = new AbortController();
   #touchedAt = 0;
 
-  constructor(context: Context) {
+  /** `onWritten` hears of each machine's last activity once it has been written. */
+  constructor(context: Context, onWritten: (machineId: string, at: number) => void) {
     this.#context = context;
+    this.#onWritten = onWritten;
   }
 
   execBegan(machineId: string): void {
@@ -145,6 +148,7 @@ export class Activity {
     };
     try {
       await writeActivity(this.#context, batch);
+      for (const { machineId, at } of batch.activity) this.#onWritten(machineId, at);
     } catch (error) {
       // Not put back: a database that is away for long would fill the memory.
       this.#context.log.warn({ error, machines: tallies.size }, "activity of machines could not be written");

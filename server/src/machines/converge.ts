@@ -10,7 +10,7 @@ import { NodeAway } from "../link/node-link.ts";
 import { observe } from "./observe.ts";
 import { type MachineRecord, specOf } from "./record.ts";
 import type { MachineServices } from "./services.ts";
-import { findAnyMachine, writeChanges } from "./store.ts";
+import { findAnyMachine } from "./store.ts";
 
 /** A write that loses this often races with more writers than there are. */
 const WRITE_TRIES_MAX = 8;
@@ -73,11 +73,8 @@ async function takeUp(
   for (let attempt = 0; attempt < WRITE_TRIES_MAX && held !== undefined; attempt += 1) {
     const observation = observe(held, report, context.clock.now());
     if (observation.outcome !== "news") return held;
-    const written = (await writeChanges(context, [observation.change])).get(machine.id);
-    if (written !== undefined) {
-      cache.put(written);
-      return written;
-    }
+    const written = (await cache.write([observation.change])).get(machine.id);
+    if (written !== undefined) return written;
     held = await findAnyMachine(context.db, machine.id);
   }
   return held;

@@ -12,7 +12,7 @@ import { checkAbsolutePath, checkArguments, checkEnvironment } from "./environme
 import { type Ceilings, countRefusal, refuseOversize } from "./quota.ts";
 import type { MachineDescription, MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
-import { insertMachine } from "./store.ts";
+import { type Insertion, insertMachine } from "./store.ts";
 
 /** How many ports a machine may publish. The contract allows more, for sites that raise this. */
 const PUBLISHED_PORTS_MAX = 4;
@@ -39,13 +39,16 @@ export async function createMachine(
     updatedAt: context.clock.now(),
     desiredAt: context.clock.now(),
   };
-  const outcome = await insertMachine(context, machine, ceilings.maxMachines);
+  let outcome: Insertion | undefined;
+  await services.cache.keep([machine.id], async () => {
+    outcome = await insertMachine(context, machine, ceilings.maxMachines);
+    return outcome === "inserted" ? [machine] : [];
+  });
   if (outcome === "overCount") throw countRefusal(ceilings, plansUrl);
   if (outcome === "nameTaken") {
     const text = `a machine with the name ${machine.name} exists already; choose another name or delete that machine`;
     throw new Refusal("name_taken", text);
   }
-  services.cache.put(machine);
   return machine;
 }
 

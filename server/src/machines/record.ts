@@ -28,6 +28,12 @@ export interface MachineDescription {
   readonly ttlSeconds: number | null;
 }
 
+/** Names a machine to its owner: with another tenant's id there is no such machine. */
+export interface MachineName {
+  readonly tenantId: string;
+  readonly id: string;
+}
+
 export interface MachineRecord extends MachineDescription, MutableMachine {
   readonly tenantId: string;
   readonly createdBy: string | null;

@@ -30,7 +30,7 @@ type MachineHandlers = HandlersOf<
 >;
 
 export function machineHandlers(services: MachineServices): MachineHandlers {
-  const { context } = services;
+  const { cache, context } = services;
   const { db } = context;
   return {
     async createMachine({ caller, body }) {
@@ -55,7 +55,8 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
       return { status: 200, headers, body: items.map(machineInfo) };
     },
     async getMachine({ caller, params }) {
-      const machine = await findMachine(db, { tenantId: caller.tenantId, id: params.id });
+      const name = { tenantId: caller.tenantId, id: params.id };
+      const machine = cache.current(name) ?? (await cache.read(name));
       if (machine === undefined) throw machineNotFound(params.id);
       return { status: 200, body: machineInfo(machine) };
     },

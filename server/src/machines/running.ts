@@ -12,7 +12,6 @@ import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { awaitRunning, machineNotFound, startMachine } from "./start.ts";
 import { includes, NODE_AWAY, phaseOf } from "./state.ts";
-import { findMachine } from "./store.ts";
 import { nodeAwayText, shownState } from "./view.ts";
 
 const TRIES_MAX = 3;
@@ -30,10 +29,10 @@ export async function inRunningMachine<T>(
   work: (machine: MachineRecord) => Promise<T>,
 ): Promise<T> {
   const { cache } = services;
-  const { tenantId, id } = options;
+  const { id } = options;
   // Of a machine that is not known to run, the database knows more than the cache.
-  const known = cache.find(tenantId, id);
-  let machine = known !== undefined && phaseOf(known) === "running" ? known : await read(services, options);
+  const known = cache.find(options);
+  let machine = known !== undefined && phaseOf(known) === "running" ? known : await cache.read(options);
   for (let attempt = 1; ; attempt += 1) {
     if (machine === undefined) throw machineNotFound(id);
     const running = await ensureRunning(services, machine, options);
@@ -45,14 +44,11 @@ export async function inRunningMachine<T>(
     }
     // What was known is out of date: the node knows better what became of the machine.
     cache.forget(id);
-    machine = await read(services, options);
+    machine = await cache.read(options);
     if (machine !== undefined) machine = await converge(services, machine, { waitMs: 0, signal: options.signal });
     if (machine !== undefined && machine.deletedAt !== null) throw machineNotFound(id);
   }
 }
-
-const read = (services: MachineServices, options: InMachine): Promise<MachineRecord | undefined> =>
-  services.cache.read(options.id, () => findMachine(services.context.db, options));
 
 const endedAgain = (id: string): Refusal =>
   new Refusal("conflict", `machine ${id} ended again and again while it was to be used; read the machine to see why`);

@@ -34,9 +34,9 @@ export interface OpenMachineServices extends MachineServices {
 
 export function openMachineServices(context: Context, options: { readonly plansUrl: string }): OpenMachineServices {
   const link = new NodeLink();
-  const cache = new MachineCache(context.db);
+  const cache = new MachineCache(context);
   const ceilings = new CeilingsCache(context.db);
-  const activity = new Activity(context);
+  const activity = new Activity(context, (id, at) => cache.touched(id, at));
   const nodes = new NodeDirectory(context);
   const underWay = new Set<Promise<void>>();
   return {

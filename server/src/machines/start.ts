@@ -17,7 +17,6 @@ import { concurrencyRefusal } from "./quota.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { HIDDEN_BY_NODE, includes, isActive, NODE_AWAY, nextPhase, phaseOf } from "./state.ts";
-import { findMachine, writeChanges } from "./store.ts";
 import { nodeAwayText } from "./view.ts";
 
 export interface StartOptions {
@@ -49,7 +48,7 @@ export async function startMachine(services: MachineServices, options: StartOpti
 /** Writes the wish, unless the machine runs or is starting already. */
 async function acceptStart(services: MachineServices, options: StartOptions): Promise<MachineRecord> {
   const { context, cache } = services;
-  let machine = knownToWrite(cache.find(options.tenantId, options.id)) ?? (await read(services, options));
+  let machine = knownToWrite(cache.find(options)) ?? (await cache.read(options));
   for (let attempt = 0; attempt < WRITE_TRIES_MAX; attempt += 1) {
     if (machine === undefined) throw machineNotFound(options.id);
     refuseWithoutNode(machine);
@@ -65,12 +64,9 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
       isAutomatic: options.isAutomatic,
       now: context.clock.now(),
     });
-    const written = (await writeChanges(context, [change])).get(machine.id);
-    if (written !== undefined) {
-      cache.put(written);
-      return written;
-    }
-    const fresh: MachineRecord | undefined = await read(services, options);
+    const written = (await cache.write([change])).get(machine.id);
+    if (written !== undefined) return written;
+    const fresh = await cache.read(options);
     if (fresh?.revision === machine.revision && !isActive(fresh)) throw concurrencyRefusal(ceilings, services.plansUrl);
     machine = fresh;
   }
@@ -82,9 +78,6 @@ function knownToWrite(machine: MachineRecord | undefined): MachineRecord | undef
   const phase = machine && phaseOf(machine);
   return phase === "created" || phase === "stopped" ? machine : undefined;
 }
-
-const read = (services: MachineServices, options: StartOptions): Promise<MachineRecord | undefined> =>
-  services.cache.read(options.id, () => findMachine(services.context.db, options));
 
 function refuseWithoutNode(machine: MachineRecord): void {
   if (machine.nodeStatus === null || !includes(NODE_AWAY, machine.nodeStatus)) return;

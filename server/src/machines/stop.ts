@@ -12,7 +12,6 @@ import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { machineNotFound } from "./start.ts";
 import { nextPhase, phaseOf } from "./state.ts";
-import { findMachine, writeChanges } from "./store.ts";
 
 /** As for a start: clients in daily use give up after 30 s. */
 export const STOP_WAIT_MS = START_WAIT_MS;
@@ -45,17 +44,14 @@ export async function stopMachine(services: MachineServices, options: StopOption
 async function acceptStop(services: MachineServices, options: StopOptions): Promise<MachineRecord> {
   const { context, cache } = services;
   for (let attempt = 0; attempt < WRITE_TRIES_MAX; attempt += 1) {
-    const machine = await cache.read(options.id, () => findMachine(context.db, options));
+    const machine = await cache.read(options);
     if (machine === undefined) throw machineNotFound(options.id);
     const phase = phaseOf(machine);
     const next = nextPhase(phase, "stopAsked");
     if (next === undefined) throw machineNotFound(options.id);
     if (next === phase) return machine;
-    const written = (await writeChanges(context, [askStop(machine, context.clock.now())])).get(machine.id);
-    if (written !== undefined) {
-      cache.put(written);
-      return written;
-    }
+    const written = (await cache.write([askStop(machine, context.clock.now())])).get(machine.id);
+    if (written !== undefined) return written;
   }
   throw new Refusal("unavailable", `stop of machine ${options.id} was overtaken again and again; try again`);
 }

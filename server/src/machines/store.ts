@@ -5,6 +5,8 @@
  * - a row is changed in one of three ways: `writeChanges` (fenced by the revision, for starts, stops and reports, with
  *   timeline and runs in the same statement), `removeMachine` (a delete, which needs no fence because it always wins),
  *   and timeline-store.ts (activity, outside the fence);
+ * - a change of anything that users see, except of the last activity, grows the revision and is announced, because
+ *   machine-cache.ts answers reads; the last activity is told to the cache of the server that writes it;
  * - a ceiling is checked in the statement that takes the place, under a lock on the tenant's row;
  * - what is asked for at creation is never updated.
  */
@@ -189,7 +191,7 @@ export async function writeChanges(
       FROM written w, jsonb_to_recordset(w.timeline) AS entry(id text, level text, message text))
     SELECT ${COLUMNS} FROM written m LEFT JOIN nodes n ON n.id = m.node_id`);
   const written = new Map(rows.map((row) => [row.id, fromRow(row)]));
-  for (const machine of written.values()) context.db.notify("machines", `${machine.id}:${machine.revision}`);
+  await Promise.all([...written.values()].map((machine) => announce(context, machine)));
   return written;
 }
 
@@ -246,9 +248,13 @@ export async function removeMachine(
       SELECT ${context.ids.make("event")}, id, 'info', 'machine deleted', ${now}::timestamptz FROM gone)
     SELECT ${COLUMNS} FROM gone m LEFT JOIN nodes n ON n.id = m.node_id`);
   if (row === undefined) return undefined;
-  context.db.notify("machines", `${row.id}:${row.revision}`);
+  await announce(context, row);
   return fromRow(row);
 }
+
+/** Tells every cache of a new revision: this server's at once, the others' before whoever asked for it is answered. */
+const announce = (context: Context, { id, revision }: { readonly id: string; readonly revision: number }) =>
+  context.db.notify("machines", `${id}:${revision}`);
 
 /** Takes machines that are due for the reconciler; others do not get them before `leaseMs` have passed. */
 export async function claimDueMachines(

@@ -12,7 +12,7 @@ import type { Change } from "./change.ts";
 import { observe, observeNoTrace } from "./observe.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
-import { listMachinesOfNode, listMachinesOfNodeById, writeChanges } from "./store.ts";
+import { listMachinesOfNode, listMachinesOfNodeById } from "./store.ts";
 
 const WRITE_TRIES_MAX = 4;
 /** A complete report that was written before a machine came to the node may arrive after it. */
@@ -29,8 +29,7 @@ export async function takeReports(services: MachineServices, nodeId: string, hea
   for (let attempt = 0; attempt < WRITE_TRIES_MAX && held.length > 0; attempt += 1) {
     const changes = held.flatMap((machine) => changeOf(machine, reports.get(machine.id), context.clock.now()));
     if (changes.length === 0) return;
-    const written = await writeChanges(context, changes);
-    for (const machine of written.values()) cache.put(machine);
+    const written = await cache.write(changes);
     const lost = changes.map(({ next }) => next.id).filter((id) => !written.has(id));
     held = lost.length === 0 ? [] : await listMachinesOfNodeById(context.db, nodeId, lost);
   }

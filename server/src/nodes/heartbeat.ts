@@ -23,7 +23,7 @@ export async function takeHeartbeat(services: MachineServices, nodeId: string, b
   });
   if (before === undefined) throw new Refusal("not_found", `node ${nodeId} is not in the cluster; register it again`);
   if (before === "unreachable") {
-    context.db.notify("nodes", nodeId);
+    await context.db.notify("nodes", nodeId);
     await noteOnNode(context, { nodeId, level: "info", message: `node ${nodeId} reports again` });
   }
   if (heartbeat !== null) await takeReports(services, nodeId, heartbeat);

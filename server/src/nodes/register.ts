@@ -39,7 +39,7 @@ export async function registerNode(
     caller.nodeId === null
       ? await admit(context, caller, registration)
       : await welcomeBack(context, caller, registration);
-  context.db.notify("nodes", request.id);
+  await context.db.notify("nodes", request.id);
   return registered;
 }
 

@@ -31,7 +31,7 @@ export function nodeHandlers(
     async revokeNodeCredential({ params }) {
       if (!(await revokeNode(context.db, params.id)))
         throw new Refusal("not_found", `node ${params.id} was not found; list the nodes to see their ids`);
-      context.db.notify("nodes", params.id);
+      await context.db.notify("nodes", params.id);
       return { status: 204 };
     },
   };

@@ -7,7 +7,8 @@
  */
 import { ACTIVITY_DELAY_MAX_MS } from "../machines/activity.ts";
 import { removeExpired, stopIdle } from "../machines/lifetime/end.ts";
-import { listExpired, listIdle, type MachineName } from "../machines/lifetime/store.ts";
+import type { MachineName } from "../machines/record.ts";
+import { listExpired, listIdle } from "../machines/lifetime/store.ts";
 import type { MachineServices } from "../machines/services.ts";
 import type { Reconciler } from "./driver.ts";
 

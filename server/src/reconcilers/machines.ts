@@ -11,7 +11,7 @@ import { converge } from "../machines/converge.ts";
 import { giveUp } from "../machines/change.ts";
 import type { MachineRecord } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
-import { claimDueMachines, removeMachine, settleMachine, writeChanges } from "../machines/store.ts";
+import { claimDueMachines, removeMachine, settleMachine } from "../machines/store.ts";
 import { phaseOf } from "../machines/state.ts";
 import { NodeAway } from "../link/node-link.ts";
 import type { Reconciler, Report } from "./driver.ts";
@@ -68,8 +68,7 @@ async function apply(
     case "settle":
       return await settleMachine(context.db, machine);
     case "giveUp":
-      await writeChanges(context, [giveUp(machine, giveUpText(machine), context.clock.now())]);
-      cache.forget(machine.id);
+      await cache.write([giveUp(machine, giveUpText(machine), context.clock.now())]);
       return;
     case "wait":
       return;

@@ -23,7 +23,7 @@ export function nodeReconciler(context: Context, lostAfterMs: number = HEARTBEAT
       if (context.clock.monotonic() - startedAt < lostAfterMs) return { errors: [], counts: {} };
       const lost = await markUnreachable(context.db, new Date(context.clock.now() - lostAfterMs));
       for (const nodeId of lost) {
-        context.db.notify("nodes", nodeId);
+        await context.db.notify("nodes", nodeId);
         const message = `node ${nodeId} does not report; the machine is shown again when the node is back`;
         await noteOnNode(context, { nodeId, level: "warn", message });
       }

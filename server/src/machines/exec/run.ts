@@ -11,7 +11,6 @@ import type { MachineRecord } from "../record.ts";
 import { inRunningMachine } from "../running.ts";
 import type { MachineServices } from "../services.ts";
 import { phaseOf } from "../state.ts";
-import { findMachine } from "../store.ts";
 import type { Command } from "./request.ts";
 
 /** How much longer than its time limit a command may keep its node busy, before the node counts as gone. */
@@ -49,7 +48,7 @@ export async function runCommand(services: MachineServices, options: RunOptions)
 export async function runQuietly(services: MachineServices, options: RunOptions): Promise<ExecExit | null> {
   const { cache, context } = services;
   try {
-    const machine = cache.find(options.tenantId, options.id) ?? (await findMachine(context.db, options));
+    const machine = cache.find(options) ?? (await cache.read(options));
     return machine !== undefined && phaseOf(machine) === "running"
       ? await attemptOnce(services, machine, options)
       : null;

@@ -8,12 +8,12 @@
 import { Refusal } from "@flotilla/contract/errors";
 import { askStop } from "../change.ts";
 import { converge } from "../converge.ts";
+import type { MachineName } from "../record.ts";
 import { deleteMachine } from "../remove.ts";
 import type { MachineServices } from "../services.ts";
 import { includes, NODE_AWAY, phaseOf } from "../state.ts";
 import { STOP_WAIT_MS } from "../stop.ts";
-import { findAnyMachine, writeChanges } from "../store.ts";
-import type { MachineName } from "./store.ts";
+import { findAnyMachine } from "../store.ts";
 
 /** Whether it was stopped. */
 export async function stopIdle(services: MachineServices, { id }: MachineName): Promise<boolean> {
@@ -24,9 +24,8 @@ export async function stopIdle(services: MachineServices, { id }: MachineName): 
   if (machine.nodeStatus !== null && includes(NODE_AWAY, machine.nodeStatus)) return false;
   const message = `auto-stop: nothing was done in the machine for ${machine.autoStopSeconds} s`;
   const change = { ...askStop(machine, context.clock.now()), timeline: [{ level: "info", message }] as const };
-  const written = (await writeChanges(context, [change])).get(id);
+  const written = (await cache.write([change])).get(id);
   if (written === undefined) return false;
-  cache.put(written);
   services.inBackground(`auto-stop of ${id}`, () => converge(services, written, { waitMs: STOP_WAIT_MS }));
   return true;
 }

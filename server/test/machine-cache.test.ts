@@ -1,0 +1,161 @@
+/**
+ * Reads of a machine that are answered from memory: what they may say, and that they ask nobody.
+ *
+ * Two servers share a database; the second one's way to it can be cut. Time between a change and its age is not waited
+ * for: the first server's clock can be set forward.
+ */
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import { systemClock } from "../src/clock.ts";
+import { sql } from "../src/db/database.ts";
+import { MachineCache } from "../src/machines/machine-cache.ts";
+import { findAnyMachine } from "../src/machines/store.ts";
+import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startProxy } from "./support/proxy.ts";
+import { startTestServer } from "./support/server.ts";
+import { countStatements } from "./support/statements.ts";
+import { until } from "./support/until.ts";
+
+let aheadMs = 0;
+const clock = { ...systemClock, monotonic: () => systemClock.monotonic() + aheadMs };
+const here = await startTestServer({ joinToken: TEST_JOIN_TOKEN, clock });
+const proxy = await startProxy(here.databaseUrl);
+const { dataDirectory } = here;
+const there = await startTestServer({ databaseUrl: proxy.url, joinToken: TEST_JOIN_TOKEN, dataDirectory });
+after(() => proxy.close());
+const node = await startTestNode(here);
+const rate = 1_000_000;
+const plan = { name: "fast", isDefault: true, rateRequestsPerSecond: rate, rateBurst: rate };
+assert.equal((await here.client.post("/v1/plans", plan)).status, 201);
+
+const state = async (id: string, server = here) => (await server.client.get(`/v1/machines/${id}`)).json.state as string;
+
+/** A machine that runs, and is known to both servers. */
+async function running(): Promise<string> {
+  const source = { type: "image", reference: "local/busybox" };
+  const { id } = (await here.client.post("/v1/machines", { source })).json;
+  assert.equal((await here.client.post(`/v1/machines/${id}/start`)).status, 200);
+  await known(id);
+  return id;
+}
+
+/** Until both servers answer without a query: a report of the node may come in between. */
+async function known(id: string): Promise<void> {
+  for (const server of [here, there]) {
+    const isKnown = async () => (await countStatements(server.context.db, () => state(id, server))) === 0;
+    await until(isKnown, { what: "a read without a query" });
+  }
+}
+
+test("a machine that is known is read without a query, by its owner alone", async () => {
+  const id = await running();
+  const { db } = here.context;
+  const count = await countStatements(db, async () => {
+    for (let round = 0; round < 20; round += 1) assert.equal(await state(id), "started");
+  });
+  assert.equal(count, 0);
+  const tenant = (await here.client.post("/v1/tenants", { name: "stranger" })).json;
+  const key = (await here.client.post("/v1/apikeys", { name: "k", scopes: ["machine:read"], tenantId: tenant.id }))
+    .json;
+  const stranger = here.client.withKey(key.key);
+  assert.equal((await stranger.get(`/v1/machines/${id}`)).status, 404);
+  assert.equal(await countStatements(db, () => state(id)), 0);
+});
+
+test("whoever was answered sees what was changed, however many read meanwhile", async () => {
+  const id = await running();
+  let isOver = false;
+  const readers = Array.from({ length: 8 }, async () => {
+    while (!isOver) await here.client.get(`/v1/machines/${id}`);
+  });
+  for (let round = 0; round < 5; round += 1) {
+    await here.client.post(`/v1/machines/${id}/stop`);
+    assert.equal(await state(id), "stopped");
+    await here.client.post(`/v1/machines/${id}/start`);
+    assert.equal(await state(id), "started");
+  }
+  assert.equal((await here.client.delete(`/v1/machines/${id}`)).status, 204);
+  for (let round = 0; round < 5; round += 1)
+    assert.equal((await here.client.get(`/v1/machines/${id}`)).status, 404, "a deleted machine was shown");
+  isOver = true;
+  await Promise.all(readers);
+});
+
+test("what another server changed shows soon, without anybody asking the database over and over", async () => {
+  const id = await running();
+  for (const [verb, shown] of [
+    ["stop", "stopped"],
+    ["start", "started"],
+  ] as const) {
+    await known(id);
+    await there.client.post(`/v1/machines/${id}/${verb}`);
+    await until(async () => (await state(id)) === shown, { what: `${shown} at the other server` });
+  }
+  await known(id);
+  await there.client.delete(`/v1/machines/${id}`);
+  const isGone = async () => (await here.client.get(`/v1/machines/${id}`)).status === 404;
+  await until(isGone, { what: "the deletion at the other server" });
+});
+
+test("a change that was not notified shows when the answer is too old", async () => {
+  const id = await running();
+  await here.context.db.execute(sql`UPDATE machines SET labels = '{"by":"nobody"}'::jsonb WHERE id = ${id}`);
+  aheadMs += 5_001;
+  assert.deepEqual((await here.client.get(`/v1/machines/${id}`)).json.labels, { by: "nobody" });
+});
+
+test("nothing is shown from memory while notifications do not arrive, nor what was known before", async () => {
+  const id = await running();
+  proxy.cut();
+  try {
+    const isCut = async () => (await there.client.get(`/v1/machines/${id}`)).status === 503;
+    await until(isCut, { what: "the second server to miss its database" });
+    await here.client.post(`/v1/machines/${id}/stop`);
+    assert.equal((await there.client.get(`/v1/machines/${id}`)).status, 503);
+  } finally {
+    proxy.mend();
+  }
+  const states = new Set<string>();
+  const isBack = async () => {
+    const answer = await there.client.get(`/v1/machines/${id}`);
+    if (answer.status === 200) states.add(answer.json.state);
+    return answer.status === 200 && (await countStatements(there.context.db, () => state(id, there))) === 0;
+  };
+  await until(isBack, { what: "the second server to have its database back, and to keep what it reads" });
+  assert.deepEqual([...states], ["stopped"]);
+});
+
+test("what was read before a change came in is used once and not kept", async () => {
+  const id = await running();
+  const { context } = here;
+  const cache = new MachineCache(context);
+  const name = { tenantId: (await findAnyMachine(context.db, id))?.tenantId ?? "", id };
+  try {
+    const asOf = async (meanwhile: () => unknown) => {
+      await cache.keep([id], async () => {
+        const found = await findAnyMachine(context.db, id);
+        await meanwhile();
+        return found === undefined ? [] : [found];
+      });
+      return cache.current(name);
+    };
+    // What was notified before comes back from PostgreSQL.
+    const isKept = async () => (await asOf(() => undefined)) !== undefined;
+    await until(isKept);
+    const touchedAt = Date.now() + 60_000;
+    const touched = await asOf(() => cache.touched(id, touchedAt));
+    assert.equal(touched?.lastActivityAt, touchedAt);
+    assert.equal(await asOf(() => context.db.notify("nodes", node.id)), undefined);
+    await until(isKept);
+    assert.equal(await asOf(() => context.db.notify("machines", `${id}:${touched.revision + 1}`)), undefined);
+  } finally {
+    cache.close();
+  }
+});
+
+test("a node that is revoked shows on its machines at once, and soon at another server", async () => {
+  const id = await running();
+  assert.equal((await here.client.delete(`/v1/nodes/${node.id}/credential`)).status, 204);
+  assert.equal(await state(id), "error");
+  await until(async () => (await state(id, there)) === "error", { what: "the revoked node at the other server" });
+});
