@@ -47,6 +47,6 @@ export async function beginOperation(context: Context, wish: OperationWish): Pro
     const text = `${RUNNING_PER_TENANT_MAX} operations of the tenant are running; wait until some of them have ended`;
     throw new Refusal("rate_limited", text, { "retry-after": String(RETRY_AFTER_SECONDS) });
   }
-  context.db.notify("operations", operation.id);
+  await context.db.notify("operations", operation.id);
   return operation;
 }
