@@ -43,6 +43,7 @@ export async function burst(count: number): Promise<Finding> {
 function findingOf(count: number, made: readonly Made[], notes: readonly string[]): Finding {
   const started = summarize(made.map(({ startedMs }) => startedMs));
   const nodeMs = made.flatMap(({ machine }) => machine.startTimings?.totalMs ?? []);
+  const prepared = made.filter(({ machine }) => machine.startTimings?.vm === "prepared").length;
   const limitMs = SLOWEST_MS.get(count);
   return {
     name: `burst-${count}`,
@@ -57,6 +58,6 @@ function findingOf(count: number, made: readonly Made[], notes: readonly string[
       ...(limitMs === undefined ? [] : [atMost("slowest", started.maxMs, limitMs)]),
     ],
     setting: { image: IMAGE, size: "default", count },
-    notes,
+    notes: [...notes, `${prepared} of ${made.length} were served by a VM that waited`],
   };
 }

@@ -105,8 +105,13 @@ export type CreateMachineRequest = Static<typeof CreateMachineRequest>;
 
 const milliseconds = (description: string) => Type.Optional(Type.Number({ minimum: 0, description }));
 
+/** Where a start's VM came from: one that waited, prepared; restored from a template just then; booted from nothing. */
+export const VM_ORIGINS = ["prepared", "template", "boot"] as const;
+export type VmOrigin = (typeof VM_ORIGINS)[number];
+
 /** Where the time of the machine's last start went on its node, in milliseconds; absent phases did not happen. */
 export const StartTimings = Type.Object({
+  vm: Type.Optional(oneOf(VM_ORIGINS, "where the VM came from: it waited prepared, was restored, or was booted")),
   imageMs: milliseconds("finding or pulling the image"),
   diskMs: milliseconds("making the disk"),
   bootMs: milliseconds("from asking for a VM until its agent answered"),

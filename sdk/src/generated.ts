@@ -1852,6 +1852,8 @@ export interface StartMachineQuery {
 }
 
 export interface StartTimings {
+  /** where the VM came from: it waited prepared, was restored, or was booted */
+  vm?: "prepared" | "template" | "boot" | undefined;
   /** finding or pulling the image */
   imageMs?: number | undefined;
   /** making the disk */

@@ -155,9 +155,9 @@ test("a machine in error shows the reason, cleaned of what a terminal would obey
 });
 
 test("what a start took is shown by phase, without those that did not happen", () => {
-  assert.deepEqual(explain({ diskMs: 1.25, bootMs: 20, totalMs: 61 }, 74.04), [
+  assert.deepEqual(explain({ vm: "prepared", diskMs: 1.25, bootMs: 20, totalMs: 61 }, 74.04), [
     "disk                    1.3 ms",
-    "virtual machine        20.0 ms",
+    "virtual machine        20.0 ms  one that waited prepared",
     "all on the node        61.0 ms",
     "as seen from here      74.0 ms",
   ]);

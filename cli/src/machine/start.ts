@@ -8,6 +8,8 @@ import type { Call } from "../call.ts";
 import { bootMachine } from "./boot.ts";
 import { findMachine } from "./find.ts";
 
+type VmOrigin = NonNullable<NonNullable<MachineInfo["startTimings"]>["vm"]>;
+
 export interface StartOptions {
   readonly detach?: boolean;
   readonly explain?: boolean;
@@ -26,16 +28,24 @@ export async function run(call: Call, [reference = ""]: readonly string[], optio
   else call.output.line(machine.name ?? machine.id);
 }
 
+const ORIGINS: Readonly<Record<VmOrigin, string>> = {
+  prepared: "one that waited prepared",
+  template: "restored from a template",
+  boot: "booted",
+};
+
 /** One line a phase. What the node does not account for is the server, the database and the way there and back. */
 export function explain(timings: MachineInfo["startTimings"], elapsedMs: number): readonly string[] {
-  const { imageMs, diskMs, bootMs, configureMs, totalMs } = timings ?? {};
-  const rows: readonly (readonly [string, number | undefined])[] = [
+  const { vm, imageMs, diskMs, bootMs, configureMs, totalMs } = timings ?? {};
+  const rows: readonly (readonly [string, number | undefined, (string | undefined)?])[] = [
     ["image", imageMs],
     ["disk", diskMs],
-    ["virtual machine", bootMs],
+    ["virtual machine", bootMs, vm && `  ${ORIGINS[vm]}`],
     ["guest set-up", configureMs],
     ["all on the node", totalMs],
     ["as seen from here", elapsedMs],
   ];
-  return rows.flatMap(([name, ms]) => (ms === undefined ? [] : [`${name.padEnd(18)}${ms.toFixed(1).padStart(9)} ms`]));
+  return rows.flatMap(([name, ms, remark = ""]) =>
+    ms === undefined ? [] : [`${name.padEnd(18)}${ms.toFixed(1).padStart(9)} ms${remark}`],
+  );
 }

@@ -7,7 +7,7 @@
  * `adopt` or `sweep` finds.
  */
 import type { Duplex } from "node:stream";
-import type { MachineNetwork } from "@flotilla/contract/machines";
+import type { MachineNetwork, VmOrigin } from "@flotilla/contract/machines";
 import type { Guest, GuestConfiguration } from "../guest/guest.ts";
 
 /** One incarnation of a machine, as the driver needs to know it. */
@@ -60,6 +60,8 @@ export interface VmExit {
 
 export interface Vm {
   readonly record: VmRecord;
+  /** null: an earlier node agent started it. */
+  readonly origin: VmOrigin | null;
   readonly guest: Guest;
   /** null: the guest has no interface. */
   readonly network: VmNetwork | null;

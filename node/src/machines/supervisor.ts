@@ -349,6 +349,7 @@ export class Supervisor {
       if (waiting !== undefined) freeUser(formerUid);
       if (this.#isReleased) return vm.release();
       void this.#update({ boot: { ...boot, record: vm.record } });
+      if (vm.origin !== null) this.#timings = { ...this.#timings, vm: vm.origin };
       this.#note({ bootMs: clock.monotonic() - startedAt });
       this.#hold(vm);
     } finally {

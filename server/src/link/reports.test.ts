@@ -12,7 +12,7 @@ test("a report that fits is taken as it is", () => {
     state: "running",
     bootId: "boot-1",
     hostPorts: [{ port: 80, hostPort: 3000 }],
-    timings: { bootMs: 5 },
+    timings: { vm: "prepared", bootMs: 5 },
   });
   assert.deepEqual(parseObservedMachine(seen, MACHINE_ID), seen);
 });

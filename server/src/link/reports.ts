@@ -12,7 +12,7 @@ import {
   OBSERVED_STATES,
   type ObservedMachine,
 } from "@flotilla/contract/link";
-import { EVENT_LEVELS, type StartTimings } from "@flotilla/contract/machines";
+import { EVENT_LEVELS, type StartTimings, VM_ORIGINS } from "@flotilla/contract/machines";
 
 const GENERATION_MAX = 2_000_000_000;
 const TEXT_CHARACTERS_MAX = 4_000;
@@ -85,7 +85,9 @@ function timings(value: unknown): StartTimings | null {
   const given = fields(value, "timings");
   const names = ["imageMs", "diskMs", "bootMs", "configureMs", "totalMs"] as const;
   const known = names.filter((name) => typeof given[name] === "number");
-  return Object.fromEntries(known.map((name) => [name, number(given[name], name, GENERATION_MAX)]));
+  const spans = known.map((name) => [name, number(given[name], name, GENERATION_MAX)]);
+  const vm = given["vm"] === undefined ? {} : { vm: word(given["vm"], VM_ORIGINS, "vm") };
+  return { ...vm, ...Object.fromEntries(spans) };
 }
 
 /** A node's answer about one machine. Throws an Error when it is about another one or does not fit. */

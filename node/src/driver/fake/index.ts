@@ -15,6 +15,7 @@
  */
 import { readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import type { VmOrigin } from "@flotilla/contract/machines";
 import { type Clock, orAborted } from "../../clock.ts";
 import type { Log } from "../../log.ts";
 import type { BootRequest, Driver, DriverFacts, Vm, VmExit, VmNetwork, VmRecord } from "../driver.ts";
@@ -86,7 +87,7 @@ export class FakeDriver implements Driver {
       throw error;
     }
     this.#filesOf(request.machineId).reboot();
-    return this.#hold(request, file);
+    return this.#hold(request, file, "boot");
   }
 
   async adopt(request: BootRequest, _record: VmRecord | null, signal: AbortSignal): Promise<Vm | "gone"> {
@@ -98,7 +99,7 @@ export class FakeDriver implements Driver {
       return "gone";
     }
     await orAborted(clock.sleep(Math.max(0, file.answersAt - clock.now()), signal), signal);
-    return this.#hold(request, file);
+    return this.#hold(request, file, null);
   }
 
   async sweep(known: ReadonlySet<string>): Promise<number> {
@@ -117,10 +118,10 @@ export class FakeDriver implements Driver {
     return swept;
   }
 
-  #hold(request: BootRequest, file: VmFile): Vm {
+  #hold(request: BootRequest, file: VmFile, origin: VmOrigin | null): Vm {
     const words = this.#options.wordsOf(request.machineId);
     const { machineId, bootDirectory } = request;
-    const parts = { words, clock: this.#options.clock, files: this.#filesOf(machineId) };
+    const parts = { origin, words, clock: this.#options.clock, files: this.#filesOf(machineId) };
     const vm = new FakeVm(bootDirectory, file, parts);
     this.#running.set(request.bootId, vm);
     void vm.exited.then(() => this.#running.delete(request.bootId));
@@ -151,6 +152,7 @@ export class FakeDriver implements Driver {
 }
 
 interface FakeVmParts {
+  readonly origin: VmOrigin | null;
   readonly words: Readonly<Record<string, string>>;
   readonly clock: Clock;
   readonly files: FakeFiles;
@@ -158,6 +160,7 @@ interface FakeVmParts {
 
 class FakeVm implements Vm {
   readonly record: VmRecord;
+  readonly origin: VmOrigin | null;
   readonly guest: FakeGuest;
   readonly network: VmNetwork;
   readonly exited: Promise<VmExit>;
@@ -169,9 +172,10 @@ class FakeVm implements Vm {
   #isOver = false;
   readonly #cancelEnd: () => void;
 
-  constructor(directory: string, file: VmFile, { words, clock, files }: FakeVmParts) {
+  constructor(directory: string, file: VmFile, { origin, words, clock, files }: FakeVmParts) {
     this.#directory = directory;
     this.#file = file;
+    this.origin = origin;
     this.record = { bootId: file.bootId, pid: 0, startTime: file.startedAt };
     this.exited = this.#ending.promise;
     this.network = new FakeNetwork(words["FAKE_PORTS"] ?? "", clock, this.#gone.signal);

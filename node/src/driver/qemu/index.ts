@@ -23,7 +23,7 @@ import { type Accelerator, QEMU_PROGRAM } from "./argv.ts";
 import { endedGuest } from "./ended-guest.ts";
 import { ensureGuestFiles, type GuestFiles } from "./guest-files.ts";
 import { type Launch, Launcher, NOBODY } from "./launcher.ts";
-import { PREPARED, prepareVm } from "./prepared.ts";
+import { PREPARED, prepareVm, type VmParts } from "./prepared.ts";
 import { findVmms, isAlive, killNow } from "./processes.ts";
 import { Templates } from "./template.ts";
 import type { Vmm } from "./vmm.ts";
@@ -202,10 +202,10 @@ class QemuDriver implements Driver {
       return "gone";
     }
     try {
-      return await this.#open(vmm, request, signal);
+      return await this.#open(vmm, request, { origin: null, giveUp: signal });
     } catch (error) {
       // It powered off just now: `exited` says so, which "gone" could not.
-      if (vmm.hasShutDown) return asVm(vmm, endedGuest(), null);
+      if (vmm.hasShutDown) return asVm({ vmm, guest: endedGuest(), reach: null, origin: null });
       if (!isAlive(vmm.record)) return "gone";
       vmm.release();
       throw new Error(`the VM of machine ${request.machineId} runs but its agent does not answer: ${messageOf(error)}`);
@@ -228,7 +228,7 @@ class QemuDriver implements Driver {
     if (template === undefined) return undefined;
     const { rootDevice } = this.facts;
     try {
-      const preparing = { launcher: this.#launcher, template, rootDevice, asVm };
+      const preparing = { launcher: this.#launcher, template, rootDevice, origin: "template", asVm } as const;
       return await (await prepareVm({ ...request, disk: null }, preparing, signal)).start(request);
     } catch (error) {
       signal.throwIfAborted();
@@ -240,14 +240,15 @@ class QemuDriver implements Driver {
   async #prepare(request: PrepareRequest, signal: AbortSignal): Promise<PreparedVm> {
     const template = await this.#templates.ensure(request, signal);
     const { rootDevice } = this.facts;
-    return prepareVm(request, { launcher: this.#launcher, template, rootDevice, asVm }, signal);
+    const preparing = { launcher: this.#launcher, template, rootDevice, origin: "prepared", asVm } as const;
+    return prepareVm(request, preparing, signal);
   }
 
   async #start(launch: Launch & Channels, signal: AbortSignal): Promise<Vm> {
     signal.throwIfAborted();
     const vmm = await this.#launcher.spawn(launch);
     try {
-      return await this.#open(vmm, launch, signal);
+      return await this.#open(vmm, launch, { origin: "boot", giveUp: signal });
     } catch (error) {
       const words = await Promise.race([vmm.lastWords(), this.#clock.sleep(LAST_WORDS_MS)]);
       await vmm.kill();
@@ -257,7 +258,11 @@ class QemuDriver implements Driver {
   }
 
   /** Connects to a VMM's channels and waits for the agent's hello; ends early when the VMM does. */
-  async #open(vmm: Vmm, channels: Channels, giveUp: AbortSignal): Promise<Vm> {
+  async #open(
+    vmm: Vmm,
+    channels: Channels,
+    { origin, giveUp }: { readonly origin: Vm["origin"]; readonly giveUp: AbortSignal },
+  ): Promise<Vm> {
     const ended = new AbortController();
     void vmm.exited.then((exit) => ended.abort(new Error(exit.detail)));
     const signal = AbortSignal.any([giveUp, ended.signal]);
@@ -265,7 +270,7 @@ class QemuDriver implements Driver {
     try {
       const startedAt = this.#clock.monotonic();
       await this.#launcher.control(vmm, channels, signal);
-      if (vmm.hasShutDown) return asVm(vmm, endedGuest(), null);
+      if (vmm.hasShutDown) return asVm({ vmm, guest: endedGuest(), reach: null, origin });
       const qmpMs = Math.round(this.#clock.monotonic() - startedAt);
       const { machineId, network, publishedPorts = [] } = channels;
       reach = network === undefined ? null : this.#launcher.reach(vmm, channels.uid);
@@ -273,7 +278,7 @@ class QemuDriver implements Driver {
       const guest = await this.#launcher.guest(channels, signal);
       const helloMs = Math.round(this.#clock.monotonic() - startedAt);
       this.#log.debug({ boot: channels.bootId, qmpMs, helloMs }, "a guest answers");
-      return asVm(vmm, guest, reach);
+      return asVm({ vmm, guest, reach, origin });
     } catch (error) {
       reach?.close();
       // Why the VMM ended says more than which channel broke by it.
@@ -284,14 +289,14 @@ class QemuDriver implements Driver {
   }
 }
 
-function asVm(vmm: Vmm, guest: Vm["guest"], reach: Reach | null): Vm {
+function asVm({ vmm, guest, reach, origin }: VmParts): Vm {
   const release = (): void => {
     guest.close();
     reach?.close();
     vmm.release();
   };
   const network = reach?.ofGuest() ?? null;
-  return { record: vmm.record, guest, network, exited: vmm.exited, kill: () => vmm.kill(), release };
+  return { record: vmm.record, origin, guest, network, exited: vmm.exited, kill: () => vmm.kill(), release };
 }
 
 const SWEEP_LOOK_MS = 5;

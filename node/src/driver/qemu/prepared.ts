@@ -11,6 +11,7 @@
  */
 import { rename, rm } from "node:fs/promises";
 import { join } from "node:path";
+import type { VmOrigin } from "@flotilla/contract/machines";
 import type { Guest, GuestExecRequest } from "../../guest/guest.ts";
 import { messageOf } from "../../log.ts";
 import type { Reach } from "../../network/network.ts";
@@ -36,7 +37,17 @@ export interface Preparing {
   readonly launcher: Launcher;
   readonly template: Template;
   readonly rootDevice: string | null;
-  readonly asVm: (vmm: Vmm, guest: Guest, reach: Reach | null) => Vm;
+  /** What a start by it will be called. */
+  readonly origin: VmOrigin;
+  readonly asVm: (parts: VmParts) => Vm;
+}
+
+/** What is held of a VM that runs. */
+export interface VmParts {
+  readonly vmm: Vmm;
+  readonly guest: Guest;
+  readonly reach: Reach | null;
+  readonly origin: Vm["origin"];
 }
 
 /** Rejects with the reason, and has ended the VMM then. */
@@ -170,7 +181,7 @@ class Prepared implements PreparedVm {
 
   async start(request: BootRequest): Promise<Vm> {
     const { bootDirectory, diskPath, diskBytes, backingPaths } = request;
-    const { launcher, asVm } = this.#preparing;
+    const { launcher, origin, asVm } = this.#preparing;
     // Sockets are known by what they are, not by their path: open ones are found under the new one.
     if (bootDirectory !== this.#request.bootDirectory) {
       await rename(this.#request.bootDirectory, bootDirectory);
@@ -194,7 +205,7 @@ class Prepared implements PreparedVm {
       this.#reach?.admit(request),
       this.#qmp.execute("cont"),
     ]);
-    return asVm(this.#vmm, this.#guest, this.#reach);
+    return asVm({ vmm: this.#vmm, guest: this.#guest, reach: this.#reach, origin });
   }
 
   async discard(): Promise<void> {
