@@ -105,6 +105,17 @@ describe("VMs from a template", { skip: skipReason }, () => {
     await again.kill();
   });
 
+  test("a VM that waits with its own disk has forgotten the code that it ran once", async (context) => {
+    if (driver.facts.accelerator !== "tcg") return context.skip("nothing is translated under hardware virtualization");
+    const [waits, remembers] = [await prepare({ kind: "own" }), await prepare({ kind: "scratch" })];
+    const [few, many] = [translatedKilobytes(waits.bootId), translatedKilobytes(remembers.bootId)];
+    assert.ok(few > 0 && few < many * 0.8, `${few} kB of ${many} kB`);
+    const machine = await start(remembers, "mach-remembers");
+    assert.equal(await shell(machine.guest, "echo runs"), "runs\n");
+    await machine.kill();
+    await waits.discard();
+  });
+
   test("a prepared VM that was started is adopted like any other", async () => {
     const prepared = await prepare({ kind: "none" });
     const machine = await place.machine("mach-adopt", prepared.uid);
@@ -207,6 +218,26 @@ describe("VMs from a template", { skip: skipReason }, () => {
     assert.ok(Math.abs((clocks.at(-1) ?? 0) - Date.now() / 1000) < 5, "the clock is wrong");
   });
 });
+
+/** Memory that is written and executed holds what an emulating VMM has translated, and nothing else. */
+function translatedKilobytes(bootId: string): number {
+  const isVmm = (pid: string): boolean => {
+    try {
+      return (
+        readFileSync(`/proc/${pid}/cmdline`, "utf8").startsWith("qemu-system") && commandLine(pid).includes(bootId)
+      );
+    } catch {
+      return false; // It ended while it was looked at.
+    }
+  };
+  const commandLine = (pid: string): string => readFileSync(`/proc/${pid}/cmdline`, "utf8");
+  const pid = readdirSync("/proc").find((name) => /^\d+$/.test(name) && isVmm(name));
+  const mappings = readFileSync(`/proc/${pid}/smaps`, "utf8").split(/^(?=[0-9a-f]+-[0-9a-f]+ )/m);
+  const dirty = mappings
+    .filter((mapping) => / rwxp /.test(mapping.split("\n", 1)[0] ?? ""))
+    .map((mapping) => Number(/^Private_Dirty: +(\d+) kB$/m.exec(mapping)?.[1]));
+  return dirty.reduce((sum, kilobytes) => sum + kilobytes, 0);
+}
 
 /** One line each; the ports are those that four connections over loopback were given. */
 const DRAW = [

@@ -64,8 +64,14 @@ export interface LauncherOptions {
 /** The caller's signal gives up earlier; this only ends what nobody waits for any more. */
 const HELLO_MS_MAX = 600_000;
 /** What a launcher and a VMM need of the environment; they are told nothing else. */
-const VMM_ENVIRONMENT = { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" };
+const VMM_ENVIRONMENT = {
+  PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+  // Its threads seldom allocate: a heap for each of them keeps 2 MB that nobody uses.
+  MALLOC_ARENA_MAX: "1",
+};
 export const NOBODY = 65_534;
+/** Names no file: node/native/template-memory.c takes opening it for a request. */
+const FORGET_CODE_PATH = "/proc/self/flotilla-forget-code";
 
 export class Launcher {
   /** Without links in it: what command lines are compared with. */
@@ -153,6 +159,12 @@ export class Launcher {
     return connectGuest(channel, { helloTimeoutMs: HELLO_MS_MAX, signal, clock: this.clock });
   }
 
+  /** A VMM that was restored from a template forgets the code that it has translated. While it is paused. */
+  async forgetCode(qmp: Qmp): Promise<void> {
+    const file = { driver: "file", "node-name": "forget", filename: FORGET_CODE_PATH, "read-only": true };
+    await qmp.execute("blockdev-add", file).catch(() => {}); // It is not there: that is how it is meant.
+  }
+
   /** The network of a VMM that runs; null when it has none. It ends with the VMM, or is closed by who lets go of that. */
   reach(vmm: Vmm, uid: number): Reach | null {
     const reach = this.#options.network?.reach({ pid: vmm.record.pid, uid }) ?? null;
@@ -213,6 +225,7 @@ export class Launcher {
     const environment = [
       `LD_PRELOAD=${join(guestDirectory, TEMPLATE_MEMORY_NAME)}`,
       `FLOTILLA_TEMPLATE_MEMORY=${this.seen(memory.path)}`,
+      `FLOTILLA_FORGET_CODE=${FORGET_CODE_PATH}`,
     ];
     return ["env", [...environment, QEMU_PROGRAM, ...argv]];
   }
