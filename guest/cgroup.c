@@ -13,7 +13,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -57,6 +56,12 @@ static bool is_empty(const struct cgroup *cgroup)
 		return false;
 	events[size] = 0;
 	return strstr(events, "populated 0") != NULL;
+}
+
+/* Whether anything of the command lives; without a group nobody knows, and nothing is said to. */
+bool cgroup_is_populated(int cgroup)
+{
+	return cgroup != CGROUP_NONE && !is_empty(&cgroups[cgroup]);
 }
 
 static void name_of(int number, char *name, size_t size)

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cgroup.h"
@@ -24,11 +25,13 @@
 
 /* Credit for input goes back in parts of this size, not per write. */
 #define STDIN_CREDIT_STEP_BYTES (STDIN_WINDOW_BYTES / 4)
+#define GRACE_MS_MAX 60000
 #define END_OF_TRANSMISSION 4 /* what a terminal takes for the end of input */
 
 static struct channel channels[CHANNELS_MAX];
 static uint8_t stdin_buffers[CHANNELS_MAX][STDIN_WINDOW_BYTES];
 static int epoll_fd;
+static int graces; /* channels with kill_at_ms */
 
 void channel_init(int epoll)
 {
@@ -78,12 +81,19 @@ static void close_stdin(struct channel *channel)
 	close_fd(&channel->stdin_fd);
 }
 
+static void set_grace(struct channel *channel, int64_t kill_at_ms)
+{
+	graces += (kill_at_ms > 0) - (channel->kill_at_ms > 0);
+	channel->kill_at_ms = kill_at_ms;
+}
+
 /* Frees the channel. What still runs of its command stays in its control group. */
 void channel_close(struct channel *channel)
 {
 	close_stdin(channel);
 	for (int at = 0; at < OUTPUTS; at++)
 		close_fd(&channel->outputs[at].fd);
+	set_grace(channel, 0);
 	cgroup_release(channel->cgroup);
 	channel->is_open = false;
 	channel->pid = 0;
@@ -180,6 +190,14 @@ static void give_stdin_credit(struct channel *channel)
 	channel->stdin_taken = 0;
 }
 
+static int64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 /* Does what can be done for the channel now. Called after everything that may have changed it. */
 static void pump(struct channel *channel)
 {
@@ -194,6 +212,10 @@ static void pump(struct channel *channel)
 	give_stdin_credit(channel);
 	if (!channel->has_exited || channel->outputs[0].fd >= 0 || channel->outputs[1].fd >= 0 || !output_has_room())
 		return;
+	/* Hung up, and the shell was the first to go: the rest of its command has the rest of the grace. */
+	if (channel->kill_at_ms > 0 && cgroup_is_populated(channel->cgroup))
+		return;
+	set_grace(channel, 0);
 	output_begin(GUEST_FRAME_EXIT, channel_number(channel));
 	output_number(FIELD_EXIT_CODE, (uint32_t)channel->exit_code);
 	output_end();
@@ -319,9 +341,53 @@ void channel_signal(const struct channel *channel, uint32_t number)
 void channel_kill(struct channel *channel)
 {
 	channel->is_killed = true;
+	set_grace(channel, 0);
 	cgroup_kill(channel->cgroup);
 	channel_signal(channel, SIGKILL);
 	pump(channel);
+}
+
+/*
+ * The terminal is gone: its shell is told, and its death tells the job in the foreground. What is left of the command when
+ * the grace is over is killed. One that was stopped is woken, so that it hears of it.
+ */
+void channel_hang_up(struct channel *channel, uint32_t grace_ms)
+{
+	if (channel->is_killed)
+		return;
+	channel->is_killed = true;
+	set_grace(channel, now_ms() + (grace_ms < GRACE_MS_MAX ? grace_ms : GRACE_MS_MAX));
+	channel_signal(channel, SIGHUP);
+	channel_signal(channel, SIGCONT);
+	pump(channel);
+}
+
+/* How long nothing need be done for those that were hung up: -1 without limit. */
+int channel_timeout_ms(void)
+{
+	int64_t next = INT64_MAX;
+
+	if (graces == 0)
+		return -1;
+	for (int at = 0; at < CHANNELS_MAX; at++)
+		if (channels[at].kill_at_ms > 0 && channels[at].kill_at_ms < next)
+			next = channels[at].kill_at_ms;
+	next -= now_ms();
+	return next > 0 ? (int)next : 0;
+}
+
+/* Called after every event: ends those whose grace is over, or of which nothing is left. */
+void channel_step(void)
+{
+	if (graces == 0)
+		return;
+	int64_t now = now_ms();
+	for (int at = 0; at < CHANNELS_MAX; at++) {
+		if (channels[at].kill_at_ms > 0 && channels[at].kill_at_ms <= now)
+			channel_kill(&channels[at]);
+		else if (channels[at].kill_at_ms > 0)
+			pump(&channels[at]);
+	}
 }
 
 void channel_event(uint64_t key)

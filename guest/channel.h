@@ -23,6 +23,7 @@ struct channel {
 	bool is_open;
 	bool has_exited;
 	bool is_killed;
+	int64_t kill_at_ms; /* 0: it was not hung up, or its grace is over */
 	bool has_terminal;
 	uint32_t generation; /* tells an event for this command from one for its predecessor */
 	pid_t pid;	     /* 0 once it is reaped */
@@ -50,11 +51,14 @@ int channel_credit(struct channel *channel, uint32_t stream, uint32_t bytes);
 void channel_resize(const struct channel *channel, uint32_t cols, uint32_t rows);
 void channel_signal(const struct channel *channel, uint32_t number);
 void channel_kill(struct channel *channel);
+void channel_hang_up(struct channel *channel, uint32_t grace_ms);
 
 void channel_event(uint64_t key);
 bool channel_exited(pid_t pid, int exit_code);
 void channel_pump_all(void);
 void channel_end_all(void);
+int channel_timeout_ms(void);
+void channel_step(void);
 void channel_signal_all(uint32_t number);
 void channel_hang_up_terminals(void);
 

@@ -272,7 +272,10 @@ static int on_channel(uint8_t type, struct channel *channel, const uint8_t *payl
 		channel_stdin_end(channel);
 		return 0;
 	case HOST_FRAME_KILL:
-		channel_kill(channel);
+		if (find_number(fields, FIELD_GRACE_MS, &first) == 0)
+			channel_hang_up(channel, first);
+		else
+			channel_kill(channel);
 		return 0;
 	case HOST_FRAME_CREDIT:
 		if (find_number(fields, FIELD_STREAM, &first) != 0 || find_number(fields, FIELD_BYTES, &second) != 0)

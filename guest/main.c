@@ -3,9 +3,9 @@
  *
  * Reads as a list: boot, then one loop over the port to the host, the signals of ended processes and the pipes of commands.
  *
- * Always: one thread, and no timer but while the machine is being shut down or nobody takes the words of its workload, so an
- * idle guest does nothing at all. The port is watched edge-triggered: it would otherwise be reported again and again while
- * no host is connected.
+ * Always: one thread, and no timer but while the machine or a terminal is being ended or nobody takes the words of its
+ * workload, so an idle guest does nothing at all. The port is watched edge-triggered: it would otherwise be reported again
+ * and again while no host is connected.
  *
  * `agent --fd N` runs the same on the host over an inherited socket, for tests: it mounts nothing and configures nothing of
  * the system. `--cgroup DIRECTORY` gives it a place for control groups there.
@@ -77,13 +77,16 @@ static void raise_limits(void)
 		log_line("cannot raise the limit of open files", NULL, -errno);
 }
 
+/* The earlier of two times to wait, of which -1 is without limit. */
+static int earlier(int one, int other)
+{
+	return one < 0 || (other >= 0 && other < one) ? other : one;
+}
+
+/* Until something is to be done that no event will tell of: -1 without limit. */
 static int timeout_ms(void)
 {
-	int shutdown = shutdown_timeout_ms(), workload = workload_timeout_ms();
-
-	if (shutdown < 0 || workload < 0)
-		return shutdown < 0 ? workload : shutdown;
-	return shutdown < workload ? shutdown : workload;
+	return earlier(earlier(shutdown_timeout_ms(), workload_timeout_ms()), channel_timeout_ms());
 }
 
 static int prepare(void)
@@ -163,6 +166,7 @@ static int turn(void)
 		return errno == EINTR ? 0 : -errno;
 	for (int at = 0; at < count; at++)
 		handle(&events[at], &has_input);
+	channel_step();
 	do {
 		int got = has_input ? host_read() : 0;
 		if (got < 0)

@@ -25,6 +25,7 @@ export const GUEST_FIELDS = {
   user: 13,
   hasStdin: 14,
   isBackground: 15,
+  graceMs: 16,
   hostname: 20,
   machineId: 21,
   now: 22,

@@ -144,9 +144,9 @@ export class ClientExec implements GuestExec {
     this.#send("signal", new FieldWriter().number("signal", signal).end());
   }
 
-  kill(): void {
+  kill(graceMs = 0): void {
     this.#isKilled = true;
-    this.#send("kill", NOTHING);
+    this.#send("kill", graceMs > 0 ? new FieldWriter().number("graceMs", graceMs).end() : NOTHING);
     this.#endWhenDelivered();
   }
 

@@ -73,8 +73,11 @@ export interface GuestExec {
   resize(size: { cols: number; rows: number }): void;
   /** Sends a signal to the command's process group. */
   signal(signal: number): void;
-  /** Kills the command and every descendant. `exit` still resolves. */
-  kill(): void;
+  /**
+   * Kills the command and every descendant; with a grace (milliseconds), they are told first that their terminal is gone
+   * (SIGHUP to the command), and what is left then is killed. `exit` still resolves.
+   */
+  kill(graceMs?: number): void;
 }
 
 export interface GuestWorkloadRequest {

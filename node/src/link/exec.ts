@@ -6,8 +6,8 @@
  * HEAD_DELAY_MS when the command is silent, because callers wait for it.
  *
  * Always: exactly one exit or failure frame, the last one; a command whose caller has gone is killed with all its
- * descendants unless it was to run in the background; whoever does not read stops the command's output, and a command
- * that does not read stops the request.
+ * descendants (after a hang-up and a grace, if it has a terminal) unless it was to run in the background; whoever does
+ * not read stops the command's output, and a command that does not read stops the request.
  *
  * If the node agent dies in the middle, the caller sees a body without an exit frame; the guest ends the command when
  * the channel breaks.
@@ -31,6 +31,8 @@ import { parseExecStart, parseSignal, parseTerminalSize } from "./validate.ts";
 const HEAD_DELAY_MS = 50;
 /** A guest that was told to kill a command says that it ended within this, or counts as unreachable. */
 const KILL_DEADLINE_MS = 10_000;
+/** What a shell has to save its history, and its jobs to end, once their terminal is gone. */
+const HANG_UP_GRACE_MS = 2_000;
 
 /** Serves the request until the command has ended or the caller has gone. */
 export function serveExec(request: IncomingMessage, response: ServerResponse, guest: Guest, clock: Clock): void {
@@ -206,7 +208,7 @@ class LinkExec {
 
   #onTimeout(): void {
     this.#hasTimedOut = true;
-    this.#exec?.kill();
+    this.#kill();
     this.#expectEnd();
   }
 
@@ -222,7 +224,7 @@ class LinkExec {
 
   #fail(failure: ExecFailure): void {
     if (this.#isFinished) return;
-    if (this.#exit === null && this.#start?.isBackground !== true) this.#exec?.kill();
+    if (this.#exit === null && this.#start?.isBackground !== true) this.#kill();
     this.#finish("failure", failure);
   }
 
@@ -237,10 +239,16 @@ class LinkExec {
   #onClose(): void {
     if (this.#isFinished) return;
     this.#release();
-    if (this.#start?.isBackground !== true) this.#exec?.kill();
+    if (this.#start?.isBackground !== true) this.#kill();
     // Nobody listens any more, but the channel's credit must flow.
     this.#exec?.stdout.resume();
     this.#exec?.stderr.resume();
+  }
+
+  /** Who has a terminal hears that it is gone, as shells expect. */
+  #kill(): void {
+    const hasTerminal = this.#start !== null && this.#start.terminal !== null;
+    this.#exec?.kill(hasTerminal ? HANG_UP_GRACE_MS : 0);
   }
 
   #release(): void {

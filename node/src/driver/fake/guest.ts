@@ -35,6 +35,7 @@ export interface FakeMachine {
 /** What is kept of a configuration. */
 export type FakeConfiguration = Pick<GuestConfiguration, "hostname" | "env" | "workdir">;
 
+const SIGHUP = 1;
 const SIGKILL = 9;
 
 export class FakeGuest implements Guest {
@@ -238,8 +239,9 @@ class FakeExec implements GuestExec {
     for (const [output] of this.#readers) this.#wanted(output);
   }
 
-  kill(): void {
-    this.signal(SIGKILL);
+  /** What is scripted ends at the first signal. */
+  kill(graceMs = 0): void {
+    this.signal(graceMs > 0 ? SIGHUP : SIGKILL);
   }
 
   lose(reason: string): void {

@@ -1,0 +1,110 @@
+/**
+ * Terminals that are closed: the program hears of it, has a grace, and nothing of it is left afterwards.
+ */
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import type { Guest, GuestExec } from "@flotilla/node/guest/guest";
+import { request, startAgent, type TestAgent, until } from "./agent.ts";
+
+/** Longer than a test may take: what ends before it has not waited for it. */
+const LONG_MS = 60_000;
+const SHORT_MS = 200;
+const terminal = { cols: 80, rows: 24 };
+
+let agent: TestAgent;
+let guest: Guest;
+let directory: string;
+
+before(async () => {
+  directory = mkdtempSync(join(tmpdir(), "flotilla-hang-up-test-"));
+  agent = startAgent({ hasCgroup: true });
+  guest = await agent.connect();
+});
+
+after(async () => {
+  const code = await agent.end();
+  rmSync(directory, { recursive: true, force: true });
+  assert.equal(agent.log(), "", "the agent or a sanitizer complained");
+  assert.equal(code, 0);
+});
+
+/** A shell's line on a terminal; resolves when it has said `ready`. */
+async function onTerminal(line: string): Promise<GuestExec> {
+  const exec = guest.exec(request(["sh", "-c", line], { terminal }));
+  let said = "";
+  exec.stdout.on("data", (chunk: Buffer) => {
+    said += chunk.toString();
+  });
+  await until(() => said.includes("ready"));
+  return exec;
+}
+
+function processesWith(marker: string): number {
+  return readdirSync("/proc").filter((name) => {
+    if (!/^\d+$/.test(name)) return false;
+    try {
+      return readFileSync(`/proc/${name}/cmdline`, "utf8").includes(marker);
+    } catch {
+      return false;
+    }
+  }).length;
+}
+
+test("a program whose terminal is closed may put things in order first", async () => {
+  const note = join(directory, "note");
+  const exec = await onTerminal(`trap 'echo saved >${note}; exit 3' HUP; echo ready; while :; do sleep 0.05; done`);
+  exec.kill(LONG_MS);
+  assert.deepEqual(await exec.exit, { exitCode: 3 });
+  assert.equal(readFileSync(note, "utf8"), "saved\n");
+});
+
+test("a program that does not listen is killed when the grace is over", async () => {
+  const exec = await onTerminal("trap '' HUP; echo ready; while :; do sleep 0.05; done");
+  exec.kill(SHORT_MS);
+  assert.deepEqual(await exec.exit, { exitCode: 137 });
+});
+
+test("a grace can be cut short", async () => {
+  const exec = await onTerminal("trap '' HUP; echo ready; while :; do sleep 0.05; done");
+  exec.kill(LONG_MS);
+  exec.kill();
+  assert.deepEqual(await exec.exit, { exitCode: 137 });
+});
+
+test("a stopped program hears of it too", async () => {
+  const exec = await onTerminal("echo ready; kill -STOP $$; sleep 1000");
+  const pid = await exec.pid;
+  await until(() => /^State:\s+T/m.test(readFileSync(`/proc/${pid}/status`, "utf8")));
+  exec.kill(LONG_MS);
+  assert.deepEqual(await exec.exit, { exitCode: 129 });
+});
+
+test("what outlives its shell has the rest of the grace, and the end is told when it is gone", async (context) => {
+  if (!agent.hasCgroup) return context.skip("no cgroup 2 that this test may write to");
+  const marker = `flotilla-test-${randomBytes(6).toString("hex")}`;
+  const line = (seconds: string) =>
+    `setsid sh -c "trap '' HUP; : ${marker}; echo ready; sleep ${seconds}; :" & sleep 1000`;
+  const stubborn = await onTerminal(line("1000"));
+  assert(processesWith(marker) > 0);
+  stubborn.kill(SHORT_MS);
+  assert.deepEqual(await stubborn.exit, { exitCode: 129 });
+  await until(() => processesWith(marker) === 0);
+  const brief = await onTerminal(line("0.2"));
+  brief.kill(LONG_MS);
+  assert.deepEqual(await brief.exit, { exitCode: 129 });
+  assert.equal(processesWith(marker), 0);
+});
+
+test("the channel serves other commands meanwhile and afterwards", async () => {
+  const closing = await onTerminal("trap '' HUP; echo ready; while :; do sleep 0.05; done");
+  closing.kill(SHORT_MS);
+  const other = guest.exec(request(["true"]));
+  assert.deepEqual(await other.exit, { exitCode: 0 });
+  assert.deepEqual(await closing.exit, { exitCode: 137 });
+  const again = await onTerminal("echo ready; exit 4");
+  assert.deepEqual(await again.exit, { exitCode: 4 });
+});
