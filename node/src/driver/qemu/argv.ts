@@ -95,10 +95,15 @@ function memoryObject(plan: VmmPlan): string {
   return `memory-backend-file,${size},mem-path=${escaped(plan.memory.path)},share=${plan.memory.isShared ? "on" : "off"}`;
 }
 
-/** Emulated: five-level page tables only make every page walk longer. */
+/**
+ * Emulated: five-level page tables only make every page walk longer. A processor that says its byte-wise string
+ * instructions are fast is believed by its kernel, which then copies byte by byte; emulated, eight bytes at a time take as
+ * long as one. Without that word, in the same guest: zeroing memory for a program 350 → 4500 MB/s, writing a file in memory
+ * 72 → 260 MB/s, reading it 160 → 670 MB/s.
+ */
 function processor(accelerator: Accelerator): readonly string[] {
   if (accelerator === "kvm") return ["-accel", "kvm", "-cpu", "host"];
-  return ["-accel", `tcg,thread=multi,tb-size=${TRANSLATION_BUFFER_MB}`, "-cpu", "max,la57=off"];
+  return ["-accel", `tcg,thread=multi,tb-size=${TRANSLATION_BUFFER_MB}`, "-cpu", "max,la57=off,erms=off"];
 }
 
 function kernelCommandLine(plan: VmmPlan): string {
