@@ -85,9 +85,10 @@ function timings(value: unknown): StartTimings | null {
   const given = fields(value, "timings");
   const names = ["imageMs", "diskMs", "bootMs", "configureMs", "totalMs"] as const;
   const known = names.filter((name) => typeof given[name] === "number");
-  const spans = known.map((name) => [name, number(given[name], name, GENERATION_MAX)]);
+  const spans: Partial<Record<(typeof names)[number], number>> = {};
+  for (const name of known) spans[name] = number(given[name], name, GENERATION_MAX);
   const vm = given["vm"] === undefined ? {} : { vm: word(given["vm"], VM_ORIGINS, "vm") };
-  return { ...vm, ...Object.fromEntries(spans) };
+  return { ...vm, ...spans };
 }
 
 /** A node's answer about one machine. Throws an Error when it is about another one or does not fit. */
