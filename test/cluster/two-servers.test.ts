@@ -51,6 +51,29 @@ test("starts and stops of one machine at once through both servers end in one of
   for (const node of flotilla.nodes) assert.doesNotMatch(await node.log(), /run twice/);
 });
 
+test("a fetch whose server dies in the middle is finished by the other", async () => {
+  await using flotilla = await startTwo();
+  const deadlineMs = 60_000;
+  // So that it is server 1 that works on it.
+  await flotilla.servers[0]?.kill();
+  const asked = await flotilla.client(1).post("/v1/images/pull", { reference: "team/slow-4000" });
+  const read = async (server: number) => (await flotilla.client(server).get(`/v1/operations/${asked.json.id}`)).json;
+  const isPulling = async () => /^pulling layer/.test((await read(1)).steps[0].message);
+  await until(isPulling, { what: "the fetch", deadlineMs });
+  await flotilla.servers[1]?.kill();
+  await flotilla.startServer(0);
+  assert.equal((await read(0)).status, "running");
+  const isOver = async () => (await read(0)).status !== "running";
+  await until(isOver, { what: "its end", deadlineMs });
+  const { status, error, steps } = await read(0);
+  assert.equal(status, "succeeded", error);
+  assert.deepEqual(
+    steps.map((step: { status: string }) => step.status),
+    ["succeeded", "succeeded"],
+  );
+  assert.match((await flotilla.servers[0]?.log()) ?? "", /a loop repaired something/);
+});
+
 test("a start whose server dies in the middle is finished by the other", async () => {
   await using flotilla = await startTwo();
   const { id } = await flotilla.create({ env: { FAKE_BOOT_MS: "1500" } });

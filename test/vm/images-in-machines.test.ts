@@ -8,6 +8,7 @@ import { after, before, describe, test } from "node:test";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
 import { alpinePlatforms, debianPlatforms, pushImage } from "../support/images.ts";
 import { startRegistry, type TestRegistry } from "../support/registry.ts";
+import { until } from "../support/until.ts";
 import { skipReason } from "./vm-fixture.ts";
 
 const SMALL = { resources: { cpus: 1, memoryMb: 256, diskGb: 1 } };
@@ -131,6 +132,30 @@ describe("a machine from a registry's image", { skip: skipReason }, () => {
     const { id } = await flotilla.create({ source, ...SMALL, network });
     const answer = await flotilla.client().post(`/v1/machines/${id}/start`);
     assert.match(answer.text, /not cached on this node.*blocked/s);
+    await flotilla.remove(id);
+  });
+
+  test("a blocked machine whose image was fetched beforehand starts, and one that was told to fetch it could", async () => {
+    const reference = `${registry.host}/team/later:1`;
+    await pushImage(registry, "team/later:1", await alpinePlatforms());
+    const source = { type: "image", reference };
+    const { id } = await flotilla.create({ source, ...SMALL, network: { mode: "blocked" } });
+    const refused = await flotilla.client().post(`/v1/machines/${id}/start`);
+    assert.equal(refused.status, 503);
+    assert.ok(refused.text.includes(`flotilla image pull ${reference}`), refused.text);
+    const asked = await flotilla.client().post("/v1/images/pull", { reference });
+    assert.equal(asked.status, 202, asked.text);
+    const done = await until(
+      async () => {
+        const operation = (await flotilla.client().get(`/v1/operations/${asked.json.id}`)).json;
+        return operation.status !== "running" && operation;
+      },
+      { what: "the fetch", deadlineMs: 120_000 },
+    );
+    assert.equal(done.status, "succeeded", done.error);
+    assert.match(done.steps[0].message, /^sha256:[0-9a-f]{64}, \d+ layers, \d+ MB/);
+    await flotilla.start(id);
+    assert.match(await flotilla.exec(id, "cat /etc/os-release"), /ID=alpine/);
     await flotilla.remove(id);
   });
 
