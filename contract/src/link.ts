@@ -192,8 +192,9 @@ export interface ExecExit {
   readonly pid: number | null;
 }
 
+/** `busy`: as many commands run in the machine as it can run at once. */
 export interface ExecFailure {
-  readonly code: "not_running" | "guest_unreachable" | "invalid";
+  readonly code: "not_running" | "guest_unreachable" | "busy" | "invalid";
   readonly message: string;
 }
 

@@ -315,6 +315,19 @@ test("a VM that ends takes its execs along, as guest_unreachable", async () => {
   assert.equal(((await run.end()) as ExecFailure).code, "guest_unreachable");
 });
 
+test("a command for which there is no room is refused as busy, and there is room when another has ended", async () => {
+  await using served = await serve();
+  await runs(served, { FAKE_EXECS_MAX: "1" });
+  const first = exec(served, ["cat"], { hasStdin: true });
+  await until(() => first.response !== null, { what: "an answer" });
+  const second = exec(served, ["echo", "hi"]);
+  assert.equal(((await second.end()) as ExecFailure).code, "busy");
+  first.request.end();
+  await first.end();
+  const third = exec(served, ["echo", "hi"]);
+  assert.equal(((await third.end()) as ExecExit).exitCode, 0);
+});
+
 test("images are pulled with progress, listed, imported and removed", async () => {
   await using served = await serve();
   const pulled = (await served.call("PUT", "/v1/images", { reference: "app:slow-20", arch: null })).body as {

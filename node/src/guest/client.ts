@@ -31,15 +31,16 @@ import { type Clock, systemClock } from "../clock.ts";
 import { ClientExec } from "./client-exec.ts";
 import { HelloSearch } from "./client-hello.ts";
 import { ClientWorkload } from "./client-workload.ts";
-import type {
-  Guest,
-  GuestConfiguration,
-  GuestExec,
-  GuestExecRequest,
-  GuestFileRequest,
-  GuestHello,
-  GuestWorkload,
-  GuestWorkloadRequest,
+import {
+  type Guest,
+  GuestBusy,
+  type GuestConfiguration,
+  type GuestExec,
+  type GuestExecRequest,
+  type GuestFileRequest,
+  type GuestHello,
+  type GuestWorkload,
+  type GuestWorkloadRequest,
 } from "./guest.ts";
 
 export interface ConnectGuestOptions {
@@ -236,7 +237,7 @@ class GuestClient implements Guest {
   #freeChannel(): number {
     if (this.#lostBecause !== undefined) throw this.#lostError();
     if (this.#execs.size >= CHANNELS_MAX) {
-      throw new Error(`cannot run the command: ${CHANNELS_MAX} commands are already running in this machine`);
+      throw new GuestBusy(`it runs ${CHANNELS_MAX} commands at once already`);
     }
     do {
       this.#lastChannel = (this.#lastChannel % CHANNELS_MAX) + 1;

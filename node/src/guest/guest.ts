@@ -49,6 +49,9 @@ export interface GuestExecRequest {
   readonly isBackground: boolean;
 }
 
+/** The guest runs as many commands at once as it can; nothing is wrong with it. */
+export class GuestBusy extends Error {}
+
 /** Something to be done with one path, as contract/src/link.ts describes it. */
 export type GuestFileRequest = FileRequest;
 

@@ -24,7 +24,7 @@ import {
 } from "@flotilla/contract/link-stream";
 import { EXIT_CODE_TIMEOUT } from "@flotilla/contract/limits";
 import type { Clock, Timer } from "../clock.ts";
-import type { Guest, GuestExec } from "../guest/guest.ts";
+import { type Guest, GuestBusy, type GuestExec } from "../guest/guest.ts";
 import { messageOf } from "../log.ts";
 import { parseExecStart, parseSignal, parseTerminalSize } from "./validate.ts";
 
@@ -118,11 +118,9 @@ class LinkExec {
   #onStart(start: ExecStart): void {
     this.#start = start;
     this.#startedAt = this.#clock.monotonic();
-    const { argv, cwd, env, user, hasStdin, terminal, isBackground } = start;
-    const exec =
-      start.file === undefined
-        ? this.#guest.exec({ argv, cwd, env, user, hasStdin, terminal, isBackground })
-        : this.#guest.file(start.file);
+    const { hasStdin, isBackground } = start;
+    const exec = this.#begin(start);
+    if (exec === null) return;
     this.#exec = exec;
     exec.stdin.on("drain", () => this.#request.resume());
     // A command may close its input or end while more comes: that is the command's business.
@@ -143,6 +141,20 @@ class LinkExec {
       ({ exitCode }) => this.#onExit(exec, exitCode),
       (error: unknown) => this.#fail({ code: "guest_unreachable", message: messageOf(error) }),
     );
+  }
+
+  /** null: the guest takes nothing now, and the caller has been told. Throws when it is what was asked that does not fit. */
+  #begin(start: ExecStart): GuestExec | null {
+    const { argv, cwd, env, user, hasStdin, terminal, isBackground } = start;
+    try {
+      return start.file === undefined
+        ? this.#guest.exec({ argv, cwd, env, user, hasStdin, terminal, isBackground })
+        : this.#guest.file(start.file);
+    } catch (error) {
+      if (error instanceof RangeError) throw error;
+      this.#fail({ code: error instanceof GuestBusy ? "busy" : "guest_unreachable", message: messageOf(error) });
+      return null;
+    }
   }
 
   #forward(type: LinkFrameType, output: Readable): void {

@@ -120,6 +120,8 @@ function failure({ code, message }: Partial<ExecFailure>, machineId: string): Er
   switch (code) {
     case "not_running":
       return new NotRunning(why);
+    case "busy":
+      return new Refusal("conflict", `exec in ${machineId} was refused: ${why}; try again when one of them has ended`);
     case "invalid":
       return new Refusal("invalid_request", `exec in ${machineId} was refused: ${why}`);
     default:

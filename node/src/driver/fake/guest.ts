@@ -5,16 +5,17 @@
  */
 import { Readable, Writable } from "node:stream";
 import type { Clock } from "../../clock.ts";
-import type {
-  Guest,
-  GuestConfiguration,
-  GuestExec,
-  GuestExecRequest,
-  GuestExit,
-  GuestFileRequest,
-  GuestHello,
-  GuestWorkload,
-  GuestWorkloadRequest,
+import {
+  type Guest,
+  GuestBusy,
+  type GuestConfiguration,
+  type GuestExec,
+  type GuestExecRequest,
+  type GuestExit,
+  type GuestFileRequest,
+  type GuestHello,
+  type GuestWorkload,
+  type GuestWorkloadRequest,
 } from "../../guest/guest.ts";
 import type { FakeFiles } from "./files.ts";
 import { runScript, type ScriptWorld } from "./script.ts";
@@ -103,12 +104,15 @@ export class FakeGuest implements Guest {
   }
 
   #run(request: GuestExecRequest, program: Program): GuestExec {
+    // Like the real one, which has no channel left.
+    if (this.#closedBecause !== null) throw new Error(this.#closedBecause);
+    const { FAKE_EXECS_MAX: max } = this.#machine.words;
+    if (max !== undefined && this.#execs.size >= Number(max)) throw new GuestBusy(`it runs ${max} commands already`);
     this.#lastPid += 1;
     const parts = { request, program, machine: this.#machine, configuration: this.#configuration };
     const exec = new FakeExec(parts, this.#lastPid);
     this.#execs.add(exec);
-    if (this.#closedBecause === null) exec.run(() => this.#execs.delete(exec));
-    else exec.lose(this.#closedBecause);
+    exec.run(() => this.#execs.delete(exec));
     return exec;
   }
 

@@ -1,0 +1,45 @@
+/**
+ * Machines used in any order and at once, through two servers, with crashes of VMs and of the node agent: whatever is
+ * answered must be what docs/states.md and the API promise. The judge is test/support/history.ts.
+ *
+ * A play that fails is made smaller by fast-check, whose error names seed and path; FLOTILLA_SEED and FLOTILLA_PATH play
+ * it again, FLOTILLA_PLAYS more of them.
+ */
+import assert from "node:assert/strict";
+import { realpath } from "node:fs/promises";
+import { test } from "node:test";
+import fc from "fast-check";
+import { freshDatabase } from "../../server/test/support/server.ts";
+import { type Counts, perform, plays, type Stage, summary } from "../support/any-order.ts";
+import { startFlotilla } from "../support/flotilla.ts";
+
+const PLAYS = Number(process.env["FLOTILLA_PLAYS"] ?? 40);
+const PLAYS_MS = 100_000;
+
+/** The database's socket by a path that means the same in every process. */
+async function sharedDatabaseUrl(): Promise<string> {
+  const url = await freshDatabase({ isEmpty: true });
+  const host = /@([^/]+)\//.exec(url)?.[1] ?? "";
+  return url.replace(host, encodeURIComponent(await realpath(decodeURIComponent(host))));
+}
+
+test("whatever users do with machines, in any order and at once, is answered as promised", async () => {
+  await using flotilla = await startFlotilla({ servers: 2, databaseUrl: await sharedDatabaseUrl() });
+  const stage: Stage = {
+    flotilla,
+    driver: "fake",
+    maxMachines: 4,
+    maxConcurrentMachines: 2,
+    killVm: (client, id) => client.post(`/v1/machines/${id}/exec`, { command: ["crash"] }),
+  };
+  const counts: Counts = new Map();
+  const property = fc.asyncProperty(plays({ stepsMax: 24, restarts: 1 }), (play) => perform(stage, play, counts));
+  await fc.assert(property, {
+    numRuns: PLAYS,
+    interruptAfterTimeLimit: PLAYS_MS,
+    ...(process.env["FLOTILLA_SEED"] === undefined ? {} : { seed: Number(process.env["FLOTILLA_SEED"]) }),
+    ...(process.env["FLOTILLA_PATH"] === undefined ? {} : { path: process.env["FLOTILLA_PATH"] }),
+  });
+  process.stdout.write(`${summary(counts)}\n`);
+  for (const program of flotilla.nodes) assert.doesNotMatch(await program.log(), /run twice/);
+});
