@@ -8,13 +8,9 @@
 import assert from "node:assert/strict";
 import { realpath } from "node:fs/promises";
 import { test } from "node:test";
-import fc from "fast-check";
 import { freshDatabase } from "../../server/test/support/server.ts";
-import { type Counts, perform, plays, type Stage, summary } from "../support/any-order.ts";
+import { performMany, plays, type Stage } from "../support/any-order.ts";
 import { startFlotilla } from "../support/flotilla.ts";
-
-const PLAYS = Number(process.env["FLOTILLA_PLAYS"] ?? 40);
-const PLAYS_MS = 100_000;
 
 /** The database's socket by a path that means the same in every process. */
 async function sharedDatabaseUrl(): Promise<string> {
@@ -28,18 +24,12 @@ test("whatever users do with machines, in any order and at once, is answered as 
   const stage: Stage = {
     flotilla,
     driver: "fake",
+    resources: { cpus: 1, memoryMb: 128, diskGb: 1 },
+    lookEveryMs: 15,
     maxMachines: 4,
     maxConcurrentMachines: 2,
     killVm: (client, id) => client.post(`/v1/machines/${id}/exec`, { command: ["crash"] }),
   };
-  const counts: Counts = new Map();
-  const property = fc.asyncProperty(plays({ stepsMax: 24, restarts: 1 }), (play) => perform(stage, play, counts));
-  await fc.assert(property, {
-    numRuns: PLAYS,
-    interruptAfterTimeLimit: PLAYS_MS,
-    ...(process.env["FLOTILLA_SEED"] === undefined ? {} : { seed: Number(process.env["FLOTILLA_SEED"]) }),
-    ...(process.env["FLOTILLA_PATH"] === undefined ? {} : { path: process.env["FLOTILLA_PATH"] }),
-  });
-  process.stdout.write(`${summary(counts)}\n`);
+  await performMany(stage, plays({ stepsMax: 24, restarts: 1 }), { playsMax: 30, forMs: 60_000 });
   for (const program of flotilla.nodes) assert.doesNotMatch(await program.log(), /run twice/);
 });

@@ -10,10 +10,9 @@ import fc from "fast-check";
 import type { Answer, Client } from "../../server/test/support/client.ts";
 import type { Flotilla } from "./flotilla.ts";
 import { type Ceilings, describe, faultsOf, type Operation, type Verb, type World } from "./history.ts";
-import { pause } from "./until.ts";
+import { monotonic, pause } from "./until.ts";
 
 const CALL_DEADLINE_MS = 60_000;
-const LOOK_EVERY_MS = 15;
 const SCOPES = ["machine:read", "machine:create", "machine:delete", "machine:exec", "machine:files"];
 
 /** What one user does. Numbers choose among what there is at that moment. */
@@ -40,6 +39,8 @@ const SOMETIMES: readonly Call["verb"][] = [
   "crash",
 ];
 
+const PATHS = ["/workspace/new folder/ü %41", "/tmp/a"] as const;
+
 /** `restarts`: how often, of a hundred calls, the node agent is killed and started. */
 export function plays(options: { readonly stepsMax: number; readonly restarts: number }): fc.Arbitrary<Play> {
   const verb = fc.oneof(
@@ -54,7 +55,7 @@ export function plays(options: { readonly stepsMax: number; readonly restarts: n
     server: fc.nat(1),
     name: fc.constantFrom("", "", "blue", "green"),
     kind: fc.constantFrom("plain", "plain", "plain", "slow", "failing", "ephemeral"),
-    path: fc.constantFrom("/workspace/a", "/workspace/new folder/ü %41", "/tmp/a"),
+    path: fc.constantFrom(...PATHS),
     session: fc.constantFrom("s", "t"),
   } satisfies { [Name in keyof Call]: fc.Arbitrary<Call[Name]> });
   const step = fc.oneof(
@@ -68,15 +69,17 @@ export function plays(options: { readonly stepsMax: number; readonly restarts: n
 export interface Stage extends Ceilings {
   readonly flotilla: Flotilla;
   readonly driver: "fake" | "qemu";
+  readonly resources: { readonly cpus: number; readonly memoryMb: number; readonly diskGb: number };
+  readonly lookEveryMs: number;
   /** Ends the VM of a running machine. */
   killVm(client: Client, id: string): Promise<Told | undefined>;
 }
 
 /** How often each verb was answered with what, such as `exec 200`. */
-export type Counts = Map<string, number>;
+type Counts = Map<string, number>;
 
 /** Throws with the whole history when something was answered that can not be. */
-export async function perform(stage: Stage, play: Play, counts: Counts): Promise<void> {
+async function perform(stage: Stage, play: Play, counts: Counts): Promise<void> {
   const player = new Player(stage, await tenantOf(stage));
   await player.run(play);
   for (const { verb, status } of player.history)
@@ -85,8 +88,35 @@ export async function perform(stage: Stage, play: Play, counts: Counts): Promise
   if (faults.length > 0) throw new Error(`${faults.join("\n")}\n\nthe history:\n${describe(player.history)}\n`);
 }
 
+/**
+ * Performs random plays until there were `playsMax` or `forMs` are over, the first in any case. Throws fast-check's error,
+ * which names the seed and path of the smallest play that failed; FLOTILLA_SEED and FLOTILLA_PATH perform it again.
+ */
+export async function performMany(
+  stage: Stage,
+  arbitrary: fc.Arbitrary<Play>,
+  { playsMax, forMs }: { readonly playsMax: number; readonly forMs: number },
+): Promise<void> {
+  const { FLOTILLA_PLAYS: plays = playsMax, FLOTILLA_SEED: seed, FLOTILLA_PATH: path } = process.env;
+  const counts: Counts = new Map();
+  const endsAt = monotonic() + forMs;
+  let performed = 0;
+  const property = fc.asyncProperty(arbitrary, async (play) => {
+    // Also what is tried to make a failing play smaller ends with the time.
+    if (performed > 0 && monotonic() > endsAt) return;
+    performed += 1;
+    await perform(stage, play, counts);
+  });
+  await fc.assert(property, {
+    numRuns: Number(plays),
+    ...(seed === undefined ? {} : { seed: Number(seed) }),
+    ...(path === undefined ? {} : { path }),
+  });
+  process.stdout.write(`${performed} plays, ${summary(counts)}\n`);
+}
+
 /** For the output of a test: how much was asked, and of what each answer there was some. */
-export function summary(counts: Counts): string {
+function summary(counts: Counts): string {
   const calls = [...counts.values()].reduce((sum, count) => sum + count, 0);
   return `${calls} calls: ${[...counts]
     .toSorted()
@@ -154,14 +184,13 @@ class Player {
 
   /** Whatever happened: each machine obeys, its name is free once it is deleted, and the places are. */
   async #finish(): Promise<void> {
-    for (const id of new Set(this.#machines)) {
-      const operations: (readonly [Verb, string])[] = [
-        ["stop", `/${id}/stop`],
-        ["start", `/${id}/start`],
-        ["get", `/${id}`],
-        ["delete", `/${id}`],
-      ];
-      for (const [verb, path] of operations) await this.#machineCall(verb, id, 0, path);
+    for (const id of this.#machines) await this.#machineCall("stop", id, 0, `/${id}/stop`);
+    for (const id of this.#machines) {
+      await this.#machineCall("start", id, 1, `/${id}/start`);
+      for (const path of PATHS) await this.#use({ path, session: "s", server: 0 }, "read", id);
+      await this.#use({ path: "", session: "s", server: 1 }, "sessionExec", id);
+      await this.#machineCall("get", id, 0, `/${id}`);
+      await this.#machineCall("delete", id, 1, `/${id}`);
     }
     await this.#list(0);
   }
@@ -171,19 +200,19 @@ class Player {
       const id = this.#chosen(turn);
       if (turn % 3 === 0 || id === undefined) await this.#list(turn);
       else await this.#machineCall("get", id, turn, `/${id}`);
-      await pause(LOOK_EVERY_MS);
+      await pause(this.#stage.lookEveryMs);
     }
   }
 
   async #play(call: Call): Promise<void> {
-    const { verb, server } = call;
+    const { verb } = call;
     if (verb === "create") return this.#create(call);
     if (verb === "createAgain") return this.#createAgain(call);
     const id = this.#chosen(call.machine);
     if (id !== undefined) await this.#use(call, verb, id);
   }
 
-  async #use(call: Call, verb: Verb, id: string): Promise<void> {
+  async #use(call: Pick<Call, "path" | "session" | "server">, verb: Verb, id: string): Promise<void> {
     const { server, session, path } = call;
     const word = `w${++this.#words}`;
     const plain = (method: string, tail: string, body?: object) =>
@@ -229,6 +258,10 @@ class Player {
           content: word,
           body: { command: `echo "$WORD"; export WORD=${word}` },
         });
+      case "create":
+      case "list":
+      case "restartNode":
+        throw new Error(`${verb} is of no one machine`);
     }
   }
 
@@ -277,7 +310,7 @@ class Player {
     const answer = await call().catch((error: unknown) => ({
       status: 0,
       headers: new Headers(),
-      text: error instanceof Error ? `${error.message} ${String(error.cause ?? "")}` : String(error),
+      text: error instanceof Error ? `${error.message} ${causeOf(error)}` : String(error),
     }));
     if (answer === undefined) return;
     const { status, text, headers } = answer;
@@ -294,7 +327,7 @@ class Player {
     const isFake = this.#stage.driver === "fake";
     const body = {
       source: { type: "image", reference: "local/busybox" },
-      resources: { cpus: 1, memoryMb: 128, diskGb: 1 },
+      resources: this.#stage.resources,
       ...(name === "" ? {} : { name }),
       ...(isFake ? { env: FAKE_WORDS[kind] } : {}),
       ephemeral: kind === "ephemeral",
@@ -342,6 +375,8 @@ class Player {
     });
   }
 }
+
+const causeOf = ({ cause }: Error): string => (cause instanceof Error ? cause.message : "");
 
 /** The answer of what is no call. */
 export const DONE = { status: 200, headers: new Headers(), text: "" };

@@ -77,20 +77,27 @@ export function faultsOf(history: readonly Operation[], world: World): readonly 
   return new Judge(history, world).faults();
 }
 
-/** For people: one line for each call. */
+/** For people: one line for each call, without looks that saw nothing new. */
 export function describe(history: readonly Operation[]): string {
-  const lines = history
-    .toSorted((one, other) => one.begunAt - other.begunAt)
-    .map(({ begunAt, endedAt, verb, machine, subject, content, status, code, text }) => {
-      const what = [verb, machine.slice(0, 10), subject, content.slice(0, 20)].filter((part) => part !== "").join(" ");
-      const answer = status >= 400 ? `${code} ${text}` : (stateIn(text) ?? text.replaceAll("\n", "⏎"));
-      return `${begunAt}–${endedAt} ${what} → ${status} ${answer.slice(0, 160)}`;
-    });
-  return lines.join("\n");
+  const seen = new Map<string, string>();
+  const isNews = (operation: Operation): boolean => {
+    const { verb, machine } = operation;
+    if (verb !== "get" && verb !== "list") return true;
+    const shown = `${operation.status} ${operation.text.replace(/"(updatedAt|lastActivityAt)":[^,]*/g, "")}`;
+    const isSame = seen.get(verb + machine) === shown;
+    seen.set(verb + machine, shown);
+    return !isSame;
+  };
+  const ordered = history.toSorted((one, other) => one.begunAt - other.begunAt);
+  return ordered.filter(isNews).map(lineOf).join("\n");
 }
 
-const stateIn = (text: string): string | undefined =>
-  /"state":"[a-z]+".*"ready":(true|false)/.exec(text)?.[0].slice(8, 20);
+function lineOf({ begunAt, endedAt, verb, machine, subject, content, status, code, text }: Operation): string {
+  const what = [verb, machine.slice(0, 10), subject, content.slice(0, 20)].filter((part) => part !== "").join(" ");
+  const states = [...text.matchAll(/"state":"([a-z]+)"/g)].map(([, state]) => state).join(" ");
+  const answer = status >= 400 ? `${code} ${text}` : states || text.replaceAll("\n", "⏎");
+  return `${begunAt}–${endedAt} ${what} → ${status} ${answer.slice(0, 200)}`;
+}
 
 class Judge {
   readonly #history: readonly Operation[];
@@ -141,7 +148,7 @@ class Judge {
   }
 
   #fault(operation: Operation, what: string): void {
-    this.#faults.push(`${what}: ${describe([operation])}`);
+    this.#faults.push(`${what}: ${lineOf(operation)}`);
   }
 
   #of(machine: string, verbs: readonly Verb[]): readonly Operation[] {

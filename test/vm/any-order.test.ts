@@ -1,0 +1,42 @@
+/**
+ * Real machines used in any order and at once, with VMMs killed and the node agent restarted: the same plays and the same
+ * judge as test/cluster/any-order.test.ts, in a bounded time. In the end no VMM of a machine is left.
+ */
+import assert from "node:assert/strict";
+import { realpathSync } from "node:fs";
+import { test } from "node:test";
+import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
+import { DONE, performMany, plays, type Stage } from "../support/any-order.ts";
+import { startFlotilla } from "../support/flotilla.ts";
+import { vmmsOf } from "../support/node-on-host.ts";
+import { until } from "../support/until.ts";
+import { skipReason } from "./vm-fixture.ts";
+
+test("real machines answer as promised, whatever is done with them", { skip: skipReason }, async () => {
+  await using flotilla = await startFlotilla({ driver: "qemu" });
+  const directory = realpathSync(flotilla.nodeDirectory());
+  const ofMachines = () => vmmsOf(directory).filter(({ machines }) => machines.length > 0);
+  const stage: Stage = {
+    flotilla,
+    driver: "qemu",
+    // Of the size that VMs wait for, so that a start is quick.
+    resources: { cpus: CPUS_DEFAULT, memoryMb: MEMORY_MB_DEFAULT, diskGb: DISK_GB_DEFAULT },
+    lookEveryMs: 100,
+    maxMachines: 3,
+    maxConcurrentMachines: 2,
+    async killVm(_, id) {
+      const vmm = ofMachines().find(({ machines }) => machines.includes(id));
+      if (vmm === undefined) return undefined;
+      process.kill(vmm.pid, "SIGKILL");
+      return DONE;
+    },
+  };
+  try {
+    await until(() => vmmsOf(directory).length > 2, { what: "VMs to be prepared", deadlineMs: 120_000 });
+    await performMany(stage, plays({ stepsMax: 10, restarts: 2 }), { playsMax: 20, forMs: 25_000 });
+    await until(() => ofMachines().length === 0, { what: "the VMMs of deleted machines to end", deadlineMs: 20_000 });
+    assert.doesNotMatch((await flotilla.nodes[0]?.log()) ?? "", /run twice/);
+  } finally {
+    for (const { pid } of vmmsOf(directory)) process.kill(pid, "SIGKILL");
+  }
+});
