@@ -4,7 +4,7 @@
  * Always: a credential is never logged or repeated in an answer; expiry is judged at each request.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import type { Clock } from "../context.ts";
+import type { Context } from "../context.ts";
 import type { NodeCaller } from "../http/handler.ts";
 import type { KeyCache, KnownKey } from "./key-cache.ts";
 import type { LastUsed } from "./last-used.ts";
@@ -23,14 +23,22 @@ export function bearerOf(header: string | undefined): string | undefined {
   return /^bearer +(\S+) *$/i.exec(header ?? "")?.[1];
 }
 
-export async function authenticateKey(
-  parts: { readonly keys: KeyCache; readonly lastUsed: LastUsed; readonly clock: Clock },
-  bearer: string | undefined,
-): Promise<KnownKey> {
+interface KeyParts {
+  readonly keys: KeyCache;
+  readonly lastUsed: LastUsed;
+  readonly context: Pick<Context, "clock">;
+}
+
+/** A promise only for a key that is not known yet. Throws or rejects with the 401 as a Refusal. */
+export function authenticateKey(parts: KeyParts, bearer: string | undefined): KnownKey | Promise<KnownKey> {
   if (bearer === undefined) throw new Refusal("missing_key", "");
-  const known = await parts.keys.find(bearer);
+  const known = parts.keys.find(bearer);
+  return known instanceof Promise ? known.then((found) => admit(parts, found)) : admit(parts, known);
+}
+
+function admit(parts: KeyParts, known: KnownKey | undefined): KnownKey {
   if (known === undefined) throw new Refusal("unknown_key", "unknown API key");
-  if (known.expiresAt !== null && known.expiresAt <= parts.clock.now())
+  if (known.expiresAt !== null && known.expiresAt <= parts.context.clock.now())
     throw new Refusal("expired_key", "API key has expired");
   parts.lastUsed.note(known.keyId);
   return known;

@@ -11,7 +11,7 @@
 import { grants } from "@flotilla/contract/scopes";
 import type { Database } from "../db/database.ts";
 import { findKeyRow, type KeyRow } from "./key-store.ts";
-import { hashKey, hasKeyForm } from "./keys.ts";
+import { hashedName, hasKeyForm } from "./keys.ts";
 
 /** A key that exists and is not revoked, with what a request needs to know of its tenant. */
 export interface KnownKey {
@@ -44,15 +44,16 @@ export class KeyCache {
     ];
   }
 
-  /** undefined: no such key, or revoked. */
-  async find(key: string): Promise<KnownKey | undefined> {
+  /** undefined: no such key, or revoked. A promise only where the database is asked. */
+  find(key: string): KnownKey | undefined | Promise<KnownKey | undefined> {
     if (!hasKeyForm(key)) return undefined;
-    const hash = hashKey(key);
-    const name = hash.toString("base64");
-    const cached = this.#known.get(name);
-    if (cached !== undefined) return cached;
+    const name = hashedName(key);
+    return this.#known.get(name) ?? this.#read(name);
+  }
+
+  async #read(name: string): Promise<KnownKey | undefined> {
     const epoch = this.#epoch;
-    const row = await findKeyRow(this.#db, hash);
+    const row = await findKeyRow(this.#db, Buffer.from(name, "hex"));
     if (row === undefined) return undefined;
     const known = fromRow(row);
     if (epoch === this.#epoch && this.#db.isListening()) this.#keep(name, known);

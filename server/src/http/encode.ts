@@ -37,7 +37,7 @@ export function encode(route: Route, reply: AnyReply): Outgoing {
     if (fault !== undefined)
       throw new Error(`${route.name} answered ${reply.status} with a body that does not fit: ${fault}`);
     headers["content-type"] = "application/json";
-    return { status: reply.status, headers, body: JSON.stringify(reply.body) };
+    return { status: reply.status, headers, body: reply.json ?? JSON.stringify(reply.body) };
   }
   headers["content-type"] = reply.contentType ?? answer.contentType;
   return { status: reply.status, headers, body: reply.body as string | Readable };
@@ -56,30 +56,48 @@ export function sendUpgrade(
   return true;
 }
 
-/** Whether the whole answer was handed to the network; false when the caller went away before. */
-export async function send(
+/** Names and values in turns, as Node writes them with the least work. */
+export type HeaderList = string[];
+
+export function recordOf(headers: HeaderList): Record<string, string> {
+  const record: Record<string, string> = {};
+  for (let at = 0; at < headers.length; at += 2) record[headers[at] ?? ""] = headers[at + 1] ?? "";
+  return record;
+}
+
+/**
+ * Whether the whole answer was handed to the network; false when the caller went away before. A promise only for a
+ * stream. `common`: headers that the answer does not have itself.
+ */
+export function send(
   message: IncomingMessage,
   response: ServerResponse,
-  common: Readonly<Record<string, string>>,
-  { status, headers, body }: Outgoing,
-): Promise<boolean> {
+  common: HeaderList,
+  outgoing: Outgoing,
+): boolean | Promise<boolean> {
+  const { status, headers, body } = outgoing;
   if (response.destroyed) {
     if (body instanceof Readable) body.destroy();
     return false;
   }
-  const all: Record<string, string | number> = {
-    "cache-control": "no-store",
-    "x-content-type-options": "nosniff",
-    ...common,
-    ...headers,
-  };
-  if (!(body instanceof Readable)) {
-    if (status !== 204 && status !== 304) all["content-length"] = Buffer.byteLength(body);
-    response.writeHead(status, all);
-    response.end(message.method === "HEAD" ? undefined : body);
-    return true;
-  }
+  const all = [...common, "x-content-type-options", "nosniff"];
+  if (headers["cache-control"] === undefined) all.push("cache-control", "no-store");
+  for (const name of Object.keys(headers)) all.push(name, headers[name] ?? "");
+  if (body instanceof Readable) return sendStream(message, response, all, outgoing.status, body);
+  if (status !== 204 && status !== 304) all.push("content-length", String(Buffer.byteLength(body)));
   response.writeHead(status, all);
+  response.end(message.method === "HEAD" ? undefined : body);
+  return true;
+}
+
+async function sendStream(
+  message: IncomingMessage,
+  response: ServerResponse,
+  headers: HeaderList,
+  status: number,
+  body: Readable,
+): Promise<boolean> {
+  response.writeHead(status, headers);
   // A stream may be silent for long, and its reader waits for the head.
   response.flushHeaders();
   if (message.method === "HEAD") {

@@ -17,11 +17,12 @@ import { JSON_BODY_BYTES_MAX } from "@flotilla/contract/limits";
 import { authenticateKey, authenticateNode, bearerOf, type NodeAuthenticator } from "../auth/authenticate.ts";
 import type { KeyCache, KnownKey } from "../auth/key-cache.ts";
 import type { LastUsed } from "../auth/last-used.ts";
-import type { Context } from "../context.ts";
+import type { Context, Log } from "../context.ts";
 import { DatabaseUnavailable } from "../db/database.ts";
-import { CallerGone, parseJson, readBody } from "./body.ts";
-import { encode, type Outgoing, send, sendUpgrade } from "./encode.ts";
-import type { AnyReply, AnyRequest, Caller, NodeCaller } from "./handler.ts";
+import { CallerGone, hasBody, NOTHING, parseJson, readBody } from "./body.ts";
+import type { CallerPresence } from "./caller-presence.ts";
+import { encode, type HeaderList, type Outgoing, recordOf, send, sendUpgrade } from "./encode.ts";
+import type { AnyRequest, Caller, NodeCaller } from "./handler.ts";
 import { idempotently, type WireAnswer } from "./idempotency.ts";
 import type { Page } from "./page.ts";
 import { coerceQuery } from "./query.ts";
@@ -56,8 +57,8 @@ export interface Incoming {
 /** What is learnt about a request on its way; for the log and the headers of the answer. */
 interface Exchange extends Incoming {
   readonly requestId: string;
-  readonly signal: AbortSignal;
-  readonly headers: Record<string, string>;
+  readonly presence: CallerPresence;
+  readonly headers: HeaderList;
   bearer: string | undefined;
   key: KnownKey | undefined;
   node: NodeCaller | undefined;
@@ -65,16 +66,18 @@ interface Exchange extends Incoming {
 
 const STATUS_CALLER_GONE = 499;
 const PARAMETER_CHARACTERS_MAX = 256;
+/** Of a path, in the log. */
+const PATH_CHARACTERS_MAX = 512;
 
-export async function handle(parts: HandleParts, incoming: Incoming, signal: AbortSignal): Promise<void> {
+export async function handle(parts: HandleParts, incoming: Incoming, presence: CallerPresence): Promise<void> {
   const { message, response } = incoming;
   const startedAt = parts.context.clock.monotonic();
   const requestId = parts.requestIds(message.headers["x-request-id"]);
-  const headers: Record<string, string> = { "x-request-id": requestId };
+  const headers = ["x-request-id", requestId];
   const exchange: Exchange = {
     ...incoming,
     requestId,
-    signal,
+    presence,
     headers,
     bearer: undefined,
     key: undefined,
@@ -87,10 +90,11 @@ export async function handle(parts: HandleParts, incoming: Incoming, signal: Abo
     outgoing = refusal(parts, exchange, error);
   }
   const { upgrade } = incoming;
-  const isSent =
+  const sending =
     upgrade !== undefined && outgoing.upgrade !== undefined
-      ? sendUpgrade(upgrade, response, { ...headers, ...outgoing.headers }, outgoing.upgrade)
-      : await send(message, response, headers, outgoing);
+      ? sendUpgrade(upgrade, response, { ...recordOf(headers), ...outgoing.headers }, outgoing.upgrade)
+      : send(message, response, headers, outgoing);
+  const isSent = sending instanceof Promise ? await sending : sending;
   logRequest(parts, exchange, isSent ? outgoing.status : STATUS_CALLER_GONE, startedAt);
 }
 
@@ -98,7 +102,10 @@ export async function handle(parts: HandleParts, incoming: Incoming, signal: Abo
 async function answer(parts: HandleParts, exchange: Exchange): Promise<Outgoing> {
   const route = findRoute(exchange);
   if (route === "page") return (exchange.entry as Page).answer();
-  if (route?.endpoint.access !== "public") await authenticate(parts, exchange, route);
+  if (route?.endpoint.access !== "public") {
+    const asking = authenticate(parts, exchange, route);
+    if (asking !== undefined) await asking;
+  }
   if (route === undefined) throw unroutable(exchange);
   checkScope(route, exchange.key);
   checkTenant(route, exchange.key);
@@ -106,20 +113,19 @@ async function answer(parts: HandleParts, exchange: Exchange): Promise<Outgoing>
   if (route.handler === undefined)
     throw new Refusal("not_implemented", `${route.endpoint.method} ${route.endpoint.path} is not served yet`);
   if (route.endpoint.isUpgrade) checkHandshake(exchange.upgrade);
-  const { request, bytes } = await validate(parts, exchange, route);
-  const run = async (): Promise<Outgoing> => encode(route, await (route.handler as Run)(request));
+  const params = checkParameters(exchange.params, route);
+  const query = checkQuery(exchange.url, route);
+  const reading = bytesOf(exchange.message, route);
+  const bytes = reading instanceof Promise ? await reading : reading;
+  const body = bytes === undefined ? exchange.message : bodyOf(bytes, route);
+  const request = new CheckedRequest(parts, exchange, { params, query, body });
+  const { handler } = route;
   const { "idempotency-key": idempotencyKey } = exchange.message.headers;
-  if (
-    idempotencyKey === undefined ||
-    bytes === undefined ||
-    exchange.key === undefined ||
-    route.endpoint.method !== "POST"
-  )
-    return run();
+  const isOnce = idempotencyKey !== undefined && exchange.key !== undefined && route.endpoint.method === "POST";
+  if (!isOnce || bytes === undefined) return encode(route, await handler(request));
+  const run = async (): Promise<Outgoing> => encode(route, await handler(request));
   return once(parts, exchange, { idempotencyKey: String(idempotencyKey), bytes, run });
 }
-
-type Run = (request: AnyRequest) => Promise<AnyReply>;
 
 /** undefined: no such path, or not with this method; which of the two is told only to those who have a key. */
 function findRoute({ entry, message }: Exchange): Route | "page" | undefined {
@@ -129,9 +135,10 @@ function findRoute({ entry, message }: Exchange): Route | "page" | undefined {
     throw new Refusal("method_not_allowed", "this path only serves GET", { allow: "GET, HEAD" });
   }
   const route = entry.routes[message.method ?? ""];
+  if (route !== undefined) return route;
   const isPublic = Object.values(entry.routes).some((other) => other.endpoint.access === "public");
-  if (route === undefined && isPublic) throw unroutable({ entry, message });
-  return route;
+  if (isPublic) throw unroutable({ entry, message });
+  return undefined;
 }
 
 function unroutable({ entry, message }: Pick<Exchange, "entry" | "message">): Refusal {
@@ -141,16 +148,18 @@ function unroutable({ entry, message }: Pick<Exchange, "entry" | "message">): Re
 }
 
 /** A path that does not exist asks for an API key like most that do. */
-async function authenticate(parts: HandleParts, exchange: Exchange, route: Route | undefined): Promise<void> {
+function authenticate(parts: HandleParts, exchange: Exchange, route: Route | undefined): Promise<void> | undefined {
   const access = route?.endpoint.access;
   exchange.bearer = bearerOf(exchange.message.headers.authorization);
   if (exchange.bearer === undefined && route?.endpoint.isUpgrade === true)
     exchange.bearer = searchOf(exchange.url).get("access_token") ?? undefined;
   if (access === "joinToken" || access === "nodeCredential") {
-    exchange.node = await authenticateNode(parts.nodes, exchange.bearer, access);
-  } else {
-    exchange.key = await authenticateKey({ ...parts, clock: parts.context.clock }, exchange.bearer);
+    return authenticateNode(parts.nodes, exchange.bearer, access).then((node) => void (exchange.node = node));
   }
+  const key = authenticateKey(parts, exchange.bearer);
+  if (key instanceof Promise) return key.then((known) => void (exchange.key = known));
+  exchange.key = key;
+  return undefined;
 }
 
 function checkScope({ endpoint: { access } }: Route, key: KnownKey | undefined): void {
@@ -170,37 +179,44 @@ function takeFromBucket({ rate }: HandleParts, exchange: Exchange): void {
   const { key } = exchange;
   if (key === undefined) return;
   const verdict = rate.take(key.tenantId, { perSecond: key.requestsPerSecond, burst: key.burst });
-  Object.assign(exchange.headers, verdict.headers);
+  exchange.headers.push(...verdict.headers);
   if (!verdict.isAllowed)
     throw new Refusal("rate_limited", `too many requests; the plan allows ${key.requestsPerSecond} a second`);
 }
 
-/** `bytes`: the JSON body as it came; undefined when the endpoint takes a stream. */
-async function validate(
-  parts: HandleParts,
-  exchange: Exchange,
-  route: Route,
-): Promise<{ readonly request: AnyRequest; readonly bytes: Buffer | undefined }> {
-  const params = checkParameters(exchange.params, route);
-  const query = checkQuery(exchange.url, route);
-  const { body, bytes } = await checkBody(exchange.message, route);
-  const { key, node } = exchange;
-  const caller = key === undefined ? (node ?? null) : callerOf(key);
-  const { log } = parts.context;
-  const request = {
-    requestId: exchange.requestId,
-    caller,
-    params,
-    query,
-    body,
-    headers: exchange.message.headers,
-    signal: exchange.signal,
-    // Made when asked for: most requests log nothing of their own.
-    get log() {
-      return log.child({ requestId: exchange.requestId });
-    },
-  };
-  return { request, bytes };
+/** Signal and log are made when they are asked for: most requests wait for nothing, and log nothing of their own. */
+class CheckedRequest implements AnyRequest {
+  readonly requestId: string;
+  readonly caller: Caller | NodeCaller | null;
+  readonly params: AnyRequest["params"];
+  readonly query: unknown;
+  readonly body: unknown;
+  readonly headers: AnyRequest["headers"];
+  readonly #presence: CallerPresence;
+  readonly #log: Log;
+
+  constructor(
+    { context }: HandleParts,
+    { requestId, message, presence, key, node }: Exchange,
+    { params, query, body }: Pick<AnyRequest, "params" | "query" | "body">,
+  ) {
+    this.requestId = requestId;
+    this.caller = key === undefined ? (node ?? null) : callerOf(key);
+    this.params = params;
+    this.query = query;
+    this.body = body;
+    this.headers = message.headers;
+    this.#presence = presence;
+    this.#log = context.log;
+  }
+
+  get signal(): AbortSignal {
+    return this.#presence.signal;
+  }
+
+  get log(): Log {
+    return this.#log.child({ requestId: this.requestId });
+  }
 }
 
 const callerOf = ({ keyId, tenantId, scopes, isAdmin }: KnownKey): Caller => ({
@@ -220,7 +236,8 @@ function checkParameters(raw: Readonly<Record<string, string>>, route: Route): R
     params[name] = value;
   }
   if (route.tailName !== undefined) params[route.tailName] = raw["*"] ?? "";
-  for (const value of Object.values(params)) {
+  for (const name in params) {
+    const value = params[name] ?? "";
     if (value.includes("\0") || !value.isWellFormed()) throw new Refusal("not_found", "no such resource");
   }
   return params;
@@ -239,23 +256,25 @@ const searchOf = (url: string): URLSearchParams => {
   return new URLSearchParams(at < 0 ? "" : url.slice(at + 1));
 };
 
-async function checkBody(
-  message: IncomingMessage,
-  route: Route,
-): Promise<{ body: unknown; bytes: Buffer | undefined }> {
+/** The body as it came; undefined when the endpoint takes it as a stream. A promise only where one comes. */
+function bytesOf(message: IncomingMessage, route: Route): Promise<Buffer> | Buffer | undefined {
   const declared = route.endpoint.body;
-  if (declared?.kind === "bytes") return { body: message, bytes: undefined };
-  const bytes = await readBody(message, declared?.maxBytes ?? JSON_BODY_BYTES_MAX);
+  if (declared?.kind === "bytes") return undefined;
+  return hasBody(message) ? readBody(message, declared?.maxBytes ?? JSON_BODY_BYTES_MAX) : NOTHING;
+}
+
+function bodyOf(bytes: Buffer, route: Route): unknown {
+  const declared = route.endpoint.body;
   // An endpoint without a declared body takes and ignores one: clients send `{}`.
-  if (declared === undefined) return { body: undefined, bytes };
+  if (declared?.kind !== "json") return undefined;
   const body = parseJson(bytes);
   if (body === undefined && !declared.isOptional)
     throw new Refusal("invalid_json", "Failed to parse the request body as JSON: the body is empty");
-  if ((body === undefined || body === null) && declared.isOptional) return { body: undefined, bytes };
+  if ((body === undefined || body === null) && declared.isOptional) return undefined;
   const fault = route.checkBody?.(body);
   if (fault !== undefined)
     throw new Refusal("invalid_body", `Failed to deserialize the JSON body into the target type: ${fault}`);
-  return { body, bytes };
+  return body;
 }
 
 interface OnceOptions {
@@ -297,7 +316,7 @@ function refusal(parts: HandleParts, exchange: Exchange, error: unknown): Outgoi
   return errorAnswer(asRefusal(parts, exchange, error), exchange.message.headers.accept, exchange.requestId);
 }
 
-function asRefusal({ context }: HandleParts, { requestId, signal }: Exchange, error: unknown): Refusal {
+function asRefusal({ context }: HandleParts, { requestId, presence }: Exchange, error: unknown): Refusal {
   if (error instanceof Refusal) return error;
   if (error instanceof DatabaseUnavailable) {
     context.log.warn({ requestId, reason: error.message }, "a request found no database");
@@ -305,7 +324,7 @@ function asRefusal({ context }: HandleParts, { requestId, signal }: Exchange, er
       "retry-after": "1",
     });
   }
-  if (error instanceof CallerGone || signal.aborted) return new Refusal("unavailable", "the caller went away");
+  if (error instanceof CallerGone || presence.hasGone) return new Refusal("unavailable", "the caller went away");
   context.log.error({ requestId, error }, "a request failed");
   return new Refusal("internal", `the server failed; its log names the reason under request id ${requestId}`);
 }
@@ -319,7 +338,8 @@ function logRequest(parts: HandleParts, exchange: Exchange, status: number, star
   observe({ name, status, seconds: elapsedMs / 1000 });
   const who = key === undefined ? { nodeId: node?.nodeId } : { keyId: key.keyId, tenantId: key.tenantId };
   // The query is left out: it may hold an access token.
-  const path = exchange.url.split("?", 1)[0]?.slice(0, 512);
+  const at = exchange.url.indexOf("?");
+  const path = exchange.url.slice(0, Math.min(at < 0 ? PATH_CHARACTERS_MAX : at, PATH_CHARACTERS_MAX));
   const fields = {
     requestId,
     name,

@@ -54,7 +54,10 @@ export interface Request<E extends Endpoint = Endpoint> {
 }
 
 type AnswerBody<A extends Answer> = A extends { readonly kind: "json"; readonly schema: infer S extends TSchema }
-  ? { readonly body: A extends { readonly orStream: string } ? Static<S> | Readable : Static<S> }
+  ? {
+      readonly body: A extends { readonly orStream: string } ? Static<S> | Readable : Static<S>;
+      readonly json?: string;
+    }
   : A extends { readonly kind: "stream" }
     ? { readonly body: Readable | string; readonly contentType?: string }
     : { readonly body?: undefined };
@@ -93,6 +96,8 @@ export interface AnyReply {
   readonly status: number;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: unknown;
+  /** The body as JSON, where that is known already. */
+  readonly json?: string;
   readonly contentType?: string;
   /** With status 101. */
   readonly upgrade?: TakeUpgrade;

@@ -7,8 +7,8 @@ import type { Clock } from "../context.ts";
 
 export interface RateVerdict {
   readonly isAllowed: boolean;
-  /** The headers that tell callers where they stand. */
-  readonly headers: Readonly<Record<string, string>>;
+  /** The headers that tell callers where they stand: names and values in turns. */
+  readonly headers: string[];
 }
 
 interface Bucket {
@@ -37,13 +37,17 @@ export class RateLimiter {
     const isAllowed = bucket.tokens >= 1;
     if (isAllowed) bucket.tokens -= 1;
     const remaining = String(Math.floor(bucket.tokens));
-    const headers: Record<string, string> = {
-      "ratelimit-limit": String(burst),
-      "ratelimit-remaining": remaining,
-      "ratelimit-reset": String(Math.ceil((burst - bucket.tokens) / perSecond)),
-      "x-ratelimit-remaining": remaining,
-    };
-    if (!isAllowed) headers["retry-after"] = String(Math.max(1, Math.ceil((1 - bucket.tokens) / perSecond)));
+    const headers = [
+      "ratelimit-limit",
+      String(burst),
+      "ratelimit-remaining",
+      remaining,
+      "ratelimit-reset",
+      String(Math.ceil((burst - bucket.tokens) / perSecond)),
+      "x-ratelimit-remaining",
+      remaining,
+    ];
+    if (!isAllowed) headers.push("retry-after", String(Math.max(1, Math.ceil((1 - bucket.tokens) / perSecond))));
     return { isAllowed, headers };
   }
 }

@@ -11,6 +11,7 @@ import type { AddressInfo, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { ListenAddress } from "@flotilla/contract/settings";
 import { fastify, type FastifyInstance } from "fastify";
+import { CallerPresence } from "./caller-presence.ts";
 import { handle, type HandleParts } from "./handle.ts";
 import type { Page } from "./page.ts";
 import type { PathEntry } from "./route-table.ts";
@@ -41,7 +42,7 @@ export async function startHttp(
   entries: readonly (PathEntry | Page)[],
   parts: HandleParts,
 ): Promise<HttpServer> {
-  const running = new Set<AbortController>();
+  const running = new Set<CallerPresence>();
   const closing = new AbortController();
   const app = fastify({
     logger: false,
@@ -58,16 +59,17 @@ export async function startHttp(
   });
   const upgrades = takeUpgrades(app, closing.signal);
   endStalled(app);
-  app.addHook("onRequest", async (request, reply) => {
+  // Without calling back: the framework has nothing more to do.
+  app.addHook("onRequest", (request, reply, _next) => {
     reply.hijack();
     // A connection that is kept alive would hold a closing server open until the deadline.
     if (closing.signal.aborted) reply.raw.setHeader("connection", "close");
-    const controller = new AbortController();
+    const presence = new CallerPresence();
     const upgrade = upgrades.get(request.raw);
-    running.add(controller);
-    (upgrade?.socket ?? reply.raw).once("close", () => {
-      running.delete(controller);
-      if (!reply.raw.writableFinished) controller.abort();
+    running.add(presence);
+    (upgrade?.socket ?? reply.raw).on("close", () => {
+      running.delete(presence);
+      if (!reply.raw.writableFinished) presence.end();
       if (closing.signal.aborted) setImmediate(() => app.server.closeIdleConnections());
     });
     const incoming = {
@@ -78,13 +80,11 @@ export async function startHttp(
       url: request.originalUrl,
       upgrade,
     };
-    try {
-      await handle(parts, incoming, controller.signal);
-    } catch (error) {
+    handle(parts, incoming, presence).catch((error: unknown) => {
       // Only a fault in sending gets here; without an end the caller would wait for ever.
       parts.context.log.error({ error }, "an answer could not be sent");
       reply.raw.destroy();
-    }
+    });
   });
   app.setNotFoundHandler(() => undefined);
   for (const entry of entries) {
@@ -155,7 +155,7 @@ function cannotListen({ host, port }: ListenAddress, error: NodeJS.ErrnoExceptio
 
 async function close(
   app: FastifyInstance,
-  running: ReadonlySet<AbortController>,
+  running: ReadonlySet<CallerPresence>,
   { context }: HandleParts,
   deadlineMs: number,
 ): Promise<void> {
@@ -163,7 +163,7 @@ async function close(
   const late = context.clock.sleep(deadlineMs, closed.signal).then(() => {
     if (closed.signal.aborted) return;
     context.log.warn({ requests: running.size }, "requests did not finish in time and are ended");
-    for (const controller of running) controller.abort();
+    for (const presence of running) presence.end();
     app.server.closeAllConnections();
   });
   await app.close();

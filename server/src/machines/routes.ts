@@ -14,7 +14,7 @@ import { findAnyMachine, findMachine, listMachines } from "./store.ts";
 import { listEvents } from "./timeline-store.ts";
 import { machineUsage } from "./usage.ts";
 import { readUsage } from "./usage-store.ts";
-import { eventInfo, machineInfo } from "./view.ts";
+import { eventInfo, machineInfo, shownMachine } from "./view.ts";
 
 type MachineHandlers = HandlersOf<
   | "listMachines"
@@ -58,7 +58,7 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
       const name = { tenantId: caller.tenantId, id: params.id };
       const machine = cache.current(name) ?? (await cache.read(name));
       if (machine === undefined) throw machineNotFound(params.id);
-      return { status: 200, body: machineInfo(machine) };
+      return { status: 200, ...shownMachine(machine) };
     },
     async deleteMachine({ caller, params, query }) {
       const machine = await deleteMachine(services, { tenantId: caller.tenantId, id: params.id });

@@ -14,7 +14,7 @@ export interface ShownState {
   readonly error: string | null;
 }
 
-type Shown = Pick<
+type ShownOf = Pick<
   MachineRecord,
   | "desiredState"
   | "generation"
@@ -30,7 +30,7 @@ type Shown = Pick<
 
 const plain = (state: MachineState): ShownState => ({ state, isReady: false, error: null });
 
-export function shownState(machine: Shown): ShownState {
+export function shownState(machine: ShownOf): ShownState {
   const phase = phaseOf(machine);
   const isNodeAway = machine.nodeStatus !== null && includes(NODE_AWAY, machine.nodeStatus);
   if (isNodeAway && includes(HIDDEN_BY_NODE, phase)) {
@@ -62,7 +62,7 @@ export function shownState(machine: Shown): ShownState {
 }
 
 /** A machine that is being stopped shows what it was, and keeps its place under the ceiling, until it has stopped. */
-function stoppingState(machine: Shown): MachineState {
+function stoppingState(machine: ShownOf): MachineState {
   switch (machine.observedState) {
     case "preparing":
     case "booting":
@@ -118,6 +118,24 @@ export function machineInfo(machine: MachineRecord): MachineInfo {
     nodeId: machine.nodeId,
     startTimings: machine.observedTimings,
   };
+}
+
+interface Shown {
+  readonly body: MachineInfo;
+  readonly json: string;
+}
+
+const shownMachines = new WeakMap<MachineRecord, Shown>();
+
+/** What machineInfo() shows, and its JSON: made once for each record, which never changes. */
+export function shownMachine(machine: MachineRecord): Shown {
+  let shown = shownMachines.get(machine);
+  if (shown === undefined) {
+    const body = machineInfo(machine);
+    shown = { body, json: JSON.stringify(body) };
+    shownMachines.set(machine, shown);
+  }
+  return shown;
 }
 
 function hostPortOf(machine: MachineRecord, state: MachineState, port: number): number | null {
