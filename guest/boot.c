@@ -18,6 +18,7 @@
 
 #include "log.h"
 #include "machine.h"
+#include "memory.h"
 #include "mount.h"
 
 #define PORT_NAME "flotilla.agent"
@@ -140,6 +141,7 @@ int boot(int *port)
 	if (device_events < 0)
 		return device_events;
 	load_modules();
+	memory_init();
 	*port = wait_for_port(device_events);
 	close(device_events);
 	return *port < 0 ? *port : 0;

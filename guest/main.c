@@ -4,7 +4,7 @@
  * Reads as a list: boot, then one loop over the port to the host, the signals of ended processes and the pipes of commands.
  *
  * Always: one thread, and no timer but while the machine or a terminal is being ended or nobody takes the words of its
- * workload, so an idle guest does nothing at all. The port is watched edge-triggered: it would otherwise be reported again
+ * workload, and a slow one while commands run (memory.c), so an idle guest does nothing at all. The port is watched edge-triggered: it would otherwise be reported again
  * and again while no host is connected.
  *
  * `agent --fd N` runs the same on the host over an inherited socket, for tests: it mounts nothing and configures nothing of
@@ -31,6 +31,7 @@
 #include "host.h"
 #include "log.h"
 #include "machine.h"
+#include "memory.h"
 #include "output.h"
 #include "shutdown.h"
 #include "spawn.h"
@@ -86,7 +87,9 @@ static int earlier(int one, int other)
 /* Until something is to be done that no event will tell of: -1 without limit. */
 static int timeout_ms(void)
 {
-	return earlier(earlier(shutdown_timeout_ms(), workload_timeout_ms()), channel_timeout_ms());
+	int soonest = earlier(earlier(shutdown_timeout_ms(), workload_timeout_ms()), channel_timeout_ms());
+
+	return earlier(soonest, memory_timeout_ms(has_children));
 }
 
 static int prepare(void)
@@ -115,16 +118,18 @@ static int prepare(void)
 static void reap(void)
 {
 	struct signalfd_siginfo signals[8];
+	struct rusage usage;
 	int status;
 	pid_t pid;
 
 	while (read(signals_fd, signals, sizeof(signals)) == (ssize_t)sizeof(signals))
 		;
-	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+	while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0) {
 		int exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 
 		if (!channel_exited(pid, exit_code) && !workload_exited(pid, exit_code))
 			host_worker_exited(pid, exit_code);
+		memory_look(usage.ru_maxrss);
 	}
 	has_children = pid == 0;
 }
@@ -164,6 +169,10 @@ static int turn(void)
 
 	if (count < 0)
 		return errno == EINTR ? 0 : -errno;
+	if (count == 0) {
+		reap(); /* says whether anything runs at all */
+		memory_look(0);
+	}
 	for (int at = 0; at < count; at++)
 		handle(&events[at], &has_input);
 	channel_step();

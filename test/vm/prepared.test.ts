@@ -116,6 +116,24 @@ describe("VMs from a template", { skip: skipReason }, () => {
     await waits.discard();
   });
 
+  test("memory that commands have freed goes back to the host, from a restored guest and from one that booted", async () => {
+    const restored = await start(await prepare({ kind: "none" }), "mach-restored");
+    const booted = await driver.boot(
+      place.bootOf(await place.machine("mach-booted", 719_997), "boot-booted"),
+      deadline(),
+    );
+    await configure(booted.guest, driver);
+    for (const { guest, record, kill } of [restored, booted].map((vm) => ({ ...vm, kill: () => vm.kill() }))) {
+      assert.equal(await shell(guest, "busybox grep -c balloon /proc/modules || :"), "0\n");
+      await shell(guest, `busybox dd if=/dev/zero of=/dev/shm/file bs=1M count=${FILE_MB}`);
+      const used = privateMegabytes(record.pid);
+      assert.ok(used > FILE_MB, `${used} MB`);
+      await shell(guest, "busybox rm /dev/shm/file");
+      await until(() => privateMegabytes(record.pid) < used - FILE_MB * 0.8, { what: "the memory" });
+      await kill();
+    }
+  });
+
   test("a prepared VM that was started is adopted like any other", async () => {
     const prepared = await prepare({ kind: "none" });
     const machine = await place.machine("mach-adopt", prepared.uid);
@@ -218,6 +236,14 @@ describe("VMs from a template", { skip: skipReason }, () => {
     assert.ok(Math.abs((clocks.at(-1) ?? 0) - Date.now() / 1000) < 5, "the clock is wrong");
   });
 });
+
+/** On a guest's file system in memory; more than a guest may use before it gives memory back. */
+const FILE_MB = 70;
+
+function privateMegabytes(pid: number): number {
+  const text = readFileSync(`/proc/${pid}/smaps_rollup`, "utf8");
+  return Number(/^Private_Dirty: +(\d+) kB$/m.exec(text)?.[1]) / 1024;
+}
 
 /** Memory that is written and executed holds what an emulating VMM has translated, and nothing else. */
 function translatedKilobytes(bootId: string): number {

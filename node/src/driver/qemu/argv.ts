@@ -85,6 +85,8 @@ export function qemuArgv(plan: VmmPlan): readonly string[] {
     ...["-chardev", `socket,id=guest,path=${escaped(plan.socketDirectory)}/guest.sock,server=on,wait=off`],
     ...["-device", `virtserialport,chardev=guest,name=${GUEST_PORT_NAME}`],
     ...(plan.hasNetwork ? NETWORK_DEVICE : []),
+    // Never asked to grow: the guest tells by it which memory is free, and gets that back by touching it.
+    ...["-device", "virtio-balloon-device,free-page-reporting=on"],
     ...(plan.isIncoming ? ["-incoming", "defer"] : []),
   ];
 }

@@ -37,8 +37,10 @@ export const RESTORE_KERNEL_NAME = "vmlinuz-head";
 export const TEMPLATE_MEMORY_NAME = "template-memory.so";
 /** What a machine's devices need; what these need in turn is found out from the modules themselves. */
 const MODULES = ["virtio_mmio", "virtio_blk", "virtio_console", "virtio_net"] as const;
+/** Gives memory back to the host; the agent loads it when it is of use (guest/memory.c). */
+const BALLOON_MODULE = "virtio_balloon";
 /** Raise it when the making of the initramfs changes. */
-const RECIPE = "2";
+const RECIPE = "3";
 
 export interface GuestFilesOptions {
   readonly cacheDirectory: string;
@@ -139,7 +141,7 @@ async function makeInitramfs(agent: Uint8Array, modulesDirectory: string): Promi
     bytes.set(name, module);
     for (const needed of moduleDependencies(module)) await load(needed);
   };
-  for (const name of MODULES) await load(name);
+  for (const name of [...MODULES, BALLOON_MODULE]) await load(name);
   const names = inLoadOrder(MODULES, (name) => moduleDependencies(bytes.get(name) ?? Buffer.alloc(0)));
   const entries: ArchiveEntry[] = [
     { name: "init", mode: PROGRAM_MODE, data: agent },
@@ -151,6 +153,7 @@ async function makeInitramfs(agent: Uint8Array, modulesDirectory: string): Promi
   }
   const list = names.map((name) => `/modules/${name}.ko\n`).join("");
   entries.push({ name: "modules.list", mode: FILE_MODE, data: Buffer.from(list) });
+  entries.push({ name: "balloon.ko", mode: FILE_MODE, data: bytes.get(BALLOON_MODULE) ?? Buffer.alloc(0) });
   return writeCpio(entries);
 }
 
