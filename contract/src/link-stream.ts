@@ -37,21 +37,25 @@ export interface LinkFrame {
 
 /** One frame as bytes. Throws RangeError when the payload is larger than LINK_PAYLOAD_BYTES_MAX. */
 export function encodeLinkFrame(type: LinkFrameType, payload: Uint8Array | string = ""): Buffer {
-  const body = typeof payload === "string" ? Buffer.from(payload) : payload;
-  if (body.byteLength > LINK_PAYLOAD_BYTES_MAX) throw new RangeError(`link frame of ${body.byteLength} bytes`);
-  const frame = Buffer.allocUnsafe(HEADER_BYTES + body.byteLength);
+  const bytes = typeof payload === "string" ? Buffer.byteLength(payload) : payload.byteLength;
+  if (bytes > LINK_PAYLOAD_BYTES_MAX) throw new RangeError(`link frame of ${bytes} bytes`);
+  const frame = Buffer.allocUnsafe(HEADER_BYTES + bytes);
   frame.writeUInt8(LINK_FRAMES[type], 0);
-  frame.writeUInt32LE(body.byteLength, 1);
-  frame.set(body, HEADER_BYTES);
+  frame.writeUInt32LE(bytes, 1);
+  if (typeof payload === "string") frame.write(payload, HEADER_BYTES);
+  else frame.set(payload, HEADER_BYTES);
   return frame;
 }
 
-/** Turns chunks of any size into frames. Throws on an unknown type or a payload over the limit. */
+/**
+ * Turns chunks of any size into frames, whose payloads share the chunks' memory: who pushes a chunk does not use it again.
+ * Throws on an unknown type or a payload over the limit.
+ */
 export class LinkDecoder {
   #rest: Buffer = Buffer.alloc(0);
 
   push(chunk: Uint8Array): LinkFrame[] {
-    let bytes = this.#rest.byteLength === 0 ? Buffer.from(chunk) : Buffer.concat([this.#rest, chunk]);
+    let bytes = this.#rest.byteLength === 0 ? asBuffer(chunk) : Buffer.concat([this.#rest, chunk]);
     const frames: LinkFrame[] = [];
     while (bytes.byteLength >= HEADER_BYTES) {
       const type = TYPE_BY_CODE.get(bytes.readUInt8(0));
@@ -71,3 +75,6 @@ export class LinkDecoder {
     return this.#rest.byteLength > 0;
   }
 }
+
+const asBuffer = ({ buffer, byteOffset, byteLength }: Uint8Array): Buffer =>
+  Buffer.from(buffer, byteOffset, byteLength);

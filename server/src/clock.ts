@@ -6,6 +6,9 @@
 import { setTimeout as wait } from "node:timers/promises";
 import type { Clock } from "./context.ts";
 
+/** Node's timers overflow to 1 ms above this. */
+const TIMER_MS_MAX = 2 ** 31 - 1;
+
 export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
@@ -15,5 +18,9 @@ export const systemClock: Clock = {
     } catch {
       // Only an abort rejects, and an aborted sleep just ends early.
     }
+  },
+  timer(ms, callback) {
+    const timeout = setTimeout(callback, Math.min(ms, TIMER_MS_MAX)).unref();
+    return { cancel: () => clearTimeout(timeout) };
   },
 };

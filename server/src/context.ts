@@ -14,6 +14,12 @@ export interface Clock {
   monotonic(): number;
   /** Resolves after the time, or at once when the signal is aborted. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
+  /** Calls back once after the time, unless it is canceled first. For what is nearly always canceled. */
+  timer(ms: number, callback: () => void): Timer;
+}
+
+export interface Timer {
+  cancel(): void;
 }
 
 export interface Log {

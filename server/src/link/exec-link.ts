@@ -10,6 +10,8 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit, ExecFailure, ExecStart } from "@flotilla/contract/link";
 import { encodeLinkFrame, LINK_PAYLOAD_BYTES_MAX, LinkDecoder, type LinkFrame } from "@flotilla/contract/link-stream";
+import type { Dispatcher } from "undici";
+import type { Clock, Timer } from "../context.ts";
 import { type NodeAddress, NodeAway, type NodeLink } from "./node-link.ts";
 
 /** The machine does not run there: what was known of it is out of date. */
@@ -26,52 +28,180 @@ export interface OutputSink {
 
 /** The node tells its caller within this that the command runs, even when the command is silent. */
 export const HEADERS_TIMEOUT_MS = 15_000;
-const REFUSAL_BYTES_MAX = 64 * 1024;
+/** How much longer than its time limit a command may keep its node busy, before the node counts as gone. */
+const NODE_GRACE_MS = 30_000;
+const REFUSAL_CHARACTERS_MAX = 64 * 1024;
 
-/** Throws NotRunning, NodeAway, or a Refusal when the guest does not answer or the command makes no sense there. */
-export async function runOnNode(
+export interface NodeExecOptions {
+  readonly machineId: string;
+  readonly start: ExecStart;
+  readonly stdin: Buffer | null;
+  readonly sink: OutputSink;
+  readonly signal: AbortSignal;
+}
+
+/** Rejects with NotRunning, NodeAway, or a Refusal when the guest does not answer or the command makes no sense there. */
+export function runOnNode(
   link: NodeLink,
   node: NodeAddress,
-  options: {
-    readonly machineId: string;
-    readonly start: ExecStart;
-    readonly stdin: Buffer | null;
-    readonly sink: OutputSink;
-    readonly signal: AbortSignal;
-  },
+  options: NodeExecOptions,
+  clock: Clock,
 ): Promise<ExecExit> {
-  const { machineId, start, stdin, sink, signal } = options;
-  let hasBegun = false;
+  const { promise, resolve, reject } = Promise.withResolvers<ExecExit>();
+  if (options.signal.aborted) return Promise.reject(reasonOf(options.signal));
+  const command = new NodeCommand(node.nodeId, options, clock, { resolve, reject });
+  const request = {
+    method: "POST" as const,
+    path: `/v1/machines/${options.machineId}/exec`,
+    body: requestBody(options.start, options.stdin),
+    headers: REQUEST_HEADERS,
+    headersTimeout: HEADERS_TIMEOUT_MS,
+    // Silence is the command's business; its time limit is kept by the node, and by the caller's signal.
+    bodyTimeout: 0,
+  };
   try {
-    const { statusCode, body } = await link.pool(node.address).request({
-      method: "POST",
-      path: `/v1/machines/${machineId}/exec`,
-      body: requestBody(start, stdin),
-      headers: { "content-type": "application/octet-stream" },
-      headersTimeout: HEADERS_TIMEOUT_MS,
-      // Silence is the command's business; its time limit is kept by the node, and by the caller's signal.
-      bodyTimeout: 0,
-      signal,
-    });
-    if (statusCode !== 200) throw await refused(statusCode, body);
-    hasBegun = true;
-    sink.onBegun?.();
-    const decoder = new LinkDecoder();
-    for await (const chunk of body as AsyncIterable<Buffer>) {
-      for (const frame of decoder.push(chunk)) {
-        const taken = take(frame, sink, machineId);
-        // Most output is taken at once, and then there is nothing to wait for.
-        const exit = taken instanceof Promise ? await taken : taken;
-        if (exit !== null) return exit;
-      }
-    }
-    throw new Error("the answer ended without an exit frame");
+    link.pool(node.address).dispatch(request, command);
   } catch (error) {
-    if (error instanceof Refusal || error instanceof NotRunning || signal.aborted) throw error;
-    if (hasBegun) throw cutOff(node.nodeId, machineId);
-    throw new NodeAway(node.nodeId, error);
+    reject(new NodeAway(node.nodeId, error));
+  }
+  return promise;
+}
+
+const REQUEST_HEADERS = ["content-type", "application/octet-stream"];
+
+interface Settle {
+  readonly resolve: (exit: ExecExit) => void;
+  readonly reject: (error: Error) => void;
+}
+
+/**
+ * What the HTTP client calls for one command. Its usual form, a promise and a stream to read, costs as much again as the
+ * whole request, most of it in the stream's end.
+ */
+class NodeCommand implements Dispatcher.DispatchHandler {
+  readonly #nodeId: string;
+  readonly #options: NodeExecOptions;
+  readonly #clock: Clock;
+  readonly #settle: Settle;
+  readonly #decoder = new LinkDecoder();
+  readonly #onAbort = (): void => this.#giveUp(reasonOf(this.#options.signal));
+  #controller: Dispatcher.DispatchController | null = null;
+  #status = 0;
+  #refusal = "";
+  /** Frames that came while the sink was full, or that are being handed on. */
+  #frames: LinkFrame[] = [];
+  #isWaiting = false;
+  #hasEnded = false;
+  #isSettled = false;
+  #late: Timer | null = null;
+
+  constructor(nodeId: string, options: NodeExecOptions, clock: Clock, settle: Settle) {
+    this.#nodeId = nodeId;
+    this.#options = options;
+    this.#clock = clock;
+    this.#settle = settle;
+    options.signal.addEventListener("abort", this.#onAbort);
+    const { timeoutMs } = options.start;
+    if (timeoutMs !== null) this.#expectEnd(timeoutMs + NODE_GRACE_MS);
+  }
+
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    this.#controller = controller;
+    if (this.#isSettled) controller.abort(new Error("nobody waits for the command any more"));
+  }
+
+  onResponseStart(_controller: Dispatcher.DispatchController, status: number): void {
+    this.#status = status;
+    if (status === 200 && !this.#isSettled) this.#options.sink.onBegun?.();
+  }
+
+  onResponseData(_controller: Dispatcher.DispatchController, chunk: Buffer): void {
+    if (this.#isSettled) return;
+    if (this.#status !== 200) {
+      if (this.#refusal.length < REFUSAL_CHARACTERS_MAX) this.#refusal += chunk.toString("utf8");
+      return;
+    }
+    try {
+      this.#frames.push(...this.#decoder.push(chunk));
+      if (!this.#isWaiting) this.#handOn();
+    } catch (error) {
+      this.#fail(error);
+    }
+  }
+
+  onResponseEnd(): void {
+    if (this.#isSettled) return;
+    this.#hasEnded = true;
+    if (this.#status !== 200) this.#fail(refusedBecause(this.#status, this.#refusal));
+    else if (!this.#isWaiting) this.#fail(new Error("the answer ended without an exit frame"));
+  }
+
+  onResponseError(_controller: Dispatcher.DispatchController, error: Error): void {
+    this.#fail(error);
+  }
+
+  /** Hands frames on until the sink is full; goes on when it has room again. */
+  #handOn(): void {
+    for (let frame = this.#frames.shift(); frame !== undefined; frame = this.#frames.shift()) {
+      const taken = take(frame, this.#options.sink, this.#options.machineId);
+      // Most output is taken at once, and then there is nothing to wait for.
+      if (taken instanceof Promise) return this.#waitFor(taken);
+      if (taken === null) continue;
+      const exit = taken;
+      return this.#finish(() => this.#settle.resolve(exit));
+    }
+    if (this.#hasEnded) this.#fail(new Error("the answer ended without an exit frame"));
+  }
+
+  #waitFor(room: Promise<null>): void {
+    this.#isWaiting = true;
+    this.#controller?.pause();
+    const goOn = (): void => {
+      if (this.#isSettled) return;
+      this.#isWaiting = false;
+      this.#handOn();
+      if (!this.#isWaiting) this.#controller?.resume();
+    };
+    room.then(goOn).catch((error: unknown) => this.#fail(error));
+  }
+
+  /** The node keeps the time limit; this is for a node that does not. A reader that is slow is no fault of the node's. */
+  #expectEnd(ms: number): void {
+    this.#late = this.#clock.timer(ms, () => {
+      if (this.#options.sink.isFull === true) return this.#expectEnd(NODE_GRACE_MS);
+      const { machineId } = this.#options;
+      const text = `the command in machine ${machineId} was not ended by its node in time; stop and start the machine`;
+      this.#giveUp(new Refusal("guest_unreachable", text));
+    });
+  }
+
+  /** Breaks the connection, upon which the node ends the command. */
+  #giveUp(error: Error): void {
+    this.#finish(() => this.#settle.reject(error));
+    this.#controller?.abort(error);
+  }
+
+  #fail(error: unknown): void {
+    if (this.#isSettled) return;
+    const isWord = error instanceof Refusal || error instanceof NotRunning;
+    const { machineId } = this.#options;
+    const away = this.#status === 200 ? cutOff(this.#nodeId, machineId) : new NodeAway(this.#nodeId, error);
+    if (isWord) this.#finish(() => this.#settle.reject(error));
+    else this.#giveUp(away);
+  }
+
+  #finish(tell: () => void): void {
+    if (this.#isSettled) return;
+    this.#isSettled = true;
+    this.#frames = [];
+    this.#late?.cancel();
+    this.#options.signal.removeEventListener("abort", this.#onAbort);
+    if (this.#isWaiting) this.#controller?.resume();
+    tell();
   }
 }
+
+const reasonOf = ({ reason }: AbortSignal): Error => (reason instanceof Error ? reason : new Error(String(reason)));
 
 /** The command has begun, so it must not be sent again without its owner's knowing. */
 export const cutOff = (nodeId: string, machineId: string): Refusal =>
@@ -102,7 +232,9 @@ export function take(frame: LinkFrame, sink: OutputSink, machineId: string): Pro
   throw new Error(`a ${frame.type} frame does not come from a node`);
 }
 
-const parse = (frame: LinkFrame): unknown => JSON.parse(Buffer.from(frame.payload).toString("utf8"));
+function parse({ payload }: LinkFrame): unknown {
+  return JSON.parse(Buffer.from(payload.buffer, payload.byteOffset, payload.byteLength).toString("utf8"));
+}
 
 function readExit(value: unknown): ExecExit {
   const { exitCode, durationMs, hasTimedOut, pid } = value as Partial<ExecExit>;
@@ -134,7 +266,11 @@ function failure({ code, message }: Partial<ExecFailure>, machineId: string): Er
 
 /** The error that a status other than 200 means. */
 export async function refused(status: number, body: { text(): Promise<string> }): Promise<Error> {
-  const text = (await body.text()).slice(0, REFUSAL_BYTES_MAX);
+  return refusedBecause(status, await body.text());
+}
+
+function refusedBecause(status: number, words: string): Error {
+  const text = words.slice(0, REFUSAL_CHARACTERS_MAX);
   return status === 404 || status === 409
     ? new NotRunning(text)
     : new Error(`exec was answered with ${status}: ${text}`);

@@ -4,7 +4,6 @@
  * Always: a command is sent to a node a second time only when the node said that it did not run it; when the caller goes
  * away the command is ended, unless it was started in the background.
  */
-import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit } from "@flotilla/contract/link";
 import { type OutputSink, runOnNode } from "../../link/exec-link.ts";
 import type { MachineRecord } from "../record.ts";
@@ -12,9 +11,6 @@ import { inRunningMachine } from "../running.ts";
 import type { MachineServices } from "../services.ts";
 import { phaseOf } from "../state.ts";
 import type { Command } from "./request.ts";
-
-/** How much longer than its time limit a command may keep its node busy, before the node counts as gone. */
-const NODE_GRACE_MS = 30_000;
 
 export interface RunOptions {
   readonly tenantId: string;
@@ -58,38 +54,11 @@ export async function runQuietly(services: MachineServices, options: RunOptions)
   }
 }
 
-async function attemptOnce(
-  services: MachineServices,
+function attemptOnce(
+  { context, link }: MachineServices,
   machine: MachineRecord,
   { command, sink, signal }: RunOptions,
 ): Promise<ExecExit> {
   const node = { nodeId: machine.nodeId ?? "", address: machine.nodeAddress ?? "" };
-  const ended = new AbortController();
-  const { timeoutMs } = command.start;
-  const limit = new AbortController();
-  if (timeoutMs !== null) void endWhenLate(services, timeoutMs, sink, ended.signal, limit);
-  try {
-    const either = AbortSignal.any([signal, limit.signal]);
-    return await runOnNode(services.link, node, { machineId: machine.id, ...command, sink, signal: either });
-  } catch (error) {
-    if (!limit.signal.aborted) throw error;
-    const text = `the command in machine ${machine.id} was not ended by its node in time; stop and start the machine`;
-    throw new Refusal("guest_unreachable", text);
-  } finally {
-    ended.abort();
-  }
-}
-
-/** The node keeps the time limit; this is for a node that does not. A reader that is slow is no fault of the node's. */
-async function endWhenLate(
-  { context }: MachineServices,
-  timeoutMs: number,
-  sink: OutputSink,
-  ended: AbortSignal,
-  limit: AbortController,
-): Promise<void> {
-  await context.clock.sleep(timeoutMs, ended);
-  do await context.clock.sleep(NODE_GRACE_MS, ended);
-  while (sink.isFull === true && !ended.aborted);
-  if (!ended.aborted) limit.abort();
+  return runOnNode(link, node, { machineId: machine.id, ...command, sink, signal }, context.clock);
 }

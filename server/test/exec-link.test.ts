@@ -1,0 +1,229 @@
+/**
+ * Commands over the link to a node that behaves badly: a small HTTP server that answers what each test wants.
+ */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo, Socket } from "node:net";
+import { after, test } from "node:test";
+import { encodeLinkFrame } from "@flotilla/contract/link-stream";
+import { systemClock } from "../src/clock.ts";
+import { NotRunning, type OutputSink, runOnNode } from "../src/link/exec-link.ts";
+import { NodeAway, NodeLink } from "../src/link/node-link.ts";
+import { until } from "./support/until.ts";
+
+type Answer = (response: ServerResponse, request: IncomingMessage) => void;
+
+let answer: Answer = () => undefined;
+const connections = new Set<Socket>();
+let broken = 0;
+const node = createServer((request, response) => {
+  response.on("close", () => {
+    if (!response.writableFinished) broken += 1;
+  });
+  request.resume().on("end", () => answer(response, request));
+});
+node.on("connection", (socket) => connections.add(socket));
+node.listen(0, "127.0.0.1");
+await once(node, "listening");
+const address = { nodeId: "node-a", address: `http://127.0.0.1:${(node.address() as AddressInfo).port}` };
+const link = new NodeLink();
+after(async () => {
+  await link.close();
+  node.closeAllConnections();
+  node.close();
+});
+
+/** Timers that a test lets run out. */
+let timers: (() => void)[] = [];
+const clock = {
+  ...systemClock,
+  timer(_ms: number, callback: () => void) {
+    timers.push(callback);
+    return { cancel: () => void (timers = timers.filter((other) => other !== callback)) };
+  },
+};
+
+const start = {
+  argv: ["true"],
+  cwd: null,
+  env: {},
+  user: null,
+  timeoutMs: 1_000,
+  isBackground: false,
+  hasStdin: false,
+  terminal: null,
+};
+const exit = (exitCode: number) =>
+  encodeLinkFrame("exit", JSON.stringify({ exitCode, durationMs: 1, hasTimedOut: false, pid: null }));
+const nothing: OutputSink = { onOutput: () => undefined };
+
+function run(how: Answer, { sink = nothing, signal = new AbortController().signal } = {}) {
+  answer = how;
+  return runOnNode(link, address, { machineId: `mach-${"a".repeat(32)}`, start, stdin: null, sink, signal }, clock);
+}
+
+test("commands one after the other share connections, and leave no timer", async () => {
+  const before = connections.size;
+  for (let code = 0; code < 50; code += 1)
+    assert.equal((await run((response) => response.end(exit(code)))).exitCode, code);
+  // The client takes one up again a moment after its answer has come.
+  assert.ok(connections.size - before <= 2, `${connections.size - before} connections were made`);
+  assert.equal(timers.length, 0);
+});
+
+test("frames cut anywhere arrive whole and in order, and what comes after the exit is not minded", async () => {
+  const heard: string[] = [];
+  const sink: OutputSink = { onOutput: (stream, chunk) => void heard.push(`${stream}:${Buffer.from(chunk)}`) };
+  const frames = [encodeLinkFrame("stdout", "one"), encodeLinkFrame("stderr", "two"), exit(7)];
+  const all = Buffer.concat([...frames, encodeLinkFrame("stdout", "late")]);
+  const inBytes: Answer = async (response) => {
+    for (const byte of all) {
+      response.write(Buffer.from([byte]));
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    response.end();
+  };
+  assert.equal((await run(inBytes, { sink })).exitCode, 7);
+  assert.deepEqual(heard, ["stdout:one", "stderr:two"]);
+});
+
+test("a sink that is full stops the node, and gets everything once it has room", async () => {
+  const chunk = Buffer.alloc(64 * 1024, "x");
+  const chunks = 400;
+  let sent = 0;
+  const flood: Answer = async (response) => {
+    for (; sent < chunks; sent += 1)
+      if (!response.write(encodeLinkFrame("stdout", chunk))) await once(response, "drain");
+    response.end(exit(0));
+  };
+  let [bytes, isOpen] = [0, false];
+  const room = Promise.withResolvers<void>();
+  const sink: OutputSink = {
+    onOutput(_stream, part) {
+      bytes += part.byteLength;
+      return isOpen ? undefined : room.promise;
+    },
+  };
+  const running = run(flood, { sink });
+  let last = -1;
+  const hasStopped = () => {
+    const isSame = sent === last && bytes > 0;
+    last = sent;
+    return isSame;
+  };
+  await until(hasStopped, { what: "the node to wait" });
+  assert.ok(bytes <= chunk.byteLength && sent < chunks, `${bytes} bytes were handed on, ${sent} chunks sent`);
+  isOpen = true;
+  room.resolve();
+  assert.equal((await running).exitCode, 0);
+  assert.equal(bytes, chunks * chunk.byteLength);
+});
+
+test("a command whose caller goes away is given up, and its connection broken", async () => {
+  for (const begin of [() => undefined, (response: ServerResponse) => response.flushHeaders()] as const) {
+    const before = broken;
+    const gone = new AbortController();
+    const reason = new Error("the caller went away");
+    const running = run(
+      (response) => {
+        begin(response);
+        gone.abort(reason);
+      },
+      { signal: gone.signal },
+    );
+    await assert.rejects(running, reason);
+    await until(() => broken === before + 1, { what: "the node to see it" });
+  }
+  const gone = AbortSignal.abort(new Error("gone before"));
+  await assert.rejects(
+    run(() => assert.fail("it was sent"), { signal: gone }),
+    /gone before/,
+  );
+  assert.equal(timers.length, 0);
+});
+
+test("a node that does not keep the time limit is given up, unless it is the reader who is slow", async () => {
+  let isFull = true;
+  const sink = {
+    onOutput: () => undefined,
+    get isFull() {
+      return isFull;
+    },
+  };
+  const before = broken;
+  const taken = Promise.withResolvers<void>();
+  const silent: Answer = (response) => {
+    response.flushHeaders();
+    taken.resolve();
+  };
+  const running = run(silent, { sink });
+  const refused = assert.rejects(running, /was not ended by its node in time/);
+  await taken.promise;
+  assert.equal(timers.length, 1);
+  timers.pop()?.();
+  assert.equal(timers.length, 1, "it is waited for again");
+  isFull = false;
+  timers.pop()?.();
+  await refused;
+  await until(() => broken === before + 1, { what: "the connection to break" });
+  assert.equal(timers.length, 0);
+});
+
+test("what a node says instead of an exit has its own error each", async () => {
+  const status =
+    (code: number): Answer =>
+    (response) =>
+      response.writeHead(code).end("because");
+  await assert.rejects(run(status(404)), NotRunning);
+  await assert.rejects(run(status(409)), NotRunning);
+  await assert.rejects(run(status(500)), NodeAway);
+  const failed = encodeLinkFrame("failure", JSON.stringify({ code: "not_running", message: "it ended" }));
+  await assert.rejects(
+    run((response) => response.end(failed)),
+    NotRunning,
+  );
+  const cut = /how it ended is not known/;
+  await assert.rejects(
+    run((response) => response.end()),
+    cut,
+  );
+  await assert.rejects(
+    run((response) => response.end(encodeLinkFrame("stdout", "half"))),
+    cut,
+  );
+  await assert.rejects(
+    run((response) => response.end("\xff\xff\xff\xff\xff\xff")),
+    cut,
+  );
+  await assert.rejects(
+    run((response) => response.end(encodeLinkFrame("exit", "{}"))),
+    cut,
+  );
+  await assert.rejects(
+    run((response) => response.end(encodeLinkFrame("stdin", "mine"))),
+    cut,
+  );
+  const dies: Answer = (response) => {
+    response.write(encodeLinkFrame("stdout", "x"));
+    setImmediate(() => response.destroy());
+  };
+  await assert.rejects(run(dies), cut);
+  await assert.rejects(
+    run((response) => response.destroy()),
+    NodeAway,
+  );
+  await assert.rejects(
+    run((response) => response.end(exit(0)), { sink: failing }),
+    cut,
+  );
+  assert.equal((await run((response) => response.end(exit(3)))).exitCode, 3);
+  assert.equal(timers.length, 0);
+});
+
+const failing: OutputSink = {
+  onBegun() {
+    throw new Error("a sink that fails");
+  },
+  onOutput: () => undefined,
+};
