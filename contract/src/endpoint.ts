@@ -8,7 +8,7 @@ import type { ErrorCode } from "./errors.ts";
 import type { TSchema } from "./schema.ts";
 import type { Scope } from "./scopes.ts";
 
-export type Method = "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE";
+export type Method = "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS";
 
 /**
  * Who may call: anyone; any valid key; a key with one of the scopes; a node with a join token (or its credential);
@@ -53,6 +53,11 @@ export interface Endpoint {
   readonly isExtra?: true;
   /** Answered by a WebSocket upgrade. */
   readonly isUpgrade?: true;
+  /**
+   * Hands the request on to the machine `{id}`: what it answers goes back as it is, any status and an upgrade too. A connect
+   * token of the machine opens it like a key.
+   */
+  readonly isBridge?: true;
   /** Part of the specification's description, but not a supported part of the service. */
   readonly isUnsupported?: true;
 }

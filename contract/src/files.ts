@@ -123,24 +123,30 @@ export const fileEndpoints = {
 } as const;
 
 function connectMethods() {
-  const bridge = <const M extends "GET" | "POST" | "PUT" | "PATCH" | "DELETE">(method: M) =>
+  const bridge = <const M extends "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS">(method: M) =>
     endpoint({
       method,
       path: "/v1/machines/{id}/connect/{port}/{path...}",
       aliases: ["/v1/machines/{id}/connect/{port}"],
       family: "machines",
       summary: "Forward a request to a published port; the guest's answer is passed through",
+      description:
+        "The query and the body go on as they come, and so does the answer, its status included. A WebSocket " +
+        "handshake opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.",
       access: ["machine:exec"],
-      ...(method === "GET" || method === "DELETE" ? {} : { body: { kind: "bytes" } as const }),
+      ...(["POST", "PUT", "PATCH"].includes(method) ? { body: { kind: "bytes" } as const } : {}),
       answers: { 200: stream("*/*", "whatever the guest answers") },
-      errors: ["not_found", "unavailable"],
+      errors: ["invalid_request", "not_found", "guest_unreachable", "unavailable"],
+      isBridge: true,
       isExtra: true,
     });
   return {
     connectGet: bridge("GET"),
+    connectHead: bridge("HEAD"),
     connectPost: bridge("POST"),
     connectPut: bridge("PUT"),
     connectPatch: bridge("PATCH"),
     connectDelete: bridge("DELETE"),
+    connectOptions: bridge("OPTIONS"),
   };
 }

@@ -9,7 +9,8 @@
  *     PUT    /v1/machines/{id}?waitMs=N       DesiredMachine → ObservedMachine; 409 with ObservedMachine when stale
  *     POST   /v1/machines/{id}/exec           link-stream frames both ways (link-stream.ts); 404, 409 not running
  *     POST   /v1/machines/{id}/dial/{port}    the bytes of a TCP connection to a port of the guest, both ways; 404, 409 not
- *                                             running, 502 the port takes none, 503 too many, with DialRefusal
+ *                                             running, 502 the port takes none, 503 too many, with DialRefusal;
+ *                                             the request's bytes come after DIAL_PREAMBLE
  *     GET    /v1/images                       → NodeImage[]
  *     PUT    /v1/images                       {reference, arch} → progress lines of JSON, the last one an ImageResult
  *     POST   /v1/images/import?reference=…    an archive as body → the same
@@ -197,6 +198,12 @@ export interface ExecFailure {
   readonly code: "not_running" | "guest_unreachable" | "busy" | "invalid";
   readonly message: string;
 }
+
+/**
+ * Where the body of a dial begins; not for the guest. Clients hold the head of a request back until its body begins, and
+ * a guest may have the first word.
+ */
+export const DIAL_PREAMBLE = new Uint8Array([0]);
 
 /** Why a connection to a port was not made. */
 export interface DialRefusal {

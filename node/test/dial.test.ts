@@ -7,7 +7,7 @@ import { type ClientRequest, type IncomingMessage, request as httpRequest } from
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
-import type { DialRefusal } from "@flotilla/contract/link";
+import { DIAL_PREAMBLE, type DialRefusal } from "@flotilla/contract/link";
 import { until } from "../../test/support/until.ts";
 import { serveLink } from "../src/link/server.ts";
 import { linkSocketPath } from "../src/link/socket-path.ts";
@@ -69,7 +69,7 @@ async function serve(): Promise<Served> {
         else void text(output).then((body) => resolve({ status, body: JSON.parse(body) as DialRefusal }));
       });
       input.on("error", reject);
-      input.flushHeaders();
+      input.write(DIAL_PREAMBLE);
     });
   return {
     node,

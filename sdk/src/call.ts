@@ -21,7 +21,7 @@ export type BytesBody = Uint8Array | ArrayBuffer | Blob | ReadableStream<Uint8Ar
 
 /** One call, as the generated methods describe it. */
 export interface ApiCall {
-  readonly method: "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE";
+  readonly method: "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPTIONS";
   /** The path with its parameters filled in and escaped. */
   readonly path: string;
   readonly json?: unknown;

@@ -455,8 +455,11 @@ export abstract class Methods {
   /**
    * Forward a request to a published port; the guest's answer is passed through.
    *
+   * The query and the body go on as they come, and so does the answer, its status included. A WebSocket handshake
+   * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
+   *
    * `GET /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
-   * Refuses with not_found, unavailable.
+   * Refuses with invalid_request, not_found, guest_unreachable, unavailable.
    */
   connectGet(id: string, port: number, path: string, options: CallOptions = {}): Promise<Response> {
     return this.call(
@@ -468,8 +471,27 @@ export abstract class Methods {
   /**
    * Forward a request to a published port; the guest's answer is passed through.
    *
+   * The query and the body go on as they come, and so does the answer, its status included. A WebSocket handshake
+   * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
+   *
+   * `HEAD /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
+   * Refuses with invalid_request, not_found, guest_unreachable, unavailable.
+   */
+  connectHead(id: string, port: number, path: string, options: CallOptions = {}): Promise<Response> {
+    return this.call(
+      { method: "HEAD", path: `/v1/machines/${segment(id)}/connect/${segment(port)}/${rest(path)}`, answer: "stream" },
+      options,
+    );
+  }
+
+  /**
+   * Forward a request to a published port; the guest's answer is passed through.
+   *
+   * The query and the body go on as they come, and so does the answer, its status included. A WebSocket handshake
+   * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
+   *
    * `POST /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
-   * Refuses with not_found, unavailable.
+   * Refuses with invalid_request, not_found, guest_unreachable, unavailable.
    */
   connectPost(id: string, port: number, path: string, body: BytesBody, options: CallOptions = {}): Promise<Response> {
     return this.call(
@@ -486,8 +508,11 @@ export abstract class Methods {
   /**
    * Forward a request to a published port; the guest's answer is passed through.
    *
+   * The query and the body go on as they come, and so does the answer, its status included. A WebSocket handshake
+   * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
+   *
    * `PUT /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
-   * Refuses with not_found, unavailable.
+   * Refuses with invalid_request, not_found, guest_unreachable, unavailable.
    */
   connectPut(id: string, port: number, path: string, body: BytesBody, options: CallOptions = {}): Promise<Response> {
     return this.call(
@@ -504,8 +529,11 @@ export abstract class Methods {
   /**
    * Forward a request to a published port; the guest's answer is passed through.
    *
+   * The query and the body go on as they come, and so does the answer, its status included. A WebSocket handshake
+   * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
+   *
    * `PATCH /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
-   * Refuses with not_found, unavailable.
+   * Refuses with invalid_request, not_found, guest_unreachable, unavailable.
    */
   connectPatch(id: string, port: number, path: string, body: BytesBody, options: CallOptions = {}): Promise<Response> {
     return this.call(
@@ -522,13 +550,36 @@ export abstract class Methods {
   /**
    * Forward a request to a published port; the guest's answer is passed through.
    *
+   * The query and the body go on as they come, and so does the answer, its status included. A WebSocket handshake
+   * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
+   *
    * `DELETE /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
-   * Refuses with not_found, unavailable.
+   * Refuses with invalid_request, not_found, guest_unreachable, unavailable.
    */
   connectDelete(id: string, port: number, path: string, options: CallOptions = {}): Promise<Response> {
     return this.call(
       {
         method: "DELETE",
+        path: `/v1/machines/${segment(id)}/connect/${segment(port)}/${rest(path)}`,
+        answer: "stream",
+      },
+      options,
+    );
+  }
+
+  /**
+   * Forward a request to a published port; the guest's answer is passed through.
+   *
+   * The query and the body go on as they come, and so does the answer, its status included. A WebSocket handshake
+   * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
+   *
+   * `OPTIONS /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
+   * Refuses with invalid_request, not_found, guest_unreachable, unavailable.
+   */
+  connectOptions(id: string, port: number, path: string, options: CallOptions = {}): Promise<Response> {
+    return this.call(
+      {
+        method: "OPTIONS",
         path: `/v1/machines/${segment(id)}/connect/${segment(port)}/${rest(path)}`,
         answer: "stream",
       },

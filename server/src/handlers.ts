@@ -3,7 +3,7 @@
  *
  * The only file that knows all families; http/ knows none of them.
  */
-import type { NodeAuthenticator } from "./auth/authenticate.ts";
+import type { ConnectTokenAuthenticator, NodeAuthenticator } from "./auth/authenticate.ts";
 import type { KeyCache } from "./auth/key-cache.ts";
 import type { ServerSettings } from "./config.ts";
 import type { Context } from "./context.ts";
@@ -15,6 +15,8 @@ import type { AnyHandlers, Handlers } from "./http/handler.ts";
 import { imagePullWorker } from "./images/pull.ts";
 import { imageHandlers } from "./images/routes.ts";
 import { codeHandlers } from "./machines/code/routes.ts";
+import { connectHandlers } from "./machines/connect/routes.ts";
+import { connectTokenAuthenticator } from "./machines/connect/tokens.ts";
 import { CommandAnswers } from "./machines/exec/answer.ts";
 import { execHandlers } from "./machines/exec/routes.ts";
 import { fileHandlers } from "./machines/files/routes.ts";
@@ -51,6 +53,7 @@ export interface AssemblyOptions {
 export interface Assembly {
   readonly handlers: AnyHandlers;
   readonly nodes: NodeAuthenticator;
+  readonly connectTokens: ConnectTokenAuthenticator;
   /** Starts what runs in the background. */
   start(): void;
   /** Ends it; called when no request runs any more. */
@@ -81,6 +84,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...sessionHandlers(services, answers),
     ...terminalHandlers(services),
     ...fileHandlers(services),
+    ...connectHandlers(services),
     ...imageHandlers(services),
     ...nodeHandlers(services),
     ...operationHandlers(context),
@@ -90,6 +94,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     // Each handler's types were checked against the contract above; the pipeline serves them all alike.
     handlers: handlers as unknown as AnyHandlers,
     nodes: nodeAuthenticator(context, settings.joinToken),
+    connectTokens: connectTokenAuthenticator(context),
     start() {
       services.start();
       loops.start();

@@ -98,6 +98,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       keys,
       lastUsed,
       nodes: assembly.nodes,
+      connectTokens: assembly.connectTokens,
       rate: new RateLimiter(clock),
       requestIds: requestIds(randomBytes),
       observe: (seen: RequestSeen) => metrics.observeRequest(seen),

@@ -13,7 +13,7 @@
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
-import type { DialRefusal } from "@flotilla/contract/link";
+import { DIAL_PREAMBLE, type DialRefusal } from "@flotilla/contract/link";
 import type { VmNetwork } from "../driver/driver.ts";
 import { messageOf } from "../log.ts";
 import type { Supervisor } from "../machines/supervisor.ts";
@@ -99,7 +99,10 @@ function carried(request: IncomingMessage, response: ServerResponse, guest: Dupl
     response.writeHead(200, { "content-type": "application/octet-stream" });
     // The guest may be silent until it hears something.
     response.flushHeaders();
-    request.pipe(guest);
+    request.once("data", (first: Buffer) => {
+      if (first.byteLength > DIAL_PREAMBLE.byteLength) guest.write(first.subarray(DIAL_PREAMBLE.byteLength));
+      request.pipe(guest);
+    });
     guest.pipe(response);
   });
 }

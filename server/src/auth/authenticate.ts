@@ -18,6 +18,12 @@ export interface NodeAuthenticator {
   authenticate(bearer: string, access: "joinToken" | "nodeCredential"): Promise<NodeCaller | undefined>;
 }
 
+/** Knows what opens the connect bridge of one machine; the machines family implements it. */
+export interface ConnectTokenAuthenticator {
+  /** undefined: not known, expired, of another machine, or its key is no longer good. */
+  authenticate(token: string, machineId: string): Promise<KnownKey | undefined>;
+}
+
 /** The token of `Authorization: Bearer <token>`; undefined when there is none. */
 export function bearerOf(header: string | undefined): string | undefined {
   return /^bearer +(\S+) *$/i.exec(header ?? "")?.[1];
@@ -41,6 +47,17 @@ function admit(parts: KeyParts, known: KnownKey | undefined): KnownKey {
   if (known.expiresAt !== null && known.expiresAt <= parts.context.clock.now())
     throw new Refusal("expired_key", "API key has expired");
   parts.lastUsed.note(known.keyId);
+  return known;
+}
+
+export async function authenticateConnectToken(
+  tokens: ConnectTokenAuthenticator,
+  token: string | undefined,
+  machineId: string,
+): Promise<KnownKey> {
+  const known = await tokens.authenticate(token ?? "", machineId);
+  if (known === undefined)
+    throw new Refusal("unknown_key", "the connect token has expired or is not of this machine; make a new one");
   return known;
 }
 

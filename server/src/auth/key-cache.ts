@@ -85,7 +85,7 @@ export class KeyCache {
   }
 }
 
-const fromRow = (row: KeyRow): KnownKey => ({
+export const fromRow = (row: KeyRow): KnownKey => ({
   keyId: row.id,
   tenantId: row.tenant_id,
   scopes: row.scopes,

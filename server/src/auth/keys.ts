@@ -1,18 +1,31 @@
 /**
- * The form of an API key and its hash. Pure.
+ * The forms of API keys, connect tokens and share tokens, and their hash. Pure.
  *
- * A key is `smk_` and 256 random bits, so a plain SHA-256 is enough: there is nothing to guess that a slow hash
+ * Each is a prefix and 256 random bits, so a plain SHA-256 is enough: there is nothing to guess that a slow hash
  * would protect.
  */
 import { hash } from "node:crypto";
 
-const KEY_FORM = /^smk_[A-Za-z0-9_-]{43}$/;
+type RandomBytes = (size: number) => Buffer;
 
-export const makeKey = (randomBytes: (size: number) => Buffer): string =>
-  `smk_${randomBytes(32).toString("base64url")}`;
+const KEY_FORM = /^smk_[A-Za-z0-9_-]{43}$/;
+const CONNECT_TOKEN_FORM = /^smc_[A-Za-z0-9_-]{43}$/;
+const SHARE_TOKEN_FORM = /^sms_[A-Za-z0-9_-]{43}$/;
+
+const random = (randomBytes: RandomBytes): string => randomBytes(32).toString("base64url");
+
+export const makeKey = (randomBytes: RandomBytes): string => `smk_${random(randomBytes)}`;
+export const makeConnectToken = (randomBytes: RandomBytes): string => `smc_${random(randomBytes)}`;
 
 export const hasKeyForm = (text: string): boolean => KEY_FORM.test(text);
+export const hasConnectTokenForm = (text: string | undefined): boolean => CONNECT_TOKEN_FORM.test(text ?? "");
+const hasShareTokenForm = (text: string | undefined): boolean => SHARE_TOKEN_FORM.test(text ?? "");
 
+/** Whether a bearer is one of ours, good or not: such a one is no guest's business. */
+export const isOwnCredential = (text: string | undefined): boolean =>
+  hasKeyForm(text ?? "") || hasConnectTokenForm(text) || hasShareTokenForm(text);
+
+/** Of any of them. */
 export const hashKey = (key: string): Buffer => Buffer.from(hashedName(key), "hex");
 
 /** The same in hex digits: what a key is called in memory. As text because that is five times as fast as bytes. */

@@ -9,7 +9,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
-import type { AnyReply } from "./handler.ts";
+import type { AnyReply, PassedReply, SendAnswer } from "./handler.ts";
 import type { Route } from "./route-table.ts";
 import type { TakeUpgrade, Upgrade } from "./upgrade.ts";
 
@@ -19,9 +19,15 @@ export interface Outgoing {
   readonly body: string | Buffer | Readable;
   /** With status 101. */
   readonly upgrade?: TakeUpgrade;
+  /** In place of the body: the answer is somebody else's. */
+  readonly sendAnswer?: SendAnswer;
 }
 
+/** The answer of a bridge. */
+const passOn = (reply: PassedReply): Outgoing => ({ ...reply, headers: {}, body: "" });
+
 export function encode(route: Route, reply: AnyReply): Outgoing {
+  if (route.endpoint.isBridge === true) return passOn(reply as PassedReply);
   const answer = route.endpoint.answers[reply.status];
   if (answer === undefined)
     throw new Error(`${route.name} answered ${reply.status}, which the contract does not declare`);

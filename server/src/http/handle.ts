@@ -14,15 +14,23 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { Refusal } from "@flotilla/contract/errors";
 import { grants } from "@flotilla/contract/scopes";
 import { JSON_BODY_BYTES_MAX } from "@flotilla/contract/limits";
-import { authenticateKey, authenticateNode, bearerOf, type NodeAuthenticator } from "../auth/authenticate.ts";
+import {
+  authenticateConnectToken,
+  authenticateKey,
+  authenticateNode,
+  bearerOf,
+  type ConnectTokenAuthenticator,
+  type NodeAuthenticator,
+} from "../auth/authenticate.ts";
 import type { KeyCache, KnownKey } from "../auth/key-cache.ts";
+import { hasConnectTokenForm } from "../auth/keys.ts";
 import type { LastUsed } from "../auth/last-used.ts";
 import type { Context, Log } from "../context.ts";
 import { DatabaseUnavailable } from "../db/database.ts";
 import { CallerGone, hasBody, NOTHING, parseJson, readBody } from "./body.ts";
 import type { CallerPresence } from "./caller-presence.ts";
 import { encode, type HeaderList, type Outgoing, recordOf, send, sendUpgrade } from "./encode.ts";
-import type { AnyRequest, Caller, NodeCaller } from "./handler.ts";
+import type { AnyRequest, Caller, NodeCaller, RawRequest } from "./handler.ts";
 import { idempotently, type WireAnswer } from "./idempotency.ts";
 import type { Page } from "./page.ts";
 import { coerceQuery } from "./query.ts";
@@ -37,6 +45,7 @@ export interface HandleParts {
   readonly keys: KeyCache;
   readonly lastUsed: LastUsed;
   readonly nodes: NodeAuthenticator;
+  readonly connectTokens: ConnectTokenAuthenticator;
   readonly rate: RateLimiter;
   readonly requestIds: RequestIds;
   /** Called once per answered request. */
@@ -50,7 +59,7 @@ export interface Incoming {
   readonly params: Readonly<Record<string, string>>;
   readonly entry: PathEntry | Page | undefined;
   readonly url: string;
-  /** Only of a WebSocket handshake. */
+  /** Only of a request that may become something else: a WebSocket, mostly. */
   readonly upgrade: Upgrade | undefined;
 }
 
@@ -70,7 +79,7 @@ const PARAMETER_CHARACTERS_MAX = 256;
 const PATH_CHARACTERS_MAX = 512;
 
 export async function handle(parts: HandleParts, incoming: Incoming, presence: CallerPresence): Promise<void> {
-  const { message, response } = incoming;
+  const { message } = incoming;
   const startedAt = parts.context.clock.monotonic();
   const requestId = parts.requestIds(message.headers["x-request-id"]);
   const headers = ["x-request-id", requestId];
@@ -89,13 +98,20 @@ export async function handle(parts: HandleParts, incoming: Incoming, presence: C
   } catch (error) {
     outgoing = refusal(parts, exchange, error);
   }
-  const { upgrade } = incoming;
-  const sending =
-    upgrade !== undefined && outgoing.upgrade !== undefined
-      ? sendUpgrade(upgrade, response, { ...recordOf(headers), ...outgoing.headers }, outgoing.upgrade)
-      : send(message, response, headers, outgoing);
+  const sending = sendOut(incoming, headers, outgoing);
   const isSent = sending instanceof Promise ? await sending : sending;
   logRequest(parts, exchange, isSent ? outgoing.status : STATUS_CALLER_GONE, startedAt);
+}
+
+function sendOut(
+  { message, response, upgrade }: Incoming,
+  headers: HeaderList,
+  outgoing: Outgoing,
+): Promise<boolean> | boolean {
+  if (outgoing.sendAnswer !== undefined) return outgoing.sendAnswer(response, recordOf(headers));
+  if (upgrade !== undefined && outgoing.upgrade !== undefined)
+    return sendUpgrade(upgrade, response, { ...recordOf(headers), ...outgoing.headers }, outgoing.upgrade);
+  return send(message, response, headers, outgoing);
 }
 
 /** The steps of a request. Each one throws a Refusal or lets it go on. */
@@ -151,10 +167,15 @@ function unroutable({ entry, message }: Pick<Exchange, "entry" | "message">): Re
 function authenticate(parts: HandleParts, exchange: Exchange, route: Route | undefined): Promise<void> | undefined {
   const access = route?.endpoint.access;
   exchange.bearer = bearerOf(exchange.message.headers.authorization);
-  if (exchange.bearer === undefined && route?.endpoint.isUpgrade === true)
+  const { isUpgrade, isBridge } = route?.endpoint ?? {};
+  if (exchange.bearer === undefined && (isUpgrade || (isBridge && exchange.upgrade !== undefined)))
     exchange.bearer = searchOf(exchange.url).get("access_token") ?? undefined;
   if (access === "joinToken" || access === "nodeCredential") {
     return authenticateNode(parts.nodes, exchange.bearer, access).then((node) => void (exchange.node = node));
+  }
+  if (isBridge && hasConnectTokenForm(exchange.bearer)) {
+    const asking = authenticateConnectToken(parts.connectTokens, exchange.bearer, exchange.params["id"] ?? "");
+    return asking.then((key) => void (exchange.key = key));
   }
   const key = authenticateKey(parts, exchange.bearer);
   if (key instanceof Promise) return key.then((known) => void (exchange.key = known));
@@ -192,20 +213,23 @@ class CheckedRequest implements AnyRequest {
   readonly query: unknown;
   readonly body: unknown;
   readonly headers: AnyRequest["headers"];
+  readonly raw: RawRequest;
   readonly #presence: CallerPresence;
   readonly #log: Log;
 
   constructor(
     { context }: HandleParts,
-    { requestId, message, presence, key, node }: Exchange,
+    exchange: Exchange,
     { params, query, body }: Pick<AnyRequest, "params" | "query" | "body">,
   ) {
+    const { requestId, message, presence, key, node } = exchange;
     this.requestId = requestId;
     this.caller = key === undefined ? (node ?? null) : callerOf(key);
     this.params = params;
     this.query = query;
     this.body = body;
     this.headers = message.headers;
+    this.raw = exchange;
     this.#presence = presence;
     this.#log = context.log;
   }
@@ -259,7 +283,7 @@ const searchOf = (url: string): URLSearchParams => {
 /** The body as it came; undefined when the endpoint takes it as a stream. A promise only where one comes. */
 function bytesOf(message: IncomingMessage, route: Route): Promise<Buffer> | Buffer | undefined {
   const declared = route.endpoint.body;
-  if (declared?.kind === "bytes") return undefined;
+  if (declared?.kind === "bytes" || route.endpoint.isBridge === true) return undefined;
   return hasBody(message) ? readBody(message, declared?.maxBytes ?? JSON_BODY_BYTES_MAX) : NOTHING;
 }
 

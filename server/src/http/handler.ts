@@ -2,13 +2,14 @@
  * The types between the contract and the code that serves it: a missing handler, a wrong path parameter or an answer
  * that the contract does not declare fails to compile.
  */
+import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Readable } from "node:stream";
 import type { Answer, Body, Endpoint, PathParameters } from "@flotilla/contract/endpoint";
 import type { EndpointName, Endpoints } from "@flotilla/contract/endpoints";
 import type { Static, TSchema } from "@flotilla/contract/schema";
 import type { Log } from "../context.ts";
 import type { PendingEndpoint } from "../pending.ts";
-import type { TakeUpgrade } from "./upgrade.ts";
+import type { TakeUpgrade, Upgrade } from "./upgrade.ts";
 
 /** Who calls. Absent for public endpoints; a node for the node's own. */
 export interface Caller {
@@ -51,7 +52,28 @@ export interface Request<E extends Endpoint = Endpoint> {
   /** Aborted when the caller has gone or the server shuts down hard. */
   readonly signal: AbortSignal;
   readonly log: Log;
+  /** The request as it came; for what hands it on. */
+  readonly raw: RawRequest;
 }
+
+export interface RawRequest {
+  readonly message: IncomingMessage;
+  /** Path and query, as they were sent. */
+  readonly url: string;
+  /** Of a request to become something else. */
+  readonly upgrade: Upgrade | undefined;
+}
+
+/**
+ * Sends an answer that somebody else gave, head and body. `headers` belong into it. Resolves when all of it was handed to
+ * the network, false: it broke, or the caller had gone. Never rejects.
+ */
+export type SendAnswer = (response: ServerResponse, headers: Readonly<Record<string, string>>) => Promise<boolean>;
+
+/** What a bridge was answered. */
+export type PassedReply =
+  | { readonly status: number; readonly sendAnswer: SendAnswer }
+  | { readonly status: 101; readonly upgrade: TakeUpgrade };
 
 type AnswerBody<A extends Answer> = A extends { readonly kind: "json"; readonly schema: infer S extends TSchema }
   ? {
@@ -63,7 +85,11 @@ type AnswerBody<A extends Answer> = A extends { readonly kind: "json"; readonly 
     : { readonly body?: undefined };
 
 /** One of the answers that the contract declares for the endpoint. */
-export type Reply<E extends Endpoint = Endpoint> = {
+export type Reply<E extends Endpoint = Endpoint> = E extends { readonly isBridge: true }
+  ? PassedReply
+  : DeclaredReply<E>;
+
+type DeclaredReply<E extends Endpoint> = {
   [Status in keyof E["answers"]]: {
     readonly status: Status;
     readonly headers?: Readonly<Record<string, string>>;
@@ -90,6 +116,7 @@ export interface AnyRequest {
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly signal: AbortSignal;
   readonly log: Log;
+  readonly raw: RawRequest;
 }
 
 export interface AnyReply {
@@ -101,6 +128,7 @@ export interface AnyReply {
   readonly contentType?: string;
   /** With status 101. */
   readonly upgrade?: TakeUpgrade;
+  readonly sendAnswer?: SendAnswer;
 }
 
 export type AnyHandler = (request: AnyRequest) => Promise<AnyReply>;

@@ -15,7 +15,7 @@ import { CallerPresence } from "./caller-presence.ts";
 import { handle, type HandleParts } from "./handle.ts";
 import type { Page } from "./page.ts";
 import type { PathEntry } from "./route-table.ts";
-import { isWebSocketUpgrade, type Upgrade } from "./upgrade.ts";
+import { isUpgrade, type Upgrade } from "./upgrade.ts";
 
 export interface HttpServer {
   readonly address: ListenAddress;
@@ -50,7 +50,7 @@ export async function startHttp(
     forceCloseConnections: "idle",
     return503OnClosing: false,
     keepAliveTimeout: KEEP_ALIVE_MS,
-    http: { shouldUpgradeCallback: isWebSocketUpgrade },
+    http: { shouldUpgradeCallback: isUpgrade },
     routerOptions: { maxParamLength: PARAMETER_CHARACTERS_MAX },
     rewriteUrl: (message) => literalPercent(message.url ?? "/"),
     clientErrorHandler(error, socket) {

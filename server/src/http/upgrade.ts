@@ -2,8 +2,8 @@
  * WebSocket handshakes: an upgrade goes through the same steps as every request, and only when its handler says so does
  * the connection become a WebSocket. A refusal before that is a plain answer, after which the connection ends.
  *
- * Always: only a GET with `Upgrade: websocket` is taken for one, so that a client which offers HTTP/2 in passing is served
- * as usual; a WebSocket is pinged every PING_PERIOD_MS, and one that was silent for SILENCE_MS_MAX is ended, unless it is
+ * Always: only a GET that asks for a WebSocket, or asks a machine for something else, is taken for one, so that a client
+ * which offers HTTP/2 in passing is served as usual; a WebSocket is pinged every PING_PERIOD_MS, and one that was silent for SILENCE_MS_MAX is ended, unless it is
  * we who do not read it.
  */
 import type { IncomingMessage } from "node:http";
@@ -25,13 +25,20 @@ export interface Upgrade {
 /** What a handler answers 101 with: takes the connection over. `headers` belong into the answer. */
 export type TakeUpgrade = (upgrade: Upgrade, headers: Readonly<Record<string, string>>) => void;
 
+const BRIDGE_PATH = /^\/v1\/machines\/[^/?]+\/connect\//;
+
 const PING_PERIOD_MS = 30_000;
 const SILENCE_MS_MAX = 90_000;
 /** Of one message, such as what is pasted into a terminal. */
 const MESSAGE_BYTES_MAX = 1024 * 1024;
 
-export function isWebSocketUpgrade(message: IncomingMessage): boolean {
-  return message.method === "GET" && /^websocket$/i.test(message.headers.upgrade ?? "");
+/** A bridge hands any other upgrade on, but for those to HTTP/2, which a guest would have to speak to this server. */
+export function isUpgrade({ method, url, headers }: IncomingMessage): boolean {
+  const to = headers.upgrade ?? "";
+  if (method !== "GET") return false;
+  return (
+    /^websocket$/i.test(to) || (BRIDGE_PATH.test(url ?? "") && /^[\w./-]+$/.test(to) && !/^(h2c?|http|tls)\b/i.test(to))
+  );
 }
 
 /** Throws a Refusal when the request cannot become a WebSocket. */

@@ -68,7 +68,13 @@ export class Activity {
     if (exitCode !== 0) tally.failedCount += 1;
   }
 
-  /** Whether a command runs in it through this server. */
+  /** A connection into it is open; it is closed when the function that is returned is called. Once. */
+  opened(machineId: string): () => void {
+    this.execBegan(machineId);
+    return () => this.execEnded(machineId, null, 0);
+  }
+
+  /** Whether a command runs in it through this server, or a connection into it is open. */
   isBusy(machineId: string): boolean {
     return this.#running.has(machineId);
   }

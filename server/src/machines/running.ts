@@ -20,6 +20,8 @@ export interface InMachine {
   readonly tenantId: string;
   readonly id: string;
   readonly signal: AbortSignal;
+  /** Looks at the machine before anything is done with it, a start included; throws to refuse. */
+  readonly admit?: (machine: MachineRecord) => void;
 }
 
 /** What `work` gives. Throws a Refusal that says why the machine does not run, and whatever `work` throws. */
@@ -35,6 +37,7 @@ export async function inRunningMachine<T>(
   let machine = known !== undefined && phaseOf(known) === "running" ? known : await cache.read(options);
   for (let attempt = 1; ; attempt += 1) {
     if (machine === undefined) throw machineNotFound(id);
+    options.admit?.(machine);
     const running = await ensureRunning(services, machine, options);
     try {
       return await work(running);

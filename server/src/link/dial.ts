@@ -1,0 +1,110 @@
+/**
+ * A TCP connection to a port of a running machine's guest, through its node.
+ *
+ * Always: neither side is read faster than the other takes it; ending it ends the guest's input, destroying it breaks the
+ * guest's connection; a connection that broke, at the guest, the node or between, is an error here and never an end.
+ */
+import { Duplex, PassThrough, type Readable } from "node:stream";
+import { Refusal } from "@flotilla/contract/errors";
+import { DIAL_PREAMBLE, type DialRefusal } from "@flotilla/contract/link";
+import { NotRunning } from "./exec-link.ts";
+import { type NodeAddress, NodeAway, type NodeLink } from "./node-link.ts";
+
+/** The node itself gives a guest 10 s to accept. */
+const HEADERS_TIMEOUT_MS = 15_000;
+const REFUSAL_CHARACTERS_MAX = 500;
+
+export interface DialOptions {
+  readonly machineId: string;
+  readonly port: number;
+  /** Gives up connecting, and breaks what is connected. */
+  readonly signal: AbortSignal;
+}
+
+/** Throws NotRunning, NodeAway, or a Refusal when the port takes no connection. */
+export async function dialOnNode(link: NodeLink, node: NodeAddress, options: DialOptions): Promise<Duplex> {
+  const { machineId, port, signal } = options;
+  const gone = new AbortController();
+  const input = new PassThrough();
+  // What broke is told by the answer's body.
+  input.on("error", () => undefined);
+  input.write(DIAL_PREAMBLE);
+  try {
+    const { statusCode, body } = await link.pool(node.address).request({
+      method: "POST",
+      path: `/v1/machines/${machineId}/dial/${port}`,
+      body: input,
+      headers: { "content-type": "application/octet-stream" },
+      headersTimeout: HEADERS_TIMEOUT_MS,
+      bodyTimeout: 0,
+      signal: AbortSignal.any([signal, gone.signal]),
+    });
+    if (statusCode !== 200) throw refused(statusCode, await body.text(), { machineId, port });
+    return new DialedConnection(input, body, gone);
+  } catch (error) {
+    input.destroy();
+    if (error instanceof Refusal || error instanceof NotRunning || signal.aborted) throw error;
+    throw new NodeAway(node.nodeId, error);
+  }
+}
+
+class DialedConnection extends Duplex {
+  readonly #input: PassThrough;
+  readonly #output: Readable;
+  readonly #gone: AbortController;
+
+  constructor(input: PassThrough, output: Readable, gone: AbortController) {
+    super();
+    this.#input = input;
+    this.#output = output;
+    this.#gone = gone;
+    output.on("data", (chunk: Buffer) => {
+      if (!this.push(chunk)) output.pause();
+    });
+    output.on("end", () => this.push(null));
+    output.on("error", (error) => this.destroy(error));
+    // What is written after the guest has ended is nobody's.
+    input.on("close", () => input.emit("drain"));
+  }
+
+  override _read(): void {
+    this.#output.resume();
+  }
+
+  override _write(chunk: Buffer, _: BufferEncoding, done: () => void): void {
+    if (this.#input.destroyed || this.#input.write(chunk)) done();
+    else this.#input.once("drain", done);
+  }
+
+  override _final(done: () => void): void {
+    this.#input.end();
+    done();
+  }
+
+  override _destroy(error: Error | null, done: (error: Error | null) => void): void {
+    this.#gone.abort(new Error("the connection was given up"));
+    this.#input.destroy();
+    this.#output.destroy();
+    done(error);
+  }
+}
+
+function refused(status: number, text: string, { machineId, port }: Pick<DialOptions, "machineId" | "port">): Error {
+  const { code, message } = parse(text);
+  if (code === "not_running") return new NotRunning(message);
+  const why = message.slice(0, REFUSAL_CHARACTERS_MAX);
+  if (code === "refused")
+    return new Refusal("guest_unreachable", `port ${port} of machine ${machineId} does not answer: ${why}`);
+  if (code === "busy")
+    return new Refusal("unavailable", `port ${port} of machine ${machineId} is not connected: ${why}; try again later`);
+  return new Error(`a connection to port ${port} was answered with ${status}: ${why}`);
+}
+
+function parse(text: string): Pick<DialRefusal, "message"> & { readonly code: unknown } {
+  try {
+    const { code, message } = JSON.parse(text) as Partial<DialRefusal>;
+    return { code, message: String(message) };
+  } catch {
+    return { code: undefined, message: text };
+  }
+}

@@ -1,0 +1,156 @@
+/**
+ * What of the head of a request goes on to a guest, and what of the guest's answer goes back. Pure. Heads are flat lists of
+ * names and values, as they came, so that what stands in one twice stays so.
+ *
+ * Always: what belongs to one connection is not handed on (RFC 9110, 7.6.1); no share token of ours reaches a guest, and a
+ * key only over the connect bridge, whose callers send theirs knowingly; a guest sets cookies for its own host or path
+ * alone, and never one of ours.
+ *
+ * A guest that answers under the address of the API (`prefix`) is a stranger there: its pages are sandboxed, so that their
+ * origin is not the API's; it says nothing about the whole origin; and its root is the prefix.
+ */
+import { bearerOf } from "../../auth/authenticate.ts";
+import { hasConnectTokenForm, isOwnCredential } from "../../auth/keys.ts";
+import { SHARE_COOKIE } from "../ingress/cookies.ts";
+
+type Head = readonly string[];
+
+const HOP_BY_HOP = [
+  "connection",
+  "keep-alive",
+  "proxy-authenticate",
+  "proxy-authorization",
+  "proxy-connection",
+  "te",
+  "trailer",
+  "transfer-encoding",
+  "upgrade",
+];
+/** Written anew. `expect` has been met by this server. */
+const REQUEST_REWRITTEN = ["expect", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-prefix"];
+/** What speaks for a whole origin, or for its port. */
+const OF_ORIGIN = [
+  "alt-svc",
+  "clear-site-data",
+  "nel",
+  "public-key-pins",
+  "report-to",
+  "reporting-endpoints",
+  "service-worker-allowed",
+  "strict-transport-security",
+];
+/** Everything but `allow-same-origin` and the top window. */
+const SANDBOX = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts";
+
+export interface RequestFacts {
+  /** `connect`: the caller's key is handed on. `ingress`: only credentials that are not ours. */
+  readonly way: "connect" | "ingress";
+  /** The path under which the guest's root is for its caller; empty when that is the root of its own host. */
+  readonly prefix: string;
+  readonly remoteAddress: string;
+  readonly isEncrypted: boolean;
+  /** To what the connection is to be upgraded; null: it is not. */
+  readonly upgradeTo: string | null;
+}
+
+export function requestHead(raw: Head, method: string, facts: RequestFacts): string[] {
+  const out: string[] = [];
+  const dropped = new Set([...HOP_BY_HOP, ...REQUEST_REWRITTEN, ...connectionOptions(raw)]);
+  const last = new Map<string, string>();
+  let isFramed = false;
+  for (const [name, value] of pairs(raw)) {
+    const lower = name.toLowerCase();
+    last.set(lower, lower === "x-forwarded-for" && last.has(lower) ? `${last.get(lower)}, ${value}` : value);
+    if (lower === "transfer-encoding") {
+      out.push("transfer-encoding", "chunked");
+      isFramed = true;
+    }
+    if (lower === "content-length") isFramed = true;
+    if (dropped.has(lower)) continue;
+    if (lower === "authorization" && !isForGuest(value, facts.way)) continue;
+    const kept = lower === "cookie" ? withoutShareCookie(value) : value;
+    if (kept !== "") out.push(name, kept);
+  }
+  if (!isFramed && ["POST", "PUT", "PATCH"].includes(method)) out.push("content-length", "0");
+  const proto = last.get("x-forwarded-proto") ?? "";
+  const before = last.get("x-forwarded-for");
+  out.push("x-forwarded-for", before === undefined ? facts.remoteAddress : `${before}, ${facts.remoteAddress}`);
+  out.push("x-forwarded-proto", /^https?$/.test(proto) ? proto : facts.isEncrypted ? "https" : "http");
+  out.push("x-forwarded-host", last.get("x-forwarded-host") ?? last.get("host") ?? "");
+  if (facts.prefix !== "") out.push("x-forwarded-prefix", facts.prefix);
+  if (facts.upgradeTo === null) out.push("connection", "close");
+  else out.push("connection", "Upgrade", "upgrade", facts.upgradeTo);
+  return out;
+}
+
+/** `own`: what this server says in every answer; the guest does not speak for it. */
+export function answerHead(raw: Head, prefix: string, own: Readonly<Record<string, string>>): string[] {
+  const out: string[] = [];
+  const dropped = new Set([...HOP_BY_HOP, ...connectionOptions(raw), ...Object.keys(own)]);
+  if (prefix !== "") for (const name of OF_ORIGIN) dropped.add(name);
+  for (const [name, value] of pairs(raw)) {
+    const lower = name.toLowerCase();
+    if (dropped.has(lower)) continue;
+    if (lower === "set-cookie") {
+      const scoped = scopedCookie(value, prefix);
+      if (scoped !== undefined) out.push(name, scoped);
+    } else if (lower === "location" || lower === "content-location") out.push(name, below(value, prefix));
+    else out.push(name, value);
+  }
+  if (prefix !== "") out.push("content-security-policy", SANDBOX);
+  for (const [name, value] of Object.entries(own)) out.push(name, value);
+  return out;
+}
+
+/** A query without our token in the named parameter; every other byte of it stays. */
+export function withoutParameter(url: string, name: string): string {
+  const at = url.indexOf("?");
+  if (at < 0) return url;
+  const kept = url
+    .slice(at + 1)
+    .split("&")
+    .filter((part) => part !== name && !part.startsWith(`${name}=`));
+  return kept.length === 0 ? url.slice(0, at) : `${url.slice(0, at)}?${kept.join("&")}`;
+}
+
+function isForGuest(authorization: string, way: RequestFacts["way"]): boolean {
+  const bearer = bearerOf(authorization);
+  return way === "connect" ? !hasConnectTokenForm(bearer) : !isOwnCredential(bearer);
+}
+
+function withoutShareCookie(value: string): string {
+  return value
+    .split(";")
+    .map((part) => part.trim())
+    .filter((part) => part !== "" && !part.startsWith(`${SHARE_COOKIE}=`))
+    .join("; ");
+}
+
+/** undefined: a cookie that a guest may not set. Without `Domain` it is of the very host that set it. */
+function scopedCookie(value: string, prefix: string): string | undefined {
+  const [pair = "", ...attributes] = value.split(";");
+  if (pair.split("=", 1)[0]?.trim() === SHARE_COOKIE) return undefined;
+  const path = attributes.find((attribute) => /^\s*path\s*=/i.test(attribute));
+  const kept = attributes.filter((attribute) => !/^\s*(domain|path)\s*(=|$)/i.test(attribute));
+  const asked = path?.slice(path.indexOf("=") + 1).trim() ?? "";
+  // Without a path the browser would take the directory of the request, which is below the prefix anyway.
+  const scope = asked.startsWith("/") ? `${prefix}${asked}` : prefix === "" ? "" : `${prefix}/`;
+  return [pair, ...kept, ...(scope === "" ? [] : [` Path=${scope}`])].join(";");
+}
+
+/** A path from the guest's root, as its caller has to write it. */
+const below = (location: string, prefix: string): string =>
+  location.startsWith("/") && !location.startsWith("//") ? prefix + location : location;
+
+function connectionOptions(raw: Head): string[] {
+  const options: string[] = [];
+  for (const [name, value] of pairs(raw)) {
+    if (name.toLowerCase() === "connection") options.push(...value.split(",").map((word) => word.trim().toLowerCase()));
+  }
+  // A caller that names these would take from the guest what the request is about.
+  return options.filter((word) => !["host", "content-length", "authorization", "cookie"].includes(word));
+}
+
+function* pairs(raw: Head): Generator<readonly [string, string]> {
+  for (let at = 0; at + 1 < raw.length; at += 2) yield [raw[at] ?? "", raw[at + 1] ?? ""];
+}

@@ -1,0 +1,60 @@
+/**
+ * The handlers of the connect bridge, one for every method, and of its tokens.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import type { HandlersOf, PassedReply, Request } from "../../http/handler.ts";
+import type { MachineServices } from "../services.ts";
+import { forward } from "./forward.ts";
+import { withoutParameter } from "./head.ts";
+import { makeMachineToken } from "./tokens.ts";
+
+type Bridge =
+  | "connectGet"
+  | "connectHead"
+  | "connectPost"
+  | "connectPut"
+  | "connectPatch"
+  | "connectDelete"
+  | "connectOptions";
+
+/** Before the guest's own path. What the router took for one segment is one here. */
+const BRIDGE_PATH = /^\/v1\/machines\/[^/?]+\/connect\/[^/?]+/;
+
+export function connectHandlers(services: MachineServices): HandlersOf<Bridge | "createConnectToken"> {
+  const connect = async (request: Pick<Request, "signal" | "raw"> & BridgeRequest): Promise<PassedReply> => {
+    const { caller, params, raw, signal } = request;
+    const prefix = `/v1/machines/${params.id}/connect/${params.port}`;
+    const port = /^[1-9]\d{0,4}$/.test(params.port) ? Number(params.port) : Number.NaN;
+    if (!(port <= 65_535)) throw new Refusal("not_found", `connect to machine ${params.id} failed: no such port`);
+    const machine = { id: params.id, tenantId: caller.tenantId };
+    return forward(services, { machine, port, raw, path: pathOf(raw), way: "connect", prefix, signal });
+  };
+  return {
+    connectGet: connect,
+    connectHead: connect,
+    connectPost: connect,
+    connectPut: connect,
+    connectPatch: connect,
+    connectDelete: connect,
+    connectOptions: connect,
+    async createConnectToken({ caller, params, body }) {
+      const { tenantId, keyId } = caller;
+      const ttlSeconds = body?.ttlSeconds ?? null;
+      const made = await makeMachineToken(services.context, { tenantId, keyId, machineId: params.id, ttlSeconds });
+      const expiresAt = new Date(made.expiresAt).toISOString();
+      return { status: 201, body: { token: made.token, expiresAt, machineId: params.id } };
+    },
+  };
+}
+
+interface BridgeRequest {
+  readonly caller: { readonly tenantId: string };
+  readonly params: { readonly id: string; readonly port: string };
+}
+
+/** The guest's path and query, byte for byte, but for a key that stood in the query. */
+function pathOf({ url, upgrade }: Request["raw"]): string {
+  const rest = url.replace(BRIDGE_PATH, "");
+  const path = rest.startsWith("/") ? rest : `/${rest}`;
+  return upgrade === undefined ? path : withoutParameter(path, "access_token");
+}

@@ -1,0 +1,41 @@
+/**
+ * Every statement over connect tokens.
+ *
+ * Always: only hashes are kept; a token is good as long as the key that made it, and never longer; those of a machine
+ * that have expired go when the next one is made.
+ */
+import type { KeyRow } from "../../auth/key-store.ts";
+import type { Context } from "../../context.ts";
+import { type Queryable, sql } from "../../db/database.ts";
+import { instantOf } from "../store.ts";
+
+/** Returns when it expires, in epoch milliseconds: with its key, if that is sooner. */
+export async function insertConnectToken(
+  { db, clock }: Context,
+  token: { readonly hash: Buffer; readonly machineId: string; readonly keyId: string; readonly expiresAt: number },
+): Promise<number> {
+  const row = await db.queryOne<{ expiresAt: Date }>(sql`
+    WITH expired AS (
+      DELETE FROM connect_tokens WHERE machine_id = ${token.machineId} AND expires_at <= ${instantOf(clock.now())})
+    INSERT INTO connect_tokens (token_hash, machine_id, key_id, expires_at)
+    SELECT ${token.hash}, ${token.machineId}, id, least(${instantOf(token.expiresAt)}::timestamptz, expires_at)
+    FROM api_keys WHERE id = ${token.keyId}
+    RETURNING expires_at AS "expiresAt"`);
+  if (row === undefined) throw new Error(`key ${token.keyId} made a connect token and does not exist`);
+  return row.expiresAt.getTime();
+}
+
+/** The key that made a token of the machine; undefined: the token is not known or has expired, or the key is not good. */
+export function findKeyOfConnectToken(
+  db: Queryable,
+  token: { readonly hash: Buffer; readonly machineId: string; readonly now: number },
+): Promise<KeyRow | undefined> {
+  return db.queryOne<KeyRow>(sql`
+    SELECT k.id, k.tenant_id, k.scopes, k.expires_at, t.status, p.rate_requests_per_second, p.rate_burst
+    FROM connect_tokens c
+    JOIN api_keys k ON k.id = c.key_id
+    JOIN tenants t ON t.id = k.tenant_id
+    JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
+    WHERE c.token_hash = ${token.hash} AND c.machine_id = ${token.machineId}
+      AND c.expires_at > ${instantOf(token.now)} AND k.revoked_at IS NULL`);
+}

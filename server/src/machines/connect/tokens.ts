@@ -1,0 +1,40 @@
+/**
+ * Connect tokens: what a page or a program is given instead of a key, to reach the ports of one machine for a while.
+ *
+ * Always: such a token opens the connect bridge of its machine and nothing else; it ends with the key that made it.
+ */
+import type { ConnectTokenAuthenticator } from "../../auth/authenticate.ts";
+import { fromRow } from "../../auth/key-cache.ts";
+import { hashKey, makeConnectToken } from "../../auth/keys.ts";
+import type { Context } from "../../context.ts";
+import { machineNotFound } from "../start.ts";
+import { findMachine } from "../store.ts";
+import { findKeyOfConnectToken, insertConnectToken } from "./store.ts";
+
+const TTL_DEFAULT_SECONDS = 3_600;
+
+export interface ConnectTokenWish {
+  readonly tenantId: string;
+  readonly keyId: string;
+  readonly machineId: string;
+  readonly ttlSeconds: number | null;
+}
+
+export async function makeMachineToken(
+  context: Context,
+  { tenantId, keyId, machineId, ttlSeconds }: ConnectTokenWish,
+): Promise<{ readonly token: string; readonly expiresAt: number }> {
+  const machine = await findMachine(context.db, { tenantId, id: machineId });
+  if (machine === undefined) throw machineNotFound(machineId);
+  const token = makeConnectToken(context.randomBytes);
+  const wanted = context.clock.now() + (ttlSeconds ?? TTL_DEFAULT_SECONDS) * 1000;
+  const expiresAt = await insertConnectToken(context, { hash: hashKey(token), machineId, keyId, expiresAt: wanted });
+  return { token, expiresAt };
+}
+
+export const connectTokenAuthenticator = ({ db, clock }: Context): ConnectTokenAuthenticator => ({
+  async authenticate(token, machineId) {
+    const row = await findKeyOfConnectToken(db, { hash: hashKey(token), machineId, now: clock.now() });
+    return row && fromRow({ ...row, scopes: ["machine:exec"] });
+  },
+});

@@ -1,0 +1,360 @@
+/**
+ * The connect bridge: requests of every kind to ports of a machine, and guests of every kind.
+ */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createConnection, type Socket } from "node:net";
+import { type IncomingMessage, type OutgoingHttpHeaders, request as httpRequest } from "node:http";
+import { buffer, text } from "node:stream/consumers";
+import { test } from "node:test";
+import { WebSocket } from "ws";
+import { httpGuest, machineWithPorts, rawGuest } from "./support/guest.ts";
+import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startTestServer } from "./support/server.ts";
+import { until } from "./support/until.ts";
+
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+await startTestNode(server);
+const { client } = server;
+const deadlineMs = 20_000;
+
+const seen: IncomingMessage[] = [];
+const guest = await httpGuest((request, response) => {
+  seen.push(request);
+  const { url = "" } = request;
+  if (url.startsWith("/echo")) return void request.pipe(response);
+  if (url.startsWith("/size")) return void buffer(request).then((body) => response.end(String(body.byteLength)));
+  if (url === "/never") return;
+  if (url === "/half") {
+    response.writeHead(200, { "content-length": "100" });
+    response.write("half");
+    return void setImmediate(() => response.destroy());
+  }
+  response.writeHead(url === "/teapot" ? 418 : 200, [
+    ...["x-guest", "yes", "set-cookie", "a=1; Path=/; Domain=example.com", "set-cookie", "flotilla_share=stolen"],
+    ...[
+      "clear-site-data",
+      '"*"',
+      "location",
+      "/next",
+      "x-request-id",
+      "the guest's",
+      "connection",
+      "x-hop",
+      "x-hop",
+      "1",
+    ],
+  ]);
+  response.end(JSON.stringify({ method: request.method, url, headers: request.headers }));
+});
+const silent = await rawGuest(() => {});
+const id = await machineWithPorts(client, { 80: guest.port, 81: silent.port, 82: 1 });
+const at = (path: string, port = 80): string => `/v1/machines/${id}/connect/${port}${path}`;
+
+/** Node's own client, for what fetch hides. */
+function send(
+  method: string,
+  path: string,
+  { headers = {}, body }: { headers?: OutgoingHttpHeaders; body?: Buffer | string } = {},
+): Promise<IncomingMessage> {
+  const { hostname, port } = new URL(server.url);
+  return new Promise((resolve, reject) => {
+    const all = { authorization: `Bearer ${server.adminKey.key}`, ...headers };
+    const request = httpRequest({ hostname, port, method, path, headers: all, agent: false });
+    request.on("response", resolve);
+    request.on("error", reject);
+    request.end(body);
+  });
+}
+
+test("every method goes on, with its path, query and body, and the guest's answer comes back", async () => {
+  for (const method of ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
+    const answer = await send(method, at("/a%2Fb//c?q=%20x&q=2"));
+    assert.equal(answer.statusCode, 200, method);
+    const told = JSON.parse(await text(answer)) as { method: string; url: string };
+    assert.deepEqual([told.method, told.url], [method, "/a%2Fb//c?q=%20x&q=2"]);
+  }
+  for (const method of ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
+    const answer = await send(method, at("/echo"), { body: "the body", headers: { "content-length": "8" } });
+    assert.equal(await text(answer), "the body", method);
+  }
+  const head = await send("HEAD", at("/teapot"));
+  assert.deepEqual([head.statusCode, await text(head)], [418, ""]);
+  for (const [path, url] of [
+    ["", "/"],
+    ["/", "/"],
+    ["?x=1", "/?x=1"],
+    ["/?x=1", "/?x=1"],
+  ] as const) {
+    assert.equal((await client.get(at(path))).json.url, url, path);
+  }
+});
+
+test("headers go on without those of a connection; the key does, and where the request came from", async () => {
+  const answer = await send("GET", at("/"), {
+    headers: {
+      connection: "x-mine",
+      "x-mine": "1",
+      te: "trailers",
+      "x-other": ["1", "2"],
+      "x-forwarded-for": "10.0.0.1",
+    },
+  });
+  const { headers } = JSON.parse(await text(answer)) as { headers: Record<string, string> };
+  assert.equal(headers["x-mine"], undefined);
+  assert.equal(headers["te"], undefined);
+  assert.equal(headers["x-other"], "1, 2");
+  assert.equal(headers["authorization"], `Bearer ${server.adminKey.key}`);
+  assert.equal(headers["x-forwarded-for"], "10.0.0.1, 127.0.0.1");
+  assert.equal(headers["x-forwarded-proto"], "http");
+  assert.equal(headers["x-forwarded-host"], new URL(server.url).host);
+  assert.equal(headers["x-forwarded-prefix"], at("").replace(/\/$/, ""));
+});
+
+test("a guest speaks neither for this server nor for its origin", async () => {
+  const { headers } = await send("GET", at("/"));
+  assert.equal(headers["x-guest"], "yes");
+  assert.deepEqual(headers["set-cookie"], [`a=1; Path=${at("/")}`]);
+  assert.equal(headers["clear-site-data"], undefined);
+  assert.equal(headers["x-hop"], undefined);
+  assert.equal(headers["location"], at("/next"));
+  assert.match(String(headers["content-security-policy"]), /^sandbox (?!.*allow-same-origin)/);
+  assert.notEqual(headers["x-request-id"], "the guest's");
+});
+
+test("who may not, and what is not there, is refused", async () => {
+  const stranger = await (async () => {
+    const tenant = await client.post("/v1/tenants", { name: "stranger" });
+    return client.withKey((await client.post("/v1/apikeys", { tenantId: tenant.json.id })).json.key);
+  })();
+  const reader = client.withKey((await client.post("/v1/apikeys", { scopes: ["machine:read"] })).json.key);
+  const status = async (who: typeof client, path: string): Promise<number> => (await who.get(path)).status;
+  assert.equal(await status(client.withKey(null), at("/")), 401);
+  assert.equal(await status(reader, at("/")), 403);
+  assert.equal(await status(stranger, at("/")), 404);
+  assert.equal(await status(client, at("/", 8080)), 404);
+  for (const port of ["0", "080", "65536", "x", "-1", "8e1"])
+    assert.equal(await status(client, `/v1/machines/${id}/connect/${port}/`), 404, port);
+  const refused = await client.get(at("/", 82));
+  assert.equal(refused.status, 502);
+  assert.match(refused.text, /^port 82 of machine mach-\w+ does not answer: /);
+  const idle = await client.post("/v1/machines", {
+    source: { type: "image", reference: "local/busybox" },
+    ports: [{ port: 80 }],
+  });
+  const stopped = await client.get(`/v1/machines/${idle.json.id}/connect/80/`);
+  assert.equal(stopped.status, 503);
+  assert.match(stopped.text, /start it first$/);
+  assert.equal((await client.get(`/v1/machines/${idle.json.id}/connect/81/`)).status, 404);
+  assert.equal((await client.get(`/v1/machines/${idle.json.id}`)).json.state, "stopped");
+  await client.post(`/v1/machines/${idle.json.id}/start`);
+  assert.equal((await client.get(`/v1/machines/${idle.json.id}/connect/80/`)).status, 502);
+  await client.post(`/v1/machines/${idle.json.id}/stop`);
+  assert.equal((await client.get(`/v1/machines/${idle.json.id}/connect/80/`)).status, 503);
+});
+
+test("large bodies are streamed both ways, and a reader who waits makes the guest wait", async () => {
+  const body = Buffer.alloc(10 * 1024 * 1024, "0123456789abcdef");
+  const echoed = await send("POST", at("/echo"), { body });
+  assert.ok((await buffer(echoed)).equals(body));
+  assert.equal(
+    await text(await send("PUT", at("/size"), { body, headers: { "transfer-encoding": "chunked" } })),
+    String(body.length),
+  );
+
+  let written = 0;
+  const flood = await rawGuest((socket) => {
+    socket.write("HTTP/1.1 200 OK\r\n\r\n");
+    const more = (): void => {
+      while (written < 64 && socket.write(Buffer.alloc(1024 * 1024))) written += 1;
+    };
+    socket.on("drain", more);
+    more();
+  });
+  const flooding = await machineWithPorts(client, { 80: flood.port });
+  const answer = await send("GET", `/v1/machines/${flooding}/connect/80/`);
+  answer.pause();
+  const counts: number[] = [];
+  await until(() => counts.push(written) > 30 && counts.at(-30) === written, { deadlineMs, what: "the guest to wait" });
+  assert.ok(written < 64, `${written} MiB were taken for a caller who reads nothing`);
+  answer.destroy();
+  await until(() => flood.sockets[0]?.destroyed, { deadlineMs, what: "the guest to hear of its caller's end" });
+});
+
+test("events arrive as they are sent, and the end of the caller is the end of the guest's connection", async () => {
+  const answer = await send("GET", at("/"), {});
+  await text(answer);
+  const before = silent.sockets.length;
+  const { hostname, port } = new URL(server.url);
+  const waiting = httpRequest({
+    hostname,
+    port,
+    path: at("/", 81),
+    headers: { authorization: `Bearer ${client.key}` },
+  });
+  waiting.on("error", () => {});
+  waiting.end();
+  const socket = await until(() => silent.sockets[before], { deadlineMs, what: "the guest's connection" });
+  waiting.destroy();
+  await until(() => socket.destroyed || socket.readableEnded, { deadlineMs, what: "the guest to hear of it" });
+  const events = await rawGuest((guestSocket) => {
+    guestSocket.write("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: 1\n\n");
+  });
+  const streaming = await machineWithPorts(client, { 80: events.port });
+  const stream = await send("GET", `/v1/machines/${streaming}/connect/80/`);
+  assert.equal(String((await once(stream, "data")).at(0)), "data: 1\n\n");
+  events.sockets[0]?.write("data: 2\n\n");
+  assert.equal(String((await once(stream, "data")).at(0)), "data: 2\n\n");
+  events.sockets[0]?.end();
+  await once(stream, "end");
+});
+
+test("a guest that breaks off breaks the answer, and one that makes no sense is told of with 502", async () => {
+  const half = await send("GET", at("/half"));
+  await assert.rejects(text(half));
+  const hostile: Readonly<Record<string, (socket: Socket) => void>> = {
+    garbage: (socket) => socket.write("\u0000\u0001 what is this? \r\n\r\n"),
+    "an end at once": (socket) => socket.end(),
+    "a reset": (socket) => socket.resetAndDestroy(),
+    "endless headers": (socket) => {
+      socket.write("HTTP/1.1 200 OK\r\n");
+      const more = (): void => {
+        while (!socket.destroyed && socket.write(`x-${"y".repeat(1000)}: z\r\n`));
+      };
+      socket.on("drain", more);
+      more();
+    },
+    "one endless header": (socket) => {
+      socket.write("HTTP/1.1 200 OK\r\nx: ");
+      const more = (): void => {
+        while (!socket.destroyed && socket.write("y".repeat(10_000)));
+      };
+      socket.on("drain", more);
+      more();
+    },
+    "two lengths": (socket) => socket.write("HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab"),
+    "length and chunks": (socket) =>
+      socket.write("HTTP/1.1 200 OK\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"),
+    "an upgrade nobody asked for": (socket) =>
+      socket.write("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n"),
+    "a status of its own": (socket) => socket.write("HTTP/1.1 99999 Oh\r\n\r\n"),
+  };
+  for (const [what, serve] of Object.entries(hostile)) {
+    const { port } = await rawGuest(serve);
+    const machine = await machineWithPorts(client, { 80: port });
+    const answer = await client.get(`/v1/machines/${machine}/connect/80/`);
+    assert.equal(answer.status, 502, `${what}: ${answer.status} ${answer.text}`);
+    assert.match(answer.text, /^what listens in machine mach-\w+ gave no answer: /, what);
+  }
+  assert.equal((await client.get(at("/"))).status, 200);
+});
+
+test("answers before the final one are dropped, and one that comes before the request is whole is passed on", async () => {
+  const early = await rawGuest((socket) => {
+    socket.write("HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".repeat(20));
+    socket.end("HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\nno");
+  });
+  const machine = await machineWithPorts(client, { 80: early.port });
+  const answer = await send("POST", `/v1/machines/${machine}/connect/80/`, { body: Buffer.alloc(5_000_000) });
+  assert.deepEqual([answer.statusCode, await text(answer)], [413, "no"]);
+});
+
+const wsUrl = (path: string): string => server.url.replace(/^http/, "ws") + path;
+
+test("a WebSocket and other upgrades go through, with the key in the query where there is no header", async () => {
+  for (const [path, headers] of [
+    [at("/socket"), { authorization: `Bearer ${client.key}` }],
+    [at(`/socket?a=1&access_token=${client.key}`), {}],
+  ] as const) {
+    // The guest echoes frames as bytes: what comes back is masked, so the connection is looked at from below.
+    const socket = createConnection(Number(new URL(server.url).port), "127.0.0.1");
+    const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
+    socket.write(
+      `GET ${path} HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n` +
+        `sec-websocket-protocol: chat\r\nsec-websocket-key: ${Buffer.alloc(16).toString("base64")}\r\n${lines.join("")}\r\nfirst`,
+    );
+    let heard = "";
+    socket.on("data", (chunk) => {
+      heard += String(chunk);
+    });
+    await until(() => heard.endsWith("\r\n\r\nfirst"), {
+      deadlineMs,
+      what: "the echo of what came with the handshake",
+    });
+    assert.match(heard, /^HTTP\/1\.1 101 Switching Protocols\r\n/);
+    assert.match(heard, /sec-websocket-protocol: chat\r\n/i);
+    assert.match(heard, /x-request-id: /);
+    socket.write("second");
+    await until(() => heard.endsWith("firstsecond"), { deadlineMs, what: "the echo" });
+    socket.end();
+    await once(socket, "close");
+  }
+  const plain = new WebSocket(wsUrl(at("/socket")));
+  const [refused] = (await once(plain, "unexpected-response").then(([, response]) => [response])) as [IncomingMessage];
+  assert.equal(refused.statusCode, 401);
+  const unpublished = new WebSocket(wsUrl(at("/socket", 9999)), { headers: { authorization: `Bearer ${client.key}` } });
+  const [, response] = (await once(unpublished, "unexpected-response")) as [unknown, IncomingMessage];
+  assert.equal(response.statusCode, 404);
+  for (const socket of [plain, unpublished]) socket.on("error", () => {}).terminate();
+  assert.equal((await client.get(at(`/?access_token=${client.key}`))).json.url, `/?access_token=${client.key}`);
+});
+
+test("a guest that refuses the handshake is heard, and an open connection ends with the machine", async () => {
+  const refusing = await rawGuest((socket) => socket.end("HTTP/1.1 403 No\r\ncontent-length: 3\r\n\r\nno\n"));
+  const echo = await httpGuest((_, response) => response.end());
+  const machine = await machineWithPorts(client, { 80: refusing.port, 81: echo.port });
+  const headers = { authorization: `Bearer ${client.key}` };
+  const refused = new WebSocket(wsUrl(`/v1/machines/${machine}/connect/80/`), { headers });
+  const [, response] = (await once(refused, "unexpected-response")) as [unknown, IncomingMessage];
+  assert.deepEqual([response.statusCode, await text(response)], [403, "no\n"]);
+  const socket = createConnection(Number(new URL(server.url).port), "127.0.0.1");
+  socket.write(
+    `GET /v1/machines/${machine}/connect/81/ HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: mine/1\r\nauthorization: Bearer ${client.key}\r\n\r\n`,
+  );
+  assert.match(String((await once(socket, "data"))[0]), /101 [^]*upgrade: mine\/1/i);
+  socket.resume();
+  await client.post(`/v1/machines/${machine}/stop`);
+  await until(() => socket.readableEnded || socket.destroyed, { deadlineMs, what: "the connection to end" });
+  socket.destroy();
+});
+
+test("a connect token opens the bridge of its machine, for its time, and nothing else; the guest never sees it", async () => {
+  const made = await client.post(`/v1/machines/${id}/connect-token`, { ttlSeconds: 60 });
+  assert.equal(made.status, 201, made.text);
+  assert.equal(made.json.machineId, id);
+  assert.ok(Math.abs(Date.parse(made.json.expiresAt) - Date.now() - 60_000) < 30_000);
+  const holder = client.withKey(made.json.token);
+  const answer = await holder.get(at("/"));
+  assert.equal(answer.status, 200);
+  assert.equal(answer.json.headers.authorization, undefined);
+  const other = await machineWithPorts(client, { 80: guest.port });
+  assert.equal((await holder.get(`/v1/machines/${other}/connect/80/`)).status, 401);
+  for (const path of [`/v1/machines/${id}`, "/v1/machines"]) assert.equal((await holder.get(path)).status, 401);
+  assert.equal((await holder.post(`/v1/machines/${id}/exec`, { command: ["true"] })).status, 401);
+  assert.equal((await holder.post(`/v1/machines/${id}/connect-token`)).status, 401);
+  for (const ttlSeconds of [59, 86_401])
+    assert.equal((await client.post(`/v1/machines/${id}/connect-token`, { ttlSeconds })).status, 422);
+  assert.equal((await client.post(`/v1/machines/mach-${"0".repeat(32)}/connect-token`)).status, 404);
+
+  const key = (await client.post("/v1/apikeys", { scopes: ["machine:exec"] })).json;
+  const short = await client.withKey(key.key).post(`/v1/machines/${id}/connect-token`);
+  assert.equal((await client.withKey(short.json.token).get(at("/"))).status, 200);
+  await client.delete(`/v1/apikeys/${key.id}`);
+  assert.equal((await client.withKey(short.json.token).get(at("/"))).status, 401, "it ended with its key");
+});
+
+test("an open connection keeps its machine from being stopped as idle", async () => {
+  const { port } = await rawGuest(() => {});
+  const idle = await machineWithPorts(client, { 80: port }, { autoStopSeconds: 1 });
+  const { hostname, port: serverPort } = new URL(server.url);
+  const path = `/v1/machines/${idle}/connect/80/`;
+  const waiting = httpRequest({ hostname, port: serverPort, path, headers: { authorization: `Bearer ${client.key}` } });
+  waiting.on("error", () => {});
+  waiting.end();
+  const activityAt = async (): Promise<string | undefined> =>
+    (await client.get(`/v1/machines/${idle}`)).json.lastActivityAt ?? undefined;
+  const first = await until(activityAt, { deadlineMs, what: "activity" });
+  await until(async () => (await activityAt()) !== first, { deadlineMs, what: "activity while it is open" });
+  assert.equal((await client.get(`/v1/machines/${idle}`)).json.state, "started");
+  waiting.destroy();
+});
