@@ -45,3 +45,7 @@ export const LABELS_MAX = 32;
  * use give up after 30 s.
  */
 export const START_WAIT_MS = 28_000;
+
+/** Lines of a log that one may ask for at once; and how many one gets who does not say. */
+export const LOG_TAIL_MAX = 10_000;
+export const LOG_TAIL_DEFAULT = 100;

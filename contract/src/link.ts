@@ -8,9 +8,9 @@
  *     GET    /v1/machines/{id}                → ObservedMachine, 404
  *     PUT    /v1/machines/{id}?waitMs=N       DesiredMachine → ObservedMachine; 409 with ObservedMachine when stale
  *     POST   /v1/machines/{id}/exec           link-stream frames both ways (link-stream.ts); 404, 409 not running
- *     POST   /v1/machines/{id}/dial/{port}    the bytes of a TCP connection to a port of the guest, both ways; 404, 409 not
- *                                             running, 502 the port takes none, 503 too many, with DialRefusal;
- *                                             the request's bytes come after DIAL_PREAMBLE
+ *     POST   /v1/machines/{id}/dial/{port}    a TCP connection to a port of the guest, both ways, the request's bytes after
+ *                                             DIAL_PREAMBLE; 404, 409 not running, 502 it takes none, 503 too many
+ *     GET    /v1/machines/{id}/logs?tail=N&after=P&follow=1   LogMessage, one JSON value a line; 404
  *     GET    /v1/images                       → NodeImage[]
  *     PUT    /v1/images                       {reference, arch} → progress lines of JSON, the last one an ImageResult
  *     POST   /v1/images/import?reference=…    an archive as body → the same
@@ -84,6 +84,19 @@ export interface ObservedMachine {
   readonly hostPorts: readonly { readonly port: number; readonly hostPort: number }[];
   readonly timings: StartTimings | null;
 }
+
+/** A line of a machine's log. */
+export interface LogLine {
+  /** Epoch milliseconds at which the node heard it. */
+  readonly at: number;
+  /** `node`: the node's own remark, such as how the workload ended. */
+  readonly source: "workload" | "node";
+  /** Without its line break; what was no text is U+FFFD. */
+  readonly text: string;
+}
+
+/** `next` stands behind some lines: `after=<next>` goes on from there, nothing lost and nothing twice. */
+export type LogMessage = LogLine | { readonly next: string };
 
 /** Something that happened on a node and belongs on a machine's timeline. */
 export interface NodeEvent {

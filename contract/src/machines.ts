@@ -264,14 +264,21 @@ export const machineEndpoints = {
     path: "/v1/machines/{id}/logs",
     family: "machines",
     summary: "The output of the machine's workload",
+    description:
+      "The last lines that the image's command, or the machine's own, has written to stdout and stderr, also of a " +
+      "machine that is stopped; the last 8 to 16 MiB are kept. With `follow` the lines that come are sent as well, over " +
+      "stops and starts, until the machine is deleted. A line of the node's own, such as how the workload ended, begins " +
+      "with `flotilla: `. With `format=json` a line is a record: `timestamp`, `level`, `message`, `source`.",
     access: ["machine:read"],
     query: Type.Object({
       follow: Type.Optional(Type.Boolean()),
-      tail: Type.Optional(Type.Integer({ minimum: 0 })),
+      tail: Type.Optional(
+        Type.Integer({ minimum: 0, description: "lines to begin with: default 100, at most 10,000" }),
+      ),
       format: Type.Optional(oneOf(["text", "json"])),
     }),
-    answers: { 200: stream("text/event-stream", "one `data: <line>` a line") },
-    errors: ["not_found", "invalid_request"],
+    answers: { 200: stream("text/event-stream", "one `data: <line>` a line; an empty line means nothing") },
+    errors: ["not_found", "invalid_request", "unavailable"],
     isExtra: true,
   }),
   createShare: endpoint({

@@ -205,8 +205,13 @@ export abstract class Methods {
   /**
    * The output of the machine's workload.
    *
+   * The last lines that the image's command, or the machine's own, has written to stdout and stderr, also of a
+   * machine that is stopped; the last 8 to 16 MiB are kept. With `follow` the lines that come are sent as well, over
+   * stops and starts, until the machine is deleted. A line of the node's own, such as how the workload ended, begins
+   * with `flotilla: `. With `format=json` a line is a record: `timestamp`, `level`, `message`, `source`.
+   *
    * `GET /v1/machines/{id}/logs`; needs scope machine:read.
-   * Refuses with not_found, invalid_request.
+   * Refuses with not_found, invalid_request, unavailable.
    */
   listMachineLogs(id: string, options: CallOptions<ListMachineLogsQuery> = {}): Promise<Response> {
     return this.call({ method: "GET", path: `/v1/machines/${segment(id)}/logs`, answer: "stream" }, options);
@@ -809,7 +814,7 @@ export abstract class Methods {
    * `GET /v1/apps/{name}/logs`; needs any key.
    * Refuses with not_found.
    */
-  listAppLogs(name: string, options: CallOptions<ListMachineLogsQuery> = {}): Promise<Response> {
+  listAppLogs(name: string, options: CallOptions<ListAppLogsQuery> = {}): Promise<Response> {
     return this.call({ method: "GET", path: `/v1/apps/${segment(name)}/logs`, answer: "stream" }, options);
   }
 
@@ -1526,6 +1531,12 @@ export interface Lineage {
   machines: readonly MachineInfo[];
 }
 
+export interface ListAppLogsQuery {
+  follow?: boolean | undefined;
+  tail?: number | undefined;
+  format?: "text" | "json" | undefined;
+}
+
 export interface ListMachineEventsQuery {
   limit?: number | undefined;
   cursor?: string | undefined;
@@ -1537,6 +1548,7 @@ export interface ListMachineImagesAnswer {
 
 export interface ListMachineLogsQuery {
   follow?: boolean | undefined;
+  /** lines to begin with: default 100, at most 10,000 */
   tail?: number | undefined;
   format?: "text" | "json" | undefined;
 }

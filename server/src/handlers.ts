@@ -20,6 +20,7 @@ import { connectTokenAuthenticator } from "./machines/connect/tokens.ts";
 import { CommandAnswers } from "./machines/exec/answer.ts";
 import { execHandlers } from "./machines/exec/routes.ts";
 import { fileHandlers } from "./machines/files/routes.ts";
+import { logHandlers } from "./machines/logs/routes.ts";
 import { machineHandlers } from "./machines/routes.ts";
 import { openMachineServices } from "./machines/services.ts";
 import { sessionHandlers } from "./machines/sessions/routes.ts";
@@ -85,6 +86,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...terminalHandlers(services),
     ...fileHandlers(services),
     ...connectHandlers(services),
+    ...logHandlers(services),
     ...imageHandlers(services),
     ...nodeHandlers(services),
     ...operationHandlers(context),

@@ -8,7 +8,6 @@ export const PENDING_ENDPOINTS = [
   "getAccount",
   "listMeters",
   "getUsage",
-  "listMachineLogs",
   "createShare",
   "removeShare",
   "createBranch",

@@ -20,7 +20,15 @@ import { type Log, messageOf } from "../log.ts";
 import type { Fleet } from "../machines/fleet.ts";
 import { Dials } from "./dial.ts";
 import { serveExec } from "./exec.ts";
-import { InvalidMessage, isMachineId, parseArch, parseDesiredMachine, parseReference } from "./validate.ts";
+import { serveLogs } from "./logs.ts";
+import {
+  InvalidMessage,
+  isMachineId,
+  parseArch,
+  parseDesiredMachine,
+  parseLogsWanted,
+  parseReference,
+} from "./validate.ts";
 
 /** A specification holds at most an environment of half a MiB and a command; in JSON that is a few times as much. */
 const BODY_BYTES_MAX = 8 * 1024 * 1024;
@@ -132,14 +140,16 @@ class Link {
     const { pathname } = exchange.url;
     const [, dialedId, port] = /^\/v1\/machines\/(mach-[0-9a-f]{32})\/dial\/(\d{1,5})$/.exec(pathname) ?? [];
     if (dialedId !== undefined && request.method === "POST") return await this.#dial(exchange, dialedId, Number(port));
-    const [, machineId] = /^\/v1\/machines\/([^/]+)$/.exec(pathname) ?? [];
-    switch (`${request.method} ${machineId === undefined ? pathname : "/v1/machines/{id}"}`) {
+    const [, machineId, part = ""] = /^\/v1\/machines\/([^/]+)(\/logs)?$/.exec(pathname) ?? [];
+    switch (`${request.method} ${machineId === undefined ? pathname : `/v1/machines/{id}${part}`}`) {
       case "GET /v1/machines":
         return this.#listMachines(exchange);
       case "GET /v1/machines/{id}":
         return this.#getMachine(exchange, machineId ?? "");
       case "PUT /v1/machines/{id}":
         return await this.#putMachine(exchange, machineId ?? "");
+      case "GET /v1/machines/{id}/logs":
+        return await this.#readLogs(exchange, machineId ?? "");
       case "GET /v1/images":
         return send(response, 200, await this.#options.images.list());
       case "PUT /v1/images":
@@ -165,6 +175,12 @@ class Link {
     const machine = this.#options.fleet.find(machineId);
     if (machine === undefined) send(response, 404, { message: `machine ${machineId} is not on this node` });
     else send(response, 200, machine.observe());
+  }
+
+  async #readLogs({ response, url, signal }: Exchange, machineId: string): Promise<void> {
+    const machine = this.#options.fleet.find(machineId);
+    if (machine === undefined) send(response, 404, { message: `machine ${machineId} is not on this node` });
+    else await serveLogs(response, machine.machineLog, { wanted: parseLogsWanted(url.searchParams), signal });
   }
 
   async #putMachine({ request, response, url, signal }: Exchange, machineId: string): Promise<void> {

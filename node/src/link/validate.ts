@@ -18,6 +18,7 @@ import {
   DISK_GB_MAX,
   ENV_BYTES_MAX,
   EXEC_TIMEOUT_MAX_SECONDS,
+  LOG_TAIL_MAX,
   MEMORY_MB_MAX,
   MEMORY_MB_MIN,
   PORTS_PER_MACHINE_MAX,
@@ -127,6 +128,24 @@ export function parseTerminalSize(value: unknown): { readonly cols: number; read
 /** Parses the payload of a signal frame. */
 export function parseSignal(value: unknown): number {
   return integer(object(value, "signal")["signal"], "signal", 1, 64);
+}
+
+/** What somebody wants of a log: some of its last lines, or what comes behind a position. */
+export interface LogsWanted {
+  readonly from: { readonly tail: number } | { readonly file: number; readonly byte: number };
+  readonly isFollowing: boolean;
+}
+
+/** Parses the query of GET …/logs. */
+export function parseLogsWanted(query: URLSearchParams): LogsWanted {
+  const isFollowing = query.get("follow") === "1";
+  const after = query.get("after");
+  if (after === null) {
+    return { from: { tail: integer(Number(query.get("tail") ?? "0"), "tail", 0, LOG_TAIL_MAX) }, isFollowing };
+  }
+  const [file, byte] = after.split(":").map((part) => integer(Number(part), "after", 0, Number.MAX_SAFE_INTEGER));
+  if (file === undefined || byte === undefined) throw new InvalidMessage("after: expected file:byte");
+  return { from: { file, byte }, isFollowing };
 }
 
 export function parseReference(value: unknown, where = "reference"): string {

@@ -14,7 +14,7 @@ import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Fleet } from "./fleet.ts";
 import { JOURNAL_NAME, type Journal, readJournal } from "./journal.ts";
-import { BOOTS_NAME, bootDirectoryName, bootsPathOf, DISK_NAME } from "./paths.ts";
+import { BOOTS_NAME, bootDirectoryName, bootsPathOf, DISK_NAME, LOGS_NAME } from "./paths.ts";
 
 /** How long the start of the agent waits for running VMs to be adopted; slower ones are adopted while it serves. */
 const ADOPTION_WAIT_MS = 10_000;
@@ -75,7 +75,7 @@ async function removeLeftover(fleet: Fleet, directory: string): Promise<number> 
 
 /** Removes everything from a machine's directory that its journal does not account for. */
 async function removeUnaccounted(directory: string, journal: Journal): Promise<number> {
-  const known = new Set([JOURNAL_NAME, BOOTS_NAME, ...(journal.hasDisk ? [DISK_NAME] : [])]);
+  const known = new Set([JOURNAL_NAME, BOOTS_NAME, LOGS_NAME, ...(journal.hasDisk ? [DISK_NAME] : [])]);
   const files = (await readdir(directory)).filter((name) => !known.has(name)).map((name) => join(directory, name));
   const current = journal.boot === null ? null : bootDirectoryName(journal.boot.bootId);
   const boots = (await readdir(bootsPathOf(directory)).catch(() => []))

@@ -13,5 +13,9 @@ export const bootsPathOf = (directory: string): string => join(directory, BOOTS_
  */
 export const bootDirectoryName = (bootId: string): string => bootId.slice("boot-".length, "boot-".length + 12);
 
+/** What the machine's workload has said. */
+export const logsPathOf = (directory: string): string => join(directory, LOGS_NAME);
+
 export const DISK_NAME = "disk";
 export const BOOTS_NAME = "boots";
+export const LOGS_NAME = "logs";

@@ -28,13 +28,15 @@ import { guestConfiguration } from "./configuration.ts";
 import { configureVm, EXIT_GRACE_MS } from "./configure-vm.ts";
 import { type Journal, JournalFile, type JournaledBoot } from "./journal.ts";
 import { MachineDisk } from "./machine-disk.ts";
+import { MachineLog } from "./machine-log.ts";
 import { type Next, observedState, plan } from "./plan.ts";
 import { makeBootId, type WaitingVm } from "./prepared-vms.ts";
 import { type Action, isAttempt, isInterruptedBy, type Situation, STATE_DURING, type VmState } from "./state.ts";
-import { bootDirectoryName, bootsPathOf } from "./paths.ts";
+import { bootDirectoryName, bootsPathOf, logsPathOf } from "./paths.ts";
 import { removeMachineFiles } from "./remove-machine-files.ts";
 import type { Surroundings } from "./surroundings.ts";
 import { Watchers } from "./watchers.ts";
+import { Workload, workloadCommand } from "./workload.ts";
 
 const BOOT_DEADLINE_MS = 120_000;
 const ADOPT_DEADLINE_MS = 15_000;
@@ -56,6 +58,9 @@ export class Supervisor {
   /** null exactly when the journal names no boot. */
   #vmState: VmState | null;
   readonly #disk: MachineDisk;
+  readonly #workload: Workload;
+  /** Also of a machine that is stopped. */
+  readonly machineLog: MachineLog;
   #current: { readonly action: Action; readonly controller: AbortController } | null = null;
   #isPumping = false;
   #isReleased = false;
@@ -81,6 +86,13 @@ export class Supervisor {
     this.#log = around.log.child({ machine: journal.machineId });
     this.#file = new JournalFile(directory);
     this.#disk = new MachineDisk(around, directory);
+    this.machineLog = new MachineLog(logsPathOf(directory));
+    this.#workload = new Workload({
+      machineLog: this.machineLog,
+      clock: around.clock,
+      log: this.#log,
+      onEvent: (level, message) => this.#event(level, message),
+    });
     this.#watchers = new Watchers(around.clock);
     if (journal.boot !== null) around.liveBoots.add(journal.boot.bootId);
     mkdirSync(directory, { recursive: true, mode: 0o700 });
@@ -187,7 +199,7 @@ export class Supervisor {
     this.#retry?.abort();
     this.#vm?.release();
     this.#vm = null;
-    await this.#file.idle();
+    await Promise.all([this.#workload.release(), this.#file.idle()]);
   }
 
   #observedState(): ObservedState {
@@ -382,9 +394,10 @@ export class Supervisor {
     const vm = this.#vm;
     if (vm === null || this.#journal.boot === null) throw new Error("the VM ended before it was configured");
     const startedAt = clock.monotonic();
+    const image = (await this.#disk.image(this.#journal.imageDigest)).configuration;
     const configuration = guestConfiguration({
       spec: this.#requiredSpec(),
-      image: (await this.#disk.image(this.#journal.imageDigest)).configuration,
+      image,
       rootDevice: driver.facts.rootDevice,
       rootBytes: diskBytes(this.#requiredSpec().diskGb, (await this.#diskRoot()).rootBytes),
       network: vm.network,
@@ -393,7 +406,7 @@ export class Supervisor {
     });
     await configureVm(vm, configuration, clock, signal);
     this.#note({ configureMs: clock.monotonic() - startedAt, totalMs: clock.monotonic() - this.#attemptStartedAt });
-    this.#becomeReady(vm);
+    this.#becomeReady(vm, { ...this.#journal.boot, workload: workloadCommand(this.#requiredSpec(), image) });
   }
 
   async #adopt(signal: AbortSignal): Promise<void> {
@@ -414,7 +427,7 @@ export class Supervisor {
       this.#adoptAttempts = 0;
       this.#hold(vm);
       // A prepared guest is configured before it is this machine, and is configured again.
-      if (vm.guest.hello.isConfigured && boot.runningSince !== null) this.#becomeReady(vm);
+      if (vm.guest.hello.isConfigured && boot.runningSince !== null) this.#becomeReady(vm, boot);
       this.#log.info({ boot: boot.bootId, state: this.#vmState }, "a running VM was adopted");
     } catch (error) {
       signal.throwIfAborted();
@@ -437,12 +450,18 @@ export class Supervisor {
     this.#fail(this.#journal.generation, "the machine ended while the node agent was away");
   }
 
-  #becomeReady(vm: Vm): void {
-    const { boot } = this.#journal;
-    if (this.#vm !== vm || boot === null) return;
+  #becomeReady(vm: Vm, boot: JournaledBoot): void {
+    if (this.#vm !== vm || this.#journal.boot?.bootId !== boot.bootId) return;
     this.#vmState = "ready";
     const runningSince = boot.runningSince ?? this.#around.clock.now();
     void this.#update({ boot: { ...boot, record: vm.record, runningSince, timings: this.#timings } });
+    if (!boot.workload) return;
+    const isEnding = (): boolean => this.#journal.desired !== "running";
+    this.#workload
+      .attach(vm.guest, { argv: boot.workload, boot: bootDirectoryName(boot.bootId), isEnding })
+      .catch((error: unknown) =>
+        this.#log.error({ error }, "the machine's log could not be read; its workload is not heard"),
+      );
   }
 
   /** Takes a VM that has said hello, and watches for its end. */
@@ -520,6 +539,7 @@ export class Supervisor {
 
   async #cleanBoot(): Promise<void> {
     const { boot } = this.#journal;
+    await this.#workload.finish();
     if (boot !== null) {
       await rm(join(bootsPathOf(this.directory), bootDirectoryName(boot.bootId)), { recursive: true, force: true });
       this.#around.liveBoots.delete(boot.bootId);
@@ -533,6 +553,7 @@ export class Supervisor {
   async #removeFiles(): Promise<void> {
     await this.#file.idle();
     await removeMachineFiles(this.directory);
+    this.machineLog.close();
     this.#isRemoved = true;
     this.#around.onRemoved(this.#journal);
   }

@@ -1,0 +1,57 @@
+/**
+ * A machine's log on the link: lines from somewhere to its end, and, for who follows it, those that come after.
+ *
+ * Always: what waits here is one piece of the log, however slowly it is read: the log itself is the queue, and a reader
+ * that is too slow finds its oldest lines gone. A body that ends as a whole means that there is nothing more: the end was
+ * reached, or the machine has been removed. One that breaks off means that the agent went away.
+ */
+import { once } from "node:events";
+import type { ServerResponse } from "node:http";
+import type { LogMessage } from "@flotilla/contract/link";
+import type { MachineLog } from "../machines/machine-log.ts";
+import type { LogsWanted } from "./validate.ts";
+
+export interface ServeLogsOptions {
+  readonly wanted: LogsWanted;
+  /** The caller has gone. */
+  readonly signal: AbortSignal;
+}
+
+/** Resolves when all was said. Rejects when the log can not be read. */
+export async function serveLogs(
+  response: ServerResponse,
+  log: MachineLog,
+  { wanted, signal }: ServeLogsOptions,
+): Promise<void> {
+  const { from, isFollowing } = wanted;
+  let position = "tail" in from ? await log.tail(from.tail) : from;
+  response.writeHead(200, { "content-type": "application/x-ndjson" });
+  response.flushHeaders();
+  for (let isDone = false; !isDone && !signal.aborted; ) {
+    const changed = nextChange(log, signal);
+    const { lines, next } = await log.read(position);
+    position = next;
+    if (lines.length > 0) {
+      const messages: readonly LogMessage[] = [...lines, { next: `${next.file}:${next.byte}` }];
+      const text = messages.map((message) => `${JSON.stringify(message)}\n`).join("");
+      if (!response.write(text)) await once(response, "drain", { signal }).catch(() => undefined);
+    } else if (isFollowing && !log.isRemoved) await changed.promise;
+    else isDone = true;
+    changed.forget();
+  }
+  response.end();
+}
+
+/** Begun before the log is read, so that nothing comes between. */
+function nextChange(log: MachineLog, signal: AbortSignal): { readonly promise: Promise<void>; forget(): void } {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const stopListening = log.listen(() => forget());
+  const forget = (): void => {
+    stopListening();
+    signal.removeEventListener("abort", forget);
+    resolve();
+  };
+  signal.addEventListener("abort", forget, { once: true });
+  if (signal.aborted) forget();
+  return { promise, forget };
+}

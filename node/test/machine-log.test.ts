@@ -1,0 +1,115 @@
+/**
+ * A machine's log on the disk: what is in it after writes, rotations and crashes, and how it is read back.
+ */
+import assert from "node:assert/strict";
+import { appendFile, mkdir, readdir, readFile, stat, truncate } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { type LogPosition, logLine, MachineLog } from "../src/machines/machine-log.ts";
+import { temporaryDirectory } from "./support/in-process.ts";
+
+const BOOT = "0123456789ab";
+
+async function textsFrom(log: MachineLog, position: LogPosition): Promise<readonly string[]> {
+  const texts: string[] = [];
+  let at = position;
+  for (;;) {
+    const { lines, next } = await log.read(at);
+    if (lines.length === 0) return texts;
+    texts.push(...lines.map(({ text }) => text));
+    at = next;
+  }
+}
+
+const numbered = (first: number, count: number, filler = ""): string =>
+  Array.from({ length: count }, (_, at) =>
+    logLine(1, BOOT, first + at + 1, "output", `${first + at} ${filler}`.trim()),
+  ).join("");
+
+test("what was written is read back, also its last lines, its empty ones and what is no text", async () => {
+  await using directory = await temporaryDirectory();
+  const log = new MachineLog(join(directory.path, "logs"));
+  assert.deepEqual(await textsFrom(log, await log.tail(100)), []);
+  await log.append(logLine(5, BOOT, 3, "output", "a b  c "));
+  await log.append(logLine(6, BOOT, 4, "output", "") + logLine(7, BOOT, 4, "note", "noted"));
+  await log.append(logLine(8, BOOT, 9, "output", Buffer.from("größe ✓").toString("latin1")));
+  await log.append(logLine(9, BOOT, 10, "output", "\xff"));
+  const { lines } = await log.read(await log.tail(100));
+  assert.deepEqual(lines, [
+    { at: 5, source: "workload", text: "a b  c " },
+    { at: 6, source: "workload", text: "" },
+    { at: 7, source: "node", text: "noted" },
+    { at: 8, source: "workload", text: "größe ✓" },
+    { at: 9, source: "workload", text: "�" },
+  ]);
+  for (const count of [0, 1, 2, 4, 5, 6]) {
+    assert.equal((await textsFrom(log, await log.tail(count))).length, Math.min(count, 5));
+  }
+});
+
+test("the tail is exact wherever pieces and files end", async () => {
+  await using directory = await temporaryDirectory();
+  const log = new MachineLog(join(directory.path, "logs"));
+  const filler = "x".repeat(900);
+  for (let first = 0; first < 12_000; first += 500) await log.append(numbered(first, 500, filler));
+  assert.ok((await readdir(join(directory.path, "logs"))).length === 2);
+  for (const count of [1, 63, 64, 65, 66, 1000, 2999, 3000, 10_000]) {
+    const texts = await textsFrom(log, await log.tail(count));
+    assert.equal(texts.length, count);
+    assert.equal(texts[0], `${12_000 - count} ${filler}`);
+  }
+});
+
+test("two files are kept, whatever is written, and a reader that was too slow goes on at the oldest", async () => {
+  await using directory = await temporaryDirectory();
+  const log = new MachineLog(join(directory.path, "logs"));
+  await log.append(numbered(0, 1));
+  const start = await log.tail(1);
+  const filler = "x".repeat(10_000);
+  for (let first = 1; first < 4_001; first += 100) await log.append(numbered(first, 100, filler));
+  const names = await readdir(join(directory.path, "logs"));
+  assert.equal(names.length, 2);
+  let bytes = 0;
+  for (const name of names) bytes += (await stat(join(directory.path, "logs", name))).size;
+  assert.ok(bytes < 18 * 1024 * 1024, `${bytes}`);
+  const texts = await textsFrom(log, start);
+  assert.ok(texts.length > 800 && texts.length < 2_000);
+  assert.equal(texts.at(-1), `4000 ${filler}`);
+});
+
+test("half a line that a crash has left is cut off, and the output behind it is asked for again", async () => {
+  await using directory = await temporaryDirectory();
+  const path = join(directory.path, "logs", "1");
+  const before = new MachineLog(join(directory.path, "logs"));
+  await before.append(logLine(1, BOOT, 10, "output", "whole") + logLine(2, BOOT, 20, "output", "half of it"));
+  await truncate(path, (await stat(path)).size - 3);
+  const after = new MachineLog(join(directory.path, "logs"));
+  assert.deepEqual(await after.progressOf(BOOT), { offset: 10, hasEnded: false });
+  await after.append(logLine(3, BOOT, 20, "output", "again"));
+  assert.deepEqual(await textsFrom(after, await after.tail(9)), ["whole", "again"]);
+});
+
+test("a file with nothing but half a line, and names that are none of its own, do no harm", async () => {
+  await using directory = await temporaryDirectory();
+  const logs = join(directory.path, "logs");
+  await mkdir(logs);
+  await appendFile(join(logs, "7"), "x".repeat(200_000));
+  await appendFile(join(logs, "note.txt"), "mine");
+  const log = new MachineLog(logs);
+  assert.deepEqual(await log.progressOf(BOOT), { offset: 0, hasEnded: false });
+  await log.append(numbered(1, 1));
+  assert.deepEqual(await textsFrom(log, await log.tail(9)), ["1"]);
+  assert.equal(await readFile(join(logs, "note.txt"), "utf8"), "mine");
+});
+
+test("how far a boot's output is safe is known, and whether its workload has ended", async () => {
+  await using directory = await temporaryDirectory();
+  const log = new MachineLog(join(directory.path, "logs"));
+  await log.append(logLine(1, BOOT, 10, "output", "x".repeat(16_384)));
+  assert.deepEqual(await log.progressOf(BOOT), { offset: 10, hasEnded: false });
+  assert.deepEqual(await log.progressOf("another"), { offset: 0, hasEnded: false });
+  await log.append(logLine(1, BOOT, 10, "end", "ended"));
+  assert.deepEqual(await log.progressOf(BOOT), { offset: 10, hasEnded: true });
+  await log.append(logLine(1, BOOT, 12, "after", "a child"));
+  assert.deepEqual(await new MachineLog(join(directory.path, "logs")).progressOf(BOOT), { offset: 12, hasEnded: true });
+});

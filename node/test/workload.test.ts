@@ -1,0 +1,106 @@
+/**
+ * Workloads on a node, with the fake driver: what stands in a machine's log, when, and what is said of their end.
+ */
+import assert from "node:assert/strict";
+import { access } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { until } from "../../test/support/until.ts";
+import type { ImageConfiguration } from "../src/images/images.ts";
+import { workloadCommand } from "../src/machines/workload.ts";
+import { machineIdOf, specOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
+
+const A = machineIdOf("a");
+
+async function logOf(node: TestNode, machineId = A): Promise<readonly string[]> {
+  const log = node.fleet.find(machineId)?.machineLog;
+  const texts: string[] = [];
+  let at = await log?.tail(10_000);
+  while (log !== undefined && at !== undefined) {
+    const { lines, next } = await log.read(at);
+    texts.push(...lines.map(({ source, text }) => (source === "node" ? `(${text})` : text)));
+    at = lines.length === 0 ? undefined : next;
+  }
+  return texts;
+}
+
+const hasLines = (node: TestNode, count: number): Promise<unknown> =>
+  until(async () => (await logOf(node)).length >= count, { what: `${count} lines` });
+
+const sh = (line: string): { readonly spec: { readonly command: readonly string[] } } => ({
+  spec: { command: ["sh", "-c", line] },
+});
+
+test("the workload runs with the machine's environment, and its end stands in the log and on the timeline", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  await node.want(A, 1, "running", { ...sh("echo $GREETING; echo two; exit 3"), env: { GREETING: "hello" } });
+  await hasLines(node, 3);
+  assert.deepEqual(await logOf(node), ["hello", "two", "(the workload ended with exit code 3)"]);
+  assert.equal(node.fleet.observe(A).state, "running");
+  assert.deepEqual(node.events, [{ machineId: A, level: "warn", message: "the workload ended with exit code 3" }]);
+});
+
+test("the log is kept when the machine stops, goes on with the next start, and goes with the machine", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const serving = sh("echo started; echo -n half; sleep 1000");
+  await node.want(A, 1, "running", serving);
+  await hasLines(node, 1);
+  await node.want(A, 2, "stopped", serving);
+  assert.deepEqual(await logOf(node), ["started", "half"]);
+  await node.want(A, 3, "running", serving);
+  await hasLines(node, 3);
+  assert.deepEqual(await logOf(node), ["started", "half", "started"]);
+  // It was the machine that was to end.
+  assert.deepEqual(node.events, []);
+  await node.want(A, 4, "absent");
+  await assert.rejects(access(join(directory.path, "machines", A)), { code: "ENOENT" });
+});
+
+test("an agent that comes back starts no workload again and doubles nothing", async () => {
+  await using directory = await temporaryDirectory();
+  const first = await startTestNode(directory.path);
+  await first.want(A, 1, "running", sh("echo once; exit 1"));
+  await hasLines(first, 2);
+  await first.fleet.release();
+  const second = await startTestNode(directory.path);
+  assert.equal((await second.want(A, 1, "running", sh("echo once; exit 1"))).state, "running");
+  await second.want(A, 2, "stopped");
+  assert.deepEqual(await logOf(second), ["once", "(the workload ended with exit code 1)"]);
+});
+
+test("a flood is written whole up to what the log keeps, and a long line is cut into several", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const command = ["sh", "-c", "echo begin; head -c 100000 /dev/zero; echo; echo end"];
+  await node.want(A, 1, "running", { spec: { command } });
+  await hasLines(node, 10);
+  const lines = await logOf(node);
+  assert.deepEqual([lines[0], lines.at(-2), lines.length], ["begin", "end", 10]);
+  assert.equal(lines.slice(1, -2).join("").length, 100_000);
+});
+
+test("a machine's command wins; an image that is only a prompt has no workload", () => {
+  const image = (entrypoint: readonly string[], command: readonly string[]): ImageConfiguration => ({
+    env: [],
+    workdir: "/",
+    user: "",
+    entrypoint,
+    command,
+  });
+  const spec = (command: readonly string[] | null) => specOf(A, { spec: { command } });
+  assert.deepEqual(workloadCommand(spec(["top"]), image(["/entry"], ["serve"])), ["top"]);
+  assert.deepEqual(workloadCommand(spec(null), image(["/entry"], ["serve"])), ["/entry", "serve"]);
+  assert.deepEqual(workloadCommand(spec([]), image([], ["nginx", "-g", "daemon off;"])), [
+    "nginx",
+    "-g",
+    "daemon off;",
+  ]);
+  assert.equal(workloadCommand(spec(null), image([], [])), null);
+  assert.equal(workloadCommand(spec(null), image([], ["/bin/sh"])), null);
+  assert.equal(workloadCommand(spec(null), image([], ["bash"])), null);
+  assert.equal(workloadCommand(spec(null), image(["python3"], [])), null);
+  assert.deepEqual(workloadCommand(spec(null), image([], ["sh", "-c", "serve"])), ["sh", "-c", "serve"]);
+  assert.deepEqual(workloadCommand(spec(["sh"]), image([], [])), ["sh"]);
+});

@@ -1,0 +1,70 @@
+/**
+ * The answer to who reads a log: text on its way to the caller, and an empty line now and then while there is none.
+ *
+ * Always: `gone` is aborted as soon as nobody reads any more, whatever waits for it; a caller that is slow makes `write`
+ * wait, and about HELD_BYTES and one text are held for it.
+ */
+import { Readable } from "node:stream";
+import type { Clock } from "../../context.ts";
+
+const HELD_BYTES = 64 * 1024;
+/** Readers in daily use give up after 30 s without a byte. */
+const KEEP_ALIVE_MS = 5_000;
+
+export class LogAnswer extends Readable {
+  readonly gone: AbortSignal;
+  readonly #clock: Clock;
+  readonly #going = new AbortController();
+  #room: PromiseWithResolvers<void> | null = null;
+  #sentAt: number;
+
+  constructor(clock: Clock) {
+    super({ highWaterMark: HELD_BYTES, encoding: "utf8" });
+    this.#clock = clock;
+    this.gone = this.#going.signal;
+    this.#sentAt = clock.monotonic();
+    void this.#keepAlive();
+  }
+
+  /** Resolves when there is room for more, or nobody reads. */
+  async write(text: string): Promise<void> {
+    if (text === "" || this.gone.aborted) return;
+    this.#sentAt = this.#clock.monotonic();
+    if (this.push(text)) return;
+    this.#room ??= Promise.withResolvers();
+    await this.#room.promise;
+  }
+
+  wait(ms: number): Promise<void> {
+    return this.#clock.sleep(ms, this.gone);
+  }
+
+  finish(): void {
+    if (!this.destroyed) this.push(null);
+    this.#going.abort();
+  }
+
+  fail(error: unknown): void {
+    this.destroy(error instanceof Error ? error : new Error(String(error)));
+  }
+
+  override _read(): void {
+    this.#room?.resolve();
+    this.#room = null;
+  }
+
+  override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
+    this.#going.abort();
+    this._read();
+    callback(error);
+  }
+
+  async #keepAlive(): Promise<void> {
+    for (;;) {
+      await this.wait(KEEP_ALIVE_MS);
+      if (this.gone.aborted) return;
+      const isSilent = this.#clock.monotonic() - this.#sentAt >= KEEP_ALIVE_MS;
+      if (isSilent && this.#room === null) this.push("\n");
+    }
+  }
+}

@@ -1,0 +1,42 @@
+/**
+ * Lines of a machine's log: how a node sends them, and how callers read them. Pure.
+ *
+ * Callers in daily use print every line that is not empty, less its `data: `. So there are no `event:` or `id:` lines and
+ * no comments, and an empty line, which nobody prints, is what tells a silent log from a dead connection.
+ */
+import type { LogLine, LogMessage } from "@flotilla/contract/link";
+
+export type LogFormat = "text" | "json";
+
+/** A line on its way to the caller. What the node itself remarks is told from what the workload has said. */
+export function logEvent({ at, source, text }: LogLine, format: LogFormat): string {
+  if (format === "text") return `data: ${source === "node" ? `flotilla: ${text}` : text}\n\n`;
+  const record = { timestamp: new Date(at).toISOString(), level: "info", message: text, source };
+  return `data: ${JSON.stringify(record)}\n\n`;
+}
+
+/** More than any line of a node has. */
+const LINE_CHARACTERS_MAX = 1024 * 1024;
+
+/** Puts a node's answer together: text that was cut anywhere → whole messages. */
+export class LogMessages {
+  readonly #decoder = new TextDecoder();
+  #rest = "";
+
+  /** Throws when the node says something else. */
+  push(chunk: Uint8Array): readonly LogMessage[] {
+    const lines = (this.#rest + this.#decoder.decode(chunk, { stream: true })).split("\n");
+    this.#rest = lines.pop() ?? "";
+    if (this.#rest.length > LINE_CHARACTERS_MAX) throw new Error("a line of a log that is too long");
+    return lines.map((line) => parse(line));
+  }
+}
+
+function parse(line: string): LogMessage {
+  const value = JSON.parse(line) as Partial<LogLine> & { readonly next?: unknown };
+  if (typeof value.next === "string" && /^\d{1,16}:\d{1,16}$/.test(value.next)) return { next: value.next };
+  const { at, source, text } = value;
+  const isLine = typeof text === "string" && typeof at === "number" && Math.abs(at) <= 8.64e15;
+  if (!isLine || (source !== "workload" && source !== "node")) throw new Error("a line of a log that does not fit");
+  return { at, source, text: text.replaceAll("\n", " ") };
+}
