@@ -69,22 +69,26 @@ static void read_file(const char *path)
 static int write_file(const char *path, const char *text, int extra_flags)
 {
 	int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | extra_flags;
+	ssize_t length = (ssize_t)strlen(text);
 	int fd = open(path, flags, 0644);
 
 	if (fd < 0 && errno == ELOOP && unlink(path) == 0)
 		fd = open(path, flags, 0644);
 	if (fd < 0)
 		return -errno;
-	ssize_t written = write(fd, text, strlen(text));
-	int error = written == (ssize_t)strlen(text) ? 0 : written < 0 ? -errno : -ENOSPC;
+	ssize_t written = write(fd, text, (size_t)length);
+	int error = written == length ? 0 : written < 0 ? -errno : -ENOSPC;
+	if (error == 0 && (extra_flags & O_APPEND) == 0 && ftruncate(fd, length) != 0)
+		error = -errno;
 	close(fd);
 	return error;
 }
 
+/* Cut after it was written: ext4 writes a file to the disk at once that was emptied before. */
 static int ensure_file(const char *path, const char *text)
 {
 	read_file(path);
-	return strcmp(file_text, text) == 0 ? 0 : write_file(path, text, O_TRUNC);
+	return strcmp(file_text, text) == 0 ? 0 : write_file(path, text, 0);
 }
 
 /* Whether the text has the word, between spaces and line ends. */

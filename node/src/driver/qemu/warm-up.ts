@@ -20,6 +20,13 @@ export const WARM_UP_PROGRAM: GuestExecRequest = {
 /** What most first commands begin with. */
 export const WARM_UP_SHELL: GuestExecRequest = { ...WARM_UP_PROGRAM, argv: ["sh", "-lc", "true"], cwd: null };
 
+/** A start may make a file; this one is gone again. */
+export const WARM_UP_FILE: GuestExecRequest = {
+  ...WARM_UP_PROGRAM,
+  argv: ["sh", "-c", "echo >/.flotilla-warm-up && rm /.flotilla-warm-up"],
+  user: "0",
+};
+
 export interface WarmUpFacts {
   readonly rootDevice: string | null;
   readonly rootBytes: number;
@@ -28,14 +35,14 @@ export interface WarmUpFacts {
   readonly address: GuestConfiguration["address"];
 }
 
-/** Of the machine that the guest plays until it is one. */
+/** Of the machine that the guest plays until it is one. `digit`: another one makes it another machine. */
 export function warmUpConfiguration(
   { rootDevice, rootBytes, user, address }: WarmUpFacts,
-  now: number,
+  { now, digit }: { readonly now: number; readonly digit: "0" | "1" },
 ): GuestConfiguration {
   return {
     hostname: "localhost",
-    machineId: "0".repeat(32),
+    machineId: digit.repeat(32),
     now,
     entropy: randomBytes(32),
     env: { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" },
