@@ -144,7 +144,7 @@ export const execEndpoints = {
       access_token: Type.Optional(Type.String()),
     }),
     answers: { 101: empty("switching to WebSocket") },
-    errors: ["not_found", "invalid_body", "guest_unreachable", "start_failed"],
+    errors: execErrors.filter((code) => code !== "invalid_json"),
     isUpgrade: true,
   }),
   listSessions: endpoint({

@@ -7,18 +7,17 @@ import { int64, nullable, oneOf, type Static, Type, text, timestamp } from "./sc
 const OCTETS = "application/octet-stream";
 const fileErrors = [
   "invalid_request",
-  "invalid_body",
   "not_found",
   "conflict",
-  "range_not_satisfiable",
   "quota_exceeded",
   "no_capacity",
   "guest_unreachable",
   "unavailable",
   "start_failed",
   "start_timeout",
-  "no_space",
 ] as const;
+const readErrors = [...fileErrors, "range_not_satisfiable"] as const;
+const writeErrors = [...fileErrors, "no_space"] as const;
 
 /** An entry of the list that `?list=true` asks for. */
 export const FileEntry = Type.Object({
@@ -48,7 +47,7 @@ export const fileEndpoints = {
     access: ["machine:files"],
     query: readQuery,
     answers: readAnswers,
-    errors: fileErrors,
+    errors: readErrors,
   }),
   writeFile: endpoint({
     method: "POST",
@@ -59,7 +58,7 @@ export const fileEndpoints = {
     query: Type.Object({ path: Type.Optional(text()) }),
     body: { kind: "bytes" },
     answers: { 200: empty() },
-    errors: fileErrors,
+    errors: writeErrors,
   }),
   readFileAt: endpoint({
     method: "GET",
@@ -69,7 +68,7 @@ export const fileEndpoints = {
     access: ["machine:files"],
     query: Type.Object({ list: Type.Optional(Type.Boolean()) }),
     answers: readAnswers,
-    errors: fileErrors,
+    errors: readErrors,
     isExtra: true,
   }),
   putFileAt: endpoint({
@@ -80,7 +79,7 @@ export const fileEndpoints = {
     access: ["machine:files"],
     body: { kind: "bytes" },
     answers: { 204: empty() },
-    errors: fileErrors,
+    errors: writeErrors,
     isExtra: true,
   }),
   postFileAt: endpoint({
@@ -91,7 +90,7 @@ export const fileEndpoints = {
     access: ["machine:files"],
     body: { kind: "bytes" },
     answers: { 200: empty() },
-    errors: fileErrors,
+    errors: writeErrors,
     isExtra: true,
   }),
   deleteFileAt: endpoint({

@@ -197,7 +197,7 @@ export const machineEndpoints = {
     access: ["machine:create"],
     body: { kind: "json", schema: CreateMachineRequest },
     answers: { 201: json(MachineInfo) },
-    errors: ["invalid_json", "invalid_request", "invalid_body", "name_taken", "quota_exceeded", "no_capacity"],
+    errors: ["invalid_json", "invalid_request", "invalid_body", "name_taken", "quota_exceeded"],
   }),
   getMachine: endpoint({
     method: "GET",

@@ -54,7 +54,8 @@ const INTRODUCTION = `Machines are persistent microVMs; apps are replicated imag
 /** The refusals that an endpoint may give without declaring them. */
 export function commonErrors(endpoint: Endpoint): readonly ErrorCode[] {
   const codes: ErrorCode[] = ["internal"];
-  if (endpoint.body !== undefined) codes.push("body_too_large");
+  // Also where no body is declared: one is read and ignored. What is streamed has no limit of its own.
+  if (!isStreamed(endpoint) && endpoint.method !== "GET") codes.push("body_too_large");
   if (endpoint.query !== undefined) codes.push("invalid_body");
   if (endpoint.access === "public") return codes;
   codes.push("missing_key", "unknown_key", "unavailable");
@@ -65,6 +66,8 @@ export function commonErrors(endpoint: Endpoint): readonly ErrorCode[] {
     codes.push("idempotency_in_progress", "idempotency_mismatch");
   return codes;
 }
+
+const isStreamed = ({ body, isBridge }: Endpoint): boolean => body?.kind === "bytes" || isBridge === true;
 
 const isNodeAccess = (access: Access): boolean => access === "joinToken" || access === "nodeCredential";
 

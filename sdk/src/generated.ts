@@ -136,7 +136,7 @@ export abstract class Methods {
    * Create a machine; it is `stopped` until it is started.
    *
    * `POST /v1/machines`; needs scope machine:create.
-   * Refuses with invalid_json, invalid_request, invalid_body, name_taken, quota_exceeded, no_capacity.
+   * Refuses with invalid_json, invalid_request, invalid_body, name_taken, quota_exceeded.
    */
   createMachine(body: CreateMachineRequest, options: CallOptions = {}): Promise<MachineInfo> {
     return this.call({ method: "POST", path: "/v1/machines", json: body, answer: "json" }, options);
@@ -303,7 +303,8 @@ export abstract class Methods {
    * An interactive terminal over WebSocket.
    *
    * `GET /v1/machines/{id}/exec/interactive`; needs scope machine:exec.
-   * Refuses with not_found, invalid_body, guest_unreachable, start_failed.
+   * Refuses with invalid_request, invalid_body, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable,
+   * unavailable, start_failed, start_timeout.
    */
   openTerminal(id: string, options: CallOptions<OpenTerminalQuery> = {}): WebSocket {
     return this.openSocket(`/v1/machines/${segment(id)}/exec/interactive`, options);
@@ -380,8 +381,8 @@ export abstract class Methods {
    * Read a file.
    *
    * `GET /v1/machines/{id}/files`; needs scope machine:files.
-   * Refuses with invalid_request, invalid_body, not_found, conflict, range_not_satisfiable, quota_exceeded,
-   * no_capacity, guest_unreachable, unavailable, start_failed, start_timeout, no_space.
+   * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable, unavailable,
+   * start_failed, start_timeout, range_not_satisfiable.
    */
   readFile(id: string, options: CallOptions<ReadFileQuery> = {}): Promise<Response> {
     return this.call({ method: "GET", path: `/v1/machines/${segment(id)}/files`, answer: "stream" }, options);
@@ -391,8 +392,8 @@ export abstract class Methods {
    * Write a file.
    *
    * `POST /v1/machines/{id}/files`; needs scope machine:files.
-   * Refuses with invalid_request, invalid_body, not_found, conflict, range_not_satisfiable, quota_exceeded,
-   * no_capacity, guest_unreachable, unavailable, start_failed, start_timeout, no_space.
+   * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable, unavailable,
+   * start_failed, start_timeout, no_space.
    */
   writeFile(id: string, body: BytesBody, options: CallOptions<WriteFileQuery> = {}): Promise<void> {
     return this.call(
@@ -405,8 +406,8 @@ export abstract class Methods {
    * Read a file, its path in the URL.
    *
    * `GET /v1/machines/{id}/files/{path...}`; needs scope machine:files.
-   * Refuses with invalid_request, invalid_body, not_found, conflict, range_not_satisfiable, quota_exceeded,
-   * no_capacity, guest_unreachable, unavailable, start_failed, start_timeout, no_space.
+   * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable, unavailable,
+   * start_failed, start_timeout, range_not_satisfiable.
    */
   readFileAt(id: string, path: string, options: CallOptions<ReadFileAtQuery> = {}): Promise<Response> {
     return this.call(
@@ -419,8 +420,8 @@ export abstract class Methods {
    * Write a file, its path in the URL.
    *
    * `PUT /v1/machines/{id}/files/{path...}`; needs scope machine:files.
-   * Refuses with invalid_request, invalid_body, not_found, conflict, range_not_satisfiable, quota_exceeded,
-   * no_capacity, guest_unreachable, unavailable, start_failed, start_timeout, no_space.
+   * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable, unavailable,
+   * start_failed, start_timeout, no_space.
    */
   putFileAt(id: string, path: string, body: BytesBody, options: CallOptions = {}): Promise<void> {
     return this.call(
@@ -433,8 +434,8 @@ export abstract class Methods {
    * Write a file, its path in the URL.
    *
    * `POST /v1/machines/{id}/files/{path...}`; needs scope machine:files.
-   * Refuses with invalid_request, invalid_body, not_found, conflict, range_not_satisfiable, quota_exceeded,
-   * no_capacity, guest_unreachable, unavailable, start_failed, start_timeout, no_space.
+   * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable, unavailable,
+   * start_failed, start_timeout, no_space.
    */
   postFileAt(id: string, path: string, body: BytesBody, options: CallOptions = {}): Promise<void> {
     return this.call(
@@ -447,8 +448,8 @@ export abstract class Methods {
    * Remove a file or an empty directory.
    *
    * `DELETE /v1/machines/{id}/files/{path...}`; needs scope machine:files.
-   * Refuses with invalid_request, invalid_body, not_found, conflict, range_not_satisfiable, quota_exceeded,
-   * no_capacity, guest_unreachable, unavailable, start_failed, start_timeout, no_space.
+   * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable, unavailable,
+   * start_failed, start_timeout.
    */
   deleteFileAt(id: string, path: string, options: CallOptions = {}): Promise<void> {
     return this.call(

@@ -48,6 +48,8 @@ export interface AssemblyOptions {
   readonly metrics: Metrics;
   readonly version: string;
   readonly openapi: unknown;
+  /** In place of the contract's START_WAIT_MS. */
+  readonly startWaitMs: number | undefined;
   readonly isStopping: () => boolean;
 }
 
@@ -62,7 +64,7 @@ export interface Assembly {
 }
 
 export function assemble({ context, keys, settings, ...options }: AssemblyOptions): Assembly {
-  const services = openMachineServices(context, { plansUrl: settings.plansUrl });
+  const services = openMachineServices(context, { plansUrl: settings.plansUrl, startWaitMs: options.startWaitMs });
   const operations = new OperationRunner(context, [imagePullWorker(services)]);
   const loops = new Loops(context, [
     machineReconciler(services),

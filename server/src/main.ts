@@ -35,6 +35,8 @@ export interface ServerOptions extends ServerSettings {
   readonly log?: Log;
   /** Checks every answer against the contract; a fault is a 500. For tests. */
   readonly checkAnswers?: boolean;
+  /** How long starts and stops are waited for, in place of START_WAIT_MS. For tests. */
+  readonly startWaitMs?: number;
 }
 
 export interface RunningServer {
@@ -86,6 +88,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       metrics,
       version: API_VERSION,
       openapi: openApiDocument(),
+      startWaitMs: options.startWaitMs,
       isStopping: () => isStopping,
     });
     undo.push(() => assembly.stop());

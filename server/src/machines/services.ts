@@ -3,6 +3,7 @@
  *
  * Made once per server, by `openMachineServices`; `stop` lets the work under way end and writes what was gathered.
  */
+import { START_WAIT_MS } from "@flotilla/contract/limits";
 import type { Context } from "../context.ts";
 import { NodeAway, NodeLink } from "../link/node-link.ts";
 import { NodeDirectory } from "../nodes/directory.ts";
@@ -19,6 +20,8 @@ export interface MachineServices {
   readonly activity: Activity;
   /** The address that refusals over a ceiling name. */
   readonly plansUrl: string;
+  /** How long a start or a stop is waited for before the caller is told that it goes on. */
+  readonly startWaitMs: number;
   readonly ceilingsOf: (tenantId: string) => Promise<Ceilings>;
   /** Lets work go on that no request waits for; it is finished before the server ends. Its failure is logged. */
   readonly inBackground: (what: string, work: () => Promise<unknown>) => void;
@@ -32,7 +35,10 @@ export interface OpenMachineServices extends MachineServices {
   stop(): Promise<void>;
 }
 
-export function openMachineServices(context: Context, options: { readonly plansUrl: string }): OpenMachineServices {
+export function openMachineServices(
+  context: Context,
+  options: { readonly plansUrl: string; readonly startWaitMs?: number | undefined },
+): OpenMachineServices {
   const link = new NodeLink();
   const cache = new MachineCache(context);
   const ceilings = new CeilingsCache(context.db);
@@ -46,6 +52,7 @@ export function openMachineServices(context: Context, options: { readonly plansU
     activity,
     nodes,
     plansUrl: options.plansUrl,
+    startWaitMs: options.startWaitMs ?? START_WAIT_MS,
     ceilingsOf: (tenantId) => ceilings.of(tenantId),
     inBackground(what, work) {
       const done = work().then(

@@ -10,7 +10,6 @@
  * If the process dies after the first write, the machine reconciler of any server makes the call.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import { START_WAIT_MS } from "@flotilla/contract/limits";
 import { askStart } from "./change.ts";
 import { converge, convergePatiently } from "./converge.ts";
 import { concurrencyRefusal } from "./quota.ts";
@@ -39,7 +38,9 @@ export async function startMachine(services: MachineServices, options: StartOpti
   const machine = await acceptStart(services, options);
   if (phaseOf(machine) === "running") return machine;
   if (options.isDetached) {
-    services.inBackground(`start of ${machine.id}`, () => converge(services, machine, { waitMs: START_WAIT_MS }));
+    services.inBackground(`start of ${machine.id}`, () =>
+      converge(services, machine, { waitMs: services.startWaitMs }),
+    );
     return machine;
   }
   return await awaitRunning(services, machine, options);
@@ -101,7 +102,7 @@ export async function awaitRunning(
   { signal }: { readonly signal: AbortSignal },
 ): Promise<MachineRecord> {
   const { clock } = services.context;
-  const deadline = clock.monotonic() + START_WAIT_MS;
+  const deadline = clock.monotonic() + services.startWaitMs;
   let latest: MachineRecord | undefined = machine;
   for (;;) {
     const waitMs = Math.max(0, deadline - clock.monotonic());
@@ -115,7 +116,7 @@ export async function awaitRunning(
       case "starting":
         // Overtaken by another start, which is waited for as well.
         if (clock.monotonic() < deadline) continue;
-        throw startTimeout(latest);
+        throw startTimeout(latest, services.startWaitMs);
       default:
         throw endedWhileStarting(latest);
     }
@@ -132,9 +133,9 @@ function startFailed(machine: MachineRecord): Refusal {
   return new Refusal("start_failed", `start of machine ${machine.id} failed: ${reason}${hint}`);
 }
 
-function startTimeout(machine: MachineRecord): Refusal {
+function startTimeout(machine: MachineRecord, waitedMs: number): Refusal {
   const progress = machine.observedProgress === null ? "" : ` (${machine.observedProgress})`;
-  const seconds = Math.round(START_WAIT_MS / 1000);
+  const seconds = Math.round(waitedMs / 1000);
   return new Refusal(
     "start_timeout",
     `machine ${machine.id} did not start within ${seconds} s${progress}; the start goes on, read the machine to see when it is ready`,

@@ -5,7 +5,6 @@
  * and the machine reconciler carries it out.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import { START_WAIT_MS } from "@flotilla/contract/limits";
 import { askStop } from "./change.ts";
 import { convergePatiently } from "./converge.ts";
 import type { MachineRecord } from "./record.ts";
@@ -13,8 +12,6 @@ import type { MachineServices } from "./services.ts";
 import { machineNotFound } from "./start.ts";
 import { nextPhase, phaseOf } from "./state.ts";
 
-/** As for a start: clients in daily use give up after 30 s. */
-export const STOP_WAIT_MS = START_WAIT_MS;
 const WRITE_TRIES_MAX = 8;
 
 export interface StopOptions {
@@ -26,7 +23,7 @@ export interface StopOptions {
 /** The machine, stopped; or started again by somebody else meanwhile. */
 export async function stopMachine(services: MachineServices, options: StopOptions): Promise<MachineRecord> {
   const { clock } = services.context;
-  const deadline = clock.monotonic() + STOP_WAIT_MS;
+  const deadline = clock.monotonic() + services.startWaitMs;
   let latest = await acceptStop(services, options);
   while (phaseOf(latest) === "stopping") {
     const waitMs = Math.max(0, deadline - clock.monotonic());
@@ -35,9 +32,9 @@ export async function stopMachine(services: MachineServices, options: StopOption
     if (told === undefined || (told.deletedAt !== null && !told.isEphemeral)) throw machineNotFound(options.id);
     latest = told;
     // Otherwise it was overtaken by another stop, which is waited for as well.
-    if (clock.monotonic() >= deadline && phaseOf(latest) === "stopping") throw notStopped(latest);
+    if (clock.monotonic() >= deadline && phaseOf(latest) === "stopping") throw notStopped(latest, services.startWaitMs);
   }
-  if (phaseOf(latest) === "failed") throw notStopped(latest);
+  if (phaseOf(latest) === "failed") throw notStopped(latest, services.startWaitMs);
   return latest;
 }
 
@@ -56,9 +53,9 @@ async function acceptStop(services: MachineServices, options: StopOptions): Prom
   throw new Refusal("unavailable", `stop of machine ${options.id} was overtaken again and again; try again`);
 }
 
-const notStopped = (machine: MachineRecord): Refusal =>
+const notStopped = (machine: MachineRecord, waitedMs: number): Refusal =>
   new Refusal(
     "unavailable",
     machine.error ??
-      `machine ${machine.id} has not stopped after ${STOP_WAIT_MS / 1000} s; the stop goes on, read the machine to see`,
+      `machine ${machine.id} has not stopped after ${waitedMs / 1000} s; the stop goes on, read the machine to see`,
   );

@@ -106,7 +106,8 @@ export class FakeGuest implements Guest {
   #run(request: GuestExecRequest, program: Program): GuestExec {
     // Like the real one, which has no channel left.
     if (this.#closedBecause !== null) throw new Error(this.#closedBecause);
-    const { FAKE_EXECS_MAX: max } = this.#machine.words;
+    const { FAKE_EXECS_MAX: max, FAKE_AGENT_SILENT: silent } = this.#machine.words;
+    if (silent !== undefined) throw new Error("FAKE_AGENT_SILENT is set");
     if (max !== undefined && this.#execs.size >= Number(max)) throw new GuestBusy(`it runs ${max} commands already`);
     this.#lastPid += 1;
     const parts = { request, program, machine: this.#machine, configuration: this.#configuration };

@@ -7,6 +7,7 @@
  *     FAKE_BOOT_FAIL=1          the boot fails after that time       FAKE_CONFIGURE_FAIL=1   so does its set-up
  *     FAKE_CRASH_AFTER_MS=N     the VM crashes                       FAKE_POWEROFF_AFTER_MS=N  it powers off
  *     FAKE_IGNORE_SHUTDOWN=1    the guest does not shut down when asked
+ *     FAKE_AGENT_SILENT=1       it boots, and then takes no command
  *     FAKE_EXECS_MAX=N          how many commands run at once
  *     FAKE_PORTS=80=4001,…      its port 80 is what listens on the host's loopback at 4001; on others nobody listens
  *

@@ -12,7 +12,6 @@ import type { MachineName } from "../record.ts";
 import { deleteMachine } from "../remove.ts";
 import type { MachineServices } from "../services.ts";
 import { includes, NODE_AWAY, phaseOf } from "../state.ts";
-import { STOP_WAIT_MS } from "../stop.ts";
 import { findAnyMachine } from "../store.ts";
 
 /** Whether it was stopped. */
@@ -26,7 +25,7 @@ export async function stopIdle(services: MachineServices, { id }: MachineName): 
   const change = { ...askStop(machine, context.clock.now()), timeline: [{ level: "info", message }] as const };
   const written = (await cache.write([change])).get(id);
   if (written === undefined) return false;
-  services.inBackground(`auto-stop of ${id}`, () => converge(services, written, { waitMs: STOP_WAIT_MS }));
+  services.inBackground(`auto-stop of ${id}`, () => converge(services, written, { waitMs: services.startWaitMs }));
   return true;
 }
 

@@ -1,0 +1,385 @@
+/**
+ * Every answer that the contract documents for an endpoint of machines is given here once, and none that it does not.
+ *
+ * The contract decides what is tried: a test for each code goes over all endpoints that document it, so a new endpoint is
+ * tried by itself. What no test produces stands in EXCEPTIONS with its reason; that list only shrinks, because an entry
+ * that is produced after all fails the last test too.
+ */
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { test } from "node:test";
+import { type EndpointName, endpointList } from "@flotilla/contract/endpoints";
+import type { ErrorCode } from "@flotilla/contract/errors";
+import { JSON_BODY_BYTES_MAX } from "@flotilla/contract/limits";
+import { SCOPES } from "@flotilla/contract/scopes";
+import { sql } from "../src/db/database.ts";
+import { claimKey } from "../src/http/idempotency-store.ts";
+import { PENDING_ENDPOINTS } from "../src/pending.ts";
+import type { Answer, Client } from "./support/client.ts";
+import { httpGuest } from "./support/guest.ts";
+import { type Asked, documentedCodes, endpointOf, Ledger, outcome } from "./support/ledger.ts";
+import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startProxy } from "./support/proxy.ts";
+import { sampleBody, samplePath } from "./support/sample.ts";
+import { startTestServer } from "./support/server.ts";
+import { until } from "./support/until.ts";
+
+const DEFENCE = "what our parser of requests lets in, the one that hands it on is not known to refuse";
+
+/** Documented, and produced by no test: outcome → why. */
+const EXCEPTIONS: Readonly<Record<string, string>> = {
+  "connectGet 400 invalid_request": DEFENCE,
+  "connectHead 400 invalid_request": DEFENCE,
+  "connectPost 400 invalid_request": DEFENCE,
+  "connectPut 400 invalid_request": DEFENCE,
+  "connectPatch 400 invalid_request": DEFENCE,
+  "connectDelete 400 invalid_request": DEFENCE,
+  "connectOptions 400 invalid_request": DEFENCE,
+};
+
+/** Endpoints that are younger than this test: what they lack is told and does not fail it. Take them out one by one. */
+const NEWCOMERS: readonly EndpointName[] = [
+  "createShare",
+  "removeShare",
+  "createBranch",
+  "createBranches",
+  "assignBranch",
+  "getLineage",
+  "exportMachine",
+];
+
+/** What deletes comes last, the machine last of all. */
+const turnOf = (name: EndpointName): number => (name === "deleteMachine" ? 2 : name.startsWith("delete") ? 1 : 0);
+
+const NAMES: readonly EndpointName[] = endpointList
+  .filter(([, { path }]) => path.startsWith("/v1/machines"))
+  .map(([name]) => name)
+  .filter((name) => !(PENDING_ENDPOINTS as readonly EndpointName[]).includes(name))
+  .toSorted((a, b) => turnOf(a) - turnOf(b));
+const SETTLED = NAMES.filter((name) => !NEWCOMERS.includes(name));
+
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+const node = await startTestNode(server);
+const { client, context } = server;
+const ledger = new Ledger();
+
+/** Another server of the cluster, which waits next to nothing for starts and stops. */
+async function startHurried(): Promise<Client> {
+  const hurried = await startTestServer({ databaseUrl: server.databaseUrl, startWaitMs: 300 });
+  return hurried.client.withKey(server.adminKey.key);
+}
+
+const guest = await httpGuest((_request, response) => response.end("hello"));
+
+const SOURCE = { type: "image", reference: "local/busybox" };
+const PATIENT = { deadlineMs: 60_000 };
+
+async function machine(env: Record<string, string> = {}, owner: Client = client): Promise<string> {
+  const words = { FAKE_INTERPRETERS: "python3", FAKE_PORTS: `80=${guest.port}` };
+  const fields = { source: SOURCE, ports: [{ port: 80 }], env: { ...words, ...env } };
+  const answer = await owner.post("/v1/machines", fields);
+  assert.equal(answer.status, 201, answer.text);
+  return answer.json.id;
+}
+
+async function tenant(plan: object): Promise<Client> {
+  const made = await client.post("/v1/plans", { name: `plan ${JSON.stringify(plan)}`, ...plan });
+  const owner = await client.post("/v1/tenants", { name: `of ${made.json.id}`, planId: made.json.id });
+  const key = await client.post("/v1/apikeys", { tenantId: owner.json.id });
+  assert.equal(key.status, 200, key.text);
+  return client.withKey(key.json.key);
+}
+
+/** What is sent where the contract's smallest body would not do. */
+const BODIES: Readonly<Partial<Record<EndpointName, object>>> = {
+  createMachine: { source: SOURCE },
+  exec: { command: "true" },
+  execStream: { command: "true" },
+  execInSession: { command: "true" },
+  runCode: { language: "python", code: "true" },
+  pullMachineImage: { image: "local/busybox" },
+};
+const QUERIES: Readonly<Partial<Record<EndpointName, string>>> = {
+  readFile: "path=/workspace/file",
+  writeFile: "path=/workspace/file",
+};
+const PARAMETERS: Readonly<Record<string, string>> = { session_id: "one", "path...": "workspace/file", port: "80" };
+
+type Wish = Partial<Omit<Asked, "path">> & { readonly id?: string; readonly query?: string };
+
+/** A call that makes sense, of a machine that need not exist. */
+function asked(name: EndpointName, { id = "none-such", query, raw, body, ...rest }: Wish = {}): Asked {
+  const endpoint = endpointOf(name);
+  const filled = endpoint.path.replace(/\{([a-z_.]+)\}/g, (whole, parameter: string) =>
+    parameter === "id" ? id : (PARAMETERS[parameter] ?? samplePath(whole)),
+  );
+  const search = query ?? QUERIES[name];
+  const given = { ...(raw === undefined ? {} : { raw }), ...(body === undefined ? {} : { body }) };
+  const usual =
+    endpoint.body?.kind === "bytes"
+      ? { raw: "0123456789" }
+      : endpoint.body === undefined
+        ? {}
+        : { body: BODIES[name] ?? sampleBody(endpoint) };
+  const isBare = endpoint.method === "GET" || endpoint.method === "HEAD";
+  const content = isBare ? {} : raw === undefined && body === undefined ? usual : given;
+  return { path: search === undefined ? filled : `${filled}?${search}`, ...content, ...rest };
+}
+
+const call = (name: EndpointName, wish?: Wish, as: Client = client): Promise<Answer> =>
+  ledger.call(as, name, asked(name, wish));
+
+/**
+ * Tries the code with every endpoint, and says which of those that document it answered otherwise. What the others
+ * answered is in the ledger as well.
+ */
+async function provoke(code: ErrorCode, how: (name: EndpointName) => Promise<Answer | undefined>): Promise<void> {
+  const otherwise: string[] = [];
+  for (const name of NAMES) {
+    const answer = await how(name);
+    const isExpected = SETTLED.includes(name) && documentedCodes(name).includes(code);
+    if (!isExpected || EXCEPTIONS[outcome(name, code)] !== undefined) continue;
+    if (answer?.headers.get("x-error-code") !== code)
+      otherwise.push(`${name}: ${answer?.status ?? "no answer"} ${answer?.text.slice(0, 200) ?? ""}`);
+  }
+  assert.deepEqual(otherwise, [], `these document ${code} and answered otherwise`);
+}
+
+/** A session under the name that calls have, where the endpoint needs one. */
+async function withSession(name: EndpointName, id: string, as: Client = client): Promise<string> {
+  if (endpointOf(name).path.includes("{session_id}")) await as.post(`/v1/machines/${id}/sessions`, { id: "one" });
+  return id;
+}
+
+test("each endpoint gives each of its good answers", async () => {
+  const started = await machine();
+  await client.post(`/v1/machines/${started}/start`);
+  await client.call("PUT", `/v1/machines/${started}/files/workspace/file`, { raw: "0123456789" });
+  const further: Readonly<Partial<Record<string, Wish>>> = {
+    "startMachine 202": { query: "detach=true" },
+    "deleteMachine 200": { query: "includeUsage=true" },
+    "readFile 206": { headers: { range: "bytes=0-1" } },
+    "readFileAt 206": { headers: { range: "bytes=0-1" } },
+  };
+  for (const name of SETTLED) {
+    for (const status of Object.keys(endpointOf(name).answers)) {
+      const wish = further[`${name} ${status}`];
+      const own = name === "deleteMachine" || name === "createSession" || wish?.query === "detach=true";
+      const id = own ? await machine() : await withSession(name, started);
+      const answer = await call(name, { id, ...wish });
+      assert.equal(String(answer.status), status, `${name}: ${answer.text}`);
+    }
+  }
+});
+
+test("no key, a wrong one, one that expired, one without the scope", async () => {
+  await provoke("missing_key", (name) => call(name, {}, client.withKey(null)));
+  await provoke("unknown_key", (name) => call(name, {}, client.withKey(`smk_${"x".repeat(43)}`)));
+  const keyOf = async (body: object) => client.withKey((await client.post("/v1/apikeys", body)).json.key);
+  const expired = await keyOf({ expiresInDays: 0 });
+  await provoke("expired_key", (name) => call(name, {}, expired));
+  const useless = await keyOf({ scopes: SCOPES.filter((scope) => scope === "billing:read") });
+  await provoke("missing_scope", (name) => call(name, {}, useless));
+});
+
+test("a suspended tenant, and one that asks too often", async () => {
+  const suspended = await tenant({ maxApps: 1 });
+  const { tenantId } = (await suspended.get("/v1/me")).json;
+  await client.post(`/v1/tenants/${tenantId}/suspend`);
+  await until(async () => (await suspended.get("/v1/machines")).status === 402, PATIENT);
+  await provoke("payment_required", (name) => call(name, {}, suspended));
+  const eager = await tenant({ rateRequestsPerSecond: 1, rateBurst: 1 });
+  await provoke("rate_limited", (name) =>
+    until(async () => {
+      const answer = await call(name, {}, eager);
+      return answer.status === 429 && answer;
+    }, PATIENT),
+  );
+});
+
+test("bodies and parameters that do not fit", async () => {
+  await provoke("invalid_json", (name) => call(name, { raw: "{" }));
+  await provoke("invalid_body", (name) => {
+    const { body, query } = endpointOf(name);
+    if (body?.kind === "json") return call(name, { body: [] });
+    const { properties = {} } = (query ?? {}) as { properties?: Record<string, { type?: string }> };
+    const [field = ""] = Object.entries(properties).find(([, { type }]) => type !== "string") ?? [];
+    return call(name, { query: field === "" ? "path=%00" : `${field}=wrong%20type` });
+  });
+  await provoke("body_too_large", (name) => {
+    const { body } = endpointOf(name);
+    const bytes = body?.kind === "json" ? (body.maxBytes ?? JSON_BODY_BYTES_MAX) : JSON_BODY_BYTES_MAX;
+    return call(name, { raw: " ".repeat(bytes + 1) });
+  });
+});
+
+test("requests that make no sense, and things that do not exist", async () => {
+  const id = await machine();
+  const badEnvironment = { env: { "": "x" } };
+  const senseless: Readonly<Partial<Record<EndpointName, Wish>>> = {
+    createMachine: { body: { source: { type: "image", reference: "two words" } } },
+    exec: { body: { command: "true", ...badEnvironment } },
+    execStream: { body: { command: "true", ...badEnvironment } },
+    execInSession: { body: { command: "true", ...badEnvironment } },
+    runCode: { body: { ...BODIES.runCode, ...badEnvironment } },
+    openTerminal: { isPlain: true },
+    createSession: { body: { cwd: "relative" } },
+    readFile: { query: "" },
+    writeFile: { query: "" },
+    pullMachineImage: { body: { image: "two words" } },
+    listMachineLogs: { query: "tail=20000" },
+  };
+  await provoke("invalid_request", async (name) => {
+    if (!endpointOf(name).path.includes("/files/{path...}")) return call(name, { id, ...senseless[name] });
+    // A path as long as no system has one.
+    return ledger.call(client, name, {
+      ...asked(name, { id }),
+      path: `/v1/machines/${id}/files/${"x/".repeat(2100)}x`,
+    });
+  });
+  await provoke("not_found", (name) => call(name));
+});
+
+test("keys of idempotency that another request has, which is the same or not", async () => {
+  const at = new Date(context.clock.now());
+  const later = new Date(context.clock.now() + 600_000);
+  const { subject: keyId } = (await client.get("/v1/me")).json;
+  /** As if the request with these parts ran on another server. */
+  const running = async (key: string, parts: readonly (string | Buffer)[]): Promise<void> => {
+    const hash = createHash("sha256");
+    for (const part of parts) hash.update(String(part.length)).update(":").update(part);
+    const claim = { keyId, key, owner: "another request", fingerprint: hash.digest() };
+    await claimKey(context.db, { ...claim, at, leaseUntil: later, expiresAt: later });
+  };
+  for (const code of ["idempotency_in_progress", "idempotency_mismatch"] as const) {
+    await provoke(code, async (name) => {
+      const { path, body } = asked(name);
+      const bytes = Buffer.from(body === undefined ? "" : JSON.stringify(body));
+      const key = `${code}-${name}`;
+      await running(key, code === "idempotency_mismatch" ? ["another"] : ["POST", path, bytes]);
+      return call(name, { headers: { "idempotency-key": key } });
+    });
+  }
+});
+
+test("names that are taken, and ceilings that are reached", async () => {
+  await client.post("/v1/machines", { source: SOURCE, name: "taken" });
+  await provoke("name_taken", (name) => call(name, { body: { source: SOURCE, name: "taken" } }));
+  const small = await tenant({ maxMachines: 2, maxConcurrentMachines: 1 });
+  const running = await machine({}, small);
+  const stopped = await machine({}, small);
+  assert.equal((await small.post(`/v1/machines/${running}/start`)).status, 200);
+  await provoke("quota_exceeded", async (name) => call(name, { id: await withSession(name, stopped, small) }, small));
+});
+
+test("a cluster without a node has no room", async () => {
+  const { client: alone } = await startTestServer();
+  const id = await machine({}, alone);
+  await provoke("no_capacity", async (name) => call(name, { id: await withSession(name, id, alone) }, alone));
+});
+
+test("a boot that fails, and a machine that has failed", async () => {
+  await provoke("start_failed", async (name) => {
+    const id = await machine({ FAKE_BOOT_FAIL: "1" });
+    return call(name, { id: await withSession(name, id) });
+  });
+  await provoke("conflict", async (name) => {
+    const failed = await machine({ FAKE_BOOT_FAIL: "1" });
+    await client.post(`/v1/machines/${failed}/start`);
+    switch (name) {
+      case "startMachine": {
+        const id = await machine({ FAKE_BOOT_MS: "600000" });
+        const starting = call(name, { id });
+        await until(async () => (await client.get(`/v1/machines/${id}`)).json.state === "creating", PATIENT);
+        await client.post(`/v1/machines/${id}/stop`);
+        return starting;
+      }
+      case "createSession":
+        await withSession("execInSession", failed);
+        return call(name, { id: failed, body: { id: "one" } });
+      case "pullMachineImage":
+        return call(name, { id: await machine() });
+      default:
+        return call(name, { id: await withSession(name, failed) });
+    }
+  });
+});
+
+test("a boot that takes its time", async () => {
+  const hurried = await startHurried();
+  await provoke("start_timeout", async (name) => {
+    const id = await machine({ FAKE_BOOT_MS: "600000" });
+    const answer = await call(name, { id: await withSession(name, id) }, hurried);
+    await client.delete(`/v1/machines/${id}`);
+    return answer;
+  });
+});
+
+test("a guest whose agent does not answer", async () => {
+  await provoke("guest_unreachable", async (name) => {
+    const id = await machine({ FAKE_AGENT_SILENT: "1", FAKE_PORTS: "" });
+    assert.equal((await client.post(`/v1/machines/${id}/start`)).status, 200);
+    return call(name, { id: await withSession(name, id) });
+  });
+});
+
+test("files: a range outside, a full disk; and what is not there yet", async () => {
+  const withFile = async (): Promise<string> => {
+    const id = await machine({ FAKE_DISK_BYTES: "20" });
+    await client.call("PUT", `/v1/machines/${id}/files/workspace/file`, { raw: "0123456789" });
+    return id;
+  };
+  const shared = await withFile();
+  /** What changes the machine gets one of its own. */
+  const idFor = async (name: EndpointName) => (/^(delete|stop|put|post|write)/.test(name) ? await withFile() : shared);
+  const headers = { range: "bytes=100-200" };
+  await provoke("range_not_satisfiable", async (name) => call(name, { id: await idFor(name), headers }));
+  await provoke("no_space", async (name) => {
+    const isBytes = endpointOf(name).body?.kind === "bytes";
+    return call(name, { id: await idFor(name), ...(isBytes ? { raw: "x".repeat(1000) } : {}) });
+  });
+  await provoke("not_implemented", async (name) => call(name, { id: await idFor(name) }));
+});
+
+test("a database that is away, and a node that is", async () => {
+  const proxy = await startProxy(server.databaseUrl);
+  const cut = await startTestServer({ databaseUrl: proxy.url, logLevel: "silent" });
+  const there = cut.client.withKey(server.adminKey.key);
+  const id = await machine();
+  assert.equal((await client.post(`/v1/machines/${id}/start`)).status, 200);
+  assert.equal((await there.get(`/v1/machines/${id}`)).status, 200);
+  proxy.cut();
+  await provoke("unavailable", (name) => call(name, { id }, there));
+  proxy.mend();
+  await until(async () => (await there.get("/v1/machines")).status === 200, PATIENT);
+  await cut.stop();
+  await proxy.close();
+  await node.kill();
+  await context.db.execute(sql`UPDATE nodes SET status = 'unreachable' WHERE id = ${node.id}`);
+  await context.db.notify("nodes", node.id);
+  const hurried = await startHurried();
+  const onNode = SETTLED.filter((name) => endpointOf(name).errors?.includes("unavailable"));
+  const otherwise: string[] = [];
+  for (const name of onNode) {
+    const answer = await call(name, { id: await withSession(name, id) }, hurried);
+    if (answer.headers.get("x-error-code") !== "unavailable")
+      otherwise.push(`${name}: ${answer.status} ${answer.text}`);
+  }
+  assert.deepEqual(otherwise, [], "these document unavailable and answered otherwise while their node was away");
+});
+
+test("what the contract documents was given, and nothing else", (t) => {
+  const exceptions = Object.keys(EXCEPTIONS);
+  const missing = ledger.missingOf(SETTLED);
+  const advice = "let a test above produce it, take it out of the contract, or give a reason in EXCEPTIONS";
+  assert.deepEqual(
+    missing.filter((one) => !exceptions.includes(one)),
+    [],
+    advice,
+  );
+  const stale = exceptions.filter((one) => !missing.includes(one));
+  assert.deepEqual(stale, [], "these are given by now: take them out of EXCEPTIONS");
+  assert.deepEqual(ledger.undocumentedOf(SETTLED), [], "the contract does not document these");
+  const served = NAMES.filter((name) => NEWCOMERS.includes(name));
+  for (const one of ledger.missingOf(served)) t.diagnostic(`documented, and tried by nobody yet: ${one}`);
+});
