@@ -51,7 +51,7 @@ async function measure({ name, what, question, reach }: Load, turns: number): Pr
   const { machine } = await flotilla.make();
   const { url, headers } = flotilla.access;
   const asked = question(machine.id);
-  const ours = new Side({ url, headers, ...asked }, await flotilla.serverPid());
+  const ours = new Side({ url, headers, ...asked }, await flotilla.pidOf("server"));
   const other = new Side({ url: empty.url, headers, ...asked }, empty.pid);
   for (const side of [ours, other]) await side.warmUp();
   for (let turn = 0; turn < turns; turn++) for (const side of [ours, other]) await side.take();

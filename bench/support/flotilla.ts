@@ -208,14 +208,14 @@ export class BenchFlotilla implements AsyncDisposable {
     return all.filter(({ bootId }) => !waiting.some((name) => bootId.startsWith(`boot-${name}`)));
   }
 
-  /** The process that serves the API. */
-  async serverPid(): Promise<number> {
+  /** The process that serves the API, or the node agent. */
+  async pidOf(program: "server" | "node"): Promise<number> {
     this.requireOwn();
     const up = this.#process?.pid ?? 0;
     const children = (await readFile(`/proc/${up}/task/${up}/children`, "utf8")).trim().split(" ").map(Number);
     for (const pid of children)
-      if ((await readFile(`/proc/${pid}/cmdline`, "utf8")).includes("server/src/main.ts")) return pid;
-    throw new Error("the benchmark's Flotilla runs no server");
+      if ((await readFile(`/proc/${pid}/cmdline`, "utf8")).includes(`${program}/src/main.ts`)) return pid;
+    throw new Error(`the benchmark's Flotilla runs no ${program}`);
   }
 
   /** Lifts the limit on calls a second, which is what a load would be measuring otherwise. */

@@ -187,6 +187,18 @@ test("commands are counted, shown on the timeline and written in batches", async
   assert.notEqual((await client.get(`/v1/machines/${id}`)).json.lastActivityAt, null);
 });
 
+test("however many commands run, none waits for the database, and a batch of all of them is written now and then", async () => {
+  const id = await machine();
+  await exec({ command: "true" }, "", id);
+  const startedAt = performance.now();
+  const fifty = () => Promise.all(Array.from({ length: 50 }, () => exec({ command: "true" }, "", id)));
+  const statements = await countStatements(server.context.db, fifty);
+  const batches = await countStatements(server.context.db, fifty, /machine_exec_months/);
+  assert.equal(statements, 0);
+  const batchesMax = 1 + (performance.now() - startedAt) / 250;
+  assert.ok(batches <= batchesMax, `${batches} batches were written, at most ${batchesMax} are due`);
+});
+
 test("each verb makes as few round trips to the database as it can", async () => {
   const { db } = server.context;
   const source = { type: "image", reference: "local/busybox" };

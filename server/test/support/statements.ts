@@ -19,7 +19,8 @@ const IN_BACKGROUND = [
   /operations/,
 ];
 
-export async function countStatements(db: Database, work: () => Promise<unknown>): Promise<number> {
+/** `only`: counts those that match it, and no others. */
+export async function countStatements(db: Database, work: () => Promise<unknown>, only?: RegExp): Promise<number> {
   const originals = { query: db.query, queryOne: db.queryOne, execute: db.execute };
   const texts: string[] = [];
   for (const [name, original] of Object.entries(originals)) {
@@ -34,5 +35,7 @@ export async function countStatements(db: Database, work: () => Promise<unknown>
   } finally {
     Object.assign(db, originals);
   }
-  return texts.filter((text) => !IN_BACKGROUND.some((pattern) => pattern.test(text))).length;
+  const isCounted = (text: string) =>
+    only === undefined ? !IN_BACKGROUND.some((pattern) => pattern.test(text)) : only.test(text);
+  return texts.filter(isCounted).length;
 }
