@@ -49,3 +49,12 @@ export const START_WAIT_MS = 28_000;
 /** Lines of a log that one may ask for at once; and how many one gets who does not say. */
 export const LOG_TAIL_MAX = 10_000;
 export const LOG_TAIL_DEFAULT = 100;
+
+/** Of a host's memory, that stays free for the node itself, and for machines that run to grow into. */
+const MEMORY_KEPT_SHARE = 0.04;
+const MEMORY_KEPT_MB_MIN = 256;
+
+/** Below this much memory left no machine is started on a host with so much in all. */
+export function memoryKeptMb(totalMemoryMb: number): number {
+  return Math.max(MEMORY_KEPT_MB_MIN, Math.round(totalMemoryMb * MEMORY_KEPT_SHARE));
+}

@@ -45,6 +45,19 @@ test("a machine starts, stops, starts again and is removed without a trace", asy
   assert.deepEqual(await listFiles(join(directory.path, "machines")), []);
 });
 
+test("without memory left a start is refused with what to do, and succeeds when there is some again", async () => {
+  await using directory = await temporaryDirectory();
+  let availableMemoryMb = 300;
+  const node = await startTestNode(directory.path, { availableMemoryMb: () => availableMemoryMb });
+  const refused = await node.want(A, 1, "running");
+  assert.equal(refused.state, "failed");
+  assert.match(refused.reason ?? "", /the node has 300 MB of memory left and keeps 655 MB free; stop machines/);
+  availableMemoryMb = 10_000;
+  assert.equal((await node.want(A, 2, "running")).state, "running");
+  // What is booted is counted, so a turn that was given back is there again.
+  assert.equal(node.fleet.surroundings.slots.taken, 0);
+});
+
 test("removing what was never there succeeds", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);

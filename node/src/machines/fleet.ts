@@ -14,6 +14,7 @@ import type { Images } from "../images/images.ts";
 import type { Log } from "../log.ts";
 import { BootSlots } from "./boot-slots.ts";
 import type { Journal } from "./journal.ts";
+import { ensureMemoryRoom } from "./memory-room.ts";
 import { PreparedVms, type PreparedVmsOptions } from "./prepared-vms.ts";
 import { Supervisor } from "./supervisor.ts";
 import type { Disks } from "../disks/disks.ts";
@@ -60,6 +61,18 @@ export class Fleet {
     const liveBoots = new Set<string>();
     const directory = options.preparedDirectory;
     const users = this.userIds;
+    const prepared = new PreparedVms({
+      directory,
+      driver,
+      images,
+      disks,
+      clock,
+      log,
+      liveBoots,
+      users,
+      observeResources,
+    });
+    const room = { observe: observeResources, giveUpPrepared: () => prepared.giveUp() };
     this.surroundings = {
       driver,
       images,
@@ -67,7 +80,8 @@ export class Fleet {
       clock,
       log,
       slots: new BootSlots(options.bootsAtOnceMax),
-      prepared: new PreparedVms({ directory, driver, images, disks, clock, log, liveBoots, users, observeResources }),
+      prepared,
+      ensureMemoryRoom: () => ensureMemoryRoom(room),
       liveBoots,
       onEvent,
       onChange,

@@ -129,6 +129,11 @@ export class PreparedVms {
     this.#stop.abort();
     this.#wake.abort();
     await this.#running;
+    await this.giveUp();
+  }
+
+  /** Ends those that wait now. */
+  async giveUp(): Promise<void> {
     await this.#discard(...this.#kinds.flatMap(({ waiting }) => waiting.splice(0)));
   }
 

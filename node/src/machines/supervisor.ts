@@ -374,14 +374,21 @@ export class Supervisor {
     return this.#disk.root(this.#requiredSpec(), this.#journal.imageDigest);
   }
 
+  /** A turn to boot, with memory for it. The function gives the turn back. */
   async #bootSlot(signal: AbortSignal): Promise<() => void> {
-    const free = this.#around.slots.tryTake();
-    if (free !== undefined) return free;
-    this.#isQueued = true;
-    this.#changed();
-    const giveBack = await this.#around.slots.take(this.#requiredSpec().tenantId, signal);
-    this.#isQueued = false;
-    this.#changed();
+    const { slots, ensureMemoryRoom } = this.#around;
+    let giveBack = slots.tryTake();
+    if (giveBack === undefined) {
+      this.#isQueued = true;
+      this.#changed();
+      giveBack = await slots.take(this.#requiredSpec().tenantId, signal);
+      this.#isQueued = false;
+      this.#changed();
+    }
+    await ensureMemoryRoom().catch((error: unknown) => {
+      giveBack();
+      throw error;
+    });
     return giveBack;
   }
 

@@ -18,6 +18,8 @@ export interface Surroundings {
   readonly disks: Disks;
   readonly slots: BootSlots;
   readonly prepared: PreparedVms;
+  /** Throws an Error for the machine's owner when memory is too short for another VM. */
+  readonly ensureMemoryRoom: () => Promise<void>;
   readonly clock: Clock;
   readonly log: Log;
   /** Boots that may have a VMM: what is not in here is swept away. */

@@ -7,7 +7,7 @@
 import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { DesiredState, MachineSpec, ObservedMachine } from "@flotilla/contract/link";
+import type { DesiredState, MachineSpec, NodeResources, ObservedMachine } from "@flotilla/contract/link";
 import { type Clock, systemClock } from "../../src/clock.ts";
 import { FakeImages } from "../../src/driver/fake/images.ts";
 import { FakeDriver } from "../../src/driver/fake/index.ts";
@@ -67,10 +67,21 @@ export function hurriedClock(factor: number): Clock {
   };
 }
 
+const RESOURCES: NodeResources = {
+  totalCpus: 2,
+  totalMemoryMb: 16_384,
+  availableMemoryMb: 16_384,
+  totalDiskGb: 100,
+  availableDiskGb: 100,
+  usedCpus: 0,
+  usedMemoryMb: 0,
+  usedDiskGb: 0,
+};
+
 /** Starts a node on the directory, as after a start of its process. */
 export async function startTestNode(
   directory: string,
-  options: { readonly clock?: Clock; readonly bootsAtOnceMax?: number } = {},
+  options: { readonly clock?: Clock; readonly bootsAtOnceMax?: number; readonly availableMemoryMb?: () => number } = {},
 ): Promise<TestNode> {
   const clock = options.clock ?? systemClock;
   const events: { machineId: string; level: string; message: string }[] = [];
@@ -84,7 +95,8 @@ export async function startTestNode(
   const fleet = new Fleet({
     machinesDirectory,
     preparedDirectory: join(directory, "prepared"),
-    observeResources: () => Promise.reject(new Error("nothing is prepared here")),
+    observeResources: () =>
+      Promise.resolve({ ...RESOURCES, availableMemoryMb: options.availableMemoryMb?.() ?? 16_384 }),
     driver,
     images,
     disks: { make: ({ diskPath }) => writeFile(diskPath, "disk") },

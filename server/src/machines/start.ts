@@ -58,7 +58,7 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
     if (next === undefined) throw machineNotFound(options.id);
     if (next === phase) return machine;
     const ceilings = await services.ceilingsOf(machine.tenantId);
-    const nodeId = machine.nodeId ?? (await choose(services, machine));
+    const nodeId = await choose(services, machine);
     const change = askStart(machine, {
       nodeId,
       activeMax: ceilings.maxConcurrentMachines,
@@ -87,8 +87,15 @@ function refuseWithoutNode(machine: MachineRecord): void {
   throw new Refusal("unavailable", `machine ${machine.id} ${state}: ${why}`);
 }
 
+/** The node that has its disk, or the best for it. Throws a Refusal when it cannot be started there. */
 async function choose(services: MachineServices, machine: MachineRecord): Promise<string> {
-  const { cpus, memoryMb } = machine;
+  const { cpus, memoryMb, nodeId } = machine;
+  if (nodeId !== null) {
+    const reason = await services.nodes.startRefusal(nodeId);
+    if (reason === null) return nodeId;
+    const advice = "its disk is there; stop machines on it that are not needed, or try again later";
+    throw new Refusal("no_capacity", `machine ${machine.id} cannot be started: ${reason}, and ${advice}`);
+  }
   const placement = await services.nodes.place({ cpus, memoryMb, arch: machine.source.arch ?? null });
   if (placement.nodeId !== null) return placement.nodeId;
   const advice = placement.canNever ? "ask for less, or add a larger node" : "try again later, or add a node";

@@ -5,7 +5,7 @@
  * FRESH_MS. Two servers may place on the same node at once: memory and processors are overcommitted anyway.
  */
 import type { Context } from "../context.ts";
-import { type CandidateNode, type Placement, type PlacementWish, place } from "../scheduler/place.ts";
+import { type CandidateNode, type Placement, type PlacementWish, place, startRefusal } from "../scheduler/place.ts";
 import { listCandidates } from "./store.ts";
 
 const FRESH_MS = 1_000;
@@ -40,6 +40,18 @@ export class NodeDirectory {
       return this.#note(place(this.#nodes, wish), wish);
     }
     return this.#note(placement, wish);
+  }
+
+  /** Why a machine cannot be started on the node that has its disk; null when it can. */
+  async startRefusal(nodeId: string): Promise<string | null> {
+    if (this.#context.clock.monotonic() - this.#readAt > FRESH_MS) await this.#read();
+    const refusal = (): string | null => {
+      const node = this.#nodes.find(({ id }) => id === nodeId);
+      return node === undefined ? null : startRefusal(node);
+    };
+    if (refusal() === null) return null;
+    await this.#read();
+    return refusal();
   }
 
   #note(placement: Placement, wish: PlacementWish): Placement {

@@ -7,6 +7,7 @@
  * costs what it uses (an idle one some tens of MiB). Refused is what can never fit, and a node that itself says that it
  * has next to nothing left. Disks are sparse for the same reason.
  */
+import { memoryKeptMb } from "@flotilla/contract/limits";
 import type { NodeStatus } from "@flotilla/contract/nodes";
 
 export interface CandidateNode {
@@ -34,9 +35,15 @@ export type Placement =
   | { readonly nodeId: string }
   | { readonly nodeId: null; readonly canNever: boolean; readonly reason: string };
 
-/** What a boot touches at once, with room to spare for the node itself. */
-const AVAILABLE_MEMORY_MB_MIN = 512;
 const AVAILABLE_DISK_GB_MIN = 1;
+
+function isShortOfMemory(node: CandidateNode): boolean {
+  return node.totalMemoryMb > 0 && node.availableMemoryMb < memoryKeptMb(node.totalMemoryMb);
+}
+
+function memoryLeft(node: CandidateNode): string {
+  return `node ${node.id} has ${node.availableMemoryMb} MB of memory left and keeps ${memoryKeptMb(node.totalMemoryMb)} MB free`;
+}
 
 interface Rule {
   /** Whether waiting helps. */
@@ -65,8 +72,8 @@ const RULES: readonly Rule[] = [
   },
   {
     canNever: false,
-    test: (node) => node.totalMemoryMb > 0 && node.availableMemoryMb < AVAILABLE_MEMORY_MB_MIN,
-    why: (node) => `node ${node.id} has ${node.availableMemoryMb} MB of memory left`,
+    test: isShortOfMemory,
+    why: memoryLeft,
   },
   {
     canNever: false,
@@ -74,6 +81,11 @@ const RULES: readonly Rule[] = [
     why: (node) => `node ${node.id} has ${node.availableDiskGb} GB of disk left`,
   },
 ];
+
+/** Why a machine whose disk is on this node cannot be started on it now; null when it can. */
+export function startRefusal(node: CandidateNode): string | null {
+  return isShortOfMemory(node) ? memoryLeft(node) : null;
+}
 
 /** How much is promised on a node for what it has; the least promised node is the best. */
 function promised(node: CandidateNode, wish: PlacementWish): number {

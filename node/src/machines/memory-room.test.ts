@@ -1,0 +1,34 @@
+/**
+ * When memory is too short for another VM, and what is given up before that is said.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { ensureMemoryRoom, memoryRefusal } from "./memory-room.ts";
+
+test("a VM boots while more is left than is kept free", () => {
+  assert.equal(memoryRefusal({ totalMemoryMb: 24_000, availableMemoryMb: 960 }), null);
+  assert.equal(memoryRefusal({ totalMemoryMb: 2_000, availableMemoryMb: 256 }), null);
+});
+
+test("a refusal says what is left and what to do", () => {
+  assert.equal(
+    memoryRefusal({ totalMemoryMb: 24_000, availableMemoryMb: 959 }),
+    "the node has 959 MB of memory left and keeps 960 MB free; stop machines that are not needed, or add a node",
+  );
+  assert.match(memoryRefusal({ totalMemoryMb: 2_000, availableMemoryMb: 255 }) ?? "", /keeps 256 MB/);
+});
+
+test("VMs that wait are given up before a start is refused", async () => {
+  let availableMemoryMb = 100;
+  let gaveUp = 0;
+  const observe = () => Promise.resolve({ totalMemoryMb: 24_000, availableMemoryMb });
+  const giveUp = (freedMb: number) => () => {
+    gaveUp += 1;
+    availableMemoryMb += freedMb;
+    return Promise.resolve();
+  };
+  await assert.rejects(ensureMemoryRoom({ observe, giveUpPrepared: giveUp(200) }), /the node has 300 MB/);
+  await ensureMemoryRoom({ observe, giveUpPrepared: giveUp(1_000) });
+  await ensureMemoryRoom({ observe, giveUpPrepared: giveUp(1_000) });
+  assert.equal(gaveUp, 2);
+});

@@ -1,0 +1,43 @@
+/**
+ * A start where memory is short: refused before anything changes, with what to do; and served as soon as there is some.
+ *
+ * A second server looks at the node for the first time when its memory is short, so it cannot know an older picture. The
+ * node agent is away by then and reports nothing that would say otherwise.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { sql } from "../src/db/database.ts";
+import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startTestServer } from "./support/server.ts";
+
+const source = { type: "image", reference: "local/busybox" };
+
+test("without memory on a node neither a new machine nor one whose disk is there is started", async () => {
+  const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+  const node = await startTestNode(server);
+  const create = async () => (await server.client.post("/v1/machines", { source })).json.id as string;
+  const [fresh, stopped] = [await create(), await create()];
+  assert.equal((await server.client.post(`/v1/machines/${stopped}/start`)).status, 200);
+  assert.equal((await server.client.post(`/v1/machines/${stopped}/stop`)).status, 200);
+  await node.kill();
+  await server.context.db.execute(sql`UPDATE nodes SET total_memory_mb = 24000, available_memory_mb = 900`);
+
+  const other = await startTestServer({ databaseUrl: server.databaseUrl });
+  const advices = new Map([
+    [
+      fresh,
+      /no node has room for machine .*: node node-a has 900 MB of memory left and keeps 960 MB free; try again later/,
+    ],
+    [stopped, /node node-a has 900 MB of memory left and keeps 960 MB free, and its disk is there; stop machines/],
+  ]);
+  for (const [id, advice] of advices) {
+    const before = (await other.client.get(`/v1/machines/${id}`)).json;
+    const answer = await other.client.post(`/v1/machines/${id}/start`);
+    assert.deepEqual([answer.status, answer.headers.get("x-error-code")], [422, "no_capacity"], answer.text);
+    assert.match(answer.text, advice);
+    assert.deepEqual((await other.client.get(`/v1/machines/${id}`)).json, before);
+  }
+
+  await node.restart();
+  for (const id of advices.keys()) assert.equal((await server.client.post(`/v1/machines/${id}/start`)).status, 200);
+});
