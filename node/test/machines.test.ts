@@ -206,6 +206,7 @@ test("an agent that comes back adopts what runs, and runs nothing twice", async 
   const before = await first.want(A, 1, "running", { env: { GREETING: "hello" } });
   await first.want(B, 1, "running");
   await first.want(B, 2, "stopped");
+  await journalsAreWritten(directory.path);
   const second = await startTestNode(directory.path);
   assert.deepEqual(second.adoption, { machines: 2, running: 1, swept: 0, removed: 0 });
   assert.deepEqual(second.fleet.observe(A), before);
@@ -299,6 +300,18 @@ test("a journal that can not be read is left alone and does not keep the others 
   assert.deepEqual(await listFiles(join(machines, A)), ["journal.json"]);
   assert.equal((await node.want(B, 1, "running")).state, "running");
 });
+
+/** What was answered is on the disk a moment later: an agent that died between would have gone on from what was there. */
+async function journalsAreWritten(directory: string): Promise<void> {
+  const read = async (id: string): Promise<Journal> =>
+    JSON.parse(await readFile(join(directory, "machines", id, "journal.json"), "utf8"));
+  const areWritten = async (): Promise<boolean> => {
+    const [a, b] = await Promise.all([read(A), read(B)]);
+    const files = await listFiles(join(directory, "machines"));
+    return a.boot?.runningSince !== null && b.boot === null && !files.some((file) => file.endsWith(".new"));
+  };
+  await until(areWritten, { what: "the journals to be on the disk" });
+}
 
 /** The machine runs already when it ends: how long its start took does not matter. */
 function endFromInside(node: TestNode, machineId: string, command: "crash" | "poweroff"): void {
