@@ -31,6 +31,28 @@ test("another program can be asked for", async (t) => {
   assert.match(output.toString(), /'\/bin\/none' not found/);
 });
 
+test("exec -it runs a command with arguments, directory and variables in a terminal", async (t) => {
+  const exec = (...more: readonly string[]) => runCli(t, ["machine", "exec", ...more], { environment, input: "" });
+  const { code, output, errors } = await exec(
+    "-it",
+    "-e",
+    "WHO=a=b",
+    "-w",
+    "/tmp",
+    "hello",
+    "--",
+    "sh",
+    "-c",
+    "stty size; pwd; echo $WHO; exit 6",
+  );
+  assert.deepEqual([code, output.toString(), errors], [6, "24 80\n/tmp\na=b\n", ""]);
+  const line = await exec("-t", "hello", "stty size; exit 7");
+  assert.deepEqual([line.code, line.output.toString()], [7, "24 80\n"]);
+  const both = await exec("-t", "--background", "hello", "true");
+  assert.equal(both.code, 2);
+  assert.match(both.errors, /--tty excludes --background/);
+});
+
 test("a terminal that is refused says why", async (t) => {
   const made = await server.client.post("/v1/apikeys", { scopes: ["machine:read"] });
   const reader = { ...environment, FLOTILLA_API_KEY: made.json.key };

@@ -139,6 +139,14 @@ export const execEndpoints = {
     query: Type.Object({
       cmd: Type.Optional(text({ maxLength: 4096 })),
       command: Type.Optional(text({ maxLength: 4096 })),
+      arg: Type.Optional(
+        Type.Array(text({ maxLength: 4096 }), { maxItems: 256, description: "an argument of `cmd`; repeat for more" }),
+      ),
+      cwd: Type.Optional(text({ maxLength: 4096 })),
+      user: Type.Optional(text({ maxLength: 256, description: "as in exec" })),
+      env: Type.Optional(
+        Type.Array(text({ maxLength: 8192 }), { maxItems: 256, description: "`NAME=value`; repeat for more" }),
+      ),
       cols: Type.Optional(Type.Integer({ minimum: 1, maximum: 10_000 })),
       rows: Type.Optional(Type.Integer({ minimum: 1, maximum: 10_000 })),
       access_token: Type.Optional(Type.String()),

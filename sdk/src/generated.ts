@@ -1729,6 +1729,13 @@ export interface NodeInfo {
 export interface OpenTerminalQuery {
   cmd?: string | undefined;
   command?: string | undefined;
+  /** an argument of `cmd`; repeat for more */
+  arg?: readonly string[] | undefined;
+  cwd?: string | undefined;
+  /** as in exec */
+  user?: string | undefined;
+  /** `NAME=value`; repeat for more */
+  env?: readonly string[] | undefined;
   cols?: number | undefined;
   rows?: number | undefined;
   access_token?: string | undefined;

@@ -274,6 +274,20 @@ test("a terminal counts as use of its machine", async () => {
   assert.notEqual((await client.get(`/v1/machines/${id}`)).json.lastActivityAt, null);
 });
 
+test("arguments and variables go with the program; what is not one is refused before the upgrade", async () => {
+  const terminal = await open({ query: "?cmd=sh&arg=-c&arg=echo+%22%24A+%24B%22&env=A=1&env=B=x=y" });
+  assert.equal(await terminal.closed, 1000);
+  assert.equal(terminal.output(), "1 x=y\n");
+  const refused = dial({ query: "?cmd=sh&env=nothing" });
+  let status = 0;
+  refused.socket.on("unexpected-response", (_, answer) => {
+    status = answer.statusCode ?? 0;
+    refused.socket.terminate();
+  });
+  await refused.closed;
+  assert.equal(status, 400);
+});
+
 test("a server that stops ends its terminals", async () => {
   const other = await startTestServer({ databaseUrl: server.databaseUrl, dataDirectory: server.dataDirectory });
   const url = address({}).replace(server.url.replace("http", "ws"), other.url.replace("http", "ws"));

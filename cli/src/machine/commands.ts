@@ -10,11 +10,11 @@ import { addNoun, addVerb, type Tree } from "../command.ts";
 export function addMachineCommands(tree: Tree, root: Command): void {
   const machine = addNoun(root, "machine", "make, run and remove machines");
   addVerb(tree, machine, {
-    words: "create <image>",
+    words: "create <image> [command...]",
     summary: "make a machine from an image, such as alpine or local/busybox",
     options: addCreateOptions,
     load: () => import("./create.ts"),
-  });
+  }).usage("[options] <image> [-- <command...>]");
   addVerb(tree, machine, {
     words: "ls",
     summary: "list machines",
@@ -79,10 +79,17 @@ function addCreateOptions(command: Command): void {
     .option("--allow-cidr <network>", "the machine may reach this network and no other; repeat for more", several)
     .option("--allow-host <name>", "the machine may reach this host and no other; repeat for more", several)
     .option("-p, --port <port>", "publish a port of the machine; repeat for more", ports)
+    .option("--public", "its url needs no key")
     .option("--label <name=value>", "a label to find it by; repeat for more", pair)
     .option("--ephemeral", "delete it once it is stopped")
     .option("--auto-stop <time>", "stop it after this long without use, such as 10m", seconds)
-    .option("--ttl <time>", "delete it this long after its creation, such as 2h", seconds);
+    .option("--ttl <time>", "delete it this long after its creation, such as 2h", seconds)
+    .addHelpText(
+      "after",
+      `
+A command runs whenever the machine starts, in place of the image's own; \`machine logs\` shows what it writes:
+  $ flotilla machine create local/busybox --name web -p 8080 --start -- httpd -f -p 8080`,
+    );
 }
 
 function addExecOptions(command: Command): void {
@@ -91,6 +98,8 @@ function addExecOptions(command: Command): void {
     .option("-e, --env <name=value>", "added to the machine's environment; repeat for more", pair)
     .option("-u, --user <user>", "name or number, with :group if wanted (default: the image's)")
     .option("--timeout <time>", "end the command after this long, such as 90s (default: 10m)", seconds)
+    .option("-i, --interactive", "pass input on, which is so without it too")
+    .option("-t, --tty", "in a terminal, as `machine shell` is: -it is what people know")
     .option("--background", "do not wait; prints the process's number")
     .option("--no-stdin", "pass no input on")
     .option("--stream", "show output as it comes, also with --json or --background")

@@ -1,5 +1,5 @@
 /**
- * `flotilla machine create IMAGE`: makes a machine and, with --start, boots it.
+ * `flotilla machine create IMAGE [-- COMMAND…]`: makes a machine and, with --start, boots it.
  *
  * Prints the machine's name (or id), so that a script without --json can use it as it is. A start that fails leaves the
  * machine there, because its events tell why; the error says how to remove it.
@@ -24,12 +24,14 @@ export interface CreateOptions {
   readonly ttl?: number;
   readonly label?: Readonly<Record<string, string>>;
   readonly port?: readonly number[];
+  readonly public?: boolean;
   readonly start?: boolean;
 }
 
-export async function run(call: Call, [image = ""]: readonly string[], options: CreateOptions): Promise<void> {
+export async function run(call: Call, operands: readonly string[], options: CreateOptions): Promise<void> {
+  const [image = "", ...command] = operands;
   const flotilla = call.flotilla();
-  const created = await flotilla.createMachine(createRequest(image, options));
+  const created = await flotilla.createMachine(createRequest(image, options, command));
   const machine = options.start ? await startNew(call, created) : created;
   if (call.output.isJson) return call.output.json(machine);
   call.output.line(machine.name ?? machine.id);
@@ -39,7 +41,11 @@ export async function run(call: Call, [image = ""]: readonly string[], options: 
 }
 
 /** The request's body: only what was asked for, so that the server's defaults hold for the rest. Pure. */
-export function createRequest(image: string, options: CreateOptions): CreateMachineRequest {
+export function createRequest(
+  image: string,
+  options: CreateOptions,
+  command: readonly string[] = [],
+): CreateMachineRequest {
   const resources = { cpus: options.cpus, memoryMb: options.memory, diskGb: options.disk };
   const hasResources = Object.values(resources).some((value) => value !== undefined);
   const network = networkRequest(options);
@@ -54,6 +60,8 @@ export function createRequest(image: string, options: CreateOptions): CreateMach
     ...(options.autoStop === undefined ? {} : { autoStopSeconds: options.autoStop }),
     ...(options.ttl === undefined ? {} : { ttlSeconds: options.ttl }),
     ...(options.label === undefined ? {} : { labels: options.label }),
+    ...(options.public === undefined ? {} : { public: options.public }),
+    ...(command.length === 0 ? {} : { command: [...command] }),
     ...(options.port === undefined ? {} : { ports: options.port.map((port) => ({ port })) }),
   };
 }

@@ -6,14 +6,15 @@
  * it is a terminal or nothing, so that a script without input does not wait for one.
  *
  * One argument alone is a line for the machine's shell, several are a program and its arguments: so quotes decide, as they
- * do with `ssh` and `watch`, and `'ls / | wc -l'` does what it says.
+ * do with `ssh` and `watch`, and `'ls / | wc -l'` does what it says. With --tty it runs in a terminal (terminal.ts).
  */
 import { fstatSync } from "node:fs";
 import { type Flotilla, type MachineCommandRequest, readExecEvents } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
-import { Failure } from "../failure.ts";
+import { Failure, usage } from "../failure.ts";
 import { patientFetch } from "../patient-fetch.ts";
-import { findMachineId } from "./find.ts";
+import { findMachine, findMachineId } from "./find.ts";
+import { joinTerminal } from "./terminal.ts";
 
 export interface ExecOptions {
   readonly cwd?: string;
@@ -23,6 +24,8 @@ export interface ExecOptions {
   readonly background?: boolean;
   /** False with --no-stdin. */
   readonly stdin?: boolean;
+  readonly interactive?: boolean;
+  readonly tty?: boolean;
   /** Absent: unless the API's JSON is asked for, or nothing is to be waited for. */
   readonly stream?: boolean;
 }
@@ -32,12 +35,32 @@ const STDIN_BYTES_MAX = 16 * 1024 * 1024;
 
 export async function run(call: Call, operands: readonly string[], options: ExecOptions): Promise<number> {
   const [reference = "", ...command] = operands;
+  if (options.tty === true) return inTerminal(call, reference, command, options);
   const flotilla = call.flotilla(patientFetch);
   const stdin = options.stdin === false ? null : await pipedInput(call);
   const id = await findMachineId(flotilla, reference);
   const request = execRequest(command, options, stdin);
   const isStreamed = options.stream ?? !(call.output.isJson || options.background === true);
   return (await (isStreamed ? stream : runToEnd)(call, flotilla, id, request)) & 0xff;
+}
+
+/** With --tty: as `machine shell` does it, but any command. */
+async function inTerminal(call: Call, reference: string, command: readonly string[], options: ExecOptions) {
+  if (options.background === true || options.timeout !== undefined || call.output.isJson) {
+    throw usage(
+      "--tty excludes --background, --timeout and --json",
+      "a terminal ends with its command, within an hour",
+    );
+  }
+  const machine = await findMachine(call.flotilla(), reference);
+  const [program = "", ...operands] = command.length === 1 ? ["/bin/sh", "-lc", ...command] : command;
+  return joinTerminal(call, machine, {
+    cmd: program,
+    arg: operands,
+    ...(options.cwd === undefined ? {} : { cwd: options.cwd }),
+    ...(options.user === undefined ? {} : { user: options.user }),
+    ...(options.env === undefined ? {} : { env: Object.entries(options.env).map((entry) => entry.join("=")) }),
+  });
 }
 
 /** Output as it comes; with --json one line of JSON for each piece of it. */

@@ -27,6 +27,17 @@ export function checkEnvironment(env: Readonly<Record<string, string>> | null | 
   return { ...env };
 }
 
+/** Variables written as `NAME=value`; the last one of a name holds. */
+export function environmentOf(lines: readonly string[]): Record<string, string> {
+  const pairs = lines.map((line): readonly [string, string] => {
+    const at = line.indexOf("=");
+    return at < 0
+      ? refuse(`env has ${JSON.stringify(line)}: write it as NAME=value`)
+      : [line.slice(0, at), line.slice(at + 1)];
+  });
+  return Object.fromEntries(pairs);
+}
+
 export function checkArguments(argv: readonly string[], advice: string): readonly string[] {
   if (argv[0] === "") refuse("command has an empty program name");
   for (const [index, argument] of argv.entries()) {

@@ -6,7 +6,7 @@ import type { WebSocket } from "ws";
 import type { HandlersOf } from "../../http/handler.ts";
 import { acceptWebSocket } from "../../http/upgrade.ts";
 import { openOnNode } from "../../link/open-exec.ts";
-import { checkArguments } from "../environment.ts";
+import { checkArguments, checkEnvironment, environmentOf } from "../environment.ts";
 import { inRunningMachine } from "../running.ts";
 import type { MachineServices } from "../services.ts";
 import { serveTerminal } from "./terminal.ts";
@@ -24,10 +24,10 @@ export function terminalHandlers(services: MachineServices): HandlersOf<"openTer
     async openTerminal({ caller, params, query, signal }) {
       const program = query.cmd || query.command || PROGRAM_DEFAULT;
       const start = {
-        argv: checkArguments([program], "cmd is the path of one program"),
-        cwd: null,
-        env: {},
-        user: null,
+        argv: checkArguments([program, ...(query.arg ?? [])], "pass it in a file"),
+        cwd: query.cwd || null,
+        env: checkEnvironment(environmentOf(query.env ?? [])),
+        user: query.user || null,
         timeoutMs: TERMINAL_MS_MAX,
         isBackground: false,
         hasStdin: true,

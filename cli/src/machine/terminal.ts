@@ -1,0 +1,116 @@
+/**
+ * Joins this process's terminal to one in a machine: what `machine shell` and `machine exec -t` have in common.
+ *
+ * Always: keys go to the machine as they are, Ctrl-C too, as long as this is a terminal; it is left as it was found,
+ * however this ends; the program's exit code becomes this program's. What is piped in is typed, then the input ends.
+ *
+ * The key travels in a header, never in the address: Node's WebSocket can send one.
+ */
+import type { Flotilla, MachineInfo, OpenTerminalQuery } from "@flotilla/sdk";
+import type { Call } from "../call.ts";
+import { Failure } from "../failure.ts";
+import type { Streams } from "../output.ts";
+
+interface End {
+  /** The program's exit code; null when the connection ended without one. */
+  readonly exitCode: number | null;
+  readonly reason: string;
+}
+
+const END_OF_INPUT = "\u0004";
+const CODE_UNKNOWN = -1;
+/** A server that takes no more for now is given no more. */
+const WAITING_BYTES_MAX = 1024 * 1024;
+const WAITING_PERIOD_MS = 20;
+
+/** The program's exit code, from 0 to 255. Throws a Failure when the terminal could not be opened, or broke. */
+export async function joinTerminal(call: Call, machine: MachineInfo, query: OpenTerminalQuery): Promise<number> {
+  const flotilla = call.flotilla();
+  const name = machine.name ?? machine.id;
+  const { output } = call.world.streams;
+  const size = output.isTTY ? { cols: output.columns, rows: output.rows } : {};
+  const socket = flotilla.openTerminal(machine.id, { query: { ...query, ...size } });
+  socket.binaryType = "arraybuffer";
+  const ended = endOf(socket, output);
+  if (!(await isOpen(call, socket, name))) throw await whyNot(flotilla, machine.id, name);
+  const letGo = connect(call, socket);
+  try {
+    const { exitCode, reason } = await ended;
+    if (exitCode !== null && exitCode !== CODE_UNKNOWN) return exitCode & 0xff;
+    throw new Failure(`the terminal of ${name} ended: ${reason || "the connection broke"}`);
+  } finally {
+    letGo();
+  }
+}
+
+async function isOpen(call: Call, socket: WebSocket, name: string): Promise<boolean> {
+  using _progress = call.output.progress(`opening a terminal in ${name}`);
+  return await new Promise((resolve) => {
+    socket.addEventListener("open", () => resolve(true));
+    socket.addEventListener("close", () => resolve(false));
+  });
+}
+
+/** A WebSocket does not show the answer that refused it; a command is refused for the same reasons, and says why. */
+async function whyNot(flotilla: Flotilla, id: string, name: string): Promise<Error> {
+  try {
+    await flotilla.exec(id, { command: ["true"] });
+  } catch (error) {
+    if (error instanceof Error) return error;
+  }
+  return new Failure(`no terminal could be opened in ${name}, although commands run there`, "try again");
+}
+
+function endOf(socket: WebSocket, output: Streams["output"]): Promise<End> {
+  let exitCode: number | null = null;
+  socket.addEventListener("message", (event) => {
+    const data: unknown = event.data;
+    if (data instanceof ArrayBuffer) output.write(new Uint8Array(data));
+    else exitCode = exitCodeOf(String(data)) ?? exitCode;
+  });
+  // The close that follows says what there is to say.
+  socket.addEventListener("error", () => undefined);
+  return new Promise((resolve) => {
+    socket.addEventListener("close", ({ reason }) => resolve({ exitCode, reason }));
+  });
+}
+
+function exitCodeOf(text: string): number | null {
+  try {
+    const { type, code } = JSON.parse(text) as { type?: unknown; code?: unknown };
+    return type === "exit" && Number.isInteger(code) ? (code as number) : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Joins the terminal to the socket; the answer takes them apart again. */
+function connect(call: Call, socket: WebSocket): () => void {
+  const { input, output } = call.world.streams;
+  const isTerminal = input.isTTY === true;
+  const onData = (chunk: Buffer): void => {
+    socket.send(new Uint8Array(chunk));
+    if (socket.bufferedAmount > WAITING_BYTES_MAX) input.pause();
+  };
+  const onEnd = (): void => socket.send(Buffer.from(END_OF_INPUT));
+  const onResize = (): void => socket.send(JSON.stringify({ type: "resize", cols: output.columns, rows: output.rows }));
+  const stopWaiting = call.world.clock.every(WAITING_PERIOD_MS, () => {
+    if (input.isPaused() && socket.bufferedAmount <= WAITING_BYTES_MAX) input.resume();
+  });
+  const stopListening = call.world.onStopSignal(() => socket.close());
+  if (isTerminal) input.setRawMode(true);
+  input.on("data", onData);
+  if (!isTerminal) input.on("end", onEnd);
+  if (output.isTTY) output.on("resize", onResize);
+  return () => {
+    stopWaiting();
+    stopListening();
+    input.off("data", onData);
+    input.off("end", onEnd);
+    output.off("resize", onResize);
+    if (isTerminal) input.setRawMode(false);
+    input.pause();
+    // A pipe that is never closed would keep this program waiting.
+    if (!isTerminal) input.destroy();
+  };
+}
