@@ -37,6 +37,14 @@ export function parseListenAddress(value: string): ListenAddress {
   return { host: match[1].replace(/^\[|\]$/g, ""), port };
 }
 
+/** An address without a path, `https://host` or `http://host:port`; a slash at its end is left out. */
+function parseOrigin(value: string): string {
+  const url = URL.canParse(value) ? new URL(value) : null;
+  const isOrigin = url !== null && /^https?:$/.test(url.protocol) && `${url.origin}/` === url.href;
+  if (!isOrigin) throw new Error("expected http://host:port or https://host, without a path");
+  return url.origin;
+}
+
 /** `a=b,c=d` as pairs; used for registry mirrors (`docker.io=http://127.0.0.1:5000`). */
 export function parsePairs(value: string): ReadonlyMap<string, string> {
   const pairs = new Map<string, string>();
@@ -112,6 +120,24 @@ export const settings = {
     meaning: "the page that refusals over a plan's ceiling name",
     defaultText: "the plans page of this server's console",
     parse: (value) => value ?? "/console/plans",
+  }),
+  publicUrl: setting<string | null>({
+    env: "FLOTILLA_PUBLIC_URL",
+    flag: "public-url",
+    programs: ["up", "server"],
+    meaning: "the address under which others reach the server, where that is not where it listens: behind a proxy, say",
+    defaultText: "where it listens",
+    parse: (value) => (value === undefined ? null : parseOrigin(value)),
+  }),
+  appsUrl: setting<string | null>({
+    env: "FLOTILLA_APPS_URL",
+    flag: "apps-url",
+    programs: ["up", "server"],
+    meaning:
+      "gives machines hosts of their own: with https://apps.example.com the machine `web` is at https://web.apps.example.com; " +
+      "http://localhost:8080 needs no DNS (docs/networking.md)",
+    defaultText: "none: machines are below /proxy of the server",
+    parse: (value) => (value === undefined ? null : parseOrigin(value)),
   }),
   logLevel: setting<"debug" | "info" | "warn" | "error" | "silent">({
     env: "FLOTILLA_LOG_LEVEL",

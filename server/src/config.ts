@@ -12,6 +12,8 @@ const NAMES = [
   "dataDirectory",
   "databaseUrl",
   "plansUrl",
+  "publicUrl",
+  "appsUrl",
   "logLevel",
   "joinToken",
 ] as const satisfies readonly SettingName[];

@@ -12,6 +12,7 @@ import { apiKeyHandlers } from "./apikeys/routes.ts";
 import type { Metrics } from "./health/metrics.ts";
 import { healthHandlers } from "./health/routes.ts";
 import type { AnyHandlers, Handlers } from "./http/handler.ts";
+import type { Ingress } from "./http/ingress.ts";
 import { imagePullWorker } from "./images/pull.ts";
 import { imageHandlers } from "./images/routes.ts";
 import { codeHandlers } from "./machines/code/routes.ts";
@@ -22,7 +23,9 @@ import { execHandlers } from "./machines/exec/routes.ts";
 import { fileHandlers } from "./machines/files/routes.ts";
 import { logHandlers } from "./machines/logs/routes.ts";
 import { machineHandlers } from "./machines/routes.ts";
+import { MachineIngress } from "./machines/ingress/ingress.ts";
 import { openMachineServices } from "./machines/services.ts";
+import { shareHandlers } from "./machines/share/routes.ts";
 import { sessionHandlers } from "./machines/sessions/routes.ts";
 import { terminalHandlers } from "./machines/terminal/routes.ts";
 import { nodeAuthenticator } from "./nodes/credentials.ts";
@@ -57,14 +60,15 @@ export interface Assembly {
   readonly handlers: AnyHandlers;
   readonly nodes: NodeAuthenticator;
   readonly connectTokens: ConnectTokenAuthenticator;
-  /** Starts what runs in the background. */
-  start(): void;
+  readonly ingress: Ingress;
+  /** Starts what runs in the background. `url`: where the server listens. */
+  start(url: string): void;
   /** Ends it; called when no request runs any more. */
   stop(): Promise<void>;
 }
 
 export function assemble({ context, keys, settings, ...options }: AssemblyOptions): Assembly {
-  const services = openMachineServices(context, { plansUrl: settings.plansUrl, startWaitMs: options.startWaitMs });
+  const services = openMachineServices(context, { ...settings, startWaitMs: options.startWaitMs });
   const operations = new OperationRunner(context, [imagePullWorker(services)]);
   const loops = new Loops(context, [
     machineReconciler(services),
@@ -89,6 +93,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...fileHandlers(services),
     ...connectHandlers(services),
     ...logHandlers(services),
+    ...shareHandlers(services),
     ...imageHandlers(services),
     ...nodeHandlers(services),
     ...operationHandlers(context),
@@ -99,7 +104,9 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     handlers: handlers as unknown as AnyHandlers,
     nodes: nodeAuthenticator(context, settings.joinToken),
     connectTokens: connectTokenAuthenticator(context),
-    start() {
+    ingress: new MachineIngress(services),
+    start(url) {
+      services.addresses.listensAt(url);
       services.start();
       loops.start();
     },

@@ -102,6 +102,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       lastUsed,
       nodes: assembly.nodes,
       connectTokens: assembly.connectTokens,
+      ingress: assembly.ingress,
       rate: new RateLimiter(clock),
       requestIds: requestIds(randomBytes),
       observe: (seen: RequestSeen) => metrics.observeRequest(seen),
@@ -109,8 +110,8 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     const http = await startHttp(options.listen, entries, parts);
     undo.push(() => http.close({ deadlineMs: STOP_DEADLINE_MS }));
     lastUsed.start();
-    assembly.start();
     const url = urlOf(http.address);
+    assembly.start(url);
     log.info({ url }, "serving");
     return { address: http.address, url, adminKey, context, stop };
   } catch (error) {

@@ -8,8 +8,6 @@ export const PENDING_ENDPOINTS = [
   "getAccount",
   "listMeters",
   "getUsage",
-  "createShare",
-  "removeShare",
   "createBranch",
   "createBranches",
   "assignBranch",

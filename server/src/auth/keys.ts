@@ -15,11 +15,12 @@ const SHARE_TOKEN_FORM = /^sms_[A-Za-z0-9_-]{43}$/;
 const random = (randomBytes: RandomBytes): string => randomBytes(32).toString("base64url");
 
 export const makeKey = (randomBytes: RandomBytes): string => `smk_${random(randomBytes)}`;
+export const makeShareToken = (randomBytes: RandomBytes): string => `sms_${random(randomBytes)}`;
 export const makeConnectToken = (randomBytes: RandomBytes): string => `smc_${random(randomBytes)}`;
 
 export const hasKeyForm = (text: string): boolean => KEY_FORM.test(text);
 export const hasConnectTokenForm = (text: string | undefined): boolean => CONNECT_TOKEN_FORM.test(text ?? "");
-const hasShareTokenForm = (text: string | undefined): boolean => SHARE_TOKEN_FORM.test(text ?? "");
+export const hasShareTokenForm = (text: string | undefined): boolean => SHARE_TOKEN_FORM.test(text ?? "");
 
 /** Whether a bearer is one of ours, good or not: such a one is no guest's business. */
 export const isOwnCredential = (text: string | undefined): boolean =>

@@ -72,5 +72,5 @@ export interface Database extends Queryable {
 }
 
 /** What servers tell each other. `keys`: key id revoked or changed. `tenants`: tenant id. `machines`: machine id. `operations`: one to take up. */
-export const CHANNELS = ["keys", "tenants", "machines", "nodes", "operations"] as const;
+export const CHANNELS = ["keys", "tenants", "machines", "nodes", "shares", "operations"] as const;
 export type Channel = (typeof CHANNELS)[number];

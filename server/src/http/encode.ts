@@ -24,7 +24,7 @@ export interface Outgoing {
 }
 
 /** The answer of a bridge. */
-const passOn = (reply: PassedReply): Outgoing => ({ ...reply, headers: {}, body: "" });
+export const passOn = (reply: PassedReply): Outgoing => ({ ...reply, headers: {}, body: "" });
 
 export function encode(route: Route, reply: AnyReply): Outgoing {
   if (route.endpoint.isBridge === true) return passOn(reply as PassedReply);

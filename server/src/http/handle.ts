@@ -32,6 +32,7 @@ import type { CallerPresence } from "./caller-presence.ts";
 import { encode, type HeaderList, type Outgoing, recordOf, send, sendUpgrade } from "./encode.ts";
 import type { AnyRequest, Caller, NodeCaller, RawRequest } from "./handler.ts";
 import { idempotently, type WireAnswer } from "./idempotency.ts";
+import type { Ingress } from "./ingress.ts";
 import type { Page } from "./page.ts";
 import { coerceQuery } from "./query.ts";
 import type { RateLimiter } from "./rate.ts";
@@ -46,6 +47,7 @@ export interface HandleParts {
   readonly lastUsed: LastUsed;
   readonly nodes: NodeAuthenticator;
   readonly connectTokens: ConnectTokenAuthenticator;
+  readonly ingress: Ingress;
   readonly rate: RateLimiter;
   readonly requestIds: RequestIds;
   /** Called once per answered request. */
@@ -68,6 +70,8 @@ interface Exchange extends Incoming {
   readonly requestId: string;
   readonly presence: CallerPresence;
   readonly headers: HeaderList;
+  /** Whether it goes to a machine, past everything that is the API's. */
+  readonly isForMachine: boolean;
   bearer: string | undefined;
   key: KnownKey | undefined;
   node: NodeCaller | undefined;
@@ -88,6 +92,7 @@ export async function handle(parts: HandleParts, incoming: Incoming, presence: C
     requestId,
     presence,
     headers,
+    isForMachine: parts.ingress.owns(message),
     bearer: undefined,
     key: undefined,
     node: undefined,
@@ -116,6 +121,7 @@ function sendOut(
 
 /** The steps of a request. Each one throws a Refusal or lets it go on. */
 async function answer(parts: HandleParts, exchange: Exchange): Promise<Outgoing> {
+  if (exchange.isForMachine) return answerForMachine(parts, exchange);
   const route = findRoute(exchange);
   if (route === "page") return (exchange.entry as Page).answer();
   if (route?.endpoint.access !== "public") {
@@ -141,6 +147,14 @@ async function answer(parts: HandleParts, exchange: Exchange): Promise<Outgoing>
   if (!isOnce || bytes === undefined) return encode(route, await handler(request));
   const run = async (): Promise<Outgoing> => encode(route, await handler(request));
   return once(parts, exchange, { idempotencyKey: String(idempotencyKey), bytes, run });
+}
+
+function answerForMachine(parts: HandleParts, exchange: Exchange): Promise<Outgoing> {
+  const authenticate = async (bearer: string): Promise<KnownKey> => {
+    exchange.key = await authenticateKey(parts, bearer);
+    return exchange.key;
+  };
+  return parts.ingress.answer({ raw: exchange, signal: exchange.presence.signal, authenticate });
 }
 
 /** undefined: no such path, or not with this method; which of the two is told only to those who have a key. */
@@ -355,9 +369,9 @@ function asRefusal({ context }: HandleParts, { requestId, presence }: Exchange, 
 
 function logRequest(parts: HandleParts, exchange: Exchange, status: number, startedAt: number): void {
   const { context, observe } = parts;
-  const { entry, message, key, node, requestId } = exchange;
+  const { entry, message, key, node, requestId, isForMachine } = exchange;
   const route = entry !== undefined && "routes" in entry ? entry.routes[message.method ?? ""] : undefined;
-  const name = route?.name ?? "none";
+  const name = isForMachine ? "ingress" : (route?.name ?? "none");
   const elapsedMs = context.clock.monotonic() - startedAt;
   observe({ name, status, seconds: elapsedMs / 1000 });
   const who = key === undefined ? { nodeId: node?.nodeId } : { keyId: key.keyId, tenantId: key.tenantId };

@@ -50,7 +50,7 @@ export async function startHttp(
     forceCloseConnections: "idle",
     return503OnClosing: false,
     keepAliveTimeout: KEEP_ALIVE_MS,
-    http: { shouldUpgradeCallback: isUpgrade },
+    http: { shouldUpgradeCallback: (message) => isUpgrade(message, parts.ingress.owns(message)) },
     routerOptions: { maxParamLength: PARAMETER_CHARACTERS_MAX },
     rewriteUrl: (message) => literalPercent(message.url ?? "/"),
     clientErrorHandler(error, socket) {

@@ -33,11 +33,12 @@ const SILENCE_MS_MAX = 90_000;
 const MESSAGE_BYTES_MAX = 1024 * 1024;
 
 /** A bridge hands any other upgrade on, but for those to HTTP/2, which a guest would have to speak to this server. */
-export function isUpgrade({ method, url, headers }: IncomingMessage): boolean {
+export function isUpgrade({ method, url, headers }: IncomingMessage, isForMachine: boolean): boolean {
   const to = headers.upgrade ?? "";
   if (method !== "GET") return false;
   return (
-    /^websocket$/i.test(to) || (BRIDGE_PATH.test(url ?? "") && /^[\w./-]+$/.test(to) && !/^(h2c?|http|tls)\b/i.test(to))
+    /^websocket$/i.test(to) ||
+    ((isForMachine || BRIDGE_PATH.test(url ?? "")) && /^[\w./-]+$/.test(to) && !/^(h2c?|http|tls)\b/i.test(to))
   );
 }
 

@@ -29,11 +29,14 @@ export async function createMachine(
   const ceilings = await services.ceilingsOf(options.tenantId);
   const description = describe(options.request, ceilings);
   refuseOversize(description, ceilings, plansUrl);
+  const id = context.ids.make("machine");
   const machine: MachineRecord = {
     ...NEVER_STARTED,
     ...description,
-    id: context.ids.make("machine"),
+    id,
     tenantId: options.tenantId,
+    // Good for any machine; the database gives it a shorter one if it can.
+    hostLabel: id,
     createdBy: options.keyId,
     createdAt: context.clock.now(),
     updatedAt: context.clock.now(),

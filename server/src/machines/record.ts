@@ -36,6 +36,8 @@ export interface MachineName {
 
 export interface MachineRecord extends MachineDescription, MutableMachine {
   readonly tenantId: string;
+  /** Under which host it is reached below the domain for machines. */
+  readonly hostLabel: string;
   readonly createdBy: string | null;
   readonly createdAt: number;
   readonly updatedAt: number;

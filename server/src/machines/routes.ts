@@ -30,13 +30,13 @@ type MachineHandlers = HandlersOf<
 >;
 
 export function machineHandlers(services: MachineServices): MachineHandlers {
-  const { cache, context } = services;
+  const { addresses, cache, context } = services;
   const { db } = context;
   return {
     async createMachine({ caller, body }) {
       const { tenantId, keyId } = caller;
       const machine = await createMachine(services, { tenantId, keyId, request: body });
-      return { status: 201, body: machineInfo(machine) };
+      return { status: 201, body: machineInfo(machine, addresses) };
     },
     async listMachines({ caller, query }) {
       const labels = parseLabels(query.label ?? []);
@@ -52,13 +52,13 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
         ...(query.label === undefined ? {} : { label: query.label }),
         cursorOf: positionOf,
       });
-      return { status: 200, headers, body: items.map(machineInfo) };
+      return { status: 200, headers, body: items.map((machine) => machineInfo(machine, addresses)) };
     },
     async getMachine({ caller, params }) {
       const name = { tenantId: caller.tenantId, id: params.id };
       const machine = cache.current(name) ?? (await cache.read(name));
       if (machine === undefined) throw machineNotFound(params.id);
-      return { status: 200, ...shownMachine(machine) };
+      return { status: 200, ...shownMachine(machine, addresses) };
     },
     async deleteMachine({ caller, params, query }) {
       const machine = await deleteMachine(services, { tenantId: caller.tenantId, id: params.id });
@@ -69,11 +69,11 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
       const isDetached = query.detach ?? false;
       const options = { tenantId: caller.tenantId, id: params.id, isAutomatic: false, isDetached, signal };
       const machine = await startMachine(services, options);
-      return { status: isDetached ? 202 : 200, body: machineInfo(machine) };
+      return { status: isDetached ? 202 : 200, body: machineInfo(machine, addresses) };
     },
     async stopMachine({ caller, params, signal }) {
       const machine = await stopMachine(services, { tenantId: caller.tenantId, id: params.id, signal });
-      return { status: 200, body: machineInfo(machine) };
+      return { status: 200, body: machineInfo(machine, addresses) };
     },
     async listMachineEvents({ caller, params, query }) {
       const machine = await findMachine(db, { tenantId: caller.tenantId, id: params.id });

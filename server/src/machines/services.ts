@@ -9,8 +9,10 @@ import { NodeAway, NodeLink } from "../link/node-link.ts";
 import { NodeDirectory } from "../nodes/directory.ts";
 import { Activity } from "./activity.ts";
 import { CeilingsCache } from "./ceilings-cache.ts";
+import { MachineAddresses } from "./ingress/addresses.ts";
 import { MachineCache } from "./machine-cache.ts";
 import type { Ceilings } from "./quota.ts";
+import { ShareWatch } from "./share/watch.ts";
 
 export interface MachineServices {
   readonly context: Context;
@@ -18,6 +20,8 @@ export interface MachineServices {
   readonly cache: MachineCache;
   readonly nodes: NodeDirectory;
   readonly activity: Activity;
+  readonly addresses: MachineAddresses;
+  readonly shares: ShareWatch;
   /** The address that refusals over a ceiling name. */
   readonly plansUrl: string;
   /** How long a start or a stop is waited for before the caller is told that it goes on. */
@@ -35,14 +39,20 @@ export interface OpenMachineServices extends MachineServices {
   stop(): Promise<void>;
 }
 
-export function openMachineServices(
-  context: Context,
-  options: { readonly plansUrl: string; readonly startWaitMs?: number | undefined },
-): OpenMachineServices {
+export interface MachineServiceOptions {
+  readonly plansUrl: string;
+  readonly startWaitMs?: number | undefined;
+  readonly appsUrl?: string | null;
+  readonly publicUrl?: string | null;
+}
+
+export function openMachineServices(context: Context, options: MachineServiceOptions): OpenMachineServices {
   const link = new NodeLink();
   const cache = new MachineCache(context);
   const ceilings = new CeilingsCache(context.db);
   const activity = new Activity(context, (id, at) => cache.touched(id, at));
+  const addresses = new MachineAddresses({ appsUrl: options.appsUrl ?? null, publicUrl: options.publicUrl ?? null });
+  const shares = new ShareWatch(context);
   const nodes = new NodeDirectory(context);
   const underWay = new Set<Promise<void>>();
   return {
@@ -50,6 +60,8 @@ export function openMachineServices(
     link,
     cache,
     activity,
+    addresses,
+    shares,
     nodes,
     plansUrl: options.plansUrl,
     startWaitMs: options.startWaitMs ?? START_WAIT_MS,
@@ -75,6 +87,7 @@ export function openMachineServices(
       await link.close();
       await Promise.all(underWay);
       await activity.stop();
+      shares.close();
       nodes.close();
       cache.close();
       ceilings.close();

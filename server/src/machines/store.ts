@@ -35,7 +35,7 @@ const INSTANTS = [
 
 /** Of `m`, a row of machines, and `n`, the row of its node. */
 const COLUMNS = sql`
-  m.id, m.tenant_id AS "tenantId", m.name, m.source, m.network, m.env, m.command, m.ports, m.labels, m.workdir,
+  m.id, m.tenant_id AS "tenantId", m.host_label AS "hostLabel", m.name, m.source, m.network, m.env, m.command, m.ports, m.labels, m.workdir,
   m.cpus, m.memory_mb AS "memoryMb", m.disk_gb AS "diskGb", m.is_ephemeral AS "isEphemeral", m.is_public AS "isPublic",
   m.is_branchable AS "isBranchable", m.auto_stop_seconds AS "autoStopSeconds", m.ttl_seconds AS "ttlSeconds",
   m.created_by AS "createdBy", m.created_at AS "createdAt", m.updated_at AS "updatedAt",

@@ -8,9 +8,12 @@ import { NODE_STATUSES } from "@flotilla/contract/nodes";
 import fc from "fast-check";
 import { machineRecord, NOW } from "../../test/support/machine.ts";
 import { askStart } from "./change.ts";
+import { MachineAddresses } from "./ingress/addresses.ts";
 import type { MachineRecord } from "./record.ts";
 import { includes, isActive, NODE_AWAY } from "./state.ts";
 import { machineInfo, shownState } from "./view.ts";
+
+const ADDRESSES = new MachineAddresses({ appsUrl: "https://apps.example", publicUrl: null });
 
 const records: fc.Arbitrary<MachineRecord> = fc
   .record({
@@ -29,7 +32,7 @@ const records: fc.Arbitrary<MachineRecord> = fc
 test("every combination of facts is shown, and consistently", () => {
   fc.assert(
     fc.property(records, (machine) => {
-      const info = machineInfo(machine);
+      const info = machineInfo(machine, ADDRESSES);
       assert.equal(info.error !== null, info.state === "error");
       if (info.ready) assert.equal(info.state, "started");
       assert.equal(info.readyAt !== null, info.ready);
@@ -89,8 +92,8 @@ test("a machine that is being stopped shows what it was until it has stopped", (
 test("published ports show the host's port only while the machine is started", () => {
   const ports = { ports: [{ port: 80 }], observedHostPorts: [{ port: 80, hostPort: 31_080 }], nodeId: "node-a" };
   const running = machineRecord({ ...ports, desiredState: "running", observedState: "running", observedGeneration: 1 });
-  assert.deepEqual(machineInfo(running).ports, [{ port: 80, hostPort: 31_080 }]);
-  assert.deepEqual(machineInfo({ ...running, desiredState: "stopped", observedState: "stopped" }).ports, [
+  assert.deepEqual(machineInfo(running, ADDRESSES).ports, [{ port: 80, hostPort: 31_080 }]);
+  assert.deepEqual(machineInfo({ ...running, desiredState: "stopped", observedState: "stopped" }, ADDRESSES).ports, [
     { port: 80, hostPort: null },
   ]);
 });

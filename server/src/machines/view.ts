@@ -84,9 +84,12 @@ export function nodeAwayText(nodeId: string, status: string | null): string {
     : `node ${nodeId} does not report; the machine on it is shown again when the node is back`;
 }
 
+/** Under which address the world reaches a machine. */
+type Addresses = { urlOf(machine: MachineRecord): string };
+
 const instant = (ms: number): string => new Date(ms).toISOString();
 
-export function machineInfo(machine: MachineRecord): MachineInfo {
+export function machineInfo(machine: MachineRecord, addresses: Addresses): MachineInfo {
   const shown = shownState(machine);
   return {
     id: machine.id,
@@ -106,7 +109,7 @@ export function machineInfo(machine: MachineRecord): MachineInfo {
     ready: shown.isReady,
     readyAt: shown.isReady && machine.readyAt !== null ? instant(machine.readyAt) : null,
     ports: machine.ports.map(({ port }) => ({ port, hostPort: hostPortOf(machine, shown.state, port) })),
-    url: null,
+    url: shown.state === "started" && machine.ports.length > 0 ? addresses.urlOf(machine) : null,
     arch: machine.source.arch ?? null,
     error: shown.error,
     labels: { ...machine.labels },
@@ -128,10 +131,10 @@ interface Shown {
 const shownMachines = new WeakMap<MachineRecord, Shown>();
 
 /** What machineInfo() shows, and its JSON: made once for each record, which never changes. */
-export function shownMachine(machine: MachineRecord): Shown {
+export function shownMachine(machine: MachineRecord, addresses: Addresses): Shown {
   let shown = shownMachines.get(machine);
   if (shown === undefined) {
-    const body = machineInfo(machine);
+    const body = machineInfo(machine, addresses);
     shown = { body, json: JSON.stringify(body) };
     shownMachines.set(machine, shown);
   }

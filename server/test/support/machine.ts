@@ -12,6 +12,7 @@ export function machineRecord(facts: Partial<MachineRecord> = {}): MachineRecord
   return {
     id: MACHINE_ID,
     tenantId: "tenant-1",
+    hostLabel: MACHINE_ID,
     name: null,
     source: { type: "image", reference: "local/busybox" },
     network: { mode: "open" },

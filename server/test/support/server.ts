@@ -100,6 +100,8 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
   const server = await startServer({
     listen: { host: "127.0.0.1", port: 0 },
     plansUrl: "/console/plans",
+    appsUrl: null,
+    publicUrl: null,
     logLevel: "error",
     joinToken: null,
     checkAnswers: true,

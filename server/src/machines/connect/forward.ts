@@ -42,22 +42,26 @@ export interface ForwardOptions {
   readonly way: RequestFacts["way"];
   readonly prefix: string;
   readonly signal: AbortSignal;
-  /** Breaks what is open, however long it has been: the right to it was taken back. */
-  readonly revoked?: AbortSignal;
+  /** By which right it is open, if that may be taken back: then `signal` ends it. Closed when nothing is open any more. */
+  readonly right?: { readonly signal: AbortSignal; close(): void } | undefined;
 }
 
 /** Resolves when the head of the guest's answer is there. Throws a Refusal when there is none. */
 export async function forward(services: MachineServices, options: ForwardOptions): Promise<PassedReply> {
-  const { raw, machine, signal, revoked } = options;
-  const connection = await dial(services, options);
-  connection.once("close", services.activity.opened(machine.id));
+  const { raw, machine, signal, right } = options;
+  const connection = await dial(services, options).catch((error: unknown) => {
+    right?.close();
+    throw error;
+  });
+  whenClosed(connection, services.activity.opened(machine.id));
+  whenClosed(connection, () => right?.close());
   const end = (): void => void connection.destroy();
   // Once the answer is sent the caller's end means nothing, and by then the connection is closed.
-  for (const reason of [signal, revoked]) {
-    reason?.addEventListener("abort", end, { once: true });
-    connection.once("close", () => reason?.removeEventListener("abort", end));
+  for (const reason of right === undefined ? [signal] : [signal, right.signal]) {
+    reason.addEventListener("abort", end, { once: true });
+    whenClosed(connection, () => reason.removeEventListener("abort", end));
+    if (reason.aborted) end();
   }
-  if (signal.aborted || revoked?.aborted) end();
   try {
     const answered = await ask(services, connection, options);
     return answered.upgraded === null
@@ -68,6 +72,11 @@ export async function forward(services: MachineServices, options: ForwardOptions
     raw.message.resume();
     throw error;
   }
+}
+
+function whenClosed(connection: Duplex, call: () => void): void {
+  if (connection.closed) call();
+  else connection.once("close", call);
 }
 
 async function dial(services: MachineServices, options: ForwardOptions): Promise<Duplex> {

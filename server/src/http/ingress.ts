@@ -1,0 +1,22 @@
+/**
+ * Requests that are for machines and none of the API's: told apart before anything else is looked at, by the host they
+ * name or by the beginning of their path. The machines family implements it.
+ */
+import type { IncomingMessage } from "node:http";
+import type { KnownKey } from "../auth/key-cache.ts";
+import type { Outgoing } from "./encode.ts";
+import type { RawRequest } from "./handler.ts";
+
+export interface IngressRequest {
+  readonly raw: RawRequest;
+  /** Aborted when the caller has gone. */
+  readonly signal: AbortSignal;
+  /** The key of a bearer, with the refusals that a key can meet. */
+  readonly authenticate: (bearer: string) => Promise<KnownKey>;
+}
+
+export interface Ingress {
+  owns(message: Pick<IncomingMessage, "headers" | "url">): boolean;
+  /** Throws a Refusal. */
+  answer(request: IngressRequest): Promise<Outgoing>;
+}

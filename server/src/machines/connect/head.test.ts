@@ -1,0 +1,100 @@
+/**
+ * What of a head goes on and what comes back, for heads that somebody made to do harm.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { answerHead, requestHead, withoutParameter } from "./head.ts";
+
+const KEY = `smk_${"k".repeat(43)}`;
+const CONNECT_TOKEN = `smc_${"c".repeat(43)}`;
+const SHARE_TOKEN = `sms_${"s".repeat(43)}`;
+const FACTS = { way: "ingress", prefix: "", remoteAddress: "192.0.2.1", isEncrypted: false, upgradeTo: null } as const;
+
+function valuesOf(head: readonly string[], name: string): readonly string[] {
+  return head.flatMap((item, at) => (at % 2 === 0 && item.toLowerCase() === name ? [head[at + 1] ?? ""] : []));
+}
+
+test("no share cookie and no token of ours reaches a guest, however the head is written; a key over the bridge only", () => {
+  const noise = fc.array(fc.constantFrom("a=1", " b=2 ", "", " ", "flotilla_sharex=3", "x=flotilla_share"), {
+    maxLength: 5,
+  });
+  fc.assert(
+    fc.property(noise, noise, fc.constantFrom("Cookie", "cookie", "COOKIE"), (before, after, name) => {
+      const value = [...before, ` flotilla_share=${SHARE_TOKEN}`, ...after].join(";");
+      const head = requestHead([name, value, name, value], "GET", FACTS);
+      assert.ok(!head.join().includes(SHARE_TOKEN));
+      const kept = valuesOf(head, "cookie").join("; ").split("; ");
+      assert.equal(
+        kept.filter((part) => part === "a=1").length,
+        2 * [...before, ...after].filter((part) => part === "a=1").length,
+      );
+    }),
+  );
+  for (const token of [CONNECT_TOKEN, SHARE_TOKEN, KEY]) {
+    const head = ["Authorization", `bearer  ${token} `];
+    assert.deepEqual(valuesOf(requestHead(head, "GET", FACTS), "authorization"), []);
+  }
+  const viaBridge = (token: string): readonly string[] =>
+    valuesOf(requestHead(["authorization", `Bearer ${token}`], "GET", { ...FACTS, way: "connect" }), "authorization");
+  assert.deepEqual([viaBridge(KEY), viaBridge(CONNECT_TOKEN)], [[`Bearer ${KEY}`], []]);
+});
+
+test("a caller cannot take away what a request is about, nor say twice where it came from", () => {
+  const head = requestHead(
+    [
+      ...["Host", "web.example", "Connection", "close, Host, Cookie, X-Hop", "X-Hop", "1", "Cookie", "a=1"],
+      ...["X-Forwarded-For", "10.0.0.1", "X-Forwarded-For", "10.0.0.2", "X-Forwarded-Proto", "javascript"],
+    ],
+    "POST",
+    { ...FACTS, prefix: "/proxy/x" },
+  );
+  assert.deepEqual(valuesOf(head, "host"), ["web.example"]);
+  assert.deepEqual(valuesOf(head, "cookie"), ["a=1"]);
+  assert.deepEqual(valuesOf(head, "x-hop"), []);
+  assert.deepEqual(valuesOf(head, "x-forwarded-for"), ["10.0.0.1, 10.0.0.2, 192.0.2.1"]);
+  assert.deepEqual(valuesOf(head, "x-forwarded-proto"), ["http"]);
+  assert.deepEqual(valuesOf(head, "x-forwarded-prefix"), ["/proxy/x"]);
+  assert.deepEqual(valuesOf(head, "content-length"), ["0"]);
+  assert.deepEqual(valuesOf(head, "connection"), ["close"]);
+});
+
+test("a guest's cookie is of its own host and below its prefix, whatever it asks for", () => {
+  const scoped = (cookie: string, prefix: string): readonly string[] =>
+    valuesOf(answerHead(["Set-Cookie", cookie], prefix, {}), "set-cookie");
+  assert.deepEqual(scoped("a=1; Domain=example.com; Path=/x; Secure", "/p"), ["a=1; Secure; Path=/p/x"]);
+  assert.deepEqual(scoped("a=1;PATH=/;path = /y", "/p"), ["a=1; Path=/p/"]);
+  assert.deepEqual(scoped("a=1; path=relative", "/p"), ["a=1; Path=/p/"]);
+  assert.deepEqual(scoped("a=1; domain", ""), ["a=1"]);
+  assert.deepEqual(scoped(" flotilla_share =x", "/p"), []);
+  const attributes = fc.array(
+    fc.constantFrom(" Path=/", "path=", " DOMAIN=a", "domain", " HttpOnly", " Path =/../..", " path=//x"),
+  );
+  fc.assert(
+    fc.property(attributes, (list) => {
+      const [cookie = ""] = scoped(["a=1", ...list].join(";"), "/proxy/m");
+      assert.match(cookie, /^a=1(; ?HttpOnly)*; Path=\/proxy\/m\/\S*$/);
+    }),
+  );
+});
+
+test("under the API's address a guest's pages are sandboxed and its root is its prefix", () => {
+  const head = answerHead(
+    ["Location", "/a", "Content-Location", "//b", "Strict-Transport-Security", "max-age=1", "X-Request-Id", "g"],
+    "/proxy/m",
+    { "x-request-id": "ours" },
+  );
+  assert.deepEqual(valuesOf(head, "location"), ["/proxy/m/a"]);
+  assert.deepEqual(valuesOf(head, "content-location"), ["//b"]);
+  assert.deepEqual(valuesOf(head, "strict-transport-security"), []);
+  assert.deepEqual(valuesOf(head, "x-request-id"), ["ours"]);
+  assert.match(valuesOf(head, "content-security-policy").join(), /^sandbox /);
+  const own = answerHead(["Location", "/a", "Strict-Transport-Security", "max-age=1"], "", {});
+  assert.deepEqual(own, ["Location", "/a", "Strict-Transport-Security", "max-age=1"]);
+});
+
+test("a parameter is taken out of a query and every other byte stays", () => {
+  assert.equal(withoutParameter("/a?t=1&x=%20&t=2&tt=3&t", "t"), "/a?x=%20&tt=3");
+  assert.equal(withoutParameter("/a?t=1", "t"), "/a");
+  assert.equal(withoutParameter("/t=1", "t"), "/t=1");
+});

@@ -1,0 +1,136 @@
+/**
+ * The way into machines for everybody: browsers, mostly. Who may come in, and then the same forwarding as the bridge's.
+ *
+ * A machine that is public lets everybody in. Others let in who has its share link, which is exchanged for a cookie at once
+ * so that the token stands in no history and no `Referer`, or sends a key of its tenant with `machine:exec`.
+ *
+ * Always: who is not let in learns nothing, not even whether the machine exists (401); the right is looked up for every
+ * request, so a link that was taken back is no good from then on, and what it opened ends; no credential of ours reaches
+ * the guest.
+ */
+import type { IncomingMessage } from "node:http";
+import { Refusal } from "@flotilla/contract/errors";
+import { grants } from "@flotilla/contract/scopes";
+import { bearerOf } from "../../auth/authenticate.ts";
+import { hashKey, hasKeyForm, hasShareTokenForm } from "../../auth/keys.ts";
+import { type Outgoing, passOn } from "../../http/encode.ts";
+import type { Ingress, IngressRequest } from "../../http/ingress.ts";
+import { forward } from "../connect/forward.ts";
+import { withoutParameter } from "../connect/head.ts";
+import type { MachineServices } from "../services.ts";
+import { findGate, type Gate } from "../share/store.ts";
+import { machineNotFound } from "../start.ts";
+import type { Place } from "./addresses.ts";
+import { shareCookie, shareCookies } from "./cookies.ts";
+
+/** The parameter that holds a share token, and the one that holds a key on a WebSocket handshake. */
+const SHARE_PARAMETER = "t";
+const KEY_PARAMETER = "access_token";
+
+/** How somebody was let in. `hash`: of the share link, which may be taken back. */
+type Admission = { readonly by: "public" | "key" } | { readonly by: "share"; readonly hash: Buffer };
+
+export class MachineIngress implements Ingress {
+  readonly #services: MachineServices;
+
+  constructor(services: MachineServices) {
+    this.#services = services;
+  }
+
+  owns({ headers, url = "" }: Pick<IncomingMessage, "headers" | "url">): boolean {
+    return this.#services.addresses.placeOf(headers.host, url) !== undefined;
+  }
+
+  async answer(request: IngressRequest): Promise<Outgoing> {
+    const { raw, signal } = request;
+    const place = this.#services.addresses.placeOf(raw.message.headers.host, raw.url);
+    if (place === undefined) throw new Error(`no machine has ${raw.url}`);
+    const path = raw.url.slice(place.prefix.length);
+    // Relative links of the guest's pages are below its root.
+    if (place.by === "path" && !path.startsWith("/")) return redirect(308, `${place.prefix}/${path}`);
+    const gate = await findGate(this.#services.context.db, place.name);
+    const search = parametersOf(path);
+    const token = search.getAll(SHARE_PARAMETER).find(hasShareTokenForm);
+    const { method = "GET" } = raw.message;
+    const isPage = (method === "GET" || method === "HEAD") && raw.upgrade === undefined;
+    if (token !== undefined && isPage) return exchanged({ gate, place, path, token });
+    const admission = await this.#admit(request, gate, token ?? null);
+    if (gate === undefined) throw new Refusal("missing_key", "");
+    if (gate.isSuspended) throw new Refusal("payment_required", "the tenant of this machine is suspended");
+    const reply = await forward(this.#services, {
+      machine: gate,
+      port: null,
+      raw,
+      path: forGuest(path, { token, isUpgrade: raw.upgrade !== undefined }),
+      way: "ingress",
+      prefix: place.prefix,
+      signal,
+      right: admission.by === "share" ? this.#services.shares.open(gate.id, admission.hash) : undefined,
+    });
+    return passOn(reply);
+  }
+
+  async #admit(
+    { raw, authenticate }: IngressRequest,
+    gate: Gate | undefined,
+    token: string | null,
+  ): Promise<Admission> {
+    if (gate?.isPublic === true) return { by: "public" };
+    const { headers } = raw.message;
+    for (const held of [...(token === null ? [] : [token]), ...shareCookies(headers.cookie)]) {
+      if (gate !== undefined && opens(gate, held)) return { by: "share", hash: hashKey(held) };
+    }
+    const inQuery = raw.upgrade === undefined ? null : parametersOf(raw.url).get(KEY_PARAMETER);
+    const bearer = bearerOf(headers.authorization) ?? inQuery ?? undefined;
+    // Another kind of `Authorization` is between the caller and the guest, who is not let be seen.
+    if (bearer === undefined || !hasKeyForm(bearer)) throw new Refusal("missing_key", "");
+    const key = await authenticate(bearer);
+    if (!grants(key.scopes, "machine:exec")) throw new Refusal("missing_scope", "missing scope: machine:exec");
+    if (gate?.tenantId !== key.tenantId) throw machineNotFound(gate?.id ?? "of this address");
+    return { by: "key" };
+  }
+}
+
+const parametersOf = (url: string): URLSearchParams =>
+  new URLSearchParams(url.slice(url.indexOf("?") + 1 || url.length));
+
+/** Hashes are compared: what their comparison takes tells nothing of the token. */
+const opens = ({ shareHash }: Gate, token: string): boolean =>
+  hasShareTokenForm(token) && shareHash !== null && hashKey(token).equals(shareHash);
+
+function forGuest(
+  path: string,
+  { token, isUpgrade }: { readonly token: string | undefined; readonly isUpgrade: boolean },
+) {
+  const untold = token === undefined ? path : withoutParameter(path, SHARE_PARAMETER);
+  return isUpgrade ? withoutKey(untold) : untold;
+}
+
+/** The guest's own `access_token` is its business. */
+function withoutKey(path: string): string {
+  return hasKeyForm(parametersOf(path).get(KEY_PARAMETER) ?? "") ? withoutParameter(path, KEY_PARAMETER) : path;
+}
+
+interface Exchange {
+  readonly gate: Gate | undefined;
+  readonly place: Place;
+  readonly path: string;
+  readonly token: string;
+}
+
+/** The token becomes a cookie, and the address loses it. */
+function exchanged({ gate, place, path, token }: Exchange): Outgoing {
+  if (gate === undefined || !opens(gate, token))
+    throw new Refusal("unknown_key", "this link does not work any more; ask for a new one");
+  const cookie = shareCookie(token, { path: `${place.prefix}/`, isEncrypted: place.isEncrypted });
+  // One slash at the beginning: with two a browser would take what follows for another host.
+  const clean = withoutParameter(path, SHARE_PARAMETER).replace(/^[/\\]+/, "/");
+  const answer = redirect(302, `${place.prefix}${clean}`);
+  return { ...answer, headers: { ...answer.headers, "set-cookie": cookie } };
+}
+
+const redirect = (status: number, location: string): Outgoing => ({
+  status,
+  headers: { location, "referrer-policy": "no-referrer" },
+  body: "",
+});

@@ -1,0 +1,37 @@
+/**
+ * The handlers of share links: the one that a machine may have, made and taken back.
+ */
+import { hashKey, makeShareToken } from "../../auth/keys.ts";
+import type { HandlersOf } from "../../http/handler.ts";
+import type { MachineServices } from "../services.ts";
+import { machineNotFound } from "../start.ts";
+import { findMachine } from "../store.ts";
+import { putShare, removeShare } from "./store.ts";
+
+export function shareHandlers(services: MachineServices): HandlersOf<"createShare" | "removeShare"> {
+  const { context, addresses, shares, activity } = services;
+  const { db } = context;
+  return {
+    async createShare({ caller, params }) {
+      const { tenantId, keyId } = caller;
+      const token = makeShareToken(context.randomBytes);
+      const hash = hashKey(token);
+      if (!(await putShare(context, { tenantId, machineId: params.id, hash, keyId }))) throw machineNotFound(params.id);
+      await shares.changed(params.id, hash);
+      activity.note(params.id, "info", "share link made; an earlier one has ended");
+      const machine = await findMachine(db, { tenantId, id: params.id });
+      if (machine === undefined) throw machineNotFound(params.id);
+      // It outlives a stop, so it has an address also while the machine is stopped.
+      const url = machine.ports.length === 0 ? null : `${addresses.urlOf(machine)}?t=${token}`;
+      return { status: 200, body: { token, url } };
+    },
+    async removeShare({ caller, params }) {
+      const machine = await findMachine(db, { tenantId: caller.tenantId, id: params.id });
+      if (machine === undefined) throw machineNotFound(params.id);
+      const hadOne = await removeShare(db, machine.id);
+      await shares.changed(machine.id, null);
+      if (hadOne) activity.note(machine.id, "info", "share link ended");
+      return { status: 204 };
+    },
+  };
+}

@@ -1,0 +1,246 @@
+/**
+ * The way into machines for everybody: public machines, share links and their cookies, keys; by host and by path.
+ */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type IncomingMessage, type OutgoingHttpHeaders, request as httpRequest } from "node:http";
+import { createConnection, type Socket } from "node:net";
+import { text } from "node:stream/consumers";
+import { test } from "node:test";
+import { httpGuest, machineWithPorts } from "./support/guest.ts";
+import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startTestServer, type TestServer } from "./support/server.ts";
+import { until } from "./support/until.ts";
+
+const deadlineMs = 20_000;
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN, appsUrl: "https://apps.example.com:8443" });
+await startTestNode(server);
+/** Another replica, which shows paths. */
+const other = await startTestServer({ databaseUrl: server.databaseUrl, dataDirectory: server.dataDirectory });
+const { client } = server;
+const guest = await httpGuest((request, response) => {
+  const { method, url, headers } = request;
+  response.writeHead(200, { "set-cookie": "mine=1; Domain=example.com; Path=/app", location: "/login" });
+  response.end(JSON.stringify({ method, url, headers }));
+});
+
+interface Seen {
+  readonly status: number;
+  readonly headers: IncomingMessage["headers"];
+  readonly text: string;
+}
+
+async function visit(
+  { url }: Pick<TestServer, "url">,
+  path: string,
+  { method = "GET", ...headers }: OutgoingHttpHeaders & { method?: string } = {},
+): Promise<Seen> {
+  const { hostname, port } = new URL(url);
+  const request = httpRequest({ hostname, port, path, method, headers, agent: false });
+  request.end();
+  const [response] = (await once(request, "response")) as [IncomingMessage];
+  return { status: response.statusCode ?? 0, headers: response.headers, text: await text(response) };
+}
+
+const told = (seen: Seen): { url: string; headers: Record<string, string> } => JSON.parse(seen.text) as never;
+const infoOf = async (id: string, of = client) => (await of.get(`/v1/machines/${id}`)).json as { url: string | null };
+const bearer = `Bearer ${client.key}`;
+
+test("a machine shows its address while it is started and publishes a port, by host where there is a domain", async () => {
+  const id = await machineWithPorts(client, { 80: guest.port }, { name: "Web" });
+  assert.equal((await infoOf(id)).url, "https://web.apps.example.com:8443/");
+  assert.equal((await infoOf(id, other.client.withKey(client.key))).url, `${other.url}/proxy/${id}/`);
+  const portless = await machineWithPorts(client, {});
+  assert.equal((await infoOf(portless)).url, null);
+  await client.post(`/v1/machines/${id}/stop`);
+  assert.equal((await infoOf(id)).url, null);
+});
+
+test("names of hosts are first come, first served, and what is no host name has the id", async () => {
+  const tenant = await client.post("/v1/tenants", { name: "second" });
+  const second = client.withKey((await client.post("/v1/apikeys", { tenantId: tenant.json.id })).json.key);
+  const name = "shop";
+  const one = await machineWithPorts(client, { 80: guest.port }, { name });
+  const two = await machineWithPorts(second, { 80: guest.port }, { name });
+  assert.equal((await infoOf(one)).url, "https://shop.apps.example.com:8443/");
+  assert.equal((await infoOf(two, second)).url, `https://shop-${two.slice(5, 13)}.apps.example.com:8443/`);
+  for (const odd of ["a.b", "-x", "x_y", `mach-${"0".repeat(32)}`]) {
+    const id = await machineWithPorts(client, { 80: guest.port }, { name: odd });
+    assert.equal((await infoOf(id)).url, `https://${id}.apps.example.com:8443/`, odd);
+  }
+  const host = "shop.apps.example.com";
+  assert.equal((await visit(server, "/", { host, authorization: bearer })).status, 200);
+  await client.delete(`/v1/machines/${one}`);
+  assert.equal((await visit(server, "/", { host, authorization: bearer })).status, 404);
+  const three = await machineWithPorts(second, { 80: guest.port }, { name: "Shop" });
+  assert.equal((await infoOf(three, second)).url, "https://shop.apps.example.com:8443/");
+});
+
+test("machines of one name that are made at once each have a host of their own", async () => {
+  const keys = await Promise.all(
+    Array.from({ length: 8 }, async (_, index) => {
+      const tenant = await client.post("/v1/tenants", { name: `racer-${index}` });
+      return (await client.post("/v1/apikeys", { tenantId: tenant.json.id })).json.key as string;
+    }),
+  );
+  const ids = await Promise.all(
+    keys.map((key) => machineWithPorts(client.withKey(key), { 80: guest.port }, { name: "race" })),
+  );
+  const urls = await Promise.all(
+    ids.map(async (id, index) => (await infoOf(id, client.withKey(keys[index] ?? ""))).url),
+  );
+  assert.equal(new Set(urls).size, 8);
+  assert.ok(urls.includes("https://race.apps.example.com:8443/"));
+});
+
+test("a public machine lets everybody in, by host and by path, and what is not ours goes on", async () => {
+  const id = await machineWithPorts(client, { 80: guest.port }, { name: "open", public: true });
+  const host = "OPEN.apps.example.com:8443";
+  const byHost = await visit(server, "/a//b?t=own&x", {
+    host,
+    authorization: "Basic eDp5",
+    cookie: "a=1; flotilla_share=x",
+  });
+  assert.equal(byHost.status, 200);
+  assert.equal(told(byHost).url, "/a//b?t=own&x");
+  assert.equal(told(byHost).headers["authorization"], "Basic eDp5");
+  assert.equal(told(byHost).headers["cookie"], "a=1");
+  assert.equal(told(byHost).headers["host"], host);
+  assert.equal(byHost.headers["content-security-policy"], undefined);
+  assert.deepEqual(byHost.headers["set-cookie"], ["mine=1; Path=/app"]);
+  assert.equal(byHost.headers["location"], "/login");
+  const byPath = await visit(other, `/proxy/${id}/a?x=1`, { authorization: bearer });
+  assert.equal(told(byPath).url, "/a?x=1");
+  assert.equal(told(byPath).headers["authorization"], undefined, "a key of ours is none of the guest's business");
+  assert.match(String(byPath.headers["content-security-policy"]), /^sandbox (?!.*same-origin)/);
+  assert.deepEqual(byPath.headers["set-cookie"], [`mine=1; Path=/proxy/${id}/app`]);
+  assert.equal(byPath.headers["location"], `/proxy/${id}/login`);
+  const bare = await visit(other, `/proxy/${id}?x=1`);
+  assert.deepEqual([bare.status, bare.headers["location"]], [308, `/proxy/${id}/?x=1`]);
+  for (const method of ["POST", "PUT", "DELETE", "OPTIONS", "HEAD"])
+    assert.equal((await visit(server, "/", { host, method, "content-length": "0" })).status, 200, method);
+  await client.post(`/v1/machines/${id}/stop`);
+  assert.equal((await visit(server, "/", { host })).status, 503);
+  assert.equal((await visit(server, "/v1/machines", { host, authorization: bearer })).status, 503, "no API there");
+});
+
+test("who is not let in learns nothing, and a key lets its own tenant in", async () => {
+  const id = await machineWithPorts(client, { 80: guest.port }, { name: "closed" });
+  const places: readonly [string, OutgoingHttpHeaders][] = [
+    ["/", { host: "closed.apps.example.com" }],
+    ["/", { host: "nowhere.apps.example.com" }],
+    [`/proxy/${id}/`, {}],
+    [`/proxy/mach-${"0".repeat(32)}/`, {}],
+  ];
+  const cookie = `flotilla_share=sms_${"x".repeat(43)}`;
+  for (const [path, headers] of places) {
+    for (const more of [{}, { authorization: "Basic eDp5" }, { cookie }]) {
+      const seen = await visit(server, path, { ...headers, ...more });
+      assert.deepEqual([seen.status, seen.text, seen.headers["x-error-code"]], [401, "", "missing_key"], path);
+    }
+    const stale = await visit(server, `${path}?t=sms_${"y".repeat(43)}`, headers);
+    assert.deepEqual([stale.status, stale.headers["x-error-code"]], [401, "unknown_key"]);
+    const unknown = await visit(server, path, { ...headers, authorization: `Bearer smk_${"x".repeat(43)}` });
+    assert.equal(unknown.headers["x-error-code"], "unknown_key");
+  }
+  const own = await visit(server, "/", { host: "closed.apps.example.com", authorization: bearer });
+  assert.equal(own.status, 200);
+  assert.equal(told(own).headers["authorization"], undefined);
+  const tenant = await client.post("/v1/tenants", { name: "foreign" });
+  const foreign = (await client.post("/v1/apikeys", { tenantId: tenant.json.id })).json.key as string;
+  const reader = (await client.post("/v1/apikeys", { scopes: ["machine:read"] })).json.key as string;
+  const status = async (key: string): Promise<number> =>
+    (await visit(server, `/proxy/${id}/`, { authorization: `Bearer ${key}` })).status;
+  assert.deepEqual([await status(foreign), await status(reader)], [404, 403]);
+  assert.equal((await visit(server, "/", { host: "a.b.apps.example.com" })).status, 401, "only one label");
+  assert.equal(
+    (await visit(server, "/health", { host: "apps.example.com" })).status,
+    200,
+    "the domain itself is no machine",
+  );
+});
+
+test("a share link becomes a cookie at once, and one that was taken back opens nothing, on any server", async () => {
+  const id = await machineWithPorts(client, { 80: guest.port }, { name: "shared" });
+  const host = "shared.apps.example.com";
+  const made = await client.post(`/v1/machines/${id}/share`);
+  assert.equal(made.status, 200, made.text);
+  const { token } = made.json as { token: string };
+  assert.equal(made.json.url, `https://${host}:8443/?t=${token}`);
+
+  const first = await visit(server, `//evil.example/\\a?x=1&t=${token}&y=2`, { host });
+  assert.deepEqual([first.status, first.headers["location"]], [302, "/evil.example/\\a?x=1&y=2"]);
+  const [set = ""] = first.headers["set-cookie"] ?? [];
+  assert.match(set, /^flotilla_share=sms_\S+; Path=\/; Max-Age=\d+; HttpOnly; SameSite=Lax; Secure$/);
+  const cookie = set.split(";", 1)[0] ?? "";
+  const page = await visit(server, "/page", {
+    host,
+    cookie: `a=1; flotilla_share=sms_${"z".repeat(43)}; ${cookie}; b=2`,
+  });
+  assert.equal(page.status, 200);
+  assert.equal(told(page).headers["cookie"], "a=1; b=2");
+  const posted = await visit(server, `/form?t=${token}`, { host, method: "POST", "content-length": "0" });
+  assert.deepEqual([posted.status, told(posted).url], [200, "/form"]);
+
+  const byPath = await visit(other, `/proxy/${id}/a?t=${token}`);
+  assert.deepEqual([byPath.status, byPath.headers["location"]], [302, `/proxy/${id}/a`]);
+  assert.match(
+    byPath.headers["set-cookie"]?.[0] ?? "",
+    new RegExp(`; Path=/proxy/${id}/; Max-Age=\\d+; HttpOnly; SameSite=Lax$`),
+  );
+  const elsewhere = await machineWithPorts(client, { 80: guest.port });
+  assert.equal((await visit(other, `/proxy/${elsewhere}/`, { cookie })).status, 401);
+
+  const again = await client.post(`/v1/machines/${id}/share`);
+  assert.equal((await visit(other, `/proxy/${id}/`, { cookie })).status, 401, "the old one is gone with the new one");
+  assert.equal((await visit(server, `/?t=${token}`, { host })).status, 401);
+  const newCookie = `flotilla_share=${again.json.token}`;
+  assert.equal((await visit(other, `/proxy/${id}/`, { cookie: newCookie })).status, 200);
+  assert.equal((await client.delete(`/v1/machines/${id}/share`)).status, 204);
+  assert.equal((await client.delete(`/v1/machines/${id}/share`)).status, 204);
+  for (const one of [server, other])
+    assert.equal((await visit(one, `/proxy/${id}/`, { cookie: newCookie })).status, 401);
+  const { json: events } = await client.get(`/v1/machines/${id}/events`);
+  const messages = (events as { message: string }[]).map(({ message }) => message);
+  assert.ok(!messages.join().includes("sms_"));
+
+  const portless = await client.post("/v1/machines", { source: { type: "image", reference: "local/busybox" } });
+  assert.equal((await client.post(`/v1/machines/${portless.json.id}/share`)).json.url, null);
+});
+
+test("what a share link has opened ends when it is taken back, on the other server too; what a key opened does not", async () => {
+  const id = await machineWithPorts(client, { 80: guest.port });
+  const { token } = (await client.post(`/v1/machines/${id}/share`)).json as { token: string };
+  const open = async (one: TestServer, credential: string): Promise<Socket> => {
+    const socket = createConnection(Number(new URL(one.url).port), "127.0.0.1");
+    socket.write(
+      `GET /proxy/${id}/socket HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n${credential}\r\n\r\n`,
+    );
+    assert.match(String((await once(socket, "data")).at(0)), /^HTTP\/1.1 101 /);
+    return socket.resume();
+  };
+  const shared = [
+    await open(server, `cookie: flotilla_share=${token}`),
+    await open(other, `cookie: flotilla_share=${token}`),
+  ];
+  const keyed = await open(server, `authorization: ${bearer}`);
+  await client.delete(`/v1/machines/${id}/share`);
+  await until(() => shared.every((socket) => socket.readableEnded || socket.destroyed), {
+    deadlineMs,
+    what: "their end",
+  });
+  keyed.write("still here");
+  assert.equal(String((await once(keyed, "data")).at(0)), "still here");
+  for (const socket of [...shared, keyed]) socket.destroy();
+});
+
+test("a tenant that is suspended is not shown, not even in public", async () => {
+  const tenant = await client.post("/v1/tenants", { name: "late payer" });
+  const key = (await client.post("/v1/apikeys", { tenantId: tenant.json.id })).json.key as string;
+  const id = await machineWithPorts(client.withKey(key), { 80: guest.port }, { public: true });
+  assert.equal((await visit(server, `/proxy/${id}/`)).status, 200);
+  await client.patch(`/v1/tenants/${tenant.json.id}`, { status: "suspended" });
+  assert.equal((await visit(server, `/proxy/${id}/`)).status, 402);
+  // Before the database that it shares.
+  await other.stop();
+});
