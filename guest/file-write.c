@@ -22,6 +22,8 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
+#include "bulk.h"
+
 #define LINKS_MAX 40
 #define MODE_NEW 0644
 #define MODE_NEW_DIRECTORY 0755
@@ -259,7 +261,7 @@ _Noreturn void file_write(const struct file_request *request)
 	if (fchown(fd, uid, gid) != 0 || fchmod(fd, mode) != 0)
 		give_up(&target, name, errno);
 	file_say("ready\n", 6);
-	int error = take_content(fd);
+	int error = bulk_is_open() ? bulk_take(fd) : take_content(fd);
 	if (error == 0 && fsync(fd) != 0)
 		error = errno;
 	if (error == 0)

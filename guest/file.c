@@ -21,6 +21,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "bulk.h"
 #include "cgroup.h"
 #include "exec.h"
 #include "machine.h"
@@ -134,8 +135,13 @@ static _Noreturn void read_unsized(int fd, const struct file_request *request, c
 	}
 	uint64_t start = request->is_from_end ? (request->offset < size ? size - request->offset : 0) : request->offset;
 	uint64_t count = start < size ? size - start : 0;
+	if (count > request->length)
+		count = request->length;
 	file_say_status(status, size);
-	file_say(buffer + (count > 0 ? start : 0), count < request->length ? count : request->length);
+	if (bulk_is_open())
+		bulk_say_bytes((const uint8_t *)buffer + (count > 0 ? start : 0), count);
+	else
+		file_say(buffer + (count > 0 ? start : 0), count);
 	file_done();
 }
 
@@ -158,6 +164,10 @@ static _Noreturn void read_file(const struct file_request *request)
 	if (count > request->length)
 		count = request->length;
 	file_say_status(&status, size);
+	if (bulk_is_open()) {
+		bulk_say(fd, start, count);
+		file_done();
+	}
 	if (count > 0 && lseek(fd, (off_t)start, SEEK_SET) < 0)
 		file_fail_errno(errno);
 	say_content(fd, count);
@@ -223,6 +233,8 @@ static _Noreturn void work(const struct file_request *request, const int fds[3])
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (chdir("/") != 0)
 		file_fail_errno(errno);
+	if (request->bulk_device != NULL)
+		bulk_open(request);
 	switch (request->operation) {
 	case FILE_READ:
 		read_file(request);
@@ -261,6 +273,12 @@ static int read_field(const struct field *field, struct file_request *request)
 		return field_time(field, &request->length);
 	case FIELD_IS_FROM_END:
 		return field_number(field, &request->is_from_end);
+	case FIELD_BULK_DEVICE:
+		return field_text(field, &request->bulk_device);
+	case FIELD_BULK_OFFSET:
+		return field_time(field, &request->bulk_offset);
+	case FIELD_BULK_BYTES:
+		return field_time(field, &request->bulk_bytes);
 	default:
 		return 0;
 	}
@@ -280,7 +298,7 @@ static int read_request(struct fields fields, struct file_request *request)
 	if (got < 0 || request->path == NULL || request->path[0] != '/' || request->operation < FILE_READ ||
 	    request->operation > FILE_REMOVE)
 		return -EBADMSG;
-	return 0;
+	return request->bulk_device == NULL || bulk_fits(request) ? 0 : -EBADMSG;
 }
 
 /* 0 when the host has been answered, whatever came of it; a negative errno when the request makes no sense. */
@@ -300,7 +318,7 @@ int file_request(struct channel *channel, struct fields fields)
 		request.gid = identity->gid;
 	}
 	channel_open(channel);
-	error = exec_open_pipes(channel, request.operation == FILE_WRITE, fds);
+	error = exec_open_pipes(channel, request.operation == FILE_WRITE || request.bulk_device != NULL, fds);
 	if (error == 0) {
 		fcntl(fds[0], F_SETPIPE_SZ, PIPE_BYTES);
 		fcntl(fds[1], F_SETPIPE_SZ, PIPE_BYTES);

@@ -21,6 +21,9 @@ struct file_request {
 	uint32_t is_from_end; /* the offset counts from the end */
 	uid_t uid;	      /* whose new files and directories are */
 	gid_t gid;
+	const char *bulk_device; /* NULL: content goes over the channel */
+	uint64_t bulk_offset;
+	uint64_t bulk_bytes;
 };
 
 int file_request(struct channel *channel, struct fields fields);

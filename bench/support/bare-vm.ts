@@ -44,6 +44,7 @@ export async function bareBootMs(size: { cpus: number; memoryMb: number }, accel
     kernelPath: path.join(guestFiles.directory, KERNEL_NAME),
     initramfsPath: path.join(guestFiles.directory, INITRAMFS_NAME),
     disk: null,
+    bulkPath: null,
     socketDirectory: directory,
     tscKhz: tscKhzIn(await readFile("/proc/cpuinfo", "utf8")),
     isIncoming: false,

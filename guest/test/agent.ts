@@ -20,6 +20,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Duplex } from "node:stream";
 import { fileURLToPath } from "node:url";
+import type { BulkDisk } from "@flotilla/node/guest/bulk-disk";
 import { connectGuest } from "@flotilla/node/guest/client";
 import type { Guest, GuestExec, GuestExecRequest } from "@flotilla/node/guest/guest";
 import * as shared from "../../test/support/until.ts";
@@ -69,7 +70,7 @@ export interface TestAgent {
   log(): string;
   /** Its resident memory in KiB. */
   residentKb(): Promise<number>;
-  connect(socket?: Duplex): Promise<Guest>;
+  connect(socket?: Duplex, bulk?: BulkDisk): Promise<Guest>;
   /** Ends the socket and resolves with the agent's exit code. */
   end(): Promise<number | null>;
 }
@@ -128,7 +129,7 @@ export function startAgent(options: AgentOptions = {}): TestAgent {
     residentKb: async () => {
       return Number(/VmRSS:\s+(\d+)/.exec(await readFile(`/proc/${pid}/status`, "utf8"))?.[1]);
     },
-    connect: (over = socket) => connectGuest(over, { helloTimeoutMs: 10_000 }),
+    connect: (over = socket, bulk) => connectGuest(over, { helloTimeoutMs: 10_000, bulk: bulk ?? null }),
     end: async () => {
       socket.destroy();
       const code = await ended;

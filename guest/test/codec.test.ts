@@ -8,6 +8,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import * as bulk from "@flotilla/contract/guest/bulk";
 import * as frame from "@flotilla/contract/guest/frame";
 import {
   FieldReader,
@@ -242,7 +243,7 @@ test("every number of the protocol is the same in C and in TypeScript", () => {
     ]),
   );
   const expected = new Map<string, string | number>();
-  for (const [name, value] of Object.entries(frame)) {
+  for (const [name, value] of Object.entries({ ...frame, ...bulk })) {
     if (/^[A-Z_]+$/.test(name) && typeof value === "number") expected.set(name, value);
   }
   expected.delete("FRAME_PADDING_BYTES"); // only the host sends it

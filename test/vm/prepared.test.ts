@@ -58,6 +58,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
     const groups = await shell(vm.guest, "busybox ls /sys/fs/cgroup");
     assert.ok(!/flotilla-(?!1-)/.test(groups), groups);
     assert.deepEqual(readdirSync(join(place.directory, "machines/mach-warm/boots", vm.record.bootId)).sort(), [
+      "bulk",
       "guest.sock",
       "qmp.sock",
       "vmm.log",

@@ -46,6 +46,9 @@ export const GUEST_FIELDS = {
   length: 43,
   isFromEnd: 44,
   output: 45,
+  bulkDevice: 46,
+  bulkOffset: 47,
+  bulkBytes: 48,
 } as const;
 export type GuestField = keyof typeof GUEST_FIELDS;
 

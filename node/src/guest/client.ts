@@ -28,6 +28,8 @@ import {
 } from "@flotilla/contract/guest/frame";
 import { FieldReader, FieldWriter, GUEST_FILE_OPERATIONS } from "@flotilla/contract/guest/messages";
 import { type Clock, systemClock } from "../clock.ts";
+import type { BulkDisk, BulkWindow } from "./bulk-disk.ts";
+import { overBulkDisk } from "./bulk-file.ts";
 import { ClientExec } from "./client-exec.ts";
 import { HelloSearch } from "./client-hello.ts";
 import { ClientWorkload } from "./client-workload.ts";
@@ -49,11 +51,18 @@ export interface ConnectGuestOptions {
   /** Gives up connecting; the stream is destroyed. Has no effect once connected. */
   readonly signal?: AbortSignal;
   readonly clock?: Clock;
+  /** Belongs to the client from now on; null or absent: content of files goes over the channel. */
+  readonly bulk?: BulkDisk | null;
 }
 
 /** What may wait in this process for a guest that does not read. Over it commands are refused, over twice that it is cut off. */
 const UNREAD_BYTES_MAX = 64 * 1024 * 1024;
 const REQUESTS_MAX = 1024;
+/**
+ * A worker for the host before may still be in the middle of a write when the guest has ended it: so long its bulk disk is
+ * left alone.
+ */
+const BULK_QUIET_MS = 30_000;
 
 /**
  * Takes over the stream and resolves when the agent has answered. Rejects, and has destroyed the stream, when it does
@@ -61,7 +70,7 @@ const REQUESTS_MAX = 1024;
  */
 export async function connectGuest(stream: Duplex, options: ConnectGuestOptions): Promise<Guest> {
   const clock = options.clock ?? systemClock;
-  const client = new GuestClient(stream, clock);
+  const client = new GuestClient(stream, clock, options.bulk ?? null);
   const giveUp = (): void => client.lose("the caller gave up waiting for it");
   const timer = clock.timer(options.helloTimeoutMs, () =>
     client.lose(`it did not answer within ${options.helloTimeoutMs} ms`),
@@ -95,14 +104,17 @@ class GuestClient implements Guest {
   #greeting: Pending | undefined;
   #lostBecause: string | undefined;
   #workload: ClientWorkload | undefined;
+  readonly #bulk: BulkDisk | null;
+  #bulkFromMs = 0;
   #lastRequest = 0;
   #lastChannel = 0;
   #isCorked = false;
   #onClosed: (reason: string) => void = () => {};
 
-  constructor(stream: Duplex, clock: Clock) {
+  constructor(stream: Duplex, clock: Clock, bulk: BulkDisk | null) {
     this.#stream = stream;
     this.#clock = clock;
+    this.#bulk = bulk;
     this.#search = new HelloSearch(randomBytes);
     this.closed = new Promise((resolve) => {
       this.#onClosed = resolve;
@@ -160,7 +172,21 @@ class GuestClient implements Guest {
       .time("offset", request.offset)
       .number("isFromEnd", request.isFromEnd ? 1 : 0);
     if (request.length !== null) fields.time("length", request.length);
-    return this.#open("file", this.#freeChannel(), fields, request.operation === "write");
+    const { operation } = request;
+    const window = this.#bulkWindow(operation);
+    if (window === null) return this.#open("file", this.#freeChannel(), fields, operation === "write");
+    fields.text("bulkDevice", window.device).time("bulkOffset", window.offset).time("bulkBytes", window.bytes);
+    try {
+      return overBulkDisk(this.#open("file", this.#freeChannel(), fields, true), window, operation === "write");
+    } catch (error) {
+      window.release();
+      throw error;
+    }
+  }
+
+  #bulkWindow(operation: GuestFileRequest["operation"]): BulkWindow | null {
+    const hasContent = operation === "read" || operation === "write";
+    return !hasContent || this.#clock.monotonic() < this.#bulkFromMs ? null : (this.#bulk?.take() ?? null);
   }
 
   #open(type: HostFrameType, channel: number, fields: FieldWriter, hasStdin: boolean): GuestExec {
@@ -227,6 +253,7 @@ class GuestClient implements Guest {
     for (const exec of this.#execs.values()) exec.lose(error);
     this.#requests.clear();
     this.#execs.clear();
+    this.#bulk?.close().catch(() => {});
     this.#onClosed(reason);
   }
 
@@ -302,6 +329,7 @@ class GuestClient implements Guest {
 
   #takeHello(frame: Frame): void {
     this.#hello = this.#search.read(frame);
+    if (this.#hello.isConfigured) this.#bulkFromMs = this.#clock.monotonic() + BULK_QUIET_MS;
     this.#greeting?.resolve();
     this.#greeting = undefined;
   }

@@ -14,6 +14,7 @@ const plan: VmmPlan = {
   kernelPath: "/mnt/guest/vmlinuz",
   initramfsPath: "/mnt/guest/initramfs",
   disk: { path: "/mnt/node/machines/mach-1/disk", backingPaths: ["/mnt/node/images/root.ext4"] },
+  bulkPath: "/mnt/node/machines/mach-1/boot/bulk",
   socketDirectory: "/mnt/node/machines/mach-1/boot",
   tscKhz: 2_596_120,
   isIncoming: false,

@@ -35,6 +35,8 @@ export interface VmmPlan {
   readonly initramfsPath: string | null;
   /** null: a placeholder that reads as zeros. Backing files come nearest first. */
   readonly disk: { readonly path: string; readonly backingPaths: readonly string[] } | null;
+  /** The file behind the bulk disk; null: a placeholder. */
+  readonly bulkPath: string | null;
   /** Holds qmp.sock and guest.sock. */
   readonly socketDirectory: string;
   /** Of the host's time stamp counter, which emulated processors pass on; null when unknown. */
@@ -53,6 +55,9 @@ export const CONSOLE_ID = "console";
 export const CONSOLE_BYTES = 65_536;
 /** The block node that the guest's disk device is bound to, for ever. */
 export const ROOT_NODE = "root";
+const BULK_NODE = "bulk";
+/** What the guest calls its bulk disk: the second of its disks. */
+export const BULK_DEVICE = "/dev/vdb";
 /** Emulated code kept per VMM. QEMU's own default is 1 GiB, which nobody has counted. */
 const TRANSLATION_BUFFER_MB = 256;
 /** Announcing itself after a restore would only wake the guest: its neighbour is the same everywhere. */
@@ -87,6 +92,7 @@ export function qemuArgv(plan: VmmPlan): readonly string[] {
     ...(plan.hasNetwork ? NETWORK_DEVICE : []),
     // Never asked to grow: the guest tells by it which memory is free, and gets that back by touching it.
     ...["-device", "virtio-balloon-device,free-page-reporting=on"],
+    ...["-blockdev", JSON.stringify(bulkNode(plan.bulkPath)), "-device", `virtio-blk-device,drive=${BULK_NODE}`],
     ...(plan.isIncoming ? ["-incoming", "defer"] : []),
   ];
 }
@@ -121,6 +127,13 @@ function kernelCommandLine(plan: VmmPlan): string {
 function rootNode(disk: VmmPlan["disk"]): object {
   const below = disk === null ? PLACEHOLDER : diskLayers([disk.path, ...disk.backingPaths], "disk");
   return { driver: "raw", "node-name": ROOT_NODE, discard: "unmap", file: below };
+}
+
+/** Nothing on it is worth a flush. */
+function bulkNode(path: string | null): object {
+  const cache = { "no-flush": true };
+  const file = path === null ? { ...PLACEHOLDER, size: 0 } : { driver: "file", filename: path, cache };
+  return { driver: "raw", "node-name": BULK_NODE, cache, file };
 }
 
 /**

@@ -1,8 +1,8 @@
 /**
  * The driver that runs machines in QEMU: one unprivileged, jailed VMM per boot.
  *
- * Owns the VMM processes of one node directory, and in each boot's directory `qmp.sock`, `guest.sock` and `vmm.log`.
- * Leaves directories, journals and the bound on boots at once to machines/.
+ * Owns the VMM processes of one node directory, and in each boot's directory `qmp.sock`, `guest.sock`, `bulk` and
+ * `vmm.log`. Leaves directories, journals and the bound on boots at once to machines/.
  *
  * Always: a VMM is in a session of its own and outlives this process. It is found again by its command line, which
  * names machine, boot and node directory, so a crash between spawning and writing its record loses nothing. A boot

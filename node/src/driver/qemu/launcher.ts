@@ -17,6 +17,7 @@ import type { Log } from "../../log.ts";
 import { GUEST_NETWORK, type Network, type Reach } from "../../network/network.ts";
 import type { VmRecord } from "../driver.ts";
 import { type Accelerator, type GuestMemory, QEMU_PROGRAM, qemuArgv } from "./argv.ts";
+import { bulkPathIn, makeBulkFile, openBulkDisk } from "./bulk.ts";
 import {
   type GuestFiles,
   INITRAMFS_NAME,
@@ -117,7 +118,10 @@ export class Launcher {
   async spawn(launch: Launch): Promise<Vmm> {
     const memoryFiles = launch.memory.kind === "file" ? [launch.memory.path] : [];
     const disks = launch.diskPath === null ? [] : [launch.diskPath];
-    await this.makeReachable(launch.uid, [launch.bootDirectory, ...disks], [...launch.backingPaths, ...memoryFiles]);
+    const bulkPath = bulkPathIn(launch.bootDirectory);
+    await makeBulkFile(bulkPath);
+    const owned = [launch.bootDirectory, bulkPath, ...disks];
+    await this.makeReachable(launch.uid, owned, [...launch.backingPaths, ...memoryFiles]);
     const argv = jailArgv(this.#jail(launch.uid), ...this.#program(launch));
     const logPath = join(launch.bootDirectory, "vmm.log");
     const { O_WRONLY, O_CREAT, O_APPEND, O_NOFOLLOW } = constants;
@@ -156,7 +160,8 @@ export class Launcher {
   async guest(launch: Pick<Launch, "bootDirectory" | "uid">, signal: AbortSignal): Promise<Guest> {
     const place = { path: join(launch.bootDirectory, "guest.sock"), uid: this.uidOf(launch) };
     const channel = await connectWhenThere(place, this.clock, signal);
-    return connectGuest(channel, { helloTimeoutMs: HELLO_MS_MAX, signal, clock: this.clock });
+    const bulk = await openBulkDisk({ ...place, path: bulkPathIn(launch.bootDirectory) });
+    return connectGuest(channel, { helloTimeoutMs: HELLO_MS_MAX, signal, clock: this.clock, bulk });
   }
 
   /** A VMM that was restored from a template forgets the code that it has translated. While it is paused. */
@@ -216,6 +221,7 @@ export class Launcher {
         diskPath === null
           ? null
           : { path: this.seen(diskPath), backingPaths: launch.backingPaths.map((path) => this.seen(path)) },
+      bulkPath: this.seen(bulkPathIn(launch.bootDirectory)),
       socketDirectory: this.seen(launch.bootDirectory),
       tscKhz: this.#options.tscKhz,
       isIncoming,

@@ -1,0 +1,198 @@
+/**
+ * Files whose content goes over a disk shared with the agent: the real program with sanitizers, and a file of this host that
+ * stands for the disk on both sides.
+ */
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
+import { open } from "node:fs/promises";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { BULK_DISK_BYTES, BulkDisk } from "@flotilla/node/guest/bulk-disk";
+import type { Guest, GuestExec, GuestFileRequest } from "@flotilla/node/guest/guest";
+import { startAgent, type TestAgent, until } from "./agent.ts";
+
+const MIB = 1024 * 1024;
+const isRoot = process.getuid?.() === 0;
+/** One more than can go over the disk at once. */
+const MANY = 5;
+
+let agent: TestAgent;
+let guest: Guest;
+let disk: string;
+let memory: string;
+let device: string;
+
+before(async () => {
+  disk = mkdtempSync("/var/tmp/flotilla-bulk-test-");
+  memory = mkdtempSync("/dev/shm/flotilla-bulk-test-");
+  device = join(disk, "device");
+  const handle = await open(device, "wx+");
+  await handle.truncate(BULK_DISK_BYTES);
+  agent = startAgent({ hasCgroup: true });
+  guest = await agent.connect(agent.socket, new BulkDisk(handle, device));
+});
+
+after(async () => {
+  const code = await agent.end();
+  for (const directory of [disk, memory]) rmSync(directory, { recursive: true, force: true });
+  assert.equal(agent.log(), "", "the agent or a sanitizer complained");
+  assert.equal(code, 0);
+});
+
+const file = (operation: GuestFileRequest["operation"], path: string, more: Partial<GuestFileRequest> = {}) =>
+  guest.file({ operation, path, offset: 0, length: null, isFromEnd: false, ...more });
+
+/** Both outputs and the exit code; the first line apart. */
+async function outcome(exec: GuestExec) {
+  const [stdout, stderr]: [Buffer[], Buffer[]] = [[], []];
+  exec.stdout.on("data", (chunk: Buffer) => stdout.push(chunk));
+  exec.stderr.on("data", (chunk: Buffer) => stderr.push(chunk));
+  const { exitCode } = await exec.exit;
+  const all = Buffer.concat(stdout);
+  const end = all.indexOf("\n");
+  const head = all.toString("utf8", 0, end);
+  return { head, content: all.subarray(end + 1), stderr: Buffer.concat(stderr).toString(), exitCode };
+}
+
+async function write(path: string, content: Buffer) {
+  const exec = file("write", path);
+  exec.stdin.end(content);
+  const { head, content: said, stderr, exitCode } = await outcome(exec);
+  return { head, said: said.toString(), stderr, exitCode };
+}
+
+const written = { head: "ready", said: "", stderr: "", exitCode: 0 };
+const spaceOf = (path: string): number => statSync(path).blocks * 512;
+
+test("content of any size goes both ways unchanged, on disks and in memory", async () => {
+  for (const directory of [disk, memory])
+    for (const size of [0, 1, 4096, 65_535, 65_536, 65_537, MIB - 1, MIB, MIB + 1, 9 * MIB + 777]) {
+      const content = randomBytes(size);
+      const path = join(directory, `new/${size}`);
+      assert.deepEqual(await write(path, content), written, path);
+      assert.equal(Buffer.compare(readFileSync(path), content), 0, path);
+      const { head, content: back, exitCode } = await outcome(file("read", path));
+      assert.match(head, new RegExp(`^f 0644 ${size} `));
+      assert.deepEqual([Buffer.compare(back, content), exitCode], [0, 0], path);
+    }
+});
+
+test("content that comes in crumbs is put together", async () => {
+  const content = randomBytes(3 * MIB + 5);
+  const exec = file("write", join(disk, "crumbs"));
+  const ended = outcome(exec);
+  for (let at = 0, size = 1; at < content.byteLength; at += size, size = (size * 7) % 99_991)
+    exec.stdin.write(content.subarray(at, at + size));
+  exec.stdin.end();
+  assert.equal((await ended).exitCode, 0);
+  assert.equal(Buffer.compare(readFileSync(join(disk, "crumbs")), content), 0);
+});
+
+test("parts are read wherever they begin and end", async () => {
+  const content = randomBytes(4 * MIB + 99);
+  const path = join(disk, "parts");
+  writeFileSync(path, content);
+  for (const [offset, length] of [
+    [1, 3 * MIB],
+    [4096, 2 * MIB + 1],
+    [MIB + 7, 100],
+    [4 * MIB, 99],
+    [5 * MIB, 9],
+  ] as const) {
+    const part = (await outcome(file("read", path, { offset, length }))).content;
+    assert.equal(Buffer.compare(part, content.subarray(offset, offset + length)), 0, `${offset}, ${length}`);
+  }
+  const end = (await outcome(file("read", path, { offset: 2 * MIB + 3, isFromEnd: true }))).content;
+  assert.equal(Buffer.compare(end, content.subarray(-(2 * MIB + 3))), 0);
+  assert.match((await outcome(file("read", "/proc/self/status"))).content.toString(), /^Name:/);
+});
+
+test("more at once than the disk has room for go over the channel, and all arrive", async () => {
+  const content = randomBytes(6 * MIB);
+  const paths = Array.from({ length: MANY }, (_, index) => join(disk, `many-${index}`));
+  for (const found of await Promise.all(paths.map((path) => write(path, content)))) assert.deepEqual(found, written);
+  for (const found of await Promise.all(paths.map((path) => outcome(file("read", path)))))
+    assert.equal(Buffer.compare(found.content, content), 0);
+});
+
+test("a write that is given up leaves nothing, and its part of the disk serves others", async () => {
+  mkdirSync(join(disk, "given-up"));
+  for (let round = 0; round < MANY; round++) {
+    const exec = file("write", join(disk, "given-up/file"));
+    exec.stdin.write(randomBytes(8 * MIB));
+    exec.stdout.resume();
+    exec.stderr.resume();
+    await exec.pid;
+    exec.kill();
+    assert.equal((await exec.exit).exitCode, 137);
+  }
+  assert.deepEqual(readdirSync(join(disk, "given-up")), []);
+  await until(() => spaceOf(device) === 0);
+  assert.deepEqual(await write(join(disk, "given-up/file"), randomBytes(3 * MIB)), written);
+});
+
+test("the shared disk takes no space once nothing is under way", async () => {
+  assert.deepEqual(await write(join(disk, "space"), randomBytes(12 * MIB)), written);
+  await until(() => spaceOf(device) === 0);
+  assert.equal(statSync(device).size, BULK_DISK_BYTES);
+});
+
+test("a reader that is slow stops its file and nothing else", async () => {
+  const path = join(disk, "slow");
+  const content = randomBytes(24 * MIB);
+  writeFileSync(path, content);
+  const exec = file("read", path);
+  exec.stderr.resume();
+  exec.stdout.once("readable", () => undefined);
+  assert.deepEqual(await write(join(disk, "beside"), randomBytes(5 * MIB)), written);
+  assert.ok(exec.stdout.readableLength < 2 * MIB, `${exec.stdout.readableLength} bytes wait`);
+  const chunks: Buffer[] = [];
+  exec.stdout.on("data", (chunk: Buffer) => chunks.push(chunk));
+  assert.equal((await exec.exit).exitCode, 0);
+  const all = Buffer.concat(chunks);
+  assert.equal(Buffer.compare(all.subarray(all.indexOf("\n") + 1), content), 0);
+});
+
+test("a file that shrinks while it is read is no whole file", async () => {
+  const path = join(disk, "shrinks");
+  writeFileSync(path, Buffer.alloc(64 * MIB));
+  const exec = file("read", path);
+  exec.stdout.once("readable", () => truncateSync(path, MIB));
+  await until(() => statSync(path).size === MIB);
+  const { stderr, exitCode } = await outcome(exec);
+  assert.deepEqual([stderr.split(" ")[0], exitCode], ["changed", 1]);
+});
+
+test("a full disk refuses the file and keeps nothing of it", {
+  skip: isRoot ? false : "mounting takes root",
+}, async (t) => {
+  const small = join(disk, "small");
+  mkdirSync(small);
+  execFileSync("mount", ["-t", "tmpfs", "-o", "size=2m", "test", small]);
+  t.after(() => execFileSync("umount", [small]));
+  const { stderr, exitCode } = await write(join(small, "large"), randomBytes(12 * MIB));
+  assert.deepEqual([stderr.split(" ")[0], exitCode], ["no_space", 1]);
+  assert.deepEqual(readdirSync(small), []);
+});
+
+test("a shared disk that is not there is said to be missing", async () => {
+  const other = startAgent();
+  const handle = await open(device, "r+");
+  const connected = await other.connect(other.socket, new BulkDisk(handle, join(disk, "none")));
+  const exec = connected.file({ operation: "write", path: join(disk, "x"), offset: 0, length: null, isFromEnd: false });
+  exec.stdin.end("x");
+  const { stderr, exitCode } = await outcome(exec);
+  assert.deepEqual([stderr, exitCode], ["refused the bulk disk cannot be opened", 1]);
+  await other.end();
+});
