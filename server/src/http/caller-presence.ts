@@ -6,8 +6,14 @@
  */
 
 export class CallerPresence {
+  /** Aborted when the server begins to stop: what is open without end should end. */
+  readonly closing: AbortSignal;
   #controller: AbortController | undefined;
   hasGone = false;
+
+  constructor(closing: AbortSignal) {
+    this.closing = closing;
+  }
 
   /** Aborted when the caller has gone, or the server ends what runs. */
   get signal(): AbortSignal {

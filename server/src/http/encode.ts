@@ -9,6 +9,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
+import type { CallerPresence } from "./caller-presence.ts";
 import type { AnyReply, PassedReply, SendAnswer } from "./handler.ts";
 import type { Route } from "./route-table.ts";
 import type { TakeUpgrade, Upgrade } from "./upgrade.ts";
@@ -71,16 +72,27 @@ export function recordOf(headers: HeaderList): Record<string, string> {
   return record;
 }
 
+/** Where an answer goes. */
+export interface Addressee {
+  readonly message: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly presence: CallerPresence;
+}
+
+/** An answer that may go on for hours: a server that stops has it say so, and does not wait for it. */
+export interface EndsEarly {
+  /** Tells the reader that the server stops, and ends. */
+  endEarly(): void;
+}
+
+const endsEarly = (body: Readable): body is Readable & EndsEarly => "endEarly" in body;
+
 /**
  * Whether the whole answer was handed to the network; false when the caller went away before. A promise only for a
  * stream. `common`: headers that the answer does not have itself.
  */
-export function send(
-  message: IncomingMessage,
-  response: ServerResponse,
-  common: HeaderList,
-  outgoing: Outgoing,
-): boolean | Promise<boolean> {
+export function send(to: Addressee, common: HeaderList, outgoing: Outgoing): boolean | Promise<boolean> {
+  const { message, response } = to;
   const { status, headers, body } = outgoing;
   if (response.destroyed) {
     if (body instanceof Readable) body.destroy();
@@ -89,7 +101,7 @@ export function send(
   const all = [...common, "x-content-type-options", "nosniff"];
   if (headers["cache-control"] === undefined) all.push("cache-control", "no-store");
   for (const name of Object.keys(headers)) all.push(name, headers[name] ?? "");
-  if (body instanceof Readable) return sendStream(message, response, all, outgoing.status, body);
+  if (body instanceof Readable) return sendStream(to, all, outgoing.status, body);
   if (status !== 204 && status !== 304) all.push("content-length", String(Buffer.byteLength(body)));
   response.writeHead(status, all);
   response.end(message.method === "HEAD" ? undefined : body);
@@ -97,8 +109,7 @@ export function send(
 }
 
 async function sendStream(
-  message: IncomingMessage,
-  response: ServerResponse,
+  { message, response, presence }: Addressee,
   headers: HeaderList,
   status: number,
   body: Readable,
@@ -111,11 +122,20 @@ async function sendStream(
     response.end();
     return true;
   }
+  const endEarly = (): void => {
+    if (!endsEarly(body)) return;
+    body.endEarly();
+    presence.end();
+  };
+  presence.closing.addEventListener("abort", endEarly);
+  if (presence.closing.aborted) endEarly();
   try {
     await pipeline(body, response);
     return true;
   } catch {
     response.destroy();
     return false;
+  } finally {
+    presence.closing.removeEventListener("abort", endEarly);
   }
 }

@@ -103,20 +103,19 @@ export async function handle(parts: HandleParts, incoming: Incoming, presence: C
   } catch (error) {
     outgoing = refusal(parts, exchange, error);
   }
-  const sending = sendOut(incoming, headers, outgoing);
+  const sending = sendOut(exchange, outgoing);
   const isSent = sending instanceof Promise ? await sending : sending;
   logRequest(parts, exchange, isSent ? outgoing.status : STATUS_CALLER_GONE, startedAt);
 }
 
 function sendOut(
-  { message, response, upgrade }: Incoming,
-  headers: HeaderList,
+  { message, response, upgrade, headers, presence }: Exchange,
   outgoing: Outgoing,
 ): Promise<boolean> | boolean {
   if (outgoing.sendAnswer !== undefined) return outgoing.sendAnswer(response, recordOf(headers));
   if (upgrade !== undefined && outgoing.upgrade !== undefined)
     return sendUpgrade(upgrade, response, { ...recordOf(headers), ...outgoing.headers }, outgoing.upgrade);
-  return send(message, response, headers, outgoing);
+  return send({ message, response, presence }, headers, outgoing);
 }
 
 /** The steps of a request. Each one throws a Refusal or lets it go on. */

@@ -4,7 +4,7 @@
  * Fastify's own parsing, validation and serialization are not used: each request is taken over in its first hook.
  *
  * Always: a path with a `%` that is no escape is taken literally instead of being refused by the router; closing stops
- * accepting, lets what runs finish until a deadline, then aborts it.
+ * accepting, ends what streams without end, lets what else runs finish until a deadline, then aborts it.
  */
 import { type IncomingMessage, ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
@@ -64,7 +64,7 @@ export async function startHttp(
     reply.hijack();
     // A connection that is kept alive would hold a closing server open until the deadline.
     if (closing.signal.aborted) reply.raw.setHeader("connection", "close");
-    const presence = new CallerPresence();
+    const presence = new CallerPresence(closing.signal);
     const upgrade = upgrades.get(request.raw);
     running.add(presence);
     (upgrade?.socket ?? reply.raw).on("close", () => {

@@ -16,6 +16,7 @@ import { StringDecoder } from "node:string_decoder";
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit } from "@flotilla/contract/link";
 import type { Clock } from "../../context.ts";
+import type { EndsEarly } from "../../http/encode.ts";
 import type { OutputSink } from "../../link/exec-link.ts";
 
 const HELD_BYTES = 64 * 1024;
@@ -28,7 +29,7 @@ const HEAD_DELAY_MS = 20;
 export const eventFrame = (event: string, data: string): string =>
   `event: ${event}\ndata: ${data.replaceAll("\n", "\ndata: ")}\n\n`;
 
-export class CommandEvents extends Readable implements OutputSink {
+export class CommandEvents extends Readable implements OutputSink, EndsEarly {
   readonly #clock: Clock;
   readonly #isB64: boolean;
   readonly #decoders = { stdout: new StringDecoder("utf8"), stderr: new StringDecoder("utf8") };
@@ -38,6 +39,8 @@ export class CommandEvents extends Readable implements OutputSink {
   hasHead = false;
   #room: PromiseWithResolvers<void> | null = null;
   #sentAt = 0;
+  /** The last event was sent. */
+  #isOver = false;
 
   constructor(clock: Clock, options: { readonly isB64: boolean }) {
     super({ highWaterMark: HELD_BYTES });
@@ -82,6 +85,12 @@ export class CommandEvents extends Readable implements OutputSink {
     }
   }
 
+  endEarly(): void {
+    this.fail(
+      new Refusal("unavailable", "the server stops, and the command was ended; it can be run again in a moment"),
+    );
+  }
+
   override _read(): void {
     this.#room?.resolve();
     this.#room = null;
@@ -102,7 +111,7 @@ export class CommandEvents extends Readable implements OutputSink {
   }
 
   #send(event: string, data: string): void | Promise<void> {
-    if (data === "" || this.destroyed) return;
+    if (data === "" || this.destroyed || this.#isOver) return;
     this.#sentAt = this.#clock.monotonic();
     if (this.push(eventFrame(event, data))) return;
     this.#room ??= Promise.withResolvers();
@@ -111,6 +120,8 @@ export class CommandEvents extends Readable implements OutputSink {
 
   #end(event: string, data: string): void {
     void this.#send(event, data);
+    if (this.#isOver) return;
+    this.#isOver = true;
     this.#over.abort();
     if (!this.destroyed) this.push(null);
   }

@@ -6,21 +6,25 @@
  */
 import { Readable } from "node:stream";
 import type { Clock } from "../../context.ts";
+import type { EndsEarly } from "../../http/encode.ts";
 
 const HELD_BYTES = 64 * 1024;
 /** Readers in daily use give up after 30 s without a byte. */
 const KEEP_ALIVE_MS = 5_000;
 
-export class LogAnswer extends Readable {
+export class LogAnswer extends Readable implements EndsEarly {
   readonly gone: AbortSignal;
   readonly #clock: Clock;
+  readonly #farewell: string | null;
   readonly #going = new AbortController();
   #room: PromiseWithResolvers<void> | null = null;
   #sentAt: number;
 
-  constructor(clock: Clock) {
+  /** `farewell`: what is said when the server stops; null: this answer ends soon by itself. */
+  constructor(clock: Clock, farewell: string | null) {
     super({ highWaterMark: HELD_BYTES, encoding: "utf8" });
     this.#clock = clock;
+    this.#farewell = farewell;
     this.gone = this.#going.signal;
     this.#sentAt = clock.monotonic();
     void this.#keepAlive();
@@ -42,6 +46,12 @@ export class LogAnswer extends Readable {
   finish(): void {
     if (!this.destroyed) this.push(null);
     this.#going.abort();
+  }
+
+  endEarly(): void {
+    if (this.#farewell === null || this.gone.aborted) return;
+    this.push(this.#farewell);
+    this.finish();
   }
 
   fail(error: unknown): void {

@@ -59,7 +59,10 @@ class LogReading {
   constructor(services: MachineServices, asked: LogsAsked) {
     this.#services = services;
     this.#asked = asked;
-    this.answer = new LogAnswer(services.context.clock);
+    const { clock } = services.context;
+    const text = "the server stops; follow the log again for what comes";
+    const farewell = logEvent({ at: clock.now(), source: "node", text }, asked.format);
+    this.answer = new LogAnswer(clock, asked.isFollowing ? farewell : null);
   }
 
   /** null: no node has the machine now. Throws a Refusal when its node does not answer. */

@@ -1,0 +1,50 @@
+/**
+ * A server that stops while answers without end are being read: they say so and end, and nothing waits for them.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startTestServer } from "./support/server.ts";
+import { until } from "./support/until.ts";
+
+/** What a server that stops waits for at most, for requests that will end by themselves. */
+const PATIENCE_MS = 30_000;
+
+test("a server that stops ends streams with an explanation, and lets a command that is waited for finish", async () => {
+  const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+  await startTestNode(server);
+  const { client } = server;
+  const source = { type: "image", reference: "local/busybox" };
+  const { id } = (await client.post("/v1/machines", { source })).json;
+  await client.post(`/v1/machines/${id}/exec`, { command: "true" });
+
+  const texts: string[] = [];
+  const read = async (path: string, body?: object): Promise<void> => {
+    const headers = { authorization: `Bearer ${client.key}` };
+    const init = body === undefined ? { headers } : { headers, method: "POST", body: JSON.stringify(body) };
+    const { body: stream } = await fetch(`${server.url}/v1/machines/${id}/${path}`, init);
+    const index = texts.push("") - 1;
+    for await (const chunk of stream ?? []) texts[index] += Buffer.from(chunk).toString();
+  };
+  const streams = [
+    read("exec/stream", { command: "echo begun; sleep 600" }),
+    read("exec", { command: "sleep 600", stream: true }),
+    read("logs?follow=true"),
+    read("logs?follow=true&format=json"),
+  ];
+  await until(() => texts.length === streams.length && texts.some((text) => text.includes("begun")));
+  const waited = client.post(`/v1/machines/${id}/exec`, { command: "echo >/begun; sleep 1; echo done" });
+  const hasBegun = async () =>
+    (await client.post(`/v1/machines/${id}/exec`, { command: ["cat", "/begun"] })).json.exitCode === 0;
+  await until(hasBegun, { what: "the command that is waited for to begin" });
+
+  const startedAt = performance.now();
+  const stopped = server.stop();
+  await Promise.all(streams);
+  assert.equal((await waited).json.stdout, "done\n");
+  await stopped;
+  assert.ok(performance.now() - startedAt < PATIENCE_MS / 2, "it waited for streams");
+  const told = texts.filter((text) => /the server stops/.test(text));
+  assert.equal(told.length, streams.length, JSON.stringify(texts));
+  assert.equal(texts.filter((text) => /^event: error\ndata: the server stops/m.test(text)).length, 2);
+});
