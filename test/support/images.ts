@@ -239,7 +239,7 @@ export async function debianPlatforms(): Promise<readonly PlatformSpec[]> {
 }
 
 /** The same as a tar of a root file system. The number in its name grows when its content is to change. */
-async function debianArchive(): Promise<string> {
+export async function debianArchive(): Promise<string> {
   const archive = join(cacheDirectory(), "images", "test-debian-1.tar");
   const script = join(import.meta.dirname, "..", "..", "scripts", "make-local-image");
   await execute("sh", [script, "python", archive, "nodejs"], { maxBuffer: 16 * 1024 * 1024 });

@@ -1,0 +1,195 @@
+/**
+ * An afternoon of somebody who works in a machine, through the SDK, in the order in which it happens: an image of their
+ * own, a project of 500 files, its tests with their output as it comes, a server in the background, an edit in a
+ * terminal, a break with the machine stopped, and the bill.
+ *
+ * Nothing is tried here that is not tried elsewhere alone; this is about all of it together, in a real Debian.
+ */
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { createReadStream } from "node:fs";
+import { Readable } from "node:stream";
+import { after, before, describe, test } from "node:test";
+import { Flotilla as Client, readExecEvents } from "@flotilla/sdk";
+import { WebSocket } from "ws";
+import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
+import { debianArchive } from "../support/images.ts";
+import { until } from "../support/until.ts";
+import { skipReason } from "./vm-fixture.ts";
+
+const MODULES = 249;
+const UPLOADS_AT_A_TIME = 8;
+const PORT = 8000;
+const PATIENT_MS = 60_000;
+
+/** Two files for each module, a page and the program that runs the tests: 500 files. */
+function project(): Map<string, string> {
+  const files = new Map<string, string>();
+  for (let number = 0; number < MODULES; number += 1) {
+    const name = `part_${String(number).padStart(3, "0")}`;
+    files.set(`app/${name}.py`, `def value():\n    return ${number}\n# ${"x".repeat(number * 10)}\n`);
+    files.set(
+      `tests/test_${name}.py`,
+      `from app.${name} import value\n\ndef test():\n    assert value() == ${number}\n`,
+    );
+  }
+  files.set("index.html", "<h1>the afternoon</h1>\n");
+  files.set(
+    "run_tests.py",
+    [
+      "import glob, importlib, os, sys",
+      "sys.path.insert(0, os.getcwd())",
+      "for path in sorted(glob.glob('tests/test_*.py')):",
+      "    importlib.import_module(path[:-3].replace('/', '.')).test()",
+      "    print('ok', path, flush=True)",
+      "print('all passed')",
+      "",
+    ].join("\n"),
+  );
+  return files;
+}
+
+const sha256 = (text: string): string => createHash("sha256").update(text).digest("hex");
+
+describe("an afternoon in a machine", { skip: skipReason }, () => {
+  const files = project();
+  let flotilla: Flotilla;
+  let client: Client;
+  let id = "";
+
+  before(async () => {
+    flotilla = await startFlotilla({ driver: "qemu" });
+    const { url, key } = flotilla.client();
+    client = new Client({ url, apiKey: key ?? "" });
+  });
+  after(async () => {
+    await flotilla?.[Symbol.asyncDispose]();
+  });
+
+  const run = async (command: string): Promise<string> => {
+    const { stdout, stderr, exitCode } = await client.exec(id, { command, timeoutSeconds: 120 });
+    assert.equal(exitCode, 0, stderr);
+    return stdout;
+  };
+
+  /** The page as the outside sees it; undefined while nobody serves it. */
+  const page = async (): Promise<string | undefined> => {
+    const { url, key } = flotilla.client();
+    const headers = { authorization: `Bearer ${key}` };
+    const answer = await fetch(`${url}/v1/machines/${id}/connect/${PORT}/index.html`, { headers });
+    const text = await answer.text();
+    return answer.status === 200 ? text : undefined;
+  };
+
+  test("a Debian of one's own becomes an image and a machine", async () => {
+    const archive = Readable.toWeb(createReadStream(await debianArchive())) as ReadableStream<Uint8Array>;
+    const image = await client.importImage(archive, { query: { reference: "local/debian" } });
+    assert.equal(image.reference, "local/debian:latest");
+    const machine = await client.createMachine({
+      name: "afternoon",
+      source: { type: "image", reference: "local/debian" },
+      resources: { cpus: 1, memoryMb: 512, diskGb: 4 },
+      network: { mode: "blocked" },
+      ports: [{ port: PORT }],
+    });
+    id = machine.id;
+    assert.equal((await client.startMachine(id)).state, "started");
+    assert.match(await run("cat /etc/os-release; python3 --version"), /ID=debian[\s\S]*Python 3/);
+  });
+
+  test("a project of 500 files arrives as it was sent", async () => {
+    assert.equal(files.size, 500);
+    const waiting = [...files];
+    const upload = async (): Promise<void> => {
+      for (let next = waiting.pop(); next !== undefined; next = waiting.pop())
+        await client.putFileAt(id, `workspace/project/${next[0]}`, next[1]);
+    };
+    await Promise.all(Array.from({ length: UPLOADS_AT_A_TIME }, upload));
+    assert.equal(await treeInMachine(), treeOf(files));
+  });
+
+  test("its tests run, and their output comes while they do", async () => {
+    const command = "cd /workspace/project && python3 run_tests.py";
+    const answer = await client.execStream(id, { command, timeoutSeconds: 120 }, { query: { output: "b64" } });
+    let output = "";
+    let pieces = 0;
+    let exitCode: number | undefined;
+    for await (const event of readExecEvents(answer)) {
+      if (event.kind === "exit") exitCode = event.exitCode;
+      else if (event.kind === "stdout") {
+        output += Buffer.from(event.bytes).toString();
+        pieces += 1;
+      } else assert.fail(JSON.stringify(event));
+    }
+    assert.equal(exitCode, 0);
+    assert.equal(output.split("\n").filter((line) => line.startsWith("ok ")).length, MODULES);
+    assert.match(output, /all passed\n$/);
+    assert.ok(pieces > 1, "it all came at once");
+  });
+
+  test("a server in the background is reached from outside, while the machine itself reaches nothing", async () => {
+    const command = `cd /workspace/project && exec python3 -m http.server ${PORT}`;
+    const { stdout, exitCode } = await client.exec(id, { command, background: true });
+    assert.deepEqual([exitCode, /^pid=\d+$/.test(stdout.trim())], [0, true], stdout);
+    const seen = await until(page, { what: "the page", deadlineMs: PATIENT_MS });
+    assert.equal(seen, files.get("index.html"));
+  });
+
+  test("an edit in a terminal is what the server serves next", async () => {
+    const { url, key } = flotilla.client();
+    const socket = new WebSocket(`${url.replace("http", "ws")}/v1/machines/${id}/exec/interactive?cmd=/bin/bash`, {
+      headers: { authorization: `Bearer ${key}` },
+    });
+    let shown = "";
+    let exit = "";
+    socket.on("message", (data: Buffer, isBinary: boolean) => {
+      if (isBinary) shown += data.toString();
+      else exit = data.toString();
+    });
+    const has = (text: string) =>
+      until(() => shown.includes(text), { what: `${text} in the terminal`, deadlineMs: PATIENT_MS });
+    await new Promise((resolve, reject) => {
+      socket.once("open", resolve);
+      socket.once("error", reject);
+    });
+    socket.send(Buffer.from("cd /workspace/project; stty size; echo here-$((6 * 7))\n"));
+    await has("here-42");
+    socket.send(Buffer.from("cat > index.html <<'END'\n<h1>edited by hand</h1>\nEND\necho saved-$((6 * 7))\n"));
+    await has("saved-42");
+    socket.send(Buffer.from("exit 3\n"));
+    await until(() => exit !== "", { what: "the terminal's end", deadlineMs: PATIENT_MS });
+    assert.deepEqual(JSON.parse(exit), { type: "exit", code: 3 });
+    files.set("index.html", "<h1>edited by hand</h1>\n");
+    assert.equal(await page(), files.get("index.html"));
+  });
+
+  test("after a break with the machine stopped everything is there, and nothing runs that was not started", async () => {
+    await run("echo gone > /tmp/scratch");
+    assert.equal((await client.stopMachine(id)).state, "stopped");
+    assert.equal(await page(), undefined);
+    assert.equal((await client.startMachine(id)).state, "started");
+    assert.equal(await treeInMachine(), treeOf(files));
+    assert.equal(await run("ls /tmp"), "");
+    assert.equal(await page(), undefined);
+  });
+
+  test("the machine goes, and says what it used", async () => {
+    const bill = await client.deleteMachine(id, { query: { includeUsage: true } });
+    assert.equal(bill?.machineId, id);
+    assert.ok((bill?.usage.totalUptimeSeconds ?? 0) > 0);
+    assert.ok((bill?.usage.execCount ?? 0) >= 5);
+    assert.deepEqual(await client.listMachines(), []);
+    await assert.rejects(client.getMachine(id), /404|not found/);
+  });
+
+  /** Name and hash of each file, by name. */
+  function treeOf(expected: ReadonlyMap<string, string>): string {
+    const lines = [...expected].map(([path, content]) => `${sha256(content)}  ./${path}\n`);
+    return lines.toSorted((a, b) => (a.slice(66) < b.slice(66) ? -1 : 1)).join("");
+  }
+
+  async function treeInMachine(): Promise<string> {
+    const find = "find . -type f ! -path '*__pycache__*' -print0";
+    return await run(`cd /workspace/project && ${find} | LC_ALL=C sort -z | xargs -0 sha256sum`);
+  }
+});
