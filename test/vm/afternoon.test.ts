@@ -1,7 +1,7 @@
 /**
  * An afternoon of somebody who works in a machine, through the SDK, in the order in which it happens: an image of their
  * own, a project of 500 files, its tests with their output as it comes, a server in the background, an edit in a
- * terminal, a break with the machine stopped, and the bill.
+ * terminal, a link for a colleague, a break with the machine stopped, and the bill.
  *
  * Nothing is tried here that is not tried elsewhere alone; this is about all of it together, in a real Debian.
  */
@@ -161,6 +161,19 @@ describe("an afternoon in a machine", { skip: skipReason }, () => {
     assert.deepEqual(JSON.parse(exit), { type: "exit", code: 3 });
     files.set("index.html", "<h1>edited by hand</h1>\n");
     assert.equal(await page(), files.get("index.html"));
+  });
+
+  test("a colleague without a key sees it by a link, until the link is ended", async () => {
+    const { url } = await client.createShare(id);
+    assert.ok(url);
+    // The first visit gives a cookie for the token, and leads on.
+    const first = await fetch(new URL(`index.html${new URL(url).search}`, url), { redirect: "manual" });
+    const [cookie = ""] = (first.headers.get("set-cookie") ?? "").split(";");
+    const visit = () => fetch(new URL("index.html", url), { headers: { cookie }, redirect: "manual" });
+    const seen = await visit();
+    assert.deepEqual([seen.status, await seen.text()], [200, files.get("index.html")]);
+    await client.removeShare(id);
+    assert.equal((await visit()).status, 401);
   });
 
   test("after a break with the machine stopped everything is there, and nothing runs that was not started", async () => {
