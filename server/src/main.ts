@@ -2,9 +2,9 @@
  * Starts and stops the server: the order of things, and nothing else.
  *
  * Run as a program it reads settings, starts, and prints one line of JSON on standard output when it serves
- * (`{"url":…,"adminKeyFile":…,"isAdminKeyNew":…}`). SIGTERM and SIGINT stop it: what streams without end says so
- * and ends, what else runs may finish for at most STOP_DEADLINE_MS, then the embedded database is stopped; during the start they stop it once it has started. A second
- * signal ends it at once.
+ * (`{"url":…,"adminKeyFile":…,"isAdminKeyNew":…}`). SIGTERM and SIGINT stop it: what streams without end says so and
+ * ends, what else runs may finish for at most STOP_DEADLINE_MS, then the embedded database is stopped; during the start
+ * they stop it once it has started. A second signal ends it at once.
  */
 import { randomBytes } from "node:crypto";
 import { mkdir } from "node:fs/promises";

@@ -81,6 +81,37 @@ test("whoever was answered sees what was changed, however many read meanwhile", 
   await Promise.all(readers);
 });
 
+test("a list is what the database has, which is asked for those machines alone that are not known so", async () => {
+  const label = "listed=yes";
+  const source = { type: "image", reference: "local/busybox" };
+  const ids: string[] = [];
+  for (let count = 0; count < 4; count += 1)
+    ids.unshift((await here.client.post("/v1/machines", { source, labels: { listed: "yes" } })).json.id);
+  const list = async () =>
+    (await here.client.get(`/v1/machines?label=${label}`)).json as { id: string; state: string }[];
+  const asked = () => countStatements(here.context.db, list, /m\.tenant_id = /);
+  await until(async () => (await asked()) === 1, { what: "a list of machines that are known" });
+  assert.deepEqual(
+    (await list()).map(({ id }) => id),
+    ids,
+  );
+  for (const [verb, shown] of [
+    ["start", "started"],
+    ["stop", "stopped"],
+  ] as const) {
+    await there.client.post(`/v1/machines/${ids[1]}/${verb}`);
+    assert.equal((await list())[1]?.state, shown, "a list is never behind, whoever made the change");
+    for (const { id, state: listed } of await list()) assert.equal(await state(id), listed);
+  }
+  await there.client.delete(`/v1/machines/${ids[0]}`);
+  assert.deepEqual(
+    (await list()).map(({ id }) => id),
+    ids.slice(1),
+  );
+  const pages = await here.client.get(`/v1/machines?label=${label}&limit=2`);
+  assert.deepEqual([pages.json.length, pages.headers.has("link")], [2, true]);
+});
+
 test("what another server changed shows soon, without anybody asking the database over and over", async () => {
   const id = await running();
   for (const [verb, shown] of [

@@ -20,9 +20,11 @@
 import type { Context } from "../context.ts";
 import type { Change } from "./change.ts";
 import type { MachineName, MachineRecord } from "./record.ts";
-import { findMachine, writeChanges } from "./store.ts";
+import { findMachine, findMachines, type ListedMachine, listMachines, type ListWish, writeChanges } from "./store.ts";
 
 const MACHINES_MAX = 5_000;
+/** Of one list, as many as are kept. */
+const LISTED_MAX = 2_000;
 const DESCRIPTION_CHARACTERS_MAX = 8_192;
 /** How long an answer is given without asking the database, if no notification comes. */
 const AGE_MAX_MS = 5_000;
@@ -84,6 +86,34 @@ export class MachineCache {
     });
     if (machine === undefined && this.find(name) !== undefined) this.forget(name.id);
     return machine;
+  }
+
+  /**
+   * Machines of a tenant as the database has them: it is asked which there are and at which revision, and for those alone
+   * that are not known so. One that is deleted in between is left out.
+   */
+  async list(wish: ListWish): Promise<readonly MachineRecord[]> {
+    const at = this.#context.clock.monotonic();
+    const listed = await listMachines(this.#context.db, wish);
+    const machines = new Map<string, MachineRecord>();
+    const unknown: string[] = [];
+    for (const one of listed) {
+      const machine = this.#entries.get(one.id)?.machine;
+      if (machine === undefined || !isSame(machine, one)) unknown.push(one.id);
+      else {
+        machines.set(one.id, machine);
+        this.#entries.set(one.id, { machine, readAt: at });
+      }
+    }
+    for (const machine of await this.#findAll(wish.tenantId, unknown)) machines.set(machine.id, machine);
+    return listed.flatMap(({ id }) => machines.get(id) ?? []);
+  }
+
+  /** A list that is longer than what is kept would only drive out what others ask for. */
+  async #findAll(tenantId: string, ids: readonly string[]): Promise<readonly MachineRecord[]> {
+    if (ids.length === 0) return [];
+    const find = () => findMachines(this.#context.db, { tenantId, ids });
+    return ids.length > LISTED_MAX ? await find() : await this.keep(ids, find);
   }
 
   /** Writes changes. Gives what was written, by id; what is not among it is stale, over its ceiling or gone. */
@@ -173,6 +203,12 @@ export class MachineCache {
     this.#entries.clear();
   }
 }
+
+const isSame = (machine: MachineRecord, listed: ListedMachine): boolean =>
+  machine.revision === listed.revision &&
+  machine.lastActivityAt === listed.lastActivityAt &&
+  machine.nodeStatus === listed.nodeStatus &&
+  machine.nodeAddress === listed.nodeAddress;
 
 function isSmall(machine: MachineRecord): boolean {
   let characters = 0;

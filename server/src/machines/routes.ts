@@ -10,11 +10,11 @@ import { deleteMachine } from "./remove.ts";
 import type { MachineServices } from "./services.ts";
 import { machineNotFound, startMachine } from "./start.ts";
 import { stopMachine } from "./stop.ts";
-import { findAnyMachine, findMachine, listMachines } from "./store.ts";
+import { findAnyMachine, findMachine } from "./store.ts";
 import { listEvents } from "./timeline-store.ts";
 import { machineUsage } from "./usage.ts";
 import { readUsage } from "./usage-store.ts";
-import { eventInfo, machineInfo, shownMachine } from "./view.ts";
+import { eventInfo, machineInfo, shownMachine, shownMachines } from "./view.ts";
 
 type MachineHandlers = HandlersOf<
   | "listMachines"
@@ -42,7 +42,7 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
       const labels = parseLabels(query.label ?? []);
       const after = parsePosition(query.cursor, "machine");
       const limit = query.limit ?? null;
-      const found = await listMachines(db, {
+      const found = await cache.list({
         tenantId: caller.tenantId,
         labels,
         after,
@@ -52,7 +52,7 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
         ...(query.label === undefined ? {} : { label: query.label }),
         cursorOf: positionOf,
       });
-      return { status: 200, headers, body: items.map((machine) => machineInfo(machine, addresses)) };
+      return { status: 200, headers, ...shownMachines(items, addresses) };
     },
     async getMachine({ caller, params }) {
       const name = { tenantId: caller.tenantId, id: params.id };

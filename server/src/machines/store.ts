@@ -95,23 +95,41 @@ export interface ListPosition {
   readonly id: string;
 }
 
-/** Newest first; after `position` when there is one. `labels`: all of them must fit. */
+export interface ListWish {
+  readonly tenantId: string;
+  /** All of them must fit. */
+  readonly labels: Readonly<Record<string, string>>;
+  readonly after: ListPosition | null;
+  readonly limit: number | null;
+}
+
+/** What tells whether a machine that is known is as the database has it. */
+export type ListedMachine = Pick<MachineRecord, "id" | "revision" | "lastActivityAt" | "nodeStatus" | "nodeAddress">;
+
+/** Newest first. Their rows are much larger than this, and mostly known. */
 export async function listMachines(
   db: Queryable,
-  options: {
-    readonly tenantId: string;
-    readonly labels: Readonly<Record<string, string>>;
-    readonly after: ListPosition | null;
-    readonly limit: number | null;
-  },
-): Promise<readonly MachineRecord[]> {
-  const { tenantId, labels, after, limit } = options;
-  const rows = await db.query<MachineRow>(sql`
-    SELECT ${COLUMNS} FROM machines m LEFT JOIN nodes n ON n.id = m.node_id
+  { tenantId, labels, after, limit }: ListWish,
+): Promise<readonly ListedMachine[]> {
+  const rows = await db.query<Omit<ListedMachine, "lastActivityAt"> & { readonly lastActivityAt: Date | null }>(sql`
+    SELECT m.id, m.revision, m.last_activity_at AS "lastActivityAt", n.status AS "nodeStatus",
+      n.address AS "nodeAddress"
+    FROM machines m LEFT JOIN nodes n ON n.id = m.node_id
     WHERE m.tenant_id = ${tenantId} AND m.deleted_at IS NULL AND m.labels @> ${JSON.stringify(labels)}::jsonb
       AND (${after?.id ?? null}::text IS NULL
            OR (m.created_at, m.id) < (${instantOf(after?.createdAt)}::timestamptz, ${after?.id ?? null}::text))
     ORDER BY m.created_at DESC, m.id DESC LIMIT ${limit}`);
+  return rows.map((row) => ({ ...row, lastActivityAt: row.lastActivityAt?.getTime() ?? null }));
+}
+
+/** Those of them that are the tenant's and not deleted, in any order. */
+export async function findMachines(
+  db: Queryable,
+  { tenantId, ids }: { readonly tenantId: string; readonly ids: readonly string[] },
+): Promise<readonly MachineRecord[]> {
+  const rows = await db.query<MachineRow>(sql`
+    SELECT ${COLUMNS} FROM machines m LEFT JOIN nodes n ON n.id = m.node_id
+    WHERE m.id = ANY(${ids}::text[]) AND m.tenant_id = ${tenantId} AND m.deleted_at IS NULL`);
   return rows.map(fromRow);
 }
 

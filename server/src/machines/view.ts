@@ -128,17 +128,25 @@ interface Shown {
   readonly json: string;
 }
 
-const shownMachines = new WeakMap<MachineRecord, Shown>();
+const known = new WeakMap<MachineRecord, Shown>();
 
 /** What machineInfo() shows, and its JSON: made once for each record, which never changes. */
 export function shownMachine(machine: MachineRecord, addresses: Addresses): Shown {
-  let shown = shownMachines.get(machine);
+  let shown = known.get(machine);
   if (shown === undefined) {
     const body = machineInfo(machine, addresses);
     shown = { body, json: JSON.stringify(body) };
-    shownMachines.set(machine, shown);
+    known.set(machine, shown);
   }
   return shown;
+}
+
+export function shownMachines(
+  machines: readonly MachineRecord[],
+  addresses: Addresses,
+): { readonly body: MachineInfo[]; readonly json: string } {
+  const all = machines.map((machine) => shownMachine(machine, addresses));
+  return { body: all.map(({ body }) => body), json: `[${all.map(({ json }) => json).join(",")}]` };
 }
 
 function hostPortOf(machine: MachineRecord, state: MachineState, port: number): number | null {
