@@ -95,3 +95,33 @@ test("an image is fetched while somebody watches, and goes on when nobody does a
   });
   assert.match(String((await up.cli("operation", "ls")).output), /image pull of team\/slow-4000 +succeeded/);
 });
+
+test("a machine's address, its link and its token are alone on a line, and what has none says what to do", async (t) => {
+  const up = await startUp(t, makeDirectory(t));
+  const say = async (...argv: string[]): Promise<string> => {
+    const { code, output, errors } = await up.cli("machine", ...argv);
+    assert.equal(code, 0, errors);
+    return String(output).trim();
+  };
+  await say("create", "local/busybox", "--name", "web", "--port", "80");
+  const stopped = await up.cli("machine", "url", "web");
+  assert.match(stopped.errors, /^error: web has no address while it is stopped\n.*machine start web/);
+  await say("start", "web");
+  const url = await say("url", "web");
+  assert.match(url, new RegExp(`^${up.url}/proxy/mach-[0-9a-f]{32}/$`));
+  const link = await say("share", "web");
+  assert.ok(link.startsWith(`${url}?t=sms_`));
+  // Nobody listens in a fake machine, so whoever is let in hears that.
+  const visit = async (address: string, headers = {}): Promise<number> =>
+    (await fetch(address, { headers, redirect: "manual" })).status;
+  assert.equal(await visit(link), 302);
+  await say("unshare", "web");
+  assert.equal(await visit(link), 401);
+  const token = await say("connect-token", "web", "--ttl", "2m");
+  const bridge = url.replace("/proxy/", "/v1/machines/").replace(/$/, "connect/80/");
+  assert.equal(await visit(bridge, { authorization: `Bearer ${token}` }), 502);
+  await say("create", "local/busybox", "--name", "inward", "--start");
+  const portless = await up.cli("machine", "url", "inward");
+  assert.match(portless.errors, /^error: inward publishes no port\n.*--port/);
+  await say("rm", "web", "inward");
+});

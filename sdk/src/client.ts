@@ -9,7 +9,7 @@
  * Node's own fetch gives up on an answer that has not begun after 300 s. For a command that runs longer than that, run it
  * in the background, stream its output, or hand in a `fetch` without that limit.
  */
-import type { ApiCall, CallOptions } from "./call.ts";
+import { type ApiCall, type CallOptions, segment } from "./call.ts";
 import { after, pause } from "./clock.ts";
 import { errorOfAnswer, FlotillaError } from "./errors.ts";
 import { Methods } from "./generated.ts";
@@ -58,6 +58,35 @@ export class Flotilla extends Methods {
     this.#fetch = options.fetch ?? ((url, init) => fetch(url, init));
   }
 
+  /** Where the connect bridge to a machine is, or to one of its published ports; without a slash at the end. */
+  endpoint(machineId: string, port?: number): string {
+    const bridge = `${this.url}/v1/machines/${segment(machineId)}/connect`;
+    return port === undefined ? bridge : `${bridge}/${segment(port)}`;
+  }
+
+  /**
+   * `fetch` from a published port of a machine: `path` and `init` are the guest's, and so is the answer, whatever its
+   * status. The client's key goes along and the guest sees it, unless `init` has an `Authorization` of its own, such as a
+   * connect token, which it does not see.
+   */
+  fetchFrom(machineId: string, port: number, path: string, init: RequestInit = {}): Promise<Response> {
+    const headers = new Headers(init.headers);
+    if (this.#apiKey !== undefined && !headers.has("authorization"))
+      headers.set("authorization", `Bearer ${this.#apiKey}`);
+    const url = `${this.endpoint(machineId, port)}${path.startsWith("/") ? "" : "/"}${path}`;
+    if (new URL(url).href.startsWith(`${this.endpoint(machineId, port)}/`))
+      return this.#fetch(url, { ...init, headers });
+    throw new TypeError(`"${path}" leads out of the machine`);
+  }
+
+  /** A WebSocket with what listens at a published port of a machine. */
+  openSocketTo(machineId: string, port: number, path: string): WebSocket {
+    return this.openSocket(
+      `/v1/machines/${segment(machineId)}/connect/${segment(port)}/${path.replace(/^\//, "")}`,
+      {},
+    );
+  }
+
   protected override async call<T>(call: ApiCall, options: AnyOptions): Promise<T> {
     const name = `${call.method} ${call.path}`;
     const timeout = new AbortController();
@@ -97,7 +126,8 @@ export class Flotilla extends Methods {
         if (item !== undefined && item !== null) parameters.append(name, String(item));
       }
     }
-    return parameters.size === 0 ? this.url + path : `${this.url}${path}?${parameters.toString()}`;
+    const separator = path.includes("?") ? "&" : "?";
+    return parameters.size === 0 ? this.url + path : `${this.url}${path}${separator}${parameters.toString()}`;
   }
 
   #init(call: ApiCall, options: AnyOptions, signal: AbortSignal): RequestInit {

@@ -216,3 +216,21 @@ test("the terminal's socket carries the key in a header, not in the address", as
     authorization: "Bearer smk_x",
   });
 });
+
+test("what a machine answers comes back whatever its status, with the key or a token of the caller's", async (t) => {
+  const peer = await startPeer(t, reply(418, "short and stout"));
+  const flotilla = new Flotilla({ url: peer.url, apiKey: "smk_x" });
+  assert.equal(flotilla.endpoint("mach-1", 80), `${peer.url}/v1/machines/mach-1/connect/80`);
+  const answer = await flotilla.fetchFrom("mach-1", 80, "a//b?c=1", { method: "PUT", body: "x" });
+  assert.deepEqual([answer.status, await answer.text()], [418, "short and stout"]);
+  await flotilla.fetchFrom("mach-1", 80, "/", { headers: { authorization: "Bearer smc_y" } });
+  assert.deepEqual(
+    peer.arrived.map(({ method, url, headers }) => [method, url, headers.authorization]),
+    [
+      ["PUT", "/v1/machines/mach-1/connect/80/a//b?c=1", "Bearer smk_x"],
+      ["GET", "/v1/machines/mach-1/connect/80/", "Bearer smc_y"],
+    ],
+  );
+  assert.throws(() => flotilla.fetchFrom("mach-1", 80, "/../../../mach-2/exec"), TypeError);
+  assert.equal(peer.arrived.length, 2);
+});

@@ -59,10 +59,35 @@ export function addMachineCommands(tree: Tree, root: Command): void {
     summary: "copy a file out of a machine or into one: NAME:PATH is in a machine, - is standard input or output",
     load: () => import("./cp.ts"),
   });
+  addAddressCommands(tree, machine);
   addVerb(tree, machine, {
     words: "events <machine>",
     summary: "show what happened to a machine, oldest first",
     load: () => import("./events.ts"),
+  });
+}
+
+function addAddressCommands(tree: Tree, machine: Command): void {
+  addVerb(tree, machine, {
+    words: "url <machine>",
+    summary: "show where a machine's first published port is reached",
+    load: () => import("./url.ts"),
+  });
+  addVerb(tree, machine, {
+    words: "share <machine>",
+    summary: "make the machine's one share link; an earlier one ends",
+    load: () => import("./share.ts"),
+  });
+  addVerb(tree, machine, {
+    words: "unshare <machine>",
+    summary: "end the machine's share link at once",
+    load: () => import("./unshare.ts"),
+  });
+  addVerb(tree, machine, {
+    words: "connect-token <machine>",
+    summary: "make a token that opens the machine's published ports and nothing else",
+    options: (command) => command.option("--ttl <time>", "how long it is good, 1m to 24h (default: 1h)", seconds),
+    load: () => import("./connect-token.ts"),
   });
 }
 

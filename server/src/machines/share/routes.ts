@@ -18,7 +18,7 @@ export function shareHandlers(services: MachineServices): HandlersOf<"createShar
       const hash = hashKey(token);
       if (!(await putShare(context, { tenantId, machineId: params.id, hash, keyId }))) throw machineNotFound(params.id);
       await shares.changed(params.id, hash);
-      activity.note(params.id, "info", "share link made; an earlier one has ended");
+      activity.note(params.id, "info", "share link made");
       const machine = await findMachine(db, { tenantId, id: params.id });
       if (machine === undefined) throw machineNotFound(params.id);
       // It outlives a stop, so it has an address also while the machine is stopped.

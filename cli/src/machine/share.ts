@@ -1,0 +1,18 @@
+/**
+ * `flotilla machine share NAME`: makes the machine's one share link and prints it, or the token where there is no address.
+ */
+import type { Call } from "../call.ts";
+import { findMachineId } from "./find.ts";
+
+export async function run(call: Call, [reference = ""]: readonly string[]): Promise<void> {
+  const flotilla = call.flotilla();
+  const made = await flotilla.createShare(await findMachineId(flotilla, reference));
+  if (call.output.isJson) return call.output.json(made);
+  call.output.line(made.url ?? made.token);
+  if (made.url === null) call.output.note("the machine publishes no port, so this token leads nowhere");
+  else if (call.output.isWatched) {
+    call.output.note(
+      `whoever has it gets in; an earlier link has ended; \`flotilla machine unshare ${reference}\` ends it`,
+    );
+  }
+}

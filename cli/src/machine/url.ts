@@ -1,0 +1,24 @@
+/**
+ * `flotilla machine url NAME`: where the machine is reached, alone on a line for scripts.
+ */
+import type { Call } from "../call.ts";
+import { Failure } from "../failure.ts";
+import { findMachine } from "./find.ts";
+
+export async function run(call: Call, [reference = ""]: readonly string[]): Promise<void> {
+  const machine = await findMachine(call.flotilla(), reference);
+  const { url, ports, state } = machine;
+  if (call.output.isJson) return call.output.json({ url });
+  if (url === null) {
+    const name = machine.name ?? machine.id;
+    throw ports.length === 0
+      ? new Failure(`${name} publishes no port`, "ports are published by `flotilla machine create --port`")
+      : new Failure(`${name} has no address while it is ${state}`, `\`flotilla machine start ${name}\` boots it`);
+  }
+  call.output.line(url);
+  if (!machine.public && call.output.isWatched) {
+    call.output.note(
+      `it asks for a key; \`flotilla machine share ${machine.name ?? machine.id}\` makes a link for others`,
+    );
+  }
+}
