@@ -75,6 +75,8 @@ export interface ObservedMachine {
   readonly bootId: string | null;
   /** Epoch milliseconds of the boot's `running`; null otherwise. */
   readonly runningSince: number | null;
+  /** Epoch milliseconds since which the running machine is ready; null otherwise. See MachineInfo's `ready`. */
+  readonly readySince: number | null;
   /** Why the state is `failed`, or how the last boot ended when nobody asked for it. */
   readonly reason: string | null;
   /** The guest ended by itself (`poweroff` inside it), so it is not to be started again. */

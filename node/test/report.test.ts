@@ -55,6 +55,7 @@ const observed = (machineId: string): ObservedMachine => ({
   state: "running",
   bootId: "boot-1",
   runningSince: 1,
+  readySince: 1,
   reason: null,
   hasPoweredOff: false,
   progress: null,

@@ -178,7 +178,7 @@ test("large bodies are streamed both ways, and a reader who waits makes the gues
   await until(() => counts.push(written) > 30 && counts.at(-30) === written, { deadlineMs, what: "the guest to wait" });
   assert.ok(written < 64, `${written} MiB were taken for a caller who reads nothing`);
   answer.destroy();
-  await until(() => flood.sockets[0]?.destroyed, { deadlineMs, what: "the guest to hear of its caller's end" });
+  await until(() => flood.sockets.at(-1)?.destroyed, { deadlineMs, what: "the guest to hear of its caller's end" });
 });
 
 test("events arrive as they are sent, and the end of the caller is the end of the guest's connection", async () => {
@@ -203,9 +203,9 @@ test("events arrive as they are sent, and the end of the caller is the end of th
   const streaming = await machineWithPorts(client, { 80: events.port });
   const stream = await send("GET", `/v1/machines/${streaming}/connect/80/`);
   assert.equal(String((await once(stream, "data")).at(0)), "data: 1\n\n");
-  events.sockets[0]?.write("data: 2\n\n");
+  events.sockets.at(-1)?.write("data: 2\n\n");
   assert.equal(String((await once(stream, "data")).at(0)), "data: 2\n\n");
-  events.sockets[0]?.end();
+  events.sockets.at(-1)?.end();
   await once(stream, "end");
 });
 

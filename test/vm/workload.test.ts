@@ -78,6 +78,23 @@ describe("a machine with a workload", { skip: skipReason }, () => {
     await flotilla.remove(id);
   });
 
+  test("a machine with a published port is ready when its workload listens there", async () => {
+    const id = await started(
+      "until [ -e /tmp/go ]; do sleep 0.1; done; echo listening; exec httpd -f -p 8080 -h /etc",
+      {
+        ports: [{ port: 8080 }],
+        network: { mode: "blocked" },
+      },
+    );
+    assert.equal((await flotilla.get(id)).ready, false);
+    await flotilla.exec(id, ["touch", "/tmp/go"]);
+    await until(async () => (await flotilla.get(id)).ready, { what: "the machine to be ready", ...LONG });
+    assert.deepEqual(await logs(id), ["listening"]);
+    await flotilla.stop(id);
+    assert.equal((await flotilla.get(id)).ready, false);
+    await flotilla.remove(id);
+  });
+
   test("a flood fills neither the host's disk nor its memory, and commands are answered meanwhile", async () => {
     const id = await started("yes 'the same line again and again'");
     const directory = join(flotilla.nodeDirectory(), "machines", id, "logs");

@@ -199,6 +199,7 @@ function absentMachine(machineId: string, generation: number): ObservedMachine {
     state: "absent",
     bootId: null,
     runningSince: null,
+    readySince: null,
     reason: null,
     hasPoweredOff: false,
     progress: null,

@@ -28,6 +28,8 @@ export interface JournaledBoot {
   /** Epoch milliseconds; null until the guest has been configured. */
   readonly runningSince: number | null;
   readonly timings: StartTimings | null;
+  /** Epoch milliseconds; absent or null until a published port has taken a connection. */
+  readonly readySince?: number | null;
   /** What runs from its start on; null while it is not known, and when there is nothing. */
   readonly workload?: readonly string[] | null;
 }

@@ -16,7 +16,7 @@ import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { DesiredMachine, MachineSpec, ObservedMachine, ObservedState } from "@flotilla/contract/link";
 import { SETTLED_STATES } from "@flotilla/contract/link";
-import type { EventLevel, StartTimings } from "@flotilla/contract/machines";
+import type { EventLevel } from "@flotilla/contract/machines";
 import { deadlineSignal, orAborted } from "../clock.ts";
 import { diskBytes } from "../disks/disks.ts";
 import type { BootRequest, Vm, VmExit, VmNetwork } from "../driver/driver.ts";
@@ -31,8 +31,10 @@ import { MachineDisk } from "./machine-disk.ts";
 import { MachineLog } from "./machine-log.ts";
 import { type Next, observedState, plan } from "./plan.ts";
 import { makeBootId, type WaitingVm } from "./prepared-vms.ts";
+import { AttemptTimings } from "./start-timings.ts";
 import { type Action, isAttempt, isInterruptedBy, type Situation, STATE_DURING, type VmState } from "./state.ts";
 import { bootDirectoryName, bootsPathOf, logsPathOf } from "./paths.ts";
+import { Readiness } from "./readiness.ts";
 import { removeMachineFiles } from "./remove-machine-files.ts";
 import type { Surroundings } from "./surroundings.ts";
 import { Watchers } from "./watchers.ts";
@@ -71,9 +73,9 @@ export class Supervisor {
   #adoptAttempts = 0;
   #retries = 0;
   #retry: AbortController | null = null;
+  readonly #readiness: Readiness;
   #progress: string | null = null;
-  #attemptStartedAt = 0;
-  #timings: StartTimings = {};
+  readonly #timings: AttemptTimings;
   readonly #watchers: Watchers;
 
   /** Makes the machine's directory if it is not there. Nothing happens before `accept` or `resume`. */
@@ -82,10 +84,11 @@ export class Supervisor {
     this.directory = directory;
     this.#journal = journal;
     this.#vmState = journal.boot === null ? null : "lost";
-    this.#timings = journal.boot?.timings ?? {};
+    this.#timings = new AttemptTimings(around.clock, journal.boot?.timings ?? null);
     this.#log = around.log.child({ machine: journal.machineId });
     this.#file = new JournalFile(directory);
     this.#disk = new MachineDisk(around, directory);
+    this.#readiness = new Readiness(around.clock);
     this.machineLog = new MachineLog(logsPathOf(directory));
     this.#workload = new Workload({
       machineLog: this.machineLog,
@@ -134,10 +137,7 @@ export class Supervisor {
     }
     // Absent is final: what is being removed can not be wanted back.
     if (generation <= known.generation || known.desired === "absent") return "stale";
-    if (state === "running" && this.#vmState !== "ready") {
-      this.#attemptStartedAt = this.#around.clock.monotonic();
-      this.#timings = {};
-    }
+    if (state === "running" && this.#vmState !== "ready") this.#timings.begin();
     const saved = this.#update({ generation, desired: state, spec: spec ?? known.spec });
     if (this.#current !== null && isInterruptedBy(this.#current.action, state)) {
       this.#current.controller.abort(new Error(`the machine is to be ${state}`));
@@ -150,7 +150,7 @@ export class Supervisor {
 
   /** Goes on with what the journal says, after a restart of the agent. */
   resume(): void {
-    this.#attemptStartedAt = this.#around.clock.monotonic();
+    this.#timings.resume();
     void this.#pump();
   }
 
@@ -165,11 +165,12 @@ export class Supervisor {
       state,
       bootId: boot?.bootId ?? null,
       runningSince: isRunning ? (boot?.runningSince ?? null) : null,
+      readySince: isRunning ? (boot?.readySince ?? null) : null,
       reason: ended?.reason ?? null,
       hasPoweredOff: ended?.kind === "poweredOff",
       progress: state === "preparing" ? (this.#isQueued ? "waiting for others to boot" : this.#progress) : null,
       hostPorts: isRunning ? (this.#vm?.network?.hostPorts ?? []) : [],
-      timings: isRunning ? this.#timings : null,
+      timings: isRunning ? this.#timings.noted : null,
     };
   }
 
@@ -198,7 +199,7 @@ export class Supervisor {
     if (this.#current?.action === "ensureImage") this.#current.controller.abort(new Error("the node agent shuts down"));
     this.#retry?.abort();
     this.#vm?.release();
-    this.#vm = null;
+    this.#letGo();
     await Promise.all([this.#workload.release(), this.#file.idle()]);
   }
 
@@ -323,7 +324,7 @@ export class Supervisor {
     };
     const imageDigest = await this.#disk.ensureImage(this.#requiredSpec(), tell, signal);
     void this.#update({ imageDigest });
-    this.#note({ imageMs: clock.monotonic() - startedAt });
+    this.#timings.note({ imageMs: clock.monotonic() - startedAt });
   }
 
   async #makeDisk(signal: AbortSignal): Promise<void> {
@@ -331,7 +332,7 @@ export class Supervisor {
     const startedAt = clock.monotonic();
     const waiting = await this.#disk.make(this.#requiredSpec(), this.#journal.uid);
     void this.#update({ hasDisk: true });
-    this.#note({ diskMs: clock.monotonic() - startedAt });
+    this.#timings.note({ diskMs: clock.monotonic() - startedAt });
     if (waiting !== undefined) await this.#boot(signal, waiting);
   }
 
@@ -361,8 +362,7 @@ export class Supervisor {
       if (waiting !== undefined) freeUser(formerUid);
       if (this.#isReleased) return vm.release();
       void this.#update({ boot: { ...boot, record: vm.record } });
-      if (vm.origin !== null) this.#timings = { ...this.#timings, vm: vm.origin };
-      this.#note({ bootMs: clock.monotonic() - startedAt });
+      this.#timings.note({ ...(vm.origin === null ? {} : { vm: vm.origin }), bootMs: clock.monotonic() - startedAt });
       this.#hold(vm);
     } finally {
       giveBack();
@@ -412,7 +412,7 @@ export class Supervisor {
       entropy: randomBytes(64),
     });
     await configureVm(vm, configuration, clock, signal);
-    this.#note({ configureMs: clock.monotonic() - startedAt, totalMs: clock.monotonic() - this.#attemptStartedAt });
+    this.#timings.note({ configureMs: clock.monotonic() - startedAt, totalMs: this.#timings.totalMs });
     this.#becomeReady(vm, { ...this.#journal.boot, workload: workloadCommand(this.#requiredSpec(), image) });
   }
 
@@ -461,7 +461,12 @@ export class Supervisor {
     if (this.#vm !== vm || this.#journal.boot?.bootId !== boot.bootId) return;
     this.#vmState = "ready";
     const runningSince = boot.runningSince ?? this.#around.clock.now();
-    void this.#update({ boot: { ...boot, record: vm.record, runningSince, timings: this.#timings } });
+    const ports = this.#requiredSpec().ports.map(({ port }) => port);
+    // Without a port that could be looked at, the agent's answer is all there is.
+    const readySince = boot.readySince ?? (ports.length === 0 || vm.network === null ? runningSince : null);
+    void this.#update({ boot: { ...boot, record: vm.record, runningSince, readySince, timings: this.#timings.noted } });
+    if (readySince === null && vm.network !== null)
+      this.#readiness.begin(vm.network, ports, () => this.#becomeUseful());
     if (!boot.workload) return;
     const isEnding = (): boolean => this.#journal.desired !== "running";
     this.#workload
@@ -469,6 +474,13 @@ export class Supervisor {
       .catch((error: unknown) =>
         this.#log.error({ error }, "the machine's log could not be read; its workload is not heard"),
       );
+  }
+
+  /** A published port has taken a connection. */
+  #becomeUseful(): void {
+    const { boot } = this.#journal;
+    if (boot !== null) void this.#update({ boot: { ...boot, readySince: this.#around.clock.now() } });
+    this.#changed();
   }
 
   /** Takes a VM that has said hello, and watches for its end. */
@@ -483,7 +495,7 @@ export class Supervisor {
   #onExit(vm: Vm, exit: VmExit): void {
     if (this.#vm !== vm) return;
     const wasReady = this.#vmState === "ready";
-    this.#vm = null;
+    this.#letGo();
     this.#vmState = "ended";
     this.#log.info({ exit, isExpected: this.#isEnding }, "the VM ended");
     const { generation, desired } = this.#journal;
@@ -504,7 +516,7 @@ export class Supervisor {
     if (this.#vm !== vm || this.#isEnding || this.#isReleased) return;
     this.#log.warn({ reason }, "the channel to the guest broke while its VM runs on");
     vm.release();
-    this.#vm = null;
+    this.#letGo();
     this.#vmState = "lost";
     void this.#pump();
   }
@@ -539,8 +551,13 @@ export class Supervisor {
     this.#forgetVm();
   }
 
-  #forgetVm(): void {
+  #letGo(): void {
     this.#vm = null;
+    this.#readiness.end();
+  }
+
+  #forgetVm(): void {
+    this.#letGo();
     this.#vmState = this.#journal.boot === null ? null : "ended";
   }
 
@@ -563,12 +580,6 @@ export class Supervisor {
     this.machineLog.close();
     this.#isRemoved = true;
     this.#around.onRemoved(this.#journal);
-  }
-
-  #note(timings: StartTimings): void {
-    const rounded: Record<string, number> = {};
-    for (const [name, ms] of Object.entries(timings)) rounded[name] = Math.round(Number(ms) * 10) / 10;
-    this.#timings = { ...this.#timings, ...rounded };
   }
 
   /** Only what the observed state does not say: the server writes its changes on the timeline itself. */

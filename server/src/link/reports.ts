@@ -45,6 +45,9 @@ function text(value: unknown, what: string): string {
 const textOrNull = (value: unknown, what: string): string | null =>
   value === null || value === undefined ? null : text(value, what);
 
+const instantOrNull = (value: unknown, what: string): number | null =>
+  value === null || value === undefined ? null : number(value, what, 8.64e15);
+
 function word<const T extends string>(value: unknown, words: readonly T[], what: string): T {
   const found = words.find((item) => item === value);
   if (found === undefined) throw new Misfit(`${what}: expected one of ${words.join(", ")}`);
@@ -60,13 +63,17 @@ function observedMachine(value: unknown): ObservedMachine {
   const report = fields(value, "machine");
   const machineId = text(report["machineId"], "machineId");
   if (!/^mach-[0-9a-f]{32}$/.test(machineId)) throw new Misfit("machineId: expected mach- and 32 hex digits");
-  const since = report["runningSince"];
   return {
     machineId,
     generation: whole(report["generation"], "generation"),
     state: word(report["state"], OBSERVED_STATES, "state"),
     bootId: textOrNull(report["bootId"], "bootId"),
-    runningSince: since === null || since === undefined ? null : number(since, "runningSince", 8.64e15),
+    runningSince: instantOrNull(report["runningSince"], "runningSince"),
+    // A node of an earlier version looks at no ports, and says nothing of it.
+    readySince: instantOrNull(
+      report["readySince"] === undefined ? report["runningSince"] : report["readySince"],
+      "readySince",
+    ),
     reason: textOrNull(report["reason"], "reason"),
     hasPoweredOff: report["hasPoweredOff"] === true,
     progress: textOrNull(report["progress"], "progress"),

@@ -37,17 +37,34 @@ const outcome = (machine: MachineRecord, seen: Partial<ObservedMachine>): string
   observe(machine, report({ generation: machine.generation, ...seen }), NOW).outcome;
 
 test("a boot that ran opens a run, is ready and stands on the timeline", () => {
-  const change = news(starting, { state: "running", bootId: "boot-1", runningSince: NOW - 10 });
+  const change = news(starting, { state: "running", bootId: "boot-1", runningSince: NOW - 10, readySince: NOW - 9 });
   assert.equal(phaseOf(change.next), "running");
-  assert.equal(change.next.readyAt, NOW - 10);
+  assert.equal(change.next.readyAt, NOW - 9);
   assert.equal(change.next.reconcileAt, null);
   assert.deepEqual(change.run, { bootId: "boot-1", startedAt: NOW - 10 });
   assert.deepEqual(change.timeline, [{ level: "info", message: "machine started" }]);
 });
 
 test("a node's clock makes no machine ready before it was asked for, nor in the future", () => {
-  assert.equal(news(starting, { state: "running", bootId: "b", runningSince: 5 }).next.readyAt, starting.desiredAt);
-  assert.equal(news(starting, { state: "running", bootId: "b", runningSince: NOW * 2 }).next.readyAt, NOW);
+  const at = (time: number) => ({ state: "running", bootId: "b", runningSince: time, readySince: time }) as const;
+  const [early, late] = [news(starting, at(5)), news(starting, at(NOW * 2))];
+  assert.deepEqual([early.next.readyAt, early.run?.startedAt], [starting.desiredAt, starting.desiredAt]);
+  assert.deepEqual([late.next.readyAt, late.run?.startedAt], [NOW, NOW]);
+});
+
+test("a machine that runs is ready when its node says so, once, and stays so while it runs", () => {
+  const runs = { state: "running", bootId: "boot-1", runningSince: NOW - 10 } as const;
+  const started = news(starting, runs);
+  assert.deepEqual([phaseOf(started.next), started.next.readyAt], ["running", null]);
+  assert.deepEqual(started.run, { bootId: "boot-1", startedAt: NOW - 10 });
+  const running = started.next as MachineRecord;
+  assert.equal(outcome(running, runs), "same");
+  const ready = news(running, { ...runs, readySince: NOW - 5 });
+  assert.deepEqual([ready.next.readyAt, ready.timeline, ready.run?.startedAt], [NOW - 5, [], null]);
+  // A report from before it was ready, and one that says it again.
+  assert.equal(outcome(ready.next as MachineRecord, runs), "same");
+  assert.equal(outcome(ready.next as MachineRecord, { ...runs, readySince: NOW }), "same");
+  assert.equal(news(ready.next as MachineRecord, { state: "failed", reason: "it broke" }).next.readyAt, null);
 });
 
 test("how far a start has come is not written", () => {

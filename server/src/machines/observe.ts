@@ -58,7 +58,7 @@ export function observe(machine: MutableMachine, received: ObservedMachine, now:
   const report = normalized(received, machine);
   if (isLate(machine, report)) return { outcome: "late" };
   const isRunning = report.state === "running";
-  const isReady = isRunning && machine.desiredState === "running" && report.generation === machine.generation;
+  const runsAsWanted = isRunning && machine.desiredState === "running" && report.generation === machine.generation;
   const seen: MutableMachine = {
     ...machine,
     observedState: report.state,
@@ -68,22 +68,32 @@ export function observe(machine: MutableMachine, received: ObservedMachine, now:
     observedProgress: report.progress?.slice(0, REASON_CHARACTERS_MAX) ?? null,
     observedHostPorts: report.hostPorts,
     observedTimings: report.timings ?? machine.observedTimings,
-    readyAt: isReady ? readySince(machine, report, now) : null,
-    hasRun: machine.hasRun || isReady,
+    readyAt: runsAsWanted ? readyAt(machine, report, now) : null,
+    hasRun: machine.hasRun || runsAsWanted,
   };
   const wished = withWish(seen, report, now);
   if (isSame(machine, wished)) return { outcome: "same" };
   const next = { ...wished, reconcileAt: reconcileAt(wished, now) };
   return {
     outcome: "news",
-    change: { next, timeline: timelineOf(machine, next, report), run: runAfter(machine, next, now), activeMax: null },
+    change: {
+      next,
+      timeline: timelineOf(machine, next, report),
+      run: runAfter(machine, next, instant(machine, report.runningSince, now)),
+      activeMax: null,
+    },
   };
 }
 
-/** By the node's clock, but never before it was asked for and never in the future. */
-function readySince(machine: MutableMachine, report: ObservedMachine, now: number): number {
-  const isKnown = machine.readyAt !== null && machine.observedBootId === report.bootId;
-  return isKnown ? (machine.readyAt ?? now) : Math.min(now, Math.max(machine.desiredAt, report.runningSince ?? now));
+/** What a node says of a time, by its own clock: never before it was asked for, and never in the future. */
+function instant(machine: MutableMachine, at: number | null, now: number): number {
+  return Math.min(now, Math.max(machine.desiredAt, at ?? now));
+}
+
+/** Once ready, a boot stays so: a report that does not say it was written before. */
+function readyAt(machine: MutableMachine, report: ObservedMachine, now: number): number | null {
+  if (machine.readyAt !== null && machine.observedBootId === report.bootId) return machine.readyAt;
+  return report.readySince === null ? null : instant(machine, report.readySince, now);
 }
 
 /** The node has no trace of the machine, though nobody asked for that: it is told the wish again. */
@@ -132,6 +142,7 @@ function isSame(before: MutableMachine, after: MutableMachine): boolean {
     isSettled(before) === isSettled(after) &&
     isActive(before) === isActive(after) &&
     runOf(before)?.bootId === runOf(after)?.bootId &&
+    (before.readyAt === null) === (after.readyAt === null) &&
     (before.observedState === "failed" ? before.observedReason : null) ===
       (after.observedState === "failed" ? after.observedReason : null) &&
     JSON.stringify(before.observedHostPorts) === JSON.stringify(after.observedHostPorts)
@@ -165,7 +176,7 @@ const isNewRun = (before: MutableMachine, after: MutableMachine): boolean =>
   // A boot that is seen stopping and running again never ended.
   !(before.observedState === "stopping" && before.observedBootId === after.observedBootId);
 
-function runAfter(before: MutableMachine, after: MutableMachine, now: number): OpenRun | null {
+function runAfter(before: MutableMachine, after: MutableMachine, startedAt: number): OpenRun | null {
   const run = runOf(after);
-  return run !== null && isNewRun(before, after) ? { ...run, startedAt: after.readyAt ?? now } : run;
+  return run !== null && isNewRun(before, after) ? { ...run, startedAt } : run;
 }

@@ -47,7 +47,7 @@ export function shownState(machine: ShownOf): ShownState {
       // An accepted start, whatever the node has seen of it yet: also while an earlier boot is still stopping.
       return plain("creating");
     case "running":
-      // The agent has answered. Published ports are not probed yet, so that is all of `ready`.
+      // Its node says when it is ready: when a published port takes connections, or without one when its agent answers.
       return { state: "started", isReady: machine.readyAt !== null, error: null };
     case "stopping":
       return plain(stoppingState(machine));

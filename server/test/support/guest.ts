@@ -6,6 +6,7 @@ import { createServer as createHttpServer, type IncomingMessage, type Server, ty
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { after } from "node:test";
 import type { Client } from "./client.ts";
+import { until } from "./until.ts";
 
 /** An HTTP server; its port on loopback. Upgrades end in an echo. */
 export async function httpGuest(
@@ -48,7 +49,7 @@ async function listenOnLoopback(server: Server | ReturnType<typeof createServer>
   return (server.address() as AddressInfo).port;
 }
 
-/** A started machine that publishes the ports, each of which leads to one on loopback. Its id. */
+/** A started machine that is ready and publishes the ports, each of which leads to one on loopback. Its id. */
 export async function machineWithPorts(
   client: Client,
   ports: Readonly<Record<number, number>>,
@@ -64,5 +65,8 @@ export async function machineWithPorts(
   const id = String(created.json?.id);
   const started = await client.post(`/v1/machines/${id}/start`);
   if (started.status !== 200) throw new Error(`the machine did not start: ${created.text} ${started.text}`);
+  // Its node has looked whether something listens by then: the connections that come now are the test's.
+  const isReady = async (): Promise<boolean> => (await client.get(`/v1/machines/${id}`)).json.ready === true;
+  await until(isReady, { what: `machine ${id} to be ready`, deadlineMs: 20_000 });
   return id;
 }

@@ -64,6 +64,7 @@ export function report(facts: Partial<ObservedMachine> = {}): ObservedMachine {
     state: "stopped",
     bootId: null,
     runningSince: null,
+    readySince: null,
     reason: null,
     hasPoweredOff: false,
     progress: null,

@@ -1,0 +1,79 @@
+/**
+ * Finds out when one of a machine's published ports takes connections, which is when the machine is ready.
+ *
+ * Always: nobody is told of a look that failed; a connection that is taken is closed at once. The pause between two looks
+ * is a tenth of the time that has passed, within bounds: a service that starts quickly is seen at once, and a machine
+ * where nothing ever listens costs next to nothing. There is nothing on the disk of it: after a crash it begins anew.
+ */
+import type { Duplex } from "node:stream";
+import type { Clock } from "../clock.ts";
+import type { VmNetwork } from "../driver/driver.ts";
+
+const PAUSE_MS_MIN = 100;
+const PAUSE_MS_MAX = 5_000;
+/** A guest that does not even refuse is asked again after this. */
+const LOOK_MS_MAX = 2_000;
+
+export class Readiness {
+  readonly #clock: Clock;
+  #looking: AbortController | null = null;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Looks until a port takes connections, and calls back then; not after `end`. */
+  begin(network: VmNetwork, ports: readonly number[], onReady: () => void): void {
+    this.end();
+    const looking = new AbortController();
+    this.#looking = looking;
+    void this.#look(network, ports, looking.signal).then(() => {
+      if (!looking.signal.aborted) onReady();
+    });
+  }
+
+  /** Nobody wants to know any more. */
+  end(): void {
+    this.#looking?.abort();
+    this.#looking = null;
+  }
+
+  /** Never rejects. */
+  async #look(network: VmNetwork, ports: readonly number[], signal: AbortSignal): Promise<void> {
+    const startedAt = this.#clock.monotonic();
+    while (!signal.aborted && !(await isListening(network, ports, this.#clock, signal))) {
+      await this.#clock.sleep(pauseAfter(this.#clock.monotonic() - startedAt), signal);
+    }
+  }
+}
+
+/** Pure. */
+export function pauseAfter(waitedMs: number): number {
+  return Math.min(Math.max(waitedMs / 10, PAUSE_MS_MIN), PAUSE_MS_MAX);
+}
+
+async function isListening(
+  network: VmNetwork,
+  ports: readonly number[],
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<boolean> {
+  const over = new AbortController();
+  const timer = clock.timer(LOOK_MS_MAX, () => over.abort(new Error("nothing answered")));
+  const either = AbortSignal.any([signal, over.signal]);
+  const looks = ports.map(async (port) => close(await network.dial(port, either)));
+  try {
+    await Promise.any(looks);
+    return true;
+  } catch {
+    return false;
+  } finally {
+    timer.cancel();
+    over.abort(new Error("another port was faster"));
+  }
+}
+
+function close(connection: Duplex): void {
+  connection.on("error", () => {});
+  connection.destroy();
+}
