@@ -8,6 +8,7 @@ import { type IncomingMessage, type OutgoingHttpHeaders, request as httpRequest 
 import { buffer, text } from "node:stream/consumers";
 import { test } from "node:test";
 import { WebSocket } from "ws";
+import { systemClock } from "../src/clock.ts";
 import { httpGuest, machineWithPorts, rawGuest } from "./support/guest.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
@@ -238,6 +239,8 @@ test("a guest that breaks off breaks the answer, and one that makes no sense is 
     "an upgrade nobody asked for": (socket) =>
       socket.write("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n"),
     "a status of its own": (socket) => socket.write("HTTP/1.1 99999 Oh\r\n\r\n"),
+    "a status that is none": (socket) => socket.write("HTTP/1.1 000 Oh\r\ncontent-length: 0\r\n\r\n"),
+    "early answers and no final one": (socket) => socket.end("HTTP/1.1 100 Continue\r\n\r\n".repeat(50)),
   };
   for (const [what, serve] of Object.entries(hostile)) {
     const { port } = await rawGuest(serve);
@@ -357,4 +360,27 @@ test("an open connection keeps its machine from being stopped as idle", async ()
   await until(async () => (await activityAt()) !== first, { deadlineMs, what: "activity while it is open" });
   assert.equal((await client.get(`/v1/machines/${idle}`)).json.state, "started");
   waiting.destroy();
+});
+
+test("a guest that never answers is given up, and a server that stops ends what is open", async () => {
+  const { databaseUrl, dataDirectory } = server;
+  // Five minutes pass at once.
+  const sleep: typeof systemClock.sleep = (ms, signal) => systemClock.sleep(ms === 300_000 ? 100 : ms, signal);
+  const other = await startTestServer({ databaseUrl, dataDirectory, clock: { ...systemClock, sleep } });
+  const never = await fetch(`${other.url}${at("/", 81)}`, {
+    method: "POST",
+    body: "anybody there?",
+    headers: { authorization: `Bearer ${client.key}` },
+  });
+  assert.equal(never.status, 502);
+  assert.match(await never.text(), /gave no answer: none came in 300 s$/);
+  const socket = createConnection(Number(new URL(other.url).port), "127.0.0.1");
+  socket.write(
+    `GET ${at("/socket")} HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\nauthorization: Bearer ${client.key}\r\n\r\n`,
+  );
+  assert.match(String((await once(socket, "data")).at(0)), /^HTTP\/1.1 101 /);
+  socket.resume();
+  // Also before the database that it shares.
+  await other.stop();
+  await until(() => socket.readableEnded || socket.destroyed, { deadlineMs, what: "the connection to end" });
 });

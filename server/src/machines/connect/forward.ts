@@ -116,7 +116,11 @@ async function ask(services: MachineServices, connection: Duplex, options: Forwa
   const { promise, resolve, reject } = Promise.withResolvers<Answered>();
   const fail = (why: string): void =>
     reject(new Refusal("guest_unreachable", `what listens in machine ${machine.id} gave no answer: ${why}`));
-  request.once("response", (message) => resolve({ message, upgraded: null }));
+  request.once("response", (message) => {
+    // Three digits are all that the parser asks of a status.
+    if ((message.statusCode ?? 0) < 200) fail(`it answers with status ${message.statusCode}`);
+    else resolve({ message, upgraded: null });
+  });
   if (raw.upgrade !== undefined)
     request.once("upgrade", (message, socket, head) => {
       if (head.byteLength > 0) socket.unshift(head);
