@@ -61,7 +61,8 @@ export const MachineCodeRequest = Type.Object({
 export type MachineCodeRequest = Static<typeof MachineCodeRequest>;
 
 export const CreateMachineSessionRequest = Type.Object({
-  id: optional(Type.String({ pattern: "^[A-Za-z0-9._-]{1,128}$" })),
+  // It is a segment of paths, and no client sends one that is `.` or `..`.
+  id: optional(Type.String({ pattern: "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$" })),
   cwd: optional(text({ maxLength: 4096 })),
   env: optional(stringMap("environment of the session")),
 });

@@ -129,6 +129,14 @@ test("ids are chosen or made, are each machine's own, and a deleted session is g
   assert.equal((await client.post(`/v1/machines/${other}/sessions`, {})).status, 404);
 });
 
+test("a variable that is too large for any command is not kept, and the session goes on", async () => {
+  const { exec } = await session();
+  const half = "x".repeat(100 * 1024);
+  assert.equal((await exec(`export A=${half} B=1`)).stderr, "");
+  assert.match((await exec('export A="$A$A" B=2')).stderr, /too large, and was not kept/);
+  assert.equal((await exec("echo $B$A")).stdout, `1${half}\n`);
+});
+
 test("what makes no sense is refused with its reason", async () => {
   const { path } = await session();
   const broken = await machine({ env: { FAKE_BOOT_FAIL: "1" } });
@@ -138,6 +146,7 @@ test("what makes no sense is refused with its reason", async () => {
     [sessions, { cwd: "relative" }, 400, "invalid_request"],
     [sessions, { env: { "A=B": "" } }, 400, "invalid_request"],
     [sessions, { id: "a/b" }, 422, "invalid_body"],
+    [sessions, { id: ".." }, 422, "invalid_body"],
     [`${path}/exec`, { command: [""] }, 400, "invalid_request"],
     [`${path}/exec`, { command: "true", env: { "": "" } }, 400, "invalid_request"],
     [`${path}/exec`, {}, 422, "invalid_body"],

@@ -14,7 +14,7 @@
  *
  * Always: what comes back is data from the machine: bounded, and dropped where it is no text.
  */
-import { ENV_BYTES_MAX } from "@flotilla/contract/limits";
+import { ARGUMENT_BYTES_MAX, ENV_BYTES_MAX } from "@flotilla/contract/limits";
 
 /** What commands of a session leave to the next one. */
 export interface SessionState {
@@ -34,6 +34,8 @@ export interface SessionChange {
 }
 
 const PATH_BYTES_MAX = 4096;
+/** They stand in the line that is sent, which has to leave room for the command. */
+const UNSET_BYTES_MAX = 16 * 1024;
 /** Two environments, and their directories. */
 export const READING_BYTES_MAX = 3 * ENV_BYTES_MAX;
 /** Of the shell itself: every shell sets them anew. */
@@ -128,14 +130,16 @@ function variablesOf(entries: readonly (string | null)[]): Map<string, string> {
   return variables;
 }
 
-/** The state after a change; null when it would be larger than an environment may be. */
+/** The state after a change; null when it is more than the next command could be started with. */
 export function applyChange(state: SessionState, change: SessionChange): SessionState | null {
   const env: Record<string, string> = { ...state.env };
   for (const name of change.unsetNames) delete env[name];
   Object.assign(env, change.env);
-  const bytes = Object.entries(env).reduce((sum, [name, value]) => sum + Buffer.byteLength(name + value) + 2, 0);
-  if (bytes > ENV_BYTES_MAX) return null;
+  const sizes = Object.entries(env).map(([name, value]) => Buffer.byteLength(name + value) + 2);
+  if (sizes.some((bytes) => bytes > ARGUMENT_BYTES_MAX)) return null;
+  if (sizes.reduce((sum, bytes) => sum + bytes, 0) > ENV_BYTES_MAX) return null;
   const unset = new Set([...state.unsetNames, ...change.unsetNames]);
   for (const name of Object.keys(change.env)) unset.delete(name);
+  if (Buffer.byteLength([...unset].join(" ")) > UNSET_BYTES_MAX) return null;
   return { cwd: change.cwd ?? state.cwd, env, unsetNames: [...unset], hasProfile: true };
 }
