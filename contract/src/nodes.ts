@@ -90,7 +90,11 @@ export const nodeEndpoints = {
     method: "POST",
     path: "/v1/nodes/{id}/drain",
     family: "nodes",
-    summary: "Move work off a node and place nothing new on it",
+    summary: "Stop the machines of a node and start nothing more on it",
+    description:
+      "Answers at once; the operation tells how far it is. Machines are given `deadlineSeconds` (600) to be stopped by " +
+      "their owners, then they are stopped. Their disks stay on the node: nothing is moved, and they start again when " +
+      "the node is back. The node is `drained` then, and `ready` again when its agent registers after that.",
     access: ["admin"],
     body: { kind: "json", isOptional: true, schema: Type.Object({ deadlineSeconds: optional(int64()) }) },
     answers: { 200: json(Type.Object({ ...NodeInfo.properties, operationId: Type.String() })) },

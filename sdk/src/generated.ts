@@ -879,7 +879,11 @@ export abstract class Methods {
   }
 
   /**
-   * Move work off a node and place nothing new on it.
+   * Stop the machines of a node and start nothing more on it.
+   *
+   * Answers at once; the operation tells how far it is. Machines are given `deadlineSeconds` (600) to be stopped by
+   * their owners, then they are stopped. Their disks stay on the node: nothing is moved, and they start again when
+   * the node is back. The node is `drained` then, and `ready` again when its agent registers after that.
    *
    * `POST /v1/nodes/{id}/drain`; needs scope admin.
    * Refuses with not_found, invalid_json, invalid_body.

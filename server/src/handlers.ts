@@ -29,6 +29,7 @@ import { shareHandlers } from "./machines/share/routes.ts";
 import { sessionHandlers } from "./machines/sessions/routes.ts";
 import { terminalHandlers } from "./machines/terminal/routes.ts";
 import { nodeAuthenticator } from "./nodes/credentials.ts";
+import { nodeDrainWorker } from "./nodes/drain.ts";
 import { nodeHandlers } from "./nodes/routes.ts";
 import { countNodes } from "./nodes/store.ts";
 import { operationHandlers } from "./operations/routes.ts";
@@ -69,7 +70,7 @@ export interface Assembly {
 
 export function assemble({ context, keys, settings, ...options }: AssemblyOptions): Assembly {
   const services = openMachineServices(context, { ...settings, startWaitMs: options.startWaitMs });
-  const operations = new OperationRunner(context, [imagePullWorker(services)]);
+  const operations = new OperationRunner(context, [imagePullWorker(services), nodeDrainWorker(services)]);
   const loops = new Loops(context, [
     machineReconciler(services),
     lifetimeReconciler(services),

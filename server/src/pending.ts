@@ -25,7 +25,6 @@ export const PENDING_ENDPOINTS = [
   "promoteApp",
   "redeployApp",
   "scaleApp",
-  "drainNode",
   "listPools",
   "createPool",
   "claimMachine",

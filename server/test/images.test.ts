@@ -124,7 +124,7 @@ test("a fetch is an operation with a step for each node, which tells how far it 
     done.steps.map(({ name, status }: { name: string; status: string }) => `${name}: ${status}`),
     ["pull to node-a: succeeded", "pull to node-b: succeeded"],
   );
-  for (const { message } of done.steps) assert.match(message, /^sha256:[0-9a-f]{64}, 1 layers, \d+ MB/);
+  for (const { message } of done.steps) assert.match(message, /^sha256:[0-9a-f]{64}, 1 layer, \d+ MB/);
   const cached = (await client.get("/v1/images")).json as { reference: string; nodeId: string }[];
   assert.deepEqual(
     cached.filter(({ reference }) => reference === "team/slow-1500").map(({ nodeId }) => nodeId),

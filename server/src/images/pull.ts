@@ -97,7 +97,8 @@ async function pullOn(services: MachineServices, run: OperationRun, reference: s
   const { signal } = run;
   await run.step(stepOn(nodeId), async (say) => {
     const image = await pullPatiently(services, { reference, nodeId, onProgress: say, signal });
-    return `${image.digest}, ${image.layerCount} layers, ${Math.ceil(image.sizeBytes / 1024 ** 2)} MB on the disk`;
+    const layers = image.layerCount === 1 ? "1 layer" : `${image.layerCount} layers`;
+    return `${image.digest}, ${layers}, ${Math.ceil(image.sizeBytes / 1024 ** 2)} MB on the disk`;
   });
 }
 

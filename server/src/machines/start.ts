@@ -93,8 +93,7 @@ async function choose(services: MachineServices, machine: MachineRecord): Promis
   if (nodeId !== null) {
     const reason = await services.nodes.startRefusal(nodeId);
     if (reason === null) return nodeId;
-    const advice = "its disk is there; stop machines on it that are not needed, or try again later";
-    throw new Refusal("no_capacity", `machine ${machine.id} cannot be started: ${reason}, and ${advice}`);
+    throw new Refusal("no_capacity", `machine ${machine.id} cannot be started: ${reason}`);
   }
   const placement = await services.nodes.place({ cpus, memoryMb, arch: machine.source.arch ?? null });
   if (placement.nodeId !== null) return placement.nodeId;

@@ -1,9 +1,10 @@
 /**
- * The handlers of nodes: list, register, heartbeat, revoke.
+ * The handlers of nodes: list, register, heartbeat, drain, revoke.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { HandlersOf } from "../http/handler.ts";
 import type { MachineServices } from "../machines/services.ts";
+import { askDrain } from "./drain.ts";
 import { takeHeartbeat } from "./heartbeat.ts";
 import { registerNode } from "./register.ts";
 import { listNodes, revokeNode } from "./store.ts";
@@ -11,7 +12,7 @@ import { nodeInfo } from "./view.ts";
 
 export function nodeHandlers(
   services: MachineServices,
-): HandlersOf<"listNodes" | "registerNode" | "heartbeatNode" | "revokeNodeCredential"> {
+): HandlersOf<"listNodes" | "registerNode" | "heartbeatNode" | "drainNode" | "revokeNodeCredential"> {
   const { context } = services;
   return {
     async listNodes() {
@@ -27,6 +28,12 @@ export function nodeHandlers(
         throw new Refusal("not_found", `node ${params.id} is not the one that this credential belongs to`);
       const acceptedAt = await takeHeartbeat(services, params.id, body);
       return { status: 200, body: { acceptedAt: acceptedAt.toISOString() } };
+    },
+    async drainNode({ caller, params, body }) {
+      const { tenantId } = caller;
+      const deadlineSeconds = body?.deadlineSeconds ?? null;
+      const { node, operationId } = await askDrain(services, { tenantId, nodeId: params.id, deadlineSeconds });
+      return { status: 200, body: { ...nodeInfo(node), operationId } };
     },
     async revokeNodeCredential({ params }) {
       if (!(await revokeNode(context.db, params.id)))

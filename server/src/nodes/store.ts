@@ -67,12 +67,13 @@ export interface Registration {
   readonly now: Date;
 }
 
-/** A known node says that it is back, with its credential. undefined: it does not exist. */
+/** A known node says that it is back, with its credential; one that was drained is open again. undefined: none such. */
 export function updateRegistration(db: Queryable, node: Registration): Promise<NodeRecord | undefined> {
   return db.queryOne<NodeRecord>(sql`
     UPDATE nodes n SET
       address = ${node.address}, labels = n.labels || ${JSON.stringify(node.labels)}::jsonb, runtime = ${node.runtime},
-      total_cpus = ${node.totalCpus}, total_memory_mb = ${node.totalMemoryMb}, total_disk_gb = ${node.totalDiskGb}
+      total_cpus = ${node.totalCpus}, total_memory_mb = ${node.totalMemoryMb}, total_disk_gb = ${node.totalDiskGb},
+      status = CASE n.status WHEN 'drained' THEN 'ready' ELSE n.status END
     WHERE n.id = ${node.id} AND n.status <> 'revoked'
     RETURNING ${COLUMNS}`);
 }
@@ -146,6 +147,19 @@ export async function updateHeartbeat(
     FROM before WHERE n.id = before.id
     RETURNING before.status`);
   return row?.status;
+}
+
+/** Closes a node to starts, for as long as it is drained. undefined: there is none that reports. */
+export const beginDrain = (db: Queryable, id: string): Promise<NodeRecord | undefined> =>
+  db.queryOne<NodeRecord>(sql`
+    UPDATE nodes n SET status = CASE n.status WHEN 'ready' THEN 'draining' ELSE n.status END
+    WHERE n.id = ${id} AND n.status IN ('ready', 'draining', 'drained') RETURNING ${COLUMNS}`);
+
+/** Whether the node was being drained, or is drained already. */
+export async function endDrain(db: Queryable, id: string, status: "drained" | "ready"): Promise<boolean> {
+  const rows = await db.execute(sql`
+    UPDATE nodes SET status = ${status} WHERE id = ${id} AND status IN ('draining', ${status})`);
+  return rows > 0;
 }
 
 /** Whether there was such a node. Its next call fails, and what is on it is out of reach until it is let in again. */

@@ -33,6 +33,8 @@ export interface OperationWorker {
   readonly kind: OperationKind;
   /** The operation has succeeded when it resolves. A Refusal's text is shown as the reason of the failure. */
   work(run: OperationRun): Promise<void>;
+  /** What is to be so again before the operation has failed. May be done twice. */
+  undo?(operation: OperationRecord): Promise<void>;
 }
 
 /** Longer than a database is usually away; shorter than anybody wants to wait for a dead server's work. */
@@ -103,6 +105,7 @@ export class OperationRunner {
     if (error === STOPPED || error instanceof DatabaseUnavailable)
       return await releaseOperation(this.#context, operation);
     const reason = error === null ? null : this.#explain(operation, error);
+    if (reason !== null) await this.#workers.get(operation.kind)?.undo?.(operation);
     await record.end(reason);
     log.info({ operationId: operation.id, kind: operation.kind, reason }, "an operation has ended");
   }

@@ -76,6 +76,18 @@ export async function findOperation(
   return row && fromRow(row);
 }
 
+/** The newest that runs for the thing. */
+export async function findRunningOperation(
+  db: Queryable,
+  { kind, resourceId }: { readonly kind: OperationKind; readonly resourceId: string },
+): Promise<OperationRecord | undefined> {
+  const row = await db.queryOne<Row>(sql`
+    SELECT ${COLUMNS} FROM operations o
+    WHERE o.kind = ${kind} AND o.resource_id = ${resourceId} AND o.status = 'running'
+    ORDER BY o.created_at DESC LIMIT 1`);
+  return row && fromRow(row);
+}
+
 /** Newest first; after the position when there is one. */
 export async function listOperations(
   db: Queryable,

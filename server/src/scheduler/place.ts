@@ -82,9 +82,12 @@ const RULES: readonly Rule[] = [
   },
 ];
 
-/** Why a machine whose disk is on this node cannot be started on it now; null when it can. */
+/** Why a machine whose disk is on this node cannot be started on it now, and what to do; null when it can. */
 export function startRefusal(node: CandidateNode): string | null {
-  return isShortOfMemory(node) ? memoryLeft(node) : null;
+  if (node.status === "draining" || node.status === "drained")
+    return `node ${node.id} is ${node.status}, and its disk is there; try again when the node is back`;
+  if (!isShortOfMemory(node)) return null;
+  return `${memoryLeft(node)}, and its disk is there; stop machines on it that are not needed, or try again later`;
 }
 
 /** How much is promised on a node for what it has; the least promised node is the best. */

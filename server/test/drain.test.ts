@@ -1,0 +1,117 @@
+/**
+ * Draining a node: what may start, what is stopped and when, what is left on it, and how it comes back.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { sql } from "../src/db/database.ts";
+import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startTestServer } from "./support/server.ts";
+import { until } from "./support/until.ts";
+
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+const { client, context } = server;
+const node = await startTestNode(server, "node-a");
+const PATIENT = { deadlineMs: 60_000 };
+
+async function started(env: Record<string, string> = {}): Promise<string> {
+  const source = { type: "image", reference: "local/busybox" };
+  const { id } = (await client.post("/v1/machines", { source, env })).json;
+  const answer = await client.post(`/v1/machines/${id}/start`);
+  assert.equal(answer.status, 200, answer.text);
+  return id;
+}
+
+const drain = (body?: object) => client.post(`/v1/nodes/${node.id}/drain`, body);
+const read = async (id: string) => (await client.get(`/v1/operations/${id}`)).json;
+const stateOf = async (id: string) => (await client.get(`/v1/machines/${id}`)).json.state;
+const statusOf = async () =>
+  ((await client.get("/v1/nodes")).json as { id: string; status: string }[]).find(({ id }) => id === node.id)?.status;
+const ended = (id: string) =>
+  until(async () => {
+    const operation = await read(id);
+    return operation.status !== "running" && operation;
+  }, PATIENT);
+
+test("a node that is drained starts nothing, waits for its machines, and is open again when its agent is back", async () => {
+  const [first, second] = [await started(), await started()];
+  const asked = await drain();
+  assert.equal(asked.status, 200, asked.text);
+  assert.deepEqual([asked.json.id, asked.json.status], [node.id, "draining"]);
+  const { operationId } = asked.json;
+  assert.equal((await drain({ deadlineSeconds: 1 })).json.operationId, operationId, "it is drained once");
+  await until(
+    async () => (await read(operationId)).steps[1].message?.startsWith("2 machines run; what still does at 2"),
+    PATIENT,
+  );
+  const other = (await client.post("/v1/machines", { source: { type: "image", reference: "local/busybox" } })).json.id;
+  const nowhere = await client.post(`/v1/machines/${other}/start`);
+  assert.deepEqual([nowhere.status, nowhere.headers.get("x-error-code")], [422, "no_capacity"]);
+  assert.equal((await client.post("/v1/images/pull", { reference: "alpine" })).status, 503);
+  // What runs is left alone, and its owner may stop it; then it stays stopped.
+  assert.equal((await client.post(`/v1/machines/${first}/start`)).status, 200);
+  assert.equal((await client.post(`/v1/machines/${first}/exec`, { command: "true" })).status, 200);
+  await client.post(`/v1/machines/${first}/stop`);
+  const again = await client.post(`/v1/machines/${first}/start`);
+  assert.match(again.text, /node node-a is draining, and its disk is there; try again when the node is back/);
+  await client.post(`/v1/machines/${second}/stop`);
+  const done = await ended(operationId);
+  assert.deepEqual([done.status, done.kind, done.resource.id], ["succeeded", "node drain", node.id]);
+  assert.deepEqual(done.steps.map(({ message }: { message: string }) => message).slice(1), [
+    "none runs there",
+    "there was none",
+  ]);
+  assert.equal(await statusOf(), "drained");
+  assert.match((await client.post(`/v1/machines/${first}/start`)).text, /node node-a is drained/);
+  await node.kill();
+  await node.restart();
+  assert.equal(await statusOf(), "ready");
+  assert.equal((await client.post(`/v1/machines/${first}/start`)).status, 200);
+  await client.delete(`/v1/machines/${first}`);
+});
+
+test("what still runs at the deadline is stopped, says why, and keeps its disk", async () => {
+  const id = await started();
+  await client.call("PUT", `/v1/machines/${id}/files/workspace/kept`, { raw: "kept" });
+  const { operationId } = (await drain({ deadlineSeconds: 1 })).json;
+  const done = await ended(operationId);
+  assert.equal(done.status, "succeeded", done.error);
+  assert.match(done.steps[1].message, /^1 machine runs when the time was up$/);
+  assert.match(done.steps[2].message, /^1 machine was stopped; what was on their disks is kept there$/);
+  assert.equal(await stateOf(id), "stopped");
+  const lines = async () => (await client.get(`/v1/machines/${id}/events`)).json as { message: string }[];
+  await until(async () =>
+    (await lines()).some(({ message }) => message.startsWith("stopped because node node-a is drained")),
+  );
+  await node.kill();
+  await node.restart();
+  assert.equal((await client.post(`/v1/machines/${id}/start`)).status, 200);
+  await client.delete(`/v1/machines/${id}`);
+});
+
+test("a node that falls silent while it is drained is not drained, and can be again", async () => {
+  const id = await started();
+  const { operationId } = (await drain()).json;
+  await until(async () => (await read(operationId)).steps[1].status === "running", PATIENT);
+  await node.kill();
+  await context.db.execute(sql`UPDATE nodes SET last_heartbeat_at = now() - interval '1 minute' WHERE id = ${node.id}`);
+  const failed = await ended(operationId);
+  assert.match(failed.error, /stopped reporting while it was drained/);
+  assert.notEqual(await statusOf(), "draining");
+  await context.db.execute(sql`UPDATE nodes SET status = 'unreachable' WHERE id = ${node.id}`);
+  const refused = await drain();
+  assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [503, "unavailable"]);
+  await node.restart();
+  assert.equal(await statusOf(), "ready");
+  const second = (await drain({ deadlineSeconds: 0 })).json.operationId;
+  assert.equal((await ended(second)).status, "succeeded");
+  assert.equal(await stateOf(id), "stopped");
+  assert.equal(
+    (await ended((await drain()).json.operationId)).status,
+    "succeeded",
+    "a drained node is drained at once",
+  );
+});
+
+test("a node that does not exist is not drained", async () => {
+  assert.equal((await client.post("/v1/nodes/nobody/drain")).status, 404);
+});
