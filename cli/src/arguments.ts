@@ -14,6 +14,9 @@ export function count(text: string): number {
   return Number(text);
 }
 
+/** A number of lines, which may be none. */
+export const lines = (text: string): number => (text === "0" ? 0 : count(text));
+
 /** Seconds from `90`, `90s`, `10m`, `2h`, `1d`. */
 export const seconds = (text: string): number => withUnit(text, SPAN_SECONDS, "a time such as 90s, 10m, 2h or 1d");
 

@@ -15,7 +15,14 @@ import { errorOfAnswer, FlotillaError } from "./errors.ts";
 import { Methods } from "./generated.ts";
 
 export type { BytesBody, CallOptions } from "./call.ts";
-export { type ExecEvent, readEvents, readExecEvents, type StreamEvent } from "./events.ts";
+export {
+  type ExecEvent,
+  type LogRecord,
+  readEvents,
+  readExecEvents,
+  readLogRecords,
+  type StreamEvent,
+} from "./events.ts";
 export { FlotillaError, type NoAnswerCode } from "./errors.ts";
 export type * from "./generated.ts";
 

@@ -64,14 +64,34 @@ export async function* readExecEvents(answer: Response): AsyncGenerator<ExecEven
     }
   } catch (error) {
     if (error instanceof FlotillaError) throw error;
-    throw failure(
-      answer,
-      "unreachable",
-      "the connection broke while the command ran; how it ended is not known",
-      error,
-    );
+    throw failure(answer, "unreachable", "the connection broke while the command ran; how it ended is not known", {
+      cause: error,
+    });
   }
   throw failure(answer, "unreachable", "the stream ended before the command's exit; how it ended is not known");
+}
+
+/** A line of a machine's log. */
+export interface LogRecord {
+  /** When its node heard it, in RFC 3339. */
+  readonly timestamp: string;
+  readonly level: string;
+  readonly message: string;
+  /** `node`: its node's own remark, such as how the workload ended. */
+  readonly source: "workload" | "node";
+}
+
+/**
+ * The lines of an answer to `listMachineLogs` with query `format: "json"`, as they come; with `follow` until the machine is
+ * deleted. Throws a FlotillaError with code `unreachable` when the stream broke.
+ */
+export async function* readLogRecords(answer: Response): AsyncGenerator<LogRecord, void, undefined> {
+  try {
+    for await (const { data } of readEvents(answer)) yield JSON.parse(data) as LogRecord;
+  } catch (error) {
+    const text = "the connection broke while the log was read; there may be more";
+    throw failure(answer, "unreachable", text, { cause: error, call: "GET logs" });
+  }
 }
 
 /** `atob` is what browsers and Node have in common. */
@@ -87,8 +107,20 @@ function exitOf(data: string): ExecEvent {
   return { kind: "exit", exitCode };
 }
 
-function failure(answer: Response, code: string, text: string, cause?: unknown): FlotillaError {
+interface FailureFacts {
+  readonly cause?: unknown;
+  readonly call?: string;
+}
+
+function failure(
+  answer: Response,
+  code: string,
+  text: string,
+  { cause, call = "POST exec/stream" }: FailureFacts = {},
+): FlotillaError {
   const requestId = answer.headers.get("x-request-id");
-  const facts = { status: answer.status, code, text, requestId, call: "POST exec/stream" };
-  return new FlotillaError(facts, cause === undefined ? {} : { cause });
+  return new FlotillaError(
+    { status: answer.status, code, text, requestId, call },
+    cause === undefined ? {} : { cause },
+  );
 }

@@ -4,7 +4,14 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type ExecEvent, FlotillaError, readEvents, readExecEvents, type StreamEvent } from "@flotilla/sdk";
+import {
+  type ExecEvent,
+  FlotillaError,
+  readEvents,
+  readExecEvents,
+  readLogRecords,
+  type StreamEvent,
+} from "@flotilla/sdk";
 import fc from "fast-check";
 
 function answerOf(bytes: Uint8Array, cuts: readonly number[] = []): Response {
@@ -31,6 +38,12 @@ test("events arrive whole, wherever the stream was cut", async () => {
       assert.deepEqual(read, events);
     }),
   );
+});
+
+test("lines of a log are records, and what keeps a silent one alive is nobody's", async () => {
+  const record = { timestamp: "2026-01-02T03:04:05.000Z", level: "info", message: "one: two", source: "workload" };
+  const line = `data: ${JSON.stringify(record)}\n\n`;
+  assert.deepEqual(await all(readLogRecords(answer(`\n\n${line}\n${line}`))), [record, record]);
 });
 
 test("a stream of data lines alone is a stream of messages", async () => {

@@ -64,15 +64,15 @@ describe("a machine with a workload", { skip: skipReason }, () => {
   });
 
   test("a node agent that is killed loses nothing of it, doubles nothing and starts nothing again", async () => {
-    const line = "echo start; i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo line $i; sleep 0.05; done; echo done";
+    const line = "echo start; i=0; while [ $i -lt 150 ]; do i=$((i+1)); echo line $i; sleep 0.05; done; echo done";
     const id = await started(line);
-    for (const count of [20, 100, 180]) {
+    for (const count of [20, 80]) {
       await untilLines(id, count);
       await flotilla.nodes[0]?.kill();
       await flotilla.startNode();
     }
-    await untilLines(id, 303);
-    const numbered = Array.from({ length: 300 }, (_, at) => `line ${at + 1}`);
+    await untilLines(id, 153);
+    const numbered = Array.from({ length: 150 }, (_, at) => `line ${at + 1}`);
     const expected = ["start", ...numbered, "done", "flotilla: the workload ended with exit code 0"];
     assert.deepEqual(await logs(id), expected);
     await flotilla.remove(id);

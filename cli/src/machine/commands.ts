@@ -4,7 +4,7 @@
  * A table: what a verb does stands in the file of its name.
  */
 import { type Command, Option } from "commander";
-import { count, diskGb, memoryMb, pair, ports, seconds, several } from "../arguments.ts";
+import { count, diskGb, lines, memoryMb, pair, ports, seconds, several } from "../arguments.ts";
 import { addNoun, addVerb, type Tree } from "../command.ts";
 
 export function addMachineCommands(tree: Tree, root: Command): void {
@@ -61,8 +61,19 @@ export function addMachineCommands(tree: Tree, root: Command): void {
   });
   addAddressCommands(tree, machine);
   addVerb(tree, machine, {
+    words: "logs <machine>",
+    summary: "show what a machine's workload has written, also of one that is stopped",
+    options: (command) =>
+      command
+        .option("-f, --follow", "wait for more, over stops and starts, until the machine is deleted")
+        .option("-n, --tail <lines>", "how many of the last lines to begin with (default: 100)", lines)
+        .option("-t, --timestamps", "when each line was written"),
+    load: () => import("./logs.ts"),
+  });
+  addVerb(tree, machine, {
     words: "events <machine>",
     summary: "show what happened to a machine, oldest first",
+    options: (command) => command.option("-f, --follow", "wait for more until the machine is deleted"),
     load: () => import("./events.ts"),
   });
 }

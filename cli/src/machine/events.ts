@@ -1,21 +1,50 @@
 /**
- * `flotilla machine events NAME`: what happened to a machine, oldest first.
+ * `flotilla machine events NAME`: what happened to a machine, oldest first; with --follow also what happens.
  *
- * Messages may repeat what a guest said, so they are cleaned before a terminal sees them.
+ * Messages may repeat what a guest said, so they are cleaned before a terminal sees them. Following is asking again: the
+ * API has no stream of events.
  */
-import type { EventInfo } from "@flotilla/sdk";
+import { type EventInfo, type Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import type { Style } from "../output.ts";
 import { clean } from "../table.ts";
 import { findMachineId } from "./find.ts";
 
 const STYLES: Readonly<Record<EventInfo["level"], Style>> = { info: "dim", warn: "yellow", error: "red" };
+const ASK_AGAIN_MS = 1_000;
 
-export async function run(call: Call, [reference = ""]: readonly string[]): Promise<void> {
+export interface EventsOptions {
+  readonly follow?: boolean;
+}
+
+export async function run(call: Call, [reference = ""]: readonly string[], options: EventsOptions): Promise<void> {
   const flotilla = call.flotilla();
-  const events = await flotilla.listMachineEvents(await findMachineId(flotilla, reference));
-  if (call.output.isJson) return call.output.json(events);
-  for (const { createdAt, level, message } of events) {
-    call.output.line(`${createdAt}  ${call.output.style(STYLES[level], level.padEnd(5))}  ${clean(message)}`);
+  const id = await findMachineId(flotilla, reference);
+  const first = await flotilla.listMachineEvents(id);
+  if (options.follow === true) return follow(call, flotilla, id, first);
+  if (call.output.isJson) return call.output.json(first);
+  for (const event of first) show(call, event);
+}
+
+/** Ends when the machine is deleted. With --json each event is a line. */
+async function follow(call: Call, flotilla: Flotilla, id: string, first: readonly EventInfo[]): Promise<void> {
+  const seen = new Set<string>();
+  for (let events = first; ; ) {
+    for (const event of events.filter((one) => !seen.has(one.id))) {
+      seen.add(event.id);
+      if (call.output.isJson) await call.output.flow("output", Buffer.from(`${JSON.stringify(event)}\n`));
+      else show(call, event);
+    }
+    await call.world.clock.sleep(ASK_AGAIN_MS);
+    try {
+      events = await flotilla.listMachineEvents(id);
+    } catch (error) {
+      if (error instanceof FlotillaError && error.status === 404) return;
+      throw error;
+    }
   }
+}
+
+function show({ output }: Call, { createdAt, level, message }: EventInfo): void {
+  output.line(`${createdAt}  ${output.style(STYLES[level], level.padEnd(5))}  ${clean(message)}`);
 }

@@ -1,0 +1,72 @@
+/**
+ * `flotilla machine logs` and `machine events` against a real server and a scripted guest: what comes out where, and when
+ * following ends.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { startTestNode, TEST_JOIN_TOKEN } from "../../server/test/support/node.ts";
+import { startTestServer } from "../../server/test/support/server.ts";
+import { until } from "../../test/support/until.ts";
+import { runCli, startCli } from "./run-cli.ts";
+
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+await startTestNode(server);
+const environment = { FLOTILLA_URL: server.url, FLOTILLA_API_KEY: server.adminKey.key };
+const source = { type: "image", reference: "local/busybox" };
+
+async function started(name: string, line: string): Promise<void> {
+  const body = { source, name, command: ["sh", "-c", line] };
+  const { id } = (await server.client.post("/v1/machines", body)).json;
+  await server.client.post(`/v1/machines/${id}/start`);
+  await until(async () => (await server.client.get(`/v1/machines/${id}/logs`)).text !== "", { what: "its first line" });
+}
+
+test("lines are standard output, what Flotilla says is not; json is a record a line", async (t) => {
+  await started("ended", "echo one; echo two; exit 3");
+  const cli = (...more: readonly string[]) => runCli(t, ["machine", "logs", "ended", ...more], { environment });
+  const whole = async () => {
+    const ran = await cli();
+    return ran.errors !== "" && ran;
+  };
+  const { code, output, errors } = await until(whole, { what: "the end of the workload", deadlineMs: 30_000 });
+  assert.deepEqual(
+    [code, output.toString(), errors],
+    [0, "one\ntwo\n", "flotilla: the workload ended with exit code 3\n"],
+  );
+  assert.equal((await cli("--tail", "2")).output.toString(), "two\n");
+  const stamped = (await cli("-t")).output.toString();
+  assert.match(stamped, /^\d{4}-\d\d-\d\dT[\d:.]+Z {2}one\n/);
+  const records = (await cli("--json")).output.toString().trimEnd().split("\n");
+  assert.deepEqual(
+    records.map((record) => JSON.parse(record).message),
+    ["one", "two", "the workload ended with exit code 3"],
+  );
+  const refused = await cli("--tail", "10001");
+  assert.equal(refused.code, 1);
+  assert.match(refused.errors, /at most 10000/);
+});
+
+test("following ends when the machine is deleted, with all that came", async (t) => {
+  await started("followed", "echo first; sleep 1000");
+  const follow = (verb: string) => startCli(t, ["machine", verb, "followed", "--follow"], { environment });
+  const logs = follow("logs");
+  const events = follow("events");
+  const heard = { logs: "", events: "" };
+  logs.child.stdout?.on("data", (chunk: Buffer) => {
+    heard.logs += chunk.toString();
+  });
+  events.child.stdout?.on("data", (chunk: Buffer) => {
+    heard.events += chunk.toString();
+  });
+  await until(() => heard.logs.includes("first") && heard.events.includes("machine started"), {
+    what: "both to begin",
+    deadlineMs: 30_000,
+  });
+  for (const verb of ["stop", "start"]) await runCli(t, ["machine", verb, "followed"], { environment });
+  await until(() => heard.logs === "first\nfirst\n" && heard.events.includes("machine stopped"), {
+    what: "both to go on",
+    deadlineMs: 30_000,
+  });
+  await runCli(t, ["machine", "rm", "followed"], { environment });
+  assert.deepEqual([(await logs.ran).code, (await events.ran).code], [0, 0]);
+});
