@@ -56,6 +56,7 @@ async function measure({ name, what, question, reach }: Load, turns: number): Pr
   for (const side of [ours, other]) await side.warmUp();
   for (let turn = 0; turn < turns; turn++) for (const side of [ours, other]) await side.take();
   const [oursRate, emptyRate] = [ours.rate, other.rate];
+  const alone = summarize(await ours.oneByOne());
   return {
     name,
     series: [
@@ -71,6 +72,7 @@ async function measure({ name, what, question, reach }: Load, turns: number): Pr
     notes: [
       `ours ${Math.round(oursRate)} a second, empty handler ${Math.round(emptyRate)} a second, ratio ${(oursRate / emptyRate).toFixed(3)}`,
       `processor time of the server's process for each: ours ${ours.processorMicros.toFixed(0)} µs, empty handler ${other.processorMicros.toFixed(0)} µs`,
+      `ours one by one, on one connection: p50 ${alone.p50Ms.toFixed(2)} ms, p99 ${alone.p99Ms.toFixed(2)} ms`,
     ],
   };
 }
@@ -102,6 +104,11 @@ class Side {
     for (const ms of latenciesMs) this.latenciesMs.push(ms);
   }
 
+  /** The times of answers when one question is asked at a time. */
+  async oneByOne(): Promise<readonly number[]> {
+    return (await this.#ask(1)).latenciesMs;
+  }
+
   get rate(): number {
     return this.#rates.toSorted((one, two) => one - two)[Math.floor(this.#rates.length / 2)] ?? Number.NaN;
   }
@@ -111,8 +118,8 @@ class Side {
     return (this.#processorMs * 1000) / this.latenciesMs.length;
   }
 
-  async #ask(): Promise<Answered> {
-    const answered = await askFor(this.#question, { connections: CONNECTIONS, forMs: TURN_MS });
+  async #ask(connections = CONNECTIONS): Promise<Answered> {
+    const answered = await askFor(this.#question, { connections, forMs: TURN_MS });
     if (answered.failed > 0) throw new Error(`${answered.failed} calls were refused under load`);
     return answered;
   }
