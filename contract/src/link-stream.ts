@@ -47,24 +47,37 @@ export function encodeLinkFrame(type: LinkFrameType, payload: Uint8Array | strin
   return frame;
 }
 
+/** Their bytes mean the same in one frame or in several. */
+const STREAMS: readonly LinkFrameType[] = ["stdin", "stdout", "stderr"];
+
 /**
  * Turns chunks of any size into frames, whose payloads share the chunks' memory: who pushes a chunk does not use it again.
+ * What belongs to a stream is handed out as it comes, part of a frame as a frame; other messages when they are whole.
  * Throws on an unknown type or a payload over the limit.
  */
 export class LinkDecoder {
   #rest: Buffer = Buffer.alloc(0);
+  /** The stream whose frame is not complete, and how much is missing. */
+  #stream: LinkFrameType = "stdin";
+  #missingBytes = 0;
 
   push(chunk: Uint8Array): LinkFrame[] {
     let bytes = this.#rest.byteLength === 0 ? asBuffer(chunk) : Buffer.concat([this.#rest, chunk]);
     const frames: LinkFrame[] = [];
+    if (this.#missingBytes > 0) bytes = this.#takePart(bytes, frames);
     while (bytes.byteLength >= HEADER_BYTES) {
       const type = TYPE_BY_CODE.get(bytes.readUInt8(0));
       const length = bytes.readUInt32LE(1);
       if (type === undefined) throw new Error(`link frame of unknown type ${bytes.readUInt8(0)}`);
       if (length > LINK_PAYLOAD_BYTES_MAX) throw new Error(`link frame of ${length} bytes`);
-      if (bytes.byteLength < HEADER_BYTES + length) break;
-      frames.push({ type, payload: bytes.subarray(HEADER_BYTES, HEADER_BYTES + length) });
-      bytes = bytes.subarray(HEADER_BYTES + length);
+      if (bytes.byteLength >= HEADER_BYTES + length) {
+        frames.push({ type, payload: bytes.subarray(HEADER_BYTES, HEADER_BYTES + length) });
+        bytes = bytes.subarray(HEADER_BYTES + length);
+      } else if (STREAMS.includes(type)) {
+        this.#stream = type;
+        this.#missingBytes = length;
+        bytes = this.#takePart(bytes.subarray(HEADER_BYTES), frames);
+      } else break;
     }
     this.#rest = bytes;
     return frames;
@@ -72,7 +85,15 @@ export class LinkDecoder {
 
   /** Whether a frame is incomplete: at the end of a stream, a sign that the other side died. */
   get hasRest(): boolean {
-    return this.#rest.byteLength > 0;
+    return this.#rest.byteLength > 0 || this.#missingBytes > 0;
+  }
+
+  /** Answers what is left of the bytes. */
+  #takePart(bytes: Buffer, frames: LinkFrame[]): Buffer {
+    const payload = bytes.subarray(0, this.#missingBytes);
+    this.#missingBytes -= payload.byteLength;
+    if (payload.byteLength > 0) frames.push({ type: this.#stream, payload });
+    return bytes.subarray(payload.byteLength);
   }
 }
 
