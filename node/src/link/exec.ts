@@ -181,6 +181,7 @@ class LinkExec {
   }
 
   #uncork(): void {
+    if (!this.#isCorked) return;
     this.#isCorked = false;
     this.#response.uncork();
     // A corked answer that was full says nothing when its bytes fit into the socket after all (Node 24: `drain` comes
@@ -243,6 +244,8 @@ class LinkExec {
   #finish(type: "exit" | "failure", message: ExecExit | ExecFailure): void {
     if (this.#isFinished) return;
     this.#release();
+    // The end of a corked answer overtakes what is corked, which is lost then (Node 24).
+    this.#uncork();
     this.#response.end(encodeLinkFrame(type, JSON.stringify(message)));
     // What a caller still sends is read and dropped, so that the connection can serve the next request.
     this.#request.resume();

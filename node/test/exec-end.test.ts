@@ -1,0 +1,60 @@
+/**
+ * The end of a command on the link when its last output and its exit are there in one moment: nothing may overtake it.
+ */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, type IncomingMessage, request as httpRequest } from "node:http";
+import type { AddressInfo } from "node:net";
+import { PassThrough } from "node:stream";
+import { test } from "node:test";
+import { encodeLinkFrame, LinkDecoder, type LinkFrame } from "@flotilla/contract/link-stream";
+import { systemClock } from "../src/clock.ts";
+import type { Guest, GuestExec, GuestExit } from "../src/guest/guest.ts";
+import { serveExec } from "../src/link/exec.ts";
+
+/** A command whose output and exit the test decides. */
+function scripted() {
+  const exiting = Promise.withResolvers<GuestExit>();
+  const [stdin, stdout, stderr] = [new PassThrough(), new PassThrough(), new PassThrough()];
+  const nothing = (): void => undefined;
+  const exec: GuestExec = {
+    pid: Promise.resolve(1),
+    stdin,
+    stdout,
+    stderr,
+    exit: exiting.promise,
+    resize: nothing,
+    signal: nothing,
+    kill: nothing,
+  };
+  return { exec, exit: (exitCode: number) => exiting.resolve({ exitCode }) };
+}
+
+test("output that comes in the same moment as the exit is told before it", async (t) => {
+  const { exec, exit } = scripted();
+  const guest = { exec: () => exec } as Partial<Guest> as Guest;
+  const server = createServer((request, response) => serveExec(request, response, guest, systemClock));
+  t.after(() => server.close());
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const sent = httpRequest({ port, host: "127.0.0.1", method: "POST" });
+  const start = { argv: ["x"], cwd: null, env: {}, user: null, timeoutMs: null, isBackground: false };
+  sent.end(encodeLinkFrame("start", JSON.stringify({ ...start, hasStdin: false, terminal: null })));
+  const decoder = new LinkDecoder();
+  const frames: LinkFrame[] = [];
+  // The head has left: only then are parts of the answer held together.
+  const [response] = (await once(sent, "response")) as [IncomingMessage];
+  response.on("data", (chunk: Buffer) => frames.push(...decoder.push(chunk)));
+  await Promise.resolve();
+  exec.stdout.push("last words");
+  exit(7);
+  await once(response, "end");
+  assert.deepEqual(
+    frames.map(({ type, payload }) => [type, Buffer.from(payload).toString().slice(0, 13)]),
+    [
+      ["stdout", "last words"],
+      ["exit", '{"exitCode":7'],
+    ],
+  );
+});
