@@ -2,7 +2,8 @@
  * What machines cost that do nothing: private memory and processor time of each VMM, and how quickly commands are
  * answered while they all run.
  *
- * Machines are started until there are as many as asked for or memory grows short; the figures say how many there were.
+ * Machines are started one after the other, as prepared VMs become ready, until there are as many as asked for or memory
+ * grows short; the figures say how many there were.
  * Processor time is that of all of a VMM's threads over a span of quiet after all have settled.
  */
 import { sleep, timed } from "./support/clock.ts";
@@ -23,11 +24,14 @@ export async function idle(count: number): Promise<Finding> {
   // What starts before there is a template has all of its memory to itself.
   await flotilla.untilPrepared(1);
   const ids: string[] = [];
+  let prepared = 0;
   while (ids.length < count) {
     const { available, total } = await memoryMb();
     if (available < total * FREE_SHARE_MIN) break;
+    await flotilla.untilOneWaits();
     const { machine } = await flotilla.make();
     ids.push(machine.id);
+    if (machine.startTimings?.vm === "prepared") prepared += 1;
   }
   await sleep(SETTLE_MS);
   const pids = (await flotilla.machineVmms()).map(({ pid }) => pid);
@@ -51,6 +55,7 @@ export async function idle(count: number): Promise<Finding> {
     ],
     setting: { image: IMAGE, size: "default", count: ids.length, VMMs: pids.length },
     notes: [
+      `${prepared} of ${ids.length} were served by a VM that waited`,
       `private memory, MB: p50 ${megabytes.p50Ms.toFixed(1)}, p99 ${megabytes.p99Ms.toFixed(1)}, most ${megabytes.maxMs.toFixed(1)}`,
       `processor, % of one core: p50 ${percent.p50Ms.toFixed(2)}, p99 ${percent.p99Ms.toFixed(2)}, most ${percent.maxMs.toFixed(2)}, all together ${shares.reduce((sum, share) => sum + share, 0).toFixed(1)}`,
     ],

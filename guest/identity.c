@@ -121,9 +121,14 @@ static int ensure_hosts(const char *hostname)
 
 static int ensure_nameservers(const char *const *nameservers, size_t count)
 {
+	static bool is_ours;
 	char text[NAMESERVERS_MAX * 64] = "";
 	size_t length = 0;
 
+	/* What the guest was told before it was this machine. */
+	if (count == 0 && is_ours)
+		unlink("/etc/resolv.conf");
+	is_ours = count > 0;
 	for (size_t at = 0; at < count; at++)
 		length += (size_t)snprintf(text + length, sizeof(text) - length, "nameserver %.48s\n", nameservers[at]);
 	return count == 0 ? 0 : ensure_file("/etc/resolv.conf", text);

@@ -213,6 +213,7 @@ static int parse_arguments(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+	memory_spare();
 	machine.is_init = getpid() == 1 && argc == 1;
 	int error = machine.is_init ? boot(&port_fd) : parse_arguments(argc, argv);
 

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+void memory_spare(void);
 void memory_init(void);
 void memory_look(long peak_kilobytes);
 int memory_timeout_ms(bool has_children);

@@ -201,6 +201,12 @@ export class BenchFlotilla implements AsyncDisposable {
     }
   }
 
+  /** Waits until a prepared VM waits, for so long as preparing some takes. One may be in the making, so two are looked for. */
+  async untilOneWaits(): Promise<void> {
+    const deadline = monotonic() + SETTLED_MS + 2 * PREPARE_MS;
+    while (this.isOwn && (await this.#preparedNames()).length < 2 && monotonic() < deadline) await sleep(POLL_MS);
+  }
+
   /** The VMM processes of machines: those that wait prepared are left out. */
   async machineVmms(): Promise<readonly FoundVmm[]> {
     const waiting = await this.#preparedNames();

@@ -116,6 +116,9 @@ function processor(accelerator: Accelerator): readonly string[] {
 
 function kernelCommandLine(plan: VmmPlan): string {
   const words = ["console=ttyS0", "quiet", "reboot=t", "panic=-1", "no_timer_check", "tsc=reliable", "nowatchdog"];
+  // Code that every command would run through, and no machine has a use for: a scheduling group for each session, and
+  // modules for policies that nobody loads.
+  words.push("noautogroup", "lsm=landlock,yama");
   // Emulated processors do not speculate, so there is nothing to mitigate; pages that are zeroed twice cost twice.
   if (plan.accelerator === "tcg") words.push("mitigations=off", "init_on_alloc=0");
   // A guest that shares its host's processors may calibrate its clock for ever.

@@ -12,7 +12,7 @@ import { chmod, chown, open, stat } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
 import type { Clock } from "../../clock.ts";
 import { connectGuest } from "../../guest/client.ts";
-import type { Guest } from "../../guest/guest.ts";
+import type { Guest, GuestConfiguration } from "../../guest/guest.ts";
 import type { Log } from "../../log.ts";
 import { GUEST_NETWORK, type Network, type Reach } from "../../network/network.ts";
 import type { VmRecord } from "../driver.ts";
@@ -178,8 +178,9 @@ export class Launcher {
   }
 
   /** What a guest is told of its network, which is the same for all. */
-  get guestAddress(): (typeof GUEST_NETWORK)["address"] | null {
-    return this.#options.network === null ? null : GUEST_NETWORK.address;
+  get guestNetwork(): Pick<GuestConfiguration, "address" | "nameservers"> {
+    if (this.#options.network === null) return { address: null, nameservers: [] };
+    return { address: GUEST_NETWORK.address, nameservers: [GUEST_NETWORK.nameServer] };
   }
 
   get #view(): JailView {

@@ -22,7 +22,7 @@ import type { Qmp } from "./qmp.ts";
 import { connectWhenThere } from "./sockets.ts";
 import { loadState, readState, type Template } from "./template.ts";
 import type { Vmm } from "./vmm.ts";
-import { WARM_UP_FILE, WARM_UP_PROGRAM, WARM_UP_SHELL, warmUpConfiguration } from "./warm-up.ts";
+import { WARM_UP_PROGRAM, WARM_UP_SHELL, warmUpConfiguration } from "./warm-up.ts";
 
 /** What its command line names in place of a machine, also when it has become one. */
 export const PREPARED = "prepared";
@@ -113,7 +113,7 @@ async function warmUp(qmp: Qmp, guest: Guest, disk: PreparedDisk, request: Prepa
   );
   await qmp.execute("block_resize", { "node-name": ROOT_NODE, size: disk.bytes });
   const { rootDevice } = preparing;
-  const facts = { rootDevice, rootBytes: disk.bytes, user: disk.user, address: launcher.guestAddress };
+  const facts = { rootDevice, rootBytes: disk.bytes, user: disk.user, ...launcher.guestNetwork };
   const configuration = (digit: "0" | "1") => warmUpConfiguration(facts, { now: launcher.clock.now(), digit });
   if (disk.kind === "own") {
     // What it takes to mount a disk comes once; what a start takes is warmed up after that has been forgotten.
@@ -124,7 +124,6 @@ async function warmUp(qmp: Qmp, guest: Guest, disk: PreparedDisk, request: Prepa
     await launcher.forgetCode(qmp);
     await qmp.execute("cont");
     await guest.configure(configuration("1"));
-    await run(guest, WARM_UP_FILE);
     for (let count = 0; count < COMMANDS; count += 1) await run(guest, WARM_UP_SHELL);
     return;
   }

@@ -20,24 +20,19 @@ export const WARM_UP_PROGRAM: GuestExecRequest = {
 /** What most first commands begin with. */
 export const WARM_UP_SHELL: GuestExecRequest = { ...WARM_UP_PROGRAM, argv: ["sh", "-lc", "true"], cwd: null };
 
-/** A start may make a file; this one is gone again. */
-export const WARM_UP_FILE: GuestExecRequest = {
-  ...WARM_UP_PROGRAM,
-  argv: ["sh", "-c", "echo >/.flotilla-warm-up && rm /.flotilla-warm-up"],
-  user: "0",
-};
-
 export interface WarmUpFacts {
   readonly rootDevice: string | null;
   readonly rootBytes: number;
   readonly user: string;
   /** The same in every machine, so the interface may stay up with it. */
   readonly address: GuestConfiguration["address"];
+  /** The same in every machine that is told any; the others forget them. */
+  readonly nameservers: readonly string[];
 }
 
 /** Of the machine that the guest plays until it is one. `digit`: another one makes it another machine. */
 export function warmUpConfiguration(
-  { rootDevice, rootBytes, user, address }: WarmUpFacts,
+  { rootDevice, rootBytes, user, address, nameservers }: WarmUpFacts,
   { now, digit }: { readonly now: number; readonly digit: "0" | "1" },
 ): GuestConfiguration {
   return {
@@ -50,7 +45,7 @@ export function warmUpConfiguration(
     user,
     rootDevice,
     rootBytes,
-    nameservers: [],
+    nameservers,
     address,
   };
 }
