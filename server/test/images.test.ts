@@ -131,6 +131,24 @@ test("a fetch is an operation with a step for each node, which tells how far it 
     ["node-a", "node-b"],
   );
   assert.equal((await client.get("/v1/operations")).json[0].id, asked.json.id);
+  // A machine that can fetch nothing is bound to a node that has its image, whichever is less busy.
+  await client.call("POST", "/v1/images/import?reference=local/only-b&nodeId=node-b", { raw: "bytes" });
+  await ended((await client.post("/v1/images/pull", { reference: "team/only-a", nodeId: "node-a" })).json.id);
+  for (const [reference, nodeId] of [
+    ["local/only-b", "node-b"],
+    ["team/only-a", "node-a"],
+  ] as const) {
+    for (let count = 0; count < 3; count += 1) {
+      const fields = { source: { type: "image", reference }, network: { mode: "blocked" } };
+      const { id } = (await client.post("/v1/machines", fields)).json;
+      assert.equal((await client.post(`/v1/machines/${id}/start`)).status, 200);
+      const { images } = (await client.get(`/v1/machines/${id}/images`)).json;
+      assert.deepEqual(
+        images.map((image: { nodeId: string }) => image.nodeId),
+        [nodeId],
+      );
+    }
+  }
   const all = await ended((await client.post("/v1/images/pull", { reference: "team/missing" })).json.id);
   assert.match(all.error, /^image team\/missing could not be pulled to 2 of 2 nodes: image .* does not exist/);
   assert.deepEqual(

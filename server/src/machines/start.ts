@@ -10,6 +10,7 @@
  * If the process dies after the first write, the machine reconciler of any server makes the call.
  */
 import { Refusal } from "@flotilla/contract/errors";
+import { nodesToStartOn } from "../images/holders.ts";
 import { askStart } from "./change.ts";
 import { converge, convergePatiently } from "./converge.ts";
 import { concurrencyRefusal } from "./quota.ts";
@@ -95,7 +96,8 @@ async function choose(services: MachineServices, machine: MachineRecord): Promis
     if (reason === null) return nodeId;
     throw new Refusal("no_capacity", `machine ${machine.id} cannot be started: ${reason}`);
   }
-  const placement = await services.nodes.place({ cpus, memoryMb, arch: machine.source.arch ?? null });
+  const among = await nodesToStartOn(services, machine);
+  const placement = await services.nodes.place({ cpus, memoryMb, arch: machine.source.arch ?? null, among });
   if (placement.nodeId !== null) return placement.nodeId;
   const advice = placement.canNever ? "ask for less, or add a larger node" : "try again later, or add a node";
   throw new Refusal("no_capacity", `no node has room for machine ${machine.id}: ${placement.reason}; ${advice}`);

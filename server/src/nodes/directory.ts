@@ -42,6 +42,12 @@ export class NodeDirectory {
     return this.#note(placement, wish);
   }
 
+  /** Those that may be given a machine. */
+  async ready(): Promise<readonly CandidateNode[]> {
+    if (this.#context.clock.monotonic() - this.#readAt > FRESH_MS) await this.#read();
+    return this.#nodes.filter(({ status }) => status === "ready");
+  }
+
   /** Why a machine cannot be started on the node that has its disk; null when it can. */
   async startRefusal(nodeId: string): Promise<string | null> {
     if (this.#context.clock.monotonic() - this.#readAt > FRESH_MS) await this.#read();

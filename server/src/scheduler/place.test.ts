@@ -7,6 +7,7 @@ import { type CandidateNode, place } from "./place.ts";
 
 const small: CandidateNode = {
   id: "small",
+  address: "unix:/run/small.sock",
   status: "ready",
   arch: "amd64",
   totalCpus: 2,
@@ -17,7 +18,7 @@ const small: CandidateNode = {
   activeCpus: 0,
   activeMemoryMb: 0,
 };
-const wish = { cpus: 4, memoryMb: 8192, arch: null };
+const wish = { cpus: 4, memoryMb: 8192, arch: null, among: null };
 
 test("the default machine is placed on a small node a hundred times", () => {
   for (let n = 0; n < 100; n += 1) {
@@ -45,6 +46,16 @@ test("the node with the least promised is taken, then the first by name", () => 
     ),
     { nodeId: "a" },
   );
+});
+
+test("of the nodes that come into question the best is taken, and of the others it is said why not", () => {
+  const [a, b, c] = ["a", "b", "c"].map((id) => ({ ...small, id })) as [CandidateNode, CandidateNode, CandidateNode];
+  assert.deepEqual(place([a, b, c], { ...wish, among: ["b", "c"] }), { nodeId: "b" });
+  assert.deepEqual(place([a, { ...b, status: "draining" }], { ...wish, among: ["b"] }), {
+    nodeId: null,
+    canNever: false,
+    reason: "node a does not have the image; node b is draining",
+  });
 });
 
 test("what can never fit is refused as such, with every node's reason", () => {

@@ -12,6 +12,8 @@ import type { NodeStatus } from "@flotilla/contract/nodes";
 
 export interface CandidateNode {
   readonly id: string;
+  /** Where its agent is. */
+  readonly address: string;
   readonly status: NodeStatus;
   /** null: it has not said. */
   readonly arch: string | null;
@@ -29,6 +31,8 @@ export interface PlacementWish {
   readonly cpus: number;
   readonly memoryMb: number;
   readonly arch: string | null;
+  /** The nodes that come into question, by id; null: all. */
+  readonly among: readonly string[] | null;
 }
 
 export type Placement =
@@ -58,6 +62,11 @@ const RULES: readonly Rule[] = [
     canNever: false,
     test: (node) => node.status !== "ready",
     why: (node) => `node ${node.id} is ${node.status}`,
+  },
+  {
+    canNever: false,
+    test: (node, wish) => wish.among !== null && !wish.among.includes(node.id),
+    why: (node) => `node ${node.id} does not have the image`,
   },
   {
     canNever: true,

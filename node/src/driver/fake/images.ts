@@ -19,6 +19,8 @@ export class FakeImages implements Images {
   constructor(clock: Clock, arch: string) {
     this.#clock = clock;
     this.#arch = arch;
+    // As a real node makes it at its start.
+    this.#remember("local/busybox");
   }
 
   async ensure(reference: string, { onProgress, signal }: EnsureOptions): Promise<UnpackedImage> {
