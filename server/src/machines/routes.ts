@@ -10,7 +10,7 @@ import { deleteMachine } from "./remove.ts";
 import type { MachineServices } from "./services.ts";
 import { machineNotFound, startMachine } from "./start.ts";
 import { stopMachine } from "./stop.ts";
-import { findAnyMachine, findMachine } from "./store.ts";
+import { findAnyMachine } from "./store.ts";
 import { listEvents } from "./timeline-store.ts";
 import { machineUsage } from "./usage.ts";
 import { readUsage } from "./usage-store.ts";
@@ -76,7 +76,8 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
       return { status: 200, body: machineInfo(machine, addresses) };
     },
     async listMachineEvents({ caller, params, query }) {
-      const machine = await findMachine(db, { tenantId: caller.tenantId, id: params.id });
+      const name = { tenantId: caller.tenantId, id: params.id };
+      const machine = cache.current(name) ?? (await cache.read(name));
       if (machine === undefined) throw machineNotFound(params.id);
       const limit = query.limit ?? null;
       const found = await listEvents(db, {
