@@ -29,6 +29,7 @@
 #define END_OF_TRANSMISSION 4 /* what a terminal takes for the end of input */
 
 static struct channel channels[CHANNELS_MAX];
+static int last_sender;
 static uint8_t stdin_buffers[CHANNELS_MAX][STDIN_WINDOW_BYTES];
 static int epoll_fd;
 static int graces; /* channels with kill_at_ms */
@@ -144,6 +145,7 @@ static bool send_some(struct channel *channel, struct output_stream *stream, siz
 	ssize_t got = read(stream->fd, output_data(), size);
 
 	if (got > 0) {
+		last_sender = (int)(channel - channels);
 		output_data_sent(type, channel_number(channel), (size_t)got);
 		stream->credit -= (uint32_t)got + OUTPUT_FRAME_COST_BYTES;
 		if (channel->has_exited)
@@ -222,12 +224,17 @@ static void pump(struct channel *channel)
 	channel_close(channel);
 }
 
-/* Room in the queue has come back: goes on with everything that waited for it. */
+/*
+ * Room in the queue has come back: goes on with everything that waited for it. They get events in the order in which they
+ * are watched, so whoever comes after the last that sent is first; else a slow port would be all for the low numbers.
+ */
 void channel_pump_all(void)
 {
-	for (int at = 0; at < CHANNELS_MAX; at++)
-		if (channels[at].is_open)
-			pump(&channels[at]);
+	int first = last_sender + 1;
+
+	for (int at = first; at < first + CHANNELS_MAX; at++)
+		if (channels[at % CHANNELS_MAX].is_open)
+			pump(&channels[at % CHANNELS_MAX]);
 }
 
 /* Writes as much as the command takes. Returns how much; everything when it reads no more. */
