@@ -60,6 +60,23 @@ test("the tail is exact wherever pieces and files end", async () => {
   }
 });
 
+test("who reads to an end gets there, however fast the log grows", async () => {
+  await using directory = await temporaryDirectory();
+  const log = new MachineLog(join(directory.path, "logs"));
+  await log.append(numbered(0, 10));
+  const end = await log.end();
+  await log.append(numbered(10, 10));
+  const { lines, next } = await log.read(await log.tail(15), end);
+  assert.deepEqual(
+    lines.map(({ text }) => text),
+    ["5", "6", "7", "8", "9"],
+  );
+  assert.deepEqual(await log.read(next, end), { lines: [], next });
+  // The file that the end was in may be gone.
+  for (let first = 20; first < 2_600; first += 100) await log.append(numbered(first, 100, "x".repeat(10_000)));
+  assert.deepEqual((await log.read(next, end)).lines, []);
+});
+
 test("two files are kept, whatever is written, and a reader that was too slow goes on at the oldest", async () => {
   await using directory = await temporaryDirectory();
   const log = new MachineLog(join(directory.path, "logs"));

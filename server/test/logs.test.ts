@@ -164,6 +164,9 @@ test("a follower that does not read holds up nobody and nothing, and one that is
   await until(() => other.text.length > 4_000_000, { what: "another reader to get on", deadlineMs: 60_000 });
   assert.equal((await client.post(`/v1/machines/${id}/exec`, { command: "echo fine" })).json.stdout, "fine\n");
   assert.ok(blocked.text.length < 1_000_000, `${blocked.text.length}`);
+  // Who does not follow comes to an end.
+  const last = linesOf((await logs(id, "?tail=5")).text);
+  assert.equal(last.length, 5);
   for (const { sent } of [blocked, other]) sent.destroy();
   await client.delete(`/v1/machines/${id}`);
 });

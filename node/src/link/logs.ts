@@ -24,12 +24,15 @@ export async function serveLogs(
   { wanted, signal }: ServeLogsOptions,
 ): Promise<void> {
   const { from, isFollowing } = wanted;
-  let position = "tail" in from ? await log.tail(from.tail) : from;
+  const now = await log.end();
+  let position = "tail" in from ? await log.tail(from.tail, now) : from;
+  // Who does not follow has come to the end where it is now, however fast it moves on.
+  const end = isFollowing ? undefined : now;
   response.writeHead(200, { "content-type": "application/x-ndjson" });
   response.flushHeaders();
   for (let isDone = false; !isDone && !signal.aborted; ) {
     const changed = nextChange(log, signal);
-    const { lines, next } = await log.read(position);
+    const { lines, next } = await log.read(position, end);
     position = next;
     if (lines.length > 0) {
       const messages: readonly LogMessage[] = [...lines, { next: `${next.file}:${next.byte}` }];

@@ -31,6 +31,9 @@ export interface LogPosition {
   readonly byte: number;
 }
 
+/** Behind every position. */
+const NOWHERE: LogPosition = { file: Number.POSITIVE_INFINITY, byte: 0 };
+
 /** How far a boot's output is safe. */
 export interface BootProgress {
   readonly offset: number;
@@ -79,8 +82,8 @@ export class MachineLog {
   }
 
   /** Adds whole lines. One call at a time. */
-  async append(text: string): Promise<void> {
-    const bytes = Buffer.from(text, "latin1");
+  async append(lines: Buffer | string): Promise<void> {
+    const bytes = typeof lines === "string" ? Buffer.from(lines, "latin1") : lines;
     const files = await this.#found();
     if (files.length === 0 || this.#newestBytes >= FILE_BYTES_MAX) await this.#rotate(files);
     const file = await open(this.#path(files.at(-1) ?? 0), "a", 0o600);
@@ -109,27 +112,34 @@ export class MachineLog {
     return { offset: Number(offset), hasEnded: kind === KINDS.end || kind === KINDS.after };
   }
 
-  /** Where the last `count` lines begin. */
-  async tail(count: number): Promise<LogPosition> {
+  /** Behind the last line. */
+  async end(): Promise<LogPosition> {
     const files = await this.#found();
-    const end = { file: files.at(-1) ?? 0, byte: this.#newestBytes };
-    return files.length === 0 ? end : this.#startOfTail(end, count);
+    return { file: files.at(-1) ?? 0, byte: this.#newestBytes };
   }
 
-  /** The lines behind a position, some at a time; none when there is no more now. */
-  async read(position: LogPosition): Promise<LogPiece> {
+  /** Where the last `count` lines before `end` begin; without it, the last of all. */
+  async tail(count: number, before?: LogPosition): Promise<LogPosition> {
+    const end = before ?? (await this.end());
+    return end.file === 0 ? end : this.#startOfTail(end, count);
+  }
+
+  /** The lines behind a position, some at a time; none when there is no more now, or before `end`. */
+  async read(position: LogPosition, end: LogPosition = NOWHERE): Promise<LogPiece> {
     const files = await this.#found();
     const [oldest] = files;
     if (oldest === undefined) return { lines: [], next: position };
     const from = position.file < oldest ? { file: oldest, byte: 0 } : position;
-    const bytes = await this.#bytesAt(from, PIECE_BYTES);
-    const end = bytes.lastIndexOf(LINE_BREAK) + 1;
-    if (end > 0) {
-      const lines = bytes.toString("latin1", 0, end - 1).split("\n");
-      return { lines: lines.map(parse), next: { file: from.file, byte: from.byte + end } };
+    const room = from.file === end.file ? end.byte - from.byte : PIECE_BYTES;
+    if (room <= 0 || from.file > end.file) return { lines: [], next: from };
+    const bytes = await this.#bytesAt(from, Math.min(room, PIECE_BYTES));
+    const length = bytes.lastIndexOf(LINE_BREAK) + 1;
+    if (length > 0) {
+      const lines = bytes.toString("latin1", 0, length - 1).split("\n");
+      return { lines: lines.map(parse), next: { file: from.file, byte: from.byte + length } };
     }
     const following = files.find((file) => file > from.file);
-    return following === undefined ? { lines: [], next: from } : this.read({ file: following, byte: 0 });
+    return following === undefined ? { lines: [], next: from } : this.read({ file: following, byte: 0 }, end);
   }
 
   /** Also cuts off what a crash has left of a line. */

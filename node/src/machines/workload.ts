@@ -58,10 +58,10 @@ export interface WorkloadRun {
 
 /** Lines that wait to be written. */
 interface Batch {
-  text: string;
+  readonly lines: Buffer;
   /** Of the output behind them, and how many bytes of the guest's they are. */
-  offset: number;
-  bytes: number;
+  readonly offset: number;
+  readonly bytes: number;
 }
 
 export class Workload {
@@ -109,6 +109,9 @@ class Hearing {
   #lineOffset: number;
   #partial = "";
   #batches: Batch[] = [];
+  /** The batch that is being filled. */
+  #text = "";
+  #textBytes = 0;
   #writing: Promise<void> | null = null;
   #tokens = LOG_BURST_BYTES;
   #tokensAt: number;
@@ -149,6 +152,7 @@ class Hearing {
   async release(): Promise<void> {
     this.#isOver.abort();
     this.#batches = [];
+    this.#text = "";
     await this.#writing;
   }
 
@@ -185,7 +189,7 @@ class Hearing {
   #endLine(): void {
     if (this.#partial !== "") this.#addOutput(this.#partial, this.#partial.length);
     this.#partial = "";
-    if (this.#batches.length > 0) this.#writing ??= this.#write();
+    if (this.#text !== "" || this.#batches.length > 0) this.#writing ??= this.#write();
   }
 
   /** `bytes`: of the guest's. A line that is too long becomes several. */
@@ -201,14 +205,23 @@ class Hearing {
   }
 
   #add(kind: LogKind, text: string, bytes: number): void {
-    let batch = this.#batches.at(-1);
-    if (batch === undefined || batch.text.length >= BATCH_BYTES) {
-      batch = { text: "", offset: 0, bytes: 0 };
-      this.#batches.push(batch);
-    }
-    batch.text += logLine(this.#options.clock.now(), this.#run.boot, this.#lineOffset, kind, text);
-    batch.offset = this.#lineOffset;
-    batch.bytes += bytes;
+    this.#text += logLine(this.#options.clock.now(), this.#run.boot, this.#lineOffset, kind, text);
+    this.#textBytes += bytes;
+    if (this.#text.length >= BATCH_BYTES) this.#closeBatch();
+  }
+
+  /** As bytes, because a text that was put together line by line takes many times its size. */
+  #closeBatch(): void {
+    if (this.#text === "") return;
+    const lines = Buffer.from(this.#text, "latin1");
+    this.#batches.push({ lines, offset: this.#lineOffset, bytes: this.#textBytes });
+    this.#text = "";
+    this.#textBytes = 0;
+  }
+
+  #nextBatch(): Batch | undefined {
+    if (this.#batches.length === 0) this.#closeBatch();
+    return this.#batches.shift();
   }
 
   /** Writes what waits, as long as something does. */
@@ -217,9 +230,9 @@ class Hearing {
     const { signal } = this.#isOver;
     // What the present turn of the event loop still brings goes along.
     await Promise.resolve();
-    for (let batch = this.#batches.shift(); batch !== undefined; batch = this.#batches.shift()) {
+    for (let batch = this.#nextBatch(); batch !== undefined; batch = this.#nextBatch()) {
       try {
-        await machineLog.append(batch.text);
+        await machineLog.append(batch.lines);
       } catch (error) {
         log.warn({ error }, "the machine's log could not be written");
         if (signal.aborted) break;
@@ -227,7 +240,7 @@ class Hearing {
         await clock.sleep(RETRY_MS, signal);
         continue;
       }
-      const waitMs = this.#waitFor(batch.text.length);
+      const waitMs = this.#waitFor(batch.lines.byteLength);
       if (waitMs > 0) await clock.sleep(waitMs, signal);
       if (batch.bytes > 0 && !signal.aborted) this.#guestWorkload?.taken(batch.offset, batch.bytes);
     }
