@@ -138,7 +138,7 @@ test("who may not, and what is not there, is refused", async () => {
     assert.equal(await status(client, `/v1/machines/${id}/connect/${port}/`), 404, port);
   const refused = await client.get(at("/", 82));
   assert.equal(refused.status, 502);
-  assert.match(refused.text, /^port 82 of machine mach-\w+ does not answer: /);
+  assert.match(refused.text, /^port 82 of machine mach-\w+ does not answer: ECONNREFUSED$/);
   const idle = await client.post("/v1/machines", {
     source: { type: "image", reference: "local/busybox" },
     ports: [{ port: 80 }],
@@ -247,7 +247,9 @@ test("a guest that breaks off breaks the answer, and one that makes no sense is 
     const machine = await machineWithPorts(client, { 80: port });
     const answer = await client.get(`/v1/machines/${machine}/connect/80/`);
     assert.equal(answer.status, 502, `${what}: ${answer.status} ${answer.text}`);
-    assert.match(answer.text, /^what listens in machine mach-\w+ gave no answer: /, what);
+    // A reset may be quicker than the connection.
+    const text = /^(what listens in machine mach-\w+ gave no answer|port 80 of machine mach-\w+ does not answer): /;
+    assert.match(answer.text, text, what);
   }
   assert.equal((await client.get(at("/"))).status, 200);
 });

@@ -54,7 +54,9 @@ export class Dials {
       await carried(request, response, guest);
       return null;
     } catch (error) {
-      return { status: 502, code: "refused", message: `port ${port} takes no connection: ${messageOf(error)}` };
+      // The system's word, such as ECONNREFUSED; its text names an address that means nothing to others.
+      const { code } = error as NodeJS.ErrnoException;
+      return { status: 502, code: "refused", message: code ?? messageOf(error) };
     } finally {
       this.#release(machineId);
     }
