@@ -73,8 +73,8 @@ test("commands one after the other share connections, and leave no timer", async
 });
 
 test("frames cut anywhere arrive whole and in order, and what comes after the exit is not minded", async () => {
-  const heard: string[] = [];
-  const sink: OutputSink = { onOutput: (stream, chunk) => void heard.push(`${stream}:${Buffer.from(chunk)}`) };
+  const heard = { stdout: "", stderr: "" };
+  const sink: OutputSink = { onOutput: (stream, chunk) => void (heard[stream] += Buffer.from(chunk).toString()) };
   const frames = [encodeLinkFrame("stdout", "one"), encodeLinkFrame("stderr", "two"), exit(7)];
   const all = Buffer.concat([...frames, encodeLinkFrame("stdout", "late")]);
   const inBytes: Answer = async (response) => {
@@ -85,7 +85,7 @@ test("frames cut anywhere arrive whole and in order, and what comes after the ex
     response.end();
   };
   assert.equal((await run(inBytes, { sink })).exitCode, 7);
-  assert.deepEqual(heard, ["stdout:one", "stderr:two"]);
+  assert.deepEqual(heard, { stdout: "one", stderr: "two" });
 });
 
 test("a sink that is full stops the node, and gets everything once it has room", async () => {
