@@ -14,6 +14,8 @@ import { execRoundTrip } from "./exec-round-trip.ts";
 import { idle } from "./idle.ts";
 import { execThroughput, read } from "./server-load.ts";
 import { startStopped } from "./start-stopped.ts";
+import { terminalEcho } from "./terminal-echo.ts";
+import { fileThroughput, streamThroughput } from "./throughput.ts";
 import { vmFacts } from "./support/bare-vm.ts";
 import { handleInterrupts, unlessInterrupted } from "./support/interrupt.ts";
 import { type Finding, loadNow, printFinding } from "./support/report.ts";
@@ -34,6 +36,9 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   "exec-round-trip": { run: execRoundTrip, samplesDefault: 300, samplesMax: 10_000 },
   "exec-throughput": { run: execThroughput, samplesDefault: 5, samplesMax: 100 },
   read: { run: read, samplesDefault: 5, samplesMax: 100 },
+  "file-throughput": { run: fileThroughput, samplesDefault: 1, samplesMax: 20 },
+  "stream-throughput": { run: streamThroughput, samplesDefault: 3, samplesMax: 50 },
+  "terminal-echo": { run: terminalEcho, samplesDefault: 500, samplesMax: 3_000 },
   idle: { run: idle, samplesDefault: 100, samplesMax: 500 },
 };
 const NAMES = Object.keys(BENCHES);

@@ -11,6 +11,7 @@ import { parseSettings } from "@flotilla/contract/settings";
 import { systemClock } from "../../node/src/clock.ts";
 import type { DriverFacts } from "../../node/src/driver/driver.ts";
 import { type Accelerator, QEMU_PROGRAM, qemuArgv } from "../../node/src/driver/qemu/argv.ts";
+import { bulkPathIn, openBulkDisk } from "../../node/src/driver/qemu/bulk.ts";
 import { ensureGuestFiles, INITRAMFS_NAME, KERNEL_NAME } from "../../node/src/driver/qemu/guest-files.ts";
 import { qemuFacts } from "../../node/src/driver/qemu/index.ts";
 import { connectWhenThere } from "../../node/src/driver/qemu/sockets.ts";
@@ -77,5 +78,6 @@ export async function channelBelow(dataDirectory: string, bootId: string): Promi
   const place = path.join(dataDirectory, socket);
   const { uid } = await stat(place);
   const channel = await connectWhenThere({ path: place, uid }, systemClock, AbortSignal.timeout(BOOT_DEADLINE_MS));
-  return await connectGuest(channel, { helloTimeoutMs: BOOT_DEADLINE_MS });
+  const bulk = await openBulkDisk({ path: bulkPathIn(path.dirname(place)), uid });
+  return await connectGuest(channel, { helloTimeoutMs: BOOT_DEADLINE_MS, bulk });
 }

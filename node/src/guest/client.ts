@@ -62,7 +62,7 @@ const REQUESTS_MAX = 1024;
  * A worker for the host before may still be in the middle of a write when the guest has ended it: so long its bulk disk is
  * left alone.
  */
-const BULK_QUIET_MS = 30_000;
+export const BULK_QUIET_MS = 30_000;
 
 /**
  * Takes over the stream and resolves when the agent has answered. Rejects, and has destroyed the stream, when it does

@@ -1,0 +1,179 @@
+/**
+ * Bytes between host and guest: a file into a machine and out of it, and the output of a command, through the API against
+ * the guest channel alone, in the same machine in the same run.
+ *
+ * Files lie on the machine's disk. Content is random, so that nothing on the way is spared by zeros; what comes back is
+ * counted. Rates are of 10^6 bytes.
+ */
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { request as httpRequest } from "node:http";
+import type { Readable, Writable } from "node:stream";
+import { BULK_QUIET_MS } from "../node/src/guest/client.ts";
+import type { Guest, GuestFileRequest } from "../node/src/guest/guest.ts";
+import { type Above, aboveAndBelow, usedNote } from "./support/above-and-below.ts";
+import { sleep, timed } from "./support/clock.ts";
+import { IMAGE } from "./support/flotilla.ts";
+import type { Finding } from "./support/report.ts";
+import { atLeast, summarize } from "./support/statistics.ts";
+
+const FILE_BYTES = 1e9;
+const OUTPUT_BYTES = 64 * 1024 * 1024;
+const CHUNK_BYTES = 256 * 1024;
+const PATH = "/workspace/bench.bin";
+const RATE_MB_MIN = 100;
+const RATIO_MIN = 0.7;
+
+const content = randomBytes(CHUNK_BYTES);
+const rateOf = (bytes: number, ms: number): number => bytes / 1e3 / ms;
+
+async function pour(into: Writable): Promise<void> {
+  for (let left = FILE_BYTES; left > 0; left -= CHUNK_BYTES)
+    if (!into.write(content.subarray(0, Math.min(left, CHUNK_BYTES)))) await once(into, "drain");
+  into.end();
+}
+
+async function count(from: Readable): Promise<number> {
+  let bytes = 0;
+  for await (const chunk of from as AsyncIterable<Buffer>) bytes += chunk.byteLength;
+  return bytes;
+}
+
+function expectBytes(found: number, wanted: number): void {
+  if (found !== wanted) throw new Error(`${found} bytes came, not ${wanted}`);
+}
+
+interface Turns {
+  readonly upMs: number[];
+  readonly downMs: number[];
+  readonly notes: string[];
+}
+
+/** Moves the file n times each way. */
+export async function fileThroughput(n: number): Promise<Finding> {
+  const { ours, bare } = await aboveAndBelow(
+    (machine) => filesAbove(machine, n),
+    (guest) => filesBelow(guest, n),
+  );
+  const [up, down, bareUp, bareDown] = [ours.upMs, ours.downMs, bare.upMs, bare.downMs].map(summarize);
+  if (!up || !down || !bareUp || !bareDown) throw new Error("nothing was measured");
+  const rates = [up, down, bareUp, bareDown].map(({ p50Ms }) => rateOf(FILE_BYTES, p50Ms));
+  const [upRate = 0, downRate = 0, bareUpRate = 1, bareDownRate = 1] = rates;
+  return {
+    name: "file-throughput",
+    series: [
+      { what: "1 GB up, through the API", summary: up },
+      { what: "1 GB down, through the API", summary: down },
+      { what: "1 GB up, guest channel and bulk disk alone", summary: bareUp },
+      { what: "1 GB down, guest channel and bulk disk alone", summary: bareDown },
+    ],
+    reaches: [
+      atLeast("up", upRate, RATE_MB_MIN, "MB/s"),
+      atLeast("down", downRate, RATE_MB_MIN, "MB/s"),
+      atLeast("up, of the channel alone", upRate / bareUpRate, RATIO_MIN),
+      atLeast("down, of the channel alone", downRate / bareDownRate, RATIO_MIN),
+    ],
+    setting: { image: IMAGE, size: "default", bytes: FILE_BYTES },
+    notes: [...ours.notes, `channel alone: ${bareUpRate.toFixed(1)} MB/s up, ${bareDownRate.toFixed(1)} MB/s down`],
+  };
+}
+
+async function filesAbove({ flotilla, id, usedMs }: Above, n: number): Promise<Turns> {
+  const turns: Turns = { upMs: [], downMs: [], notes: [] };
+  const { url, headers } = flotilla.access;
+  const { authorization = "" } = headers;
+  const send = async (method: string, body: boolean): Promise<number> => {
+    const sent = httpRequest(`${url}/v1/machines/${id}/files${PATH}`, {
+      method,
+      headers: { authorization, ...(body ? { "content-length": FILE_BYTES } : {}) },
+    });
+    const answered = once(sent, "response") as Promise<[Readable & { statusCode?: number }]>;
+    if (body) await pour(sent);
+    else sent.end();
+    const [answer] = await answered;
+    if ((answer.statusCode ?? 500) >= 300) throw new Error(`${method} was answered with ${answer.statusCode}`);
+    return await count(answer);
+  };
+  const start = await usedMs();
+  for (let turn = 0; turn < n; turn++) turns.upMs.push(await timed(() => send("PUT", true)));
+  const between = await usedMs();
+  for (let turn = 0; turn < n; turn++)
+    turns.downMs.push(await timed(async () => expectBytes(await send("GET", false), FILE_BYTES)));
+  const megabytes = (n * FILE_BYTES) / 1e6;
+  turns.notes.push(`up, ${usedNote(start, between, megabytes, "MB")}`);
+  turns.notes.push(`down, ${usedNote(between, await usedMs(), megabytes, "MB")}`);
+  return turns;
+}
+
+async function filesBelow(guest: Guest, n: number): Promise<Turns> {
+  const turns: Turns = { upMs: [], downMs: [], notes: [] };
+  const begin = (operation: GuestFileRequest["operation"]) =>
+    guest.file({ operation, path: PATH, offset: 0, length: null, isFromEnd: false });
+  // The host before may still have been using it.
+  await sleep(BULK_QUIET_MS);
+  const up = async (): Promise<void> => {
+    const exec = begin("write");
+    exec.stdout.resume();
+    exec.stderr.resume();
+    await pour(exec.stdin);
+    if ((await exec.exit).exitCode !== 0) throw new Error("the file was not written");
+  };
+  const down = async (): Promise<void> => {
+    const exec = begin("read");
+    exec.stderr.resume();
+    const [bytes] = await Promise.all([count(exec.stdout), exec.exit]);
+    if (bytes < FILE_BYTES) throw new Error("the file did not come whole");
+  };
+  for (let turn = 0; turn < n; turn++) turns.upMs.push(await timed(up));
+  for (let turn = 0; turn < n; turn++) turns.downMs.push(await timed(down));
+  return turns;
+}
+
+/** Runs a command that writes OUTPUT_BYTES, n times. */
+export async function streamThroughput(n: number): Promise<Finding> {
+  const command = ["dd", "if=/dev/zero", "bs=64k", `count=${OUTPUT_BYTES / 65_536}`];
+  const { ours, bare } = await aboveAndBelow(
+    async ({ flotilla, id, usedMs }) => {
+      const before = await usedMs();
+      const tookMs: number[] = [];
+      for (let turn = 0; turn < n; turn++)
+        tookMs.push(
+          await timed(async () => {
+            const answer = await flotilla.client.execStream(id, { command }, { query: { output: "b64" } });
+            let bytes = 0;
+            const body = answer.body as ReadableStream<Uint8Array> | null;
+            for await (const chunk of body ?? []) bytes += chunk.byteLength;
+            if (bytes < OUTPUT_BYTES) throw new Error("the output did not come whole");
+          }),
+        );
+      const megabytes = (n * OUTPUT_BYTES) / 1e6;
+      return { tookMs, notes: [usedNote(before, await usedMs(), megabytes, "MB")] };
+    },
+    async (guest) => {
+      const tookMs: number[] = [];
+      const request = { argv: command, cwd: null, env: {}, user: null, hasStdin: false, terminal: null };
+      for (let turn = 0; turn < n; turn++)
+        tookMs.push(
+          await timed(async () => {
+            const exec = guest.exec({ ...request, isBackground: false });
+            exec.stderr.resume();
+            const [bytes] = await Promise.all([count(exec.stdout), exec.exit]);
+            expectBytes(bytes, OUTPUT_BYTES);
+          }),
+        );
+      return { tookMs, notes: [] };
+    },
+  );
+  const [above, below] = [summarize(ours.tookMs), summarize(bare.tookMs)];
+  const [rate, bareRate] = [rateOf(OUTPUT_BYTES, above.p50Ms), rateOf(OUTPUT_BYTES, below.p50Ms)];
+  return {
+    name: "stream-throughput",
+    series: [
+      { what: "64 MiB of output, streamed through the API", summary: above },
+      { what: "64 MiB of output, guest channel alone", summary: below, isBaseline: true },
+    ],
+    reaches: [atLeast("of the channel alone", rate / bareRate, RATIO_MIN)],
+    setting: { image: IMAGE, size: "default", bytes: OUTPUT_BYTES },
+    notes: [`${rate.toFixed(1)} MB/s, channel alone ${bareRate.toFixed(1)} MB/s`, ...ours.notes],
+  };
+}
