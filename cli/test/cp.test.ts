@@ -3,12 +3,13 @@
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { startTestNode, TEST_JOIN_TOKEN } from "../../server/test/support/node.ts";
 import { startTestServer } from "../../server/test/support/server.ts";
 import { parsePlace } from "../src/machine/cp.ts";
+import { isPlainName } from "../src/machine/cp-tree.ts";
 import { type RunOptions, runCli, temporaryHome } from "./run-cli.ts";
 
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
@@ -19,6 +20,8 @@ const { id } = (await server.client.post("/v1/machines", { source, name: "hello"
 
 const cp = (t: TestContext, from: string, to: string, options: RunOptions = {}) =>
   runCli(t, ["machine", "cp", from, to], { environment, ...options });
+const cpTree = (t: TestContext, from: string, to: string, options: RunOptions = {}) =>
+  runCli(t, ["machine", "cp", "-r", from, to], { environment, ...options });
 
 test("a place is in a machine when a name and a colon say so", () => {
   const machine = (path: string) => ({ kind: "machine", machine: "hello", path });
@@ -61,7 +64,7 @@ test("what cannot be copied says why and leaves nothing", async (t) => {
   };
   await fails("hello:/none", "here", /file not found: none/);
   await fails("none", "hello:/there", /none: no such file or directory/);
-  await fails(".", "hello:/there", /is a directory[^]*tar c/);
+  await fails(".", "hello:/there", /is a directory[^]*cp -r/);
   await fails("a", "b", /one side is a file here/, 2);
   await fails("hello:/a", "nobody:/b", /one side is a file here/, 2);
   await fails("nobody:/a", "here", /no machine called "nobody"/);
@@ -78,4 +81,61 @@ test("an executable is made one in the machine, as far as the machine can", asyn
   assert.equal(code, 1);
   assert.match(errors, /was copied, but could not be made executable: .*'chmod' not found/);
   assert.equal((await server.client.get(`/v1/machines/${id}/files/workspace/tool`)).text, "#!/bin/sh\n");
+});
+
+test("a directory goes there and back with everything in it, into one that is there and as one that is not", async (t) => {
+  const directory = temporaryHome(t);
+  const files = { "a.txt": "a", "deep/er/b": "b".repeat(100_000), "odd name": "", "deep/größe": "c" };
+  for (const [name, content] of Object.entries(files)) {
+    mkdirSync(join(directory, "tree", name, ".."), { recursive: true });
+    writeFileSync(join(directory, "tree", name), content);
+  }
+  symlinkSync("a.txt", join(directory, "tree/link"));
+  const up = await cpTree(t, "tree", "hello:/workspace", { directory });
+  assert.deepEqual([up.code, up.errors], [0, "flotilla: 1 links and special files were left out\n"]);
+  assert.equal((await cpTree(t, "tree", "hello:/other", { directory })).code, 0);
+  mkdirSync(join(directory, "into"));
+  const copies = { "hello:/workspace/tree": "new", "hello:/other": "into" };
+  for (const [from, to] of Object.entries(copies)) {
+    const down = await cpTree(t, from, to, { directory });
+    assert.deepEqual([down.code, down.errors], [0, ""]);
+    const place = join(directory, to === "into" ? "into/other" : "new");
+    const found = readdirSync(place, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+    assert.equal(found.length, Object.keys(files).length);
+    for (const [name, content] of Object.entries(files)) assert.equal(readFileSync(join(place, name), "utf8"), content);
+  }
+});
+
+test("a directory that is copied out of a machine changes nothing outside of its destination", async (t) => {
+  const directory = temporaryHome(t);
+  assert.equal((await cp(t, "-", "hello:/evil/way/file", { input: "new" })).code, 0);
+  mkdirSync(join(directory, "outside"));
+  writeFileSync(join(directory, "outside/file"), "old");
+  mkdirSync(join(directory, "to/evil/way"), { recursive: true });
+  symlinkSync("../../../outside/file", join(directory, "to/evil/way/file"));
+  assert.equal((await cpTree(t, "hello:/evil", "to", { directory })).code, 0);
+  assert.equal(readFileSync(join(directory, "to/evil/way/file"), "utf8"), "new");
+  rmSync(join(directory, "to/evil/way"), { recursive: true });
+  symlinkSync("../../outside", join(directory, "to/evil/way"));
+  const { code, errors } = await cpTree(t, "hello:/evil", "to", { directory });
+  assert.equal(code, 1);
+  assert.match(errors, /way is there already, and is no directory/);
+  assert.equal(readFileSync(join(directory, "outside/file"), "utf8"), "old");
+});
+
+test("a name that leads elsewhere is none", () => {
+  for (const name of ["", ".", "..", "a/b", "../a", "/etc/passwd", "a\0b"])
+    assert.equal(isPlainName(name), false, name);
+  for (const name of ["a", "...", ".hidden", "a b", "-r", "a\\b"]) assert.equal(isPlainName(name), true, name);
+});
+
+test("copying a directory says what is none", async (t) => {
+  const directory = temporaryHome(t);
+  writeFileSync(join(directory, "file"), "x");
+  assert.equal((await cp(t, "file", "hello:/plain", { directory })).code, 0);
+  assert.match((await cpTree(t, "file", "hello:/x", { directory })).errors, /file is no directory/);
+  assert.match((await cpTree(t, "none", "hello:/x", { directory })).errors, /none: no such file or directory/);
+  assert.match((await cpTree(t, "hello:/plain", "x", { directory })).errors, /plain is not in a directory, or is none/);
+  assert.match((await cpTree(t, "hello:/none", "x", { directory })).errors, /file not found/);
+  assert.deepEqual(readdirSync(directory), ["file"]);
 });

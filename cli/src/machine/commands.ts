@@ -54,11 +54,7 @@ export function addMachineCommands(tree: Tree, root: Command): void {
     options: (command) => command.option("--program <path>", "what runs in it, such as /bin/bash (default: /bin/sh)"),
     load: () => import("./shell.ts"),
   });
-  addVerb(tree, machine, {
-    words: "cp <source> <destination>",
-    summary: "copy a file out of a machine or into one: NAME:PATH is in a machine, - is standard input or output",
-    load: () => import("./cp.ts"),
-  });
+  addCopyCommand(tree, machine);
   addAddressCommands(tree, machine);
   addVerb(tree, machine, {
     words: "logs <machine>",
@@ -99,6 +95,15 @@ function addAddressCommands(tree: Tree, machine: Command): void {
     summary: "make a token that opens the machine's published ports and nothing else",
     options: (command) => command.option("--ttl <time>", "how long it is good, 1m to 24h (default: 1h)", seconds),
     load: () => import("./connect-token.ts"),
+  });
+}
+
+function addCopyCommand(tree: Tree, machine: Command): void {
+  addVerb(tree, machine, {
+    words: "cp <source> <destination>",
+    summary: "copy a file out of a machine or into one: NAME:PATH is in a machine, - is standard input or output",
+    options: (command) => command.option("-r, --recursive", "copy a directory with everything in it"),
+    load: () => import("./cp.ts"),
   });
 }
 

@@ -3,11 +3,11 @@
  * one. `-` is standard input or output.
  *
  * Always: bytes are passed on as they come, however many; a file on either side is the old one until the new one is
- * complete; a directory as destination gets a file of the source's name. An executable stays one.
+ * complete; a directory as destination gets a file of the source's name. An executable stays one. With -r cp-tree.ts copies
+ * a directory.
  */
-import { randomBytes } from "node:crypto";
-import { createReadStream, createWriteStream } from "node:fs";
-import { rename, rm, stat } from "node:fs/promises";
+import { createReadStream } from "node:fs";
+import { stat } from "node:fs/promises";
 import { basename, posix, resolve } from "node:path";
 import { Readable, Transform } from "node:stream";
 import { pipeline } from "node:stream/promises";
@@ -15,6 +15,8 @@ import { type Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure, usage } from "../failure.ts";
 import { patientFetch } from "../patient-fetch.ts";
+import { contentOf, EXECUTABLE, isDirectory, localFailure, megabytes, save } from "./cp-file.ts";
+import { copyTree } from "./cp-tree.ts";
 import { findMachine } from "./find.ts";
 
 /** One side of the copy. */
@@ -23,10 +25,20 @@ export type Place =
   | { readonly kind: "local"; readonly path: string };
 
 const STANDARD = "-";
-const EXECUTABLE = 0o111;
 
-export async function run(call: Call, operands: readonly string[]): Promise<void> {
+export interface CopyOptions {
+  readonly recursive?: boolean;
+}
+
+export async function run(call: Call, operands: readonly string[], options: CopyOptions): Promise<void> {
   const [source, destination] = operands.map(parsePlace);
+  if (
+    options.recursive === true &&
+    source !== undefined &&
+    destination !== undefined &&
+    source.kind !== destination.kind
+  )
+    return await copyTree(call, source, destination);
   if (source?.kind === "machine" && destination?.kind === "local")
     return await download(call, source, destination.path);
   if (source?.kind === "local" && destination?.kind === "machine") return await upload(call, source.path, destination);
@@ -48,23 +60,14 @@ async function download(call: Call, source: Place & { readonly kind: "machine" }
   const { id } = await findMachine(flotilla, source.machine);
   const answer = await flotilla.readFileAt(id, source.path);
   const size = Number(answer.headers.get("content-length"));
-  const content = Readable.fromWeb(answer.body ?? new ReadableStream());
   const shown = `${source.machine}:${source.path}`;
   if (to === STANDARD) {
-    await pipeline(content, call.world.streams.output, { end: false });
+    await pipeline(contentOf(answer), call.world.streams.output, { end: false });
     return;
   }
   const path = resolve(call.world.directory, to);
   const target = (await isDirectory(path)) ? resolve(path, basename(source.path)) : path;
-  const temporary = `${target}.${randomBytes(4).toString("hex")}`;
-  const mode = Number.parseInt(answer.headers.get("x-file-mode") ?? "644", 8) & 0o777;
-  try {
-    await pipeline(content, meter(call, shown, size), createWriteStream(temporary, { mode, flags: "wx" }));
-    await rename(temporary, target);
-  } catch (error) {
-    await rm(temporary, { force: true });
-    throw localFailure(error, target);
-  }
+  await save(answer, target, meter(call, shown, size));
 }
 
 async function upload(call: Call, from: string, to: Place & { readonly kind: "machine" }): Promise<void> {
@@ -74,10 +77,7 @@ async function upload(call: Call, from: string, to: Place & { readonly kind: "ma
   const facts =
     from === STANDARD ? null : await stat(path).catch((error: unknown) => Promise.reject(localFailure(error, path)));
   if (facts?.isDirectory())
-    throw new Failure(
-      `${from} is a directory`,
-      `such as: tar c ${from} | flotilla machine exec ${to.machine} -- tar x`,
-    );
+    throw new Failure(`${from} is a directory`, `such as: flotilla machine cp -r ${from} ${to.machine}:${to.path}`);
   const target = await targetOf(flotilla, id, to.path, basename(path));
   const source = facts === null ? call.world.streams.input : createReadStream(path);
   const counted = meter(call, `${to.machine}:${target}`, facts?.size ?? null);
@@ -124,27 +124,4 @@ function meter(call: Call, what: string, size: number | null): Transform {
       done(error);
     },
   });
-}
-
-const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(1)} MB`;
-
-const isDirectory = (path: string): Promise<boolean> =>
-  stat(path).then(
-    (facts) => facts.isDirectory(),
-    () => false,
-  );
-
-/** A fault of the file system here is no fault of ours. */
-function localFailure(error: unknown, path: string): Error {
-  const { code } = error as NodeJS.ErrnoException;
-  const texts: Readonly<Record<string, string>> = {
-    ENOENT: "no such file or directory",
-    EACCES: "it may not be opened",
-    ENOSPC: "the disk is full",
-    ENOTDIR: "a part of the path is no directory",
-    EROFS: "the file system is read-only",
-  };
-  const text = code === undefined ? undefined : texts[code];
-  if (text !== undefined) return new Failure(`${path}: ${text}`);
-  return error instanceof Error ? error : new Error(String(error));
 }

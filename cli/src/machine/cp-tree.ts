@@ -1,0 +1,175 @@
+/**
+ * `flotilla machine cp -r`: copies a directory into a machine or out of it, file by file through the API of files, so that a
+ * machine needs no program for it.
+ *
+ * Always: what a machine says its files are called is not believed: a name that is no plain name ends the copy, and
+ * nothing here is written through a link, so that nothing outside of the destination changes. Links and special files are left
+ * out and counted. Each file is whole or not there; a copy that fails leaves those that were copied.
+ *
+ * An archive would be quicker for thousands of small files; it would need a program in every image and a reader here that
+ * no archive can deceive.
+ */
+import { createReadStream } from "node:fs";
+import { lstat, mkdir, readdir } from "node:fs/promises";
+import { basename, join, posix, resolve } from "node:path";
+import { Readable, Transform } from "node:stream";
+import { type Flotilla, FlotillaError } from "@flotilla/sdk";
+import type { Call } from "../call.ts";
+import { Failure } from "../failure.ts";
+import type { Progress } from "../output.ts";
+import { patientFetch } from "../patient-fetch.ts";
+import type { Place } from "./cp.ts";
+import { EXECUTABLE, isDirectory, localFailure, megabytes, save } from "./cp-file.ts";
+import { findMachine } from "./find.ts";
+
+/** Files on their way at once. */
+const AT_ONCE = 4;
+/** Paths of one command in the machine. */
+const PATHS_MAX = 200;
+const DEPTH_MAX = 200;
+
+interface Entry {
+  readonly name: string;
+  readonly kind: string;
+}
+
+export async function copyTree(call: Call, source: Place, destination: Place): Promise<void> {
+  const machine = source.kind === "machine" ? source : destination;
+  if (machine.kind !== "machine") return;
+  const flotilla = call.flotilla(patientFetch);
+  const { id } = await findMachine(flotilla, machine.machine);
+  using progress = call.output.progress(`copying ${source.path}`);
+  const tree = new Tree(call, { flotilla, id, progress });
+  if (source.kind === "machine") await tree.download(source.path, resolve(call.world.directory, destination.path));
+  else await tree.upload(resolve(call.world.directory, source.path), destination.path);
+  tree.tell();
+}
+
+/** Whether a name can stand for one file in a directory, and for nothing else. Pure. */
+export function isPlainName(name: string): boolean {
+  return name !== "" && name !== "." && name !== ".." && !/[/\0]/.test(name);
+}
+
+class Tree {
+  readonly #call: Call;
+  readonly #flotilla: Flotilla;
+  readonly #id: string;
+  readonly #progress: Progress;
+  #files = 0;
+  #bytes = 0;
+  #leftOut = 0;
+  readonly #executables: string[] = [];
+  readonly #emptyDirectories: string[] = [];
+
+  constructor(call: Call, to: { readonly flotilla: Flotilla; readonly id: string; readonly progress: Progress }) {
+    this.#call = call;
+    this.#flotilla = to.flotilla;
+    this.#id = to.id;
+    this.#progress = to.progress;
+  }
+
+  async download(from: string, to: string): Promise<void> {
+    const target = (await isDirectory(to)) ? join(to, basename(from)) : to;
+    await this.#downloadInto(from, target, 0);
+  }
+
+  async #downloadInto(from: string, to: string, depth: number): Promise<void> {
+    const entries = await this.#list(from, depth);
+    // Of what is there already: a link would lead out of the destination.
+    await mkdir(to).catch(async (error: NodeJS.ErrnoException) => {
+      if (error.code !== "EEXIST") throw localFailure(error, to);
+      if (!(await lstat(to)).isDirectory()) throw new Failure(`${to} is there already, and is no directory`);
+    });
+    await eachOf(entries, async ({ name, kind }) => {
+      if (!isPlainName(name))
+        throw new Failure(`${from} has a file of the name ${JSON.stringify(name)}, which none can have`);
+      if (kind === "directory") return;
+      if (kind !== "file") this.#leftOut += 1;
+      else await save(await this.#flotilla.readFileAt(this.#id, posix.join(from, name)), join(to, name), this.#meter());
+    });
+    for (const { name, kind } of entries)
+      if (kind === "directory") await this.#downloadInto(posix.join(from, name), join(to, name), depth + 1);
+  }
+
+  async #list(path: string, depth: number): Promise<readonly Entry[]> {
+    if (depth > DEPTH_MAX) throw new Failure(`${path} is nested too deeply`);
+    const answer = await this.#flotilla.readFileAt(this.#id, path, { query: { list: true } });
+    return (await answer.json()) as readonly Entry[];
+  }
+
+  async upload(from: string, to: string): Promise<void> {
+    const facts = await lstat(from).catch((error: unknown) => Promise.reject(localFailure(error, from)));
+    if (!facts.isDirectory()) throw new Failure(`${from} is no directory`, "leave out -r");
+    const isInside = to.endsWith("/") || (await this.#isDirectoryThere(to));
+    await this.#uploadInto(from, isInside ? posix.join(to, basename(from)) : to, 0);
+    await this.#run(["mkdir", "-p", "--"], this.#emptyDirectories, "made");
+    await this.#run(["chmod", "a+x", "--"], this.#executables, "made executable");
+  }
+
+  async #isDirectoryThere(path: string): Promise<boolean> {
+    try {
+      await this.#list(path, 0);
+      return true;
+    } catch (error) {
+      if (!(error instanceof FlotillaError) || (error.code !== "not_found" && error.code !== "conflict")) throw error;
+      return false;
+    }
+  }
+
+  async #uploadInto(from: string, to: string, depth: number): Promise<void> {
+    if (depth > DEPTH_MAX) throw new Failure(`${from} is nested too deeply`);
+    const entries = await readdir(from, { withFileTypes: true }).catch((error: unknown) =>
+      Promise.reject(localFailure(error, from)),
+    );
+    if (entries.length === 0) this.#emptyDirectories.push(to);
+    await eachOf(entries, async (entry) => {
+      if (entry.isFile()) await this.#send(join(from, entry.name), posix.join(to, entry.name));
+      else if (!entry.isDirectory()) this.#leftOut += 1;
+    });
+    for (const entry of entries)
+      if (entry.isDirectory()) await this.#uploadInto(join(from, entry.name), posix.join(to, entry.name), depth + 1);
+  }
+
+  async #send(from: string, to: string): Promise<void> {
+    const { mode } = await lstat(from);
+    const content = createReadStream(from);
+    const meter = this.#meter();
+    content.on("error", (error) => meter.destroy(localFailure(error, from)));
+    await this.#flotilla.putFileAt(this.#id, to, Readable.toWeb(content.pipe(meter)) as ReadableStream<Uint8Array>);
+    if ((mode & EXECUTABLE) !== 0) this.#executables.push(to);
+  }
+
+  /** What the API of files cannot do is done by a program of the machine's. */
+  async #run(program: readonly string[], paths: readonly string[], what: string): Promise<void> {
+    for (let at = 0; at < paths.length; at += PATHS_MAX) {
+      const command = [...program, ...paths.slice(at, at + PATHS_MAX)];
+      const { exitCode, stderr } = await this.#flotilla.exec(this.#id, { command });
+      if (exitCode !== 0)
+        throw new Failure(`the files were copied, but not all could be ${what}: ${stderr.trim().slice(0, 300)}`);
+    }
+  }
+
+  #meter(): Transform {
+    this.#files += 1;
+    return new Transform({
+      transform: (chunk: Buffer, _encoding, done) => {
+        this.#bytes += chunk.byteLength;
+        this.#progress.say(`copying: ${this.#files} files, ${megabytes(this.#bytes)}`);
+        done(null, chunk);
+      },
+    });
+  }
+
+  tell(): void {
+    if (this.#leftOut > 0) this.#call.output.note(`flotilla: ${this.#leftOut} links and special files were left out`);
+  }
+}
+
+/** Does the work for each item, a few at a time; the first failure ends it. */
+async function eachOf<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
+  const left = items.values();
+  const worker = async (): Promise<void> => {
+    for (const item of left) await work(item);
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, worker));
+}
