@@ -2,7 +2,8 @@
  * Workloads on a node, with the fake driver: what stands in a machine's log, when, and what is said of their end.
  */
 import assert from "node:assert/strict";
-import { access } from "node:fs/promises";
+import { execFileSync } from "node:child_process";
+import { access, mkdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { until } from "../../test/support/until.ts";
@@ -103,4 +104,27 @@ test("a machine's command wins; an image that is only a prompt has no workload",
   assert.equal(workloadCommand(spec(null), image(["python3"], [])), null);
   assert.deepEqual(workloadCommand(spec(null), image([], ["sh", "-c", "serve"])), ["sh", "-c", "serve"]);
   assert.deepEqual(workloadCommand(spec(["sh"]), image([], [])), ["sh"]);
+});
+
+test("a disk that is full holds the workload up and loses nothing", {
+  skip: process.getuid?.() !== 0 && "needs root",
+}, async () => {
+  await using directory = await temporaryDirectory();
+  const logs = join(directory.path, "machines", A, "logs");
+  const node = await startTestNode(directory.path);
+  // Its log alone is on a file system that is full.
+  await mkdir(logs, { recursive: true });
+  execFileSync("mount", ["-t", "tmpfs", "-o", "size=64k", "test", logs]);
+  try {
+    await writeFile(join(logs, "ballast"), Buffer.alloc(64 * 1024));
+    await node.want(A, 1, "running", sh("echo one; echo two; exit 1"));
+    await until(() => node.logLines.some((line) => line.includes("log could not be written")), { what: "the refusal" });
+    assert.deepEqual(await logOf(node), []);
+    await rm(join(logs, "ballast"));
+    await hasLines(node, 3);
+    assert.deepEqual(await logOf(node), ["one", "two", "(the workload ended with exit code 1)"]);
+    await node.want(A, 2, "stopped", sh("true"));
+  } finally {
+    execFileSync("umount", [logs]);
+  }
 });
