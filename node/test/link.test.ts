@@ -282,6 +282,17 @@ test("a caller who goes away takes its command along, unless it runs in the back
   assert.deepEqual(killed, [false]);
 });
 
+test("a caller who goes away while its command does not read is noticed as well", async () => {
+  await using served = await serve();
+  await runs(served, { FAKE_EXECS_MAX: "1" });
+  const run = exec(served, ["sleep", "60"], { hasStdin: true });
+  for (let count = 0; count < 64; count += 1) run.request.write(encodeLinkFrame("stdin", Buffer.alloc(60 * 1024)));
+  await until(() => run.response !== null, { what: "an answer" });
+  run.request.destroy();
+  const hasRoom = async (): Promise<boolean> => "exitCode" in (await exec(served, ["true"]).end());
+  await until(hasRoom, { what: "the command to be ended", deadlineMs: 20_000 });
+});
+
 test("frames that make no sense end the exec with a failure", async () => {
   await using served = await serve();
   await runs(served);

@@ -29,6 +29,9 @@ import { messageOf } from "../log.ts";
 import { parseExecStart, parseSignal, parseTerminalSize } from "./validate.ts";
 
 const HEAD_DELAY_MS = 50;
+/** How often a caller whose input waits for the command is asked whether it is still there, with a frame of nothing. */
+const LOOK_MS = 2_000;
+const NO_OUTPUT = encodeLinkFrame("stderr");
 /** A guest that was told to kill a command says that it ended within this, or counts as unreachable. */
 const KILL_DEADLINE_MS = 10_000;
 /** What a shell has to save its history, and its jobs to end, once their terminal is gone. */
@@ -52,6 +55,8 @@ class LinkExec {
   #timers: Timer[] = [];
   #isFinished = false;
   #isCorked = false;
+  /** Until a caller whose input is not read is looked for. */
+  #look: Timer | null = null;
   /** The caller does not read: the outputs are paused. */
   #isBlocked = false;
   #hasTimedOut = false;
@@ -99,7 +104,7 @@ class LinkExec {
     if (exec === null) throw new Error(`a ${type} frame came before the start frame`);
     switch (type) {
       case "stdin":
-        if (this.#start?.hasStdin === true && exec.stdin.writable && !exec.stdin.write(payload)) this.#request.pause();
+        if (this.#start?.hasStdin === true && exec.stdin.writable && !exec.stdin.write(payload)) this.#pause();
         break;
       case "stdinEnd":
         this.#endStdin(exec);
@@ -113,6 +118,20 @@ class LinkExec {
       default:
         throw new Error(`a ${type} frame does not come from a server`);
     }
+  }
+
+  /** The command does not read. */
+  #pause(): void {
+    this.#request.pause();
+    this.#look ??= this.#clock.timer(LOOK_MS, () => this.#lookForCaller());
+  }
+
+  /** A request that is not read does not say that its caller has gone; what is written to it does. */
+  #lookForCaller(): void {
+    this.#look = null;
+    if (this.#isFinished || !this.#request.isPaused()) return;
+    this.#send(NO_OUTPUT);
+    this.#pause();
   }
 
   #onStart(start: ExecStart): void {
@@ -269,6 +288,7 @@ class LinkExec {
   #release(): void {
     this.#isFinished = true;
     for (const timer of this.#timers) timer.cancel();
+    this.#look?.cancel();
     this.#timers = [];
   }
 }

@@ -224,6 +224,8 @@ function requestBody(start: ExecStart, stdin: Buffer | null): Buffer {
 /** Hands a frame of the node's on; the exit is null as long as the command runs. Throws what a failure says. */
 export function take(frame: LinkFrame, sink: OutputSink, machineId: string): Promise<null> | ExecExit | null {
   if (frame.type === "stdout" || frame.type === "stderr") {
+    // By an empty one the node learns whether this side is still there.
+    if (frame.payload.byteLength === 0) return null;
     const waiting = sink.onOutput(frame.type, frame.payload);
     return waiting instanceof Promise ? waiting.then(() => null) : null;
   }
