@@ -352,7 +352,7 @@ test("images are pulled with progress, listed, imported and removed", async () =
   const listed = (await served.call("GET", "/v1/images")).body as { reference: string }[];
   assert.deepEqual(
     listed.map(({ reference }) => reference),
-    ["app:slow-20", "local/mine"],
+    ["local/busybox", "app:slow-20", "local/mine"],
   );
   assert.equal((await served.call("DELETE", "/v1/images?reference=local/mine")).status, 204);
   assert.equal((await served.call("DELETE", "/v1/images?reference=local/mine")).status, 404);
