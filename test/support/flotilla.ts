@@ -29,6 +29,8 @@ export interface FlotillaOptions {
   readonly driver?: "fake" | "qemu";
   /** Without it the first server runs its own; with more servers than one it is needed. */
   readonly databaseUrl?: string;
+  /** Further settings of a server, by the port it listens on. */
+  readonly serverEnvironment?: (port: number) => Readonly<Record<string, string>>;
   /** Further settings of the nodes. */
   readonly nodeEnvironment?: Readonly<Record<string, string>>;
 }
@@ -220,6 +222,7 @@ function view(answer: Answer, status: number): MachineView {
 /** Starts everything; when a part does not start, its log is in the error. */
 export async function startFlotilla(options: FlotillaOptions = {}): Promise<Flotilla> {
   const { servers = 1, nodes = 1, driver = "fake", databaseUrl, nodeEnvironment = {} } = options;
+  const { serverEnvironment = () => ({}) } = options;
   if (servers > 1 && databaseUrl === undefined) throw new Error("several servers need a databaseUrl");
   const directory = await mkdtemp(join(tmpdir(), "flotilla-cluster-"));
   const ports = await Promise.all(Array.from({ length: servers }, freePort));
@@ -231,7 +234,8 @@ export async function startFlotilla(options: FlotillaOptions = {}): Promise<Flot
     servers: ports.map((port, index) => {
       const own = join(directory, `server-${index}`);
       const database = databaseUrl === undefined ? {} : { DATABASE_URL: databaseUrl };
-      const environment = { ...common, ...database, FLOTILLA_DATA_DIR: own, FLOTILLA_LISTEN: `127.0.0.1:${port}` };
+      const place = { FLOTILLA_DATA_DIR: own, FLOTILLA_LISTEN: `127.0.0.1:${port}` };
+      const environment = { ...common, ...database, ...place, ...serverEnvironment(port) };
       return new Program(`server-${index}`, "server/src/main.ts", own, environment);
     }),
     nodes: Array.from({ length: nodes }, (_, index) => {

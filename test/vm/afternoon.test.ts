@@ -1,5 +1,5 @@
 /**
- * An afternoon of somebody who works in a machine, through the SDK, in the order in which it happens: an image of their
+ * An afternoon of somebody who works in a machine, through the SDK and a browser, in the order in which it happens: an image of their
  * own, a project of 500 files, its tests with their output as it comes, a server in the background, an edit in a
  * terminal, a link for a colleague, a break with the machine stopped, and the bill.
  *
@@ -12,6 +12,7 @@ import { Readable } from "node:stream";
 import { after, before, describe, test } from "node:test";
 import { Flotilla as Client, readExecEvents } from "@flotilla/sdk";
 import { WebSocket } from "ws";
+import { Browser } from "../support/browser.ts";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
 import { debianArchive } from "../support/images.ts";
 import { until } from "../support/until.ts";
@@ -21,6 +22,17 @@ const MODULES = 249;
 const UPLOADS_AT_A_TIME = 8;
 const PORT = 8000;
 const PATIENT_MS = 60_000;
+
+/** A page that a browser completes: what its script fetches comes from the machine too. */
+const page = (title: string): string =>
+  [
+    `<!doctype html><title>${title}</title><h1>${title}</h1><p id="fetched"></p>`,
+    '<script type="module">',
+    'const answer = await fetch("app/part_001.py");',
+    'document.querySelector("#fetched").textContent = `${answer.status} ${await answer.text()}`;',
+    "</script>",
+    "",
+  ].join("\n");
 
 /** Two files for each module, a page and the program that runs the tests: 500 files. */
 function project(): Map<string, string> {
@@ -33,7 +45,7 @@ function project(): Map<string, string> {
       `from app.${name} import value\n\ndef test():\n    assert value() == ${number}\n`,
     );
   }
-  files.set("index.html", "<h1>the afternoon</h1>\n");
+  files.set("index.html", page("the afternoon"));
   files.set(
     "run_tests.py",
     [
@@ -55,14 +67,19 @@ describe("an afternoon in a machine", { skip: skipReason }, () => {
   const files = project();
   let flotilla: Flotilla;
   let client: Client;
+  let browser: Browser;
   let id = "";
 
   before(async () => {
-    flotilla = await startFlotilla({ driver: "qemu" });
+    // Pages with scripts need an origin of their own; browsers take every name below localhost for this host.
+    const serverEnvironment = (port: number) => ({ FLOTILLA_APPS_URL: `http://localhost:${port}` });
+    flotilla = await startFlotilla({ driver: "qemu", serverEnvironment });
+    browser = await Browser.start();
     const { url, key } = flotilla.client();
     client = new Client({ url, apiKey: key ?? "" });
   });
   after(async () => {
+    await browser?.[Symbol.asyncDispose]();
     await flotilla?.[Symbol.asyncDispose]();
   });
 
@@ -73,7 +90,7 @@ describe("an afternoon in a machine", { skip: skipReason }, () => {
   };
 
   /** The page as the outside sees it; undefined while nobody serves it. */
-  const page = async (): Promise<string | undefined> => {
+  const served = async (): Promise<string | undefined> => {
     const { url, key } = flotilla.client();
     const headers = { authorization: `Bearer ${key}` };
     const answer = await fetch(`${url}/v1/machines/${id}/connect/${PORT}/index.html`, { headers });
@@ -131,7 +148,7 @@ describe("an afternoon in a machine", { skip: skipReason }, () => {
     const command = `cd /workspace/project && exec python3 -m http.server ${PORT}`;
     const { stdout, exitCode } = await client.exec(id, { command, background: true });
     assert.deepEqual([exitCode, /^pid=\d+$/.test(stdout.trim())], [0, true], stdout);
-    const seen = await until(page, { what: "the page", deadlineMs: PATIENT_MS });
+    const seen = await until(served, { what: "the page", deadlineMs: PATIENT_MS });
     assert.equal(seen, files.get("index.html"));
   });
 
@@ -154,36 +171,50 @@ describe("an afternoon in a machine", { skip: skipReason }, () => {
     });
     socket.send(Buffer.from("cd /workspace/project; stty size; echo here-$((6 * 7))\n"));
     await has("here-42");
-    socket.send(Buffer.from("cat > index.html <<'END'\n<h1>edited by hand</h1>\nEND\necho saved-$((6 * 7))\n"));
+    socket.send(Buffer.from("sed -i 's/the afternoon/edited by hand/g' index.html\necho saved-$((6 * 7))\n"));
     await has("saved-42");
     socket.send(Buffer.from("exit 3\n"));
     await until(() => exit !== "", { what: "the terminal's end", deadlineMs: PATIENT_MS });
     assert.deepEqual(JSON.parse(exit), { type: "exit", code: 3 });
-    files.set("index.html", "<h1>edited by hand</h1>\n");
-    assert.equal(await page(), files.get("index.html"));
+    files.set("index.html", page("edited by hand"));
+    assert.equal(await served(), files.get("index.html"));
   });
 
-  test("a colleague without a key sees it by a link, until the link is ended", async () => {
+  test("in a browser it is a page, by the bridge for its owner", async () => {
+    const { url, key } = flotilla.client();
+    await browser.open(`${url}/v1/machines/${id}/connect/${PORT}/`, { authorization: `Bearer ${key}` });
+    assert.equal(await browser.evaluate("document.querySelector('h1').textContent"), "edited by hand");
+    // What stands under the address of the API is sandboxed: its scripts are nobody's.
+    assert.equal(await browser.evaluate("self.origin"), "null");
+  });
+
+  test("a colleague without a key sees it by a link, scripts and all, until the link is ended", async () => {
     const { url } = await client.createShare(id);
     assert.ok(url);
-    // The first visit gives a cookie for the token, and leads on.
-    const first = await fetch(new URL(`index.html${new URL(url).search}`, url), { redirect: "manual" });
-    const [cookie = ""] = (first.headers.get("set-cookie") ?? "").split(";");
-    const visit = () => fetch(new URL("index.html", url), { headers: { cookie }, redirect: "manual" });
-    const seen = await visit();
-    assert.deepEqual([seen.status, await seen.text()], [200, files.get("index.html")]);
+    await browser.open(url);
+    const shown = () => browser.evaluate("document.querySelector('#fetched')?.textContent || undefined");
+    assert.match(
+      String(await until(shown, { what: "what the page fetches", deadlineMs: PATIENT_MS })),
+      /^200 def value/,
+    );
+    assert.equal(await browser.evaluate("document.title"), "edited by hand");
+    // The token has become a cookie that no script sees.
+    assert.equal(await browser.evaluate("location.search + document.cookie"), "");
+    await browser.open(new URL("/tests/test_part_002.py", url).href);
+    assert.match(String(await browser.evaluate("document.body.textContent")), /assert value\(\) == 2/);
     await client.removeShare(id);
-    assert.equal((await visit()).status, 401);
+    await browser.open(new URL("/", url).href);
+    assert.equal(await browser.evaluate("document.querySelector('h1')"), null);
   });
 
   test("after a break with the machine stopped everything is there, and nothing runs that was not started", async () => {
     await run("echo gone > /tmp/scratch");
     assert.equal((await client.stopMachine(id)).state, "stopped");
-    assert.equal(await page(), undefined);
+    assert.equal(await served(), undefined);
     assert.equal((await client.startMachine(id)).state, "started");
     assert.equal(await treeInMachine(), treeOf(files));
     assert.equal(await run("ls /tmp"), "");
-    assert.equal(await page(), undefined);
+    assert.equal(await served(), undefined);
   });
 
   test("the machine goes, and says what it used", async () => {
