@@ -81,7 +81,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     const environment = readFileSync(`/proc/${vm.record.pid}/environ`, "utf8")
       .split("\0")
       .filter((line) => line !== "");
-    assert.deepEqual(environment.map((line) => line.split("=")[0]).sort(), ["PATH", "PWD"]);
+    assert.deepEqual(environment.map((line) => line.split("=")[0]).sort(), ["MALLOC_ARENA_MAX", "PATH", "PWD"]);
     await vm.kill();
   });
 
