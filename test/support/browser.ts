@@ -67,7 +67,7 @@ export class Browser implements AsyncDisposable {
     await this.#ask("Network.setExtraHTTPHeaders", { headers });
     const before = this.#loads;
     const { errorText } = await this.#ask("Page.navigate", { url });
-    if (errorText !== undefined) throw new Error(`${url} was not opened: ${String(errorText)}`);
+    if (errorText !== undefined) throw new Error(`${url} was not opened: ${JSON.stringify(errorText)}`);
     await until(() => this.#loads > before, { what: `the page at ${url}`, deadlineMs: PATIENT_MS });
   }
 
