@@ -1,5 +1,5 @@
 /**
- * Machines used in any order and at once, through two servers, with crashes of VMs and of the node agent: whatever is
+ * Machines used in any order and at once, through one of two servers, with crashes of VMs and of the node agent: whatever is
  * answered must be what docs/states.md and the API promise. The judge is test/support/history.ts.
  *
  * A play that fails is made smaller by fast-check, whose error names seed and path; FLOTILLA_SEED and FLOTILLA_PATH play
