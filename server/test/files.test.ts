@@ -120,6 +120,15 @@ test("names may hold anything, escaped or as they are", async () => {
   assert.equal((await raw("GET", "/workspace/odd/100%")).body.toString(), "100%");
 });
 
+test("a path through .. means the same to whoever writes and reads it", async () => {
+  const written = await raw("POST", "?path=/workspace/nowhere/../beside", { body: "beside" });
+  assert.equal(written.status, 200);
+  for (const tail of ["?path=/workspace/nowhere/../beside", "?path=workspace/beside", "/../workspace/./beside"]) {
+    assert.equal((await raw("GET", tail)).body.toString(), "beside", tail);
+  }
+  assert.equal((await raw("GET", "?path=/workspace/nowhere&list=true")).status, 404);
+});
+
 test("directories are listed, and are no files", async () => {
   await raw("PUT", "/workspace/tree/one", { body: "1" });
   await raw("PUT", "/workspace/tree/deep/two", { body: "22" });

@@ -2,8 +2,10 @@
  * One request about a path, under way in a machine: its first line, its content and its end.
  *
  * Always: the machine is started if it is stopped; content is read no faster than it is taken. Counts as use of the
- * machine while it runs, and not as a command.
+ * machine while it runs, and not as a command. `..` in a path is resolved by name here, as clients do it in URLs: what
+ * was written to `a/../b` is read from there also when there is no `a`.
  */
+import { posix } from "node:path";
 import type { FileRequest } from "@flotilla/contract/link";
 import { type OpenExec, openOnNode } from "../../link/open-exec.ts";
 import { type InMachine, inRunningMachine } from "../running.ts";
@@ -47,7 +49,7 @@ export async function beginFileWork(
     isBackground: false,
     hasStdin: request.operation === "write",
     terminal: null,
-    file: { ...request, path: `/${path.replace(/^\/+/, "")}` },
+    file: { ...request, path: posix.normalize(`/${path}`) },
   };
   const exec = await inRunningMachine(services, target, (machine) => {
     const node = { nodeId: machine.nodeId ?? "", address: machine.nodeAddress ?? "" };
