@@ -90,7 +90,8 @@ class Flight {
       const { id } = await this.#flotilla.create({ resources: RESOURCES });
       this.#machines.push(id);
       await this.#flotilla.start(id);
-      await this.#flotilla.exec(id, "mkdir -p /workspace/uploads");
+      // On the disk before anything is killed: what a killed VMM had not synced may be gone.
+      await this.#flotilla.exec(id, "mkdir -p /workspace/uploads; sync");
       this.#processes.set(id, await this.#processesOf(id));
       this.#usedKb.set(id, await this.#usedKbOf(id));
     }
