@@ -10,7 +10,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { Guest, GuestConfiguration } from "@flotilla/node/guest/guest";
-import { outcome, request, startAgent, type TestAgent, until } from "./agent.ts";
+import { outcome, processesWith, request, startAgent, type TestAgent, until } from "./agent.ts";
 
 const configuration: GuestConfiguration = {
   hostname: "box",
@@ -209,17 +209,6 @@ test("kill ends every descendant, also one that has left the session", async (co
   assert.equal((await exec.exit).exitCode, 137);
   await until(() => processesWith(marker) === 0);
 });
-
-function processesWith(marker: string): number {
-  return readdirSync("/proc").filter((name) => {
-    if (!/^\d+$/.test(name)) return false;
-    try {
-      return readFileSync(`/proc/${name}/cmdline`, "utf8").includes(marker);
-    } catch {
-      return false;
-    }
-  }).length;
-}
 
 test("a command whose child lives on and holds its output ends when it does, with all that was written until then", async () => {
   const started = performance.now();

@@ -163,3 +163,15 @@ export async function outcome(exec: GuestExec): Promise<Outcome> {
   const { exitCode } = await exec.exit;
   return { stdout: Buffer.concat(stdout).toString(), stderr: Buffer.concat(stderr).toString(), exitCode };
 }
+
+/** How many processes of this host have the text in their command line. */
+export function processesWith(marker: string): number {
+  return readdirSync("/proc").filter((name) => {
+    if (!/^\d+$/.test(name)) return false;
+    try {
+      return readFileSync(`/proc/${name}/cmdline`, "utf8").includes(marker);
+    } catch {
+      return false;
+    }
+  }).length;
+}

@@ -3,12 +3,12 @@
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { Guest, GuestExec } from "@flotilla/node/guest/guest";
-import { request, startAgent, type TestAgent, until } from "./agent.ts";
+import { processesWith, request, startAgent, type TestAgent, until } from "./agent.ts";
 
 /** Longer than a test may take: what ends before it has not waited for it. */
 const LONG_MS = 60_000;
@@ -41,17 +41,6 @@ async function onTerminal(line: string): Promise<GuestExec> {
   });
   await until(() => said.includes("ready"));
   return exec;
-}
-
-function processesWith(marker: string): number {
-  return readdirSync("/proc").filter((name) => {
-    if (!/^\d+$/.test(name)) return false;
-    try {
-      return readFileSync(`/proc/${name}/cmdline`, "utf8").includes(marker);
-    } catch {
-      return false;
-    }
-  }).length;
 }
 
 test("a program whose terminal is closed may put things in order first", async () => {
