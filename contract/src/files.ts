@@ -135,7 +135,7 @@ function connectMethods() {
       access: ["machine:exec"],
       ...(["POST", "PUT", "PATCH"].includes(method) ? { body: { kind: "bytes" } as const } : {}),
       answers: { 200: stream("*/*", "whatever the guest answers") },
-      errors: ["invalid_request", "not_found", "guest_unreachable", "unavailable"],
+      errors: ["not_found", "guest_unreachable", "unavailable"],
       isBridge: true,
       isExtra: true,
     });

@@ -465,7 +465,7 @@ export abstract class Methods {
    * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
    *
    * `GET /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
-   * Refuses with invalid_request, not_found, guest_unreachable, unavailable.
+   * Refuses with not_found, guest_unreachable, unavailable.
    */
   connectGet(id: string, port: number, path: string, options: CallOptions = {}): Promise<Response> {
     return this.call(
@@ -481,7 +481,7 @@ export abstract class Methods {
    * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
    *
    * `HEAD /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
-   * Refuses with invalid_request, not_found, guest_unreachable, unavailable.
+   * Refuses with not_found, guest_unreachable, unavailable.
    */
   connectHead(id: string, port: number, path: string, options: CallOptions = {}): Promise<Response> {
     return this.call(
@@ -497,7 +497,7 @@ export abstract class Methods {
    * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
    *
    * `POST /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
-   * Refuses with invalid_request, not_found, guest_unreachable, unavailable.
+   * Refuses with not_found, guest_unreachable, unavailable.
    */
   connectPost(id: string, port: number, path: string, body: BytesBody, options: CallOptions = {}): Promise<Response> {
     return this.call(
@@ -518,7 +518,7 @@ export abstract class Methods {
    * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
    *
    * `PUT /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
-   * Refuses with invalid_request, not_found, guest_unreachable, unavailable.
+   * Refuses with not_found, guest_unreachable, unavailable.
    */
   connectPut(id: string, port: number, path: string, body: BytesBody, options: CallOptions = {}): Promise<Response> {
     return this.call(
@@ -539,7 +539,7 @@ export abstract class Methods {
    * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
    *
    * `PATCH /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
-   * Refuses with invalid_request, not_found, guest_unreachable, unavailable.
+   * Refuses with not_found, guest_unreachable, unavailable.
    */
   connectPatch(id: string, port: number, path: string, body: BytesBody, options: CallOptions = {}): Promise<Response> {
     return this.call(
@@ -560,7 +560,7 @@ export abstract class Methods {
    * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
    *
    * `DELETE /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
-   * Refuses with invalid_request, not_found, guest_unreachable, unavailable.
+   * Refuses with not_found, guest_unreachable, unavailable.
    */
   connectDelete(id: string, port: number, path: string, options: CallOptions = {}): Promise<Response> {
     return this.call(
@@ -580,7 +580,7 @@ export abstract class Methods {
    * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
    *
    * `OPTIONS /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
-   * Refuses with invalid_request, not_found, guest_unreachable, unavailable.
+   * Refuses with not_found, guest_unreachable, unavailable.
    */
   connectOptions(id: string, port: number, path: string, options: CallOptions = {}): Promise<Response> {
     return this.call(

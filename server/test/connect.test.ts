@@ -91,6 +91,40 @@ test("every method goes on, with its path, query and body, and the guest's answe
   }
 });
 
+test("whatever the parser of requests lets in goes on to the guest, and the rest is 400", async () => {
+  const { hostname, port } = new URL(server.url);
+  const status = async (...lines: readonly string[]): Promise<string> => {
+    const socket = createConnection(Number(port), hostname);
+    socket.on("error", () => {});
+    const key = `authorization: Bearer ${client.key}`;
+    socket.write([...lines, "host: x", key, "connection: close", "", ""].join("\r\n"), "latin1");
+    return (await text(socket)).slice("HTTP/1.1 ".length, "HTTP/1.1 200".length);
+  };
+  // All that is no letter and no digit.
+  const bytes = Array.from({ length: 256 }, (_, byte) => String.fromCharCode(byte)).filter((byte) => !/\w/.test(byte));
+  const places: Readonly<Record<string, (byte: string) => Promise<string>>> = {
+    "the path": (byte) => status(`GET ${at(`/a${byte}b`)} HTTP/1.1`),
+    "a header": (byte) => status(`GET ${at("/")} HTTP/1.1`, `x-forwarded-for: 1${byte}`, `x-forwarded-host:${byte}`),
+    "its name": (byte) => status(`GET ${at("/")} HTTP/1.1`, `x${byte}y: 1`),
+  };
+  for (const [place, ask] of Object.entries(places)) {
+    const met = new Set<string>();
+    for (const byte of bytes) {
+      const code = await ask(byte);
+      assert.match(code, /^(200|400)$/, `byte ${byte.charCodeAt(0)} in ${place}`);
+      met.add(code);
+    }
+    assert.deepEqual([...met].toSorted(), ["200", "400"], place);
+  }
+});
+
+test("the guest sees its own path however the request writes the way to it", async () => {
+  for (const path of [`${server.url}${at("/a?b=1")}`, at("/a?b=1").replace("/connect/80", "/%63onnect/%380")]) {
+    const answer = await send("GET", path);
+    assert.equal((JSON.parse(await text(answer)) as { url: string }).url, "/a?b=1", path);
+  }
+});
+
 test("headers go on without those of a connection; the key does, and where the request came from", async () => {
   const answer = await send("GET", at("/"), {
     headers: {

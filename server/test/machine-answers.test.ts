@@ -2,8 +2,7 @@
  * Every answer that the contract documents for an endpoint of machines is given here once, and none that it does not.
  *
  * The contract decides what is tried: a test for each code goes over all endpoints that document it, so a new endpoint is
- * tried by itself. What no test produces stands in EXCEPTIONS with its reason; that list only shrinks, because an entry
- * that is produced after all fails the last test too.
+ * tried by itself, and there are no exceptions: what nothing here can produce does not stand in the contract.
  */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -17,25 +16,12 @@ import { claimKey } from "../src/http/idempotency-store.ts";
 import { PENDING_ENDPOINTS } from "../src/pending.ts";
 import type { Answer, Client } from "./support/client.ts";
 import { httpGuest } from "./support/guest.ts";
-import { type Asked, documentedCodes, endpointOf, Ledger, outcome } from "./support/ledger.ts";
+import { type Asked, documentedCodes, endpointOf, Ledger } from "./support/ledger.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startProxy } from "./support/proxy.ts";
 import { sampleBody, samplePath } from "./support/sample.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "./support/until.ts";
-
-const DEFENCE = "what our parser of requests lets in, the one that hands it on is not known to refuse";
-
-/** Documented, and produced by no test: outcome → why. */
-const EXCEPTIONS: Readonly<Record<string, string>> = {
-  "connectGet 400 invalid_request": DEFENCE,
-  "connectHead 400 invalid_request": DEFENCE,
-  "connectPost 400 invalid_request": DEFENCE,
-  "connectPut 400 invalid_request": DEFENCE,
-  "connectPatch 400 invalid_request": DEFENCE,
-  "connectDelete 400 invalid_request": DEFENCE,
-  "connectOptions 400 invalid_request": DEFENCE,
-};
 
 /** Endpoints that are younger than this test: what they lack is told and does not fail it. Take them out one by one. */
 const NEWCOMERS: readonly EndpointName[] = [
@@ -136,7 +122,7 @@ async function provoke(code: ErrorCode, how: (name: EndpointName) => Promise<Ans
   for (const name of NAMES) {
     const answer = await how(name);
     const isExpected = SETTLED.includes(name) && documentedCodes(name).includes(code);
-    if (!isExpected || EXCEPTIONS[outcome(name, code)] !== undefined) continue;
+    if (!isExpected) continue;
     if (answer?.headers.get("x-error-code") !== code)
       otherwise.push(`${name}: ${answer?.status ?? "no answer"} ${answer?.text.slice(0, 200) ?? ""}`);
   }
@@ -368,16 +354,8 @@ test("a database that is away, and a node that is", async () => {
 });
 
 test("what the contract documents was given, and nothing else", (t) => {
-  const exceptions = Object.keys(EXCEPTIONS);
-  const missing = ledger.missingOf(SETTLED);
-  const advice = "let a test above produce it, take it out of the contract, or give a reason in EXCEPTIONS";
-  assert.deepEqual(
-    missing.filter((one) => !exceptions.includes(one)),
-    [],
-    advice,
-  );
-  const stale = exceptions.filter((one) => !missing.includes(one));
-  assert.deepEqual(stale, [], "these are given by now: take them out of EXCEPTIONS");
+  const advice = "let a test above produce it, or take it out of the contract";
+  assert.deepEqual(ledger.missingOf(SETTLED), [], advice);
   assert.deepEqual(ledger.undocumentedOf(SETTLED), [], "the contract does not document these");
   const served = NAMES.filter((name) => NEWCOMERS.includes(name));
   for (const one of ledger.missingOf(served)) t.diagnostic(`documented, and tried by nobody yet: ${one}`);

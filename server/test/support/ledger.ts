@@ -21,7 +21,7 @@ export function documentedCodes(name: EndpointName): readonly ErrorCode[] {
   return [...codes].filter((code) => !NEVER.includes(code));
 }
 
-export const outcome = (name: EndpointName, code: ErrorCode): string => `${name} ${ERRORS[code].status} ${code}`;
+const outcome = (name: EndpointName, code: ErrorCode): string => `${name} ${ERRORS[code].status} ${code}`;
 
 function documentedOutcomes(name: EndpointName): readonly string[] {
   const answers = Object.keys(endpointOf(name).answers).map((status) => `${name} ${status}`);

@@ -142,25 +142,21 @@ async function ask(services: MachineServices, connection: Duplex, options: Forwa
   }
 }
 
-function open(connection: Duplex, { raw, path, way, prefix, machine }: ForwardOptions): ClientRequest {
+/** Does not throw: what stands in the request has passed a parser that is as strict as this client. */
+function open(connection: Duplex, { raw, path, way, prefix }: ForwardOptions): ClientRequest {
   const { message, upgrade } = raw;
   const { method = "GET", socket } = message;
   const upgradeTo = upgrade === undefined ? null : (message.headers.upgrade ?? null);
   const remoteAddress = socket.remoteAddress ?? "";
   const facts = { way, prefix, remoteAddress, isEncrypted: "encrypted" in socket, upgradeTo };
-  try {
-    return httpRequest({
-      createConnection: () => connection,
-      method,
-      path,
-      headers: requestHead(message.rawHeaders, method, facts),
-      maxHeaderSize: HEAD_BYTES_MAX,
-      setHost: false,
-    });
-  } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
-    throw new Refusal("invalid_request", `the request cannot be handed on to machine ${machine.id}: ${why}`);
-  }
+  return httpRequest({
+    createConnection: () => connection,
+    method,
+    path,
+    headers: requestHead(message.rawHeaders, method, facts),
+    maxHeaderSize: HEAD_BYTES_MAX,
+    setHost: false,
+  });
 }
 
 function send({ message, upgrade }: RawRequest, request: ClientRequest): void {

@@ -17,8 +17,8 @@ type Bridge =
   | "connectDelete"
   | "connectOptions";
 
-/** Before the guest's own path. What the router took for one segment is one here. */
-const BRIDGE_PATH = /^\/v1\/machines\/[^/?]+\/connect\/[^/?]+/;
+/** Before the guest's own path: what the router took for five segments, however they are escaped, and for an origin. */
+const BRIDGE_PATH = /^(?:https?:\/\/[^/]*)?(?:\/[^/?]+){5}/;
 
 export function connectHandlers(services: MachineServices): HandlersOf<Bridge | "createConnectToken"> {
   const connect = async (request: Pick<Request, "signal" | "raw"> & BridgeRequest): Promise<PassedReply> => {
