@@ -5,11 +5,13 @@
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, statSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, realpathSync, renameSync, statSync } from "node:fs";
+import { watch } from "node:fs/promises";
 import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
 import { qcow2Disks } from "../../node/src/disks/disks.ts";
 import type { Driver, PreparedVm, Vm } from "../../node/src/driver/driver.ts";
+import { vmmsOf } from "../support/node-on-host.ts";
 import { until } from "../support/until.ts";
 import { BOOT_DEADLINE_MS, configure, NodePlace, shell, skipReason } from "./vm-fixture.ts";
 
@@ -28,9 +30,15 @@ describe("VMs from a template", { skip: skipReason }, () => {
   afterEach(() => place.sweep());
   after(() => place[Symbol.asyncDispose]());
 
-  async function prepare(options: { readonly kind: "own" | "scratch" | "none" }): Promise<PreparedVm> {
+  interface PrepareOptions {
+    readonly kind: "own" | "scratch" | "none";
+    readonly signal?: AbortSignal;
+    readonly bootId?: string;
+  }
+
+  async function prepare(options: PrepareOptions): Promise<PreparedVm> {
     count += 1;
-    const bootId = `boot-${randomBytes(16).toString("hex")}`;
+    const { bootId = `boot-${randomBytes(16).toString("hex")}` } = options;
     const bootDirectory = join(place.directory, "prepared", bootId);
     mkdirSync(bootDirectory, { recursive: true, mode: 0o700 });
     const size = { cpus: 1, memoryMb: 192, uid: 710_000 + count };
@@ -40,7 +48,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
     const file = { path, backingPaths: [place.image.rootPath], bytes: 2 ** 30, user: "" };
     const request = { bootId, bootDirectory, ...size, disk: kind === "none" ? null : { kind, ...file } };
     assert.ok(driver.prepare);
-    return driver.prepare(request, deadline());
+    return driver.prepare(request, options.signal ?? deadline());
   }
 
   async function start(prepared: PreparedVm, machineId: string): Promise<Vm> {
@@ -187,6 +195,28 @@ describe("VMs from a template", { skip: skipReason }, () => {
     await preparing;
     assert.equal(await place.sweep(), 0);
     assert.deepEqual(readdirSync(join(place.directory, "templates")), before);
+  });
+
+  test("a VM that falls silent while it is prepared is given up at the deadline", async () => {
+    await (await prepare({ kind: "own" })).discard();
+    const bootId = "boot-silent";
+    const bootDirectory = join(place.directory, "prepared", bootId);
+    mkdirSync(bootDirectory, { recursive: true, mode: 0o700 });
+    const time = new AbortController();
+    const watching = watch(bootDirectory, { signal: time.signal });
+    const preparing = assert.rejects(prepare({ kind: "own", bootId, signal: time.signal }), /too long/);
+    // Made for the template's state, and removed when the VM has it: what comes next is asked of the guest.
+    let changes = 0;
+    for await (const { filename } of watching) {
+      if (filename === "incoming.sock") changes += 1;
+      if (changes === 2) break;
+    }
+    const silent = vmmsOf(realpathSync(place.directory)).filter((vmm) => vmm.bootId === bootId);
+    for (const { pid } of silent) process.kill(pid, "SIGSTOP");
+    assert.equal(silent.length, 1);
+    time.abort(new Error("it took too long"));
+    await preparing;
+    assert.equal(await place.sweep(), 0);
   });
 
   test("discarding leaves nothing", async () => {

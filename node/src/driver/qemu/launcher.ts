@@ -159,8 +159,8 @@ export class Launcher {
   /** Connects to the guest and waits for its agent's hello. */
   async guest(launch: Pick<Launch, "bootDirectory" | "uid">, signal: AbortSignal): Promise<Guest> {
     const place = { path: join(launch.bootDirectory, "guest.sock"), uid: this.uidOf(launch) };
-    const channel = await connectWhenThere(place, this.clock, signal);
     const bulk = await openBulkDisk({ ...place, path: bulkPathIn(launch.bootDirectory) });
+    const channel = await connectWhenThere(place, this.clock, signal);
     return connectGuest(channel, { helloTimeoutMs: HELLO_MS_MAX, signal, clock: this.clock, bulk });
   }
 

@@ -12,6 +12,7 @@
 import { rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { VmOrigin } from "@flotilla/contract/machines";
+import { orAborted } from "../../clock.ts";
 import type { Guest, GuestExecRequest } from "../../guest/guest.ts";
 import { messageOf } from "../../log.ts";
 import type { Reach } from "../../network/network.ts";
@@ -71,18 +72,30 @@ export async function prepareVm(
     isIncoming: true,
   });
   try {
-    const qmp = await launcher.control(vmm, { bootDirectory, uid }, signal);
-    const reach = launcher.reach(vmm, uid);
-    await restore(qmp, request, preparing, signal);
-    const guest = await launcher.guest({ bootDirectory, uid }, signal);
-    if (request.disk !== null) await warmUp(qmp, guest, request.disk, request, preparing);
-    await qmp.execute("stop");
-    return new Prepared(request, preparing, { vmm, qmp, guest, reach });
+    return await orAborted(bringUp(vmm, request, preparing, signal), signal);
   } catch (error) {
     const words = await Promise.race([vmm.lastWords(), launcher.clock.sleep(LAST_WORDS_MS)]);
     await vmm.kill();
     throw words ? new Error(`${messageOf(error)}; the guest's last words: ${words}`) : error;
   }
+}
+
+/** A guest may be silent at any step of it, for ever: whoever waits gives up by the signal and ends the VMM. */
+async function bringUp(
+  vmm: Vmm,
+  request: PrepareRequest,
+  preparing: Preparing,
+  signal: AbortSignal,
+): Promise<PreparedVm> {
+  const { launcher } = preparing;
+  const { bootDirectory, uid } = request;
+  const qmp = await launcher.control(vmm, { bootDirectory, uid }, signal);
+  const reach = launcher.reach(vmm, uid);
+  await restore(qmp, request, preparing, signal);
+  const guest = await launcher.guest({ bootDirectory, uid }, signal);
+  if (request.disk !== null) await warmUp(qmp, guest, request.disk, request, preparing);
+  await qmp.execute("stop");
+  return new Prepared(request, preparing, { vmm, qmp, guest, reach });
 }
 
 async function restore(qmp: Qmp, request: PrepareRequest, preparing: Preparing, signal: AbortSignal): Promise<void> {

@@ -81,3 +81,13 @@ test("giving up while nobody greets rejects", async () => {
   controller.abort();
   await assert.rejects(connecting);
 });
+
+test("a VMM that broke the connection before anybody listened is a VMM that can not be used", async () => {
+  const { host } = scripted(empty);
+  host.on("error", () => {});
+  host.destroy(new Error("read ECONNRESET"));
+  await assert.rejects(
+    Qmp.connect(host, () => {}, never),
+    /ECONNRESET/,
+  );
+});

@@ -58,6 +58,7 @@ export class Qmp {
     signal.addEventListener("abort", abort, { once: true });
     try {
       signal.throwIfAborted();
+      if (stream.destroyed) throw stream.errored ?? new Error("the VMM closed its control channel");
       const greeting = Promise.withResolvers<void>();
       const qmp = new Qmp(stream, onEvent, greeting.resolve);
       const reason = await Promise.race([greeting.promise, qmp.closed]);

@@ -3,7 +3,9 @@
  *
  * Always: a socket stands in a directory that belongs to the VMM's user, and the node agent is root, so the path is not
  * believed: it is opened without following a link, checked to be a socket of that user, and connected to through the
- * descriptor that was checked. That also frees the path from the 107 characters of a socket address.
+ * descriptor that was checked. That also frees the path from the 107 characters of a socket address. A VMM that ends as
+ * soon as it is connected to breaks the socket at any time from then on: whoever is given one finds it destroyed, and no
+ * error of it is ever without a listener.
  */
 import { constants } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
@@ -50,6 +52,7 @@ function connected(handle: FileHandle): Promise<Socket> {
     const socket = connect(`/proc/self/fd/${handle.fd}`);
     socket.once("error", reject);
     socket.once("connect", () => {
+      socket.on("error", () => {}); // Before anybody else listens; `errored` keeps it.
       socket.off("error", reject);
       resolve(socket);
     });
