@@ -57,7 +57,7 @@ static int play_machine(struct fields fields)
 	if (error == 0)
 		error = machine_configure(fields, &step);
 	if (error != 0) {
-		log_line("cannot warm up", step, error);
+		log_line("cannot warm up: failed to", step, error);
 		return error;
 	}
 	int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
