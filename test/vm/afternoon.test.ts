@@ -144,6 +144,37 @@ describe("an afternoon in a machine", { skip: skipReason }, () => {
     assert.ok(pieces > 1, "it all came at once");
   });
 
+  test("Python and JavaScript run as they were written, where and with what they are told to", async () => {
+    const where = { cwd: "/workspace/project", env: { GREETING: `¡olé! 'quoted' "twice" $HOME` } };
+    const odd = `""" ''' # $(reboot) \` \\ \t % \u2028 日本語 😀`;
+    const python = [
+      "import os, sys, app.part_007",
+      `print(${JSON.stringify(odd)})`,
+      "print(os.getcwd(), os.environ['GREETING'], app.part_007.value(), repr(sys.stdin.read()))",
+      "print('''a",
+      "b''', file=sys.stderr)",
+      "sys.exit(3)",
+    ].join("\r\n");
+    const inPython = await client.runCode(id, { language: "python", code: python, ...where });
+    const told = `${odd}\n/workspace/project ${where.env.GREETING}`;
+    assert.deepEqual([inPython.stdout, inPython.stderr], [`${told} 7 ''\n`, "a\nb\n"]);
+    assert.equal(inPython.exitCode, 3);
+    const javascript = [
+      `console.log(${JSON.stringify(odd)});`,
+      "const input = require('node:fs').readFileSync(0, 'utf8');",
+      "console.log(process.cwd(), process.env.GREETING, JSON.stringify(input));",
+      `// ${"x".repeat(1024 * 1024)}`,
+      "process.exitCode = 4;",
+    ].join("\n");
+    const inNode = await client.runCode(id, { language: "javascript", code: javascript, ...where });
+    assert.deepEqual([inNode.stdout, inNode.stderr], [`${told} ""\n`, ""]);
+    assert.equal(inNode.exitCode, 4);
+    const endless = "import subprocess\nsubprocess.run(['sleep', '4321'])\n";
+    const late = await client.runCode(id, { language: "python", code: endless, timeoutSeconds: 1 });
+    assert.equal(late.exitCode, 124);
+    assert.doesNotMatch(await run("cat /proc/[0-9]*/cmdline | tr '\\0' ' '"), /sleep 4321 /);
+  });
+
   test("a server in the background is reached from outside, while the machine itself reaches nothing", async () => {
     const command = `cd /workspace/project && exec python3 -m http.server ${PORT}`;
     const { stdout, exitCode } = await client.exec(id, { command, background: true });
