@@ -129,12 +129,14 @@ test("ids are chosen or made, are each machine's own, and a deleted session is g
   assert.equal((await client.post(`/v1/machines/${other}/sessions`, {})).status, 404);
 });
 
-test("a variable that is too large for any command is not kept, and the session goes on", async () => {
+test("what is too large for any command is not kept, and the session goes on", async () => {
   const { exec } = await session();
   const half = "x".repeat(100 * 1024);
   assert.equal((await exec(`export A=${half} B=1`)).stderr, "");
   assert.match((await exec('export A="$A$A" B=2')).stderr, /too large, and was not kept/);
-  assert.equal((await exec("echo $B$A")).stdout, `1${half}\n`);
+  const many = Array.from({ length: 20 }, (_, n) => `export V${n}=$A`).join("; ");
+  assert.match((await exec(many)).stderr, /too large, and was not kept/);
+  assert.equal((await exec("echo $B$A$V0")).stdout, `1${half}\n`);
 });
 
 test("what makes no sense is refused with its reason", async () => {
@@ -177,10 +179,11 @@ for (const [shell = "", ...options] of SHELLS) {
     t.after(() => rmSync(directory, { recursive: true, force: true }));
     const statePath = join(directory, "state");
     let state: SessionState = { cwd: "/", env: {}, unsetNames: [], hasProfile: true };
-    const run = (line: string) => {
+    const spawn = (argv: readonly string[]) => {
       const env = { PATH: "/usr/sbin:/usr/bin:/sbin:/bin", FROM: "machine", ...state.env };
-      const spawn = (argv: readonly string[]) =>
-        spawnSync(shell, [...options, ...argv.slice(1)], { env, cwd: "/", timeout: 10_000 });
+      return spawnSync(shell, [...options, ...argv.slice(1)], { env, cwd: "/", timeout: 10_000 });
+    };
+    const run = (line: string) => {
       const ran = spawn(shellArgv(line, state, { statePath, hasOwnCwd: false }));
       const change = changeIn(spawn(readingArgv(statePath)).stdout, state, false);
       if (change !== null) state = applyChange(state, change) ?? state;
@@ -199,5 +202,15 @@ for (const [shell = "", ...options] of SHELLS) {
     assert.equal(run("pwd").out, "/\n");
     const kept = { FROM: "machine", PATH: "/usr/sbin:/usr/bin:/sbin:/bin:/opt" };
     assert.deepEqual(state, { cwd: "/", env: kept, unsetNames: ["A"], hasProfile: true });
+    // A file of which a part had no room is no change at all, wherever it was cut.
+    spawn(shellArgv("cd /usr; unset FROM; echo() { :; }", state, { statePath, hasOwnCwd: false }));
+    const whole = spawn(readingArgv(statePath)).stdout;
+    assert.equal(changeIn(whole, state, false)?.cwd, "/usr");
+    for (let end = 0; end < whole.length; end += 1) assert.equal(changeIn(whole.subarray(0, end), state, false), null);
+    for (const path of ["/dev/full", join(directory, "none", "state")]) {
+      const full = spawn(shellArgv("echo fine; unset FROM; exit 5", state, { statePath: path, hasOwnCwd: false }));
+      assert.deepEqual([full.stdout.toString(), full.status], ["fine\n", 5]);
+      assert.match(full.stderr.toString(), /^session: what this command changed is not kept, .*\n$/);
+    }
   });
 }

@@ -11,7 +11,7 @@
  *
  * `python3 -` and other words of the machine's FAKE_INTERPRETERS run their input as if it stood in `sh -c`.
  *
- * In `sh`: quotes, `$NAME`, `;`, `&&`, `||`, `>&2`, `>FILE`, `2>/dev/null`, `cd` (into anything but /gone…), `export`,
+ * In `sh`: quotes, `$NAME`, `;`, `&&`, `||`, `>&2`, `>FILE`, `>>FILE`, `2>/dev/null`, `cd` (into anything but /gone…), `export`,
  * `unset`, `trap '…' EXIT`. Files are the machine's until it ends. Anything else is not found: 255, or 127 in `sh`.
  */
 import { posix } from "node:path";
@@ -179,17 +179,18 @@ async function runLine(text: string, state: Shell, world: ScriptWorld): Promise<
     if (when === "success" ? code !== 0 : when === "failure" && code === 0) continue;
     const expanded = written.map((word) => unquoted(word, state.env));
     const words = expanded.filter((word) => !/^2?>/.test(word));
-    const isAnyPath = words[0] === "command" && words[1] === "-p";
-    code = await runIn(isAnyPath ? words.slice(2) : words, state, redirected(expanded, state, world));
+    const prefix = words[0] !== "command" ? 0 : words[1] === "-p" ? 2 : 1;
+    code = await runIn(words.slice(prefix), state, redirected(expanded, state, world));
     if (words[0] === "exit") return code;
   }
   return code;
 }
 
 function redirected(words: readonly string[], { env, cwd }: Shell, world: ScriptWorld): ScriptWorld {
-  const path = words.findLast((word) => /^>[^&]/.test(word))?.slice(1);
+  const target = words.findLast((word) => /^>[^&]/.test(word));
+  const path = target?.replace(/^>+/, "");
   const isQuiet = words.includes("2>/dev/null");
-  if (path !== undefined) world.files.delete(path);
+  if (path !== undefined && !target?.startsWith(">>")) world.files.delete(path);
   return {
     ...world,
     env,

@@ -53,11 +53,11 @@ export async function runInSession(
 async function keep(
   { context }: MachineServices,
   session: SessionRecord,
-  change: SessionChange | null,
+  change: SessionChange | "too large" | null,
 ): Promise<string | null> {
   try {
-    const isKept = await keepChange(context, session, change);
-    return isKept ? null : "the environment has become too large, and was not kept";
+    const isKept = await keepChange(context, session, change === "too large" ? null : change);
+    return isKept && change !== "too large" ? null : "the environment has become too large, and was not kept";
   } catch (error) {
     context.log.warn(
       { machineId: session.machineId, error },
@@ -85,7 +85,7 @@ async function readChange(
   { tenantId, id, signal }: SessionRunOptions,
   session: SessionRecord,
   given: MachineCommandRequest & { readonly statePath: string; readonly hasOwnCwd: boolean },
-): Promise<SessionChange | null> {
+): Promise<SessionChange | "too large" | null> {
   const { statePath, hasOwnCwd, cwd = null, env = null, user = null } = given;
   const output = new Bounded();
   const command = commandOf({
@@ -96,7 +96,8 @@ async function readChange(
     timeoutSeconds: READING_SECONDS_MAX,
   });
   const exit = await runQuietly(services, { tenantId, id, command, sink: output, signal });
-  if (exit === null || output.isCut) return null;
+  if (exit === null) return null;
+  if (output.isCut) return "too large";
   return changeIn(Buffer.concat(output.chunks), session, hasOwnCwd);
 }
 

@@ -3,7 +3,8 @@
  * command that reads afterwards what the shell left, and what the two say changed. Pure.
  *
  * A command that is a string runs in a shell that, at its end, writes its exported variables and working directory to a file
- * in /tmp (`trap … EXIT`, so also after `exit`). A second command, started with the same environment, prints its own
+ * in /tmp (`trap … EXIT`, so also after `exit`), with a mark where all of it is written, so that what had no room is not
+ * taken for what was unset; the shell itself says on its standard error that it had none. A second command, started with the same environment, prints its own
  * environment, then the file: what differs between the two is what the command changed. A shell that is killed or replaced
  * (`exec`) leaves nothing, and then nothing changes.
  *
@@ -45,8 +46,12 @@ const UNSETTABLE = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
 const quoted = (text: string): string => `'${text.replaceAll("'", `'"'"'`)}'`;
 
-/** Entries end with NUL; the file's part begins after a line break. Without the shell's functions and PATH. */
-const PRINT_ENVIRONMENT = "export PWD; command -p env -0";
+/** Without the shell's functions and PATH. Entries end with NUL; `PWD` is among them. */
+const ENVIRONMENT = "command -p env -0";
+/** Follows when all of it was written. */
+const MARK = "command echo";
+const NOT_WRITTEN =
+  "session: what this command changed is not kept, because /tmp of the machine is full or cannot be written";
 
 /**
  * The argv for a string. `statePath` null: nothing is to be kept of it. `hasOwnCwd`: the caller said where this one
@@ -59,7 +64,7 @@ export function shellArgv(
 ): readonly string[] {
   const names = state.unsetNames.filter((name) => UNSETTABLE.test(name));
   const steps = [
-    ...(statePath === null ? [] : [`trap 'umask 077; ${PRINT_ENVIRONMENT} >${statePath} 2>/dev/null' EXIT`]),
+    ...(statePath === null ? [] : [`trap 'umask 077; ${writeTo(statePath)}' EXIT`]),
     ...(state.cwd === null || hasOwnCwd ? [] : [enter(state.cwd)]),
     ...(names.length === 0 ? [] : [`unset ${names.join(" ")}`]),
     // On the same line: what cannot be parsed says so with its own line numbers, and nothing runs.
@@ -67,6 +72,9 @@ export function shellArgv(
   ];
   return ["sh", state.hasProfile ? "-c" : "-lc", steps.join("; ")];
 }
+
+const writeTo = (path: string): string =>
+  `export PWD; ${ENVIRONMENT} 2>/dev/null >${path} && ${MARK} 2>/dev/null >>${path} || command echo "${NOT_WRITTEN}" >&2`;
 
 /** A directory that is gone, such as one in /tmp after a restart, must not make the session useless. */
 const enter = (cwd: string): string =>
@@ -80,11 +88,12 @@ export const programArgv = (argv: readonly string[], { unsetNames }: SessionStat
 export const readingArgv = (statePath: string): readonly string[] => [
   "sh",
   "-c",
-  `${PRINT_ENVIRONMENT}; echo; cat ${statePath}; rm -f ${statePath}`,
+  `export PWD; ${ENVIRONMENT} && ${MARK}; cat ${statePath}; rm -f ${statePath}`,
 ];
 
-/** What the reading command printed; null when the shell left nothing that makes sense. */
+/** From what the reading command printed; null when the shell did not leave all of its environment. */
 export function changeIn(output: Uint8Array, state: SessionState, hasOwnCwd: boolean): SessionChange | null {
+  if (output.at(-1) !== LINE_BREAK || output.at(-2) !== 0) return null;
   const entries = entriesOf(output);
   const border = entries.findIndex((entry) => entry?.startsWith("\n"));
   const first = entries[border];
@@ -92,7 +101,7 @@ export function changeIn(output: Uint8Array, state: SessionState, hasOwnCwd: boo
   const before = variablesOf(entries.slice(0, border));
   for (const name of state.unsetNames) before.delete(name);
   const after = variablesOf([first.slice(1), ...entries.slice(border + 1)]);
-  // Without it the file is no environment: it was cut, or is another's.
+  // Without it the file is no environment, but another's.
   const cwd = after.get("PWD");
   if (cwd === undefined) return null;
   const isKept = (name: string): boolean => !SHELL_NAMES.includes(name);
@@ -106,6 +115,7 @@ export function changeIn(output: Uint8Array, state: SessionState, hasOwnCwd: boo
   };
 }
 
+const LINE_BREAK = 10;
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 /** Entries that are no text are null. The last one has no end, so it is none. */
