@@ -9,6 +9,7 @@ import { after, test } from "node:test";
 import { encodeLinkFrame } from "@flotilla/contract/link-stream";
 import { systemClock } from "../src/clock.ts";
 import { NotRunning, type OutputSink, runOnNode } from "../src/link/exec-link.ts";
+import { createLog } from "../src/log.ts";
 import { NodeAway, NodeLink } from "../src/link/node-link.ts";
 import { until } from "./support/until.ts";
 
@@ -27,7 +28,12 @@ node.on("connection", (socket) => connections.add(socket));
 node.listen(0, "127.0.0.1");
 await once(node, "listening");
 const address = { nodeId: "node-a", address: `http://127.0.0.1:${(node.address() as AddressInfo).port}` };
-const link = new NodeLink();
+/** What was logged of causes that callers are not told. */
+let causes: string[] = [];
+const link = new NodeLink({
+  ...createLog("silent"),
+  warn: (fields: { readonly error?: unknown }) => void causes.push(String(fields.error)),
+});
 after(async () => {
   await link.close();
   node.closeAllConnections();
@@ -184,6 +190,7 @@ test("what a node says instead of an exit has its own error each", async () => {
     NotRunning,
   );
   const cut = /how it ended is not known/;
+  causes = [];
   await assert.rejects(
     run((response) => response.end()),
     cut,
@@ -200,6 +207,8 @@ test("what a node says instead of an exit has its own error each", async () => {
     run((response) => response.end(encodeLinkFrame("exit", "{}"))),
     cut,
   );
+  assert.match(causes[0] ?? "", /ended without an exit frame/);
+  assert.match(causes.at(-1) ?? "", /the exit frame does not fit/);
   await assert.rejects(
     run((response) => response.end(encodeLinkFrame("stdin", "mine"))),
     cut,

@@ -49,7 +49,7 @@ export function runOnNode(
 ): Promise<ExecExit> {
   const { promise, resolve, reject } = Promise.withResolvers<ExecExit>();
   if (options.signal.aborted) return Promise.reject(reasonOf(options.signal));
-  const command = new NodeCommand(node.nodeId, options, clock, { resolve, reject });
+  const command = new NodeCommand(link, node.nodeId, options, clock, { resolve, reject });
   const request = {
     method: "POST" as const,
     path: `/v1/machines/${options.machineId}/exec`,
@@ -79,6 +79,7 @@ interface Settle {
  * whole request, most of it in the stream's end.
  */
 class NodeCommand implements Dispatcher.DispatchHandler {
+  readonly #link: NodeLink;
   readonly #nodeId: string;
   readonly #options: NodeExecOptions;
   readonly #clock: Clock;
@@ -95,7 +96,8 @@ class NodeCommand implements Dispatcher.DispatchHandler {
   #isSettled = false;
   #late: Timer | null = null;
 
-  constructor(nodeId: string, options: NodeExecOptions, clock: Clock, settle: Settle) {
+  constructor(link: NodeLink, nodeId: string, options: NodeExecOptions, clock: Clock, settle: Settle) {
+    this.#link = link;
     this.#nodeId = nodeId;
     this.#options = options;
     this.#clock = clock;
@@ -170,7 +172,7 @@ class NodeCommand implements Dispatcher.DispatchHandler {
     this.#late = this.#clock.timer(ms, () => {
       if (this.#options.sink.isFull === true) return this.#expectEnd(NODE_GRACE_MS);
       const { machineId } = this.#options;
-      const text = `the command in machine ${machineId} was not ended by its node in time; stop and start the machine`;
+      const text = `the command in machine ${machineId} was not ended by its node in time; stop and start the machine if it still runs`;
       this.#giveUp(new Refusal("guest_unreachable", text));
     });
   }
@@ -185,9 +187,9 @@ class NodeCommand implements Dispatcher.DispatchHandler {
     if (this.#isSettled) return;
     const isWord = error instanceof Refusal || error instanceof NotRunning;
     const { machineId } = this.#options;
-    const away = this.#status === 200 ? cutOff(this.#nodeId, machineId) : new NodeAway(this.#nodeId, error);
     if (isWord) this.#finish(() => this.#settle.reject(error));
-    else this.#giveUp(away);
+    else if (this.#status === 200) this.#giveUp(this.#link.cutOff(this.#nodeId, machineId, error));
+    else this.#giveUp(new NodeAway(this.#nodeId, error));
   }
 
   #finish(tell: () => void): void {
@@ -202,13 +204,6 @@ class NodeCommand implements Dispatcher.DispatchHandler {
 }
 
 const reasonOf = ({ reason }: AbortSignal): Error => (reason instanceof Error ? reason : new Error(String(reason)));
-
-/** The command has begun, so it must not be sent again without its owner's knowing. */
-export const cutOff = (nodeId: string, machineId: string): Refusal =>
-  new Refusal(
-    "unavailable",
-    `the connection to node ${nodeId} broke while the command ran in machine ${machineId}; how it ended is not known, look before you run it again`,
-  );
 
 function requestBody(start: ExecStart, stdin: Buffer | null): Buffer {
   const frames = [encodeLinkFrame("start", JSON.stringify(start))];
@@ -261,7 +256,7 @@ function failure({ code, message }: Partial<ExecFailure>, machineId: string): Er
     default:
       return new Refusal(
         "guest_unreachable",
-        `exec in ${machineId} failed, its agent does not answer: ${why}; stop and start the machine`,
+        `exec in ${machineId} failed, its agent does not answer: ${why}; stop and start the machine if it still runs`,
       );
   }
 }

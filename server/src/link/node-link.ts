@@ -14,6 +14,7 @@ import type { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
 import type { DesiredMachine, ImageProgress, NodeImage, ObservedMachine } from "@flotilla/contract/link";
 import { Pool } from "undici";
+import type { Log } from "../context.ts";
 import { parseObservedMachine } from "./reports.ts";
 
 /** A node as the link needs it. */
@@ -71,6 +72,20 @@ interface ImageWork {
 
 export class NodeLink {
   readonly #pools = new Map<string, Pool>();
+  readonly #log: Log;
+
+  constructor(log: Log) {
+    this.#log = log;
+  }
+
+  /** What a caller is told of a command that had begun: it must not be sent again without its owner's knowing. */
+  cutOff(nodeId: string, machineId: string, error: unknown): Refusal {
+    this.#log.warn({ nodeId, machineId, error }, "the connection to a node broke while a command ran");
+    return new Refusal(
+      "unavailable",
+      `the connection to node ${nodeId} broke while the command ran in machine ${machineId}; how it ended is not known, look before you run it again`,
+    );
+  }
 
   /** Says what is wanted of a machine and waits up to `waitMs` until nothing moves there. */
   async putMachine(

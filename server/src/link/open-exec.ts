@@ -10,7 +10,7 @@ import { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit, ExecStart } from "@flotilla/contract/link";
 import { encodeLinkFrame, LinkDecoder, type LinkFrame, type LinkFrameType } from "@flotilla/contract/link-stream";
-import { cutOff, HEADERS_TIMEOUT_MS, NotRunning, type OutputSink, refused, take } from "./exec-link.ts";
+import { HEADERS_TIMEOUT_MS, NotRunning, type OutputSink, refused, take } from "./exec-link.ts";
 import { type NodeAddress, NodeAway, type NodeLink } from "./node-link.ts";
 
 /** What waits here for a node that does not read. */
@@ -61,7 +61,7 @@ export async function openOnNode(link: NodeLink, node: NodeAddress, options: Ope
       signal: AbortSignal.any([signal, gone.signal]),
     });
     if (statusCode !== 200) throw await refused(statusCode, body);
-    const exec = new OpenExec({ nodeId: node.nodeId, machineId, input, body, gone });
+    const exec = new OpenExec({ link, nodeId: node.nodeId, machineId, input, body, gone });
     await exec.lookAhead();
     return exec;
   } catch (error) {
@@ -72,6 +72,7 @@ export async function openOnNode(link: NodeLink, node: NodeAddress, options: Ope
 }
 
 interface Parts {
+  readonly link: NodeLink;
   readonly nodeId: string;
   readonly machineId: string;
   readonly input: Input;
@@ -121,7 +122,7 @@ export class OpenExec {
 
   /** Hands the output on until the command has ended. Throws a Refusal when nobody can say how. */
   async run(sink: OutputSink): Promise<ExecExit> {
-    const { nodeId, machineId, input, gone } = this.#parts;
+    const { link, nodeId, machineId, input, gone } = this.#parts;
     try {
       let frames = this.#ahead;
       for (;;) {
@@ -139,7 +140,7 @@ export class OpenExec {
       }
     } catch (error) {
       if (error instanceof Refusal || gone.signal.aborted) throw error;
-      throw cutOff(nodeId, machineId);
+      throw link.cutOff(nodeId, machineId, error);
     } finally {
       // Never ended as if it were whole: the node would take a part for all of the input.
       if (!this.#isInputOver) input.destroy();

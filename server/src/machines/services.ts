@@ -47,7 +47,7 @@ export interface MachineServiceOptions {
 }
 
 export function openMachineServices(context: Context, options: MachineServiceOptions): OpenMachineServices {
-  const link = new NodeLink();
+  const link = new NodeLink(context.log);
   const cache = new MachineCache(context);
   const ceilings = new CeilingsCache(context.db);
   const activity = new Activity(context, (id, at) => cache.touched(id, at));
