@@ -12,6 +12,7 @@ import { EXIT_USAGE } from "./failure.ts";
 import { addImageCommands } from "./image/commands.ts";
 import { addKeyCommands } from "./key/commands.ts";
 import { addMachineCommands } from "./machine/commands.ts";
+import { addNodeCommands } from "./node/commands.ts";
 import { addOperationCommands } from "./operation/commands.ts";
 
 export function buildProgram(tree: Tree): Command {
@@ -43,7 +44,7 @@ export function buildProgram(tree: Tree): Command {
   root.commandsGroup("Run:");
   addProgram(tree, root, "up", "run a whole Flotilla on this machine: server, database and node");
   addProgram(tree, root, "server", "run a server only");
-  addProgram(tree, root, "node", "run a node only, which lends this machine to a server");
+  addNodeCommands(tree, addProgram(tree, root, "node", "run a node only, which lends this machine to a server"));
   addVerb(tree, root, {
     words: "doctor",
     summary: "explain what this machine can do and what is missing",
@@ -75,8 +76,8 @@ function termOf(command: Command): string {
 }
 
 /** A program of Flotilla's, with a flag for each of its settings that may stand in a list of processes. */
-function addProgram(tree: Tree, root: Command, name: Exclude<Program, "cli">, summary: string): void {
-  addVerb<Record<string, string | undefined>>(tree, root, {
+function addProgram(tree: Tree, root: Command, name: Exclude<Program, "cli">, summary: string): Command {
+  return addVerb<Record<string, string | undefined>>(tree, root, {
     words: name,
     summary,
     isRemote: false,

@@ -19,8 +19,10 @@ const world = {
 };
 
 function verbs(command: Command, words: readonly string[] = []): (readonly [string, Command])[] {
-  if (command.commands.length === 0) return [[words.join(" "), command]];
-  return command.commands.flatMap((child) => verbs(child, [...words, child.name()]));
+  const below = command.commands.flatMap((child) => verbs(child, [...words, child.name()]));
+  // One that takes options does something itself.
+  const isVerb = below.length === 0 || command.options.length > 0;
+  return isVerb ? [[words.join(" "), command], ...below] : below;
 }
 
 const all = verbs(buildProgram({ world, ended: () => {} }));

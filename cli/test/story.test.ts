@@ -96,6 +96,22 @@ test("an image is fetched while somebody watches, and goes on when nobody does a
   assert.match(String((await up.cli("operation", "ls")).output), /image pull of team\/slow-4000 +succeeded/);
 });
 
+test("a node is listed, drained while somebody watches, and starts nothing then", async (t) => {
+  const up = await startUp(t, makeDirectory(t));
+  const nodes = JSON.parse(String((await up.cli("node", "ls", "--json")).output)) as { readonly id: string }[];
+  const id = nodes[0]?.id ?? "";
+  assert.match(String((await up.cli("node", "ls")).output), new RegExp(`^NODE .*\n${id} +ready `));
+  await up.cli("machine", "create", "local/busybox", "--name", "one", "--start");
+  const asked = await up.cli("node", "drain", id, "--detach");
+  assert.match(String(asked.output), /^op-[0-9a-f]{32}\n$/, asked.errors);
+  await up.cli("machine", "stop", "one");
+  const drained = await up.cli("node", "drain", id, "--deadline", "0");
+  assert.deepEqual([drained.code, String(drained.output)], [0, `${id}\n`], drained.errors);
+  assert.match(String((await up.cli("node", "ls")).output), / drained /);
+  assert.match((await up.cli("machine", "start", "one")).errors, /is drained/);
+  assert.match((await up.cli("node", "drain", "nobody")).errors, /^error: node nobody was not found/);
+});
+
 test("a machine's address, its link and its token are alone on a line, and what has none says what to do", async (t) => {
   const up = await startUp(t, makeDirectory(t));
   const say = async (...argv: string[]): Promise<string> => {
