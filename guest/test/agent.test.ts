@@ -5,12 +5,13 @@
  */
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
-import type { Guest, GuestConfiguration } from "@flotilla/node/guest/guest";
-import { outcome, processesWith, request, startAgent, type TestAgent, until } from "./agent.ts";
+import { test } from "node:test";
+import type { GuestConfiguration } from "@flotilla/node/guest/guest";
+import { outcome, processesWith, request, startAgent, until } from "./agent.ts";
+import { makeDirectory, startSharedAgent } from "./shared-agent.ts";
 
 const configuration: GuestConfiguration = {
   hostname: "box",
@@ -26,23 +27,9 @@ const configuration: GuestConfiguration = {
   address: null,
 };
 
-let agent: TestAgent;
-let guest: Guest;
-let directory: string;
-
-before(async () => {
-  directory = mkdtempSync(join(tmpdir(), "flotilla-agent-test-"));
-  chmodSync(directory, 0o755);
-  agent = startAgent({ hasCgroup: true });
-  guest = await agent.connect();
-});
-
-after(async () => {
-  const code = await agent.end();
-  rmSync(directory, { recursive: true, force: true });
-  assert.equal(agent.log(), "", "the agent or a sanitizer complained");
-  assert.equal(code, 0);
-});
+const directory = makeDirectory(join(tmpdir(), "flotilla-agent-test-"));
+chmodSync(directory, 0o755);
+const { agent, guest } = await startSharedAgent();
 
 const run = (argv: readonly string[], more = {}) => outcome(guest.exec(request(argv, more)));
 const shell = (script: string, more = {}) => run(["sh", "-c", script], more);

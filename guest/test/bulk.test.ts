@@ -5,53 +5,26 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import {
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  truncateSync,
-  writeFileSync,
-} from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, statSync, truncateSync, writeFileSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import { BULK_DISK_BYTES, BulkDisk } from "@flotilla/node/guest/bulk-disk";
-import type { Guest, GuestExec, GuestFileRequest } from "@flotilla/node/guest/guest";
-import { startAgent, type TestAgent, until } from "./agent.ts";
+import type { GuestExec } from "@flotilla/node/guest/guest";
+import { startAgent, until } from "./agent.ts";
+import { makeDirectory, startSharedAgent } from "./shared-agent.ts";
 
 const MIB = 1024 * 1024;
 const isRoot = process.getuid?.() === 0;
 /** One more than can go over the disk at once. */
 const MANY = 5;
 
-let agent: TestAgent;
-let guest: Guest;
-let disk: string;
-let memory: string;
-let device: string;
-
-before(async () => {
-  disk = mkdtempSync("/var/tmp/flotilla-bulk-test-");
-  memory = mkdtempSync("/dev/shm/flotilla-bulk-test-");
-  device = join(disk, "device");
-  const handle = await open(device, "wx+");
-  await handle.truncate(BULK_DISK_BYTES);
-  agent = startAgent({ hasCgroup: true });
-  guest = await agent.connect(agent.socket, new BulkDisk(handle, device));
-});
-
-after(async () => {
-  const code = await agent.end();
-  for (const directory of [disk, memory]) rmSync(directory, { recursive: true, force: true });
-  assert.equal(agent.log(), "", "the agent or a sanitizer complained");
-  assert.equal(code, 0);
-});
-
-const file = (operation: GuestFileRequest["operation"], path: string, more: Partial<GuestFileRequest> = {}) =>
-  guest.file({ operation, path, offset: 0, length: null, isFromEnd: false, ...more });
+const disk = makeDirectory("/var/tmp/flotilla-bulk-test-");
+const memory = makeDirectory("/dev/shm/flotilla-bulk-test-");
+const device = join(disk, "device");
+const handle = await open(device, "wx+");
+await handle.truncate(BULK_DISK_BYTES);
+const { file } = await startSharedAgent(new BulkDisk(handle, device));
 
 /** Both outputs and the exit code; the first line apart. */
 async function outcome(exec: GuestExec) {
@@ -188,8 +161,8 @@ test("a full disk refuses the file and keeps nothing of it", {
 
 test("a shared disk that is not there is said to be missing", async () => {
   const other = startAgent();
-  const handle = await open(device, "r+");
-  const connected = await other.connect(other.socket, new BulkDisk(handle, join(disk, "none")));
+  const again = await open(device, "r+");
+  const connected = await other.connect(other.socket, new BulkDisk(again, join(disk, "none")));
   const exec = connected.file({ operation: "write", path: join(disk, "x"), offset: 0, length: null, isFromEnd: false });
   exec.stdin.end("x");
   const { stderr, exitCode } = await outcome(exec);

@@ -9,48 +9,29 @@ import {
   chownSync,
   existsSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
   readlinkSync,
-  rmSync,
   statfsSync,
   statSync,
   symlinkSync,
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
-import type { Guest, GuestFileRequest } from "@flotilla/node/guest/guest";
-import { outcome, startAgent, type TestAgent, until } from "./agent.ts";
+import { test } from "node:test";
+import type { GuestFileRequest } from "@flotilla/node/guest/guest";
+import { outcome, startAgent, until } from "./agent.ts";
+import { makeDirectory, startSharedAgent } from "./shared-agent.ts";
 
 const TMPFS = 0x01021994;
 const MIB = 1024 * 1024;
 
-let agent: TestAgent;
-let guest: Guest;
 /** On a disk, so that the way to memory can be told from it. */
-let disk: string;
-let memory: string;
+const disk = makeDirectory("/var/tmp/flotilla-files-test-");
+const memory = makeDirectory("/dev/shm/flotilla-files-test-");
+const { guest, file } = await startSharedAgent();
 const isRoot = process.getuid?.() === 0;
 const skip = isRoot ? false : "mounting and owning takes root";
-
-before(async () => {
-  disk = mkdtempSync("/var/tmp/flotilla-files-test-");
-  memory = mkdtempSync("/dev/shm/flotilla-files-test-");
-  agent = startAgent({ hasCgroup: true });
-  guest = await agent.connect();
-});
-
-after(async () => {
-  const code = await agent.end();
-  for (const directory of [disk, memory]) rmSync(directory, { recursive: true, force: true });
-  assert.equal(agent.log(), "", "the agent or a sanitizer complained");
-  assert.equal(code, 0);
-});
-
-const file = (operation: GuestFileRequest["operation"], path: string, more: Partial<GuestFileRequest> = {}) =>
-  guest.file({ operation, path, offset: 0, length: null, isFromEnd: false, ...more });
 
 async function write(path: string, content: string | Buffer) {
   const exec = file("write", path);

@@ -3,34 +3,21 @@
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
-import type { Guest, GuestExec } from "@flotilla/node/guest/guest";
-import { processesWith, request, startAgent, type TestAgent, until } from "./agent.ts";
+import { test } from "node:test";
+import type { GuestExec } from "@flotilla/node/guest/guest";
+import { processesWith, request, until } from "./agent.ts";
+import { makeDirectory, startSharedAgent } from "./shared-agent.ts";
 
 /** Longer than a test may take: what ends before it has not waited for it. */
 const LONG_MS = 60_000;
 const SHORT_MS = 200;
 const terminal = { cols: 80, rows: 24 };
 
-let agent: TestAgent;
-let guest: Guest;
-let directory: string;
-
-before(async () => {
-  directory = mkdtempSync(join(tmpdir(), "flotilla-hang-up-test-"));
-  agent = startAgent({ hasCgroup: true });
-  guest = await agent.connect();
-});
-
-after(async () => {
-  const code = await agent.end();
-  rmSync(directory, { recursive: true, force: true });
-  assert.equal(agent.log(), "", "the agent or a sanitizer complained");
-  assert.equal(code, 0);
-});
+const directory = makeDirectory(join(tmpdir(), "flotilla-hang-up-test-"));
+const { agent, guest } = await startSharedAgent();
 
 /** A shell's line on a terminal; resolves when it has said `ready`. */
 async function onTerminal(line: string): Promise<GuestExec> {

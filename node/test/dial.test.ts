@@ -9,10 +9,8 @@ import { text } from "node:stream/consumers";
 import { test } from "node:test";
 import { DIAL_PREAMBLE, type DialRefusal } from "@flotilla/contract/link";
 import { until } from "../../test/support/until.ts";
-import { serveLink } from "../src/link/server.ts";
-import { linkSocketPath } from "../src/link/socket-path.ts";
-import { makeLog } from "../src/log.ts";
-import { machineIdOf, startTestNode, temporaryDirectory, type TestNode } from "./support/in-process.ts";
+import { machineIdOf, type TestNode } from "./support/in-process.ts";
+import { startTestLink } from "./support/link.ts";
 
 const A = machineIdOf("a");
 
@@ -38,27 +36,11 @@ async function serve(): Promise<Served> {
   const guest = createServer({ allowHalfOpen: true }, (socket) => void accepted.push(socket.on("error", () => {})));
   guest.listen(0, "127.0.0.1");
   await once(guest, "listening");
-  const directory = await temporaryDirectory();
-  const node = await startTestNode(directory.path);
-  const socketPath = linkSocketPath(directory.path);
-  const link = await serveLink({
-    socketPath,
-    serverUid: null,
-    temporaryDirectory: directory.path,
-    fleet: node.fleet,
-    images: node.images,
-    facts: { nodeId: "n", driver: "fake", accelerator: "none", acceleratorReason: "", runtime: "", arch: "amd64" },
-    clock: node.clock,
-    log: makeLog({ level: "silent", clock: node.clock }),
-  });
+  const link = await startTestLink();
+  const { node, socketPath } = link;
   const { port } = guest.address() as AddressInfo;
   const env = { FAKE_PORTS: `80=${port}` };
   await node.want(A, 1, "running", { env });
-  let isLinkOpen = true;
-  const closeLink = async (): Promise<void> => {
-    if (isLinkOpen) await link[Symbol.asyncDispose]();
-    isLinkOpen = false;
-  };
   const dial: Served["dial"] = (machineId, port) =>
     new Promise((resolve, reject) => {
       const path = `/v1/machines/${machineId}/dial/${port}`;
@@ -76,18 +58,16 @@ async function serve(): Promise<Served> {
     env,
     accepted,
     dial,
-    closeLink,
+    closeLink: link.close,
     async connect() {
       const dialed = await dial(A, 80);
       assert.ok("input" in dialed);
       return dialed;
     },
     [Symbol.asyncDispose]: async () => {
-      await closeLink();
-      await node.fleet.release();
+      await link[Symbol.asyncDispose]();
       for (const socket of accepted) socket.destroy();
       guest.close();
-      await directory[Symbol.asyncDispose]();
     },
   };
 }

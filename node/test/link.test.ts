@@ -9,44 +9,14 @@ import { test } from "node:test";
 import type { ExecExit, ExecFailure, ExecStart } from "@flotilla/contract/link";
 import { encodeLinkFrame, LinkDecoder, type LinkFrame } from "@flotilla/contract/link-stream";
 import { until } from "../../test/support/until.ts";
-import { makeLog } from "../src/log.ts";
-import { serveLink } from "../src/link/server.ts";
 import { linkSocketPath } from "../src/link/socket-path.ts";
-import { machineIdOf, specOf, startTestNode, temporaryDirectory, type TestNode } from "./support/in-process.ts";
+import { machineIdOf, specOf } from "./support/in-process.ts";
+import { startTestLink, type TestLink } from "./support/link.ts";
 
 const A = machineIdOf("a");
 
-interface Served extends AsyncDisposable {
-  readonly node: TestNode;
-  readonly socketPath: string;
-  call(method: string, path: string, body?: unknown): Promise<{ readonly status: number; readonly body: unknown }>;
-}
-
-async function serve(): Promise<Served> {
-  const directory = await temporaryDirectory();
-  const node = await startTestNode(directory.path);
-  const socketPath = linkSocketPath(directory.path);
-  const link = await serveLink({
-    socketPath,
-    serverUid: null,
-    temporaryDirectory: directory.path,
-    fleet: node.fleet,
-    images: node.images,
-    facts: { nodeId: "n", driver: "fake", accelerator: "none", acceleratorReason: "", runtime: "", arch: "amd64" },
-    clock: node.clock,
-    log: makeLog({ level: "silent", clock: node.clock }),
-  });
-  return {
-    node,
-    socketPath,
-    call: (method, path, body) => call(socketPath, method, path, body),
-    [Symbol.asyncDispose]: async () => {
-      await link[Symbol.asyncDispose]();
-      await node.fleet.release();
-      await directory[Symbol.asyncDispose]();
-    },
-  };
-}
+const answerOf = ({ socketPath }: TestLink, method: string, path: string, body?: unknown) =>
+  call(socketPath, method, path, body);
 
 function call(socketPath: string, method: string, path: string, body?: unknown) {
   return new Promise<{ status: number; body: unknown }>((resolve, reject) => {
@@ -111,8 +81,8 @@ class Exec {
   }
 }
 
-async function runs(served: Served, env: Record<string, string> = {}): Promise<void> {
-  const answer = await served.call("PUT", `/v1/machines/${A}?waitMs=5000`, {
+async function runs(served: TestLink, env: Record<string, string> = {}): Promise<void> {
+  const answer = await answerOf(served, "PUT", `/v1/machines/${A}?waitMs=5000`, {
     generation: 1,
     state: "running",
     spec: specOf(A, { env }),
@@ -120,39 +90,43 @@ async function runs(served: Served, env: Record<string, string> = {}): Promise<v
   assert.equal(answer.status, 200);
 }
 
-const exec = (served: Served, argv: readonly string[], more: Partial<ExecStart> = {}): Exec => {
+const exec = (served: TestLink, argv: readonly string[], more: Partial<ExecStart> = {}): Exec => {
   const made = new Exec(served.socketPath, { argv, ...more });
   if (more.hasStdin !== true) made.request.end();
   return made;
 };
 
 test("only the node agent's user may open the socket", async () => {
-  await using served = await serve();
+  await using served = await startTestLink();
   assert.equal((await stat(served.socketPath)).mode & 0o777, 0o600);
   assert.ok(linkSocketPath(`/${"long/".repeat(30)}`).length < 60);
   assert.equal(linkSocketPath("/data/node"), join("/data/node", "link.sock"));
 });
 
 test("machines are put, read and listed, and an older wish is answered 409 with what is", async () => {
-  await using served = await serve();
-  assert.equal((await served.call("GET", `/v1/machines/${A}`)).status, 404);
+  await using served = await startTestLink();
+  assert.equal((await answerOf(served, "GET", `/v1/machines/${A}`)).status, 404);
   await runs(served);
-  const read = await served.call("GET", `/v1/machines/${A}`);
-  const list = await served.call("GET", "/v1/machines");
+  const read = await answerOf(served, "GET", `/v1/machines/${A}`);
+  const list = await answerOf(served, "GET", "/v1/machines");
   assert.deepEqual(list.body, { machines: [read.body] });
-  const newer = await served.call("PUT", `/v1/machines/${A}?waitMs=5000`, {
+  const newer = await answerOf(served, "PUT", `/v1/machines/${A}?waitMs=5000`, {
     generation: 3,
     state: "absent",
     spec: null,
   });
   assert.equal((newer.body as { state: string }).state, "absent");
-  const older = await served.call("PUT", `/v1/machines/${A}`, { generation: 2, state: "running", spec: specOf(A) });
+  const older = await answerOf(served, "PUT", `/v1/machines/${A}`, {
+    generation: 2,
+    state: "running",
+    spec: specOf(A),
+  });
   assert.equal(older.status, 409);
 });
 
 test("a put without a wait answers at once with what is seen then", async () => {
-  await using served = await serve();
-  const answer = await served.call("PUT", `/v1/machines/${A}`, {
+  await using served = await startTestLink();
+  const answer = await answerOf(served, "PUT", `/v1/machines/${A}`, {
     generation: 1,
     state: "running",
     spec: specOf(A, { env: { FAKE_BOOT_MS: "500" } }),
@@ -161,7 +135,7 @@ test("a put without a wait answers at once with what is seen then", async () => 
 });
 
 test("what does not fit the contract is refused with 400 and changes nothing", async () => {
-  await using served = await serve();
+  await using served = await startTestLink();
   const wish = { generation: 1, state: "running", spec: specOf(A) };
   const bad: unknown[] = [
     "{",
@@ -182,16 +156,16 @@ test("what does not fit the contract is refused with 400 and changes nothing", a
     { ...wish, spec: { ...wish.spec, ports: [{ port: 70_000 }] } },
   ];
   for (const body of bad) {
-    const answer = await served.call("PUT", `/v1/machines/${A}`, body);
+    const answer = await answerOf(served, "PUT", `/v1/machines/${A}`, body);
     assert.equal(answer.status, 400, JSON.stringify(body).slice(0, 200));
   }
-  assert.equal((await served.call("PUT", "/v1/machines/mach-..%2f", wish)).status, 400);
-  assert.equal((await served.call("PUT", "/v1/machines/../../etc", wish)).status, 404);
+  assert.equal((await answerOf(served, "PUT", "/v1/machines/mach-..%2f", wish)).status, 400);
+  assert.equal((await answerOf(served, "PUT", "/v1/machines/../../etc", wish)).status, 404);
   assert.equal(served.node.fleet.size, 0);
 });
 
 test("a command's output, error output and exit code come back", async () => {
-  await using served = await serve();
+  await using served = await startTestLink();
   await runs(served, { GREETING: "hello" });
   const run = exec(served, ["sh", "-lc", "echo $GREETING; echo oops >&2; exit 3"]);
   const exit = (await run.end()) as ExecExit;
@@ -201,7 +175,7 @@ test("a command's output, error output and exit code come back", async () => {
 });
 
 test("a program that does not exist exits with 255", async () => {
-  await using served = await serve();
+  await using served = await startTestLink();
   await runs(served);
   const run = exec(served, ["nope"]);
   assert.equal(((await run.end()) as ExecExit).exitCode, 255);
@@ -209,7 +183,7 @@ test("a program that does not exist exits with 255", async () => {
 });
 
 test("input goes in while output comes out", async () => {
-  await using served = await serve();
+  await using served = await startTestLink();
   await runs(served);
   const run = exec(served, ["cat"], { hasStdin: true });
   for (const word of ["one ", "two "]) {
@@ -222,7 +196,7 @@ test("input goes in while output comes out", async () => {
 });
 
 test("a silent command's answer begins before it ends", async () => {
-  await using served = await serve();
+  await using served = await startTestLink();
   await runs(served);
   const run = exec(served, ["sleep", "60"]);
   await until(() => run.response !== null, { what: "the head of the answer", deadlineMs: 2_000 });
@@ -230,7 +204,7 @@ test("a silent command's answer begins before it ends", async () => {
 });
 
 test("a command over its time is ended with 124", async () => {
-  await using served = await serve();
+  await using served = await startTestLink();
   await runs(served);
   const run = exec(served, ["sleep", "60"], { timeoutMs: 50 });
   const exit = (await run.end()) as ExecExit;
@@ -239,7 +213,7 @@ test("a command over its time is ended with 124", async () => {
 });
 
 test("many megabytes arrive whole at a slow reader, and the exit comes last", async () => {
-  await using served = await serve();
+  await using served = await startTestLink();
   await runs(served);
   const bytes = 24 * 1024 * 1024;
   const run = exec(served, ["head", "-c", String(bytes), "/dev/zero"]);
@@ -256,7 +230,7 @@ test("many megabytes arrive whole at a slow reader, and the exit comes last", as
 });
 
 test("a caller who goes away takes its command along, unless it runs in the background", async () => {
-  await using served = await serve();
+  await using served = await startTestLink();
   await runs(served);
   const guest = served.node.fleet.find(A)?.guest;
   assert.ok(guest);
@@ -283,7 +257,7 @@ test("a caller who goes away takes its command along, unless it runs in the back
 });
 
 test("a caller who goes away while its command does not read is noticed as well", async () => {
-  await using served = await serve();
+  await using served = await startTestLink();
   await runs(served, { FAKE_EXECS_MAX: "1" });
   const run = exec(served, ["sleep", "60"], { hasStdin: true });
   for (let count = 0; count < 64; count += 1) run.request.write(encodeLinkFrame("stdin", Buffer.alloc(60 * 1024)));
@@ -294,7 +268,7 @@ test("a caller who goes away while its command does not read is noticed as well"
 });
 
 test("frames that make no sense end the exec with a failure", async () => {
-  await using served = await serve();
+  await using served = await startTestLink();
   await runs(served);
   const empty = new Exec(served.socketPath, { argv: [] });
   assert.equal(((await empty.end()) as ExecFailure).code, "invalid");
@@ -310,15 +284,15 @@ test("frames that make no sense end the exec with a failure", async () => {
 });
 
 test("an exec is refused when the machine is not there or does not run", async () => {
-  await using served = await serve();
-  assert.equal((await served.call("POST", `/v1/machines/${A}/exec`)).status, 404);
+  await using served = await startTestLink();
+  assert.equal((await answerOf(served, "POST", `/v1/machines/${A}/exec`)).status, 404);
   await runs(served);
-  await served.call("PUT", `/v1/machines/${A}?waitMs=5000`, { generation: 2, state: "stopped", spec: specOf(A) });
-  assert.equal((await served.call("POST", `/v1/machines/${A}/exec`)).status, 409);
+  await answerOf(served, "PUT", `/v1/machines/${A}?waitMs=5000`, { generation: 2, state: "stopped", spec: specOf(A) });
+  assert.equal((await answerOf(served, "POST", `/v1/machines/${A}/exec`)).status, 409);
 });
 
 test("a VM that ends takes its execs along, as guest_unreachable", async () => {
-  await using served = await serve();
+  await using served = await startTestLink();
   await runs(served);
   const run = exec(served, ["sleep", "60"]);
   await until(() => run.response !== null, { what: "an answer" });
@@ -327,7 +301,7 @@ test("a VM that ends takes its execs along, as guest_unreachable", async () => {
 });
 
 test("a command for which there is no room is refused as busy, and there is room when another has ended", async () => {
-  await using served = await serve();
+  await using served = await startTestLink();
   await runs(served, { FAKE_EXECS_MAX: "1" });
   const first = exec(served, ["cat"], { hasStdin: true });
   await until(() => first.response !== null, { what: "an answer" });
@@ -340,27 +314,27 @@ test("a command for which there is no room is refused as busy, and there is room
 });
 
 test("images are pulled with progress, listed, imported and removed", async () => {
-  await using served = await serve();
-  const pulled = (await served.call("PUT", "/v1/images", { reference: "app:slow-20", arch: null })).body as {
+  await using served = await startTestLink();
+  const pulled = (await answerOf(served, "PUT", "/v1/images", { reference: "app:slow-20", arch: null })).body as {
     kind: string;
   }[];
   assert.deepEqual([pulled.at(0)?.kind, pulled.at(-1)?.kind], ["progress", "done"]);
-  const failed = (await served.call("PUT", "/v1/images", { reference: "missing", arch: null })).body;
+  const failed = (await answerOf(served, "PUT", "/v1/images", { reference: "missing", arch: null })).body;
   assert.equal((failed as { kind: string }).kind, "failed");
-  const imported = await served.call("POST", "/v1/images/import?reference=local/mine", "an archive");
+  const imported = await answerOf(served, "POST", "/v1/images/import?reference=local/mine", "an archive");
   assert.equal((imported.body as { kind: string }).kind, "done");
-  const listed = (await served.call("GET", "/v1/images")).body as { reference: string }[];
+  const listed = (await answerOf(served, "GET", "/v1/images")).body as { reference: string }[];
   assert.deepEqual(
     listed.map(({ reference }) => reference),
     ["local/busybox", "app:slow-20", "local/mine"],
   );
-  assert.equal((await served.call("DELETE", "/v1/images?reference=local/mine")).status, 204);
-  assert.equal((await served.call("DELETE", "/v1/images?reference=local/mine")).status, 404);
-  assert.equal((await served.call("PUT", "/v1/images", { reference: "-x" })).status, 400);
+  assert.equal((await answerOf(served, "DELETE", "/v1/images?reference=local/mine")).status, 204);
+  assert.equal((await answerOf(served, "DELETE", "/v1/images?reference=local/mine")).status, 404);
+  assert.equal((await answerOf(served, "PUT", "/v1/images", { reference: "-x" })).status, 400);
 });
 
 test("facts say which driver runs the machines", async () => {
-  await using served = await serve();
-  assert.equal(((await served.call("GET", "/v1/facts")).body as { driver: string }).driver, "fake");
-  assert.equal((await served.call("GET", "/v1/nonsense")).status, 404);
+  await using served = await startTestLink();
+  assert.equal(((await answerOf(served, "GET", "/v1/facts")).body as { driver: string }).driver, "fake");
+  assert.equal((await answerOf(served, "GET", "/v1/nonsense")).status, 404);
 });
