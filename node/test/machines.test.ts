@@ -92,6 +92,19 @@ test("an image that does not exist fails the start with the reason, and a new wi
   assert.equal(retried.reason, null);
 });
 
+test("an image counts as used when a machine is made from it, not only when it came", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const usedAt = async (): Promise<number> =>
+    (await node.images.list()).find(({ reference }) => reference === "alpine")?.lastUsedAt ?? 0;
+  await node.want(A, 1, "running", { image: "alpine" });
+  const first = await usedAt();
+  await until(() => node.clock.now() > first, { what: "the clock to go on" });
+  await node.want(B, 1, "running", { image: "alpine" });
+  assert.ok((await usedAt()) > first);
+  await node.fleet.release();
+});
+
 test("a machine with a blocked network starts only from a cached image", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);

@@ -24,7 +24,8 @@ export async function ensureImage(spec: MachineSpec, options: EnsureImageOptions
   const { images, clock, tell, signal } = options;
   const { reference, arch } = spec.image;
   const found = await images.find(reference, arch);
-  if (found !== undefined) return found;
+  // Of those that are there it notes that they are used: when space is short the least recently used go first.
+  if (found !== undefined) return await images.ensure(reference, { arch, signal });
   if (spec.network.mode === "blocked" && !reference.startsWith("local/")) {
     throw new Error(
       `image ${reference} is not cached on this node, and a machine whose network is blocked cannot pull it; ` +

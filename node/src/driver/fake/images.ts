@@ -23,7 +23,8 @@ export class FakeImages implements Images {
     this.#remember("local/busybox");
   }
 
-  async ensure(reference: string, { onProgress, signal }: EnsureOptions): Promise<UnpackedImage> {
+  async ensure(reference: string, { onProgress, signal, isRefresh }: EnsureOptions): Promise<UnpackedImage> {
+    if (this.#cached.has(reference) && isRefresh !== true) return this.#remember(reference);
     if (reference.includes("missing")) throw new Error(`image ${reference} does not exist in its registry`);
     const pullMs = Number(/slow-(\d+)/.exec(reference)?.[1] ?? 0);
     for (let step = 1; pullMs > 0 && step <= PROGRESS_STEPS; step += 1) {
@@ -70,7 +71,7 @@ export class FakeImages implements Images {
   }
 
   #remember(reference: string): UnpackedImage {
-    const image = this.#cached.get(reference) ?? this.#image(reference);
+    const image = { ...this.#image(reference), ...this.#cached.get(reference), lastUsedAt: this.#clock.now() };
     this.#cached.set(reference, image);
     return image;
   }
