@@ -36,7 +36,8 @@ export interface ConnectionFacts {
 export function failureOf(error: unknown, connection: ConnectionFacts | null): Failure | null {
   if (error instanceof Failure) return error;
   if (!(error instanceof FlotillaError)) return null;
-  if (error.code === "unreachable") {
+  // With a status there was an answer, which broke off: its own words say what that means.
+  if (error.code === "unreachable" && error.status === 0) {
     const reason = /ECONNREFUSED/.test(error.text) ? "nothing listens there" : lastPart(error.text);
     return new Failure(
       `cannot reach Flotilla at ${connection?.url ?? "its address"}: ${reason}`,

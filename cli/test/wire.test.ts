@@ -120,12 +120,14 @@ test("one argument alone is a line for the shell, and a streamed answer has a fo
 
 test("a stream that ends without an exit, or with an error, is a failure and never a success", async (t) => {
   const begun = "event: stdout\ndata: aGk=\n\n";
-  const ends: readonly [string, RegExp][] = [
-    [begun, /ended before the command's exit/],
-    [`${begun}event: error\ndata: the node broke\n\n`, /^error: the node broke\n/],
+  const breaks: Reply = (_arrived, answer) => void answer.write(begun, () => answer.destroy());
+  const ends: readonly [Reply, RegExp][] = [
+    [reply(200, begun), /^error: the stream ended before the command's exit/],
+    [reply(200, `${begun}event: error\ndata: the node broke\n\n`), /^error: the node broke\n/],
+    [breaks, /^error: the connection broke while the command ran; how it ended is not known\n$/],
   ];
-  for (const [text, expected] of ends) {
-    const { run } = await against(t, { [`POST /v1/machines/${ID}/exec/stream`]: reply(200, text) });
+  for (const [end, expected] of ends) {
+    const { run } = await against(t, { [`POST /v1/machines/${ID}/exec/stream`]: end });
     const { code, output, errors } = await run(["machine", "exec", ID, "x"]);
     assert.deepEqual([code, String(output)], [1, "hi"]);
     assert.match(errors, expected);

@@ -188,7 +188,7 @@ class NodeCommand implements Dispatcher.DispatchHandler {
     const isWord = error instanceof Refusal || error instanceof NotRunning;
     const { machineId } = this.#options;
     if (isWord) this.#finish(() => this.#settle.reject(error));
-    else if (this.#status === 200) this.#giveUp(this.#link.cutOff(this.#nodeId, machineId, error));
+    else if (this.#status === 200) this.#giveUp(this.#link.cutOff(this.#nodeId, machineId, "command", error));
     else this.#giveUp(new NodeAway(this.#nodeId, error));
   }
 

@@ -78,12 +78,13 @@ export class NodeLink {
     this.#log = log;
   }
 
-  /** What a caller is told of a command that had begun: it must not be sent again without its owner's knowing. */
-  cutOff(nodeId: string, machineId: string, error: unknown): Refusal {
-    this.#log.warn({ nodeId, machineId, error }, "the connection to a node broke while a command ran");
+  /** What a caller is told of work that had begun: it must not be sent again without its owner's knowing. */
+  cutOff(nodeId: string, machineId: string, work: "command" | "file", error: unknown): Refusal {
+    this.#log.warn({ nodeId, machineId, work, error }, "the connection to a node broke");
+    const when = work === "command" ? "while the command ran in" : "while a file was on its way to or from";
     return new Refusal(
       "unavailable",
-      `the connection to node ${nodeId} broke while the command ran in machine ${machineId}; how it ended is not known, look before you run it again`,
+      `the connection to node ${nodeId} broke ${when} machine ${machineId}; how it ended is not known, look before you try again`,
     );
   }
 

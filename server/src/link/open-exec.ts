@@ -61,7 +61,15 @@ export async function openOnNode(link: NodeLink, node: NodeAddress, options: Ope
       signal: AbortSignal.any([signal, gone.signal]),
     });
     if (statusCode !== 200) throw await refused(statusCode, body);
-    const exec = new OpenExec({ link, nodeId: node.nodeId, machineId, input, body, gone });
+    const exec = new OpenExec({
+      link,
+      work: start.file === undefined ? "command" : "file",
+      nodeId: node.nodeId,
+      machineId,
+      input,
+      body,
+      gone,
+    });
     await exec.lookAhead();
     return exec;
   } catch (error) {
@@ -73,6 +81,7 @@ export async function openOnNode(link: NodeLink, node: NodeAddress, options: Ope
 
 interface Parts {
   readonly link: NodeLink;
+  readonly work: "command" | "file";
   readonly nodeId: string;
   readonly machineId: string;
   readonly input: Input;
@@ -122,7 +131,7 @@ export class OpenExec {
 
   /** Hands the output on until the command has ended. Throws a Refusal when nobody can say how. */
   async run(sink: OutputSink): Promise<ExecExit> {
-    const { link, nodeId, machineId, input, gone } = this.#parts;
+    const { link, work, nodeId, machineId, input, gone } = this.#parts;
     try {
       let frames = this.#ahead;
       for (;;) {
@@ -140,7 +149,7 @@ export class OpenExec {
       }
     } catch (error) {
       if (error instanceof Refusal || gone.signal.aborted) throw error;
-      throw link.cutOff(nodeId, machineId, error);
+      throw link.cutOff(nodeId, machineId, work, error);
     } finally {
       // Never ended as if it were whole: the node would take a part for all of the input.
       if (!this.#isInputOver) input.destroy();
