@@ -151,6 +151,55 @@ test("exec passes piped text on, byte for byte, and refuses what the API could n
   assert.equal(peer.arrived.length, 2);
 });
 
+test("a line in a session is sent there, and the session is made when it is not there yet", async (t) => {
+  const nothing = new Uint8Array();
+  let isThere = false;
+  const { peer, run } = await against(t, {
+    [`POST /v1/machines/${ID}/sessions/work/exec`]: (arrived, answer) =>
+      (isThere ? execStreamed(Buffer.from("there\n"), nothing, 4) : reply(404, "no session"))(arrived, answer),
+    [`POST /v1/machines/${ID}/sessions`]: (arrived, answer) => {
+      isThere = true;
+      replyJson({ id: "work" })(arrived, answer);
+    },
+  });
+  const { code, output } = await run(["machine", "exec", "--session", "work", ID, "pwd"]);
+  assert.deepEqual([code, String(output)], [4, "there\n"]);
+  assert.deepEqual(
+    peer.arrived.map(({ url, body }) => [url.replace(/.*sessions/, ""), JSON.parse(String(body))]),
+    [
+      ["/work/exec?output=b64", { command: "pwd", stream: true }],
+      ["", { id: "work" }],
+      ["/work/exec?output=b64", { command: "pwd", stream: true }],
+    ],
+  );
+  const refused = await run(["machine", "exec", "-it", "--session", "work", ID, "pwd"]);
+  assert.match(refused.errors, /--tty excludes .*--session/);
+});
+
+test("code is sent as it stands in its file, in the language of the file's name or the one that is said", async (t) => {
+  const home = temporaryHome(t);
+  const code = "print('''a\r\n\"$x\"''')\n";
+  writeFileSync(join(home, "script.py"), code);
+  const { peer, run } = await against(t, {
+    [`POST /v1/machines/${ID}/code`]: replyJson(execAnswer(Buffer.from("out"), Buffer.from("err"), 3)),
+  });
+  const ran = await run(["machine", "code", "-w", "/srv", "-e", "A=1", ID, "script.py"], { directory: home });
+  assert.deepEqual([ran.code, String(ran.output), ran.errors], [3, "out", "err"]);
+  const piped = await run(["machine", "code", ID, "-", "--language", "node", "--timeout", "5s"], { input: "1" });
+  assert.equal(piped.code, 3);
+  assert.deepEqual(
+    peer.arrived.map(({ body }) => JSON.parse(String(body))),
+    [
+      { language: "python", code, cwd: "/srv", env: { A: "1" } },
+      { language: "node", code: "1", timeoutSeconds: 5 },
+    ],
+  );
+  const unnamed = await run(["machine", "code", ID, "-"], { input: "1" });
+  assert.deepEqual([unnamed.code, /--language python/.test(unnamed.errors)], [2, true]);
+  const missing = await run(["machine", "code", ID, "none.py"], { directory: home });
+  assert.match(missing.errors, /^error: cannot read none\.py: /);
+});
+
 test("with --json every verb prints the API's answer and nothing else", async (t) => {
   const answers: Readonly<Record<string, unknown>> = {
     "GET /v1/machines": [MACHINE],
@@ -163,6 +212,8 @@ test("with --json every verb prints the API's answer and nothing else", async (t
     "GET /v1/apikeys": [],
     "POST /v1/apikeys": { id: "key-1", key: "smk_1" },
     "GET /v1/images": [],
+    "GET /v1/nodes": [],
+    [`GET /v1/machines/${ID}/sessions`]: [],
   };
   const { run } = await against(
     t,
@@ -180,6 +231,8 @@ test("with --json every verb prints the API's answer and nothing else", async (t
     [["key", "ls"], "GET /v1/apikeys"],
     [["key", "create"], "POST /v1/apikeys"],
     [["image", "ls"], "GET /v1/images"],
+    [["node", "ls"], "GET /v1/nodes"],
+    [["machine", "sessions", ID], `GET /v1/machines/${ID}/sessions`],
   ];
   for (const [argv, route, expected = 0] of calls) {
     const { code, output, errors } = await run([...argv, "--json"]);

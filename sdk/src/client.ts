@@ -12,7 +12,7 @@
 import { type ApiCall, type CallOptions, segment } from "./call.ts";
 import { after, pause } from "./clock.ts";
 import { errorOfAnswer, FlotillaError } from "./errors.ts";
-import { Methods } from "./generated.ts";
+import { type ExecQuery, type MachineCommandRequest, Methods } from "./generated.ts";
 
 export type { BytesBody, CallOptions } from "./call.ts";
 export {
@@ -92,6 +92,17 @@ export class Flotilla extends Methods {
       `/v1/machines/${segment(machineId)}/connect/${segment(port)}/${path.replace(/^\//, "")}`,
       {},
     );
+  }
+
+  /** `execInSession` with the output as it comes, for readExecEvents. */
+  execStreamInSession(
+    machineId: string,
+    sessionId: string,
+    body: MachineCommandRequest,
+    options: CallOptions<ExecQuery> = {},
+  ): Promise<Response> {
+    const path = `/v1/machines/${segment(machineId)}/sessions/${segment(sessionId)}/exec`;
+    return this.call({ method: "POST", path, json: { ...body, stream: true }, answer: "stream" }, options);
   }
 
   protected override async call<T>(call: ApiCall, options: AnyOptions): Promise<T> {

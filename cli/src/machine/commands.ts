@@ -49,6 +49,23 @@ export function addMachineCommands(tree: Tree, root: Command): void {
     .usage("[options] <machine> -- <command...>")
     .showHelpAfterError("(an option of the command itself? put -- before the command)");
   addVerb(tree, machine, {
+    words: "code <machine> <file>",
+    summary: "run a Python or JavaScript file in a machine, with its image's interpreter; - is standard input",
+    options: (command) =>
+      command
+        .option("--language <language>", "python or javascript (default: what the file's name says)")
+        .option("-w, --cwd <path>", "where it runs (default: the machine's workdir)")
+        .option("-e, --env <name=value>", "added to the machine's environment; repeat for more", pair)
+        .option("--timeout <time>", "end it after this long, such as 90s (default: 10m)", seconds),
+    load: () => import("./code.ts"),
+  });
+  addVerb(tree, machine, {
+    words: "sessions <machine>",
+    summary: "list a machine's sessions, which `exec --session` makes",
+    options: (command) => command.option("--rm <session>", "end this one"),
+    load: () => import("./sessions.ts"),
+  });
+  addVerb(tree, machine, {
     words: "shell <machine>",
     summary: "open a terminal in a machine, which is started if it is stopped",
     options: (command) => command.option("--program <path>", "what runs in it, such as /bin/bash (default: /bin/sh)"),
@@ -141,6 +158,7 @@ function addExecOptions(command: Command): void {
     .option("--timeout <time>", "end the command after this long, such as 90s (default: 10m)", seconds)
     .option("-i, --interactive", "pass input on, which is so without it too")
     .option("-t, --tty", "in a terminal, as `machine shell` is: -it is what people know")
+    .option("--session <id>", "begin where the session's last line ended: directory and exported variables")
     .option("--background", "do not wait; prints the process's number")
     .option("--no-stdin", "pass no input on")
     .option("--stream", "show output as it comes, also with --json or --background")

@@ -9,7 +9,15 @@
  * do with `ssh` and `watch`, and `'ls / | wc -l'` does what it says. With --tty it runs in a terminal (terminal.ts).
  */
 import { fstatSync } from "node:fs";
-import { type Flotilla, type MachineCommandRequest, readExecEvents } from "@flotilla/sdk";
+import {
+  type CallOptions,
+  type ExecQuery,
+  type Flotilla,
+  FlotillaError,
+  type MachineCommandRequest,
+  type MachineExecResponse,
+  readExecEvents,
+} from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure, usage } from "../failure.ts";
 import { patientFetch } from "../patient-fetch.ts";
@@ -28,6 +36,8 @@ export interface ExecOptions {
   readonly tty?: boolean;
   /** Absent: unless the API's JSON is asked for, or nothing is to be waited for. */
   readonly stream?: boolean;
+  /** Its id; the first use makes it. */
+  readonly session?: string;
 }
 
 /** The same limit as the API's; a larger input is refused before it is sent. */
@@ -41,14 +51,45 @@ export async function run(call: Call, operands: readonly string[], options: Exec
   const id = await findMachineId(flotilla, reference);
   const request = execRequest(command, options, stdin);
   const isStreamed = options.stream ?? !(call.output.isJson || options.background === true);
-  return (await (isStreamed ? stream : runToEnd)(call, flotilla, id, request)) & 0xff;
+  const send = senderOf(flotilla, id, options.session);
+  return (await (isStreamed ? stream : runToEnd)(call, send, request)) & 0xff;
+}
+
+interface Sender {
+  exec(request: MachineCommandRequest, options: CallOptions<ExecQuery>): Promise<MachineExecResponse>;
+  execStream(request: MachineCommandRequest, options: CallOptions<ExecQuery>): Promise<Response>;
+}
+
+function senderOf(flotilla: Flotilla, id: string, session: string | undefined): Sender {
+  if (session === undefined)
+    return {
+      exec: (request, options) => flotilla.exec(id, request, options),
+      execStream: (request, options) => flotilla.execStream(id, request, options),
+    };
+  const inSession = async <T>(send: () => Promise<T>): Promise<T> => {
+    try {
+      return await send();
+    } catch (error) {
+      if (!(error instanceof FlotillaError && error.status === 404)) throw error;
+    }
+    await flotilla.createSession(id, { id: session }).catch((error: unknown) => {
+      // Somebody else was faster.
+      if (!(error instanceof FlotillaError && error.status === 409)) throw error;
+    });
+    return await send();
+  };
+  return {
+    exec: (request, options) => inSession(() => flotilla.execInSession(id, session, request, options)),
+    execStream: (request, options) => inSession(() => flotilla.execStreamInSession(id, session, request, options)),
+  };
 }
 
 /** With --tty: as `machine shell` does it, but any command. */
 async function inTerminal(call: Call, reference: string, command: readonly string[], options: ExecOptions) {
-  if (options.background === true || options.timeout !== undefined || call.output.isJson) {
+  const { background, timeout, session } = options;
+  if (background === true || timeout !== undefined || session !== undefined || call.output.isJson) {
     throw usage(
-      "--tty excludes --background, --timeout and --json",
+      "--tty excludes --background, --timeout, --session and --json",
       "a terminal ends with its command, within an hour",
     );
   }
@@ -64,8 +105,8 @@ async function inTerminal(call: Call, reference: string, command: readonly strin
 }
 
 /** Output as it comes; with --json one line of JSON for each piece of it. */
-async function stream(call: Call, flotilla: Flotilla, id: string, request: MachineCommandRequest): Promise<number> {
-  const answer = await flotilla.execStream(id, request, { query: { output: "b64" } });
+async function stream(call: Call, send: Sender, request: MachineCommandRequest): Promise<number> {
+  const answer = await send.execStream(request, { query: { output: "b64" } });
   let exitCode = 0;
   for await (const event of readExecEvents(answer)) {
     if (event.kind === "exit") exitCode = event.exitCode;
@@ -78,15 +119,19 @@ async function stream(call: Call, flotilla: Flotilla, id: string, request: Machi
   return exitCode;
 }
 
-async function runToEnd(call: Call, flotilla: Flotilla, id: string, request: MachineCommandRequest): Promise<number> {
+async function runToEnd(call: Call, send: Sender, request: MachineCommandRequest): Promise<number> {
   const query = call.output.isJson ? undefined : ({ output: "b64" } as const);
-  const answer = await flotilla.exec(id, request, { query });
-  if (call.output.isJson) call.output.json(answer);
+  return showAnswer(call, await send.exec(request, { query }));
+}
+
+/** The whole of an answer, with --json as it is. Its exit code. */
+export function showAnswer({ output }: Call, answer: MachineExecResponse): number {
+  if (output.isJson) output.json(answer);
   else {
-    call.output.bytes("output", bytesOf(answer.stdoutB64, answer.stdout));
-    call.output.bytes("errors", bytesOf(answer.stderrB64, answer.stderr));
+    output.bytes("output", bytesOf(answer.stdoutB64, answer.stdout));
+    output.bytes("errors", bytesOf(answer.stderrB64, answer.stderr));
     if (answer.stdoutTruncated || answer.stderrTruncated) {
-      call.output.note("flotilla: the output was longer than what is kept of it, and was cut");
+      output.note("flotilla: the output was longer than what is kept of it, and was cut");
     }
   }
   return answer.exitCode;
