@@ -155,24 +155,24 @@ test("a line in a session is sent there, and the session is made when it is not 
   const nothing = new Uint8Array();
   let isThere = false;
   const { peer, run } = await against(t, {
-    [`POST /v1/machines/${ID}/sessions/work/exec`]: (arrived, answer) =>
+    [`POST /v1/machines/${ID}/sessions/mine/exec`]: (arrived, answer) =>
       (isThere ? execStreamed(Buffer.from("there\n"), nothing, 4) : reply(404, "no session"))(arrived, answer),
     [`POST /v1/machines/${ID}/sessions`]: (arrived, answer) => {
       isThere = true;
-      replyJson({ id: "work" })(arrived, answer);
+      replyJson({ id: "mine" })(arrived, answer);
     },
   });
-  const { code, output } = await run(["machine", "exec", "--session", "work", ID, "pwd"]);
+  const { code, output } = await run(["machine", "exec", "--session", "mine", ID, "pwd"]);
   assert.deepEqual([code, String(output)], [4, "there\n"]);
   assert.deepEqual(
     peer.arrived.map(({ url, body }) => [url.replace(/.*sessions/, ""), JSON.parse(String(body))]),
     [
-      ["/work/exec?output=b64", { command: "pwd", stream: true }],
-      ["", { id: "work" }],
-      ["/work/exec?output=b64", { command: "pwd", stream: true }],
+      ["/mine/exec?output=b64", { command: "pwd", stream: true }],
+      ["", { id: "mine" }],
+      ["/mine/exec?output=b64", { command: "pwd", stream: true }],
     ],
   );
-  const refused = await run(["machine", "exec", "-it", "--session", "work", ID, "pwd"]);
+  const refused = await run(["machine", "exec", "-it", "--session", "mine", ID, "pwd"]);
   assert.match(refused.errors, /--tty excludes .*--session/);
 });
 

@@ -40,6 +40,29 @@ export function addMachineCommands(tree: Tree, root: Command): void {
     options: (command) => command.option("--usage", "show what each has used and cost"),
     load: () => import("./rm.ts"),
   });
+  addRunningCommands(tree, machine);
+  addCopyCommand(tree, machine);
+  addAddressCommands(tree, machine);
+  addVerb(tree, machine, {
+    words: "logs <machine>",
+    summary: "show what a machine's workload has written, also of one that is stopped",
+    options: (command) =>
+      command
+        .option("-f, --follow", "wait for more, over stops and starts, until the machine is deleted")
+        .option("-n, --tail <lines>", "how many of the last lines to begin with (default: 100)", lines)
+        .option("-t, --timestamps", "when each line was written"),
+    load: () => import("./logs.ts"),
+  });
+  addVerb(tree, machine, {
+    words: "events <machine>",
+    summary: "show what happened to a machine, oldest first",
+    options: (command) => command.option("-f, --follow", "wait for more until the machine is deleted"),
+    load: () => import("./events.ts"),
+  });
+}
+
+/** What runs something in a machine. */
+function addRunningCommands(tree: Tree, machine: Command): void {
   addVerb(tree, machine, {
     words: "exec <machine> <command...>",
     summary: "run a command in a machine, which is started if it is stopped",
@@ -70,24 +93,6 @@ export function addMachineCommands(tree: Tree, root: Command): void {
     summary: "open a terminal in a machine, which is started if it is stopped",
     options: (command) => command.option("--program <path>", "what runs in it, such as /bin/bash (default: /bin/sh)"),
     load: () => import("./shell.ts"),
-  });
-  addCopyCommand(tree, machine);
-  addAddressCommands(tree, machine);
-  addVerb(tree, machine, {
-    words: "logs <machine>",
-    summary: "show what a machine's workload has written, also of one that is stopped",
-    options: (command) =>
-      command
-        .option("-f, --follow", "wait for more, over stops and starts, until the machine is deleted")
-        .option("-n, --tail <lines>", "how many of the last lines to begin with (default: 100)", lines)
-        .option("-t, --timestamps", "when each line was written"),
-    load: () => import("./logs.ts"),
-  });
-  addVerb(tree, machine, {
-    words: "events <machine>",
-    summary: "show what happened to a machine, oldest first",
-    options: (command) => command.option("-f, --follow", "wait for more until the machine is deleted"),
-    load: () => import("./events.ts"),
   });
 }
 
