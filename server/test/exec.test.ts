@@ -132,6 +132,30 @@ test("a machine in error refuses commands with the reason, a deleted one is not 
   assert.equal((await exec({ command: "true" }, "", broken)).status, 404);
 });
 
+test("a command whose machine is stopped or deleted while it runs hears of that", async () => {
+  const ends: Readonly<Record<string, (path: string) => Promise<unknown>>> = {
+    stopped: (path) => client.post(`${path}/stop`),
+    deleted: (path) => client.delete(path),
+  };
+  for (const [word, end] of Object.entries(ends)) {
+    const id = await machine();
+    const path = `/v1/machines/${id}`;
+    const answer = await fetch(`${client.url}${path}/exec/stream`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${client.key}`, "content-type": "application/json" },
+      body: JSON.stringify({ command: "echo begun; sleep 60" }),
+    });
+    const output = answer.body?.pipeThrough(new TextDecoderStream()) ?? new ReadableStream<string>();
+    let heard = "";
+    for await (const text of output) {
+      if (heard === "") await end(path);
+      heard += text;
+    }
+    const told = `event: error\ndata: the command ended with machine ${id}, which was ${word} while it ran\n\n`;
+    assert.equal(heard, `event: stdout\ndata: begun\ndata: \n\n${told}`);
+  }
+});
+
 test("a machine that powered itself off is started again by the next command", async () => {
   const id = await machine();
   await exec({ command: ["poweroff"] }, "", id);

@@ -4,6 +4,7 @@
  * Always: a command is sent to a node a second time only when the node said that it did not run it; when the caller goes
  * away the command is ended, unless it was started in the background.
  */
+import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit } from "@flotilla/contract/link";
 import { type OutputSink, runOnNode } from "../../link/exec-link.ts";
 import type { MachineRecord } from "../record.ts";
@@ -31,10 +32,23 @@ export async function runCommand(services: MachineServices, options: RunOptions)
       const exit = await attemptOnce(services, machine, options);
       exitCode = exit.exitCode;
       return exit;
+    } catch (error) {
+      throw await reasonOf(services, options, error);
     } finally {
       activity.execEnded(machine.id, exitCode, context.clock.monotonic() - startedAt);
     }
   });
+}
+
+/** A machine that is stopped or deleted takes its commands along: their callers are told that, not of its silent agent. */
+async function reasonOf({ cache }: MachineServices, { tenantId, id }: RunOptions, error: unknown): Promise<unknown> {
+  if (!(error instanceof Refusal && error.code === "guest_unreachable")) return error;
+  const machine = await cache.read({ tenantId, id }).catch(() => null);
+  if (machine === null) return error;
+  const phase = machine === undefined ? "deleted" : phaseOf(machine);
+  if (phase !== "stopping" && phase !== "stopped" && phase !== "deleted") return error;
+  const what = phase === "deleted" ? "deleted" : "stopped";
+  return new Refusal("guest_unreachable", `the command ended with machine ${id}, which was ${what} while it ran`);
 }
 
 /**
