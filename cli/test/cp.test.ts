@@ -92,7 +92,7 @@ test("a directory goes there and back with everything in it, into one that is th
   }
   symlinkSync("a.txt", join(directory, "tree/link"));
   const up = await cpTree(t, "tree", "hello:/workspace", { directory });
-  assert.deepEqual([up.code, up.errors], [0, "flotilla: 1 links and special files were left out\n"]);
+  assert.deepEqual([up.code, up.errors], [0, "flotilla: 1 link or special file was left out\n"]);
   assert.equal((await cpTree(t, "tree", "hello:/other", { directory })).code, 0);
   mkdirSync(join(directory, "into"));
   const copies = { "hello:/workspace/tree": "new", "hello:/other": "into" };

@@ -161,7 +161,9 @@ class Tree {
   }
 
   tell(): void {
-    if (this.#leftOut > 0) this.#call.output.note(`flotilla: ${this.#leftOut} links and special files were left out`);
+    const leftOut =
+      this.#leftOut === 1 ? "1 link or special file was" : `${this.#leftOut} links and special files were`;
+    if (this.#leftOut > 0) this.#call.output.note(`flotilla: ${leftOut} left out`);
   }
 }
 

@@ -1,5 +1,5 @@
 /**
- * `flotilla node ls`: the nodes of the cluster, and what each still has room for.
+ * `flotilla node ls`: the nodes of the cluster, how busy each is and what it has room for.
  */
 import type { Call } from "../call.ts";
 import { clean, renderSpan } from "../table.ts";
@@ -10,11 +10,11 @@ export async function run(call: Call): Promise<void> {
   if (nodes.length === 0) return call.output.note("no nodes yet; `flotilla node` runs one");
   const now = call.world.clock.now();
   call.output.table(
-    ["NODE", "STATUS", "FREE CPUS", "FREE MEMORY", "FREE DISK", "HEARD FROM", "RUNTIME"],
+    ["NODE", "STATUS", "CPUS BUSY", "FREE MEMORY", "FREE DISK", "HEARD FROM", "RUNTIME"],
     nodes.map((node) => [
       node.id,
       node.status,
-      `${node.availableCpus} of ${node.totalCpus}`,
+      `${node.usedCpus.toFixed(1)} of ${node.totalCpus}`,
       `${node.availableMemoryMb} of ${node.totalMemoryMb} MB`,
       `${node.availableDiskGb} of ${node.totalDiskGb} GB`,
       node.lastHeartbeatAt === null ? "never" : `${renderSpan(now - Date.parse(node.lastHeartbeatAt))} ago`,
