@@ -37,6 +37,8 @@ export interface ServerOptions extends ServerSettings {
   readonly checkAnswers?: boolean;
   /** How long starts and stops are waited for, in place of START_WAIT_MS. For tests. */
   readonly startWaitMs?: number;
+  /** How long a connection may wait for its next request. For tests. */
+  readonly keepAliveMs?: number;
 }
 
 export interface RunningServer {
@@ -107,7 +109,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       requestIds: requestIds(randomBytes),
       observe: (seen: RequestSeen) => metrics.observeRequest(seen),
     };
-    const http = await startHttp(options.listen, entries, parts);
+    const http = await startHttp({ listen: options.listen, entries, keepAliveMs: options.keepAliveMs }, parts);
     undo.push(() => http.close({ deadlineMs: STOP_DEADLINE_MS }));
     lastUsed.start();
     const url = urlOf(http.address);

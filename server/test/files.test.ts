@@ -5,6 +5,7 @@ import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { type IncomingMessage, request as httpRequest } from "node:http";
+import { connect } from "node:net";
 import { test } from "node:test";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
@@ -74,6 +75,18 @@ test("a stopped machine is started, and every form of the path writes and reads 
     }
   }
   assert.equal((await client.get(`/v1/machines/${shared}`)).json.state, "started");
+});
+
+test("an upload that announces no body is an empty file", async () => {
+  const { hostname, port } = new URL(server.url);
+  const socket = connect({ host: hostname, port: Number(port) });
+  const answer = once(socket, "data");
+  const path = `/v1/machines/${shared}/files/workspace/empty`;
+  socket.write(`PUT ${path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${server.adminKey.key}\r\n\r\n`);
+  assert.match(String((await answer).at(0)), /^HTTP\/1.1 204 /);
+  socket.destroy();
+  const { status, body } = await raw("GET", "/workspace/empty");
+  assert.deepEqual([status, body.byteLength], [200, 0]);
 });
 
 test("HEAD answers what GET would, without the bytes", async () => {

@@ -2,6 +2,7 @@
  * The steps that every request takes, seen from outside.
  */
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { connect } from "node:net";
 import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
@@ -216,6 +217,16 @@ test("a caller that goes away in the middle of its body harms nobody", async () 
   await new Promise<void>((resolve) => socket.write(head, () => resolve()));
   socket.destroy();
   assert.equal((await client.get("/v1/me")).status, 200);
+});
+
+test("a connection on which nothing is asked any more is closed", async () => {
+  const own = await startTestServer({ keepAliveMs: 1 });
+  const { hostname, port } = new URL(own.url);
+  const socket = connect({ host: hostname, port: Number(port) });
+  const answer = once(socket, "data");
+  socket.write("GET /livez HTTP/1.1\r\nhost: x\r\n\r\n");
+  assert.match(String((await answer).at(0)), /^HTTP\/1.1 200 .*connection: keep-alive/is);
+  await until(() => socket.closed, { what: "the server to close the connection" });
 });
 
 test("stopping lets a running request finish and refuses new connections", async () => {

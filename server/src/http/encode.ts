@@ -12,6 +12,7 @@ import { pipeline } from "node:stream/promises";
 import type { CallerPresence } from "./caller-presence.ts";
 import type { AnyReply, PassedReply, SendAnswer } from "./handler.ts";
 import type { Route } from "./route-table.ts";
+import { endWhenStalled } from "./stalled.ts";
 import type { TakeUpgrade, Upgrade } from "./upgrade.ts";
 
 export interface Outgoing {
@@ -105,6 +106,7 @@ export function send(to: Addressee, common: HeaderList, outgoing: Outgoing): boo
   if (status !== 204 && status !== 304) all.push("content-length", String(Buffer.byteLength(body)));
   response.writeHead(status, all);
   response.end(message.method === "HEAD" ? undefined : body);
+  if (response.writableLength > 0) endWhenStalled(response);
   return true;
 }
 
@@ -114,6 +116,7 @@ async function sendStream(
   status: number,
   body: Readable,
 ): Promise<boolean> {
+  endWhenStalled(response);
   response.writeHead(status, headers);
   // A stream may be silent for long, and its reader waits for the head.
   response.flushHeaders();

@@ -34,12 +34,15 @@ const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 const PARAMETER_CHARACTERS_MAX = 16_384;
 /** Longer than the pools of common clients and proxies keep a connection, so that they close it, not we. */
 const KEEP_ALIVE_MS = 75_000;
-/** A reader that takes nothing for this long, though more waits for it, has gone. */
-const STALL_MS = 60 * 60_000;
+export interface HttpOptions {
+  readonly listen: ListenAddress;
+  readonly entries: readonly (PathEntry | Page)[];
+  /** How long a connection may wait for its next request, in place of KEEP_ALIVE_MS. For tests. */
+  readonly keepAliveMs?: number | undefined;
+}
 
 export async function startHttp(
-  listen: ListenAddress,
-  entries: readonly (PathEntry | Page)[],
+  { listen, entries, keepAliveMs = KEEP_ALIVE_MS }: HttpOptions,
   parts: HandleParts,
 ): Promise<HttpServer> {
   const running = new Set<CallerPresence>();
@@ -49,7 +52,7 @@ export async function startHttp(
     exposeHeadRoutes: false,
     forceCloseConnections: "idle",
     return503OnClosing: false,
-    keepAliveTimeout: KEEP_ALIVE_MS,
+    keepAliveTimeout: keepAliveMs,
     http: { shouldUpgradeCallback: (message) => isUpgrade(message, parts.ingress.owns(message)) },
     routerOptions: { maxParamLength: PARAMETER_CHARACTERS_MAX },
     rewriteUrl: (message) => literalPercent(message.url ?? "/"),
@@ -58,7 +61,6 @@ export async function startHttp(
     },
   });
   const upgrades = takeUpgrades(app, closing.signal);
-  endStalled(app);
   // Without calling back: the framework has nothing more to do.
   app.addHook("onRequest", (request, reply, _next) => {
     reply.hijack();
@@ -112,13 +114,6 @@ function takeUpgrades(app: FastifyInstance, closing: AbortSignal): WeakMap<Incom
     app.routing(message, responseOn(message, socket));
   });
   return upgrades;
-}
-
-function endStalled({ server }: FastifyInstance): void {
-  server.timeout = STALL_MS;
-  server.on("timeout", (socket: Socket) => {
-    if (socket.writableNeedDrain) socket.destroy();
-  });
 }
 
 /** Where a refused handshake is answered: nothing reads the connection any more, so it ends with the answer. */

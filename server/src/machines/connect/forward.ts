@@ -20,6 +20,7 @@ import type { Duplex } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { Refusal } from "@flotilla/contract/errors";
 import type { PassedReply, RawRequest } from "../../http/handler.ts";
+import { endWhenStalled } from "../../http/stalled.ts";
 import { dialOnNode } from "../../link/dial.ts";
 import type { MachineRecord } from "../record.ts";
 import { inRunningMachine } from "../running.ts";
@@ -181,6 +182,7 @@ function passedAnswer(connection: Duplex, answer: IncomingMessage, { prefix, raw
   const sendAnswer = async (response: ServerResponse, own: Readonly<Record<string, string>>): Promise<boolean> => {
     try {
       if (response.destroyed) return false;
+      endWhenStalled(response);
       response.writeHead(status, answerHead(answer.rawHeaders, prefix, own));
       // Events may come late, and who waits for them waits for the head.
       response.flushHeaders();
