@@ -1,18 +1,40 @@
 /**
  * Whether the caller of a request is still there, and the signal for whoever waits on its behalf.
  *
- * Always: the signal is made when it is first asked for, because most requests are answered without waiting for anything
- * that could be given up, and a signal costs more than the rest of what is kept about them.
+ * Always: the connection is listened to, and the signal made, when the signal is first asked for, because most requests
+ * are answered without waiting for anything that could be given up, and both cost more than the rest of what is kept
+ * about them.
  */
+import type { ServerResponse } from "node:http";
+import type { Duplex } from "node:stream";
 
 export class CallerPresence {
   /** Aborted when the server begins to stop: what is open without end should end. */
   readonly closing: AbortSignal;
+  readonly #response: ServerResponse;
+  /** Of a request to become something else: its connection. Else the response. */
+  readonly #connection: ServerResponse | Duplex;
+  /** Those whose signal was asked for and whose caller is there. */
+  readonly #waiting: Set<CallerPresence>;
   #controller: AbortController | undefined;
-  hasGone = false;
+  #isEnded = false;
 
-  constructor(closing: AbortSignal) {
-    this.closing = closing;
+  constructor(
+    response: ServerResponse,
+    options: {
+      readonly upgraded: Duplex | undefined;
+      readonly waiting: Set<CallerPresence>;
+      readonly closing: AbortSignal;
+    },
+  ) {
+    this.#response = response;
+    this.#connection = options.upgraded ?? response;
+    this.#waiting = options.waiting;
+    this.closing = options.closing;
+  }
+
+  get hasGone(): boolean {
+    return this.#isEnded || (this.#connection.destroyed && !this.#response.writableFinished);
   }
 
   /** Aborted when the caller has gone, or the server ends what runs. */
@@ -20,12 +42,21 @@ export class CallerPresence {
     if (this.#controller === undefined) {
       this.#controller = new AbortController();
       if (this.hasGone) this.#controller.abort();
+      else if (!this.#connection.destroyed) this.#watch();
     }
     return this.#controller.signal;
   }
 
   end(): void {
-    this.hasGone = true;
+    this.#isEnded = true;
     this.#controller?.abort();
+  }
+
+  #watch(): void {
+    this.#waiting.add(this);
+    this.#connection.once("close", () => {
+      this.#waiting.delete(this);
+      if (this.hasGone) this.end();
+    });
   }
 }

@@ -11,6 +11,7 @@ import type { AddressInfo, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { ListenAddress } from "@flotilla/contract/settings";
 import { fastify, type FastifyInstance } from "fastify";
+import type { Clock } from "../context.ts";
 import { CallerPresence } from "./caller-presence.ts";
 import { handle, type HandleParts } from "./handle.ts";
 import type { Page } from "./page.ts";
@@ -34,6 +35,9 @@ const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 const PARAMETER_CHARACTERS_MAX = 16_384;
 /** Longer than the pools of common clients and proxies keep a connection, so that they close it, not we. */
 const KEEP_ALIVE_MS = 75_000;
+/** How often a server that closes looks for connections on which nothing is asked any more. */
+const IDLE_LOOK_MS = 50;
+
 export interface HttpOptions {
   readonly listen: ListenAddress;
   readonly entries: readonly (PathEntry | Page)[];
@@ -45,7 +49,7 @@ export async function startHttp(
   { listen, entries, keepAliveMs = KEEP_ALIVE_MS }: HttpOptions,
   parts: HandleParts,
 ): Promise<HttpServer> {
-  const running = new Set<CallerPresence>();
+  const waiting = new Set<CallerPresence>();
   const closing = new AbortController();
   const app = fastify({
     logger: false,
@@ -53,7 +57,11 @@ export async function startHttp(
     forceCloseConnections: "idle",
     return503OnClosing: false,
     keepAliveTimeout: keepAliveMs,
-    http: { shouldUpgradeCallback: (message) => isUpgrade(message, parts.ingress.owns(message)) },
+    http: {
+      // A request without a body has nothing to read, and a stream that ends costs as much as routing it.
+      optimizeEmptyRequests: true,
+      shouldUpgradeCallback: (message) => isUpgrade(message, parts.ingress.owns(message)),
+    },
     routerOptions: { maxParamLength: PARAMETER_CHARACTERS_MAX },
     rewriteUrl: (message) => literalPercent(message.url ?? "/"),
     clientErrorHandler(error, socket) {
@@ -66,14 +74,8 @@ export async function startHttp(
     reply.hijack();
     // A connection that is kept alive would hold a closing server open until the deadline.
     if (closing.signal.aborted) reply.raw.setHeader("connection", "close");
-    const presence = new CallerPresence(closing.signal);
     const upgrade = upgrades.get(request.raw);
-    running.add(presence);
-    (upgrade?.socket ?? reply.raw).on("close", () => {
-      running.delete(presence);
-      if (!reply.raw.writableFinished) presence.end();
-      if (closing.signal.aborted) setImmediate(() => app.server.closeIdleConnections());
-    });
+    const presence = new CallerPresence(reply.raw, { upgraded: upgrade?.socket, waiting, closing: closing.signal });
     const incoming = {
       message: request.raw,
       response: reply.raw,
@@ -102,7 +104,7 @@ export async function startHttp(
     address: { host: listen.host, port },
     close: ({ deadlineMs }) => {
       closing.abort();
-      return close(app, running, parts, deadlineMs);
+      return close(app, waiting, parts, deadlineMs);
     },
   };
 }
@@ -150,20 +152,29 @@ function cannotListen({ host, port }: ListenAddress, error: NodeJS.ErrnoExceptio
 
 async function close(
   app: FastifyInstance,
-  running: ReadonlySet<CallerPresence>,
+  waiting: ReadonlySet<CallerPresence>,
   { context }: HandleParts,
   deadlineMs: number,
 ): Promise<void> {
   const closed = new AbortController();
+  const idling = closeIdle(app, context.clock, closed.signal);
   const late = context.clock.sleep(deadlineMs, closed.signal).then(() => {
     if (closed.signal.aborted) return;
-    context.log.warn({ requests: running.size }, "requests did not finish in time and are ended");
-    for (const presence of running) presence.end();
+    context.log.warn({ waiting: waiting.size }, "requests did not finish in time and are ended");
+    for (const presence of waiting) presence.end();
     app.server.closeAllConnections();
   });
   await app.close();
   closed.abort();
-  await late;
+  await Promise.all([late, idling]);
+}
+
+/** A connection that is kept alive after its last answer would hold a closing server open until the deadline. */
+async function closeIdle({ server }: FastifyInstance, clock: Clock, closed: AbortSignal): Promise<void> {
+  while (!closed.aborted) {
+    server.closeIdleConnections();
+    await clock.sleep(IDLE_LOOK_MS, closed);
+  }
 }
 
 /** What is not HTTP, or has too large a head, never becomes a request; it still gets an answer with an id. */
