@@ -53,7 +53,7 @@ export interface ObserveOptions {
 /** Programs that machines can not run without; scripts/setup knows the packages they come in. */
 const PROGRAMS = [
   ...["qemu-system-x86_64", "qemu-img", "mkfs.ext4", "umoci"],
-  ...["unshare", "setpriv", "nsenter", "mount", "ip", "nft"],
+  ...["unshare", "setpriv", "chrt", "nsenter", "mount", "ip", "nft"],
 ] as const;
 /** Where root finds programs although another user's PATH may not name it. */
 const ROOT_PATH = ["/usr/local/sbin", "/usr/sbin", "/sbin"];

@@ -28,6 +28,11 @@ test("without root a user namespace takes the place of the own user", () => {
   assert.ok(!argv.some((word) => word.startsWith("--reuid")));
 });
 
+test("an emulated VMM is a batch task, one with KVM is not", () => {
+  assert.ok(jailArgv(jail, "vmm", []).join(" ").includes("chrt --batch 0 setpriv "));
+  assert.ok(!jailArgv({ ...jail, hasKvm: true }, "vmm", []).includes("chrt"));
+});
+
 test("directories below the usual place do not hide themselves", () => {
   assert.equal(jailView(jail).nodeDirectory, "/mnt/node");
   assert.equal(jailView({ ...jail, nodeDirectory: "/mnt/big/node" }).nodeDirectory, "/media/node");
