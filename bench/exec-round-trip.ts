@@ -60,7 +60,7 @@ async function samples(n: number, work: () => Promise<void>): Promise<number[]> 
 
 async function execOn(guest: Guest): Promise<void> {
   const request = { argv: COMMAND, cwd: null, env: {}, user: null, hasStdin: false, terminal: null };
-  const exec = guest.exec({ ...request, isBackground: false });
+  const exec = guest.exec({ ...request, isBackground: false, needsPid: false });
   exec.stdout.resume();
   exec.stderr.resume();
   const { exitCode } = await exec.exit;

@@ -3,8 +3,8 @@
  *
  * Owns the argument and environment lists of the command being started; the texts they point to lie in the request.
  *
- * Always: the host gets either `started` or a text on stderr and exit code 255, in the order in which a command would have
- * said it. A background command answers `started` and `exit` at once, and lives on when the host is gone.
+ * Always: the host gets either `started`, if it needs the pid, or a text on stderr and exit code 255, in the order in which
+ * a command would have said it. A background command answers `started` and `exit` at once, and lives on when the host is gone.
  */
 #include "exec.h"
 
@@ -31,6 +31,7 @@ struct request {
 	const char *user;
 	bool has_stdin;
 	bool is_background;
+	bool needs_pid;
 	bool has_terminal;
 	uint32_t cols;
 	uint32_t rows;
@@ -111,6 +112,10 @@ static int read_field(const struct field *field, struct request *request)
 		error = field_number(field, &number);
 		request->is_background = number != 0;
 		return error;
+	case FIELD_NEEDS_PID:
+		error = field_number(field, &number);
+		request->needs_pid = number != 0;
+		return error;
 	default:
 		return 0; /* of a newer host */
 	}
@@ -124,6 +129,7 @@ static int read_request(struct fields fields, struct request *request)
 	memset(request, 0, sizeof(*request));
 	request->cwd = machine.workdir;
 	request->user = machine.user;
+	request->needs_pid = true;
 	memcpy(environment, machine.environment, machine.environment_count * sizeof(environment[0]));
 	environment_count = machine.environment_count;
 	while ((got = fields_next(&fields, &field)) > 0) {
@@ -306,7 +312,8 @@ int exec_request(struct channel *channel, struct fields fields)
 		send_not_run(channel, &request, message);
 		return 0;
 	}
-	exec_send_started(channel);
+	if (request.needs_pid)
+		exec_send_started(channel);
 	if (!request.is_background) {
 		channel_watch_outputs(channel);
 		return 0;

@@ -71,6 +71,14 @@ test("a program that does not exist ends with 255 and the words that engines use
   await assert.rejects(unstarted.pid, /could not be run/);
 });
 
+test("of a command whose pid nobody needs only output and end are told", async () => {
+  const unnamed = guest.exec(request(["sh", "-c", "echo out; exit 7"], { needsPid: false }));
+  assert.deepEqual(await outcome(unnamed), { stdout: "out\n", stderr: "", exitCode: 7 });
+  await assert.rejects(unnamed.pid);
+  const missing = guest.exec(request(["nope"], { needsPid: false }));
+  assert.equal((await outcome(missing)).exitCode, 255);
+});
+
 test("a directory or user that does not exist and a file that may not be run end with 255 too", async () => {
   const path = join(directory, "plain");
   writeFileSync(path, "text", { mode: 0o644 });

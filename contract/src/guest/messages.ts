@@ -26,6 +26,7 @@ export const GUEST_FIELDS = {
   hasStdin: 14,
   isBackground: 15,
   graceMs: 16,
+  needsPid: 17,
   hostname: 20,
   machineId: 21,
   now: 22,

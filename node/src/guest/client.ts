@@ -158,7 +158,8 @@ class GuestClient implements Guest {
       .texts("argument", request.argv)
       .texts("environment", environmentLines(request.env))
       .number("hasStdin", request.hasStdin ? 1 : 0)
-      .number("isBackground", request.isBackground ? 1 : 0);
+      .number("isBackground", request.isBackground ? 1 : 0)
+      .number("needsPid", request.needsPid === false ? 0 : 1);
     if (request.cwd !== null) fields.text("cwd", request.cwd);
     if (request.user !== null) fields.text("user", request.user);
     if (request.terminal !== null) fields.number("cols", request.terminal.cols).number("rows", request.terminal.rows);

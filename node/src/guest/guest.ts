@@ -47,6 +47,11 @@ export interface GuestExecRequest {
   readonly terminal: { readonly cols: number; readonly rows: number } | null;
   /** The command outlives the channel and the exec ends as soon as it runs. */
   readonly isBackground: boolean;
+  /**
+   * Absent: true. false: nobody waits for `pid`, which rejects in the end. The guest then speaks once less for each command,
+   * which spares a turn of the VMM and one of this process.
+   */
+  readonly needsPid?: boolean;
 }
 
 /** The guest runs as many commands at once as it can; nothing is wrong with it. */

@@ -165,9 +165,10 @@ class LinkExec {
   /** null: the guest takes nothing now, and the caller has been told. Throws when it is what was asked that does not fit. */
   #begin(start: ExecStart): GuestExec | null {
     const { argv, cwd, env, user, hasStdin, terminal, isBackground } = start;
+    const needsPid = terminal !== null || isBackground;
     try {
       return start.file === undefined
-        ? this.#guest.exec({ argv, cwd, env, user, hasStdin, terminal, isBackground })
+        ? this.#guest.exec({ argv, cwd, env, user, hasStdin, terminal, isBackground, needsPid })
         : this.#guest.file(start.file);
     } catch (error) {
       if (error instanceof RangeError) throw error;
