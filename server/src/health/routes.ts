@@ -62,8 +62,8 @@ export function healthHandlers(
     },
     getMetrics: async () => ({
       status: 200,
-      body: await options.metrics.registry.metrics(),
-      contentType: options.metrics.registry.contentType,
+      body: await options.metrics.text(),
+      contentType: options.metrics.contentType,
     }),
     getOpenapi: async () => ({ status: 200, body: options.openapi }),
   };
