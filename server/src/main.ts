@@ -106,7 +106,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       nodes: assembly.nodes,
       connectTokens: assembly.connectTokens,
       ingress: assembly.ingress,
-      rate: new RateLimiter(clock),
+      rate: new RateLimiter(),
       requestIds: requestIds(randomBytes),
       observe: (seen: RequestSeen) => metrics.observeRequest(seen),
     };

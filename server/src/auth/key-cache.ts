@@ -10,15 +10,12 @@
  */
 import { grants } from "@flotilla/contract/scopes";
 import type { Database } from "../db/database.ts";
+import type { Caller } from "../http/handler.ts";
 import { findKeyRow, type KeyRow } from "./key-store.ts";
 import { hashedName, hasKeyForm } from "./keys.ts";
 
 /** A key that exists and is not revoked, with what a request needs to know of its tenant. */
-export interface KnownKey {
-  readonly keyId: string;
-  readonly tenantId: string;
-  readonly scopes: readonly string[];
-  readonly isAdmin: boolean;
+export interface KnownKey extends Caller {
   /** Epoch milliseconds; null: never. */
   readonly expiresAt: number | null;
   readonly isSuspended: boolean;
@@ -46,9 +43,8 @@ export class KeyCache {
 
   /** undefined: no such key, or revoked. A promise only where the database is asked. */
   find(key: string): KnownKey | undefined | Promise<KnownKey | undefined> {
-    if (!hasKeyForm(key)) return undefined;
     const name = hashedName(key);
-    return this.#known.get(name) ?? this.#read(name);
+    return this.#known.get(name) ?? (hasKeyForm(key) ? this.#read(name) : undefined);
   }
 
   async #read(name: string): Promise<KnownKey | undefined> {
@@ -86,6 +82,7 @@ export class KeyCache {
 }
 
 export const fromRow = (row: KeyRow): KnownKey => ({
+  kind: "key",
   keyId: row.id,
   tenantId: row.tenant_id,
   scopes: row.scopes,

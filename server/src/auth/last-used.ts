@@ -19,8 +19,9 @@ export class LastUsed {
     this.#context = context;
   }
 
+  /** The first use of each batch counts: FLUSH_MS is as exact as it gets. */
   note(keyId: string): void {
-    this.#used.set(keyId, this.#context.clock.now());
+    if (!this.#used.has(keyId)) this.#used.set(keyId, this.#context.clock.now());
   }
 
   start(): void {

@@ -90,7 +90,7 @@ const endsEarly = (body: Readable): body is Readable & EndsEarly => "endEarly" i
 
 /**
  * Whether the whole answer was handed to the network; false when the caller went away before. A promise only for a
- * stream. `common`: headers that the answer does not have itself.
+ * stream. `common`: headers that the answer does not have itself; the others are added to them.
  */
 export function send(to: Addressee, common: HeaderList, outgoing: Outgoing): boolean | Promise<boolean> {
   const { message, response } = to;
@@ -99,7 +99,8 @@ export function send(to: Addressee, common: HeaderList, outgoing: Outgoing): boo
     if (body instanceof Readable) body.destroy();
     return false;
   }
-  const all = [...common, "x-content-type-options", "nosniff"];
+  const all = common;
+  all.push("x-content-type-options", "nosniff");
   if (headers["cache-control"] === undefined) all.push("cache-control", "no-store");
   for (const name of Object.keys(headers)) all.push(name, headers[name] ?? "");
   if (body instanceof Readable) return sendStream(to, all, outgoing.status, body);

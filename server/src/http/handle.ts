@@ -30,7 +30,7 @@ import { DatabaseUnavailable } from "../db/database.ts";
 import { CallerGone, hasBody, NOTHING, parseJson, readBody } from "./body.ts";
 import type { CallerPresence } from "./caller-presence.ts";
 import { encode, type HeaderList, type Outgoing, recordOf, send, sendUpgrade } from "./encode.ts";
-import type { AnyRequest, Caller, NodeCaller, RawRequest } from "./handler.ts";
+import type { AnyHandler, AnyRequest, Caller, NodeCaller, RawRequest } from "./handler.ts";
 import { idempotently, type WireAnswer } from "./idempotency.ts";
 import type { Ingress } from "./ingress.ts";
 import type { Page } from "./page.ts";
@@ -67,6 +67,8 @@ export interface Incoming {
 
 /** What is learnt about a request on its way; for the log and the headers of the answer. */
 interface Exchange extends Incoming {
+  /** By the monotonic clock. */
+  readonly startedAt: number;
   readonly requestId: string;
   readonly presence: CallerPresence;
   readonly headers: HeaderList;
@@ -82,13 +84,18 @@ const PARAMETER_CHARACTERS_MAX = 256;
 /** Of a path, in the log. */
 const PATH_CHARACTERS_MAX = 512;
 
-export async function handle(parts: HandleParts, incoming: Incoming, presence: CallerPresence): Promise<void> {
+/**
+ * A promise only where something is waited for: a request that is answered from memory is answered at once. Throws or
+ * rejects only for a fault in sending.
+ */
+export function handle(parts: HandleParts, incoming: Incoming, presence: CallerPresence): Promise<void> | undefined {
   const { message } = incoming;
   const startedAt = parts.context.clock.monotonic();
   const requestId = parts.requestIds(message.headers["x-request-id"]);
   const headers = ["x-request-id", requestId];
   const exchange: Exchange = {
     ...incoming,
+    startedAt,
     requestId,
     presence,
     headers,
@@ -97,15 +104,23 @@ export async function handle(parts: HandleParts, incoming: Incoming, presence: C
     key: undefined,
     node: undefined,
   };
-  let outgoing: Outgoing;
+  const refuse = (error: unknown): Outgoing => refusal(parts, exchange, error);
+  let answering: Outgoing | Promise<Outgoing>;
   try {
-    outgoing = await answer(parts, exchange);
+    answering = answer(parts, exchange);
   } catch (error) {
-    outgoing = refusal(parts, exchange, error);
+    answering = refuse(error);
   }
+  if (!(answering instanceof Promise)) return finish(parts, exchange, answering);
+  return answering.catch(refuse).then((outgoing) => finish(parts, exchange, outgoing));
+}
+
+function finish(parts: HandleParts, exchange: Exchange, outgoing: Outgoing): Promise<void> | undefined {
+  const log = (isSent: boolean): void => logRequest(parts, exchange, isSent ? outgoing.status : STATUS_CALLER_GONE);
   const sending = sendOut(exchange, outgoing);
-  const isSent = sending instanceof Promise ? await sending : sending;
-  logRequest(parts, exchange, isSent ? outgoing.status : STATUS_CALLER_GONE, startedAt);
+  if (sending instanceof Promise) return sending.then(log);
+  log(sending);
+  return undefined;
 }
 
 function sendOut(
@@ -119,33 +134,42 @@ function sendOut(
 }
 
 /** The steps of a request. Each one throws a Refusal or lets it go on. */
-async function answer(parts: HandleParts, exchange: Exchange): Promise<Outgoing> {
+function answer(parts: HandleParts, exchange: Exchange): Promise<Outgoing> | Outgoing {
   if (exchange.isForMachine) return answerForMachine(parts, exchange);
   const route = findRoute(exchange);
   if (route === "page") return (exchange.entry as Page).answer();
-  if (route?.endpoint.access !== "public") {
-    const asking = authenticate(parts, exchange, route);
-    if (asking !== undefined) await asking;
-  }
+  const asking = route?.endpoint.access === "public" ? undefined : authenticate(parts, exchange, route);
+  return asking === undefined ? serve(parts, exchange, route) : asking.then(() => serve(parts, exchange, route));
+}
+
+/** The steps that follow when it is known who asks. */
+function serve(parts: HandleParts, exchange: Exchange, route: Route | undefined): Promise<Outgoing> | Outgoing {
   if (route === undefined) throw unroutable(exchange);
   checkScope(route, exchange.key);
   checkTenant(route, exchange.key);
   takeFromBucket(parts, exchange);
-  if (route.handler === undefined)
+  const { handler } = route;
+  if (handler === undefined)
     throw new Refusal("not_implemented", `${route.endpoint.method} ${route.endpoint.path} is not served yet`);
   if (route.endpoint.isUpgrade) checkHandshake(exchange.upgrade);
   const params = checkParameters(exchange.params, route);
   const query = checkQuery(exchange.url, route);
+  const call = (bytes: Buffer | undefined): Promise<Outgoing> | Outgoing => {
+    const body = bytes === undefined ? exchange.message : bodyOf(bytes, route);
+    const request = new CheckedRequest(parts, exchange, { params, query, body });
+    const run = () => runHandler(route, handler, request);
+    const { "idempotency-key": idempotencyKey } = exchange.message.headers;
+    const isOnce = idempotencyKey !== undefined && exchange.key !== undefined && route.endpoint.method === "POST";
+    if (!isOnce || bytes === undefined) return run();
+    return once(parts, exchange, { idempotencyKey: String(idempotencyKey), bytes, run });
+  };
   const reading = bytesOf(exchange.message, route);
-  const bytes = reading instanceof Promise ? await reading : reading;
-  const body = bytes === undefined ? exchange.message : bodyOf(bytes, route);
-  const request = new CheckedRequest(parts, exchange, { params, query, body });
-  const { handler } = route;
-  const { "idempotency-key": idempotencyKey } = exchange.message.headers;
-  const isOnce = idempotencyKey !== undefined && exchange.key !== undefined && route.endpoint.method === "POST";
-  if (!isOnce || bytes === undefined) return encode(route, await handler(request));
-  const run = async (): Promise<Outgoing> => encode(route, await handler(request));
-  return once(parts, exchange, { idempotencyKey: String(idempotencyKey), bytes, run });
+  return reading instanceof Promise ? reading.then(call) : call(reading);
+}
+
+function runHandler(route: Route, handler: AnyHandler, request: AnyRequest): Promise<Outgoing> | Outgoing {
+  const replying = handler(request);
+  return replying instanceof Promise ? replying.then((reply) => encode(route, reply)) : encode(route, replying);
 }
 
 function answerForMachine(parts: HandleParts, exchange: Exchange): Promise<Outgoing> {
@@ -212,7 +236,8 @@ function checkTenant({ endpoint: { access } }: Route, key: KnownKey | undefined)
 function takeFromBucket({ rate }: HandleParts, exchange: Exchange): void {
   const { key } = exchange;
   if (key === undefined) return;
-  const verdict = rate.take(key.tenantId, { perSecond: key.requestsPerSecond, burst: key.burst });
+  const limits = { perSecond: key.requestsPerSecond, burst: key.burst };
+  const verdict = rate.take(key.tenantId, limits, exchange.startedAt);
   exchange.headers.push(...verdict.headers);
   if (!verdict.isAllowed)
     throw new Refusal("rate_limited", `too many requests; the plan allows ${key.requestsPerSecond} a second`);
@@ -237,7 +262,7 @@ class CheckedRequest implements AnyRequest {
   ) {
     const { requestId, message, presence, key, node } = exchange;
     this.requestId = requestId;
-    this.caller = key === undefined ? (node ?? null) : callerOf(key);
+    this.caller = key ?? node ?? null;
     this.params = params;
     this.query = query;
     this.body = body;
@@ -255,14 +280,6 @@ class CheckedRequest implements AnyRequest {
     return this.#log.child({ requestId: this.requestId });
   }
 }
-
-const callerOf = ({ keyId, tenantId, scopes, isAdmin }: KnownKey): Caller => ({
-  kind: "key",
-  keyId,
-  tenantId,
-  scopes,
-  isAdmin,
-});
 
 /** No id has a NUL or is long, so such a path names nothing. */
 function checkParameters(raw: Readonly<Record<string, string>>, route: Route): Readonly<Record<string, string>> {
@@ -317,7 +334,7 @@ function bodyOf(bytes: Buffer, route: Route): unknown {
 interface OnceOptions {
   readonly idempotencyKey: string;
   readonly bytes: Buffer;
-  readonly run: () => Promise<Outgoing>;
+  readonly run: () => Promise<Outgoing> | Outgoing;
 }
 
 /** Runs the handler under the idempotency key. A stream is passed through and not kept. */
@@ -366,9 +383,9 @@ function asRefusal({ context }: HandleParts, { requestId, presence }: Exchange, 
   return new Refusal("internal", `the server failed; its log names the reason under request id ${requestId}`);
 }
 
-function logRequest(parts: HandleParts, exchange: Exchange, status: number, startedAt: number): void {
+function logRequest(parts: HandleParts, exchange: Exchange, status: number): void {
   const { context, observe } = parts;
-  const { entry, message, key, node, requestId, isForMachine } = exchange;
+  const { entry, message, key, node, requestId, isForMachine, startedAt } = exchange;
   const route = entry !== undefined && "routes" in entry ? entry.routes[message.method ?? ""] : undefined;
   const name = isForMachine ? "ingress" : (route?.name ?? "none");
   const elapsedMs = context.clock.monotonic() - startedAt;

@@ -96,7 +96,8 @@ type DeclaredReply<E extends Endpoint> = {
   } & (Status extends 101 ? { readonly upgrade: TakeUpgrade } : AnswerBody<E["answers"][Status] & Answer>);
 }[keyof E["answers"]];
 
-export type Handler<E extends Endpoint = Endpoint> = (request: Request<E>) => Promise<Reply<E>>;
+/** A promise, but where the answer is known without waiting. */
+export type Handler<E extends Endpoint = Endpoint> = (request: Request<E>) => Promise<Reply<E>> | Reply<E>;
 
 /** A handler for every endpoint that is not pending. */
 export type Handlers = {
@@ -131,5 +132,5 @@ export interface AnyReply {
   readonly sendAnswer?: SendAnswer;
 }
 
-export type AnyHandler = (request: AnyRequest) => Promise<AnyReply>;
+export type AnyHandler = (request: AnyRequest) => Promise<AnyReply> | AnyReply;
 export type AnyHandlers = Readonly<Partial<Record<EndpointName, AnyHandler>>>;

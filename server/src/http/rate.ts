@@ -3,8 +3,6 @@
  *
  * Always: buckets exist only for tenants whose key was checked, so strangers cannot fill the memory.
  */
-import type { Clock } from "../context.ts";
-
 export interface RateVerdict {
   readonly isAllowed: boolean;
   /** The headers that tell callers where they stand: names and values in turns. */
@@ -18,15 +16,13 @@ interface Bucket {
 
 export class RateLimiter {
   readonly #buckets = new Map<string, Bucket>();
-  readonly #clock: Clock;
 
-  constructor(clock: Clock) {
-    this.#clock = clock;
-  }
-
-  /** Takes one token. `burst` is the bucket's size, `perSecond` its refill. */
-  take(tenantId: string, { perSecond, burst }: { readonly perSecond: number; readonly burst: number }): RateVerdict {
-    const now = this.#clock.monotonic();
+  /** Takes one token. `burst` is the bucket's size, `perSecond` its refill, `now` by the monotonic clock. */
+  take(
+    tenantId: string,
+    { perSecond, burst }: { readonly perSecond: number; readonly burst: number },
+    now: number,
+  ): RateVerdict {
     let bucket = this.#buckets.get(tenantId);
     if (bucket === undefined) {
       bucket = { tokens: burst, filledAt: now };

@@ -84,11 +84,16 @@ export async function startHttp(
       url: request.originalUrl,
       upgrade,
     };
-    handle(parts, incoming, presence).catch((error: unknown) => {
-      // Only a fault in sending gets here; without an end the caller would wait for ever.
+    // Only a fault in sending; without an end the caller would wait for ever.
+    const fail = (error: unknown): void => {
       parts.context.log.error({ error }, "an answer could not be sent");
       reply.raw.destroy();
-    });
+    };
+    try {
+      handle(parts, incoming, presence)?.catch(fail);
+    } catch (error) {
+      fail(error);
+    }
   });
   app.setNotFoundHandler(() => undefined);
   for (const entry of entries) {

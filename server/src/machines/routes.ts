@@ -7,6 +7,7 @@ import type { HandlersOf } from "../http/handler.ts";
 import { createMachine } from "./create.ts";
 import { page, parseLabels, parsePosition, parseSequence, positionOf } from "./paging.ts";
 import { deleteMachine } from "./remove.ts";
+import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { machineNotFound, startMachine } from "./start.ts";
 import { stopMachine } from "./stop.ts";
@@ -54,11 +55,11 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
       });
       return { status: 200, headers, ...shownMachines(items, addresses) };
     },
-    async getMachine({ caller, params }) {
+    getMachine({ caller, params }) {
       const name = { tenantId: caller.tenantId, id: params.id };
-      const machine = cache.current(name) ?? (await cache.read(name));
-      if (machine === undefined) throw machineNotFound(params.id);
-      return { status: 200, ...shownMachine(machine, addresses) };
+      const show = (machine: MachineRecord | undefined) => shown(machine, params.id, addresses);
+      const known = cache.current(name);
+      return known === undefined ? cache.read(name).then(show) : show(known);
     },
     async deleteMachine({ caller, params, query }) {
       const machine = await deleteMachine(services, { tenantId: caller.tenantId, id: params.id });
@@ -98,4 +99,9 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
     createSnapshot: () => Promise.reject(new Refusal("not_implemented", "machine snapshots are not implemented")),
     listSnapshots: () => Promise.reject(new Refusal("not_implemented", "machine snapshots are not implemented")),
   };
+}
+
+function shown(machine: MachineRecord | undefined, id: string, addresses: MachineServices["addresses"]) {
+  if (machine === undefined) throw machineNotFound(id);
+  return { status: 200, ...shownMachine(machine, addresses) } as const;
 }
