@@ -14,13 +14,14 @@ import { atMost, summarize } from "./support/statistics.ts";
 import type { Guest } from "../node/src/guest/guest.ts";
 
 /** Emulated code is translated when it is first met, and ours compiled when it has been met often: neither half begins with that. */
-const WARM_UPS = 500;
+const WARM_UPS = 1500;
 const COMMAND = ["true"];
 
 /** Takes n samples of each. */
 export async function execRoundTrip(n: number): Promise<Finding> {
   await using flotilla = await BenchFlotilla.start({ driver: "qemu" });
   flotilla.requireOwn();
+  await flotilla.liftRateLimit();
   await flotilla.untilPrepared(1);
   const { machine } = await flotilla.make();
   // VMs that are being prepared would be measured along with it.
