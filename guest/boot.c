@@ -1,7 +1,7 @@
 /*
  * What PID 1 does before it can hear the host: mounts, modules, the port.
  *
- * Always: nothing here knows which machine this is. The modules stand in /modules.list, one path per line, in the order in
+ * Always: nothing here knows which machine this is, and all processors run before the host hears of the guest. The modules stand in /modules.list, one path per line, in the order in
  * which they must be loaded; their files are removed afterwards, because the initial file system is memory.
  */
 #include "boot.h"
@@ -54,6 +54,25 @@ static void load_modules(void)
 		int error = path[0] == 0 ? 0 : load_module(path);
 		if (error != 0)
 			log_line("cannot load the module", path, error);
+	}
+}
+
+/*
+ * The kernel was told to boot on one processor (node/src/driver/qemu/argv.ts says why). One that does not start leaves a
+ * machine with fewer.
+ */
+static void start_processors(void)
+{
+	char path[PATH_BYTES_MAX];
+
+	for (int number = 1;; number++) {
+		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/online", number);
+		int fd = open(path, O_WRONLY | O_CLOEXEC);
+		if (fd < 0)
+			return;
+		if (write(fd, "1", 1) < 0)
+			log_line("cannot start the processor", path, -errno);
+		close(fd);
 	}
 }
 
@@ -141,6 +160,7 @@ int boot(int *port)
 	if (device_events < 0)
 		return device_events;
 	load_modules();
+	start_processors();
 	memory_init();
 	*port = wait_for_port(device_events);
 	close(device_events);

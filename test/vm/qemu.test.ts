@@ -34,11 +34,12 @@ describe("the qemu driver", { skip: skipReason }, () => {
   after(() => place[Symbol.asyncDispose]());
 
   test("a guest boots, runs commands, and what it synced survives the end of its VMM", async () => {
-    const machine = await place.machine("mach-keep", 700_001);
+    const machine = { ...(await place.machine("mach-keep", 700_001)), cpus: 3 };
     const first = await driver.boot(place.bootOf(machine, "boot-keep-1"), deadline());
     assert.equal(first.guest.hello.isConfigured, false);
     await configure(first.guest, driver);
     assert.equal(await shell(first.guest, "echo out; cat /etc/hostname"), "out\ntested\n");
+    assert.equal(await shell(first.guest, "busybox nproc"), "3\n");
     const size = Number(
       (await shell(first.guest, "busybox stat -f -c '%b' / && busybox stat -f -c '%S' /")).split("\n")[0],
     );

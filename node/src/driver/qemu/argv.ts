@@ -116,6 +116,10 @@ function processor(accelerator: Accelerator): readonly string[] {
 
 function kernelCommandLine(plan: VmmPlan): string {
   const words = ["console=ttyS0", "quiet", "reboot=t", "panic=-1", "no_timer_check", "tsc=reliable", "nowatchdog"];
+  // A kernel rewrites its own code while it boots. An emulator whose processors run at once can miss such a write and then
+  // runs the old code for ever, so the agent starts the other processors when that is over. The locks stay in the code: for
+  // one processor they would be taken out, and put back for the next.
+  words.push("maxcpus=1", "noreplace-smp");
   // Code that every command would run through, and no machine has a use for: a scheduling group for each session, and
   // modules for policies that nobody loads.
   words.push("noautogroup", "lsm=landlock,yama");
