@@ -22,7 +22,7 @@ const DEFAULT_RESOURCES = { cpus: CPUS_DEFAULT, memoryMb: MEMORY_MB_DEFAULT, dis
 /** From a restart of the agent until those that its predecessor had prepared are ended or a machine's. */
 const SWEEP_MS = 20_000;
 /** Making a template boots a guest. */
-const PREPARE_MS = 60_000;
+const PREPARE_MS = 180_000;
 
 const isRoot = process.getuid?.() === 0;
 const skip = isRoot ? false : "needs root: the qemu driver gives every machine a user of its own";

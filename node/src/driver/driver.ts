@@ -97,12 +97,14 @@ export interface PreparedDisk {
   readonly user: string;
 }
 
-/** A VM without a machine: it waits, paused, for one of its size. It is either started once or discarded. */
+/** A VM without a machine, which waits for one of its size. It runs until it rests, and is either started once or discarded. */
 export interface PreparedVm {
   readonly bootId: string;
   readonly uid: number;
   /** Resolves when it has ended. Never rejects. */
   readonly exited: Promise<VmExit>;
+  /** Pauses it until it is started. Rejects when it has ended. */
+  rest(): Promise<void>;
   /** Makes it the machine's: `bootId` and `uid` of the request are this VM's. Rejects when it has ended. */
   start(request: BootRequest): Promise<Vm>;
   /** Ends it and removes its directory. */

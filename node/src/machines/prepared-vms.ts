@@ -9,8 +9,9 @@
  * everything about QEMU to the driver.
  *
  * Always: one is prepared at a time, and none while machines are being started: whoever waits for a machine comes
- * first. A VM is taken at most once. One that ends while it waits is forgotten. When preparing fails it is tried again
- * after a while, and machines boot without: slower, and otherwise the same.
+ * first. A VM may be taken from the moment it is prepared, at most once, and rests when it has settled. One that ends while
+ * it waits is forgotten. When preparing fails it is tried again after a while, and machines boot without: slower, and
+ * otherwise the same.
  *
  * If the process dies, the next agent ends what is left (`sweep`) and `begin` removes the directories.
  */
@@ -46,9 +47,16 @@ const LEAST_OF_FIRST_IMAGE = 3;
 const LEAST_WITHOUT_DISK = 2;
 /** After the last start, before the background goes on. */
 const QUIET_MS = 150;
+/**
+ * How long a VM runs before it rests. What a guest does by itself in the first seconds after a mount (commits of the journal,
+ * the kernel's housekeeping) has its code translated then; otherwise it costs every machine 0.1 s of processor just after its
+ * start, when in a burst there is none to spare.
+ */
+const SETTLE_MS = 6_000;
 const LOOK_MS = 2_000;
-const RETRY_MS = 30_000;
-const PREPARE_DEADLINE_MS = 60_000;
+const RETRY_MS = 10_000;
+/** A template may have to be made first. */
+const PREPARE_DEADLINE_MS = 150_000;
 /** Kinds whose demand is remembered, besides the first two. */
 const KINDS_MAX = 8;
 
@@ -134,7 +142,15 @@ export class PreparedVms {
 
   /** Ends those that wait now. */
   async giveUp(): Promise<void> {
-    await this.#discard(...this.#kinds.flatMap(({ waiting }) => waiting.splice(0)));
+    for (const { vm } of this.#kinds.flatMap(({ waiting }) => waiting.splice(0))) await this.discard(vm);
+  }
+
+  /** Ends one that waits for nobody any more, also one that was taken and that no machine is to have. */
+  async discard(vm: PreparedVm | undefined): Promise<void> {
+    if (vm === undefined) return;
+    await vm.discard();
+    this.#options.liveBoots.delete(vm.bootId);
+    this.#options.users.free(vm.uid);
   }
 
   #take(size: Size, image: UnpackedImage | null): WaitingVm | undefined {
@@ -157,7 +173,9 @@ export class PreparedVms {
     const made = makeKind(size, image, 0);
     const oldest = this.#kinds.findIndex(({ least }) => least === 0);
     if (this.#kinds.length >= KINDS_MAX && oldest >= 0) {
-      for (const { waiting } of this.#kinds.splice(oldest, 1)) void this.#discard(...waiting);
+      for (const { waiting } of this.#kinds.splice(oldest, 1)) {
+        for (const { vm } of waiting) void this.discard(vm);
+      }
     }
     this.#kinds.push(made);
     return made;
@@ -195,7 +213,7 @@ export class PreparedVms {
     const missing = (kind: Kind, index: number): number => (wanted[index] ?? 0) - kind.waiting.length;
     const tooMany = this.#kinds.find((kind, index) => missing(kind, index) < 0);
     if (tooMany !== undefined) {
-      await this.#discard(...tooMany.waiting.splice(-1));
+      await this.discard(tooMany.waiting.pop()?.vm);
       return true;
     }
     const tooFew = this.#kinds.find((kind, index) => missing(kind, index) > 0);
@@ -235,7 +253,20 @@ export class PreparedVms {
     kind.waiting.push(waiting);
     void waiting.vm.exited.then(() => {
       const at = kind.waiting.indexOf(waiting);
-      if (at >= 0) void this.#discard(...kind.waiting.splice(at, 1));
+      if (at < 0) return;
+      kind.waiting.splice(at, 1);
+      void this.discard(waiting.vm);
+    });
+    void this.#rest(kind, waiting);
+  }
+
+  /** Lets it run until it has settled. Whoever takes it before has it as it is. */
+  async #rest(kind: Kind, waiting: WaitingVm): Promise<void> {
+    await this.#options.clock.sleep(SETTLE_MS, this.#stop.signal);
+    const at = kind.waiting.indexOf(waiting);
+    if (at < 0 || this.#stop.signal.aborted) return;
+    await waiting.vm.rest().catch((error: unknown) => {
+      this.#options.log.warn({ boot: waiting.vm.bootId, reason: messageOf(error) }, "a prepared VM does not rest");
     });
   }
 
@@ -255,14 +286,6 @@ export class PreparedVms {
       bytes: diskBytes(diskGb, root.rootBytes),
       user: image.configuration.user,
     };
-  }
-
-  async #discard(...discarded: readonly WaitingVm[]): Promise<void> {
-    for (const { vm } of discarded) {
-      await vm.discard();
-      this.#options.liveBoots.delete(vm.bootId);
-      this.#options.users.free(vm.uid);
-    }
   }
 }
 

@@ -241,7 +241,8 @@ class QemuDriver implements Driver {
     const template = await this.#templates.ensure(request, signal);
     const { rootDevice } = this.facts;
     const preparing = { launcher: this.#launcher, template, rootDevice, origin: "prepared", asVm } as const;
-    return prepareVm(request, preparing, signal);
+    const deadline = deadlineSignal(this.#clock, PREPARE_MS, signal);
+    return prepareVm(request, preparing, deadline.signal).finally(() => deadline.dispose());
   }
 
   async #start(launch: Launch & Channels, signal: AbortSignal): Promise<Vm> {
@@ -302,3 +303,5 @@ function asVm({ vmm, guest, reach, origin }: VmParts): Vm {
 const SWEEP_LOOK_MS = 5;
 /** How long a VMM that is being given up may take to say why. */
 const LAST_WORDS_MS = 500;
+/** It takes about a second; a guest that needs longer than this is silent for good. */
+const PREPARE_MS = 30_000;

@@ -94,7 +94,6 @@ async function bringUp(
   await restore(qmp, request, preparing, signal);
   const guest = await launcher.guest({ bootDirectory, uid }, signal);
   if (request.disk !== null) await warmUp(qmp, guest, request.disk, request, preparing);
-  await qmp.execute("stop");
   return new Prepared(request, preparing, { vmm, qmp, guest, reach });
 }
 
@@ -196,6 +195,10 @@ class Prepared implements PreparedVm {
     this.#qmp = qmp;
     this.#guest = guest;
     this.#reach = reach;
+  }
+
+  async rest(): Promise<void> {
+    await this.#qmp.execute("stop");
   }
 
   async start(request: BootRequest): Promise<Vm> {
