@@ -28,6 +28,7 @@ export interface Equipment extends AsyncDisposable {
   readonly disks: Disks;
   readonly observeResources: () => Promise<NodeResources>;
   readonly bootsAtOnceMax: number;
+  readonly wakesAtOnceMax: number;
   /** Makes the images that come with Flotilla. Only after adoption: to make room for them others may be removed. */
   prepareImages(): Promise<void>;
 }
@@ -72,6 +73,7 @@ function openFake({ config, clock, log, environmentOf }: EquipmentOptions): Equi
     disks: { make: ({ diskPath }) => writeFile(diskPath, "a fake disk\n") },
     observeResources: () => Promise.resolve(FAKE_RESOURCES),
     bootsAtOnceMax: 256,
+    wakesAtOnceMax: 256,
     prepareImages: () => Promise.resolve(),
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };
@@ -103,6 +105,8 @@ async function openQemu({ config, clock, log, imagesInUse, onEvent }: EquipmentO
     observeResources: makeResourceObserver(nodeDirectory),
     // Under emulation a boot keeps a processor busy; with one more than processors none is idle between two boots.
     bootsAtOnceMax: availableParallelism() + 1,
+    // One that wakes uses all of its virtual processors; a few at a time are all ready sooner than many at once.
+    wakesAtOnceMax: availableParallelism(),
     prepareImages: async () => {
       await images.ensureLocalBusybox().catch((error: unknown) => {
         log.warn({ error }, "local/busybox could not be made; other images work without it");

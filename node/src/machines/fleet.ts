@@ -32,6 +32,8 @@ export interface FleetOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly bootsAtOnceMax: number;
+  /** Of prepared VMs, from the moment they run until they are configured. */
+  readonly wakesAtOnceMax: number;
   /** Where VMs wait until a machine needs them. */
   readonly preparedDirectory: string;
   readonly observeResources: PreparedVmsOptions["observeResources"];
@@ -79,7 +81,8 @@ export class Fleet {
       disks,
       clock,
       log,
-      slots: new BootSlots(options.bootsAtOnceMax),
+      bootSlots: new BootSlots(options.bootsAtOnceMax),
+      wakeSlots: new BootSlots(options.wakesAtOnceMax),
       prepared,
       ensureMemoryRoom: () => ensureMemoryRoom(room),
       liveBoots,

@@ -59,6 +59,7 @@ export class Supervisor {
   #vm: Vm | null = null;
   /** null exactly when the journal names no boot. */
   #vmState: VmState | null;
+  #giveBackTurn = (): void => undefined;
   readonly #disk: MachineDisk;
   readonly #workload: Workload;
   /** Also of a machine that is stopped. */
@@ -258,6 +259,8 @@ export class Supervisor {
       else if (isAttempt(action)) this.#fail(generation, messageOf(error));
       else await this.#waitToRetry(action, error);
     } finally {
+      // Between its VM's first step and the end of its configuration a machine keeps its turn.
+      if (this.#vmState !== "up") this.#giveBackTurn();
       this.#progress = null;
       this.#isQueued = false;
       this.#current = null;
@@ -339,15 +342,18 @@ export class Supervisor {
   async #boot(signal: AbortSignal, withDisk?: WaitingVm): Promise<void> {
     const { driver, clock, liveBoots, prepared, freeUser } = this.#around;
     prepared.starting();
-    let giveBack = (): void => undefined;
     try {
       const root = await this.#diskRoot().catch(async (error: unknown) => {
-        await withDisk?.vm.discard();
+        await prepared.discard(withDisk?.vm);
         throw error;
       });
       const waiting = (withDisk ?? prepared.take(this.#requiredSpec()))?.vm;
-      // A prepared VM costs no processor, so it needs no turn.
-      if (waiting === undefined) giveBack = await this.#bootSlot(signal);
+      this.#giveBackTurn = await this.#turn(waiting === undefined ? "boot" : "wake", signal).catch(
+        async (error: unknown) => {
+          await prepared.discard(waiting);
+          throw error;
+        },
+      );
       const startedAt = clock.monotonic();
       const bootId = waiting?.bootId ?? makeBootId();
       const boot: JournaledBoot = { bootId, record: null, runningSince: null, timings: null };
@@ -365,7 +371,6 @@ export class Supervisor {
       this.#timings.note({ ...(vm.origin === null ? {} : { vm: vm.origin }), bootMs: clock.monotonic() - startedAt });
       this.#hold(vm);
     } finally {
-      giveBack();
       prepared.started();
     }
   }
@@ -374,9 +379,10 @@ export class Supervisor {
     return this.#disk.root(this.#requiredSpec(), this.#journal.imageDigest);
   }
 
-  /** A turn to boot, with memory for it. The function gives the turn back. */
-  async #bootSlot(signal: AbortSignal): Promise<() => void> {
-    const { slots, ensureMemoryRoom } = this.#around;
+  /** Waits for a turn to start, and for memory if it is to boot. The function gives the turn back. */
+  async #turn(kind: "boot" | "wake", signal: AbortSignal): Promise<() => void> {
+    const { bootSlots, wakeSlots, ensureMemoryRoom } = this.#around;
+    const slots = kind === "boot" ? bootSlots : wakeSlots;
     let giveBack = slots.tryTake();
     if (giveBack === undefined) {
       this.#isQueued = true;
@@ -385,11 +391,13 @@ export class Supervisor {
       this.#isQueued = false;
       this.#changed();
     }
-    await ensureMemoryRoom().catch((error: unknown) => {
+    try {
+      if (kind === "boot") await ensureMemoryRoom();
+      return giveBack;
+    } catch (error) {
       giveBack();
       throw error;
-    });
-    return giveBack;
+    }
   }
 
   #bootRequest(bootId: string, root: RootFile | null): BootRequest {

@@ -16,7 +16,9 @@ export interface Surroundings {
   readonly driver: Driver;
   readonly images: Images;
   readonly disks: Disks;
-  readonly slots: BootSlots;
+  /** For VMs that are booted or restored, and for those that waited prepared: each until it is configured. */
+  readonly bootSlots: BootSlots;
+  readonly wakeSlots: BootSlots;
   readonly prepared: PreparedVms;
   /** Throws an Error for the machine's owner when memory is too short for another VM. */
   readonly ensureMemoryRoom: () => Promise<void>;

@@ -103,6 +103,7 @@ export async function startTestNode(
     clock,
     log,
     bootsAtOnceMax: options.bootsAtOnceMax ?? 8,
+    wakesAtOnceMax: 8,
     onEvent: (machineId, level, message) => events.push({ machineId, level, message }),
     onChange: () => undefined,
   });
