@@ -134,7 +134,7 @@ export class PreparedVms {
 
   /** Ends all that wait. */
   async release(): Promise<void> {
-    this.#stop.abort();
+    this.#stop.abort(new Error("the node agent shuts down"));
     this.#wake.abort();
     await this.#running;
     await this.giveUp();
@@ -266,6 +266,7 @@ export class PreparedVms {
     const at = kind.waiting.indexOf(waiting);
     if (at < 0 || this.#stop.signal.aborted) return;
     await waiting.vm.rest().catch((error: unknown) => {
+      if (!kind.waiting.includes(waiting)) return;
       this.#options.log.warn({ boot: waiting.vm.bootId, reason: messageOf(error) }, "a prepared VM does not rest");
     });
   }
