@@ -1,8 +1,9 @@
 /*
  * What PID 1 does before it can hear the host: mounts, modules, the port.
  *
- * Always: nothing here knows which machine this is, and all processors run before the host hears of the guest. The modules stand in /modules.list, one path per line, in the order in
- * which they must be loaded; their files are removed afterwards, because the initial file system is memory.
+ * Always: nothing here knows which machine this is, and all processors run before the host hears of the guest. The modules
+ * stand in /modules.list, one path per line, in the order in which they must be loaded; their files are removed afterwards,
+ * because the initial file system is memory.
  */
 #include "boot.h"
 
