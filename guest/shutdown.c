@@ -63,7 +63,7 @@ int shutdown_timeout_ms(void)
 	return left > 0 ? (int)left : 0;
 }
 
-/* Called after every event: goes on when nobody is left and everything is said, or when the grace is over. Does not return then. */
+/* Called after every event: goes on when nobody is left and the host has what was said, or when the grace is over. Does not return then. */
 void shutdown_step(bool is_busy)
 {
 	if (!has_begun || (is_busy && shutdown_timeout_ms() > 0))

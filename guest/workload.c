@@ -276,10 +276,13 @@ int workload_taken(uint64_t offset, uint32_t bytes)
 	return 0;
 }
 
-/* Whether there is something that a host wants to hear and that has not gone out. */
+/*
+ * Whether there is something that a host wants to hear and has not made safe. What has only gone out may be lost on its
+ * way: a host that writes to a guest that is gone reads nothing more of it.
+ */
 bool workload_has_words(void)
 {
-	return is_attached && (sent < end || (has_exited && !is_told) || !output_is_empty());
+	return is_attached && (kept < end || (has_exited && !is_told) || !output_is_empty());
 }
 
 void workload_signal(int number)
