@@ -6,10 +6,11 @@
  * so it is found again whatever this process forgot. Paths in a plan are the host's; the VMM is told them as its jail
  * shows them.
  */
-import { spawn } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { constants } from "node:fs";
 import { chmod, chown, open, stat } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
+import { promisify } from "node:util";
 import type { Clock } from "../../clock.ts";
 import { connectGuest } from "../../guest/client.ts";
 import type { Guest, GuestConfiguration } from "../../guest/guest.ts";
@@ -25,7 +26,7 @@ import {
   RESTORE_KERNEL_NAME,
   TEMPLATE_MEMORY_NAME,
 } from "./guest-files.ts";
-import { type Jail, type JailView, jailArgv, jailView } from "./jail.ts";
+import { type Jail, type JailView, jailArgv, jailView, type SchedulingPolicy } from "./jail.ts";
 import { startTimeOf, vmmName } from "./processes.ts";
 import { Qmp } from "./qmp.ts";
 import { connectWhenThere } from "./sockets.ts";
@@ -47,6 +48,8 @@ export interface Launch {
   readonly backingPaths: readonly string[];
   /** Waits for a template's device state instead of booting. */
   readonly isIncoming: boolean;
+  /** Nobody waits for it yet: it has what is left of the host's processors, until `toForeground`. Needs root. */
+  readonly isBackground?: boolean;
 }
 
 export interface LauncherOptions {
@@ -122,7 +125,7 @@ export class Launcher {
     await makeBulkFile(bulkPath);
     const owned = [launch.bootDirectory, bulkPath, ...disks];
     await this.makeReachable(launch.uid, owned, [...launch.backingPaths, ...memoryFiles]);
-    const argv = jailArgv(this.#jail(launch.uid), ...this.#program(launch));
+    const argv = jailArgv(this.#jail(launch), ...this.#program(launch));
     const logPath = join(launch.bootDirectory, "vmm.log");
     const { O_WRONLY, O_CREAT, O_APPEND, O_NOFOLLOW } = constants;
     const log = await open(logPath, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0o600);
@@ -145,6 +148,13 @@ export class Launcher {
 
   watch(record: VmRecord, bootDirectory: string, child: ConstructorParameters<typeof Vmm>[0]["child"]): Vmm {
     return new Vmm({ record, child, logPath: join(bootDirectory, "vmm.log"), clock: this.clock, log: this.log });
+  }
+
+  /** From now on its share of the processors is that of any VMM. Rejects when it has ended. */
+  async toForeground({ record }: Vmm): Promise<void> {
+    if (!this.isRoot) return;
+    const argv = ["--all-tasks", `--${this.#foregroundPolicy}`, "--pid", "0", String(record.pid)];
+    await promisify(execFile)("chrt", argv);
   }
 
   /** Connects to a VMM's control channel. */
@@ -184,15 +194,21 @@ export class Launcher {
   }
 
   get #view(): JailView {
-    return jailView(this.#jail(NOBODY));
+    return jailView(this.#jail({ uid: NOBODY }));
   }
 
-  #jail(uid: number): Jail {
+  get #foregroundPolicy(): SchedulingPolicy {
+    return this.#options.accelerator === "kvm" ? "other" : "batch";
+  }
+
+  #jail({ uid, isBackground = false }: Pick<Launch, "uid" | "isBackground">): Jail {
     return {
       nodeDirectory: this.nodeDirectory,
       guestDirectory: this.#options.guestFiles.directory,
       uid: this.isRoot ? uid : null,
       hasKvm: this.#options.accelerator === "kvm",
+      // Without root it could not become anything else again.
+      policy: isBackground && this.isRoot ? "idle" : this.#foregroundPolicy,
       network: this.#options.network?.setup(uid) ?? null,
     };
   }

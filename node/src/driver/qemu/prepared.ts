@@ -29,6 +29,8 @@ import { WARM_UP_PROGRAM, WARM_UP_SHELL, warmUpConfiguration } from "./warm-up.t
 export const PREPARED = "prepared";
 /** How long a VMM that is being given up may take to say why. */
 const LAST_WORDS_MS = 500;
+/** After that it takes its share of a busy host's processors like any VM, else it would be ready hours later. */
+const BACKGROUND_MS = 5_000;
 /** Commands through the channel, as a machine's will come. */
 const COMMANDS = 4;
 /** The node of the disk below ROOT_NODE. */
@@ -40,6 +42,8 @@ export interface Preparing {
   readonly rootDevice: string | null;
   /** What a start by it will be called. */
   readonly origin: VmOrigin;
+  /** Nobody waits for it yet. */
+  readonly isBackground: boolean;
   readonly asVm: (parts: VmParts) => Vm;
 }
 
@@ -57,7 +61,7 @@ export async function prepareVm(
   preparing: Preparing,
   signal: AbortSignal,
 ): Promise<PreparedVm> {
-  const { launcher, template } = preparing;
+  const { launcher, template, isBackground } = preparing;
   const { bootId, bootDirectory, uid, cpus, memoryMb } = request;
   const vmm = await launcher.spawn({
     machineId: PREPARED,
@@ -70,13 +74,21 @@ export async function prepareVm(
     diskPath: null,
     backingPaths: [],
     isIncoming: true,
+    isBackground,
   });
+  // When it fails, the VMM has ended, and others say so.
+  const hurry = (): void => void launcher.toForeground(vmm).catch(() => {});
+  const timer = isBackground ? launcher.clock.timer(BACKGROUND_MS, hurry) : null;
   try {
-    return await orAborted(bringUp(vmm, request, preparing, signal), signal);
+    const prepared = await orAborted(bringUp(vmm, request, preparing, signal), signal);
+    if (isBackground) await launcher.toForeground(vmm);
+    return prepared;
   } catch (error) {
     const words = await Promise.race([vmm.lastWords(), launcher.clock.sleep(LAST_WORDS_MS)]);
     await vmm.kill();
     throw words ? new Error(`${messageOf(error)}; the guest's last words: ${words}`) : error;
+  } finally {
+    timer?.cancel();
   }
 }
 
