@@ -11,6 +11,9 @@
  * not exist, makes the VMM forget all of it; what is needed again is translated again. A VMM that has other functions
  * than the ones looked up here forgets nothing, and works.
  *
+ * The disassembler: libcapstone's tables are full of addresses, so loading it writes 1.3 MB of each VMM's own memory, and
+ * QEMU uses it only for logs that nobody asks for. This library bears its name, so that the loader takes this one for it.
+ *
  * Always: only these two names are treated so; everything else goes to the kernel as it came.
  */
 #define _GNU_SOURCE
@@ -88,6 +91,34 @@ static void forget_code(void)
 	memcpy(&qemu_get_cpu, &get, sizeof(get));
 	memcpy(&async_safe_run_on_cpu, &run, sizeof(run));
 	async_safe_run_on_cpu(qemu_get_cpu(0), forget, flush);
+}
+
+/* All that QEMU calls of libcapstone. After the first has refused it calls no other, so none looks at what it is given. */
+#define NO_SUCH_ARCHITECTURE 2 /* CS_ERR_ARCH */
+
+int cs_open(void)
+{
+	return NO_SUCH_ARCHITECTURE;
+}
+
+int cs_option(void)
+{
+	return NO_SUCH_ARCHITECTURE;
+}
+
+int cs_close(void)
+{
+	return NO_SUCH_ARCHITECTURE;
+}
+
+void *cs_malloc(void)
+{
+	return NULL;
+}
+
+int cs_disasm_iter(void)
+{
+	return 0;
 }
 
 static int is_named(const char *path, const char *variable)

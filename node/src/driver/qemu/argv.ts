@@ -75,7 +75,7 @@ export function qemuArgv(plan: VmmPlan): readonly string[] {
     ...["-action", "shutdown=pause"],
     // No system calls but those of a running VMM: it starts nothing, gains nothing, and moves no other process.
     ...["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"],
-    ...["-machine", `microvm,acpi=on,rtc=on,memory-backend=m0`],
+    ...["-machine", `microvm,acpi=on,rtc=on,ioapic2=off,memory-backend=m0`],
     ...["-bios", "qboot.rom"],
     ...["-object", memoryObject(plan)],
     ...["-m", `${plan.memoryMb}M`, "-smp", String(plan.cpus)],
