@@ -129,6 +129,27 @@ describe("VMs from a template", { skip: skipReason }, () => {
     await waits.discard();
   });
 
+  test("a VM has what is left of the processors while it is prepared, and its share from then on", async (context) => {
+    if (process.getuid?.() !== 0) return context.skip("without root it could not become anything else again");
+    const bootId = `boot-${randomBytes(16).toString("hex")}`;
+    const prepared = prepare({ kind: "own", bootId });
+    await until(() => policiesOf(bootId).includes(SCHED_IDLE), { what: "an idle task", deadlineMs: BOOT_DEADLINE_MS });
+    const vm = await prepared;
+    const share = driver.facts.accelerator === "tcg" ? SCHED_BATCH : SCHED_OTHER;
+    // A thread that was just being made may have been missed; such ones end when they have nothing to do for a while.
+    const isShare = (policy: number): boolean => policy === share;
+    const what = "threads that have their share";
+    await until(() => policiesOf(bootId).length > 0 && policiesOf(bootId).every(isShare), { what });
+    await vm.discard();
+  });
+
+  test("a VM from a template has not loaded a disassembler", async () => {
+    const vm = await prepare({ kind: "none" });
+    const files = readFileSync(`/proc/${pidOf(vm.bootId)}/maps`, "utf8");
+    assert.ok(files.includes("libseccomp") && !files.includes("libcapstone"), files);
+    await vm.discard();
+  });
+
   test("memory that commands have freed goes back to the host, from a restored guest and from one that booted", async () => {
     const restored = await start(await prepare({ kind: "none" }), "mach-restored");
     const booted = await driver.boot(
@@ -280,20 +301,37 @@ function privateMegabytes(pid: number): number {
   return Number(/^Private_Dirty: +(\d+) kB$/m.exec(text)?.[1]) / 1024;
 }
 
-/** Memory that is written and executed holds what an emulating VMM has translated, and nothing else. */
-function translatedKilobytes(bootId: string): number {
-  const isVmm = (pid: string): boolean => {
+/** Of the VMM; undefined before its launcher has become it. */
+function pidOf(bootId: string): string | undefined {
+  return readdirSync("/proc").find((name) => {
+    if (!/^\d+$/.test(name)) return false;
     try {
-      return (
-        readFileSync(`/proc/${pid}/cmdline`, "utf8").startsWith("qemu-system") && commandLine(pid).includes(bootId)
-      );
+      const commandLine = readFileSync(`/proc/${name}/cmdline`, "utf8");
+      return commandLine.startsWith("qemu-system") && commandLine.includes(bootId);
     } catch {
       return false; // It ended while it was looked at.
     }
-  };
-  const commandLine = (pid: string): string => readFileSync(`/proc/${pid}/cmdline`, "utf8");
-  const pid = readdirSync("/proc").find((name) => /^\d+$/.test(name) && isVmm(name));
-  const mappings = readFileSync(`/proc/${pid}/smaps`, "utf8").split(/^(?=[0-9a-f]+-[0-9a-f]+ )/m);
+  });
+}
+
+const SCHED_OTHER = 0;
+const SCHED_BATCH = 3;
+const SCHED_IDLE = 5;
+
+/** The scheduling policy of each of the VMM's threads: field 41 of proc_pid_stat(5), 38 behind the name. */
+function policiesOf(bootId: string): readonly number[] {
+  const pid = pidOf(bootId);
+  if (pid === undefined) return [];
+  // One that ends while it is looked at has none: `until` looks again.
+  return readdirSync(`/proc/${pid}/task`).map((thread) => {
+    const stat = readFileSync(`/proc/${pid}/task/${thread}/stat`, "utf8");
+    return Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[38]);
+  });
+}
+
+/** Memory that is written and executed holds what an emulating VMM has translated, and nothing else. */
+function translatedKilobytes(bootId: string): number {
+  const mappings = readFileSync(`/proc/${pidOf(bootId)}/smaps`, "utf8").split(/^(?=[0-9a-f]+-[0-9a-f]+ )/m);
   const dirty = mappings
     .filter((mapping) => / rwxp /.test(mapping.split("\n", 1)[0] ?? ""))
     .map((mapping) => Number(/^Private_Dirty: +(\d+) kB$/m.exec(mapping)?.[1]));

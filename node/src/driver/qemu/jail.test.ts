@@ -10,7 +10,6 @@ const jail: Jail = {
   guestDirectory: "/cache/guest/boot-1",
   uid: 700_000,
   hasKvm: false,
-  policy: "batch",
   network: null,
 };
 
@@ -29,9 +28,9 @@ test("without root a user namespace takes the place of the own user", () => {
   assert.ok(!argv.some((word) => word.startsWith("--reuid")));
 });
 
-test("the VMM alone has the scheduling policy, not its launcher", () => {
+test("an emulated VMM is a batch task, one with KVM is not", () => {
   assert.ok(jailArgv(jail, "vmm", []).join(" ").includes("chrt --batch 0 setpriv "));
-  assert.ok(!jailArgv({ ...jail, policy: "other" }, "vmm", []).includes("chrt"));
+  assert.ok(!jailArgv({ ...jail, hasKvm: true }, "vmm", []).includes("chrt"));
 });
 
 test("directories below the usual place do not hide themselves", () => {

@@ -10,8 +10,7 @@
  * guest's processors wake each other all the time, and each used to interrupt the one that the command ran on, and the
  * control plane; batch tasks get as much of the host's processors and take it in longer turns. On two processors an exec of
  * `true` on a guest's channel took 5.3 ms instead of 6.0 (p95 7.4 instead of 10.5) and a sixth less processor time. A nice
- * value would take processor time from guests, and counts within a session only where the kernel groups tasks so. One that
- * nobody waits for is an idle task: it has what nobody else wants, and is interrupted by whoever wakes.
+ * value would take processor time from guests, and counts within a session only where the kernel groups tasks so.
  *
  * Always: the launcher replaces itself (`exec` all the way), so the process that is spawned is the VMM, under one
  * process id and start time. No root is left in it, and no descriptor but its standard ones.
@@ -20,9 +19,6 @@
  * VMMs, only the host from them.
  */
 import type { NamespaceSetup } from "../../network/rules.ts";
-
-/** Of a process, to the host's scheduler; as chrt names it. */
-export type SchedulingPolicy = "other" | "batch" | "idle";
 
 export interface Jail {
   /** Seen read-write below `NODE_MOUNT`. */
@@ -33,7 +29,6 @@ export interface Jail {
   readonly uid: number | null;
   /** The VMM uses /dev/kvm, and emulates nothing. With root it gets one that its user may open, whatever the host's is like. */
   readonly hasKvm: boolean;
-  readonly policy: SchedulingPolicy;
   /** null: nothing but a loopback. Otherwise takes root. */
   readonly network: NamespaceSetup | null;
 }
@@ -97,8 +92,7 @@ export function jailArgv(jail: Jail, program: string, programArgv: readonly stri
   const { network, uid } = jail;
   const kvm = jail.hasKvm && uid !== null ? "own" : "host";
   const view = ["sh", mountPoint(jail), jail.nodeDirectory, jail.guestDirectory, kvm];
-  // Last: a launcher that is interrupted may hold what others wait for, such as the kernel's lock of all interfaces.
-  const scheduling = jail.policy === "other" ? [] : ["chrt", `--${jail.policy}`, "0"];
+  const scheduling = jail.hasKvm ? [] : ["chrt", "--batch", "0"];
   const vmm = [...scheduling, "setpriv", ...privileges(jail), "--", program, ...programArgv];
   if (network === null) {
     const namespaces = ["--mount", "--net", "--ipc", ...(uid === null ? ["--user", "--map-root-user"] : [])];

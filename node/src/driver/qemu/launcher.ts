@@ -8,7 +8,7 @@
  */
 import { execFile, spawn } from "node:child_process";
 import { constants } from "node:fs";
-import { chmod, chown, open, stat } from "node:fs/promises";
+import { chmod, chown, open, stat, writeFile } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
 import { promisify } from "node:util";
 import type { Clock } from "../../clock.ts";
@@ -26,8 +26,8 @@ import {
   RESTORE_KERNEL_NAME,
   TEMPLATE_MEMORY_NAME,
 } from "./guest-files.ts";
-import { type Jail, type JailView, jailArgv, jailView, type SchedulingPolicy } from "./jail.ts";
-import { startTimeOf, vmmName } from "./processes.ts";
+import { type Jail, type JailView, jailArgv, jailView } from "./jail.ts";
+import { isAlive, startTimeOf, vmmName } from "./processes.ts";
 import { Qmp } from "./qmp.ts";
 import { connectWhenThere } from "./sockets.ts";
 import { Vmm } from "./vmm.ts";
@@ -48,8 +48,6 @@ export interface Launch {
   readonly backingPaths: readonly string[];
   /** Waits for a template's device state instead of booting. */
   readonly isIncoming: boolean;
-  /** Nobody waits for it yet: it has what is left of the host's processors, until `toForeground`. Needs root. */
-  readonly isBackground?: boolean;
 }
 
 export interface LauncherOptions {
@@ -125,7 +123,7 @@ export class Launcher {
     await makeBulkFile(bulkPath);
     const owned = [launch.bootDirectory, bulkPath, ...disks];
     await this.makeReachable(launch.uid, owned, [...launch.backingPaths, ...memoryFiles]);
-    const argv = jailArgv(this.#jail(launch), ...this.#program(launch));
+    const argv = jailArgv(this.#jail(launch.uid), ...this.#program(launch));
     const logPath = join(launch.bootDirectory, "vmm.log");
     const { O_WRONLY, O_CREAT, O_APPEND, O_NOFOLLOW } = constants;
     const log = await open(logPath, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0o600);
@@ -150,11 +148,21 @@ export class Launcher {
     return new Vmm({ record, child, logPath: join(bootDirectory, "vmm.log"), clock: this.clock, log: this.log });
   }
 
-  /** From now on its share of the processors is that of any VMM. Rejects when it has ended. */
-  async toForeground({ record }: Vmm): Promise<void> {
+  /**
+   * Lets a VMM have what is left of the host's processors, or its share of them as from its start. Does nothing without
+   * root, which could not take the first back. Rejects when the VMM has ended.
+   *
+   * For a scheduler that knows groups of processes an idle task is one only within its group, so the group of the VMM's
+   * session gets the least weight (sched(7), "The autogroup feature").
+   */
+  async schedule({ record }: Vmm, share: "background" | "usual"): Promise<void> {
     if (!this.isRoot) return;
-    const argv = ["--all-tasks", `--${this.#foregroundPolicy}`, "--pid", "0", String(record.pid)];
-    await promisify(execFile)("chrt", argv);
+    const { pid } = record;
+    if (!isAlive(record)) throw new Error("the VMM has ended");
+    const usual = this.#options.accelerator === "kvm" ? "other" : "batch";
+    const [policy, nice] = share === "background" ? ["idle", "19"] : [usual, "0"];
+    await writeFile(`/proc/${pid}/autogroup`, nice).catch(() => {}); // A kernel without such groups.
+    await promisify(execFile)("chrt", ["--all-tasks", `--${policy}`, "--pid", "0", String(pid)]);
   }
 
   /** Connects to a VMM's control channel. */
@@ -194,21 +202,15 @@ export class Launcher {
   }
 
   get #view(): JailView {
-    return jailView(this.#jail({ uid: NOBODY }));
+    return jailView(this.#jail(NOBODY));
   }
 
-  get #foregroundPolicy(): SchedulingPolicy {
-    return this.#options.accelerator === "kvm" ? "other" : "batch";
-  }
-
-  #jail({ uid, isBackground = false }: Pick<Launch, "uid" | "isBackground">): Jail {
+  #jail(uid: number): Jail {
     return {
       nodeDirectory: this.nodeDirectory,
       guestDirectory: this.#options.guestFiles.directory,
       uid: this.isRoot ? uid : null,
       hasKvm: this.#options.accelerator === "kvm",
-      // Without root it could not become anything else again.
-      policy: isBackground && this.isRoot ? "idle" : this.#foregroundPolicy,
       network: this.#options.network?.setup(uid) ?? null,
     };
   }

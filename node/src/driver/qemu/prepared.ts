@@ -61,7 +61,7 @@ export async function prepareVm(
   preparing: Preparing,
   signal: AbortSignal,
 ): Promise<PreparedVm> {
-  const { launcher, template, isBackground } = preparing;
+  const { launcher, template } = preparing;
   const { bootId, bootDirectory, uid, cpus, memoryMb } = request;
   const vmm = await launcher.spawn({
     machineId: PREPARED,
@@ -74,21 +74,13 @@ export async function prepareVm(
     diskPath: null,
     backingPaths: [],
     isIncoming: true,
-    isBackground,
   });
-  // When it fails, the VMM has ended, and others say so.
-  const hurry = (): void => void launcher.toForeground(vmm).catch(() => {});
-  const timer = isBackground ? launcher.clock.timer(BACKGROUND_MS, hurry) : null;
   try {
-    const prepared = await orAborted(bringUp(vmm, request, preparing, signal), signal);
-    if (isBackground) await launcher.toForeground(vmm);
-    return prepared;
+    return await orAborted(bringUp(vmm, request, preparing, signal), signal);
   } catch (error) {
     const words = await Promise.race([vmm.lastWords(), launcher.clock.sleep(LAST_WORDS_MS)]);
     await vmm.kill();
     throw words ? new Error(`${messageOf(error)}; the guest's last words: ${words}`) : error;
-  } finally {
-    timer?.cancel();
   }
 }
 
@@ -103,10 +95,28 @@ async function bringUp(
   const { bootDirectory, uid } = request;
   const qmp = await launcher.control(vmm, { bootDirectory, uid }, signal);
   const reach = launcher.reach(vmm, uid);
-  await restore(qmp, request, preparing, signal);
-  const guest = await launcher.guest({ bootDirectory, uid }, signal);
-  if (request.disk !== null) await warmUp(qmp, guest, request.disk, request, preparing);
+  const guest = await inBackground(vmm, preparing, async () => {
+    await restore(qmp, request, preparing, signal);
+    const restored = await launcher.guest({ bootDirectory, uid }, signal);
+    if (request.disk !== null) await warmUp(qmp, restored, request.disk, request, preparing);
+    return restored;
+  });
   return new Prepared(request, preparing, { vmm, qmp, guest, reach });
+}
+
+/**
+ * Does what nobody waits for with what is left of the host's processors. The VMM's launcher is not in it: it may hold what
+ * others wait for, such as the kernel's lock of all interfaces.
+ */
+async function inBackground<T>(vmm: Vmm, { launcher, isBackground }: Preparing, work: () => Promise<T>): Promise<T> {
+  if (!isBackground) return work();
+  await launcher.schedule(vmm, "background");
+  // When it fails, the VMM has ended, and others say so.
+  const hurry = (): void => void launcher.schedule(vmm, "usual").catch(() => {});
+  const timer = launcher.clock.timer(BACKGROUND_MS, hurry);
+  const result = await work().finally(() => timer.cancel());
+  await launcher.schedule(vmm, "usual");
+  return result;
 }
 
 async function restore(qmp: Qmp, request: PrepareRequest, preparing: Preparing, signal: AbortSignal): Promise<void> {
