@@ -10,7 +10,7 @@ import { timed } from "./support/clock.ts";
 import { BenchFlotilla, IMAGE } from "./support/flotilla.ts";
 import { processorMs } from "./support/host.ts";
 import type { Finding } from "./support/report.ts";
-import { atMost, summarize } from "./support/statistics.ts";
+import { atMost, type Summary, summarize } from "./support/statistics.ts";
 import type { Guest } from "../node/src/guest/guest.ts";
 
 /** Emulated code is translated when it is first met, and ours compiled when it has been met often: neither half begins with that. */
@@ -26,37 +26,49 @@ export async function execRoundTrip(n: number): Promise<Finding> {
   const { machine } = await flotilla.make();
   // VMs that are being prepared would be measured along with it.
   await flotilla.untilPrepared(1);
-  const pids = [await flotilla.pidOf("server"), await flotilla.pidOf("node")];
-  const usedMs = async () => Promise.all(pids.map(processorMs));
-  const before = await usedMs();
-  const ours = summarize(await samples(n, () => flotilla.execTrue(machine.id)));
-  const [serverMicros = 0, nodeMicros = 0] = (await usedMs()).map(
-    (ms, index) => ((ms - (before[index] ?? 0)) * 1000) / (n + WARM_UPS),
-  );
   const [vmm] = await flotilla.machineVmms();
+  if (vmm === undefined) throw new Error("the machine's VMM is not to be found");
+  const programs = { server: await flotilla.pidOf("server"), "node agent": await flotilla.pidOf("node") };
+  const ends = { VMM: vmm.pid, "this program": process.pid };
+  const ours = await samples(n, { ...ends, ...programs }, () => flotilla.execTrue(machine.id));
   await flotilla.stop();
-  const guest = await channelBelow(flotilla.dataDirectory, vmm?.bootId ?? "");
-  const bare = summarize(await samples(n, () => execOn(guest)));
+  const guest = await channelBelow(flotilla.dataDirectory, vmm.bootId);
+  const bare = await samples(n, ends, () => execOn(guest));
   guest.close();
   return {
     name: "exec-round-trip",
     series: [
-      { what: "exec `true` through the API", summary: ours },
-      { what: "exec `true` on the guest channel", summary: bare, isBaseline: true },
+      { what: "exec `true` through the API", summary: ours.summary },
+      { what: "exec `true` on the guest channel", summary: bare.summary, isBaseline: true },
     ],
-    reaches: [atMost("added, p50", ours.p50Ms - bare.p50Ms, 1.5), atMost("added, p99", ours.p99Ms - bare.p99Ms, 5)],
+    reaches: [
+      atMost("added, p50", ours.summary.p50Ms - bare.summary.p50Ms, 1.5),
+      atMost("added, p99", ours.summary.p99Ms - bare.summary.p99Ms, 5),
+    ],
     setting: { image: IMAGE, size: "default" },
-    notes: [`processor time for each: server ${serverMicros.toFixed(0)} µs, node agent ${nodeMicros.toFixed(0)} µs`],
+    notes: [
+      `processor time for each, through the API: ${ours.processorTime}`,
+      `processor time for each, on the guest channel: ${bare.processorTime}`,
+    ],
   };
 }
 
-async function samples(n: number, work: () => Promise<void>): Promise<number[]> {
+interface Samples {
+  readonly summary: Summary;
+  /** What each of the processes used for one of them, in words. */
+  readonly processorTime: string;
+}
+
+async function samples(n: number, pids: Readonly<Record<string, number>>, work: () => Promise<void>): Promise<Samples> {
+  for (let warmUp = 0; warmUp < WARM_UPS; warmUp++) await work();
+  const usedMs = (): Promise<readonly number[]> => Promise.all(Object.values(pids).map(processorMs));
+  const before = await usedMs();
   const found: number[] = [];
-  for (let sample = -WARM_UPS; sample < n; sample++) {
-    const tookMs = await timed(work);
-    if (sample >= 0) found.push(tookMs);
-  }
-  return found;
+  for (let sample = 0; sample < n; sample++) found.push(await timed(work));
+  const after = await usedMs();
+  const micros = after.map((ms, at) => ((ms - (before[at] ?? ms)) * 1000) / n);
+  const words = Object.keys(pids).map((name, at) => `${name} ${micros[at]?.toFixed(0)} µs`);
+  return { summary: summarize(found), processorTime: words.join(", ") };
 }
 
 async function execOn(guest: Guest): Promise<void> {
