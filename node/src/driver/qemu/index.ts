@@ -228,14 +228,7 @@ class QemuDriver implements Driver {
     if (template === undefined) return undefined;
     const { rootDevice } = this.facts;
     try {
-      const preparing = {
-        launcher: this.#launcher,
-        template,
-        rootDevice,
-        origin: "template",
-        isBackground: false,
-        asVm,
-      } as const;
+      const preparing = { launcher: this.#launcher, template, rootDevice, origin: "template", asVm } as const;
       return await (await prepareVm({ ...request, disk: null }, preparing, signal)).start(request);
     } catch (error) {
       signal.throwIfAborted();
@@ -247,14 +240,7 @@ class QemuDriver implements Driver {
   async #prepare(request: PrepareRequest, signal: AbortSignal): Promise<PreparedVm> {
     const template = await this.#templates.ensure(request, signal);
     const { rootDevice } = this.facts;
-    const preparing = {
-      launcher: this.#launcher,
-      template,
-      rootDevice,
-      origin: "prepared",
-      isBackground: true,
-      asVm,
-    } as const;
+    const preparing = { launcher: this.#launcher, template, rootDevice, origin: "prepared", asVm } as const;
     const deadline = deadlineSignal(this.#clock, PREPARE_MS, signal);
     return prepareVm(request, preparing, deadline.signal).finally(() => deadline.dispose());
   }

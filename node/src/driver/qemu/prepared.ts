@@ -40,10 +40,8 @@ export interface Preparing {
   readonly launcher: Launcher;
   readonly template: Template;
   readonly rootDevice: string | null;
-  /** What a start by it will be called. */
+  /** What a start by it will be called. `prepared`: nobody waits for it yet. */
   readonly origin: VmOrigin;
-  /** Nobody waits for it yet. */
-  readonly isBackground: boolean;
   readonly asVm: (parts: VmParts) => Vm;
 }
 
@@ -108,8 +106,8 @@ async function bringUp(
  * Does what nobody waits for with what is left of the host's processors. The VMM's launcher is not in it: it may hold what
  * others wait for, such as the kernel's lock of all interfaces.
  */
-async function inBackground<T>(vmm: Vmm, { launcher, isBackground }: Preparing, work: () => Promise<T>): Promise<T> {
-  if (!isBackground) return work();
+async function inBackground<T>(vmm: Vmm, { launcher, origin }: Preparing, work: () => Promise<T>): Promise<T> {
+  if (origin !== "prepared") return work();
   await launcher.schedule(vmm, "background");
   // When it fails, the VMM has ended, and others say so.
   const hurry = (): void => void launcher.schedule(vmm, "usual").catch(() => {});
