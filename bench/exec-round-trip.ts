@@ -1,10 +1,14 @@
 /**
- * What Flotilla adds to an exec: `true` through the public API (SDK, HTTP, server, link, node agent, guest channel) against
- * the guest channel alone, in the same machine in the same run.
+ * What Flotilla adds to an exec: `true` through the public API (HTTP, server, link, node agent, guest channel) against
+ * the guest channel alone, in the same machine in the same run. How it is asked is a matter of the asker: the figure is
+ * that of a plain kept-alive connection; what the SDK takes, which asks by `fetch`, stands beside it.
  *
  * The node agent holds the channel while it runs, so the second half is measured after `flotilla up` has stopped, which
  * leaves the machine running; then it is started again and deletes the machine.
  */
+import { once } from "node:events";
+import { Agent, type IncomingMessage, request } from "node:http";
+import { json } from "node:stream/consumers";
 import { channelBelow } from "./support/bare-vm.ts";
 import { timed } from "./support/clock.ts";
 import { BenchFlotilla, IMAGE } from "./support/flotilla.ts";
@@ -30,7 +34,10 @@ export async function execRoundTrip(n: number): Promise<Finding> {
   if (vmm === undefined) throw new Error("the machine's VMM is not to be found");
   const programs = { server: await flotilla.pidOf("server"), "node agent": await flotilla.pidOf("node") };
   const ends = { VMM: vmm.pid, "this program": process.pid };
-  const ours = await samples(n, { ...ends, ...programs }, () => flotilla.execTrue(machine.id));
+  const bySdk = await samples(n, { ...ends, ...programs }, () => flotilla.execTrue(machine.id));
+  const connection = new Agent({ keepAlive: true, maxSockets: 1 });
+  const ours = await samples(n, { ...ends, ...programs }, () => execOver(connection, flotilla, machine.id));
+  connection.destroy();
   await flotilla.stop();
   const guest = await channelBelow(flotilla.dataDirectory, vmm.bootId);
   const bare = await samples(n, ends, () => execOn(guest));
@@ -39,6 +46,7 @@ export async function execRoundTrip(n: number): Promise<Finding> {
     name: "exec-round-trip",
     series: [
       { what: "exec `true` through the API", summary: ours.summary },
+      { what: "exec `true` by the SDK", summary: bySdk.summary },
       { what: "exec `true` on the guest channel", summary: bare.summary, isBaseline: true },
     ],
     reaches: [
@@ -48,6 +56,7 @@ export async function execRoundTrip(n: number): Promise<Finding> {
     setting: { image: IMAGE, size: "default" },
     notes: [
       `processor time for each, through the API: ${ours.processorTime}`,
+      `processor time for each, by the SDK: ${bySdk.processorTime}`,
       `processor time for each, on the guest channel: ${bare.processorTime}`,
     ],
   };
@@ -69,6 +78,16 @@ async function samples(n: number, pids: Readonly<Record<string, number>>, work: 
   const micros = after.map((ms, at) => ((ms - (before[at] ?? ms)) * 1000) / n);
   const words = Object.keys(pids).map((name, at) => `${name} ${micros[at]?.toFixed(0)} µs`);
   return { summary: summarize(found), processorTime: words.join(", ") };
+}
+
+async function execOver(agent: Agent, { access }: BenchFlotilla, machineId: string): Promise<void> {
+  const body = JSON.stringify({ command: COMMAND });
+  const headers = { ...access.headers, "content-length": Buffer.byteLength(body) };
+  const asked = request(`${access.url}/v1/machines/${machineId}/exec`, { method: "POST", agent, headers });
+  asked.end(body);
+  const [answer] = (await once(asked, "response")) as [IncomingMessage];
+  const { exitCode } = (await json(answer)) as { readonly exitCode?: number };
+  if (exitCode !== 0) throw new Error(`exec of true was answered with ${answer.statusCode}, exit code ${exitCode}`);
 }
 
 async function execOn(guest: Guest): Promise<void> {
