@@ -171,7 +171,9 @@ class FakeVm implements Vm {
   readonly #ending = Promise.withResolvers<VmExit>();
   /** Its end, or the agent's letting go of it: connections to it break. */
   readonly #gone = new AbortController();
+  /** Ended, or let go of: nothing more happens here. */
   #isOver = false;
+  #hasEnded = false;
   readonly #cancelEnd: () => void;
 
   constructor(directory: string, file: VmFile, { origin, words, clock, files }: FakeVmParts) {
@@ -188,7 +190,7 @@ class FakeVm implements Vm {
       this.#file = { ...this.#file, ...change };
       await writeVmFile(directory, this.#file);
       // It may have ended while the file was written: an ended VM must not look alive.
-      if (this.#isOver) await removeVmFile(directory);
+      if (this.#hasEnded) await removeVmFile(directory);
     };
     const configured = (configuration: FakeConfiguration): Promise<void> => save({ configuration });
     const startWorkload = (): boolean => {
@@ -218,6 +220,7 @@ class FakeVm implements Vm {
   async #end(exit: VmExit): Promise<void> {
     if (this.#isOver) return;
     this.#isOver = true;
+    this.#hasEnded = true;
     this.#cancelEnd();
     this.#gone.abort();
     await removeVmFile(this.#directory);
