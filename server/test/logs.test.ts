@@ -112,7 +112,8 @@ test("a machine that never ran has an empty log; one that is not there, or delet
 
 test("the log of a stopped machine is there, and goes on with its next start", async () => {
   const id = await started("echo $FAKE_IMAGE; sleep 1000", 1);
-  await client.post(`/v1/machines/${id}/stop`);
+  const stopped = await client.post(`/v1/machines/${id}/stop`);
+  assert.equal(stopped.json.state, "stopped", stopped.text);
   assert.equal((await client.get(`/v1/machines/${id}`)).json.state, "stopped");
   assert.equal((await logs(id)).text, "data: local/busybox\n\n");
   await client.post(`/v1/machines/${id}/start`);
