@@ -81,6 +81,28 @@ test("whoever was answered sees what was changed, however many read meanwhile", 
   await Promise.all(readers);
 });
 
+test("whoever was answered sees what was changed, also when a report of the node was written first", async () => {
+  const id = await running();
+  const { notify } = here.context.db;
+  const { query } = there.context.db;
+  // The node reports to one server and answers the stop of the other, which comes second and finds it written.
+  here.context.db.notify = async (...note) => {
+    await clock.sleep(500);
+    await notify(...note);
+  };
+  there.context.db.query = async (statement) => {
+    await clock.sleep(50);
+    return query(statement);
+  };
+  try {
+    assert.equal((await there.client.post(`/v1/machines/${id}/stop`)).json.state, "stopped");
+    assert.equal(await state(id, there), "stopped");
+  } finally {
+    here.context.db.notify = notify;
+    there.context.db.query = query;
+  }
+});
+
 test("a list is what the database has, which is asked for those machines alone that are not known so", async () => {
   const label = "listed=yes";
   const source = { type: "image", reference: "local/busybox" };

@@ -10,7 +10,6 @@ import { NodeAway } from "../link/node-link.ts";
 import { observe } from "./observe.ts";
 import { type MachineRecord, specOf } from "./record.ts";
 import type { MachineServices } from "./services.ts";
-import { findAnyMachine } from "./store.ts";
 
 /** A write that loses this often races with more writers than there are. */
 const WRITE_TRIES_MAX = 8;
@@ -54,7 +53,7 @@ export async function convergePatiently(
       if (!(error instanceof NodeAway) || signal.aborted || leftMs < NODE_RETRY_MS * 2) throw error;
     }
     await clock.sleep(NODE_RETRY_MS, signal);
-    const fresh: MachineRecord | undefined = await findAnyMachine(services.context.db, machine.id);
+    const fresh: MachineRecord | undefined = await services.cache.readAny(machine.id);
     // Somebody wants something else by now: whoever asked for this has been overtaken.
     if (fresh?.generation !== machine.generation) return fresh;
     latest = fresh;
@@ -75,7 +74,7 @@ async function takeUp(
     if (observation.outcome !== "news") return held;
     const written = (await cache.write([observation.change])).get(machine.id);
     if (written !== undefined) return written;
-    held = await findAnyMachine(context.db, machine.id);
+    held = await cache.readAny(machine.id);
   }
   return held;
 }

@@ -20,7 +20,15 @@
 import type { Context } from "../context.ts";
 import type { Change } from "./change.ts";
 import type { MachineName, MachineRecord } from "./record.ts";
-import { findMachine, findMachines, type ListedMachine, listMachines, type ListWish, writeChanges } from "./store.ts";
+import {
+  findAnyMachine,
+  findMachine,
+  findMachines,
+  type ListedMachine,
+  listMachines,
+  type ListWish,
+  writeChanges,
+} from "./store.ts";
 
 const MACHINES_MAX = 5_000;
 /** Of one list, as many as are kept. */
@@ -85,6 +93,18 @@ export class MachineCache {
       return found === undefined ? [] : [found];
     });
     if (machine === undefined && this.find(name) !== undefined) this.forget(name.id);
+    return machine;
+  }
+
+  /**
+   * Any machine as the database has it, also one that was deleted in the last 30 days. Whoever is answered with it finds
+   * it so from then on, though another write of it may not be announced yet.
+   */
+  async readAny(id: string): Promise<MachineRecord | undefined> {
+    const [machine] = await this.keep([id], async () => {
+      const found = await findAnyMachine(this.#context.db, id);
+      return found === undefined ? [] : [found];
+    });
     return machine;
   }
 
