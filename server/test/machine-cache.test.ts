@@ -85,19 +85,26 @@ test("whoever was answered sees what was changed, also when a report of the node
   const id = await running();
   const { notify } = here.context.db;
   const { query } = there.context.db;
-  // The node reports to one server and answers the stop of the other, which comes second and finds it written.
-  here.context.db.notify = async (...note) => {
-    await clock.sleep(500);
-    await notify(...note);
+  // The node reports to one server, which does not come to announce it, and answers the stop of the other.
+  const [written, asked] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  here.context.db.notify = async (channel, payload) => {
+    if (payload.startsWith(id)) {
+      written.resolve();
+      await asked.promise;
+    }
+    await notify(channel, payload);
   };
+  let writes = 0;
   there.context.db.query = async (statement) => {
-    await clock.sleep(50);
+    // The wish is the first of them, the node's answer the second.
+    if (JSON.stringify(statement).includes(id) && ++writes === 2) await written.promise;
     return query(statement);
   };
   try {
     assert.equal((await there.client.post(`/v1/machines/${id}/stop`)).json.state, "stopped");
     assert.equal(await state(id, there), "stopped");
   } finally {
+    asked.resolve();
     here.context.db.notify = notify;
     there.context.db.query = query;
   }
