@@ -134,6 +134,14 @@ static void reap(void)
 	has_children = pid == 0;
 }
 
+/* Asks without taking leave of any. What was seen when one ended last is too old: others may have begun since. */
+static bool look_for_children(void)
+{
+	siginfo_t ignored;
+
+	return waitid(P_ALL, 0, &ignored, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
 /* Writes what waits for the host, and asks the port to tell when it can take the rest. */
 static int flush(void)
 {
@@ -193,6 +201,8 @@ static int turn(void)
 		/* More to hear and room again: do not wait for an event that has already come. */
 	} while ((has_input && output_has_room()) || (!output_is_empty() && !port_wants_write));
 	workload_step();
+	if (shutdown_has_begun())
+		has_children = look_for_children();
 	shutdown_step(has_children || workload_has_words());
 	return 0;
 }

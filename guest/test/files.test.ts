@@ -20,7 +20,7 @@ import {
 import { join } from "node:path";
 import { test } from "node:test";
 import type { GuestFileRequest } from "@flotilla/node/guest/guest";
-import { outcome, startAgent, until } from "./agent.ts";
+import { outcome, request, startAgent, until } from "./agent.ts";
 import { makeDirectory, startSharedAgent } from "./shared-agent.ts";
 
 const TMPFS = 0x01021994;
@@ -230,6 +230,10 @@ test("64 MiB go both ways unchanged, and many at once do not wait for each other
 test("a guest that shuts down takes no more files", async () => {
   const closing = startAgent();
   const other = await closing.connect();
+  // It takes its time, so the guest does as well.
+  const busy = other.exec(request(["sh", "-c", "trap 'sleep 2; exit' TERM; echo ready; while :; do sleep 0.05; done"]));
+  await new Promise((resolve) => busy.stdout.once("data", resolve));
+  busy.exit.catch(() => {});
   await other.shutDown();
   const exec = other.file({ operation: "stat", path: "/", offset: 0, length: null, isFromEnd: false });
   await assert.rejects(exec.exit, /shutting down/);

@@ -191,7 +191,9 @@ test("what a workload says while the machine shuts down is heard", () =>
     // It ends with what it was told still unread.
     agent.socket.on("error", () => {});
     const guest = await configured(agent);
-    const script = "trap 'seq 1 20000; echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
+    // For a moment nothing runs, as in a guest that has warmed up.
+    await outcome(guest.exec(request(["true"])));
+    const script = "trap 'sleep 0.3; seq 1 20000; echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
     const heard = hear(guest, ["sh", "-c", script]);
     await until(() => heard.text === "ready\n");
     await guest.shutDown();
