@@ -138,8 +138,8 @@ describe("VMs from a template", { skip: skipReason }, () => {
     const share = driver.facts.accelerator === "tcg" ? SCHED_BATCH : SCHED_OTHER;
     // A thread that was just being made may have been missed; such ones end when they have nothing to do for a while.
     const isShare = (policy: number): boolean => policy === share;
-    const what = "threads that have their share";
-    await until(() => policiesOf(bootId).length > 0 && policiesOf(bootId).every(isShare), { what });
+    const wait = { what: "threads that have their share", deadlineMs: BOOT_DEADLINE_MS };
+    await until(() => policiesOf(bootId).length > 0 && policiesOf(bootId).every(isShare), wait);
     await vm.discard();
   });
 

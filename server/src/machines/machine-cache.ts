@@ -88,10 +88,7 @@ export class MachineCache {
 
   /** The tenant's machine as the database has it; undefined when there is none, or it was deleted. */
   async read(name: MachineName): Promise<MachineRecord | undefined> {
-    const [machine] = await this.keep([name.id], async () => {
-      const found = await findMachine(this.#context.db, name);
-      return found === undefined ? [] : [found];
-    });
+    const machine = await this.#readOne(name.id, () => findMachine(this.#context.db, name));
     if (machine === undefined && this.find(name) !== undefined) this.forget(name.id);
     return machine;
   }
@@ -100,9 +97,13 @@ export class MachineCache {
    * Any machine as the database has it, also one that was deleted in the last 30 days. Whoever is answered with it finds
    * it so from then on, though another write of it may not be announced yet.
    */
-  async readAny(id: string): Promise<MachineRecord | undefined> {
+  readAny(id: string): Promise<MachineRecord | undefined> {
+    return this.#readOne(id, () => findAnyMachine(this.#context.db, id));
+  }
+
+  async #readOne(id: string, find: () => Promise<MachineRecord | undefined>): Promise<MachineRecord | undefined> {
     const [machine] = await this.keep([id], async () => {
-      const found = await findAnyMachine(this.#context.db, id);
+      const found = await find();
       return found === undefined ? [] : [found];
     });
     return machine;

@@ -29,7 +29,7 @@ import { WARM_UP_PROGRAM, WARM_UP_SHELL, warmUpConfiguration } from "./warm-up.t
 export const PREPARED = "prepared";
 /** How long a VMM that is being given up may take to say why. */
 const LAST_WORDS_MS = 500;
-/** After that it takes its share of a busy host's processors like any VM, else it would be ready hours later. */
+/** After that it takes its share of a busy host's processors like any VM, else it might not be ready there at all. */
 const BACKGROUND_MS = 5_000;
 /** Commands through the channel, as a machine's will come. */
 const COMMANDS = 4;
