@@ -1,0 +1,56 @@
+/**
+ * Looks for the VM of a journaled boot that this agent does not hold: an earlier agent started it, or its channel broke.
+ *
+ * Always: a machine has at most one VMM, because nothing boots before this one has been found or is known to be gone.
+ */
+import { deadlineSignal } from "../../clock.ts";
+import { messageOf } from "../../log.ts";
+import type { JournaledBoot } from "../journal.ts";
+import type { Machine } from "../machine.ts";
+import { BOOT_DEADLINE_MS, diskRoot, requestOf } from "./boot.ts";
+import { becomeReady } from "./configure.ts";
+
+const ADOPT_DEADLINE_MS = 15_000;
+const ADOPT_ATTEMPTS_MAX = 3;
+
+export async function adopt(machine: Machine, signal: AbortSignal): Promise<void> {
+  const { held, around } = machine;
+  const { boot, desired } = machine.journal;
+  if (boot === null) return;
+  const hasRun = boot.runningSince !== null;
+  if (!hasRun && desired === "stopped") {
+    // Nothing in it is worth a clean end, and its agent may take long to answer.
+    held.state = "unreachable";
+    return;
+  }
+  const root = await diskRoot(machine).catch(() => null);
+  const deadline = deadlineSignal(around.clock, hasRun ? ADOPT_DEADLINE_MS : BOOT_DEADLINE_MS, signal);
+  try {
+    const vm = await around.driver.adopt(requestOf(machine, boot.bootId, root), boot.record, deadline.signal);
+    if (vm === "gone") return await foundGone(machine, boot);
+    machine.adoptAttempts = 0;
+    held.hold(vm);
+    // A prepared guest is configured before it is this machine, and is configured again.
+    if (vm.guest.hello.isConfigured && hasRun) becomeReady(machine, vm, boot);
+    machine.log.info({ boot: boot.bootId, state: held.state }, "a running VM was adopted");
+  } catch (error) {
+    signal.throwIfAborted();
+    machine.adoptAttempts += 1;
+    if (machine.adoptAttempts < ADOPT_ATTEMPTS_MAX) throw error;
+    held.state = "unreachable";
+    machine.fail(machine.journal.generation, `the machine's agent does not answer: ${messageOf(error)}`);
+  } finally {
+    deadline.dispose();
+  }
+}
+
+/** A machine that ran has failed; one that was only starting is started again, because nobody was told anything. */
+async function foundGone(machine: Machine, { bootId, runningSince }: JournaledBoot): Promise<void> {
+  const { driver, liveBoots } = machine.around;
+  // A VMM that had not yet left a trace when the agent died is not found by its record, but by this.
+  liveBoots.delete(bootId);
+  await driver.sweep(liveBoots);
+  machine.held.state = "ended";
+  if (runningSince === null || machine.journal.desired !== "running") return;
+  machine.fail(machine.journal.generation, "the machine ended while the node agent was away");
+}

@@ -1,0 +1,93 @@
+/**
+ * Boots a machine: one that waits prepared is taken, else the driver starts a VM.
+ *
+ * Always: the boot is among the live ones and in the journal before its VMM is the machine's, so that a crash at any
+ * point leaves something that `adopt` finds. A prepared VM that was taken is the machine's or has ended.
+ */
+import { deadlineSignal } from "../../clock.ts";
+import { diskBytes } from "../../disks/disks.ts";
+import type { BootRequest } from "../../driver/driver.ts";
+import type { RootFile } from "../../images/images.ts";
+import { bootRequest, bootVm } from "../boot-vm.ts";
+import type { JournaledBoot } from "../journal.ts";
+import type { Machine } from "../machine.ts";
+import { makeBootId, type WaitingVm } from "../prepared-vms.ts";
+
+export const BOOT_DEADLINE_MS = 120_000;
+
+/** `withDisk`: the VM that the machine's new disk came with. */
+export async function boot(machine: Machine, signal: AbortSignal, withDisk?: WaitingVm): Promise<void> {
+  const { driver, clock, liveBoots, prepared, freeUser } = machine.around;
+  prepared.starting();
+  try {
+    const root = await diskRoot(machine).catch(async (error: unknown) => {
+      await prepared.discard(withDisk?.vm);
+      throw error;
+    });
+    const waiting = (withDisk ?? prepared.take(machine.requiredSpec()))?.vm;
+    machine.giveBackTurn = await turn(machine, waiting === undefined ? "boot" : "wake", signal).catch(
+      async (error: unknown) => {
+        await prepared.discard(waiting);
+        throw error;
+      },
+    );
+    const startedAt = clock.monotonic();
+    const bootId = waiting?.bootId ?? makeBootId();
+    const begun: JournaledBoot = { bootId, record: null, runningSince: null, timings: null };
+    const formerUid = machine.journal.uid;
+    machine.held.state = "ended";
+    liveBoots.add(bootId);
+    const saved = machine.update({ boot: begun, uid: waiting?.uid ?? formerUid });
+    const deadline = deadlineSignal(clock, BOOT_DEADLINE_MS, signal);
+    const options = { driver, log: machine.log, prepared: waiting, saved, signal: deadline.signal };
+    const vm = await bootVm(requestOf(machine, bootId, root), options).finally(() => deadline.dispose());
+    // The disk has its new user now.
+    if (waiting !== undefined) freeUser(formerUid);
+    if (machine.isReleased) return vm.release();
+    void machine.update({ boot: { ...begun, record: vm.record } });
+    machine.timings.note({
+      ...(vm.origin === null ? {} : { vm: vm.origin }),
+      bootMs: clock.monotonic() - startedAt,
+    });
+    machine.held.hold(vm);
+  } finally {
+    prepared.started();
+  }
+}
+
+/** The file that the machine's disk stands on. Rejects when its image is not on the node any more. */
+export function diskRoot(machine: Machine): Promise<RootFile> {
+  return machine.disk.root(machine.requiredSpec(), machine.journal.imageDigest);
+}
+
+/** The size of the machine's disk as its guest sees it. */
+export async function rootBytes(machine: Machine): Promise<number> {
+  return diskBytes(machine.requiredSpec().diskGb, (await diskRoot(machine)).rootBytes);
+}
+
+/** What the driver is asked for. `root` null: not to be found any more. */
+export function requestOf(machine: Machine, bootId: string, root: RootFile | null): BootRequest {
+  const { directory, journal } = machine;
+  return bootRequest({ spec: machine.requiredSpec(), directory, bootId, root, uid: journal.uid });
+}
+
+/** Waits for a turn to start, and for memory if it is to boot. The function gives the turn back. */
+async function turn(machine: Machine, kind: "boot" | "wake", signal: AbortSignal): Promise<() => void> {
+  const { bootSlots, wakeSlots, ensureMemoryRoom } = machine.around;
+  const slots = kind === "boot" ? bootSlots : wakeSlots;
+  let giveBack = slots.tryTake();
+  if (giveBack === undefined) {
+    machine.isQueued = true;
+    machine.changed();
+    giveBack = await slots.take(machine.requiredSpec().tenantId, signal);
+    machine.isQueued = false;
+    machine.changed();
+  }
+  try {
+    if (kind === "boot") await ensureMemoryRoom();
+    return giveBack;
+  } catch (error) {
+    giveBack();
+    throw error;
+  }
+}

@@ -1,0 +1,64 @@
+/**
+ * Makes a guest that has answered this machine: tells it who it is, starts its workload, and looks for its ports.
+ *
+ * A crash before the end leaves a boot without `runningSince` in the journal: its guest is configured again.
+ */
+import { randomBytes } from "node:crypto";
+import type { Vm } from "../../driver/driver.ts";
+import { guestConfiguration } from "../configuration.ts";
+import { configureVm } from "../configure-vm.ts";
+import type { JournaledBoot } from "../journal.ts";
+import type { Machine } from "../machine.ts";
+import { bootDirectoryName } from "../paths.ts";
+import { workloadCommand } from "../workload.ts";
+import { rootBytes } from "./boot.ts";
+
+export async function configure(machine: Machine, signal: AbortSignal): Promise<void> {
+  const { driver, clock } = machine.around;
+  const { vm } = machine.held;
+  const { boot, imageDigest } = machine.journal;
+  if (vm === null || boot === null) throw new Error("the VM ended before it was configured");
+  const startedAt = clock.monotonic();
+  const image = (await machine.disk.image(imageDigest)).configuration;
+  const spec = machine.requiredSpec();
+  const configuration = guestConfiguration({
+    spec,
+    image,
+    rootDevice: driver.facts.rootDevice,
+    rootBytes: await rootBytes(machine),
+    network: vm.network,
+    now: clock.now(),
+    entropy: randomBytes(64),
+  });
+  await configureVm(vm, configuration, clock, signal);
+  machine.timings.note({ configureMs: clock.monotonic() - startedAt, totalMs: machine.timings.totalMs });
+  const latest = machine.journal.boot ?? boot;
+  becomeReady(machine, vm, { ...latest, workload: workloadCommand(spec, image) });
+}
+
+/** The guest is the machine now. Does nothing when it has ended meanwhile. */
+export function becomeReady(machine: Machine, vm: Vm, boot: JournaledBoot): void {
+  const { held, timings, workload, around } = machine;
+  if (held.vm !== vm || machine.journal.boot?.bootId !== boot.bootId) return;
+  held.state = "ready";
+  const runningSince = boot.runningSince ?? around.clock.now();
+  const ports = machine.requiredSpec().ports.map(({ port }) => port);
+  // Without a port that could be looked at, the agent's answer is all there is.
+  const readySince = boot.readySince ?? (ports.length === 0 || vm.network === null ? runningSince : null);
+  void machine.update({ boot: { ...boot, record: vm.record, runningSince, readySince, timings: timings.noted } });
+  if (readySince === null && vm.network !== null) held.readiness.begin(vm.network, ports, () => portAnswered(machine));
+  if (!boot.workload) return;
+  const isEnding = (): boolean => machine.journal.desired !== "running";
+  workload
+    .attach(vm.guest, { argv: boot.workload, boot: bootDirectoryName(boot.bootId), isEnding })
+    .catch((error: unknown) =>
+      machine.log.error({ error }, "the machine's log could not be read; its workload is not heard"),
+    );
+}
+
+/** A published port has taken a connection. */
+function portAnswered(machine: Machine): void {
+  const { boot } = machine.journal;
+  if (boot !== null) void machine.update({ boot: { ...boot, readySince: machine.around.clock.now() } });
+  machine.changed();
+}

@@ -1,0 +1,39 @@
+/**
+ * Makes what a machine starts from: its image, and its disk.
+ *
+ * A crash in the middle leaves an image that is being pulled, which the next attempt goes on with, or half a disk, which
+ * is made again.
+ */
+import type { Machine } from "../machine.ts";
+import { boot } from "./boot.ts";
+
+/** Progress is reported at most this often. */
+const PROGRESS_PERIOD_MS = 250;
+
+export async function ensureImage(machine: Machine, signal: AbortSignal): Promise<void> {
+  const { clock } = machine.around;
+  const startedAt = clock.monotonic();
+  let saidAt = startedAt;
+  const tell = {
+    event: (message: string): void => machine.event("info", message),
+    progress: (message: string): void => {
+      machine.progress = message;
+      if (clock.monotonic() - saidAt < PROGRESS_PERIOD_MS) return;
+      saidAt = clock.monotonic();
+      machine.changed();
+    },
+  };
+  const imageDigest = await machine.disk.ensureImage(machine.requiredSpec(), tell, signal);
+  void machine.update({ imageDigest });
+  machine.timings.note({ imageMs: clock.monotonic() - startedAt });
+}
+
+/** A VM that waits with such a disk brings it along, and is started at once: it may be no other machine's. */
+export async function makeDisk(machine: Machine, signal: AbortSignal): Promise<void> {
+  const { clock } = machine.around;
+  const startedAt = clock.monotonic();
+  const waiting = await machine.disk.make(machine.requiredSpec(), machine.journal.uid);
+  void machine.update({ hasDisk: true });
+  machine.timings.note({ diskMs: clock.monotonic() - startedAt });
+  if (waiting !== undefined) await boot(machine, signal, waiting);
+}

@@ -1,0 +1,88 @@
+/**
+ * The VM of a machine's journaled boot, as far as this agent has hold of it.
+ *
+ * Always: `state` is null exactly when the journal names no boot. A VM that is let go of is not watched any more: its
+ * end changes nothing here. Nothing of this is on the disk; after a crash the journal says that there may be a VM, and
+ * it is `lost` until it has been looked for.
+ */
+import type { Clock } from "../clock.ts";
+import type { Vm, VmExit } from "../driver/driver.ts";
+import type { Log } from "../log.ts";
+import { EXIT_GRACE_MS } from "./configure-vm.ts";
+import { Readiness } from "./readiness.ts";
+import type { VmState } from "./state.ts";
+
+export interface HeldVmOptions {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly hasBoot: boolean;
+  /** The VM ended, and is `ended` now. */
+  readonly onExit: (exit: VmExit, how: { readonly wasReady: boolean; readonly isExpected: boolean }) => void;
+  /** The channel to its guest broke while its process runs on: it is `lost` now. */
+  readonly onLost: () => void;
+}
+
+export class HeldVm {
+  readonly #options: HeldVmOptions;
+  readonly readiness: Readiness;
+  #vm: Vm | null = null;
+  #isReleased = false;
+  state: VmState | null;
+  /** The agent ends the VM itself, so its end needs no explanation. */
+  isEnding = false;
+
+  constructor(options: HeldVmOptions) {
+    this.#options = options;
+    this.readiness = new Readiness(options.clock);
+    this.state = options.hasBoot ? "lost" : null;
+  }
+
+  get vm(): Vm | null {
+    return this.#vm;
+  }
+
+  /** Takes a VM that has said hello, and watches for its end. */
+  hold(vm: Vm): void {
+    if (this.#isReleased) return vm.release();
+    this.#vm = vm;
+    this.state = "up";
+    void vm.exited.then((exit) => this.#onExit(vm, exit));
+    void vm.guest.closed.then((reason) => this.#onChannelLost(vm, reason));
+  }
+
+  /** The process of the VM is gone, or there is none. */
+  forget(hasBoot: boolean): void {
+    this.#letGo();
+    this.state = hasBoot ? "ended" : null;
+  }
+
+  /** Lets go of the VM, which runs on. */
+  release(): void {
+    this.#isReleased = true;
+    this.#vm?.release();
+    this.#letGo();
+  }
+
+  #letGo(): void {
+    this.#vm = null;
+    this.readiness.end();
+  }
+
+  #onExit(vm: Vm, exit: VmExit): void {
+    if (this.#vm !== vm) return;
+    const how = { wasReady: this.state === "ready", isExpected: this.isEnding };
+    this.forget(true);
+    this.#options.log.info({ exit, isExpected: how.isExpected }, "the VM ended");
+    this.#options.onExit(exit, how);
+  }
+
+  async #onChannelLost(vm: Vm, reason: string): Promise<void> {
+    await this.#options.clock.sleep(EXIT_GRACE_MS);
+    if (this.#vm !== vm || this.isEnding || this.#isReleased) return;
+    this.#options.log.warn({ reason }, "the channel to the guest broke while its VM runs on");
+    vm.release();
+    this.#letGo();
+    this.state = "lost";
+    this.#options.onLost();
+  }
+}

@@ -1,0 +1,104 @@
+/**
+ * Runs a machine's actions, one at a time, until the plan says that it has settled.
+ *
+ * Always: the plan is asked again after each action. An action that fails ends the attempt to run the machine or is
+ * repeated after a while, as state.ts says; nothing here rejects. Runs only while there is something to do. Nothing of it
+ * is on the disk.
+ */
+import type { DesiredState } from "@flotilla/contract/link";
+import { messageOf } from "../log.ts";
+import { ACTIONS } from "./actions/actions.ts";
+import type { Machine } from "./machine.ts";
+import { type Next, plan } from "./plan.ts";
+import { type Action, isAttempt, isInterruptedBy } from "./state.ts";
+
+const RETRY_MS_MIN = 500;
+const RETRY_MS_MAX = 30_000;
+
+export class MachineQueue {
+  readonly #machine: Machine;
+  #current: { readonly action: Action; readonly controller: AbortController } | null = null;
+  #isRunning = false;
+  #retries = 0;
+  #retry: AbortController | null = null;
+
+  constructor(machine: Machine) {
+    this.#machine = machine;
+  }
+
+  /** The action that runs now. */
+  get action(): Action | null {
+    return this.#current?.action ?? null;
+  }
+
+  /** Ends a running action that works for something that is not wanted any more. */
+  interrupt(desired: DesiredState): void {
+    if (this.#current === null || !isInterruptedBy(this.#current.action, desired)) return;
+    this.#current.controller.abort(new Error(`the machine is to be ${desired}`));
+  }
+
+  /** Looks at once, without waiting for the next repetition. */
+  wake(): void {
+    this.#retry?.abort();
+    void this.run();
+  }
+
+  /** The agent shuts down: a pull is given up, everything else ends soon by itself. */
+  release(): void {
+    if (this.#current?.action === "ensureImage") {
+      this.#current.controller.abort(new Error("the node agent shuts down"));
+    }
+    this.#retry?.abort();
+  }
+
+  /** Does what the plan says until it has settled. A change that comes meanwhile is seen by the run that is under way. */
+  async run(): Promise<void> {
+    if (this.#isRunning) return;
+    this.#isRunning = true;
+    const machine = this.#machine;
+    for (;;) {
+      if (machine.isReleased || machine.isRemoved) break;
+      const next = plan(machine.situation());
+      if (next.kind === "settled") break;
+      await this.#step(next);
+    }
+    this.#isRunning = false;
+    machine.changed();
+  }
+
+  async #step({ action, when }: Extract<Next, { kind: "act" }>): Promise<void> {
+    const machine = this.#machine;
+    const { clock } = machine.around;
+    const { generation } = machine.journal;
+    const controller = new AbortController();
+    const startedAt = clock.monotonic();
+    this.#current = { action, controller };
+    machine.changed();
+    try {
+      await ACTIONS[action](machine, controller.signal);
+      this.#retries = 0;
+      machine.log.debug({ action, when, ms: Math.round(clock.monotonic() - startedAt) }, "action done");
+    } catch (error) {
+      if (machine.isReleased) return;
+      if (controller.signal.aborted) machine.log.info({ action }, "action interrupted");
+      else if (isAttempt(action)) machine.fail(generation, messageOf(error));
+      else await this.#waitToRetry(action, error);
+    } finally {
+      // Between its VM's first step and the end of its configuration a machine keeps its turn.
+      if (machine.held.state !== "up") machine.giveBackTurn();
+      machine.progress = null;
+      machine.isQueued = false;
+      this.#current = null;
+    }
+  }
+
+  async #waitToRetry(action: Action, error: unknown): Promise<void> {
+    const { log, around } = this.#machine;
+    const delayMs = Math.min(RETRY_MS_MIN * 2 ** this.#retries, RETRY_MS_MAX);
+    this.#retries += 1;
+    log.warn({ action, error, delayMs }, "action failed and is tried again");
+    this.#retry = new AbortController();
+    await around.clock.sleep(delayMs, this.#retry.signal);
+    this.#retry = null;
+  }
+}

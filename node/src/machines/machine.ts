@@ -1,0 +1,143 @@
+/**
+ * Everything that this node has of one machine: its journal, disk, VM and log. The actions work with it.
+ *
+ * Owns the machine's directory (`journal.json`, `disk`, `boots/<boot id>/`, `logs`). The supervisor decides what is done,
+ * one action at a time; nothing here begins by itself, except that a VM ends.
+ *
+ * Always: what `journal` says now is on the disk when the promise of its `update` resolves. A crash leaves the journal
+ * as it was last written, and the actions' own heads say what else.
+ */
+import { mkdirSync } from "node:fs";
+import type { MachineSpec } from "@flotilla/contract/link";
+import type { EventLevel } from "@flotilla/contract/machines";
+import type { VmExit } from "../driver/driver.ts";
+import type { Log } from "../log.ts";
+import { HeldVm } from "./held-vm.ts";
+import { type Journal, JournalFile } from "./journal.ts";
+import { MachineDisk } from "./machine-disk.ts";
+import { MachineLog } from "./machine-log.ts";
+import { logsPathOf } from "./paths.ts";
+import { AttemptTimings } from "./start-timings.ts";
+import type { Situation } from "./state.ts";
+import type { Surroundings } from "./surroundings.ts";
+import { Watchers } from "./watchers.ts";
+import { Workload } from "./workload.ts";
+
+export class Machine {
+  readonly around: Surroundings;
+  readonly directory: string;
+  readonly log: Log;
+  readonly disk: MachineDisk;
+  readonly held: HeldVm;
+  readonly workload: Workload;
+  /** Also of a machine that is stopped. */
+  readonly machineLog: MachineLog;
+  readonly timings: AttemptTimings;
+  readonly watchers: Watchers;
+  readonly #file: JournalFile;
+  #journal: Journal;
+  /** The agent shuts down: nothing more is begun, and what runs runs on. */
+  isReleased = false;
+  isRemoved = false;
+  /** Waits for its turn to boot. */
+  isQueued = false;
+  /** How far a preparation has come, in words. */
+  progress: string | null = null;
+  /** Gives back the turn that the start under way has; does nothing when there is none. */
+  giveBackTurn: () => void = () => undefined;
+  adoptAttempts = 0;
+
+  /** Makes the machine's directory if it is not there. `onVmChange`: the VM ended or was lost. */
+  constructor(around: Surroundings, directory: string, journal: Journal, onVmChange: () => void) {
+    const { clock } = around;
+    this.around = around;
+    this.directory = directory;
+    this.#journal = journal;
+    this.log = around.log.child({ machine: journal.machineId });
+    this.timings = new AttemptTimings(clock, journal.boot?.timings ?? null);
+    this.#file = new JournalFile(directory);
+    this.disk = new MachineDisk(around, directory);
+    this.machineLog = new MachineLog(logsPathOf(directory));
+    const onEvent = (level: EventLevel, message: string): void => this.event(level, message);
+    this.workload = new Workload({ machineLog: this.machineLog, clock, log: this.log, onEvent });
+    this.watchers = new Watchers(clock);
+    const onExit = (exit: VmExit, how: { readonly wasReady: boolean; readonly isExpected: boolean }): void => {
+      if (!how.isExpected) this.#noteEnd(exit, how.wasReady);
+      onVmChange();
+    };
+    this.held = new HeldVm({ clock, log: this.log, hasBoot: journal.boot !== null, onExit, onLost: onVmChange });
+    if (journal.boot !== null) around.liveBoots.add(journal.boot.bootId);
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+  }
+
+  /** As it is to be on the disk. */
+  get journal(): Journal {
+    return this.#journal;
+  }
+
+  /** Changes the journal now; resolves when the change is on the disk. A caller that does not wait need not handle a failure. */
+  update(change: Partial<Journal>): Promise<void> {
+    this.#journal = { ...this.#journal, ...change };
+    const saved = this.saved();
+    saved.catch((error: unknown) => this.log.error({ error }, "the machine's journal could not be written"));
+    return saved;
+  }
+
+  /** Resolves when the journal as it is now is on the disk. */
+  saved(): Promise<void> {
+    return this.#file.save(this.#journal);
+  }
+
+  /** Resolves when no write of the journal is under way; never rejects. */
+  idle(): Promise<void> {
+    return this.#file.idle();
+  }
+
+  /** Throws for a machine that was only ever to be absent. */
+  requiredSpec(): MachineSpec {
+    const { spec, machineId } = this.#journal;
+    if (spec === null) throw new Error(`machine ${machineId} has no specification`);
+    return spec;
+  }
+
+  situation(): Situation {
+    const { desired, generation, hasDisk, ending } = this.#journal;
+    return { desired, generation, hasDisk, ending, hasImage: this.disk.heldDigest !== null, vm: this.held.state };
+  }
+
+  /** The attempt to run the machine has ended. The first reason of a generation stays: it is the nearest to the cause. */
+  fail(generation: number, reason: string): void {
+    this.log.warn({ generation, reason }, "the machine could not be run");
+    if (this.#journal.ending?.generation === generation) return;
+    void this.update({ ending: { generation, kind: "failed", reason } });
+  }
+
+  /** Something that is reported is different now. */
+  changed(): void {
+    this.watchers.changed();
+    if (!this.isReleased) this.around.onChange(this.#journal.machineId);
+  }
+
+  /** Only what the observed state does not say: the server writes its changes on the timeline itself. */
+  event(level: EventLevel, message: string): void {
+    this.around.onEvent(this.#journal.machineId, level, message);
+  }
+
+  /** Lets go of the VM, which runs on. Resolves when the journal is on the disk. */
+  async release(): Promise<void> {
+    this.isReleased = true;
+    this.held.release();
+    await Promise.all([this.workload.release(), this.#file.idle()]);
+  }
+
+  /** The VM ended though the agent did not end it. */
+  #noteEnd(exit: VmExit, wasReady: boolean): void {
+    const { generation, desired } = this.#journal;
+    if (desired !== "running") return;
+    if (exit.kind === "poweroff" && wasReady) {
+      void this.update({ ending: { generation, kind: "poweredOff", reason: "the guest powered off" } });
+    } else {
+      this.fail(generation, `the machine ended by itself (${exit.kind}): ${exit.detail}`);
+    }
+  }
+}
