@@ -7,7 +7,7 @@ import fc from "fast-check";
 import { DEMAND_MS, PREPARED_MB, READY_MAX, wantedPrepared } from "./prepared-plan.ts";
 
 const LEAST = 2;
-const kind = (takenAt: readonly number[] = [], least = 0) => ({ takenAt, least });
+const kind = (takenAt: readonly number[] = [], least = 0) => ({ takenAt, least, memoryMb: 0 });
 const roomy = { now: DEMAND_MS, totalMemoryMb: 24_000, availableMemoryMb: 20_000, waiting: 0 };
 
 test("without demand the least of each kind waits", () => {
@@ -27,6 +27,11 @@ test("what was taken long ago is no demand", () => {
 test("with little memory free those that wait are given up", () => {
   const facts = { ...roomy, availableMemoryMb: 4_000, waiting: 10, demands: [kind([], LEAST)] };
   assert.deepEqual(wantedPrepared(facts), [0]);
+});
+
+test("a kind that is larger than the host does not wait", () => {
+  const large = { ...kind([], LEAST), memoryMb: roomy.totalMemoryMb + 1 };
+  assert.deepEqual(wantedPrepared({ ...roomy, demands: [large, kind([], LEAST)] }), [0, LEAST]);
 });
 
 test("together they never exceed the limits", () => {

@@ -11,6 +11,8 @@ export interface Demand {
   readonly takenAt: readonly number[];
   /** How many wait also without demand. */
   readonly least: number;
+  /** Of the guest. */
+  readonly memoryMb: number;
 }
 
 export interface PreparedFacts {
@@ -43,7 +45,9 @@ export function wantedPrepared({
   const byShare = Math.floor((totalMemoryMb * SHARE_MAX) / PREPARED_MB);
   const byFree = waiting + Math.floor((availableMemoryMb - totalMemoryMb * FREE_SHARE_MIN) / PREPARED_MB);
   let left = Math.max(0, Math.min(READY_MAX, byShare, byFree));
-  return demands.map(({ takenAt, least }) => {
+  return demands.map(({ takenAt, least, memoryMb }) => {
+    // No machine of the kind is ever placed on this host.
+    if (memoryMb > totalMemoryMb) return 0;
     const recent = takenAt.filter((at) => now - at < DEMAND_MS).length;
     const wanted = Math.min(left, Math.max(recent, least));
     left -= wanted;
