@@ -50,6 +50,14 @@ test("a VMM's error is shown without the option that it quotes and before the hi
   assert.equal(lastWords(log), 'Failed to get "write" lock');
 });
 
+test("a warning of the VMM is no reason of its end", () => {
+  const warning =
+    "qemu-system-x86_64: -accel kvm: warning: Number of hotpluggable cpus requested (3) exceeds the recommended cpus supported by KVM (2)\n";
+  const killed = { ...nothing, exit: { code: null, signal: "SIGKILL" }, log: warning };
+  assert.equal(explainExit(killed).detail, "the VMM was ended by SIGKILL");
+  assert.equal(lastWords(`qemu-system-x86_64: warning: a\nqemu-system-x86_64: no memory\n${warning}`), "no memory");
+});
+
 test("what a guest prints is shown without control characters and shortened", () => {
   assert.equal(lastWords("\u001b[31mred\u0007\u001b[0m\n\n"), "red");
   assert.equal(lastWords("x".repeat(1000))?.length, 301);

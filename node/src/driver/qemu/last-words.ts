@@ -21,6 +21,8 @@ export interface Remains {
 const WORDS_LENGTH_MAX = 300;
 /** How QEMU's messages begin; lines without it are hints to them. */
 const PROGRAM = "qemu-system-x86_64: ";
+/** What QEMU only warns of has ended nothing. */
+const WARNING = /^qemu-system-x86_64: (.*: )?warning: /;
 /** Signals by which people and the kernel's out-of-memory killer end processes; others tell of a defect. */
 const KILLING_SIGNALS: readonly string[] = ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"];
 
@@ -55,7 +57,7 @@ export function lastWords(text: string): string | null {
     .replace(/\x1b\[[0-9;?]*[A-Za-z]/g, "")
     .split(/[\r\n]+/)
     .map((line) => line.replace(/[^\x20-\x7e\u00a0-\uffff]/g, " ").trim())
-    .filter((line) => line !== "");
+    .filter((line) => line !== "" && !WARNING.test(line));
   const line = lines.findLast((item) => item.includes("Kernel panic") || item.startsWith(PROGRAM)) ?? lines.at(-1);
   if (line === undefined) return null;
   const plain = line.replace(PROGRAM, "").replace(/^-\w+ \{.*\}: /, "");
