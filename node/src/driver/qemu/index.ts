@@ -10,11 +10,12 @@
  */
 import { execFile } from "node:child_process";
 import { mkdir, mkdtemp, readFile, realpath, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { release, tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { type Clock, deadlineSignal, orAborted } from "../../clock.ts";
 import { type AcceleratorVerdict, chooseAccelerator } from "../../host/accelerator.ts";
+import { processorIdentity } from "../../host/processor.ts";
 import { tscKhzIn } from "../../host/time-stamp-counter.ts";
 import { type Log, messageOf } from "../../log.ts";
 import type { Network, Reach } from "../../network/network.ts";
@@ -25,7 +26,7 @@ import { ensureGuestFiles, type GuestFiles } from "./guest-files.ts";
 import { type Launch, Launcher, NOBODY } from "./launcher.ts";
 import { PREPARED, prepareVm, type VmParts } from "./prepared.ts";
 import { findVmms, isAlive, killNow } from "./processes.ts";
-import { Templates } from "./template.ts";
+import { templateIngredients, Templates } from "./template.ts";
 import type { Vmm } from "./vmm.ts";
 
 export interface QemuDriverOptions {
@@ -63,6 +64,8 @@ interface Runtime {
   readonly qemuVersion: string;
   readonly guestFiles: GuestFiles;
   readonly tscKhz: number | null;
+  /** What guests under KVM see of the host's processor. */
+  readonly processor: string;
   readonly verdict: AcceleratorVerdict;
 }
 
@@ -82,10 +85,11 @@ async function openRuntime({ cacheDirectory, setting, clock, log }: RuntimeQuest
     readFile("/proc/cpuinfo", "utf8"),
   ]);
   const tscKhz = tscKhzIn(cpuinfo);
+  const processor = processorIdentity(cpuinfo, release());
   const versions = `QEMU ${qemuVersion}, guest ${guestFiles.key}`;
-  const probe = (): ReturnType<typeof probeKvm> => probeKvm({ qemuVersion, guestFiles, tscKhz, clock, log });
+  const probe = (): ReturnType<typeof probeKvm> => probeKvm({ qemuVersion, guestFiles, tscKhz, processor, clock, log });
   const verdict = await chooseAccelerator({ setting, cacheDirectory, versions, probe, now: clock.now() });
-  return { qemuVersion, guestFiles, tscKhz, verdict };
+  return { qemuVersion, guestFiles, tscKhz, processor, verdict };
 }
 
 async function openIn(directory: string, host: Host): Promise<QemuDriver> {
@@ -122,7 +126,11 @@ async function probeKvm(host: Omit<Host, "verdict" | "network">): Promise<"answe
   }
 }
 
-function factsOf({ qemuVersion, guestFiles, verdict }: Omit<Runtime, "tscKhz">): DriverFacts {
+function factsOf({
+  qemuVersion,
+  guestFiles,
+  verdict,
+}: Pick<Runtime, "qemuVersion" | "guestFiles" | "verdict">): DriverFacts {
   return {
     name: "qemu",
     accelerator: verdict.accelerator,
@@ -151,8 +159,7 @@ class QemuDriver implements Driver {
     const { accelerator } = options.verdict;
     this.#launcher = new Launcher({ ...options, accelerator, log: this.#log });
     const hasNetwork = options.network !== null;
-    const { qemuVersion, guestFiles, tscKhz } = options;
-    const ingredients = JSON.stringify([qemuVersion, guestFiles.key, accelerator, tscKhz, hasNetwork]);
+    const ingredients = templateIngredients({ ...options, accelerator, hasNetwork });
     this.#templates = new Templates({ launcher: this.#launcher, ingredients });
     this.prepare = (request, signal) => this.#prepare(request, signal);
   }

@@ -3,7 +3,7 @@
  *
  * Owns `<node directory>/templates/<key>/` with `memory` (the guest's RAM, sparse), `state` (its devices) and
  * `template.json`. The key covers everything a template is made of: kernel, agent and command line (by the guest files'
- * key and RECIPE), QEMU's version, accelerator, processors' frequency, size.
+ * key and RECIPE), QEMU's version, accelerator, processors' frequency, size; with KVM also the host's processor and kernel.
  *
  * Always:
  * - Nothing of any machine is in a template: its guest has been told no identity, has read no disk, and its random pool
@@ -37,6 +37,7 @@ import { pipeline } from "node:stream/promises";
 import { orAborted } from "../../clock.ts";
 import type { Guest } from "../../guest/guest.ts";
 import { messageOf } from "../../log.ts";
+import type { Accelerator } from "./argv.ts";
 import { type Launcher, NOBODY } from "./launcher.ts";
 import type { Qmp } from "./qmp.ts";
 import { WARM_UP_PROGRAM } from "./warm-up.ts";
@@ -60,7 +61,7 @@ export interface TemplatesOptions {
 }
 
 /** Raise it when what is done to a guest before it is saved changes. */
-const RECIPE = 6;
+const RECIPE = 7;
 const TEMPLATES_MAX = 6;
 /** A template's memory on the disk is what its guest has touched: about 4 % of its size. */
 const FREE_BYTES_MIN = 2 * 2 ** 30;
@@ -69,6 +70,20 @@ const MAKE_DEADLINE_MS = 120_000;
 const POLL_MS = 5;
 /** Commands run in the guest before it is saved, so that what they make the kernel allocate is in the template. */
 const WARM_UP_COMMANDS = 3;
+
+/** What a template depends on besides its size, as one string. An emulated processor is the same on every host but for its rate. */
+export function templateIngredients(made: {
+  readonly qemuVersion: string;
+  readonly guestFiles: { readonly key: string };
+  readonly accelerator: Accelerator;
+  readonly tscKhz: number | null;
+  readonly processor: string;
+  readonly hasNetwork: boolean;
+}): string {
+  const { qemuVersion, guestFiles, accelerator, tscKhz, processor, hasNetwork } = made;
+  const seen = accelerator === "kvm" ? processor : null;
+  return JSON.stringify([qemuVersion, guestFiles.key, accelerator, tscKhz, seen, hasNetwork]);
+}
 
 export class Templates {
   readonly directory: string;
