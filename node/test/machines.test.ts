@@ -141,6 +141,30 @@ test("a guest that powers off leaves the machine stopped, and says so", async ()
   assert.equal((await node.want(A, 2, "stopped")).hasPoweredOff, false);
 });
 
+test("a machine whose restored guest dies when it is set up boots instead, and the template is given up", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const started = await node.want(A, 1, "running", { env: { FAKE_RESTORED_CRASH: "1" } });
+  assert.deepEqual([started.state, started.timings?.vm, started.reason], ["running", "boot", null]);
+  assert.deepEqual(
+    node.driver.forgottenTemplates.map(({ cpus, memoryMb }) => [cpus, memoryMb]),
+    [[1, 256]],
+  );
+  assert.deepEqual(await listFiles(join(directory.path, "machines", A, "boots")), [
+    bootDirectoryName(started.bootId ?? ""),
+    join(bootDirectoryName(started.bootId ?? ""), "vm.json"),
+  ]);
+});
+
+test("a machine whose disk kills every guest fails after the second, and costs no template", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const env = { FAKE_RESTORED_CRASH: "1", FAKE_CONFIGURE_FAIL: "1" };
+  const failed = await node.want(A, 1, "running", { env });
+  assert.equal(failed.state, "failed");
+  assert.deepEqual(node.driver.forgottenTemplates, []);
+});
+
 test("a boot that fails, or a guest that can not be set up, fails the start and leaves no boot behind", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);

@@ -29,6 +29,8 @@ export interface BootRequest {
   readonly network: MachineNetwork;
   /** Its ports that others on the host may connect to. */
   readonly publishedPorts: readonly number[];
+  /** The guest is to boot, whatever templates there are. */
+  readonly mustBoot?: boolean;
 }
 
 /** The network of a VM that is a machine's. */
@@ -132,6 +134,8 @@ export interface Driver {
   boot(request: BootRequest, signal: AbortSignal): Promise<Vm>;
   /** Makes a VM that can be started within milliseconds. null: this driver has none. */
   readonly prepare: ((request: PrepareRequest, signal: AbortSignal) => Promise<PreparedVm>) | null;
+  /** Makes sure that no VM of this size is started from a template that exists now, unless it was made just before. */
+  forgetTemplate(size: Pick<BootRequest, "cpus" | "memoryMb">): Promise<void>;
   /** Finds a VM of an earlier node agent again. `gone` when its process does not live; throws when its agent does not answer. */
   adopt(request: BootRequest, record: VmRecord | null, signal: AbortSignal): Promise<Vm | "gone">;
   /** Ends every VM of this node's directory whose boot is not in `known`. Returns how many there were. */

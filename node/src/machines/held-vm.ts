@@ -12,12 +12,20 @@ import { EXIT_GRACE_MS } from "./configure-vm.ts";
 import { Readiness } from "./readiness.ts";
 import type { VmState } from "./state.ts";
 
+/** A VM that was held until its end. */
+export interface EndedVm {
+  readonly vm: Vm;
+  readonly wasReady: boolean;
+  /** The agent has ended it. */
+  readonly isExpected: boolean;
+}
+
 export interface HeldVmOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly hasBoot: boolean;
   /** The VM ended, and is `ended` now. */
-  readonly onExit: (exit: VmExit, how: { readonly wasReady: boolean; readonly isExpected: boolean }) => void;
+  readonly onExit: (exit: VmExit, ended: EndedVm) => void;
   /** The channel to its guest broke while its process runs on: it is `lost` now. */
   readonly onLost: () => void;
 }
@@ -70,10 +78,10 @@ export class HeldVm {
 
   #onExit(vm: Vm, exit: VmExit): void {
     if (this.#vm !== vm) return;
-    const how = { wasReady: this.state === "ready", isExpected: this.isEnding };
+    const ended = { vm, wasReady: this.state === "ready", isExpected: this.isEnding };
     this.forget(true);
-    this.#options.log.info({ exit, isExpected: how.isExpected }, "the VM ended");
-    this.#options.onExit(exit, how);
+    this.#options.log.info({ exit, isExpected: ended.isExpected }, "the VM ended");
+    this.#options.onExit(exit, ended);
   }
 
   async #onChannelLost(vm: Vm, reason: string): Promise<void> {

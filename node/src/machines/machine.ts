@@ -12,11 +12,12 @@ import type { MachineSpec } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { VmExit } from "../driver/driver.ts";
 import type { Log } from "../log.ts";
-import { HeldVm } from "./held-vm.ts";
+import { type EndedVm, HeldVm } from "./held-vm.ts";
 import { type Journal, JournalFile } from "./journal.ts";
 import { MachineDisk } from "./machine-disk.ts";
 import { MachineLog } from "./machine-log.ts";
 import { logsPathOf } from "./paths.ts";
+import { SecondTry } from "./second-try.ts";
 import { AttemptTimings } from "./start-timings.ts";
 import type { Situation } from "./state.ts";
 import type { Surroundings } from "./surroundings.ts";
@@ -33,6 +34,7 @@ export class Machine {
   /** Also of a machine that is stopped. */
   readonly machineLog: MachineLog;
   readonly timings: AttemptTimings;
+  readonly secondTry = new SecondTry();
   readonly watchers: Watchers;
   readonly #file: JournalFile;
   #journal: Journal;
@@ -61,8 +63,8 @@ export class Machine {
     const onEvent = (level: EventLevel, message: string): void => this.event(level, message);
     this.workload = new Workload({ machineLog: this.machineLog, clock, log: this.log, onEvent });
     this.watchers = new Watchers(clock);
-    const onExit = (exit: VmExit, how: { readonly wasReady: boolean; readonly isExpected: boolean }): void => {
-      if (!how.isExpected) this.#noteEnd(exit, how.wasReady);
+    const onExit = (exit: VmExit, ended: EndedVm): void => {
+      if (!ended.isExpected) this.#noteEnd(exit, ended);
       onVmChange();
     };
     this.held = new HeldVm({ clock, log: this.log, hasBoot: journal.boot !== null, onExit, onLost: onVmChange });
@@ -108,6 +110,7 @@ export class Machine {
   /** The attempt to run the machine has ended. The first reason of a generation stays: it is the nearest to the cause. */
   fail(generation: number, reason: string): void {
     this.log.warn({ generation, reason }, "the machine could not be run");
+    this.secondTry.end();
     if (this.#journal.ending?.generation === generation) return;
     void this.update({ ending: { generation, kind: "failed", reason } });
   }
@@ -131,9 +134,13 @@ export class Machine {
   }
 
   /** The VM ended though the agent did not end it. */
-  #noteEnd(exit: VmExit, wasReady: boolean): void {
+  #noteEnd(exit: VmExit, { vm, wasReady }: EndedVm): void {
     const { generation, desired } = this.#journal;
     if (desired !== "running") return;
+    if (exit.kind === "crashed" && !wasReady && this.secondTry.grant(vm)) {
+      this.log.warn({ exit }, "a restored guest died before it was set up; the machine boots without a template");
+      return;
+    }
     if (exit.kind === "poweroff" && wasReady) {
       void this.update({ ending: { generation, kind: "poweredOff", reason: "the guest powered off" } });
     } else {

@@ -31,6 +31,8 @@ export interface FakeMachine {
   /** Whether the workload is to be run now; true once in the life of the VM. */
   startWorkload(): boolean;
   end(how: "poweroff" | "crashed"): void;
+  /** It crashes when it is told which machine it is. */
+  readonly diesAtSetUp: boolean;
 }
 
 /** What is kept of a configuration. */
@@ -63,6 +65,10 @@ export class FakeGuest implements Guest {
   }
 
   async configure({ hostname, env, workdir }: GuestConfiguration): Promise<void> {
+    if (this.#machine.diesAtSetUp) {
+      this.#machine.end("crashed");
+      throw new Error(await this.closed);
+    }
     if (this.#machine.words["FAKE_CONFIGURE_FAIL"] !== undefined) throw new Error("FAKE_CONFIGURE_FAIL is set");
     this.#configuration = { hostname, env, workdir };
     await this.#machine.configured(this.#configuration);

@@ -5,6 +5,7 @@
  *
  *     FAKE_BOOT_MS=N            how long the agent takes to answer (default 5)
  *     FAKE_BOOT_FAIL=1          the boot fails after that time       FAKE_CONFIGURE_FAIL=1   so does its set-up
+ *     FAKE_RESTORED_CRASH=1     it is restored from a template, and crashes when it is set up, unless it must boot
  *     FAKE_CRASH_AFTER_MS=N     the VM crashes                       FAKE_POWEROFF_AFTER_MS=N  it powers off
  *     FAKE_IGNORE_SHUTDOWN=1    the guest does not shut down when asked
  *     FAKE_AGENT_SILENT=1       it boots, and then takes no command
@@ -55,6 +56,8 @@ export class FakeDriver implements Driver {
     runtime: "fake driver, no virtual machines",
     rootDevice: null,
   };
+  /** The sizes that `forgetTemplate` was asked for. */
+  readonly forgottenTemplates: Pick<BootRequest, "cpus" | "memoryMb">[] = [];
   readonly #options: FakeDriverOptions;
   readonly #running = new Map<string, FakeVm>();
   readonly #files = new Map<string, FakeFiles>();
@@ -89,7 +92,12 @@ export class FakeDriver implements Driver {
       throw error;
     }
     this.#filesOf(request.machineId).reboot();
-    return this.#hold(request, file, "boot");
+    const isRestored = words["FAKE_RESTORED_CRASH"] !== undefined && request.mustBoot !== true;
+    return this.#hold(request, file, isRestored ? "template" : "boot");
+  }
+
+  async forgetTemplate(size: Pick<BootRequest, "cpus" | "memoryMb">): Promise<void> {
+    this.forgottenTemplates.push(size);
   }
 
   async adopt(request: BootRequest, _record: VmRecord | null, signal: AbortSignal): Promise<Vm | "gone"> {
@@ -200,7 +208,7 @@ class FakeVm implements Vm {
       return isFirst;
     };
     this.guest = new FakeGuest(
-      { clock, words, files, configured, startWorkload, end },
+      { clock, words, files, configured, startWorkload, end, diesAtSetUp: origin === "template" },
       file.configuration,
       clock.now() - file.startedAt,
     );

@@ -229,8 +229,13 @@ class QemuDriver implements Driver {
     return unknown.length;
   }
 
+  forgetTemplate(size: Pick<BootRequest, "cpus" | "memoryMb">): Promise<void> {
+    return this.#templates.forget(size);
+  }
+
   /** A start from a template, if there is one of the size. A template that does not work costs time and nothing else. */
   async #restore(request: BootRequest, signal: AbortSignal): Promise<Vm | undefined> {
+    if (request.mustBoot === true) return undefined;
     const template = await orAborted(this.#templates.findOrAwait(request), signal);
     if (template === undefined) return undefined;
     const { rootDevice } = this.facts;

@@ -68,6 +68,8 @@ const FREE_BYTES_MIN = 2 * 2 ** 30;
 const STATE_BYTES_MAX = 16 * 2 ** 20;
 const MAKE_DEADLINE_MS = 120_000;
 const POLL_MS = 5;
+/** How old a template must be to be given up for the death of a guest. */
+const FORGET_MS_MIN = 60 * 60_000;
 /** Commands run in the guest before it is saved, so that what they make the kernel allocate is in the template. */
 const WARM_UP_COMMANDS = 3;
 
@@ -142,6 +144,15 @@ export class Templates {
     } catch {
       return undefined;
     }
+  }
+
+  /** Removes the template of a size, unless it was made within the last hour: guests must not be able to have it made all the time. */
+  async forget(size: VmSize): Promise<void> {
+    const { directory } = templateIn(join(this.directory, this.#key(size)));
+    const made = await stat(join(directory, "template.json")).catch(() => null);
+    if (made === null || this.#launcher.clock.now() - made.mtimeMs < FORGET_MS_MIN) return;
+    this.#launcher.log.warn({ directory }, "a template is removed: a guest that was restored from it died");
+    await rm(directory, { recursive: true, force: true });
   }
 
   async #make(key: string, size: VmSize, giveUp: AbortSignal): Promise<Template> {

@@ -24,7 +24,8 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
       await prepared.discard(withDisk?.vm);
       throw error;
     });
-    const waiting = (withDisk ?? prepared.take(machine.requiredSpec()))?.vm;
+    const { isDue: mustBoot } = machine.secondTry;
+    const waiting = (withDisk ?? (mustBoot ? undefined : prepared.take(machine.requiredSpec())))?.vm;
     machine.giveBackTurn = await turn(machine, waiting === undefined ? "boot" : "wake", signal).catch(
       async (error: unknown) => {
         await prepared.discard(waiting);
@@ -40,7 +41,9 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
     const saved = machine.update({ boot: begun, uid: waiting?.uid ?? formerUid });
     const deadline = deadlineSignal(clock, BOOT_DEADLINE_MS, signal);
     const options = { driver, log: machine.log, prepared: waiting, saved, signal: deadline.signal };
-    const vm = await bootVm(requestOf(machine, bootId, root), options).finally(() => deadline.dispose());
+    const vm = await bootVm({ ...requestOf(machine, bootId, root), mustBoot }, options).finally(() =>
+      deadline.dispose(),
+    );
     // The disk has its new user now.
     if (waiting !== undefined) freeUser(formerUid);
     if (machine.isReleased) return vm.release();

@@ -30,10 +30,24 @@ export async function configure(machine: Machine, signal: AbortSignal): Promise<
     now: clock.now(),
     entropy: randomBytes(64),
   });
-  await configureVm(vm, configuration, clock, signal);
+  try {
+    await configureVm(vm, configuration, clock, signal);
+  } catch (error) {
+    if (machine.secondTry.isFor(vm)) return;
+    throw error;
+  }
+  if (machine.secondTry.end()) forgetTemplate(machine);
   machine.timings.note({ configureMs: clock.monotonic() - startedAt, totalMs: machine.timings.totalMs });
   const latest = machine.journal.boot ?? boot;
   becomeReady(machine, vm, { ...latest, workload: workloadCommand(spec, image) });
+}
+
+/** What is made from the template that killed a guest goes with it. Nothing waits for that. */
+function forgetTemplate(machine: Machine): void {
+  const { driver, prepared, log } = machine.around;
+  Promise.all([driver.forgetTemplate(machine.requiredSpec()), prepared.giveUp()]).catch((error: unknown) =>
+    log.error({ error }, "a template that killed a guest could not be removed"),
+  );
 }
 
 /** The guest is the machine now. Does nothing when it has ended meanwhile. */
