@@ -9,8 +9,8 @@
  * that fails has no VMM any more when `boot` rejects.
  */
 import { execFile } from "node:child_process";
-import { mkdir, mkdtemp, readFile, realpath, rm } from "node:fs/promises";
-import { release, tmpdir } from "node:os";
+import { mkdir, mkdtemp, readdir, readFile, realpath, rm, stat } from "node:fs/promises";
+import { release } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { type Clock, deadlineSignal, orAborted } from "../../clock.ts";
@@ -44,6 +44,8 @@ export interface QemuDriverOptions {
 const REPOSITORY_DIRECTORY = join(import.meta.dirname, "../../../..");
 /** A guest that KVM really runs answers within a second; this one may share its host with many. */
 const PROBE_MS = 8_000;
+const PROBE_PREFIX = "probe-";
+const OLD_PROBE_MS = 10 * 60_000;
 
 /** Throws with what to do when QEMU, kernel or agent are missing. Probes for KVM when that has not been done. */
 export async function openQemuDriver(options: QemuDriverOptions): Promise<Driver> {
@@ -87,7 +89,8 @@ async function openRuntime({ cacheDirectory, setting, clock, log }: RuntimeQuest
   const tscKhz = tscKhzIn(cpuinfo);
   const processor = processorIdentity(cpuinfo, release());
   const versions = `QEMU ${qemuVersion}, guest ${guestFiles.key}`;
-  const probe = (): ReturnType<typeof probeKvm> => probeKvm({ qemuVersion, guestFiles, tscKhz, processor, clock, log });
+  const probe = (): ReturnType<typeof probeKvm> =>
+    probeKvm({ qemuVersion, guestFiles, tscKhz, processor, cacheDirectory, clock, log });
   const verdict = await chooseAccelerator({ setting, cacheDirectory, versions, probe, now: clock.now() });
   return { qemuVersion, guestFiles, tscKhz, processor, verdict };
 }
@@ -109,20 +112,31 @@ async function readQemuVersion(): Promise<string> {
 }
 
 /** Boots the smallest guest with KVM, without a disk and without leaving anything. Rejects when its VMM fails. */
-async function probeKvm(host: Omit<Host, "verdict" | "network">): Promise<"answered" | "silent"> {
-  const nodeDirectory = await mkdtemp(join(tmpdir(), "flotilla-probe-"));
+async function probeKvm(host: Omit<Host, "verdict" | "network"> & Pick<RuntimeQuestion, "cacheDirectory">) {
+  await removeOldProbes(host.cacheDirectory, host.clock);
+  const nodeDirectory = await mkdtemp(join(host.cacheDirectory, PROBE_PREFIX));
   const deadline = deadlineSignal(host.clock, PROBE_MS);
   try {
     const verdict = { accelerator: "kvm", reason: "probe" } as const;
     const driver = await openIn(nodeDirectory, { ...host, network: null, verdict });
     await driver.probe(deadline.signal);
-    return "answered";
+    return "answered" as const;
   } catch (error) {
-    if (deadline.signal.aborted) return "silent";
+    if (deadline.signal.aborted) return "silent" as const;
     throw error;
   } finally {
     deadline.dispose();
     await rm(nodeDirectory, { recursive: true, force: true });
+  }
+}
+
+/** What a probe leaves that was killed: its VMM ended with it. Others may be probing now. */
+async function removeOldProbes(cacheDirectory: string, clock: Clock): Promise<void> {
+  for (const name of await readdir(cacheDirectory)) {
+    if (!name.startsWith(PROBE_PREFIX)) continue;
+    const path = join(cacheDirectory, name);
+    const made = await stat(path).catch(() => null);
+    if (made !== null && clock.now() - made.mtimeMs > OLD_PROBE_MS) await rm(path, { recursive: true, force: true });
   }
 }
 
@@ -185,7 +199,10 @@ class QemuDriver implements Driver {
     await mkdir(bootDirectory);
     const names = { machineId: "probe", bootId: "probe", bootDirectory, uid: NOBODY };
     const size = { cpus: 1, memoryMb: 128, memory: { kind: "private" } } as const;
-    const vm = await this.#start({ ...names, ...size, diskPath: null, backingPaths: [], isIncoming: false }, signal);
+    const vm = await this.#start(
+      { ...names, ...size, diskPath: null, backingPaths: [], isIncoming: false, diesWithStarter: true },
+      signal,
+    );
     vm.guest.close();
     await vm.kill();
   }

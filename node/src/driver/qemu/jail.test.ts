@@ -11,6 +11,7 @@ const jail: Jail = {
   uid: 700_000,
   hasKvm: false,
   network: null,
+  diesWithStarter: false,
 };
 
 test("as root the VMM becomes its own user without any privilege", () => {

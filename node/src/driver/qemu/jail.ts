@@ -31,6 +31,8 @@ export interface Jail {
   readonly hasKvm: boolean;
   /** null: nothing but a loopback. Otherwise takes root. */
   readonly network: NamespaceSetup | null;
+  /** It is killed when the process that starts it ends. */
+  readonly diesWithStarter: boolean;
 }
 
 /** Where the jail's view is built: the first of these that holds neither directory. */
@@ -105,6 +107,7 @@ export function jailArgv(jail: Jail, program: string, programArgv: readonly stri
 
 function privileges(jail: Jail): readonly string[] {
   const none = ["--no-new-privs", "--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all"];
+  if (jail.diesWithStarter) none.push("--pdeathsig=KILL");
   if (jail.uid === null) return none;
   return [`--reuid=${jail.uid}`, `--regid=${jail.uid}`, "--clear-groups", ...none];
 }

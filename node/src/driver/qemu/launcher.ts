@@ -48,6 +48,8 @@ export interface Launch {
   readonly backingPaths: readonly string[];
   /** Waits for a template's device state instead of booting. */
   readonly isIncoming: boolean;
+  /** It ends with this process, and no later agent is to find it. */
+  readonly diesWithStarter?: boolean;
 }
 
 export interface LauncherOptions {
@@ -123,7 +125,7 @@ export class Launcher {
     await makeBulkFile(bulkPath);
     const owned = [launch.bootDirectory, bulkPath, ...disks];
     await this.makeReachable(launch.uid, owned, [...launch.backingPaths, ...memoryFiles]);
-    const argv = jailArgv(this.#jail(launch.uid), ...this.#program(launch));
+    const argv = jailArgv(this.#jail(launch.uid, launch.diesWithStarter), ...this.#program(launch));
     const logPath = join(launch.bootDirectory, "vmm.log");
     const { O_WRONLY, O_CREAT, O_APPEND, O_NOFOLLOW } = constants;
     const log = await open(logPath, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0o600);
@@ -205,8 +207,9 @@ export class Launcher {
     return jailView(this.#jail(NOBODY));
   }
 
-  #jail(uid: number): Jail {
+  #jail(uid: number, diesWithStarter = false): Jail {
     return {
+      diesWithStarter,
       nodeDirectory: this.nodeDirectory,
       guestDirectory: this.#options.guestFiles.directory,
       uid: this.isRoot ? uid : null,
