@@ -16,6 +16,7 @@ import type { Clock } from "../clock.ts";
 import type { DriverFacts } from "../driver/driver.ts";
 import { qemuFacts } from "../driver/qemu/index.ts";
 import { makeLog, messageOf } from "../log.ts";
+import { patience } from "./patience.ts";
 
 export interface HostFacts {
   readonly isRoot: boolean;
@@ -57,7 +58,8 @@ const PROGRAMS = [
 ] as const;
 /** Where root finds programs although another user's PATH may not name it. */
 const ROOT_PATH = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
-const PROGRAM_MS = 3_000;
+/** On a first run the kernel may have to load modules. */
+const PROGRAM_MS = 5_000;
 const MB = 2 ** 20;
 const GB = 2 ** 30;
 
@@ -122,7 +124,9 @@ async function observeNetwork(): Promise<string | null> {
 }
 
 function failureIn(namespaces: readonly string[], script: string): Promise<string | null> {
-  return promisify(execFile)("unshare", [...namespaces, "--", "sh", "-c", script], { timeout: PROGRAM_MS }).then(
+  return promisify(execFile)("unshare", [...namespaces, "--", "sh", "-c", script], {
+    timeout: PROGRAM_MS * patience(),
+  }).then(
     () => null,
     (error: Error & { readonly stderr?: string }) => (error.stderr || error.message).trim(),
   );

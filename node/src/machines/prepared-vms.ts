@@ -24,6 +24,7 @@ import type { Clock } from "../clock.ts";
 import { diskBytes, GIB } from "../disks/disks.ts";
 import type { Driver, PreparedDisk, PreparedVm } from "../driver/driver.ts";
 import type { Images, UnpackedImage } from "../images/images.ts";
+import { patience } from "../host/patience.ts";
 import { type Log, messageOf } from "../log.ts";
 import { DEMAND_MS, type Demand, READY_MAX, wantedPrepared } from "./prepared-plan.ts";
 import { bootDirectoryName, DISK_NAME } from "./paths.ts";
@@ -228,7 +229,9 @@ export class PreparedVms {
     const uid = users.take();
     liveBoots.add(bootId);
     const deadline = new AbortController();
-    const timer = clock.timer(PREPARE_DEADLINE_MS, () => deadline.abort(new Error("preparing took too long")));
+    const timer = clock.timer(PREPARE_DEADLINE_MS * patience(), () =>
+      deadline.abort(new Error("preparing took too long")),
+    );
     try {
       await mkdir(bootDirectory, { mode: 0o700 });
       const startedAt = clock.monotonic();

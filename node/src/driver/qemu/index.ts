@@ -15,6 +15,7 @@ import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { type Clock, deadlineSignal, orAborted } from "../../clock.ts";
 import { type AcceleratorVerdict, chooseAccelerator } from "../../host/accelerator.ts";
+import { patience } from "../../host/patience.ts";
 import { processorIdentity } from "../../host/processor.ts";
 import { tscKhzIn } from "../../host/time-stamp-counter.ts";
 import { type Log, messageOf } from "../../log.ts";
@@ -26,6 +27,7 @@ import { ensureGuestFiles, type GuestFiles } from "./guest-files.ts";
 import { type Launch, Launcher, NOBODY } from "./launcher.ts";
 import { PREPARED, prepareVm, type VmParts } from "./prepared.ts";
 import { findVmms, isAlive, killNow } from "./processes.ts";
+import { withSecondAttempt } from "./second-attempt.ts";
 import { templateIngredients, Templates } from "./template.ts";
 import type { Vmm } from "./vmm.ts";
 
@@ -115,7 +117,7 @@ async function readQemuVersion(): Promise<string> {
 async function probeKvm(host: Omit<Host, "verdict" | "network"> & Pick<RuntimeQuestion, "cacheDirectory">) {
   await removeOldProbes(host.cacheDirectory, host.clock);
   const nodeDirectory = await mkdtemp(join(host.cacheDirectory, PROBE_PREFIX));
-  const deadline = deadlineSignal(host.clock, PROBE_MS);
+  const deadline = deadlineSignal(host.clock, PROBE_MS * patience());
   try {
     const verdict = { accelerator: "kvm", reason: "probe" } as const;
     const driver = await openIn(nodeDirectory, { ...host, network: null, verdict });
@@ -185,10 +187,11 @@ class QemuDriver implements Driver {
 
   async boot(request: BootRequest, signal: AbortSignal): Promise<Vm> {
     try {
-      return (
-        (await this.#restore(request, signal)) ??
-        (await this.#start({ ...request, memory: { kind: "private" }, isIncoming: false }, signal))
-      );
+      const restored = await this.#restore(request, signal);
+      if (restored !== undefined) return restored;
+      const launch = { ...request, memory: { kind: "private" }, isIncoming: false } as const;
+      const attempt = (attemptSignal: AbortSignal): Promise<Vm> => this.#start(launch, attemptSignal);
+      return await withSecondAttempt(attempt, { clock: this.#clock, signal, patience: patience() });
     } catch (error) {
       throw new Error(`the VM of machine ${request.machineId} did not start: ${messageOf(error)}`);
     }
@@ -270,7 +273,7 @@ class QemuDriver implements Driver {
     const template = await this.#templates.ensure(request, signal);
     const { rootDevice } = this.facts;
     const preparing = { launcher: this.#launcher, template, rootDevice, origin: "prepared", asVm } as const;
-    const deadline = deadlineSignal(this.#clock, PREPARE_MS, signal);
+    const deadline = deadlineSignal(this.#clock, PREPARE_MS * patience(), signal);
     return prepareVm(request, preparing, deadline.signal).finally(() => deadline.dispose());
   }
 

@@ -36,6 +36,7 @@ import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { orAborted } from "../../clock.ts";
 import type { Guest } from "../../guest/guest.ts";
+import { patience } from "../../host/patience.ts";
 import { messageOf } from "../../log.ts";
 import type { Accelerator } from "./argv.ts";
 import { type Launcher, NOBODY } from "./launcher.ts";
@@ -198,7 +199,11 @@ export class Templates {
       backingPaths: [],
       isIncoming: false,
     });
-    const signal = AbortSignal.any([giveUp, endOf(vmm.exited), timeoutOf(this.#launcher, MAKE_DEADLINE_MS)]);
+    const signal = AbortSignal.any([
+      giveUp,
+      endOf(vmm.exited),
+      timeoutOf(this.#launcher, MAKE_DEADLINE_MS * patience()),
+    ]);
     try {
       const qmp = await this.#launcher.control(vmm, { bootDirectory, uid }, signal);
       const guest = await this.#launcher.guest({ bootDirectory, uid }, signal);

@@ -1,0 +1,46 @@
+/**
+ * When a boot is begun again, and when not.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { orAborted, systemClock } from "../../clock.ts";
+import { withSecondAttempt } from "./second-attempt.ts";
+
+/** Thirty seconds pass in three milliseconds. */
+const clock = {
+  ...systemClock,
+  timer: (ms: number, callback: () => void) => systemClock.timer(ms / 10_000, callback),
+};
+const never = new Promise<string>(() => {});
+const options = { clock, signal: new AbortController().signal, patience: 1 };
+
+test("a boot that hangs is given up and begun once more", async () => {
+  let attempts = 0;
+  const vm = await withSecondAttempt((signal) => {
+    attempts += 1;
+    return attempts === 1 ? orAborted(never, signal) : Promise.resolve("vm");
+  }, options);
+  assert.deepEqual([vm, attempts], ["vm", 2]);
+});
+
+test("a boot that fails is not begun again", async () => {
+  let attempts = 0;
+  const attempt = (): Promise<string> => {
+    attempts += 1;
+    return Promise.reject(new Error("no disk"));
+  };
+  await assert.rejects(withSecondAttempt(attempt, options), /no disk/);
+  assert.equal(attempts, 1);
+});
+
+test("a boot that is not wanted any more is not begun again", async () => {
+  const caller = new AbortController();
+  let attempts = 0;
+  const attempt = (signal: AbortSignal): Promise<string> => {
+    attempts += 1;
+    caller.abort(new Error("not wanted"));
+    return orAborted(never, signal);
+  };
+  await assert.rejects(withSecondAttempt(attempt, { ...options, signal: caller.signal }), /not wanted/);
+  assert.equal(attempts, 1);
+});

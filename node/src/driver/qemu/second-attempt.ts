@@ -1,0 +1,28 @@
+/**
+ * One more attempt for a boot that hangs.
+ *
+ * Rarely a guest's kernel stops in the middle of its boot and never goes on; a boot that is begun again does not.
+ */
+import { type Clock, deadlineSignal } from "../../clock.ts";
+
+/** Where a boot of some seconds is expected. */
+const FIRST_MS = 30_000;
+
+/**
+ * What `attempt` gives. It is told to give up after `firstMs` and made once more, without a time of its own. Rejects as the
+ * last attempt did; an attempt that fails by itself, or when `signal` is aborted, is the last.
+ */
+export async function withSecondAttempt<T>(
+  attempt: (signal: AbortSignal) => Promise<T>,
+  { clock, signal, patience }: { readonly clock: Clock; readonly signal: AbortSignal; readonly patience: number },
+): Promise<T> {
+  const first = deadlineSignal(clock, FIRST_MS * patience, signal);
+  try {
+    return await attempt(first.signal);
+  } catch (error) {
+    if (!first.signal.aborted || signal.aborted) throw error;
+  } finally {
+    first.dispose();
+  }
+  return attempt(signal);
+}
