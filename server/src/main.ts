@@ -11,6 +11,7 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { API_VERSION, openApiDocument } from "@flotilla/contract/openapi";
 import type { ListenAddress } from "@flotilla/contract/settings";
+import { AccessWatch } from "./auth/access-watch.ts";
 import { type AdminKey, ensureAdminKey } from "./auth/admin-key.ts";
 import { KeyCache } from "./auth/key-cache.ts";
 import { LastUsed } from "./auth/last-used.ts";
@@ -20,7 +21,7 @@ import type { Clock, Context, Log } from "./context.ts";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "./db/embedded.ts";
 import { migrate } from "./db/migrate.ts";
 import { type ConnectionOptions, openDatabase } from "./db/postgres.ts";
-import { assemble } from "./handlers.ts";
+import { type Assembly, assemble } from "./handlers.ts";
 import { documentationPages } from "./health/documentation.ts";
 import { createMetrics } from "./health/metrics.ts";
 import type { RequestSeen } from "./health/request-counts.ts";
@@ -80,6 +81,8 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     const context: Context = { db, clock, log, ids: randomIds(randomBytes), randomBytes };
     const adminKey = await ensureAdminKey(context, options.dataDirectory);
     const keys = new KeyCache(db);
+    const access = new AccessWatch(context);
+    undo.push(() => access.close());
     const lastUsed = new LastUsed(context);
     undo.push(() => lastUsed.stop());
     const metrics = createMetrics();
@@ -95,13 +98,11 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       isStopping: () => isStopping,
     });
     undo.push(() => assembly.stop());
-    const entries = [
-      ...buildRouteTable(assembly.handlers, { checkAnswers: options.checkAnswers ?? false }),
-      ...documentationPages,
-    ];
+    const entries = entriesOf(assembly, options);
     const parts = {
       context,
       keys,
+      access,
       lastUsed,
       nodes: assembly.nodes,
       connectTokens: assembly.connectTokens,
@@ -122,6 +123,11 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     throw error;
   }
 }
+
+const entriesOf = ({ handlers }: Assembly, { checkAnswers = false }: ServerOptions) => [
+  ...buildRouteTable(handlers, { checkAnswers }),
+  ...documentationPages,
+];
 
 const startEmbedded = (options: ServerOptions, clock: Clock, log: Log): Promise<EmbeddedPostgres> =>
   startEmbeddedPostgres({ directory: join(options.dataDirectory, "postgres"), clock, log, randomBytes });

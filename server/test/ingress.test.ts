@@ -152,6 +152,11 @@ test("who is not let in learns nothing, and a key lets its own tenant in", async
   const status = async (key: string): Promise<number> =>
     (await visit(server, `/proxy/${id}/`, { authorization: `Bearer ${key}` })).status;
   assert.deepEqual([await status(foreign), await status(reader)], [404, 403]);
+  const foreignly = (path: string, host = "x") => visit(server, path, { host, authorization: `Bearer ${foreign}` });
+  const theirs = [await foreignly(`/proxy/${id}/`), await foreignly("/", "closed.apps.example.com")];
+  const none = [await foreignly(`/proxy/mach-${"0".repeat(32)}/`), await foreignly("/", "nowhere.apps.example.com")];
+  const shown = ({ status, text, headers }: Seen) => [status, text, headers["x-error-code"]];
+  assert.deepEqual(theirs.map(shown), none.map(shown), "a machine of another tenant is answered like none");
   assert.equal((await visit(server, "/", { host: "a.b.apps.example.com" })).status, 401, "only one label");
   assert.equal(
     (await visit(server, "/health", { host: "apps.example.com" })).status,

@@ -71,6 +71,6 @@ export interface Database extends Queryable {
   close(): Promise<void>;
 }
 
-/** What servers tell each other. `keys`: key id revoked or changed. `tenants`: tenant id. `machines`: machine id. `operations`: one to take up. */
+/** What servers tell each other. `keys`: key id revoked or changed. `tenants`: tenant id. `machines`: machine id. `shares`: id of a machine whose share link changed. `operations`: one to take up. */
 export const CHANNELS = ["keys", "tenants", "machines", "nodes", "shares", "operations"] as const;
 export type Channel = (typeof CHANNELS)[number];

@@ -12,6 +12,7 @@ import { pipeline } from "node:stream/promises";
 import type { CallerPresence } from "./caller-presence.ts";
 import type { AnyReply, PassedReply, SendAnswer } from "./handler.ts";
 import type { Route } from "./route-table.ts";
+import type { Refusal } from "@flotilla/contract/errors";
 import { endWhenStalled } from "./stalled.ts";
 import type { TakeUpgrade, Upgrade } from "./upgrade.ts";
 
@@ -80,10 +81,10 @@ export interface Addressee {
   readonly presence: CallerPresence;
 }
 
-/** An answer that may go on for hours: a server that stops has it say so, and does not wait for it. */
+/** An answer that may go on for hours. */
 export interface EndsEarly {
-  /** Tells the reader that the server stops, and ends. */
-  endEarly(): void;
+  /** Tells the reader why it ends, and ends. `reason` undefined: the server stops, which does not wait for it. */
+  endEarly(reason?: Refusal): void;
 }
 
 const endsEarly = (body: Readable): body is Readable & EndsEarly => "endEarly" in body;
@@ -131,8 +132,17 @@ async function sendStream(
     body.endEarly();
     presence.end();
   };
+  const endLost = (): void => {
+    const { lost } = presence;
+    if (lost === undefined) return;
+    if (endsEarly(body)) body.endEarly(lost);
+    else body.destroy(lost);
+  };
   presence.closing.addEventListener("abort", endEarly);
   if (presence.closing.aborted) endEarly();
+  // An answer that nothing waits for is watched from here on.
+  presence.signal.addEventListener("abort", endLost);
+  if (presence.signal.aborted) endLost();
   try {
     await pipeline(body, response);
     return true;
@@ -141,5 +151,6 @@ async function sendStream(
     return false;
   } finally {
     presence.closing.removeEventListener("abort", endEarly);
+    presence.signal.removeEventListener("abort", endLost);
   }
 }

@@ -22,6 +22,7 @@ import {
   type ConnectTokenAuthenticator,
   type NodeAuthenticator,
 } from "../auth/authenticate.ts";
+import type { AccessWatch, Right } from "../auth/access-watch.ts";
 import type { KeyCache, KnownKey } from "../auth/key-cache.ts";
 import { hasConnectTokenForm } from "../auth/keys.ts";
 import type { LastUsed } from "../auth/last-used.ts";
@@ -38,12 +39,14 @@ import { coerceQuery } from "./query.ts";
 import type { RateLimiter } from "./rate.ts";
 import { errorAnswer } from "./refuse.ts";
 import type { RequestIds } from "./request-id.ts";
+import { isOperation, rightOf } from "./right.ts";
 import type { PathEntry, Route } from "./route-table.ts";
 import { checkHandshake, type Upgrade } from "./upgrade.ts";
 
 export interface HandleParts {
   readonly context: Context;
   readonly keys: KeyCache;
+  readonly access: AccessWatch;
   readonly lastUsed: LastUsed;
   readonly nodes: NodeAuthenticator;
   readonly connectTokens: ConnectTokenAuthenticator;
@@ -153,6 +156,8 @@ function serve(parts: HandleParts, exchange: Exchange, route: Route | undefined)
     throw new Refusal("not_implemented", `${route.endpoint.method} ${route.endpoint.path} is not served yet`);
   if (route.endpoint.isUpgrade) checkHandshake(exchange.upgrade);
   const params = checkParameters(exchange.params, route);
+  if (exchange.key !== undefined)
+    exchange.presence.admit(parts.access, rightOf(route.endpoint, exchange.key, params["id"]));
   const query = checkQuery(exchange.url, route);
   const call = (bytes: Buffer | undefined): Promise<Outgoing> | Outgoing => {
     const body = bytes === undefined ? exchange.message : bodyOf(bytes, route);
@@ -177,7 +182,9 @@ function answerForMachine(parts: HandleParts, exchange: Exchange): Promise<Outgo
     exchange.key = await authenticateKey(parts, bearer);
     return exchange.key;
   };
-  return parts.ingress.answer({ raw: exchange, signal: exchange.presence.signal, authenticate });
+  const { presence } = exchange;
+  const admit = (right: Right): void => presence.admit(parts.access, right);
+  return parts.ingress.answer({ raw: exchange, signal: presence.signal, authenticate, admit });
 }
 
 /** undefined: no such path, or not with this method; which of the two is told only to those who have a key. */
@@ -229,8 +236,8 @@ function checkScope({ endpoint: { access } }: Route, key: KnownKey | undefined):
 /** An operator's key still reaches what only operators do: it is the way to end a suspension. */
 function checkTenant({ endpoint: { access } }: Route, key: KnownKey | undefined): void {
   if (key === undefined || !key.isSuspended) return;
-  const isOperation = typeof access !== "string" && access.includes("admin");
-  if (!isOperation) throw new Refusal("payment_required", "the tenant is suspended; ask the operator to reactivate it");
+  if (!isOperation(access))
+    throw new Refusal("payment_required", "the tenant is suspended; ask the operator to reactivate it");
 }
 
 function takeFromBucket({ rate }: HandleParts, exchange: Exchange): void {
@@ -371,6 +378,9 @@ function refusal(parts: HandleParts, exchange: Exchange, error: unknown): Outgoi
 }
 
 function asRefusal({ context }: HandleParts, { requestId, presence }: Exchange, error: unknown): Refusal {
+  // Whatever failed, it did because the caller's right has ended. The rest of a body is not waited for.
+  if (presence.lost !== undefined)
+    return new Refusal(presence.lost.code, presence.lost.message, { connection: "close" });
   if (error instanceof Refusal) return error;
   if (error instanceof DatabaseUnavailable) {
     context.log.warn({ requestId, reason: error.message }, "a request found no database");

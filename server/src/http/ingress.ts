@@ -3,6 +3,7 @@
  * name or by the beginning of their path. The machines family implements it.
  */
 import type { IncomingMessage } from "node:http";
+import type { Right } from "../auth/access-watch.ts";
 import type { KnownKey } from "../auth/key-cache.ts";
 import type { Outgoing } from "./encode.ts";
 import type { RawRequest } from "./handler.ts";
@@ -13,6 +14,8 @@ export interface IngressRequest {
   readonly signal: AbortSignal;
   /** The key of a bearer, with the refusals that a key can meet. */
   readonly authenticate: (bearer: string) => Promise<KnownKey>;
+  /** Says by which right the caller was let in: when that ends, what it has opened does. */
+  readonly admit: (right: Right) => void;
 }
 
 export interface Ingress {

@@ -12,7 +12,6 @@ import { CeilingsCache } from "./ceilings-cache.ts";
 import { MachineAddresses } from "./ingress/addresses.ts";
 import { MachineCache } from "./machine-cache.ts";
 import type { Ceilings } from "./quota.ts";
-import { ShareWatch } from "./share/watch.ts";
 
 export interface MachineServices {
   readonly context: Context;
@@ -21,7 +20,6 @@ export interface MachineServices {
   readonly nodes: NodeDirectory;
   readonly activity: Activity;
   readonly addresses: MachineAddresses;
-  readonly shares: ShareWatch;
   /** The address that refusals over a ceiling name. */
   readonly plansUrl: string;
   /** How long a start or a stop is waited for before the caller is told that it goes on. */
@@ -52,7 +50,6 @@ export function openMachineServices(context: Context, options: MachineServiceOpt
   const ceilings = new CeilingsCache(context.db);
   const activity = new Activity(context, (id, at) => cache.touched(id, at));
   const addresses = new MachineAddresses({ appsUrl: options.appsUrl ?? null, publicUrl: options.publicUrl ?? null });
-  const shares = new ShareWatch(context);
   const nodes = new NodeDirectory(context);
   const underWay = new Set<Promise<void>>();
   return {
@@ -61,7 +58,6 @@ export function openMachineServices(context: Context, options: MachineServiceOpt
     cache,
     activity,
     addresses,
-    shares,
     nodes,
     plansUrl: options.plansUrl,
     startWaitMs: options.startWaitMs ?? START_WAIT_MS,
@@ -87,7 +83,6 @@ export function openMachineServices(context: Context, options: MachineServiceOpt
       await link.close();
       await Promise.all(underWay);
       await activity.stop();
-      shares.close();
       nodes.close();
       cache.close();
       ceilings.close();

@@ -42,27 +42,20 @@ export interface ForwardOptions {
   readonly path: string;
   readonly way: RequestFacts["way"];
   readonly prefix: string;
+  /** Ends it: the caller has gone, or its right has ended. */
   readonly signal: AbortSignal;
-  /** By which right it is open, if that may be taken back: then `signal` ends it. Closed when nothing is open any more. */
-  readonly right?: { readonly signal: AbortSignal; close(): void } | undefined;
 }
 
 /** Resolves when the head of the guest's answer is there. Throws a Refusal when there is none. */
 export async function forward(services: MachineServices, options: ForwardOptions): Promise<PassedReply> {
-  const { raw, machine, signal, right } = options;
-  const connection = await dial(services, options).catch((error: unknown) => {
-    right?.close();
-    throw error;
-  });
+  const { raw, machine, signal } = options;
+  const connection = await dial(services, options);
   whenClosed(connection, services.activity.opened(machine.id));
-  whenClosed(connection, () => right?.close());
   const end = (): void => void connection.destroy();
   // Once the answer is sent the caller's end means nothing, and by then the connection is closed.
-  for (const reason of right === undefined ? [signal] : [signal, right.signal]) {
-    reason.addEventListener("abort", end, { once: true });
-    whenClosed(connection, () => reason.removeEventListener("abort", end));
-    if (reason.aborted) end();
-  }
+  signal.addEventListener("abort", end, { once: true });
+  whenClosed(connection, () => signal.removeEventListener("abort", end));
+  if (signal.aborted) end();
   try {
     const answered = await ask(services, connection, options);
     return answered.upgraded === null

@@ -25,13 +25,13 @@ export async function insertConnectToken(
   return row.expiresAt.getTime();
 }
 
-/** The key that made a token of the machine; undefined: the token is not known or has expired, or the key is not good. */
+/** The key that made a token of the machine, with the token's expiry, which is never later; undefined: the token is not known or has expired, or the key is not good. */
 export function findKeyOfConnectToken(
   db: Queryable,
   token: { readonly hash: Buffer; readonly machineId: string; readonly now: number },
 ): Promise<KeyRow | undefined> {
   return db.queryOne<KeyRow>(sql`
-    SELECT k.id, k.tenant_id, k.scopes, k.expires_at, t.status, p.rate_requests_per_second, p.rate_burst
+    SELECT k.id, k.tenant_id, k.scopes, c.expires_at, t.status, p.rate_requests_per_second, p.rate_burst
     FROM connect_tokens c
     JOIN api_keys k ON k.id = c.key_id
     JOIN tenants t ON t.id = k.tenant_id

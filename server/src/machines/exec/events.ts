@@ -85,10 +85,9 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
     }
   }
 
-  endEarly(): void {
-    this.fail(
-      new Refusal("unavailable", "the server stops, and the command was ended; it can be run again in a moment"),
-    );
+  endEarly(reason?: Refusal): void {
+    const stops = "the server stops, and the command was ended; it can be run again in a moment";
+    this.fail(reason ?? new Refusal("unavailable", stops));
   }
 
   override _read(): void {

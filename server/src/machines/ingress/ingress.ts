@@ -4,22 +4,22 @@
  * A machine that is public lets everybody in. Others let in who has its share link, which is exchanged for a cookie at once
  * so that the token stands in no history and no `Referer`, or sends a key of its tenant with `machine:exec`.
  *
- * Always: who is not let in learns nothing, not even whether the machine exists (401); the right is looked up for every
- * request, so a link that was taken back is no good from then on, and what it opened ends; no credential of ours reaches
- * the guest.
+ * Always: who is not let in learns nothing, not even whether the machine exists (401, and 404 for a key of another
+ * tenant); the right is looked up for every request, so a link that was taken back is no good from then on, and what it
+ * opened ends; no credential of ours reaches the guest.
  */
 import type { IncomingMessage } from "node:http";
 import { Refusal } from "@flotilla/contract/errors";
 import { grants } from "@flotilla/contract/scopes";
+import type { Right } from "../../auth/access-watch.ts";
 import { bearerOf } from "../../auth/authenticate.ts";
-import { hashKey, hasKeyForm, hasShareTokenForm } from "../../auth/keys.ts";
+import { hashedName, hashKey, hasKeyForm, hasShareTokenForm } from "../../auth/keys.ts";
 import { type Outgoing, passOn } from "../../http/encode.ts";
 import type { Ingress, IngressRequest } from "../../http/ingress.ts";
 import { forward } from "../connect/forward.ts";
 import { withoutParameter } from "../connect/head.ts";
 import type { MachineServices } from "../services.ts";
 import { findGate, type Gate } from "../share/store.ts";
-import { machineNotFound } from "../start.ts";
 import type { Place } from "./addresses.ts";
 import { shareCookie, shareCookies } from "./cookies.ts";
 
@@ -27,8 +27,8 @@ import { shareCookie, shareCookies } from "./cookies.ts";
 const SHARE_PARAMETER = "t";
 const KEY_PARAMETER = "access_token";
 
-/** How somebody was let in. `hash`: of the share link, which may be taken back. */
-type Admission = { readonly by: "public" | "key" } | { readonly by: "share"; readonly hash: Buffer };
+/** By what somebody was let in. Nothing of it: the machine is public. */
+type Admission = Pick<Right, "keyId" | "expiresAt" | "shareHash">;
 
 export class MachineIngress implements Ingress {
   readonly #services: MachineServices;
@@ -57,6 +57,7 @@ export class MachineIngress implements Ingress {
     const admission = await this.#admit(request, gate, token ?? null);
     if (gate === undefined) throw new Refusal("missing_key", "");
     if (gate.isSuspended) throw new Refusal("payment_required", "the tenant of this machine is suspended");
+    request.admit({ ...admission, what: "the connection", tenantId: gate.tenantId, machineId: gate.id });
     const reply = await forward(this.#services, {
       machine: gate,
       port: null,
@@ -65,7 +66,6 @@ export class MachineIngress implements Ingress {
       way: "ingress",
       prefix: place.prefix,
       signal,
-      right: admission.by === "share" ? this.#services.shares.open(gate.id, admission.hash) : undefined,
     });
     return passOn(reply);
   }
@@ -75,10 +75,10 @@ export class MachineIngress implements Ingress {
     gate: Gate | undefined,
     token: string | null,
   ): Promise<Admission> {
-    if (gate?.isPublic === true) return { by: "public" };
+    if (gate?.isPublic === true) return { keyId: null, expiresAt: null, shareHash: null };
     const { headers } = raw.message;
     for (const held of [...(token === null ? [] : [token]), ...shareCookies(headers.cookie)]) {
-      if (gate !== undefined && opens(gate, held)) return { by: "share", hash: hashKey(held) };
+      if (gate !== undefined && opens(gate, held)) return { keyId: null, expiresAt: null, shareHash: hashedName(held) };
     }
     const inQuery = raw.upgrade === undefined ? null : parametersOf(raw.url).get(KEY_PARAMETER);
     const bearer = bearerOf(headers.authorization) ?? inQuery ?? undefined;
@@ -86,8 +86,9 @@ export class MachineIngress implements Ingress {
     if (bearer === undefined || !hasKeyForm(bearer)) throw new Refusal("missing_key", "");
     const key = await authenticate(bearer);
     if (!grants(key.scopes, "machine:exec")) throw new Refusal("missing_scope", "missing scope: machine:exec");
-    if (gate?.tenantId !== key.tenantId) throw machineNotFound(gate?.id ?? "of this address");
-    return { by: "key" };
+    // The same for a machine of another tenant and for none: which of the two it is, is not the caller's business.
+    if (gate?.tenantId !== key.tenantId) throw new Refusal("not_found", "your tenant has no machine at this address");
+    return { keyId: key.keyId, expiresAt: key.expiresAt, shareHash: null };
   }
 }
 

@@ -5,6 +5,7 @@
  * wait, and about HELD_BYTES and one text are held for it.
  */
 import { Readable } from "node:stream";
+import type { Refusal } from "@flotilla/contract/errors";
 import type { Clock } from "../../context.ts";
 import type { EndsEarly } from "../../http/encode.ts";
 
@@ -15,13 +16,13 @@ const KEEP_ALIVE_MS = 5_000;
 export class LogAnswer extends Readable implements EndsEarly {
   readonly gone: AbortSignal;
   readonly #clock: Clock;
-  readonly #farewell: string | null;
+  readonly #farewell: ((text: string) => string) | null;
   readonly #going = new AbortController();
   #room: PromiseWithResolvers<void> | null = null;
   #sentAt: number;
 
-  /** `farewell`: what is said when the server stops; null: this answer ends soon by itself. */
-  constructor(clock: Clock, farewell: string | null) {
+  /** `farewell`: how a last word is written; null: this answer ends soon by itself, and has none. */
+  constructor(clock: Clock, farewell: ((text: string) => string) | null) {
     super({ highWaterMark: HELD_BYTES, encoding: "utf8" });
     this.#clock = clock;
     this.#farewell = farewell;
@@ -48,10 +49,12 @@ export class LogAnswer extends Readable implements EndsEarly {
     this.#going.abort();
   }
 
-  endEarly(): void {
-    if (this.#farewell === null || this.gone.aborted) return;
-    this.push(this.#farewell);
-    this.finish();
+  endEarly(reason?: Refusal): void {
+    if (this.gone.aborted) return;
+    if (this.#farewell !== null) {
+      this.push(this.#farewell(reason?.message ?? "the server stops; follow the log again for what comes"));
+      this.finish();
+    } else if (reason !== undefined) this.destroy(reason);
   }
 
   fail(error: unknown): void {

@@ -60,8 +60,7 @@ class LogReading {
     this.#services = services;
     this.#asked = asked;
     const { clock } = services.context;
-    const text = "the server stops; follow the log again for what comes";
-    const farewell = logEvent({ at: clock.now(), source: "node", text }, asked.format);
+    const farewell = (text: string): string => logEvent({ at: clock.now(), source: "node", text }, asked.format);
     this.answer = new LogAnswer(clock, asked.isFollowing ? farewell : null);
   }
 

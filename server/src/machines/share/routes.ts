@@ -9,7 +9,7 @@ import { findMachine } from "../store.ts";
 import { putShare, removeShare } from "./store.ts";
 
 export function shareHandlers(services: MachineServices): HandlersOf<"createShare" | "removeShare"> {
-  const { context, addresses, shares, activity } = services;
+  const { context, addresses, activity } = services;
   const { db } = context;
   return {
     async createShare({ caller, params }) {
@@ -17,7 +17,8 @@ export function shareHandlers(services: MachineServices): HandlersOf<"createShar
       const token = makeShareToken(context.randomBytes);
       const hash = hashKey(token);
       if (!(await putShare(context, { tenantId, machineId: params.id, hash, keyId }))) throw machineNotFound(params.id);
-      await shares.changed(params.id, hash);
+      // What an earlier link has opened ends.
+      await db.notify("shares", params.id);
       activity.note(params.id, "info", "share link made");
       const machine = await findMachine(db, { tenantId, id: params.id });
       if (machine === undefined) throw machineNotFound(params.id);
@@ -29,7 +30,7 @@ export function shareHandlers(services: MachineServices): HandlersOf<"createShar
       const machine = await findMachine(db, { tenantId: caller.tenantId, id: params.id });
       if (machine === undefined) throw machineNotFound(params.id);
       const hadOne = await removeShare(db, machine.id);
-      await shares.changed(machine.id, null);
+      await db.notify("shares", machine.id);
       if (hadOne) activity.note(machine.id, "info", "share link ended");
       return { status: 204 };
     },

@@ -27,13 +27,6 @@ export async function removeShare(db: Queryable, machineId: string): Promise<boo
   return (await db.execute(sql`DELETE FROM machine_shares WHERE machine_id = ${machineId}`)) > 0;
 }
 
-/** The hashes of the links of these machines; those that have none are left out. */
-export async function shareHashes(db: Queryable, machineIds: readonly string[]): Promise<ReadonlyMap<string, Buffer>> {
-  const rows = await db.query<{ id: string; hash: Buffer }>(sql`
-    SELECT machine_id AS id, token_hash AS hash FROM machine_shares WHERE machine_id = ANY(${machineIds})`);
-  return new Map(rows.map(({ id, hash }) => [id, hash]));
-}
-
 /** What decides who may reach a machine. */
 export interface Gate {
   readonly id: string;

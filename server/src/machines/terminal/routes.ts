@@ -47,7 +47,7 @@ export function terminalHandlers(services: MachineServices): HandlersOf<"openTer
             const startedAt = clock.monotonic();
             const onEnd = (exitCode: number | null): void =>
               activity.execEnded(id, exitCode, clock.monotonic() - startedAt);
-            void serveTerminal(socket, exec, { closing, onEnd });
+            void serveTerminal(socket, exec, { closing, signal, onEnd });
           };
           acceptWebSocket(upgrade, headers, { clock, onOpen });
         },

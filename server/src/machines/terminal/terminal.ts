@@ -7,6 +7,7 @@
  *
  * Exit codes beyond the program's own: 124 when the hour is over, -1 when nobody can say how it ended.
  */
+import { Refusal } from "@flotilla/contract/errors";
 import type { WebSocket } from "ws";
 import type { OpenExec } from "../../link/open-exec.ts";
 import { readMessage } from "./frames.ts";
@@ -14,8 +15,9 @@ import { readMessage } from "./frames.ts";
 /** How much may wait for a client before its program's output is no longer read. */
 const OUTPUT_BYTES_MAX = 256 * 1024;
 const CODE_UNKNOWN = -1;
-/** WebSocket close codes. */
+/** WebSocket close codes. CLOSE_DENIED is the standard's "policy violation". */
 const CLOSE_NORMAL = 1000;
+const CLOSE_DENIED = 1008;
 const CLOSE_FAULT = 1011;
 const CLOSE_RESTART = 1012;
 /** The standard allows 123 bytes. */
@@ -24,21 +26,30 @@ const CLOSE_REASON_CHARACTERS_MAX = 100;
 export interface TerminalOptions {
   /** Aborted when the server begins to stop. */
   readonly closing: AbortSignal;
+  /** Aborted with a Refusal when the client's right to the terminal ends. */
+  readonly signal: AbortSignal;
   /** Called once, with the program's exit code; null when its client was gone before. */
   readonly onEnd: (exitCode: number | null) => void;
 }
 
 /** Serves the socket until program or client end. Never rejects. */
 export async function serveTerminal(socket: WebSocket, exec: OpenExec, options: TerminalOptions): Promise<void> {
-  const { closing, onEnd } = options;
+  const { closing, signal, onEnd } = options;
   const stop = (): void => {
     socket.close(CLOSE_RESTART, "the server stops");
+    exec.close();
+  };
+  const deny = (): void => {
+    const { reason } = signal as { reason: unknown };
+    if (reason instanceof Refusal) socket.close(CLOSE_DENIED, reason.message.slice(0, CLOSE_REASON_CHARACTERS_MAX));
     exec.close();
   };
   socket.on("close", () => exec.close());
   socket.on("message", (data, isBinary) => onMessage(socket, exec, data as Buffer, isBinary));
   closing.addEventListener("abort", stop, { once: true });
   if (closing.aborted) stop();
+  signal.addEventListener("abort", deny, { once: true });
+  if (signal.aborted) deny();
   let exitCode: number | null = null;
   try {
     ({ exitCode } = await exec.run({ onOutput: (_, chunk) => send(socket, chunk) }));
@@ -48,6 +59,7 @@ export async function serveTerminal(socket: WebSocket, exec: OpenExec, options: 
     end(socket, CODE_UNKNOWN, { code: CLOSE_FAULT, reason: reason.slice(0, CLOSE_REASON_CHARACTERS_MAX) });
   } finally {
     closing.removeEventListener("abort", stop);
+    signal.removeEventListener("abort", deny);
     onEnd(exitCode);
   }
 }

@@ -1,0 +1,42 @@
+/**
+ * Asks in one query which of the rights by which something is open still hold.
+ *
+ * Writes nothing: the tables belong to apikeys, tenants and machines.
+ */
+import { type Queryable, sql } from "../db/database.ts";
+
+/** What rights are made of. `shares` are hashes of share tokens in hexadecimal digits. */
+export interface RightParts {
+  readonly keys: readonly string[];
+  readonly tenants: readonly string[];
+  readonly machines: readonly string[];
+  readonly shares: readonly string[];
+}
+
+export interface HeldParts {
+  readonly keys: ReadonlySet<string>;
+  readonly tenants: ReadonlySet<string>;
+  readonly machines: ReadonlySet<string>;
+  readonly shares: ReadonlySet<string>;
+}
+
+/** Those that hold: keys not revoked, tenants not suspended, machines not deleted, share links not replaced or ended. */
+export async function findHeld(db: Queryable, asked: RightParts): Promise<HeldParts> {
+  const rows = await db.query<{ kind: keyof HeldParts; name: string }>(sql`
+    SELECT 'keys' AS kind, id AS name FROM api_keys WHERE id = ANY(${asked.keys}::text[]) AND revoked_at IS NULL
+    UNION ALL
+    SELECT 'tenants', id FROM tenants WHERE id = ANY(${asked.tenants}::text[]) AND status <> 'suspended'
+    UNION ALL
+    SELECT 'machines', id FROM machines WHERE id = ANY(${asked.machines}::text[]) AND deleted_at IS NULL
+    UNION ALL
+    SELECT 'shares', encode(token_hash, 'hex') FROM machine_shares
+    WHERE token_hash IN (SELECT decode(hash, 'hex') FROM unnest(${asked.shares}::text[]) AS hash)`);
+  const held = {
+    keys: new Set<string>(),
+    tenants: new Set<string>(),
+    machines: new Set<string>(),
+    shares: new Set<string>(),
+  };
+  for (const { kind, name } of rows) held[kind].add(name);
+  return held;
+}

@@ -1,0 +1,190 @@
+/**
+ * What is open, and by which right: terminals, streams, transfers, bridged and upgraded connections. Each ends when its
+ * right does: when the key is revoked or expires, the tenant is suspended, the machine is deleted, or the share link is
+ * replaced or ended.
+ *
+ * Always:
+ * - on the server that made the change, and on the others, a notification leads to a look at the database at once; what
+ *   is open without a right is told why, and cut CUT_MS later if it is still open;
+ * - what was opened lately is looked at within LOOK_MS, because its right may have ended after it was found good and
+ *   before it was watched; everything is looked at every FULL_LOOK_MS, and every LOOK_MS while no notifications arrive;
+ * - expiry is judged by the clock every LOOK_MS;
+ * - one query runs at a time, whatever is open. While the database does not answer nothing ends: nothing can be revoked
+ *   either.
+ *
+ * Kept in memory only: a crash ends every connection.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import type { Context, Timer } from "../context.ts";
+import { findHeld, type HeldParts } from "./access-store.ts";
+
+/** By what something is open. null: that part does not matter. */
+export interface Right {
+  /** For the reason that is given at its end: "the command". */
+  readonly what: string;
+  readonly keyId: string | null;
+  /** Epoch milliseconds; of the key or the connect token. */
+  readonly expiresAt: number | null;
+  readonly tenantId: string | null;
+  readonly machineId: string | null;
+  /** The hash of the share token in hexadecimal digits. */
+  readonly shareHash: string | null;
+}
+
+/** How something that is open is ended. */
+export interface OpenThing {
+  /** Says why and ends it. Called once. */
+  end(reason: Refusal): void;
+  /** Breaks it, if it has not ended by then. */
+  cut(): void;
+}
+
+interface Entry {
+  readonly right: Right;
+  readonly thing: OpenThing;
+  isSeen: boolean;
+  cutting: Timer | null;
+}
+
+const LOOK_MS = 400;
+const FULL_LOOK_MS = 5_000;
+const CUT_MS = 250;
+
+export class AccessWatch {
+  readonly #context: Context;
+  readonly #entries = new Set<Entry>();
+  /** By the ids of keys, tenants and machines. */
+  readonly #byId = new Map<string, Set<Entry>>();
+  readonly #unlisten: readonly (() => void)[];
+  /** To be looked at. */
+  readonly #doubtful = new Set<Entry>();
+  #isLooking = false;
+  #timer: Timer | null = null;
+  #fullLookAt = 0;
+
+  constructor(context: Context) {
+    this.#context = context;
+    const onGap = (): void => this.#doubt(this.#entries);
+    const onPayload = (payload: string): void => this.#doubt(this.#byId.get(payload.split(":", 1)[0] ?? "") ?? []);
+    this.#unlisten = (["keys", "tenants", "machines", "shares"] as const).map((channel) =>
+      context.db.listen(channel, { onPayload, onGap }),
+    );
+  }
+
+  /** Watches what is open until the function that it returns is called. */
+  open(right: Right, thing: OpenThing): () => void {
+    const entry: Entry = { right, thing, isSeen: false, cutting: null };
+    this.#entries.add(entry);
+    for (const id of idsOf(right)) {
+      const all = this.#byId.get(id);
+      if (all === undefined) this.#byId.set(id, new Set([entry]));
+      else all.add(entry);
+    }
+    this.#timer ??= this.#context.clock.timer(LOOK_MS, () => this.#tick());
+    return () => {
+      this.#forget(entry);
+      entry.cutting?.cancel();
+    };
+  }
+
+  close(): void {
+    for (const unlisten of this.#unlisten) unlisten();
+    this.#timer?.cancel();
+    this.#entries.clear();
+    this.#byId.clear();
+    this.#doubtful.clear();
+  }
+
+  #tick(): void {
+    this.#timer = null;
+    const { clock, db } = this.#context;
+    for (const entry of this.#entries) {
+      if (entry.right.expiresAt !== null && entry.right.expiresAt <= clock.now())
+        this.#end(entry, expired(entry.right));
+    }
+    const isFull = !db.isListening() || clock.monotonic() - this.#fullLookAt >= FULL_LOOK_MS;
+    if (isFull) this.#fullLookAt = clock.monotonic();
+    this.#doubt([...this.#entries].filter((entry) => isFull || !entry.isSeen));
+    if (this.#entries.size > 0) this.#timer ??= clock.timer(LOOK_MS, () => this.#tick());
+  }
+
+  #doubt(entries: Iterable<Entry>): void {
+    for (const entry of entries) this.#doubtful.add(entry);
+    if (this.#doubtful.size > 0 && !this.#isLooking) void this.#look();
+  }
+
+  /** Looks until nothing is doubtful. Never rejects. */
+  async #look(): Promise<void> {
+    this.#isLooking = true;
+    while (this.#doubtful.size > 0) {
+      const entries = [...this.#doubtful];
+      this.#doubtful.clear();
+      try {
+        const held = await findHeld(this.#context.db, partsOf(entries));
+        for (const entry of entries) this.#judge(entry, held);
+      } catch (error) {
+        // They stay unseen, and the next tick asks again.
+        for (const entry of entries) entry.isSeen = false;
+        this.#context.log.debug({ error }, "what is open could not be looked at");
+      }
+    }
+    this.#isLooking = false;
+  }
+
+  #judge(entry: Entry, held: HeldParts): void {
+    if (!this.#entries.has(entry)) return;
+    const reason = lostBy(entry.right, held);
+    if (reason === undefined) entry.isSeen = true;
+    else this.#end(entry, reason);
+  }
+
+  #end(entry: Entry, reason: Refusal): void {
+    this.#forget(entry);
+    entry.cutting = this.#context.clock.timer(CUT_MS, () => entry.thing.cut());
+    entry.thing.end(reason);
+  }
+
+  #forget(entry: Entry): void {
+    this.#entries.delete(entry);
+    this.#doubtful.delete(entry);
+    for (const id of idsOf(entry.right)) {
+      const all = this.#byId.get(id);
+      all?.delete(entry);
+      if (all?.size === 0) this.#byId.delete(id);
+    }
+  }
+}
+
+const isId = (id: string | null): id is string => id !== null;
+const idsOf = ({ keyId, tenantId, machineId }: Right): readonly string[] => [keyId, tenantId, machineId].filter(isId);
+
+function partsOf(entries: readonly Entry[]) {
+  const each = (part: (right: Right) => string | null): readonly string[] => [
+    ...new Set(entries.map(({ right }) => part(right)).filter(isId)),
+  ];
+  return {
+    keys: each((right) => right.keyId),
+    tenants: each((right) => right.tenantId),
+    machines: each((right) => right.machineId),
+    shares: each((right) => right.shareHash),
+  };
+}
+
+/** Why a right does not hold; undefined: it does. */
+function lostBy(right: Right, held: HeldParts): Refusal | undefined {
+  const { what, keyId, tenantId, machineId, shareHash } = right;
+  if (keyId !== null && !held.keys.has(keyId))
+    return new Refusal("unknown_key", `${what} ended: its API key was revoked`);
+  if (tenantId !== null && !held.tenants.has(tenantId))
+    return new Refusal(
+      "payment_required",
+      `${what} ended: the tenant was suspended; ask the operator to reactivate it`,
+    );
+  if (machineId !== null && !held.machines.has(machineId))
+    return new Refusal("guest_unreachable", `${what} ended with machine ${machineId}, which was deleted while it ran`);
+  if (shareHash !== null && !held.shares.has(shareHash))
+    return new Refusal("unknown_key", `${what} ended: its share link was taken back`);
+  return undefined;
+}
+
+const expired = ({ what }: Right): Refusal => new Refusal("expired_key", `${what} ended: its credential has expired`);

@@ -1,0 +1,261 @@
+/**
+ * What is open ends with the right to it: every kind of long answer, on two servers of one database, for every way in which
+ * a right ends.
+ */
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
+import { createConnection } from "node:net";
+import { test } from "node:test";
+import { WebSocket } from "ws";
+import { systemClock } from "../src/clock.ts";
+import type { Clock } from "../src/context.ts";
+import { sql } from "../src/db/database.ts";
+import type { Client } from "./support/client.ts";
+import { httpGuest, machineWithPorts } from "./support/guest.ts";
+import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startTestServer, type TestServer } from "./support/server.ts";
+import { until } from "./support/until.ts";
+
+/** Promised is one second; the rest is for a machine that is busy with other tests. Everything is looked at after 5 s. */
+const deadlineMs = 2_500;
+const MIB = 1024 * 1024;
+
+/** Goes like the real clock, and can be put forward. */
+let aheadMs = 0;
+const clock: Clock = { ...systemClock, now: () => systemClock.now() + aheadMs };
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN, clock });
+await startTestNode(server);
+const replica = await startTestServer({ databaseUrl: server.databaseUrl, clock });
+const { client } = server;
+/** Answers with a beginning and no end. */
+const guest = await httpGuest((_, response) => void response.write("begun"));
+
+/** Something that is open. `said`: what came last; a close code first. */
+interface Open {
+  readonly name: string;
+  hasAnswer: boolean;
+  isOver: boolean;
+  said: string;
+}
+
+interface Credentials {
+  readonly key: string;
+  readonly connectToken: string;
+  readonly shareToken: string;
+}
+
+/** A tenant with a machine that listens, and what opens it. */
+async function tenantWithMachine(name: string, more: object = {}) {
+  const tenantId = (await client.post("/v1/tenants", { name })).json.id as string;
+  const minted = (await client.post("/v1/apikeys", { tenantId, expiresInDays: 10 })).json as {
+    id: string;
+    key: string;
+  };
+  const own = client.withKey(minted.key);
+  const id = await machineWithPorts(own, { 80: guest.port }, more);
+  await own.post(`/v1/machines/${id}/files?path=/workspace/big`, undefined, { raw: new Uint8Array(24 * MIB) });
+  const connectToken = (await own.post(`/v1/machines/${id}/connect-token`)).json.token as string;
+  const shareToken = (await own.post(`/v1/machines/${id}/share`)).json.token as string;
+  return { tenantId, id, keyId: minted.id, own, credentials: { key: minted.key, connectToken, shareToken } };
+}
+
+function follow(name: string, sent: ClientRequest): Open {
+  const open: Open = { name, hasAnswer: false, isOver: false, said: "" };
+  const end = (): void => void (open.isOver = true);
+  sent.on("error", end);
+  sent.on("close", end);
+  sent.on("response", (answer: IncomingMessage) => {
+    open.hasAnswer = true;
+    answer.on("data", (chunk: Buffer) => (open.said = (open.said + chunk.toString("latin1")).slice(-4096)));
+    answer.on("error", end);
+    answer.on("close", end);
+  });
+  return open;
+}
+
+function request(at: TestServer, name: string, path: string, options: { key: string; method?: string; body?: string }) {
+  const { key, method = "GET", body } = options;
+  const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" };
+  const sent = httpRequest(`${at.url}${path}`, { method, headers, agent: false });
+  const open = follow(name, sent);
+  if (body !== undefined) sent.end(body);
+  else if (method === "GET") sent.end();
+  return { sent, open };
+}
+
+async function upgraded(at: TestServer, name: string, path: string, head: string): Promise<Open> {
+  const socket = createConnection(Number(new URL(at.url).port), "127.0.0.1");
+  const open: Open = { name, hasAnswer: false, isOver: false, said: "" };
+  socket.on("error", () => undefined);
+  socket.on("close", () => (open.isOver = true));
+  socket.write(`GET ${path} HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n${head}\r\n\r\n`);
+  assert.match(String((await once(socket, "data")).at(0)), /^HTTP\/1.1 101 /, name);
+  socket.resume();
+  return open;
+}
+
+async function terminal(at: TestServer, id: string, key: string): Promise<Open> {
+  const open: Open = { name: "terminal", hasAnswer: false, isOver: false, said: "" };
+  const headers = { authorization: `Bearer ${key}` };
+  const socket = new WebSocket(`${at.url.replace("http", "ws")}/v1/machines/${id}/exec/interactive`, { headers });
+  socket.on("close", (code, reason) => {
+    open.isOver = true;
+    open.said = `${code} ${reason.toString()}`;
+  });
+  socket.on("error", () => undefined);
+  await once(socket, "open");
+  return open;
+}
+
+/** Everything that a key opens, on one server. */
+async function openByKey(at: TestServer, id: string, key: string): Promise<readonly Open[]> {
+  const machine = `/v1/machines/${id}`;
+  const command = (stream: boolean) => JSON.stringify({ command: "echo begun; sleep 600", stream });
+  const stream = request(at, "exec stream", `${machine}/exec`, { key, method: "POST", body: command(true) });
+  const logs = request(at, "log", `${machine}/logs?follow=true`, { key });
+  const waited = request(at, "exec", `${machine}/exec`, { key, method: "POST", body: command(false) });
+  const upload = request(at, "upload", `${machine}/files?path=/workspace/up`, { key, method: "POST" });
+  upload.sent.write(Buffer.alloc(MIB));
+  const bridge = request(at, "bridge", `${machine}/connect/80/`, { key });
+  // Not read: what is on its way waits for its reader.
+  const download = request(at, "download", `${machine}/files?path=/workspace/big`, { key });
+  const [answer] = (await once(download.sent, "response")) as [IncomingMessage];
+  answer.pause();
+  await until(() => stream.open.said.includes("begun") && bridge.open.said.includes("begun"), { deadlineMs: 20_000 });
+  await until(() => logs.open.hasAnswer, { what: "the log's answer" });
+  return [
+    stream.open,
+    logs.open,
+    waited.open,
+    upload.open,
+    bridge.open,
+    await terminal(at, id, key),
+    await upgraded(at, "bridge upgrade", `${machine}/connect/80/`, `authorization: Bearer ${key}`),
+    await upgraded(at, "ingress upgrade", `/proxy/${id}/`, `authorization: Bearer ${key}`),
+    Object.assign(download.open, { resume: () => answer.resume() }),
+  ];
+}
+
+const openByToken = (at: TestServer, id: string, token: string): Promise<Open> =>
+  upgraded(at, "upgrade by token", `/v1/machines/${id}/connect/80/`, `authorization: Bearer ${token}`);
+const openByShare = (at: TestServer, id: string, token: string): Promise<Open> =>
+  upgraded(at, "upgrade by share", `/proxy/${id}/`, `cookie: flotilla_share=${token}`);
+
+async function openAll(id: string, { key, connectToken, shareToken }: Credentials) {
+  const byKey: Open[] = [];
+  const byToken: Open[] = [];
+  const byShare: Open[] = [];
+  for (const at of [server, replica]) {
+    byKey.push(...(await openByKey(at, id, key)));
+    byToken.push(await openByToken(at, id, connectToken));
+    byShare.push(await openByShare(at, id, shareToken));
+  }
+  return { byKey, byToken, byShare };
+}
+
+async function allOver(opens: readonly Open[]): Promise<void> {
+  const resume = (): void => {
+    for (const open of opens) (open as { resume?: () => void }).resume?.();
+  };
+  const left = (): readonly string[] => opens.filter(({ isOver }) => !isOver).map(({ name }) => name);
+  // A reader that does not read does not hear of the end either, so it reads once the time is up for it to be whole.
+  const others = opens.filter((open) => !("resume" in open));
+  await until(() => others.every(({ isOver }) => isOver), { deadlineMs }).catch((error: unknown) => {
+    throw new Error(`still open: ${left().join(", ")}`, { cause: error });
+  });
+  resume();
+  await until(() => left().length === 0, { deadlineMs, what: `the end of ${left().join(", ")}` });
+}
+
+const saidBy = (opens: readonly Open[], name: string): readonly string[] =>
+  opens.filter((open) => open.name === name).map(({ said }) => said);
+
+function assertTold(opens: readonly Open[], why: RegExp): void {
+  for (const said of saidBy(opens, "exec stream"))
+    assert.match(said, new RegExp(`event: error\ndata: .*${why.source}`));
+  for (const said of saidBy(opens, "log")) assert.match(said, new RegExp(`data: flotilla: .*${why.source}`));
+  for (const said of saidBy(opens, "terminal")) assert.match(said, new RegExp(`^1008 .*${why.source}`));
+}
+
+test("a revoked key ends what it and its connect tokens opened, on every server, and nothing else", async () => {
+  const { id, keyId, tenantId, credentials } = await tenantWithMachine("revoked");
+  const other = (await client.post("/v1/apikeys", { tenantId })).json.key as string;
+  const opened = await openAll(id, credentials);
+  const kept = [await terminal(server, id, other), await terminal(replica, id, other), ...opened.byShare];
+  assert.equal((await client.delete(`/v1/apikeys/${keyId}`)).status, 204);
+  await allOver([...opened.byKey, ...opened.byToken]);
+  assertTold(opened.byKey, /its API key was revoked/);
+  for (const said of saidBy(opened.byKey, "exec"))
+    assert.equal(said, '{"code":"unknown_key","error":"the command ended: its API key was revoked"}');
+  assert.deepEqual(
+    kept.filter(({ isOver }) => isOver),
+    [],
+  );
+  await client.delete(`/v1/machines/${id}`);
+});
+
+test("a suspended tenant's connections end, whatever opened them", async () => {
+  const { id, tenantId, credentials } = await tenantWithMachine("suspended", { public: true });
+  const { byKey, byToken, byShare } = await openAll(id, credentials);
+  const open = [await upgraded(server, "public", `/proxy/${id}/`, "x: y"), ...byKey, ...byToken, ...byShare];
+  assert.equal((await client.post(`/v1/tenants/${tenantId}/suspend`)).status, 204);
+  await allOver(open);
+  assertTold(byKey, /the tenant was suspended/);
+});
+
+test("a deleted machine's connections end, whatever opened them", async () => {
+  const { id, own, credentials } = await tenantWithMachine("deleted");
+  const { byKey, byToken, byShare } = await openAll(id, credentials);
+  assert.equal((await own.delete(`/v1/machines/${id}`)).status, 204);
+  await allOver([...byKey, ...byToken, ...byShare]);
+  for (const said of saidBy(byKey, "exec stream")) assert.match(said, /which was deleted while it ran/);
+});
+
+test("a key that is revoked while no notifications arrive ends what it opened all the same", async () => {
+  const { id, keyId, credentials } = await tenantWithMachine("unheard");
+  const opens = [await terminal(server, id, credentials.key), await terminal(replica, id, credentials.key)];
+  const deafen = () =>
+    server.context.db.query(
+      sql`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'flotilla listener'
+          AND datname = current_database()`,
+    );
+  await deafen();
+  await until(() => !server.context.db.isListening() && !replica.context.db.isListening());
+  const at = new Date();
+  // Not through a server: nothing is notified.
+  await server.context.db.execute(sql`UPDATE api_keys SET revoked_at = ${at} WHERE id = ${keyId}`);
+  await allOver(opens);
+});
+
+test("what was let in just before its key was revoked ends although nothing is notified any more", async () => {
+  const { id, keyId, credentials } = await tenantWithMachine("race");
+  // Both servers remember the key, so it still opens after this.
+  for (const one of [client, replica.client] as readonly Client[])
+    assert.equal((await one.withKey(credentials.key).get("/v1/me")).status, 200);
+  await server.context.db.execute(sql`UPDATE api_keys SET revoked_at = now() WHERE id = ${keyId}`);
+  const opens = [await terminal(server, id, credentials.key), await terminal(replica, id, credentials.key)];
+  await allOver(opens);
+});
+
+test("what a key or a connect token opened ends when they expire", async () => {
+  const { id, credentials } = await tenantWithMachine("expired");
+  const { byKey, byToken, byShare } = await openAll(id, credentials);
+  const expiresWithin = async (ms: number, opens: readonly Open[]): Promise<void> => {
+    aheadMs = ms;
+    await allOver(opens).finally(() => (aheadMs = 0));
+  };
+  await expiresWithin(3_601_000, byToken);
+  assert.deepEqual(
+    [...byKey, ...byShare].filter(({ isOver }) => isOver),
+    [],
+  );
+  await expiresWithin(10 * 24 * 3_600_000 + 1_000, byKey);
+  assertTold(byKey, /its credential has expired/);
+  assert.deepEqual(
+    byShare.filter(({ isOver }) => isOver),
+    [],
+  );
+  // Before the database that it shares.
+  await replica.stop();
+});
