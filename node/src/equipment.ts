@@ -4,7 +4,7 @@
  * The only place where the rest of the agent learns which driver it is. FAKE equipment is for tests of the control
  * plane: no VMs, no images, empty disks, and resources that no test exhausts.
  */
-import { realpath, writeFile } from "node:fs/promises";
+import { realpath } from "node:fs/promises";
 import { arch, availableParallelism } from "node:os";
 import type { NodeResources } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
@@ -12,6 +12,7 @@ import type { Clock } from "./clock.ts";
 import type { NodeConfig } from "./config.ts";
 import { qcow2Disks } from "./disks/disks.ts";
 import type { Driver } from "./driver/driver.ts";
+import { fakeDisks } from "./driver/fake/disks.ts";
 import { FakeImages } from "./driver/fake/images.ts";
 import { FakeDriver } from "./driver/fake/index.ts";
 import { openQemuDriver } from "./driver/qemu/index.ts";
@@ -38,7 +39,7 @@ export interface EquipmentOptions {
   readonly clock: Clock;
   readonly log: Log;
   /** Digests of the images that machines depend on, now. Throws before that is known. */
-  readonly imagesInUse: () => ReadonlySet<string>;
+  readonly imagesInUse: () => Promise<ReadonlySet<string>>;
   readonly environmentOf: (machineId: string) => Readonly<Record<string, string>>;
   /** For a machine's timeline. */
   readonly onEvent: (machineId: string, level: EventLevel, message: string) => void;
@@ -70,7 +71,7 @@ function openFake({ config, clock, log, environmentOf }: EquipmentOptions): Equi
   return {
     driver: new FakeDriver({ machinesDirectory, wordsOf: environmentOf, clock, log }),
     images: new FakeImages(clock, nodeArch()),
-    disks: { make: ({ diskPath }) => writeFile(diskPath, "a fake disk\n") },
+    disks: fakeDisks,
     observeResources: () => Promise.resolve(FAKE_RESOURCES),
     bootsAtOnceMax: 256,
     wakesAtOnceMax: 256,
@@ -91,7 +92,7 @@ async function openQemu({ config, clock, log, imagesInUse, onEvent }: EquipmentO
     insecureRegistries: config.insecureRegistries,
     credentialsPath: config.registryCredentials,
     cacheBytesMax: config.imageCacheGb * 1024 ** 3,
-    digestsInUse: () => Promise.resolve(imagesInUse()),
+    digestsInUse: imagesInUse,
     clock,
     log,
   });

@@ -30,9 +30,9 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
     config,
     clock: systemClock,
     log,
-    imagesInUse: () => {
+    imagesInUse: async () => {
       if (machines.fleet === undefined) throw new Error("the machines have not been read yet");
-      return machines.fleet.imagesInUse();
+      return await machines.fleet.imagesInUse();
     },
     environmentOf: (machineId) => machines.fleet?.find(machineId)?.spec?.env ?? {},
     onEvent: (machineId, level, message) => machines.reporter?.event(machineId, level, message),

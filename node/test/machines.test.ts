@@ -332,14 +332,16 @@ test("an agent that comes back removes leftovers, ends unknown VMs and goes on r
   assert.ok(!left.some((path) => path.endsWith(".new") || path.includes("boot-ended")));
 });
 
-test("a journal that can not be read is left alone and does not keep the others from starting", async () => {
+test("a journal that can not be read does not keep the others from starting, and unknown files are left alone", async () => {
   await using directory = await temporaryDirectory();
   const machines = join(directory.path, "machines");
   await mkdir(join(machines, A), { recursive: true });
+  await mkdir(join(machines, "lost+found"));
   await writeFile(join(machines, A, "journal.json"), "{");
+  await writeFile(join(machines, A, "somebody's"), "precious");
   const node = await startTestNode(directory.path);
-  assert.equal(node.adoption.machines, 0);
-  assert.deepEqual(await listFiles(join(machines, A)), ["journal.json"]);
+  assert.equal(node.fleet.observe(A).state, "failed");
+  assert.deepEqual(await listFiles(machines), ["lost+found", A, join(A, "journal.json"), join(A, "somebody's")]);
   assert.equal((await node.want(B, 1, "running")).state, "running");
 });
 

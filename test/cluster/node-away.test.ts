@@ -3,6 +3,8 @@
  * again.
  */
 import assert from "node:assert/strict";
+import { readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { test } from "node:test";
 import { Program, runningBoots, startFlotilla } from "../support/flotilla.ts";
 import { until } from "../support/until.ts";
@@ -60,4 +62,34 @@ test("a second agent on the same directory is refused, and the first runs on", a
   await until(() => !second.isRunning, { what: "the second agent to give up" });
   assert.match(await second.log(), /in use by another node agent/);
   assert.equal(await flotilla.exec(id, "echo first"), "first\n");
+});
+
+test("a machine whose journal is lost runs on, or is in error and says what to do, and its disk is never made anew", async () => {
+  await using flotilla = await startFlotilla();
+  const [running, stopped, later] = [await flotilla.create(), await flotilla.create(), await flotilla.create()];
+  for (const { id } of [running, stopped, later]) await flotilla.start(id);
+  await flotilla.client().post(`/v1/machines/${stopped.id}/stop`);
+  await flotilla.nodes[0]?.stop();
+  const fileOf = (id: string, name: string): string => join(flotilla.nodeDirectory(), "machines", id, name);
+  for (const { id } of [running, stopped, later]) await writeFile(fileOf(id, "disk"), "data\n", { flag: "a" });
+  await rm(fileOf(running.id, "journal.json"));
+  await writeFile(fileOf(stopped.id, "journal.json"), "{");
+  await writeFile(fileOf(later.id, "journal.json"), JSON.stringify({ version: 99 }));
+  await flotilla.startNode();
+
+  const failed = await flotilla.untilState(later.id, "error");
+  assert.match(failed.error ?? "", /journal has version 99.*start the later version of Flotilla again/);
+  const refused = await flotilla.client().post(`/v1/machines/${later.id}/start`);
+  assert.equal(refused.status, 503);
+  assert.match(refused.text, /version 99/);
+  assert.equal(await flotilla.exec(running.id, "echo on"), "on\n");
+  assert.equal(await flotilla.exec(stopped.id, "echo again"), "again\n");
+  const boots = await runningBoots(flotilla);
+  for (const { id } of [running, stopped, later]) {
+    assert.ok((await readFile(fileOf(id, "disk"), "utf8")).endsWith("data\n"));
+    assert.equal(boots.get(id), 1);
+  }
+  const events = (await flotilla.client().get(`/v1/machines/${running.id}/events`)).json as { message: string }[];
+  assert.ok(events.some(({ message }) => /its journal is missing; the machine goes on with its disk/.test(message)));
+  assert.equal((await flotilla.client().delete(`/v1/machines/${later.id}`)).status, 204);
 });

@@ -17,7 +17,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import type { RootFile } from "../images/images.ts";
-import { diskBytes, qcow2Disks } from "./disks.ts";
+import { diskBytes, digestInHeader, qcow2Disks } from "./disks.ts";
 
 const hasQemuImg = spawnSync("qemu-img", ["--version"]).status === 0;
 const options = hasQemuImg ? {} : { skip: "qemu-img is not installed" };
@@ -77,4 +77,35 @@ test("a second disk of an image and a size is the same file as the first", optio
   assert.deepEqual(readFileSync(second), readFileSync(here.diskPath));
   await qcow2Disks.make({ diskPath: second, root: here.root, diskGb: 4, uid: 700_002 });
   assert.notDeepEqual(readFileSync(second), readFileSync(here.diskPath));
+});
+
+test("a disk says which image it was made from, wherever the node's directory is moved", options, async () => {
+  using made = place();
+  const hex = "ab".repeat(32);
+  const directory = join(made.directory, `../images/unpacked/sha256-${hex}`);
+  mkdirSync(directory, { recursive: true });
+  const root = { rootPath: join(directory, "root-1048576.ext4"), rootBytes: 3 * 2 ** 20 };
+  writeFileSync(root.rootPath, "");
+  await qcow2Disks.make({ diskPath: made.diskPath, root, diskGb: 1, uid: 0 });
+  assert.equal(await qcow2Disks.digestOf(made.diskPath), `sha256:${hex}`);
+});
+
+test("a header that is cut off, foreign or hostile names no image", async () => {
+  using made = place();
+  const header = (path: string, length = path.length): Buffer => {
+    const bytes = Buffer.alloc(200);
+    bytes.write("QFI\xfb", "latin1");
+    bytes.writeBigUInt64BE(100n, 8);
+    bytes.writeUInt32BE(length, 16);
+    bytes.write(path, 100);
+    return bytes;
+  };
+  assert.equal(digestInHeader(header(`x/sha256-${"c".repeat(64)}/root.ext4`)), `sha256:${"c".repeat(64)}`);
+  const hostile = ["", "/etc/shadow", `sha256-${"c".repeat(64)}/root.ext4/..`, `x/sha256-${"C".repeat(64)}/root`];
+  for (const path of hostile) assert.equal(digestInHeader(header(path)), null, path);
+  assert.equal(digestInHeader(header("x", 4_294_967_295)), null);
+  assert.equal(digestInHeader(header("x").subarray(0, 19)), null);
+  assert.equal(digestInHeader(Buffer.alloc(200)), null);
+  writeFileSync(made.diskPath, "");
+  assert.equal(await qcow2Disks.digestOf(made.diskPath), null);
 });

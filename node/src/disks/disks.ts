@@ -31,6 +31,11 @@ export interface Disks {
     readonly diskGb: number;
     readonly uid: number;
   }): Promise<void>;
+  /**
+   * The digest of the image that a disk was made from, as the disk's own header says; null when it does not say. The
+   * header may have been written by a hostile VMM: what it names is looked for among the node's images and nowhere else.
+   */
+  digestOf(diskPath: string): Promise<string | null>;
 }
 
 /** At least as large as what is on it. */
@@ -57,7 +62,27 @@ export const qcow2Disks: Disks = {
       throw new Error(`the machine's disk can not be made: ${reason(error)}`);
     }
   },
+  async digestOf(diskPath) {
+    await using file = await open(diskPath, "r");
+    const { buffer, bytesRead } = await file.read(Buffer.alloc(HEADER_BYTES), 0, HEADER_BYTES, 0);
+    return digestInHeader(buffer.subarray(0, bytesRead));
+  },
 };
+
+/** More than the header of a disk that was made here. */
+const HEADER_BYTES = 4096;
+const QCOW2_MAGIC = 0x51_46_49_fb;
+
+/** Of a qcow2 file's first bytes: which image the path of its backing file leads to. Pure. */
+export function digestInHeader(header: Buffer): string | null {
+  if (header.byteLength < 20 || header.readUInt32BE(0) !== QCOW2_MAGIC) return null;
+  const at = header.readBigUInt64BE(8);
+  const length = header.readUInt32BE(16);
+  if (at + BigInt(length) > BigInt(header.byteLength)) return null;
+  const backing = header.toString("utf8", Number(at), Number(at) + length);
+  const hex = /\/sha256-([0-9a-f]{64})\/root[^/]*$/.exec(backing)?.[1];
+  return hex === undefined ? null : `sha256:${hex}`;
+}
 
 interface Empty {
   readonly root: RootFile;

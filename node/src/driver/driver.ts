@@ -113,6 +113,15 @@ export interface PreparedVm {
   discard(): Promise<void>;
 }
 
+/** A VM that runs, of which only its process is known. */
+export interface FoundVm {
+  readonly record: VmRecord;
+  /** What it was started for: a machine's id, or another word for one that waited prepared. */
+  readonly startedFor: string;
+  /** The unprivileged user that it runs as; null: the driver has none. */
+  readonly uid: number | null;
+}
+
 export interface DriverFacts {
   readonly name: "qemu" | "fake";
   /** `kvm` or `tcg`, or `none`. */
@@ -138,6 +147,8 @@ export interface Driver {
   forgetTemplate(size: Pick<BootRequest, "cpus" | "memoryMb">): Promise<void>;
   /** Finds a VM of an earlier node agent again. `gone` when its process does not live; throws when its agent does not answer. */
   adopt(request: BootRequest, record: VmRecord | null, signal: AbortSignal): Promise<Vm | "gone">;
+  /** Every VM of this node's directory that runs. */
+  find(): Promise<readonly FoundVm[]>;
   /** Ends every VM of this node's directory whose boot is not in `known`. Returns how many there were. */
   sweep(known: ReadonlySet<string>): Promise<number>;
 }

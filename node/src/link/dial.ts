@@ -17,6 +17,7 @@ import { DIAL_PREAMBLE, type DialRefusal } from "@flotilla/contract/link";
 import type { VmNetwork } from "../driver/driver.ts";
 import { messageOf } from "../log.ts";
 import type { Supervisor } from "../machines/supervisor.ts";
+import type { UnreadableMachine } from "../machines/unreadable-machine.ts";
 
 const CONNECTIONS_MAX = 512;
 
@@ -24,7 +25,7 @@ export interface DialTarget {
   readonly machineId: string;
   readonly port: number;
   /** undefined: not on this node. */
-  readonly machine: Supervisor | undefined;
+  readonly machine: Supervisor | UnreadableMachine | undefined;
 }
 
 /** The connections into machines that this agent carries. */

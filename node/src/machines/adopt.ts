@@ -2,25 +2,35 @@
  * Takes up again what an earlier node agent left: journals, running VMs, half-done actions, leftovers.
  *
  * Runs once, before the link answers and before anything new begins. In this order:
- * 1. Read every journal. A directory without one is what a removal left: it goes, unless there is a disk in it, which
- *    no crash of ours leaves behind without a journal; that is logged and left alone.
- * 2. Remove files that no journal accounts for: temporary files, directories of boots that ended, half-made disks.
+ * 1. Read every journal, and remove files that none accounts for: temporary files, directories of boots that ended.
+ * 2. Take up machines whose journal is lost (lost-journal.ts). A directory without a journal and without a disk is what a
+ *    removal left: it goes.
  * 3. Let every supervisor go on: those with a boot look for its VM first (`adopt` is what the plan says then).
- * 4. End every VM that no journal knows.
+ * 4. End every VM that is no machine's.
  *
- * Always: a VM that a journal knows is not ended here. If the process dies in the middle, the next run does the same.
+ * Always: no disk is deleted here, and no VM that may be a machine's is ended. If the process dies in the middle, the
+ * next run does the same.
  */
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Fleet } from "./fleet.ts";
-import { JOURNAL_NAME, type Journal, readJournal } from "./journal.ts";
-import { BOOTS_NAME, bootDirectoryName, bootsPathOf, DISK_NAME, LOGS_NAME } from "./paths.ts";
+import { type Journal, readJournal } from "./journal.ts";
+import { accountForDisk, type LostMachine, takeUpLost } from "./lost-journal.ts";
+import {
+  BOOTS_NAME,
+  bootDirectoryName,
+  bootsPathOf,
+  DISK_NAME,
+  isMachineDirectory,
+  JOURNAL_NAME,
+  LOGS_NAME,
+} from "./paths.ts";
 
 /** How long the start of the agent waits for running VMs to be adopted; slower ones are adopted while it serves. */
 const ADOPTION_WAIT_MS = 10_000;
 
 export interface Adoption {
-  /** Machines of which a journal told. */
+  /** Machines that the node has. */
   readonly machines: number;
   /** Those that run. */
   readonly running: number;
@@ -35,20 +45,22 @@ export async function adoptMachines(fleet: Fleet): Promise<Adoption> {
   const { log, driver, liveBoots } = fleet.surroundings;
   await mkdir(fleet.machinesDirectory, { recursive: true, mode: 0o700 });
   let removed = 0;
-  for (const name of await readdir(fleet.machinesDirectory)) {
-    const directory = join(fleet.machinesDirectory, name);
-    const journal = await readJournal(directory, name).catch((error: NodeJS.ErrnoException) => {
-      if (error.code === "ENOENT" || error.code === "ENOTDIR") return null;
-      log.error({ machine: name, error }, "a journal can not be read; its directory is left alone");
-      return "unreadable" as const;
-    });
-    if (journal === "unreadable") continue;
-    if (journal === null) removed += await removeLeftover(fleet, directory);
+  const lost: LostMachine[] = [];
+  for (const machineId of await readdir(fleet.machinesDirectory)) {
+    if (!isMachineDirectory(machineId)) {
+      log.warn({ name: machineId }, "what is no machine's in the machines directory is left alone");
+      continue;
+    }
+    const directory = join(fleet.machinesDirectory, machineId);
+    const read = await readJournal(directory, machineId);
+    if (read.kind !== "sound") lost.push({ machineId, kind: read.kind, reason: read.reason });
     else {
-      removed += await removeUnaccounted(directory, journal);
-      fleet.restore(journal);
+      removed += await removeUnaccounted(directory, read.journal);
+      const journal = await accountForDisk(fleet, read.journal);
+      if (journal !== undefined) fleet.restore(journal);
     }
   }
+  for (const machine of lost) if (await takeUpLost(fleet, machine)) removed += 1;
   fleet.finishRestoring();
   const machines = fleet.list();
   for (const machine of machines) machine.resume();
@@ -58,24 +70,9 @@ export async function adoptMachines(fleet: Fleet): Promise<Adoption> {
   return { machines: machines.length, running, swept, removed };
 }
 
-async function removeLeftover(fleet: Fleet, directory: string): Promise<number> {
-  const { log } = fleet.surroundings;
-  const names: readonly string[] = await readdir(directory).catch(() => []);
-  if (names.includes(DISK_NAME)) {
-    log.error(
-      { directory },
-      "a machine's disk has no journal; it is left alone, remove it by hand if it is not wanted",
-    );
-    return 0;
-  }
-  log.warn({ directory }, "removed what a machine's removal or creation left");
-  await rm(directory, { recursive: true, force: true });
-  return 1;
-}
-
-/** Removes everything from a machine's directory that its journal does not account for. */
+/** Removes everything but the disk from a machine's directory that its journal does not account for. */
 async function removeUnaccounted(directory: string, journal: Journal): Promise<number> {
-  const known = new Set([JOURNAL_NAME, BOOTS_NAME, LOGS_NAME, ...(journal.hasDisk ? [DISK_NAME] : [])]);
+  const known = new Set([JOURNAL_NAME, BOOTS_NAME, LOGS_NAME, DISK_NAME]);
   const files = (await readdir(directory)).filter((name) => !known.has(name)).map((name) => join(directory, name));
   const current = journal.boot === null ? null : bootDirectoryName(journal.boot.bootId);
   const boots = (await readdir(bootsPathOf(directory)).catch(() => []))

@@ -18,7 +18,8 @@ import { ensureMemoryRoom } from "./memory-room.ts";
 import { PreparedVms, type PreparedVmsOptions } from "./prepared-vms.ts";
 import { Supervisor } from "./supervisor.ts";
 import type { Disks } from "../disks/disks.ts";
-import type { Surroundings } from "./surroundings.ts";
+import type { RemovedMachine, Surroundings } from "./surroundings.ts";
+import { UnreadableMachine, type UnreadableMachineOptions } from "./unreadable-machine.ts";
 import { UserIds } from "./user-ids.ts";
 
 /** Removed machines whose last generation is remembered. */
@@ -50,7 +51,7 @@ export class Fleet {
   readonly machinesDirectory: string;
   readonly surroundings: Surroundings;
   readonly userIds: UserIds;
-  readonly #supervisors = new Map<string, Supervisor>();
+  readonly #supervisors = new Map<string, Supervisor | UnreadableMachine>();
   #isRestored = false;
   readonly #removed = new Map<string, number>();
   readonly #onChange: (machineId: string) => void;
@@ -89,11 +90,11 @@ export class Fleet {
       onEvent,
       onChange,
       freeUser: (uid) => users.free(uid),
-      onRemoved: (journal) => this.#forget(journal),
+      onRemoved: (removed) => this.#forget(removed),
     };
   }
 
-  find(machineId: string): Supervisor | undefined {
+  find(machineId: string): Supervisor | UnreadableMachine | undefined {
     return this.#supervisors.get(machineId);
   }
 
@@ -101,7 +102,7 @@ export class Fleet {
     return this.#supervisors.size;
   }
 
-  list(): readonly Supervisor[] {
+  list(): readonly (Supervisor | UnreadableMachine)[] {
     return [...this.#supervisors.values()];
   }
 
@@ -114,6 +115,13 @@ export class Fleet {
   restore(journal: Journal): Supervisor {
     this.userIds.reserve(journal.uid);
     return this.#supervise(journal);
+  }
+
+  /** Takes in a machine whose files are kept as they are, because they do not tell enough to run it. */
+  keep(unreadable: Omit<UnreadableMachineOptions, "around" | "directory">): void {
+    const { machineId } = unreadable;
+    const directory = join(this.machinesDirectory, machineId);
+    this.#supervisors.set(machineId, new UnreadableMachine({ ...unreadable, directory, around: this.surroundings }));
   }
 
   /**
@@ -140,11 +148,18 @@ export class Fleet {
     this.#isRestored = true;
   }
 
-  /** Digests of the images that machines depend on. Throws before all journals have been read. */
-  imagesInUse(): ReadonlySet<string> {
+  /**
+   * Digests of the images that machines depend on: all there are, while a machine does not say which is its own. Throws
+   * before all journals have been read.
+   */
+  async imagesInUse(): Promise<ReadonlySet<string>> {
     if (!this.#isRestored) throw new Error("the machines' journals have not been read yet");
-    const digests = this.list().map((supervisor) => supervisor.imageDigest);
-    return new Set([...digests.filter((digest) => digest !== null), ...this.surroundings.prepared.imageDigests]);
+    const { images, prepared } = this.surroundings;
+    const machines = this.list();
+    const isUnknown = machines.some((machine) => machine instanceof UnreadableMachine && machine.imageDigest === null);
+    const all = isUnknown ? (await images.list()).map(({ digest }) => digest) : [];
+    const digests = machines.map(({ imageDigest }) => imageDigest).filter((digest) => digest !== null);
+    return new Set([...digests, ...all, ...prepared.imageDigests]);
   }
 
   /** Lets all VMs run on, for the next agent to adopt. */
@@ -181,9 +196,9 @@ export class Fleet {
     return supervisor;
   }
 
-  #forget({ machineId, generation, uid }: Journal): void {
+  #forget({ machineId, generation, uid }: RemovedMachine): void {
     this.#supervisors.delete(machineId);
-    this.userIds.free(uid);
+    if (uid !== null) this.userIds.free(uid);
     this.#remember(machineId, generation);
   }
 

@@ -4,13 +4,13 @@
  * Owns `<machines directory>/<machine id>/journal.json`. It is the truth of what runs on this node: a boot is written
  * down before its VMM is started, and struck out after its VMM is gone.
  *
- * Always: the file is replaced whole (temporary file, fsync, rename), so a reader finds the old or the new one; of
+ * Always: the file is replaced whole (temporary file, fsync, rename, fsync of the directory), so a reader finds the old or the new one; of
  * several changes made while a write is under way only the last is written. It holds the machine's environment, so
  * only the node agent's user may read it.
  *
- * The process may die at any point: the temporary file it may leave is removed by adopt.ts. The directory is not
- * synced after the rename: the journal matters after a crash of the agent, which loses no rename. After a crash of the
- * host nothing runs, and the server says again what it wants.
+ * The process may die at any point: the temporary file it may leave is removed by adopt.ts. The directory is synced
+ * after the rename, so a journal that was written is there after a crash of the host too. A journal that is lost all the
+ * same costs no disk (lost-journal.ts).
  */
 import { open, readFile, rename } from "node:fs/promises";
 import { join } from "node:path";
@@ -18,6 +18,8 @@ import { DESIRED_STATES, type DesiredState, type MachineSpec } from "@flotilla/c
 import type { StartTimings } from "@flotilla/contract/machines";
 import { endOfTurn } from "../clock.ts";
 import type { VmRecord } from "../driver/driver.ts";
+import { messageOf } from "../log.ts";
+import { JOURNAL_NAME } from "./paths.ts";
 import type { Ending } from "./state.ts";
 
 /** A boot that was begun. */
@@ -50,13 +52,32 @@ export interface Journal {
 }
 
 const VERSION = 1;
-export const JOURNAL_NAME = "journal.json";
-const TEMPORARY_NAME = "journal.json.new";
+const TEMPORARY_NAME = `${JOURNAL_NAME}.new`;
 
-/** Throws when the file is missing (`ENOENT`) or is not a journal of that machine. */
-export async function readJournal(directory: string, machineId: string): Promise<Journal> {
-  const text = await readFile(join(directory, JOURNAL_NAME), "utf8");
+/** `missing`: there is none. `damaged`: it can not be read. `newer`: a later version of Flotilla wrote it. */
+export type ReadJournal =
+  | { readonly kind: "sound"; readonly journal: Journal }
+  | { readonly kind: "missing" | "damaged" | "newer"; readonly reason: string };
+
+/** Reads the journal of a machine. Never rejects. */
+export async function readJournal(directory: string, machineId: string): Promise<ReadJournal> {
+  try {
+    return parseJournal(await readFile(join(directory, JOURNAL_NAME), "utf8"), machineId);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "ENOENT" || code === "ENOTDIR") return { kind: "missing", reason: "its journal is missing" };
+    // What a parser says of a text quotes it, and there are secrets in it.
+    const why = error instanceof SyntaxError ? "it is no JSON" : messageOf(error);
+    return { kind: "damaged", reason: `its journal can not be read: ${why}` };
+  }
+}
+
+function parseJournal(text: string, machineId: string): ReadJournal {
   const value = JSON.parse(text) as Partial<Journal> & { version?: unknown };
+  if (typeof value.version === "number" && value.version > VERSION) {
+    const reason = `its journal has version ${value.version}, and this version of Flotilla reads up to ${VERSION}`;
+    return { kind: "newer", reason };
+  }
   const isSound =
     value.version === VERSION &&
     value.machineId === machineId &&
@@ -64,13 +85,14 @@ export async function readJournal(directory: string, machineId: string): Promise
     Number.isSafeInteger(value.generation) &&
     DESIRED_STATES.includes(value.desired as DesiredState) &&
     typeof value.hasDisk === "boolean";
-  if (!isSound) throw new Error(`${join(directory, JOURNAL_NAME)} is not a journal of ${machineId}`);
+  if (!isSound) return { kind: "damaged", reason: `its journal is not one of machine ${machineId}` };
   const { version: _version, ...journal } = value;
-  return journal as Journal;
+  return { kind: "sound", journal: journal as Journal };
 }
 
 /** Writes a machine's journal, one write at a time. The directory must exist. */
 export class JournalFile {
+  readonly #directory: string;
   readonly #path: string;
   readonly #temporaryPath: string;
   #latest: Journal | null = null;
@@ -79,6 +101,7 @@ export class JournalFile {
   #lastWrite: Promise<void> = Promise.resolve();
 
   constructor(directory: string) {
+    this.#directory = directory;
     this.#path = join(directory, JOURNAL_NAME);
     this.#temporaryPath = join(directory, TEMPORARY_NAME);
   }
@@ -122,6 +145,8 @@ export class JournalFile {
       await file.close();
     }
     await rename(this.#temporaryPath, this.#path);
+    await using place = await open(this.#directory, "r");
+    await place.sync();
     this.#written = journal;
   }
 }

@@ -4,10 +4,10 @@
  * Owns the file `disk` in the machine's directory, and holds the image while it is needed, so that the image is not
  * collected before the journal names it.
  *
- * Always: a disk is made whole or the journal does not say that there is one; half of one, left by a crash, is made
- * again.
+ * Always: a disk has its name only when it is whole; half of one, left by a crash, is made again under another name. A
+ * disk that is there is never replaced: only the machine's removal deletes it.
  */
-import { rename, rm } from "node:fs/promises";
+import { rename, stat } from "node:fs/promises";
 import type { MachineSpec } from "@flotilla/contract/link";
 import { GIB } from "../disks/disks.ts";
 import type { RootFile, UnpackedImage } from "../images/images.ts";
@@ -44,7 +44,7 @@ export class MachineDisk {
     if (image === null) throw new Error("the machine's image is not at hand");
     const { disks, images, prepared } = this.#around;
     const diskPath = diskPathOf(this.#directory);
-    await rm(diskPath, { force: true });
+    await refuseSecondDisk(diskPath);
     const waiting = prepared.takeWithDisk(spec, image);
     if (waiting?.diskPath) {
       await rename(waiting.diskPath, diskPath);
@@ -68,4 +68,14 @@ export class MachineDisk {
   async root(spec: MachineSpec, imageDigest: string | null): Promise<RootFile> {
     return this.#around.images.rootFor(await this.image(imageDigest), spec.diskGb * GIB);
   }
+}
+
+/** Throws when there is a disk though none is to be: whatever it holds is worth more than this start. */
+async function refuseSecondDisk(diskPath: string): Promise<void> {
+  const found = await stat(diskPath).catch(() => undefined);
+  if (found === undefined) return;
+  throw new Error(
+    "the node has a disk of the machine that its journal does not know; it is kept as it is: " +
+      "restart the node agent, which takes it up, then start the machine again",
+  );
 }

@@ -5,7 +5,7 @@
  */
 import { readdir, rm, rmdir } from "node:fs/promises";
 import { join } from "node:path";
-import { JOURNAL_NAME } from "./journal.ts";
+import { JOURNAL_NAME } from "./paths.ts";
 
 /** Nothing may run of the machine. What is not there is nothing to remove. */
 export async function removeMachineFiles(directory: string): Promise<void> {

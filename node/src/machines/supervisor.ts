@@ -87,8 +87,13 @@ export class Supervisor {
     return "accepted";
   }
 
-  /** Goes on with what the journal says, after a restart of the agent. */
+  /**
+   * Goes on with what the journal says, after a restart of the agent. A machine whose journal was made anew from its
+   * disk waits for the server, which knows the rest.
+   */
   resume(): void {
+    const { spec, desired } = this.#machine.journal;
+    if (spec === null && desired !== "absent") return;
     this.#machine.timings.resume();
     void this.#queue.run();
   }
@@ -129,7 +134,8 @@ export class Supervisor {
    */
   async adopted(waitMs: number): Promise<ObservedMachine> {
     const { held, watchers } = this.#machine;
-    const isDone = (): boolean => held.state !== "lost" || typeof this.#machine.journal.boot?.runningSince !== "number";
+    const isDone = (): boolean =>
+      held.state !== "lost" || this.spec === null || typeof this.#machine.journal.boot?.runningSince !== "number";
     await watchers.until(isDone, waitMs);
     return this.observe();
   }

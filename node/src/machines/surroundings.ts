@@ -9,8 +9,14 @@ import type { Driver } from "../driver/driver.ts";
 import type { Images } from "../images/images.ts";
 import type { Log } from "../log.ts";
 import type { BootSlots } from "./boot-slots.ts";
-import type { Journal } from "./journal.ts";
 import type { PreparedVms } from "./prepared-vms.ts";
+
+export interface RemovedMachine {
+  readonly machineId: string;
+  readonly generation: number;
+  /** null: its user is not known. */
+  readonly uid: number | null;
+}
 
 export interface Surroundings {
   readonly driver: Driver;
@@ -33,5 +39,5 @@ export interface Surroundings {
   /** A number that a machine has had until now is another's to use. */
   readonly freeUser: (uid: number) => void;
   /** The machine and all its files are gone. */
-  onRemoved(journal: Journal): void;
+  onRemoved(removed: RemovedMachine): void;
 }

@@ -29,6 +29,14 @@ export class UserIds {
     this.#taken.add(uid);
   }
 
+  /** Takes a number that a machine's file has, if it is one of this node's and no other machine's. */
+  takeBack(uid: number): boolean {
+    const isOwn = uid >= this.#first && uid < this.#first + USERS_PER_RANGE;
+    if (!isOwn || this.#taken.has(uid)) return false;
+    this.#taken.add(uid);
+    return true;
+  }
+
   /** Throws when the node has as many machines as it can tell apart. */
   take(): number {
     for (let uid = this.#first; uid < this.#first + USERS_PER_RANGE; uid += 1) {

@@ -4,11 +4,12 @@
  * `abandon` drops a fleet as a crash would: its timers and VMs' objects stay, nobody asks it again, and nothing is
  * closed. The clock can run faster than the world, so that deadlines of seconds pass in milliseconds.
  */
-import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { DesiredState, MachineSpec, NodeResources, ObservedMachine } from "@flotilla/contract/link";
 import { type Clock, systemClock } from "../../src/clock.ts";
+import { fakeDisks } from "../../src/driver/fake/disks.ts";
 import { FakeImages } from "../../src/driver/fake/images.ts";
 import { FakeDriver } from "../../src/driver/fake/index.ts";
 import { makeLog } from "../../src/log.ts";
@@ -99,7 +100,7 @@ export async function startTestNode(
       Promise.resolve({ ...RESOURCES, availableMemoryMb: options.availableMemoryMb?.() ?? 16_384 }),
     driver,
     images,
-    disks: { make: ({ diskPath }) => writeFile(diskPath, "disk") },
+    disks: fakeDisks,
     clock,
     log,
     bootsAtOnceMax: options.bootsAtOnceMax ?? 8,

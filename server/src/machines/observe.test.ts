@@ -160,3 +160,25 @@ test("an ephemeral machine that has stopped is looked at again at once", () => {
   const { next } = news(stopping, { state: "stopped" });
   assert.equal(next.reconcileAt, NOW);
 });
+
+test("a node that has lost its journal of a machine is told again what is wanted, and the machine is not given up", () => {
+  for (const state of ["stopped", "booting", "running"] as const) {
+    const told = news(running, { generation: 0, state, bootId: null });
+    assert.deepEqual([phaseOf(told.next), told.next.reconcileAt, told.next.desiredState], ["starting", NOW, "running"]);
+    assert.deepEqual([told.next.generation, told.timeline], [running.generation, []]);
+    assert.equal(outcome(told.next as MachineRecord, { generation: 0, state }), "same");
+  }
+});
+
+test("a machine that its node has and can not run is in error with the reason, whatever was wanted of it", () => {
+  const stopped = machineRecord({ ...running, desiredState: "stopped", observedState: "stopped", readyAt: null });
+  for (const machine of [running, stopped]) {
+    const reason = "its journal has version 9";
+    const { next, timeline, run } = news(machine, { generation: 0, state: "failed", reason });
+    assert.deepEqual([phaseOf(next), next.error, run], ["failed", reason, null]);
+    assert.deepEqual(timeline, [{ level: "error", message: `machine failed: ${reason}` }]);
+    const told = news(next as MachineRecord, { generation: next.generation, state: "failed", reason });
+    assert.deepEqual([phaseOf(told.next), told.next.reconcileAt, told.timeline], ["failed", null, []]);
+    assert.equal(outcome(told.next as MachineRecord, { generation: 0, state: "failed", reason }), "same");
+  }
+});

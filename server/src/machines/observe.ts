@@ -7,10 +7,19 @@
  * - a report of an older generation than one that was taken up is late and changes nothing;
  * - within a generation a machine only moves forward (POSITION), because a heartbeat that was written before an answer
  *   may arrive after it; another boot id than the one held is always news;
+ * - a node that has lost what it knew of a machine (generation 0) is told again what is wanted; nothing is lost by that;
  * - a guest that ended by itself changes what is wanted to `stopped`, so that nothing starts it again.
  */
 import type { ObservedMachine, ObservedState } from "@flotilla/contract/link";
-import { type Change, type MutableMachine, type OpenRun, reconcileAt, runOf, type TimelineEntry } from "./change.ts";
+import {
+  type Change,
+  giveUp,
+  type MutableMachine,
+  type OpenRun,
+  reconcileAt,
+  runOf,
+  type TimelineEntry,
+} from "./change.ts";
 import { includes, isActive, isSettled, isTakenUp, type MachinePhase, phaseOf } from "./state.ts";
 
 /** A report is data from another machine: what is kept of its texts. */
@@ -56,6 +65,7 @@ function isLate(machine: MutableMachine, report: ObservedMachine): boolean {
 /** What a report changes. `now` is epoch milliseconds of the server's clock. */
 export function observe(machine: MutableMachine, received: ObservedMachine, now: number): Observation {
   const report = normalized(received, machine);
+  if (isForgotten(machine, report)) return observeForgotten(machine, report, now);
   if (isLate(machine, report)) return { outcome: "late" };
   const isRunning = report.state === "running";
   const runsAsWanted = isRunning && machine.desiredState === "running" && report.generation === machine.generation;
@@ -96,10 +106,33 @@ function readyAt(machine: MutableMachine, report: ObservedMachine, now: number):
   return report.readySince === null ? null : instant(machine, report.readySince, now);
 }
 
-/** The node has no trace of the machine, though nobody asked for that: it is told the wish again. */
+/** The node has files of the machine, and has lost the journal that said what was wanted of it. */
+function isForgotten(machine: MutableMachine, report: ObservedMachine): boolean {
+  return report.generation === 0 && report.state !== "absent" && machine.nodeId !== null && machine.generation > 0;
+}
+
+/** One that can go on is told the wish again; of one that can not, its owner reads why. */
+function observeForgotten(machine: MutableMachine, report: ObservedMachine, now: number): Observation {
+  if (machine.desiredState === "absent") return tellAgain(machine, [], now);
+  if (report.state !== "failed") return tellAgain(machine, [], now);
+  const reason = report.reason ?? "the node gave no reason";
+  const isKnown = machine.error === reason || (phaseOf(machine) === "failed" && machine.observedReason === reason);
+  if (isKnown) return { outcome: "same" };
+  const change = giveUp({ ...machine, observedState: "absent", observedBootId: null }, reason, now);
+  return {
+    outcome: "news",
+    change: { ...change, timeline: [{ level: "error", message: `machine failed: ${reason}` }] },
+  };
+}
+
+/** The node has no trace of the machine, though that was not asked for: it is told the wish again. */
 export function observeNoTrace(machine: MutableMachine, now: number): Observation {
-  const phase = phaseOf(machine);
-  if (includes(WITHOUT_TRACE, phase)) return { outcome: "same" };
+  const message = `node ${machine.nodeId} has no trace of the machine; what was on its disk is lost`;
+  return tellAgain(machine, [{ level: "warn", message }], now);
+}
+
+function tellAgain(machine: MutableMachine, timeline: readonly TimelineEntry[], now: number): Observation {
+  if (includes(WITHOUT_TRACE, phaseOf(machine))) return { outcome: "same" };
   if (machine.observedState === "absent" && machine.observedGeneration === 0) return { outcome: "same" };
   const next: MutableMachine = {
     ...machine,
@@ -112,9 +145,7 @@ export function observeNoTrace(machine: MutableMachine, now: number): Observatio
     readyAt: null,
     reconcileAt: now,
   };
-  const message = `node ${machine.nodeId} has no trace of the machine; what was on its disk is lost`;
-  const change: Change = { next, timeline: [{ level: "warn", message }], run: null, activeMax: null };
-  return { outcome: "news", change };
+  return { outcome: "news", change: { next, timeline, run: null, activeMax: null } };
 }
 
 /** Phases in which it means nothing: there is nothing to lose, or the node is told again anyway. */

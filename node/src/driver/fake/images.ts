@@ -77,16 +77,17 @@ export class FakeImages implements Images {
   }
 
   #image(reference: string): UnpackedImage {
+    const digest = `sha256:${createHash("sha256").update(reference).digest("hex")}`;
     return {
       reference,
-      digest: `sha256:${createHash("sha256").update(reference).digest("hex")}`,
+      digest,
       sizeBytes: 0,
       architecture: this.#arch,
       os: "linux",
       layerCount: 1,
       lastUsedAt: this.#clock.now(),
       configuration: { env: [`FAKE_IMAGE=${reference}`], workdir: "/", user: "", entrypoint: [], command: [] },
-      rootPath: "/dev/null",
+      rootPath: `/fake/${digest}`,
       rootBytes: 0,
     };
   }

@@ -21,7 +21,7 @@ import { dirname, join } from "node:path";
 import type { VmOrigin } from "@flotilla/contract/machines";
 import { type Clock, orAborted } from "../../clock.ts";
 import type { Log } from "../../log.ts";
-import type { BootRequest, Driver, DriverFacts, Vm, VmExit, VmNetwork, VmRecord } from "../driver.ts";
+import type { BootRequest, Driver, DriverFacts, FoundVm, Vm, VmExit, VmNetwork, VmRecord } from "../driver.ts";
 import { FakeFiles } from "./files.ts";
 import { type FakeConfiguration, FakeGuest } from "./guest.ts";
 import { FakeNetwork } from "./network.ts";
@@ -110,6 +110,20 @@ export class FakeDriver implements Driver {
     }
     await orAborted(clock.sleep(Math.max(0, file.answersAt - clock.now()), signal), signal);
     return this.#hold(request, file, null);
+  }
+
+  async find(): Promise<readonly FoundVm[]> {
+    const found: FoundVm[] = [];
+    for (const machine of await names(this.#options.machinesDirectory)) {
+      const boots = join(this.#options.machinesDirectory, machine, "boots");
+      for (const name of await names(boots)) {
+        const file = await readVmFile(join(boots, name));
+        if (file === undefined) continue;
+        const record = { bootId: file.bootId, pid: 0, startTime: file.startedAt };
+        found.push({ record, startedFor: machine, uid: null });
+      }
+    }
+    return found;
   }
 
   async sweep(known: ReadonlySet<string>): Promise<number> {

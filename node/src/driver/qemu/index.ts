@@ -20,7 +20,7 @@ import { processorIdentity } from "../../host/processor.ts";
 import { tscKhzIn } from "../../host/time-stamp-counter.ts";
 import { type Log, messageOf } from "../../log.ts";
 import type { Network, Reach } from "../../network/network.ts";
-import type { BootRequest, Driver, DriverFacts, PreparedVm, PrepareRequest, Vm, VmRecord } from "../driver.ts";
+import type { BootRequest, Driver, DriverFacts, FoundVm, PreparedVm, PrepareRequest, Vm, VmRecord } from "../driver.ts";
 import { type Accelerator, QEMU_PROGRAM } from "./argv.ts";
 import { endedGuest } from "./ended-guest.ts";
 import { ensureGuestFiles, type GuestFiles } from "./guest-files.ts";
@@ -237,6 +237,13 @@ class QemuDriver implements Driver {
       vmm.release();
       throw new Error(`the VM of machine ${request.machineId} runs but its agent does not answer: ${messageOf(error)}`);
     }
+  }
+
+  async find(): Promise<readonly FoundVm[]> {
+    const found = await findVmms(this.#launcher.nodeDirectory);
+    return found.map(({ bootId, pid, startTime, machineId, uid }) => {
+      return { record: { bootId, pid, startTime }, startedFor: machineId, uid };
+    });
   }
 
   async sweep(known: ReadonlySet<string>): Promise<number> {

@@ -7,6 +7,7 @@ import { deadlineSignal } from "../../clock.ts";
 import { messageOf } from "../../log.ts";
 import type { JournaledBoot } from "../journal.ts";
 import type { Machine } from "../machine.ts";
+import { workloadCommand } from "../workload.ts";
 import { BOOT_DEADLINE_MS, diskRoot, requestOf } from "./boot.ts";
 import { becomeReady } from "./configure.ts";
 
@@ -31,7 +32,7 @@ export async function adopt(machine: Machine, signal: AbortSignal): Promise<void
     machine.adoptAttempts = 0;
     held.hold(vm);
     // A prepared guest is configured before it is this machine, and is configured again.
-    if (vm.guest.hello.isConfigured && hasRun) becomeReady(machine, vm, boot);
+    if (vm.guest.hello.isConfigured && hasRun) becomeReady(machine, vm, await withWorkload(machine, boot));
     machine.log.info({ boot: boot.bootId, state: held.state }, "a running VM was adopted");
   } catch (error) {
     signal.throwIfAborted();
@@ -42,6 +43,13 @@ export async function adopt(machine: Machine, signal: AbortSignal): Promise<void
   } finally {
     deadline.dispose();
   }
+}
+
+/** A boot that was found without its journal does not say what its workload is; the guest knows whether it has begun. */
+async function withWorkload(machine: Machine, boot: JournaledBoot): Promise<JournaledBoot> {
+  if (boot.workload !== undefined) return boot;
+  const image = await machine.disk.image(machine.journal.imageDigest).catch(() => null);
+  return image === null ? boot : { ...boot, workload: workloadCommand(machine.requiredSpec(), image.configuration) };
 }
 
 /** A machine that ran has failed; one that was only starting is started again, because nobody was told anything. */

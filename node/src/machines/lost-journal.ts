@@ -1,0 +1,152 @@
+/**
+ * Takes up machines whose journal is lost, from what else is on the node: the disk says which image it stands on and
+ * which user it belongs to, processes say whether the machine runs, and the server says what is wanted.
+ *
+ * Always: no disk is deleted, replaced or booted twice here. A machine is taken up when its disk names its image and at
+ * most one VMM can be its own; else it is kept as it is (unreadable-machine.ts) and its owner reads why. The journal that
+ * is made here is written when the server says what it wants of the machine; a crash before that leaves everything as it
+ * was.
+ */
+import { readdir, rm, stat } from "node:fs/promises";
+import { join } from "node:path";
+import type { FoundVm } from "../driver/driver.ts";
+import { messageOf } from "../log.ts";
+import type { Fleet } from "./fleet.ts";
+import type { Journal, JournaledBoot } from "./journal.ts";
+import { bootDirectoryName, bootsPathOf, DISK_NAME, diskPathOf, isOurName } from "./paths.ts";
+
+export interface LostMachine {
+  readonly machineId: string;
+  readonly kind: "missing" | "damaged" | "newer";
+  /** What is wrong with the journal. */
+  readonly reason: string;
+}
+
+const IS_NEWER =
+  "start the later version of Flotilla again, or take journal.json away and restart the node agent, " +
+  "which then takes the machine up from its disk";
+const HAS_NO_IMAGE =
+  "its disk does not say which image it stands on; put the journal back from a backup and restart the node agent, " +
+  "or delete the machine";
+
+/** Resolves with whether there was nothing to keep. After all sound journals: no machine may get another one's user. */
+export async function takeUpLost(fleet: Fleet, { machineId, kind, reason }: LostMachine): Promise<boolean> {
+  const { surroundings } = fleet;
+  const { log } = surroundings;
+  const directory = join(fleet.machinesDirectory, machineId);
+  if (kind !== "newer" && (await isWorthless(directory))) {
+    log.warn({ directory }, "removed what a machine's removal or creation left");
+    await rm(directory, { recursive: true, force: true });
+    return true;
+  }
+  const traces: Traces = {
+    machineId,
+    directory,
+    imageDigest: await digestOf(fleet, directory),
+    vms: await vmsOf(fleet, machineId),
+  };
+  const journal = kind === "newer" ? IS_NEWER : await makeJournal(fleet, traces);
+  if (typeof journal === "string") keepAsItIs(fleet, traces, `${reason}; ${journal}`);
+  else {
+    fleet.restore(journal);
+    log.error({ machine: machineId, reason, boot: journal.boot?.bootId }, "a machine was taken up without its journal");
+    surroundings.onEvent(machineId, "warn", `${reason}; the machine goes on with its disk, which is as it was`);
+  }
+  return false;
+}
+
+/** What is left of a machine. */
+interface Traces {
+  readonly machineId: string;
+  readonly directory: string;
+  readonly imageDigest: string | null;
+  /** That may be its own. */
+  readonly vms: readonly FoundVm[];
+}
+
+function keepAsItIs(fleet: Fleet, { machineId, directory, imageDigest, vms }: Traces, text: string): void {
+  const reason = `${text}; its files are kept in ${directory} on its node`;
+  fleet.keep({ machineId, reason, imageDigest, bootIds: vms.map(({ record }) => record.bootId) });
+  fleet.surroundings.log.error({ machine: machineId, reason }, "a machine is kept as it is and can not be run");
+}
+
+/**
+ * A journal that accounts for the disk that is there: without this one, a start would make a new disk. The journal may
+ * be older than the disk after a crash of the host. Undefined: the disk does not say which image it stands on.
+ */
+export async function accountForDisk(fleet: Fleet, journal: Journal): Promise<Journal | undefined> {
+  const directory = join(fleet.machinesDirectory, journal.machineId);
+  const names: readonly string[] = await readdir(directory);
+  if (journal.hasDisk || journal.desired === "absent" || !names.includes(DISK_NAME)) return journal;
+  const imageDigest = await digestOf(fleet, directory);
+  if (imageDigest !== null) return { ...journal, hasDisk: true, imageDigest };
+  const text = `its journal does not know of its disk, and ${HAS_NO_IMAGE}`;
+  keepAsItIs(
+    fleet,
+    { machineId: journal.machineId, directory, imageDigest, vms: await vmsOf(fleet, journal.machineId) },
+    text,
+  );
+  return undefined;
+}
+
+/** What a removal or a creation leaves that was interrupted: no disk, and nothing that is not known. */
+async function isWorthless(directory: string): Promise<boolean> {
+  const names = await readdir(directory).catch(() => null);
+  return names !== null && !names.includes(DISK_NAME) && names.every(isOurName);
+}
+
+/** Started for the machine, or with a directory among its boots: one that waited prepared keeps its first name. */
+async function vmsOf(fleet: Fleet, machineId: string): Promise<readonly FoundVm[]> {
+  const boots = await readdir(bootsPathOf(join(fleet.machinesDirectory, machineId))).catch((): string[] => []);
+  const isOwn = ({ startedFor, record }: FoundVm): boolean =>
+    startedFor === machineId || boots.includes(bootDirectoryName(record.bootId));
+  return (await fleet.surroundings.driver.find()).filter(isOwn);
+}
+
+function digestOf(fleet: Fleet, directory: string): Promise<string | null> {
+  const { disks, log } = fleet.surroundings;
+  return disks.digestOf(diskPathOf(directory)).catch((error: unknown) => {
+    log.warn({ directory, reason: messageOf(error) }, "a disk can not be read");
+    return null;
+  });
+}
+
+/** A journal of generation 0, which everything that the server says replaces; or what to do when there can be none. */
+async function makeJournal(
+  fleet: Fleet,
+  { machineId, directory, imageDigest, vms }: Traces,
+): Promise<Journal | string> {
+  const [vm, ...others] = vms;
+  if (imageDigest === null) return HAS_NO_IMAGE;
+  if (others.length > 0) return "more than one VMM runs for it; end all but one and restart the node agent";
+  const uid = await userOf(fleet, directory, vm);
+  if (uid === null)
+    return `its VMM (process ${vm?.record.pid}) has another machine's user; end it and restart the agent`;
+  return {
+    machineId,
+    uid,
+    generation: 0,
+    desired: vm === undefined ? "stopped" : "running",
+    spec: null,
+    imageDigest,
+    hasDisk: true,
+    boot: vm === undefined ? null : bootOf(vm, fleet.surroundings.clock.now()),
+    ending: null,
+  };
+}
+
+/** The VMM's, else the disk's owner, else a new one, which the next boot makes the disk's owner. */
+async function userOf(fleet: Fleet, directory: string, vm: FoundVm | undefined): Promise<number | null> {
+  const running = vm?.uid ?? null;
+  const uid = running ?? (await stat(diskPathOf(directory))).uid;
+  if (fleet.userIds.takeBack(uid)) return uid;
+  return running === null ? fleet.userIds.take() : null;
+}
+
+/** It is taken to have run: a guest that has not says so when it is adopted. */
+const bootOf = ({ record }: FoundVm, now: number): JournaledBoot => ({
+  bootId: record.bootId,
+  record,
+  runningSince: now,
+  timings: null,
+});

@@ -1,0 +1,104 @@
+/**
+ * A machine of which this node has files and does not know enough to run it, as when a later version of Flotilla wrote
+ * its journal. In place of a supervisor.
+ *
+ * Always: nothing in its directory is written, and a VMM that may be its own runs on. It is reported as failed, with the
+ * reason and what to do; a start is refused with the same. Only a removal of the machine touches the files: it ends the
+ * VMM and deletes them. After a restart of the agent its directory is looked at again.
+ */
+import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link";
+import { MachineLog } from "./machine-log.ts";
+import { logsPathOf } from "./paths.ts";
+import { removeMachineFiles } from "./remove-machine-files.ts";
+import type { Surroundings } from "./surroundings.ts";
+
+export interface UnreadableMachineOptions {
+  readonly around: Surroundings;
+  readonly machineId: string;
+  readonly directory: string;
+  /** For the machine's owner: what is wrong, and what to do. */
+  readonly reason: string;
+  /** Of the image that its disk stands on; null: not known. */
+  readonly imageDigest: string | null;
+  /** Boots whose VMM may be the machine's. */
+  readonly bootIds: readonly string[];
+}
+
+export class UnreadableMachine {
+  readonly machineLog: MachineLog;
+  readonly guest = null;
+  readonly network = null;
+  readonly spec = null;
+  readonly #options: UnreadableMachineOptions;
+  #generation = 0;
+  #isRemoved = false;
+
+  constructor(options: UnreadableMachineOptions) {
+    this.#options = options;
+    this.machineLog = new MachineLog(logsPathOf(options.directory));
+    for (const bootId of options.bootIds) options.around.liveBoots.add(bootId);
+  }
+
+  get machineId(): string {
+    return this.#options.machineId;
+  }
+
+  get directory(): string {
+    return this.#options.directory;
+  }
+
+  get imageDigest(): string | null {
+    return this.#options.imageDigest;
+  }
+
+  /** Takes note of what is wanted. Rejects when the machine is to be removed and that fails; another call tries again. */
+  async accept({ generation, state }: DesiredMachine): Promise<"accepted" | "stale"> {
+    if (generation < this.#generation) return "stale";
+    this.#generation = generation;
+    if (state === "absent") await this.#remove();
+    this.#options.around.onChange(this.machineId);
+    return "accepted";
+  }
+
+  observe(): ObservedMachine {
+    return {
+      machineId: this.machineId,
+      generation: this.#generation,
+      state: this.#isRemoved ? "absent" : "failed",
+      bootId: null,
+      runningSince: null,
+      readySince: null,
+      reason: this.#isRemoved ? null : this.#options.reason,
+      hasPoweredOff: false,
+      progress: null,
+      hostPorts: [],
+      timings: null,
+    };
+  }
+
+  /** It is always settled. */
+  settled(): Promise<ObservedMachine> {
+    return Promise.resolve(this.observe());
+  }
+
+  adopted(): Promise<ObservedMachine> {
+    return Promise.resolve(this.observe());
+  }
+
+  resume(): void {}
+
+  release(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  async #remove(): Promise<void> {
+    if (this.#isRemoved) return;
+    const { around, bootIds, directory, machineId } = this.#options;
+    for (const bootId of bootIds) around.liveBoots.delete(bootId);
+    await around.driver.sweep(around.liveBoots);
+    await removeMachineFiles(directory);
+    this.machineLog.close();
+    this.#isRemoved = true;
+    around.onRemoved({ machineId, generation: this.#generation, uid: null });
+  }
+}

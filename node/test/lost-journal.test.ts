@@ -1,0 +1,144 @@
+/**
+ * Machines whose journal is lost, damaged or of another version: with the fake driver, whose disks and VMs are files.
+ */
+import assert from "node:assert/strict";
+import { appendFile, readFile, rm, truncate, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import type { Journal } from "../src/machines/journal.ts";
+import { listFiles, machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
+
+const A = machineIdOf("a");
+const B = machineIdOf("b");
+const DATA = "what the machine wrote\n";
+
+/** How a journal is lost. */
+const LOSSES: Readonly<Record<string, (path: string) => Promise<void>>> = {
+  removed: (path) => rm(path),
+  truncated: (path) => truncate(path, 40),
+  empty: (path) => truncate(path),
+  "another machine's": async (path) => {
+    await writeFile(path, (await readFile(path, "utf8")).replaceAll(A, B));
+  },
+};
+
+interface Left {
+  readonly node: TestNode;
+  readonly directory: string;
+  readonly journalPath: string;
+  readonly diskPath: string;
+  readonly bootId: string | null;
+}
+
+/** A machine that has written to its disk, and whose agent has stopped. */
+async function leaveMachine(path: string, state: "running" | "stopped"): Promise<Left> {
+  const node = await startTestNode(path);
+  const { bootId } = await node.want(A, 1, "running");
+  if (state === "stopped") await node.want(A, 2, "stopped");
+  await node.fleet.release();
+  const directory = join(path, "machines", A);
+  const diskPath = join(directory, "disk");
+  await appendFile(diskPath, DATA);
+  return { node, directory, journalPath: join(directory, "journal.json"), diskPath, bootId };
+}
+
+for (const [how, lose] of Object.entries(LOSSES)) {
+  test(`a stopped machine whose journal is ${how} starts with its own disk`, async () => {
+    await using directory = await temporaryDirectory();
+    const { journalPath, diskPath } = await leaveMachine(directory.path, "stopped");
+    await lose(journalPath);
+    const node = await startTestNode(directory.path);
+    const seen = node.fleet.observe(A);
+    assert.deepEqual([seen.state, seen.generation], ["stopped", 0]);
+    assert.match(node.events[0]?.message ?? "", /its journal .*; the machine goes on with its disk/);
+    assert.equal((await node.want(A, 3, "running")).state, "running");
+    assert.ok((await readFile(diskPath, "utf8")).endsWith(DATA));
+    assert.ok((await node.fleet.imagesInUse()).has(node.fleet.find(A)?.imageDigest ?? ""));
+  });
+
+  test(`a machine that runs while its journal is ${how} runs on in the same VM`, async () => {
+    await using directory = await temporaryDirectory();
+    const { journalPath, diskPath, bootId } = await leaveMachine(directory.path, "running");
+    await lose(journalPath);
+    const node = await startTestNode(directory.path);
+    assert.equal(node.adoption.swept, 0);
+    const seen = node.fleet.observe(A);
+    assert.deepEqual([seen.state, seen.generation, seen.bootId], ["booting", 0, bootId]);
+    const again = await node.want(A, 1, "running");
+    assert.deepEqual([again.state, again.bootId], ["running", bootId]);
+    assert.equal((await node.want(A, 2, "stopped")).state, "stopped");
+    assert.ok((await readFile(diskPath, "utf8")).endsWith(DATA));
+    assert.doesNotMatch(node.logLines.join(""), /run twice/);
+  });
+}
+
+test("a journal of a later version is kept as it is: its machine is failed, runs on, and is not started", async () => {
+  await using directory = await temporaryDirectory();
+  const { journalPath, diskPath, bootId } = await leaveMachine(directory.path, "running");
+  const later = JSON.stringify({ ...JSON.parse(await readFile(journalPath, "utf8")), version: 99 });
+  await writeFile(journalPath, later);
+  const node = await startTestNode(directory.path);
+  assert.equal(node.adoption.swept, 0);
+  const refused = await node.want(A, 2, "running");
+  assert.deepEqual([refused.state, refused.generation], ["failed", 2]);
+  assert.match(refused.reason ?? "", /version 99.*start the later version of Flotilla again/);
+  assert.equal((await node.want(A, 3, "stopped")).state, "failed");
+  assert.equal(await readFile(journalPath, "utf8"), later);
+  assert.ok((await readFile(diskPath, "utf8")).endsWith(DATA));
+  assert.deepEqual(
+    (await node.driver.find()).map(({ record }) => record.bootId),
+    [bootId],
+  );
+  assert.ok((await node.fleet.imagesInUse()).size > 0);
+
+  await rm(journalPath);
+  const repaired = await startTestNode(directory.path);
+  const running = await repaired.want(A, 4, "running");
+  assert.deepEqual([running.state, running.bootId], ["running", bootId]);
+});
+
+test("a machine that is kept as it is can be removed, with its VM", async () => {
+  await using directory = await temporaryDirectory();
+  const { journalPath } = await leaveMachine(directory.path, "running");
+  await writeFile(journalPath, JSON.stringify({ version: 99 }));
+  const node = await startTestNode(directory.path);
+  assert.equal((await node.want(A, 2, "absent")).state, "absent");
+  assert.deepEqual(await listFiles(join(directory.path, "machines")), []);
+  assert.deepEqual(await node.driver.find(), []);
+});
+
+test("a machine whose journal and disk both say nothing is failed, keeps its disk, and no image is removed", async () => {
+  await using directory = await temporaryDirectory();
+  const { journalPath, diskPath } = await leaveMachine(directory.path, "stopped");
+  await rm(journalPath);
+  await writeFile(diskPath, "overwritten");
+  const node = await startTestNode(directory.path);
+  const refused = await node.want(A, 3, "running");
+  assert.equal(refused.state, "failed");
+  assert.match(refused.reason ?? "", /its disk does not say which image it stands on; put the journal back/);
+  assert.equal(await readFile(diskPath, "utf8"), "overwritten");
+  const digests = (await node.images.list()).map(({ digest }) => digest);
+  assert.deepEqual([...(await node.fleet.imagesInUse())].toSorted(), digests.toSorted());
+});
+
+test("a disk of which an older journal does not know is taken up, not made anew", async () => {
+  await using directory = await temporaryDirectory();
+  const { journalPath, diskPath } = await leaveMachine(directory.path, "stopped");
+  const journal = JSON.parse(await readFile(journalPath, "utf8")) as Journal;
+  await writeFile(journalPath, JSON.stringify({ ...journal, hasDisk: false, imageDigest: null }));
+  const node = await startTestNode(directory.path);
+  assert.equal((await node.want(A, 3, "running")).state, "running");
+  assert.ok((await readFile(diskPath, "utf8")).endsWith(DATA));
+});
+
+test("a disk that appears while the agent runs is not replaced by a new one", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  await node.want(A, 1, "stopped");
+  const diskPath = join(directory.path, "machines", A, "disk");
+  await writeFile(diskPath, DATA);
+  const refused = await node.want(A, 2, "running");
+  assert.equal(refused.state, "failed");
+  assert.match(refused.reason ?? "", /a disk of the machine that its journal does not know; it is kept/);
+  assert.equal(await readFile(diskPath, "utf8"), DATA);
+});
