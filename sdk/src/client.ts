@@ -10,9 +10,9 @@
  * in the background, stream its output, or hand in a `fetch` without that limit.
  */
 import { type ApiCall, type CallOptions, segment } from "./call.ts";
-import { after, pause } from "./clock.ts";
+import { after, now, pause } from "./clock.ts";
 import { errorOfAnswer, FlotillaError } from "./errors.ts";
-import { type ExecQuery, type MachineCommandRequest, Methods } from "./generated.ts";
+import { type ConnectToken, type ExecQuery, type MachineCommandRequest, Methods } from "./generated.ts";
 
 export type { BytesBody, CallOptions } from "./call.ts";
 export {
@@ -45,6 +45,11 @@ const RETRY_PAUSE_FIRST_MS = 200;
 /** A server that asks for a longer pause gets none: the caller hears of it instead of waiting unawares. */
 const RETRY_PAUSE_MAX_MS = 10_000;
 
+/** Of a connect token: how long it is good, and how long it must still be to be sent. */
+const TOKEN_SECONDS = 600;
+const TOKEN_LEFT_MS_MIN = 60_000;
+const TOKENS_MAX = 1_000;
+
 type AnyOptions = CallOptions<unknown>;
 
 export class Flotilla extends Methods {
@@ -53,6 +58,8 @@ export class Flotilla extends Methods {
   readonly #retries: number;
   readonly #timeoutMs: number | undefined;
   readonly #fetch: (url: string, init: RequestInit) => Promise<Response>;
+  /** By machine: what reaches its ports in place of the key. */
+  readonly #connectTokens = new Map<string, Promise<ConnectToken>>();
 
   constructor(options: FlotillaOptions) {
     super();
@@ -73,25 +80,44 @@ export class Flotilla extends Methods {
 
   /**
    * `fetch` from a published port of a machine: `path` and `init` are the guest's, and so is the answer, whatever its
-   * status. The client's key goes along and the guest sees it, unless `init` has an `Authorization` of its own, such as a
-   * connect token, which it does not see.
+   * status. The client's key stays here: a connect token of the machine is made with it and goes along, unless `init` has an
+   * `Authorization` of its own. Throws a FlotillaError when no token can be made, such as for a machine that is not there.
    */
   fetchFrom(machineId: string, port: number, path: string, init: RequestInit = {}): Promise<Response> {
-    const headers = new Headers(init.headers);
-    if (this.#apiKey !== undefined && !headers.has("authorization"))
-      headers.set("authorization", `Bearer ${this.#apiKey}`);
     const url = `${this.endpoint(machineId, port)}${path.startsWith("/") ? "" : "/"}${path}`;
-    if (new URL(url).href.startsWith(`${this.endpoint(machineId, port)}/`))
-      return this.#fetch(url, { ...init, headers });
-    throw new TypeError(`"${path}" leads out of the machine`);
+    if (!new URL(url).href.startsWith(`${this.endpoint(machineId, port)}/`))
+      throw new TypeError(`"${path}" leads out of the machine`);
+    return this.#fetchWithToken(machineId, url, init);
   }
 
-  /** A WebSocket with what listens at a published port of a machine. */
-  openSocketTo(machineId: string, port: number, path: string): WebSocket {
-    return this.openSocket(
-      `/v1/machines/${segment(machineId)}/connect/${segment(port)}/${path.replace(/^\//, "")}`,
-      {},
-    );
+  async #fetchWithToken(machineId: string, url: string, init: RequestInit): Promise<Response> {
+    const headers = new Headers(init.headers);
+    if (headers.has("authorization")) return this.#fetch(url, { ...init, headers });
+    const token = await this.#connectToken(machineId);
+    if (token !== undefined) headers.set("authorization", `Bearer ${token}`);
+    const answer = await this.#fetch(url, { ...init, headers });
+    // The next call makes another one.
+    if (answer.headers.get("x-error-code") === "unknown_key") this.#connectTokens.delete(machineId);
+    return answer;
+  }
+
+  /** A WebSocket with what listens at a published port of a machine; it carries a connect token, as in `fetchFrom`. */
+  async openSocketTo(machineId: string, port: number, path: string): Promise<WebSocket> {
+    const token = await this.#connectToken(machineId);
+    const tail = path.replace(/^\//, "");
+    return this.#openSocketWith(token, `/v1/machines/${segment(machineId)}/connect/${segment(port)}/${tail}`, {});
+  }
+
+  /** One for all calls, until shortly before it expires. undefined: there is no key to make it with. */
+  async #connectToken(machineId: string): Promise<string | undefined> {
+    if (this.#apiKey === undefined) return undefined;
+    const known = await this.#connectTokens.get(machineId)?.catch(() => undefined);
+    if (known !== undefined && Date.parse(known.expiresAt) - now() > TOKEN_LEFT_MS_MIN) return known.token;
+    if (this.#connectTokens.size >= TOKENS_MAX) this.#connectTokens.clear();
+    const making = this.createConnectToken(machineId, { ttlSeconds: TOKEN_SECONDS });
+    this.#connectTokens.set(machineId, making);
+    making.catch(() => this.#connectTokens.delete(machineId));
+    return (await making).token;
   }
 
   /** `execInSession` with the output as it comes, for readExecEvents. */
@@ -167,8 +193,11 @@ export class Flotilla extends Methods {
 
   /** In Node the key travels in a header; a browser's WebSocket has none, so there it goes into the query. */
   protected override openSocket(path: string, options: AnyOptions): WebSocket {
+    return this.#openSocketWith(this.#apiKey, path, options);
+  }
+
+  #openSocketWith(key: string | undefined, path: string, options: AnyOptions): WebSocket {
     const isBrowser = "document" in globalThis;
-    const key = this.#apiKey;
     const query = { ...(options.query as object | undefined), ...(isBrowser && key ? { access_token: key } : {}) };
     const address = this.#address(path, query).replace(/^http/, "ws");
     if (isBrowser) return new WebSocket(address);

@@ -1,7 +1,10 @@
 /**
- * The SDK's only timers: a pause between tries and the end of a call's time. They work in browsers and in Node, and
+ * The SDK's only clock and timers: a pause between tries and the end of a call's time. They work in browsers and in Node, and
  * neither keeps a process alive longer than the call it belongs to.
  */
+
+/** Epoch milliseconds. */
+export const now = (): number => Date.now();
 
 /** Resolves after the time, or at once when the signal is aborted. Never rejects. */
 export function pause(ms: number, signal: AbortSignal): Promise<void> {

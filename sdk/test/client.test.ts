@@ -217,20 +217,30 @@ test("the terminal's socket carries the key in a header, not in the address", as
   });
 });
 
-test("what a machine answers comes back whatever its status, with the key or a token of the caller's", async (t) => {
-  const peer = await startPeer(t, reply(418, "short and stout"));
+const connectToken = (token: string, forMs: number) =>
+  replyJson({ token, expiresAt: new Date(Date.now() + forMs).toISOString(), machineId: "mach-1" }, 201);
+
+test("what a machine answers comes back whatever its status, asked with a token, never with the key", async (t) => {
+  const answers = reply(418, "short and stout");
+  const gone = reply(401, "", { "x-error-code": "unknown_key" });
+  const peer = await startPeer(
+    ...([t, connectToken("smc_1", 50_000), answers, connectToken("smc_2", 600_000), answers, answers] as const),
+    ...[gone, connectToken("smc_3", 600_000), answers],
+  );
   const flotilla = new Flotilla({ url: peer.url, apiKey: "smk_x" });
   assert.equal(flotilla.endpoint("mach-1", 80), `${peer.url}/v1/machines/mach-1/connect/80`);
   const answer = await flotilla.fetchFrom("mach-1", 80, "a//b?c=1", { method: "PUT", body: "x" });
   assert.deepEqual([answer.status, await answer.text()], [418, "short and stout"]);
-  await flotilla.fetchFrom("mach-1", 80, "/", { headers: { authorization: "Bearer smc_y" } });
-  assert.deepEqual(
-    peer.arrived.map(({ method, url, headers }) => [method, url, headers.authorization]),
-    [
-      ["PUT", "/v1/machines/mach-1/connect/80/a//b?c=1", "Bearer smk_x"],
-      ["GET", "/v1/machines/mach-1/connect/80/", "Bearer smc_y"],
-    ],
-  );
+  for (const headers of [{}, { authorization: "Bearer smc_y" }, {}, {}])
+    await flotilla.fetchFrom("mach-1", 80, "/", { headers });
+  const [made, first, ...later] = peer.arrived.map(({ method, url, headers }) => [method, url, headers.authorization]);
+  const token = ["POST", "/v1/machines/mach-1/connect-token", "Bearer smk_x"];
+  const at = "/v1/machines/mach-1/connect/80/";
+  assert.deepEqual([made, first], [token, ["PUT", `${at}a//b?c=1`, "Bearer smc_1"]]);
+  assert.deepEqual(later, [
+    ...[token, ["GET", at, "Bearer smc_2"], ["GET", at, "Bearer smc_y"], ["GET", at, "Bearer smc_2"]],
+    ...[token, ["GET", at, "Bearer smc_3"]],
+  ]);
   assert.throws(() => flotilla.fetchFrom("mach-1", 80, "/../../../mach-2/exec"), TypeError);
-  assert.equal(peer.arrived.length, 2);
+  assert.equal(peer.arrived.length, 8);
 });

@@ -26,6 +26,9 @@ export const hasShareTokenForm = (text: string | undefined): boolean => SHARE_TO
 export const isOwnCredential = (text: string | undefined): boolean =>
   hasKeyForm(text ?? "") || hasConnectTokenForm(text) || hasShareTokenForm(text);
 
+/** Whether a header's value has one of ours anywhere in it. */
+export const holdsOwnCredential = (text: string): boolean => /\bsm[kcs]_[A-Za-z0-9_-]{43}/.test(text);
+
 /** Of any of them. */
 export const hashKey = (key: string): Buffer => Buffer.from(hashedName(key), "hex");
 

@@ -26,7 +26,7 @@ import type { MachineRecord } from "../record.ts";
 import { inRunningMachine } from "../running.ts";
 import type { MachineServices } from "../services.ts";
 import { shownState } from "../view.ts";
-import { answerHead, type RequestFacts, requestHead } from "./head.ts";
+import { answerHead, requestHead } from "./head.ts";
 import { splice } from "./splice.ts";
 
 const HEAD_BYTES_MAX = 64 * 1024;
@@ -40,7 +40,6 @@ export interface ForwardOptions {
   readonly raw: RawRequest;
   /** Path and query for the guest. */
   readonly path: string;
-  readonly way: RequestFacts["way"];
   readonly prefix: string;
   /** Ends it: the caller has gone, or its right has ended. */
   readonly signal: AbortSignal;
@@ -137,12 +136,12 @@ async function ask(services: MachineServices, connection: Duplex, options: Forwa
 }
 
 /** Does not throw: what stands in the request has passed a parser that is as strict as this client. */
-function open(connection: Duplex, { raw, path, way, prefix }: ForwardOptions): ClientRequest {
+function open(connection: Duplex, { raw, path, prefix }: ForwardOptions): ClientRequest {
   const { message, upgrade } = raw;
   const { method = "GET", socket } = message;
   const upgradeTo = upgrade === undefined ? null : (message.headers.upgrade ?? null);
   const remoteAddress = socket.remoteAddress ?? "";
-  const facts = { way, prefix, remoteAddress, isEncrypted: "encrypted" in socket, upgradeTo };
+  const facts = { prefix, remoteAddress, isEncrypted: "encrypted" in socket, upgradeTo };
   return httpRequest({
     createConnection: () => connection,
     method,

@@ -2,15 +2,13 @@
  * What of the head of a request goes on to a guest, and what of the guest's answer goes back. Pure. Heads are flat lists of
  * names and values, as they came, so that what stands in one twice stays so.
  *
- * Always: what belongs to one connection is not handed on (RFC 9110, 7.6.1); no share token of ours reaches a guest, and a
- * key only over the connect bridge, whose callers send theirs knowingly; a guest sets cookies for its own host or path
- * alone, and never one of ours.
+ * Always: what belongs to one connection is not handed on (RFC 9110, 7.6.1); no key and no token of ours reaches a guest,
+ * by either way; a guest sets cookies for its own host or path alone, and never one of ours.
  *
  * A guest that answers under the address of the API (`prefix`) is a stranger there: its pages are sandboxed, so that their
  * origin is not the API's; it says nothing about the whole origin; and its root is the prefix.
  */
-import { bearerOf } from "../../auth/authenticate.ts";
-import { hasConnectTokenForm, isOwnCredential } from "../../auth/keys.ts";
+import { holdsOwnCredential, isOwnCredential } from "../../auth/keys.ts";
 import { SHARE_COOKIE } from "../ingress/cookies.ts";
 
 type Head = readonly string[];
@@ -43,8 +41,6 @@ const OF_ORIGIN = [
 const SANDBOX = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts";
 
 export interface RequestFacts {
-  /** `connect`: the caller's key is handed on. `ingress`: only credentials that are not ours. */
-  readonly way: "connect" | "ingress";
   /** The path under which the guest's root is for its caller; empty when that is the root of its own host. */
   readonly prefix: string;
   readonly remoteAddress: string;
@@ -67,7 +63,7 @@ export function requestHead(raw: Head, method: string, facts: RequestFacts): str
     }
     if (lower === "content-length") isFramed = true;
     if (dropped.has(lower)) continue;
-    if (lower === "authorization" && !isForGuest(value, facts.way)) continue;
+    if (lower === "authorization" && holdsOwnCredential(value)) continue;
     const kept = lower === "cookie" ? withoutShareCookie(value) : value;
     if (kept !== "") out.push(name, kept);
   }
@@ -102,20 +98,14 @@ export function answerHead(raw: Head, prefix: string, own: Readonly<Record<strin
   return out;
 }
 
-/** A query without our token in the named parameter; every other byte of it stays. */
-export function withoutParameter(url: string, name: string): string {
+/** A url without the named parameter where it holds a key or a token of ours, however it is escaped; every other byte stays. */
+export function withoutCredential(url: string, name: string): string {
   const at = url.indexOf("?");
   if (at < 0) return url;
-  const kept = url
-    .slice(at + 1)
-    .split("&")
-    .filter((part) => part !== name && !part.startsWith(`${name}=`));
+  const parts = url.slice(at + 1).split("&");
+  const kept = parts.filter((part) => !isOwnCredential(new URLSearchParams(part).get(name) ?? undefined));
+  if (kept.length === parts.length) return url;
   return kept.length === 0 ? url.slice(0, at) : `${url.slice(0, at)}?${kept.join("&")}`;
-}
-
-function isForGuest(authorization: string, way: RequestFacts["way"]): boolean {
-  const bearer = bearerOf(authorization);
-  return way === "connect" ? !hasConnectTokenForm(bearer) : !isOwnCredential(bearer);
 }
 
 function withoutShareCookie(value: string): string {

@@ -5,7 +5,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { HandlersOf, PassedReply, Request } from "../../http/handler.ts";
 import type { MachineServices } from "../services.ts";
 import { forward } from "./forward.ts";
-import { withoutParameter } from "./head.ts";
+import { withoutCredential } from "./head.ts";
 import { makeMachineToken } from "./tokens.ts";
 
 type Bridge =
@@ -27,7 +27,7 @@ export function connectHandlers(services: MachineServices): HandlersOf<Bridge | 
     const port = /^[1-9]\d{0,4}$/.test(params.port) ? Number(params.port) : Number.NaN;
     if (!(port <= 65_535)) throw new Refusal("not_found", `connect to machine ${params.id} failed: no such port`);
     const machine = { id: params.id, tenantId: caller.tenantId };
-    return forward(services, { machine, port, raw, path: pathOf(raw), way: "connect", prefix, signal });
+    return forward(services, { machine, port, raw, path: pathOf(raw), prefix, signal });
   };
   return {
     connectGet: connect,
@@ -53,8 +53,8 @@ interface BridgeRequest {
 }
 
 /** The guest's path and query, byte for byte, but for a key that stood in the query. */
-function pathOf({ url, upgrade }: Request["raw"]): string {
+function pathOf({ url }: Request["raw"]): string {
   const rest = url.replace(BRIDGE_PATH, "");
   const path = rest.startsWith("/") ? rest : `/${rest}`;
-  return upgrade === undefined ? path : withoutParameter(path, "access_token");
+  return withoutCredential(path, "access_token");
 }

@@ -17,7 +17,7 @@ import { hashedName, hashKey, hasKeyForm, hasShareTokenForm } from "../../auth/k
 import { type Outgoing, passOn } from "../../http/encode.ts";
 import type { Ingress, IngressRequest } from "../../http/ingress.ts";
 import { forward } from "../connect/forward.ts";
-import { withoutParameter } from "../connect/head.ts";
+import { withoutCredential } from "../connect/head.ts";
 import type { MachineServices } from "../services.ts";
 import { findGate, type Gate } from "../share/store.ts";
 import type { Place } from "./addresses.ts";
@@ -62,8 +62,7 @@ export class MachineIngress implements Ingress {
       machine: gate,
       port: null,
       raw,
-      path: forGuest(path, { token, isUpgrade: raw.upgrade !== undefined }),
-      way: "ingress",
+      path: withoutCredential(withoutCredential(path, SHARE_PARAMETER), KEY_PARAMETER),
       prefix: place.prefix,
       signal,
     });
@@ -99,19 +98,6 @@ const parametersOf = (url: string): URLSearchParams =>
 const opens = ({ shareHash }: Gate, token: string): boolean =>
   hasShareTokenForm(token) && shareHash !== null && hashKey(token).equals(shareHash);
 
-function forGuest(
-  path: string,
-  { token, isUpgrade }: { readonly token: string | undefined; readonly isUpgrade: boolean },
-) {
-  const untold = token === undefined ? path : withoutParameter(path, SHARE_PARAMETER);
-  return isUpgrade ? withoutKey(untold) : untold;
-}
-
-/** The guest's own `access_token` is its business. */
-function withoutKey(path: string): string {
-  return hasKeyForm(parametersOf(path).get(KEY_PARAMETER) ?? "") ? withoutParameter(path, KEY_PARAMETER) : path;
-}
-
 interface Exchange {
   readonly gate: Gate | undefined;
   readonly place: Place;
@@ -125,7 +111,7 @@ function exchanged({ gate, place, path, token }: Exchange): Outgoing {
     throw new Refusal("unknown_key", "this link does not work any more; ask for a new one");
   const cookie = shareCookie(token, { path: `${place.prefix}/`, isEncrypted: place.isEncrypted });
   // One slash at the beginning: with two a browser would take what follows for another host.
-  const clean = withoutParameter(path, SHARE_PARAMETER).replace(/^[/\\]+/, "/");
+  const clean = withoutCredential(path, SHARE_PARAMETER).replace(/^[/\\]+/, "/");
   const answer = redirect(302, `${place.prefix}${clean}`);
   return { ...answer, headers: { ...answer.headers, "set-cookie": cookie } };
 }
