@@ -7,7 +7,10 @@ import fc from "fast-check";
 import { DEMAND_MS, PREPARED_MB, READY_MAX, wantedPrepared } from "./prepared-plan.ts";
 
 const LEAST = 2;
-const kind = (takenAt: readonly number[] = [], least = 0) => ({ takenAt, least, memoryMb: 0 });
+const kind = (takenAt: readonly number[] = [], least = 0) => {
+  return { takenAt, least, memoryMb: 0, usedAt: takenAt.at(-1) ?? 0 };
+};
+const MINUTE_MS = 60_000;
 const roomy = { now: DEMAND_MS, totalMemoryMb: 24_000, availableMemoryMb: 20_000, waiting: 0 };
 
 test("without demand the least of each kind waits", () => {
@@ -16,7 +19,19 @@ test("without demand the least of each kind waits", () => {
 
 test("as many wait as were taken recently", () => {
   const recent = Array.from({ length: 20 }, () => DEMAND_MS - 1000);
-  assert.deepEqual(wantedPrepared({ ...roomy, demands: [kind(recent, LEAST), kind([1, 2, 3])] }), [20, 3]);
+  assert.deepEqual(wantedPrepared({ ...roomy, demands: [kind(recent, LEAST), kind([1, 2, 3])] }), [20, 0]);
+});
+
+test("what waits comes down when none is taken any more, and one of the first kinds stays", () => {
+  const burst = Array.from({ length: 21 }, () => 0);
+  const wantedAfter = (minutes: number): readonly number[] =>
+    wantedPrepared({ ...roomy, now: minutes * MINUTE_MS, demands: [kind(burst, LEAST), kind(burst)] });
+  assert.deepEqual(
+    [0, 2, 3, 6, 8].map((minutes) => wantedAfter(minutes)[1]),
+    [21, 21, 10, 5, 2],
+  );
+  assert.deepEqual(wantedAfter(11), [LEAST, 0]);
+  assert.deepEqual(wantedAfter(31), [1, 0]);
 });
 
 test("what was taken long ago is no demand", () => {

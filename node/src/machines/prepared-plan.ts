@@ -2,7 +2,8 @@
  * How many VMs should wait prepared, by kind. Pure.
  *
  * Always: the number follows demand: as many as were taken in the recent past, so that a burst of the same kind finds
- * them; never more than memory allows, and a few of some kinds at least, so that the first machine is quick.
+ * them, and half as many after each few minutes in which none was taken; never more than memory allows. A few of some
+ * kinds wait without demand, so that the first machine is quick: after half an hour without one of the kind, a single one.
  */
 
 /** What is known about one kind. */
@@ -11,6 +12,8 @@ export interface Demand {
   readonly takenAt: readonly number[];
   /** How many wait also without demand. */
   readonly least: number;
+  /** When one was last taken; while none was, when the kind became known. Monotonic milliseconds. */
+  readonly usedAt: number;
   /** Of the guest. */
   readonly memoryMb: number;
 }
@@ -26,6 +29,10 @@ export interface PreparedFacts {
 
 /** How long a start counts as demand. */
 export const DEMAND_MS = 10 * 60_000;
+/** Without a start of the kind the number falls to half after this long, and again, and again. */
+const HALF_LIFE_MS = 2.5 * 60_000;
+/** After so long without a start, one of a kind that waits also without demand is enough. */
+const UNUSED_MS = 30 * 60_000;
 export const READY_MAX = 96;
 /** Private memory of one that waits, with a margin: 39 MB measured, 47 of those without a disk. */
 export const PREPARED_MB = 52;
@@ -45,12 +52,18 @@ export function wantedPrepared({
   const byShare = Math.floor((totalMemoryMb * SHARE_MAX) / PREPARED_MB);
   const byFree = waiting + Math.floor((availableMemoryMb - totalMemoryMb * FREE_SHARE_MIN) / PREPARED_MB);
   let left = Math.max(0, Math.min(READY_MAX, byShare, byFree));
-  return demands.map(({ takenAt, least, memoryMb }) => {
+  return demands.map((demand) => {
     // No machine of the kind is ever placed on this host.
-    if (memoryMb > totalMemoryMb) return 0;
-    const recent = takenAt.filter((at) => now - at < DEMAND_MS).length;
-    const wanted = Math.min(left, Math.max(recent, least));
+    if (demand.memoryMb > totalMemoryMb) return 0;
+    const wanted = Math.min(left, wantedOf(demand, now));
     left -= wanted;
     return wanted;
   });
+}
+
+function wantedOf({ takenAt, least, usedAt }: Demand, now: number): number {
+  const unusedMs = now - usedAt;
+  const recent = takenAt.filter((at) => now - at < DEMAND_MS).length;
+  const expected = recent / 2 ** Math.floor(unusedMs / HALF_LIFE_MS);
+  return Math.max(Math.floor(expected), unusedMs < UNUSED_MS ? least : Math.min(least, 1));
 }

@@ -10,8 +10,9 @@
  *
  * Always: one is prepared at a time, and none while machines are being started: whoever waits for a machine comes
  * first. A VM may be taken from the moment it is prepared, at most once, and rests when it has settled. One that ends while
- * it waits is forgotten. When preparing fails it is tried again after a while, and machines boot without: slower, and
- * otherwise the same.
+ * it waits is forgotten. When preparing fails, that kind is tried again after a while, longer with each failure, and the
+ * others have their turn meanwhile; machines boot without: slower, and otherwise the same. The log says so once for each
+ * row of failures. Every VM that was prepared here and is no machine's has ended when `release` resolves.
  *
  * If the process dies, the next agent ends what is left (`sweep`) and `begin` removes the directories.
  */
@@ -55,7 +56,9 @@ const QUIET_MS = 150;
  */
 const SETTLE_MS = 6_000;
 const LOOK_MS = 2_000;
-const RETRY_MS = 10_000;
+/** From a failure until the same kind is tried again: doubled with each further failure. */
+const RETRY_MS_MIN = 10_000;
+const RETRY_MS_MAX = 15 * 60_000;
 /** A template may have to be made first. */
 const PREPARE_DEADLINE_MS = 150_000;
 /** Kinds whose demand is remembered, besides the first two. */
@@ -68,7 +71,12 @@ interface Kind extends Demand, Size {
   /** null: without a disk; `diskGb` says nothing then. */
   readonly image: UnpackedImage | null;
   readonly takenAt: number[];
+  usedAt: number;
   readonly waiting: WaitingVm[];
+  /** In a row. */
+  failures: number;
+  /** Monotonic milliseconds before which it is not tried again. */
+  retryAt: number;
 }
 
 /** A VM that waits, and the disk it waits with. */
@@ -87,6 +95,8 @@ export class PreparedVms {
   readonly #stop = new AbortController();
   #wake = new AbortController();
   #running: Promise<void> = Promise.resolve();
+  /** Boots of VMs that were prepared here, until a machine takes them or they have ended. */
+  readonly #boots = new Set<string>();
   #startsUnderWay = 0;
   #lastStartAt = Number.NEGATIVE_INFINITY;
 
@@ -102,8 +112,8 @@ export class PreparedVms {
     await mkdir(directory, { mode: 0o711 });
     const image = (await images.find(FIRST_IMAGE, null)) ?? null;
     this.#firstImage = image;
-    if (image !== null) this.#kinds.push(makeKind(DEFAULT_SIZE, image, LEAST_OF_FIRST_IMAGE));
-    this.#kinds.push(makeKind(DEFAULT_SIZE, null, LEAST_WITHOUT_DISK));
+    if (image !== null) this.#kinds.push(this.#makeKind(DEFAULT_SIZE, image, LEAST_OF_FIRST_IMAGE));
+    this.#kinds.push(this.#makeKind(DEFAULT_SIZE, null, LEAST_WITHOUT_DISK));
     this.#running = this.#run();
   }
 
@@ -133,12 +143,17 @@ export class PreparedVms {
     this.#wake.abort();
   }
 
-  /** Ends all that wait. */
+  /** Ends all that were prepared here and are no machine's. */
   async release(): Promise<void> {
+    const { liveBoots, driver } = this.#options;
     this.#stop.abort(new Error("the node agent shuts down"));
     this.#wake.abort();
     await this.#running;
     await this.giveUp();
+    if (this.#boots.size === 0) return;
+    // Being discarded at this moment, or overlooked: no next agent is to find them.
+    for (const bootId of this.#boots) liveBoots.delete(bootId);
+    await driver.sweep(liveBoots);
   }
 
   /** Ends those that wait now. */
@@ -149,7 +164,10 @@ export class PreparedVms {
   /** Ends one that waits for nobody any more, also one that was taken and that no machine is to have. */
   async discard(vm: PreparedVm | undefined): Promise<void> {
     if (vm === undefined) return;
+    // Also one that was taken: it is this object's again until it has ended.
+    this.#boots.add(vm.bootId);
     await vm.discard();
+    this.#boots.delete(vm.bootId);
     this.#options.liveBoots.delete(vm.bootId);
     this.#options.users.free(vm.uid);
   }
@@ -157,9 +175,12 @@ export class PreparedVms {
   #take(size: Size, image: UnpackedImage | null): WaitingVm | undefined {
     if (this.#options.driver.prepare === null) return undefined;
     const kind = this.#kind(size, image);
-    kind.takenAt.push(this.#options.clock.monotonic());
+    kind.usedAt = this.#options.clock.monotonic();
+    kind.takenAt.push(kind.usedAt);
     if (kind.takenAt.length > READY_MAX) kind.takenAt.shift();
-    return kind.waiting.shift();
+    const waiting = kind.waiting.shift();
+    if (waiting !== undefined) this.#boots.delete(waiting.vm.bootId);
+    return waiting;
   }
 
   /** A kind that is wanted for the first time takes the place of the one that was made longest ago. */
@@ -171,7 +192,7 @@ export class PreparedVms {
       (image === null || kind.diskGb === size.diskGb);
     const found = this.#kinds.find(isSame);
     if (found !== undefined) return found;
-    const made = makeKind(size, image, 0);
+    const made = this.#makeKind(size, image, 0);
     const oldest = this.#kinds.findIndex(({ least }) => least === 0);
     if (this.#kinds.length >= KINDS_MAX && oldest >= 0) {
       for (const { waiting } of this.#kinds.splice(oldest, 1)) {
@@ -180,6 +201,11 @@ export class PreparedVms {
     }
     this.#kinds.push(made);
     return made;
+  }
+
+  #makeKind({ cpus, memoryMb, diskGb }: Size, image: UnpackedImage | null, least: number): Kind {
+    const usedAt = this.#options.clock.monotonic();
+    return { cpus, memoryMb, diskGb, image, least, usedAt, takenAt: [], waiting: [], failures: 0, retryAt: 0 };
   }
 
   async #run(): Promise<void> {
@@ -192,8 +218,8 @@ export class PreparedVms {
           delayMs = (await this.#step()) ? 0 : LOOK_MS;
         } catch (error) {
           if (this.#stop.signal.aborted) return;
-          log.warn({ reason: messageOf(error) }, "a VM could not be prepared; machines boot without");
-          delayMs = RETRY_MS;
+          log.warn({ reason: messageOf(error) }, "it could not be found out what to prepare");
+          delayMs = RETRY_MS_MIN;
         }
       }
       if (delayMs === 0) continue;
@@ -217,9 +243,26 @@ export class PreparedVms {
       await this.discard(tooMany.waiting.pop()?.vm);
       return true;
     }
-    const tooFew = this.#kinds.find((kind, index) => missing(kind, index) > 0);
-    if (tooFew !== undefined) await this.#prepare(tooFew);
+    const tooFew = this.#kinds.find((kind, index) => missing(kind, index) > 0 && now >= kind.retryAt);
+    if (tooFew !== undefined) await this.#try(tooFew);
     return tooFew !== undefined;
+  }
+
+  /** Rejects only when the agent shuts down. */
+  async #try(kind: Kind): Promise<void> {
+    const { clock, log } = this.#options;
+    try {
+      await this.#prepare(kind);
+      kind.failures = 0;
+    } catch (error) {
+      this.#stop.signal.throwIfAborted();
+      const delayMs = Math.min(RETRY_MS_MIN * 2 ** kind.failures, RETRY_MS_MAX);
+      kind.failures += 1;
+      kind.retryAt = clock.monotonic() + delayMs;
+      const { cpus, memoryMb, image } = kind;
+      const facts = { cpus, memoryMb, image: image?.reference, reason: messageOf(error), delayMs };
+      log[kind.failures === 1 ? "warn" : "debug"](facts, "a VM could not be prepared; machines boot without");
+    }
   }
 
   async #prepare(kind: Kind): Promise<void> {
@@ -228,6 +271,7 @@ export class PreparedVms {
     const bootDirectory = join(directory, bootDirectoryName(bootId));
     const uid = users.take();
     liveBoots.add(bootId);
+    this.#boots.add(bootId);
     const deadline = new AbortController();
     const timer = clock.timer(PREPARE_DEADLINE_MS * patience(), () =>
       deadline.abort(new Error("preparing took too long")),
@@ -241,8 +285,9 @@ export class PreparedVms {
       const vm = await driver.prepare?.(request, AbortSignal.any([deadline.signal, this.#stop.signal]));
       if (vm === undefined) return;
       log.debug({ boot: bootId, ms: Math.round(clock.monotonic() - startedAt) }, "a VM was prepared");
-      this.#keep(kind, { vm, diskPath: disk?.kind === "own" ? disk.path : null });
+      await this.#keep(kind, { vm, diskPath: disk?.kind === "own" ? disk.path : null });
     } catch (error) {
+      this.#boots.delete(bootId);
       liveBoots.delete(bootId);
       users.free(uid);
       await rm(bootDirectory, { recursive: true, force: true });
@@ -252,7 +297,9 @@ export class PreparedVms {
     }
   }
 
-  #keep(kind: Kind, waiting: WaitingVm): void {
+  async #keep(kind: Kind, waiting: WaitingVm): Promise<void> {
+    // While it was made, another kind may have taken the place of its own, or the agent may have begun to shut down.
+    if (!this.#kinds.includes(kind) || this.#stop.signal.aborted) return await this.discard(waiting.vm);
     kind.waiting.push(waiting);
     void waiting.vm.exited.then(() => {
       const at = kind.waiting.indexOf(waiting);
@@ -291,10 +338,6 @@ export class PreparedVms {
       user: image.configuration.user,
     };
   }
-}
-
-function makeKind({ cpus, memoryMb, diskGb }: Size, image: UnpackedImage | null, least: number): Kind {
-  return { cpus, memoryMb, diskGb, image, least, takenAt: [], waiting: [] };
 }
 
 /** A new boot's id. */

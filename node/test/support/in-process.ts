@@ -12,6 +12,7 @@ import { type Clock, systemClock } from "../../src/clock.ts";
 import { fakeDisks } from "../../src/driver/fake/disks.ts";
 import { FakeImages } from "../../src/driver/fake/images.ts";
 import { FakeDriver } from "../../src/driver/fake/index.ts";
+import type { FakePreparing } from "../../src/driver/fake/prepared.ts";
 import { makeLog } from "../../src/log.ts";
 import { type Adoption, adoptMachines } from "../../src/machines/adopt.ts";
 import { Fleet } from "../../src/machines/fleet.ts";
@@ -82,7 +83,13 @@ const RESOURCES: NodeResources = {
 /** Starts a node on the directory, as after a start of its process. */
 export async function startTestNode(
   directory: string,
-  options: { readonly clock?: Clock; readonly bootsAtOnceMax?: number; readonly availableMemoryMb?: () => number } = {},
+  options: {
+    readonly clock?: Clock;
+    readonly bootsAtOnceMax?: number;
+    readonly availableMemoryMb?: () => number;
+    /** What preparing a VM takes; without it none is prepared. */
+    readonly preparing?: FakePreparing["work"];
+  } = {},
 ): Promise<TestNode> {
   const clock = options.clock ?? systemClock;
   const events: { machineId: string; level: string; message: string }[] = [];
@@ -91,11 +98,13 @@ export async function startTestNode(
   const machinesDirectory = join(directory, "machines");
   const own: { fleet?: Fleet } = {};
   const wordsOf = (machineId: string): Readonly<Record<string, string>> => own.fleet?.find(machineId)?.spec?.env ?? {};
-  const driver = new FakeDriver({ machinesDirectory, wordsOf, clock, log });
+  const preparedDirectory = join(directory, "prepared");
+  const preparing = options.preparing && { directory: preparedDirectory, work: options.preparing };
+  const driver = new FakeDriver({ machinesDirectory, wordsOf, clock, log, ...(preparing && { preparing }) });
   const images = new FakeImages(clock, "amd64");
   const fleet = new Fleet({
     machinesDirectory,
-    preparedDirectory: join(directory, "prepared"),
+    preparedDirectory,
     observeResources: () =>
       Promise.resolve({ ...RESOURCES, availableMemoryMb: options.availableMemoryMb?.() ?? 16_384 }),
     driver,

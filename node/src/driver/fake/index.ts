@@ -21,10 +21,22 @@ import { dirname, join } from "node:path";
 import type { VmOrigin } from "@flotilla/contract/machines";
 import { type Clock, orAborted } from "../../clock.ts";
 import type { Log } from "../../log.ts";
-import type { BootRequest, Driver, DriverFacts, FoundVm, Vm, VmExit, VmNetwork, VmRecord } from "../driver.ts";
+import type {
+  BootRequest,
+  Driver,
+  DriverFacts,
+  FoundVm,
+  PreparedVm,
+  PrepareRequest,
+  Vm,
+  VmExit,
+  VmNetwork,
+  VmRecord,
+} from "../driver.ts";
 import { FakeFiles } from "./files.ts";
 import { type FakeConfiguration, FakeGuest } from "./guest.ts";
 import { FakeNetwork } from "./network.ts";
+import { FakePreparedVm, type FakePreparing } from "./prepared.ts";
 
 const BOOT_MS_DEFAULT = 5;
 
@@ -32,8 +44,16 @@ export interface FakeDriverOptions {
   readonly machinesDirectory: string;
   /** The machine's environment, in which the words above stand. */
   readonly wordsOf: (machineId: string) => Readonly<Record<string, string>>;
+  /** Without it no VMs are prepared. */
+  readonly preparing?: FakePreparing;
   readonly clock: Clock;
   readonly log: Log;
+}
+
+interface FoundFile {
+  readonly startedFor: string;
+  readonly directory: string;
+  readonly file: VmFile;
 }
 
 /** The content of vm.json. Times are epoch milliseconds: they must mean the same to the next node agent. */
@@ -48,7 +68,7 @@ interface VmFile {
 }
 
 export class FakeDriver implements Driver {
-  readonly prepare = null;
+  readonly prepare: Driver["prepare"];
   readonly facts: DriverFacts = {
     name: "fake",
     accelerator: "none",
@@ -64,9 +84,16 @@ export class FakeDriver implements Driver {
 
   constructor(options: FakeDriverOptions) {
     this.#options = options;
+    const { preparing } = options;
+    this.prepare = preparing === undefined ? null : (request, signal) => this.#prepare(request, preparing, signal);
   }
 
-  async boot(request: BootRequest, signal: AbortSignal): Promise<Vm> {
+  boot(request: BootRequest, signal: AbortSignal): Promise<Vm> {
+    const isRestored = this.#options.wordsOf(request.machineId)["FAKE_RESTORED_CRASH"] !== undefined;
+    return this.#boot(request, isRestored && request.mustBoot !== true ? "template" : "boot", signal);
+  }
+
+  async #boot(request: BootRequest, origin: VmOrigin, signal: AbortSignal): Promise<Vm> {
     const { clock, wordsOf } = this.#options;
     const words = wordsOf(request.machineId);
     await this.#refuseSecond(request);
@@ -92,8 +119,7 @@ export class FakeDriver implements Driver {
       throw error;
     }
     this.#filesOf(request.machineId).reboot();
-    const isRestored = words["FAKE_RESTORED_CRASH"] !== undefined && request.mustBoot !== true;
-    return this.#hold(request, file, isRestored ? "template" : "boot");
+    return this.#hold(request, file, origin);
   }
 
   async forgetTemplate(size: Pick<BootRequest, "cpus" | "memoryMb">): Promise<void> {
@@ -113,33 +139,49 @@ export class FakeDriver implements Driver {
   }
 
   async find(): Promise<readonly FoundVm[]> {
-    const found: FoundVm[] = [];
-    for (const machine of await names(this.#options.machinesDirectory)) {
-      const boots = join(this.#options.machinesDirectory, machine, "boots");
-      for (const name of await names(boots)) {
-        const file = await readVmFile(join(boots, name));
-        if (file === undefined) continue;
-        const record = { bootId: file.bootId, pid: 0, startTime: file.startedAt };
-        found.push({ record, startedFor: machine, uid: null });
-      }
-    }
-    return found;
+    return (await this.#vmFiles()).map(({ file, startedFor }) => {
+      return { record: { bootId: file.bootId, pid: 0, startTime: file.startedAt }, startedFor, uid: null };
+    });
   }
 
   async sweep(known: ReadonlySet<string>): Promise<number> {
-    let swept = 0;
-    for (const machine of await names(this.#options.machinesDirectory)) {
-      const boots = join(this.#options.machinesDirectory, machine, "boots");
-      for (const name of await names(boots)) {
-        const file = await readVmFile(join(boots, name));
-        if (file === undefined || known.has(file.bootId)) continue;
-        swept += 1;
-        const vm = this.#running.get(file.bootId);
-        if (vm === undefined) await removeVmFile(join(boots, name));
-        else await vm.kill();
-      }
+    const unknown = (await this.#vmFiles()).filter(({ file }) => !known.has(file.bootId));
+    for (const { file, directory } of unknown) {
+      const vm = this.#running.get(file.bootId);
+      if (vm === undefined) await removeVmFile(directory);
+      else await vm.kill();
     }
-    return swept;
+    return unknown.length;
+  }
+
+  async #prepare(request: PrepareRequest, { work }: FakePreparing, signal: AbortSignal): Promise<PreparedVm> {
+    const startedAt = this.#options.clock.now();
+    const { bootId, bootDirectory } = request;
+    const file = { bootId, startedAt, answersAt: startedAt, endsAt: null, endsAs: "poweroff" } as const;
+    await writeVmFile(bootDirectory, { ...file, configuration: null, hasWorkload: false });
+    await work(request, signal);
+    return new FakePreparedVm(request, async (bootRequest) => {
+      await removeVmFile(bootRequest.bootDirectory);
+      return await this.#boot(bootRequest, "prepared", new AbortController().signal);
+    });
+  }
+
+  /** All that run, of machines and of nobody yet. */
+  async #vmFiles(): Promise<readonly FoundFile[]> {
+    const { machinesDirectory, preparing } = this.#options;
+    const waiting = preparing === undefined ? [] : await names(preparing.directory);
+    const places = waiting.map((name) => ({
+      startedFor: "prepared",
+      directory: join(preparing?.directory ?? "", name),
+    }));
+    for (const machine of await names(machinesDirectory)) {
+      const boots = join(machinesDirectory, machine, "boots");
+      for (const name of await names(boots)) places.push({ startedFor: machine, directory: join(boots, name) });
+    }
+    const found = await Promise.all(
+      places.map(async (place) => ({ ...place, file: await readVmFile(place.directory) })),
+    );
+    return found.flatMap(({ file, ...place }) => (file === undefined ? [] : [{ ...place, file }]));
   }
 
   #hold(request: BootRequest, file: VmFile, origin: VmOrigin | null): Vm {

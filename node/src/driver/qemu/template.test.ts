@@ -1,24 +1,36 @@
 /**
- * What makes two templates of one size different.
+ * Templates on the disk, without a VM: what is removed at the start, and how much room one needs.
  */
 import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
-import { templateIngredients } from "./template.ts";
+import type { Launcher } from "./launcher.ts";
+import { Templates, templateRoomMb } from "./template.ts";
 
-const made = {
-  qemuVersion: "7.2",
-  guestFiles: { key: "guest" },
-  accelerator: "kvm",
-  tscKhz: null,
-  processor: "one",
-  hasNetwork: true,
-} as const;
-
-test("with KVM a template belongs to the processor that it was made on", () => {
-  assert.notEqual(templateIngredients(made), templateIngredients({ ...made, processor: "other" }));
+test("templates of another version, and halves of them, are removed at the start", async () => {
+  const nodeDirectory = mkdtempSync(join(tmpdir(), "flotilla-templates-"));
+  try {
+    const templates = (ingredients: string): Templates =>
+      new Templates({ launcher: { nodeDirectory } as Launcher, ingredients });
+    const [earlier, now] = [templates("QEMU 1"), templates("QEMU 2")];
+    for (const made of [earlier, now]) {
+      mkdirSync(made.pathOf({ cpus: 1, memoryMb: 512 }), { recursive: true });
+      mkdirSync(`${made.pathOf({ cpus: 4, memoryMb: 512 })}.new`, { recursive: true });
+    }
+    await now.open();
+    assert.deepEqual(
+      readdirSync(now.directory).map((name) => join(now.directory, name)),
+      [now.pathOf({ cpus: 1, memoryMb: 512 })],
+    );
+  } finally {
+    rmSync(nodeDirectory, { recursive: true });
+  }
 });
 
-test("an emulated template goes on after the host's processor has changed", () => {
-  const emulated = { ...made, accelerator: "tcg" } as const;
-  assert.equal(templateIngredients(emulated), templateIngredients({ ...emulated, processor: "other" }));
+test("a template asks for as much of the disk as a guest of its size touches, and not more than a small disk has", () => {
+  assert.ok(templateRoomMb({ memoryMb: 8192 }) < 1_000);
+  assert.ok(templateRoomMb({ memoryMb: 8192 }) > 8192 * 0.04);
+  assert.ok(templateRoomMb({ memoryMb: 65_536 }) > 65_536 * 0.04);
 });

@@ -10,7 +10,8 @@
  *   is reseeded when a machine is configured (GUEST-PROTOCOL.md, configure).
  * - A directory has its name only when it is complete, and is never written again: its files belong to root and are
  *   read-only, also for VMMs (node/native/template-memory.c).
- * - There are at most TEMPLATES_MAX; the least recently used makes room.
+ * - There are at most TEMPLATES_MAX; the least recently used makes room. Those that were made of something else, as by an
+ *   earlier version, are removed at the start: nothing is restored from them any more.
  *
  * A crash in the middle leaves `<key>.new`, which the next agent removes, and a VMM that it sweeps.
  */
@@ -64,8 +65,11 @@ export interface TemplatesOptions {
 /** Raise it when what is done to a guest before it is saved changes. */
 const RECIPE = 7;
 const TEMPLATES_MAX = 6;
-/** A template's memory on the disk is what its guest has touched: about 4 % of its size. */
-const FREE_BYTES_MIN = 2 * 2 ** 30;
+const MIB = 2 ** 20;
+/** Of a guest's memory, what it has touched when it is saved: 4 % measured, and as much again. */
+const TOUCHED_SHARE = 0.08;
+/** What stays free for machines' disks while a template is made. */
+const FREE_MB_KEPT = 256;
 const STATE_BYTES_MAX = 16 * 2 ** 20;
 const MAKE_DEADLINE_MS = 120_000;
 const POLL_MS = 5;
@@ -101,11 +105,12 @@ export class Templates {
     this.#ingredients = ingredients;
   }
 
-  /** Removes what a crash has left. Before anything is made. */
+  /** Removes what a crash has left, and what was made of something else. Before anything is made. */
   async open(): Promise<void> {
     await mkdir(this.directory, { recursive: true, mode: 0o711 });
+    const current = `-${this.#hash()}`;
     for (const name of await readdir(this.directory)) {
-      if (name.endsWith(".new")) await rm(join(this.directory, name), { recursive: true, force: true });
+      if (!name.endsWith(current)) await rm(join(this.directory, name), { recursive: true, force: true });
     }
   }
 
@@ -123,9 +128,17 @@ export class Templates {
     return making;
   }
 
+  /** The directory of a size's template, whether or not it has been made. */
+  pathOf(size: VmSize): string {
+    return join(this.directory, this.#key(size));
+  }
+
+  #hash(): string {
+    return createHash("sha256").update(`${RECIPE} ${this.#ingredients}`).digest("hex").slice(0, 16);
+  }
+
   #key({ cpus, memoryMb }: VmSize): string {
-    const hash = createHash("sha256").update(`${RECIPE} ${this.#ingredients}`).digest("hex").slice(0, 16);
-    return `${cpus}x${memoryMb}-${hash}`;
+    return `${cpus}x${memoryMb}-${this.#hash()}`;
   }
 
   /** The template of a size, if it has been made, or as soon as it is: it boots already, and another boot would not overtake it. */
@@ -135,7 +148,7 @@ export class Templates {
 
   /** The template of a size, if it has been made. */
   async find(size: VmSize): Promise<Template | undefined> {
-    const template = templateIn(join(this.directory, this.#key(size)));
+    const template = templateIn(this.pathOf(size));
     try {
       const [memory, state] = await Promise.all([stat(template.memoryPath), stat(template.statePath)]);
       if (memory.size === 0 || state.size === 0) return undefined;
@@ -149,7 +162,7 @@ export class Templates {
 
   /** Removes the template of a size, unless it was made within the last hour: guests must not be able to have it made all the time. */
   async forget(size: VmSize): Promise<void> {
-    const { directory } = templateIn(join(this.directory, this.#key(size)));
+    const { directory } = templateIn(this.pathOf(size));
     const made = await stat(join(directory, "template.json")).catch(() => null);
     if (made === null || this.#launcher.clock.now() - made.mtimeMs < FORGET_MS_MIN) return;
     this.#launcher.log.warn({ directory }, "a template is removed: a guest that was restored from it died");
@@ -157,7 +170,7 @@ export class Templates {
   }
 
   async #make(key: string, size: VmSize, giveUp: AbortSignal): Promise<Template> {
-    await this.#makeRoom();
+    await this.#makeRoom(size);
     giveUp.throwIfAborted();
     const startedAt = this.#launcher.clock.monotonic();
     const directory = join(this.directory, `${key}.new`);
@@ -165,7 +178,7 @@ export class Templates {
     await mkdir(directory, { mode: 0o700 });
     try {
       await this.#save(directory, size, giveUp);
-      const template = templateIn(join(this.directory, key));
+      const template = templateIn(this.pathOf(size));
       await rm(template.directory, { recursive: true, force: true });
       await rename(directory, template.directory);
       const seconds = ((this.#launcher.clock.monotonic() - startedAt) / 1000).toFixed(1);
@@ -231,7 +244,7 @@ export class Templates {
     await chmod(directory, 0o711);
   }
 
-  async #makeRoom(): Promise<void> {
+  async #makeRoom(size: VmSize): Promise<void> {
     const names = (await readdir(this.directory)).filter((name) => !name.endsWith(".new"));
     const byAge = await Promise.all(
       names.map(async (name) => ({ name, at: (await stat(join(this.directory, name))).mtimeMs })),
@@ -242,9 +255,19 @@ export class Templates {
       await rm(join(this.directory, name), { recursive: true, force: true });
     }
     const free = await statfs(this.directory);
-    if (free.bavail * free.bsize < FREE_BYTES_MIN)
-      throw new Error("the node's disk is full; remove machines or images");
+    const freeMb = Math.floor((free.bavail * free.bsize) / MIB);
+    const neededMb = templateRoomMb(size);
+    if (freeMb >= neededMb) return;
+    throw new Error(
+      `a template of ${size.memoryMb} MB needs ${neededMb} MB of the node's disk, which has ${freeMb} MB left; ` +
+        "remove machines or images",
+    );
   }
+}
+
+/** How much of the disk must be free before a template is made. Pure. */
+export function templateRoomMb({ memoryMb }: Pick<VmSize, "memoryMb">): number {
+  return FREE_MB_KEPT + Math.ceil(memoryMb * TOUCHED_SHARE);
 }
 
 function templateIn(directory: string): Template {

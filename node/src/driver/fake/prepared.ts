@@ -1,0 +1,53 @@
+/**
+ * VMs that wait prepared, without VMs, for the fake driver.
+ *
+ * Each has a `vm.json` in its directory, like a fake VM of a machine, so that those which wait are counted and swept like
+ * real ones. Always: one is started at most once, and its file goes with it.
+ */
+import { mkdir, rename, rm } from "node:fs/promises";
+import type { BootRequest, PreparedVm, PrepareRequest, Vm, VmExit } from "../driver.ts";
+
+export interface FakePreparing {
+  /** Where those that wait have their directories. */
+  readonly directory: string;
+  /** What preparing takes: time, or a failure when it rejects. */
+  readonly work: (request: PrepareRequest, signal: AbortSignal) => Promise<void>;
+}
+
+export class FakePreparedVm implements PreparedVm {
+  readonly bootId: string;
+  readonly uid: number;
+  readonly exited: Promise<VmExit>;
+  readonly #request: PrepareRequest;
+  readonly #start: (request: BootRequest) => Promise<Vm>;
+  readonly #ending = Promise.withResolvers<VmExit>();
+
+  constructor(request: PrepareRequest, start: (request: BootRequest) => Promise<Vm>) {
+    this.bootId = request.bootId;
+    this.uid = request.uid;
+    this.exited = this.#ending.promise;
+    this.#request = request;
+    this.#start = start;
+  }
+
+  rest(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  async start(request: BootRequest): Promise<Vm> {
+    const { bootDirectory } = this.#request;
+    if (request.bootDirectory !== bootDirectory) await moveInto(bootDirectory, request.bootDirectory);
+    return await this.#start(request);
+  }
+
+  async discard(): Promise<void> {
+    await rm(this.#request.bootDirectory, { recursive: true, force: true });
+    this.#ending.resolve({ kind: "killed", detail: "the fake VM was discarded" });
+  }
+}
+
+/** As the real driver does it: the directory that was made for the boot is replaced. */
+async function moveInto(from: string, to: string): Promise<void> {
+  await mkdir(to, { recursive: true });
+  await rename(from, to);
+}

@@ -1,0 +1,80 @@
+/**
+ * VMs that wait prepared, with the fake driver: who gets them, what fails, and that none outlives its agent.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
+import { until } from "../../test/support/until.ts";
+import { machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
+
+const A = machineIdOf("a");
+const sizeOf = (memoryMb: number) => ({ cpus: 1, memoryMb, diskGb: 1 });
+
+async function waitingBoots(node: TestNode): Promise<readonly string[]> {
+  const found = await node.driver.find();
+  return found.filter(({ startedFor }) => startedFor === "prepared").map(({ record }) => record.bootId);
+}
+
+test("a machine takes a VM that waits with its disk, and no VM that waits outlives its agent", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path, { preparing: async () => {} });
+  await node.fleet.surroundings.prepared.begin();
+  await until(async () => (await waitingBoots(node)).length === 5, { what: "VMs to wait" });
+  const size = { cpus: CPUS_DEFAULT, memoryMb: MEMORY_MB_DEFAULT, diskGb: DISK_GB_DEFAULT };
+  const started = await node.want(A, 1, "running", { spec: size });
+  assert.deepEqual([started.state, started.timings?.vm], ["running", "prepared"]);
+  await node.fleet.release();
+  assert.deepEqual(
+    (await node.driver.find()).map(({ startedFor }) => startedFor),
+    [A],
+  );
+});
+
+test("a VM whose kind is given up while it is prepared is ended, also when the agent stops meanwhile", async () => {
+  for (const isStopping of [false, true]) {
+    await using directory = await temporaryDirectory();
+    const [begun, gate] = [Promise.withResolvers<string>(), Promise.withResolvers<void>()];
+    const node = await startTestNode(directory.path, {
+      preparing: async ({ memoryMb, bootId }) => {
+        if (memoryMb !== 300) return;
+        begun.resolve(bootId);
+        await gate.promise;
+      },
+    });
+    const { prepared, liveBoots } = node.fleet.surroundings;
+    await prepared.begin();
+    prepared.take(sizeOf(300));
+    const bootId = await begun.promise;
+    for (let memoryMb = 401; memoryMb <= 408; memoryMb += 1) prepared.take(sizeOf(memoryMb));
+    const released = isStopping ? node.fleet.release() : undefined;
+    gate.resolve();
+    await until(async () => !(await waitingBoots(node)).includes(bootId), { what: "the VM to be ended" });
+    await until(() => !liveBoots.has(bootId), { what: "its boot to be forgotten" });
+    await (released ?? node.fleet.release());
+    assert.deepEqual(await node.driver.find(), []);
+  }
+});
+
+test("a kind that can not be prepared is tried again later, is said once, and the next kind has its turn", async () => {
+  await using directory = await temporaryDirectory();
+  let attempts = 0;
+  const prepared300 = "a machine of 300 MB can not be prepared here";
+  const node = await startTestNode(directory.path, {
+    preparing: async ({ memoryMb }) => {
+      if (memoryMb !== 300) return;
+      attempts += 1;
+      throw new Error(prepared300);
+    },
+  });
+  const { prepared } = node.fleet.surroundings;
+  await prepared.begin();
+  prepared.take(sizeOf(300));
+  await until(() => attempts > 0, { what: "the first attempt" });
+  for (let count = 0; count < 3; count += 1) prepared.take(sizeOf(400));
+  await until(async () => (await waitingBoots(node)).length === 5 + 3, { what: "the kind behind it" });
+  assert.equal(attempts, 1);
+  const said = node.logLines.filter((line) => line.includes(prepared300));
+  assert.equal(said.length, 1, said.join(""));
+  await node.fleet.release();
+  assert.deepEqual(await node.driver.find(), []);
+});
