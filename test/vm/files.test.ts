@@ -99,21 +99,25 @@ describe("files and terminals of a real machine", { skip: skipReason }, () => {
     exec.stdout.on("data", (chunk: Buffer) => {
       seen += chunk;
     });
-    const shows = (wanted: string): Promise<unknown> =>
-      until(() => seen.includes(wanted), { what: `${JSON.stringify(wanted)} in ${JSON.stringify(seen)}` });
+    const shows = (wanted: string): Promise<unknown> => {
+      const isShown = (): boolean => {
+        if (!seen.includes(wanted)) throw new Error(JSON.stringify(seen));
+        return true;
+      };
+      return until(isShown, { what: JSON.stringify(wanted), deadlineMs: BOOT_DEADLINE_MS });
+    };
     exec.stdin.write("busybox stty size\n");
     await shows("stty size\r\n40 120\r\n");
     exec.resize({ cols: 99, rows: 33 });
     exec.stdin.write("busybox stty size\n");
     await shows("33 99\r\n");
-    exec.stdin.write("busybox sleep 600\n");
-    await shows("sleep 600\r\n");
-    // Again and again: the shell may still be about to hand the terminal to the program.
-    const isInterrupted = (): boolean => {
-      exec.stdin.write("\u0003");
-      return seen.includes("^C");
-    };
-    await until(isInterrupted, { what: `^C in ${JSON.stringify(seen)}` });
+    // The program says itself that it runs: only then has the shell handed the terminal over to it.
+    exec.stdin.write("busybox sh -c 'echo run''ning; exec busybox sleep 600'\n");
+    await shows("running\r\n");
+    exec.stdin.write("\u0003");
+    await shows("^C");
+    exec.stdin.write("echo ended with $?\n");
+    await shows("ended with 130\r\n");
     exec.stdin.write("exit 5\n");
     assert.equal((await exec.exit).exitCode, 5);
     await vm.kill();
