@@ -9,6 +9,7 @@
  * with all logs in it.
  */
 import { type ChildProcess, spawn } from "node:child_process";
+import { randomInt } from "node:crypto";
 import { once } from "node:events";
 import { createWriteStream } from "node:fs";
 import { mkdir, mkdtemp, readdir, readFile, rm } from "node:fs/promises";
@@ -22,6 +23,10 @@ const ROOT = join(import.meta.dirname, "../..");
 const JOIN_TOKEN = "join-token-of-the-tests";
 const START_DEADLINE_MS = 60_000;
 const STOP_DEADLINE_MS = 30_000;
+/** A program that is overloaded may take a connection and say nothing; then it is asked again. */
+const ANSWER_DEADLINE_MS = 5_000;
+const PORT_MIN = 12_000;
+const PORT_MAX = 30_000;
 
 export interface FlotillaOptions {
   readonly servers?: number;
@@ -98,6 +103,11 @@ export class Program {
     await this.#ended;
   }
 
+  /** Throws with the end of its log when it has ended: that is no reason to wait for it. */
+  async mustRun(): Promise<void> {
+    if (!this.isRunning) throw new Error(`${this.name} ended: ${(await this.log()).slice(-2000)}`);
+  }
+
   async log(): Promise<string> {
     return await readFile(this.logPath, "utf8").catch(() => "");
   }
@@ -130,10 +140,11 @@ export class Flotilla implements AsyncDisposable {
     const server = this.servers[index];
     await server?.start();
     const isServing = async (): Promise<boolean> => {
-      if (server?.isRunning !== true) throw new Error(`the server ended: ${(await server?.log())?.slice(-2000)}`);
-      return (await fetch(`${this.urls[index]}/readyz`)).ok;
+      if (server?.isRunning !== true) return true;
+      return (await fetch(`${this.urls[index]}/readyz`, { signal: AbortSignal.timeout(ANSWER_DEADLINE_MS) })).ok;
     };
     await until(isServing, { what: `server ${index} to serve`, deadlineMs: START_DEADLINE_MS, everyMs: 50 });
+    await server?.mustRun();
     if (this.#key === "") this.#key = (await readFile(join(server?.directory ?? "", "admin.key"), "utf8")).trim();
   }
 
@@ -142,13 +153,14 @@ export class Flotilla implements AsyncDisposable {
     const node = this.nodes[index];
     await node?.start();
     const isReady = async (): Promise<boolean> => {
-      if (node?.isRunning !== true) throw new Error(`the node ended: ${(await node?.log())?.slice(-2000)}`);
+      if (node?.isRunning !== true) return true;
       const lines = (await node.log()).split("\n").filter((line) => line.includes(`"pid":${node.pid}`));
       if (!lines.some((line) => line.includes("the node agent is ready"))) return false;
       const nodes = (await this.client().get("/v1/nodes")).json as { id: string; status: string }[];
       return nodes.some(({ id, status }) => id === node.name && status === "ready");
     };
     await until(isReady, { what: `${node?.name} to be ready`, deadlineMs: START_DEADLINE_MS, everyMs: 50 });
+    await node?.mustRun();
   }
 
   /** Creates a machine; it is stopped. */
@@ -225,7 +237,7 @@ export async function startFlotilla(options: FlotillaOptions = {}): Promise<Flot
   const { serverEnvironment = () => ({}) } = options;
   if (servers > 1 && databaseUrl === undefined) throw new Error("several servers need a databaseUrl");
   const directory = await mkdtemp(join(tmpdir(), "flotilla-cluster-"));
-  const ports = await Promise.all(Array.from({ length: servers }, freePort));
+  const ports = await Promise.all(Array.from({ length: servers }, portToReturnTo));
   const urls = ports.map((port) => `http://127.0.0.1:${port}`);
   const common = { FLOTILLA_JOIN_TOKEN: JOIN_TOKEN, FLOTILLA_LOG_LEVEL: "debug" };
   const flotilla = new Flotilla({
@@ -261,15 +273,24 @@ export async function startFlotilla(options: FlotillaOptions = {}): Promise<Flot
   return flotilla;
 }
 
-/** A port that was free a moment ago; a server that is started again needs the same one. */
-async function freePort(): Promise<number> {
-  const probe = createServer();
-  probe.listen(0, "127.0.0.1");
-  await once(probe, "listening");
-  const { port } = probe.address() as AddressInfo;
-  probe.close();
-  await once(probe, "close");
-  return port;
+/**
+ * A free port for a server that is killed and comes back on it. Not one that the system chooses: while the server is
+ * away, the system may give such a port to any other program that listens or connects, and the server could not come
+ * back. These lie below the ports that Linux hands out (ip_local_port_range) and are taken at random, so that two test
+ * files at once do not meet.
+ */
+async function portToReturnTo(): Promise<number> {
+  for (;;) {
+    const probe = createServer();
+    probe.listen(randomInt(PORT_MIN, PORT_MAX), "127.0.0.1");
+    const isFree = await once(probe, "listening").then(
+      () => true,
+      () => false,
+    );
+    const { port } = (probe.address() as AddressInfo | null) ?? { port: 0 };
+    probe.close();
+    if (isFree) return port;
+  }
 }
 
 /** Boots that the fake driver's files say are running, by machine. */
