@@ -2,14 +2,16 @@
  * Runs one test file in a process of its own and says how it ended.
  *
  * Always: the file fails when a test fails, when no test ran, when the process ends with an error or when its time is
- * up; then the process and everything in its group is killed, so that a stuck test leaves no server behind.
+ * up. However it ends, nothing that it started lives on: as root it runs in a PID and a mount namespace of its own, and
+ * the kernel ends every process of a namespace with its first one, also those that made themselves sessions of their own,
+ * such as VMMs, node agents' children and PostgreSQL. Without root, where no VM runs, only its process group is ended.
  *
  * Node's own runner (`node --test`, `run()`) is not used across files, because it passes over the exit code of a file
  * whose tests passed and leaves a file that hangs alone.
  */
 import { spawn } from "node:child_process";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { constants, tmpdir } from "node:os";
 import path from "node:path";
 import type { TestRecord } from "./reporter.ts";
 
@@ -21,6 +23,17 @@ export interface FileResult {
   /** Both output streams of the process, in the order in which they came. */
   readonly output: string;
 }
+
+/**
+ * The first process is a shell: it waits for what loses its parent, as the init of a host does, and signals have their
+ * usual effect on the test below it.
+ */
+const NAMESPACE: readonly string[] =
+  process.getuid?.() === 0
+    ? ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "sh", "-c", '"$@"; exit $?', "sh"]
+    : [];
+/** A shell's exit code for a program that was ended by a signal is this and the signal's number. */
+const SIGNALLED = 128;
 
 const running = new Set<number>();
 for (const signal of ["SIGINT", "SIGTERM"] as const) {
@@ -49,7 +62,8 @@ export async function runFile(root: string, file: string, timeoutMs: number): Pr
 async function runProcess(root: string, file: string, { report, timeoutMs }: { report: string; timeoutMs: number }) {
   const reporter = path.join(import.meta.dirname, "reporter.ts");
   const flags = ["--test-reporter", reporter, "--test-reporter-destination", report];
-  const child = spawn(process.execPath, [...flags, path.join(root, file)], {
+  const [program, ...argv] = [...NAMESPACE, process.execPath, ...flags, path.join(root, file)];
+  const child = spawn(program, argv, {
     cwd: root,
     detached: true,
     stdio: ["ignore", "pipe", "pipe"],
@@ -63,13 +77,20 @@ async function runProcess(root: string, file: string, { report, timeoutMs }: { r
   timeout.addEventListener("abort", () => pid !== undefined && running.has(pid) && killGroup(pid));
   const exit = await new Promise<string | null>((resolve) => {
     child.once("error", (error) => resolve(error.message));
-    child.once("exit", (code, signal) => resolve(code === 0 ? null : `the process ended with ${code ?? signal}`));
+    child.once("exit", (code, signal) => resolve(code === 0 ? null : `the process ended with ${endOf(code, signal)}`));
   });
   if (pid !== undefined) {
     running.delete(pid);
     killGroup(pid);
   }
   return { exit, isTimeUp: timeout.aborted && exit !== null, output: pieces.join("") };
+}
+
+/** The exit code, or the name of the signal. */
+function endOf(code: number | null, signal: NodeJS.Signals | null): string {
+  if (code === null) return String(signal);
+  const name = Object.entries(constants.signals).find(([, number]) => code === SIGNALLED + number)?.[0];
+  return NAMESPACE.length > 0 && name !== undefined ? name : String(code);
 }
 
 function problemOf(records: readonly TestRecord[], exit: string | null): string | null {

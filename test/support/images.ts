@@ -6,7 +6,7 @@
  * `debian`: python3 and nodejs, made by scripts/make-local-image and kept in the cache directory, for it takes a minute.
  */
 import { execFile } from "node:child_process";
-import { createHash } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import { createReadStream, createWriteStream } from "node:fs";
 import { copyFile, mkdir, mkdtemp, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -230,7 +230,7 @@ export async function debianPlatforms(): Promise<readonly PlatformSpec[]> {
   const tar = await debianArchive();
   const packed = `${tar}.gz`;
   if ((await stat(packed).catch(() => undefined)) === undefined) {
-    const partial = `${packed}.${process.pid}`;
+    const partial = `${packed}.${randomUUID()}`;
     await pipeline(createReadStream(tar), createGzip({ level: 1 }), createWriteStream(partial));
     await rename(partial, packed);
   }

@@ -8,6 +8,7 @@
  * that only did not answer in time may have been kept from it by a busy host, so that is believed for an hour.
  * Always: what is chosen comes with its reason, for `doctor`, the node's labels and the log.
  */
+import { randomUUID } from "node:crypto";
 import { constants } from "node:fs";
 import { access, mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -87,6 +88,8 @@ async function readKept(path: string, key: string, now: number): Promise<Acceler
 
 async function keep(path: string, verdict: object): Promise<void> {
   await mkdir(join(path, ".."), { recursive: true });
-  await writeFile(`${path}.new-${process.pid}`, `${JSON.stringify(verdict)}\n`);
-  await rename(`${path}.new-${process.pid}`, path);
+  // Not by process id: agents in PID namespaces of their own may share the cache directory.
+  const unfinished = `${path}.new-${randomUUID()}`;
+  await writeFile(unfinished, `${JSON.stringify(verdict)}\n`);
+  await rename(unfinished, path);
 }
