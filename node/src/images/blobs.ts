@@ -16,7 +16,7 @@ import { join } from "node:path";
 import { createGunzip, createZstdDecompress } from "node:zlib";
 import type { Clock } from "../clock.ts";
 import type { Descriptor } from "./manifest.ts";
-import type { Reference } from "./reference.ts";
+import type { Reference } from "@flotilla/contract/reference";
 import { type BlobAnswer, RegistryError, transferDeadline } from "./registry.ts";
 import { SharedWork } from "./share.ts";
 

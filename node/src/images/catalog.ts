@@ -16,7 +16,7 @@ import { join } from "node:path";
 import type { Clock } from "../clock.ts";
 import { type Log, messageOf } from "../log.ts";
 import type { ImageConfiguration, UnpackedImage } from "./images.ts";
-import { isDigest } from "./reference.ts";
+import { isDigest } from "@flotilla/contract/reference";
 
 /** What image.json holds. */
 export interface ImageRecord {

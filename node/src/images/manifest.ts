@@ -7,7 +7,7 @@
  */
 import { ENV_BYTES_MAX } from "@flotilla/contract/limits";
 import type { ImageConfiguration } from "./images.ts";
-import { isDigest } from "./reference.ts";
+import { isDigest } from "@flotilla/contract/reference";
 
 /** What registries themselves allow; real ones have a few KiB. Holds for lists, manifests and configs. */
 export const MANIFEST_BYTES_MAX = 4 * 1024 * 1024;

@@ -16,7 +16,7 @@ import type { Catalog } from "./catalog.ts";
 import { readCredentials } from "./credentials.ts";
 import type { UnpackedImage } from "./images.ts";
 import { choosePlatform, type Descriptor, type ImageConfig, parseConfig, parseManifest } from "./manifest.ts";
-import type { Reference } from "./reference.ts";
+import type { Reference } from "@flotilla/contract/reference";
 import { RegistryClient, RegistryError, type RegistryOptions } from "./registry.ts";
 import { SharedWork } from "./share.ts";
 import { asDiskFull, DiskFull, watchSpace } from "./space.ts";

@@ -14,7 +14,7 @@ import { createHash } from "node:crypto";
 import { type Clock, deadlineSignal } from "../clock.ts";
 import type { Credentials } from "./credentials.ts";
 import { MANIFEST_BYTES_MAX, MANIFEST_TYPES } from "./manifest.ts";
-import type { Reference } from "./reference.ts";
+import type { Reference } from "@flotilla/contract/reference";
 
 export interface RegistryOptions {
   /** Registry → base URL. */

@@ -21,7 +21,7 @@ import { planCollection } from "./collect.ts";
 import type { EnsureOptions, Images, RootFile, UnpackedImage } from "./images.ts";
 import { makeBusyboxTar } from "./local.ts";
 import { Puller } from "./pull.ts";
-import { parseReference, type Reference } from "./reference.ts";
+import { parseReference, type Reference } from "@flotilla/contract/reference";
 import { SharedWork } from "./share.ts";
 import { ensureSmallerRoot } from "./smaller-root.ts";
 import { asDiskFull, DiskFull, readFreeBytes, watchSpace } from "./space.ts";

@@ -6,7 +6,7 @@
  */
 import type { MachineRecord } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
-import { fullReference } from "./reference.ts";
+import { canonicalReference } from "@flotilla/contract/reference";
 
 const ANSWER_MS_MAX = 1_000;
 
@@ -18,14 +18,14 @@ export async function nodesToStartOn(
   if (network.mode !== "blocked" && !source.reference.startsWith("local/")) return null;
   const ready = await nodes.ready();
   if (ready.length < 2) return null;
-  const wanted = fullReference(source.reference);
+  const wanted = canonicalReference(source.reference);
   const over = new AbortController();
   const late = context.clock.sleep(ANSWER_MS_MAX, over.signal).then(() => []);
   const asked = ready.map(async ({ id, address }) => {
     const images = await Promise.race([link.listImages({ nodeId: id, address }), late]).catch(() => []);
     const has = images.some(
       ({ reference, architecture }) =>
-        fullReference(reference) === wanted && (source.arch ?? architecture) === architecture,
+        canonicalReference(reference) === wanted && (source.arch ?? architecture) === architecture,
     );
     return has ? [id] : [];
   });

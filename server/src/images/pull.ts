@@ -14,7 +14,7 @@ import { findNode, listNodes, type NodeRecord } from "../nodes/store.ts";
 import { beginOperation } from "../operations/begin.ts";
 import type { OperationRun, OperationWorker } from "../operations/run.ts";
 import type { OperationRecord } from "../operations/store.ts";
-import { fullReference } from "./reference.ts";
+import { canonicalReference } from "@flotilla/contract/reference";
 
 const PULL_DEADLINE_MS = 60 * 60_000;
 /** How long a node's agent may be away in the middle of a pull. */
@@ -42,7 +42,7 @@ export async function askPull(
   return await beginOperation(context, {
     tenantId,
     kind: "image pull",
-    resource: { kind: "image", id: fullReference(reference), name: reference },
+    resource: { kind: "image", id: canonicalReference(reference), name: reference },
     input,
     steps: input.nodeIds.map(stepOn),
     deadlineMs: PULL_DEADLINE_MS,

@@ -16,7 +16,7 @@ import { findMachine } from "../machines/store.ts";
 import { listNodes, type NodeRecord } from "../nodes/store.ts";
 import { operationInfo } from "../operations/view.ts";
 import { askPull, checkReference } from "./pull.ts";
-import { fullReference } from "./reference.ts";
+import { canonicalReference } from "@flotilla/contract/reference";
 
 const imageInfo = (nodeId: string, image: NodeImage): ImageInfo => ({
   reference: image.reference,
@@ -57,8 +57,11 @@ export function imageHandlers(
       if (machine === undefined) throw machineNotFound(params.id);
       if (machine.nodeId === null || machine.nodeAddress === null) return { status: 200, body: { images: [] } };
       const images = await imagesOf(link, { id: machine.nodeId, address: machine.nodeAddress });
-      const wanted = fullReference(machine.source.reference);
-      return { status: 200, body: { images: images.filter(({ reference }) => fullReference(reference) === wanted) } };
+      const wanted = canonicalReference(machine.source.reference);
+      return {
+        status: 200,
+        body: { images: images.filter(({ reference }) => canonicalReference(reference) === wanted) },
+      };
     },
     async pullMachineImage({ caller, params, body, signal }) {
       checkReference(body.image);

@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { it } from "node:test";
 import fc from "fast-check";
-import { parseReference } from "./reference.ts";
+import { canonicalReference, parseReference } from "./reference.ts";
 
 const DIGEST = `sha256:${"0123456789abcdef".repeat(4)}`;
 
@@ -80,4 +80,9 @@ it("a name that was accepted reads the same when it is read again", () => {
     }),
     { numRuns: 5000 },
   );
+});
+
+it("a stored text that is no reference is compared as it is", () => {
+  assert.equal(canonicalReference("index.docker.io/Alpine"), "index.docker.io/Alpine");
+  assert.equal(canonicalReference("index.docker.io/alpine"), "docker.io/library/alpine:latest");
 });

@@ -63,6 +63,15 @@ export function parseReference(text: string): Reference {
   return { name, registry, repository, target, digest, isLocal };
 }
 
+/** The canonical name for comparing references that are stored; text that is no reference stays as it is. */
+export function canonicalReference(text: string): string {
+  try {
+    return parseReference(text).name;
+  } catch {
+    return text;
+  }
+}
+
 /** The last colon starts a tag unless a slash follows it: then it belongs to the registry's port. */
 function splitTag(text: string): { readonly path: string; readonly tag: string | null } {
   const colon = text.lastIndexOf(":");
