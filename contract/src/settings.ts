@@ -6,6 +6,8 @@
  * docs/configuration.md is generated from this table.
  */
 
+import { mirrorBase, parseAllowedRegistries } from "./registries.ts";
+
 export type Program = "up" | "server" | "node" | "cli";
 
 export interface Setting<T> {
@@ -54,6 +56,13 @@ export function parsePairs(value: string): ReadonlyMap<string, string> {
     pairs.set(part.slice(0, at).trim(), part.slice(at + 1).trim());
   }
   return pairs;
+}
+
+function parseMirrors(value: string): ReadonlyMap<string, string> {
+  const mirrors = parsePairs(value);
+  for (const mirror of mirrors.values())
+    if (!URL.canParse(mirrorBase(mirror))) throw new Error("expected registry=http://host:port or registry=host");
+  return mirrors;
 }
 
 const list = (value: string): readonly string[] =>
@@ -147,19 +156,29 @@ export const settings = {
     defaultText: "info",
     parse: word(["debug", "info", "warn", "error", "silent"], "info"),
   }),
+  allowedRegistries: setting<readonly string[] | null>({
+    env: "FLOTILLA_ALLOWED_REGISTRIES",
+    flag: "allowed-registries",
+    programs: ["up", "server", "node"],
+    meaning:
+      "registries that images may come from: host[:port], host:*, *.suffix or * for any, commas between them; only a full " +
+      "host may be at a private address (docs/images.md)",
+    defaultText: "docker.io, ghcr.io, quay.io and other well-known public ones",
+    parse: (value) => (value === undefined ? null : parseAllowedRegistries(value)),
+  }),
   registryMirrors: setting<ReadonlyMap<string, string>>({
     env: "FLOTILLA_REGISTRY_MIRRORS",
     flag: "registry-mirrors",
-    programs: ["up", "node"],
+    programs: ["up", "server", "node"],
     meaning: "registries to ask in place of others: docker.io=http://127.0.0.1:5000,…",
     defaultText: "none",
-    parse: (value) => parsePairs(value ?? ""),
+    parse: (value) => parseMirrors(value ?? ""),
   }),
   insecureRegistries: setting<readonly string[]>({
     env: "FLOTILLA_INSECURE_REGISTRIES",
     flag: "insecure-registries",
-    programs: ["up", "node"],
-    meaning: "registries (host:port, commas between them) spoken to over plain HTTP; loopback always may be",
+    programs: ["up", "server", "node"],
+    meaning: "registries (host:port, commas between them) spoken to over plain HTTP; loopback always is",
     defaultText: "none",
     parse: (value) => list(value ?? ""),
   }),

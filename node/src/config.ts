@@ -13,6 +13,7 @@ const NAMES = [
   "dataDirectory",
   "cacheDirectory",
   "logLevel",
+  "allowedRegistries",
   "registryMirrors",
   "insecureRegistries",
   "registryCredentials",

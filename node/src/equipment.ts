@@ -88,6 +88,7 @@ async function openQemu({ config, clock, log, imagesInUse, onEvent }: EquipmentO
     directory: config.imagesDirectory,
     cacheDirectory: config.cacheDirectory,
     arch: nodeArch(),
+    allowedRegistries: config.allowedRegistries,
     mirrors: config.registryMirrors,
     insecureRegistries: config.insecureRegistries,
     credentialsPath: config.registryCredentials,

@@ -16,6 +16,9 @@ const NAMES = [
   "appsUrl",
   "logLevel",
   "joinToken",
+  "allowedRegistries",
+  "registryMirrors",
+  "insecureRegistries",
 ] as const satisfies readonly SettingName[];
 
 export type ServerSettings = { readonly [Name in (typeof NAMES)[number]]: SettingValue<Name> };

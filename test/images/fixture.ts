@@ -35,6 +35,7 @@ export async function openTestImages(change: Partial<ImagesOptions> = {}): Promi
     directory,
     cacheDirectory: join(work, "cache"),
     arch: HOST_ARCH,
+    allowedRegistries: ["127.0.0.1:*"],
     mirrors: new Map(),
     insecureRegistries: [],
     credentialsPath: null,

@@ -13,6 +13,7 @@ const images = await openImages({
   directory,
   cacheDirectory: directory,
   arch: HOST_ARCH,
+  allowedRegistries: ["127.0.0.1:*"],
   mirrors: new Map(),
   insecureRegistries: [],
   credentialsPath: null,

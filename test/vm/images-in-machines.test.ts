@@ -31,8 +31,12 @@ describe("a machine from a registry's image", { skip: skipReason }, () => {
     await pushImage(registry, "team/debian:1", await debianPlatforms());
     const foreign = (await alpinePlatforms()).slice(0, 1).map((platform) => ({ ...platform, arch: "s390x" }));
     await pushImage(registry, "team/foreign:1", foreign);
-    const nodeEnvironment = { FLOTILLA_REGISTRY_MIRRORS: `docker.io=${registry.url}` };
-    flotilla = await startFlotilla({ driver: "qemu", nodeEnvironment });
+    const environment = {
+      FLOTILLA_REGISTRY_MIRRORS: `docker.io=${registry.url}`,
+      FLOTILLA_ALLOWED_REGISTRIES: "127.0.0.1:1",
+    };
+    const serverEnvironment = () => environment;
+    flotilla = await startFlotilla({ driver: "qemu", nodeEnvironment: environment, serverEnvironment });
   });
   after(async () => {
     await flotilla?.[Symbol.asyncDispose]();

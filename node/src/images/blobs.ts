@@ -17,7 +17,8 @@ import { createGunzip, createZstdDecompress } from "node:zlib";
 import type { Clock } from "../clock.ts";
 import type { Descriptor } from "./manifest.ts";
 import type { Reference } from "@flotilla/contract/reference";
-import { type BlobAnswer, RegistryError, transferDeadline } from "./registry.ts";
+import { type BlobAnswer, transferDeadline } from "./registry.ts";
+import { RegistryError } from "./registry-transport.ts";
 import { SharedWork } from "./share.ts";
 
 const LEFTOVER_AGE_MS_MAX = 24 * 60 * 60 * 1000;

@@ -17,7 +17,8 @@ import { readCredentials } from "./credentials.ts";
 import type { UnpackedImage } from "./images.ts";
 import { choosePlatform, type Descriptor, type ImageConfig, parseConfig, parseManifest } from "./manifest.ts";
 import type { Reference } from "@flotilla/contract/reference";
-import { RegistryClient, RegistryError, type RegistryOptions } from "./registry.ts";
+import { RegistryClient, type RegistryOptions } from "./registry.ts";
+import { RegistryError } from "./registry-transport.ts";
 import { SharedWork } from "./share.ts";
 import { asDiskFull, DiskFull, watchSpace } from "./space.ts";
 import type { Progress, Room, Workshop } from "./workshop.ts";
@@ -66,7 +67,7 @@ export class Puller {
     const startedAt = clock.monotonic();
     try {
       const credentials = await readCredentials(this.#options.credentialsPath, log);
-      const client = new RegistryClient(this.#options.registry, credentials);
+      using client = new RegistryClient(this.#options.registry, credentials);
       request.report({ kind: "progress", message: "asking the registry", doneBytes: 0, totalBytes: 0 });
       const resolved = await this.#resolve(client, request);
       if (catalog.findByDigest(resolved.digest) === undefined)
@@ -77,7 +78,7 @@ export class Puller {
       await catalog.touch(resolved.digest);
     } catch (error) {
       signal.throwIfAborted();
-      log.warn({ reference: reference.name, arch, reason: messageOf(error) }, "an image could not be pulled");
+      log.warn({ reference: reference.name, arch, reason: reasonOf(error) }, "an image could not be pulled");
       throw explained(error, reference);
     }
     const image = catalog.find(reference.name, arch);
@@ -233,6 +234,11 @@ class Meter implements Disposable {
     const percent = this.#totalBytes === 0 ? 100 : Math.floor((doneBytes / this.#totalBytes) * 100);
     return { kind: "progress", message: `pulling ${ordinal}, ${percent} %`, doneBytes, totalBytes: this.#totalBytes };
   }
+}
+
+/** With what tenants are not told. */
+function reasonOf(error: unknown): string {
+  return error instanceof RegistryError ? error.detail : messageOf(error);
 }
 
 /** Puts the image's name in front of whatever went wrong. */

@@ -12,15 +12,18 @@
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import type { NodeImage } from "@flotilla/contract/link";
+import { RegistryList } from "@flotilla/contract/registries";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../log.ts";
 import { openArchive, PLAIN_CONFIGURATION } from "./archive.ts";
 import { BlobStore } from "./blobs.ts";
 import { Catalog } from "./catalog.ts";
+import { type Resolve, systemResolve } from "./checked-request.ts";
 import { planCollection } from "./collect.ts";
 import type { EnsureOptions, Images, RootFile, UnpackedImage } from "./images.ts";
 import { makeBusyboxTar } from "./local.ts";
 import { Puller } from "./pull.ts";
+import type { RegistryOptions } from "./registry.ts";
 import { parseReference, type Reference } from "@flotilla/contract/reference";
 import { SharedWork } from "./share.ts";
 import { ensureSmallerRoot } from "./smaller-root.ts";
@@ -34,6 +37,8 @@ export interface ImagesOptions {
   readonly cacheDirectory: string;
   /** The node's own: `amd64` or `arm64`. */
   readonly arch: string;
+  /** As the setting allowed-registries has it; null: the well-known ones. */
+  readonly allowedRegistries: readonly string[] | null;
   readonly mirrors: ReadonlyMap<string, string>;
   readonly insecureRegistries: readonly string[];
   readonly credentialsPath: string | null;
@@ -47,6 +52,8 @@ export interface ImagesOptions {
   readonly stallTimeoutMs?: number;
   /** Before the first retry, doubling with each; 500 ms. */
   readonly retryDelayMs?: number;
+  /** How registries' names are resolved; as the system does. */
+  readonly resolve?: Resolve;
 }
 
 /** What the agent itself calls besides `Images`. */
@@ -61,6 +68,14 @@ export async function openImages(options: ImagesOptions): Promise<NodeImages> {
   const images = new ImageStore(options);
   await images.open();
   return images;
+}
+
+function registryOptions(options: ImagesOptions, retryDelayMs: number): RegistryOptions {
+  const { allowedRegistries: allowed, mirrors, insecureRegistries: insecure, clock } = options;
+  const rules = { allowed, mirrors, insecure };
+  const resolve = options.resolve ?? systemResolve;
+  const stallTimeoutMs = options.stallTimeoutMs ?? 30_000;
+  return { rules, registries: new RegistryList(rules), resolve, clock, stallTimeoutMs, retryDelayMs };
 }
 
 class ImageStore implements NodeImages {
@@ -89,7 +104,7 @@ class ImageStore implements NodeImages {
     });
     this.#puller = new Puller({
       directory,
-      registry: { ...options, stallTimeoutMs: options.stallTimeoutMs ?? 30_000, retryDelayMs },
+      registry: registryOptions(options, retryDelayMs),
       credentialsPath: options.credentialsPath,
       catalog: this.#catalog,
       blobs: this.#blobs,

@@ -14,6 +14,7 @@ import { findNode, listNodes, type NodeRecord } from "../nodes/store.ts";
 import { beginOperation } from "../operations/begin.ts";
 import type { OperationRun, OperationWorker } from "../operations/run.ts";
 import type { OperationRecord } from "../operations/store.ts";
+import { checkReference } from "./reference.ts";
 import { canonicalReference } from "@flotilla/contract/reference";
 
 const PULL_DEADLINE_MS = 60 * 60_000;
@@ -32,11 +33,11 @@ const stepOn = (nodeId: string): string => `pull to ${nodeId}`;
 
 /** Asks for a pull to one node, or to all that are ready. */
 export async function askPull(
-  { context }: MachineServices,
+  { context, registries }: MachineServices,
   wish: { readonly tenantId: string; readonly reference: string; readonly nodeId: string | null },
 ): Promise<OperationRecord> {
   const { tenantId, reference } = wish;
-  checkReference(reference);
+  checkReference(registries, reference);
   const nodes = chooseNodes(await listNodes(context.db), wish.nodeId);
   const input: PullInput = { reference, nodeIds: nodes.map(({ id }) => id) };
   return await beginOperation(context, {
@@ -47,11 +48,6 @@ export async function askPull(
     steps: input.nodeIds.map(stepOn),
     deadlineMs: PULL_DEADLINE_MS,
   });
-}
-
-export function checkReference(reference: string): void {
-  if (/\s/.test(reference))
-    throw new Refusal("invalid_request", `image reference ${JSON.stringify(reference)} contains white space`);
 }
 
 function chooseNodes(nodes: readonly NodeRecord[], wanted: string | null): readonly NodeRecord[] {

@@ -15,7 +15,8 @@ import { machineNotFound } from "../machines/start.ts";
 import { findMachine } from "../machines/store.ts";
 import { listNodes, type NodeRecord } from "../nodes/store.ts";
 import { operationInfo } from "../operations/view.ts";
-import { askPull, checkReference } from "./pull.ts";
+import { askPull } from "./pull.ts";
+import { checkReference } from "./reference.ts";
 import { canonicalReference } from "@flotilla/contract/reference";
 
 const imageInfo = (nodeId: string, image: NodeImage): ImageInfo => ({
@@ -64,7 +65,7 @@ export function imageHandlers(
       };
     },
     async pullMachineImage({ caller, params, body, signal }) {
-      checkReference(body.image);
+      checkReference(services.registries, body.image);
       const arch = archOf(body.ociPlatform ?? null);
       const machine = await findMachine(context.db, { tenantId: caller.tenantId, id: params.id });
       if (machine === undefined) throw machineNotFound(params.id);

@@ -8,6 +8,7 @@ import { isIP } from "node:net";
 import { Refusal } from "@flotilla/contract/errors";
 import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
 import type { CreateMachineRequest, MachineNetwork } from "@flotilla/contract/machines";
+import { checkReference } from "../images/reference.ts";
 import { checkAbsolutePath, checkArguments, checkEnvironment } from "./environment.ts";
 import { type Ceilings, countRefusal, refuseOversize } from "./quota.ts";
 import type { MachineDescription, MachineRecord } from "./record.ts";
@@ -28,6 +29,7 @@ export async function createMachine(
   const { context, plansUrl } = services;
   const ceilings = await services.ceilingsOf(options.tenantId);
   const description = describe(options.request, ceilings);
+  checkReference(services.registries, description.source.reference);
   refuseOversize(description, ceilings, plansUrl);
   const id = context.ids.make("machine");
   const machine: MachineRecord = {
@@ -82,7 +84,6 @@ const NEVER_STARTED = {
 function describe(request: CreateMachineRequest, ceilings: Ceilings): MachineDescription {
   const { source, resources } = request;
   if (source.type === "smolmachine") refuse("packaged machines cannot be started yet; use a source of type image");
-  if (/\s/.test(source.reference)) refuse(`image reference ${JSON.stringify(source.reference)} contains white space`);
   const command = request.command ?? [];
   return {
     name: request.name ?? null,

@@ -4,6 +4,7 @@
  * Made once per server, by `openMachineServices`; `stop` lets the work under way end and writes what was gathered.
  */
 import { START_WAIT_MS } from "@flotilla/contract/limits";
+import { RegistryList } from "@flotilla/contract/registries";
 import type { Context } from "../context.ts";
 import { NodeAway, NodeLink } from "../link/node-link.ts";
 import { NodeDirectory } from "../nodes/directory.ts";
@@ -20,6 +21,7 @@ export interface MachineServices {
   readonly nodes: NodeDirectory;
   readonly activity: Activity;
   readonly addresses: MachineAddresses;
+  readonly registries: RegistryList;
   /** The address that refusals over a ceiling name. */
   readonly plansUrl: string;
   /** How long a start or a stop is waited for before the caller is told that it goes on. */
@@ -42,6 +44,9 @@ export interface MachineServiceOptions {
   readonly startWaitMs?: number | undefined;
   readonly appsUrl?: string | null;
   readonly publicUrl?: string | null;
+  readonly allowedRegistries?: readonly string[] | null;
+  readonly registryMirrors?: ReadonlyMap<string, string>;
+  readonly insecureRegistries?: readonly string[];
 }
 
 export function openMachineServices(context: Context, options: MachineServiceOptions): OpenMachineServices {
@@ -59,6 +64,11 @@ export function openMachineServices(context: Context, options: MachineServiceOpt
     activity,
     addresses,
     nodes,
+    registries: new RegistryList({
+      allowed: options.allowedRegistries ?? null,
+      mirrors: options.registryMirrors ?? new Map(),
+      insecure: options.insecureRegistries ?? [],
+    }),
     plansUrl: options.plansUrl,
     startWaitMs: options.startWaitMs ?? START_WAIT_MS,
     ceilingsOf: (tenantId) => ceilings.of(tenantId),

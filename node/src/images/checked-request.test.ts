@@ -1,0 +1,84 @@
+/**
+ * Which addresses a checked request connects to, seen at its agent; nothing is connected.
+ */
+import assert from "node:assert/strict";
+import { Agent } from "node:http";
+import { Agent as HttpsAgent } from "node:https";
+import type { LookupFunction, NetConnectOpts } from "node:net";
+import { Duplex } from "node:stream";
+import { test } from "node:test";
+import { AddressRefused, type CheckedRequest, sendChecked } from "./checked-request.ts";
+
+class NotConnected extends Error {}
+
+/** Notes what a connection would be made to, and makes none. */
+class WatchingAgent extends Agent {
+  readonly looked: string[] = [];
+
+  override createConnection(options: NetConnectOpts, done?: (error: Error | null, socket: Duplex) => void): undefined {
+    const { lookup, host } = options as { readonly lookup: LookupFunction; readonly host: string };
+    lookup(host, { all: true }, (_error, found) => {
+      for (const item of typeof found === "string" ? [{ address: found }] : found) this.looked.push(item.address);
+    });
+    done?.(new NotConnected(), new Duplex());
+  }
+}
+
+async function addressesOf(change: Partial<CheckedRequest> & { readonly answers: readonly string[] }) {
+  const http = new WatchingAgent();
+  let resolutions = 0;
+  const resolve = async () => {
+    resolutions += 1;
+    return change.answers.map((address) => ({ address, family: address.includes(":") ? 6 : 4 }));
+  };
+  const agents = { http, https: new HttpsAgent() };
+  const signal = new AbortController().signal;
+  const url = new URL("http://name.example:81/x");
+  await assert.rejects(
+    sendChecked({ url, headers: {}, reach: "public", agents, resolve, signal, ...change }),
+    NotConnected,
+  );
+  assert.equal(resolutions, 1);
+  return http.looked;
+}
+
+test("of a name with public and private addresses only the public ones are connected to", async () => {
+  const answers = ["127.0.0.1", "198.41.0.4", "::1", "10.0.0.1", "2606:4700::1", "::ffff:127.0.0.1"];
+  assert.deepEqual(await addressesOf({ answers }), ["198.41.0.4", "2606:4700::1"]);
+});
+
+test("a name that may lead anywhere is connected to where it was resolved to, at once", async () => {
+  assert.deepEqual(await addressesOf({ reach: "any", answers: ["127.0.0.1"] }), ["127.0.0.1"]);
+});
+
+const PRIVATE = [
+  "http://127.0.0.1/",
+  "http://2130706433/",
+  "http://0x7f.1/",
+  "http://017700000001/",
+  "http://0.0.0.0/",
+  "http://0/",
+  "http://169.254.169.254/latest/meta-data",
+  "http://[::1]/",
+  "http://[::]/",
+  "http://[::ffff:127.0.0.1]/",
+  "http://[64:ff9b::7f00:1]/",
+  "https://127.1/",
+];
+for (const text of PRIVATE)
+  test(`${text} is refused where only public addresses may be reached`, async () => {
+    const agents = { http: new WatchingAgent(), https: new HttpsAgent() };
+    const resolve = () => assert.fail("an address is not resolved");
+    const signal = new AbortController().signal;
+    const request = { url: new URL(text), headers: {}, reach: "public", agents, resolve, signal } as const;
+    await assert.rejects(sendChecked(request), AddressRefused);
+    assert.deepEqual(agents.http.looked, []);
+  });
+
+test("a name without a public address is refused", async () => {
+  const agents = { http: new WatchingAgent(), https: new HttpsAgent() };
+  const resolve = async () => [{ address: "192.168.0.1", family: 4 }];
+  const signal = new AbortController().signal;
+  const request = { url: new URL("http://a.example/"), headers: {}, reach: "public", agents, resolve, signal } as const;
+  await assert.rejects(sendChecked(request), AddressRefused);
+});

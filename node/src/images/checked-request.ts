@@ -1,0 +1,82 @@
+/**
+ * One HTTP request to a server whose addresses were looked at first.
+ *
+ * Always: the name is resolved once, and the connection goes to one of the addresses that were checked: between the
+ * check and the connection nothing is resolved again, so an answer of the DNS that changes in between has no effect. A
+ * URL's host is read as URLs are (`2130706433` and `0x7f.1` are 127.0.0.1) before it is checked. Redirects are answers
+ * like any other: callers decide about them. TLS is verified against the URL's host.
+ */
+import { lookup } from "node:dns/promises";
+import { type Agent as HttpAgent, type IncomingMessage, request as httpRequest } from "node:http";
+import { type Agent as HttpsAgent, request as httpsRequest } from "node:https";
+import { isIP, type LookupFunction } from "node:net";
+import { networkInterfaces } from "node:os";
+import { orAborted } from "../clock.ts";
+import { isPublicAddress } from "./public-address.ts";
+
+/** Resolves a host name as the system does. Rejects with the system's error. */
+export type Resolve = (hostname: string) => Promise<readonly ResolvedAddress[]>;
+
+export interface ResolvedAddress {
+  readonly address: string;
+  readonly family: number;
+}
+
+export const systemResolve: Resolve = (hostname) => lookup(hostname, { all: true });
+
+export interface CheckedRequest {
+  /** http or https, without user name. */
+  readonly url: URL;
+  readonly headers: Readonly<Record<string, string>>;
+  /** `public`: only to addresses of the public internet that are not this host's. `any`: wherever the name leads. */
+  readonly reach: "any" | "public";
+  readonly agents: { readonly http: HttpAgent; readonly https: HttpsAgent };
+  readonly resolve: Resolve;
+  readonly signal: AbortSignal;
+}
+
+/** The name leads only to addresses that the request may not go to. */
+export class AddressRefused extends Error {}
+
+/** The answer, with its body unread. Rejects with AddressRefused, the signal's reason or the system's error. */
+export async function sendChecked(options: CheckedRequest): Promise<IncomingMessage> {
+  const { url, headers, agents, signal } = options;
+  const addresses = await checkedAddresses(options);
+  signal.throwIfAborted();
+  const common = { method: "GET", headers, signal, lookup: pinnedTo(addresses) };
+  const sent =
+    url.protocol === "https:"
+      ? httpsRequest(url, { ...common, agent: agents.https })
+      : httpRequest(url, { ...common, agent: agents.http });
+  const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
+  sent.once("response", resolve).on("error", reject).end();
+  return await promise;
+}
+
+async function checkedAddresses(options: CheckedRequest): Promise<readonly ResolvedAddress[]> {
+  const host = options.url.hostname.replace(/^\[|\]$/g, "");
+  const family = isIP(host);
+  const found =
+    family === 0 ? await orAborted(options.resolve(host), options.signal) : [{ address: host, family } as const];
+  if (options.reach === "any") return found;
+  const own = ownAddresses();
+  const allowed = found.filter(({ address }) => isPublicAddress(address) && !own.has(address));
+  if (allowed.length > 0) return allowed;
+  const shown = found.map(({ address }) => address).join(", ");
+  throw new AddressRefused(`${host} is at ${shown || "no address"}, which is not public or is this host's own`);
+}
+
+function ownAddresses(): ReadonlySet<string> {
+  const all = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
+  return new Set(all.map(({ address }) => address));
+}
+
+/** Takes the place of the second resolution, which the connection would do. */
+function pinnedTo(addresses: readonly ResolvedAddress[]): LookupFunction {
+  return (_hostname, options, done) => {
+    const [first] = addresses;
+    if (first === undefined) done(new Error("the name has no address"), "");
+    else if (options.all === true) done(null, [...addresses]);
+    else done(null, first.address, first.family);
+  };
+}

@@ -1,0 +1,49 @@
+/**
+ * Tells addresses of the public internet from all others. Pure.
+ *
+ * Always: what is not known to be public is not. Of IPv6 only 2000::/3 is handed out, and of that the parts that carry an
+ * IPv4 address or a documentation's are left out; IPv4 inside IPv6 (mapped, translated) is therefore never public. The
+ * ranges are those of IANA's special-purpose registries.
+ */
+import { BlockList, isIP } from "node:net";
+
+const PUBLIC_IPV6 = new BlockList();
+PUBLIC_IPV6.addSubnet("2000::", 3, "ipv6");
+
+const SPECIAL = new BlockList();
+for (const [network, bits] of [
+  ["0.0.0.0", 8],
+  ["10.0.0.0", 8],
+  ["100.64.0.0", 10],
+  ["127.0.0.0", 8],
+  ["169.254.0.0", 16],
+  ["172.16.0.0", 12],
+  ["192.0.0.0", 24],
+  ["192.0.2.0", 24],
+  ["192.88.99.0", 24],
+  ["192.168.0.0", 16],
+  ["198.18.0.0", 15],
+  ["198.51.100.0", 24],
+  ["203.0.113.0", 24],
+  ["224.0.0.0", 3],
+] as const)
+  SPECIAL.addSubnet(network, bits, "ipv4");
+for (const [network, bits] of [
+  ["2001::", 23],
+  ["2001:db8::", 32],
+  ["2002::", 16],
+  ["3fff::", 20],
+] as const)
+  SPECIAL.addSubnet(network, bits, "ipv6");
+
+/** Whether an address, as a resolver or a URL writes it, is one of the public internet. */
+export function isPublicAddress(address: string): boolean {
+  switch (isIP(address)) {
+    case 4:
+      return !SPECIAL.check(address, "ipv4");
+    case 6:
+      return !address.includes("%") && PUBLIC_IPV6.check(address, "ipv6") && !SPECIAL.check(address, "ipv6");
+    default:
+      return false;
+  }
+}
