@@ -14,7 +14,8 @@ const { stdin: input, stdout: output, stderr: errors } = process;
 for (const stream of [output, errors]) {
   stream.on("error", (error: NodeJS.ErrnoException) => {
     if (error.code === "EPIPE") process.exit(process.exitCode ?? 0);
-    throw error;
+    // The terminal was closed, which SIGHUP says too; what runs may have to be stopped in order.
+    if (error.code !== "EIO") throw error;
   });
 }
 const world = {

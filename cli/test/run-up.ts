@@ -4,7 +4,7 @@
  * Always: its data directory is removed after everything that was started on it has ended.
  */
 import assert from "node:assert/strict";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, type Stats, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
@@ -44,7 +44,12 @@ export function makeDirectory(t: TestContext): DataDirectory {
   return { path, stops };
 }
 
-export async function startUp(t: TestContext, directory: DataDirectory): Promise<RunningUp> {
+/** `onSaid` sees everything that was said on standard error whenever there is more of it. */
+export async function startUp(
+  t: TestContext,
+  directory: DataDirectory,
+  onSaid: (errors: string) => void = () => {},
+): Promise<RunningUp> {
   const dataDirectory = directory.path;
   const environment = {
     FLOTILLA_DRIVER: "fake",
@@ -60,7 +65,10 @@ export async function startUp(t: TestContext, directory: DataDirectory): Promise
   let output = "";
   let errors = "";
   child.stdout?.on("data", (chunk: Buffer) => (output += chunk));
-  child.stderr?.on("data", (chunk: Buffer) => (errors += chunk));
+  child.stderr?.on("data", (chunk: Buffer) => {
+    errors += chunk;
+    onSaid(errors);
+  });
   await until(() => output.includes("Ctrl-C stops") || child.exitCode !== null, {
     what: "the greeting",
     deadlineMs: START_MS,
@@ -92,6 +100,33 @@ export function commandLine(pid: number): string {
     return readFileSync(`/proc/${pid}/cmdline`, "utf8");
   } catch {
     return "";
+  }
+}
+
+/** What runs for a data directory: its programs, by their environment, and its PostgreSQL, by where it works. */
+export function processesOf(dataDirectory: string): string[] {
+  const database = statSync(join(dataDirectory, "postgres", "data"), { throwIfNoEntry: false });
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid)
+    .filter((pid) => isNamedIn(pid, dataDirectory) || (database !== undefined && worksIn(pid, database)))
+    .map((pid) => `${pid} ${commandLine(Number(pid)).replaceAll("\0", " ").slice(0, 100)}`);
+}
+
+function isNamedIn(pid: string, dataDirectory: string): boolean {
+  try {
+    const environment = readFileSync(`/proc/${pid}/environ`, "utf8").split("\0");
+    return environment.includes(`FLOTILLA_DATA_DIR=${dataDirectory}`);
+  } catch {
+    return false;
+  }
+}
+
+function worksIn(pid: string, { dev, ino }: Stats): boolean {
+  try {
+    const directory = statSync(`/proc/${pid}/cwd`);
+    return directory.dev === dev && directory.ino === ino;
+  } catch {
+    return false;
   }
 }
 

@@ -96,22 +96,3 @@ test("an up that is killed takes server and node along, and leaves a directory t
   const again = await startUp(t, directory);
   assert.equal((await again.cli("machine", "ls")).code, 0);
 });
-
-test("npm start passes on the signal that ends it", async (t) => {
-  const directory = makeDirectory(t);
-  const npm = spawn("npm", ["start", "--", "--listen", "127.0.0.1:0", "--data-dir", directory.path], {
-    cwd: ROOT,
-    env: { ...process.env, FLOTILLA_DRIVER: "fake" },
-    stdio: ["ignore", "pipe", "pipe"],
-  });
-  let output = "";
-  npm.stdout.on("data", (chunk: Buffer) => (output += chunk));
-  npm.stderr.on("data", (chunk: Buffer) => (output += chunk));
-  let isClosed = false;
-  npm.once("close", () => (isClosed = true));
-  await until(() => output.includes("Ctrl-C stops"), { what: "the greeting", deadlineMs: START_MS });
-  npm.kill("SIGTERM");
-  // Its output closes when the last program that writes there has ended.
-  await until(() => isClosed, { what: "the end of all programs", deadlineMs: START_MS });
-  assert.match(output, /stopping the node and the server[^]*the node agent has stopped/);
-});

@@ -1,9 +1,10 @@
 /**
  * The node agent: start order and stop order, nothing else.
  *
- * Machines outlive it. It is stopped by SIGTERM or SIGINT, or by the end of the program that started it with an IPC
- * channel (`flotilla up`); then it lets go of its VMs, which run on. A crash needs nothing of this: adopt.ts takes up
- * whatever is found.
+ * Machines outlive it. It is stopped by SIGTERM, SIGINT or SIGHUP, or by the end of the program that started it with an
+ * IPC channel (`flotilla up`); then it lets go of the machines' VMs, which run on, and ends all others. A stop that takes
+ * longer than STOP_DEADLINE_MS, and one that is asked for again, ends those VMs and the process without waiting for
+ * anything else. A crash needs nothing of this: adopt.ts takes up whatever is found.
  */
 import { mkdir, rm } from "node:fs/promises";
 import type { NodeFacts } from "@flotilla/contract/link";
@@ -19,13 +20,15 @@ import { adoptMachines, describeAdoption } from "./machines/adopt.ts";
 import { Fleet } from "./machines/fleet.ts";
 
 /** After this the process ends whatever has not been closed: the machines do not need it. */
-const STOP_DEADLINE_MS = 5_000;
+const STOP_DEADLINE_MS = 8_000;
+/** Signals within this time are one: npm passes on what the terminal has sent to everyone. */
+const SAME_SIGNAL_MS = 1_000;
 
 async function run(config: NodeConfig, log: Log): Promise<void> {
-  const stop = stopSignal(log);
-  await prepareDirectories(config);
   // Made before the fleet, which needs it; asked only when machines are there.
   const machines: { fleet?: Fleet; reporter?: Reporter } = {};
+  const stop = stopSignal(log, () => endAtOnce(machines.fleet, log));
+  await prepareDirectories(config);
   const equipment = await openEquipment({
     config,
     clock: systemClock,
@@ -72,7 +75,6 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   const reporting = reporter.run(stop);
 
   await reporting;
-  systemClock.timer(STOP_DEADLINE_MS, () => process.exit(0));
   await link[Symbol.asyncDispose]();
   await fleet.release();
   await equipment[Symbol.asyncDispose]();
@@ -80,23 +82,42 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   process.exit(0);
 }
 
-/** Aborted when the agent is to stop; asked a second time, it ends at once. */
-function stopSignal(log: Log): AbortSignal {
+/** Aborted when the agent is to stop. Calls `insist` when that takes too long or is asked for again. */
+function stopSignal(log: Log, insist: () => void): AbortSignal {
   const stop = new AbortController();
+  let askedAt = 0;
   const ask = (why: string) => (): void => {
-    if (stop.signal.aborted) process.exit(1);
+    const now = systemClock.monotonic();
+    if (stop.signal.aborted) {
+      if (now - askedAt >= SAME_SIGNAL_MS) insist();
+      return;
+    }
+    askedAt = now;
     log.info({ why }, "the node agent stops");
+    systemClock.timer(STOP_DEADLINE_MS, insist);
     stop.abort(new Error(why));
   };
   process.on("SIGTERM", ask("SIGTERM"));
   process.on("SIGINT", ask("SIGINT"));
-  process.on("disconnect", ask("the program that started it has ended"));
+  process.on("SIGHUP", ask("SIGHUP"));
+  // It never insists: a program that was asked to stop goes on.
+  const onDisconnect = ask("the program that started it has ended");
+  process.on("disconnect", () => {
+    if (!stop.signal.aborted) onDisconnect();
+  });
   return stop.signal;
+}
+
+/** Before the journals have been read it is not known which VMs are machines': the next agent ends the others. */
+function endAtOnce(fleet: Fleet | undefined, log: Log): void {
+  void Promise.resolve(fleet?.endOthers())
+    .catch((error: unknown) => log.error({ error }, "the VMs of no machine could not be ended"))
+    .finally(() => process.exit(0));
 }
 
 async function prepareDirectories(config: NodeConfig): Promise<void> {
   await mkdir(config.nodeDirectory, { recursive: true, mode: 0o700 });
-  await lockDirectory(config.nodeDirectory);
+  await lockDirectory(config.nodeDirectory, systemClock);
   await rm(config.temporaryDirectory, { recursive: true, force: true });
   await mkdir(config.temporaryDirectory, { mode: 0o700 });
 }

@@ -10,6 +10,9 @@ import type { Log } from "./context.ts";
 export type LogLevel = "debug" | "info" | "warn" | "error" | "silent";
 
 export function createLog(level: LogLevel): Log {
+  const destination = pino.destination({ fd: 2, sync: false });
+  // A terminal that was closed: the server goes on without a log.
+  destination.on("error", () => undefined);
   return pino(
     {
       level,
@@ -20,6 +23,6 @@ export function createLog(level: LogLevel): Log {
       formatters: { level: (label) => ({ level: label }) },
       serializers: { error: pino.stdSerializers.err },
     },
-    pino.destination({ fd: 2, sync: false }),
+    destination,
   );
 }

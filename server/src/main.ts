@@ -2,9 +2,12 @@
  * Starts and stops the server: the order of things, and nothing else.
  *
  * Run as a program it reads settings, starts, and prints one line of JSON on standard output when it serves
- * (`{"url":…,"adminKeyFile":…,"isAdminKeyNew":…}`). SIGTERM and SIGINT stop it: what streams without end says so and
- * ends, what else runs may finish for at most STOP_DEADLINE_MS, then the embedded database is stopped; during the start
- * they stop it once it has started. A second signal ends it at once.
+ * (`{"url":…,"adminKeyFile":…,"isAdminKeyNew":…}`). SIGTERM, SIGINT and SIGHUP stop it: what streams without end says so and
+ * ends, what else runs may finish for at most STOP_DEADLINE_MS, then the embedded database is stopped. During the start
+ * they end the start. Under `flotilla up` the node stops first, or has lost its parent too, so nothing that waits for a
+ * node can finish, and ORPHAN_DEADLINE_MS is enough. A later signal cuts off what runs.
+ *
+ * Always: the embedded database is stopped before the process ends, unless the process is killed.
  */
 import { randomBytes } from "node:crypto";
 import { mkdir } from "node:fs/promises";
@@ -21,6 +24,7 @@ import type { Clock, Context, Log } from "./context.ts";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "./db/embedded.ts";
 import { migrate } from "./db/migrate.ts";
 import { type ConnectionOptions, openDatabase } from "./db/postgres.ts";
+import { whileUnavailable } from "./db/retry.ts";
 import { type Assembly, assemble } from "./handlers.ts";
 import { documentationPages } from "./health/documentation.ts";
 import { createMetrics } from "./health/metrics.ts";
@@ -31,6 +35,7 @@ import { buildRouteTable } from "./http/route-table.ts";
 import { startHttp } from "./http/server.ts";
 import { randomIds } from "./ids.ts";
 import { createLog } from "./log.ts";
+import { type StopOptions, StopSteps, stopSignals } from "./stop.ts";
 
 export interface ServerOptions extends ServerSettings {
   readonly clock?: Clock;
@@ -41,6 +46,8 @@ export interface ServerOptions extends ServerSettings {
   readonly startWaitMs?: number;
   /** How long a connection may wait for its next request. For tests. */
   readonly keepAliveMs?: number;
+  /** Ends a start that is under way: it rejects then, and has stopped what it had started. */
+  readonly signal?: AbortSignal;
 }
 
 export interface RunningServer {
@@ -50,36 +57,28 @@ export interface RunningServer {
   readonly adminKey: AdminKey;
   readonly context: Context;
   /** Finishes what runs, then stops everything that was started. */
-  stop(): Promise<void>;
+  stop(options?: StopOptions): Promise<void>;
 }
 
 const STOP_DEADLINE_MS = 30_000;
+const ORPHAN_DEADLINE_MS = 2_000;
 
 export async function startServer(options: ServerOptions): Promise<RunningServer> {
   const clock = options.clock ?? systemClock;
   const log = options.log ?? createLog(options.logLevel);
-  const undo: (() => Promise<void> | void)[] = [];
-  let isStopping = false;
-  const stop = async () => {
-    isStopping = true;
-    for (const step of undo.splice(0).reverse()) {
-      try {
-        await step();
-      } catch (error) {
-        log.error({ error }, "a part of the server did not stop cleanly");
-      }
-    }
-  };
+  const { signal } = options;
+  const patience = { clock, log, signal };
+  const undo = new StopSteps(log);
   try {
     await mkdir(options.dataDirectory, { recursive: true, mode: 0o700 });
     const embedded = options.databaseUrl === null ? await startEmbedded(options, clock, log) : undefined;
-    if (embedded !== undefined) undo.push(() => embedded.stop());
+    if (embedded !== undefined) undo.pushAlways(({ hurry }) => embedded.stop(hurry));
     const connection: ConnectionOptions = embedded?.connection ?? { connectionString: options.databaseUrl ?? "" };
-    await migrate({ connection, log });
+    await whileUnavailable(() => migrate({ connection, log }), patience);
     const db = openDatabase({ connection, clock, log });
     undo.push(() => db.close());
     const context: Context = { db, clock, log, ids: randomIds(randomBytes), randomBytes };
-    const adminKey = await ensureAdminKey(context, options.dataDirectory);
+    const adminKey = await whileUnavailable(() => ensureAdminKey(context, options.dataDirectory), patience);
     const keys = new KeyCache(db);
     const access = new AccessWatch(context);
     undo.push(() => access.close());
@@ -95,7 +94,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       version: API_VERSION,
       openapi: openApiDocument(),
       startWaitMs: options.startWaitMs,
-      isStopping: () => isStopping,
+      isStopping: () => undo.hasBegun,
     });
     undo.push(() => assembly.stop());
     const entries = entriesOf(assembly, options);
@@ -112,14 +111,15 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       observe: (seen: RequestSeen) => metrics.observeRequest(seen),
     };
     const http = await startHttp({ listen: options.listen, entries, keepAliveMs: options.keepAliveMs }, parts);
-    undo.push(() => http.close({ deadlineMs: STOP_DEADLINE_MS }));
+    undo.push(({ deadlineMs = STOP_DEADLINE_MS, hurry }) => http.close({ deadlineMs, hurry }));
+    signal?.throwIfAborted();
     lastUsed.start();
     const url = urlOf(http.address);
     assembly.start(url);
     log.info({ url }, "serving");
-    return { address: http.address, url, adminKey, context, stop };
+    return { address: http.address, url, adminKey, context, stop: (stopOptions) => undo.run(stopOptions) };
   } catch (error) {
-    await stop();
+    await undo.run();
     throw error;
   }
 }
@@ -129,34 +129,27 @@ const entriesOf = ({ handlers }: Assembly, { checkAnswers = false }: ServerOptio
   ...documentationPages,
 ];
 
-const startEmbedded = (options: ServerOptions, clock: Clock, log: Log): Promise<EmbeddedPostgres> =>
-  startEmbeddedPostgres({ directory: join(options.dataDirectory, "postgres"), clock, log, randomBytes });
+const startEmbedded = ({ dataDirectory, signal }: ServerOptions, clock: Clock, log: Log): Promise<EmbeddedPostgres> =>
+  startEmbeddedPostgres({ directory: join(dataDirectory, "postgres"), clock, log, randomBytes, signal });
 
 const urlOf = ({ host, port }: ListenAddress): string => `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
 
 async function main(): Promise<void> {
-  let server: RunningServer | undefined;
-  let isAsked = false;
-  const onSignal = () => {
-    if (isAsked) process.exit(1);
-    isAsked = true;
-    void server?.stop().then(() => process.exit(0));
-  };
   // From the beginning: a start that is interrupted must not leave its database running.
-  process.on("SIGTERM", onSignal);
-  process.on("SIGINT", onSignal);
-  // Under `flotilla up`, whose end is the end of this.
-  process.on("disconnect", onSignal);
+  const { ask, hurry } = stopSignals();
+  const isUnderUp = process.send !== undefined;
+  let server: RunningServer;
   try {
-    server = await startServer(readSettings(process.argv.slice(2)));
+    server = await startServer({ ...readSettings(process.argv.slice(2)), signal: ask });
   } catch (error) {
+    if (ask.aborted) process.exit(0);
     process.stderr.write(`flotilla server: ${error instanceof Error ? error.message : String(error)}\n`);
     process.exit(1);
   }
-  if (isAsked) {
-    await server.stop();
-    process.exit(0);
-  }
+  const stop = () =>
+    void server.stop({ hurry, ...(isUnderUp && { deadlineMs: ORPHAN_DEADLINE_MS }) }).then(() => process.exit(0));
+  if (ask.aborted) return stop();
+  ask.addEventListener("abort", stop, { once: true });
   const { url, adminKey } = server;
   const line = { url, adminKeyFile: adminKey.path, isAdminKeyNew: adminKey.isNew };
   process.stdout.write(`${JSON.stringify(line)}\n`);

@@ -8,15 +8,25 @@
 import { createServer } from "node:net";
 import type { ListenAddress } from "@flotilla/contract/settings";
 import { Flotilla } from "@flotilla/sdk";
+import type { Clock } from "../clock.ts";
 import { Failure } from "../failure.ts";
 
 export const addressText = ({ host, port }: ListenAddress): string =>
   host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
 
-/** Throws a Failure that says who has the address, as far as that can be told. */
-export async function requireFree(listen: ListenAddress): Promise<void> {
+/** The server of an `up` that was killed listens until it notices, which takes milliseconds on an idle host. */
+const WAIT_MS = 2_000;
+const RETRY_MS = 50;
+
+/** Waits a moment for the address; throws a Failure that says who has it, as far as that can be told. */
+export async function requireFree(listen: ListenAddress, clock: Clock): Promise<void> {
   if (listen.port === 0) return;
-  const error = await tryListen(listen);
+  const deadline = clock.monotonic() + WAIT_MS;
+  let error = await tryListen(listen);
+  while (error?.code === "EADDRINUSE" && clock.monotonic() < deadline) {
+    await clock.sleep(RETRY_MS);
+    error = await tryListen(listen);
+  }
   if (error === null) return;
   const address = addressText(listen);
   if (error.code === "EADDRINUSE") {

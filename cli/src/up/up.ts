@@ -3,10 +3,12 @@
  * two supervised programs.
  *
  * Start: address free → server ready → node ready → greeting. Stop (Ctrl-C, SIGTERM, the terminal closing): the node,
- * then the server, then exit code 0; a second Ctrl-C kills them. Machines are nobody's children and run on.
+ * then the server, then exit code 0. A later signal makes both hurry: requests are cut off and the database stops
+ * without its checkpoint, but nothing except machines remains. Machines are no children of these programs and run on.
  *
- * Always: if this process dies in any way, both programs see their channel close and end themselves. On a terminal
- * their logs go into files, elsewhere (a service manager) to this process's standard error.
+ * Always: if this process dies in any way, both programs see their channel close and end themselves. A database that
+ * does not answer for a while never ends this process. On a terminal the programs' logs go into files, elsewhere (a
+ * service manager) to this process's standard error.
  */
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
@@ -20,20 +22,20 @@ import { greeting } from "./greeting.ts";
 import { childEnvironment, nodeLaunch, ROOT, SERVER_MAIN } from "./launch.ts";
 import { lastWords, openLog } from "./logs.ts";
 import { Program, type ProgramSpec, type ReadyMessage } from "./program.ts";
+import { StopRequests } from "./stop-requests.ts";
 
 const NODE_GRACE_MS = 20_000;
 const SERVER_GRACE_MS = 40_000;
 const NODE_SEEN_MS = 15_000;
 const NODE_SEEN_PERIOD_MS = 500;
+const ANSWER_MS = 5_000;
 
 export async function run(call: Call, _operands: readonly string[], options: Record<string, string | undefined>) {
   const up = new Up(call, readConfig(call.world.environment, options));
   const stopSignal = Promise.withResolvers<void>();
-  let signals = 0;
+  const requests = new StopRequests();
   const ignoreSignals = call.world.onStopSignal(() => {
-    signals += 1;
-    // The first asks, the second insists.
-    if (signals > 1) up.kill();
+    if (requests.take(call.world.clock.monotonic()) === "insist") up.hurry();
     stopSignal.resolve();
   });
   try {
@@ -67,7 +69,7 @@ class Up {
   async start(): Promise<void> {
     const { clock, environment, directory } = this.#call.world;
     const startedAt = clock.monotonic();
-    await requireFree(this.#config.listen);
+    await requireFree(this.#config.listen, clock);
     const nodeEnvironment = childEnvironment(this.#config.environment, "node", this.#shared());
     // Before the server is started, because a password may have to be asked for.
     const launch = nodeLaunch({
@@ -99,9 +101,9 @@ class Up {
     await this.#server?.stop(SERVER_GRACE_MS);
   }
 
-  kill(): void {
-    this.#node?.kill();
-    this.#server?.kill();
+  hurry(): void {
+    this.#node?.hurry();
+    this.#server?.hurry();
   }
 
   async #startServer(): Promise<{ readonly url: string; readonly adminKey: string | null }> {
@@ -157,13 +159,27 @@ class Up {
     using _progress = this.#call.output.progress("waiting for the node to enter the cluster");
     const { clock } = this.#call.world;
     const flotilla = new Flotilla({ url, retries: 0 });
-    const deadline = clock.monotonic() + NODE_SEEN_MS;
+    const startedAt = clock.monotonic();
+    let hasWarned = false;
     while (!this.#isStopping) {
-      const health = await flotilla.getHealth({ timeoutMs: 5_000 }).catch(() => null);
-      if (health !== null && health.nodesReady > 0) return await flotilla.getReadiness();
-      if (clock.monotonic() > deadline)
-        throw this.#explained("node", "the node has started, but the server does not see it");
+      if (await canServe(flotilla)) return;
+      // Both programs run and go on trying, so this is no reason to end them.
+      if (!hasWarned && clock.monotonic() - startedAt > NODE_SEEN_MS) {
+        hasWarned = true;
+        this.#call.output.note(this.#explained("node", "the node has started, but the server does not see it").message);
+      }
       await clock.sleep(NODE_SEEN_PERIOD_MS);
     }
+  }
+}
+
+/** Whether the server has a node and a database now. It may not answer at all for a moment: its database restarts, say. */
+async function canServe(flotilla: Flotilla): Promise<boolean> {
+  try {
+    if ((await flotilla.getHealth({ timeoutMs: ANSWER_MS })).nodesReady === 0) return false;
+    await flotilla.getReadiness({ timeoutMs: ANSWER_MS });
+    return true;
+  } catch {
+    return false;
   }
 }

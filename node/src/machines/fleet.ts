@@ -162,10 +162,18 @@ export class Fleet {
     return new Set([...digests, ...all, ...prepared.imageDigests]);
   }
 
-  /** Lets all VMs run on, for the next agent to adopt. */
+  /** Lets the machines' VMs run on, for the next agent to adopt, and ends all others. */
   async release(): Promise<void> {
     await this.surroundings.prepared.release();
     await Promise.all(this.list().map((supervisor) => supervisor.release()));
+    await this.endOthers();
+  }
+
+  /** Ends every VM that belongs to no machine, whatever is being done with it. Returns how many there were. */
+  async endOthers(): Promise<number> {
+    if (!this.#isRestored) return 0;
+    const boots = this.list().map((supervisor) => supervisor.observe().bootId);
+    return await this.surroundings.driver.sweep(new Set(boots.filter((bootId) => bootId !== null)));
   }
 
   /** A supervisor for a machine that is new here; nothing is needed for one that is to be absent. */

@@ -18,16 +18,21 @@ import { chown, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } fr
 import { join } from "node:path";
 import pg from "pg";
 import type { Clock, Log } from "../context.ts";
+import { DatabaseUnavailable } from "./database.ts";
 import { lockDirectory } from "./directory-lock.ts";
-import type { ConnectionOptions } from "./postgres.ts";
+import { type ConnectionOptions, isConnectionLoss } from "./postgres.ts";
 import { findInstallation, type Installation, launch, linkLibraries } from "./postgres-process.ts";
+import { whileUnavailable } from "./retry.ts";
 
 export interface EmbeddedPostgres {
   readonly connection: ConnectionOptions;
   /** The postmaster's process id now; another one after it was restarted. */
   pid(): number;
-  /** Shuts it down cleanly and gives the directory back. */
-  stop(): Promise<void>;
+  /**
+   * Shuts it down cleanly and gives the directory back. Once `hurry` is aborted it stops without a checkpoint, and the
+   * next start recovers from its log.
+   */
+  stop(hurry?: AbortSignal): Promise<void>;
 }
 
 export interface EmbeddedOptions {
@@ -36,6 +41,8 @@ export interface EmbeddedOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly randomBytes: (size: number) => Buffer;
+  /** Aborted when this server is to stop: ends a start that is under way. */
+  readonly signal?: AbortSignal | undefined;
   /** Further settings, `name=value`; for tests. */
   readonly settings?: readonly string[];
 }
@@ -43,7 +50,10 @@ export interface EmbeddedOptions {
 const USER = "flotilla";
 const DATABASE = "flotilla";
 const START_TIMEOUT_MS = 60_000;
-const STOP_TIMEOUT_MS = 30_000;
+/** How long a fast shutdown may take. Longer than a checkpoint; recovery from a crash does not stop for it at once. */
+const FAST_STOP_MS = 20_000;
+/** PostgreSQL itself kills what has not ended 5 s after an immediate shutdown began. */
+const IMMEDIATE_STOP_MS = 7_000;
 /** How often the process is looked at; the end of one that we started ourselves is noticed at once. */
 const WATCH_MS = 200;
 const POLL_MS = 20;
@@ -85,7 +95,7 @@ interface Postmaster {
 /** Starts or adopts the server; ready for connections when it resolves. Throws an Error for people. */
 export async function startEmbeddedPostgres(options: EmbeddedOptions): Promise<EmbeddedPostgres> {
   await mkdir(options.directory, { recursive: true, mode: 0o711 });
-  const unlock = await lockDirectory(options.directory);
+  const unlock = await lockDirectory(options.directory, { clock: options.clock, stopping: options.signal });
   try {
     return await start(options, unlock);
   } catch (error) {
@@ -109,12 +119,12 @@ async function start(options: EmbeddedOptions, unlock: () => void): Promise<Embe
     dataDirectory,
     installation,
     connection: { host, user: USER, password, database: DATABASE },
-    stopping: new AbortController(),
+    stopping: stopWith(options.signal),
     postmaster: { pid: running ?? 0, ended: null },
   };
   try {
     await bringUp(state);
-    await ensureDatabase(state);
+    await whileUnavailable(() => ensureDatabase(state), options);
   } catch (error) {
     await shutDown(state);
     closeSync(directoryFd);
@@ -125,14 +135,22 @@ async function start(options: EmbeddedOptions, unlock: () => void): Promise<Embe
   return {
     connection: state.connection,
     pid: () => state.postmaster.pid,
-    async stop() {
+    async stop(hurry) {
       state.stopping.abort();
       await watching;
-      await shutDown(state);
+      await shutDown(state, hurry);
       closeSync(directoryFd);
       unlock();
     },
   };
+}
+
+/** Aborted with the signal; the repetition of a start and the watch end then. */
+function stopWith(signal: AbortSignal | undefined): AbortController {
+  const stopping = new AbortController();
+  if (signal?.aborted) stopping.abort();
+  signal?.addEventListener("abort", () => stopping.abort(), { once: true });
+  return stopping;
 }
 
 async function ensurePassword(options: EmbeddedOptions): Promise<string> {
@@ -175,8 +193,10 @@ async function initialize(options: EmbeddedOptions, installation: Installation, 
         "--encoding=UTF8",
       ],
       logFd: log.fd,
-      isDetached: false,
+      // A terminal's Ctrl-C is for the server, which then ends it.
+      isDetached: true,
     });
+    options.signal?.addEventListener("abort", () => child.kill("SIGTERM"), { once: true });
     const code = await new Promise<number | null>((resolve, reject) => {
       child.once("error", reject);
       child.once("exit", resolve);
@@ -310,12 +330,14 @@ async function tryToConnect(state: State): Promise<unknown> {
 async function ensureDatabase(state: State): Promise<void> {
   const client = new pg.Client({ ...state.connection, database: "postgres" });
   client.on("error", () => undefined);
-  await client.connect();
   try {
+    await client.connect();
     const { rowCount } = await client.query("SELECT FROM pg_database WHERE datname = $1", [DATABASE]);
     if (rowCount === 0) await client.query(`CREATE DATABASE ${DATABASE}`);
+  } catch (error) {
+    throw isConnectionLoss(error) ? new DatabaseUnavailable(error) : error;
   } finally {
-    await client.end();
+    await client.end().catch(() => undefined);
   }
 }
 
@@ -337,21 +359,31 @@ async function watch(state: State): Promise<void> {
   }
 }
 
-/** Asks for a fast shutdown, which ends open transactions and writes everything down. */
-async function shutDown(state: State): Promise<void> {
-  const { clock, log } = state.options;
-  if (!(await isRunning(state))) return;
+/**
+ * Asks for a fast shutdown, which ends open transactions and writes everything down; where that takes too long for an
+ * immediate one, which loses nothing that was acknowledged. SIGKILL would leave its children running.
+ */
+async function shutDown(state: State, hurry?: AbortSignal): Promise<void> {
+  const { log } = state.options;
   const { pid } = state.postmaster;
-  signalProcess(pid, "SIGINT");
-  const deadline = clock.monotonic() + STOP_TIMEOUT_MS;
+  if (await endWith(state, "SIGINT", FAST_STOP_MS, hurry)) return;
+  if (hurry?.aborted !== true) log.warn({ pid }, "the embedded PostgreSQL did not stop in time; it stops at once now");
+  if (await endWith(state, "SIGQUIT", IMMEDIATE_STOP_MS)) return;
+  log.warn({ pid }, "the embedded PostgreSQL did not stop and is killed; nothing acknowledged is lost");
+  signalProcess(pid, "SIGKILL");
+}
+
+/** Whether it has ended within the time, or before `hurry` was aborted. */
+async function endWith(state: State, signal: NodeJS.Signals, waitMs: number, hurry?: AbortSignal): Promise<boolean> {
+  const { clock } = state.options;
+  if (!(await isRunning(state))) return true;
+  signalProcess(state.postmaster.pid, signal);
+  const deadline = clock.monotonic() + waitMs;
   while (await isRunning(state)) {
-    if (clock.monotonic() > deadline) {
-      log.warn({ pid }, "the embedded PostgreSQL did not stop in time and is killed; nothing acknowledged is lost");
-      signalProcess(pid, "SIGKILL");
-      return;
-    }
+    if (clock.monotonic() > deadline || hurry?.aborted === true) return false;
     await clock.sleep(POLL_MS, state.postmaster.ended ?? undefined);
   }
+  return true;
 }
 
 /** A process that has ended in between is what was wanted. */

@@ -60,7 +60,8 @@ export async function migrate(options: {
     }
     return applied;
   } catch (error) {
-    throw isConnectionLoss(error) ? new DatabaseUnavailable(error) : error;
+    const isLost = isConnectionLoss(error) || (error instanceof Error && isConnectionLoss(error.cause));
+    throw isLost ? new DatabaseUnavailable(error) : error;
   } finally {
     await client.end().catch(() => undefined);
   }

@@ -20,8 +20,8 @@ import { isUpgrade, type Upgrade } from "./upgrade.ts";
 
 export interface HttpServer {
   readonly address: ListenAddress;
-  /** Resolves when every connection is closed. */
-  close(options: { readonly deadlineMs: number }): Promise<void>;
+  /** Resolves when every connection is closed: after `deadlineMs`, or once `hurry` is aborted, what runs is cut off. */
+  close(options: { readonly deadlineMs: number; readonly hurry?: AbortSignal | undefined }): Promise<void>;
 }
 
 declare module "fastify" {
@@ -107,9 +107,9 @@ export async function startHttp(
   const { port } = app.server.address() as AddressInfo;
   return {
     address: { host: listen.host, port },
-    close: ({ deadlineMs }) => {
+    close: ({ deadlineMs, hurry }) => {
       closing.abort();
-      return close(app, waiting, parts, deadlineMs);
+      return close(app, waiting, parts, { deadlineMs, hurry });
     },
   };
 }
@@ -159,11 +159,12 @@ async function close(
   app: FastifyInstance,
   waiting: ReadonlySet<CallerPresence>,
   { context }: HandleParts,
-  deadlineMs: number,
+  { deadlineMs, hurry }: Parameters<HttpServer["close"]>[0],
 ): Promise<void> {
   const closed = new AbortController();
   const idling = closeIdle(app, context.clock, closed.signal);
-  const late = context.clock.sleep(deadlineMs, closed.signal).then(() => {
+  const wakes = hurry === undefined ? closed.signal : AbortSignal.any([closed.signal, hurry]);
+  const late = context.clock.sleep(deadlineMs, wakes).then(() => {
     if (closed.signal.aborted) return;
     context.log.warn({ waiting: waiting.size }, "requests did not finish in time and are ended");
     for (const presence of waiting) presence.end();

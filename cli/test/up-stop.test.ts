@@ -1,0 +1,86 @@
+/**
+ * However Flotilla is stopped, only machines remain: no database, no program, nothing that waits.
+ */
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { type TestContext, test } from "node:test";
+import { until } from "../../test/support/until.ts";
+import { makeDirectory, processesOf, ROOT, START_MS, startUp } from "./run-up.ts";
+
+/** Waits until nothing runs for the data directory; the error shows what does. */
+async function nothingIsLeft(dataDirectory: string): Promise<void> {
+  await until(() => processesOf(dataDirectory).length === 0, { what: "the end of all programs" }).catch(() =>
+    assert.deepEqual(processesOf(dataDirectory), []),
+  );
+}
+
+test("signals that arrive together are one, and a later one leaves nothing behind either", async (t) => {
+  for (const pauseMs of [0, 1_100]) {
+    const up = await startUp(t, makeDirectory(t));
+    // A request that lasts longer than any stop: only an insistence ends it early.
+    assert.equal((await up.cli("machine", "create", "local/busybox", "--name", "busy", "--start")).code, 0);
+    const exec = up.cli("machine", "exec", "busy", "--", "sh", "-c", "sleep 600");
+    up.signal("SIGINT");
+    const askedAt = performance.now();
+    await until(() => performance.now() - askedAt >= pauseMs, { what: "the time between the two signals" });
+    up.signal("SIGTERM");
+    assert.equal((await up.ran).code, 0, up.said());
+    await nothingIsLeft(up.dataDirectory);
+    await exec;
+  }
+});
+
+/** Runs `npm start` in a process group of its own. `wrapper` runs it; what it is given on standard input goes there. */
+async function npmStart(t: TestContext, wrapper: (command: readonly string[]) => readonly [string, ...string[]]) {
+  const dataDirectory = makeDirectory(t).path;
+  const [program, ...operands] = wrapper(["npm", "start"]);
+  const child = spawn(program, operands, {
+    cwd: ROOT,
+    env: {
+      ...process.env,
+      FLOTILLA_DRIVER: "fake",
+      FLOTILLA_LISTEN: "127.0.0.1:0",
+      FLOTILLA_DATA_DIR: dataDirectory,
+    },
+    stdio: ["pipe", "pipe", "pipe"],
+    detached: true,
+  });
+  t.after(() => child.kill("SIGKILL"));
+  let output = "";
+  child.stdout.on("data", (chunk: Buffer) => (output += chunk));
+  child.stderr.on("data", (chunk: Buffer) => (output += chunk));
+  let isClosed = false;
+  child.once("close", () => (isClosed = true));
+  await until(() => output.includes("Ctrl-C stops"), { what: "the greeting", deadlineMs: START_MS });
+  const ended = async (): Promise<void> => {
+    // Its output closes when the last program that writes there has ended.
+    await until(() => isClosed, { what: "the end of what was run", deadlineMs: START_MS });
+    await nothingIsLeft(dataDirectory);
+  };
+  return { child, said: () => output, ended };
+}
+
+const COMMAND = (command: readonly string[]) => command as [string, ...string[]];
+
+test("npm start passes on the signal that ends it", async (t) => {
+  const { child, said, ended } = await npmStart(t, COMMAND);
+  child.kill("SIGTERM");
+  await ended();
+  assert.match(said(), /stopping the node and the server[^]*the node agent has stopped/);
+});
+
+test("nothing outlives an npm start that is killed, or whose whole process group gets the signal", async (t) => {
+  const killed = await npmStart(t, COMMAND);
+  killed.child.kill("SIGKILL");
+  await killed.ended();
+  const interrupted = await npmStart(t, COMMAND);
+  process.kill(-(interrupted.child.pid ?? 0), "SIGINT");
+  await interrupted.ended();
+});
+
+test("Ctrl-C in a terminal stops npm start and leaves nothing behind", async (t) => {
+  // script(1) makes the terminal, and types what it reads.
+  const { child, ended } = await npmStart(t, (command) => ["script", "-qec", command.join(" "), "/dev/null"]);
+  child.stdin.write("\x03");
+  await ended();
+});

@@ -1,0 +1,34 @@
+/**
+ * Work at the start of the server that is repeated while the database does not answer: it restarts, or recovers from a
+ * crash, or its host is still booting.
+ */
+import type { Clock, Log } from "../context.ts";
+import { DatabaseUnavailable } from "./database.ts";
+
+const RETRY_MS = 100;
+/** Crash recovery takes up to 10 s on a slow disk. */
+const DEADLINE_MS = 60_000;
+
+export interface RetryOptions {
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Ends the repetition: the last error is thrown. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** `work` must be safe to repeat. Throws what it threw: at once when that is not DatabaseUnavailable, else after 60 s. */
+export async function whileUnavailable<T>(work: () => Promise<T>, { clock, log, signal }: RetryOptions): Promise<T> {
+  const deadline = clock.monotonic() + DEADLINE_MS;
+  let hasWarned = false;
+  for (;;) {
+    try {
+      return await work();
+    } catch (error) {
+      const isOver = clock.monotonic() > deadline || signal?.aborted === true;
+      if (!(error instanceof DatabaseUnavailable) || isOver) throw error;
+      if (!hasWarned) log.warn({ reason: error.message }, "the database does not answer; trying again");
+      hasWarned = true;
+      await clock.sleep(RETRY_MS, signal);
+    }
+  }
+}
