@@ -24,6 +24,7 @@ test("what is to die with its starter is gone when that was killed", { skip }, a
       uid: 700_001,
       hasKvm: false,
       network: null,
+      groups: [],
       diesWithStarter: true,
     },
     "sleep",

@@ -9,6 +9,7 @@ import { existsSync, readFileSync, readlinkSync, rmSync, writeFileSync } from "n
 import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
 import type { Driver, Vm } from "../../node/src/driver/driver.ts";
+import { readCgroupLayout } from "../../node/src/host/cgroups.ts";
 import { until } from "../support/until.ts";
 import {
   BOOT_DEADLINE_MS,
@@ -69,6 +70,10 @@ describe("the qemu driver", { skip: skipReason }, () => {
     for (const namespace of ["net", "mnt", "ipc"]) {
       const [own, its] = ["self", vm.record.pid].map((pid) => readlinkSync(`/proc/${pid}/ns/${namespace}`));
       assert.notEqual(own, its, `${namespace} namespace is the host's`);
+    }
+    const groups = readFileSync(`/proc/${vm.record.pid}/cgroup`, "utf8");
+    if ((await readCgroupLayout()) !== undefined) {
+      assert.match(groups, /^(0:|\d+:[^:]*\bmemory\b[^:]*):\/flotilla-[0-9a-f]{12}\/boot-jail$/m);
     }
     const interfaces = readFileSync(`/proc/${vm.record.pid}/net/dev`, "utf8").match(/^\s*\S+:/gm);
     assert.deepEqual(

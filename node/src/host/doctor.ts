@@ -141,15 +141,19 @@ function judgeClock({ clock: { now, lastInstallAt, isSynchronized } }: HostFacts
   return { name, status: "warn", value: `${value}, not synchronized`, meaning };
 }
 
-function judgeCgroups({ cgroups }: HostFacts): Check {
+function judgeCgroups({ cgroups, isRoot }: HostFacts): Check {
   const name = "cgroups";
-  if (cgroups !== "none") return { name, status: "ok", value: cgroups, meaning: "" };
-  return {
-    name,
-    status: "ok",
-    value: "none",
-    meaning: "not required: a VMM's memory and processors bound its machine",
-  };
+  if (cgroups === "v1" || cgroups === "v2") {
+    return { name, status: "ok", value: cgroups, meaning: "each machine's memory, tasks and processors are bounded" };
+  }
+  if (cgroups === "read-only" && !isRoot) {
+    return { name, status: "warn", value: "not tried", meaning: "run the doctor as root to know" };
+  }
+  const value = cgroups === "none" ? "none for memory" : "can not be written";
+  const meaning =
+    "machines run, but nothing keeps a faulty VMM from the host's memory: boot with cgroup v2 and its memory controller; " +
+    "in a container give it a writable /sys/fs/cgroup";
+  return { name, status: "warn", value, meaning };
 }
 
 function judgeBusybox({ hasLocalBusybox }: HostFacts): Check {

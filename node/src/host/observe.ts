@@ -16,6 +16,7 @@ import type { Clock } from "../clock.ts";
 import type { DriverFacts } from "../driver/driver.ts";
 import { qemuFacts } from "../driver/qemu/index.ts";
 import { makeLog, messageOf } from "../log.ts";
+import { readCgroupLayout } from "./cgroups.ts";
 import { patience } from "./patience.ts";
 
 export interface HostFacts {
@@ -30,7 +31,8 @@ export interface HostFacts {
   readonly jailFailure: string | null;
   /** Whether a namespace can be given a network with rules; null as for the jail. */
   readonly networkFailure: string | null;
-  readonly cgroups: "v1" | "v2" | "none";
+  /** Where machines can be limited by control groups; `none`: the memory's are not there. */
+  readonly cgroups: "v1" | "v2" | "read-only" | "none";
   readonly memory: { readonly totalMb: number; readonly availableMb: number };
   readonly disk: { readonly path: string; readonly totalGb: number; readonly freeGb: number };
   readonly listen: { readonly address: string; readonly state: ListenState };
@@ -65,16 +67,18 @@ const GB = 2 ** 30;
 
 export async function observeHost(options: ObserveOptions): Promise<HostFacts> {
   const isRoot = process.getuid?.() === 0;
-  const [driver, jailFailure, networkFailure, memory, disk, listen, clock, missingPrograms] = await Promise.all([
-    observeDriver(options),
-    isRoot ? observeJail() : null,
-    isRoot ? observeNetwork() : null,
-    observeMemory(),
-    observeDisk(options.dataDirectory),
-    observeListen(options.listen),
-    observeClock(options.clock),
-    findMissing(options.searchPath),
-  ]);
+  const [driver, jailFailure, networkFailure, cgroups, memory, disk, listen, clock, missingPrograms] =
+    await Promise.all([
+      observeDriver(options),
+      isRoot ? observeJail() : null,
+      isRoot ? observeNetwork() : null,
+      observeCgroups(),
+      observeMemory(),
+      observeDisk(options.dataDirectory),
+      observeListen(options.listen),
+      observeClock(options.clock),
+      findMissing(options.searchPath),
+    ]);
   return {
     isRoot,
     arch: process.arch,
@@ -83,7 +87,7 @@ export async function observeHost(options: ObserveOptions): Promise<HostFacts> {
     driver,
     jailFailure,
     networkFailure,
-    cgroups: observeCgroups(),
+    cgroups,
     memory,
     disk,
     listen,
@@ -146,9 +150,16 @@ async function observeDisk(directory: string): Promise<HostFacts["disk"]> {
   return { path, totalGb: Math.floor((blocks * bsize) / GB), freeGb: Math.floor((bavail * bsize) / GB) };
 }
 
-function observeCgroups(): HostFacts["cgroups"] {
-  if (existsSync("/sys/fs/cgroup/cgroup.controllers")) return "v2";
-  return existsSync("/sys/fs/cgroup/memory") ? "v1" : "none";
+async function observeCgroups(): Promise<HostFacts["cgroups"]> {
+  const layout = await readCgroupLayout();
+  const tree = layout?.trees.get("memory");
+  if (layout === undefined || tree === undefined) return "none";
+  const isWritable = await access(tree, constants.W_OK).then(
+    () => true,
+    () => false,
+  );
+  if (!isWritable) return "read-only";
+  return layout.version === 1 ? "v1" : "v2";
 }
 
 async function observeListen(listen: ListenAddress): Promise<HostFacts["listen"]> {

@@ -15,6 +15,7 @@ import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { type Clock, deadlineSignal, orAborted } from "../../clock.ts";
 import { type AcceleratorVerdict, chooseAccelerator } from "../../host/accelerator.ts";
+import { type Cgroups, openCgroups } from "../../host/cgroups.ts";
 import { patience } from "../../host/patience.ts";
 import { processorIdentity } from "../../host/processor.ts";
 import { tscKhzIn } from "../../host/time-stamp-counter.ts";
@@ -100,7 +101,10 @@ async function openRuntime({ cacheDirectory, setting, clock, log }: RuntimeQuest
 async function openIn(directory: string, host: Host): Promise<QemuDriver> {
   const givenDirectory = resolve(directory);
   await mkdir(givenDirectory, { recursive: true, mode: 0o700 });
-  const driver = new QemuDriver({ ...host, givenDirectory, nodeDirectory: await realpath(givenDirectory) });
+  const nodeDirectory = await realpath(givenDirectory);
+  const cgroups =
+    process.getuid?.() === 0 ? await openCgroups({ nodeDirectory, clock: host.clock, log: host.log }) : null;
+  const driver = new QemuDriver({ ...host, givenDirectory, nodeDirectory, cgroups });
   await driver.open();
   return driver;
 }
@@ -165,12 +169,20 @@ class QemuDriver implements Driver {
   readonly prepare: Driver["prepare"];
   readonly #launcher: Launcher;
   readonly #templates: Templates;
+  readonly #cgroups: Cgroups | null;
   readonly #clock: Clock;
   readonly #log: Log;
 
-  constructor(options: Host & { readonly nodeDirectory: string; readonly givenDirectory: string }) {
+  constructor(
+    options: Host & {
+      readonly nodeDirectory: string;
+      readonly givenDirectory: string;
+      readonly cgroups: Cgroups | null;
+    },
+  ) {
     this.facts = factsOf(options);
     this.#clock = options.clock;
+    this.#cgroups = options.cgroups;
     this.#log = options.log.child({ driver: "qemu" });
     const { accelerator } = options.verdict;
     this.#launcher = new Launcher({ ...options, accelerator, log: this.#log });
@@ -221,7 +233,7 @@ class QemuDriver implements Driver {
     );
     if (found === undefined) return "gone";
     const { bootId, pid, startTime } = found;
-    const vmm = this.#launcher.watch({ bootId, pid, startTime }, request.bootDirectory, null);
+    const vmm = this.#launcher.watch({ bootId, pid, startTime }, request.bootDirectory);
     // Prepared, and its start was not written down: it may lack its directory or its disk, may be paused or half
     // restored, and nobody was told that the machine runs.
     if (found.machineId === PREPARED && record === null) {
@@ -253,6 +265,7 @@ class QemuDriver implements Driver {
       killNow(vmm);
     }
     for (const vmm of unknown) while (isAlive(vmm)) await this.#clock.sleep(SWEEP_LOOK_MS);
+    if (this.#cgroups !== null) for (const { bootId } of unknown) await this.#cgroups.find(bootId).remove();
     return unknown.length;
   }
 

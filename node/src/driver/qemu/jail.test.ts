@@ -11,6 +11,7 @@ const jail: Jail = {
   uid: 700_000,
   hasKvm: false,
   network: null,
+  groups: [],
   diesWithStarter: false,
 };
 

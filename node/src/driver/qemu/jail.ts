@@ -31,6 +31,8 @@ export interface Jail {
   readonly hasKvm: boolean;
   /** null: nothing but a loopback. Otherwise takes root. */
   readonly network: NamespaceSetup | null;
+  /** Files by which it joins its control groups; none where there are none. */
+  readonly groups: readonly string[];
   /** It is killed when the process that starts it ends. */
   readonly diesWithStarter: boolean;
 }
@@ -40,7 +42,9 @@ const MOUNT_POINTS = ["/mnt", "/media", "/srv"] as const;
 
 const SCRIPT = [
   "set -e",
-  "at=$1 node=$2 guest=$3 kvm=$4; shift 4",
+  "at=$1 node=$2 guest=$3 kvm=$4 groups=$5; shift 5",
+  // First, so that all it ever needs is counted.
+  'while [ "$groups" -gt 0 ]; do { echo 0 >"$1"; } 2>/dev/null || :; shift; groups=$((groups - 1)); done',
   "mount -t tmpfs -o mode=0755,size=64k,nosuid,noexec flotilla $at",
   "mkdir $at/node $at/guest",
   // With what is mounted below it: images may lie on a disk of their own.
@@ -93,7 +97,15 @@ export function jailView(jail: Jail): JailView {
 export function jailArgv(jail: Jail, program: string, programArgv: readonly string[]): readonly string[] {
   const { network, uid } = jail;
   const kvm = jail.hasKvm && uid !== null ? "own" : "host";
-  const view = ["sh", mountPoint(jail), jail.nodeDirectory, jail.guestDirectory, kvm];
+  const view = [
+    "sh",
+    mountPoint(jail),
+    jail.nodeDirectory,
+    jail.guestDirectory,
+    kvm,
+    String(jail.groups.length),
+    ...jail.groups,
+  ];
   const scheduling = jail.hasKvm ? [] : ["chrt", "--batch", "0"];
   const vmm = [...scheduling, "setpriv", ...privileges(jail), "--", program, ...programArgv];
   if (network === null) {

@@ -5,7 +5,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { explainExit, lastWords, type Remains, shutdownReasonIn } from "./last-words.ts";
 
-const nothing: Remains = { isEndedByUs: false, shutdownReason: null, exit: null, log: "", console: "" };
+const nothing: Remains = {
+  isEndedByUs: false,
+  isOutOfMemory: false,
+  shutdownReason: null,
+  exit: null,
+  log: "",
+  console: "",
+};
 
 const cases: readonly (readonly [string, Partial<Remains>, string, RegExp])[] = [
   ["a guest that powers off", { shutdownReason: "guest-shutdown" }, "poweroff", /powered off/],
@@ -24,6 +31,12 @@ const cases: readonly (readonly [string, Partial<Remains>, string, RegExp])[] = 
   ["a guest that resets itself in silence", { shutdownReason: "guest-reset" }, "crashed", /reset itself/],
   ["a VMM ended by us", { isEndedByUs: true, exit: { code: null, signal: "SIGKILL" } }, "killed", /node agent/],
   ["a VMM ended by somebody", { exit: { code: null, signal: "SIGKILL" } }, "killed", /SIGKILL/],
+  [
+    "a VMM that the kernel ended for want of memory",
+    { exit: { code: null, signal: "SIGKILL" }, isOutOfMemory: true },
+    "killed",
+    /^out of memory on the host side: .*start it again/,
+  ],
   ["a VMM that breaks its sandbox", { exit: { code: null, signal: "SIGSYS" } }, "crashed", /SIGSYS/],
   ["a VMM told to end", { shutdownReason: "host-qmp-quit" }, "killed", /host-qmp-quit/],
   [

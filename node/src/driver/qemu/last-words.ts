@@ -12,6 +12,8 @@ export interface Remains {
   readonly shutdownReason: string | null;
   /** Of the process; null when it was not our child. */
   readonly exit: { readonly code: number | null; readonly signal: string | null } | null;
+  /** The kernel has ended the process for want of memory. */
+  readonly isOutOfMemory: boolean;
   /** The VMM's own messages. */
   readonly log: string;
   /** The end of what the guest wrote to its console. */
@@ -23,6 +25,9 @@ const WORDS_LENGTH_MAX = 300;
 const PROGRAM = "qemu-system-x86_64: ";
 /** What QEMU only warns of has ended nothing. */
 const WARNING = /^qemu-system-x86_64: (.*: )?warning: /;
+const OUT_OF_MEMORY =
+  "out of memory on the host side: the VMM needed more than its machine's memory and what running it may take, or the " +
+  "host had none left; start it again, with more memory if it recurs";
 /** Signals by which people and the kernel's out-of-memory killer end processes; others tell of a defect. */
 const KILLING_SIGNALS: readonly string[] = ["SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"];
 
@@ -33,6 +38,7 @@ export function explainExit(remains: Remains): VmExit {
     return { kind: "crashed", detail: lastWords(remains.console) ?? "the guest reset itself" };
   }
   if (remains.isEndedByUs) return { kind: "killed", detail: "ended by the node agent" };
+  if (remains.isOutOfMemory) return { kind: "killed", detail: OUT_OF_MEMORY };
   const words = lastWords(remains.log);
   const saying = words === null ? "" : `: ${words}`;
   if (shutdownReason !== null) return { kind: "killed", detail: `the VMM was told to end (${shutdownReason})` };

@@ -14,7 +14,8 @@ import { promisify } from "node:util";
 import type { Clock } from "../../clock.ts";
 import { connectGuest } from "../../guest/client.ts";
 import type { Guest, GuestConfiguration } from "../../guest/guest.ts";
-import type { Log } from "../../log.ts";
+import type { Cgroups, NewVmmGroup } from "../../host/cgroups.ts";
+import { type Log, messageOf } from "../../log.ts";
 import { GUEST_NETWORK, type Network, type Reach } from "../../network/network.ts";
 import type { VmRecord } from "../driver.ts";
 import { type Accelerator, type GuestMemory, QEMU_PROGRAM, qemuArgv } from "./argv.ts";
@@ -28,9 +29,10 @@ import {
 } from "./guest-files.ts";
 import { type Jail, type JailView, jailArgv, jailView } from "./jail.ts";
 import { isAlive, startTimeOf, vmmName } from "./processes.ts";
+import { vmmLimits } from "./limits.ts";
 import { Qmp } from "./qmp.ts";
 import { connectWhenThere } from "./sockets.ts";
-import { Vmm } from "./vmm.ts";
+import { Vmm, type VmmOptions } from "./vmm.ts";
 
 /** A VMM to be started. Paths lie below the node's directory. */
 export interface Launch {
@@ -61,6 +63,8 @@ export interface LauncherOptions {
   readonly tscKhz: number | null;
   /** null: guests have no interface. Takes root. */
   readonly network: Network | null;
+  /** null: the host has none that could be used. */
+  readonly cgroups: Cgroups | null;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -125,7 +129,9 @@ export class Launcher {
     await makeBulkFile(bulkPath);
     const owned = [launch.bootDirectory, bulkPath, ...disks];
     await this.makeReachable(launch.uid, owned, [...launch.backingPaths, ...memoryFiles]);
-    const argv = jailArgv(this.#jail(launch.uid, launch.diesWithStarter), ...this.#program(launch));
+    const group = await this.#makeGroup(launch);
+    const jail = { ...this.#jail(launch.uid, launch.diesWithStarter), groups: group?.procsPaths ?? [] };
+    const argv = jailArgv(jail, ...this.#program(launch));
     const logPath = join(launch.bootDirectory, "vmm.log");
     const { O_WRONLY, O_CREAT, O_APPEND, O_NOFOLLOW } = constants;
     const log = await open(logPath, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0o600);
@@ -140,14 +146,33 @@ export class Launcher {
       });
       child.unref();
       const pid = child.pid ?? 0;
-      return this.watch({ bootId: launch.bootId, pid, startTime: startTimeOf(pid) ?? 0 }, launch.bootDirectory, child);
+      const record = { bootId: launch.bootId, pid, startTime: startTimeOf(pid) ?? 0 };
+      return this.#watch(record, launch.bootDirectory, { child, group });
     } finally {
       await log.close();
     }
   }
 
-  watch(record: VmRecord, bootDirectory: string, child: ConstructorParameters<typeof Vmm>[0]["child"]): Vmm {
-    return new Vmm({ record, child, logPath: join(bootDirectory, "vmm.log"), clock: this.clock, log: this.log });
+  /** Watches a VMM that an earlier agent has started. */
+  watch(record: VmRecord, bootDirectory: string): Vmm {
+    const group = this.#options.cgroups?.find(record.bootId) ?? null;
+    return this.#watch(record, bootDirectory, { child: null, group });
+  }
+
+  #watch(record: VmRecord, bootDirectory: string, { child, group }: Pick<VmmOptions, "child" | "group">): Vmm {
+    const logPath = join(bootDirectory, "vmm.log");
+    return new Vmm({ record, child, group, logPath, clock: this.clock, log: this.log });
+  }
+
+  /** null: it runs without, as on a host that has none. */
+  async #makeGroup(launch: Launch): Promise<NewVmmGroup | null> {
+    const { cgroups, accelerator } = this.#options;
+    try {
+      return (await cgroups?.make(launch.bootId, vmmLimits(launch, accelerator))) ?? null;
+    } catch (error) {
+      this.log.warn({ boot: launch.bootId, reason: messageOf(error) }, "a VMM runs without a control group");
+      return null;
+    }
   }
 
   /**
@@ -157,12 +182,13 @@ export class Launcher {
    * For a scheduler that knows groups of processes an idle task is one only within its group, so the group of the VMM's
    * session gets the least weight (sched(7), "The autogroup feature").
    */
-  async schedule({ record }: Vmm, share: "background" | "usual"): Promise<void> {
+  async schedule({ record, group }: Vmm, share: "background" | "usual"): Promise<void> {
     if (!this.isRoot) return;
     const { pid } = record;
     if (!isAlive(record)) throw new Error("the VMM has ended");
     const usual = this.#options.accelerator === "kvm" ? "other" : "batch";
     const [policy, nice] = share === "background" ? ["idle", "19"] : [usual, "0"];
+    await group?.share?.(pid, share);
     await writeFile(`/proc/${pid}/autogroup`, nice).catch(() => {}); // A kernel without such groups.
     await promisify(execFile)("chrt", ["--all-tasks", `--${policy}`, "--pid", "0", String(pid)]);
   }
@@ -210,6 +236,7 @@ export class Launcher {
   #jail(uid: number, diesWithStarter = false): Jail {
     return {
       diesWithStarter,
+      groups: [],
       nodeDirectory: this.nodeDirectory,
       guestDirectory: this.#options.guestFiles.directory,
       uid: this.isRoot ? uid : null,

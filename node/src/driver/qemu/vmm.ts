@@ -15,6 +15,7 @@ import { constants } from "node:fs";
 import { open } from "node:fs/promises";
 import { basename, join } from "node:path";
 import type { Clock } from "../../clock.ts";
+import type { NewVmmGroup, VmmGroup } from "../../host/cgroups.ts";
 import { type Log, messageOf } from "../../log.ts";
 import type { VmExit, VmRecord } from "../driver.ts";
 import { CONSOLE_BYTES, CONSOLE_ID } from "./argv.ts";
@@ -26,6 +27,8 @@ export interface VmmOptions {
   readonly record: VmRecord;
   /** null when an earlier node agent has spawned it. */
   readonly child: ChildProcess | null;
+  /** null: it has none. */
+  readonly group: (VmmGroup & Partial<NewVmmGroup>) | null;
   /** Where the VMM's own messages go. Stands in a directory that the VMM may write. */
   readonly logPath: string;
   readonly clock: Clock;
@@ -44,6 +47,7 @@ const LOG_TAIL_BYTES = 8_192;
 
 export class Vmm {
   readonly record: VmRecord;
+  readonly group: VmmOptions["group"];
   readonly exited: Promise<VmExit>;
   readonly #child: ChildProcess | null;
   #logPath: string;
@@ -59,8 +63,9 @@ export class Vmm {
   #exit: { readonly code: number | null; readonly signal: string | null } | null = null;
   #hasWarned = false;
 
-  constructor({ record, child, logPath, clock, log }: VmmOptions) {
+  constructor({ record, child, group, logPath, clock, log }: VmmOptions) {
     this.record = record;
+    this.group = group;
     this.#child = child;
     this.#logPath = logPath;
     this.#clock = clock;
@@ -120,8 +125,11 @@ export class Vmm {
     if (this.#child === null) await this.#untilGone();
     else this.#exit = await exitOf(this.#child);
     this.#qmp?.close();
-    const log = await this.#readLog();
+    const [log, isOutOfMemory] = await Promise.all([this.#readLog(), this.group?.hasRunOutOfMemory() ?? false]);
+    // Before another VMM of the boot may have one of the same name.
+    await this.group?.remove();
     return explainExit({
+      isOutOfMemory,
       isEndedByUs: this.#isEndedByUs,
       shutdownReason: this.#shutdownReason,
       exit: this.#exit,
