@@ -15,9 +15,11 @@ export const ApiKeyInfo = Type.Object({
 });
 export type ApiKeyInfo = Static<typeof ApiKeyInfo>;
 
+const EXPIRY = "default: when the creator's key expires, if it does; a key does not outlive the one that makes it";
+
 export const CreateApiKeyRequest = Type.Object({
   description: optional(text({ maxLength: 500 })),
-  expiresInDays: optional(int64({ minimum: 0, maximum: 36_500 })),
+  expiresInDays: optional(int64({ minimum: 1, maximum: 36_500, description: EXPIRY })),
   scopes: optional(Type.Array(text({ maxLength: 64 }), { maxItems: 64, description: "default: the creator's" })),
   tenantId: optional(text({ maxLength: 64, description: "admin only" })),
 });
@@ -33,7 +35,11 @@ export const apiKeyEndpoints = {
     family: "apikeys",
     summary: "List the tenant's API keys, without their secrets",
     access: ["keys:write"],
+    query: Type.Object({
+      tenantId: Type.Optional(text({ maxLength: 64, description: "another tenant's; admin only" })),
+    }),
     answers: { 200: json(Type.Array(ApiKeyInfo)) },
+    errors: ["missing_scope", "invalid_body"],
   }),
   createApiKey: endpoint({
     method: "POST",
@@ -43,15 +49,22 @@ export const apiKeyEndpoints = {
     access: ["keys:write"],
     body: { kind: "json", schema: CreateApiKeyRequest, isOptional: true },
     answers: { 200: json(ApiKeyCreated) },
-    errors: ["invalid_json", "invalid_request", "invalid_body", "missing_scope", "not_found"],
+    errors: ["invalid_json", "invalid_request", "invalid_body", "missing_scope", "not_found", "quota_exceeded"],
   }),
   deleteApiKey: endpoint({
     method: "DELETE",
     path: "/v1/apikeys/{id}",
     family: "apikeys",
-    summary: "Revoke an API key, at once on every server",
+    summary: "Revoke an API key, at once on every server; what it opened ends",
+    description:
+      "Needs a key that could have made the revoked one, or the key itself. Keys that were made with it stay good unless `cascade` is set: their `createdBy` names it.",
     access: ["keys:write"],
+    query: Type.Object({
+      cascade: Type.Optional(
+        Type.Boolean({ description: "also every key made with it, with one of those, and so on" }),
+      ),
+    }),
     answers: { 204: empty() },
-    errors: ["not_found"],
+    errors: ["missing_scope", "invalid_body", "not_found"],
   }),
 } as const;

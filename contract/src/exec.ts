@@ -173,7 +173,7 @@ export const execEndpoints = {
     access: ["machine:exec"],
     body: { kind: "json", schema: CreateMachineSessionRequest, isOptional: true },
     answers: { 200: json(MachineSessionInfo) },
-    errors: ["invalid_json", "invalid_request", "invalid_body", "not_found", "conflict"],
+    errors: ["invalid_json", "invalid_request", "invalid_body", "not_found", "conflict", "quota_exceeded"],
   }),
   deleteSession: endpoint({
     method: "DELETE",

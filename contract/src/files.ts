@@ -116,7 +116,7 @@ export const fileEndpoints = {
       schema: Type.Object({ ttlSeconds: Type.Optional(nullable(Type.Integer({ minimum: 60, maximum: 86_400 }))) }),
     },
     answers: { 201: json(ConnectToken) },
-    errors: ["not_found", "invalid_json", "invalid_body"],
+    errors: ["not_found", "invalid_json", "invalid_body", "quota_exceeded"],
     isExtra: true,
   }),
 } as const;

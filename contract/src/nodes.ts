@@ -130,7 +130,9 @@ export const nodeEndpoints = {
       isOptional: true,
       schema: Type.Object({
         description: optional(text({ maxLength: 500 })),
-        expiresInSeconds: optional(int64({ minimum: 1 })),
+        expiresInSeconds: optional(
+          int64({ minimum: 1, maximum: 10 * 365 * 24 * 3600, description: "default: an hour" }),
+        ),
         maxUses: optional(int32({ minimum: 1 })),
         labels: optional(stringMap("given to the node that joins")),
       }),

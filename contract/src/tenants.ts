@@ -74,6 +74,7 @@ export const tenantEndpoints = {
     path: "/v1/tenants/{id}",
     family: "tenants",
     summary: "Change a tenant's plan, status or ceilings",
+    description: "What is left out stays. null clears: the default plan, no billing id, the plan's ceiling.",
     access: ["admin"],
     body: { kind: "json", schema: UpdateTenantRequest },
     answers: { 200: json(TenantInfo) },

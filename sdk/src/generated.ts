@@ -97,8 +97,9 @@ export abstract class Methods {
    * List the tenant's API keys, without their secrets.
    *
    * `GET /v1/apikeys`; needs scope keys:write.
+   * Refuses with missing_scope, invalid_body.
    */
-  listApiKeys(options: CallOptions = {}): Promise<readonly ApiKeyInfo[]> {
+  listApiKeys(options: CallOptions<ListApiKeysQuery> = {}): Promise<readonly ApiKeyInfo[]> {
     return this.call({ method: "GET", path: "/v1/apikeys", answer: "json" }, options);
   }
 
@@ -106,19 +107,22 @@ export abstract class Methods {
    * Create an API key; its secret is in this answer only.
    *
    * `POST /v1/apikeys`; needs scope keys:write.
-   * Refuses with invalid_json, invalid_request, invalid_body, missing_scope, not_found.
+   * Refuses with invalid_json, invalid_request, invalid_body, missing_scope, not_found, quota_exceeded.
    */
   createApiKey(body?: CreateApiKeyRequest, options: CallOptions = {}): Promise<ApiKeyCreated> {
     return this.call({ method: "POST", path: "/v1/apikeys", json: body, answer: "json" }, options);
   }
 
   /**
-   * Revoke an API key, at once on every server.
+   * Revoke an API key, at once on every server; what it opened ends.
+   *
+   * Needs a key that could have made the revoked one, or the key itself. Keys that were made with it stay good
+   * unless `cascade` is set: their `createdBy` names it.
    *
    * `DELETE /v1/apikeys/{id}`; needs scope keys:write.
-   * Refuses with not_found.
+   * Refuses with missing_scope, invalid_body, not_found.
    */
-  deleteApiKey(id: string, options: CallOptions = {}): Promise<void> {
+  deleteApiKey(id: string, options: CallOptions<DeleteApiKeyQuery> = {}): Promise<void> {
     return this.call({ method: "DELETE", path: `/v1/apikeys/${segment(id)}`, answer: "empty" }, options);
   }
 
@@ -324,7 +328,7 @@ export abstract class Methods {
    * Create a session: a working directory and environment kept between execs.
    *
    * `POST /v1/machines/{id}/sessions`; needs scope machine:exec.
-   * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict.
+   * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, quota_exceeded.
    */
   createSession(
     id: string,
@@ -597,7 +601,7 @@ export abstract class Methods {
    * A short-lived token that opens only the connect bridge of this machine.
    *
    * `POST /v1/machines/{id}/connect-token`; needs scope machine:exec.
-   * Refuses with not_found, invalid_json, invalid_body.
+   * Refuses with not_found, invalid_json, invalid_body, quota_exceeded.
    */
   createConnectToken(id: string, body?: CreateConnectTokenRequest, options: CallOptions = {}): Promise<ConnectToken> {
     return this.call(
@@ -1075,6 +1079,8 @@ export abstract class Methods {
   /**
    * Change a tenant's plan, status or ceilings.
    *
+   * What is left out stays. null clears: the default plan, no billing id, the plan's ceiling.
+   *
    * `PATCH /v1/tenants/{id}`; needs scope admin.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found.
    */
@@ -1230,6 +1236,7 @@ export interface CostBreakdown {
 
 export interface CreateApiKeyRequest {
   description?: string | null | undefined;
+  /** default: when the creator's key expires, if it does; a key does not outlive the one that makes it */
   expiresInDays?: number | null | undefined;
   /** default: the creator's */
   scopes?: readonly string[] | null | undefined;
@@ -1247,6 +1254,7 @@ export interface CreateConnectTokenRequest {
 
 export interface CreateJoinTokenRequest {
   description?: string | null | undefined;
+  /** default: an hour */
   expiresInSeconds?: number | null | undefined;
   maxUses?: number | null | undefined;
   /** given to the node that joins */
@@ -1331,6 +1339,11 @@ export interface CreateVolumeRequest {
   name: string;
   sizeGb: number;
   node?: string | null | undefined;
+}
+
+export interface DeleteApiKeyQuery {
+  /** also every key made with it, with one of those, and so on */
+  cascade?: boolean | undefined;
 }
 
 export interface DeleteMachineQuery {
@@ -1534,6 +1547,11 @@ export interface LeaseInfo {
 export interface Lineage {
   rootMachineId: string;
   machines: readonly MachineInfo[];
+}
+
+export interface ListApiKeysQuery {
+  /** another tenant's; admin only */
+  tenantId?: string | undefined;
 }
 
 export interface ListAppLogsQuery {

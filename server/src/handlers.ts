@@ -36,6 +36,7 @@ import { operationHandlers } from "./operations/routes.ts";
 import { OperationRunner } from "./operations/run.ts";
 import { planHandlers } from "./plans/routes.ts";
 import { Loops } from "./reconcilers/driver.ts";
+import { credentialReconciler } from "./reconcilers/credentials.ts";
 import { idempotencyKeyReconciler } from "./reconcilers/idempotency-keys.ts";
 import { lifetimeReconciler } from "./reconcilers/lifetimes.ts";
 import { machineReconciler } from "./reconcilers/machines.ts";
@@ -78,6 +79,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     operationReconciler(context, operations),
     tombstoneReconciler(context),
     idempotencyKeyReconciler(context),
+    credentialReconciler(context),
   ]);
   const answers = new CommandAnswers(services);
   const handlers = {

@@ -1,5 +1,5 @@
 /**
- * API keys: what they may do, who may make them, and that revoking takes effect at once, on every server.
+ * API keys: what they may do, who may make and revoke them, and that revoking takes effect at once, on every server.
  */
 import assert from "node:assert/strict";
 import { readFile, rm, stat, writeFile } from "node:fs/promises";
@@ -151,12 +151,153 @@ test("the admin key's file is readable by its owner only, and a lost one is repl
   await rm(join(dataDirectory, "kept"), { recursive: true });
 });
 
-test("a revoked admin key stays revoked after a restart", async () => {
+test("a revoked admin key stays revoked, and the next start replaces it in its file", async () => {
   const { databaseUrl } = server;
   const dataDirectory = join(server.dataDirectory, "revoked");
   const first = await startTestServer({ databaseUrl, dataDirectory });
   const id = (await first.client.get("/v1/me")).json.subject as string;
   assert.equal((await client.delete(`/v1/apikeys/${id}`)).status, 204);
   const second = await startTestServer({ databaseUrl, dataDirectory });
-  assert.equal((await second.client.get("/v1/me")).status, 401);
+  assert.equal((await second.client.withKey(first.adminKey.key).get("/v1/me")).status, 401);
+  assert.deepEqual([second.adminKey.isNew, (await second.client.get("/v1/tenants")).status], [true, 200]);
+  assert.equal((await readFile(second.adminKey.path, "utf8")).trim(), second.adminKey.key);
+  assert.equal((await stat(second.adminKey.path)).mode & 0o777, 0o600);
+});
+
+test("a key does not outlive the one that made it, for another tenant either", async () => {
+  const soon = await mint({ expiresInDays: 2, scopes: ["admin"] });
+  const own = client.withKey(soon.key);
+  const tenantId = (await client.post("/v1/tenants", { name: "shortlived" })).json.id as string;
+  const expiryOf = async (id: string, tenant: string): Promise<string | null> =>
+    ((await client.get(`/v1/apikeys?tenantId=${tenant}`)).json as { id: string; expiresAt: string | null }[]).find(
+      (item) => item.id === id,
+    )?.expiresAt ?? null;
+  const me = (await client.get("/v1/me")).json.tenantId as string;
+  const parent = await expiryOf(soon.id, me);
+  for (const more of [{}, { expiresInDays: null }, { tenantId }]) {
+    const child = await mint(more, own);
+    assert.equal(await expiryOf(child.id, "tenantId" in more ? tenantId : me), parent);
+  }
+  for (const more of [{}, { tenantId }]) {
+    const longer = await own.post("/v1/apikeys", { expiresInDays: 3, ...more });
+    assert.equal(longer.status, 400);
+    assert.match(longer.text, /would outlive the one that makes it, which expires at \d{4}-/);
+  }
+  await mint({ expiresInDays: 1 }, own);
+});
+
+test("days that make no key are refused", async () => {
+  for (const expiresInDays of [0, -1, 36_501, 1e12, 0.5])
+    assert.equal((await client.post("/v1/apikeys", { expiresInDays })).status, 422, String(expiresInDays));
+  for (const expiresInSeconds of [0, 1e12])
+    assert.equal((await client.post("/v1/tokens", { expiresInSeconds })).status, 422, String(expiresInSeconds));
+});
+
+test("a key that could not have made another cannot revoke it, but itself it can", async () => {
+  const manager = await mint({ scopes: ["keys:write", "machine:read"] });
+  const own = client.withKey(manager.key);
+  const operator = (await client.get("/v1/me")).json.subject as string;
+  const stronger = await mint({ scopes: ["keys:write", "machine:exec"] });
+  for (const [id, scope] of [
+    [operator, "\\*"],
+    [stronger.id, "machine:exec"],
+  ] as const) {
+    const answer = await own.delete(`/v1/apikeys/${id}`);
+    assert.equal(answer.status, 403);
+    assert.match(answer.text, new RegExp(`^missing scope: ${scope};`));
+  }
+  const administrator = client.withKey((await mint({ scopes: ["admin"] })).key);
+  assert.equal((await administrator.delete(`/v1/apikeys/${operator}`)).status, 403, "admin is less than *");
+  const weaker = await mint({ scopes: ["machine:read"] });
+  assert.equal((await own.delete(`/v1/apikeys/${weaker.id}`)).status, 204);
+  assert.equal((await own.delete(`/v1/apikeys/${manager.id}`)).status, 204);
+  assert.equal((await client.get("/v1/me")).status, 200);
+});
+
+test("revoking a key leaves those it made unless it cascades, then all that come from it are revoked", async () => {
+  const line = async () => {
+    const first = await mint({ scopes: ["keys:write"] });
+    const second = await mint({}, client.withKey(first.key));
+    const third = await mint({}, client.withKey(second.key));
+    return [first, second, third] as const;
+  };
+  const statuses = async (keys: readonly { key: string }[]) =>
+    Promise.all(keys.map(async ({ key }) => (await client.withKey(key).get("/v1/me")).status));
+  const kept = await line();
+  assert.equal((await client.delete(`/v1/apikeys/${kept[1].id}`)).status, 204);
+  assert.deepEqual(await statuses(kept), [200, 401, 200]);
+  // Also through one that is revoked already.
+  assert.equal((await client.delete(`/v1/apikeys/${kept[0].id}?cascade=true`)).status, 204);
+  assert.deepEqual(await statuses(kept), [401, 401, 401]);
+  const all = await line();
+  assert.equal((await client.withKey(all[0].key).delete(`/v1/apikeys/${all[0].id}?cascade=true`)).status, 204);
+  assert.deepEqual(await statuses(all), [401, 401, 401]);
+});
+
+test("no key that is made while its maker is revoked with all it made is left over", async () => {
+  const first = await mint({ scopes: ["keys:write"] });
+  const own = client.withKey(first.key);
+  const making = Array.from({ length: 40 }, () => own.post("/v1/apikeys", {}));
+  await making[0];
+  const revoking = client.delete(`/v1/apikeys/${first.id}?cascade=true`);
+  const made = (await Promise.all(making)).filter(({ status }) => status === 200);
+  assert.equal((await revoking).status, 204);
+  for (const { json } of made) assert.equal((await client.withKey(json.key).get("/v1/me")).status, 401);
+});
+
+test("a tenant of its own is named by admins only, and admins list the keys of any tenant", async () => {
+  const me = (await client.get("/v1/me")).json.tenantId as string;
+  const limited = client.withKey((await mint({ scopes: ["keys:write"] })).key);
+  for (const answer of [
+    await limited.post("/v1/apikeys", { tenantId: me }),
+    await limited.get(`/v1/apikeys?tenantId=${me}`),
+  ]) {
+    assert.equal(answer.status, 403);
+    assert.match(answer.text, /^missing scope: admin/);
+  }
+  assert.equal((await limited.post("/v1/apikeys", { tenantId: null })).status, 200);
+  const tenantId = (await client.post("/v1/tenants", { name: "listed" })).json.id as string;
+  const { id } = await mint({ tenantId });
+  const listed = (await client.get(`/v1/apikeys?tenantId=${tenantId}`)).json as { id: string }[];
+  assert.deepEqual(
+    listed.map((item) => item.id),
+    [id],
+  );
+});
+
+test("names that every object has are no scopes", async () => {
+  for (const scope of ["constructor", "toString", "__proto__", "hasOwnProperty"]) {
+    const answer = await client.post("/v1/apikeys", { scopes: [scope] });
+    assert.equal(answer.status, 400);
+    assert.match(answer.text, /unknown scope/);
+  }
+});
+
+test("a tenant has a bounded number of keys, also when they are made at once, and of rows of revoked ones", async () => {
+  const tenantId = (await client.post("/v1/tenants", { name: "hoarder" })).json.id as string;
+  const own = client.withKey((await mint({ tenantId })).key);
+  const creator = (await own.get("/v1/me")).json.subject as string;
+  const fill = (state: string, count: number, at: Date | null) =>
+    db.execute(sql`
+      INSERT INTO api_keys (id, tenant_id, key_hash, scopes, created_by, created_at, revoked_at)
+      SELECT ${state} || n, ${tenantId}, sha256((${state} || n)::bytea), ARRAY['machine:read'], ${creator}, now(), ${at}
+      FROM generate_series(1, ${count}::int) n`);
+  await fill("good", 990, null);
+  await fill("dead", 1_005, new Date());
+  const made = await Promise.all(
+    Array.from({ length: 20 }, () => own.post("/v1/apikeys", { scopes: ["machine:read"] })),
+  );
+  assert.equal(made.filter(({ status }) => status === 200).length, 9);
+  const refused = made.find(({ status }) => status !== 200);
+  assert.equal(refused?.status, 422);
+  assert.equal(refused.text, "the tenant has 1000 API keys; revoke one that is not used any more");
+  const left = await db.queryOne<{ count: number }>(
+    sql`SELECT count(*)::int AS count FROM api_keys WHERE tenant_id = ${tenantId} AND revoked_at IS NOT NULL`,
+  );
+  const count = left?.count ?? 0;
+  assert.ok(count <= 1_000 && count > 900, `${count} rows of revoked keys`);
+  await db.execute(
+    sql`UPDATE api_keys SET expires_at = now() - interval '1 day' WHERE tenant_id = ${tenantId} AND id LIKE 'good%'`,
+  );
+  assert.equal((await own.post("/v1/apikeys", {})).status, 200, "those that have expired do not count");
 });

@@ -9,6 +9,7 @@ import { buffer, text } from "node:stream/consumers";
 import { test } from "node:test";
 import { WebSocket } from "ws";
 import { systemClock } from "../src/clock.ts";
+import { sql } from "../src/db/database.ts";
 import { httpGuest, machineWithPorts, rawGuest } from "./support/guest.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
@@ -339,6 +340,26 @@ test("a WebSocket and other upgrades go through, with the key in the query where
   assert.equal(await told(`?a=%41&access_token=${client.key}&b`), "/?a=%41&b", "no guest gets a key");
   assert.equal(await told(`?access%5Ftoken=${client.key?.replace("_", "%5F")}`), "/");
   assert.equal(await told("?access_token=the-guests"), "/?access_token=the-guests");
+});
+
+test("a machine has a bounded number of connect tokens, also when they are made at once; expired ones do not count", async () => {
+  const { db } = server.context;
+  const machine = (await client.post("/v1/machines", { source: { type: "image", reference: "local/busybox" } })).json
+    .id;
+  const keyId = (await client.get("/v1/me")).json.subject as string;
+  await db.execute(sql`
+    INSERT INTO connect_tokens (token_hash, machine_id, key_id, expires_at)
+    SELECT sha256(n::text::bytea), ${machine}, ${keyId}, now() + interval '1 hour' FROM generate_series(1, 990) n`);
+  const make = () => client.post(`/v1/machines/${machine}/connect-token`);
+  const made = await Promise.all(Array.from({ length: 20 }, make));
+  assert.equal(made.filter(({ status }) => status === 201).length, 10);
+  const refused = made.find(({ status }) => status !== 201);
+  assert.equal(refused?.status, 422);
+  assert.match(refused.text, /has 1000 connect tokens; use one again until it expires/);
+  await db.execute(sql`UPDATE connect_tokens SET expires_at = now() - interval '1 s' WHERE machine_id = ${machine}`);
+  assert.equal((await make()).status, 201);
+  const left = await db.query(sql`SELECT FROM connect_tokens WHERE machine_id = ${machine}`);
+  assert.equal(left.length, 1);
 });
 
 test("a guest that refuses the handshake is heard, and an open connection ends with the machine", async () => {

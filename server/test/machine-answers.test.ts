@@ -160,7 +160,8 @@ test("no key, a wrong one, one that expired, one without the scope", async () =>
   await provoke("missing_key", (name) => call(name, {}, client.withKey(null)));
   await provoke("unknown_key", (name) => call(name, {}, client.withKey(`smk_${"x".repeat(43)}`)));
   const keyOf = async (body: object) => client.withKey((await client.post("/v1/apikeys", body)).json.key);
-  const expired = await keyOf({ expiresInDays: 0 });
+  const expired = await keyOf({ expiresInDays: 7 });
+  await server.context.db.execute(sql`UPDATE api_keys SET expires_at = now() WHERE expires_at IS NOT NULL`);
   await provoke("expired_key", (name) => call(name, {}, expired));
   const useless = await keyOf({ scopes: SCOPES.filter((scope) => scope === "billing:read") });
   await provoke("missing_scope", (name) => call(name, {}, useless));
@@ -254,8 +255,24 @@ test("names that are taken, and ceilings that are reached", async () => {
   const running = await machine({}, small);
   const stopped = await machine({}, small);
   assert.equal((await small.post(`/v1/machines/${running}/start`)).status, 200);
-  await provoke("quota_exceeded", async (name) => call(name, { id: await withSession(name, stopped, small) }, small));
+  await provoke("quota_exceeded", async (name) => {
+    const id = await withSession(name, stopped, small);
+    if (name === "createSession" || name === "createConnectToken") await holdAsManyAsPossible(id);
+    return call(name, { id }, small);
+  });
 });
+
+/** Of what a machine may hold itself. */
+async function holdAsManyAsPossible(id: string): Promise<void> {
+  const { db } = server.context;
+  await db.execute(sql`
+    INSERT INTO machine_sessions (machine_id, id, env, created_at)
+    SELECT ${id}, 'full' || n, '{}', now() FROM generate_series(1, 256) n ON CONFLICT DO NOTHING`);
+  await db.execute(sql`
+    INSERT INTO connect_tokens (token_hash, machine_id, key_id, expires_at)
+    SELECT sha256((${id} || n)::bytea), ${id}, (SELECT min(id) FROM api_keys), now() + interval '1 hour'
+    FROM generate_series(1, 1000) n ON CONFLICT DO NOTHING`);
+}
 
 test("a cluster without a node has no room", async () => {
   const { client: alone } = await startTestServer();

@@ -8,6 +8,7 @@ import { type ClientRequest, type IncomingMessage, request as httpRequest } from
 import { createConnection } from "node:net";
 import { test } from "node:test";
 import { WebSocket } from "ws";
+import { AccessWatch, type Right } from "../src/auth/access-watch.ts";
 import { systemClock } from "../src/clock.ts";
 import type { Clock } from "../src/context.ts";
 import { sql } from "../src/db/database.ts";
@@ -236,6 +237,23 @@ test("what was let in just before its key was revoked ends although nothing is n
   await server.context.db.execute(sql`UPDATE api_keys SET revoked_at = now() WHERE id = ${keyId}`);
   const opens = [await terminal(server, id, credentials.key), await terminal(replica, id, credentials.key)];
   await allOver(opens);
+});
+
+test("a machine that never was, or is another tenant's, is not said to be deleted", async () => {
+  const { id, tenantId, own } = await tenantWithMachine("ghost");
+  await own.delete(`/v1/machines/${id}`);
+  const watch = new AccessWatch(server.context);
+  const right = { what: "it", keyId: null, expiresAt: null, tenantId: null, machineId: null, shareHash: null };
+  const ended: string[] = [];
+  const open = (name: string, more: Partial<Right>): void =>
+    void watch.open({ ...right, ...more }, { end: () => ended.push(name), cut: () => undefined });
+  const other = (await client.get("/v1/me")).json.tenantId as string;
+  open("none", { tenantId, machineId: `mach-${"0".repeat(32)}` });
+  open("another tenant's", { tenantId: other, machineId: id });
+  open("its own", { tenantId, machineId: id });
+  await until(() => ended.length > 0, { what: "the end of one" });
+  assert.deepEqual(ended, ["its own"]);
+  watch.close();
 });
 
 test("what a key or a connect token opened ends when they expire", async () => {

@@ -7,6 +7,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { sql } from "../src/db/database.ts";
 import { applyChange, changeIn, readingArgv, type SessionState, shellArgv } from "../src/machines/sessions/script.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
@@ -162,12 +163,19 @@ test("what makes no sense is refused with its reason", async () => {
   }
 });
 
-test("a machine has a bounded number of sessions", async () => {
+test("a machine has a bounded number of sessions, also when they are made at once", async () => {
   const id = await machine();
-  const make = () => client.post(`/v1/machines/${id}/sessions`, {});
-  for (let round = 0; round < 8; round += 1) await Promise.all(Array.from({ length: 32 }, make));
-  const refused = await make();
-  assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [409, "conflict"]);
+  const make = (body: object = {}) => client.post(`/v1/machines/${id}/sessions`, body);
+  await make({ id: "mine" });
+  assert.equal((await make({ id: "mine" })).status, 409);
+  await server.context.db.execute(sql`
+    INSERT INTO machine_sessions (machine_id, id, env, created_at)
+    SELECT ${id}, 's' || n, '{}', now() FROM generate_series(1, 245) n`);
+  const made = await Promise.all(Array.from({ length: 20 }, () => make()));
+  assert.equal(made.filter(({ status }) => status === 200).length, 10);
+  const refused = made.find(({ status }) => status !== 200);
+  assert.equal(refused?.status, 422);
+  assert.match(refused.text, /has 256 sessions; delete one that is not used/);
 });
 
 const SHELLS: readonly (readonly string[])[] = [["dash"], ["bash", "--norc", "--posix"], ["busybox", "sh"]];

@@ -40,6 +40,21 @@ test("a tenant is made, read and changed", async () => {
   assert.deepEqual((await client.get("/v1/tenants/acme_1")).json, changed.json);
 });
 
+test("null clears what was set for a tenant, and what is left out stays", async () => {
+  const { id } = await tenantWithKey("Cleared");
+  const planId = ((await client.get("/v1/plans")).json as { id: string; name: string }[]).find(
+    ({ name }) => name === "standard",
+  )?.id;
+  const set = { planId, externalBillingId: "bill-2", maxApps: 1, maxCpus: 2, maxMemoryMb: 3, maxDiskGb: 4 };
+  await client.patch(`/v1/tenants/${id}`, set);
+  for (const name of Object.keys(set)) {
+    const before = (await client.get(`/v1/tenants/${id}`)).json;
+    const answer = await client.patch(`/v1/tenants/${id}`, { [name]: null, status: null });
+    assert.equal(answer.status, 200, answer.text);
+    assert.deepEqual(answer.json, { ...before, [name]: null, updatedAt: answer.json.updatedAt });
+  }
+});
+
 test("names and ids are taken once, and plans must exist", async () => {
   for (const body of [{ name: "Acme" }, { name: "Other", id: "acme_1" }]) {
     const answer = await client.post("/v1/tenants", body);

@@ -20,14 +20,20 @@ export function addKeyCommands(tree: Tree, root: Command): void {
           "what it may do, such as machine:exec; repeat for more (default: all you may)",
           several,
         )
-        .option("--expires-in-days <days>", "when it stops working (default: never)", count)
+        .option("--expires-in-days <days>", "when it stops working (default: with your own key)", count)
         .option("--tenant <id>", "whose key it is; needs an admin's key"),
     load: () => import("./create.ts"),
   });
-  addVerb(tree, key, { words: "ls", summary: "list API keys, without their secrets", load: () => import("./ls.ts") });
+  addVerb(tree, key, {
+    words: "ls",
+    summary: "list API keys, without their secrets",
+    options: (command) => command.option("--tenant <id>", "whose keys; needs an admin's key"),
+    load: () => import("./ls.ts"),
+  });
   addVerb(tree, key, {
     words: "rm <ids...>",
     summary: "revoke API keys, at once on every server",
+    options: (command) => command.option("--cascade", "also the keys made with them, with those, and so on"),
     load: () => import("./rm.ts"),
   });
 }

@@ -7,8 +7,12 @@ import type { ApiKeyInfo } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { renderSpan } from "../table.ts";
 
-export async function run(call: Call): Promise<void> {
-  const keys = await call.flotilla().listApiKeys();
+export interface ListKeysOptions {
+  readonly tenant?: string;
+}
+
+export async function run(call: Call, _operands: readonly string[], { tenant }: ListKeysOptions): Promise<void> {
+  const keys = await call.flotilla().listApiKeys(tenant === undefined ? {} : { query: { tenantId: tenant } });
   if (call.output.isJson) return call.output.json(keys);
   const now = call.world.clock.now();
   call.output.table(

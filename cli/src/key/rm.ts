@@ -5,9 +5,13 @@
  */
 import type { Call } from "../call.ts";
 
-export async function run(call: Call, ids: readonly string[]): Promise<void> {
+export interface RemoveKeysOptions {
+  readonly cascade?: boolean;
+}
+
+export async function run(call: Call, ids: readonly string[], { cascade }: RemoveKeysOptions): Promise<void> {
   for (const id of ids) {
-    await call.flotilla().deleteApiKey(id);
+    await call.flotilla().deleteApiKey(id, cascade === true ? { query: { cascade } } : {});
     call.output.line(id);
   }
 }

@@ -1,7 +1,8 @@
 /**
- * Creates an API key that grants no more than its creator has.
+ * Creates an API key that grants no more than its creator has, and no longer.
  *
- * Always: the plaintext exists only in what this returns; the row holds a hash.
+ * Always: the plaintext exists only in what this returns; the row holds a hash. A tenant has at most KEYS_MAX keys that are
+ * good, decided by the statement that inserts. No key is made with one that was revoked meanwhile.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { CreateApiKeyRequest } from "@flotilla/contract/apikeys";
@@ -12,6 +13,8 @@ import type { Caller } from "../http/handler.ts";
 import { insertKey } from "./store.ts";
 
 const DAY_MS = 24 * 60 * 60 * 1000;
+/** Enough for a key for each member and program of a large team; a loop that makes keys is stopped. */
+const KEYS_MAX = 1_000;
 const OPERATOR_SCOPES: readonly Scope[] = ["*", "admin"];
 
 export async function mintKey(
@@ -19,15 +22,17 @@ export async function mintKey(
   caller: Caller,
   request: CreateApiKeyRequest,
 ): Promise<{ readonly id: string; readonly key: string }> {
-  const tenantId = request.tenantId ?? caller.tenantId;
+  const named = request.tenantId ?? null;
+  if (named !== null && !caller.isAdmin)
+    throw new Refusal("missing_scope", "missing scope: admin; leave tenantId out to make a key of your own tenant");
+  const tenantId = named ?? caller.tenantId;
   const isForeign = tenantId !== caller.tenantId;
-  if (isForeign && !caller.isAdmin) throw new Refusal("missing_scope", "missing scope: admin");
   const scopes = chooseScopes(caller, request.scopes ?? undefined, isForeign);
   const id = context.ids.make("key");
   const key = makeKey(context.randomBytes);
   const now = context.clock.now();
-  const days = request.expiresInDays ?? null;
-  const isWritten = await insertKey(context.db, {
+  const expiresAt = chooseExpiry(caller, request.expiresInDays ?? null, now);
+  const row = {
     id,
     tenantId,
     hash: hashKey(key),
@@ -35,10 +40,28 @@ export async function mintKey(
     description: request.description ?? null,
     createdBy: caller.keyId,
     createdAt: new Date(now),
-    expiresAt: days === null ? null : new Date(now + days * DAY_MS),
-  });
-  if (!isWritten) throw new Refusal("not_found", `no tenant ${tenantId}`);
-  return { id, key };
+    expiresAt: expiresAt === null ? null : new Date(expiresAt),
+  };
+  switch (await insertKey(context.db, row, KEYS_MAX)) {
+    case "inserted":
+      return { id, key };
+    case "noTenant":
+      throw new Refusal("not_found", `no tenant ${tenantId}`);
+    case "noCreator":
+      throw new Refusal("unknown_key", "the API key was revoked");
+    case "overCount":
+      throw new Refusal("quota_exceeded", `the tenant has ${KEYS_MAX} API keys; revoke one that is not used any more`);
+  }
+}
+
+/** Epoch milliseconds; null: never. A key that expires makes none that outlives it. Pure. */
+function chooseExpiry(caller: Caller, days: number | null, now: number): number | null {
+  if (days === null) return caller.expiresAt;
+  const asked = now + days * DAY_MS;
+  if (caller.expiresAt === null || asked <= caller.expiresAt) return asked;
+  const end = new Date(caller.expiresAt).toISOString();
+  const text = `the new key would outlive the one that makes it, which expires at ${end}; ask for fewer days, or leave expiresInDays out`;
+  throw new Refusal("invalid_request", text);
 }
 
 /** The scopes of the new key, each once. A key for another tenant never reaches beyond that tenant. Pure. */
@@ -60,12 +83,12 @@ function chooseScopes(caller: Caller, asked: readonly string[] | undefined, isFo
   return scopes;
 }
 
-/** `admin` implies every scope but `*`; `*` implies all. */
-const mayGrant = (caller: Caller, scope: Scope): boolean =>
-  scope === "*" ? caller.scopes.includes("*") : grants(caller.scopes, scope);
+/** `admin` implies every scope but `*`; `*` implies all. Pure. */
+export const mayGrant = (caller: Pick<Caller, "scopes">, scope: string): boolean =>
+  scope === "*" ? caller.scopes.includes("*") : grants(caller.scopes, scope as Scope);
 
 function knownScope(name: string): Scope {
-  const scope = SCOPE_ALIASES[name] ?? SCOPES.find((item) => item === name);
+  const scope = Object.hasOwn(SCOPE_ALIASES, name) ? SCOPE_ALIASES[name] : SCOPES.find((item) => item === name);
   if (scope === undefined)
     throw new Refusal("invalid_request", `unknown scope ${JSON.stringify(name)}; known are ${SCOPES.join(", ")}`);
   return scope;

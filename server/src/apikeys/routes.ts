@@ -6,7 +6,8 @@ import type { KeyCache } from "../auth/key-cache.ts";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { mintKey } from "./mint.ts";
-import { listKeys, revokeKey } from "./store.ts";
+import { revokeKey } from "./revoke.ts";
+import { listKeys } from "./store.ts";
 import { apiKeyInfo } from "./view.ts";
 
 export function apiKeyHandlers(
@@ -14,18 +15,16 @@ export function apiKeyHandlers(
   keys: KeyCache,
 ): HandlersOf<"listApiKeys" | "createApiKey" | "deleteApiKey"> {
   return {
-    listApiKeys: async ({ caller }) => ({
-      status: 200,
-      body: (await listKeys(context.db, caller.tenantId)).map(apiKeyInfo),
-    }),
+    listApiKeys: async ({ caller, query }) => {
+      const named = query.tenantId ?? null;
+      if (named !== null && !caller.isAdmin)
+        throw new Refusal("missing_scope", "missing scope: admin; leave tenantId out to list your own tenant's keys");
+      return { status: 200, body: (await listKeys(context.db, named ?? caller.tenantId)).map(apiKeyInfo) };
+    },
     createApiKey: async ({ caller, body }) => ({ status: 200, body: await mintKey(context, caller, body ?? {}) }),
-    deleteApiKey: async ({ caller, params }) => {
-      // An admin made the keys of other tenants, so it can revoke them too.
-      const tenantId = caller.isAdmin ? null : caller.tenantId;
-      const at = new Date(context.clock.now());
-      if (!(await revokeKey(context.db, { keyId: params.id, tenantId, at })))
-        throw new Refusal("not_found", `no API key ${params.id}`);
-      keys.forgetKey(params.id);
+    deleteApiKey: async ({ caller, params, query }) => {
+      const isCascading = query.cascade ?? false;
+      for (const id of await revokeKey(context, caller, { keyId: params.id, isCascading })) keys.forgetKey(id);
       return { status: 204 };
     },
   };

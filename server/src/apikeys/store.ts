@@ -33,28 +33,81 @@ export const listKeys = (db: Queryable, tenantId: string): Promise<readonly ApiK
     FROM api_keys WHERE tenant_id = ${tenantId} AND revoked_at IS NULL
     ORDER BY created_at, id`);
 
-/** Whether it was written: false when the tenant does not exist. */
-export async function insertKey(db: Queryable, key: NewApiKey): Promise<boolean> {
-  const written = await db.execute(sql`
-    INSERT INTO api_keys (id, tenant_id, key_hash, scopes, description, created_by, created_at, expires_at)
-    SELECT ${key.id}, id, ${key.hash}, ${key.scopes}, ${key.description}, ${key.createdBy}, ${key.createdAt}, ${key.expiresAt}
-    FROM tenants WHERE id = ${key.tenantId}`);
-  return written === 1;
+export type KeyInsertion = "inserted" | "noTenant" | "noCreator" | "overCount";
+
+/**
+ * Inserts a key, unless its tenant has `max` that are good. Rows of keys that are not good any more are bounded as well: of
+ * the tenant's, the oldest beyond `max` go.
+ */
+export async function insertKey(db: Queryable, key: NewApiKey, max: number): Promise<KeyInsertion> {
+  const row = await db.queryOne<{ hasRoom: boolean; isMade: boolean; id: string | null }>(sql`
+    WITH room AS (
+      SELECT id AS tenant_id, good_keys_locked(id, ${key.createdAt}) < ${max} AS yes FROM tenants
+      WHERE id = ${key.tenantId}),
+    creator AS (SELECT id FROM api_keys WHERE id = ${key.createdBy} AND revoked_at IS NULL FOR SHARE),
+    purged AS (
+      DELETE FROM api_keys WHERE id IN (
+        SELECT k.id FROM api_keys k WHERE ${FORGETTABLE} AND k.tenant_id = ${key.tenantId}
+        ORDER BY k.revoked_at DESC OFFSET ${max} LIMIT ${PURGED_AT_ONCE})),
+    inserted AS (
+      INSERT INTO api_keys (id, tenant_id, key_hash, scopes, description, created_by, created_at, expires_at)
+      SELECT ${key.id}, tenant_id, ${key.hash}, ${key.scopes}, ${key.description}, creator.id, ${key.createdAt}::timestamptz,
+        ${key.expiresAt}::timestamptz
+      FROM room, creator WHERE room.yes
+      RETURNING id)
+    SELECT room.yes AS "hasRoom", EXISTS (SELECT FROM creator) AS "isMade", inserted.id
+    FROM room LEFT JOIN inserted ON true`);
+  if (row === undefined) return "noTenant";
+  if (row.id !== null) return "inserted";
+  return row.isMade ? "overCount" : "noCreator";
 }
 
-/** Whether there was such a key of the tenant. `tenantId` null: any tenant's. */
-export async function revokeKey(
-  db: Queryable,
-  { keyId, tenantId, at }: { readonly keyId: string; readonly tenantId: string | null; readonly at: Date },
-): Promise<boolean> {
-  const rows = await db.query(sql`
-    WITH revoked AS (
+const PURGED_AT_ONCE = 10;
+/** Revoked keys stay this long, so that what they created has a name. */
+const REVOKED_KEPT_MS = 30 * 24 * 60 * 60_000;
+
+/**
+ * Of `k`: revoked, and neither a link to keys that it made, nor remembered by an answer, nor an operator's: the admin key's
+ * file may still hold that one, and what is forgotten would be registered again.
+ */
+const FORGETTABLE = sql`k.revoked_at IS NOT NULL AND k.created_by IS NOT NULL AND NOT k.scopes && ARRAY['*']
+  AND NOT EXISTS (SELECT FROM api_keys child WHERE child.created_by = k.id)
+  AND NOT EXISTS (SELECT FROM idempotency_keys i WHERE i.key_id = k.id)`;
+
+/** Forgets keys that were revoked 30 days ago. Returns how many there were. */
+export function purgeKeys(db: Queryable, now: number, limit: number): Promise<number> {
+  return db.execute(sql`
+    DELETE FROM api_keys WHERE id IN (
+      SELECT k.id FROM api_keys k WHERE ${FORGETTABLE} AND k.revoked_at < ${new Date(now - REVOKED_KEPT_MS)}
+      ORDER BY k.revoked_at LIMIT ${limit} FOR UPDATE SKIP LOCKED)`);
+}
+
+/** A key that is not revoked, locked. `tenantId` null: any tenant's. */
+export const lockKey = (
+  transaction: Queryable,
+  { keyId, tenantId }: { readonly keyId: string; readonly tenantId: string | null },
+): Promise<Pick<ApiKeyRow, "scopes"> | undefined> =>
+  transaction.queryOne<Pick<ApiKeyRow, "scopes">>(sql`
+    SELECT scopes FROM api_keys
+    WHERE id = ${keyId} AND (${tenantId}::text IS NULL OR tenant_id = ${tenantId}) AND revoked_at IS NULL FOR UPDATE`);
+
+/** Revokes a key, or it and all that come from it, and returns the ids of those that were not revoked before. */
+export async function revokeKeys(
+  transaction: Queryable,
+  asked: { readonly keyId: string; readonly tenantId: string | null; readonly at: Date; readonly isCascading: boolean },
+): Promise<readonly string[]> {
+  const { keyId, tenantId, at, isCascading } = asked;
+  const rows = await transaction.query<{ id: string }>(sql`
+    WITH RECURSIVE tree AS (
+      SELECT id FROM api_keys WHERE id = ${keyId}
+      UNION SELECT child.id FROM api_keys child JOIN tree ON child.created_by = tree.id WHERE ${isCascading}::boolean),
+    revoked AS (
       UPDATE api_keys SET revoked_at = ${at}
-      WHERE id = ${keyId} AND (${tenantId}::text IS NULL OR tenant_id = ${tenantId}) AND revoked_at IS NULL
-      RETURNING id
-    )
-    SELECT pg_notify('keys', id) FROM revoked`);
-  return rows.length === 1;
+      WHERE id IN (SELECT id FROM tree) AND revoked_at IS NULL
+        AND (${tenantId}::text IS NULL OR tenant_id = ${tenantId})
+      RETURNING id)
+    SELECT id, pg_notify('keys', id) FROM revoked`);
+  return rows.map(({ id }) => id);
 }
 
 /** Writes when keys were last used, by id in epoch milliseconds; never moves a time back. */
@@ -67,15 +120,17 @@ export async function touchKeys(db: Queryable, used: ReadonlyMap<string, number>
     WHERE api_keys.id = used.id`);
 }
 
-/** Makes the key an admin key of tenant `default` unless it is known; whether it was not. */
+/** Makes the key an admin key of tenant `default` unless it is known. */
 export async function adoptAdminKey(
   db: Database,
   { id, hash }: { readonly id: string; readonly hash: Buffer },
-): Promise<boolean> {
+): Promise<"new" | "known" | "revoked"> {
   const written = await db.execute(sql`
     INSERT INTO api_keys (id, tenant_id, key_hash, scopes, description)
     SELECT ${id}, tenants.id, ${hash}, ARRAY['*'], 'admin key of the first start'
     FROM tenants WHERE name = 'default'
     ON CONFLICT (key_hash) DO NOTHING`);
-  return written === 1;
+  if (written === 1) return "new";
+  const isGood = await db.queryOne(sql`SELECT FROM api_keys WHERE key_hash = ${hash} AND revoked_at IS NULL`);
+  return isGood === undefined ? "revoked" : "known";
 }

@@ -16,25 +16,27 @@ export interface RightParts {
 export interface HeldParts {
   readonly keys: ReadonlySet<string>;
   readonly tenants: ReadonlySet<string>;
-  readonly machines: ReadonlySet<string>;
+  /** Machines that were deleted, each as its id and its tenant's: nobody hears of another tenant's. */
+  readonly gone: ReadonlySet<string>;
   readonly shares: ReadonlySet<string>;
 }
 
-/** Those that hold: keys not revoked, tenants not suspended, machines not deleted, share links not replaced or ended. */
+/** Keys that are not revoked, tenants that are not suspended, share links as they are; and machines that were deleted. */
 export async function findHeld(db: Queryable, asked: RightParts): Promise<HeldParts> {
   const rows = await db.query<{ kind: keyof HeldParts; name: string }>(sql`
     SELECT 'keys' AS kind, id AS name FROM api_keys WHERE id = ANY(${asked.keys}::text[]) AND revoked_at IS NULL
     UNION ALL
     SELECT 'tenants', id FROM tenants WHERE id = ANY(${asked.tenants}::text[]) AND status <> 'suspended'
     UNION ALL
-    SELECT 'machines', id FROM machines WHERE id = ANY(${asked.machines}::text[]) AND deleted_at IS NULL
+    SELECT 'gone', id || ' ' || tenant_id FROM machines
+    WHERE id = ANY(${asked.machines}::text[]) AND deleted_at IS NOT NULL
     UNION ALL
     SELECT 'shares', encode(token_hash, 'hex') FROM machine_shares
     WHERE token_hash IN (SELECT decode(hash, 'hex') FROM unnest(${asked.shares}::text[]) AS hash)`);
   const held = {
     keys: new Set<string>(),
     tenants: new Set<string>(),
-    machines: new Set<string>(),
+    gone: new Set<string>(),
     shares: new Set<string>(),
   };
   for (const { kind, name } of rows) held[kind].add(name);

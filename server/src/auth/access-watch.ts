@@ -180,7 +180,7 @@ function lostBy(right: Right, held: HeldParts): Refusal | undefined {
       "payment_required",
       `${what} ended: the tenant was suspended; ask the operator to reactivate it`,
     );
-  if (machineId !== null && !held.machines.has(machineId))
+  if (machineId !== null && held.gone.has(`${machineId} ${tenantId}`))
     return new Refusal("guest_unreachable", `${what} ended with machine ${machineId}, which was deleted while it ran`);
   if (shareHash !== null && !held.shares.has(shareHash))
     return new Refusal("unknown_key", `${what} ended: its share link was taken back`);

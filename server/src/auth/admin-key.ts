@@ -5,7 +5,8 @@
  * - the file is written before the row, so a crash in between leaves a key that the next start registers, and never
  *   an admin key that nobody holds;
  * - without the file a new key is made, even when the database has others: who may write the data directory owns the
- *   service. A key of the file that was revoked stays revoked, and no other one is made.
+ *   service. For the same reason a key of the file that was revoked is replaced at the next start, so that revoking the
+ *   last admin key locks no operator out; the revoked one stays revoked.
  */
 import { readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -23,15 +24,21 @@ export interface AdminKey {
 export async function ensureAdminKey(context: Context, dataDirectory: string): Promise<AdminKey> {
   const path = join(dataDirectory, "admin.key");
   const existing = await readKeyFile(path);
-  const key = existing ?? makeKey(context.randomBytes);
-  if (existing === undefined) {
-    const temporary = `${path}.${context.randomBytes(4).toString("hex")}`;
-    await writeFile(temporary, `${key}\n`, { mode: 0o600, flush: true });
-    await rename(temporary, path);
+  if (existing !== undefined) {
+    const outcome = await adopt(context, existing);
+    if (outcome !== "revoked") return { key: existing, path, isNew: outcome === "new" };
+    context.log.warn({ path }, "the admin key in this file was revoked: it is replaced by a new one");
   }
-  const isRegistered = await adoptAdminKey(context.db, { id: context.ids.make("key"), hash: hashKey(key) });
-  return { key, path, isNew: isRegistered };
+  const key = makeKey(context.randomBytes);
+  const temporary = `${path}.${context.randomBytes(4).toString("hex")}`;
+  await writeFile(temporary, `${key}\n`, { mode: 0o600, flush: true });
+  await rename(temporary, path);
+  await adopt(context, key);
+  return { key, path, isNew: true };
 }
+
+const adopt = (context: Context, key: string) =>
+  adoptAdminKey(context.db, { id: context.ids.make("key"), hash: hashKey(key) });
 
 async function readKeyFile(path: string): Promise<string | undefined> {
   try {

@@ -16,8 +16,6 @@ import { hashedName, hasKeyForm } from "./keys.ts";
 
 /** A key that exists and is not revoked, with what a request needs to know of its tenant. */
 export interface KnownKey extends Caller {
-  /** Epoch milliseconds; null: never. */
-  readonly expiresAt: number | null;
   readonly isSuspended: boolean;
   readonly requestsPerSecond: number;
   readonly burst: number;

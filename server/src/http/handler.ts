@@ -18,6 +18,8 @@ export interface Caller {
   readonly tenantId: string;
   readonly scopes: readonly string[];
   readonly isAdmin: boolean;
+  /** Epoch milliseconds; null: never. */
+  readonly expiresAt: number | null;
 }
 
 export interface NodeCaller {

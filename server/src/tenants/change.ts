@@ -26,7 +26,7 @@ export async function changeTenant(
   id: string,
   change: TenantChange,
 ): Promise<TenantRow> {
-  if (change.planId !== undefined) await requirePlan(context, change.planId);
+  if (change.planId !== undefined && change.planId !== null) await requirePlan(context, change.planId);
   const row = await updateTenant(context.db, id, change, new Date(context.clock.now()));
   if (row === undefined) throw new Refusal("not_found", `no tenant ${id}`);
   keys.forgetAll();

@@ -24,12 +24,12 @@ export function tenantHandlers(
     updateTenant: async ({ params, body }) => {
       const change = {
         status: body.status ?? undefined,
-        planId: body.planId ?? undefined,
-        externalBillingId: body.externalBillingId ?? undefined,
-        maxApps: body.maxApps ?? undefined,
-        maxCpus: body.maxCpus ?? undefined,
-        maxMemoryMb: body.maxMemoryMb ?? undefined,
-        maxDiskGb: body.maxDiskGb ?? undefined,
+        planId: body.planId,
+        externalBillingId: body.externalBillingId,
+        maxApps: body.maxApps,
+        maxCpus: body.maxCpus,
+        maxMemoryMb: body.maxMemoryMb,
+        maxDiskGb: body.maxDiskGb,
       };
       return { status: 200, body: tenantInfo(await changeTenant(context, keys, params.id, change)) };
     },

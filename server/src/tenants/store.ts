@@ -20,15 +20,15 @@ export interface TenantRow {
   readonly updated_at: Date;
 }
 
-/** What is to change; what is absent stays. */
+/** What is to change; what is absent stays, and null clears. */
 export interface TenantChange {
   readonly status?: TenantStatus | undefined;
-  readonly planId?: string | undefined;
-  readonly externalBillingId?: string | undefined;
-  readonly maxApps?: number | undefined;
-  readonly maxCpus?: number | undefined;
-  readonly maxMemoryMb?: number | undefined;
-  readonly maxDiskGb?: number | undefined;
+  readonly planId?: string | null | undefined;
+  readonly externalBillingId?: string | null | undefined;
+  readonly maxApps?: number | null | undefined;
+  readonly maxCpus?: number | null | undefined;
+  readonly maxMemoryMb?: number | null | undefined;
+  readonly maxDiskGb?: number | null | undefined;
 }
 
 export const listTenants = (db: Queryable): Promise<readonly TenantRow[]> =>
@@ -59,12 +59,12 @@ export const updateTenant = (
     WITH updated AS (
       UPDATE tenants SET
         status = coalesce(${change.status}, status),
-        plan_id = coalesce(${change.planId}, plan_id),
-        external_billing_id = coalesce(${change.externalBillingId}, external_billing_id),
-        max_apps = coalesce(${change.maxApps}, max_apps),
-        max_cpus = coalesce(${change.maxCpus}, max_cpus),
-        max_memory_mb = coalesce(${change.maxMemoryMb}, max_memory_mb),
-        max_disk_gb = coalesce(${change.maxDiskGb}, max_disk_gb),
+        plan_id = CASE WHEN ${change.planId === undefined} THEN plan_id ELSE ${change.planId}::text END,
+        external_billing_id = CASE WHEN ${change.externalBillingId === undefined} THEN external_billing_id ELSE ${change.externalBillingId}::text END,
+        max_apps = CASE WHEN ${change.maxApps === undefined} THEN max_apps ELSE ${change.maxApps}::int END,
+        max_cpus = CASE WHEN ${change.maxCpus === undefined} THEN max_cpus ELSE ${change.maxCpus}::int END,
+        max_memory_mb = CASE WHEN ${change.maxMemoryMb === undefined} THEN max_memory_mb ELSE ${change.maxMemoryMb}::bigint END,
+        max_disk_gb = CASE WHEN ${change.maxDiskGb === undefined} THEN max_disk_gb ELSE ${change.maxDiskGb}::bigint END,
         updated_at = ${at}
       WHERE id = ${id}
       RETURNING *

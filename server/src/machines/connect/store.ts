@@ -1,28 +1,38 @@
 /**
  * Every statement over connect tokens.
  *
- * Always: only hashes are kept; a token is good as long as the key that made it, and never longer; those of a machine
- * that have expired go when the next one is made.
+ * Always: only hashes are kept; a token is good as long as the key that made it, and never longer; a machine has a bounded
+ * number of good ones, decided by the statement that inserts; those that have expired go when the next one is made, or
+ * with the loop that forgets credentials.
  */
 import type { KeyRow } from "../../auth/key-store.ts";
 import type { Context } from "../../context.ts";
 import { type Queryable, sql } from "../../db/database.ts";
 import { instantOf } from "../store.ts";
 
-/** Returns when it expires, in epoch milliseconds: with its key, if that is sooner. */
+/** Returns when it expires, in epoch milliseconds: with its key, if that is sooner. undefined: the machine has `max`. */
 export async function insertConnectToken(
   { db, clock }: Context,
   token: { readonly hash: Buffer; readonly machineId: string; readonly keyId: string; readonly expiresAt: number },
-): Promise<number> {
+  max: number,
+): Promise<number | undefined> {
   const row = await db.queryOne<{ expiresAt: Date }>(sql`
     WITH expired AS (
       DELETE FROM connect_tokens WHERE machine_id = ${token.machineId} AND expires_at <= ${instantOf(clock.now())})
     INSERT INTO connect_tokens (token_hash, machine_id, key_id, expires_at)
     SELECT ${token.hash}, ${token.machineId}, id, least(${instantOf(token.expiresAt)}::timestamptz, expires_at)
-    FROM api_keys WHERE id = ${token.keyId}
+    FROM api_keys
+    WHERE id = ${token.keyId} AND good_connect_tokens_locked(${token.machineId}, ${instantOf(clock.now())}) < ${max}
     RETURNING expires_at AS "expiresAt"`);
-  if (row === undefined) throw new Error(`key ${token.keyId} made a connect token and does not exist`);
-  return row.expiresAt.getTime();
+  return row?.expiresAt.getTime();
+}
+
+/** Forgets tokens that have expired, whatever their machine. Returns how many there were. */
+export function purgeConnectTokens({ db, clock }: Context, limit: number): Promise<number> {
+  return db.execute(sql`
+    DELETE FROM connect_tokens WHERE token_hash IN (
+      SELECT token_hash FROM connect_tokens WHERE expires_at <= ${instantOf(clock.now())}
+      ORDER BY expires_at LIMIT ${limit} FOR UPDATE SKIP LOCKED)`);
 }
 
 /** The key that made a token of the machine, with the token's expiry, which is never later; undefined: the token is not known or has expired, or the key is not good. */

@@ -3,6 +3,7 @@
  *
  * Always: such a token opens the connect bridge of its machine and nothing else; it ends with the key that made it.
  */
+import { Refusal } from "@flotilla/contract/errors";
 import type { ConnectTokenAuthenticator } from "../../auth/authenticate.ts";
 import { fromRow } from "../../auth/key-cache.ts";
 import { hashKey, makeConnectToken } from "../../auth/keys.ts";
@@ -12,6 +13,8 @@ import { findMachine } from "../store.ts";
 import { findKeyOfConnectToken, insertConnectToken } from "./store.ts";
 
 const TTL_DEFAULT_SECONDS = 3_600;
+/** Of one machine: a program that makes a token for each request is told to keep it. */
+const TOKENS_MAX = 1_000;
 
 export interface ConnectTokenWish {
   readonly tenantId: string;
@@ -28,7 +31,12 @@ export async function makeMachineToken(
   if (machine === undefined) throw machineNotFound(machineId);
   const token = makeConnectToken(context.randomBytes);
   const wanted = context.clock.now() + (ttlSeconds ?? TTL_DEFAULT_SECONDS) * 1000;
-  const expiresAt = await insertConnectToken(context, { hash: hashKey(token), machineId, keyId, expiresAt: wanted });
+  const row = { hash: hashKey(token), machineId, keyId, expiresAt: wanted };
+  const expiresAt = await insertConnectToken(context, row, TOKENS_MAX);
+  if (expiresAt === undefined) {
+    const text = `machine ${machineId} has ${TOKENS_MAX} connect tokens; use one again until it expires, or ask for a shorter time`;
+    throw new Refusal("quota_exceeded", text);
+  }
   return { token, expiresAt };
 }
 

@@ -33,10 +33,10 @@ export function sessionHandlers(services: MachineServices, answers: CommandAnswe
       if ((await findMachine(db, { tenantId, id })) === undefined) throw machineNotFound(id);
       const sessionId = body?.id ?? context.ids.make("session");
       const session = await insertSession(context, { machineId: id, id: sessionId, cwd, env }, SESSIONS_MAX);
-      if (session === undefined) {
-        const text = `machine ${id} has a session ${sessionId}, or ${SESSIONS_MAX} of them; choose another id, or delete one`;
-        throw new Refusal("conflict", text);
-      }
+      if (session === "taken")
+        throw new Refusal("conflict", `machine ${id} has a session ${sessionId} already; choose another id`);
+      if (session === "overCount")
+        throw new Refusal("quota_exceeded", `machine ${id} has ${SESSIONS_MAX} sessions; delete one that is not used`);
       activity.touch(id);
       return { status: 200, body: sessionInfo(session) };
     },

@@ -41,18 +41,24 @@ export function findSession(
     WHERE s.machine_id = ${machineId} AND s.id = ${sessionId} AND m.tenant_id = ${tenantId} AND m.deleted_at IS NULL`);
 }
 
-/** The new session; undefined when the id is taken or the machine has `max` of them. */
+/** The new session; `taken`: the machine has one with this id; `overCount`: it has `max` of them. */
 export function insertSession(
   context: Context,
   session: { readonly machineId: string; readonly id: string; readonly cwd: string | null; readonly env: object },
   max: number,
-): Promise<SessionRecord | undefined> {
+): Promise<SessionRecord | "taken" | "overCount"> {
   const { machineId, id, cwd, env } = session;
-  return context.db.queryOne<SessionRecord>(sql`
-    INSERT INTO machine_sessions AS s (machine_id, id, cwd, env, created_at)
-    SELECT ${machineId}, ${id}, ${cwd}, ${JSON.stringify(env)}::jsonb, ${instantOf(context.clock.now())}::timestamptz
-    WHERE (SELECT count(*) FROM machine_sessions WHERE machine_id = ${machineId}) < ${max}::int
-    ON CONFLICT DO NOTHING RETURNING ${COLUMNS}`);
+  return context.db.transaction(async (transaction) => {
+    const held = await transaction.queryOne<{ count: number }>(sql`SELECT sessions_locked(${machineId}) AS count`);
+    const isTaken = sql`SELECT FROM machine_sessions WHERE machine_id = ${machineId} AND id = ${id}`;
+    if ((await transaction.queryOne(isTaken)) !== undefined) return "taken";
+    if ((held?.count ?? 0) >= max) return "overCount";
+    const made = await transaction.queryOne<SessionRecord>(sql`
+      INSERT INTO machine_sessions AS s (machine_id, id, cwd, env, created_at)
+      VALUES (${machineId}, ${id}, ${cwd}, ${JSON.stringify(env)}::jsonb, ${instantOf(context.clock.now())}::timestamptz)
+      RETURNING ${COLUMNS}`);
+    return made ?? "taken";
+  });
 }
 
 /** Whether there was one. */
