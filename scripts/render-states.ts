@@ -118,13 +118,13 @@ ${table(["VM", "wanted", "next — because", "reported meanwhile"], rows)}
 }
 
 function* situations(vm: Situation["vm"], desired: Situation["desired"]): Generator<Situation> {
-  for (const ending of [null, "failed", "poweredOff"] as const)
+  for (const ending of [null, "failed", "poweredOff", "crashed"] as const)
     for (const [hasDisk, hasImage] of [
       [false, false],
       [false, true],
       [true, true],
     ] as const) {
-      const ended = ending === null ? null : { generation: 1, kind: ending, reason: "" };
+      const ended = ending === null ? null : { generation: 1, kind: ending, reason: "", restartAt: 0 };
       yield { desired, generation: 1, hasImage, hasDisk, vm, ending: ended };
     }
 }

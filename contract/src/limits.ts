@@ -58,3 +58,7 @@ const MEMORY_KEPT_MB_MIN = 256;
 export function memoryKeptMb(totalMemoryMb: number): number {
   return Math.max(MEMORY_KEPT_MB_MIN, Math.round(totalMemoryMb * MEMORY_KEPT_SHARE));
 }
+
+/** How often a machine that ends without being asked is started again within RESTART_WINDOW_MS. */
+export const RESTARTS_MAX = 5;
+export const RESTART_WINDOW_MS = 10 * 60_000;

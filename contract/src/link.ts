@@ -23,7 +23,7 @@
  * The node refuses a generation lower than one it has seen, and answers what it observes in any case. What the node
  * reports carries the generation it acted on, so late and repeated reports are harmless.
  */
-import type { EventLevel, MachineNetwork, StartTimings } from "./machines.ts";
+import type { EventLevel, MachineNetwork, Restart, StartTimings } from "./machines.ts";
 
 /** What the server wants of a machine on a node. `absent` removes the machine and its disk for good. */
 export const DESIRED_STATES = ["running", "stopped", "absent"] as const;
@@ -56,6 +56,8 @@ export interface MachineSpec {
   readonly workdir: string | null;
   readonly command: readonly string[] | null;
   readonly ports: readonly { readonly port: number }[];
+  /** Whether it is started again when it ends without being asked. */
+  readonly restart: Restart;
 }
 
 export interface DesiredMachine {
@@ -64,6 +66,14 @@ export interface DesiredMachine {
   readonly state: DesiredState;
   /** Absent only when `state` is `absent`. */
   readonly spec: MachineSpec | null;
+}
+
+/** A boot that ran and has ended. Epoch milliseconds of the node's clock. */
+export interface EndedRun {
+  readonly bootId: string;
+  readonly startedAt: number;
+  /** When its VM ended; of one that ended unseen, when it was last known to run. */
+  readonly endedAt: number;
 }
 
 export interface ObservedMachine {
@@ -81,6 +91,8 @@ export interface ObservedMachine {
   readonly reason: string | null;
   /** The guest ended by itself (`poweroff` inside it), so it is not to be started again. */
   readonly hasPoweredOff: boolean;
+  /** The boot before `bootId` that ran; null while the node knows of none. */
+  readonly lastRun: EndedRun | null;
   /** Progress in words while `preparing`, such as `pulling layer 2 of 3, 41 %`. */
   readonly progress: string | null;
   readonly hostPorts: readonly { readonly port: number; readonly hostPort: number }[];

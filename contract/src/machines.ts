@@ -83,6 +83,13 @@ export const Labels = Type.Unsafe<Record<string, string>>({
   additionalProperties: { type: "string", maxLength: 255, pattern: "^[^\\u0000]*$" },
 });
 
+/** What follows when a machine that runs ends without being asked: its VM crashed or was killed, or its host went down. */
+export const RESTARTS = ["always", "never"] as const;
+export type Restart = (typeof RESTARTS)[number];
+const RESTART_TEXT =
+  "whether it is started again when its VM ends without being asked or its host goes down; " +
+  "never after it powers itself off; default: always";
+
 export const CreateMachineRequest = Type.Object({
   source: MachineSource,
   name: optional(MachineName),
@@ -93,6 +100,7 @@ export const CreateMachineRequest = Type.Object({
   ephemeral: optional(Type.Boolean({ description: "deleted once stopped" })),
   autoStopSeconds: optional(int64({ description: "stop after this long without activity" })),
   ttlSeconds: optional(int64({ description: "delete this long after creation" })),
+  restart: optional(oneOf(RESTARTS, RESTART_TEXT)),
   mounts: optional(Type.Array(MachineMountSpec, { description: "accepted; the machine comes up without the storage" })),
   ports: optional(Type.Array(PortRequest, { maxItems: PORTS_PER_MACHINE_MAX })),
   public: optional(Type.Boolean({ description: "whether the machine's url needs no key" })),
@@ -134,6 +142,7 @@ export const MachineInfo = Type.Object({
   autoStopSeconds: nullable(int64()),
   lastActivityAt: nullable(timestamp()),
   ttlSeconds: nullable(int64()),
+  restart: oneOf(RESTARTS, RESTART_TEXT),
   workdir: nullable(Type.String()),
   ready: Type.Boolean({ description: "a published port accepts connections, or, with none, the guest agent answers" }),
   readyAt: nullable(timestamp()),

@@ -7,6 +7,7 @@
  * anything else. A crash needs nothing of this: adopt.ts takes up whatever is found.
  */
 import { mkdir, rm } from "node:fs/promises";
+import { join } from "node:path";
 import type { NodeFacts } from "@flotilla/contract/link";
 import { systemClock } from "./clock.ts";
 import { type NodeConfig, readNodeConfig } from "./config.ts";
@@ -17,6 +18,7 @@ import { serveLink } from "./link/server.ts";
 import { linkSocketPath } from "./link/socket-path.ts";
 import { type Log, makeLog, messageOf } from "./log.ts";
 import { adoptMachines, describeAdoption } from "./machines/adopt.ts";
+import { keepAlive, readLastAlive } from "./machines/alive-file.ts";
 import { Fleet } from "./machines/fleet.ts";
 
 /** After this the process ends whatever has not been closed: the machines do not need it. */
@@ -40,10 +42,12 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
     environmentOf: (machineId) => machines.fleet?.find(machineId)?.spec?.env ?? {},
     onEvent: (machineId, level, message) => machines.reporter?.event(machineId, level, message),
   });
+  const alivePath = join(config.nodeDirectory, "alive");
   const fleet = new Fleet({
     ...equipment,
     machinesDirectory: config.machinesDirectory,
     preparedDirectory: config.preparedDirectory,
+    lastAliveAt: await readLastAlive(alivePath),
     clock: systemClock,
     log,
     onEvent: (machineId, level, message) => machines.reporter?.event(machineId, level, message),
@@ -54,6 +58,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   const socketPath = linkSocketPath(config.nodeDirectory);
   const reporter = makeReporter({ config, log, fleet, facts, equipment, address: `unix:${socketPath}` });
   machines.reporter = reporter;
+  void keepAlive(alivePath, systemClock, log, stop);
   const adoption = await adoptMachines(fleet);
   log.info({ ...adoption }, describeAdoption(adoption));
   await equipment.prepareImages();

@@ -58,6 +58,7 @@ const observed = (machineId: string): ObservedMachine => ({
   readySince: 1,
   reason: null,
   hasPoweredOff: false,
+  lastRun: null,
   progress: null,
   hostPorts: [],
   timings: null,

@@ -1290,6 +1290,11 @@ export interface CreateMachineRequest {
   autoStopSeconds?: number | null | undefined;
   /** delete this long after creation */
   ttlSeconds?: number | null | undefined;
+  /**
+   * whether it is started again when its VM ends without being asked or its host goes down; never after it powers
+   * itself off; default: always
+   */
+  restart?: "always" | "never" | null | undefined;
   /** accepted; the machine comes up without the storage */
   mounts?: readonly MachineMountSpec[] | null | undefined;
   ports?: readonly PortRequest[] | null | undefined;
@@ -1645,6 +1650,11 @@ export interface MachineInfo {
   /** RFC 3339, UTC, with milliseconds */
   lastActivityAt: string | null;
   ttlSeconds: number | null;
+  /**
+   * whether it is started again when its VM ends without being asked or its host goes down; never after it powers
+   * itself off; default: always
+   */
+  restart: "always" | "never";
   workdir: string | null;
   /** a published port accepts connections, or, with none, the guest agent answers */
   ready: boolean;

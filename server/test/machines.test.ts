@@ -147,8 +147,19 @@ test("a start that fails leaves `error` with the reason, and a way back", async 
   assert.equal((await get(id)).error, null);
 });
 
-test("a machine that crashes is an error with a reason, and can be started again", async () => {
+test("a machine that crashes is started again, and its timeline says so", async () => {
   const { id } = await created();
+  await client.post(`/v1/machines/${id}/start`);
+  await client.post(`/v1/machines/${id}/exec`, { command: "crash" });
+  await until(async () => (await messages(id)).filter((message) => message === "machine started").length === 2);
+  assert.equal((await get(id)).state, "started");
+  assert.equal((await client.post(`/v1/machines/${id}/exec`, { command: "echo back" })).json.stdout, "back\n");
+  const told = await until(async () => (await messages(id)).find((message) => /is started again/.test(message)));
+  assert.match(told, /the machine ended by itself \(crashed\).*; the machine is started again$/);
+});
+
+test("a machine that crashes and is not to be started again is an error with a reason, and can be started", async () => {
+  const { id } = await created({ restart: "never" });
   await client.post(`/v1/machines/${id}/start`);
   await client.post(`/v1/machines/${id}/exec`, { command: "crash" });
   const machine = await until(async () => {

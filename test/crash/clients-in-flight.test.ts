@@ -126,8 +126,8 @@ class Flight {
     });
     const untouched = clients.filter(({ machine }) => machine === other);
     assert.deepEqual(summaryOf(untouched.filter(({ isOver }) => isOver)), [], "clients of another machine");
-    await this.#flotilla.untilState(victim, "error");
-    assert.equal((await this.#flotilla.start(victim)).state, "started", "a start leads out of it");
+    const answers = async (): Promise<boolean> => (await this.#flotilla.exec(victim, ["echo", "again"])) === "again\n";
+    await until(() => answers().catch(() => false), { what: "the machine to be started again", deadlineMs: 30_000 });
     await this.#leaveAll(untouched, "VMM");
   }
 

@@ -3,6 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { RESTARTS_MAX } from "@flotilla/contract/limits";
 import { faultsOf, type Operation, type Verb, type World } from "../support/history.ts";
 
 const WORLD: World = {
@@ -11,6 +12,7 @@ const WORLD: World = {
   failing: new Set(),
   ephemeral: new Set(),
   forgetsFiles: false,
+  crashesHitStarts: false,
 };
 
 type Told = Partial<Operation> & { readonly state?: string };
@@ -37,10 +39,14 @@ const started = ["start", 200, { state: "started" }] as const;
 const stopped = ["stop", 200, { state: "stopped" }] as const;
 const wrote = ["put", 200, { subject: "/workspace/a", content: "one" }] as const;
 
+/** So many that the machine is not started again. */
+const CRASHES = Array.from({ length: RESTARTS_MAX + 1 }, () => ["crash", 200] as const);
+
 test("what is promised is no fault", () => {
   const fine: readonly (readonly Operation[])[] = [
     history(created, ["get", 200, { state: "stopped" }], started, ["get", 200, { state: "started" }], stopped),
-    history(created, started, ["crash", 200], ["get", 200, { state: "error" }], stopped, started),
+    history(created, started, ["crash", 200], ["get", 200, { state: "creating" }], ["get", 200, { state: "started" }]),
+    history(created, started, ...CRASHES, ["get", 200, { state: "error" }], stopped, started),
     history(created, started, ["delete", 204], ["get", 404], ["delete", 404], ["list", 200]),
     history(created, wrote, stopped, started, ["read", 200, { subject: "/workspace/a", text: "one" }]),
     // At once, either may have been first.
@@ -56,6 +62,7 @@ test("what is promised is no fault", () => {
 
 test("what can not be is found", () => {
   const cases: readonly (readonly [RegExp, readonly Operation[]])[] = [
+    [/error can not be/, history(created, started, ["crash", 200], ["get", 200, { state: "error" }])],
     [/stopped can not be/, history(created, started, ["get", 200, { state: "stopped" }])],
     [/started can not be/, history(created, started, stopped, ["get", 200, { state: "started" }])],
     [/creating can not be/, history(created, ["get", 200, { state: "creating" }])],

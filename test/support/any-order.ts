@@ -161,8 +161,9 @@ class Player {
     this.#stage = stage;
     this.#clients = clients;
     const { maxMachines, maxConcurrentMachines, driver } = stage;
-    const forgetsFiles = driver === "fake";
-    this.world = { maxMachines, maxConcurrentMachines, forgetsFiles, failing: new Set(), ephemeral: new Set() };
+    const isFake = driver === "fake";
+    const crashes = { forgetsFiles: isFake, crashesHitStarts: !isFake };
+    this.world = { maxMachines, maxConcurrentMachines, ...crashes, failing: new Set(), ephemeral: new Set() };
   }
 
   async run(play: Play): Promise<void> {

@@ -9,6 +9,7 @@
  * when this one began), and everything is allowed that an overlapping call may have done. So a history of calls one
  * after the other is judged exactly, and one of calls at once as exactly as it can be.
  */
+import { RESTARTS_MAX } from "@flotilla/contract/limits";
 import type { MachineInfo } from "@flotilla/contract/machines";
 
 export type Verb =
@@ -59,6 +60,8 @@ export interface World extends Ceilings {
   readonly ephemeral: ReadonlySet<string>;
   /** Files live in the node agent's memory, as the fake driver's do. */
   readonly forgetsFiles: boolean;
+  /** A crash may hit a VM before its machine ran, and then the start has failed. */
+  readonly crashesHitStarts: boolean;
 }
 
 /** Verbs that start a stopped machine. */
@@ -243,8 +246,20 @@ class Judge {
   }
 
   #mayFail(cause: Operation, until: Operation): boolean {
-    if (this.#world.failing.has(cause.machine) || cause.verb === "crash") return true;
-    // A guest's own end that no agent saw is taken for a crash.
+    if (this.#world.failing.has(cause.machine)) return true;
+    return this.#isUnasked(cause, until) && (this.#world.crashesHitStarts || this.#hasCrashedOften(cause, until));
+  }
+
+  /** After so many ends that were not asked for a machine is not started again. */
+  #hasCrashedOften({ machine }: Operation, until: Operation): boolean {
+    const ends = this.#of(machine, ["crash", "powerOff"]).filter((end) => this.#isUnasked(end, until));
+    return ends.length > RESTARTS_MAX;
+  }
+
+  /** Whether its machine ended without being asked: a guest's own end that no agent saw is taken for a crash. */
+  #isUnasked(cause: Operation, until: Operation): boolean {
+    if (!mayPrecede(cause, until)) return false;
+    if (cause.verb === "crash") return true;
     const restarts = this.#history.filter(({ verb }) => verb === "restartNode");
     return (
       cause.verb === "powerOff" &&
@@ -256,11 +271,13 @@ class Judge {
   #endOf(operation: Operation): number {
     const isFailing = this.#world.failing.has(operation.machine) && STARTING.includes(operation.verb);
     if (operation.verb !== "powerOff" && operation.verb !== "crash" && !isFailing) return operation.endedAt;
+    // What a crash ended answers nothing any more: a command that ran was one of the next boot.
+    const used: readonly Verb[] = operation.verb === "crash" ? ["exec", "put", "read"] : [];
     const isSettledBy = (other: Operation): boolean =>
       isBefore(operation, other) &&
-      other.status === 200 &&
-      (other.verb === "stop" || (other.verb === "get" && /"state":"(stopped|error)"/.test(other.text)));
-    const settling = this.#of(operation.machine, ["stop", "get"]).filter(isSettledBy);
+      isOk(other) &&
+      (other.verb !== "get" || /"state":"(stopped|error)"/.test(other.text));
+    const settling = this.#of(operation.machine, ["stop", "get", ...used]).filter(isSettledBy);
     return Math.min(Number.POSITIVE_INFINITY, ...settling.map(({ endedAt }) => endedAt));
   }
 

@@ -147,6 +147,9 @@ function addCreateOptions(command: Command): void {
     .option("--ephemeral", "delete it once it is stopped")
     .option("--auto-stop <time>", "stop it after this long without use, such as 10m", seconds)
     .option("--ttl <time>", "delete it this long after its creation, such as 2h", seconds)
+    .addOption(
+      new Option("--restart <when>", "after its VM crashed or its host went down").choices(["always", "never"]),
+    )
     .addHelpText(
       "after",
       `

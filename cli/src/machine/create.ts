@@ -22,6 +22,7 @@ export interface CreateOptions {
   readonly ephemeral?: boolean;
   readonly autoStop?: number;
   readonly ttl?: number;
+  readonly restart?: "always" | "never";
   readonly label?: Readonly<Record<string, string>>;
   readonly port?: readonly number[];
   readonly public?: boolean;
@@ -59,6 +60,7 @@ export function createRequest(
     ...(options.ephemeral === undefined ? {} : { ephemeral: options.ephemeral }),
     ...(options.autoStop === undefined ? {} : { autoStopSeconds: options.autoStop }),
     ...(options.ttl === undefined ? {} : { ttlSeconds: options.ttl }),
+    ...(options.restart === undefined ? {} : { restart: options.restart }),
     ...(options.label === undefined ? {} : { labels: options.label }),
     ...(options.public === undefined ? {} : { public: options.public }),
     ...(command.length === 0 ? {} : { command: [...command] }),

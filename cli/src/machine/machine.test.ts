@@ -31,6 +31,7 @@ const machine = (facts: Partial<MachineInfo>): MachineInfo => ({
   autoStopSeconds: null,
   lastActivityAt: null,
   ttlSeconds: null,
+  restart: "always",
   workdir: null,
   ready: false,
   readyAt: null,

@@ -12,6 +12,7 @@ import {
   type FileRequest,
   type MachineSpec,
 } from "@flotilla/contract/link";
+import { RESTARTS } from "@flotilla/contract/machines";
 import {
   ARGUMENT_BYTES_MAX,
   CPUS_MAX,
@@ -76,6 +77,8 @@ function parseSpec(machineId: string, fields: Fields): MachineSpec {
     ports: list(fields["ports"], "spec.ports", PORTS_PER_MACHINE_MAX).map((item, index) => ({
       port: integer(object(item, `spec.ports.${index}`)["port"], `spec.ports.${index}.port`, 1, 65_535),
     })),
+    // A server of an earlier version says nothing of it.
+    restart: oneOf(fields["restart"] ?? "always", "spec.restart", RESTARTS),
   };
 }
 

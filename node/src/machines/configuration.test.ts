@@ -19,6 +19,7 @@ const spec: MachineSpec = {
   workdir: null,
   command: null,
   ports: [],
+  restart: "always",
 };
 const image = { env: ["GREETING=image", "LANG=C"], workdir: "/app", user: "1000:1000", entrypoint: [], command: [] };
 const facts = {

@@ -38,6 +38,8 @@ export interface FleetOptions {
   /** Where VMs wait until a machine needs them. */
   readonly preparedDirectory: string;
   readonly observeResources: PreparedVmsOptions["observeResources"];
+  /** Epoch milliseconds at which an earlier agent of this directory was last alive; null: there was none. */
+  readonly lastAliveAt: number | null;
   readonly onEvent: (machineId: string, level: EventLevel, message: string) => void;
   readonly onChange: (machineId: string) => void;
 }
@@ -82,6 +84,7 @@ export class Fleet {
       disks,
       clock,
       log,
+      lastAliveAt: options.lastAliveAt,
       bootSlots: new BootSlots(options.bootsAtOnceMax),
       wakeSlots: new BootSlots(options.wakesAtOnceMax),
       prepared,
@@ -228,6 +231,7 @@ function absentMachine(machineId: string, generation: number): ObservedMachine {
     readySince: null,
     reason: null,
     hasPoweredOff: false,
+    lastRun: null,
     progress: null,
     hostPorts: [],
     timings: null,

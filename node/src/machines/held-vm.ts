@@ -24,6 +24,8 @@ export interface HeldVmOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly hasBoot: boolean;
+  /** Epoch milliseconds at which the VM of an earlier agent was last known to run; null: not known. */
+  readonly lastSeenAt: number | null;
   /** The VM ended, and is `ended` now. */
   readonly onExit: (exit: VmExit, ended: EndedVm) => void;
   /** The channel to its guest broke while its process runs on: it is `lost` now. */
@@ -38,11 +40,14 @@ export class HeldVm {
   state: VmState | null;
   /** The agent ends the VM itself, so its end needs no explanation. */
   isEnding = false;
+  /** Epoch milliseconds at which the VM ended or was last known to run; null while it is held, or not known. */
+  lastSeenAt: number | null;
 
   constructor(options: HeldVmOptions) {
     this.#options = options;
     this.readiness = new Readiness(options.clock);
     this.state = options.hasBoot ? "lost" : null;
+    this.lastSeenAt = options.lastSeenAt;
   }
 
   get vm(): Vm | null {
@@ -54,12 +59,14 @@ export class HeldVm {
     if (this.#isReleased) return vm.release();
     this.#vm = vm;
     this.state = "up";
+    this.lastSeenAt = null;
     void vm.exited.then((exit) => this.#onExit(vm, exit));
     void vm.guest.closed.then((reason) => this.#onChannelLost(vm, reason));
   }
 
   /** The process of the VM is gone, or there is none. */
   forget(hasBoot: boolean): void {
+    this.lastSeenAt ??= this.#options.clock.now();
     this.#letGo();
     this.state = hasBoot ? "ended" : null;
   }
@@ -90,6 +97,7 @@ export class HeldVm {
     this.#options.log.warn({ reason }, "the channel to the guest broke while its VM runs on");
     vm.release();
     this.#letGo();
+    this.lastSeenAt = this.#options.clock.now();
     this.state = "lost";
     this.#options.onLost();
   }

@@ -14,12 +14,13 @@
  */
 import { open, readFile, rename } from "node:fs/promises";
 import { join } from "node:path";
-import { DESIRED_STATES, type DesiredState, type MachineSpec } from "@flotilla/contract/link";
+import { DESIRED_STATES, type DesiredState, type EndedRun, type MachineSpec } from "@flotilla/contract/link";
 import type { StartTimings } from "@flotilla/contract/machines";
 import { endOfTurn } from "../clock.ts";
 import type { VmRecord } from "../driver/driver.ts";
 import { messageOf } from "../log.ts";
 import { JOURNAL_NAME } from "./paths.ts";
+import type { Restarts } from "./restart-policy.ts";
 import type { Ending } from "./state.ts";
 
 /** A boot that was begun. */
@@ -48,7 +49,11 @@ export interface Journal {
   readonly imageDigest: string | null;
   readonly hasDisk: boolean;
   readonly boot: JournaledBoot | null;
+  /** The latest boot that ran and has ended; absent in journals of earlier versions. */
+  readonly lastRun?: EndedRun | null;
   readonly ending: Ending | null;
+  /** Starts after ends that were not asked for; null or absent: none since the server last asked for something. */
+  readonly restarts?: Restarts | null;
 }
 
 const VERSION = 1;

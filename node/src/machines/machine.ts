@@ -8,6 +8,7 @@
  * as it was last written, and the actions' own heads say what else.
  */
 import { mkdirSync } from "node:fs";
+import { RESTART_WINDOW_MS } from "@flotilla/contract/limits";
 import type { MachineSpec } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { VmExit } from "../driver/driver.ts";
@@ -18,6 +19,7 @@ import { MachineDisk } from "./machine-disk.ts";
 import { MachineLog } from "./machine-log.ts";
 import { logsPathOf } from "./paths.ts";
 import { SecondTry } from "./second-try.ts";
+import { countedAt, nextRestart } from "./restart-policy.ts";
 import { AttemptTimings } from "./start-timings.ts";
 import type { Situation } from "./state.ts";
 import type { Surroundings } from "./surroundings.ts";
@@ -67,7 +69,9 @@ export class Machine {
       if (!ended.isExpected) this.#noteEnd(exit, ended);
       onVmChange();
     };
-    this.held = new HeldVm({ clock, log: this.log, hasBoot: journal.boot !== null, onExit, onLost: onVmChange });
+    const { lastAliveAt: lastSeenAt } = around;
+    const hasBoot = journal.boot !== null;
+    this.held = new HeldVm({ clock, log: this.log, hasBoot, lastSeenAt, onExit, onLost: onVmChange });
     if (journal.boot !== null) around.liveBoots.add(journal.boot.bootId);
     mkdirSync(directory, { recursive: true, mode: 0o700 });
   }
@@ -107,12 +111,23 @@ export class Machine {
     return { desired, generation, hasDisk, ending, hasImage: this.disk.heldDigest !== null, vm: this.held.state };
   }
 
-  /** The attempt to run the machine has ended. The first reason of a generation stays: it is the nearest to the cause. */
+  /**
+   * The attempt to run the machine has ended. The first reason of a generation stays: it is the nearest to the cause. An
+   * attempt to start it again is followed by another, as long as there may be one.
+   */
   fail(generation: number, reason: string): void {
     this.log.warn({ generation, reason }, "the machine could not be run");
     this.secondTry.end();
     if (this.#journal.ending?.generation === generation) return;
-    void this.update({ ending: { generation, kind: "failed", reason } });
+    if (this.#journal.restarts?.isUnderWay === true && generation === this.#journal.generation) this.#restart(reason);
+    else void this.update({ ending: { generation, kind: "failed", reason } });
+  }
+
+  /** The machine had run, and ended without being asked. */
+  crashed(reason: string): void {
+    const { generation, ending, desired } = this.#journal;
+    this.log.warn({ generation, reason }, "the machine ended without being asked");
+    if (desired === "running" && ending?.generation !== generation) this.#restart(reason);
   }
 
   /** Something that is reported is different now. */
@@ -133,6 +148,29 @@ export class Machine {
     await Promise.all([this.workload.release(), this.#file.idle()]);
   }
 
+  #restart(reason: string): void {
+    const { generation, spec, restarts } = this.#journal;
+    const failed = (text: string): void => void this.update({ ending: { generation, kind: "failed", reason: text } });
+    // A journal of an earlier version does not say; a machine of that time is started again like any other.
+    if (spec?.restart === "never") return failed(reason);
+    const now = this.around.clock.now();
+    const before = countedAt(restarts?.at ?? [], now);
+    const restartAt = nextRestart(before, now);
+    if (restartAt === null) {
+      const minutes = RESTART_WINDOW_MS / 60_000;
+      const often = `it was started again ${before.length} times within ${minutes} minutes`;
+      return failed(`${reason}; ${often}, and is not any more: start it when the cause is gone`);
+    }
+    const pauseMs = restartAt - now;
+    const when = pauseMs === 0 ? "" : ` in ${Math.ceil(pauseMs / 1000)} s`;
+    this.event("warn", `${reason}; the machine is started again${when}`);
+    const at = [...before, restartAt];
+    void this.update({
+      ending: { generation, kind: "crashed", reason, restartAt },
+      restarts: { at, isUnderWay: false },
+    });
+  }
+
   /** The VM ended though the agent did not end it. */
   #noteEnd(exit: VmExit, { vm, wasReady }: EndedVm): void {
     const { generation, desired } = this.#journal;
@@ -144,7 +182,9 @@ export class Machine {
     if (exit.kind === "poweroff" && wasReady) {
       void this.update({ ending: { generation, kind: "poweredOff", reason: "the guest powered off" } });
     } else {
-      this.fail(generation, `the machine ended by itself (${exit.kind}): ${exit.detail}`);
+      const reason = `the machine ended by itself (${exit.kind}): ${exit.detail}`;
+      if (wasReady) this.crashed(reason);
+      else this.fail(generation, reason);
     }
   }
 }

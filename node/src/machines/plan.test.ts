@@ -83,6 +83,7 @@ function outcome(situation: Situation, action: Action, works: boolean): Situatio
   }
   const after: Record<Exclude<Action, "removeFiles">, Partial<Situation>> = {
     adopt: { vm: "up" },
+    awaitRestart: { ending: null },
     ensureImage: { hasImage: true },
     makeDisk: { hasDisk: true },
     boot: { vm: "up" },

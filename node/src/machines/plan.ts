@@ -8,12 +8,13 @@
  * 1. A boot stands in the journal before its VMM is started and until its VMM is gone and its directory removed. So
  *    `vm: null` means that no VMM of the machine exists, and only then are there `boot` and `removeFiles`: nothing
  *    runs twice, and no disk is removed under a running VMM.
- * 2. A machine that ended by itself is not started again in the same generation: only a new wish does that.
+ * 2. A machine that powered off or failed is not started again in the same generation: only a new wish does that. One
+ *    that ended otherwise is, as often and as late as its ending says (restart-policy.ts).
  * 3. Absent wins in every state, and never waits for an agent's answer.
  * 4. Applying what the plan says leads to a settled state in a bounded number of steps, whatever the start.
  */
 import type { DesiredState, ObservedState } from "@flotilla/contract/link";
-import { type Action, STATE_DURING, type Situation, type VmState } from "./state.ts";
+import { type Action, type Ending, STATE_DURING, type Situation, type VmState } from "./state.ts";
 
 export type Next =
   | { readonly kind: "act"; readonly action: Action; readonly when: string }
@@ -34,7 +35,7 @@ const settled = (state: Extract<Next, { kind: "settled" }>["state"]): Extract<Ne
 });
 
 const endedAs =
-  (kind: "failed" | "poweredOff") =>
+  (kind: Ending["kind"]) =>
   ({ ending, generation }: Situation): boolean =>
     ending?.kind === kind && ending.generation === generation;
 
@@ -55,6 +56,7 @@ const endedAs =
  *     none         stopped                                → settled: stopped
  *     none         running  powered off in this gen.      → settled: stopped
  *     none         running  failed in this generation     → settled: failed
+ *     none         running  crashed in this generation    → awaitRestart
  *     none         running  no disk, no image             → ensureImage
  *     none         running  no disk                       → makeDisk
  *     none         running                                → boot
@@ -73,6 +75,7 @@ const RULES: readonly Rule[] = [
   { when: "it is stopped", vm: [null], wanted: ["stopped"], next: settled("stopped") },
   { when: "it powered off", vm: [null], wanted: ["running"], test: endedAs("poweredOff"), next: settled("stopped") },
   { when: "its start failed", vm: [null], wanted: ["running"], test: endedAs("failed"), next: settled("failed") },
+  { when: "it ended unasked", vm: [null], wanted: ["running"], test: endedAs("crashed"), next: "awaitRestart" },
   {
     when: "its image is not at hand",
     vm: [null],

@@ -15,12 +15,15 @@ export const VM_STATES = ["lost", "unreachable", "up", "ready", "ended"] as cons
 export type VmState = (typeof VM_STATES)[number];
 
 /** How an attempt to run the machine ended without anybody asking; counts only for the generation it belongs to. */
-export interface Ending {
+interface EndedBy<Kind extends string> {
   readonly generation: number;
-  readonly kind: "failed" | "poweredOff";
+  readonly kind: Kind;
   /** For the machine's owner. */
   readonly reason: string;
 }
+
+/** `crashed`: it is started again at `restartAt`, epoch milliseconds. */
+export type Ending = EndedBy<"failed" | "poweredOff"> | (EndedBy<"crashed"> & { readonly restartAt: number });
 
 /** Everything a decision about a machine rests on. */
 export interface Situation {
@@ -36,6 +39,7 @@ export interface Situation {
 
 const ACTIONS = [
   "adopt",
+  "awaitRestart",
   "ensureImage",
   "makeDisk",
   "boot",
@@ -50,6 +54,7 @@ export type Action = (typeof ACTIONS)[number];
 /** What a machine is called while an action is the next thing to do. */
 export const STATE_DURING = {
   adopt: "booting",
+  awaitRestart: "preparing",
   ensureImage: "preparing",
   makeDisk: "preparing",
   boot: "booting",
@@ -66,6 +71,7 @@ export const STATE_DURING = {
  */
 const INTERRUPTED_BY = {
   adopt: ["stopped", "absent"],
+  awaitRestart: ["stopped", "absent"],
   ensureImage: ["stopped", "absent"],
   makeDisk: [],
   boot: ["stopped", "absent"],

@@ -80,7 +80,7 @@ export class Supervisor {
     // Absent is final: what is being removed can not be wanted back.
     if (generation <= known.generation || known.desired === "absent") return "stale";
     if (state === "running" && machine.held.state !== "ready") machine.timings.begin();
-    const saved = machine.update({ generation, desired: state, spec: spec ?? known.spec });
+    const saved = machine.update({ generation, desired: state, spec: spec ?? known.spec, restarts: null });
     this.#queue.interrupt(state);
     this.#queue.wake();
     await saved;
@@ -100,10 +100,10 @@ export class Supervisor {
 
   observe(): ObservedMachine {
     const { journal, held, timings, isQueued, progress } = this.#machine;
-    const { machineId, generation, boot, ending } = journal;
+    const { machineId, generation, boot, ending, lastRun = null } = journal;
     const state = this.#observedState();
     const isRunning = state === "running";
-    const ended = ending?.generation === generation ? ending : null;
+    const ended = ending?.generation === generation && ending.kind !== "crashed" ? ending : null;
     return {
       machineId,
       generation,
@@ -113,6 +113,7 @@ export class Supervisor {
       readySince: isRunning ? (boot?.readySince ?? null) : null,
       reason: ended?.reason ?? null,
       hasPoweredOff: ended?.kind === "poweredOff",
+      lastRun,
       progress: state === "preparing" ? (isQueued ? "waiting for others to boot" : progress) : null,
       hostPorts: isRunning ? (held.vm?.network?.hostPorts ?? []) : [],
       timings: isRunning ? timings.noted : null,

@@ -28,6 +28,8 @@ export interface Surroundings {
   readonly prepared: PreparedVms;
   /** Throws an Error for the machine's owner when memory is too short for another VM. */
   readonly ensureMemoryRoom: () => Promise<void>;
+  /** Epoch milliseconds at which an earlier agent of this node was last alive; null: there was none. */
+  readonly lastAliveAt: number | null;
   readonly clock: Clock;
   readonly log: Log;
   /** Boots that may have a VMM: what is not in here is swept away. */

@@ -70,6 +70,7 @@ export class UnreadableMachine {
       readySince: null,
       reason: this.#isRemoved ? null : this.#options.reason,
       hasPoweredOff: false,
+      lastRun: null,
       progress: null,
       hostPorts: [],
       timings: null,

@@ -51,6 +51,7 @@ export function specOf(machineId: string, { spec, env, image }: Want = {}): Mach
     workdir: null,
     command: null,
     ports: [],
+    restart: "always",
     ...spec,
   };
 }
@@ -87,6 +88,7 @@ export async function startTestNode(
     readonly clock?: Clock;
     readonly bootsAtOnceMax?: number;
     readonly availableMemoryMb?: () => number;
+    readonly lastAliveAt?: number;
     /** What preparing a VM takes; without it none is prepared. */
     readonly preparing?: FakePreparing["work"];
   } = {},
@@ -107,6 +109,7 @@ export async function startTestNode(
     preparedDirectory,
     observeResources: () =>
       Promise.resolve({ ...RESOURCES, availableMemoryMb: options.availableMemoryMb?.() ?? 16_384 }),
+    lastAliveAt: options.lastAliveAt ?? null,
     driver,
     images,
     disks: fakeDisks,

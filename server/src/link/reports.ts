@@ -6,6 +6,7 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import {
+  type EndedRun,
   type Heartbeat,
   type NodeEvent,
   type NodeResources,
@@ -17,6 +18,8 @@ import { EVENT_LEVELS, type StartTimings, VM_ORIGINS } from "@flotilla/contract/
 const GENERATION_MAX = 2_000_000_000;
 const TEXT_CHARACTERS_MAX = 4_000;
 const PORTS_MAX = 64;
+/** The latest instant that a Date can hold. */
+const EPOCH_MS_MAX = 8.64e15;
 
 /** What a node said does not have the agreed shape. */
 export class Misfit extends Error {}
@@ -46,7 +49,7 @@ const textOrNull = (value: unknown, what: string): string | null =>
   value === null || value === undefined ? null : text(value, what);
 
 const instantOrNull = (value: unknown, what: string): number | null =>
-  value === null || value === undefined ? null : number(value, what, 8.64e15);
+  value === null || value === undefined ? null : number(value, what, EPOCH_MS_MAX);
 
 function word<const T extends string>(value: unknown, words: readonly T[], what: string): T {
   const found = words.find((item) => item === value);
@@ -76,9 +79,21 @@ function observedMachine(value: unknown): ObservedMachine {
     ),
     reason: textOrNull(report["reason"], "reason"),
     hasPoweredOff: report["hasPoweredOff"] === true,
+    lastRun: endedRun(report["lastRun"]),
     progress: textOrNull(report["progress"], "progress"),
     hostPorts: list(report["hostPorts"] ?? [], "hostPorts", hostPort).slice(0, PORTS_MAX),
     timings: timings(report["timings"]),
+  };
+}
+
+/** A node of an earlier version says nothing of it. */
+function endedRun(value: unknown): EndedRun | null {
+  if (value === null || value === undefined) return null;
+  const run = fields(value, "lastRun");
+  return {
+    bootId: text(run["bootId"], "lastRun.bootId"),
+    startedAt: number(run["startedAt"], "lastRun.startedAt", EPOCH_MS_MAX),
+    endedAt: number(run["endedAt"], "lastRun.endedAt", EPOCH_MS_MAX),
   };
 }
 
@@ -112,7 +127,7 @@ function nodeEvent(value: unknown): NodeEvent {
     machineId: text(event["machineId"], "machineId"),
     level: word(event["level"], EVENT_LEVELS, "level"),
     message: text(event["message"], "message"),
-    at: number(event["at"], "at", 8.64e15),
+    at: number(event["at"], "at", EPOCH_MS_MAX),
   };
 }
 

@@ -45,6 +45,8 @@ export interface Change {
   readonly timeline: readonly TimelineEntry[];
   /** null: nothing runs, and runs that are open end now. */
   readonly run: OpenRun | null;
+  /** Epoch milliseconds at which a run that ends by this change ended; absent: now. */
+  readonly runEndedAt?: number | null;
   /** The change loses when the tenant has this many active machines; null: no ceiling applies. */
   readonly activeMax: number | null;
 }

@@ -106,6 +106,7 @@ function describe(request: CreateMachineRequest, ceilings: Ceilings): MachineDes
     isBranchable: request.branchable ?? request.forkable ?? false,
     autoStopSeconds: request.autoStopSeconds ?? null,
     ttlSeconds: request.ttlSeconds ?? null,
+    restart: request.restart ?? "always",
   };
 }
 

@@ -182,3 +182,34 @@ test("a machine that its node has and can not run is in error with the reason, w
     assert.equal(outcome(told.next as MachineRecord, { generation: 0, state: "failed", reason }), "same");
   }
 });
+
+test("a machine that ended and is started again is starting, and its run ended when its node says", () => {
+  const lastRun = { bootId: "boot-1", startedAt: NOW - 900, endedAt: NOW - 100 };
+  for (const seen of [
+    { state: "stopping", bootId: "boot-1", lastRun: null },
+    { state: "preparing", bootId: null, lastRun },
+    { state: "booting", bootId: "boot-2", lastRun },
+  ] as const) {
+    const { next, run, runEndedAt, timeline } = news(running, seen);
+    assert.deepEqual([phaseOf(next), next.desiredAt, timeline], ["starting", NOW, []]);
+    if (seen.lastRun !== null) assert.deepEqual([run, runEndedAt], [null, NOW - 100]);
+    const again = news(next as MachineRecord, { state: "running", bootId: "boot-2", runningSince: NOW, lastRun });
+    assert.deepEqual(again.run, { bootId: "boot-2", startedAt: NOW });
+    assert.deepEqual(again.timeline, [{ level: "info", message: "machine started" }]);
+    // What was written before the end, or while the machine was being started the first time.
+    assert.equal(outcome(again.next as MachineRecord, { state: "preparing", bootId: null }), "late");
+  }
+});
+
+test("a report from before a machine ran does not take it for one that is started again", () => {
+  const lastRun = { bootId: "boot-0", startedAt: NOW - 9_000, endedAt: NOW - 8_000 };
+  assert.equal(outcome(running, { state: "preparing", bootId: null, lastRun }), "late");
+  assert.equal(outcome(running, { state: "booting", bootId: "boot-1", lastRun }), "late");
+});
+
+test("a run of which the node says nothing ends before the next one began", () => {
+  const lastRun = { bootId: "boot-2", startedAt: NOW - 300, endedAt: NOW - 200 };
+  const next = { state: "running", bootId: "boot-3", runningSince: NOW - 50 } as const;
+  assert.equal(news(running, { ...next, lastRun }).runEndedAt, NOW - 300);
+  assert.equal(news(running, next).runEndedAt, NOW - 50);
+});

@@ -33,8 +33,14 @@ const POSITION = {
   stopped: { preparing: 0, booting: 0, running: 0, stopping: 1, absent: 2, stopped: 2, failed: 2 },
 } as const satisfies Record<string, Record<ObservedState, number>>;
 
-/** A node says `stopped` with a reason, and no power-off, of a boot that ended unasked: that is a failure. */
+/**
+ * A node says `stopped` with a reason, and no power-off, of a boot that ended unasked: that is a failure. One whose
+ * machine has ended and is about to be started again has no next boot to name yet: the end of the last one is the news.
+ */
 function normalized(report: ObservedMachine, machine: MutableMachine): ObservedMachine {
+  const { observedBootId: bootId, desiredState } = machine;
+  if (desiredState === "running" && report.bootId === null && hasEnded(machine, report) && isPreparing(report))
+    return { ...report, state: "stopping", bootId };
   const reason = report.reason === null ? null : report.reason.slice(0, REASON_CHARACTERS_MAX);
   const isOfThisRun = machine.desiredState === "running" && report.generation === machine.generation;
   if (report.state === "stopped" && isOfThisRun && !report.hasPoweredOff && reason !== null)
@@ -42,6 +48,8 @@ function normalized(report: ObservedMachine, machine: MutableMachine): ObservedM
   if (report.state === "failed") return { ...report, reason: reason ?? "the node gave no reason" };
   return { ...report, reason };
 }
+
+const isPreparing = ({ state }: ObservedMachine): boolean => state === "preparing" || state === "booting";
 
 function isLate(machine: MutableMachine, report: ObservedMachine): boolean {
   // Never started, so it is on no node: whoever reports it means something else.
@@ -81,24 +89,49 @@ export function observe(machine: MutableMachine, received: ObservedMachine, now:
     readyAt: runsAsWanted ? readyAt(machine, report, now) : null,
     hasRun: machine.hasRun || runsAsWanted,
   };
-  const wished = withWish(seen, report, now);
+  const wished = withWish({ ...seen, ...whenRestarting(machine, seen, now) }, report, now);
   if (isSame(machine, wished)) return { outcome: "same" };
   const next = { ...wished, reconcileAt: reconcileAt(wished, now) };
+  const startedAt = instant(machine, report.runningSince, now);
   return {
     outcome: "news",
     change: {
       next,
       timeline: timelineOf(machine, next, report),
-      run: runAfter(machine, next, instant(machine, report.runningSince, now)),
+      run: runAfter(machine, next, report, startedAt),
+      runEndedAt: runEndedAt(machine, next, report, startedAt),
       activeMax: null,
     },
   };
+}
+
+/** A machine that ran and is started again has as long for it as after a start that was asked for. */
+function whenRestarting(before: MutableMachine, after: MutableMachine, now: number): Partial<MutableMachine> {
+  return phaseOf(before) === "running" && phaseOf(after) === "starting" ? { desiredAt: now } : {};
 }
 
 /** What a node says of a time, by its own clock: never before it was asked for, and never in the future. */
 function instant(machine: MutableMachine, at: number | null, now: number): number {
   return Math.min(now, Math.max(machine.desiredAt, at ?? now));
 }
+
+/**
+ * When the run that was open ended: as the node says of that boot; else not after the next one began. The store bounds
+ * it by the run's own start and by now.
+ */
+function runEndedAt(
+  before: MutableMachine,
+  after: MutableMachine,
+  report: ObservedMachine,
+  nextStartedAt: number,
+): number | null {
+  if (hasEnded(before, report)) return report.lastRun?.endedAt ?? null;
+  return isNewRun(before, after) ? Math.min(nextStartedAt, report.lastRun?.startedAt ?? nextStartedAt) : null;
+}
+
+/** The node says that the boot which was seen last has ended. */
+const hasEnded = (machine: MutableMachine, { lastRun }: ObservedMachine): boolean =>
+  lastRun !== null && lastRun.bootId === machine.observedBootId;
 
 /** Once ready, a boot stays so: a report that does not say it was written before. */
 function readyAt(machine: MutableMachine, report: ObservedMachine, now: number): number | null {
@@ -207,7 +240,13 @@ const isNewRun = (before: MutableMachine, after: MutableMachine): boolean =>
   // A boot that is seen stopping and running again never ended.
   !(before.observedState === "stopping" && before.observedBootId === after.observedBootId);
 
-function runAfter(before: MutableMachine, after: MutableMachine, startedAt: number): OpenRun | null {
+function runAfter(
+  before: MutableMachine,
+  after: MutableMachine,
+  report: ObservedMachine,
+  startedAt: number,
+): OpenRun | null {
   const run = runOf(after);
-  return run !== null && isNewRun(before, after) ? { ...run, startedAt } : run;
+  if (run === null || report.lastRun?.bootId === run.bootId) return null;
+  return isNewRun(before, after) ? { ...run, startedAt } : run;
 }

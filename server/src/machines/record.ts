@@ -4,7 +4,7 @@
  * Types only, and the one translation to what a node is told. Instants are epoch milliseconds.
  */
 import type { MachineSpec } from "@flotilla/contract/link";
-import type { MachineNetwork, MachineSource } from "@flotilla/contract/machines";
+import type { MachineNetwork, MachineSource, Restart } from "@flotilla/contract/machines";
 import type { NodeStatus } from "@flotilla/contract/nodes";
 import type { MutableMachine } from "./change.ts";
 
@@ -26,6 +26,7 @@ export interface MachineDescription {
   readonly isBranchable: boolean;
   readonly autoStopSeconds: number | null;
   readonly ttlSeconds: number | null;
+  readonly restart: Restart;
 }
 
 /** Names a machine to its owner: with another tenant's id there is no such machine. */
@@ -62,6 +63,7 @@ export function specOf(machine: MachineRecord): MachineSpec {
     workdir: machine.workdir,
     command: machine.command,
     ports: machine.ports,
+    restart: machine.restart,
   };
 }
 

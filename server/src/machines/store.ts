@@ -37,7 +37,7 @@ const INSTANTS = [
 const COLUMNS = sql`
   m.id, m.tenant_id AS "tenantId", m.host_label AS "hostLabel", m.name, m.source, m.network, m.env, m.command, m.ports, m.labels, m.workdir,
   m.cpus, m.memory_mb AS "memoryMb", m.disk_gb AS "diskGb", m.is_ephemeral AS "isEphemeral", m.is_public AS "isPublic",
-  m.is_branchable AS "isBranchable", m.auto_stop_seconds AS "autoStopSeconds", m.ttl_seconds AS "ttlSeconds",
+  m.is_branchable AS "isBranchable", m.auto_stop_seconds AS "autoStopSeconds", m.ttl_seconds AS "ttlSeconds", m.restart,
   m.created_by AS "createdBy", m.created_at AS "createdAt", m.updated_at AS "updatedAt",
   m.desired_state AS "desiredState", m.generation, m.desired_at AS "desiredAt", m.node_id AS "nodeId", m.error,
   m.is_auto_started AS "isAutoStarted", m.has_run AS "hasRun", m.observed_state AS "observedState",
@@ -144,7 +144,7 @@ export async function insertMachine(context: Context, machine: MachineRecord, ma
     inserted AS (
       INSERT INTO machines (
         id, tenant_id, name, source, network, env, command, ports, labels, workdir, cpus, memory_mb, disk_gb,
-        is_ephemeral, is_public, is_branchable, auto_stop_seconds, ttl_seconds, created_by, created_at, updated_at,
+        is_ephemeral, is_public, is_branchable, auto_stop_seconds, ttl_seconds, restart, created_by, created_at, updated_at,
         desired_state, generation, desired_at, observed_state, observed_generation, revision)
       SELECT ${machine.id}, ${machine.tenantId}, ${described.name}, ${JSON.stringify(described.source)}::jsonb,
         ${JSON.stringify(described.network)}::jsonb, ${JSON.stringify(described.env)}::jsonb,
@@ -152,7 +152,7 @@ export async function insertMachine(context: Context, machine: MachineRecord, ma
         ${JSON.stringify(described.ports)}::jsonb, ${JSON.stringify(described.labels)}::jsonb, ${described.workdir},
         ${described.cpus}::int, ${described.memoryMb}::int, ${described.diskGb}::int, ${described.isEphemeral}::boolean,
         ${described.isPublic}::boolean, ${described.isBranchable}::boolean, ${described.autoStopSeconds}::bigint,
-        ${described.ttlSeconds}::bigint, ${machine.createdBy}, ${now}::timestamptz, ${now}::timestamptz,
+        ${described.ttlSeconds}::bigint, ${described.restart}, ${machine.createdBy}, ${now}::timestamptz, ${now}::timestamptz,
         'stopped', ${machine.generation}::int, ${now}::timestamptz, 'absent', 0, ${machine.revision}::int
       FROM permitted WHERE yes
       ON CONFLICT (tenant_id, name) WHERE deleted_at IS NULL DO NOTHING
@@ -182,7 +182,7 @@ export async function writeChanges(
         is_auto_started boolean, has_run boolean, observed_state text, observed_generation int, observed_boot_id text,
         observed_reason text, observed_progress text, observed_host_ports jsonb, observed_timings jsonb,
         ready_at timestamptz, reconcile_at timestamptz, active_max int, run_boot_id text, run_started_at timestamptz,
-        timeline jsonb)),
+        run_ended_at timestamptz, timeline jsonb)),
     written AS (
       UPDATE machines m SET
         desired_state = c.desired_state, generation = c.generation, desired_at = c.desired_at, node_id = c.node_id,
@@ -194,9 +194,10 @@ export async function writeChanges(
       FROM change c
       WHERE m.id = c.id AND m.revision = c.revision
         AND CASE WHEN c.active_max IS NULL THEN true ELSE active_machines_locked(m.tenant_id) < c.active_max END
-      RETURNING m.*, c.run_boot_id, c.run_started_at, c.timeline),
+      RETURNING m.*, c.run_boot_id, c.run_started_at, c.run_ended_at, c.timeline),
     ended AS (
-      UPDATE machine_runs r SET ended_at = greatest(r.started_at, ${now}::timestamptz) FROM written w
+      UPDATE machine_runs r SET ended_at = greatest(r.started_at, least(${now}::timestamptz, w.run_ended_at))
+      FROM written w
       WHERE r.machine_id = w.id AND r.ended_at IS NULL AND r.boot_id IS DISTINCT FROM w.run_boot_id),
     opened AS (
       INSERT INTO machine_runs (boot_id, machine_id, tenant_id, cpus, memory_mb, started_at)
@@ -213,7 +214,7 @@ export async function writeChanges(
   return written;
 }
 
-function wire(context: Context, { next, timeline, run, activeMax }: Change): object {
+function wire(context: Context, { next, timeline, run, runEndedAt, activeMax }: Change): object {
   return {
     id: next.id,
     revision: next.revision,
@@ -236,6 +237,7 @@ function wire(context: Context, { next, timeline, run, activeMax }: Change): obj
     active_max: activeMax,
     run_boot_id: run?.bootId ?? null,
     run_started_at: instantOf(run?.startedAt),
+    run_ended_at: instantOf(runEndedAt),
     timeline: timeline.map((entry) => ({ id: context.ids.make("event"), ...entry })),
   };
 }

@@ -105,6 +105,7 @@ export function machineInfo(machine: MachineRecord, addresses: Addresses): Machi
     autoStopSeconds: machine.autoStopSeconds,
     lastActivityAt: machine.lastActivityAt === null ? null : instant(machine.lastActivityAt),
     ttlSeconds: machine.ttlSeconds,
+    restart: machine.restart,
     workdir: machine.workdir,
     ready: shown.isReady,
     readyAt: shown.isReady && machine.readyAt !== null ? instant(machine.readyAt) : null,

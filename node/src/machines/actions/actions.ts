@@ -4,6 +4,7 @@
 import type { Machine } from "../machine.ts";
 import type { Action } from "../state.ts";
 import { adopt } from "./adopt.ts";
+import { awaitRestart } from "./await-restart.ts";
 import { boot } from "./boot.ts";
 import { configure } from "./configure.ts";
 import { cleanBoot, kill, removeFiles, shutDown } from "./end.ts";
@@ -14,6 +15,7 @@ type ActionFunction = (machine: Machine, signal: AbortSignal) => Promise<void>;
 
 export const ACTIONS: Readonly<Record<Action, ActionFunction>> = {
   adopt,
+  awaitRestart,
   ensureImage,
   makeDisk,
   boot,

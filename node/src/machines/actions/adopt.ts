@@ -39,7 +39,9 @@ export async function adopt(machine: Machine, signal: AbortSignal): Promise<void
     machine.adoptAttempts += 1;
     if (machine.adoptAttempts < ADOPT_ATTEMPTS_MAX) throw error;
     held.state = "unreachable";
-    machine.fail(machine.journal.generation, `the machine's agent does not answer: ${messageOf(error)}`);
+    const reason = `the machine's agent does not answer: ${messageOf(error)}`;
+    if (hasRun) machine.crashed(reason);
+    else machine.fail(machine.journal.generation, reason);
   } finally {
     deadline.dispose();
   }
@@ -52,7 +54,7 @@ async function withWorkload(machine: Machine, boot: JournaledBoot): Promise<Jour
   return image === null ? boot : { ...boot, workload: workloadCommand(machine.requiredSpec(), image.configuration) };
 }
 
-/** A machine that ran has failed; one that was only starting is started again, because nobody was told anything. */
+/** A machine that ran ended unasked; one that was only starting is started again, because nothing was reported of it. */
 async function foundGone(machine: Machine, { bootId, runningSince }: JournaledBoot): Promise<void> {
   const { driver, liveBoots } = machine.around;
   // A VMM that had not yet left a trace when the agent died is not found by its record, but by this.
@@ -60,5 +62,5 @@ async function foundGone(machine: Machine, { bootId, runningSince }: JournaledBo
   await driver.sweep(liveBoots);
   machine.held.state = "ended";
   if (runningSince === null || machine.journal.desired !== "running") return;
-  machine.fail(machine.journal.generation, "the machine ended while the node agent was away");
+  machine.crashed("the machine ended while its node was down");
 }

@@ -59,7 +59,11 @@ export function becomeReady(machine: Machine, vm: Vm, boot: JournaledBoot): void
   const ports = machine.requiredSpec().ports.map(({ port }) => port);
   // Without a port that could be looked at, the agent's answer is all there is.
   const readySince = boot.readySince ?? (ports.length === 0 || vm.network === null ? runningSince : null);
-  void machine.update({ boot: { ...boot, record: vm.record, runningSince, readySince, timings: timings.noted } });
+  const { restarts = null } = machine.journal;
+  void machine.update({
+    boot: { ...boot, record: vm.record, runningSince, readySince, timings: timings.noted },
+    restarts: restarts === null ? null : { ...restarts, isUnderWay: false },
+  });
   if (readySince === null && vm.network !== null) held.readiness.begin(vm.network, ports, () => portAnswered(machine));
   if (!boot.workload) return;
   const isEnding = (): boolean => machine.journal.desired !== "running";

@@ -6,8 +6,10 @@
  */
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
+import type { EndedRun } from "@flotilla/contract/link";
 import { deadlineSignal, orAborted } from "../../clock.ts";
 import { messageOf } from "../../log.ts";
+import type { JournaledBoot } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { bootDirectoryName, bootsPathOf } from "../paths.ts";
 import { removeMachineFiles } from "../remove-machine-files.ts";
@@ -55,10 +57,22 @@ export async function cleanBoot(machine: Machine): Promise<void> {
     await rm(join(bootsPathOf(directory), bootDirectoryName(boot.bootId)), { recursive: true, force: true });
     around.liveBoots.delete(boot.bootId);
   }
+  const { lastRun } = machine.journal;
+  void machine.update({
+    boot: null,
+    lastRun: endedRun(boot, held.lastSeenAt ?? around.clock.now()) ?? lastRun ?? null,
+  });
   held.state = null;
   held.isEnding = false;
+  held.lastSeenAt = null;
   machine.adoptAttempts = 0;
-  void machine.update({ boot: null });
+}
+
+/** Null for a boot that never ran. */
+function endedRun(boot: JournaledBoot | null, endedAt: number): EndedRun | null {
+  if (boot === null || boot.runningSince === null) return null;
+  const { bootId, runningSince: startedAt } = boot;
+  return { bootId, startedAt, endedAt: Math.max(startedAt, endedAt) };
 }
 
 export async function removeFiles(machine: Machine): Promise<void> {

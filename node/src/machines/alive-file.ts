@@ -1,0 +1,35 @@
+/**
+ * When an agent of this node was last alive, as a file's time stamp: how long its machines surely ran that ended while
+ * no agent looked, as when the host lost its power.
+ *
+ * Owns `<node directory>/alive`. Always: its time is never later than the last moment at which an agent ran. A crash of
+ * the host may set it back by what the kernel had not yet written, about half a minute.
+ */
+import { stat, utimes, writeFile } from "node:fs/promises";
+import type { Clock } from "../clock.ts";
+import { type Log, messageOf } from "../log.ts";
+
+const PERIOD_MS = 5_000;
+
+/** Epoch milliseconds; null: no agent has run on this directory yet. */
+export async function readLastAlive(path: string): Promise<number | null> {
+  const found = await stat(path).catch(() => null);
+  return found === null ? null : found.mtimeMs;
+}
+
+/** Notes that the agent is alive, until the signal is aborted. Never rejects. */
+export async function keepAlive(path: string, clock: Clock, log: Log, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    await touch(path, clock.now() / 1000).catch((error: unknown) => {
+      log.debug({ reason: messageOf(error) }, "that the agent is alive could not be noted");
+    });
+    await clock.sleep(PERIOD_MS, signal);
+  }
+}
+
+async function touch(path: string, seconds: number): Promise<void> {
+  await utimes(path, seconds, seconds).catch(async (error: NodeJS.ErrnoException) => {
+    if (error.code !== "ENOENT") throw error;
+    await writeFile(path, "", { mode: 0o600 });
+  });
+}

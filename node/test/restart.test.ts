@@ -1,0 +1,121 @@
+/**
+ * Machines that end without being asked: started again, how often, and what is reported of the boot that ended.
+ */
+import assert from "node:assert/strict";
+import { appendFile, readFile, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { RESTARTS_MAX } from "@flotilla/contract/limits";
+import type { ObservedMachine } from "@flotilla/contract/link";
+import { until } from "../../test/support/until.ts";
+import { bootDirectoryName } from "../src/machines/paths.ts";
+import { hurriedClock, machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
+
+const A = machineIdOf("a");
+
+/** Ends the VM as a crash or a kill does, from within. */
+function crash(node: TestNode): void {
+  const request = { argv: ["crash"], cwd: null, env: {}, user: null, hasStdin: false, terminal: null };
+  const exec = node.fleet.find(A)?.guest?.exec({ ...request, isBackground: false });
+  exec?.exit.catch(() => undefined);
+}
+
+/** Resolves when another boot runs than the one that was seen. */
+function runsAgain(node: TestNode, before: ObservedMachine): Promise<ObservedMachine> {
+  const seen = (): ObservedMachine | false => {
+    const now = node.fleet.observe(A);
+    return now.state === "running" && now.bootId !== before.bootId && now;
+  };
+  return until(seen, { what: "the machine to run again" });
+}
+
+test("a machine that crashes runs again on its disk, and says when its last boot ended", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const before = await node.want(A, 1, "running");
+  const diskPath = join(directory.path, "machines", A, "disk");
+  await appendFile(diskPath, "data\n");
+  const crashedAt = node.clock.now();
+  crash(node);
+  const after = await runsAgain(node, before);
+  assert.deepEqual([after.generation, after.reason], [1, null]);
+  assert.deepEqual([after.lastRun?.bootId, after.lastRun?.startedAt], [before.bootId, before.runningSince]);
+  const { endedAt = 0 } = after.lastRun ?? {};
+  assert.ok(endedAt >= crashedAt && endedAt <= (after.runningSince ?? 0));
+  assert.ok((await readFile(diskPath, "utf8")).endsWith("data\n"));
+  assert.match(node.events[0]?.message ?? "", /ended by itself \(crashed\).*; the machine is started again$/);
+});
+
+test("a machine that crashes again and again is left alone after a while, until it is asked for anew", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path, { clock: hurriedClock(1_000) });
+  let seen = await node.want(A, 1, "running", { waitMs: 20_000_000 });
+  for (let count = 0; count < RESTARTS_MAX; count += 1) {
+    crash(node);
+    seen = await runsAgain(node, seen);
+  }
+  crash(node);
+  const failed = await until(() => node.fleet.observe(A).state === "failed" && node.fleet.observe(A), {
+    what: "failed",
+  });
+  assert.match(failed.reason ?? "", /crashed.*started again 5 times within 10 minutes, and is not any more: start it/);
+  assert.equal(node.events.length, RESTARTS_MAX);
+  seen = await node.want(A, 2, "running", { waitMs: 20_000_000 });
+  assert.equal(seen.state, "running");
+  crash(node);
+  await runsAgain(node, seen);
+});
+
+test("a machine that waits to be started again is stopped or removed at once", async () => {
+  for (const state of ["stopped", "absent"] as const) {
+    await using directory = await temporaryDirectory();
+    const node = await startTestNode(directory.path);
+    const first = await node.want(A, 1, "running");
+    crash(node);
+    await runsAgain(node, first);
+    crash(node);
+    await until(() => node.fleet.observe(A).progress?.includes("started again in"), { what: "the pause" });
+    const startedAt = node.clock.monotonic();
+    assert.equal((await node.want(A, 2, state)).state, state);
+    assert.ok(node.clock.monotonic() - startedAt < 500);
+  }
+});
+
+test("a machine that can not be started again at first is tried again", async () => {
+  await using directory = await temporaryDirectory();
+  let availableMemoryMb = 16_000;
+  const node = await startTestNode(directory.path, { availableMemoryMb: () => availableMemoryMb });
+  const before = await node.want(A, 1, "running");
+  availableMemoryMb = 100;
+  crash(node);
+  await until(() => node.events.some(({ message }) => /100 MB of memory left.*is started again in 1 s/.test(message)), {
+    what: "the restart to be refused",
+  });
+  availableMemoryMb = 16_000;
+  await runsAgain(node, before);
+});
+
+test("a machine whose host went down runs again, and its run ended when its node was last alive", async () => {
+  await using directory = await temporaryDirectory();
+  const first = await startTestNode(directory.path);
+  const before = await first.want(A, 1, "running");
+  await first.fleet.release();
+  await rm(join(directory.path, "machines", A, "boots", bootDirectoryName(before.bootId ?? ""), "vm.json"));
+  const lastAliveAt = (before.runningSince ?? 0) + 1;
+  await until(() => first.clock.now() > lastAliveAt, { what: "time to pass" });
+  const second = await startTestNode(directory.path, { lastAliveAt });
+  const after = await runsAgain(second, before);
+  assert.deepEqual(after.lastRun, { bootId: before.bootId, startedAt: before.runningSince, endedAt: lastAliveAt });
+  assert.match(second.events[0]?.message ?? "", /ended while its node was down; the machine is started again/);
+});
+
+test("the end of a boot is reported after a stop too, and is never before its start", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path);
+  const before = await node.want(A, 1, "running");
+  const { lastRun, state } = await node.want(A, 2, "stopped");
+  assert.deepEqual([state, lastRun?.bootId], ["stopped", before.bootId]);
+  await node.fleet.release();
+  const next = await startTestNode(directory.path, { lastAliveAt: 1 });
+  assert.deepEqual(next.fleet.observe(A).lastRun, lastRun);
+});
