@@ -121,11 +121,33 @@ test("what a node reports is shown, fenced by the generation, and its events are
     (event: { message: string }) => event.message,
   );
   assert.deepEqual(messages, ["machine created", "machine started", "from the node"]);
+  await saidLate(id);
   await tell({ state: "failed", reason: "the VMM was killed" });
   assert.deepEqual([(await get()).state, (await get()).error], ["error", "the VMM was killed"]);
   const refused = await client.post(`/v1/machines/${id}/exec`, { command: "true" });
   assert.equal(refused.status, 409);
 });
+
+/** What is heard after something that happened later stands before it, on every page. */
+async function saidLate(id: string): Promise<void> {
+  const list = async (path: string) => (await client.get(path)).json as { message: string; createdAt: string }[];
+  const path = `/v1/machines/${id}/events`;
+  const at = Date.parse((await list(path))[0]?.createdAt ?? "") + 1;
+  const events = [{ sequence: 3, machineId: id, level: "info", message: "pulling image", at }];
+  assert.equal((await ghost.post("/v1/nodes/ghost/heartbeat", heartbeat({ events }))).status, 200);
+  const expected = ["machine created", "pulling image", "machine started", "from the node"];
+  assert.deepEqual(
+    (await list(path)).map(({ message }) => message),
+    expected,
+  );
+  const paged: string[] = [];
+  for (let next: string | undefined = `${path}?limit=1`; next !== undefined; ) {
+    const page = await client.get(next);
+    paged.push(...page.json.map((event: { message: string }) => event.message));
+    next = /<([^>]+)>/.exec(page.headers.get("link") ?? "")?.[1];
+  }
+  assert.deepEqual(paged, expected);
+}
 
 test("a node that nobody answers for is named, with what to do", async () => {
   const { id } = (await client.post("/v1/machines", { source })).json;

@@ -103,20 +103,26 @@ export async function noteOnNode(
 
 export interface EventPage {
   readonly machineId: string;
-  /** Only lines after this one. */
+  /** Only lines after the one with this sequence. */
   readonly after: number | null;
   readonly limit: number | null;
 }
 
-/** Oldest first. */
+/**
+ * Oldest first, by when it happened. A line that is written late stands where it belongs, so a reader that goes on from
+ * a line may not see one of the seconds before it.
+ */
 export function listEvents(
   db: Queryable,
   { machineId, after, limit }: EventPage,
 ): Promise<readonly (EventRecord & { readonly sequence: number })[]> {
   return db.query(sql`
     SELECT sequence, id, level, message, created_at AS "createdAt" FROM machine_events
-    WHERE machine_id = ${machineId} AND (${after}::bigint IS NULL OR sequence > ${after}::bigint)
-    ORDER BY sequence LIMIT ${limit}`);
+    WHERE machine_id = ${machineId} AND (created_at, sequence) > (
+      -- A line that is not there any more was older than all that are.
+      SELECT coalesce(max(created_at), '-infinity'), coalesce(max(sequence), 0) FROM machine_events
+      WHERE machine_id = ${machineId} AND sequence = ${after}::bigint)
+    ORDER BY created_at, sequence LIMIT ${limit}`);
 }
 
 /** Forgets old lines. Returns how many there were. */
