@@ -51,6 +51,8 @@ export interface Endpoint {
   readonly errors?: readonly ErrorCode[];
   /** Not in the specification; called by clients in daily use. */
   readonly isExtra?: true;
+  /** Answered also while the database is away, to a key that has called it before. */
+  readonly worksWithoutDatabase?: true;
   /** Answered by a WebSocket upgrade. */
   readonly isUpgrade?: true;
   /**

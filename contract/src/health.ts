@@ -12,6 +12,7 @@ export const ClusterHealth = Type.Object({
   appsTotal: int32(),
   poolsTotal: int32(),
   uptimeSecs: int64(),
+  databaseUp: Type.Boolean({ description: "false: the counts are the last that are known" }),
 });
 export type ClusterHealth = Static<typeof ClusterHealth>;
 
@@ -23,7 +24,6 @@ export const healthEndpoints = {
     summary: "Counts and uptime of the cluster",
     access: "public",
     answers: { 200: json(ClusterHealth) },
-    errors: ["unavailable"],
   }),
   getLiveness: endpoint({
     method: "GET",
@@ -48,6 +48,7 @@ export const healthEndpoints = {
     family: "health",
     summary: "Metrics in Prometheus' text format",
     access: ["admin"],
+    worksWithoutDatabase: true,
     answers: { 200: stream("text/plain; version=0.0.4; charset=utf-8") },
   }),
   getOpenapi: endpoint({

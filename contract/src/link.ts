@@ -147,6 +147,9 @@ export interface Heartbeat {
   readonly events: readonly NodeEvent[];
 }
 
+/** In the server's data directory: the Unix socket on which it listens for the node of its host. */
+export const NODE_SOCKET_NAME = "nodes.sock";
+
 export const HEARTBEAT_PERIOD_MS = 5_000;
 /** A node that was silent for this long is `unreachable`. */
 export const HEARTBEAT_LOST_MS = 20_000;

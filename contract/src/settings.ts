@@ -65,6 +65,22 @@ function parseMirrors(value: string): ReadonlyMap<string, string> {
   return mirrors;
 }
 
+/** Addresses and networks: `10.0.0.1`, `10.0.0.0/8`, `fd00::/8`. The word `none` alone is no network. */
+export function parseNetworks(value: string): readonly string[] {
+  const networks = list(value);
+  if (networks.length === 1 && networks[0] === "none") return [];
+  for (const network of networks) {
+    const [, address = "", prefix] = /^([0-9a-fA-F.:]+)(?:\/(\d{1,3}))?$/.exec(network) ?? [];
+    const isV6 = address.includes(":");
+    const isGood = URL.canParse(isV6 ? `http://[${address}]/` : `http://${address}/`) && (isV6 || IPV4.test(address));
+    if (!isGood || Number(prefix ?? 0) > (isV6 ? 128 : 32))
+      throw new Error(`expected addresses or networks such as 10.0.0.0/8, with commas between them; got ${network}`);
+  }
+  return networks;
+}
+
+const IPV4 = /^\d{1,3}(\.\d{1,3}){3}$/;
+
 const list = (value: string): readonly string[] =>
   value
     .split(",")
@@ -249,6 +265,53 @@ export const settings = {
     defaultText: "`flotilla up` makes a new one at each start",
     isSecret: true,
     parse: (value) => value ?? null,
+  }),
+  nodeListen: setting<ListenAddress | null>({
+    env: "FLOTILLA_NODE_LISTEN",
+    flag: "node-listen",
+    programs: ["up", "server"],
+    meaning:
+      "an address for nodes alone, apart from the API's, so that what callers do to the API cuts no node off; nodes of " +
+      "other hosts are given it as FLOTILLA_URL",
+    defaultText: "`nodes.sock` in the data directory, for the node of this host",
+    parse: (value) => (value === undefined ? null : parseListenAddress(value)),
+  }),
+  nodeSocket: setting<string | null>({
+    env: "FLOTILLA_NODE_SOCKET",
+    flag: "node-socket",
+    programs: ["node"],
+    meaning: "the Unix socket on which this host's server listens for nodes, in place of its url",
+    defaultText: "none; `flotilla up` sets it",
+    parse: (value) => value ?? null,
+  }),
+  trustedProxies: setting<readonly string[]>({
+    env: "FLOTILLA_TRUSTED_PROXIES",
+    flag: "trusted-proxies",
+    programs: ["up", "server"],
+    meaning:
+      "addresses and networks (commas between them) of proxies before this server, whose X-Forwarded-For is believed; " +
+      "bounds for each address then count callers, not the proxy",
+    defaultText: "127.0.0.0/8,::1: programs of this host; `none` trusts nobody",
+    parse: (value) => parseNetworks(value ?? "127.0.0.0/8,::1"),
+  }),
+  connectionsPerAddress: setting<number | null>({
+    env: "FLOTILLA_CONNECTIONS_PER_ADDRESS",
+    flag: "connections-per-address",
+    programs: ["up", "server"],
+    meaning: "how many connections one address may have open to the API, where it is no trusted proxy",
+    defaultText: "a quarter of all, which depends on how many files the process may open",
+    parse: (value) => {
+      if (value === undefined) return null;
+      if (!/^[1-9]\d{0,6}$/.test(value)) throw new Error("expected a number of connections above 0");
+      return Number(value);
+    },
+  }),
+  expectsNode: setting<boolean>({
+    env: "FLOTILLA_EXPECTS_NODE",
+    programs: ["server"],
+    meaning: "`1`: /readyz says no until a node has reported to this server",
+    defaultText: "0; `flotilla up` sets 1",
+    parse: (value) => word(["0", "1"], "0")(value) === "1",
   }),
   serverUid: setting<number | null>({
     env: "FLOTILLA_SERVER_UID",

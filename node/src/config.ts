@@ -22,6 +22,7 @@ const NAMES = [
   "accelerator",
   "nodeId",
   "serverUrl",
+  "nodeSocket",
   "joinToken",
   "serverUid",
 ] as const;

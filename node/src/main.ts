@@ -143,6 +143,7 @@ function makeReporter(parts: {
   const { config, log, fleet, facts, equipment, address } = parts;
   return new Reporter({
     serverUrl: config.serverUrl,
+    serverSocket: config.nodeSocket,
     joinToken: config.joinToken,
     nodeDirectory: config.nodeDirectory,
     address,

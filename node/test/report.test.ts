@@ -78,6 +78,7 @@ function report(serverUrl: string, nodeDirectory: string, joinToken: string | nu
   };
   const reporter = new Reporter({
     serverUrl,
+    serverSocket: null,
     joinToken,
     nodeDirectory,
     address: "unix:/x/link.sock",

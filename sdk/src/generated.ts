@@ -13,7 +13,6 @@ export abstract class Methods {
    * Counts and uptime of the cluster.
    *
    * `GET /health`; needs no key.
-   * Refuses with unavailable.
    */
   getHealth(options: CallOptions = {}): Promise<ClusterHealth> {
     return this.call({ method: "GET", path: "/health", answer: "json" }, options);
@@ -1211,6 +1210,8 @@ export interface ClusterHealth {
   appsTotal: number;
   poolsTotal: number;
   uptimeSecs: number;
+  /** false: the counts are the last that are known */
+  databaseUp: boolean;
 }
 
 export interface CompleteLeaseRequest {

@@ -19,6 +19,10 @@ const NAMES = [
   "allowedRegistries",
   "registryMirrors",
   "insecureRegistries",
+  "nodeListen",
+  "trustedProxies",
+  "connectionsPerAddress",
+  "expectsNode",
 ] as const satisfies readonly SettingName[];
 
 export type ServerSettings = { readonly [Name in (typeof NAMES)[number]]: SettingValue<Name> };

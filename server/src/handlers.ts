@@ -11,6 +11,7 @@ import { accountHandlers } from "./account/routes.ts";
 import { apiKeyHandlers } from "./apikeys/routes.ts";
 import type { Metrics } from "./health/metrics.ts";
 import { healthHandlers } from "./health/routes.ts";
+import type { FindTarget } from "./http/handle.ts";
 import type { AnyHandlers, Handlers } from "./http/handler.ts";
 import type { Ingress } from "./http/ingress.ts";
 import { imagePullWorker } from "./images/pull.ts";
@@ -24,6 +25,7 @@ import { fileHandlers } from "./machines/files/routes.ts";
 import { logHandlers } from "./machines/logs/routes.ts";
 import { machineHandlers } from "./machines/routes.ts";
 import { MachineIngress } from "./machines/ingress/ingress.ts";
+import { requireMachine } from "./machines/running.ts";
 import { openMachineServices } from "./machines/services.ts";
 import { shareHandlers } from "./machines/share/routes.ts";
 import { sessionHandlers } from "./machines/sessions/routes.ts";
@@ -31,7 +33,7 @@ import { terminalHandlers } from "./machines/terminal/routes.ts";
 import { nodeAuthenticator } from "./nodes/credentials.ts";
 import { nodeDrainWorker } from "./nodes/drain.ts";
 import { nodeHandlers } from "./nodes/routes.ts";
-import { countNodes } from "./nodes/store.ts";
+import { countNodes, hasReported } from "./nodes/store.ts";
 import { operationHandlers } from "./operations/routes.ts";
 import { OperationRunner } from "./operations/run.ts";
 import { planHandlers } from "./plans/routes.ts";
@@ -63,6 +65,7 @@ export interface Assembly {
   readonly nodes: NodeAuthenticator;
   readonly connectTokens: ConnectTokenAuthenticator;
   readonly ingress: Ingress;
+  readonly findTarget: FindTarget;
   /** Starts what runs in the background. `url`: where the server listens. */
   start(url: string): void;
   /** Ends it; called when no request runs any more. */
@@ -81,9 +84,14 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     idempotencyKeyReconciler(context),
     credentialReconciler(context),
   ]);
+  const startedAt = new Date(context.clock.now());
   const answers = new CommandAnswers(services);
   const handlers = {
-    ...healthHandlers(context, { ...options, countNodes: () => countNodes(context.db) }),
+    ...healthHandlers(context, {
+      ...options,
+      countNodes: () => countNodes(context.db),
+      hasNode: settings.expectsNode ? () => hasReported(context.db, startedAt) : null,
+    }),
     ...accountHandlers(context),
     ...apiKeyHandlers(context, keys),
     ...planHandlers(context, keys),
@@ -108,6 +116,10 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     nodes: nodeAuthenticator(context, settings.joinToken),
     connectTokens: connectTokenAuthenticator(context),
     ingress: new MachineIngress(services),
+    findTarget: (endpoint, params, tenantId) => {
+      if (!endpoint.path.startsWith("/v1/machines/{id}/")) return undefined;
+      return requireMachine(services, { tenantId, id: params["id"] ?? "" });
+    },
     start(url) {
       services.addresses.listensAt(url);
       services.start();

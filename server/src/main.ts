@@ -27,12 +27,16 @@ import { type ConnectionOptions, openDatabase } from "./db/postgres.ts";
 import { whileUnavailable } from "./db/retry.ts";
 import { type Assembly, assemble } from "./handlers.ts";
 import { documentationPages } from "./health/documentation.ts";
-import { createMetrics } from "./health/metrics.ts";
+import { createMetrics, type Metrics } from "./health/metrics.ts";
 import type { RequestSeen } from "./health/request-counts.ts";
-import { RateLimiter } from "./http/rate.ts";
+import { Admission } from "./http/admission.ts";
+import { connectionBounds, descriptorLimit } from "./http/bounds.ts";
+import { IdempotencyUse } from "./http/idempotency-use.ts";
+import { LastReaders } from "./http/last-readers.ts";
+import { nodeListensOf } from "./nodes/listen.ts";
 import { requestIds } from "./http/request-id.ts";
 import { buildRouteTable } from "./http/route-table.ts";
-import { startHttp } from "./http/server.ts";
+import { type HttpServer, startHttp } from "./http/server.ts";
 import { randomIds } from "./ids.ts";
 import { createLog } from "./log.ts";
 import { type StopOptions, StopSteps, stopSignals } from "./stop.ts";
@@ -44,16 +48,22 @@ export interface ServerOptions extends ServerSettings {
   readonly checkAnswers?: boolean;
   /** How long starts and stops are waited for, in place of START_WAIT_MS. For tests. */
   readonly startWaitMs?: number;
+  /** How many descriptors the process may have, in place of what the system says. For tests. */
+  readonly descriptorLimit?: number;
   /** How long a connection may wait for its next request. For tests. */
   readonly keepAliveMs?: number;
   /** Ends a start that is under way: it rejects then, and has stopped what it had started. */
   readonly signal?: AbortSignal;
+  /** How long the head of a request may take. For tests. */
+  readonly headMs?: number;
 }
 
 export interface RunningServer {
   readonly address: ListenAddress;
   /** `http://host:port`. */
   readonly url: string;
+  /** Where nodes reach it apart from everybody else: `unix:/path`, then `http://host:port` where there is one. */
+  readonly nodeUrls: readonly string[];
   readonly adminKey: AdminKey;
   readonly context: Context;
   /** Finishes what runs, then stops everything that was started. */
@@ -97,37 +107,49 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       isStopping: () => undo.hasBegun,
     });
     undo.push(() => assembly.stop());
-    const entries = entriesOf(assembly, options);
-    const parts = {
-      context,
-      keys,
-      access,
-      lastUsed,
-      nodes: assembly.nodes,
-      connectTokens: assembly.connectTokens,
-      ingress: assembly.ingress,
-      rate: new RateLimiter(),
-      requestIds: requestIds(randomBytes),
-      observe: (seen: RequestSeen) => metrics.observeRequest(seen),
-    };
-    const http = await startHttp({ listen: options.listen, entries, keepAliveMs: options.keepAliveMs }, parts);
+    const http = await serve(options, { context, keys, access, lastUsed, metrics, assembly });
     undo.push(({ deadlineMs = STOP_DEADLINE_MS, hurry }) => http.close({ deadlineMs, hurry }));
     signal?.throwIfAborted();
     lastUsed.start();
     const url = urlOf(http.address);
     assembly.start(url);
     log.info({ url }, "serving");
-    return { address: http.address, url, adminKey, context, stop: (stopOptions) => undo.run(stopOptions) };
+    const { address, nodeAddresses: nodeUrls } = http;
+    return { address, url, nodeUrls, adminKey, context, stop: (stopOptions) => undo.run(stopOptions) };
   } catch (error) {
     await undo.run();
     throw error;
   }
 }
 
-const entriesOf = ({ handlers }: Assembly, { checkAnswers = false }: ServerOptions) => [
-  ...buildRouteTable(handlers, { checkAnswers }),
-  ...documentationPages,
-];
+interface Served {
+  readonly context: Context;
+  readonly keys: KeyCache;
+  readonly access: AccessWatch;
+  readonly lastUsed: LastUsed;
+  readonly metrics: Metrics;
+  readonly assembly: Assembly;
+}
+
+/** Opens the listeners. */
+async function serve(options: ServerOptions, { assembly, metrics, ...rest }: Served): Promise<HttpServer> {
+  const bounds = connectionBounds(options.descriptorLimit ?? (await descriptorLimit()), options.connectionsPerAddress);
+  const { clock } = rest.context;
+  const table = buildRouteTable(assembly.handlers, { checkAnswers: options.checkAnswers ?? false });
+  const connections = { max: bounds.connections, perAddress: bounds.perAddress };
+  return startHttp(
+    { ...options, entries: [...table, ...documentationPages], connections, nodeListens: nodeListensOf(options) },
+    {
+      ...rest,
+      ...assembly,
+      admission: new Admission({ clock, bounds, trustedProxies: options.trustedProxies }),
+      readers: new LastReaders(),
+      idempotency: new IdempotencyUse(rest.context),
+      requestIds: requestIds(randomBytes),
+      observe: (seen: RequestSeen) => metrics.observeRequest(seen),
+    },
+  );
+}
 
 const startEmbedded = ({ dataDirectory, signal }: ServerOptions, clock: Clock, log: Log): Promise<EmbeddedPostgres> =>
   startEmbeddedPostgres({ directory: join(dataDirectory, "postgres"), clock, log, randomBytes, signal });
@@ -154,7 +176,8 @@ async function main(): Promise<void> {
   const line = { url, adminKeyFile: adminKey.path, isAdminKeyNew: adminKey.isNew };
   process.stdout.write(`${JSON.stringify(line)}\n`);
   // For `flotilla up`: what it shows to a person.
-  process.send?.({ kind: "listening", url, adminKey: adminKey.isNew ? adminKey.key : null });
+  const nodeSocket = server.nodeUrls.find((address) => address.startsWith("unix:"))?.slice("unix:".length) ?? null;
+  process.send?.({ kind: "listening", url, nodeSocket, adminKey: adminKey.isNew ? adminKey.key : null });
 }
 
 if (import.meta.main) await main();

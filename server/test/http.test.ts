@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { connect } from "node:net";
 import { test } from "node:test";
-import { sql } from "../src/db/database.ts";
+import { DatabaseUnavailable, sql } from "../src/db/database.ts";
 import type { Answer } from "./support/client.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "./support/until.ts";
@@ -180,6 +180,87 @@ test("a request that was lost in a crash may run again when its lease has run ou
   const again = await client.post("/v1/apikeys", { description: "lost" }, { headers });
   assert.equal(again.status, 200);
   assert.notEqual(again.json.id, first.json.id);
+});
+
+test("a create whose answer was lost in a crash is found by its repetition, named or not, also at the ceiling", async () => {
+  const { db } = server.context;
+  const plan = await client.post("/v1/plans", { name: "two", maxMachines: 2 });
+  const tenant = await client.post("/v1/tenants", { name: "repeats", planId: plan.json.id });
+  const own = client.withKey((await client.post("/v1/apikeys", { tenantId: tenant.json.id })).json.key);
+  const source = { type: "image", reference: "local/busybox" };
+  const made: string[] = [];
+  for (const [key, body] of [
+    ["create-1", { source, name: "once" }],
+    ["create-2", { source }],
+  ] as const) {
+    const headers = { "idempotency-key": key };
+    const first = await own.post("/v1/machines", body, { headers });
+    assert.equal(first.status, 201);
+    made.push(first.json.id);
+    // What a server leaves that dies between the machine and its answer, when the lease has run out.
+    await db.execute(sql`
+      UPDATE idempotency_keys SET status = NULL, answer = NULL, lease_until = now() WHERE idempotency_key = ${key}`);
+    const again = await own.post("/v1/machines", body, { headers });
+    assert.deepEqual([again.status, again.json.id], [201, first.json.id]);
+  }
+  const listed = (await own.get("/v1/machines")).json as { id: string }[];
+  assert.deepEqual(listed.map(({ id }) => id).sort(), made.sort());
+});
+
+test("a create that was answered with a fault of the database is found by its repetition", async () => {
+  const { db } = server.context;
+  const headers = { "idempotency-key": "create-3" };
+  const body = { source: { type: "image", reference: "local/busybox" }, name: "after-all" };
+  const real = db.queryOne;
+  let isLost = false;
+  Object.assign(db, {
+    queryOne: async (statement: Parameters<typeof real>[0]) => {
+      const row = await real(statement);
+      if (isLost || !/INSERT INTO machines/.test(statement.text)) return row;
+      isLost = true;
+      throw new DatabaseUnavailable(new Error("the connection was lost behind the commit"));
+    },
+  });
+  try {
+    assert.equal((await client.post("/v1/machines", body, { headers })).status, 503);
+  } finally {
+    Object.assign(db, { queryOne: real });
+  }
+  assert.ok(isLost);
+  const again = await client.post("/v1/machines", body, { headers });
+  assert.equal(again.status, 201);
+  const listed = (await client.get("/v1/machines")).json as { name: string }[];
+  assert.equal(listed.filter(({ name }) => name === "after-all").length, 1);
+});
+
+test("an answer above 64 KiB is not kept, and a repetition is told what to do", async () => {
+  const headers = { "idempotency-key": "large" };
+  const labels = Object.fromEntries(Array.from({ length: 32 }, (_, at) => [`label-${at}`, "x".repeat(200)]));
+  const env = Object.fromEntries(Array.from({ length: 40 }, (_, at) => [`NAME_${at}`, "x".repeat(2_000)]));
+  const body = { source: { type: "image", reference: "local/busybox" }, labels, env };
+  const first = await client.post("/v1/machines", body, { headers });
+  assert.equal(first.status, 201, first.text);
+  assert.ok(first.text.length > 64 * 1024);
+  const second = await client.post("/v1/machines", body, { headers });
+  assert.equal(second.status, 409);
+  assert.match(second.text, /was done and answered with 201, and is not done again.*with a new key/);
+});
+
+test("a tenant has a bounded number of idempotency keys; known ones stay good", async () => {
+  const { db } = server.context;
+  const tenant = await client.post("/v1/tenants", { name: "many-keys" });
+  const { id: keyId, key: secret } = (await client.post("/v1/apikeys", { tenantId: tenant.json.id })).json;
+  const own = client.withKey(secret);
+  await db.execute(sql`
+    INSERT INTO idempotency_keys (key_id, idempotency_key, fingerprint, owner, lease_until, expires_at)
+    SELECT ${keyId}, 'old-' || n, '\\x00'::bytea, 'o', now(), now() + interval '1 hour' FROM generate_series(1, 9999) n`);
+  const post = (key: string) => own.post("/v1/apikeys", { description: "d" }, { headers: { "idempotency-key": key } });
+  const last = await post("last");
+  assert.equal(last.status, 200);
+  const refused = await post("one-more");
+  assert.deepEqual([refused.status, refused.headers.get("retry-after")], [429, "60"]);
+  assert.match(refused.text, /10000 idempotency keys in 24 hours/);
+  assert.equal((await post("last")).text, last.text);
 });
 
 test("an idempotency key that is too long or odd answers 400", async () => {

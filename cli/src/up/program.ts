@@ -27,7 +27,13 @@ export interface ProgramSpec {
 
 /** What a child says over the channel when it is ready. */
 export type ReadyMessage =
-  | { readonly kind: "listening"; readonly url: string; readonly adminKey: string | null }
+  | {
+      readonly kind: "listening";
+      readonly url: string;
+      /** Where it listens for the node of this host; null: at its url alone. */
+      readonly nodeSocket: string | null;
+      readonly adminKey: string | null;
+    }
   | { readonly kind: "ready" };
 
 const PAUSE_FIRST_MS = 500;

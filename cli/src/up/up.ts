@@ -12,6 +12,7 @@
  */
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
+import { settings } from "@flotilla/contract/settings";
 import { Flotilla } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { isFoundByDefault } from "../connection.ts";
@@ -77,9 +78,9 @@ class Up {
       dataDirectory: this.#config.dataDirectory,
       hasTerminal: this.#call.world.streams.input.isTTY === true,
     });
-    const { url, adminKey } = await this.#startServer();
+    const { url, nodeSocket, adminKey } = await this.#startServer();
     if (this.#isStopping) return;
-    this.#node = this.#program("node", { ...launch(nodeEnvironment, url), readyKind: "ready" });
+    this.#node = this.#program("node", { ...launch({ ...nodeEnvironment, ...nodeSocket }, url), readyKind: "ready" });
     await this.#begin("node", this.#node);
     await this.#nodeIsSeen(url);
     const lines = greeting({
@@ -106,11 +107,19 @@ class Up {
     this.#server?.hurry();
   }
 
-  async #startServer(): Promise<{ readonly url: string; readonly adminKey: string | null }> {
+  async #startServer(): Promise<{
+    readonly url: string;
+    readonly nodeSocket: Readonly<Record<string, string>>;
+    readonly adminKey: string | null;
+  }> {
     const { listen, environment } = this.#config;
     this.#server = this.#program("server", {
       command: [process.execPath, SERVER_MAIN],
-      environment: childEnvironment(environment, "server", { ...this.#shared(), FLOTILLA_LISTEN: addressText(listen) }),
+      environment: childEnvironment(environment, "server", {
+        ...this.#shared(),
+        [settings.listen.env]: addressText(listen),
+        [settings.expectsNode.env]: "1",
+      }),
       readyKind: "listening",
       hasOwnSession: true,
     });
@@ -120,7 +129,9 @@ class Up {
     // A port that the system chose stays the same when the server is started again: the node and people know it.
     const port = Number(new URL(url).port) || 80;
     this.#server.remember({ FLOTILLA_LISTEN: addressText({ host: listen.host, port }) });
-    return { url, adminKey: ready.adminKey };
+    const nodeSocket: Record<string, string> =
+      ready.nodeSocket === null ? {} : { [settings.nodeSocket.env]: ready.nodeSocket };
+    return { url, nodeSocket, adminKey: ready.adminKey };
   }
 
   /** What both programs are told. */
@@ -154,7 +165,7 @@ class Up {
     return new Failure(`${what}; its last words: ${words}`, `its log is ${this.#logDirectory}/${name}.log`);
   }
 
-  /** The server itself says that it has a node to put machines on. */
+  /** The server itself says that its node has entered. */
   async #nodeIsSeen(url: string): Promise<void> {
     using _progress = this.#call.output.progress("waiting for the node to enter the cluster");
     const { clock } = this.#call.world;

@@ -26,6 +26,7 @@ import {
   type ObservedMachine,
 } from "@flotilla/contract/link";
 import { type Clock, deadlineSignal } from "../clock.ts";
+import { postJson } from "./post.ts";
 import { type Log, messageOf } from "../log.ts";
 
 /** Changes within this time of the first go into one report. */
@@ -39,6 +40,8 @@ const EVENTS_PER_REPORT_MAX = 1_000;
 
 export interface ReporterOptions {
   readonly serverUrl: string;
+  /** The Unix socket on which the server of this host listens for nodes; null: it is called at its url. */
+  readonly serverSocket: string | null;
   readonly joinToken: string | null;
   readonly nodeDirectory: string;
   /** Where the server reaches this agent: `unix:/path`. */
@@ -182,14 +185,8 @@ export class Reporter {
   async #post(path: string, token: string, body: unknown, signal: AbortSignal): Promise<unknown> {
     const deadline = deadlineSignal(this.#options.clock, ANSWER_DEADLINE_MS, signal);
     try {
-      const response = await fetch(`${this.#options.serverUrl}${path}`, {
-        method: "POST",
-        headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
-        body: JSON.stringify(body),
-        signal: deadline.signal,
-      });
-      const text = await response.text();
-      if (!response.ok) throw new Refused(path, response.status, text);
+      const { status, text } = await postJson(this.#options, { path, token, body, signal: deadline.signal });
+      if (status < 200 || status > 299) throw new Refused(path, status, text);
       return text === "" ? null : JSON.parse(text);
     } finally {
       deadline.dispose();

@@ -35,10 +35,20 @@ interface KeyParts {
   readonly context: Pick<Context, "clock">;
 }
 
+/**
+ * Stands before every query for a credential; calls `read`, or gives undefined, or throws a Refusal, without it. `name`:
+ * under which an unknown one may be remembered.
+ */
+export type Guard = <T>(name: string | null, read: () => Promise<T | undefined>) => Promise<T | undefined>;
+
 /** A promise only for a key that is not known yet. Throws or rejects with the 401 as a Refusal. */
-export function authenticateKey(parts: KeyParts, bearer: string | undefined): KnownKey | Promise<KnownKey> {
+export function authenticateKey(
+  parts: KeyParts,
+  bearer: string | undefined,
+  guard: Guard,
+): KnownKey | Promise<KnownKey> {
   if (bearer === undefined) throw new Refusal("missing_key", "");
-  const known = parts.keys.find(bearer);
+  const known = parts.keys.find(bearer, guard);
   return known instanceof Promise ? known.then((found) => admit(parts, found)) : admit(parts, known);
 }
 
@@ -53,9 +63,9 @@ function admit(parts: KeyParts, known: KnownKey | undefined): KnownKey {
 export async function authenticateConnectToken(
   tokens: ConnectTokenAuthenticator,
   token: string | undefined,
-  machineId: string,
+  { machineId, guard }: { readonly machineId: string; readonly guard: Guard },
 ): Promise<KnownKey> {
-  const known = await tokens.authenticate(token ?? "", machineId);
+  const known = await guard(null, () => tokens.authenticate(token ?? "", machineId));
   if (known === undefined)
     throw new Refusal("unknown_key", "the connect token has expired or is not of this machine; make a new one");
   return known;
@@ -65,9 +75,10 @@ export async function authenticateNode(
   nodes: NodeAuthenticator,
   bearer: string | undefined,
   access: "joinToken" | "nodeCredential",
+  guard: Guard,
 ): Promise<NodeCaller> {
   if (bearer === undefined) throw new Refusal("missing_key", "");
-  const caller = await nodes.authenticate(bearer, access);
+  const caller = await guard(null, () => nodes.authenticate(bearer, access));
   if (caller === undefined) throw new Refusal("unknown_key", "unknown API key");
   return caller;
 }

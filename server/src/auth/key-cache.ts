@@ -11,6 +11,7 @@
 import { grants } from "@flotilla/contract/scopes";
 import type { Database } from "../db/database.ts";
 import type { Caller } from "../http/handler.ts";
+import type { Guard } from "./authenticate.ts";
 import { findKeyRow, type KeyRow } from "./key-store.ts";
 import { hashedName, hasKeyForm } from "./keys.ts";
 
@@ -40,9 +41,9 @@ export class KeyCache {
   }
 
   /** undefined: no such key, or revoked. A promise only where the database is asked. */
-  find(key: string): KnownKey | undefined | Promise<KnownKey | undefined> {
+  find(key: string, guard: Guard): KnownKey | undefined | Promise<KnownKey | undefined> {
     const name = hashedName(key);
-    return this.#known.get(name) ?? (hasKeyForm(key) ? this.#read(name) : undefined);
+    return this.#known.get(name) ?? (hasKeyForm(key) ? guard(name, () => this.#read(name)) : undefined);
   }
 
   async #read(name: string): Promise<KnownKey | undefined> {

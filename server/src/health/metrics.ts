@@ -1,11 +1,12 @@
 /**
  * What the server counts, in Prometheus' form. One registry per running server, so that two in a process do not mix.
  */
-import { collectDefaultMetrics, Registry } from "prom-client";
+import { collectDefaultMetrics, Gauge, Registry } from "prom-client";
 import { RequestCounts, type RequestSeen } from "./request-counts.ts";
 
 export interface Metrics {
   readonly contentType: string;
+  setDatabaseUp(isUp: boolean): void;
   observeRequest(seen: RequestSeen): void;
   /** All that is counted. */
   text(): Promise<string>;
@@ -16,9 +17,15 @@ export interface Metrics {
 export function createMetrics(): Metrics {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });
+  const database = new Gauge({
+    name: "flotilla_database_up",
+    help: "1 while the server has its database, 0 while it does not answer",
+    registers: [registry],
+  });
   const requests = new RequestCounts();
   return {
     contentType: registry.contentType,
+    setDatabaseUp: (isUp) => database.set(isUp ? 1 : 0),
     observeRequest: (seen) => requests.observe(seen),
     text: async () => `${await registry.metrics()}\n${requests.text()}`,
     close: () => registry.clear(),

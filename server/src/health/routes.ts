@@ -1,8 +1,10 @@
 /**
  * Serves /health, /livez, /readyz, /metrics and /openapi.json.
  *
- * Always: /livez needs nothing but this process; /readyz asks the database each time, with a deadline of its own, and
- * says no while the server is stopping, so that a load balancer moves on before connections close.
+ * Always: /livez needs nothing but this process; /readyz asks the database, with a deadline of its own, and says no while
+ * the server is stopping, so that a load balancer moves on before connections close, and, where a node is expected, until
+ * one has reported to this server; /health and /metrics answer also while the database is away, with what is known.
+ * However many ask at once, the database is asked once.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
@@ -22,49 +24,72 @@ export interface HealthOptions {
   /** From the nodes family. */
   readonly countNodes: () => Promise<ClusterCounts>;
   readonly isStopping: () => boolean;
+  /** Of a server that is ready only with a node: whether one has reported since it began. null: it needs none. */
+  readonly hasNode: (() => Promise<boolean>) | null;
 }
 
-const READY_TIMEOUT_MS = 2_000;
+const DATABASE_TIMEOUT_MS = 2_000;
+const RETRY_SECONDS = "1";
 
 export function healthHandlers(
   context: Context,
   options: HealthOptions,
 ): HandlersOf<"getHealth" | "getLiveness" | "getReadiness" | "getMetrics" | "getOpenapi"> {
   const startedAt = context.clock.monotonic();
-  let clusterId: string | undefined;
+  const known = { clusterId: "", nodesTotal: 0, nodesReady: 0 };
+  let isNodeAwaited = options.hasNode !== null;
+  const count = once(async () => {
+    if (known.clusterId === "") known.clusterId = await getClusterId(context.db);
+    Object.assign(known, await options.countNodes());
+  });
+  const lookReady = once(async () => {
+    await ping(context.db);
+    if (isNodeAwaited) isNodeAwaited = (await options.hasNode?.()) === false;
+  });
   return {
     getHealth: async () => {
-      clusterId ??= await getClusterId(context.db);
-      const body = {
-        clusterId,
-        version: options.version,
-        ...(await options.countNodes()),
-        appsTotal: 0,
-        poolsTotal: 0,
-        uptimeSecs: Math.floor((context.clock.monotonic() - startedAt) / 1000),
-      };
+      const databaseUp = await inTime(context, count()).catch(() => false);
+      const uptimeSecs = Math.floor((context.clock.monotonic() - startedAt) / 1000);
+      const body = { ...known, version: options.version, appsTotal: 0, poolsTotal: 0, uptimeSecs, databaseUp };
       return { status: 200, body };
     },
     getLiveness: async () => ({ status: 200 }),
     getReadiness: async () => {
-      if (options.isStopping()) throw new Refusal("unavailable", "the server is stopping");
-      const waiting = new AbortController();
-      const answered = ping(context.db).then(() => true);
-      const late = context.clock.sleep(READY_TIMEOUT_MS, waiting.signal).then(() => false);
-      try {
-        if (!(await Promise.race([answered, late])))
-          throw new Refusal("unavailable", `the database did not answer within ${READY_TIMEOUT_MS} ms`);
-      } finally {
-        waiting.abort();
-        answered.catch(() => undefined);
-      }
+      if (options.isStopping()) throw notReady("the server is stopping");
+      const isInTime = await inTime(context, lookReady());
+      if (!isInTime) throw notReady(`the database did not answer within ${DATABASE_TIMEOUT_MS} ms`);
+      if (isNodeAwaited) throw notReady("no node has reported yet");
       return { status: 200 };
     },
-    getMetrics: async () => ({
-      status: 200,
-      body: await options.metrics.text(),
-      contentType: options.metrics.contentType,
-    }),
+    getMetrics: async () => {
+      options.metrics.setDatabaseUp(context.db.isListening());
+      return { status: 200, body: await options.metrics.text(), contentType: options.metrics.contentType };
+    },
     getOpenapi: async () => ({ status: 200, body: options.openapi }),
   };
+}
+
+const notReady = (why: string): Refusal => new Refusal("unavailable", why, { "retry-after": RETRY_SECONDS });
+
+/** Those who ask while it runs get the same answer. */
+function once(work: () => Promise<void>): () => Promise<void> {
+  let running: Promise<void> | null = null;
+  return () => {
+    running ??= work().finally(() => {
+      running = null;
+    });
+    return running;
+  };
+}
+
+/** Whether it was done in time. Rejects when it failed. */
+async function inTime({ clock }: Context, work: Promise<void>): Promise<boolean> {
+  const waiting = new AbortController();
+  const late = clock.sleep(DATABASE_TIMEOUT_MS, waiting.signal).then(() => false);
+  try {
+    return await Promise.race([work.then(() => true), late]);
+  } finally {
+    waiting.abort();
+    work.catch(() => undefined);
+  }
 }

@@ -1,17 +1,22 @@
 /**
- * What happens to every request, in this order: request id → route → key → scope → tenant → rate → validate →
- * idempotency → handler → encode → log.
+ * What happens to every request, in this order: request id → host → route → key → tenant → scope → rate → open requests →
+ * target → body → validate → idempotency → handler → encode → log.
  *
  * Always:
  * - who has no key learns nothing: a path that does not exist answers 401 like any other;
  * - whatever a caller sends, it gets a refusal with a reason and never a 500; what is thrown and is not a Refusal is a
  *   fault of ours, and its message goes to the log only;
- * - every answer carries `x-request-id`.
+ * - every answer carries `x-request-id`;
+ * - what a request holds (admission.ts) is given back at the end of its answer, or of its upgraded connection;
+ * - a large body is read only for a target that exists and is the caller's.
  *
  * A request whose caller goes away has its signal aborted and is logged with status 499.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Readable } from "node:stream";
+import type { Endpoint } from "@flotilla/contract/endpoint";
 import { Refusal } from "@flotilla/contract/errors";
+import type { IdKind } from "@flotilla/contract/ids";
 import { grants } from "@flotilla/contract/scopes";
 import { JSON_BODY_BYTES_MAX } from "@flotilla/contract/limits";
 import {
@@ -20,6 +25,7 @@ import {
   authenticateNode,
   bearerOf,
   type ConnectTokenAuthenticator,
+  type Guard,
   type NodeAuthenticator,
 } from "../auth/authenticate.ts";
 import type { AccessWatch, Right } from "../auth/access-watch.ts";
@@ -28,20 +34,32 @@ import { hasConnectTokenForm } from "../auth/keys.ts";
 import type { LastUsed } from "../auth/last-used.ts";
 import type { Context, Log } from "../context.ts";
 import { DatabaseUnavailable } from "../db/database.ts";
-import { CallerGone, hasBody, NOTHING, parseJson, readBody } from "./body.ts";
+import type { Admission, TenantRate } from "./admission.ts";
+import { bodyOf, type BodyShare, CallerGone, hasBody, NOTHING, readBody } from "./body.ts";
+import { BRIDGE_SILENCE_MS_MAX, STREAM_SILENCE_MS_MAX, UNSEEN_BODY_BYTES_MAX } from "./bounds.ts";
+import type { CallerAddress } from "./caller-address.ts";
 import type { CallerPresence } from "./caller-presence.ts";
 import { encode, type HeaderList, type Outgoing, recordOf, send, sendUpgrade } from "./encode.ts";
 import type { AnyHandler, AnyRequest, Caller, NodeCaller, RawRequest } from "./handler.ts";
-import { idempotently, type WireAnswer } from "./idempotency.ts";
+import type { IdempotencyUse } from "./idempotency-use.ts";
 import type { Ingress } from "./ingress.ts";
+import { idFromSeed, once } from "./once.ts";
+import type { LastReaders } from "./last-readers.ts";
 import type { Page } from "./page.ts";
 import { coerceQuery } from "./query.ts";
-import type { RateLimiter } from "./rate.ts";
 import { errorAnswer } from "./refuse.ts";
 import type { RequestIds } from "./request-id.ts";
+import { logAnswered } from "./request-log.ts";
 import { isOperation, rightOf } from "./right.ts";
 import type { PathEntry, Route } from "./route-table.ts";
 import { checkHandshake, type Upgrade } from "./upgrade.ts";
+
+/** undefined: there is nothing to look for. */
+export type FindTarget = (
+  endpoint: Endpoint,
+  params: Readonly<Record<string, string>>,
+  tenantId: string,
+) => Promise<void> | undefined;
 
 export interface HandleParts {
   readonly context: Context;
@@ -51,7 +69,11 @@ export interface HandleParts {
   readonly nodes: NodeAuthenticator;
   readonly connectTokens: ConnectTokenAuthenticator;
   readonly ingress: Ingress;
-  readonly rate: RateLimiter;
+  readonly admission: Admission;
+  readonly readers: LastReaders;
+  readonly idempotency: IdempotencyUse;
+  /** Throws a Refusal when what the path names does not exist or is not the tenant's; for requests with large bodies. */
+  readonly findTarget: FindTarget;
   readonly requestIds: RequestIds;
   /** Called once per answered request. */
   readonly observe: (seen: { readonly name: string; readonly status: number; readonly seconds: number }) => void;
@@ -66,6 +88,8 @@ export interface Incoming {
   readonly url: string;
   /** Only of a request that may become something else: a WebSocket, mostly. */
   readonly upgrade: Upgrade | undefined;
+  /** It came over the listener that is for nodes alone. */
+  readonly isFromNodes: boolean;
 }
 
 /** What is learnt about a request on its way; for the log and the headers of the answer. */
@@ -80,12 +104,13 @@ interface Exchange extends Incoming {
   bearer: string | undefined;
   key: KnownKey | undefined;
   node: NodeCaller | undefined;
+  /** What it holds until its end. */
+  share: BodyShare | undefined;
+  close: (() => void) | undefined;
 }
 
 const STATUS_CALLER_GONE = 499;
 const PARAMETER_CHARACTERS_MAX = 256;
-/** Of a path, in the log. */
-const PATH_CHARACTERS_MAX = 512;
 
 /**
  * A promise only where something is waited for: a request that is answered from memory is answered at once. Throws or
@@ -102,10 +127,12 @@ export function handle(parts: HandleParts, incoming: Incoming, presence: CallerP
     requestId,
     presence,
     headers,
-    isForMachine: parts.ingress.owns(message),
+    isForMachine: !incoming.isFromNodes && parts.ingress.owns(message),
     bearer: undefined,
     key: undefined,
     node: undefined,
+    share: undefined,
+    close: undefined,
   };
   const refuse = (error: unknown): Outgoing => refusal(parts, exchange, error);
   let answering: Outgoing | Promise<Outgoing>;
@@ -119,11 +146,34 @@ export function handle(parts: HandleParts, incoming: Incoming, presence: CallerP
 }
 
 function finish(parts: HandleParts, exchange: Exchange, outgoing: Outgoing): Promise<void> | undefined {
-  const log = (isSent: boolean): void => logRequest(parts, exchange, isSent ? outgoing.status : STATUS_CALLER_GONE);
-  const sending = sendOut(exchange, outgoing);
-  if (sending instanceof Promise) return sending.then(log);
-  log(sending);
-  return undefined;
+  const { message, response, upgrade } = exchange;
+  const end = (isSent: boolean): void => {
+    logRequest(parts, exchange, isSent ? outgoing.status : STATUS_CALLER_GONE);
+    // A connection that has become something else is still open.
+    if (isSent && outgoing.status === 101 && upgrade !== undefined && !upgrade.socket.closed)
+      upgrade.socket.once("close", () => letGo(exchange));
+    else letGo(exchange);
+    if (hasBody(message) && !message.complete) parts.admission.bodies.leftOver(message, response);
+  };
+  try {
+    const sending = sendOut(exchange, outgoing);
+    if (sending instanceof Promise)
+      return sending.then(end).catch((error: unknown) => {
+        letGo(exchange);
+        throw error;
+      });
+    end(sending);
+    return undefined;
+  } catch (error) {
+    letGo(exchange);
+    throw error;
+  }
+}
+
+function letGo(exchange: Exchange): void {
+  exchange.share?.letGo();
+  exchange.close?.();
+  exchange.close = undefined;
 }
 
 function sendOut(
@@ -138,38 +188,85 @@ function sendOut(
 
 /** The steps of a request. Each one throws a Refusal or lets it go on. */
 function answer(parts: HandleParts, exchange: Exchange): Promise<Outgoing> | Outgoing {
+  checkHost(exchange.message);
   if (exchange.isForMachine) return answerForMachine(parts, exchange);
   const route = findRoute(exchange);
+  if (exchange.isFromNodes) checkIsForNodes(route);
   if (route === "page") return (exchange.entry as Page).answer();
   const asking = route?.endpoint.access === "public" ? undefined : authenticate(parts, exchange, route);
   return asking === undefined ? serve(parts, exchange, route) : asking.then(() => serve(parts, exchange, route));
 }
 
+/** More than one could be understood in two ways by two readers. */
+function checkHost({ rawHeaders, httpVersionMinor }: IncomingMessage): void {
+  let hosts = 0;
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = rawHeaders[at] ?? "";
+    if (name.length === 4 && name.toLowerCase() === "host") hosts += 1;
+  }
+  if (hosts > 1) throw new Refusal("invalid_request", "the request has more than one Host header; send one");
+  if (hosts === 0 && httpVersionMinor > 0)
+    throw new Refusal("invalid_request", "the request has no Host header, which HTTP/1.1 asks for");
+}
+
+function checkIsForNodes(route: Route | "page" | undefined): void {
+  const access = route === undefined || route === "page" ? undefined : route.endpoint.access;
+  if (access === "joinToken" || access === "nodeCredential" || access === "public") return;
+  throw new Refusal("not_found", "this address serves nodes only; the API has another one");
+}
+
 /** The steps that follow when it is known who asks. */
 function serve(parts: HandleParts, exchange: Exchange, route: Route | undefined): Promise<Outgoing> | Outgoing {
+  const { key, message } = exchange;
+  checkTenant(route, key);
   if (route === undefined) throw unroutable(exchange);
-  checkScope(route, exchange.key);
-  checkTenant(route, exchange.key);
-  takeFromBucket(parts, exchange);
-  const { handler } = route;
+  checkScope(route, key);
+  if (key !== undefined) takeRequest(parts, exchange, key);
+  const { endpoint, handler } = route;
   if (handler === undefined)
-    throw new Refusal("not_implemented", `${route.endpoint.method} ${route.endpoint.path} is not served yet`);
-  if (route.endpoint.isUpgrade) checkHandshake(exchange.upgrade);
+    throw new Refusal("not_implemented", `${endpoint.method} ${endpoint.path} is not served yet`);
+  if (endpoint.isUpgrade) checkHandshake(exchange.upgrade);
   const params = checkParameters(exchange.params, route);
   if (exchange.key !== undefined)
     exchange.presence.admit(parts.access, rightOf(route.endpoint, exchange.key, params["id"]));
   const query = checkQuery(exchange.url, route);
+  if (key !== undefined) exchange.close = parts.admission.open(key.tenantId, "api");
   const call = (bytes: Buffer | undefined): Promise<Outgoing> | Outgoing => {
-    const body = bytes === undefined ? exchange.message : bodyOf(bytes, route);
-    const request = new CheckedRequest(parts, exchange, { params, query, body });
-    const run = () => runHandler(route, handler, request);
-    const { "idempotency-key": idempotencyKey } = exchange.message.headers;
-    const isOnce = idempotencyKey !== undefined && exchange.key !== undefined && route.endpoint.method === "POST";
-    if (!isOnce || bytes === undefined) return run();
-    return once(parts, exchange, { idempotencyKey: String(idempotencyKey), bytes, run });
+    const parsed = bytes === undefined ? undefined : bodyOf(bytes, endpoint.body, route.checkBody);
+    const run = (seed: string | null, stream: Readable) => {
+      const body = bytes === undefined ? stream : parsed;
+      return runHandler(route, handler, new CheckedRequest(parts, exchange, { params, query, body }, seed));
+    };
+    const { "idempotency-key": idempotencyKey } = message.headers;
+    const isOnce = idempotencyKey !== undefined && key !== undefined && endpoint.method === "POST";
+    if (!isOnce || endpoint.isBridge === true) return run(null, message);
+    const runOnce = async (seed: string, stream: Readable): Promise<Outgoing> => {
+      try {
+        return await run(seed, stream);
+      } catch (error) {
+        return refusal(parts, exchange, error);
+      }
+    };
+    const { keyId, tenantId } = key;
+    const { bearer = "" } = exchange;
+    const { context, idempotency: use } = parts;
+    const request = { key: String(idempotencyKey), keyId, tenantId, bearer, message, url: exchange.url, bytes };
+    return once({ context, use }, { ...request, run: runOnce });
   };
-  const reading = bytesOf(exchange.message, route);
-  return reading instanceof Promise ? reading.then(call) : call(reading);
+  const read = (): Promise<Outgoing> | Outgoing => {
+    const reading = bytesOf(parts, exchange, route);
+    return reading instanceof Promise ? reading.then(call) : call(reading);
+  };
+  const isUnseen = key !== undefined && endpoint.body?.kind === "json" && isLarge(message, endpoint.body.maxBytes);
+  const finding = isUnseen ? parts.findTarget(endpoint, params, key.tenantId) : undefined;
+  return finding === undefined ? read() : finding.then(read);
+}
+
+/** Larger than what comes with the head, mostly; so is what does not say how large it is. What is too large is not held. */
+function isLarge({ headers }: IncomingMessage, maxBytes = JSON_BODY_BYTES_MAX): boolean {
+  if (headers["transfer-encoding"] !== undefined) return true;
+  const length = Number(headers["content-length"] ?? 0);
+  return length >= UNSEEN_BODY_BYTES_MAX && length <= maxBytes;
 }
 
 function runHandler(route: Route, handler: AnyHandler, request: AnyRequest): Promise<Outgoing> | Outgoing {
@@ -178,14 +275,40 @@ function runHandler(route: Route, handler: AnyHandler, request: AnyRequest): Pro
 }
 
 function answerForMachine(parts: HandleParts, exchange: Exchange): Promise<Outgoing> {
+  const { admission } = parts;
+  const { message, presence, startedAt } = exchange;
+  const from = callerOf(parts, exchange);
+  admission.takeFromAddress(from, startedAt);
   const authenticate = async (bearer: string): Promise<KnownKey> => {
-    exchange.key = await authenticateKey(parts, bearer);
+    exchange.key = await authenticateKey(parts, bearer, guardOf(parts, exchange));
     return exchange.key;
   };
-  const { presence } = exchange;
-  const admit = (right: Right): void => presence.admit(parts.access, right);
-  return parts.ingress.answer({ raw: exchange, signal: presence.signal, authenticate, admit });
+  const admit = (right: Right, owner: TenantRate): void => {
+    presence.admit(parts.access, right);
+    const side = exchange.key === undefined ? "ingress" : "api";
+    admission.takeRequest(exchange.key ?? owner, side, { headers: exchange.headers, now: startedAt });
+    exchange.close = admission.open(owner.tenantId, side);
+    if (hasBody(message)) admission.bodies.streamed(message, BRIDGE_SILENCE_MS_MAX);
+  };
+  const { strangers } = admission;
+  const pay = (): (() => void) => {
+    strangers.pay(from);
+    return () => strangers.repay(from);
+  };
+  return parts.ingress.answer({ raw: exchange, signal: presence.signal, authenticate, pay, admit });
 }
+
+const callerOf = ({ admission }: HandleParts, { message }: Exchange): CallerAddress =>
+  admission.proxies.callerOf(message.socket.remoteAddress, textOf(message.headers["x-forwarded-for"]));
+
+const textOf = (header: string | string[] | undefined): string | undefined =>
+  Array.isArray(header) ? header.join(",") : header;
+
+/** What stands before a query for a credential. */
+const guardOf =
+  (parts: HandleParts, exchange: Exchange): Guard =>
+  (name, read) =>
+    exchange.isFromNodes ? read() : parts.admission.strangers.ask(callerOf(parts, exchange), name, read);
 
 /** undefined: no such path, or not with this method; which of the two is told only to those who have a key. */
 function findRoute({ entry, message }: Exchange): Route | "page" | undefined {
@@ -210,21 +333,45 @@ function unroutable({ entry, message }: Pick<Exchange, "entry" | "message">): Re
 /** A path that does not exist asks for an API key like most that do. */
 function authenticate(parts: HandleParts, exchange: Exchange, route: Route | undefined): Promise<void> | undefined {
   const access = route?.endpoint.access;
+  const guard = guardOf(parts, exchange);
   exchange.bearer = bearerOf(exchange.message.headers.authorization);
   const { isUpgrade, isBridge } = route?.endpoint ?? {};
   if (exchange.bearer === undefined && (isUpgrade || (isBridge && exchange.upgrade !== undefined)))
     exchange.bearer = searchOf(exchange.url).get("access_token") ?? undefined;
   if (access === "joinToken" || access === "nodeCredential") {
-    return authenticateNode(parts.nodes, exchange.bearer, access).then((node) => void (exchange.node = node));
+    const asking = authenticateNode(parts.nodes, exchange.bearer, access, guard);
+    return asking.then((node) => void (exchange.node = node));
   }
   if (isBridge && hasConnectTokenForm(exchange.bearer)) {
-    const asking = authenticateConnectToken(parts.connectTokens, exchange.bearer, exchange.params["id"] ?? "");
+    const asking = authenticateConnectToken(parts.connectTokens, exchange.bearer, {
+      machineId: exchange.params["id"] ?? "",
+      guard,
+    });
     return asking.then((key) => void (exchange.key = key));
   }
-  const key = authenticateKey(parts, exchange.bearer);
+  const key = authenticateKey(parts, exchange.bearer, guard);
+  if (route?.endpoint.worksWithoutDatabase === true) return withoutDatabase(parts, exchange, key);
   if (key instanceof Promise) return key.then((known) => void (exchange.key = known));
   exchange.key = key;
   return undefined;
+}
+
+/** A key that read the same before may go on while the database does not answer for it. */
+async function withoutDatabase(
+  { context, readers }: HandleParts,
+  exchange: Exchange,
+  asked: KnownKey | Promise<KnownKey>,
+): Promise<void> {
+  const { bearer = "" } = exchange;
+  try {
+    exchange.key = await asked;
+  } catch (error) {
+    if (!(error instanceof DatabaseUnavailable)) throw error;
+    exchange.key = readers.find(bearer, context.clock.now());
+    if (exchange.key === undefined) throw error;
+    return;
+  }
+  readers.note(bearer, exchange.key);
 }
 
 function checkScope({ endpoint: { access } }: Route, key: KnownKey | undefined): void {
@@ -233,21 +380,16 @@ function checkScope({ endpoint: { access } }: Route, key: KnownKey | undefined):
     throw new Refusal("missing_scope", `missing scope: ${access.join(" or ")}`);
 }
 
-/** An operator's key still reaches what only operators do: it is the way to end a suspension. */
-function checkTenant({ endpoint: { access } }: Route, key: KnownKey | undefined): void {
+/** Before all else that a key may meet. An operator's still reaches what only operators do: the way to end a suspension. */
+function checkTenant(route: Route | undefined, key: KnownKey | undefined): void {
   if (key === undefined || !key.isSuspended) return;
-  if (!isOperation(access))
+  const access = route?.endpoint.access;
+  if (access === undefined || !isOperation(access) || !key.isAdmin)
     throw new Refusal("payment_required", "the tenant is suspended; ask the operator to reactivate it");
 }
 
-function takeFromBucket({ rate }: HandleParts, exchange: Exchange): void {
-  const { key } = exchange;
-  if (key === undefined) return;
-  const limits = { perSecond: key.requestsPerSecond, burst: key.burst };
-  const verdict = rate.take(key.tenantId, limits, exchange.startedAt);
-  exchange.headers.push(...verdict.headers);
-  if (!verdict.isAllowed)
-    throw new Refusal("rate_limited", `too many requests; the plan allows ${key.requestsPerSecond} a second`);
+function takeRequest({ admission }: HandleParts, { headers, startedAt }: Exchange, key: KnownKey): void {
+  admission.takeRequest(key, "api", { headers, now: startedAt });
 }
 
 /** Signal and log are made when they are asked for: most requests wait for nothing, and log nothing of their own. */
@@ -260,12 +402,15 @@ class CheckedRequest implements AnyRequest {
   readonly headers: AnyRequest["headers"];
   readonly raw: RawRequest;
   readonly #presence: CallerPresence;
-  readonly #log: Log;
+  readonly #context: Context;
+  readonly #seed: string | null;
 
+  /** `seed`: of its idempotency key; null: it has none. */
   constructor(
     { context }: HandleParts,
     exchange: Exchange,
     { params, query, body }: Pick<AnyRequest, "params" | "query" | "body">,
+    seed: string | null,
   ) {
     const { requestId, message, presence, key, node } = exchange;
     this.requestId = requestId;
@@ -276,7 +421,8 @@ class CheckedRequest implements AnyRequest {
     this.headers = message.headers;
     this.raw = exchange;
     this.#presence = presence;
-    this.#log = context.log;
+    this.#context = context;
+    this.#seed = seed;
   }
 
   get signal(): AbortSignal {
@@ -284,7 +430,11 @@ class CheckedRequest implements AnyRequest {
   }
 
   get log(): Log {
-    return this.#log.child({ requestId: this.requestId });
+    return this.#context.log.child({ requestId: this.requestId });
+  }
+
+  newId(kind: IdKind): string {
+    return this.#seed === null ? this.#context.ids.make(kind) : idFromSeed(this.#seed, kind);
   }
 }
 
@@ -318,59 +468,18 @@ const searchOf = (url: string): URLSearchParams => {
 };
 
 /** The body as it came; undefined when the endpoint takes it as a stream. A promise only where one comes. */
-function bytesOf(message: IncomingMessage, route: Route): Promise<Buffer> | Buffer | undefined {
-  const declared = route.endpoint.body;
-  if (declared?.kind === "bytes" || route.endpoint.isBridge === true) return undefined;
-  return hasBody(message) ? readBody(message, declared?.maxBytes ?? JSON_BODY_BYTES_MAX) : NOTHING;
-}
-
-function bodyOf(bytes: Buffer, route: Route): unknown {
-  const declared = route.endpoint.body;
-  // An endpoint without a declared body takes and ignores one: clients send `{}`.
-  if (declared?.kind !== "json") return undefined;
-  const body = parseJson(bytes);
-  if (body === undefined && !declared.isOptional)
-    throw new Refusal("invalid_json", "Failed to parse the request body as JSON: the body is empty");
-  if ((body === undefined || body === null) && declared.isOptional) return undefined;
-  const fault = route.checkBody?.(body);
-  if (fault !== undefined)
-    throw new Refusal("invalid_body", `Failed to deserialize the JSON body into the target type: ${fault}`);
-  return body;
-}
-
-interface OnceOptions {
-  readonly idempotencyKey: string;
-  readonly bytes: Buffer;
-  readonly run: () => Promise<Outgoing> | Outgoing;
-}
-
-/** Runs the handler under the idempotency key. A stream is passed through and not kept. */
-async function once(
-  parts: HandleParts,
-  exchange: Exchange,
-  { idempotencyKey, bytes, run }: OnceOptions,
-): Promise<Outgoing> {
-  let stream: Outgoing | undefined;
-  const work = async (): Promise<WireAnswer> => {
-    let outgoing: Outgoing;
-    try {
-      outgoing = await run();
-    } catch (error) {
-      outgoing = refusal(parts, exchange, error);
-    }
-    const { status, headers, body } = outgoing;
-    if (typeof body === "string") return { status, headers, body };
-    stream = outgoing;
-    return { status, headers, body: null };
-  };
-  const request = {
-    key: idempotencyKey,
-    keyId: exchange.key?.keyId ?? "",
-    bearer: exchange.bearer ?? "",
-    fingerprintOf: [exchange.message.method ?? "", exchange.url, bytes],
-  };
-  const wire = await idempotently(parts.context, request, work);
-  return stream ?? { ...wire, body: wire.body ?? "" };
+function bytesOf(parts: HandleParts, exchange: Exchange, route: Route): Promise<Buffer> | Buffer | undefined {
+  const { message, key, node } = exchange;
+  const { body: declared, isBridge } = route.endpoint;
+  const { admission } = parts;
+  if (declared?.kind === "bytes" || isBridge === true) {
+    if (hasBody(message)) admission.bodies.streamed(message, isBridge ? BRIDGE_SILENCE_MS_MAX : STREAM_SILENCE_MS_MAX);
+    return undefined;
+  }
+  if (!hasBody(message)) return NOTHING;
+  const share = admission.shareOf(key ?? node ?? { nodeId: null });
+  exchange.share = share;
+  return readBody(message, { maxBytes: declared?.maxBytes ?? JSON_BODY_BYTES_MAX, share, watch: admission.bodies });
 }
 
 function refusal(parts: HandleParts, exchange: Exchange, error: unknown): Outgoing {
@@ -393,26 +502,11 @@ function asRefusal({ context }: HandleParts, { requestId, presence }: Exchange, 
   return new Refusal("internal", `the server failed; its log names the reason under request id ${requestId}`);
 }
 
-function logRequest(parts: HandleParts, exchange: Exchange, status: number): void {
-  const { context, observe } = parts;
-  const { entry, message, key, node, requestId, isForMachine, startedAt } = exchange;
+function logRequest({ context, observe }: HandleParts, exchange: Exchange, status: number): void {
+  const { entry, message, isForMachine, startedAt } = exchange;
   const route = entry !== undefined && "routes" in entry ? entry.routes[message.method ?? ""] : undefined;
   const name = isForMachine ? "ingress" : (route?.name ?? "none");
   const elapsedMs = context.clock.monotonic() - startedAt;
   observe({ name, status, seconds: elapsedMs / 1000 });
-  const who = key === undefined ? { nodeId: node?.nodeId } : { keyId: key.keyId, tenantId: key.tenantId };
-  // The query is left out: it may hold an access token.
-  const at = exchange.url.indexOf("?");
-  const path = exchange.url.slice(0, Math.min(at < 0 ? PATH_CHARACTERS_MAX : at, PATH_CHARACTERS_MAX));
-  const fields = {
-    requestId,
-    name,
-    method: message.method,
-    path,
-    status,
-    ms: Math.round(elapsedMs * 100) / 100,
-    ...who,
-  };
-  if (status >= 500 && status !== 501) context.log.warn(fields, "request");
-  else context.log.info(fields, "request");
+  logAnswered(context.log, { ...exchange, name, status, elapsedMs });
 }

@@ -6,6 +6,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Readable } from "node:stream";
 import type { Answer, Body, Endpoint, PathParameters } from "@flotilla/contract/endpoint";
 import type { EndpointName, Endpoints } from "@flotilla/contract/endpoints";
+import type { IdKind } from "@flotilla/contract/ids";
 import type { Static, TSchema } from "@flotilla/contract/schema";
 import type { Log } from "../context.ts";
 import type { PendingEndpoint } from "../pending.ts";
@@ -54,6 +55,8 @@ export interface Request<E extends Endpoint = Endpoint> {
   /** Aborted when the caller has gone or the server shuts down hard. */
   readonly signal: AbortSignal;
   readonly log: Log;
+  /** An id for what it makes: the same again when it is repeated under its idempotency key. One for each kind. */
+  newId(kind: IdKind): string;
   /** The request as it came; for what hands it on. */
   readonly raw: RawRequest;
 }
@@ -119,6 +122,7 @@ export interface AnyRequest {
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly signal: AbortSignal;
   readonly log: Log;
+  newId(kind: IdKind): string;
   readonly raw: RawRequest;
 }
 

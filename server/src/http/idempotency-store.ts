@@ -9,6 +9,7 @@ import { type Queryable, sql } from "../db/database.ts";
 export interface IdempotencyRow {
   readonly fingerprint: Buffer;
   readonly owner: string;
+  readonly seed: string;
   /** null while the request runs. */
   readonly status: number | null;
   readonly answer: Buffer | null;
@@ -36,19 +37,20 @@ export const claimKey = (db: Queryable, claim: Claim): Promise<IdempotencyRow | 
   db.queryOne<IdempotencyRow>(sql`
     WITH claimed AS (
       INSERT INTO idempotency_keys AS k
-        (key_id, idempotency_key, fingerprint, owner, lease_until, created_at, expires_at)
-      VALUES (${claim.keyId}, ${claim.key}, ${claim.fingerprint}, ${claim.owner}, ${claim.leaseUntil}, ${claim.at},
-              ${claim.expiresAt})
+        (key_id, idempotency_key, fingerprint, owner, seed, lease_until, created_at, expires_at)
+      VALUES (${claim.keyId}, ${claim.key}, ${claim.fingerprint}, ${claim.owner}, ${claim.owner}, ${claim.leaseUntil},
+              ${claim.at}, ${claim.expiresAt})
       ON CONFLICT (key_id, idempotency_key) DO UPDATE
-        SET fingerprint = excluded.fingerprint, owner = excluded.owner, lease_until = excluded.lease_until,
+        SET seed = CASE WHEN k.expires_at <= ${claim.at} THEN excluded.seed ELSE k.seed END,
+            fingerprint = excluded.fingerprint, owner = excluded.owner, lease_until = excluded.lease_until,
             status = NULL, answer = NULL, created_at = excluded.created_at, expires_at = excluded.expires_at
         WHERE k.expires_at <= ${claim.at}
            OR (k.status IS NULL AND k.lease_until <= ${claim.at} AND k.fingerprint = excluded.fingerprint)
-      RETURNING fingerprint, owner, status, answer
+      RETURNING fingerprint, owner, seed, status, answer
     )
     SELECT * FROM claimed
     UNION ALL
-    SELECT fingerprint, owner, status, answer FROM idempotency_keys
+    SELECT fingerprint, owner, seed, status, answer FROM idempotency_keys
     WHERE key_id = ${claim.keyId} AND idempotency_key = ${claim.key} AND NOT EXISTS (SELECT FROM claimed)`);
 
 export async function renewLease(db: Queryable, { keyId, key, owner }: KeyOwner, until: Date): Promise<void> {
@@ -65,6 +67,33 @@ export async function keepAnswer(
   await db.execute(sql`
     UPDATE idempotency_keys SET status = ${status}, answer = ${answer}
     WHERE key_id = ${keyId} AND idempotency_key = ${key} AND owner = ${owner}`);
+}
+
+/** Lets the request be made again at once, as the same: what it made before, if anything, is found by its ids. */
+export async function endLease(db: Queryable, { keyId, key, owner }: KeyOwner, at: Date): Promise<void> {
+  await db.execute(sql`
+    UPDATE idempotency_keys SET lease_until = ${at}
+    WHERE key_id = ${keyId} AND idempotency_key = ${key} AND owner = ${owner} AND status IS NULL`);
+}
+
+export async function hasKey(db: Queryable, { keyId, key }: Omit<KeyOwner, "owner">): Promise<boolean> {
+  const row = await db.queryOne(sql`
+    SELECT key_id FROM idempotency_keys WHERE key_id = ${keyId} AND idempotency_key = ${key}`);
+  return row !== undefined;
+}
+
+export interface KeyUse {
+  readonly keys: number;
+  /** Of answers that are kept. */
+  readonly bytes: number;
+}
+
+/** Of all API keys of a tenant. */
+export async function readKeyUse(db: Queryable, tenantId: string): Promise<KeyUse> {
+  const row = await db.queryOne<KeyUse>(sql`
+    SELECT count(*)::int AS keys, coalesce(sum(octet_length(i.answer)), 0)::bigint AS bytes
+    FROM idempotency_keys i JOIN api_keys k ON k.id = i.key_id WHERE k.tenant_id = ${tenantId}`);
+  return row ?? { keys: 0, bytes: 0 };
 }
 
 /** Forgets the key, so that the request may be made again. */

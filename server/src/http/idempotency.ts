@@ -7,55 +7,85 @@
  * - one request at a time runs for a key: the row is its lease, renewed while it runs. A crash leaves a lease that
  *   runs out after LEASE_MS; then the request may run again;
  * - what a caller may well try again with the same key is not remembered: 429, 402 and every 5xx;
+ * - ids of what a request makes come from its `seed`, which stands in the row before the request runs and stays when it is
+ *   lost or failed with a 5xx; so a repetition makes the same ids, and the primary key shows what was made already. Even
+ *   where the database or a server dies between the two, nothing is made twice;
  * - kept answers are encrypted with a key made from the API key itself, which the server does not keep: an answer may
  *   hold a secret that is shown once (a new API key), and a copy of the database must not give it away;
- * - an answer that is streamed or too large is remembered without its content; a repetition gets 409, and the request
- *   is not run twice.
+ * - an answer that is streamed, larger than KEPT_BYTES_MAX, or more than its tenant has room for, is remembered without its
+ *   content; a repetition gets 409, and the request is not run twice;
+ * - a tenant has at most IDEMPOTENCY_KEYS_MAX keys; then a new one is refused with 429, and known ones are good;
+ * - a body that is streamed is compared by its digest, which is known when the first request has ended: a repetition's is
+ *   read and thrown away.
  */
 import { createCipheriv, createDecipheriv, createHash, hkdfSync } from "node:crypto";
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
-import { claimKey, type IdempotencyRow, keepAnswer, releaseKey, renewLease } from "./idempotency-store.ts";
+import {
+  claimKey,
+  endLease,
+  hasKey,
+  type IdempotencyRow,
+  keepAnswer,
+  releaseKey,
+  renewLease,
+} from "./idempotency-store.ts";
+import { IDEMPOTENCY_BYTES_MAX, IDEMPOTENCY_KEYS_MAX, type IdempotencyUse } from "./idempotency-use.ts";
 
 /** An answer in the form in which it goes on the wire; `body` null: a stream. */
 export interface WireAnswer {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | null;
+  /** Of a request whose body was streamed, when all of it was read. */
+  readonly digest?: string | null;
 }
 
 export interface IdempotentRequest {
   readonly key: string;
   readonly keyId: string;
+  readonly tenantId: string;
   /** The API key in plain, for encryption. */
   readonly bearer: string;
   /** Method, path with query, and body. */
   readonly fingerprintOf: readonly (string | Buffer)[];
+  /** Of a body that is streamed: reads it to its end. */
+  readonly readDigest?: () => Promise<string>;
 }
 
 const LEASE_MS = 60_000;
 const RENEW_MS = 15_000;
 const KEPT_MS = 24 * 60 * 60 * 1000;
-const KEPT_BYTES_MAX = 4 * 1024 * 1024;
+const KEPT_BYTES_MAX = 64 * 1024;
 const KEY_FORM = /^[\x21-\x7e]{1,255}$/;
 
-/** Runs `work` once per key, or replays what it answered. `work` answers refusals too, it does not throw them. */
+export interface IdempotencyParts {
+  readonly context: Context;
+  readonly use: IdempotencyUse;
+}
+
+/**
+ * Runs `work` once per key, or replays what it answered. `work` answers refusals too, it does not throw them. `seed`: what
+ * its ids are made from.
+ */
 export async function idempotently(
-  context: Context,
+  { context, use }: IdempotencyParts,
   request: IdempotentRequest,
-  work: () => Promise<WireAnswer>,
+  work: (seed: string) => Promise<WireAnswer>,
 ): Promise<WireAnswer> {
   if (!KEY_FORM.test(request.key))
     throw new Refusal("invalid_request", "idempotency-key must be 1 to 255 printable characters without spaces");
   const owner = context.randomBytes(16).toString("hex");
   const fingerprint = fingerprintOf(request);
+  await checkUse({ context, use }, request);
   const row = await claim(context, request, owner, fingerprint);
-  if (row.owner !== owner) return replay(row, request, fingerprint);
+  if (row.owner !== owner) return await replay(row, request, fingerprint);
+  use.add(request.tenantId, { keys: 1 });
   const finished = new AbortController();
   const renewing = renew(context, request, owner, finished.signal);
   try {
-    const answer = await work();
-    await remember(context, request, owner, answer);
+    const answer = await work(row.seed);
+    await remember({ context, use }, request, owner, answer);
     return answer;
   } finally {
     finished.abort();
@@ -65,14 +95,16 @@ export async function idempotently(
 
 /** What was done is done, so a database that fails now must not turn the answer into a refusal: the lease runs out. */
 async function remember(
-  context: Context,
+  { context, use }: IdempotencyParts,
   request: IdempotentRequest,
   owner: string,
   answer: WireAnswer,
 ): Promise<void> {
   try {
-    if (isKept(answer.status)) await keep(context, request, owner, answer);
-    else await releaseKey(context.db, { ...request, owner });
+    const held = { ...request, owner };
+    if (isKept(answer.status)) await keep({ context, use }, request, owner, answer);
+    else if (answer.status < 500) await releaseKey(context.db, held);
+    else await endLease(context.db, held, new Date(context.clock.now()));
   } catch (error) {
     context.log.warn({ error }, "the answer under an idempotency key could not be kept");
   }
@@ -103,20 +135,43 @@ async function claim(
     expiresAt: new Date(now + KEPT_MS),
   });
   // No row at all: another request inserted it after this statement's snapshot, so it runs now.
-  return row ?? { fingerprint, owner: "", status: null, answer: null };
+  return row ?? { fingerprint, owner: "", seed: "", status: null, answer: null };
 }
 
-function replay(row: IdempotencyRow, request: IdempotentRequest, fingerprint: Buffer): WireAnswer {
-  if (!row.fingerprint.equals(fingerprint))
-    throw new Refusal("idempotency_mismatch", "this idempotency key was used with another request; choose a new one");
+async function replay(row: IdempotencyRow, request: IdempotentRequest, fingerprint: Buffer): Promise<WireAnswer> {
+  if (!row.fingerprint.equals(fingerprint)) throw mismatch();
   if (row.status === null)
     throw new Refusal("idempotency_in_progress", "the first request with this idempotency key still runs; ask again");
   if (row.answer === null) {
-    const text = "the request with this idempotency key was answered; its answer was a stream or too large to be kept";
+    const text =
+      `the request with this idempotency key was done and answered with ${row.status}, and is not done again; its answer ` +
+      `was a stream, or larger than the ${KEPT_BYTES_MAX} bytes that are kept. Read what it changed, or send the request ` +
+      "with a new key to have it done once more";
     throw new Refusal("conflict", text);
   }
-  const kept = JSON.parse(decrypt(row.answer, request)) as { headers: Record<string, string>; body: string };
+  const kept = JSON.parse(decrypt(row.answer, request)) as Kept;
+  if (
+    typeof kept.digest === "string" &&
+    request.readDigest !== undefined &&
+    kept.digest !== (await request.readDigest())
+  )
+    throw mismatch();
   return { status: row.status, headers: { ...kept.headers, "idempotency-replayed": "true" }, body: kept.body };
+}
+
+const mismatch = (): Refusal =>
+  new Refusal("idempotency_mismatch", "this idempotency key was used with another request; choose a new one");
+
+async function checkUse(
+  { context, use }: IdempotencyParts,
+  { tenantId, keyId, key }: IdempotentRequest,
+): Promise<void> {
+  const { keys } = await use.of(tenantId);
+  if (keys < IDEMPOTENCY_KEYS_MAX || (await hasKey(context.db, { keyId, key }))) return;
+  const text =
+    `this tenant has used ${IDEMPOTENCY_KEYS_MAX} idempotency keys in 24 hours, which is all that are remembered; ` +
+    "wait, or send requests without one";
+  throw new Refusal("rate_limited", text, { "retry-after": "60" });
 }
 
 async function renew(context: Context, request: IdempotentRequest, owner: string, signal: AbortSignal): Promise<void> {
@@ -131,9 +186,23 @@ async function renew(context: Context, request: IdempotentRequest, owner: string
   }
 }
 
-async function keep(context: Context, request: IdempotentRequest, owner: string, answer: WireAnswer): Promise<void> {
-  const isSmall = answer.body !== null && answer.body.length <= KEPT_BYTES_MAX;
-  const text = isSmall ? JSON.stringify({ headers: answer.headers, body: answer.body }) : null;
+interface Kept {
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string;
+  readonly digest: string | null;
+}
+
+async function keep(
+  { context, use }: IdempotencyParts,
+  request: IdempotentRequest,
+  owner: string,
+  { headers, body, digest = null, ...answer }: WireAnswer,
+): Promise<void> {
+  const { bytes } = await use.of(request.tenantId);
+  const length = body === null ? 0 : Buffer.byteLength(body);
+  const isSmall = body !== null && length <= KEPT_BYTES_MAX && bytes + length <= IDEMPOTENCY_BYTES_MAX;
+  if (isSmall) use.add(request.tenantId, { bytes: length });
+  const text = isSmall ? JSON.stringify({ headers, body, digest } satisfies Kept) : null;
   const sealed = text === null ? null : encrypt(text, request, context.randomBytes);
   await keepAnswer(context.db, { ...request, owner }, { status: answer.status, answer: sealed });
 }

@@ -5,6 +5,7 @@
 import type { IncomingMessage } from "node:http";
 import type { Right } from "../auth/access-watch.ts";
 import type { KnownKey } from "../auth/key-cache.ts";
+import type { TenantRate } from "./admission.ts";
 import type { Outgoing } from "./encode.ts";
 import type { RawRequest } from "./handler.ts";
 
@@ -14,8 +15,13 @@ export interface IngressRequest {
   readonly signal: AbortSignal;
   /** The key of a bearer, with the refusals that a key can meet. */
   readonly authenticate: (bearer: string) => Promise<KnownKey>;
-  /** Says by which right the caller was let in: when that ends, what it has opened does. */
-  readonly admit: (right: Right) => void;
+  /** To be called before a query for a stranger, who has paid for it; what it gives back repays who had a right. */
+  readonly pay: () => () => void;
+  /**
+   * Says by which right the caller was let in: when that ends, what it has opened does. Takes the request from what the
+   * machine's tenant, or the tenant of the key, may have. Throws a Refusal.
+   */
+  readonly admit: (right: Right, owner: TenantRate) => void;
 }
 
 export interface Ingress {

@@ -1,12 +1,19 @@
 /**
- * A token bucket per tenant, in this process. With several servers a tenant has as many buckets as servers.
+ * Token buckets by name, in this process: of tenants, and of addresses. With several servers each has its own.
  *
- * Always: buckets exist only for tenants whose key was checked, so strangers cannot fill the memory.
+ * Always: buckets of tenants exist only for those whose key was checked, and buckets of addresses are bounded (`max`):
+ * the one that was longest not used is dropped, so strangers cannot fill the memory.
  */
 export interface RateVerdict {
   readonly isAllowed: boolean;
   /** The headers that tell callers where they stand: names and values in turns. */
   readonly headers: string[];
+}
+
+/** `burst` is the bucket's size, `perSecond` its refill. */
+export interface Rate {
+  readonly perSecond: number;
+  readonly burst: number;
 }
 
 interface Bucket {
@@ -16,18 +23,15 @@ interface Bucket {
 
 export class RateLimiter {
   readonly #buckets = new Map<string, Bucket>();
+  readonly #max: number;
 
-  /** Takes one token. `burst` is the bucket's size, `perSecond` its refill, `now` by the monotonic clock. */
-  take(
-    tenantId: string,
-    { perSecond, burst }: { readonly perSecond: number; readonly burst: number },
-    now: number,
-  ): RateVerdict {
-    let bucket = this.#buckets.get(tenantId);
-    if (bucket === undefined) {
-      bucket = { tokens: burst, filledAt: now };
-      this.#buckets.set(tenantId, bucket);
-    }
+  constructor(max: number = Number.POSITIVE_INFINITY) {
+    this.#max = max;
+  }
+
+  /** Takes one token. `now` by the monotonic clock. */
+  take(name: string, { perSecond, burst }: Rate, now: number): RateVerdict {
+    const bucket = this.#bucketOf(name, burst, now);
     bucket.tokens = Math.min(burst, bucket.tokens + ((now - bucket.filledAt) / 1000) * perSecond);
     bucket.filledAt = now;
     const isAllowed = bucket.tokens >= 1;
@@ -45,5 +49,27 @@ export class RateLimiter {
     ];
     if (!isAllowed) headers.push("retry-after", String(Math.max(1, Math.ceil((1 - bucket.tokens) / perSecond))));
     return { isAllowed, headers };
+  }
+
+  /** A token that was taken for something that costs nothing after all. */
+  giveBack(name: string): void {
+    const bucket = this.#buckets.get(name);
+    if (bucket !== undefined) bucket.tokens += 1;
+  }
+
+  #bucketOf(name: string, burst: number, now: number): Bucket {
+    const known = this.#buckets.get(name);
+    if (known !== undefined) {
+      if (this.#max === Number.POSITIVE_INFINITY) return known;
+      // The order of the map is that of last use.
+      this.#buckets.delete(name);
+    }
+    const bucket = known ?? { tokens: burst, filledAt: now };
+    this.#buckets.set(name, bucket);
+    if (this.#buckets.size > this.#max) {
+      const oldest = this.#buckets.keys().next();
+      if (!oldest.done) this.#buckets.delete(oldest.value);
+    }
+    return bucket;
   }
 }

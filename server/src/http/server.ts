@@ -4,7 +4,8 @@
  * Fastify's own parsing, validation and serialization are not used: each request is taken over in its first hook.
  *
  * Always: a path with a `%` that is no escape is taken literally instead of being refused by the router; closing stops
- * accepting, ends what streams without end, lets what else runs finish until a deadline, then aborts it.
+ * accepting, ends what streams without end, lets what else runs finish until a deadline, then aborts it; connections.ts
+ * decides which connections of the public listener are held; those of nodes are apart and not counted there.
  */
 import { type IncomingMessage, ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
@@ -12,14 +13,20 @@ import type { Duplex } from "node:stream";
 import type { ListenAddress } from "@flotilla/contract/settings";
 import { fastify, type FastifyInstance } from "fastify";
 import type { Clock } from "../context.ts";
+import { answerBrokenRequest, takeExpectations } from "./broken.ts";
+import { HEAD_MS_MAX } from "./bounds.ts";
 import { CallerPresence } from "./caller-presence.ts";
-import { handle, type HandleParts } from "./handle.ts";
+import { Connections } from "./connections.ts";
+import { handle, type HandleParts, type Incoming } from "./handle.ts";
+import { type NodeListen, type NodeListener, startNodeListener } from "./node-listener.ts";
 import type { Page } from "./page.ts";
 import type { PathEntry } from "./route-table.ts";
 import { isUpgrade, type Upgrade } from "./upgrade.ts";
 
 export interface HttpServer {
   readonly address: ListenAddress;
+  /** Where nodes reach it apart from everybody else: urls and `unix:/path`. */
+  readonly nodeAddresses: readonly string[];
   /** Resolves when every connection is closed: after `deadlineMs`, or once `hurry` is aborted, what runs is cut off. */
   close(options: { readonly deadlineMs: number; readonly hurry?: AbortSignal | undefined }): Promise<void>;
 }
@@ -30,6 +37,8 @@ declare module "fastify" {
   }
 }
 
+/** How often connections are looked at whose head does not come. */
+const HEAD_LOOK_MS = 5_000;
 const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 /** A parameter may be the path of a file. */
 const PARAMETER_CHARACTERS_MAX = 16_384;
@@ -43,14 +52,67 @@ export interface HttpOptions {
   readonly entries: readonly (PathEntry | Page)[];
   /** How long a connection may wait for its next request, in place of KEEP_ALIVE_MS. For tests. */
   readonly keepAliveMs?: number | undefined;
+  /** How long the head of a request may take, in place of HEAD_MS_MAX. For tests. */
+  readonly headMs?: number | undefined;
+  readonly connections: { readonly max: number; readonly perAddress: number };
+  /** Where nodes reach this server apart from everybody else. */
+  readonly nodeListens: readonly NodeListen[];
 }
 
-export async function startHttp(
-  { listen, entries, keepAliveMs = KEEP_ALIVE_MS }: HttpOptions,
-  parts: HandleParts,
-): Promise<HttpServer> {
+export async function startHttp(options: HttpOptions, parts: HandleParts): Promise<HttpServer> {
+  const { listen } = options;
+  const { context, requestIds } = parts;
   const waiting = new Set<CallerPresence>();
   const closing = new AbortController();
+  const nodes: NodeListener[] = [];
+  const connections = new Connections({
+    ...options.connections,
+    proxies: parts.admission.proxies,
+    clock: context.clock,
+    requestId: () => requestIds(undefined),
+  });
+  const app = makeApp(options, connections, parts);
+  const take = admitConnections(app, connections);
+  const upgrades = takeUpgrades(app, closing.signal);
+  takeExpectations(app.server, requestIds);
+  // Without calling back: the framework has nothing more to do.
+  app.addHook("onRequest", (request, reply, _next) => {
+    reply.hijack();
+    const { raw: message } = request;
+    const { raw: response } = reply;
+    // A connection that is kept alive would hold a closing server open until the deadline.
+    if (closing.signal.aborted) response.setHeader("connection", "close");
+    connections.began(message.socket, response);
+    const upgrade = upgrades.get(message);
+    const presence = new CallerPresence(response, { upgraded: upgrade?.socket, waiting, closing: closing.signal });
+    const params = request.params as Record<string, string>;
+    const entry = request.routeOptions.config?.entry;
+    const isFromNodes = nodes.some((listener) => listener.has(message.socket));
+    handleSafely(parts, { message, response, params, entry, url: request.originalUrl, upgrade, isFromNodes }, presence);
+  });
+  try {
+    await app.listen({ host: listen.host, port: listen.port });
+  } catch (error) {
+    throw cannotListen(listen, error as NodeJS.ErrnoException);
+  }
+  for (const nodeListen of options.nodeListens) nodes.push(await startNodeListener(nodeListen, take));
+  const { port } = app.server.address() as AddressInfo;
+  return {
+    address: { host: listen.host, port },
+    nodeAddresses: nodes.map((listener) => listener.address),
+    close: async (stopping) => {
+      closing.abort();
+      const closings = nodes.map((listener) => listener.close());
+      await Promise.all([close(app, { waiting, connections }, parts, stopping), ...closings]);
+    },
+  };
+}
+
+function makeApp(
+  { entries, keepAliveMs = KEEP_ALIVE_MS, headMs = HEAD_MS_MAX }: HttpOptions,
+  connections: Connections,
+  parts: HandleParts,
+): FastifyInstance {
   const app = fastify({
     logger: false,
     exposeHeadRoutes: false,
@@ -60,58 +122,50 @@ export async function startHttp(
     http: {
       // A request without a body has nothing to read, and a stream that ends costs as much as routing it.
       optimizeEmptyRequests: true,
+      headersTimeout: headMs,
+      connectionsCheckingInterval: Math.min(headMs, HEAD_LOOK_MS),
+      // It is asked for in handle.ts, where the refusal gets a request id.
+      requireHostHeader: false,
       shouldUpgradeCallback: (message) => isUpgrade(message, parts.ingress.owns(message)),
     },
     routerOptions: { maxParamLength: PARAMETER_CHARACTERS_MAX },
     rewriteUrl: (message) => literalPercent(message.url ?? "/"),
     clientErrorHandler(error, socket) {
-      answerBrokenRequest(error as NodeJS.ErrnoException, socket, parts);
+      const { requestIds } = parts;
+      answerBrokenRequest(error as NodeJS.ErrnoException, socket, { connections, requestIds });
     },
-  });
-  const upgrades = takeUpgrades(app, closing.signal);
-  // Without calling back: the framework has nothing more to do.
-  app.addHook("onRequest", (request, reply, _next) => {
-    reply.hijack();
-    // A connection that is kept alive would hold a closing server open until the deadline.
-    if (closing.signal.aborted) reply.raw.setHeader("connection", "close");
-    const upgrade = upgrades.get(request.raw);
-    const presence = new CallerPresence(reply.raw, { upgraded: upgrade?.socket, waiting, closing: closing.signal });
-    const incoming = {
-      message: request.raw,
-      response: reply.raw,
-      params: request.params as Record<string, string>,
-      entry: request.routeOptions.config?.entry,
-      url: request.originalUrl,
-      upgrade,
-    };
-    // Only a fault in sending; without an end the caller would wait for ever.
-    const fail = (error: unknown): void => {
-      parts.context.log.error({ error }, "an answer could not be sent");
-      reply.raw.destroy();
-    };
-    try {
-      handle(parts, incoming, presence)?.catch(fail);
-    } catch (error) {
-      fail(error);
-    }
   });
   app.setNotFoundHandler(() => undefined);
   for (const entry of entries) {
     app.route({ method: METHODS, url: entry.url, config: { entry }, handler: () => undefined });
   }
-  try {
-    await app.listen({ host: listen.host, port: listen.port });
-  } catch (error) {
-    throw cannotListen(listen, error as NodeJS.ErrnoException);
-  }
-  const { port } = app.server.address() as AddressInfo;
-  return {
-    address: { host: listen.host, port },
-    close: ({ deadlineMs, hurry }) => {
-      closing.abort();
-      return close(app, waiting, parts, { deadlineMs, hurry });
-    },
+  return app;
+}
+
+function handleSafely(parts: HandleParts, incoming: Incoming, presence: CallerPresence): void {
+  // Only a fault in sending; without an end the caller would wait for ever.
+  const fail = (error: unknown): void => {
+    parts.context.log.error({ error }, "an answer could not be sent");
+    incoming.response.destroy();
   };
+  try {
+    handle(parts, incoming, presence)?.catch(fail);
+  } catch (error) {
+    fail(error);
+  }
+}
+
+/** Puts the decision before what Node does with a new connection; that is given back, for connections of nodes. */
+function admitConnections({ server }: FastifyInstance, connections: Connections): (socket: Socket) => void {
+  const listeners = server.listeners("connection");
+  const take = (socket: Socket): void => {
+    for (const listener of listeners) listener.call(server, socket);
+  };
+  server.removeAllListeners("connection");
+  server.on("connection", (socket) => {
+    if (connections.admit(socket)) take(socket);
+  });
+  return take;
 }
 
 function takeUpgrades(app: FastifyInstance, closing: AbortSignal): WeakMap<IncomingMessage, Upgrade> {
@@ -157,12 +211,12 @@ function cannotListen({ host, port }: ListenAddress, error: NodeJS.ErrnoExceptio
 
 async function close(
   app: FastifyInstance,
-  waiting: ReadonlySet<CallerPresence>,
+  { waiting, connections }: { readonly waiting: ReadonlySet<CallerPresence>; readonly connections: Connections },
   { context }: HandleParts,
   { deadlineMs, hurry }: Parameters<HttpServer["close"]>[0],
 ): Promise<void> {
   const closed = new AbortController();
-  const idling = closeIdle(app, context.clock, closed.signal);
+  const idling = closeIdle(app, connections, { clock: context.clock, closed: closed.signal });
   const wakes = hurry === undefined ? closed.signal : AbortSignal.any([closed.signal, hurry]);
   const late = context.clock.sleep(deadlineMs, wakes).then(() => {
     if (closed.signal.aborted) return;
@@ -176,24 +230,14 @@ async function close(
 }
 
 /** A connection that is kept alive after its last answer would hold a closing server open until the deadline. */
-async function closeIdle({ server }: FastifyInstance, clock: Clock, closed: AbortSignal): Promise<void> {
+async function closeIdle(
+  { server }: FastifyInstance,
+  connections: Connections,
+  { clock, closed }: { readonly clock: Clock; readonly closed: AbortSignal },
+): Promise<void> {
   while (!closed.aborted) {
+    connections.closeWaiting();
     server.closeIdleConnections();
     await clock.sleep(IDLE_LOOK_MS, closed);
   }
-}
-
-/** What is not HTTP, or has too large a head, never becomes a request; it still gets an answer with an id. */
-function answerBrokenRequest(error: NodeJS.ErrnoException, socket: Socket, { requestIds }: HandleParts): void {
-  if (error.code === "ECONNRESET" || !socket.writable) {
-    socket.destroy();
-    return;
-  }
-  const requestId = requestIds(undefined);
-  const status = error.code === "HPE_HEADER_OVERFLOW" ? "431 Request Header Fields Too Large" : "400 Bad Request";
-  const text = `the request is not understood: ${status.slice(4).toLowerCase()}`;
-  socket.end(
-    `HTTP/1.1 ${status}\r\nx-request-id: ${requestId}\r\nx-error-code: invalid_request\r\n` +
-      `content-type: text/plain; charset=utf-8\r\ncontent-length: ${text.length}\r\nconnection: close\r\n\r\n${text}`,
-  );
 }

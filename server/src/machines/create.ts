@@ -2,7 +2,8 @@
  * Creates a machine: from a request to a row, with defaults filled in. Nothing is booted and no image is looked up.
  *
  * Always: the count ceiling and the name are decided by the one statement that inserts, so that any number of creates
- * at once gives exactly the ceiling and one machine per name.
+ * at once gives exactly the ceiling and one machine per name. One that finds its own id taken was made already, by the same
+ * request under an idempotency key, whose answer was lost: that machine is the answer.
  */
 import { isIP } from "node:net";
 import { Refusal } from "@flotilla/contract/errors";
@@ -13,7 +14,7 @@ import { checkAbsolutePath, checkArguments, checkEnvironment } from "./environme
 import { type Ceilings, countRefusal, refuseOversize } from "./quota.ts";
 import type { MachineDescription, MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
-import { type Insertion, insertMachine } from "./store.ts";
+import { findAnyMachine, type Insertion, insertMachine } from "./store.ts";
 
 /** How many ports a machine may publish. The contract allows more, for sites that raise this. */
 const PUBLISHED_PORTS_MAX = 4;
@@ -24,14 +25,19 @@ const refuse = (text: string): never => {
 
 export async function createMachine(
   services: MachineServices,
-  options: { readonly tenantId: string; readonly keyId: string; readonly request: CreateMachineRequest },
+  options: {
+    readonly id: string;
+    readonly tenantId: string;
+    readonly keyId: string;
+    readonly request: CreateMachineRequest;
+  },
 ): Promise<MachineRecord> {
   const { context, plansUrl } = services;
   const ceilings = await services.ceilingsOf(options.tenantId);
   const description = describe(options.request, ceilings);
   checkReference(services.registries, description.source.reference);
   refuseOversize(description, ceilings, plansUrl);
-  const id = context.ids.make("machine");
+  const { id } = options;
   const machine: MachineRecord = {
     ...NEVER_STARTED,
     ...description,
@@ -49,6 +55,10 @@ export async function createMachine(
     outcome = await insertMachine(context, machine, ceilings.maxMachines);
     return outcome === "inserted" ? [machine] : [];
   });
+  if (outcome !== "inserted") {
+    const made = await findAnyMachine(context.db, id);
+    if (made?.tenantId === options.tenantId) return made;
+  }
   if (outcome === "overCount") throw countRefusal(ceilings, plansUrl);
   if (outcome === "nameTaken") {
     const text = `a machine with the name ${machine.name} exists already; choose another name or delete that machine`;

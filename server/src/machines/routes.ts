@@ -34,9 +34,9 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
   const { addresses, cache, context } = services;
   const { db } = context;
   return {
-    async createMachine({ caller, body }) {
-      const { tenantId, keyId } = caller;
-      const machine = await createMachine(services, { tenantId, keyId, request: body });
+    async createMachine(request) {
+      const { caller, body } = request;
+      const machine = await createMachine(services, { ...caller, id: request.newId("machine"), request: body });
       return { status: 201, body: machineInfo(machine, addresses) };
     },
     async listMachines({ caller, query }) {

@@ -96,3 +96,14 @@ async function startFor(services: MachineServices, options: InMachine): Promise<
     throw error;
   }
 }
+
+/** Throws a Refusal when the tenant has no such machine. undefined: it is known to have it. */
+export function requireMachine(
+  { cache }: MachineServices,
+  name: { readonly tenantId: string; readonly id: string },
+): Promise<void> | undefined {
+  if (cache.find(name) !== undefined) return undefined;
+  return cache.read(name).then((machine) => {
+    if (machine === undefined) throw machineNotFound(name.id);
+  });
+}

@@ -133,6 +133,7 @@ export async function findMachines(
   return rows.map(fromRow);
 }
 
+/** `nameTaken`: or the id is, because the same request made the machine before. */
 export type Insertion = "inserted" | "overCount" | "nameTaken";
 
 /** Inserts a machine that has never been started, unless its tenant holds `maxMachines` already. One round trip. */
@@ -155,7 +156,7 @@ export async function insertMachine(context: Context, machine: MachineRecord, ma
         ${described.ttlSeconds}::bigint, ${described.restart}, ${machine.createdBy}, ${now}::timestamptz, ${now}::timestamptz,
         'stopped', ${machine.generation}::int, ${now}::timestamptz, 'absent', 0, ${machine.revision}::int
       FROM permitted WHERE yes
-      ON CONFLICT (tenant_id, name) WHERE deleted_at IS NULL DO NOTHING
+      ON CONFLICT DO NOTHING
       RETURNING id),
     noted AS (
       INSERT INTO machine_events (id, machine_id, level, message, created_at)

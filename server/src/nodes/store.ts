@@ -178,6 +178,13 @@ export async function markUnreachable(db: Queryable, silentSince: Date): Promise
   return rows.map(({ id }) => id);
 }
 
+/** Whether a node that may take machines has reported since then. */
+export async function hasReported(db: Queryable, since: Date): Promise<boolean> {
+  const row = await db.queryOne(sql`
+    SELECT id FROM nodes WHERE status = 'ready' AND last_heartbeat_at >= ${since} LIMIT 1`);
+  return row !== undefined;
+}
+
 export async function countNodes(db: Queryable): Promise<{ readonly nodesTotal: number; readonly nodesReady: number }> {
   const row = await db.queryOne<{ total: number; ready: number }>(sql`
     SELECT count(*) FILTER (WHERE status <> 'revoked')::int AS total,

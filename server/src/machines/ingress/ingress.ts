@@ -48,6 +48,7 @@ export class MachineIngress implements Ingress {
     const path = raw.url.slice(place.prefix.length);
     // Relative links of the guest's pages are below its root.
     if (place.by === "path" && !path.startsWith("/")) return redirect(308, `${place.prefix}/${path}`);
+    const repay = request.pay();
     const gate = await findGate(this.#services.context.db, place.name);
     const search = parametersOf(path);
     const token = search.getAll(SHARE_PARAMETER).find(hasShareTokenForm);
@@ -56,8 +57,9 @@ export class MachineIngress implements Ingress {
     if (token !== undefined && isPage) return exchanged({ gate, place, path, token });
     const admission = await this.#admit(request, gate, token ?? null);
     if (gate === undefined) throw new Refusal("missing_key", "");
+    repay();
     if (gate.isSuspended) throw new Refusal("payment_required", "the tenant of this machine is suspended");
-    request.admit({ ...admission, what: "the connection", tenantId: gate.tenantId, machineId: gate.id });
+    request.admit({ ...admission, what: "the connection", tenantId: gate.tenantId, machineId: gate.id }, gate);
     const reply = await forward(this.#services, {
       machine: gate,
       port: null,

@@ -1,0 +1,99 @@
+/**
+ * What one caller may have of this server, counted in one place: requests in a second, requests open at once, bytes of
+ * bodies in memory, and failed tries.
+ *
+ * Always: what was taken for a request is given back when its answer has ended, or its upgraded connection has closed,
+ * however that came about (handle.ts). Owners of machines and the callers of their pages are counted apart: however many
+ * visit a machine, its owner reaches the API.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import type { Clock } from "../context.ts";
+import { BodyShare } from "./body.ts";
+import { BodyWatch } from "./body-watch.ts";
+import {
+  ALL_BODY_BYTES_MAX,
+  ALL_NODE_BODY_BYTES_MAX,
+  type ConnectionBounds,
+  NODE_BODY_BYTES_MAX,
+  TENANT_BODY_BYTES_MAX,
+} from "./bounds.ts";
+import { Budget } from "./budget.ts";
+import { type CallerAddress, TrustedProxies } from "./caller-address.ts";
+import { RateLimiter } from "./rate.ts";
+import { Strangers } from "./strangers.ts";
+
+/** Of one address to machines' pages, which load a lot at once. */
+const INGRESS_RATE = { perSecond: 100, burst: 1_000 };
+const ADDRESSES_MAX = 20_000;
+
+/** A tenant, and what its plan allows it. */
+export interface TenantRate {
+  readonly tenantId: string;
+  readonly requestsPerSecond: number;
+  readonly burst: number;
+}
+
+/** As whose request it counts: the tenant's own, or one to a machine of it. */
+export type Side = "api" | "ingress";
+
+export class Admission {
+  readonly bodies: BodyWatch;
+  readonly proxies: TrustedProxies;
+  readonly strangers: Strangers;
+  readonly #rates = new RateLimiter();
+  readonly #addresses = new RateLimiter(ADDRESSES_MAX);
+  readonly #open: Budget;
+  readonly #bodies = new Budget({ perHolder: TENANT_BODY_BYTES_MAX, all: ALL_BODY_BYTES_MAX });
+  readonly #nodeBodies = new Budget({ perHolder: NODE_BODY_BYTES_MAX, all: ALL_NODE_BODY_BYTES_MAX });
+
+  constructor(options: {
+    readonly clock: Clock;
+    readonly bounds: ConnectionBounds;
+    readonly trustedProxies: readonly string[];
+  }) {
+    const { clock, bounds, trustedProxies } = options;
+    this.bodies = new BodyWatch(clock);
+    this.proxies = new TrustedProxies(trustedProxies);
+    this.strangers = new Strangers(clock);
+    this.#open = new Budget({ perHolder: bounds.openPerTenant, all: bounds.connections });
+  }
+
+  /** Takes a request from the bucket, and says in `headers` where it stands. Throws a Refusal when it is empty. */
+  takeRequest(tenant: TenantRate, side: Side, { headers, now }: { headers: string[]; now: number }): void {
+    const { tenantId, requestsPerSecond: perSecond, burst } = tenant;
+    const verdict = this.#rates.take(nameOf(tenantId, side), { perSecond, burst }, now);
+    headers.push(...verdict.headers);
+    if (!verdict.isAllowed)
+      throw new Refusal("rate_limited", `too many requests; the plan allows ${perSecond} a second`);
+  }
+
+  /** The same for an address that calls machines. What a proxy sends without saying for whom is not counted. */
+  takeFromAddress({ address, isProxy }: CallerAddress, now: number): void {
+    if (isProxy) return;
+    const { isAllowed, headers } = this.#addresses.take(address, INGRESS_RATE, now);
+    if (isAllowed) return;
+    const text = `too many requests from this address; it may make ${INGRESS_RATE.perSecond} a second`;
+    throw new Refusal("rate_limited", text, { "retry-after": headers.at(-1) ?? "1" });
+  }
+
+  /** Counts a request as open; what it gives back closes it. Throws a Refusal when the tenant has too many. */
+  open(tenantId: string, side: Side): () => void {
+    const holder = nameOf(tenantId, side);
+    const shortage = this.#open.take(holder, 1);
+    if (shortage === null) return () => this.#open.giveBack(holder, 1);
+    const headers = { "retry-after": "1" };
+    if (shortage === "all") throw new Refusal("unavailable", "too many requests are open; try again", headers);
+    const text =
+      `${this.#open.perHolder} requests of this tenant are open, which is all it may have at once: commands, logs that ` +
+      "are followed, terminals and connections to machines count; end some of them";
+    throw new Refusal("rate_limited", text, headers);
+  }
+
+  /** Where the body of a request is counted. */
+  shareOf(caller: { readonly tenantId: string } | { readonly nodeId: string | null }): BodyShare {
+    if ("tenantId" in caller) return new BodyShare(this.#bodies, caller.tenantId);
+    return new BodyShare(this.#nodeBodies, caller.nodeId ?? "");
+  }
+}
+
+const nameOf = (tenantId: string, side: Side): string => (side === "api" ? tenantId : `ingress ${tenantId}`);

@@ -1,0 +1,104 @@
+/**
+ * Ends requests whose body comes too slowly, or does not end: what Node leaves open for ever.
+ *
+ * Always: a body that is held in memory comes at BODY_BYTES_PER_SECOND_MIN or faster, and within BODY_MS_MAX, else the
+ * request is refused with 408; one that is streamed is never silent for longer than it may while it is waited for; what
+ * is left of a body when its request has been answered is read for DRAIN_MS_MAX at most. Bytes are counted on the
+ * connection, so that no framing hides them.
+ *
+ * One loop looks at all of them each second; it runs while there are any. A body that comes at once is looked at never.
+ */
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { Refusal } from "@flotilla/contract/errors";
+import type { Clock } from "../context.ts";
+import { BODY_BYTES_PER_SECOND_MIN, BODY_GRACE_MS, BODY_MS_MAX, DRAIN_BYTES_MAX, DRAIN_MS_MAX } from "./bounds.ts";
+
+const LOOK_MS = 1_000;
+
+interface Watched {
+  /** Looks at it; false: it need not be looked at any more. */
+  readonly look: (now: number) => boolean;
+}
+
+export class BodyWatch {
+  readonly #clock: Clock;
+  readonly #watched = new Map<IncomingMessage, Watched>();
+  #isLooking = false;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** A body that is held until it is complete. `refuse` is called at most once, with a Refusal. */
+  buffered(message: IncomingMessage, refuse: (refusal: Refusal) => void): void {
+    const startedAt = this.#clock.monotonic();
+    const bytesBefore = message.socket.bytesRead;
+    this.#add(message, (now) => {
+      if (message.complete || message.destroyed) return false;
+      const elapsed = now - startedAt;
+      const expected = ((elapsed - BODY_GRACE_MS) / 1000) * BODY_BYTES_PER_SECOND_MIN;
+      if (elapsed <= BODY_MS_MAX && message.socket.bytesRead - bytesBefore >= expected) return true;
+      refuse(tooSlow());
+      return false;
+    });
+  }
+
+  /** A body that goes on to where it is read. The connection ends when nothing comes for `silenceMs`. */
+  streamed(message: IncomingMessage, silenceMs: number): void {
+    let bytes = -1;
+    let heardAt = 0;
+    this.#add(message, (now) => {
+      if (message.complete || message.destroyed) return false;
+      const isWaitedFor = message.readableFlowing === true;
+      if (!isWaitedFor || message.socket.bytesRead !== bytes) {
+        bytes = message.socket.bytesRead;
+        heardAt = now;
+      }
+      if (now - heardAt <= silenceMs) return true;
+      message.socket.destroy();
+      return false;
+    });
+  }
+
+  /** A request that was answered before its body had come. */
+  leftOver(message: IncomingMessage, response: ServerResponse): void {
+    const { socket } = message;
+    const bytesBefore = socket.bytesRead;
+    let answeredAt: number | null = null;
+    this.#add(message, (now) => {
+      if (message.complete || socket.destroyed) return false;
+      if (response.writableFinished) answeredAt ??= now;
+      const isLate = answeredAt !== null && now - answeredAt > DRAIN_MS_MAX;
+      if (!isLate && socket.bytesRead - bytesBefore <= DRAIN_BYTES_MAX) return true;
+      socket.destroy();
+      return false;
+    });
+  }
+
+  forget(message: IncomingMessage): void {
+    this.#watched.delete(message);
+  }
+
+  #add(message: IncomingMessage, look: Watched["look"]): void {
+    this.#watched.set(message, { look });
+    if (!this.#isLooking) this.#lookLater();
+  }
+
+  #lookLater(): void {
+    this.#isLooking = true;
+    this.#clock.timer(LOOK_MS, () => {
+      this.#isLooking = false;
+      const now = this.#clock.monotonic();
+      for (const [message, { look }] of this.#watched) if (!look(now)) this.#watched.delete(message);
+      if (this.#watched.size > 0) this.#lookLater();
+    });
+  }
+}
+
+const tooSlow = (): Refusal =>
+  new Refusal(
+    "body_too_slow",
+    `the request body came too slowly: it must come at ${BODY_BYTES_PER_SECOND_MIN} bytes a second or faster, and be ` +
+      `complete within ${BODY_MS_MAX / 60_000} minutes; send the request again`,
+    { connection: "close" },
+  );

@@ -1,0 +1,145 @@
+/**
+ * Which connections the public listener holds.
+ *
+ * Always:
+ * - there are never more than the process has descriptors for; when all are taken, those that wait (for a head, or for
+ *   the next request) make room, first of the address that has most of them. So callers who connect and say nothing keep
+ *   nobody out; only when every connection has a request under way is a new one answered 503;
+ * - one address has a share of them, unless it is a proxy's or this host's, behind which many may be: then 429;
+ * - a connection that was refused or could not be understood is answered, and closed soon, whatever its caller does.
+ */
+import type { ServerResponse } from "node:http";
+import type { Socket } from "node:net";
+import type { Clock } from "../context.ts";
+import { FAREWELL_MS } from "./bounds.ts";
+import type { TrustedProxies } from "./caller-address.ts";
+
+/** When there is no room, this share of all connections makes room at once, so that looking for them is seldom. */
+const EVICTED_SHARE = 1 / 64;
+/** Enough to send the head of a request. */
+const NEW_MS = 1_000;
+/** Beyond so many that are just being told why, others are closed without a word. */
+const FAREWELLS_MAX = 256;
+
+interface Connection {
+  readonly socket: Socket;
+  readonly address: string;
+  /** By the monotonic clock. */
+  readonly since: number;
+  /** Of its last request; undefined: it has sent none. */
+  last: ServerResponse | undefined;
+}
+
+export interface ConnectionsOptions {
+  readonly max: number;
+  readonly perAddress: number;
+  readonly proxies: TrustedProxies;
+  readonly clock: Clock;
+  readonly requestId: () => string;
+}
+
+export class Connections {
+  readonly #options: ConnectionsOptions;
+  /** In the order in which they came. */
+  readonly #all = new Map<Socket, Connection>();
+  readonly #byAddress = new Map<string, number>();
+  #farewells = 0;
+
+  constructor(options: ConnectionsOptions) {
+    this.#options = options;
+  }
+
+  get count(): number {
+    return this.#all.size;
+  }
+
+  /** Whether the connection may stay; else it has been answered. */
+  admit(socket: Socket): boolean {
+    const { max, perAddress, proxies, clock } = this.#options;
+    const peer = socket.remoteAddress;
+    // It has gone already.
+    if (peer === undefined) {
+      socket.destroy();
+      return false;
+    }
+    const { address } = proxies.callerOf(peer, undefined);
+    const ofAddress = this.#byAddress.get(address) ?? 0;
+    if (ofAddress >= perAddress && !proxies.has(peer)) {
+      this.#refuse(socket, "429 Too Many Requests", "rate_limited", `this address has ${ofAddress} connections open`);
+      return false;
+    }
+    if (this.#all.size >= max) this.#makeRoom();
+    if (this.#all.size >= max) {
+      this.#refuse(socket, "503 Service Unavailable", "unavailable", "all connections of this server are in use");
+      return false;
+    }
+    this.#all.set(socket, { socket, address, since: clock.monotonic(), last: undefined });
+    this.#byAddress.set(address, ofAddress + 1);
+    socket.once("close", () => this.#forget(socket));
+    return true;
+  }
+
+  /** A request came over it. */
+  began(socket: Socket, response: ServerResponse): void {
+    const connection = this.#all.get(socket);
+    if (connection !== undefined) connection.last = response;
+  }
+
+  /** Of a server that closes: nothing is asked on these. */
+  closeWaiting(): void {
+    for (const { socket, last } of this.#all.values()) if (last === undefined || isOver(last)) socket.destroy();
+  }
+
+  /** Says why, and closes: at once when its caller sends more, else when it had time to read. */
+  bidFarewell(socket: Socket, text: string): void {
+    if (this.#farewells >= FAREWELLS_MAX) {
+      socket.destroy();
+      return;
+    }
+    this.#farewells += 1;
+    const late = this.#options.clock.timer(FAREWELL_MS, () => socket.destroy());
+    socket.once("close", () => {
+      this.#farewells -= 1;
+      late.cancel();
+    });
+    socket.on("error", () => socket.destroy());
+    socket.end(text);
+  }
+
+  #refuse(socket: Socket, status: string, code: string, why: string): void {
+    const text = `${why}; try again in a moment`;
+    this.bidFarewell(
+      socket,
+      `HTTP/1.1 ${status}\r\nx-request-id: ${this.#options.requestId()}\r\nx-error-code: ${code}\r\nretry-after: 1\r\n` +
+        `content-type: text/plain; charset=utf-8\r\ncontent-length: ${text.length}\r\nconnection: close\r\n\r\n${text}`,
+    );
+    // What it sends is thrown away: unread, it would break the connection before its caller has read the answer.
+    socket.resume();
+  }
+
+  #forget(socket: Socket): void {
+    const connection = this.#all.get(socket);
+    if (connection === undefined) return;
+    this.#all.delete(socket);
+    const left = (this.#byAddress.get(connection.address) ?? 1) - 1;
+    if (left > 0) this.#byAddress.set(connection.address, left);
+    else this.#byAddress.delete(connection.address);
+  }
+
+  /** Those that had time to ask and did not go first, then those that may ask again, then new ones; of each the oldest. */
+  #makeRoom(): void {
+    const wanted = Math.max(1, Math.floor(this.#options.max * EVICTED_SHARE));
+    const waiting = [...this.#all.values()].filter(({ last }) => last === undefined || isOver(last));
+    const now = this.#options.clock.monotonic();
+    const rank = ({ last, since }: Connection): number => (last !== undefined ? 1 : now - since >= NEW_MS ? 2 : 0);
+    const weight = (connection: Connection): number =>
+      (this.#byAddress.get(connection.address) ?? 0) * 3 + rank(connection);
+    waiting.sort((one, other) => weight(other) - weight(one));
+    for (const { socket } of waiting.slice(0, wanted)) {
+      this.#forget(socket);
+      socket.destroy();
+    }
+  }
+}
+
+const isOver = (response: ServerResponse): boolean => response.writableFinished || response.destroyed;

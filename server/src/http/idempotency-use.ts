@@ -1,0 +1,48 @@
+/**
+ * How many idempotency keys each tenant has, and how many bytes of answers: so that neither grows without bound.
+ *
+ * Always: counted in the database at most every READ_AGAIN_MS for a tenant, and forward in memory in between; so several
+ * servers together may go over a bound by what they take in that time.
+ */
+import type { Context } from "../context.ts";
+import { type KeyUse, readKeyUse } from "./idempotency-store.ts";
+
+/** In 24 hours, which is how long one is kept. */
+export const IDEMPOTENCY_KEYS_MAX = 10_000;
+export const IDEMPOTENCY_BYTES_MAX = 64 * 1024 * 1024;
+const READ_AGAIN_MS = 10_000;
+const TENANTS_MAX = 10_000;
+
+interface Tally {
+  readonly readAt: number;
+  keys: number;
+  bytes: number;
+}
+
+export class IdempotencyUse {
+  readonly #context: Pick<Context, "db" | "clock">;
+  readonly #tallies = new Map<string, Tally>();
+
+  constructor(context: Pick<Context, "db" | "clock">) {
+    this.#context = context;
+  }
+
+  async of(tenantId: string): Promise<KeyUse> {
+    const { db, clock } = this.#context;
+    const now = clock.monotonic();
+    const known = this.#tallies.get(tenantId);
+    if (known !== undefined && now - known.readAt < READ_AGAIN_MS) return known;
+    const read = { ...(await readKeyUse(db, tenantId)), readAt: now };
+    if (this.#tallies.size >= TENANTS_MAX) this.#tallies.clear();
+    this.#tallies.set(tenantId, read);
+    return read;
+  }
+
+  /** A key, or an answer, that was written since. */
+  add(tenantId: string, { keys = 0, bytes = 0 }: Partial<KeyUse>): void {
+    const tally = this.#tallies.get(tenantId);
+    if (tally === undefined) return;
+    tally.keys += keys;
+    tally.bytes += bytes;
+  }
+}

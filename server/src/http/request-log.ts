@@ -1,0 +1,34 @@
+/**
+ * One line of the log, and one count, for each answered request.
+ */
+import type { IncomingMessage } from "node:http";
+import type { KnownKey } from "../auth/key-cache.ts";
+import type { Log } from "../context.ts";
+import type { NodeCaller } from "./handler.ts";
+
+/** Of a path, in the log. */
+const PATH_CHARACTERS_MAX = 512;
+
+export interface Answered {
+  readonly requestId: string;
+  /** Of the endpoint, or a word for what is none. */
+  readonly name: string;
+  readonly message: IncomingMessage;
+  readonly url: string;
+  readonly status: number;
+  readonly elapsedMs: number;
+  readonly key: KnownKey | undefined;
+  readonly node: NodeCaller | undefined;
+}
+
+export function logAnswered(log: Log, answered: Answered): void {
+  const { requestId, name, message, url, status, elapsedMs, key, node } = answered;
+  const who = key === undefined ? { nodeId: node?.nodeId } : { keyId: key.keyId, tenantId: key.tenantId };
+  // The query is left out: it may hold an access token.
+  const at = url.indexOf("?");
+  const path = url.slice(0, Math.min(at < 0 ? PATH_CHARACTERS_MAX : at, PATH_CHARACTERS_MAX));
+  const ms = Math.round(elapsedMs * 100) / 100;
+  const fields = { requestId, name, method: message.method, path, status, ms, ...who };
+  if (status >= 500 && status !== 501) log.warn(fields, "request");
+  else log.info(fields, "request");
+}

@@ -1,0 +1,20 @@
+/**
+ * Where the server listens for nodes alone. Pure.
+ */
+import { join } from "node:path";
+import { NODE_SOCKET_NAME } from "@flotilla/contract/link";
+import type { ServerSettings } from "../config.ts";
+import type { NodeListen } from "../http/node-listener.ts";
+
+/** `sun_path` holds 108 bytes with its final NUL. */
+const SOCKET_PATH_BYTES_MAX = 107;
+
+/** Without the socket when the data directory's path is too long for one: then the host's node calls the API's address. */
+export function nodeListensOf({
+  nodeListen,
+  dataDirectory,
+}: Pick<ServerSettings, "nodeListen" | "dataDirectory">): readonly NodeListen[] {
+  const path = join(dataDirectory, NODE_SOCKET_NAME);
+  const socket = Buffer.byteLength(path) <= SOCKET_PATH_BYTES_MAX ? [{ path }] : [];
+  return nodeListen === null ? socket : [...socket, nodeListen];
+}
