@@ -95,6 +95,7 @@ export interface ObservedMachine {
   readonly lastRun: EndedRun | null;
   /** Progress in words while `preparing`, such as `pulling layer 2 of 3, 41 %`. */
   readonly progress: string | null;
+  /** Published ports that are open on the node's loopback: none unless its operator wants them there. */
   readonly hostPorts: readonly { readonly port: number; readonly hostPort: number }[];
   readonly timings: StartTimings | null;
 }

@@ -218,6 +218,16 @@ export const settings = {
       return number;
     },
   }),
+  publishOnLoopback: setting<boolean>({
+    env: "FLOTILLA_PUBLISH_ON_LOOPBACK",
+    flag: "publish-on-loopback",
+    programs: ["up", "node"],
+    meaning:
+      "`yes` opens machines' published ports on the node's 127.0.0.1 too, as `hostPort`: without a key, for every user and " +
+      "program of the host",
+    defaultText: "no",
+    parse: (value) => word(["yes", "no"], "no")(value) === "yes",
+  }),
   driver: setting<"qemu" | "fake">({
     env: "FLOTILLA_DRIVER",
     flag: "driver",

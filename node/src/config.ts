@@ -18,6 +18,7 @@ const NAMES = [
   "insecureRegistries",
   "registryCredentials",
   "imageCacheGb",
+  "publishOnLoopback",
   "driver",
   "accelerator",
   "nodeId",

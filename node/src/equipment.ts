@@ -97,9 +97,10 @@ async function openQemu({ config, clock, log, imagesInUse, onEvent }: EquipmentO
     clock,
     log,
   });
-  const { nodeDirectory, cacheDirectory, accelerator } = config;
+  const { nodeDirectory, cacheDirectory, accelerator, publishOnLoopback } = config;
   const onDenied = (machineId: string, message: string): void => onEvent(machineId, "warn", message);
-  const network = await openNetwork({ nodeDirectory: await realpath(nodeDirectory), clock, log, onDenied });
+  const networkDirectory = await realpath(nodeDirectory);
+  const network = await openNetwork({ nodeDirectory: networkDirectory, publishOnLoopback, clock, log, onDenied });
   return {
     driver: await openQemuDriver({ nodeDirectory, cacheDirectory, accelerator, network, clock, log }),
     images,

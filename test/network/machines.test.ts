@@ -152,7 +152,22 @@ describe("the network of machines", { skip: skipReason }, () => {
     await until(() => does("0", [], ...connecting(machine.address, 7000)), { what: "root to be let in again" });
   });
 
-  test("published ports are on the host's loopback under numbers that stay, also of a blocked machine", async () => {
+  test("a published port is reached through the agent, and nothing on the host listens for it", async () => {
+    const machine = await world.start({ mode: "open" }, [7000]);
+    await machine.run("(while true; do busybox nc -l -p 7000 -e echo hello; done) >/dev/null 2>&1 &");
+    assert.match(await until(() => askGuest(machine.vm, 7000), { what: "the guest's answer" }), /hello/);
+    assert.deepEqual(machine.vm.network?.hostPorts, []);
+    const listening = readFileSync("/proc/self/net/tcp", "utf8").matchAll(/^ *\d+: 0100007F:([0-9A-F]{4}) \S+ 0A/gm);
+    const numbers = [...listening].map((match) => Number.parseInt(match[1] ?? "", 16));
+    assert.deepEqual(
+      numbers.filter((number) => number >= 20_000 && number < 32_768),
+      [],
+    );
+  });
+
+  test("where the operator wants it published ports are on the loopback too, under numbers that stay", async (t) => {
+    world.publishOnLoopback = true;
+    t.after(() => (world.publishOnLoopback = false));
     const machine = await world.start({ mode: "blocked" }, [7000, 7001]);
     const [served, silent, ...more] = machine.vm.network?.hostPorts ?? [];
     assert.ok(served && silent && more.length === 0);

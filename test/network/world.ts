@@ -61,6 +61,8 @@ export interface TestMachine {
 export class World implements AsyncDisposable {
   readonly place: NodePlace;
   readonly events: string[] = [];
+  /** For machines that are started from then on. */
+  publishOnLoopback = false;
   readonly #directory = mkdtempSync(join(tmpdir(), "flotilla-world-"));
   #network: Network | null = null;
   #driver: Driver | null = null;
@@ -100,8 +102,12 @@ export class World implements AsyncDisposable {
   async openAgent(): Promise<void> {
     const log = makeLog({ level: "warn", clock: systemClock });
     const nodeDirectory = realpathSync(this.place.directory);
+    const isPublishing = (): boolean => this.publishOnLoopback;
     this.#network = await openNetwork({
       nodeDirectory,
+      get publishOnLoopback() {
+        return isPublishing();
+      },
       clock: systemClock,
       log,
       onDenied: (machineId, message) => this.events.push(`${machineId}: ${message}`),

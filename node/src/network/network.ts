@@ -37,6 +37,8 @@ export const GUEST_NETWORK = {
 export interface NetworkOptions {
   /** Without links in it. */
   readonly nodeDirectory: string;
+  /** Whether published ports are opened on the host's loopback too, for everybody on the host. */
+  readonly publishOnLoopback: boolean;
   readonly clock: Clock;
   readonly log: Log;
   /** For a machine's timeline, such as `egress denied to 203.0.113.7:443 (tcp)`. */
@@ -150,7 +152,7 @@ export class Reach {
   /** Opens what the machine may reach. Rejects when that failed: it is closed then. Once. */
   async admit({ machineId, network, publishedPorts }: Admission): Promise<void> {
     const policy = policyOf(network);
-    const { clock, onDenied } = this.#network.options;
+    const { clock, onDenied, publishOnLoopback } = this.#network.options;
     const change = this.#waiting;
     this.#waiting = null;
     if (change === null || this.#isClosed) throw new Error("the VM has ended");
@@ -163,7 +165,7 @@ export class Reach {
     const dial = (port: number, signal: AbortSignal): Promise<Socket> => this.dial(port, signal);
     await Promise.all([
       this.#inTurn(() => change.run(policyRules(policy, this.#network.block))),
-      this.#published.open({ machineId, ports: publishedPorts, dial }),
+      this.#published.open({ machineId, ports: publishOnLoopback ? publishedPorts : [], dial }),
     ]);
     if (this.#isClosed) this.#published.close();
     void names?.run();

@@ -1,5 +1,6 @@
 /**
- * A machine's published ports: listeners on the host's loopback that hand each connection on to the guest.
+ * A machine's published ports on the host's loopback: listeners that hand each connection on to the guest. Only where the
+ * operator wants them (the setting publish-on-loopback): they ask nobody for a key. The server does not use them.
  *
  * Always: a machine's port has the same number on the host from one start to the next, because it is drawn from the
  * names of both, unless somebody else has that number; then it is the next of those drawn. The numbers are below those that
