@@ -43,6 +43,7 @@ export function parseReference(text: string): Reference {
   };
   if (text === "") refuse("it is empty");
   if (text.length > REFERENCE_CHARACTERS_MAX) refuse(`it is longer than ${REFERENCE_CHARACTERS_MAX} characters`);
+  if (/\s/.test(text)) refuse("it contains white space");
   if (/^[a-z][a-z0-9+.-]*:\/\//i.test(text)) refuse("leave out the part up to ://");
 
   const [beforeDigest = "", digest = null, ...moreDigests] = text.split("@");

@@ -68,7 +68,7 @@ for (const moment of [/^asking/, /^pulling/, /^decompressing layer 2/, /^unpacki
     await using store = await openTestImages({ directory });
     assert.deepEqual(await left(directory, "work"), []);
     assert.deepEqual(await left(directory, "unpacked"), []);
-    const image = await store.images.ensure(reference, { arch: null });
+    const image = await store.images.ensure(reference, { arch: null, tenantId: null });
     await checkFileSystem(image.rootPath);
     assert.deepEqual(await left(directory, "blobs"), []);
     assert.deepEqual(await left(directory, "work"), []);
@@ -85,7 +85,7 @@ it("killed in the middle of a layer, the next start fetches only the rest", { sk
   await using store = await openTestImages({ directory });
   const kept = await left(directory, "blobs");
   assert.ok(kept.length > 0, "what came in was kept");
-  await store.images.ensure(`${proxy.host}/app`, { arch: null });
+  await store.images.ensure(`${proxy.host}/app`, { arch: null, tenantId: null });
   const resumed = proxy.seen.filter((request) => isLayer(request) && request.range !== null);
   assert.ok(resumed.length > 0 && resumed.every((request) => /^bytes=[1-9]\d+-$/.test(request.range ?? "")));
   await rm(work, { recursive: true });

@@ -16,7 +16,7 @@ import { makeTar } from "../support/tar.ts";
 import { left, openTestImages, skipReason } from "./fixture.ts";
 
 const execute = promisify(execFile);
-const anyArch = { arch: null };
+const anyArch = { arch: null, tenantId: null };
 const MB = 1024 * 1024;
 /**
  * Each test image takes 8 MB: 4 of cargo, which are foreseen when it is pulled, and what a file system as large as

@@ -13,7 +13,7 @@ import { makeTar } from "../support/tar.ts";
 import { until } from "../support/until.ts";
 import { askFileSystem, left, openTestImages, skipReason } from "./fixture.ts";
 
-const anyArch = { arch: null };
+const anyArch = { arch: null, tenantId: null };
 /** All that a tenant is told of a registry that fails. */
 const UNTOLD = /cannot be asked, or does not answer as a registry does; the node's log says more$/;
 const LAYER_BYTES = 3 * 1024 * 1024;

@@ -43,7 +43,7 @@ async function refusal(reference: string, change: Partial<ImagesOptions> = {}): 
   await using store = await openTestImages({ allowedRegistries: [front.host], ...change });
   const earlier = internal.seen.length;
   let told = "";
-  await assert.rejects(store.images.ensure(reference, { arch: null }), (error: Error) => {
+  await assert.rejects(store.images.ensure(reference, { arch: null, tenantId: null }), (error: Error) => {
     told = error.message;
     return true;
   });
@@ -102,7 +102,7 @@ describe("a redirect", { skip: skipReason }, () => {
       return path.includes("/blobs/") ? redirect(`${internal.url}${path}`) : { kind: "pass" };
     };
     const earlier = internal.seen.length;
-    await store.images.ensure(`${front.host}/app`, { arch: null });
+    await store.images.ensure(`${front.host}/app`, { arch: null, tenantId: null });
     const asked = internal.seen.slice(earlier);
     assert.ok(asked.length > 0);
     assert.deepEqual([...new Set(asked.map(({ authorization }) => authorization))], [null]);
@@ -155,7 +155,7 @@ describe("a name that leads elsewhere the second time", { skip: skipReason }, ()
       return [{ address: isAgain ? "127.0.0.2" : "127.0.0.1", family: 4 }];
     };
     await using store = await openTestImages({ allowedRegistries: [host], insecureRegistries: [host], resolve });
-    assert.equal((await store.images.ensure(`${host}/app`, { arch: null })).layerCount, 1);
+    assert.equal((await store.images.ensure(`${host}/app`, { arch: null, tenantId: null })).layerCount, 1);
   });
 });
 
@@ -217,7 +217,10 @@ describe("what a tenant is told", { skip: skipReason }, () => {
 
   it("is not what the operator's log is", async () => {
     await using store = await openTestImages({ allowedRegistries: ["127.0.0.1:1"] });
-    await assert.rejects(store.images.ensure("127.0.0.1:1/app", { arch: null }), /the node's log says more$/);
+    await assert.rejects(
+      store.images.ensure("127.0.0.1:1/app", { arch: null, tenantId: null }),
+      /the node's log says more$/,
+    );
     assert.match(store.lines.join(""), /registry 127\.0\.0\.1:1 cannot be reached: .*ECONNREFUSED/);
   });
 });

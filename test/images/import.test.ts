@@ -61,7 +61,7 @@ describe("an import", { skip: skipReason }, () => {
     assert.deepEqual(await namesIn(image.rootPath, "/srv"), ["hidden", "kept"]);
     const again = await store.images.importArchive(await archiveOf(layout, "layout.tar"), "local/alpine:2");
     assert.equal(again.digest, image.digest);
-    assert.equal((await store.images.ensure("local/alpine", { arch: null })).digest, image.digest);
+    assert.equal((await store.images.ensure("local/alpine", { arch: null, tenantId: null })).digest, image.digest);
     assert.equal((await left(store.directory, "unpacked")).length, 1);
   });
 
@@ -183,7 +183,7 @@ describe("images made on the node", { skip: skipReason }, () => {
     assert.match(await askFileSystem(rootPath, "stat /usr/bin"), /Fast link dest: "\.\.\/bin"/);
     const images = await store.reopen();
     assert.equal((await images.ensureLocalBusybox())?.digest, image?.digest);
-    assert.equal((await images.ensure("local/busybox", { arch: null })).digest, image?.digest);
+    assert.equal((await images.ensure("local/busybox", { arch: null, tenantId: null })).digest, image?.digest);
   });
 
   it("Debian with python3 and nodejs is made of packages, and is pulled like any other", async () => {
@@ -192,7 +192,7 @@ describe("images made on the node", { skip: skipReason }, () => {
     await using registry = await startRegistry();
     await pushImage(registry, "debian", [platform]);
     await using store = await openTestImages();
-    const { rootPath } = await store.images.ensure(`${registry.host}/debian`, { arch: null });
+    const { rootPath } = await store.images.ensure(`${registry.host}/debian`, { arch: null, tenantId: null });
     assert.equal((await factsOf(rootPath, "/usr/bin/python3")).type, "symlink");
     assert.equal((await factsOf(rootPath, "/usr/bin/node")).mode, "0755");
     assert.match(await askFileSystem(rootPath, "cat /etc/passwd"), /^root:/);

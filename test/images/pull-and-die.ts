@@ -22,5 +22,9 @@ const images = await openImages({
   clock: systemClock,
   log: makeLog({ level: "silent", clock: systemClock }),
 });
-await images.ensure(reference, { arch: null, onProgress: ({ message }) => process.stdout.write(`${message}\n`) });
+await images.ensure(reference, {
+  arch: null,
+  tenantId: null,
+  onProgress: ({ message }) => process.stdout.write(`${message}\n`),
+});
 process.stdout.write("done\n");

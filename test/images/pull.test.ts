@@ -12,7 +12,7 @@ import { REGISTRY_USER, startRegistry, type TestRegistry } from "../support/regi
 import { askFileSystem, checkFileSystem, factsOf, left, namesIn, openTestImages, skipReason } from "./fixture.ts";
 
 const OTHER_ARCH = HOST_ARCH === "amd64" ? "arm64" : "amd64";
-const anyArch = { arch: null };
+const anyArch = { arch: null, tenantId: null };
 
 let registry: TestRegistry;
 
@@ -45,7 +45,7 @@ describe("names", { skip: skipReason }, () => {
 
   it("another architecture of a list comes when it is asked for", async () => {
     await using store = await openTestImages({ mirrors: new Map([["docker.io", registry.url]]) });
-    const image = await store.images.ensure("alpine", { arch: OTHER_ARCH });
+    const image = await store.images.ensure("alpine", { arch: OTHER_ARCH, tenantId: null });
     assert.equal(image.architecture, OTHER_ARCH);
     assert.ok(image.configuration.env.includes(`ARCH=${OTHER_ARCH}`));
     assert.equal(await store.images.find("alpine", null), undefined);
@@ -189,7 +189,11 @@ describe("what is cached", { skip: skipReason }, () => {
     const heard = new Set<number>();
     const images = await Promise.all(
       Array.from({ length: 50 }, (_, index) =>
-        store.images.ensure(`${proxy.host}/library/alpine`, { arch: null, onProgress: () => heard.add(index) }),
+        store.images.ensure(`${proxy.host}/library/alpine`, {
+          arch: null,
+          tenantId: null,
+          onProgress: () => heard.add(index),
+        }),
       ),
     );
     assert.equal(new Set(images.map((image) => image.rootPath)).size, 1);
@@ -201,7 +205,11 @@ describe("what is cached", { skip: skipReason }, () => {
   it("progress counts bytes up to the whole and names the layer", async () => {
     await using store = await openTestImages();
     const seen: { message: string; doneBytes: number; totalBytes: number }[] = [];
-    await store.images.ensure(`${registry.host}/library/alpine`, { arch: null, onProgress: (item) => seen.push(item) });
+    await store.images.ensure(`${registry.host}/library/alpine`, {
+      arch: null,
+      tenantId: null,
+      onProgress: (item) => seen.push(item),
+    });
     assert.ok(seen.some(({ message }) => /^pulling layer [1-3] of 3, \d+ %$/.test(message)));
     const pulled = seen.filter(({ message }) => message.startsWith("pulling")).at(-1);
     assert.equal(pulled?.doneBytes, pulled?.totalBytes);
@@ -229,7 +237,7 @@ describe("what is cached", { skip: skipReason }, () => {
     const old = await store.images.ensure(`${moving.host}/app`, anyArch);
     await pushImage(moving, "app:latest", await alpinePlatforms());
     assert.equal((await store.images.ensure(`${moving.host}/app`, anyArch)).digest, old.digest);
-    const fresh = await store.images.ensure(`${moving.host}/app`, { arch: null, isRefresh: true });
+    const fresh = await store.images.ensure(`${moving.host}/app`, { arch: null, tenantId: null, isRefresh: true });
     assert.notEqual(fresh.digest, old.digest);
     assert.equal((await store.images.find(`${moving.host}/app`, null))?.digest, fresh.digest);
     assert.equal((await store.images.findByDigest(old.digest))?.rootPath, old.rootPath);
@@ -247,7 +255,7 @@ describe("what is cached", { skip: skipReason }, () => {
     await using store = await openTestImages();
     const leaving = new AbortController();
     const name = `${proxy.host}/library/busybox`;
-    const gone = store.images.ensure(name, { arch: null, signal: leaving.signal });
+    const gone = store.images.ensure(name, { arch: null, tenantId: null, signal: leaving.signal });
     const stays = store.images.ensure(name, anyArch);
     await gate.promise;
     leaving.abort(new Error("changed my mind"));

@@ -219,6 +219,8 @@ export interface DecompressOptions {
   /** A tiny file can hold a huge one: above this it ends with an error. */
   readonly bytesMax: number;
   readonly signal: AbortSignal;
+  /** Sees the plain tar as it goes by, and may throw. */
+  readonly inspect?: (chunk: Buffer) => void;
 }
 
 /** Writes a layer's plain tar. Throws an Error for people when it is damaged or too large. */
@@ -232,6 +234,7 @@ export async function decompress(
   for await (const chunk of plainChunks(options.source, compression, options.signal)) {
     bytes += chunk.length;
     if (bytes > options.bytesMax) throw new Error(`it unpacks to more than ${options.bytesMax} bytes`);
+    options.inspect?.(chunk);
     hash.update(chunk);
     await target.appendFile(chunk);
   }

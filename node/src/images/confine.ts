@@ -25,6 +25,8 @@ export interface ConfinedRun {
   readonly capabilities: readonly string[];
   readonly argv: readonly string[];
   readonly timeoutMs: number;
+  /** Processor time of each process; it is ended when it has used more. Without it only the time counts. */
+  readonly cpuSeconds?: number;
   readonly signal: AbortSignal;
   readonly clock: Clock;
 }
@@ -39,16 +41,21 @@ export class ConfinedFailure extends Error {
   }
 }
 
+/** What a shell answers for a process that was killed. */
+const KILLED_CODE = 128 + 9;
 const OUTPUT_CHARACTERS_MAX = 64 * 1024;
 const DETAIL_CHARACTERS_MAX = 300;
 
 /** Arguments of setpriv. The namespaces end with the agent, and everything in them with the namespaces. */
 const ENTER_COMMAND = "--pdeathsig=KILL -- unshare --mount --pid --net --ipc --uts --fork --kill-child=KILL -- sh -c";
 
-/** $1 directory, $2 capabilities for setpriv, $3 count of inputs, then pairs of name and path, then the program. */
+/**
+ * $1 directory, $2 capabilities for setpriv, $3 processor seconds or `unlimited`, $4 count of inputs, then pairs of name
+ * and path, then the program. It has a low priority: machines come first.
+ */
 const ENTER_SCRIPT = `
 set -eu
-directory=$1; capabilities=$2; inputs=$3; shift 3
+directory=$1; capabilities=$2; cpu=$3; inputs=$4; shift 4
 root=$directory/root
 mount -t tmpfs -o size=16m,mode=755,nosuid,nodev,noexec flotilla "$root"
 mkdir "$root/usr" "$root/files" "$root/tmp" "$root/dev" "$root/etc" "$root/input"
@@ -72,7 +79,8 @@ mount --bind "$directory/files" "$root/files"
 mount -o remount,bind,nosuid,nodev,noexec "$root/files"
 mount -o remount,ro "$root"
 cd "$root"
-exec chroot "$root" /usr/bin/setpriv --no-new-privs --inh-caps=-all --bounding-set="$capabilities" -- "$@"
+ulimit -t "$cpu"
+exec nice -n 10 chroot "$root" /usr/bin/setpriv --no-new-privs --inh-caps=-all --bounding-set="$capabilities" -- "$@"
 `;
 
 /** What the program wrote to standard output, at most its last 64 KiB. Throws ConfinedFailure, or the signal's reason. */
@@ -92,6 +100,7 @@ export async function runConfined(run: ConfinedRun): Promise<string> {
         "confine",
         run.directory,
         bounding,
+        String(run.cpuSeconds ?? "unlimited"),
         String(inputs.length),
         ...inputs.flat(),
         ...run.argv,
@@ -112,10 +121,12 @@ export async function runConfined(run: ConfinedRun): Promise<string> {
       .on("data", (text: string) => (errors = tail(errors + text, OUTPUT_CHARACTERS_MAX)));
     child.on("error", (error) => (failure = error.message));
     // `close` comes when the last process that holds the pipes is gone, so nothing writes any more.
-    const [code] = (await once(child, "close")) as [number | null];
+    const [code, killedBy] = (await once(child, "close")) as [number | null, string | null];
     run.signal.throwIfAborted();
     const program = run.argv[0] ?? "the program";
     if (deadline.signal.aborted) throw new ConfinedFailure(program, `it took more than ${run.timeoutMs / 1000} s`);
+    if (run.cpuSeconds !== undefined && (killedBy === "SIGKILL" || code === KILLED_CODE))
+      throw new ConfinedFailure(program, `it was ended, most likely after ${run.cpuSeconds} s of processor time`);
     if (code !== 0) throw new ConfinedFailure(program, oneLine(errors) || failure || `exit code ${code}`);
     return output;
   } finally {

@@ -32,6 +32,8 @@ export interface RootFile {
 export interface EnsureOptions {
   /** `amd64` or `arm64`; null: the node's own. */
   readonly arch: string | null;
+  /** The tenant that asks; null: the node's operator. */
+  readonly tenantId: string | null;
   readonly onProgress?: (progress: Extract<ImageProgress, { kind: "progress" }>) => void;
   /** Gives up waiting; a pull that others wait for goes on. */
   readonly signal?: AbortSignal;

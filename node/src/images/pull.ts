@@ -21,6 +21,7 @@ import { RegistryClient, type RegistryOptions } from "./registry.ts";
 import { RegistryError } from "./registry-transport.ts";
 import { SharedWork } from "./share.ts";
 import { asDiskFull, DiskFull, watchSpace } from "./space.ts";
+import { FairTurns } from "./turns.ts";
 import type { Progress, Room, Workshop } from "./workshop.ts";
 
 export interface PullerOptions {
@@ -38,6 +39,8 @@ export interface PullerOptions {
 export interface PullRequest {
   readonly reference: Reference;
   readonly arch: string;
+  /** null: the node's operator. */
+  readonly tenantId: string | null;
   readonly signal: AbortSignal;
   readonly report: (progress: Progress) => void;
 }
@@ -48,13 +51,19 @@ interface Resolved {
   readonly layers: readonly Descriptor[];
 }
 
+/** Pulls of one tenant at a time; its others wait. */
+const PULLS_PER_OWNER = 4;
 const LAYERS_AT_A_TIME = 3;
 const REPORT_PERIOD_MS = 250;
 
 export class Puller {
   readonly #options: PullerOptions;
-  /** By digest: two references may mean the same image. */
+  /**
+   * By tenant, source and digest: two references may mean the same image. Tenants do not share it: one whose registry is
+   * slow would keep the others waiting.
+   */
   readonly #images = new SharedWork<UnpackedImage, Progress>();
+  readonly #turns = new FairTurns({ atOnce: Number.POSITIVE_INFINITY, atOncePerOwner: PULLS_PER_OWNER });
 
   constructor(options: PullerOptions) {
     this.#options = options;
@@ -70,10 +79,7 @@ export class Puller {
       using client = new RegistryClient(this.#options.registry, credentials);
       request.report({ kind: "progress", message: "asking the registry", doneBytes: 0, totalBytes: 0 });
       const resolved = await this.#resolve(client, request);
-      if (catalog.findByDigest(resolved.digest) === undefined)
-        await this.#images.run(resolved.digest, { signal, onProgress: request.report }, (shared, report) =>
-          this.#fetchAndBuild(client, resolved, { ...request, signal: shared, report }),
-        );
+      if (catalog.findByDigest(resolved.digest) === undefined) await this.#share(client, resolved, request);
       await catalog.point(reference.name, arch, resolved.digest);
       await catalog.touch(resolved.digest);
     } catch (error) {
@@ -86,6 +92,15 @@ export class Puller {
     const durationMs = Math.round(clock.monotonic() - startedAt);
     log.info({ reference: reference.name, arch, digest: image.digest, durationMs }, "pulled an image");
     return image;
+  }
+
+  #share(client: RegistryClient, resolved: Resolved, request: PullRequest): Promise<UnpackedImage> {
+    this.#options.workshop.checkFailed(resolved.digest);
+    const owner = ownerOf(request);
+    const key = `${owner} ${sourceOf(request.reference)} ${resolved.digest}`;
+    return this.#images.run(key, { signal: request.signal, onProgress: request.report }, (signal, report) =>
+      this.#turns.run(owner, signal, () => this.#fetchAndBuild(client, resolved, { ...request, signal, report })),
+    );
   }
 
   async #resolve(client: RegistryClient, { reference, arch, signal }: PullRequest): Promise<Resolved> {
@@ -112,7 +127,8 @@ export class Puller {
       await using held = await this.#fetchLayers(client, resolved.layers, watched);
       const image = await this.#options.workshop.build({
         digest: resolved.digest,
-        source: `${request.reference.registry}/${request.reference.repository}`,
+        owner: ownerOf(request),
+        source: sourceOf(request.reference),
         config,
         layerPaths: resolved.layers.map((layer) => held.paths.get(layer.digest) ?? ""),
         layerBytes,
@@ -235,6 +251,10 @@ class Meter implements Disposable {
     return { kind: "progress", message: `pulling ${ordinal}, ${percent} %`, doneBytes, totalBytes: this.#totalBytes };
   }
 }
+
+const ownerOf = ({ tenantId }: PullRequest): string => tenantId ?? "";
+
+const sourceOf = ({ registry, repository }: Reference): string => `${registry}/${repository}`;
 
 /** With what tenants are not told. */
 function reasonOf(error: unknown): string {

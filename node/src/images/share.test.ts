@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { it } from "node:test";
-import { SharedWork, Turns } from "./share.ts";
+import { SharedWork } from "./share.ts";
 
 /** Work that ends when told, and counts its starts. */
 function scripted() {
@@ -80,25 +80,4 @@ it("progress reaches everybody, also who comes late", async () => {
   runs[0]?.ended.resolve("done");
   await Promise.all([one, two]);
   assert.deepEqual(heard, ["one 1 %", "two 1 %", "one 2 %", "two 2 %"]);
-});
-
-it("turns let so many work at a time, in order, and a failure gives its turn back", async () => {
-  const turns = new Turns(2);
-  const gates = Array.from({ length: 5 }, () => Promise.withResolvers<void>());
-  const started: number[] = [];
-  const all = gates.map((gate, index) =>
-    turns.run(async () => {
-      started.push(index);
-      await gate.promise;
-    }),
-  );
-  await new Promise(setImmediate);
-  assert.deepEqual(started, [0, 1]);
-  gates[0]?.reject(new Error("broken"));
-  await assert.rejects(all[0] ?? Promise.resolve());
-  await new Promise(setImmediate);
-  assert.deepEqual(started, [0, 1, 2]);
-  for (const gate of gates) gate.resolve();
-  await Promise.allSettled(all);
-  assert.deepEqual(started, [0, 1, 2, 3, 4]);
 });

@@ -77,28 +77,3 @@ export class SharedWork<T, P = never> {
     }
   }
 }
-
-/** At most `count` pieces of work at a time; the others wait in order. */
-export class Turns {
-  readonly #queue: (() => void)[] = [];
-  #free: number;
-
-  constructor(count: number) {
-    this.#free = count;
-  }
-
-  async run<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#free > 0) this.#free -= 1;
-    else
-      await new Promise<void>((resolve) => {
-        this.#queue.push(resolve);
-      });
-    try {
-      return await work();
-    } finally {
-      const next = this.#queue.shift();
-      if (next === undefined) this.#free += 1;
-      else next();
-    }
-  }
-}

@@ -130,8 +130,9 @@ class ImageStore implements NodeImages {
       return present;
     }
     if (reference.isLocal) throw this.#missingLocal(reference, arch);
-    return this.#pulls.run(`${arch} ${reference.name}`, options, (signal, report) =>
-      this.#puller.pull({ reference, arch, signal, report }),
+    const { tenantId } = options;
+    return this.#pulls.run(`${tenantId ?? ""} ${arch} ${reference.name}`, options, (signal, report) =>
+      this.#puller.pull({ reference, arch, tenantId, signal, report }),
     );
   }
 
@@ -173,6 +174,7 @@ class ImageStore implements NodeImages {
       if (this.#catalog.findByDigest(archive.digest) === undefined)
         await this.#workshop.build({
           ...archive,
+          owner: "",
           source: `local/${reference.repository}`,
           layerBytes: 0,
           signal: watch.signal,

@@ -19,18 +19,24 @@ import { promisify } from "node:util";
 import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
 import type { ImageProgress } from "@flotilla/contract/link";
 import type { Clock } from "../clock.ts";
+import { messageOf } from "../log.ts";
 import { decompress } from "./blobs.ts";
 import type { Catalog } from "./catalog.ts";
-import { runConfined } from "./confine.ts";
+import { type ConfinedRun, runConfined } from "./confine.ts";
+import { FailedBuilds } from "./failed-builds.ts";
 import type { UnpackedImage } from "./images.ts";
 import { type ImageConfig, MANIFEST_TYPES, renderConfig, renderManifest } from "./manifest.ts";
-import { SharedWork, Turns } from "./share.ts";
-import { asDiskFull, watchSpace } from "./space.ts";
+import { SharedWork } from "./share.ts";
+import { asDiskFull, DiskFull, watchSpace } from "./space.ts";
+import { TarEntries } from "./tar-entries.ts";
+import { FairTurns } from "./turns.ts";
 
 export type Progress = Extract<ImageProgress, { kind: "progress" }>;
 
 export interface BuildRequest {
   readonly digest: string;
+  /** Whose turn it takes: a tenant, or `""` for the node's operator. */
+  readonly owner: string;
   /** Registry and repository. */
   readonly source: string;
   readonly config: ImageConfig;
@@ -61,10 +67,13 @@ export interface WorkshopOptions {
 }
 
 /** Unpacking is bound by disk and processor: more at a time only makes each slower and the peak of the disk higher. */
-const BUILDS_AT_A_TIME = 2;
-const PROGRAM_TIMEOUT_MS = 30 * 60 * 1000;
-/** `mkfs.ext4 -d` searches a directory for every entry it adds: 20,000 in one take 12 s, ten times as many all of this. */
-const MKFS_TIMEOUT_MS = 10 * 60 * 1000;
+const BUILDS = { atOnce: 2, atOncePerOwner: 1 } as const;
+/** The server gives a node up that says nothing for 15 minutes. */
+const PROGRAM_TIMEOUT_MS = 10 * 60 * 1000;
+/** Processor seconds that each program has: some for any image, more for its bytes and its entries. */
+const CPU_SECONDS = 120;
+const BYTES_PER_CPU_SECOND = 50e6;
+const ENTRIES_PER_CPU_SECOND = 2_500;
 const UNPACK_CAPABILITIES = ["chown", "dac_override", "fowner", "fsetid", "setfcap", "mknod"];
 const READ_CAPABILITIES = ["dac_read_search"];
 /** What the guest mounts or writes to. */
@@ -98,12 +107,19 @@ const MEASURE_SCRIPT = "du -s --apparent-size --block-size=1 /files/tree && du -
 
 export class Workshop {
   readonly #options: WorkshopOptions;
-  readonly #turns = new Turns(BUILDS_AT_A_TIME);
+  readonly #turns = new FairTurns(BUILDS);
   /** By digest: what is pulled may at the same time be imported. */
   readonly #builds = new SharedWork<UnpackedImage, Progress>();
+  readonly #failed: FailedBuilds;
 
   constructor(options: WorkshopOptions) {
     this.#options = options;
+    this.#failed = new FailedBuilds(options.clock);
+  }
+
+  /** Throws an Error for people when the image could not be built a moment ago. */
+  checkFailed(digest: string): void {
+    this.#failed.check(digest);
   }
 
   /** Makes the directory and removes what a crash left in it. */
@@ -129,11 +145,18 @@ export class Workshop {
     await removeTree(path);
   }
 
-  /** Unpacks, makes the file system and enters it in the catalog. Throws an Error for people. */
+  /**
+   * Unpacks, makes the file system and enters it in the catalog. Throws an Error for people.
+   *
+   * Each caller waits for a turn of its own and shares the work after that: a tenant that queues a well-known image
+   * behind others of its own does not keep other tenants from it.
+   */
   build(request: BuildRequest): Promise<UnpackedImage> {
-    const options = { signal: request.signal, onProgress: request.report };
-    return this.#builds.run(request.digest, options, (signal, report) =>
-      this.#turns.run(() => this.#buildOnce({ ...request, signal, report })),
+    const { digest, owner, signal, report: onProgress } = request;
+    return this.#turns.run(owner, signal, () =>
+      this.#builds.run(digest, { signal, onProgress }, (shared, report) =>
+        this.#buildOnce({ ...request, signal: shared, report }),
+      ),
     );
   }
 
@@ -145,7 +168,9 @@ export class Workshop {
       return await this.#build({ ...request, signal: watch.signal }, work.path);
     } catch (error) {
       watch.signal.throwIfAborted();
-      throw asDiskFull(error);
+      const known = asDiskFull(error);
+      if (!(known instanceof DiskFull)) this.#failed.failed(request.digest, messageOf(error));
+      throw known;
     }
   }
 
@@ -153,16 +178,15 @@ export class Workshop {
     const { config, digest, signal } = request;
     const present = this.#options.catalog.findByDigest(digest);
     if (present !== undefined) return present;
-    const layers = await this.#layOut(request, work);
+    const { layers, entries } = await this.#layOut(request, work);
     this.#report(request, "unpacking the layers");
     const plainBytes = layers.reduce((sum, layer) => sum + layer.size, 0);
     // The tree, and the file made from it while the layers are gone already.
     await this.#options.makeRoom({ peakBytes: 2 * plainBytes, keptBytes: plainBytes });
     const files = join(work, "files");
+    const cpuSeconds = cpuSecondsFor(plainBytes, entries);
     await this.#run(
-      work,
-      UNPACK_CAPABILITIES,
-      signal,
+      { directory: work, capabilities: UNPACK_CAPABILITIES, cpuSeconds, signal },
       "umoci",
       "raw",
       "unpack",
@@ -173,7 +197,7 @@ export class Workshop {
     await rm(join(files, "layout"), { recursive: true });
     await prepareTree(join(files, "tree"));
     this.#report(request, "making the root file system");
-    const rootBytes = await this.#makeRoot(work, digest, signal);
+    const rootBytes = await this.#makeRoot(work, digest, { cpuSeconds, signal });
     const finished = join(work, "finished");
     await mkdir(finished);
     await rename(join(files, "root.ext4"), join(finished, "root.ext4"));
@@ -193,7 +217,7 @@ export class Workshop {
   }
 
   /** Writes the layers as an OCI layout of plain tars; each must be what the config says. */
-  async #layOut(request: BuildRequest, work: string): Promise<readonly { digest: string; size: number }[]> {
+  async #layOut(request: BuildRequest, work: string) {
     const { config, layerPaths, signal } = request;
     if (config.diffIds.length !== layerPaths.length)
       throw new Error(`it has ${layerPaths.length} layers, and its config names ${config.diffIds.length}`);
@@ -201,6 +225,8 @@ export class Workshop {
     const blobs = join(layout, "blobs", "sha256");
     await mkdir(blobs, { recursive: true });
     const layers: { digest: string; size: number }[] = [];
+    const entries = new TarEntries();
+    const inspect = (chunk: Buffer): void => entries.add(chunk);
     for (const [index, source] of layerPaths.entries()) {
       const ordinal = `layer ${index + 1} of ${layerPaths.length}`;
       this.#report(request, `decompressing ${ordinal}`);
@@ -208,9 +234,12 @@ export class Workshop {
       const target = join(blobs, expected.slice("sha256:".length));
       const used = layers.reduce((sum, layer) => sum + layer.size, 0);
       const bytesMax = this.#options.imageBytesMax - used;
-      const { digest, bytes } = await decompress({ source, target, bytesMax, signal }).catch((error: Error) => {
-        throw error.message.startsWith("its ") ? new Error(`${ordinal} is corrupt: ${error.message}`) : error;
-      });
+      entries.begin();
+      const { digest, bytes } = await decompress({ source, target, bytesMax, signal, inspect }).catch(
+        (error: Error) => {
+          throw error.message.startsWith("its ") ? new Error(`${ordinal} is corrupt: ${error.message}`) : error;
+        },
+      );
       if (digest !== expected)
         throw new Error(`${ordinal} is corrupt: its content has another digest than the config says`);
       layers.push({ digest, size: bytes });
@@ -226,12 +255,17 @@ export class Workshop {
     };
     await writeFile(join(layout, "index.json"), JSON.stringify({ schemaVersion: 2, manifests: [entry] }));
     await writeFile(join(layout, "oci-layout"), JSON.stringify({ imageLayoutVersion: "1.0.0" }));
-    return layers;
+    return { layers, entries: entries.count };
   }
 
   /** Makes `files/root.ext4` of `files/tree`, which is gone afterwards. Returns the size of the file system. */
-  async #makeRoot(work: string, digest: string, signal: AbortSignal): Promise<number> {
-    const measured = await this.#run(work, READ_CAPABILITIES, signal, "sh", "-c", MEASURE_SCRIPT);
+  async #makeRoot(
+    work: string,
+    digest: string,
+    limits: { readonly cpuSeconds: number; readonly signal: AbortSignal },
+  ): Promise<number> {
+    const reading = { ...limits, directory: work, capabilities: READ_CAPABILITIES };
+    const measured = await this.#run(reading, "sh", "-c", MEASURE_SCRIPT);
     const [content = 0, entries = 0] = measured.split("\n").map((line) => Number.parseInt(line, 10));
     if (content > this.#options.imageBytesMax)
       throw new Error(`it unpacks to more than ${this.#options.imageBytesMax} bytes`);
@@ -241,9 +275,7 @@ export class Workshop {
     await truncate(root, rootBytes);
     const uuid = uuidOf(digest);
     await this.#run(
-      work,
-      READ_CAPABILITIES,
-      signal,
+      reading,
       ...MKFS_COMMAND.split(" "),
       "-U",
       uuid,
@@ -258,14 +290,10 @@ export class Workshop {
   }
 
   #run(
-    work: string,
-    capabilities: readonly string[],
-    signal: AbortSignal,
+    how: Pick<ConfinedRun, "directory" | "capabilities" | "signal"> & { readonly cpuSeconds: number },
     ...argv: readonly string[]
   ): Promise<string> {
-    const { clock } = this.#options;
-    const timeoutMs = argv[0] === "mkfs.ext4" ? MKFS_TIMEOUT_MS : PROGRAM_TIMEOUT_MS;
-    return runConfined({ directory: work, capabilities, argv, timeoutMs, signal, clock });
+    return runConfined({ ...how, argv, timeoutMs: PROGRAM_TIMEOUT_MS, clock: this.#options.clock });
   }
 
   #report(request: BuildRequest, message: string): void {
@@ -283,6 +311,10 @@ function rootSize(contentBytes: number, entries: number): number {
   const forInodes = (entries + 4096) * BYTES_PER_INODE * 1.1;
   const unit = 1024 * 1024;
   return Math.ceil(Math.max(needed, forInodes, DISK_GB_DEFAULT * 1024 * unit) / unit) * unit;
+}
+
+function cpuSecondsFor(bytes: number, entries: number): number {
+  return CPU_SECONDS + Math.ceil(bytes / BYTES_PER_CPU_SECOND + entries / ENTRIES_PER_CPU_SECOND);
 }
 
 /** The same image has the same file system id on every node. */

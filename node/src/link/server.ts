@@ -28,6 +28,7 @@ import {
   parseDesiredMachine,
   parseLogsWanted,
   parseReference,
+  parseTenant,
 } from "./validate.ts";
 
 /** A specification holds at most an environment of half a MiB and a command; in JSON that is a few times as much. */
@@ -193,12 +194,13 @@ class Link {
   }
 
   async #pullImage({ request, response, signal }: Exchange): Promise<void> {
-    const body = (await readJson(request)) as { reference?: unknown; arch?: unknown } | null;
+    const body = (await readJson(request)) as { reference?: unknown; arch?: unknown; tenantId?: unknown } | null;
     const reference = parseReference(body?.reference);
     const arch = parseArch(body?.arch);
+    const tenantId = parseTenant(body?.tenantId);
     const write = beginLines(response);
     await lastLine(write, async () =>
-      this.#options.images.ensure(reference, { arch, isRefresh: true, onProgress: write, signal }),
+      this.#options.images.ensure(reference, { arch, tenantId, isRefresh: true, onProgress: write, signal }),
     );
     response.end();
   }

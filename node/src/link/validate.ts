@@ -159,6 +159,11 @@ export function parseArch(value: unknown, where = "arch"): string | null {
   return nullable(value, (arch) => oneOf(arch, where, ["amd64", "arm64"] as const));
 }
 
+/** The tenant that asks for an image; null: the operator. */
+export function parseTenant(value: unknown): string | null {
+  return nullable(value, (tenant) => text(tenant, "tenantId", 128));
+}
+
 function parseEnvironment(value: unknown, where: string): Readonly<Record<string, string>> {
   let bytes = 0;
   const environment: Record<string, string> = {};

@@ -22,10 +22,11 @@ export interface EnsureImageOptions {
 /** Throws an Error for the machine's owner when the image cannot be had. */
 export async function ensureImage(spec: MachineSpec, options: EnsureImageOptions): Promise<UnpackedImage> {
   const { images, clock, tell, signal } = options;
+  const { tenantId } = spec;
   const { reference, arch } = spec.image;
   const found = await images.find(reference, arch);
   // Of those that are there it notes that they are used: when space is short the least recently used go first.
-  if (found !== undefined) return await images.ensure(reference, { arch, signal });
+  if (found !== undefined) return await images.ensure(reference, { arch, tenantId, signal });
   if (spec.network.mode === "blocked" && !reference.startsWith("local/")) {
     throw new Error(
       `image ${reference} is not cached on this node, and a machine whose network is blocked cannot pull it; ` +
@@ -35,7 +36,7 @@ export async function ensureImage(spec: MachineSpec, options: EnsureImageOptions
   const startedAt = clock.monotonic();
   tell.event(`pulling image ${reference}`);
   const onProgress = ({ message }: { readonly message: string }): void => tell.progress(message);
-  const pulled = await images.ensure(reference, { arch, onProgress, signal });
+  const pulled = await images.ensure(reference, { arch, tenantId, onProgress, signal });
   const seconds = ((clock.monotonic() - startedAt) / 1000).toFixed(1);
   tell.event(`image ${reference} is on the node, after ${seconds} s`);
   return pulled;

@@ -1,0 +1,46 @@
+/**
+ * Images that could not be built, so that the same bytes are not tried again and again.
+ *
+ * Always: a digest that failed is refused for a while without any work, with the reason of its failure; each further
+ * failure doubles the while, from half a minute to an hour. The content of a digest never changes, so only what a later
+ * version of the node can do makes another try succeed. In memory: a restart forgets.
+ */
+import type { Clock } from "../clock.ts";
+
+interface Failure {
+  readonly message: string;
+  readonly count: number;
+  /** Monotonic milliseconds. */
+  readonly until: number;
+}
+
+const FIRST_MS = 30_000;
+const LONGEST_MS = 60 * 60_000;
+const FAILURES_MAX = 1_000;
+
+export class FailedBuilds {
+  readonly #clock: Pick<Clock, "monotonic">;
+  readonly #failures = new Map<string, Failure>();
+
+  constructor(clock: Pick<Clock, "monotonic">) {
+    this.#clock = clock;
+  }
+
+  /** Throws an Error for people while the digest is not to be tried. */
+  check(digest: string): void {
+    const failure = this.#failures.get(digest);
+    const leftMs = (failure?.until ?? 0) - this.#clock.monotonic();
+    if (failure === undefined || leftMs <= 0) return;
+    const seconds = Math.ceil(leftMs / 1000);
+    throw new Error(`${failure.message} (the same image is tried again after ${seconds} s at the earliest)`);
+  }
+
+  failed(digest: string, message: string): void {
+    const count = (this.#failures.get(digest)?.count ?? 0) + 1;
+    const delayMs = Math.min(FIRST_MS * 2 ** (count - 1), LONGEST_MS);
+    this.#failures.delete(digest);
+    this.#failures.set(digest, { message, count, until: this.#clock.monotonic() + delayMs });
+    const [oldest] = this.#failures.keys();
+    if (this.#failures.size > FAILURES_MAX && oldest !== undefined) this.#failures.delete(oldest);
+  }
+}

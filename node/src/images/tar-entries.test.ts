@@ -1,0 +1,101 @@
+/**
+ * What is counted in a tar, and when it is too much; however the tar comes in pieces.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { type EntryLimits, TarEntries } from "./tar-entries.ts";
+
+const WIDE: EntryLimits = { entries: 1e6, pathBytes: 4096, searchedBytes: 1e12 };
+
+interface Member {
+  readonly name: string;
+  readonly type?: string;
+  readonly content?: string | Buffer;
+}
+
+function member({ name, type = "0", content = "" }: Member): Buffer {
+  const bytes = Buffer.from(content);
+  const head = Buffer.alloc(512);
+  head.write(name.slice(0, 100), 0, "latin1");
+  head.write(bytes.length.toString(8).padStart(11, "0"), 124, "latin1");
+  head.write(type, 156, "latin1");
+  return Buffer.concat([head, bytes, Buffer.alloc(-bytes.length & 511)]);
+}
+
+function count(tar: Buffer, { pieces = tar.length, limits = WIDE } = {}): number {
+  const entries = new TarEntries(limits);
+  entries.begin();
+  for (let at = 0; at < tar.length; at += pieces) entries.add(tar.subarray(at, at + pieces));
+  return entries.count;
+}
+
+const tarOf = (...members: readonly Member[]): Buffer => Buffer.concat(members.map(member));
+const pax = (record: string): Member => ({ name: "pax", type: "x", content: record });
+
+test("members are counted and their content is not, in pieces of any size", () => {
+  const tar = tarOf(
+    { name: "dir/", type: "5" },
+    { name: "dir/a", content: member({ name: "not a member" }) },
+    pax("11 path=x/y\n"),
+    { name: "b", content: "b".repeat(513) },
+    { name: "long", type: "L", content: "p".repeat(300) },
+    { name: "c" },
+    { name: "link", type: "2" },
+  );
+  for (const pieces of [1, 7, 511, 512, 513, tar.length]) assert.equal(count(tar, { pieces }), 5);
+});
+
+test("a size in a record before the member is the one that counts", () => {
+  const inner = member({ name: "hidden" });
+  assert.equal(count(Buffer.concat([tarOf(pax("11 size=512\n")), member({ name: "a" }), inner])), 1);
+});
+
+test("the further headers of an old sparse file are skipped", () => {
+  const head = member({ name: "sparse", type: "S" });
+  head[482] = 1;
+  const more = Buffer.alloc(512, 1);
+  const last = Buffer.alloc(512, 1);
+  last[504] = 0;
+  assert.equal(count(Buffer.concat([head, more, last, member({ name: "a" })])), 2);
+});
+
+test("what stands behind the end is not looked at", () => {
+  assert.equal(count(Buffer.concat([member({ name: "a" }), Buffer.alloc(1024), member({ name: "b" })])), 1);
+});
+
+test("too many members, too long a path and too full a directory are refused", () => {
+  const many = tarOf({ name: "a" }, { name: "b" }, { name: "c" });
+  assert.throws(() => count(many, { limits: { ...WIDE, entries: 2 } }), /more than 2 files and directories/);
+  const long = tarOf({ name: "x", type: "L", content: "p".repeat(4097) }, { name: "a" });
+  assert.throws(() => count(long), /path of more than 4096 bytes/);
+  const full = tarOf(...Array.from({ length: 100 }, (_, index) => ({ name: `d/${index}` })));
+  const spread = tarOf(...Array.from({ length: 100 }, (_, index) => ({ name: `${index}/d` })));
+  const limits = { ...WIDE, searchedBytes: 10_000 };
+  assert.throws(() => count(full, { limits }), /too many files in one directory/);
+  assert.equal(count(spread, { limits }), 100);
+});
+
+test("a record that is too large and a size that is none are refused", () => {
+  const head = member({ name: "x", type: "x" });
+  head.write("77777777777", 124, "latin1");
+  assert.throws(() => count(head), /too long/);
+  head.write("9", 124, "latin1");
+  head[124] = 0xff;
+  assert.throws(() => count(head), /too long|damaged/);
+});
+
+test("any bytes are taken or refused, and nothing else", () => {
+  let state = 12_345;
+  for (let round = 0; round < 300; round += 1) {
+    const noise = Buffer.alloc(4096);
+    for (let at = 0; at < noise.length; at += 1) {
+      state = (Math.imul(state, 1_103_515_245) + 12_345) >>> 0;
+      noise[at] = at % 512 < 124 || state % 3 === 0 ? state >>> 24 : 0x30;
+    }
+    try {
+      count(noise);
+    } catch (error) {
+      assert.match(String(error), /^Error: it/);
+    }
+  }
+});
