@@ -1116,6 +1116,9 @@ export interface AccountInfo {
   effectiveMaxMemoryMb: number;
   effectiveMaxMachines: number;
   effectiveMaxDiskGb: number;
+  effectiveMaxTotalCpus: number;
+  effectiveMaxTotalMemoryMb: number;
+  effectiveMaxTotalDiskGb: number;
   monthlyBudgetMicros: number | null;
   budgetRemainingMicros: number | null;
   periodUsage: UsageResponse;
@@ -1326,6 +1329,9 @@ export interface CreatePlanRequest {
   maxDiskGb?: number | null | undefined;
   maxMachines?: number | null | undefined;
   maxConcurrentMachines?: number | null | undefined;
+  maxTotalCpus?: number | null | undefined;
+  maxTotalMemoryMb?: number | null | undefined;
+  maxTotalDiskGb?: number | null | undefined;
   rateCpuHourMicros?: number | null | undefined;
   rateMemoryGbHourMicros?: number | null | undefined;
   rateExecMicros?: number | null | undefined;
@@ -1829,6 +1835,12 @@ export interface PlanInfo {
   maxMachines: number;
   /** started and creating */
   maxConcurrentMachines: number;
+  /** of all machines that are started or creating, together */
+  maxTotalCpus: number;
+  /** of all machines that are started or creating, together */
+  maxTotalMemoryMb: number;
+  /** of all machines in any state, together */
+  maxTotalDiskGb: number;
   rateCpuHourMicros: number;
   rateMemoryGbHourMicros: number;
   rateExecMicros: number;

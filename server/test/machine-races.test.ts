@@ -58,6 +58,52 @@ test("twenty starts at once on two servers give exactly the ceiling", async () =
   assert.equal(states.filter((state: string) => state === "stopped").length, 15);
 });
 
+test("fifty creates at once on two servers take no more disk together than the plan allows", async () => {
+  const [mine, theirs] = await tenantWith({ maxTotalDiskGb: 100 });
+  const machine = { source, resources: { diskGb: 15 } };
+  const answers = await times(50, (n) => (n % 2 === 0 ? mine : theirs).post("/v1/machines", machine));
+  assert.deepEqual([countOf(answers, 201), countOf(answers, 422)], [6, 44]);
+  const refused = await mine.post("/v1/machines", machine);
+  assert.equal(refused.headers.get("x-error-code"), "quota_exceeded");
+  assert.match(
+    refused.text,
+    /^disk limit reached: your .+ plan allows 100 GB of disk for all machines together, 90 are taken and 15 were asked for; ask for less, delete a machine, or upgrade/,
+  );
+  assert.equal((await mine.post("/v1/machines", { source, resources: { diskGb: 10 } })).status, 201);
+  const [{ id }] = (await mine.get("/v1/machines")).json as [{ id: string }];
+  await mine.delete(`/v1/machines/${id}`);
+  assert.equal((await mine.post("/v1/machines", { source, resources: { diskGb: 10 } })).status, 201);
+});
+
+test("fifty starts at once on two servers take no more memory or processors together than the plan allows", async () => {
+  const kinds = [
+    [
+      { maxTotalMemoryMb: 1_100 },
+      "memory limit reached: your .+ plan allows 1100 MB of memory .*, 1024 are taken .* needs 256",
+    ],
+    [
+      { maxTotalCpus: 9 },
+      "vCPU limit reached: your .+ plan allows 9 vCPUs .*, 8 are taken and this one needs 2; stop a machine",
+    ],
+  ] as const;
+  for (const [plan, text] of kinds) {
+    const [mine, theirs] = await tenantWith(plan);
+    const machine = { source, resources: { cpus: 2, memoryMb: 256 } };
+    const ids = await times(50, async () => (await mine.post("/v1/machines", machine)).json.id as string);
+    const answers = await times(50, (n) => (n % 2 === 0 ? mine : theirs).post(`/v1/machines/${ids[n]}/start`));
+    assert.deepEqual([countOf(answers, 200), countOf(answers, 422)], [4, 46]);
+    for (const answer of answers.filter(({ status }) => status === 422))
+      assert.match(answer.text, new RegExp(`^${text}`));
+    const place = (state: number): number => answers.findIndex(({ status }) => status === state);
+    assert.equal((await mine.post(`/v1/machines/${ids[place(200)]}/stop`)).status, 200);
+    assert.equal(
+      (await mine.post(`/v1/machines/${ids[place(422)]}/start`)).status,
+      200,
+      "what a stop frees can be taken",
+    );
+  }
+});
+
 test("a place that a stop frees can be taken", async () => {
   const [mine] = await tenantWith({ maxConcurrentMachines: 1 });
   const ids = await times(2, async () => (await mine.post("/v1/machines", { source })).json.id as string);

@@ -47,7 +47,10 @@ export interface Change {
   readonly run: OpenRun | null;
   /** Epoch milliseconds at which a run that ends by this change ended; absent: now. */
   readonly runEndedAt?: number | null;
-  /** The change loses when the tenant has this many active machines; null: no ceiling applies. */
+  /**
+   * The change loses when the tenant has this many active machines, or they take all the memory or processors that its plan
+   * allows; null: no ceiling applies.
+   */
   readonly activeMax: number | null;
 }
 

@@ -11,10 +11,11 @@ import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/cont
 import type { CreateMachineRequest, MachineNetwork } from "@flotilla/contract/machines";
 import { checkReference } from "../images/reference.ts";
 import { checkAbsolutePath, checkArguments, checkEnvironment } from "./environment.ts";
-import { type Ceilings, countRefusal, refuseOversize } from "./quota.ts";
+import { type Ceilings, countRefusal, diskRefusal, refuseOversize } from "./quota.ts";
 import type { MachineDescription, MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { findAnyMachine, type Insertion, insertMachine } from "./store.ts";
+import { readTotals } from "./usage-store.ts";
 
 /** How many ports a machine may publish. The contract allows more, for sites that raise this. */
 const PUBLISHED_PORTS_MAX = 4;
@@ -60,6 +61,10 @@ export async function createMachine(
     if (made?.tenantId === options.tenantId) return made;
   }
   if (outcome === "overCount") throw countRefusal(ceilings, plansUrl);
+  if (outcome === "overDisk") {
+    const held = await readTotals(context.db, options.tenantId);
+    throw diskRefusal(description.diskGb, held, ceilings, plansUrl);
+  }
   if (outcome === "nameTaken") {
     const text = `a machine with the name ${machine.name} exists already; choose another name or delete that machine`;
     throw new Refusal("name_taken", text);

@@ -11,10 +11,23 @@ export interface Ceilings {
   readonly planName: string;
   readonly maxMachines: number;
   readonly maxConcurrentMachines: number;
+  /** Of all that are active, together. */
+  readonly maxTotalCpus: number;
+  readonly maxTotalMemoryMb: number;
+  /** Of all, together. */
+  readonly maxTotalDiskGb: number;
   /** Of one machine. */
   readonly maxCpus: number;
   readonly maxMemoryMb: number;
   readonly maxDiskGb: number;
+}
+
+/** What the machines of a tenant take: those that are active, but for the disk. */
+export interface Totals {
+  readonly machines: number;
+  readonly cpus: number;
+  readonly memoryMb: number;
+  readonly diskGb: number;
 }
 
 const allows = (ceilings: Ceilings): string => `your ${ceilings.planName} plan allows`;
@@ -25,13 +38,39 @@ export const countRefusal = (ceilings: Ceilings, plansUrl: string): Refusal =>
     `machine count quota exceeded: ${allows(ceilings)} ${ceilings.maxMachines} machines; upgrade at ${plansUrl}`,
   );
 
-export const concurrencyRefusal = (ceilings: Ceilings, plansUrl: string): Refusal =>
+export const diskRefusal = (diskGb: number, held: Totals, ceilings: Ceilings, plansUrl: string): Refusal =>
   new Refusal(
     "quota_exceeded",
-    `concurrency limit reached: ${allows(ceilings)} ${ceilings.maxConcurrentMachines} machines running at once; upgrade at ${plansUrl}`,
+    `disk limit reached: ${allows(ceilings)} ${ceilings.maxTotalDiskGb} GB of disk for all machines together, ${held.diskGb} are taken and ${diskGb} were asked for; ask for less, delete a machine, or upgrade at ${plansUrl}`,
   );
 
-/** Throws when one machine of this size is more than the plan allows. */
+/** Why one more machine of this size cannot run beside those that are active; undefined: it can. */
+export function activeRefusal(
+  size: { readonly cpus: number; readonly memoryMb: number },
+  held: Totals,
+  ceilings: Ceilings,
+  plansUrl: string,
+): Refusal | undefined {
+  if (held.machines >= ceilings.maxConcurrentMachines)
+    return new Refusal(
+      "quota_exceeded",
+      `concurrency limit reached: ${allows(ceilings)} ${ceilings.maxConcurrentMachines} machines running at once; upgrade at ${plansUrl}`,
+    );
+  const sums: readonly [string, number, number, number, string][] = [
+    ["memory", held.memoryMb, size.memoryMb, ceilings.maxTotalMemoryMb, "MB of memory"],
+    ["vCPU", held.cpus, size.cpus, ceilings.maxTotalCpus, "vCPUs"],
+  ];
+  for (const [what, taken, asked, max, unit] of sums) {
+    if (taken + asked <= max) continue;
+    return new Refusal(
+      "quota_exceeded",
+      `${what} limit reached: ${allows(ceilings)} ${max} ${unit} for all running machines together, ${taken} are taken and this one needs ${asked}; stop a machine, or upgrade at ${plansUrl}`,
+    );
+  }
+  return undefined;
+}
+
+/** Throws when one machine of this size is more than the plan allows for one. */
 export function refuseOversize(
   size: { readonly cpus: number; readonly memoryMb: number; readonly diskGb: number },
   ceilings: Ceilings,

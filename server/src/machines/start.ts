@@ -13,10 +13,11 @@ import { Refusal } from "@flotilla/contract/errors";
 import { nodesToStartOn } from "../images/holders.ts";
 import { askStart } from "./change.ts";
 import { converge, convergePatiently } from "./converge.ts";
-import { concurrencyRefusal } from "./quota.ts";
+import { activeRefusal } from "./quota.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { HIDDEN_BY_NODE, includes, isActive, NODE_AWAY, nextPhase, phaseOf } from "./state.ts";
+import { readTotals } from "./usage-store.ts";
 import { nodeAwayText } from "./view.ts";
 
 export interface StartOptions {
@@ -69,7 +70,12 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
     const written = (await cache.write([change])).get(machine.id);
     if (written !== undefined) return written;
     const fresh = await cache.read(options);
-    if (fresh?.revision === machine.revision && !isActive(fresh)) throw concurrencyRefusal(ceilings, services.plansUrl);
+    if (fresh?.revision === machine.revision && !isActive(fresh)) {
+      const held = await readTotals(context.db, machine.tenantId);
+      const refusal = activeRefusal(fresh, held, await services.ceilingsOf(machine.tenantId), services.plansUrl);
+      // Without one a place has become free meanwhile.
+      if (refusal !== undefined) throw refusal;
+    }
     machine = fresh;
   }
   throw new Refusal("conflict", `start of machine ${options.id} was overtaken again and again; try again`);

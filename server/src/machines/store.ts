@@ -134,14 +134,19 @@ export async function findMachines(
 }
 
 /** `nameTaken`: or the id is, because the same request made the machine before. */
-export type Insertion = "inserted" | "overCount" | "nameTaken";
+export type Insertion = "inserted" | "overCount" | "overDisk" | "nameTaken";
 
-/** Inserts a machine that has never been started, unless its tenant holds `maxMachines` already. One round trip. */
+/**
+ * Inserts a machine that has never been started, unless its tenant holds `maxMachines` already or as much disk as its plan
+ * allows. One round trip.
+ */
 export async function insertMachine(context: Context, machine: MachineRecord, maxMachines: number): Promise<Insertion> {
   const described: MachineDescription = machine;
   const now = instantOf(machine.createdAt);
-  const row = await context.db.queryOne<{ isPermitted: boolean; id: string | null }>(sql`
-    WITH permitted AS (SELECT held_machines_locked(${machine.tenantId}) < ${maxMachines} AS yes),
+  const row = await context.db.queryOne<{ isPermitted: boolean; hasDisk: boolean; id: string | null }>(sql`
+    WITH permitted AS (
+      SELECT held_machines_locked(${machine.tenantId}) < ${maxMachines} AS yes,
+        totals_allow_disk_locked(${machine.tenantId}, ${described.diskGb}::int) AS has_disk),
     inserted AS (
       INSERT INTO machines (
         id, tenant_id, name, source, network, env, command, ports, labels, workdir, cpus, memory_mb, disk_gb,
@@ -155,14 +160,15 @@ export async function insertMachine(context: Context, machine: MachineRecord, ma
         ${described.isPublic}::boolean, ${described.isBranchable}::boolean, ${described.autoStopSeconds}::bigint,
         ${described.ttlSeconds}::bigint, ${described.restart}, ${machine.createdBy}, ${now}::timestamptz, ${now}::timestamptz,
         'stopped', ${machine.generation}::int, ${now}::timestamptz, 'absent', 0, ${machine.revision}::int
-      FROM permitted WHERE yes
+      FROM permitted WHERE yes AND has_disk
       ON CONFLICT DO NOTHING
       RETURNING id),
     noted AS (
       INSERT INTO machine_events (id, machine_id, level, message, created_at)
       SELECT ${context.ids.make("event")}, id, 'info', 'machine created', ${now}::timestamptz FROM inserted)
-    SELECT yes AS "isPermitted", (SELECT id FROM inserted) AS id FROM permitted`);
+    SELECT yes AS "isPermitted", has_disk AS "hasDisk", (SELECT id FROM inserted) AS id FROM permitted`);
   if (row?.isPermitted !== true) return "overCount";
+  if (!row.hasDisk) return "overDisk";
   return row.id === null ? "nameTaken" : "inserted";
 }
 
@@ -194,7 +200,9 @@ export async function writeChanges(
         ready_at = c.ready_at, reconcile_at = c.reconcile_at, revision = m.revision + 1, updated_at = ${now}
       FROM change c
       WHERE m.id = c.id AND m.revision = c.revision
-        AND CASE WHEN c.active_max IS NULL THEN true ELSE active_machines_locked(m.tenant_id) < c.active_max END
+        AND CASE WHEN c.active_max IS NULL THEN true
+          ELSE active_machines_locked(m.tenant_id) < c.active_max
+            AND totals_allow_start_locked(m.tenant_id, m.cpus, m.memory_mb) END
       RETURNING m.*, c.run_boot_id, c.run_started_at, c.run_ended_at, c.timeline),
     ended AS (
       UPDATE machine_runs r SET ended_at = greatest(r.started_at, least(${now}::timestamptz, w.run_ended_at))

@@ -3,7 +3,7 @@
  */
 import type { Queryable } from "../db/database.ts";
 import { sql } from "../db/database.ts";
-import type { Ceilings } from "./quota.ts";
+import type { Ceilings, Totals } from "./quota.ts";
 import type { MachineRecord } from "./record.ts";
 import { instantOf } from "./store.ts";
 import { type UsageFacts, usagePeriod } from "./usage.ts";
@@ -41,11 +41,22 @@ export async function readUsage(db: Queryable, machine: MachineRecord, now: numb
   };
 }
 
+/** What all machines of a tenant take now. */
+export async function readTotals(db: Queryable, tenantId: string): Promise<Totals> {
+  const row = await db.queryOne<Totals>(sql`
+    SELECT count(*) FILTER (WHERE is_active) AS machines, coalesce(sum(cpus) FILTER (WHERE is_active), 0) AS cpus,
+      coalesce(sum(memory_mb) FILTER (WHERE is_active), 0) AS "memoryMb", coalesce(sum(disk_gb), 0) AS "diskGb"
+    FROM machines WHERE tenant_id = ${tenantId} AND deleted_at IS NULL`);
+  if (row === undefined) throw new Error("a sum has no row");
+  return row;
+}
+
 /** The ceilings of a tenant's plan, with the tenant's own in place of them where it has any. */
 export async function readCeilings(db: Queryable, tenantId: string): Promise<Ceilings> {
   const row = await db.queryOne<Ceilings>(sql`
     SELECT p.name AS "planName", p.max_machines AS "maxMachines",
-      p.max_concurrent_machines AS "maxConcurrentMachines", coalesce(t.max_cpus, p.max_cpus) AS "maxCpus",
+      p.max_concurrent_machines AS "maxConcurrentMachines", p.max_total_cpus AS "maxTotalCpus",
+      p.max_total_memory_mb AS "maxTotalMemoryMb", p.max_total_disk_gb AS "maxTotalDiskGb", coalesce(t.max_cpus, p.max_cpus) AS "maxCpus",
       coalesce(t.max_memory_mb, p.max_memory_mb) AS "maxMemoryMb", coalesce(t.max_disk_gb, p.max_disk_gb) AS "maxDiskGb"
     FROM tenants t JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
     WHERE t.id = ${tenantId}`);

@@ -18,6 +18,9 @@ export interface PlanRow {
   readonly max_disk_gb: number;
   readonly max_machines: number;
   readonly max_concurrent_machines: number;
+  readonly max_total_cpus: number;
+  readonly max_total_memory_mb: number;
+  readonly max_total_disk_gb: number;
   readonly rate_cpu_hour_micros: number;
   readonly rate_memory_gb_hour_micros: number;
   readonly rate_exec_micros: number;
@@ -54,11 +57,12 @@ export const insertPlan = (db: Queryable, plan: PlanRow): Promise<PlanRow | unde
   db.queryOne<PlanRow>(sql`
     INSERT INTO plans (
       id, name, is_default, budget_policy, max_apps, max_cpus, max_memory_mb, max_disk_gb, max_machines,
-      max_concurrent_machines, rate_cpu_hour_micros, rate_memory_gb_hour_micros, rate_exec_micros,
+      max_concurrent_machines, max_total_cpus, max_total_memory_mb, max_total_disk_gb, rate_cpu_hour_micros, rate_memory_gb_hour_micros, rate_exec_micros,
       rate_requests_per_second, rate_burst, max_egress_gb, monthly_budget_micros, created_at)
     VALUES (
       ${plan.id}, ${plan.name}, ${plan.is_default}, ${plan.budget_policy}, ${plan.max_apps}, ${plan.max_cpus},
       ${plan.max_memory_mb}, ${plan.max_disk_gb}, ${plan.max_machines}, ${plan.max_concurrent_machines},
+      ${plan.max_total_cpus}, ${plan.max_total_memory_mb}, ${plan.max_total_disk_gb},
       ${plan.rate_cpu_hour_micros}, ${plan.rate_memory_gb_hour_micros}, ${plan.rate_exec_micros},
       ${plan.rate_requests_per_second}, ${plan.rate_burst}, ${plan.max_egress_gb}, ${plan.monthly_budget_micros},
       ${plan.created_at})
