@@ -33,7 +33,9 @@ function scripted() {
 test("output that comes in the same moment as the exit is told before it", async (t) => {
   const { exec, exit } = scripted();
   const guest = { exec: () => exec } as Partial<Guest> as Guest;
-  const server = createServer((request, response) => serveExec(request, response, guest, systemClock));
+  const server = createServer((request, response) =>
+    serveExec(request, response, { guest, clock: systemClock, hasRoom: () => Promise.resolve(true) }),
+  );
   t.after(() => server.close());
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -55,6 +57,38 @@ test("output that comes in the same moment as the exit is told before it", async
     [
       ["stdout", "last words"],
       ["exit", '{"exitCode":7'],
+    ],
+  );
+});
+
+test("a file that does not fit on the host's disk is refused while it is sent, though its guest is silent", async (t) => {
+  const { exec } = scripted();
+  const guest = { file: () => exec } as Partial<Guest> as Guest;
+  const looks = [true, false];
+  const hasRoom = () => Promise.resolve(looks.shift() ?? false);
+  const server = createServer((request, response) =>
+    serveExec(request, response, { guest, clock: systemClock, hasRoom }),
+  );
+  t.after(() => server.closeAllConnections());
+  t.after(() => server.close());
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const sent = httpRequest({ port, host: "127.0.0.1", method: "POST" });
+  const file = { path: "/big", operation: "write", offset: 0, length: null };
+  const start = { argv: [], cwd: null, env: {}, user: null, timeoutMs: null, isBackground: false, file };
+  // More is announced than ever comes.
+  sent.write(encodeLinkFrame("start", JSON.stringify({ ...start, hasStdin: true, terminal: null })));
+  const decoder = new LinkDecoder();
+  const frames: LinkFrame[] = [];
+  const [response] = (await once(sent, "response")) as [IncomingMessage];
+  response.on("data", (chunk: Buffer) => frames.push(...decoder.push(chunk)));
+  await once(response, "end");
+  assert.deepEqual(
+    frames.map(({ type, payload }) => [type, Buffer.from(payload).toString().slice(0, 13)]),
+    [
+      ["stderr", "no_space on t"],
+      ["exit", '{"exitCode":1'],
     ],
   );
 });

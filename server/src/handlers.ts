@@ -58,6 +58,7 @@ export interface AssemblyOptions {
   /** In place of the contract's START_WAIT_MS. */
   readonly startWaitMs: number | undefined;
   readonly isStopping: () => boolean;
+  readonly isDiskFull: () => boolean;
 }
 
 export interface Assembly {

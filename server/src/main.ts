@@ -105,6 +105,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       openapi: openApiDocument(),
       startWaitMs: options.startWaitMs,
       isStopping: () => undo.hasBegun,
+      isDiskFull: () => embedded?.isDiskFull() ?? false,
     });
     undo.push(() => assembly.stop());
     const http = await serve(options, { context, keys, access, lastUsed, metrics, assembly });

@@ -53,7 +53,7 @@ test("it starts in a deep private directory, keeps its data over a stop, and lea
   await mkdir(join(directory, "init-left-by-a-crash"), { recursive: true });
   const first = await startEmbeddedPostgres(options);
   await query(first.connection, "CREATE TABLE kept (n int); INSERT INTO kept VALUES (7)");
-  assert.deepEqual((await readdir(directory)).sort(), ["data", "lib", "log", "password"]);
+  assert.deepEqual((await readdir(directory)).sort(), ["data", "lib", "log", "password", "reserve"]);
   assert.equal((await stat(join(directory, "password"))).mode & 0o777, 0o600);
   const pid = first.pid();
   await first.stop();

@@ -19,8 +19,9 @@ import { messageOf } from "../log.ts";
 export const GIB = 2 ** 30;
 /** QEMU counts in sectors. */
 const SECTOR_BYTES = 512;
-/** A disk that can not take its own metadata and a little more is not worth making. */
-const FREE_BYTES_MIN = 16 * 2 ** 20;
+/** Machines' disks grow without being asked. So that the database keeps room beside them, none is begun on a disk this full. */
+const FREE_BYTES_MIN = 512 * 2 ** 20;
+const FREE_SHARE_MIN = 0.025;
 
 /** Makes the writable disk of a machine. */
 export interface Disks {
@@ -43,11 +44,16 @@ export function diskBytes(diskGb: number, rootBytes: number): number {
   return Math.ceil(Math.max(diskGb * GIB, rootBytes) / SECTOR_BYTES) * SECTOR_BYTES;
 }
 
+/** Whether the file system of the directory has room only for what is there: disks that grow, and the database. */
+export async function isNearlyFull(directory: string): Promise<boolean> {
+  const { blocks, bavail, bsize } = await statfs(directory);
+  return bavail * bsize < Math.min(FREE_BYTES_MIN, blocks * bsize * FREE_SHARE_MIN);
+}
+
 export const qcow2Disks: Disks = {
   async make({ diskPath, root, diskGb, uid }) {
     const directory = dirname(diskPath);
-    const free = await statfs(directory);
-    if (free.bavail * free.bsize < FREE_BYTES_MIN) {
+    if (await isNearlyFull(directory)) {
       throw new Error("the machine's disk can not be made: the node's disk is full; remove machines or images");
     }
     const unfinished = `${diskPath}.new`;

@@ -37,9 +37,20 @@ const KILL_DEADLINE_MS = 10_000;
 /** What a shell has to save its history, and its jobs to end, once their terminal is gone. */
 const HANG_UP_GRACE_MS = 2_000;
 
+/** How often the host's disk is looked at while a file is written: a guest whose write does not fit is paused by its VMM. */
+const ROOM_LOOK_MS = 500;
+const NO_ROOM = "no_space on the host of the machine";
+
+export interface LinkExecOptions {
+  readonly guest: Guest;
+  readonly clock: Clock;
+  /** Whether the host's disk can take what a guest writes. */
+  readonly hasRoom: () => Promise<boolean>;
+}
+
 /** Serves the request until the command has ended or the caller has gone. */
-export function serveExec(request: IncomingMessage, response: ServerResponse, guest: Guest, clock: Clock): void {
-  new LinkExec(request, response, guest, clock).serve();
+export function serveExec(request: IncomingMessage, response: ServerResponse, options: LinkExecOptions): void {
+  new LinkExec(request, response, options).serve();
 }
 
 class LinkExec {
@@ -47,6 +58,7 @@ class LinkExec {
   readonly #response: ServerResponse;
   readonly #guest: Guest;
   readonly #clock: Clock;
+  readonly #hasRoom: () => Promise<boolean>;
   readonly #decoder = new LinkDecoder();
   #start: ExecStart | null = null;
   #exec: GuestExec | null = null;
@@ -61,11 +73,12 @@ class LinkExec {
   #isBlocked = false;
   #hasTimedOut = false;
 
-  constructor(request: IncomingMessage, response: ServerResponse, guest: Guest, clock: Clock) {
+  constructor(request: IncomingMessage, response: ServerResponse, { guest, clock, hasRoom }: LinkExecOptions) {
     this.#request = request;
     this.#response = response;
     this.#guest = guest;
     this.#clock = clock;
+    this.#hasRoom = hasRoom;
   }
 
   serve(): void {
@@ -148,6 +161,7 @@ class LinkExec {
     if (!hasStdin) exec.stdin.end();
     this.#forward("stdout", exec.stdout);
     this.#forward("stderr", exec.stderr);
+    if (start.file?.operation === "write") void this.#watchRoom();
     if (start.timeoutMs !== null && !isBackground) {
       this.#timers.push(this.#clock.timer(start.timeoutMs, () => this.#onTimeout()));
     }
@@ -243,6 +257,16 @@ class LinkExec {
     this.#hasTimedOut = true;
     this.#kill();
     this.#expectEnd();
+  }
+
+  /** A file that does not fit on the host's disk is refused in the agent's words: the guest cannot say so itself. */
+  async #watchRoom(): Promise<void> {
+    while (!this.#isFinished && (await this.#hasRoom().catch(() => true))) await this.#clock.sleep(ROOM_LOOK_MS);
+    if (this.#isFinished || this.#exit !== null) return;
+    this.#kill();
+    this.#send(encodeLinkFrame("stderr", Buffer.from(NO_ROOM)));
+    const durationMs = Math.round(this.#clock.monotonic() - this.#startedAt);
+    this.#finish("exit", { exitCode: 1, durationMs, hasTimedOut: false, pid: null });
   }
 
   /** As long as the caller does not read, the end can not be told, so only a guest that is heard is judged. */

@@ -9,7 +9,7 @@
  */
 import { randomBytes } from "node:crypto";
 import { createWriteStream } from "node:fs";
-import { chmod, chown, mkdir, rm, stat } from "node:fs/promises";
+import { chmod, chown, mkdir, rm, stat, statfs } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { dirname, join } from "node:path";
 import { pipeline } from "node:stream/promises";
@@ -36,6 +36,8 @@ const BODY_BYTES_MAX = 8 * 1024 * 1024;
 const WAIT_MS_MAX = 10 * 60_000;
 /** Longer than the server's pool keeps a connection, so that it is never closed under a request. */
 const KEEP_ALIVE_MS = 120_000;
+/** Below this the guests of a host are about to be paused at their next write. */
+const FREE_BYTES_MIN = 16 * 2 ** 20;
 
 export interface LinkOptions {
   readonly socketPath: string;
@@ -117,7 +119,9 @@ class Link {
   #exec(machineId: string, request: IncomingMessage, response: ServerResponse): void {
     const machine = this.#options.fleet.find(machineId);
     const guest = machine?.guest ?? null;
-    if (guest !== null) return serveExec(request, response, guest, this.#options.clock);
+    const { clock, temporaryDirectory } = this.#options;
+    if (guest !== null)
+      return serveExec(request, response, { guest, clock, hasRoom: () => hasRoom(temporaryDirectory) });
     request.resume();
     const message = `machine ${machineId} ${machine === undefined ? "is not on this node" : "does not run"}`;
     send(response, machine === undefined ? 404 : 409, { code: "not_running", message });
@@ -234,6 +238,12 @@ class Link {
     if (response.headersSent) response.destroy();
     else send(response, isInvalid ? 400 : 500, { message: messageOf(error) });
   }
+}
+
+/** Whether a guest's write to its disk can be expected to fit. */
+async function hasRoom(directory: string): Promise<boolean> {
+  const { bavail, bsize } = await statfs(directory);
+  return bavail * bsize >= FREE_BYTES_MIN;
 }
 
 function send(response: ServerResponse, status: number, body: unknown): void {

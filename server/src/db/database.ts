@@ -46,6 +46,14 @@ export class DatabaseUnavailable extends Error {
   }
 }
 
+/** The database has no room on its disk: what was under way has not taken effect. */
+export class DatabaseFull extends DatabaseUnavailable {
+  constructor(cause: unknown) {
+    super(cause);
+    this.name = "DatabaseFull";
+  }
+}
+
 export interface Queryable {
   /** All rows. */
   query<Row extends object>(statement: Statement): Promise<readonly Row[]>;

@@ -1,7 +1,7 @@
 /**
  * The embedded PostgreSQL: a real server in `<data dir>/postgres`, started, adopted, supervised and stopped here.
  *
- * Owns `<data dir>/postgres`: `data/` (the cluster), `password` (0600), `log`, `lib/` (links to libraries).
+ * Owns `<data dir>/postgres`: `data/` (the cluster), `password` (0600), `log`, `lib/` (links to libraries), `reserve`.
  *
  * Always:
  * - it is reached over a Unix socket inside `data/`, which only its own user can enter, with a generated password.
@@ -20,6 +20,7 @@ import pg from "pg";
 import type { Clock, Log } from "../context.ts";
 import { DatabaseUnavailable } from "./database.ts";
 import { lockDirectory } from "./directory-lock.ts";
+import { DiskReserve } from "./disk-reserve.ts";
 import { type ConnectionOptions, isConnectionLoss } from "./postgres.ts";
 import { findInstallation, type Installation, launch, linkLibraries } from "./postgres-process.ts";
 import { whileUnavailable } from "./retry.ts";
@@ -28,6 +29,8 @@ export interface EmbeddedPostgres {
   readonly connection: ConnectionOptions;
   /** The postmaster's process id now; another one after it was restarted. */
   pid(): number;
+  /** Whether its disk has no room but what is reserved for it. */
+  isDiskFull(): boolean;
   /**
    * Shuts it down cleanly and gives the directory back. Once `hurry` is aborted it stops without a checkpoint, and the
    * next start recovers from its log.
@@ -132,12 +135,15 @@ async function start(options: EmbeddedOptions, unlock: () => void): Promise<Embe
   }
   if (running === state.postmaster.pid) options.log.info({ pid: running }, "adopted the running embedded PostgreSQL");
   const watching = watch(state);
+  const reserve = new DiskReserve(options);
+  await reserve.start();
   return {
     connection: state.connection,
     pid: () => state.postmaster.pid,
+    isDiskFull: () => reserve.isFull,
     async stop(hurry) {
       state.stopping.abort();
-      await watching;
+      await Promise.all([watching, reserve.stop()]);
       await shutDown(state, hurry);
       closeSync(directoryFd);
       unlock();

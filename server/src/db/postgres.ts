@@ -5,7 +5,7 @@
  * - statements are prepared under a name that is a hash of their text, once per connection;
  * - bigint arrives as number (it throws above 2^53), timestamptz as Date; a value for a jsonb column is passed as
  *   JSON text, because pg would send an array as a PostgreSQL array;
- * - a lost or refused connection is thrown as DatabaseUnavailable, which HTTP answers with 503;
+ * - a lost or refused connection is thrown as DatabaseUnavailable, a full disk as DatabaseFull; HTTP answers both with 503;
  * - every client has an error handler: without one the process would end when a backend is terminated.
  *
  * Notifications are a hint. One is sent at once, and those of the next few milliseconds together as one NOTIFY per
@@ -15,7 +15,14 @@
 import { createHash } from "node:crypto";
 import pg from "pg";
 import type { Clock, Log } from "../context.ts";
-import { type Channel, type Database, DatabaseUnavailable, type Queryable, type Statement } from "./database.ts";
+import {
+  type Channel,
+  type Database,
+  DatabaseFull,
+  DatabaseUnavailable,
+  type Queryable,
+  type Statement,
+} from "./database.ts";
 import { Listener } from "./listener.ts";
 
 export interface DatabaseOptions {
@@ -86,6 +93,17 @@ export function isConnectionLoss(error: unknown): boolean {
   );
 }
 
+/** `disk_full`, or an I/O error for the same reason. */
+const isDiskFull = (error: unknown): boolean =>
+  error instanceof pg.DatabaseError &&
+  (error.code === "53100" || (error.code === "58030" && /No space left|quota exceeded/i.test(error.message)));
+
+/** What the pool and its connections throw, as this program's own errors. */
+function translated(error: unknown): unknown {
+  if (isDiskFull(error)) return new DatabaseFull(error);
+  return isConnectionLoss(error) ? new DatabaseUnavailable(error) : error;
+}
+
 const isRetryable = (error: unknown): boolean =>
   error instanceof pg.DatabaseError && (error.code === "40001" || error.code === "40P01");
 
@@ -96,8 +114,7 @@ async function run<Row extends object>(
   try {
     return await target.query<Row>(queryConfig(statement));
   } catch (error) {
-    if (isConnectionLoss(error)) throw new DatabaseUnavailable(error);
-    throw error;
+    throw translated(error);
   }
 }
 
@@ -218,8 +235,7 @@ async function connect(pool: pg.Pool): Promise<pg.PoolClient> {
   try {
     return await pool.connect();
   } catch (error) {
-    if (isConnectionLoss(error)) throw new DatabaseUnavailable(error);
-    throw error;
+    throw translated(error);
   }
 }
 

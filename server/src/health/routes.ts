@@ -2,9 +2,9 @@
  * Serves /health, /livez, /readyz, /metrics and /openapi.json.
  *
  * Always: /livez needs nothing but this process; /readyz asks the database, with a deadline of its own, and says no while
- * the server is stopping, so that a load balancer moves on before connections close, and, where a node is expected, until
- * one has reported to this server; /health and /metrics answer also while the database is away, with what is known.
- * However many ask at once, the database is asked once.
+ * the server is stopping, so that a load balancer moves on before connections close, while its disk is full, and, where a
+ * node is expected, until one has reported to this server; /health and /metrics answer also while the database is away,
+ * with what is known. However many ask at once, the database is asked once.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
@@ -26,6 +26,8 @@ export interface HealthOptions {
   readonly isStopping: () => boolean;
   /** Of a server that is ready only with a node: whether one has reported since it began. null: it needs none. */
   readonly hasNode: (() => Promise<boolean>) | null;
+  /** Whether the embedded database has used up the space that is reserved for it. */
+  readonly isDiskFull: () => boolean;
 }
 
 const DATABASE_TIMEOUT_MS = 2_000;
@@ -56,6 +58,8 @@ export function healthHandlers(
     getLiveness: async () => ({ status: 200 }),
     getReadiness: async () => {
       if (options.isStopping()) throw notReady("the server is stopping");
+      if (options.isDiskFull())
+        throw notReady("the server's disk is full; delete machines or images, or make it larger");
       const isInTime = await inTime(context, lookReady());
       if (!isInTime) throw notReady(`the database did not answer within ${DATABASE_TIMEOUT_MS} ms`);
       if (isNodeAwaited) throw notReady("no node has reported yet");

@@ -33,7 +33,7 @@ import type { KeyCache, KnownKey } from "../auth/key-cache.ts";
 import { hasConnectTokenForm } from "../auth/keys.ts";
 import type { LastUsed } from "../auth/last-used.ts";
 import type { Context, Log } from "../context.ts";
-import { DatabaseUnavailable } from "../db/database.ts";
+import { DatabaseFull, DatabaseUnavailable } from "../db/database.ts";
 import type { Admission, TenantRate } from "./admission.ts";
 import { bodyOf, type BodyShare, CallerGone, hasBody, NOTHING, readBody } from "./body.ts";
 import { BRIDGE_SILENCE_MS_MAX, STREAM_SILENCE_MS_MAX, UNSEEN_BODY_BYTES_MAX } from "./bounds.ts";
@@ -486,11 +486,18 @@ function refusal(parts: HandleParts, exchange: Exchange, error: unknown): Outgoi
   return errorAnswer(asRefusal(parts, exchange, error), exchange.message.headers.accept, exchange.requestId);
 }
 
+const DISK_FULL =
+  "the server's disk is full, so nothing can be written; delete machines or images, or ask its operator for room, then try again";
+
 function asRefusal({ context }: HandleParts, { requestId, presence }: Exchange, error: unknown): Refusal {
   // Whatever failed, it did because the caller's right has ended. The rest of a body is not waited for.
   if (presence.lost !== undefined)
     return new Refusal(presence.lost.code, presence.lost.message, { connection: "close" });
   if (error instanceof Refusal) return error;
+  if (error instanceof DatabaseFull) {
+    context.log.error({ requestId, reason: error.message }, "a request found the disk full");
+    return new Refusal("unavailable", DISK_FULL, { "retry-after": "10" });
+  }
   if (error instanceof DatabaseUnavailable) {
     context.log.warn({ requestId, reason: error.message }, "a request found no database");
     return new Refusal("unavailable", "the database does not answer now; try again in a moment", {

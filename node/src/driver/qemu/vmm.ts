@@ -7,14 +7,15 @@
  * lives on. A guest that powers off leaves its VMM paused, so that even a node agent that was away learns of it; the
  * VMM is ended from here, after its console has been read.
  *
- * A host's full disk pauses the guest at the write that did not fit; it is resumed every few seconds, and the write
- * is tried again, so that a full disk costs time and no data.
+ * A host's full disk pauses the guest at the write that did not fit; it is resumed once there is room beyond what the
+ * database needs, and the write is tried again, so that a full disk costs time and no data.
  */
 import type { ChildProcess } from "node:child_process";
 import { constants } from "node:fs";
 import { open } from "node:fs/promises";
-import { basename, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import type { Clock } from "../../clock.ts";
+import { isNearlyFull } from "../../disks/disks.ts";
 import type { NewVmmGroup, VmmGroup } from "../../host/cgroups.ts";
 import { type Log, messageOf } from "../../log.ts";
 import type { VmExit, VmRecord } from "../driver.ts";
@@ -166,7 +167,8 @@ export class Vmm {
       this.#log.error({}, "the machine waits: its disk can not be written, the host's disk is full or broken");
     }
     this.#hasWarned = true;
-    await this.#clock.sleep(RESUME_MS, this.#released.signal);
+    do await this.#clock.sleep(RESUME_MS, this.#released.signal);
+    while (!this.#released.signal.aborted && (await isNearlyFull(dirname(this.#logPath)).catch(() => false)));
     if (!this.#released.signal.aborted) await this.#qmp?.execute("cont").catch(() => {});
   }
 

@@ -1,0 +1,105 @@
+/**
+ * Space that is kept for the embedded database on a disk that it shares with machines: a file that is removed when the
+ * disk is full, so that machines and images can still be deleted, which is what makes room again.
+ *
+ * Owns `<data dir>/postgres/reserve`. Always: the file takes its whole size on the disk, or is not there; while it is not
+ * there the server says that it is not ready. It is made again once REFILL_TIMES its size is free. A crash leaves the
+ * file, or part of it as `reserve.new`, which the next start replaces.
+ */
+import { execFile } from "node:child_process";
+import { rename, rm, stat, statfs } from "node:fs/promises";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import type { Clock, Log } from "../context.ts";
+
+const RESERVE_BYTES_MAX = 256 * 1024 ** 2;
+/** Of the file system. */
+const RESERVE_SHARE = 0.05;
+/** Free space below this part of the reserve counts as full. */
+const FULL_SHARE = 1 / 8;
+const REFILL_TIMES = 4;
+const LOOK_MS = 1_000;
+
+export interface DiskReserveOptions {
+  /** `<data dir>/postgres`. */
+  readonly directory: string;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+export class DiskReserve {
+  readonly #options: DiskReserveOptions;
+  readonly #path: string;
+  readonly #stopping = new AbortController();
+  #isFull = false;
+  #hasWarned = false;
+  #looking: Promise<void> = Promise.resolve();
+
+  constructor(options: DiskReserveOptions) {
+    this.#options = options;
+    this.#path = join(options.directory, "reserve");
+  }
+
+  /** Whether the reserve is used up or in use. */
+  get isFull(): boolean {
+    return this.#isFull;
+  }
+
+  /** Makes the file if there is room, and looks after it until `stop`. */
+  async start(): Promise<void> {
+    await this.#look();
+    this.#looking = this.#keepLooking();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    await this.#looking;
+  }
+
+  /** The database has found no room. */
+  async release(): Promise<void> {
+    if (!this.#isFull) this.#options.log.error({ reserve: this.#path }, "the disk is full: its reserve is released");
+    this.#isFull = true;
+    await rm(this.#path, { force: true });
+  }
+
+  async #keepLooking(): Promise<void> {
+    const { clock, log } = this.#options;
+    while (!this.#stopping.signal.aborted) {
+      await clock.sleep(LOOK_MS, this.#stopping.signal);
+      await this.#look().catch((error: unknown) => log.warn({ error }, "the disk's free space could not be read"));
+    }
+  }
+
+  async #look(): Promise<void> {
+    const { blocks, bsize, bavail } = await statfs(this.#options.directory);
+    const bytes = Math.floor(Math.min(RESERVE_BYTES_MAX, blocks * bsize * RESERVE_SHARE));
+    const freeBytes = bavail * bsize;
+    if (freeBytes < bytes * FULL_SHARE) return await this.release();
+    const found = await stat(this.#path).catch(() => null);
+    if (found !== null && found.size > 0) {
+      this.#isFull = false;
+    } else if (freeBytes >= bytes * REFILL_TIMES) {
+      await this.#fill(bytes);
+    } else {
+      this.#isFull = true;
+    }
+  }
+
+  async #fill(bytes: number): Promise<void> {
+    const unfinished = `${this.#path}.new`;
+    try {
+      // Takes the space without writing it.
+      await promisify(execFile)("fallocate", ["--length", String(bytes), unfinished]);
+      await rename(unfinished, this.#path);
+      if (this.#isFull) this.#options.log.info({ reserve: this.#path }, "the disk has room again");
+      this.#isFull = false;
+    } catch (error) {
+      // A file system that cannot do it has no reserve, and is full when nothing is left.
+      this.#isFull = false;
+      await rm(unfinished, { force: true });
+      if (!this.#hasWarned) this.#options.log.warn({ error }, "no space can be reserved for the database");
+      this.#hasWarned = true;
+    }
+  }
+}

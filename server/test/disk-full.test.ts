@@ -1,0 +1,98 @@
+/**
+ * A server whose disk is full: it says so with a reason, loses nothing, and works again once there is room.
+ */
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { closeSync, existsSync, mkdtempSync, openSync, rmSync, writeSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { readSettings } from "../src/config.ts";
+import { createLog } from "../src/log.ts";
+import { startServer } from "../src/main.ts";
+import { until } from "./support/until.ts";
+
+/** A file system of its own. */
+function makeDisk(t: TestContext, size: string): string {
+  const directory = mkdtempSync(join(tmpdir(), "flotilla-full-"));
+  execFileSync("mount", ["-t", "tmpfs", "-o", `size=${size}`, "tmpfs", directory]);
+  t.after(() => {
+    execFileSync("umount", ["--lazy", directory]);
+    rmSync(directory, { recursive: true });
+  });
+  return directory;
+}
+
+/** Takes all space that is left. */
+function fill(path: string): void {
+  const file = openSync(path, "a");
+  try {
+    for (const bytes of [1024 ** 2, 4096, 1]) {
+      try {
+        for (;;) writeSync(file, Buffer.alloc(bytes));
+      } catch (error) {
+        assert.equal((error as NodeJS.ErrnoException).code, "ENOSPC");
+      }
+    }
+  } finally {
+    closeSync(file);
+  }
+}
+
+test("a full disk is answered with its reason and never with a fault, and what was written stays", {
+  skip: process.getuid?.() === 0 ? false : "mounting a file system needs root",
+}, async (t) => {
+  const directory = makeDisk(t, "320m");
+  const server = await startServer({
+    ...readSettings([`--data-dir=${join(directory, "flotilla")}`, "--listen=127.0.0.1:0"]),
+    databaseUrl: null,
+    log: createLog("silent"),
+  });
+  t.after(() => server.stop());
+  const reserve = join(directory, "flotilla", "postgres", "reserve");
+  assert.ok(existsSync(reserve));
+  const create = async (name: string) => {
+    const body = JSON.stringify({
+      name,
+      source: { type: "image", reference: "local/busybox" },
+      env: Object.fromEntries(
+        Array.from({ length: 8 }, (_, index) => [`FILL_${index}`, crypto.randomUUID().repeat(200)]),
+      ),
+    });
+    const headers = { authorization: `Bearer ${server.adminKey.key}`, "content-type": "application/json" };
+    const answer = await fetch(`${server.url}/v1/machines`, { method: "POST", headers, body });
+    return { status: answer.status, text: await answer.text(), name };
+  };
+  const readyz = async () => {
+    const answer = await fetch(`${server.url}/readyz`);
+    return `${answer.status} ${await answer.text()}`;
+  };
+  const answers = [await create("first")];
+  assert.ok((answers[0]?.status ?? 0) < 300, answers[0]?.text);
+
+  const filling = join(directory, "filling");
+  fill(filling);
+  await until(() => !existsSync(reserve), { what: "the reserve to be given to the database" });
+  assert.match(await readyz(), /^503 .*disk is full/);
+  // What the reserve has given is taken too.
+  await until(
+    async () => {
+      fill(filling);
+      answers.push(await create(`more-${answers.length}`));
+      return /disk is full/.test(answers.at(-1)?.text ?? "");
+    },
+    { what: "an answer that names the full disk", deadlineMs: 60_000 },
+  );
+  assert.deepEqual(
+    answers.filter(({ status }) => status >= 300).map(({ status }) => status),
+    answers.filter(({ status }) => status >= 300).map(() => 503),
+  );
+
+  rmSync(filling);
+  await until(async () => (await readyz()).startsWith("200"), { what: "a server that is ready", deadlineMs: 60_000 });
+  assert.ok(existsSync(reserve));
+  answers.push(await create("last"));
+  const headers = { authorization: `Bearer ${server.adminKey.key}` };
+  const listed = await (await fetch(`${server.url}/v1/machines?limit=1000`, { headers })).text();
+  for (const { status, name } of answers) assert.equal(listed.includes(`"${name}"`), status < 300, name);
+});
