@@ -11,8 +11,8 @@
  *     POST   /v1/machines/{id}/dial/{port}    a TCP connection to a port of the guest, both ways, the request's bytes after
  *                                             DIAL_PREAMBLE; 404, 409 not running, 502 it takes none, 503 too many
  *     GET    /v1/machines/{id}/logs?tail=N&after=P&follow=1   LogMessage, one JSON value a line; 404
- *     GET    /v1/images                       → NodeImage[]
- *     PUT    /v1/images                       {reference, arch} → progress lines of JSON, the last one an ImageResult
+ *     GET    /v1/images?tenantId=…            → NodeImage[]: that tenant's and local ones; without it all
+ *     PUT    /v1/images                       {reference, arch, tenantId} → progress lines of JSON, the last one an ImageResult
  *     POST   /v1/images/import?reference=…    an archive as body → the same
  *     DELETE /v1/images?reference=…           → 204, 404, 409 in use
  *     GET    /v1/facts                        → NodeFacts
@@ -167,6 +167,8 @@ export interface NodeImage {
   readonly os: string;
   readonly layerCount: number;
   readonly lastUsedAt: number | null;
+  /** Who fetched it under this reference; null: the operator, or a local image, which is everybody's. Old nodes: absent. */
+  readonly tenantId?: string | null;
 }
 
 /** A line of the answer to PUT /v1/images. */

@@ -20,6 +20,14 @@ const ended = (id: string) =>
     return operation.status !== "running" && operation;
   }, PATIENT);
 
+/** Calls with a key of a tenant of its own. */
+async function tenantClient(name: string): Promise<typeof client> {
+  const tenant = (await client.post("/v1/tenants", { name })).json.id as string;
+  const minted = await client.post("/v1/apikeys", { tenantId: tenant });
+  assert.equal(minted.status, 200, minted.text);
+  return client.withKey(minted.json.key);
+}
+
 test("without a node there is nothing to list and nowhere to import or to fetch to", async () => {
   const { client: alone } = await startTestServer();
   assert.deepEqual((await alone.get("/v1/images")).json, []);
@@ -92,6 +100,28 @@ test("an image is fetched to a machine's own node once it has one", async () => 
   assert.equal((await pull({ image: "two words" })).status, 400);
   assert.equal((await pull({ image: "team/missing" })).status, 404);
   assert.equal((await pull({ image: "team/broken" })).status, 503);
+});
+
+test("a tenant sees the images that it fetched itself and local ones, and an admin sees all", async () => {
+  const keys = await Promise.all(["one", "two"].map((name) => tenantClient(name)));
+  const [one, two] = keys;
+  assert.ok(one && two);
+  const asked = await one.post("/v1/images/pull", { reference: "team/private:1", nodeId: node.id });
+  assert.equal(asked.status, 202, asked.text);
+  await until(async () => (await one.get(`/v1/operations/${asked.json.id}`)).json.status === "succeeded", PATIENT);
+  const names = async (who: typeof client): Promise<readonly string[]> =>
+    (await who.get("/v1/images")).json.map(({ reference }: { reference: string }) => reference);
+  assert.ok((await names(one)).includes("team/private:1"));
+  assert.ok((await names(client)).includes("team/private:1"));
+  const others = await names(two);
+  assert.ok(others.length > 0);
+  assert.deepEqual(
+    others.filter((name) => !name.startsWith("local/")),
+    [],
+  );
+  const source = { type: "image", reference: "team/private:1" };
+  const { id } = (await two.post("/v1/machines", { source, network: { mode: "blocked" } })).json;
+  assert.match((await two.post(`/v1/machines/${id}/start`)).text, /is not cached on this node/);
 });
 
 test("a fetch goes on when the node's agent is restarted in the middle", async () => {

@@ -4,7 +4,8 @@
  * Owns `<images>/unpacked/sha256-…/{root.ext4,image.json}` and `<images>/references/*.json`.
  *
  * Always: a directory in `unpacked` is whole, for it gets its name by rename after its files were synced; root.ext4 is
- * never written again, since machines' disks depend on its blocks. References are a small index over it: one file each,
+ * never written again, since machines' disks depend on its blocks. References are a small index over it, one file each and each its owner's alone: what one tenant
+ * fetched, and what a tag meant to it, another neither sees nor gets;
  * replaced by rename; one without its image is dropped at the next start. When an image was last used is the time stamp
  * of its image.json, which survives restarts and costs no write of data.
  *
@@ -34,10 +35,16 @@ export interface ImageRecord {
 }
 
 interface ReferenceRecord {
+  /** The tenant whose reference it is; null or absent: the operator's, or a local image's. */
+  readonly owner?: string | null;
   readonly name: string;
   readonly arch: string;
   readonly digest: string;
 }
+
+type ReferenceKey = Pick<ReferenceRecord, "owner" | "name" | "arch">;
+
+const REFERENCES_PER_OWNER = 1_000;
 
 interface Held extends ImageRecord {
   lastUsedAt: number;
@@ -66,23 +73,27 @@ export class Catalog {
     for (const name of await readdir(join(this.#directory, "references"))) {
       const path = join(this.#directory, "references", name);
       const record = name.endsWith(".json") ? await readJson<ReferenceRecord>(path) : undefined;
-      if (record !== undefined && this.#images.has(record.digest))
-        this.#references.set(keyOf(record.name, record.arch), record);
+      if (record !== undefined && this.#images.has(record.digest)) this.#references.set(keyOf(record), record);
       else await rm(path, { force: true });
     }
   }
 
-  find(name: string, arch: string): UnpackedImage | undefined {
-    const record = this.#references.get(keyOf(name, arch));
-    return record === undefined ? undefined : this.findByDigest(record.digest, name);
+  find(name: string, arch: string, owner: string | null): UnpackedImage | undefined {
+    const record = this.#references.get(keyOf({ name, arch, owner }));
+    return record === undefined ? undefined : this.findByDigest(record.digest, name, owner);
   }
 
-  findByDigest(digest: string, name?: string): UnpackedImage | undefined {
+  /** Whether one of the owner's references leads to the digest. */
+  hasReference(owner: string | null, digest: string): boolean {
+    return [...this.#references.values()].some((record) => record.digest === digest && ownerOf(record) === owner);
+  }
+
+  findByDigest(digest: string, name?: string, tenantId: string | null = null): UnpackedImage | undefined {
     const held = this.#images.get(digest);
     if (held === undefined) return undefined;
     const { source, ...record } = held;
     const reference = name ?? this.#nameOf(digest) ?? `${source}@${digest}`;
-    return { ...record, reference, rootPath: join(this.#pathOf(digest), "root.ext4") };
+    return { ...record, reference, tenantId, source, rootPath: join(this.#pathOf(digest), "root.ext4") };
   }
 
   /** Architectures under which the node has this reference. */
@@ -92,7 +103,9 @@ export class Catalog {
 
   /** One entry per reference; images that lost theirs to a newer digest appear under `…@sha256:…`. */
   list(): readonly UnpackedImage[] {
-    const named = [...this.#references.values()].map((record) => this.findByDigest(record.digest, record.name));
+    const named = [...this.#references.values()].map((record) =>
+      this.findByDigest(record.digest, record.name, ownerOf(record)),
+    );
     const digestsNamed = new Set(named.map((image) => image?.digest));
     const others = [...this.#images.keys()].filter((digest) => !digestsNamed.has(digest));
     return [...named, ...others.map((digest) => this.findByDigest(digest))]
@@ -141,20 +154,31 @@ export class Catalog {
     this.#images.set(record.digest, { ...record, lastUsedAt: this.#clock.now() });
   }
 
-  async point(name: string, arch: string, digest: string): Promise<void> {
-    const record: ReferenceRecord = { name, arch, digest };
-    const path = this.#referencePath(name, arch);
+  async point({ name, arch, owner }: ReferenceKey, digest: string): Promise<void> {
+    const record: ReferenceRecord = { owner: owner ?? null, name, arch, digest };
+    const path = this.#referencePath(record);
+    if (!this.#references.has(keyOf(record))) await this.#makeRoom(record.owner ?? null);
     await writeSynced(`${path}.new`, JSON.stringify(record));
     await rename(`${path}.new`, path);
     await syncPath(join(this.#directory, "references"));
-    this.#references.set(keyOf(name, arch), record);
+    this.#references.set(keyOf(record), record);
+  }
+
+  /** A tenant that names the same image in ever new ways loses its oldest names. */
+  async #makeRoom(owner: string | null): Promise<void> {
+    if (owner === null) return;
+    const own = [...this.#references].filter(([, record]) => record.owner === owner);
+    const [oldest] = own;
+    if (own.length < REFERENCES_PER_OWNER || oldest === undefined) return;
+    this.#references.delete(oldest[0]);
+    await rm(this.#referencePath(oldest[1]), { force: true });
   }
 
   async forget(name: string): Promise<void> {
     for (const [key, record] of this.#references) {
       if (record.name !== name) continue;
       this.#references.delete(key);
-      await rm(this.#referencePath(record.name, record.arch), { force: true });
+      await rm(this.#referencePath(record), { force: true });
     }
   }
 
@@ -163,8 +187,8 @@ export class Catalog {
     this.#images.delete(digest);
     for (const record of this.#references.values())
       if (record.digest === digest) {
-        this.#references.delete(keyOf(record.name, record.arch));
-        await rm(this.#referencePath(record.name, record.arch), { force: true });
+        this.#references.delete(keyOf(record));
+        await rm(this.#referencePath(record), { force: true });
       }
     await rename(this.#pathOf(digest), trash);
   }
@@ -192,15 +216,18 @@ export class Catalog {
     return join(this.#directory, "unpacked", digest.replace(":", "-"));
   }
 
-  #referencePath(name: string, arch: string): string {
-    const hash = createHash("sha256").update(keyOf(name, arch)).digest("hex");
+  #referencePath(key: ReferenceKey): string {
+    const hash = createHash("sha256").update(keyOf(key)).digest("hex");
     return join(this.#directory, "references", `${hash.slice(0, 32)}.json`);
   }
 }
 
-function keyOf(name: string, arch: string): string {
-  return `${arch} ${name}`;
+/** Names hold no space. */
+function keyOf({ name, arch, owner }: ReferenceKey): string {
+  return typeof owner === "string" ? `${arch} ${name} ${owner}` : `${arch} ${name}`;
 }
+
+const ownerOf = ({ owner }: ReferenceRecord): string | null => owner ?? null;
 
 async function readJson<T>(path: string): Promise<T | undefined> {
   try {

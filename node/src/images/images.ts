@@ -17,6 +17,8 @@ export interface ImageConfiguration {
 /** An image unpacked on this node. */
 export interface UnpackedImage extends NodeImage {
   readonly configuration: ImageConfiguration;
+  /** Registry and repository that it was fetched from first, or `local/…`. */
+  readonly source: string;
   /** A read-only ext4 file system in a file, shared by all machines of the image. Never written after it has its name. */
   readonly rootPath: string;
   /** Size of that file system, in bytes: a machine's disk is at least as large. */
@@ -43,12 +45,13 @@ export interface EnsureOptions {
 
 export interface Images {
   /**
-   * The image, unpacked; pulls it if it is not there. Callers of the same image share one pull.
+   * The image, unpacked; pulls it if the tenant has not pulled it. Callers of one tenant share one pull; what another
+   * tenant has unpacked is used after the registry has given this one the manifest.
    * Throws with a text for the machine's owner: no such image, wrong architecture, registry down, corrupt, disk full.
    */
   ensure(reference: string, options: EnsureOptions): Promise<UnpackedImage>;
-  /** The image if it is on this node's disk, without any network. */
-  find(reference: string, arch: string | null): Promise<UnpackedImage | undefined>;
+  /** The image if the tenant (null: the operator) has it on this node's disk, without any network. */
+  find(reference: string, arch: string | null, tenantId?: string | null): Promise<UnpackedImage | undefined>;
   /** An image by the digest that a machine's disk was made from. */
   findByDigest(digest: string): Promise<UnpackedImage | undefined>;
   /**
@@ -56,7 +59,8 @@ export interface Images {
    * smaller one, made once. What is on it may need more than was asked.
    */
   rootFor(image: UnpackedImage, diskBytes: number): Promise<RootFile>;
-  list(): Promise<readonly NodeImage[]>;
+  /** What a tenant has under its references, and local images; without a tenant everything. */
+  list(tenantId?: string | null): Promise<readonly NodeImage[]>;
   /** Takes in an OCI layout (tar), a docker archive or a root file system tar, as `local/<name>[:tag]`. */
   importArchive(path: string, reference: string): Promise<UnpackedImage>;
   remove(reference: string): Promise<"removed" | "missing" | "in use">;

@@ -79,19 +79,31 @@ export class Puller {
       using client = new RegistryClient(this.#options.registry, credentials);
       request.report({ kind: "progress", message: "asking the registry", doneBytes: 0, totalBytes: 0 });
       const resolved = await this.#resolve(client, request);
-      if (catalog.findByDigest(resolved.digest) === undefined) await this.#share(client, resolved, request);
-      await catalog.point(reference.name, arch, resolved.digest);
+      if (!this.#isAtHand(resolved.digest, request)) await this.#share(client, resolved, request);
+      await catalog.point({ name: reference.name, arch, owner: request.tenantId }, resolved.digest);
       await catalog.touch(resolved.digest);
     } catch (error) {
       signal.throwIfAborted();
       log.warn({ reference: reference.name, arch, reason: reasonOf(error) }, "an image could not be pulled");
       throw explained(error, reference);
     }
-    const image = catalog.find(reference.name, arch);
+    const image = catalog.find(reference.name, arch, request.tenantId);
     if (image === undefined) throw new Error(`image ${reference.name} was removed while it was pulled`);
     const durationMs = Math.round(clock.monotonic() - startedAt);
     log.info({ reference: reference.name, arch, digest: image.digest, durationMs }, "pulled an image");
     return image;
+  }
+
+  /**
+   * Whether the image need not be fetched. The registry has just given the tenant the manifest; that is enough for an
+   * image of the same repository. From another one the tenant has to show that it has the layers too: the manifest of
+   * somebody's private image is no secret that gives its content away.
+   */
+  #isAtHand(digest: string, { reference, tenantId }: PullRequest): boolean {
+    const { catalog } = this.#options;
+    const present = catalog.findByDigest(digest);
+    if (present === undefined) return false;
+    return tenantId === null || present.source === sourceOf(reference) || catalog.hasReference(tenantId, digest);
   }
 
   #share(client: RegistryClient, resolved: Resolved, request: PullRequest): Promise<UnpackedImage> {

@@ -5,7 +5,8 @@
  *
  * Always: `ensure` of an image that the node has asks nobody (container engines call it "if not present"), so machines
  * start when the registry is down and a tag means the same from one start to the next; only `isRefresh` asks what a tag
- * means now. Images that a machine's disk depends on are never removed.
+ * means now. "Has" is of the tenant that asks: what only others have fetched is asked for like what nobody has, and used
+ * without a second download when the registry agrees. Local images are everybody's. Images that a machine's disk depends on are never removed.
  *
  * Opening sweeps what a crash left. One process per directory.
  */
@@ -124,20 +125,21 @@ class ImageStore implements NodeImages {
   async ensure(text: string, options: EnsureOptions): Promise<UnpackedImage> {
     const reference = parseReference(text);
     const arch = options.arch ?? this.#options.arch;
-    const present = this.#catalog.find(reference.name, arch);
+    const tenantId = reference.isLocal ? null : options.tenantId;
+    const present = this.#catalog.find(reference.name, arch, tenantId);
     if (present !== undefined && (reference.isLocal || options.isRefresh !== true)) {
       await this.#catalog.touch(present.digest);
       return present;
     }
     if (reference.isLocal) throw this.#missingLocal(reference, arch);
-    const { tenantId } = options;
     return this.#pulls.run(`${tenantId ?? ""} ${arch} ${reference.name}`, options, (signal, report) =>
       this.#puller.pull({ reference, arch, tenantId, signal, report }),
     );
   }
 
-  async find(text: string, arch: string | null): Promise<UnpackedImage | undefined> {
-    return this.#catalog.find(parseReference(text).name, arch ?? this.#options.arch);
+  async find(text: string, arch: string | null, tenantId: string | null = null): Promise<UnpackedImage | undefined> {
+    const { name, isLocal } = parseReference(text);
+    return this.#catalog.find(name, arch ?? this.#options.arch, isLocal ? null : tenantId);
   }
 
   async findByDigest(digest: string): Promise<UnpackedImage | undefined> {
@@ -151,8 +153,13 @@ class ImageStore implements NodeImages {
     );
   }
 
-  async list(): Promise<readonly NodeImage[]> {
-    return this.#catalog.list().map(({ rootPath: _path, rootBytes: _bytes, configuration: _how, ...image }) => image);
+  async list(tenantId: string | null = null): Promise<readonly NodeImage[]> {
+    const isShown = (image: UnpackedImage): boolean =>
+      tenantId === null || image.tenantId === tenantId || image.reference.startsWith("local/");
+    return this.#catalog
+      .list()
+      .filter(isShown)
+      .map(({ rootPath: _path, rootBytes: _bytes, configuration: _how, source: _source, ...image }) => image);
   }
 
   async importArchive(path: string, text: string): Promise<UnpackedImage> {
@@ -181,7 +188,7 @@ class ImageStore implements NodeImages {
           report: () => undefined,
         });
       const arch = archive.config.architecture;
-      await this.#catalog.point(reference.name, arch, archive.digest);
+      await this.#catalog.point({ name: reference.name, arch, owner: null }, archive.digest);
       await this.#catalog.touch(archive.digest);
       this.#options.log.info({ reference: reference.name, arch, digest: archive.digest }, "imported an image");
       return this.#catalog.findByDigest(archive.digest, reference.name) ?? this.#throwMissing(reference);

@@ -156,7 +156,7 @@ class Link {
       case "GET /v1/machines/{id}/logs":
         return await this.#readLogs(exchange, machineId ?? "");
       case "GET /v1/images":
-        return send(response, 200, await this.#options.images.list());
+        return send(response, 200, await this.#options.images.list(exchange.url.searchParams.get("tenantId")));
       case "PUT /v1/images":
         return await this.#pullImage(exchange);
       case "POST /v1/images/import":

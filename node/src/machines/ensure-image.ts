@@ -24,7 +24,7 @@ export async function ensureImage(spec: MachineSpec, options: EnsureImageOptions
   const { images, clock, tell, signal } = options;
   const { tenantId } = spec;
   const { reference, arch } = spec.image;
-  const found = await images.find(reference, arch);
+  const found = await images.find(reference, arch, tenantId);
   // Of those that are there it notes that they are used: when space is short the least recently used go first.
   if (found !== undefined) return await images.ensure(reference, { arch, tenantId, signal });
   if (spec.network.mode === "blocked" && !reference.startsWith("local/")) {

@@ -13,7 +13,7 @@ const ANSWER_MS_MAX = 1_000;
 /** The ids of those nodes; null when it does not matter, or when none has it: then the start's own refusal says why. */
 export async function nodesToStartOn(
   { context, link, nodes }: MachineServices,
-  { source, network }: Pick<MachineRecord, "source" | "network">,
+  { tenantId, source, network }: Pick<MachineRecord, "tenantId" | "source" | "network">,
 ): Promise<readonly string[] | null> {
   if (network.mode !== "blocked" && !source.reference.startsWith("local/")) return null;
   const ready = await nodes.ready();
@@ -22,7 +22,7 @@ export async function nodesToStartOn(
   const over = new AbortController();
   const late = context.clock.sleep(ANSWER_MS_MAX, over.signal).then(() => []);
   const asked = ready.map(async ({ id, address }) => {
-    const images = await Promise.race([link.listImages({ nodeId: id, address }), late]).catch(() => []);
+    const images = await Promise.race([link.listImages({ nodeId: id, address }, tenantId), late]).catch(() => []);
     const has = images.some(
       ({ reference, architecture }) =>
         canonicalReference(reference) === wanted && (source.arch ?? architecture) === architecture,

@@ -90,15 +90,17 @@ export function imagePullWorker(services: MachineServices): OperationWorker {
 }
 
 async function pullOn(services: MachineServices, run: OperationRun, reference: string, nodeId: string): Promise<void> {
-  const { signal } = run;
+  const { signal, operation } = run;
+  const { tenantId } = operation;
   await run.step(stepOn(nodeId), async (say) => {
-    const image = await pullPatiently(services, { reference, nodeId, onProgress: say, signal });
+    const image = await pullPatiently(services, { tenantId, reference, nodeId, onProgress: say, signal });
     const layers = image.layerCount === 1 ? "1 layer" : `${image.layerCount} layers`;
     return `${image.digest}, ${layers}, ${Math.ceil(image.sizeBytes / 1024 ** 2)} MB on the disk`;
   });
 }
 
 interface NodePull {
+  readonly tenantId: string;
   readonly reference: string;
   readonly nodeId: string;
   readonly onProgress: (message: string) => void;
@@ -108,7 +110,7 @@ interface NodePull {
 /** Goes on when the node's agent is restarted in the middle; what it had fetched by then it has kept. */
 async function pullPatiently(services: MachineServices, pull: NodePull): Promise<NodeImage> {
   const { context, link } = services;
-  const { reference, nodeId, signal } = pull;
+  const { reference, tenantId, nodeId, signal } = pull;
   let heardAt = context.clock.monotonic();
   const onProgress = (message: string): void => {
     heardAt = context.clock.monotonic();
@@ -120,7 +122,7 @@ async function pullPatiently(services: MachineServices, pull: NodePull): Promise
       throw new Refusal("not_found", `node ${nodeId} is not in the cluster any more`);
     try {
       const address = { nodeId, address: node.address };
-      return await link.pullImage(address, { reference, arch: null }, { onProgress, signal });
+      return await link.pullImage(address, { reference, arch: null, tenantId }, { onProgress, signal });
     } catch (error) {
       signal.throwIfAborted();
       if (!(error instanceof NodeAway) || context.clock.monotonic() - heardAt > NODE_PATIENCE_MS) throw error;

@@ -1,7 +1,7 @@
 /**
  * The handlers of images: what nodes have cached, fetching images to nodes, and bringing an archive to one.
  *
- * Owns nothing: the nodes are asked each time. A node that does not answer is left out of the list, unless none does.
+ * Owns nothing: the nodes are asked each time. A tenant sees what it fetched itself and local images; an admin sees all. A node that does not answer is left out of the list, unless none does.
  */
 import type { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
@@ -30,8 +30,12 @@ const imageInfo = (nodeId: string, image: NodeImage): ImageInfo => ({
   lastUsedAt: image.lastUsedAt === null ? null : new Date(image.lastUsedAt).toISOString(),
 });
 
-async function imagesOf(link: NodeLink, node: Pick<NodeRecord, "id" | "address">): Promise<readonly ImageInfo[]> {
-  const images = await link.listImages({ nodeId: node.id, address: node.address });
+async function imagesOf(
+  link: NodeLink,
+  node: Pick<NodeRecord, "id" | "address">,
+  tenantId: string | null,
+): Promise<readonly ImageInfo[]> {
+  const images = await link.listImages({ nodeId: node.id, address: node.address }, tenantId);
   return images.map((image) => imageInfo(node.id, image));
 }
 
@@ -40,9 +44,10 @@ export function imageHandlers(
 ): HandlersOf<"listImages" | "pullImage" | "importImage" | "listMachineImages" | "pullMachineImage"> {
   const { context, link } = services;
   return {
-    async listImages() {
+    async listImages({ caller }) {
+      const tenantId = caller.isAdmin ? null : caller.tenantId;
       const nodes = (await listNodes(context.db)).filter(({ status }) => status !== "revoked");
-      const answers = await Promise.allSettled(nodes.map((node) => imagesOf(link, node)));
+      const answers = await Promise.allSettled(nodes.map((node) => imagesOf(link, node, tenantId)));
       const failures = answers.filter((answer) => answer.status === "rejected");
       const [first] = failures;
       if (first !== undefined && failures.length === nodes.length) throw first.reason;
@@ -57,7 +62,7 @@ export function imageHandlers(
       const machine = await findMachine(context.db, { tenantId: caller.tenantId, id: params.id });
       if (machine === undefined) throw machineNotFound(params.id);
       if (machine.nodeId === null || machine.nodeAddress === null) return { status: 200, body: { images: [] } };
-      const images = await imagesOf(link, { id: machine.nodeId, address: machine.nodeAddress });
+      const images = await imagesOf(link, { id: machine.nodeId, address: machine.nodeAddress }, machine.tenantId);
       const wanted = canonicalReference(machine.source.reference);
       return {
         status: 200,
@@ -71,7 +76,7 @@ export function imageHandlers(
       if (machine === undefined) throw machineNotFound(params.id);
       const { nodeId, nodeAddress } = machine;
       if (nodeId === null || nodeAddress === null) throw nodeless(machine.id);
-      const request = { reference: body.image, arch };
+      const request = { reference: body.image, arch, tenantId: machine.tenantId };
       const image = await link.pullImage({ nodeId, address: nodeAddress }, request, { onProgress: () => {}, signal });
       return { status: 200, body: imageInfo(nodeId, image) };
     },

@@ -107,11 +107,16 @@ export class NodeLink {
     }
   }
 
-  async listImages(node: NodeAddress): Promise<readonly NodeImage[]> {
-    const answer = await this.#json(node, { method: "GET", path: "/v1/images" });
+  /** The images that a tenant has fetched there, and local ones; with null those of everybody. */
+  async listImages(node: NodeAddress, tenantId: string | null): Promise<readonly NodeImage[]> {
+    const query = tenantId === null ? "" : `?tenantId=${encodeURIComponent(tenantId)}`;
+    const answer = await this.#json(node, { method: "GET", path: `/v1/images${query}` });
     if (answer.status !== 200 || !Array.isArray(answer.body))
       throw new NodeAway(node.nodeId, new Error(`the list of images was answered with ${answer.status}`));
-    return answer.body as readonly NodeImage[];
+    const isShown = (image: NodeImage): boolean =>
+      tenantId === null || image.tenantId === tenantId || image.reference.startsWith("local/");
+    // A node of an earlier version answers with everybody's.
+    return (answer.body as readonly NodeImage[]).filter(isShown);
   }
 
   /** Streams an archive to the node; throws a Refusal with the node's own text when it is no good. */
@@ -132,7 +137,7 @@ export class NodeLink {
    */
   async pullImage(
     node: NodeAddress,
-    request: { readonly reference: string; readonly arch: string | null },
+    request: { readonly reference: string; readonly arch: string | null; readonly tenantId: string },
     { onProgress, signal }: { readonly onProgress: (message: string) => void; readonly signal: AbortSignal },
   ): Promise<NodeImage> {
     return await this.#imageWork(node, {

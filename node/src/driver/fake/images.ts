@@ -11,6 +11,10 @@ import type { EnsureOptions, Images, RootFile, UnpackedImage } from "../../image
 
 const PROGRESS_STEPS = 4;
 
+const isLocalName = (reference: string): boolean => reference.startsWith("local/");
+const keyOf = (reference: string, tenantId: string | null): string =>
+  isLocalName(reference) ? reference : `${tenantId ?? ""} ${reference}`;
+
 export class FakeImages implements Images {
   readonly #clock: Clock;
   readonly #arch: string;
@@ -23,8 +27,9 @@ export class FakeImages implements Images {
     this.#remember("local/busybox");
   }
 
-  async ensure(reference: string, { onProgress, signal, isRefresh }: EnsureOptions): Promise<UnpackedImage> {
-    if (this.#cached.has(reference) && isRefresh !== true) return this.#remember(reference);
+  async ensure(reference: string, { onProgress, signal, isRefresh, tenantId }: EnsureOptions): Promise<UnpackedImage> {
+    const known = this.#cached.has(keyOf(reference, tenantId));
+    if (known && isRefresh !== true) return this.#remember(reference, tenantId);
     if (reference.includes("missing")) throw new Error(`image ${reference} does not exist in its registry`);
     const pullMs = Number(/slow-(\d+)/.exec(reference)?.[1] ?? 0);
     for (let step = 1; pullMs > 0 && step <= PROGRESS_STEPS; step += 1) {
@@ -34,12 +39,16 @@ export class FakeImages implements Images {
       onProgress?.({ kind: "progress", message, doneBytes: step * 1000, totalBytes: PROGRESS_STEPS * 1000 });
     }
     if (reference.includes("broken")) throw new Error(`image ${reference} has a corrupt layer`);
-    return this.#remember(reference);
+    return this.#remember(reference, tenantId);
   }
 
-  async find(reference: string): Promise<UnpackedImage | undefined> {
+  async find(
+    reference: string,
+    _arch: string | null,
+    tenantId: string | null = null,
+  ): Promise<UnpackedImage | undefined> {
     const isLocal = reference.startsWith("local/") && !reference.includes("missing");
-    return this.#cached.get(reference) ?? (isLocal ? this.#remember(reference) : undefined);
+    return this.#cached.get(keyOf(reference, tenantId)) ?? (isLocal ? this.#remember(reference) : undefined);
   }
 
   async findByDigest(digest: string): Promise<UnpackedImage | undefined> {
@@ -47,11 +56,12 @@ export class FakeImages implements Images {
     return known ?? { ...this.#image("local/found-by-digest"), digest };
   }
 
-  async list(): Promise<readonly NodeImage[]> {
-    return [...this.#cached.values()].map((image) => {
-      const { reference, digest, sizeBytes, architecture, os, layerCount, lastUsedAt } = image;
-      return { reference, digest, sizeBytes, architecture, os, layerCount, lastUsedAt };
+  async list(wanted: string | null = null): Promise<readonly NodeImage[]> {
+    const all = [...this.#cached.values()].map((image) => {
+      const { reference, digest, sizeBytes, architecture, os, layerCount, lastUsedAt, tenantId = null } = image;
+      return { reference, digest, sizeBytes, architecture, os, layerCount, lastUsedAt, tenantId };
     });
+    return all.filter((image) => wanted === null || image.tenantId === wanted || isLocalName(image.reference));
   }
 
   async importArchive(_path: string, reference: string): Promise<UnpackedImage> {
@@ -59,7 +69,9 @@ export class FakeImages implements Images {
   }
 
   async remove(reference: string): Promise<"removed" | "missing" | "in use"> {
-    return this.#cached.delete(reference) ? "removed" : "missing";
+    const keys = [...this.#cached].filter(([, image]) => image.reference === reference).map(([key]) => key);
+    for (const key of keys) this.#cached.delete(key);
+    return keys.length > 0 ? "removed" : "missing";
   }
 
   rootFor(image: UnpackedImage): Promise<RootFile> {
@@ -70,9 +82,12 @@ export class FakeImages implements Images {
     return { removed: 0, freedBytes: 0 };
   }
 
-  #remember(reference: string): UnpackedImage {
-    const image = { ...this.#image(reference), ...this.#cached.get(reference), lastUsedAt: this.#clock.now() };
-    this.#cached.set(reference, image);
+  #remember(reference: string, tenantId: string | null = null): UnpackedImage {
+    const key = keyOf(reference, tenantId);
+    const owner = isLocalName(reference) ? null : tenantId;
+    const made = { ...this.#image(reference), tenantId: owner };
+    const image = { ...made, ...this.#cached.get(key), lastUsedAt: this.#clock.now() };
+    this.#cached.set(key, image);
     return image;
   }
 
@@ -86,6 +101,7 @@ export class FakeImages implements Images {
       os: "linux",
       layerCount: 1,
       lastUsedAt: this.#clock.now(),
+      source: reference,
       configuration: { env: [`FAKE_IMAGE=${reference}`], workdir: "/", user: "", entrypoint: [], command: [] },
       rootPath: `/fake/${digest}`,
       rootBytes: 0,
