@@ -11,6 +11,7 @@ import { burst } from "./burst.ts";
 import { coldBoot } from "./cold-boot.ts";
 import { createToExec } from "./create-to-exec.ts";
 import { execRoundTrip } from "./exec-round-trip.ts";
+import { fromNowhere } from "./from-nowhere.ts";
 import { idle } from "./idle.ts";
 import { execThroughput, read } from "./server-load.ts";
 import { startStopped } from "./start-stopped.ts";
@@ -29,6 +30,7 @@ interface Bench {
 /** Machines for `burst` and `idle`, turns of seconds for the loads, samples for the others. */
 const BENCHES: Readonly<Record<string, Bench>> = {
   "create-to-exec": { run: createToExec, samplesDefault: 20, samplesMax: 90 },
+  "from-nowhere": { run: fromNowhere, samplesDefault: 30, samplesMax: 90 },
   "start-stopped": { run: startStopped, samplesDefault: 15, samplesMax: 200 },
   "cold-boot": { run: coldBoot, samplesDefault: 10, samplesMax: 90 },
   "burst-20": { run: () => burst(20), samplesDefault: 1, samplesMax: 1 },

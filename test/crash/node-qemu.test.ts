@@ -8,7 +8,8 @@
  */
 import assert from "node:assert/strict";
 import { realpathSync } from "node:fs";
-import { readdir } from "node:fs/promises";
+import { readdir, rm, truncate } from "node:fs/promises";
+import { join } from "node:path";
 import { test } from "node:test";
 import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
 import fc from "fast-check";
@@ -198,6 +199,8 @@ async function story(flotilla: Flotilla, before: readonly string[]): Promise<voi
     const number = Number(await flotilla.exec(id, "cat /workspace/number 2>/dev/null || echo 0"));
     assert.ok(number >= (chaos.written.get(id) ?? 0), `machine ${id} lost an acknowledged write`);
   }
+  await survivesLostJournals(flotilla, keeper.id, machines[0]?.id ?? "");
+  await isStartedAgain(flotilla, keeper.id);
   await untilWaitingIsSound(flotilla);
 
   await Promise.all([keeper, ...machines].map(({ id }) => flotilla.remove(id)));
@@ -211,6 +214,30 @@ async function story(flotilla: Flotilla, before: readonly string[]): Promise<voi
       `running at the end, each once and adopted; ${chaos.taken.size} prepared VMs became machines' and ${swept} were ` +
       `swept; 0 twice in ${looks} looks, 0 orphaned, 0 files left\n`,
   );
+}
+
+/** What runs runs on in the same VM, though that was started under another name; what is stopped has its disk. */
+async function survivesLostJournals(flotilla: Flotilla, running: string, stopped: string): Promise<void> {
+  await flotilla.exec(stopped, "echo kept > /workspace/kept");
+  await flotilla.stop(stopped);
+  await flotilla.nodes[0]?.stop();
+  const journalOf = (id: string): string => join(flotilla.nodeDirectory(), "machines", id, "journal.json");
+  await rm(journalOf(running));
+  await truncate(journalOf(stopped), 30);
+  await flotilla.startNode();
+  const answers = (): Promise<string | false> => flotilla.exec(running, "cat /run/marker").catch(() => false as const);
+  assert.equal(await until(answers, { what: "the running machine to be taken up" }), "untouched\n");
+  assert.equal(await flotilla.exec(stopped, "cat /workspace/kept"), "kept\n");
+}
+
+/** One whose VMM is killed runs again, in another boot. */
+async function isStartedAgain(flotilla: Flotilla, id: string): Promise<void> {
+  const vmm = vmms(flotilla).find(({ machines }) => machines.includes(id));
+  assert.ok(vmm !== undefined);
+  process.kill(vmm.pid, "SIGKILL");
+  const answers = (): Promise<string | false> =>
+    flotilla.exec(id, "cat /run/marker 2>/dev/null || echo another boot").catch(() => false as const);
+  assert.equal(await until(answers, { what: "the killed machine to run again", deadlineMs: 30_000 }), "another boot\n");
 }
 
 async function untilWaitingIsSound(flotilla: Flotilla): Promise<void> {

@@ -30,7 +30,7 @@ export interface PreparedFacts {
 /** How long a start counts as demand. */
 export const DEMAND_MS = 10 * 60_000;
 /** Without a start of the kind the number falls to half after this long, and again, and again. */
-const HALF_LIFE_MS = 2.5 * 60_000;
+const HALF_LIFE_MS = 5 * 60_000;
 /** After so long without a start, one of a kind that waits also without demand is enough. */
 const UNUSED_MS = 30 * 60_000;
 export const READY_MAX = 96;
