@@ -8,7 +8,7 @@
  * - a change of anything that users see, except of the last activity, grows the revision and is announced, because
  *   machine-cache.ts answers reads; the last activity is told to the cache of the server that writes it;
  * - a ceiling is checked in the statement that takes the place, under a lock on the tenant's row;
- * - what is asked for at creation is never updated.
+ * - what is asked for at creation is never updated; a delete wipes what of it may be secret.
  */
 import type { Context } from "../context.ts";
 import { type Queryable, sql } from "../db/database.ts";
@@ -252,7 +252,8 @@ function wire(context: Context, { next, timeline, run, runEndedAt, activeMax }: 
 }
 
 /**
- * Deletes a machine in any state: it is hidden at once, its name is free and its runs end; the node is told afterwards.
+ * Deletes a machine in any state: it is hidden at once, its name is free and its runs end; what may be secret of it (its
+ * environment and command, sessions, tokens, share link) is wiped; the node is told afterwards.
  * `revision`: only if it still has it. Returns the machine as it was left, or undefined when there is none.
  */
 export async function removeMachine(
@@ -264,7 +265,7 @@ export async function removeMachine(
     WITH gone AS (
       UPDATE machines SET
         desired_state = 'absent', generation = generation + 1, desired_at = ${now}, deleted_at = ${now}, error = NULL,
-        ready_at = NULL, revision = revision + 1, updated_at = ${now},
+        ready_at = NULL, revision = revision + 1, updated_at = ${now}, env = '{}', command = NULL,
         reconcile_at = CASE WHEN node_id IS NULL THEN NULL ELSE ${now}::timestamptz END
       WHERE id = ${options.id} AND tenant_id = ${options.tenantId} AND deleted_at IS NULL
         AND (${options.revision ?? null}::int IS NULL OR revision = ${options.revision ?? null}::int)
@@ -272,6 +273,9 @@ export async function removeMachine(
     ended AS (
       UPDATE machine_runs r SET ended_at = greatest(r.started_at, ${now}::timestamptz) FROM gone g
       WHERE r.machine_id = g.id AND r.ended_at IS NULL),
+    sessions AS (DELETE FROM machine_sessions WHERE machine_id IN (SELECT id FROM gone)),
+    tokens AS (DELETE FROM connect_tokens WHERE machine_id IN (SELECT id FROM gone)),
+    shares AS (DELETE FROM machine_shares WHERE machine_id IN (SELECT id FROM gone)),
     noted AS (
       INSERT INTO machine_events (id, machine_id, level, message, created_at)
       SELECT ${context.ids.make("event")}, id, 'info', 'machine deleted', ${now}::timestamptz FROM gone)
