@@ -294,28 +294,6 @@ test("no server, a bad call and a bad setting each end with what to do", async (
   }
 });
 
-test("a start that the server stops waiting for is followed until it has ended, well or badly", async (t) => {
-  const late = reply(503, "not started in time", { "x-error-code": "start_timeout" });
-  const states = (...machines: object[]): Reply => {
-    let count = 0;
-    return (arrived, answer) => replyJson(machines[Math.min(count++, machines.length - 1)])(arrived, answer);
-  };
-  const starting = { ...MACHINE, state: "creating" };
-  const well = await against(t, {
-    [`POST /v1/machines/${ID}/start`]: late,
-    [`GET /v1/machines/${ID}`]: states(starting, starting, MACHINE),
-  });
-  const started = await well.run(["machine", "start", ID]);
-  assert.deepEqual([started.code, String(started.output), started.errors], [0, "hello\n", ""]);
-  const badly = await against(t, {
-    [`POST /v1/machines/${ID}/start`]: late,
-    [`GET /v1/machines/${ID}`]: states(starting, { ...MACHINE, state: "error", error: "image not found" }),
-  });
-  const failed = await badly.run(["machine", "start", ID]);
-  assert.equal(failed.code, 1);
-  assert.match(failed.errors, /^error: start hello: image not found/);
-});
-
 test("a create whose start fails says that the machine is there and how to remove it", async (t) => {
   const { run } = await against(t, {
     "POST /v1/machines": replyJson(MACHINE, 201),

@@ -33,7 +33,6 @@ export const ERRORS = {
   guest_unreachable: { status: 502, actor: "operator", meaning: "the machine's agent does not answer" },
   unavailable: { status: 503, actor: "operator", meaning: "a part the request needs does not answer now" },
   start_failed: { status: 503, actor: "caller", meaning: "the machine could not be started; the text says why" },
-  start_timeout: { status: 503, actor: "operator", meaning: "the machine did not start in time; it may still" },
   no_space: { status: 507, actor: "operator", meaning: "the disk has no room left" },
 } as const satisfies Record<
   string,

@@ -91,7 +91,6 @@ const execErrors = [
   "guest_unreachable",
   "unavailable",
   "start_failed",
-  "start_timeout",
 ] as const;
 
 export const execEndpoints = {

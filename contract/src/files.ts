@@ -14,7 +14,6 @@ const fileErrors = [
   "guest_unreachable",
   "unavailable",
   "start_failed",
-  "start_timeout",
 ] as const;
 const readErrors = [...fileErrors, "range_not_satisfiable"] as const;
 const writeErrors = [...fileErrors, "no_space"] as const;

@@ -41,10 +41,10 @@ export const PORTS_PER_MACHINE_MAX = 16;
 export const LABELS_MAX = 32;
 
 /**
- * How long a blocking start waits for the machine before it answers 503 (the start itself goes on). Clients in daily
- * use give up after 30 s.
+ * How long one question to a node waits for what was asked to come true. A start is asked about again until it has ended; a
+ * stop that takes longer answers 503 and goes on.
  */
-export const START_WAIT_MS = 28_000;
+export const NODE_WAIT_MS = 28_000;
 
 /** Lines of a log that one may ask for at once; and how many one gets who does not say. */
 export const LOG_TAIL_MAX = 10_000;

@@ -238,7 +238,7 @@ export const machineEndpoints = {
       forkable: Type.Optional(Type.Boolean()),
     }),
     answers: { 200: json(MachineInfo), 202: json(MachineInfo, "detached") },
-    errors: ["not_found", "conflict", "quota_exceeded", "no_capacity", "start_failed", "start_timeout", "unavailable"],
+    errors: ["not_found", "conflict", "quota_exceeded", "no_capacity", "start_failed", "unavailable"],
   }),
   stopMachine: endpoint({
     method: "POST",

@@ -6,8 +6,8 @@
  * a refusal and a call without an answer are both a FlotillaError; only GET and HEAD are tried again, because they
  * alone change nothing, and only on answers that say "not now" (429, 502, 503, 504).
  *
- * Node's own fetch gives up on an answer that has not begun after 300 s. For a command that runs longer than that, run it
- * in the background, stream its output, or hand in a `fetch` without that limit.
+ * A start or a command may take long. `Prefer: processing` asks the server for signs of life meanwhile, because Node's own
+ * fetch gives up on an answer of which nothing has come for 300 s.
  */
 import { type ApiCall, type CallOptions, segment } from "./call.ts";
 import { after, now, pause } from "./clock.ts";
@@ -178,6 +178,7 @@ export class Flotilla extends Methods {
     const headers = new Headers(options.headers);
     if (this.#apiKey !== undefined) headers.set("authorization", `Bearer ${this.#apiKey}`);
     if (options.idempotencyKey !== undefined) headers.set("idempotency-key", options.idempotencyKey);
+    if (call.method === "POST" && !headers.has("prefer")) headers.set("prefer", "processing");
     const init: RequestInit = { method: call.method, headers, signal };
     if (call.json !== undefined) {
       headers.set("content-type", "application/json");

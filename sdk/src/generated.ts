@@ -169,7 +169,7 @@ export abstract class Methods {
    * Start a machine; answers when it has booted.
    *
    * `POST /v1/machines/{id}/start`; needs scope machine:create.
-   * Refuses with not_found, conflict, quota_exceeded, no_capacity, start_failed, start_timeout, unavailable.
+   * Refuses with not_found, conflict, quota_exceeded, no_capacity, start_failed, unavailable.
    */
   startMachine(id: string, options: CallOptions<StartMachineQuery> = {}): Promise<MachineInfo> {
     return this.call({ method: "POST", path: `/v1/machines/${segment(id)}/start`, answer: "json" }, options);
@@ -267,7 +267,7 @@ export abstract class Methods {
    *
    * `POST /v1/machines/{id}/exec`; needs scope machine:exec.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, quota_exceeded, no_capacity,
-   * guest_unreachable, unavailable, start_failed, start_timeout.
+   * guest_unreachable, unavailable, start_failed.
    */
   exec(id: string, body: MachineCommandRequest, options: CallOptions<ExecQuery> = {}): Promise<MachineExecResponse> {
     return this.call({ method: "POST", path: `/v1/machines/${segment(id)}/exec`, json: body, answer: "json" }, options);
@@ -282,7 +282,7 @@ export abstract class Methods {
    *
    * `POST /v1/machines/{id}/exec/stream`; needs scope machine:exec.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, quota_exceeded, no_capacity,
-   * guest_unreachable, unavailable, start_failed, start_timeout.
+   * guest_unreachable, unavailable, start_failed.
    */
   execStream(id: string, body: MachineCommandRequest, options: CallOptions<ExecQuery> = {}): Promise<Response> {
     return this.call(
@@ -296,7 +296,7 @@ export abstract class Methods {
    *
    * `POST /v1/machines/{id}/code`; needs scope machine:exec.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, quota_exceeded, no_capacity,
-   * guest_unreachable, unavailable, start_failed, start_timeout.
+   * guest_unreachable, unavailable, start_failed.
    */
   runCode(id: string, body: MachineCodeRequest, options: CallOptions = {}): Promise<MachineExecResponse> {
     return this.call({ method: "POST", path: `/v1/machines/${segment(id)}/code`, json: body, answer: "json" }, options);
@@ -307,7 +307,7 @@ export abstract class Methods {
    *
    * `GET /v1/machines/{id}/exec/interactive`; needs scope machine:exec.
    * Refuses with invalid_request, invalid_body, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable,
-   * unavailable, start_failed, start_timeout.
+   * unavailable, start_failed.
    */
   openTerminal(id: string, options: CallOptions<OpenTerminalQuery> = {}): WebSocket {
     return this.openSocket(`/v1/machines/${segment(id)}/exec/interactive`, options);
@@ -361,7 +361,7 @@ export abstract class Methods {
    *
    * `POST /v1/machines/{id}/sessions/{session_id}/exec`; needs scope machine:exec.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, quota_exceeded, no_capacity,
-   * guest_unreachable, unavailable, start_failed, start_timeout.
+   * guest_unreachable, unavailable, start_failed.
    */
   execInSession(
     id: string,
@@ -385,7 +385,7 @@ export abstract class Methods {
    *
    * `GET /v1/machines/{id}/files`; needs scope machine:files.
    * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable, unavailable,
-   * start_failed, start_timeout, range_not_satisfiable.
+   * start_failed, range_not_satisfiable.
    */
   readFile(id: string, options: CallOptions<ReadFileQuery> = {}): Promise<Response> {
     return this.call({ method: "GET", path: `/v1/machines/${segment(id)}/files`, answer: "stream" }, options);
@@ -396,7 +396,7 @@ export abstract class Methods {
    *
    * `POST /v1/machines/{id}/files`; needs scope machine:files.
    * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable, unavailable,
-   * start_failed, start_timeout, no_space.
+   * start_failed, no_space.
    */
   writeFile(id: string, body: BytesBody, options: CallOptions<WriteFileQuery> = {}): Promise<void> {
     return this.call(
@@ -410,7 +410,7 @@ export abstract class Methods {
    *
    * `GET /v1/machines/{id}/files/{path...}`; needs scope machine:files.
    * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable, unavailable,
-   * start_failed, start_timeout, range_not_satisfiable.
+   * start_failed, range_not_satisfiable.
    */
   readFileAt(id: string, path: string, options: CallOptions<ReadFileAtQuery> = {}): Promise<Response> {
     return this.call(
@@ -424,7 +424,7 @@ export abstract class Methods {
    *
    * `PUT /v1/machines/{id}/files/{path...}`; needs scope machine:files.
    * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable, unavailable,
-   * start_failed, start_timeout, no_space.
+   * start_failed, no_space.
    */
   putFileAt(id: string, path: string, body: BytesBody, options: CallOptions = {}): Promise<void> {
     return this.call(
@@ -438,7 +438,7 @@ export abstract class Methods {
    *
    * `POST /v1/machines/{id}/files/{path...}`; needs scope machine:files.
    * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable, unavailable,
-   * start_failed, start_timeout, no_space.
+   * start_failed, no_space.
    */
   postFileAt(id: string, path: string, body: BytesBody, options: CallOptions = {}): Promise<void> {
     return this.call(
@@ -452,7 +452,7 @@ export abstract class Methods {
    *
    * `DELETE /v1/machines/{id}/files/{path...}`; needs scope machine:files.
    * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable, unavailable,
-   * start_failed, start_timeout.
+   * start_failed.
    */
   deleteFileAt(id: string, path: string, options: CallOptions = {}): Promise<void> {
     return this.call(

@@ -55,8 +55,8 @@ export interface AssemblyOptions {
   readonly metrics: Metrics;
   readonly version: string;
   readonly openapi: unknown;
-  /** In place of the contract's START_WAIT_MS. */
-  readonly startWaitMs: number | undefined;
+  /** In place of the contract's NODE_WAIT_MS. */
+  readonly nodeWaitMs: number | undefined;
   readonly isStopping: () => boolean;
   readonly isDiskFull: () => boolean;
 }
@@ -74,7 +74,7 @@ export interface Assembly {
 }
 
 export function assemble({ context, keys, settings, ...options }: AssemblyOptions): Assembly {
-  const services = openMachineServices(context, { ...settings, startWaitMs: options.startWaitMs });
+  const services = openMachineServices(context, { ...settings, nodeWaitMs: options.nodeWaitMs });
   const operations = new OperationRunner(context, [imagePullWorker(services), nodeDrainWorker(services)]);
   const loops = new Loops(context, [
     machineReconciler(services),

@@ -46,8 +46,10 @@ export interface ServerOptions extends ServerSettings {
   readonly log?: Log;
   /** Checks every answer against the contract; a fault is a 500. For tests. */
   readonly checkAnswers?: boolean;
-  /** How long starts and stops are waited for, in place of START_WAIT_MS. For tests. */
-  readonly startWaitMs?: number;
+  /** How long one question to a node waits, in place of NODE_WAIT_MS. For tests. */
+  readonly nodeWaitMs?: number;
+  /** How often callers that asked for it are told that their answer is on its way. For tests. */
+  readonly processingMs?: number;
   /** How many descriptors the process may have, in place of what the system says. For tests. */
   readonly descriptorLimit?: number;
   /** How long a connection may wait for its next request. For tests. */
@@ -103,7 +105,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       metrics,
       version: API_VERSION,
       openapi: openApiDocument(),
-      startWaitMs: options.startWaitMs,
+      nodeWaitMs: options.nodeWaitMs,
       isStopping: () => undo.hasBegun,
       isDiskFull: () => embedded?.isDiskFull() ?? false,
     });
@@ -147,6 +149,7 @@ async function serve(options: ServerOptions, { assembly, metrics, ...rest }: Ser
       readers: new LastReaders(),
       idempotency: new IdempotencyUse(rest.context),
       requestIds: requestIds(randomBytes),
+      processingMs: options.processingMs,
       observe: (seen: RequestSeen) => metrics.observeRequest(seen),
     },
   );

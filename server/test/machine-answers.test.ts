@@ -47,9 +47,9 @@ const node = await startTestNode(server);
 const { client, context } = server;
 const ledger = new Ledger();
 
-/** Another server of the cluster, which waits next to nothing for starts and stops. */
+/** Another server of the cluster, which waits next to nothing for nodes. */
 async function startHurried(): Promise<Client> {
-  const hurried = await startTestServer({ databaseUrl: server.databaseUrl, startWaitMs: 300 });
+  const hurried = await startTestServer({ databaseUrl: server.databaseUrl, nodeWaitMs: 300 });
   return hurried.client.withKey(server.adminKey.key);
 }
 
@@ -304,16 +304,6 @@ test("a boot that fails, and a machine that has failed", async () => {
       default:
         return call(name, { id: await withSession(name, failed) });
     }
-  });
-});
-
-test("a boot that takes its time", async () => {
-  const hurried = await startHurried();
-  await provoke("start_timeout", async (name) => {
-    const id = await machine({ FAKE_BOOT_MS: "600000" });
-    const answer = await call(name, { id: await withSession(name, id) }, hurried);
-    await client.delete(`/v1/machines/${id}`);
-    return answer;
   });
 });
 

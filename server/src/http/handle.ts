@@ -46,6 +46,7 @@ import type { Ingress } from "./ingress.ts";
 import { idFromSeed, once } from "./once.ts";
 import type { LastReaders } from "./last-readers.ts";
 import type { Page } from "./page.ts";
+import { PROCESSING_MS, sayProcessing, wantsProcessing } from "./processing.ts";
 import { coerceQuery } from "./query.ts";
 import { errorAnswer } from "./refuse.ts";
 import type { RequestIds } from "./request-id.ts";
@@ -75,6 +76,8 @@ export interface HandleParts {
   /** Throws a Refusal when what the path names does not exist or is not the tenant's; for requests with large bodies. */
   readonly findTarget: FindTarget;
   readonly requestIds: RequestIds;
+  /** In place of PROCESSING_MS. For tests. */
+  readonly processingMs?: number | undefined;
   /** Called once per answered request. */
   readonly observe: (seen: { readonly name: string; readonly status: number; readonly seconds: number }) => void;
 }
@@ -142,7 +145,20 @@ export function handle(parts: HandleParts, incoming: Incoming, presence: CallerP
     answering = refuse(error);
   }
   if (!(answering instanceof Promise)) return finish(parts, exchange, answering);
-  return answering.catch(refuse).then((outgoing) => finish(parts, exchange, outgoing));
+  const waiting = answering.catch(refuse);
+  if (wantsProcessing(message)) tellOfProcessing(parts, exchange, waiting);
+  return waiting.then((outgoing) => finish(parts, exchange, outgoing));
+}
+
+function tellOfProcessing(
+  { context, processingMs = PROCESSING_MS }: HandleParts,
+  { response, upgrade, isForMachine }: Exchange,
+  answering: Promise<unknown>,
+): void {
+  if (upgrade !== undefined || isForMachine) return;
+  const answered = new AbortController();
+  void answering.finally(() => answered.abort());
+  void sayProcessing(response, { clock: context.clock, everyMs: processingMs, signal: answered.signal });
 }
 
 function finish(parts: HandleParts, exchange: Exchange, outgoing: Outgoing): Promise<void> | undefined {

@@ -44,6 +44,8 @@ const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 const PARAMETER_CHARACTERS_MAX = 16_384;
 /** Longer than the pools of common clients and proxies keep a connection, so that they close it, not we. */
 const KEEP_ALIVE_MS = 75_000;
+/** A connection on which nothing is sent for so long is probed by TCP. */
+const PROBE_AFTER_MS = 15_000;
 /** How often a server that closes looks for connections on which nothing is asked any more. */
 const IDLE_LOOK_MS = 50;
 
@@ -120,6 +122,10 @@ function makeApp(
     return503OnClosing: false,
     keepAliveTimeout: keepAliveMs,
     http: {
+      // An answer may take minutes: what stands between does not take the connection for dead, and a caller that has
+      // vanished is found out.
+      keepAlive: true,
+      keepAliveInitialDelay: PROBE_AFTER_MS,
       // A request without a body has nothing to read, and a stream that ends costs as much as routing it.
       optimizeEmptyRequests: true,
       headersTimeout: headMs,

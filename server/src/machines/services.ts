@@ -3,7 +3,7 @@
  *
  * Made once per server, by `openMachineServices`; `stop` lets the work under way end and writes what was gathered.
  */
-import { START_WAIT_MS } from "@flotilla/contract/limits";
+import { NODE_WAIT_MS } from "@flotilla/contract/limits";
 import { RegistryList } from "@flotilla/contract/registries";
 import type { Context } from "../context.ts";
 import { NodeAway, NodeLink } from "../link/node-link.ts";
@@ -24,8 +24,8 @@ export interface MachineServices {
   readonly registries: RegistryList;
   /** The address that refusals over a ceiling name. */
   readonly plansUrl: string;
-  /** How long a start or a stop is waited for before the caller is told that it goes on. */
-  readonly startWaitMs: number;
+  /** How long one question to a node waits for it, and how long a stop is waited for before the caller is told that it goes on. */
+  readonly nodeWaitMs: number;
   readonly ceilingsOf: (tenantId: string) => Promise<Ceilings>;
   /** Lets work go on that no request waits for; it is finished before the server ends. Its failure is logged. */
   readonly inBackground: (what: string, work: () => Promise<unknown>) => void;
@@ -41,7 +41,7 @@ export interface OpenMachineServices extends MachineServices {
 
 export interface MachineServiceOptions {
   readonly plansUrl: string;
-  readonly startWaitMs?: number | undefined;
+  readonly nodeWaitMs?: number | undefined;
   readonly appsUrl?: string | null;
   readonly publicUrl?: string | null;
   readonly allowedRegistries?: readonly string[] | null;
@@ -70,7 +70,7 @@ export function openMachineServices(context: Context, options: MachineServiceOpt
       insecure: options.insecureRegistries ?? [],
     }),
     plansUrl: options.plansUrl,
-    startWaitMs: options.startWaitMs ?? START_WAIT_MS,
+    nodeWaitMs: options.nodeWaitMs ?? NODE_WAIT_MS,
     ceilingsOf: (tenantId) => ceilings.of(tenantId),
     inBackground(what, work) {
       const done = work().then(

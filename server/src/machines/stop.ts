@@ -23,7 +23,7 @@ export interface StopOptions {
 /** The machine, stopped; or started again by somebody else meanwhile. */
 export async function stopMachine(services: MachineServices, options: StopOptions): Promise<MachineRecord> {
   const { clock } = services.context;
-  const deadline = clock.monotonic() + services.startWaitMs;
+  const deadline = clock.monotonic() + services.nodeWaitMs;
   let latest = await acceptStop(services, options);
   while (phaseOf(latest) === "stopping") {
     const waitMs = Math.max(0, deadline - clock.monotonic());
@@ -32,9 +32,9 @@ export async function stopMachine(services: MachineServices, options: StopOption
     if (told === undefined || (told.deletedAt !== null && !told.isEphemeral)) throw machineNotFound(options.id);
     latest = told;
     // Otherwise it was overtaken by another stop, which is waited for as well.
-    if (clock.monotonic() >= deadline && phaseOf(latest) === "stopping") throw notStopped(latest, services.startWaitMs);
+    if (clock.monotonic() >= deadline && phaseOf(latest) === "stopping") throw notStopped(latest, services.nodeWaitMs);
   }
-  if (phaseOf(latest) === "failed") throw notStopped(latest, services.startWaitMs);
+  if (phaseOf(latest) === "failed") throw notStopped(latest, services.nodeWaitMs);
   return latest;
 }
 

@@ -1,7 +1,8 @@
 /**
  * How a command's output becomes an answer: collected into one JSON body, or streamed as it comes.
  *
- * Always: a command that did not run at all is refused with a status in both forms. A streamed command goes on after its
+ * Always: a command that did not run at all is refused with a status in both forms, unless its machine took long to start:
+ * then a stream has begun, and the refusal is its last event. A streamed command goes on after its
  * handler has returned; it ends with its caller, or with the server.
  */
 import type { Readable } from "node:stream";

@@ -4,6 +4,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { Refusal } from "@flotilla/contract/errors";
 import fc from "fast-check";
 import { systemClock } from "../../clock.ts";
 import { CommandEvents, eventFrame } from "./events.ts";
@@ -113,4 +114,13 @@ test("a command that did not run is refused, one that was cut off says so last",
     { event: "stdout", data: "begun" },
     { event: "error", data: "the server failed" },
   ]);
+});
+
+test("a stream whose command waits long begins, and a refusal is then its last event", async () => {
+  const events = new CommandEvents(systemClock, { isB64: false, headWaitMs: 1 });
+  const reading = events.toArray();
+  await events.head;
+  events.fail(new Refusal("start_failed", "start of machine mach-1 failed: no disk"));
+  const text = Buffer.concat((await reading) as Buffer[]).toString();
+  assert.deepEqual(parse(text), [{ event: "error", data: "start of machine mach-1 failed: no disk" }]);
 });

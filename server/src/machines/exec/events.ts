@@ -24,6 +24,8 @@ const HELD_BYTES = 64 * 1024;
 const KEEP_ALIVE_MS = 5_000;
 /** A command that fails at once is refused with a status; one that is silent must not keep its caller waiting for that. */
 const HEAD_DELAY_MS = 20;
+/** Nor one whose machine takes long to start: the answer begins, and if it is a refusal after all, that is an `error` event. */
+const HEAD_WAIT_MS = 10_000;
 
 /** One event; every line break of the data begins another `data:` line. Pure. */
 export const eventFrame = (event: string, data: string): string =>
@@ -42,10 +44,11 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
   /** The last event was sent. */
   #isOver = false;
 
-  constructor(clock: Clock, options: { readonly isB64: boolean }) {
+  constructor(clock: Clock, options: { readonly isB64: boolean; readonly headWaitMs?: number }) {
     super({ highWaterMark: HELD_BYTES });
     this.#clock = clock;
     this.#isB64 = options.isB64;
+    void clock.sleep(options.headWaitMs ?? HEAD_WAIT_MS, this.#over.signal).then(() => this.#begin());
   }
 
   /** Resolves when the answer may begin; rejects with the reason when the command did not run at all. */
@@ -103,7 +106,7 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
   }
 
   #begin(): void {
-    if (this.hasHead) return;
+    if (this.hasHead || this.destroyed) return;
     this.hasHead = true;
     this.#head.resolve();
     void this.#keepAlive();

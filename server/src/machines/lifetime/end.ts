@@ -25,7 +25,7 @@ export async function stopIdle(services: MachineServices, { id }: MachineName): 
   const change = { ...askStop(machine, context.clock.now()), timeline: [{ level: "info", message }] as const };
   const written = (await cache.write([change])).get(id);
   if (written === undefined) return false;
-  services.inBackground(`auto-stop of ${id}`, () => converge(services, written, { waitMs: services.startWaitMs }));
+  services.inBackground(`auto-stop of ${id}`, () => converge(services, written, { waitMs: services.nodeWaitMs }));
   return true;
 }
 
