@@ -17,14 +17,12 @@
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <unistd.h>
 
+#include "grow.h"
 #include "log.h"
 #include "machine.h"
 
-/* From the kernel's fs/ext4/ext4.h, which is not among its headers for programs. */
-#define EXT4_IOC_RESIZE_FS _IOW('f', 16, uint64_t)
 #define NEW_ROOT "/newroot"
 #define SIZE_LOOK_US 500
 #define SIZE_LOOKS_MAX 10000 /* 5 s and more */
@@ -114,28 +112,6 @@ static int wait_for_size(const char *device, uint64_t wanted)
 	return -ENXIO;
 }
 
-/* Lets the file system fill its device, when that is larger than the image it was made from. */
-static int grow(const char *device)
-{
-	struct statfs status;
-	uint64_t bytes = 0;
-	int error = device_size(device, &bytes);
-
-	if (error != 0)
-		return error;
-	int fd = open(NEW_ROOT, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	if (fstatfs(fd, &status) != 0) {
-		error = -errno;
-	} else {
-		uint64_t blocks = bytes / (uint64_t)status.f_bsize;
-		error = ioctl(fd, EXT4_IOC_RESIZE_FS, &blocks) == 0 ? 0 : -errno;
-	}
-	close(fd);
-	return error;
-}
-
 /* Makes the device's ext4 the agent's and every later command's root. */
 int mount_root(const char *device, uint64_t bytes)
 {
@@ -150,14 +126,15 @@ int mount_root(const char *device, uint64_t bytes)
 	}
 	if (mkdir(NEW_ROOT, 0755) != 0 && errno != EEXIST)
 		return -errno;
-	/* Growing leaves inode tables to be zeroed in the background: gigabytes of writes that nobody ever needs. */
+	/* Inode tables of a disk that has grown are not zeroed in the background: what was never written reads as zeros. */
 	if (mount(device, NEW_ROOT, "ext4", 0, "noinit_itable") != 0 && errno != EBUSY)
 		return -errno;
-	error = grow(device);
+	error = grow_at_once(device, NEW_ROOT);
 	if (error != 0)
 		log_line("cannot grow the file system of", device, error);
 	if (chdir(NEW_ROOT) != 0 || mount(".", "/", NULL, MS_MOVE, NULL) != 0 || chroot(".") != 0 || chdir("/") != 0)
 		return -errno;
+	grow_the_rest();
 	has_root = true;
 	return 0;
 }

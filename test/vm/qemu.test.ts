@@ -22,6 +22,14 @@ import {
 } from "./vm-fixture.ts";
 
 const deadline = (): AbortSignal => AbortSignal.timeout(BOOT_DEADLINE_MS);
+/** A file system that grew to 16 TiB before its machine runs took minutes. */
+const GROWN_AT_ONCE_MS = 30_000;
+
+function failAfter(ms: number): Promise<never> {
+  return new Promise((_, reject) =>
+    AbortSignal.timeout(ms).addEventListener("abort", () => reject(new Error(`not configured after ${ms} ms`))),
+  );
+}
 
 describe("the qemu driver", { skip: skipReason }, () => {
   let place: NodePlace;
@@ -53,6 +61,25 @@ describe("the qemu driver", { skip: skipReason }, () => {
     await configure(second.guest, driver);
     assert.equal(await shell(second.guest, "cat /workspace/file"), "kept\n");
     await second.kill();
+  });
+
+  test("a machine with a disk of 16 TiB runs at once, and its file system grows on meanwhile", async () => {
+    const diskGb = 16 * 1024;
+    const vm = await driver.boot(
+      place.bootOf(await place.machine("mach-vast", 700_009, diskGb), "boot-vast"),
+      deadline(),
+    );
+    await Promise.race([configure(vm.guest, driver, diskGb), failAfter(GROWN_AT_ONCE_MS)]);
+    const sizeGb = async (): Promise<number> => {
+      const [blocks, bytes] = (await shell(vm.guest, "busybox stat -f -c '%b %S' /")).split(" ").map(Number);
+      return ((blocks ?? 0) * (bytes ?? 0)) / 2 ** 30;
+    };
+    const first = await sizeGb();
+    assert.ok(first > 200, `${first} GiB`);
+    await until(async () => (await sizeGb()) > first + 100, { what: "the file system to grow on", deadlineMs: 60_000 });
+    // The growth is a process like any other when the machine ends.
+    await vm.guest.shutDown();
+    assert.equal((await vm.exited).kind, "poweroff");
   });
 
   test("a VMM has its own user, no privileges, a system call filter and no network", async () => {

@@ -66,18 +66,18 @@ export class NodePlace implements AsyncDisposable {
     return driver;
   }
 
-  /** A machine with a disk. */
-  async machine(machineId: string, uid: number): Promise<Omit<BootRequest, "bootId" | "bootDirectory">> {
+  /** A machine with a disk of `diskGb`. */
+  async machine(machineId: string, uid: number, diskGb = 1): Promise<Omit<BootRequest, "bootId" | "bootDirectory">> {
     const directory = join(this.directory, "machines", machineId);
     mkdirSync(directory, { recursive: true, mode: 0o700 });
     const diskPath = join(directory, "disk");
-    await qcow2Disks.make({ diskPath, root: this.image, diskGb: 1, uid });
+    await qcow2Disks.make({ diskPath, root: this.image, diskGb, uid });
     return {
       machineId,
       cpus: 1,
       memoryMb: 256,
       diskPath,
-      diskBytes: 2 ** 30,
+      diskBytes: diskGb * 2 ** 30,
       backingPaths: [this.image.rootPath],
       uid,
       network: { mode: "blocked" },
@@ -111,11 +111,12 @@ function makeRoot(tree: string, rootPath: string): void {
   }
   copyFileSync(join(cacheDirectory, "images", "busybox"), join(tree, "bin/busybox"));
   for (const name of ["sh", "cat", "sync", "uname", "poweroff"]) symlinkSync("busybox", join(tree, "bin", name));
-  execFileSync("mkfs.ext4", ["-q", "-d", tree, rootPath, "16M"]);
+  // Like the root of an image (node/src/images/workshop.ts), so that it grows as one does.
+  execFileSync("mkfs.ext4", ["-q", "-b", "4096", "-G", "256", "-O", "64bit", "-d", tree, rootPath, "16M"]);
 }
 
 /** What a node agent tells a guest that has just booted. */
-export async function configure(guest: Guest, driver: Driver): Promise<void> {
+export async function configure(guest: Guest, driver: Driver, diskGb = 1): Promise<void> {
   await guest.configure({
     hostname: "tested",
     machineId: randomBytes(16).toString("hex"),
@@ -125,7 +126,7 @@ export async function configure(guest: Guest, driver: Driver): Promise<void> {
     workdir: "/",
     user: "",
     rootDevice: driver.facts.rootDevice,
-    rootBytes: 2 ** 30,
+    rootBytes: diskGb * 2 ** 30,
     nameservers: [],
     address: null,
   });

@@ -97,7 +97,7 @@ const EXT4_FEATURES =
   "none,has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum";
 /** Enough for a disk of many GiB; in a sparse file an unused journal costs nothing. */
 const JOURNAL_MB = 64;
-/** Groups that keep their metadata together. Growing goes by such: to 1 TB 5 s in an emulated guest, 26 s with mkfs's 16. */
+/** Groups that keep their metadata together; the guest's disk grows by as many at a time (guest/grow.c). */
 const GROUPS_TOGETHER = 256;
 const MKFS_COMMAND = `mkfs.ext4 -q -F -m 0 -b ${BLOCK_BYTES} -G ${GROUPS_TOGETHER} -I 256 -i ${BYTES_PER_INODE} -O ${EXT4_FEATURES} -J size=${JOURNAL_MB}`;
 /** Prezeroed: the file is new and sparse, so no guest has to spend its first minutes on zeroing inode tables. */
