@@ -5,7 +5,7 @@
  * exist. Refusals are for what happens outside it.
  */
 import { empty, endpoint, json, jsonOrStream, stream } from "./endpoint.ts";
-import { EXEC_BODY_BYTES_MAX, EXEC_TIMEOUT_MAX_SECONDS } from "./limits.ts";
+import { EXEC_B64_BYTES_MAX, EXEC_BODY_BYTES_MAX, EXEC_TIMEOUT_MAX_SECONDS } from "./limits.ts";
 import { int64, nullable, oneOf, optional, type Static, stringMap, Type, text, timestamp } from "./schema.ts";
 
 export const EXEC_OUTPUTS = ["both", "text", "b64"] as const;
@@ -13,7 +13,10 @@ export type ExecOutput = (typeof EXEC_OUTPUTS)[number];
 
 export const MachineCommandRequest = Type.Object({
   command: Type.Union([text({ minLength: 1 }), Type.Array(text(), { minItems: 1 })], {
-    description: "a string runs as `sh -lc`; an array is the program and its arguments",
+    description:
+      "a string runs as `sh -lc`; an array is the program and its arguments. The string, or one argument, has less than " +
+      "128 KiB, which is the kernel's limit; longer scripts go through stdin, to `sh -l`, or into a file",
+    examples: ["uname -a", ["uname", "-a"]],
   }),
   cwd: optional(text({ maxLength: 4096 })),
   env: optional(stringMap("added to the machine's environment")),
@@ -25,16 +28,25 @@ export const MachineCommandRequest = Type.Object({
 });
 export type MachineCommandRequest = Static<typeof MachineCommandRequest>;
 
+const EXACT =
+  `base64 of the first ${EXEC_B64_BYTES_MAX / 2 ** 20} MiB, exact to the byte; absent with output=text. ` +
+  "All of it, however much, comes over `exec/stream?output=b64`";
+const CUT =
+  "whether the base64 is not all of the output: it ends at its cap, or earlier where commands that run at the same " +
+  "time have used up what the server keeps for all of them; absent with output=text";
+
 export const MachineExecResponse = Type.Object({
   stdout: Type.String({ description: "UTF-8, capped at 1 MiB; empty with output=b64" }),
   stderr: Type.String({ description: "UTF-8, capped at 1 MiB; empty with output=b64" }),
   exitCode: Type.Integer({ format: "int32" }),
   durationMs: int64(),
   machineId: Type.String(),
-  stdoutTruncated: Type.Boolean(),
-  stderrTruncated: Type.Boolean(),
-  stdoutB64: Type.Optional(Type.String({ description: "byte-exact; absent with output=text" })),
-  stderrB64: Type.Optional(Type.String({ description: "byte-exact; absent with output=text" })),
+  stdoutTruncated: Type.Boolean({ description: "whether `stdout` is not all of it" }),
+  stderrTruncated: Type.Boolean({ description: "whether `stderr` is not all of it" }),
+  stdoutB64: Type.Optional(Type.String({ description: EXACT })),
+  stderrB64: Type.Optional(Type.String({ description: EXACT })),
+  stdoutB64Truncated: Type.Optional(Type.Boolean({ description: CUT })),
+  stderrB64Truncated: Type.Optional(Type.Boolean({ description: CUT })),
 });
 export type MachineExecResponse = Static<typeof MachineExecResponse>;
 

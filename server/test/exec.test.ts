@@ -88,7 +88,7 @@ test("output without end is thrown away past the cap, and the command goes on to
   const { json } = await exec({ command: "yes; echo done >&2" });
   assert.equal(json.exitCode, 0);
   assert.equal(json.stderr, "done\n");
-  assert.equal(json.stdoutTruncated, true);
+  assert.deepEqual([json.stdoutTruncated, json.stdoutB64Truncated, json.stderrB64Truncated], [true, true, false]);
   assert.equal(Buffer.from(json.stdoutB64, "base64").byteLength, 16 * MIB);
 });
 
@@ -101,7 +101,8 @@ test("a command in the background answers at once with its pid", async () => {
 test("what cannot run is refused before it reaches the machine", async () => {
   const refusals: readonly [object, number, RegExp][] = [
     [{ command: [""] }, 400, /empty program name/],
-    [{ command: [] }, 422, /command/],
+    [{ command: [] }, 422, /command: expected at least 1 entries; command is such as "uname -a" or \["uname","-a"\]/],
+    [{ command: 7 }, 422, /command: expected string or array; command is such as/],
     [{ command: "" }, 422, /command/],
     [{ command: "a\u0000b" }, 422, /NUL/],
     [{}, 422, /command/],

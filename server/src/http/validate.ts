@@ -27,6 +27,12 @@ function describe(errors: readonly ErrorObject[], schema: TSchema): string {
   if (first === undefined) return "it does not fit";
   const segments = first.instancePath.split("/").slice(1).map(unescapePointer);
   const field = first.keyword === "required" ? String(first.params["missingProperty"]) : undefined;
+  const length = best.find((error) => error.keyword === "minItems");
+  if (length !== undefined && best.some((error) => error.keyword === "type")) {
+    // Of a text or a list: it is a list, so what is wrong is its length.
+    const path = first.instancePath.split("/").slice(1).map(unescapePointer).join(".");
+    return `${path}: ${expected(length)}${exampleFor(schema, first.instancePath.split("/").slice(1))}`;
+  }
   const types = best.filter((error) => error.keyword === "type").map((error) => String(error.params["type"]));
   const expectation = types.length > 1 ? `expected ${types.join(" or ")}` : expected(first);
   const example = exampleFor(schema, field === undefined ? segments : [...segments, field]);

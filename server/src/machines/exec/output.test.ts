@@ -48,6 +48,16 @@ test("one byte over a cap sets the flag, and nothing over it is kept", () => {
   assert.equal(Buffer.from(b64.fields().stdoutB64 ?? "", "base64").byteLength, EXEC_B64_BYTES_MAX);
 });
 
+test("base64 that ends at the cap says so, in a flag of its own", () => {
+  using output = new CollectedOutput("both", new OutputBudget());
+  output.onOutput("stdout", Buffer.alloc(EXEC_B64_BYTES_MAX + 1));
+  output.onOutput("stderr", Buffer.alloc(EXEC_TEXT_BYTES_MAX + 1, "e"));
+  const fields = output.fields();
+  assert.deepEqual([fields.stdoutTruncated, fields.stdoutB64Truncated], [true, true]);
+  // The text alone is cut; all of it is in the base64.
+  assert.deepEqual([fields.stderrTruncated, fields.stderrB64Truncated], [true, false]);
+});
+
 test("the outputs of all commands share a budget, which ends with them", () => {
   const budget = new OutputBudget(3 * EXEC_TEXT_BYTES_MAX);
   const chunk = Buffer.alloc(2 * EXEC_TEXT_BYTES_MAX);

@@ -107,7 +107,14 @@ export class CollectedOutput implements OutputSink, Disposable {
       stderr: stderr.text,
       stdoutTruncated: stdout.isTruncated,
       stderrTruncated: stderr.isTruncated,
-      ...(this.#wanted === "text" ? {} : { stdoutB64: stdout.b64, stderrB64: stderr.b64 }),
+      ...(this.#wanted === "text"
+        ? {}
+        : {
+            stdoutB64: stdout.b64,
+            stderrB64: stderr.b64,
+            stdoutB64Truncated: this.#kept.stdout.isCut,
+            stderrB64Truncated: this.#kept.stderr.isCut,
+          }),
     };
   }
 

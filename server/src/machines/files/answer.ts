@@ -53,7 +53,7 @@ const MEANINGS: Readonly<Record<string, Meaning>> = {
   not_found: { code: "not_found", text: (path) => `file not found: ${path}` },
   is_directory: {
     code: "conflict",
-    text: (path) => `${path} is a directory; a list of it is asked for with ?list=true`,
+    text: (path) => `${path} is a directory; read its list with GET and ?list=true, write to a file in it`,
   },
   not_directory: { code: "conflict", text: (path) => `${path} is not in a directory, or is none itself` },
   not_empty: { code: "conflict", text: (path) => `directory ${path} is not empty; remove what is in it first` },
