@@ -38,6 +38,7 @@ export const MEMORY_MB_MAX = 1024 * 1024;
 /** 16 TiB, from the specification. */
 export const DISK_GB_MAX = 16 * 1024;
 export const PORTS_PER_MACHINE_MAX = 16;
+export const PORTS_PER_MACHINE_DEFAULT = 4;
 export const LABELS_MAX = 32;
 
 /**

@@ -5,7 +5,17 @@
  * MachineInfo follow what clients in daily use send and read.
  */
 import { empty, endpoint, json, stream } from "./endpoint.ts";
-import { CPUS_MAX, DISK_GB_MAX, LABELS_MAX, MEMORY_MB_MAX, MEMORY_MB_MIN, PORTS_PER_MACHINE_MAX } from "./limits.ts";
+import {
+  CPUS_DEFAULT,
+  CPUS_MAX,
+  DISK_GB_DEFAULT,
+  DISK_GB_MAX,
+  LABELS_MAX,
+  MEMORY_MB_DEFAULT,
+  MEMORY_MB_MAX,
+  MEMORY_MB_MIN,
+  PORTS_PER_MACHINE_MAX,
+} from "./limits.ts";
 import { int64, nullable, oneOf, optional, type Static, stringMap, Type, text, timestamp } from "./schema.ts";
 import { CostBreakdown, UsageResponse } from "./usage.ts";
 
@@ -39,9 +49,24 @@ export const MachineResources = Type.Object({
 export type MachineResources = Static<typeof MachineResources>;
 
 const ResourcesRequest = Type.Object({
-  cpus: optional(MachineResources.properties.cpus),
-  memoryMb: optional(MachineResources.properties.memoryMb),
-  diskGb: optional(Type.Integer({ format: "int32", minimum: 1, maximum: DISK_GB_MAX })),
+  cpus: optional(
+    Type.Integer({
+      ...{ format: "int32", minimum: 1, maximum: CPUS_MAX },
+      description: `default ${CPUS_DEFAULT}, also where the plan allows less: then the machine is refused`,
+    }),
+  ),
+  memoryMb: optional(
+    Type.Integer({
+      ...{ format: "int32", minimum: MEMORY_MB_MIN, maximum: MEMORY_MB_MAX },
+      description: `default ${MEMORY_MB_DEFAULT}, also where the plan allows less: then the machine is refused`,
+    }),
+  ),
+  diskGb: optional(
+    Type.Integer({
+      ...{ format: "int32", minimum: 1, maximum: DISK_GB_MAX },
+      description: `default ${DISK_GB_DEFAULT}, or what the plan allows if that is less`,
+    }),
+  ),
 });
 
 export const MachineNetwork = Type.Object({
@@ -92,7 +117,9 @@ const RESTART_TEXT =
 
 export const CreateMachineRequest = Type.Object({
   source: MachineSource,
-  name: optional(MachineName),
+  name: optional(
+    Type.Unsafe<string>({ ...MachineName, description: "default: one that is made up, such as `calm-harbor-3f2a`" }),
+  ),
   resources: optional(ResourcesRequest),
   network: optional(NetworkRequest),
   env: optional(stringMap("environment of the machine and of every command in it")),
@@ -128,6 +155,19 @@ export const StartTimings = Type.Object({
 });
 export type StartTimings = Readonly<Static<typeof StartTimings>>;
 
+/** What may be done with a machine now. Branches and forks are two names of one thing. */
+export const MachineCapabilities = Type.Object({
+  exec: Type.Boolean({ description: "whether a command runs at once; in a stopped machine it starts it first" }),
+  branch: Type.Boolean(),
+  branchBatch: Type.Boolean(),
+  nestedBranch: Type.Boolean(),
+  maxBranchBatch: Type.Integer({ format: "int32", minimum: 0 }),
+  fork: Type.Boolean(),
+  forkBatch: Type.Boolean(),
+  nestedFork: Type.Boolean(),
+  maxForkBatch: Type.Integer({ format: "int32", minimum: 0 }),
+});
+
 export const MachineInfo = Type.Object({
   id: Type.String({ description: "mach-<32 hex>" }),
   name: nullable(Type.String()),
@@ -158,6 +198,7 @@ export const MachineInfo = Type.Object({
   command: nullable(Type.Array(Type.String())),
   nodeId: nullable(Type.String({ description: "the node that holds the machine's disk" })),
   startTimings: nullable(StartTimings),
+  capabilities: MachineCapabilities,
 });
 export type MachineInfo = Static<typeof MachineInfo>;
 
@@ -254,6 +295,9 @@ export const machineEndpoints = {
     path: "/v1/machines/{id}/events",
     family: "machines",
     summary: "The machine's timeline, oldest first",
+    description:
+      "Every command is counted, and priced at zero, in the machine's usage. Here commands that end close together share " +
+      "one line, so that a busy machine's timeline is read to its end.",
     access: ["machine:read"],
     query: Type.Object({ ...pageQuery }),
     answers: { 200: json(Type.Array(EventInfo)) },

@@ -6,6 +6,7 @@
  * docs/configuration.md is generated from this table.
  */
 
+import { PORTS_PER_MACHINE_DEFAULT, PORTS_PER_MACHINE_MAX } from "./limits.ts";
 import { mirrorBase, parseAllowedRegistries } from "./registries.ts";
 
 export type Program = "up" | "server" | "node" | "cli";
@@ -138,13 +139,30 @@ export const settings = {
       return value;
     },
   }),
-  plansUrl: setting<string>({
+  plansUrl: setting<string | null>({
     env: "FLOTILLA_PLANS_URL",
     flag: "plans-url",
     programs: ["up", "server"],
     meaning: "the page that refusals over a plan's ceiling name",
-    defaultText: "the plans page of this server's console",
-    parse: (value) => value ?? "/console/plans",
+    defaultText: "none: they say to ask the operator",
+    parse: (value) => {
+      if (value === undefined) return null;
+      if (!URL.canParse(value) || !/^https?:/.test(value)) throw new Error("expected an http:// or https:// address");
+      return value;
+    },
+  }),
+  portsPerMachine: setting<number>({
+    env: "FLOTILLA_PORTS_PER_MACHINE",
+    flag: "ports-per-machine",
+    programs: ["up", "server"],
+    meaning: `how many ports a machine may publish, at most ${PORTS_PER_MACHINE_MAX}`,
+    defaultText: String(PORTS_PER_MACHINE_DEFAULT),
+    parse: (value) => {
+      const ports = Number(value ?? PORTS_PER_MACHINE_DEFAULT);
+      if (!Number.isInteger(ports) || ports < 0 || ports > PORTS_PER_MACHINE_MAX || value === "")
+        throw new Error(`expected a whole number from 0 to ${PORTS_PER_MACHINE_MAX}`);
+      return ports;
+    },
   }),
   publicUrl: setting<string | null>({
     env: "FLOTILLA_PUBLIC_URL",

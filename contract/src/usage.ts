@@ -23,8 +23,12 @@ export type UsageResponse = Static<typeof UsageResponse>;
 export const CostBreakdown = Type.Object({
   cpuMicros: int64(),
   memoryMicros: int64(),
-  execMicros: int64(),
-  totalMicros: int64(),
+  execMicros: int64({ description: "always 0: commands are free" }),
+  diskMicros: int64({ description: "0: disks are metered and have no price" }),
+  egressMicros: int64({ description: "0: not metered" }),
+  baseMicros: int64({ description: "0: machines have no price of their own" }),
+  totalMicros: int64({ description: "the sum of the lines" }),
+  amountDueMicros: int64({ description: "the total: there are no credits" }),
 });
 export type CostBreakdown = Static<typeof CostBreakdown>;
 

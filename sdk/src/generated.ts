@@ -188,6 +188,9 @@ export abstract class Methods {
   /**
    * The machine's timeline, oldest first.
    *
+   * Every command is counted, and priced at zero, in the machine's usage. Here commands that end close together
+   * share one line, so that a busy machine's timeline is read to its end.
+   *
    * `GET /v1/machines/{id}/events`; needs scope machine:read.
    * Refuses with not_found.
    */
@@ -1234,8 +1237,18 @@ export interface ConnectToken {
 export interface CostBreakdown {
   cpuMicros: number;
   memoryMicros: number;
+  /** always 0: commands are free */
   execMicros: number;
+  /** 0: disks are metered and have no price */
+  diskMicros: number;
+  /** 0: not metered */
+  egressMicros: number;
+  /** 0: machines have no price of their own */
+  baseMicros: number;
+  /** the sum of the lines */
   totalMicros: number;
+  /** the total: there are no credits */
+  amountDueMicros: number;
 }
 
 export interface CreateApiKeyRequest {
@@ -1267,11 +1280,15 @@ export interface CreateJoinTokenRequest {
 
 export interface CreateMachineRequest {
   source: MachineSource;
+  /** default: one that is made up, such as `calm-harbor-3f2a` */
   name?: string | null | undefined;
   resources?:
     | {
+        /** default 4, also where the plan allows less: then the machine is refused */
         cpus?: number | null | undefined;
+        /** default 8192, also where the plan allows less: then the machine is refused */
         memoryMb?: number | null | undefined;
+        /** default 20, or what the plan allows if that is less */
         diskGb?: number | null | undefined;
       }
     | null
@@ -1595,6 +1612,19 @@ export interface ListMachinesQuery {
   cursor?: string | undefined;
 }
 
+export interface MachineCapabilities {
+  /** whether a command runs at once; in a stopped machine it starts it first */
+  exec: boolean;
+  branch: boolean;
+  branchBatch: boolean;
+  nestedBranch: boolean;
+  maxBranchBatch: number;
+  fork: boolean;
+  forkBatch: boolean;
+  nestedFork: boolean;
+  maxForkBatch: number;
+}
+
 export interface MachineCodeRequest {
   /** `python` or `javascript` (aliases `node`, `js`) */
   language: string;
@@ -1606,7 +1636,10 @@ export interface MachineCodeRequest {
 }
 
 export interface MachineCommandRequest {
-  /** a string runs as `sh -lc`; an array is the program and its arguments */
+  /**
+   * a string runs as `sh -lc`; an array is the program and its arguments. The string, or one argument, has less than
+   * 128 KiB, which is the kernel's limit; longer scripts go through stdin, to `sh -l`, or into a file
+   */
   command: string | readonly string[];
   cwd?: string | null | undefined;
   /** added to the machine's environment */
@@ -1630,12 +1663,30 @@ export interface MachineExecResponse {
   exitCode: number;
   durationMs: number;
   machineId: string;
+  /** whether `stdout` is not all of it */
   stdoutTruncated: boolean;
+  /** whether `stderr` is not all of it */
   stderrTruncated: boolean;
-  /** byte-exact; absent with output=text */
+  /**
+   * base64 of the first 16 MiB, exact to the byte; absent with output=text. All of it, however much, comes over
+   * `exec/stream?output=b64`
+   */
   stdoutB64?: string | undefined;
-  /** byte-exact; absent with output=text */
+  /**
+   * base64 of the first 16 MiB, exact to the byte; absent with output=text. All of it, however much, comes over
+   * `exec/stream?output=b64`
+   */
   stderrB64?: string | undefined;
+  /**
+   * whether the base64 is not all of the output: it ends at its cap, or earlier where commands that run at the same
+   * time have used up what the server keeps for all of them; absent with output=text
+   */
+  stdoutB64Truncated?: boolean | undefined;
+  /**
+   * whether the base64 is not all of the output: it ends at its cap, or earlier where commands that run at the same
+   * time have used up what the server keeps for all of them; absent with output=text
+   */
+  stderrB64Truncated?: boolean | undefined;
 }
 
 export interface MachineInfo {
@@ -1681,6 +1732,7 @@ export interface MachineInfo {
   /** the node that holds the machine's disk */
   nodeId: string | null;
   startTimings: StartTimings | null;
+  capabilities: MachineCapabilities;
 }
 
 export interface MachineMountSpec {

@@ -12,6 +12,7 @@ const NAMES = [
   "dataDirectory",
   "databaseUrl",
   "plansUrl",
+  "portsPerMachine",
   "publicUrl",
   "appsUrl",
   "logLevel",

@@ -39,6 +39,38 @@ test("a created machine is stopped, with the defaults filled in", async () => {
   assert.deepEqual(await messages(machine.id), ["machine created"]);
 });
 
+test("a machine without a name gets one, which no other of its tenant has", async () => {
+  const machines = await Promise.all(Array.from({ length: 20 }, () => created({})));
+  const names = machines.map(({ name }) => name);
+  for (const name of names) assert.match(String(name), /^[a-z]+-[a-z]+-[0-9a-f]{6}$/);
+  assert.equal(new Set(names).size, names.length);
+});
+
+test("a machine says what may be done with it now", async () => {
+  const { id } = await created({});
+  const { capabilities } = await get(id);
+  assert.deepEqual([capabilities.exec, capabilities.branch, capabilities.maxForkBatch], [false, false, 0]);
+  assert.equal((await client.post(`/v1/machines/${id}/start`)).json.capabilities.exec, true);
+  assert.equal((await client.post(`/v1/machines/${id}/stop`)).json.capabilities.exec, false);
+});
+
+test("refusals over a ceiling name no page where the operator has set none", async () => {
+  const plain = await startTestServer({ databaseUrl: server.databaseUrl, portsPerMachine: 6 });
+  const plan = (await client.post("/v1/plans", { name: "None", maxMachines: 0 })).json;
+  const tenant = (await client.post("/v1/tenants", { name: "none", planId: plan.id })).json.id;
+  const { key } = (await client.post("/v1/apikeys", { tenantId: tenant, scopes: ["machine:create"] })).json;
+  const refused = await plain.client.withKey(key).post("/v1/machines", { source });
+  assert.equal(
+    refused.text,
+    "machine count quota exceeded: your None plan allows 0 machines; ask the operator for a larger plan",
+  );
+  // The number of ports is the operator's choice as well.
+  const ports = Array.from({ length: 7 }, (_, index) => ({ port: 8000 + index }));
+  const owner = plain.client.withKey(server.adminKey.key);
+  assert.match((await owner.post("/v1/machines", { source, ports })).text, /at most 6 ports/);
+  assert.equal((await owner.post("/v1/machines", { source, ports: ports.slice(1) })).status, 201);
+});
+
 test("the body that clients in daily use send is accepted as it is", async () => {
   const machine = await created({
     name: null,
@@ -318,11 +350,16 @@ test("refusals over a plan's ceilings have the agreed texts", async () => {
   assert.match(oversize.text, /your Tiny plan allows 2 vCPUs per machine.*https:\/\/flotilla\.example\/plans/);
   assert.equal((await tiny.post("/v1/machines", { source, resources: { memoryMb: 2048 } })).status, 422);
   assert.equal((await tiny.post("/v1/machines", { source, resources: { diskGb: 11 } })).status, 422);
-  const first = await tiny.post("/v1/machines", { source });
-  // What is left out is never more than the plan allows.
+  // What is left out has the default, and is refused where the plan allows less; only the default disk is as small as it.
+  const omitted = await tiny.post("/v1/machines", { source });
+  assert.equal(omitted.status, 422);
+  assert.match(omitted.text, /allows 2 vCPUs per machine, and 4 is the default; name resources\.cpus/);
+  assert.match((await tiny.post("/v1/machines", { source, resources: { cpus: 1 } })).text, /name resources\.memoryMb/);
+  const resources = { cpus: 2, memoryMb: 1024 };
+  const first = await tiny.post("/v1/machines", { source, resources });
   assert.deepEqual(first.json.resources, { cpus: 2, memoryMb: 1024, diskGb: 10 });
-  const second = await tiny.post("/v1/machines", { source });
-  const third = await tiny.post("/v1/machines", { source });
+  const second = await tiny.post("/v1/machines", { source, resources });
+  const third = await tiny.post("/v1/machines", { source, resources });
   assert.equal(third.status, 422);
   assert.equal(
     third.text,

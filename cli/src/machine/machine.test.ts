@@ -47,6 +47,10 @@ const machine = (facts: Partial<MachineInfo>): MachineInfo => ({
   command: null,
   nodeId: null,
   startTimings: null,
+  capabilities: {
+    ...{ exec: false, branch: false, branchBatch: false, nestedBranch: false, maxBranchBatch: 0 },
+    ...{ fork: false, forkBatch: false, nestedFork: false, maxForkBatch: 0 },
+  },
   ...facts,
 });
 

@@ -3,7 +3,8 @@
  *
  * Always: the count ceiling and the name are decided by the one statement that inserts, so that any number of creates
  * at once gives exactly the ceiling and one machine per name. One that finds its own id taken was made already, by the same
- * request under an idempotency key, whose answer was lost: that machine is the answer.
+ * request under an idempotency key, whose answer was lost: that machine is the answer. A machine has what was asked for or
+ * what is said to be the default, and is refused where its plan allows less; the default disk alone is as small as the plan.
  */
 import { isIP } from "node:net";
 import { Refusal } from "@flotilla/contract/errors";
@@ -11,14 +12,15 @@ import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/cont
 import type { CreateMachineRequest, MachineNetwork } from "@flotilla/contract/machines";
 import { checkReference } from "../images/reference.ts";
 import { checkAbsolutePath, checkArguments, checkEnvironment } from "./environment.ts";
+import { madeUpName } from "./names.ts";
 import { type Ceilings, countRefusal, diskRefusal, refuseOversize } from "./quota.ts";
 import type { MachineDescription, MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { findAnyMachine, type Insertion, insertMachine } from "./store.ts";
 import { readTotals } from "./usage-store.ts";
 
-/** How many ports a machine may publish. The contract allows more, for sites that raise this. */
-const PUBLISHED_PORTS_MAX = 4;
+/** A made-up name that is taken is made up anew; two are the same once in hundreds of millions. */
+const NAME_TRIES_MAX = 5;
 
 const refuse = (text: string): never => {
   throw new Refusal("invalid_request", text);
@@ -33,43 +35,54 @@ export async function createMachine(
     readonly request: CreateMachineRequest;
   },
 ): Promise<MachineRecord> {
-  const { context, plansUrl } = services;
+  const { plansUrl } = services;
+  const { request } = options;
   const ceilings = await services.ceilingsOf(options.tenantId);
-  const description = describe(options.request, ceilings);
+  const description = describe(request, ceilings, services.portsPerMachine);
   checkReference(services.registries, description.source.reference);
-  refuseOversize(description, ceilings, plansUrl);
-  const { id } = options;
+  refuseOversize(description, request.resources, ceilings, plansUrl);
+  const given = request.name ?? null;
+  for (let attempt = 1; ; attempt += 1) {
+    const name = given ?? madeUpName(services.context.randomBytes);
+    const { outcome, machine } = await insert(services, options, { ...description, name }, ceilings);
+    if (outcome === "inserted") return machine;
+    const made = await findAnyMachine(services.context.db, options.id);
+    if (made?.tenantId === options.tenantId) return made;
+    if (outcome === "overCount") throw countRefusal(ceilings, plansUrl);
+    if (outcome === "overDisk") {
+      const held = await readTotals(services.context.db, options.tenantId);
+      throw diskRefusal(description.diskGb, held, ceilings, plansUrl);
+    }
+    if (given === null && attempt < NAME_TRIES_MAX) continue;
+    const text = `a machine with the name ${name} exists already; choose another name or delete that machine`;
+    throw new Refusal("name_taken", text);
+  }
+}
+
+async function insert(
+  { context, cache }: MachineServices,
+  { id, tenantId, keyId }: { readonly id: string; readonly tenantId: string; readonly keyId: string },
+  description: MachineDescription,
+  ceilings: Ceilings,
+): Promise<{ readonly outcome: Insertion; readonly machine: MachineRecord }> {
   const machine: MachineRecord = {
     ...NEVER_STARTED,
     ...description,
     id,
-    tenantId: options.tenantId,
+    tenantId,
     // Good for any machine; the database gives it a shorter one if it can.
     hostLabel: id,
-    createdBy: options.keyId,
+    createdBy: keyId,
     createdAt: context.clock.now(),
     updatedAt: context.clock.now(),
     desiredAt: context.clock.now(),
   };
-  let outcome: Insertion | undefined;
-  await services.cache.keep([machine.id], async () => {
+  let outcome: Insertion = "overCount";
+  await cache.keep([machine.id], async () => {
     outcome = await insertMachine(context, machine, ceilings.maxMachines);
     return outcome === "inserted" ? [machine] : [];
   });
-  if (outcome !== "inserted") {
-    const made = await findAnyMachine(context.db, id);
-    if (made?.tenantId === options.tenantId) return made;
-  }
-  if (outcome === "overCount") throw countRefusal(ceilings, plansUrl);
-  if (outcome === "overDisk") {
-    const held = await readTotals(context.db, options.tenantId);
-    throw diskRefusal(description.diskGb, held, ceilings, plansUrl);
-  }
-  if (outcome === "nameTaken") {
-    const text = `a machine with the name ${machine.name} exists already; choose another name or delete that machine`;
-    throw new Refusal("name_taken", text);
-  }
-  return machine;
+  return { outcome, machine };
 }
 
 const NEVER_STARTED = {
@@ -95,13 +108,16 @@ const NEVER_STARTED = {
   nodeAddress: null,
 } as const satisfies Partial<MachineRecord>;
 
-/** The request with defaults. A default is never more than the plan allows; what was asked for is left as it is. */
-function describe(request: CreateMachineRequest, ceilings: Ceilings): MachineDescription {
+/** The request with defaults, without a name. */
+function describe(
+  request: CreateMachineRequest,
+  ceilings: Ceilings,
+  portsMax: number,
+): Omit<MachineDescription, "name"> {
   const { source, resources } = request;
   if (source.type === "smolmachine") refuse("packaged machines cannot be started yet; use a source of type image");
   const command = request.command ?? [];
   return {
-    name: request.name ?? null,
     source: {
       type: source.type,
       reference: source.reference,
@@ -110,11 +126,11 @@ function describe(request: CreateMachineRequest, ceilings: Ceilings): MachineDes
     network: networkOf(request.network),
     env: checkEnvironment(request.env),
     command: command.length === 0 ? null : checkArguments(command, "put it into the image"),
-    ports: portsOf(request.ports),
+    ports: portsOf(request.ports, portsMax),
     labels: { ...request.labels },
     workdir: checkAbsolutePath(request.workdir, "workdir"),
-    cpus: resources?.cpus ?? Math.min(CPUS_DEFAULT, Math.max(1, ceilings.maxCpus)),
-    memoryMb: resources?.memoryMb ?? Math.min(MEMORY_MB_DEFAULT, Math.max(1, ceilings.maxMemoryMb)),
+    cpus: resources?.cpus ?? CPUS_DEFAULT,
+    memoryMb: resources?.memoryMb ?? MEMORY_MB_DEFAULT,
     diskGb: resources?.diskGb ?? Math.min(DISK_GB_DEFAULT, Math.max(1, ceilings.maxDiskGb)),
     isEphemeral: request.ephemeral ?? false,
     isPublic: request.public ?? false,
@@ -153,8 +169,8 @@ function hostOf(text: string): string {
   return host;
 }
 
-function portsOf(ports: CreateMachineRequest["ports"]): readonly { readonly port: number }[] {
+function portsOf(ports: CreateMachineRequest["ports"], max: number): readonly { readonly port: number }[] {
   const numbers = new Set((ports ?? []).map(({ port }) => port));
-  if (numbers.size > PUBLISHED_PORTS_MAX) refuse(`a machine publishes at most ${PUBLISHED_PORTS_MAX} ports`);
+  if (numbers.size > max) refuse(`a machine publishes at most ${max} ports here; the operator may allow more`);
   return [...numbers].map((port) => ({ port }));
 }

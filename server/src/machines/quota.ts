@@ -32,16 +32,20 @@ export interface Totals {
 
 const allows = (ceilings: Ceilings): string => `your ${ceilings.planName} plan allows`;
 
-export const countRefusal = (ceilings: Ceilings, plansUrl: string): Refusal =>
+/** What the caller can do. `plansUrl` null: there is no page for it. */
+const advice = (plansUrl: string | null): string =>
+  plansUrl === null ? "ask the operator for a larger plan" : `upgrade at ${plansUrl}`;
+
+export const countRefusal = (ceilings: Ceilings, plansUrl: string | null): Refusal =>
   new Refusal(
     "quota_exceeded",
-    `machine count quota exceeded: ${allows(ceilings)} ${ceilings.maxMachines} machines; upgrade at ${plansUrl}`,
+    `machine count quota exceeded: ${allows(ceilings)} ${ceilings.maxMachines} machines; ${advice(plansUrl)}`,
   );
 
-export const diskRefusal = (diskGb: number, held: Totals, ceilings: Ceilings, plansUrl: string): Refusal =>
+export const diskRefusal = (diskGb: number, held: Totals, ceilings: Ceilings, plansUrl: string | null): Refusal =>
   new Refusal(
     "quota_exceeded",
-    `disk limit reached: ${allows(ceilings)} ${ceilings.maxTotalDiskGb} GB of disk for all machines together, ${held.diskGb} are taken and ${diskGb} were asked for; ask for less, delete a machine, or upgrade at ${plansUrl}`,
+    `disk limit reached: ${allows(ceilings)} ${ceilings.maxTotalDiskGb} GB of disk for all machines together, ${held.diskGb} are taken and ${diskGb} were asked for; ask for less, delete a machine, or ${advice(plansUrl)}`,
   );
 
 /** Why one more machine of this size cannot run beside those that are active; undefined: it can. */
@@ -49,12 +53,12 @@ export function activeRefusal(
   size: { readonly cpus: number; readonly memoryMb: number },
   held: Totals,
   ceilings: Ceilings,
-  plansUrl: string,
+  plansUrl: string | null,
 ): Refusal | undefined {
   if (held.machines >= ceilings.maxConcurrentMachines)
     return new Refusal(
       "quota_exceeded",
-      `concurrency limit reached: ${allows(ceilings)} ${ceilings.maxConcurrentMachines} machines running at once; upgrade at ${plansUrl}`,
+      `concurrency limit reached: ${allows(ceilings)} ${ceilings.maxConcurrentMachines} machines running at once; ${advice(plansUrl)}`,
     );
   const sums: readonly [string, number, number, number, string][] = [
     ["memory", held.memoryMb, size.memoryMb, ceilings.maxTotalMemoryMb, "MB of memory"],
@@ -64,28 +68,31 @@ export function activeRefusal(
     if (taken + asked <= max) continue;
     return new Refusal(
       "quota_exceeded",
-      `${what} limit reached: ${allows(ceilings)} ${max} ${unit} for all running machines together, ${taken} are taken and this one needs ${asked}; stop a machine, or upgrade at ${plansUrl}`,
+      `${what} limit reached: ${allows(ceilings)} ${max} ${unit} for all running machines together, ${taken} are taken and this one needs ${asked}; stop a machine, or ${advice(plansUrl)}`,
     );
   }
   return undefined;
 }
 
-/** Throws when one machine of this size is more than the plan allows for one. */
+/** Throws when one machine of this size is more than the plan allows for one. `asked`: what the request itself named. */
 export function refuseOversize(
   size: { readonly cpus: number; readonly memoryMb: number; readonly diskGb: number },
+  asked: { readonly cpus?: number | null; readonly memoryMb?: number | null } | null | undefined,
   ceilings: Ceilings,
-  plansUrl: string,
+  plansUrl: string | null,
 ): void {
-  const rules: readonly [number, number, string][] = [
-    [size.cpus, ceilings.maxCpus, "vCPUs"],
-    [size.memoryMb, ceilings.maxMemoryMb, "MB of memory"],
-    [size.diskGb, ceilings.maxDiskGb, "GB of disk"],
+  const rules: readonly [number, number, string, string | null][] = [
+    [size.cpus, ceilings.maxCpus, "vCPUs", typeof asked?.cpus === "number" ? null : "cpus"],
+    [size.memoryMb, ceilings.maxMemoryMb, "MB of memory", typeof asked?.memoryMb === "number" ? null : "memoryMb"],
+    [size.diskGb, ceilings.maxDiskGb, "GB of disk", null],
   ];
-  for (const [asked, max, unit] of rules) {
-    if (asked <= max) continue;
-    throw new Refusal(
-      "quota_exceeded",
-      `machine size quota exceeded: ${allows(ceilings)} ${max} ${unit} per machine, and ${asked} were asked for; upgrade at ${plansUrl}`,
-    );
+  for (const [wanted, max, unit, omitted] of rules) {
+    if (wanted <= max) continue;
+    const rest =
+      omitted === null
+        ? `${wanted} were asked for; ${advice(plansUrl)}`
+        : `${wanted} is the default; name resources.${omitted}, or ${advice(plansUrl)}`;
+    const text = `machine size quota exceeded: ${allows(ceilings)} ${max} ${unit} per machine, and ${rest}`;
+    throw new Refusal("quota_exceeded", text);
   }
 }

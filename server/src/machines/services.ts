@@ -3,7 +3,7 @@
  *
  * Made once per server, by `openMachineServices`; `stop` lets the work under way end and writes what was gathered.
  */
-import { NODE_WAIT_MS } from "@flotilla/contract/limits";
+import { NODE_WAIT_MS, PORTS_PER_MACHINE_DEFAULT } from "@flotilla/contract/limits";
 import { RegistryList } from "@flotilla/contract/registries";
 import type { Context } from "../context.ts";
 import { NodeAway, NodeLink } from "../link/node-link.ts";
@@ -22,8 +22,10 @@ export interface MachineServices {
   readonly activity: Activity;
   readonly addresses: MachineAddresses;
   readonly registries: RegistryList;
-  /** The address that refusals over a ceiling name. */
-  readonly plansUrl: string;
+  /** The address that refusals over a ceiling name; null: none. */
+  readonly plansUrl: string | null;
+  /** How many ports a machine may publish. */
+  readonly portsPerMachine: number;
   /** How long one question to a node waits for it, and how long a stop is waited for before the caller is told that it goes on. */
   readonly nodeWaitMs: number;
   readonly ceilingsOf: (tenantId: string) => Promise<Ceilings>;
@@ -40,7 +42,8 @@ export interface OpenMachineServices extends MachineServices {
 }
 
 export interface MachineServiceOptions {
-  readonly plansUrl: string;
+  readonly plansUrl: string | null;
+  readonly portsPerMachine?: number | undefined;
   readonly nodeWaitMs?: number | undefined;
   readonly appsUrl?: string | null;
   readonly publicUrl?: string | null;
@@ -70,6 +73,7 @@ export function openMachineServices(context: Context, options: MachineServiceOpt
       insecure: options.insecureRegistries ?? [],
     }),
     plansUrl: options.plansUrl,
+    portsPerMachine: options.portsPerMachine ?? PORTS_PER_MACHINE_DEFAULT,
     nodeWaitMs: options.nodeWaitMs ?? NODE_WAIT_MS,
     ceilingsOf: (tenantId) => ceilings.of(tenantId),
     inBackground(what, work) {

@@ -118,9 +118,9 @@ export async function awaitRunning(
   { signal }: { readonly signal: AbortSignal },
 ): Promise<MachineRecord> {
   const { cache, context } = services;
-  let latest: MachineRecord | undefined = machine;
+  let held = machine;
   for (;;) {
-    latest = await convergePatiently(services, latest, { waitMs: services.nodeWaitMs, signal });
+    let latest = await convergePatiently(services, held, { waitMs: services.nodeWaitMs, signal });
     if (latest === undefined || latest.deletedAt !== null) throw goneWhileStarting(machine.id);
     switch (phaseOf(latest)) {
       case "running":
@@ -132,7 +132,9 @@ export async function awaitRunning(
         await context.clock.sleep(ASK_AGAIN_MS, signal);
         signal.throwIfAborted();
         latest = await cache.readAny(machine.id);
-        if (latest !== undefined) refuseWithoutNode(latest);
+        if (latest === undefined) throw goneWhileStarting(machine.id);
+        refuseWithoutNode(latest);
+        held = latest;
         break;
       default:
         throw endedWhileStarting(latest);

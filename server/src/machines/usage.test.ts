@@ -22,7 +22,9 @@ test("an hour of the default machine costs its processors and its memory", () =>
   const runs = [{ startedAt: now - HOUR, endedAt: null }];
   const { usage, cost } = machineUsage({ ...facts, machine, runs });
   assert.deepEqual([usage.totalUptimeSeconds, usage.cpuHours, usage.memoryGbHours], [3600, 4, 8]);
-  assert.deepEqual(cost, { cpuMicros: 160_000, memoryMicros: 40_000, execMicros: 0, totalMicros: 200_000 });
+  const free = { execMicros: 0, diskMicros: 0, egressMicros: 0, baseMicros: 0 };
+  const priced = { cpuMicros: 160_000, memoryMicros: 40_000, totalMicros: 200_000, amountDueMicros: 200_000 };
+  assert.deepEqual(cost, { ...free, ...priced });
   // Its disk is there whether it runs or not, but counts within the month only.
   assert.equal(usage.diskGbHours, 200);
 });

@@ -6,6 +6,7 @@
  */
 import type { Static } from "@flotilla/contract/schema";
 import type { MachineUsageResponse } from "@flotilla/contract/machines";
+import type { CostBreakdown } from "@flotilla/contract/usage";
 import type { MachineRecord } from "./record.ts";
 
 export interface Rates {
@@ -63,8 +64,15 @@ export function machineUsage(facts: UsageFacts): Static<typeof MachineUsageRespo
       execCount: facts.execCount,
       execDurationMs: facts.execDurationMs,
     },
-    cost: { cpuMicros, memoryMicros, execMicros: 0, totalMicros: cpuMicros + memoryMicros },
+    cost: costOf({ cpuMicros, memoryMicros }),
   };
+}
+
+/** What is not priced is there as 0, because clients in daily use read numbers. */
+function costOf({ cpuMicros, memoryMicros }: Pick<CostBreakdown, "cpuMicros" | "memoryMicros">): CostBreakdown {
+  const totalMicros = cpuMicros + memoryMicros;
+  const free = { execMicros: 0, diskMicros: 0, egressMicros: 0, baseMicros: 0 };
+  return { cpuMicros, memoryMicros, ...free, totalMicros, amountDueMicros: totalMicros };
 }
 
 function overlapMs(run: Run, from: number, to: number): number {

@@ -121,8 +121,14 @@ export function machineInfo(machine: MachineRecord, addresses: Addresses): Machi
     command: machine.command === null ? null : [...machine.command],
     nodeId: machine.nodeId,
     startTimings: machine.observedTimings,
+    capabilities: { exec: shown.state === "started", ...NO_BRANCHES },
   };
 }
+
+const NO_BRANCHES = {
+  ...{ branch: false, branchBatch: false, nestedBranch: false, maxBranchBatch: 0 },
+  ...{ fork: false, forkBatch: false, nestedFork: false, maxForkBatch: 0 },
+};
 
 interface Shown {
   readonly body: MachineInfo;

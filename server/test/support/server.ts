@@ -99,7 +99,8 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
   const databaseUrl = options.databaseUrl ?? (await freshDatabase());
   const server = await startServer({
     listen: { host: "127.0.0.1", port: 0 },
-    plansUrl: "/console/plans",
+    plansUrl: null,
+    portsPerMachine: 4,
     appsUrl: null,
     publicUrl: null,
     logLevel: "error",
