@@ -46,6 +46,16 @@ const PARAMETER_CHARACTERS_MAX = 16_384;
 const KEEP_ALIVE_MS = 75_000;
 /** A connection on which nothing is sent for so long is probed by TCP. */
 const PROBE_AFTER_MS = 15_000;
+const CONNECTIONS = {
+  // An answer may take minutes: what stands between does not take the connection for dead, and a caller that has vanished
+  // is found out.
+  keepAlive: true,
+  keepAliveInitialDelay: PROBE_AFTER_MS,
+  // A request without a body has nothing to read, and a stream that ends costs as much as routing it.
+  optimizeEmptyRequests: true,
+  // It is asked for in handle.ts, where the refusal gets a request id.
+  requireHostHeader: false,
+};
 /** How often a server that closes looks for connections on which nothing is asked any more. */
 const IDLE_LOOK_MS = 50;
 
@@ -122,16 +132,9 @@ function makeApp(
     return503OnClosing: false,
     keepAliveTimeout: keepAliveMs,
     http: {
-      // An answer may take minutes: what stands between does not take the connection for dead, and a caller that has
-      // vanished is found out.
-      keepAlive: true,
-      keepAliveInitialDelay: PROBE_AFTER_MS,
-      // A request without a body has nothing to read, and a stream that ends costs as much as routing it.
-      optimizeEmptyRequests: true,
+      ...CONNECTIONS,
       headersTimeout: headMs,
       connectionsCheckingInterval: Math.min(headMs, HEAD_LOOK_MS),
-      // It is asked for in handle.ts, where the refusal gets a request id.
-      requireHostHeader: false,
       shouldUpgradeCallback: (message) => isUpgrade(message, parts.ingress.owns(message)),
     },
     routerOptions: { maxParamLength: PARAMETER_CHARACTERS_MAX },
