@@ -124,7 +124,10 @@ export const execEndpoints = {
     family: "machines",
     summary: "Run a command and stream its output as Server-Sent Events",
     description:
-      'Events `stdout` and `stderr` with text, then `exit` with `{"exitCode":N}`, or `error` with a sentence when nobody can say how the command ended. Each line break of the text begins another `data:` line. With `output=b64` the data is base64, exact to the byte.',
+      'Events `stdout` and `stderr` with text, then `exit` with `{"exitCode":N}`, or `error` with a sentence when nobody can ' +
+      "say how the command ended. Each `\\n` of the text begins another `data:` line, and a carriage return stands in it as " +
+      "it was. Readers that follow the standard end lines there: for them `output=text` makes line breaks of it, and with " +
+      "`output=b64` the data is base64, exact to the byte.",
     access: ["machine:exec"],
     query: outputQuery,
     body: commandBody,

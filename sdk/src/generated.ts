@@ -280,8 +280,9 @@ export abstract class Methods {
    * Run a command and stream its output as Server-Sent Events.
    *
    * Events `stdout` and `stderr` with text, then `exit` with `{"exitCode":N}`, or `error` with a sentence when
-   * nobody can say how the command ended. Each line break of the text begins another `data:` line. With `output=b64`
-   * the data is base64, exact to the byte.
+   * nobody can say how the command ended. Each `\n` of the text begins another `data:` line, and a carriage return
+   * stands in it as it was. Readers that follow the standard end lines there: for them `output=text` makes line
+   * breaks of it, and with `output=b64` the data is base64, exact to the byte.
    *
    * `POST /v1/machines/{id}/exec/stream`; needs scope machine:exec.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, quota_exceeded, no_capacity,

@@ -289,6 +289,17 @@ test("a guest that breaks off breaks the answer, and one that makes no sense is 
   assert.equal((await client.get(at("/"))).status, 200);
 });
 
+test("heads whose lines end without a carriage return are read as browsers and curl read them", async () => {
+  const cgi = await rawGuest((socket) => {
+    socket.end("HTTP/1.1 200 OK\r\nDate: today\r\nContent-type: text/plain\nX-Script: 1\n\nhello from a script");
+  });
+  const machine = await machineWithPorts(client, { 80: cgi.port });
+  const answer = await send("GET", `/v1/machines/${machine}/connect/80/`);
+  assert.equal(answer.statusCode, 200);
+  assert.deepEqual([answer.headers["content-type"], answer.headers["x-script"]], ["text/plain", "1"]);
+  assert.equal(await text(answer), "hello from a script");
+});
+
 test("answers before the final one are dropped, and one that comes before the request is whole is passed on", async () => {
   const early = await rawGuest((socket) => {
     socket.write("HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".repeat(20));

@@ -11,8 +11,9 @@
  * - the machine counts as used as long as the connection is open;
  * - nothing starts a machine: one that does not run is 503.
  *
- * Node's own HTTP client speaks to the guest over the dialed connection: it streams both bodies, frames them anew, checks
- * the syntax strictly and takes upgrades.
+ * Node's own HTTP client speaks to the guest over the dialed connection: it streams both bodies, frames them anew and takes
+ * upgrades. It reads heads as browsers and curl do, lines that end without a carriage return among them; what could mean
+ * one thing here and another to the caller is refused all the same (head.ts).
  */
 import { type ClientRequest, type IncomingMessage, request as httpRequest, type ServerResponse } from "node:http";
 import { Socket } from "node:net";
@@ -26,7 +27,7 @@ import type { MachineRecord } from "../record.ts";
 import { inRunningMachine } from "../running.ts";
 import type { MachineServices } from "../services.ts";
 import { shownState } from "../view.ts";
-import { answerHead, requestHead } from "./head.ts";
+import { answerHead, faultOfAnswer, requestHead } from "./head.ts";
 import { splice } from "./splice.ts";
 
 const HEAD_BYTES_MAX = 64 * 1024;
@@ -111,11 +112,15 @@ async function ask(services: MachineServices, connection: Duplex, options: Forwa
     reject(new Refusal("guest_unreachable", `what listens in machine ${machine.id} gave no answer: ${why}`));
   request.once("response", (message) => {
     // Three digits are all that the parser asks of a status.
+    const fault = faultOfAnswer(message.rawHeaders);
     if ((message.statusCode ?? 0) < 200) fail(`it answers with status ${message.statusCode}`);
+    else if (fault !== null) fail(fault);
     else resolve({ message, upgraded: null });
   });
   if (raw.upgrade !== undefined)
     request.once("upgrade", (message, socket, head) => {
+      const fault = faultOfAnswer(message.rawHeaders);
+      if (fault !== null) return fail(fault);
       if (head.byteLength > 0) socket.unshift(head);
       resolve({ message, upgraded: socket });
     });
@@ -148,6 +153,8 @@ function open(connection: Duplex, { raw, path, prefix }: ForwardOptions): Client
     path,
     headers: requestHead(message.rawHeaders, method, facts),
     maxHeaderSize: HEAD_BYTES_MAX,
+    // For the answer. The connection carries no other, so what follows it is nobody's.
+    insecureHTTPParser: true,
     setHost: false,
   });
 }

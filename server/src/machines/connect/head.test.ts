@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { answerHead, requestHead, withoutCredential } from "./head.ts";
+import { answerHead, faultOfAnswer, requestHead, withoutCredential } from "./head.ts";
 
 const KEY = `smk_${"k".repeat(43)}`;
 const CONNECT_TOKEN = `smc_${"c".repeat(43)}`;
@@ -101,4 +101,25 @@ test("a parameter is taken out of a query and every other byte stays", () => {
   assert.equal(withoutCredential(`/a?t=${token}`, "t"), "/a");
   assert.equal(withoutCredential("/a?t=own&x=%20&t", "t"), "/a?t=own&x=%20&t");
   assert.equal(withoutCredential(`/t=${token}`, "t"), `/t=${token}`);
+});
+
+test("an answer whose head could mean two things, or break out of ours, is not passed on", () => {
+  const faults: readonly (readonly [readonly string[], RegExp | null])[] = [
+    [["content-type", "text/html", "Content-Length", "5"], null],
+    [["transfer-encoding", "Chunked"], null],
+    [["set-cookie", "a=b; \u00e9"], null],
+    [["content-length", "5", "Transfer-Encoding", "chunked"], /its length twice/],
+    [["content-length", "5", "content-length", "5"], /its length twice/],
+    [["content-length", "5, 6"], /content-length is "5, 6"/],
+    [["content-length", "+5"], /content-length/],
+    [["transfer-encoding", "gzip, chunked"], /transfer-encoding/],
+    [["x", "a\rset-cookie: b"], /control characters/],
+    [["x", "a\0"], /control characters/],
+    [["x y", "a"], /header named/],
+    [["", "a"], /header named/],
+  ];
+  for (const [head, fault] of faults) {
+    if (fault === null) assert.equal(faultOfAnswer(head), null, String(head));
+    else assert.match(faultOfAnswer(head) ?? "", fault);
+  }
 });

@@ -40,6 +40,11 @@ const OF_ORIGIN = [
 /** Everything but `allow-same-origin` and the top window. */
 const SANDBOX = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts";
 
+/** RFC 9110, 5.1 and 5.5. */
+const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
+// oxlint-disable-next-line no-control-regex -- they are what is looked for
+const NO_FIELD_VALUE = /[^\t\x20-\x7e\x80-\xff]/;
+
 export interface RequestFacts {
   /** The path under which the guest's root is for its caller; empty when that is the root of its own host. */
   readonly prefix: string;
@@ -99,6 +104,25 @@ export function answerHead(raw: Head, prefix: string, own: Readonly<Record<strin
 }
 
 /** A url without the named parameter where it holds a key or a token of ours, however it is escaped; every other byte stays. */
+/**
+ * Why an answer of a guest cannot be passed on; null: it can. Its head was read leniently, so it may hold what the head of our
+ * own answer must not: characters that end a line, or two lengths, of which the caller might believe the other one.
+ */
+export function faultOfAnswer(raw: Head): string | null {
+  const lengths: string[] = [];
+  for (const [name, value] of pairs(raw)) {
+    if (!TOKEN.test(name)) return `it has a header named ${JSON.stringify(name.slice(0, 64))}`;
+    if (NO_FIELD_VALUE.test(value)) return `its header ${name} has control characters`;
+    const lower = name.toLowerCase();
+    if (lower === "transfer-encoding" && value.trim().toLowerCase() !== "chunked")
+      return `its transfer-encoding is ${JSON.stringify(value.slice(0, 64))}`;
+    if (lower === "content-length" && !/^\d{1,15}$/.test(value.trim()))
+      return `its content-length is ${JSON.stringify(value.slice(0, 64))}`;
+    if (lower === "transfer-encoding" || lower === "content-length") lengths.push(name);
+  }
+  return lengths.length > 1 ? `it says its length twice (${lengths.join(", ")})` : null;
+}
+
 export function withoutCredential(url: string, name: string): string {
   const at = url.indexOf("?");
   if (at < 0) return url;

@@ -44,7 +44,8 @@ export class CommandAnswers {
 
   async streamed({ machineId, output, signal, run }: AnswerOptions): Promise<Streamed> {
     const { context } = this.#services;
-    const events = new CommandEvents(context.clock, { isB64: output === "b64" });
+    const framing = output === "b64" ? "b64" : output === "text" ? "standard" : "lines";
+    const events = new CommandEvents(context.clock, { framing });
     // A caller that goes away is told by the signal that `run` has; its broken connection is no error of ours.
     events.on("error", () => undefined);
     this.#services.inBackground(`a streamed command in ${machineId}`, async () => {

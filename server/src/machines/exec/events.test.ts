@@ -7,7 +7,7 @@ import { test } from "node:test";
 import { Refusal } from "@flotilla/contract/errors";
 import fc from "fast-check";
 import { systemClock } from "../../clock.ts";
-import { CommandEvents, eventFrame } from "./events.ts";
+import { CommandEvents, eventFrame, type EventFraming } from "./events.ts";
 
 /** As readers in daily use take a stream apart. */
 function parse(text: string): { readonly event: string; readonly data: string }[] {
@@ -30,8 +30,11 @@ function parse(text: string): { readonly event: string; readonly data: string }[
 
 type Chunk = readonly ["stdout" | "stderr", Uint8Array];
 
-async function streamed(chunks: readonly Chunk[], isB64 = false): Promise<{ event: string; data: string }[]> {
-  const events = new CommandEvents(systemClock, { isB64 });
+async function streamed(
+  chunks: readonly Chunk[],
+  framing: EventFraming = "lines",
+): Promise<{ event: string; data: string }[]> {
+  const events = new CommandEvents(systemClock, { framing });
   const reading = events.toArray();
   for (const [stream, chunk] of chunks) await events.onOutput(stream, chunk);
   events.finish({ exitCode: 3, durationMs: 1, hasTimedOut: false, pid: null });
@@ -77,7 +80,7 @@ test("base64 carries every byte", async () => {
     fc.asyncProperty(fc.array(fc.uint8Array({ minLength: 1, maxLength: 50 }), { maxLength: 5 }), async (chunks) => {
       const events = await streamed(
         chunks.map((chunk): Chunk => ["stderr", chunk]),
-        true,
+        "b64",
       );
       const bytes = events.flatMap(({ event, data }) => (event === "stderr" ? [Buffer.from(data, "base64")] : []));
       assert.deepEqual(Buffer.concat(bytes), Buffer.concat(chunks));
@@ -86,7 +89,7 @@ test("base64 carries every byte", async () => {
 });
 
 test("a reader that does not read makes the command wait, and one that goes away lets it go", async () => {
-  const events = new CommandEvents(systemClock, { isB64: false });
+  const events = new CommandEvents(systemClock, { framing: "lines" });
   const chunk = Buffer.alloc(40_000, "a");
   assert.equal(events.onOutput("stdout", chunk), undefined);
   const waiting = events.onOutput("stdout", chunk);
@@ -103,10 +106,10 @@ test("a reader that does not read makes the command wait, and one that goes away
 });
 
 test("a command that did not run is refused, one that was cut off says so last", async () => {
-  const refused = new CommandEvents(systemClock, { isB64: false });
+  const refused = new CommandEvents(systemClock, { framing: "lines" });
   refused.fail(new Error("not run"));
   await assert.rejects(refused.head, /not run/);
-  const cut = new CommandEvents(systemClock, { isB64: false });
+  const cut = new CommandEvents(systemClock, { framing: "lines" });
   void cut.onOutput("stdout", Buffer.from("begun"));
   cut.fail(new Error("secret of the server"));
   const events = parse(Buffer.concat((await cut.toArray()) as Buffer[]).toString());
@@ -117,10 +120,40 @@ test("a command that did not run is refused, one that was cut off says so last",
 });
 
 test("a stream whose command waits long begins, and a refusal is then its last event", async () => {
-  const events = new CommandEvents(systemClock, { isB64: false, headWaitMs: 1 });
+  const events = new CommandEvents(systemClock, { framing: "lines", headWaitMs: 1 });
   const reading = events.toArray();
   await events.head;
   events.fail(new Refusal("start_failed", "start of machine mach-1 failed: no disk"));
   const text = Buffer.concat((await reading) as Buffer[]).toString();
   assert.deepEqual(parse(text), [{ event: "error", data: "start of machine mach-1 failed: no disk" }]);
+});
+
+/** As the HTML standard says that a stream is taken apart: a line ends at `\n`, `\r` or `\r\n`. */
+function standardText(text: string): string {
+  let out = "";
+  let data: string[] = [];
+  for (const line of text.split(/\r\n|\n|\r/)) {
+    if (line === "") {
+      if (data.length > 0) out += data.join("\n");
+      data = [];
+    } else if (line.startsWith("data:")) data.push(line.slice("data:".length).replace(/^ /, ""));
+  }
+  return out;
+}
+
+test("a reader that follows the standard loses nothing of a line that is written over, wherever it is cut", async () => {
+  const text = "  0%\r 50%\r100%\r\ndone\r\n";
+  for (let cut = 0; cut <= text.length; cut += 1) {
+    const events = new CommandEvents(systemClock, { framing: "standard" });
+    const reading = events.toArray();
+    for (const part of [text.slice(0, cut), text.slice(cut)]) await events.onOutput("stdout", Buffer.from(part));
+    events.finish({ exitCode: 0, durationMs: 1, hasTimedOut: false, pid: null });
+    const read = standardText(Buffer.concat((await reading) as Buffer[]).toString());
+    assert.equal(read, '  0%\n 50%\n100%\ndone\n{"exitCode":0}');
+  }
+});
+
+test("a carriage return stands in the data as it was for readers in daily use", async () => {
+  const events = await streamed([["stdout", Buffer.from("0%\r50%\r\n")]]);
+  assert.equal(textOf(events, "stdout"), "0%\r50%\r\n");
 });

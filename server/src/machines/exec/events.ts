@@ -9,7 +9,9 @@
  *   chunk wait here for it, however much the command writes;
  * - a command that is silent is told from a connection that is dead by a comment every few seconds.
  *
- * The framing ends lines at `\n` alone, so a `\r` stands in the data as it was: readers in daily use expect that.
+ * How a carriage return travels depends on who reads (docs/streams.md). Readers in daily use end lines at `\n` alone, so by
+ * default a `\r` stands in the data as it was. Readers that follow the standard end a line there and lose the rest: with
+ * output=text, `\r` and `\r\n` are line breaks like `\n`; with output=b64 every reader has the bytes.
  */
 import { Readable } from "node:stream";
 import { StringDecoder } from "node:string_decoder";
@@ -27,14 +29,19 @@ const HEAD_DELAY_MS = 20;
 /** Nor one whose machine takes long to start: the answer begins, and if it is a refusal after all, that is an `error` event. */
 const HEAD_WAIT_MS = 10_000;
 
+/** `lines`: a `\r` is data. `standard`: it ends a line. `b64`: the data is base64. */
+export type EventFraming = "lines" | "standard" | "b64";
+
 /** One event; every line break of the data begins another `data:` line. Pure. */
-export const eventFrame = (event: string, data: string): string =>
-  `event: ${event}\ndata: ${data.replaceAll("\n", "\ndata: ")}\n\n`;
+export const eventFrame = (event: string, data: string, framing: EventFraming = "lines"): string =>
+  `event: ${event}\ndata: ${data.replaceAll(framing === "standard" ? /\r\n|[\r\n]/g : "\n", "\ndata: ")}\n\n`;
 
 export class CommandEvents extends Readable implements OutputSink, EndsEarly {
   readonly #clock: Clock;
-  readonly #isB64: boolean;
+  readonly #framing: EventFraming;
   readonly #decoders = { stdout: new StringDecoder("utf8"), stderr: new StringDecoder("utf8") };
+  /** A `\r` at the end of what was written last: the `\n` of the same line break may follow. Framing `standard` only. */
+  readonly #held = { stdout: "", stderr: "" };
   readonly #head = Promise.withResolvers<void>();
   readonly #over = new AbortController();
   /** Whether the answer has begun, or never will. */
@@ -44,10 +51,10 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
   /** The last event was sent. */
   #isOver = false;
 
-  constructor(clock: Clock, options: { readonly isB64: boolean; readonly headWaitMs?: number }) {
+  constructor(clock: Clock, options: { readonly framing: EventFraming; readonly headWaitMs?: number }) {
     super({ highWaterMark: HELD_BYTES });
     this.#clock = clock;
-    this.#isB64 = options.isB64;
+    this.#framing = options.framing;
     void clock.sleep(options.headWaitMs ?? HEAD_WAIT_MS, this.#over.signal).then(() => this.#begin());
   }
 
@@ -67,14 +74,15 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
   onOutput(stream: "stdout" | "stderr", chunk: Uint8Array): void | Promise<void> {
     this.#begin();
     const bytes = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
-    return this.#send(stream, this.#isB64 ? bytes.toString("base64") : this.#decoders[stream].write(bytes));
+    return this.#send(stream, this.#framing === "b64" ? bytes.toString("base64") : this.#textOf(stream, bytes));
   }
 
   /** The command has ended. */
   finish({ exitCode, pid }: ExecExit): void {
     this.#begin();
     if (pid !== null) void this.onOutput("stdout", Buffer.from(`pid=${pid}\n`));
-    for (const stream of ["stdout", "stderr"] as const) void this.#send(stream, this.#decoders[stream].end());
+    for (const stream of ["stdout", "stderr"] as const)
+      void this.#send(stream, this.#held[stream] + this.#decoders[stream].end());
     this.#end("exit", JSON.stringify({ exitCode }));
   }
 
@@ -105,6 +113,12 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
     callback(error);
   }
 
+  #textOf(stream: "stdout" | "stderr", bytes: Buffer): string {
+    const text = this.#held[stream] + this.#decoders[stream].write(bytes);
+    this.#held[stream] = this.#framing === "standard" && text.endsWith("\r") ? "\r" : "";
+    return this.#held[stream] === "" ? text : text.slice(0, -1);
+  }
+
   #begin(): void {
     if (this.hasHead || this.destroyed) return;
     this.hasHead = true;
@@ -115,7 +129,7 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
   #send(event: string, data: string): void | Promise<void> {
     if (data === "" || this.destroyed || this.#isOver) return;
     this.#sentAt = this.#clock.monotonic();
-    if (this.push(eventFrame(event, data))) return;
+    if (this.push(eventFrame(event, data, this.#framing))) return;
     this.#room ??= Promise.withResolvers();
     return this.#room.promise;
   }

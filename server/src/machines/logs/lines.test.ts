@@ -17,6 +17,13 @@ test("a line is one data line, in words or as a record", () => {
   );
 });
 
+test("no part of a line that was written over is lost to a reader that ends lines at a carriage return", () => {
+  const line = (text: string) => logEvent({ at: 0, source: "workload", text }, "text");
+  assert.equal(line("0%\r50%\r100%\r"), "data: 0%\n\ndata: 50%\n\ndata: 100%\n\n");
+  assert.equal(line("\r"), "data: \n\n");
+  assert.match(logEvent({ at: 0, source: "workload", text: "0%\r50%" }, "json"), /"message":"0%\\r50%"/);
+});
+
 test("messages arrive whole, wherever the answer was cut", () => {
   const text = fc.string({ unit: "binary", maxLength: 20 }).map((value) => value.replaceAll("\n", ""));
   const message: fc.Arbitrary<LogMessage> = fc.oneof(

@@ -10,9 +10,18 @@ export type LogFormat = "text" | "json";
 
 /** A line on its way to the caller. What the node itself remarks is told from what the workload has said. */
 export function logEvent({ at, source, text }: LogLine, format: LogFormat): string {
-  if (format === "text") return `data: ${source === "node" ? `flotilla: ${text}` : text}\n\n`;
+  if (format === "text") return textEvents(source === "node" ? `flotilla: ${text}` : text);
   const record = { timestamp: new Date(at).toISOString(), level: "info", message: text, source };
   return `data: ${JSON.stringify(record)}\n\n`;
+}
+
+/**
+ * A carriage return ends a line for readers of event streams, and what follows it would be lost. So each part of a line that
+ * was written over is an event of its own.
+ */
+function textEvents(text: string): string {
+  const parts = text.split("\r").filter((part) => part !== "");
+  return (parts.length === 0 ? [""] : parts).map((part) => `data: ${part}\n\n`).join("");
 }
 
 /** More than any line of a node has. */
