@@ -1,39 +1,127 @@
 /**
- * What the jail's launcher does to a process, seen from outside.
+ * What the jail's launcher does to a process, seen from inside and from outside.
  */
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, readFileSync } from "node:fs";
-import { test } from "node:test";
+import {
+  chownSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { parseSettings } from "@flotilla/contract/settings";
 import { until } from "../../test/support/until.ts";
-import { jailArgv } from "../src/driver/qemu/jail.ts";
+import { type Jail, jailArgv } from "../src/driver/qemu/jail.ts";
 
-const skip = process.getuid?.() !== 0 && "a jail with a user of its own takes root";
+const { cacheDirectory } = parseSettings(["cacheDirectory"], process.env);
+/** A program that needs no library. */
+const program = join(cacheDirectory, "images", "busybox");
+const skip =
+  process.getuid?.() !== 0
+    ? "a jail with a user of its own takes root"
+    : !existsSync(program) && `no ${program}; set-up brings it`;
 
-/** Starts the words in its first argument detached, as the agent does, says their process id and stays. */
+const directory = mkdtempSync(join(tmpdir(), "flotilla-jail-"));
+after(() => rmSync(directory, { recursive: true, force: true }));
+const UID = 700_001;
+const launcher = join(directory, "jail");
+execFileSync("cc", ["-o", launcher, join(import.meta.dirname, "../native/jail.c")]);
+const bootDirectory = join(directory, "boot");
+mkdirSync(bootDirectory, { mode: 0o700 });
+if (skip === false) chownSync(bootDirectory, UID, UID);
+
+const jail: Jail = {
+  launcher,
+  runtime: { program, directories: [], links: [] },
+  guestDirectory: import.meta.dirname,
+  files: [],
+  bootDirectory,
+  memory: null,
+  imagesDirectory: null,
+  uid: UID,
+  hasKvm: false,
+  network: null,
+  groups: [],
+  limits: { fileBytes: 4096, filesOpen: 64, tasksMax: 100 },
+  environment: { WORD: "b" },
+  diesWithStarter: false,
+};
+
+/** What a command of busybox prints in a jail. */
+function inside(command: readonly string[], given: Jail = jail): string {
+  const [first = "", ...rest] = jailArgv(given, command);
+  return execFileSync(first, rest, { encoding: "utf8" });
+}
+
+test("a jailed process sees what it is shown, and nothing of the host", { skip }, () => {
+  const seen = inside(["find", "/", "-xdev", "-not", "-path", "/guest/*", "-not", "-path", "/boot/*"])
+    .trim()
+    .split("\n");
+  const onTheWay = program.split("/").map((_, at, parts) => parts.slice(0, at + 1).join("/") || "/");
+  const shown = ["/boot", "/dev", "/dev/null", "/dev/urandom", "/dev/zero", "/guest", ...onTheWay];
+  assert.deepEqual(seen.toSorted(), shown.toSorted());
+});
+
+test("a jailed process can write to its boot's directory, up to the limit of a file, and nowhere else", {
+  skip,
+}, () => {
+  inside(["sh", "-c", "echo words >/boot/file"]);
+  assert.equal(readFileSync(join(bootDirectory, "file"), "utf8"), "words\n");
+  for (const path of ["/file", "/dev/file", "/guest/file", program]) {
+    assert.match(inside(["sh", "-c", `echo words >${path} || echo refused`]), /refused/, path);
+  }
+  inside(["sh", "-c", "yes | head -c 8192 >/boot/large || :"]);
+  assert.equal(statSync(join(bootDirectory, "large")).size, jail.limits.fileBytes);
+});
+
+test("a jailed process has no privilege, no environment and no descriptor of its starter", { skip }, async () => {
+  const [first = "", ...rest] = jailArgv(jail, ["sleep", "60"]);
+  const from = join(directory, "secret");
+  writeFileSync(from, "");
+  // As a shell leaves one open for all that it starts.
+  const child = spawn("sh", ["-c", 'exec 7<"$0"; exec "$@"', from, first, ...rest], { stdio: "ignore" });
+  const exit = once(child, "exit");
+  try {
+    const read = (name: string): string => readFileSync(`/proc/${child.pid}/${name}`, "utf8");
+    await until(() => read("cmdline").includes(`${program}\0sleep`) && !read("cmdline").includes("--"), { what: "it" });
+    const status = read("status");
+    for (const set of ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"]) {
+      assert.match(status, new RegExp(`^${set}:\\s0{16}$`, "m"));
+    }
+    assert.match(status, new RegExp(`^Uid:(\\s${UID}){4}$`, "m"));
+    assert.match(status, /^Groups:\s*$/m);
+    assert.match(status, /^NoNewPrivs:\s1$/m);
+    assert.equal(read("environ"), "WORD=b\0");
+    assert.equal(read("oom_score_adj"), "500\n");
+    assert.match(read("limits"), /^Max open files\s+64\s+64/m);
+    assert.match(read("limits"), /^Max processes\s+100\s+100/m);
+    assert.deepEqual(readdirSync(`/proc/${child.pid}/fd`), ["0", "1", "2"]);
+  } finally {
+    child.kill("SIGKILL");
+    await exit;
+  }
+});
+
+/** Starts the words after its first detached, as the agent does, says their process id and stays. */
 const STARTER =
   "const c = require('node:child_process').spawn(process.argv[1], process.argv.slice(2), { detached: true, stdio: 'ignore' });" +
   "console.log(c.pid); setInterval(() => {}, 1000);";
 
 test("what is to die with its starter is gone when that was killed", { skip }, async () => {
-  const argv = jailArgv(
-    {
-      nodeDirectory: import.meta.dirname,
-      guestDirectory: import.meta.dirname,
-      uid: 700_001,
-      hasKvm: false,
-      network: null,
-      groups: [],
-      diesWithStarter: true,
-    },
-    "sleep",
-    ["60"],
-  );
+  const argv = jailArgv({ ...jail, diesWithStarter: true }, ["sleep", "60"]);
   const starter = spawn(process.execPath, ["-e", STARTER, ...argv], { stdio: ["ignore", "pipe", "inherit"] });
   const [line] = (await once(starter.stdout, "data")) as [Buffer];
   const pid = Number(line.toString());
-  const isJailed = (): boolean => readFileSync(`/proc/${pid}/cmdline`, "utf8").startsWith("sleep\0");
+  const isJailed = (): boolean => readFileSync(`/proc/${pid}/cmdline`, "utf8").startsWith(`${program}\0`);
   await until(isJailed, { what: "the jailed process" });
   starter.kill("SIGKILL");
   try {
@@ -41,5 +129,9 @@ test("what is to die with its starter is gone when that was killed", { skip }, a
   } finally {
     if (existsSync(`/proc/${pid}`)) process.kill(pid, "SIGKILL");
   }
-  assert.ok(!existsSync(`/proc/${pid}`));
+});
+
+test("a step that fails ends the launch with the reason", { skip }, () => {
+  const missing = { ...jail, guestDirectory: join(directory, "missing") };
+  assert.throws(() => inside(["true"], missing), /can not show .*missing: No such file or directory/);
 });

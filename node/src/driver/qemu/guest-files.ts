@@ -35,6 +35,10 @@ export const INITRAMFS_NAME = "initramfs";
 export const RESTORE_KERNEL_NAME = "vmlinuz-head";
 /** Loaded into VMMs that are restored from a template. */
 export const TEMPLATE_MEMORY_NAME = "template-memory.so";
+/** Puts a VMM into its jail. */
+export const JAIL_NAME = "jail";
+/** Stands for the host's file of this name, which a jail does not show: memory may be overcommitted. */
+export const OVERCOMMIT_NAME = "overcommit_memory";
 /** What a machine's devices need; what these need in turn is found out from the modules themselves. */
 const MODULES = ["virtio_mmio", "virtio_blk", "virtio_console", "virtio_net"] as const;
 /** Gives memory back to the host; the agent loads it when it is of use (guest/memory.c). */
@@ -42,7 +46,7 @@ const BALLOON_MODULE = "virtio_balloon";
 /** The library that QEMU then has no need of. */
 const STANDS_FOR = "-Wl,-soname,libcapstone.so.4";
 /** Raise it when the making of these files changes. */
-const RECIPE = "4";
+const RECIPE = "5";
 
 export interface GuestFilesOptions {
   readonly cacheDirectory: string;
@@ -59,11 +63,13 @@ export async function ensureGuestFiles(options: GuestFilesOptions): Promise<Gues
   const agentPath = join(guestCache, agentName, "agent");
   if (!existsSync(agentPath)) throw new Error(`no guest agent at ${agentPath}; run scripts/setup, which builds it`);
   const agent = await readFile(agentPath);
+  const jailSource = join(options.repositoryDirectory, "node", "native", "jail.c");
   const templateMemorySource = join(options.repositoryDirectory, "node", "native", "template-memory.c");
   const key = createHash("sha256")
     .update(`${RECIPE} ${kernelVersion} ${MODULES.join(" ")} `)
     .update(agent)
     .update(await readFile(templateMemorySource))
+    .update(await readFile(jailSource))
     .digest("hex")
     .slice(0, 16);
   const directory = join(guestCache, `boot-${key}`);
@@ -77,9 +83,13 @@ export async function ensureGuestFiles(options: GuestFilesOptions): Promise<Gues
       join(unfinished, RESTORE_KERNEL_NAME),
       kernelHead(await readFile(join(kernelDirectory, KERNEL_NAME))),
     );
-    await compileLibrary(templateMemorySource, join(unfinished, TEMPLATE_MEMORY_NAME));
+    const library = ["-shared", "-fPIC", STANDS_FOR];
+    await compile(templateMemorySource, join(unfinished, TEMPLATE_MEMORY_NAME), library);
+    await writeFile(join(unfinished, OVERCOMMIT_NAME), "0\n");
+    await compile(jailSource, join(unfinished, JAIL_NAME), []);
     // VMMs read them as users of their own.
     for (const name of await readdir(unfinished)) await chmod(join(unfinished, name), 0o644);
+    await chmod(join(unfinished, JAIL_NAME), 0o755);
     await chmod(unfinished, 0o755);
     await rename(unfinished, directory);
   } catch (error) {
@@ -104,9 +114,9 @@ function kernelHead(kernel: Buffer): Buffer {
   return head;
 }
 
-async function compileLibrary(source: string, path: string): Promise<void> {
-  const options = ["-shared", "-fPIC", "-O2", "-s", "-Wall", "-Wextra", "-Wconversion", "-Werror", STANDS_FOR];
-  await promisify(execFile)("cc", [...options, "-o", path, source]).catch((error: unknown) => {
+async function compile(source: string, path: string, options: readonly string[]): Promise<void> {
+  const usual = ["-O2", "-s", "-Wall", "-Wextra", "-Wconversion", "-Werror"];
+  await promisify(execFile)("cc", [...options, ...usual, "-o", path, source]).catch((error: unknown) => {
     throw new Error(`${source} could not be compiled; run scripts/setup, which installs a compiler`, { cause: error });
   });
 }

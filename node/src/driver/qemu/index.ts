@@ -28,6 +28,7 @@ import { ensureGuestFiles, type GuestFiles } from "./guest-files.ts";
 import { type Launch, Launcher, NOBODY } from "./launcher.ts";
 import { PREPARED, prepareVm, type VmParts } from "./prepared.ts";
 import { findVmms, isAlive, killNow } from "./processes.ts";
+import { findRuntimeFiles, type RuntimeFiles } from "./runtime-files.ts";
 import { withSecondAttempt } from "./second-attempt.ts";
 import { templateIngredients, Templates } from "./template.ts";
 import type { Vmm } from "./vmm.ts";
@@ -67,6 +68,7 @@ export async function qemuFacts(options: Omit<QemuDriverOptions, "nodeDirectory"
 /** Programs and files on this host, and what it can do with them. */
 interface Runtime {
   readonly qemuVersion: string;
+  readonly runtimeFiles: RuntimeFiles;
   readonly guestFiles: GuestFiles;
   readonly tscKhz: number | null;
   /** What guests under KVM see of the host's processor. */
@@ -84,8 +86,9 @@ interface RuntimeQuestion {
 }
 
 async function openRuntime({ cacheDirectory, setting, clock, log }: RuntimeQuestion): Promise<Runtime> {
-  const [qemuVersion, guestFiles, cpuinfo] = await Promise.all([
+  const [qemuVersion, runtimeFiles, guestFiles, cpuinfo] = await Promise.all([
     readQemuVersion(),
+    findRuntimeFiles(),
     ensureGuestFiles({ cacheDirectory, repositoryDirectory: REPOSITORY_DIRECTORY }),
     readFile("/proc/cpuinfo", "utf8"),
   ]);
@@ -93,9 +96,9 @@ async function openRuntime({ cacheDirectory, setting, clock, log }: RuntimeQuest
   const processor = processorIdentity(cpuinfo, release());
   const versions = `QEMU ${qemuVersion}, guest ${guestFiles.key}`;
   const probe = (): ReturnType<typeof probeKvm> =>
-    probeKvm({ qemuVersion, guestFiles, tscKhz, processor, cacheDirectory, clock, log });
+    probeKvm({ qemuVersion, runtimeFiles, guestFiles, tscKhz, processor, cacheDirectory, clock, log });
   const verdict = await chooseAccelerator({ setting, cacheDirectory, versions, probe, now: clock.now() });
-  return { qemuVersion, guestFiles, tscKhz, processor, verdict };
+  return { qemuVersion, runtimeFiles, guestFiles, tscKhz, processor, verdict };
 }
 
 async function openIn(directory: string, host: Host): Promise<QemuDriver> {
@@ -215,7 +218,7 @@ class QemuDriver implements Driver {
     const names = { machineId: "probe", bootId: "probe", bootDirectory, uid: NOBODY };
     const size = { cpus: 1, memoryMb: 128, memory: { kind: "private" } } as const;
     const vm = await this.#start(
-      { ...names, ...size, diskPath: null, backingPaths: [], isIncoming: false, diesWithStarter: true },
+      { ...names, ...size, diskPath: null, diskBytes: 0, backingPaths: [], isIncoming: false, diesWithStarter: true },
       signal,
     );
     vm.guest.close();

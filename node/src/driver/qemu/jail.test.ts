@@ -1,51 +1,78 @@
 /**
- * The launcher's command line, as data. What it does to a process is verified in test/vm.
+ * The launcher's command line, as data. What it does to a process is verified in node/test/jail.test.ts and test/vm.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Jail, jailArgv, jailView } from "./jail.ts";
+import { type Jail, jailArgv } from "./jail.ts";
 
 const jail: Jail = {
-  nodeDirectory: "/data/node",
+  launcher: "/cache/guest/boot-1/jail",
+  runtime: { program: "/usr/bin/vmm", directories: ["/usr/lib/x"], links: [{ target: "usr/lib", path: "/lib" }] },
   guestDirectory: "/cache/guest/boot-1",
+  bootDirectory: "/data/node/machines/m/boots/b",
+  files: [],
+  memory: null,
+  imagesDirectory: null,
   uid: 700_000,
   hasKvm: false,
   network: null,
-  groups: [],
+  groups: ["/sys/fs/cgroup/flotilla-1/b/cgroup.procs"],
+  limits: { fileBytes: 4096, filesOpen: 64, tasksMax: 100 },
+  environment: { A: "b c" },
   diesWithStarter: false,
 };
 
-test("as root the VMM becomes its own user without any privilege", () => {
-  const argv = jailArgv(jail, "vmm", ["-x"]);
-  for (const word of ["--net", "--mount", "--reuid=700000", "--regid=700000", "--clear-groups", "--no-new-privs"]) {
-    assert.ok(argv.includes(word), word);
+/** The steps before the program, as one text. */
+const stepsOf = (given: Jail): string => {
+  const argv = jailArgv(given, ["-x"]);
+  return ` ${argv.slice(argv.indexOf(jail.launcher) + 1, argv.indexOf(jail.runtime.program, argv.indexOf("--"))).join(" ")} `;
+};
+
+test("as root the VMM becomes its own user, with limits and a control group", () => {
+  const steps = stepsOf(jail);
+  for (const words of [" user 700000 ", " limit nproc 100 ", " limit fsize 4096 ", " limit core 0 ", " net "]) {
+    assert.ok(steps.includes(words), words);
   }
-  assert.ok(argv.includes("--bounding-set=-all"));
-  assert.deepEqual(argv.slice(-2), ["vmm", "-x"]);
+  assert.ok(steps.startsWith(" group /sys/fs/cgroup/flotilla-1/b/cgroup.procs "));
+  assert.deepEqual(jailArgv(jail, ["-x"]).slice(-3), ["--", "/usr/bin/vmm", "-x"]);
+});
+
+test("a VMM can write to its boot's directory and to nothing else", () => {
+  const memory = { path: "/data/node/templates/t/memory", isShared: false };
+  const steps = stepsOf({ ...jail, memory, imagesDirectory: "/data/node/images" });
+  assert.deepEqual(
+    [...steps.matchAll(/ write (\S+)/g)].map(([, path]) => path),
+    [jail.bootDirectory],
+  );
+  assert.match(steps, / read \/data\/node\/templates\/t\/memory \/memory /);
+  const saved = stepsOf({ ...jail, memory: { ...memory, isShared: true } });
+  assert.match(saved, / write \/data\/node\/templates\/t\/memory \/memory /);
 });
 
 test("without root a user namespace takes the place of the own user", () => {
-  const argv = jailArgv({ ...jail, uid: null }, "vmm", []);
-  assert.ok(argv.includes("--user"));
-  assert.ok(!argv.some((word) => word.startsWith("--reuid")));
+  const argv = jailArgv({ ...jail, uid: null }, []);
+  assert.deepEqual(argv.slice(0, 4), ["unshare", "--user", "--map-root-user", "--"]);
+  assert.ok(!argv.includes("user"));
+  assert.ok(!stepsOf({ ...jail, uid: null }).includes(" nproc "));
 });
 
-test("an emulated VMM is a batch task, one with KVM is not", () => {
-  assert.ok(jailArgv(jail, "vmm", []).join(" ").includes("chrt --batch 0 setpriv "));
-  assert.ok(!jailArgv({ ...jail, hasKvm: true }, "vmm", []).includes("chrt"));
+test("an emulated VMM is a batch task and has no device for virtualization, one with KVM is none and has it", () => {
+  assert.match(stepsOf(jail), / batch /);
+  assert.doesNotMatch(stepsOf(jail), /kvm/);
+  const kvm = stepsOf({ ...jail, hasKvm: true });
+  assert.doesNotMatch(kvm, / batch /);
+  assert.match(kvm, / node \/dev\/kvm 10 232 /);
 });
 
-test("directories below the usual place do not hide themselves", () => {
-  assert.equal(jailView(jail).nodeDirectory, "/mnt/node");
-  assert.equal(jailView({ ...jail, nodeDirectory: "/mnt/big/node" }).nodeDirectory, "/media/node");
-  assert.equal(jailView({ ...jail, nodeDirectory: "/mntx" }).nodeDirectory, "/mnt/node");
-  const everywhere = { ...jail, nodeDirectory: "/mnt/a", guestDirectory: "/media/b" };
-  assert.equal(jailView(everywhere).guestDirectory, "/srv/guest");
+test("only a VMM with a network has the device for it", () => {
+  assert.doesNotMatch(stepsOf(jail), /tun/);
+  const network = { hostEnd: null, rules: "", inside: "", outside: "" };
+  assert.match(stepsOf({ ...jail, network }), / node \/dev\/net\/tun 10 200 /);
 });
 
 test("what a directory is called does not reach the shell", () => {
   const evil = "/data/$(reboot)/'; reboot; '";
-  const argv = jailArgv({ ...jail, nodeDirectory: evil }, "vmm", []);
+  const argv = jailArgv({ ...jail, bootDirectory: evil }, []);
   assert.ok(argv.includes(evil));
   assert.ok(!argv.some((word) => word !== evil && word.includes("reboot")));
 });

@@ -1,10 +1,11 @@
 /**
- * The command line that puts a VMM into its jail: a launcher from util-linux, which becomes the VMM. Pure.
+ * The command line that puts a VMM into its jail: launchers that become the VMM, the last of them node/native/jail.c. Pure.
  *
  * A VMM has: its own user (no privileges, and none to be had), its own network namespace (closed, with the guest's
- * interface and the way to the host when it has a network; else nothing but its own loopback), and its own mount
- * namespace, in which the node's directory and the guest's files stand at a short, traversable place, so that a data
- * directory below a home that nobody may enter works, and socket paths stay short.
+ * interface and the way to the host when it has a network; else nothing but its own loopback), its own IPC namespace,
+ * limits, and a root of its own, in which there is nothing but what QEMU needs: its program, libraries and firmware, the
+ * guest's kernel, five devices, the memory of its template, and the boot's directory, the only place that it can write to.
+ * Files elsewhere, such as its disk, have a second name in that directory (launcher.ts).
  *
  * An emulated VMM is a batch task to the host's scheduler: when its threads wake they do not interrupt whoever runs. A
  * guest's processors wake each other all the time, and each used to interrupt the one that the command ran on, and the
@@ -15,16 +16,27 @@
  * Always: the launcher replaces itself (`exec` all the way), so the process that is spawned is the VMM, under one
  * process id and start time. No root is left in it, and no descriptor but its standard ones.
  *
- * Without root the VMM runs as the caller, in a user namespace: machines are then not protected from each other's
- * VMMs, only the host from them.
+ * Without root the VMM runs as the caller, in a user namespace, and sees as little: machines are then not protected from
+ * each other's VMMs by their users, only by what each can see.
  */
 import type { NamespaceSetup } from "../../network/rules.ts";
+import type { VmmLimits } from "./limits.ts";
+import type { RuntimeFiles } from "./runtime-files.ts";
 
 export interface Jail {
-  /** Seen read-write below `NODE_MOUNT`. */
-  readonly nodeDirectory: string;
-  /** The guest's kernel and initramfs; seen read-only below `GUEST_MOUNT`. */
+  /** The program of node/native/jail.c. */
+  readonly launcher: string;
+  readonly runtime: RuntimeFiles;
+  /** The guest's kernel and initramfs. */
   readonly guestDirectory: string;
+  /** Single files, read-only, under other names. */
+  readonly files: readonly { readonly from: string; readonly to: string }[];
+  /** Belongs to the VMM's user. */
+  readonly bootDirectory: string;
+  /** The file behind the guest's memory; null when there is none. */
+  readonly memory: { readonly path: string; readonly isShared: boolean } | null;
+  /** Images, where they are on a disk of their own and can have no second name; null otherwise. */
+  readonly imagesDirectory: string | null;
   /** null: as the caller, who is not root. */
   readonly uid: number | null;
   /** The VMM uses /dev/kvm, and emulates nothing. With root it gets one that its user may open, whatever the host's is like. */
@@ -33,37 +45,31 @@ export interface Jail {
   readonly network: NamespaceSetup | null;
   /** Files by which it joins its control groups; none where there are none. */
   readonly groups: readonly string[];
+  readonly limits: Pick<VmmLimits, "fileBytes" | "filesOpen" | "tasksMax">;
+  /** All that is in its environment. */
+  readonly environment: Readonly<Record<string, string>>;
   /** It is killed when the process that starts it ends. */
   readonly diesWithStarter: boolean;
 }
 
-/** Where the jail's view is built: the first of these that holds neither directory. */
-const MOUNT_POINTS = ["/mnt", "/media", "/srv"] as const;
+/** Where a VMM sees what. */
+export const VIEW = { boot: "/boot", guest: "/guest", memory: "/memory", images: "/images" } as const;
 
-const SCRIPT = [
-  "set -e",
-  "at=$1 node=$2 guest=$3 kvm=$4 groups=$5; shift 5",
-  // First, so that all it ever needs is counted.
-  'while [ "$groups" -gt 0 ]; do { echo 0 >"$1"; } 2>/dev/null || :; shift; groups=$((groups - 1)); done',
-  "mount -t tmpfs -o mode=0755,size=64k,nosuid,noexec flotilla $at",
-  "mkdir $at/node $at/guest",
-  // With what is mounted below it: images may lie on a disk of their own.
-  'mount --rbind -o nosuid,nodev,noexec "$node" $at/node',
-  // Holds a library for the VMM, so not noexec.
-  'mount --bind -o ro,nosuid,nodev "$guest" $at/guest',
-  'if [ "$kvm" = own ]; then mknod -m 0666 $at/kvm c 10 232; mount --bind $at/kvm /dev/kvm; fi',
-  "ulimit -c 0",
-].join("\n");
-
-const WITHOUT_NETWORK = `${SCRIPT}\nexec "$@"`;
+/** The kernel's numbers of devices that every VMM has. */
+const DEVICES: readonly (readonly [string, number, number])[] = [
+  ["/dev/null", 1, 3],
+  ["/dev/zero", 1, 5],
+  ["/dev/urandom", 1, 9],
+];
+const KVM_DEVICE = ["/dev/kvm", 10, 232] as const;
+const TUN_DEVICE = ["/dev/net/tun", 10, 200] as const;
 
 /**
  * On the host's side: the descriptor is the way back to its namespace, and the end of a pair that an earlier VMM of this
  * user has left makes room: a namespace goes a moment after its last process.
  */
 const WITH_NETWORK = [
-  SCRIPT,
-  "mknod -m 0666 $at/tun c 10 200; mount --bind $at/tun /dev/net/tun",
+  "set -e",
   "exec 9</proc/self/ns/net",
   'if [ -n "$1" ]; then ip link delete "$1" 2>/dev/null || :; fi; shift',
   'exec unshare --net -- "$@"',
@@ -83,53 +89,39 @@ const NAMESPACE = [
   'exec "$@"',
 ].join("\n");
 
-/** What the VMM sees where. */
-export interface JailView {
-  readonly nodeDirectory: string;
-  readonly guestDirectory: string;
-}
-
-export function jailView(jail: Jail): JailView {
-  const at = mountPoint(jail);
-  return { nodeDirectory: `${at}/node`, guestDirectory: `${at}/guest` };
-}
-
-export function jailArgv(jail: Jail, program: string, programArgv: readonly string[]): readonly string[] {
-  const { network, uid } = jail;
-  const kvm = jail.hasKvm && uid !== null ? "own" : "host";
-  const view = [
-    "sh",
-    mountPoint(jail),
-    jail.nodeDirectory,
-    jail.guestDirectory,
-    kvm,
-    String(jail.groups.length),
-    ...jail.groups,
-  ];
-  const scheduling = jail.hasKvm ? [] : ["chrt", "--batch", "0"];
-  const vmm = [...scheduling, "setpriv", ...privileges(jail), "--", program, ...programArgv];
-  if (network === null) {
-    const namespaces = ["--mount", "--net", "--ipc", ...(uid === null ? ["--user", "--map-root-user"] : [])];
-    return ["unshare", ...namespaces, "--", "sh", "-c", WITHOUT_NETWORK, ...view, ...vmm];
-  }
+export function jailArgv(jail: Jail, programArgv: readonly string[]): readonly string[] {
+  const { network, runtime, uid } = jail;
+  const words = [jail.launcher, ...steps(jail).flat().map(String), "--", runtime.program, ...programArgv];
+  if (network === null) return uid === null ? ["unshare", "--user", "--map-root-user", "--", ...words] : words;
   const { hostEnd, rules, inside, outside } = network;
   const namespace = ["sh", "-c", NAMESPACE, "sh", rules, inside, outside];
-  return ["unshare", "--mount", "--ipc", "--", "sh", "-c", WITH_NETWORK, ...view, hostEnd ?? "", ...namespace, ...vmm];
+  return ["sh", "-c", WITH_NETWORK, "sh", hostEnd ?? "", ...namespace, ...words];
 }
 
-function privileges(jail: Jail): readonly string[] {
-  const none = ["--no-new-privs", "--inh-caps=-all", "--ambient-caps=-all", "--bounding-set=-all"];
-  if (jail.diesWithStarter) none.push("--pdeathsig=KILL");
-  if (jail.uid === null) return none;
-  return [`--reuid=${jail.uid}`, `--regid=${jail.uid}`, "--clear-groups", ...none];
-}
-
-function mountPoint(jail: Jail): string {
-  const isAbove = (point: string, path: string): boolean => path === point || path.startsWith(`${point}/`);
-  const free = MOUNT_POINTS.find(
-    (point) => !isAbove(point, jail.nodeDirectory) && !isAbove(point, jail.guestDirectory),
-  );
-  if (free === undefined)
-    throw new Error("data and cache directory together cover /mnt, /media and /srv; move one of them");
-  return free;
+/** What the launcher is to do, as it says itself. */
+function steps(jail: Jail): readonly (readonly (string | number)[])[] {
+  const { runtime, memory, imagesDirectory, uid, limits, groups, environment } = jail;
+  const read = (from: string, to = from): readonly string[] => ["read", from, to];
+  const devices = [...DEVICES, ...(jail.hasKvm ? [KVM_DEVICE] : []), ...(jail.network === null ? [] : [TUN_DEVICE])];
+  return [
+    ...groups.map((path) => ["group", path]),
+    ...(jail.network === null ? [["net"]] : []),
+    ...[runtime.program, ...runtime.directories].map((path) => read(path)),
+    ...runtime.links.map(({ target, path }) => ["link", target, path]),
+    read(jail.guestDirectory, VIEW.guest),
+    ...jail.files.map(({ from, to }) => read(from, to)),
+    ["write", jail.bootDirectory, VIEW.boot],
+    ...(memory === null ? [] : [[memory.isShared ? "write" : "read", memory.path, VIEW.memory]]),
+    ...(imagesDirectory === null ? [] : [read(imagesDirectory, VIEW.images)]),
+    ...devices.map((device) => ["node", ...device]),
+    ...Object.entries(environment).map(([name, value]) => ["env", `${name}=${value}`]),
+    ["limit", "core", 0],
+    ["limit", "fsize", limits.fileBytes],
+    ["limit", "nofile", limits.filesOpen],
+    // They count for the user, and the caller has others.
+    ...(uid === null ? [] : [["limit", "nproc", limits.tasksMax]]),
+    ...(jail.hasKvm ? [] : [["batch"]]),
+    ...(uid === null ? [] : [["user", uid]]),
+    ...(jail.diesWithStarter ? [["dies"]] : []),
+  ];
 }

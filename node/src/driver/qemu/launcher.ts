@@ -3,34 +3,37 @@
  * have in common.
  *
  * Always: a VMM is in a session of its own and outlives this process; its command line names boot and node directory,
- * so it is found again whatever this process forgot. Paths in a plan are the host's; the VMM is told them as its jail
+ * so it is found again whatever this process forgot. Paths in a launch are the host's; the VMM is told them as its jail
  * shows them.
  */
 import { execFile, spawn } from "node:child_process";
 import { constants } from "node:fs";
-import { chmod, chown, open, stat, writeFile } from "node:fs/promises";
-import { dirname, join, relative } from "node:path";
+import { chmod, chown, link, open, rm, stat, writeFile } from "node:fs/promises";
+import { dirname, extname, join, relative } from "node:path";
 import { promisify } from "node:util";
 import type { Clock } from "../../clock.ts";
 import { connectGuest } from "../../guest/client.ts";
 import type { Guest, GuestConfiguration } from "../../guest/guest.ts";
-import type { Cgroups, NewVmmGroup } from "../../host/cgroups.ts";
+import type { Cgroups, NewVmmGroup, VmmGroup } from "../../host/cgroups.ts";
 import { type Log, messageOf } from "../../log.ts";
 import { GUEST_NETWORK, type Network, type Reach } from "../../network/network.ts";
 import type { VmRecord } from "../driver.ts";
-import { type Accelerator, type GuestMemory, QEMU_PROGRAM, qemuArgv } from "./argv.ts";
+import { type Accelerator, type GuestMemory, qemuArgv } from "./argv.ts";
 import { bulkPathIn, makeBulkFile, openBulkDisk } from "./bulk.ts";
 import {
   type GuestFiles,
   INITRAMFS_NAME,
+  JAIL_NAME,
   KERNEL_NAME,
+  OVERCOMMIT_NAME,
   RESTORE_KERNEL_NAME,
   TEMPLATE_MEMORY_NAME,
 } from "./guest-files.ts";
-import { type Jail, type JailView, jailArgv, jailView } from "./jail.ts";
+import { jailArgv, VIEW } from "./jail.ts";
 import { isAlive, startTimeOf, vmmName } from "./processes.ts";
-import { vmmLimits } from "./limits.ts";
+import { fileBytesMax, type VmmLimits, vmmLimits } from "./limits.ts";
 import { Qmp } from "./qmp.ts";
+import type { RuntimeFiles } from "./runtime-files.ts";
 import { connectWhenThere } from "./sockets.ts";
 import { Vmm, type VmmOptions } from "./vmm.ts";
 
@@ -47,6 +50,8 @@ export interface Launch {
   readonly memory: GuestMemory;
   /** null: a placeholder. */
   readonly diskPath: string | null;
+  /** Of the disk that it has or gets, as its guest sees it; null: not known yet. */
+  readonly diskBytes: number | null;
   readonly backingPaths: readonly string[];
   /** Waits for a template's device state instead of booting. */
   readonly isIncoming: boolean;
@@ -59,6 +64,7 @@ export interface LauncherOptions {
   /** The same directory as callers may name it, such as through a link. */
   readonly givenDirectory: string;
   readonly guestFiles: GuestFiles;
+  readonly runtimeFiles: RuntimeFiles;
   readonly accelerator: Accelerator;
   readonly tscKhz: number | null;
   /** null: guests have no interface. Takes root. */
@@ -71,13 +77,15 @@ export interface LauncherOptions {
 
 /** The caller's signal gives up earlier; this only ends what nobody waits for any more. */
 const HELLO_MS_MAX = 600_000;
-/** What a launcher and a VMM need of the environment; they are told nothing else. */
-const VMM_ENVIRONMENT = {
-  PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-  // Its threads seldom allocate: a heap for each of them keeps 2 MB that nobody uses.
-  MALLOC_ARENA_MAX: "1",
-};
+/** What a launcher needs of the environment; it is told nothing else. */
+const LAUNCHER_ENVIRONMENT = { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" };
+/** QEMU's threads seldom allocate: a heap for each of them keeps 2 MB that nothing uses. */
+const VMM_ENVIRONMENT = { MALLOC_ARENA_MAX: "1" };
 export const NOBODY = 65_534;
+/** Where images are, below the node's directory. */
+const IMAGES_NAME = "images";
+/** QEMU asks here whether it may leave memory unreserved, and the kernel decides in the end. */
+const OVERCOMMIT_PATH = "/proc/sys/vm/overcommit_memory";
 /** Names no file: node/native/template-memory.c takes opening it for a request. */
 const FORGET_CODE_PATH = "/proc/self/flotilla-forget-code";
 
@@ -117,9 +125,29 @@ export class Launcher {
     }
   }
 
-  /** A path below the node's directory, as a VMM sees it. Throws when it is elsewhere: the VMM could not see it. */
-  seen(path: string): string {
-    return join(this.#view.nodeDirectory, this.#inside(path));
+  /**
+   * Lets the VMM of a boot see files of its machine: they get a second name in the boot's directory, and these names are
+   * what the VMM is told. Before it runs or later; they go with the directory. Rejects when a file is on another file system
+   * than the node's directory and no image.
+   */
+  show(bootDirectory: string, paths: readonly string[]): Promise<readonly string[]> {
+    return Promise.all(paths.map((path, index) => this.#show(bootDirectory, path, `file-${index}${extname(path)}`)));
+  }
+
+  async #show(bootDirectory: string, path: string, name: string): Promise<string> {
+    const inside = relative(bootDirectory, path);
+    if (!inside.startsWith("..")) return join(VIEW.boot, inside);
+    const second = join(bootDirectory, name);
+    try {
+      // Of an attempt before.
+      await rm(second, { force: true });
+      await link(path, second);
+      return join(VIEW.boot, name);
+    } catch (error) {
+      const image = relative(IMAGES_NAME, this.#inside(path));
+      if ((error as NodeJS.ErrnoException).code !== "EXDEV" || image.startsWith("..")) throw error;
+      return join(VIEW.images, image);
+    }
   }
 
   async spawn(launch: Launch): Promise<Vmm> {
@@ -129,9 +157,9 @@ export class Launcher {
     await makeBulkFile(bulkPath);
     const owned = [launch.bootDirectory, bulkPath, ...disks];
     await this.makeReachable(launch.uid, owned, [...launch.backingPaths, ...memoryFiles]);
-    const group = await this.#makeGroup(launch);
-    const jail = { ...this.#jail(launch.uid, launch.diesWithStarter), groups: group?.procsPaths ?? [] };
-    const argv = jailArgv(jail, ...this.#program(launch));
+    const limits = vmmLimits(launch, this.#options.accelerator);
+    const group = await this.#makeGroup(launch.bootId, limits);
+    const argv = await this.#argv(launch, limits, group);
     const logPath = join(launch.bootDirectory, "vmm.log");
     const { O_WRONLY, O_CREAT, O_APPEND, O_NOFOLLOW } = constants;
     const log = await open(logPath, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0o600);
@@ -141,7 +169,7 @@ export class Launcher {
       const child = spawn(program, rest, {
         cwd: "/",
         detached: true,
-        env: VMM_ENVIRONMENT,
+        env: LAUNCHER_ENVIRONMENT,
         stdio: ["ignore", log.fd, log.fd],
       });
       child.unref();
@@ -165,14 +193,21 @@ export class Launcher {
   }
 
   /** null: it runs without, as on a host that has none. */
-  async #makeGroup(launch: Launch): Promise<NewVmmGroup | null> {
-    const { cgroups, accelerator } = this.#options;
+  async #makeGroup(bootId: string, limits: VmmLimits): Promise<NewVmmGroup | null> {
     try {
-      return (await cgroups?.make(launch.bootId, vmmLimits(launch, accelerator))) ?? null;
+      return (await this.#options.cgroups?.make(bootId, limits)) ?? null;
     } catch (error) {
-      this.log.warn({ boot: launch.bootId, reason: messageOf(error) }, "a VMM runs without a control group");
+      this.log.warn({ boot: bootId, reason: messageOf(error) }, "a VMM runs without a control group");
       return null;
     }
+  }
+
+  /** A VMM that could get any disk has this one. Nothing waits for it: until then it may write more than it can. */
+  limitDisk({ record }: Vmm, diskBytes: number): void {
+    const argv = ["--pid", String(record.pid), `--fsize=${fileBytesMax(diskBytes)}`];
+    promisify(execFile)("prlimit", argv).catch((error: unknown) => {
+      if (isAlive(record)) this.log.warn({ reason: messageOf(error) }, "the size of a VMM's files is not limited");
+    });
   }
 
   /**
@@ -229,22 +264,6 @@ export class Launcher {
     return { address: GUEST_NETWORK.address, nameservers: [GUEST_NETWORK.nameServer] };
   }
 
-  get #view(): JailView {
-    return jailView(this.#jail(NOBODY));
-  }
-
-  #jail(uid: number, diesWithStarter = false): Jail {
-    return {
-      diesWithStarter,
-      groups: [],
-      nodeDirectory: this.nodeDirectory,
-      guestDirectory: this.#options.guestFiles.directory,
-      uid: this.isRoot ? uid : null,
-      hasKvm: this.#options.accelerator === "kvm",
-      network: this.#options.network?.setup(uid) ?? null,
-    };
-  }
-
   /** A path's place below the node's directory. */
   #inside(path: string): string {
     for (const directory of [this.nodeDirectory, this.#options.givenDirectory]) {
@@ -254,34 +273,59 @@ export class Launcher {
     throw new Error(`${path} is not below ${this.nodeDirectory}`);
   }
 
-  #program(launch: Launch): readonly [string, readonly string[]] {
-    const guestDirectory = this.#view.guestDirectory;
-    const { machineId, bootId, cpus, memoryMb, memory, diskPath, isIncoming } = launch;
-    const argv = qemuArgv({
+  async #argv(launch: Launch, limits: VmmLimits, group: VmmGroup | null): Promise<readonly string[]> {
+    const { guestFiles, runtimeFiles, accelerator, network } = this.#options;
+    const { uid, bootDirectory, memory, diskPath, backingPaths } = launch;
+    const shown = diskPath === null ? [] : await this.show(bootDirectory, [diskPath, ...backingPaths]);
+    const isRestored = memory.kind === "file" && !memory.isShared;
+    const preloaded = {
+      LD_PRELOAD: join(VIEW.guest, TEMPLATE_MEMORY_NAME),
+      FLOTILLA_TEMPLATE_MEMORY: VIEW.memory,
+      FLOTILLA_FORGET_CODE: FORGET_CODE_PATH,
+    };
+    const jail = {
+      launcher: join(guestFiles.directory, JAIL_NAME),
+      runtime: runtimeFiles,
+      guestDirectory: guestFiles.directory,
+      files: [{ from: join(guestFiles.directory, OVERCOMMIT_NAME), to: OVERCOMMIT_PATH }],
+      bootDirectory,
+      memory: memory.kind === "file" ? memory : null,
+      imagesDirectory: await this.#separateImages(),
+      uid: this.isRoot ? uid : null,
+      hasKvm: accelerator === "kvm",
+      network: network?.setup(uid) ?? null,
+      groups: group?.procsPaths ?? [],
+      limits,
+      environment: { ...VMM_ENVIRONMENT, ...(isRestored ? preloaded : {}) },
+      diesWithStarter: launch.diesWithStarter ?? false,
+    };
+    return jailArgv(jail, this.#program(launch, shown));
+  }
+
+  /** The directory of images when it is on a file system of its own; null otherwise. */
+  async #separateImages(): Promise<string | null> {
+    const images = join(this.nodeDirectory, IMAGES_NAME);
+    const [own, theirs] = await Promise.all([stat(this.nodeDirectory), stat(images).catch(() => null)]);
+    return theirs === null || theirs.dev === own.dev ? null : images;
+  }
+
+  #program(launch: Launch, [diskPath, ...backingPaths]: readonly string[]): readonly string[] {
+    const { machineId, bootId, cpus, memoryMb, memory, isIncoming } = launch;
+    return qemuArgv({
       name: vmmName(machineId, bootId, this.nodeDirectory),
       accelerator: this.#options.accelerator,
       cpus,
       memoryMb,
-      memory: memory.kind === "file" ? { ...memory, path: this.seen(memory.path) } : memory,
+      memory: memory.kind === "file" ? { ...memory, path: VIEW.memory } : memory,
       // What is restored has booted: the kernel's place is only kept, and its 14 MB are saved in every VMM.
-      kernelPath: join(guestDirectory, isIncoming ? RESTORE_KERNEL_NAME : KERNEL_NAME),
-      initramfsPath: isIncoming ? null : join(guestDirectory, INITRAMFS_NAME),
-      disk:
-        diskPath === null
-          ? null
-          : { path: this.seen(diskPath), backingPaths: launch.backingPaths.map((path) => this.seen(path)) },
-      bulkPath: this.seen(bulkPathIn(launch.bootDirectory)),
-      socketDirectory: this.seen(launch.bootDirectory),
+      kernelPath: join(VIEW.guest, isIncoming ? RESTORE_KERNEL_NAME : KERNEL_NAME),
+      initramfsPath: isIncoming ? null : join(VIEW.guest, INITRAMFS_NAME),
+      disk: diskPath === undefined ? null : { path: diskPath, backingPaths },
+      bulkPath: bulkPathIn(VIEW.boot),
+      socketDirectory: VIEW.boot,
       tscKhz: this.#options.tscKhz,
       isIncoming,
       hasNetwork: this.#options.network !== null,
     });
-    if (memory.kind !== "file" || memory.isShared) return [QEMU_PROGRAM, argv];
-    const environment = [
-      `LD_PRELOAD=${join(guestDirectory, TEMPLATE_MEMORY_NAME)}`,
-      `FLOTILLA_TEMPLATE_MEMORY=${this.seen(memory.path)}`,
-      `FLOTILLA_FORGET_CODE=${FORGET_CODE_PATH}`,
-    ];
-    return ["env", [...environment, QEMU_PROGRAM, ...argv]];
   }
 }

@@ -18,6 +18,7 @@ import { messageOf } from "../../log.ts";
 import type { Reach } from "../../network/network.ts";
 import type { BootRequest, PreparedDisk, PreparedVm, PrepareRequest, Vm } from "../driver.ts";
 import { diskLayers, PLACEHOLDER, ROOT_NODE } from "./argv.ts";
+import { VIEW } from "./jail.ts";
 import type { Launcher } from "./launcher.ts";
 import type { Qmp } from "./qmp.ts";
 import { connectWhenThere } from "./sockets.ts";
@@ -70,6 +71,7 @@ export async function prepareVm(
     memoryMb,
     memory: { kind: "file", path: template.memoryPath, isShared: false },
     diskPath: null,
+    diskBytes: request.disk?.kind === "own" ? request.disk.bytes : null,
     backingPaths: [],
     isIncoming: true,
   });
@@ -119,10 +121,11 @@ async function inBackground<T>(vmm: Vmm, { launcher, origin }: Preparing, work: 
 
 async function restore(qmp: Qmp, request: PrepareRequest, preparing: Preparing, signal: AbortSignal): Promise<void> {
   const { launcher, template } = preparing;
-  const socketPath = join(request.bootDirectory, "incoming.sock");
+  const name = "incoming.sock";
+  const socketPath = join(request.bootDirectory, name);
   const state = await readState(template);
   await loadState(qmp, {
-    uri: `unix:${launcher.seen(socketPath)}`,
+    uri: `unix:${join(VIEW.boot, name)}`,
     send: async () => {
       const place = { path: socketPath, uid: launcher.uidOf(request) };
       const socket = await connectWhenThere(place, launcher.clock, signal);
@@ -138,11 +141,7 @@ async function warmUp(qmp: Qmp, guest: Guest, disk: PreparedDisk, request: Prepa
   const { launcher } = preparing;
   const { path } = disk;
   await launcher.makeReachable(request.uid, [path], disk.backingPaths);
-  await attachDisk(
-    qmp,
-    [path, ...disk.backingPaths].map((file) => launcher.seen(file)),
-    DISK_NODE,
-  );
+  await attachDisk(qmp, await launcher.show(request.bootDirectory, [path, ...disk.backingPaths]), DISK_NODE);
   await qmp.execute("block_resize", { "node-name": ROOT_NODE, size: disk.bytes });
   const { rootDevice } = preparing;
   const facts = { rootDevice, rootBytes: disk.bytes, user: disk.user, ...launcher.guestNetwork };
@@ -230,23 +229,21 @@ class Prepared implements PreparedVm {
       this.#vmm.moved(bootDirectory);
     }
     await launcher.makeReachable(this.uid, [diskPath], backingPaths);
-    const attached =
-      this.#request.disk?.kind === "own"
-        ? []
-        : [
-            attachDisk(
-              this.#qmp,
-              [diskPath, ...backingPaths].map((path) => launcher.seen(path)),
-              DISK_NODE,
-            ),
-            this.#qmp.execute("block_resize", { "node-name": ROOT_NODE, size: diskBytes }),
-          ];
+    const attached: Promise<unknown>[] = [];
+    if (this.#request.disk?.kind !== "own") {
+      const paths = await launcher.show(bootDirectory, [diskPath, ...backingPaths]);
+      attached.push(
+        attachDisk(this.#qmp, paths, DISK_NODE),
+        this.#qmp.execute("block_resize", { "node-name": ROOT_NODE, size: diskBytes }),
+      );
+    }
     await Promise.all([
       ...attached,
       // Closed until then, so the guest need not wait for it.
       this.#reach?.admit(request),
       this.#qmp.execute("cont"),
     ]);
+    if (this.#request.disk?.kind !== "own") launcher.limitDisk(this.#vmm, diskBytes);
     return asVm({ vmm: this.#vmm, guest: this.#guest, reach: this.#reach, origin });
   }
 

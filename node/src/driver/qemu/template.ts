@@ -40,6 +40,7 @@ import type { Guest } from "../../guest/guest.ts";
 import { patience } from "../../host/patience.ts";
 import { messageOf } from "../../log.ts";
 import type { Accelerator } from "./argv.ts";
+import { VIEW } from "./jail.ts";
 import { type Launcher, NOBODY } from "./launcher.ts";
 import type { Qmp } from "./qmp.ts";
 import { WARM_UP_PROGRAM } from "./warm-up.ts";
@@ -209,6 +210,7 @@ export class Templates {
       ...size,
       memory: { kind: "file", path: memoryPath, isShared: true },
       diskPath: null,
+      diskBytes: 0,
       backingPaths: [],
       isIncoming: false,
     });
@@ -299,7 +301,7 @@ async function saveState(qmp: Qmp, { launcher, bootDirectory, uid, statePath, si
     });
     received.catch(() => {});
     await qmp.execute("migrate-set-capabilities", { capabilities: [IGNORE_SHARED] });
-    await qmp.execute("migrate", { uri: `unix:${launcher.seen(socketPath)}` });
+    await qmp.execute("migrate", { uri: `unix:${join(VIEW.boot, "state.sock")}` });
     await received;
     for (;;) {
       const { status } = (await qmp.execute("query-migrate")) as { readonly status?: string };

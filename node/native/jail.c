@@ -1,0 +1,297 @@
+/*
+ * Puts a process into its jail and becomes the program that is to run there: the last step of a VMM's launch.
+ *
+ *     jail STEP... -- PROGRAM ARGUMENT...
+ *
+ *     group FILE        joins a control group by its cgroup.procs; one that can not be joined is left out
+ *     net               a network namespace of its own, with nothing in it
+ *     read FROM TO      shows a file or directory of the host, read-only
+ *     write FROM TO     shows it as it is, but nothing in it can be executed
+ *     node PATH MAJOR MINOR   a device, for all users
+ *     link TARGET PATH  a symbolic link
+ *     env NAME=VALUE    a word of the environment, which is empty otherwise
+ *     limit NAME VALUE  a resource limit that the process can not raise
+ *     user ID           user and group; without it the process stays who it is
+ *     batch             a batch task to the scheduler
+ *     dies              is killed when the process that started it ends
+ *
+ * The program sees what the steps show and nothing else: its root is a file system in memory that belongs to root. There is
+ * no /proc in it, so no other process of the host has a name there. It has no privilege, can gain none, and has no
+ * descriptor but the standard ones.
+ *
+ * Always: the process that runs this is the one that becomes the program. It ends with 1 and a line on standard error when
+ * a step fails, and the program is not run then.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#define SHOWN_MAX 64
+#define ENVIRONMENT_MAX 16
+/* Where the new root is put together. Every host has it, and in this process nothing else looks there. */
+#define PLACE "/tmp"
+/* To the kernel's out-of-memory killer a VMM comes before what manages it. */
+#define OOM_SCORE "500"
+
+struct shown {
+	const char *kind, *from, *to, *extra;
+	int fd;
+};
+
+static struct shown shown[SHOWN_MAX];
+static size_t shown_count;
+static char *environment[ENVIRONMENT_MAX + 1];
+static size_t environment_count;
+static int has_own_net, is_batch, dies;
+static long user = -1;
+
+static void fail(const char *what, const char *which)
+{
+	fprintf(stderr, "jail: %s %s: %s\n", what, which, strerror(errno));
+	exit(1);
+}
+
+static void refuse(const char *what, const char *which)
+{
+	fprintf(stderr, "jail: %s %s\n", what, which);
+	exit(1);
+}
+
+static long number(const char *text)
+{
+	char *end;
+
+	errno = 0;
+	long value = strtol(text, &end, 10);
+	if (errno != 0 || *end != '\0' || end == text || value < 0)
+		refuse("not a number:", text);
+	return value;
+}
+
+/* Best effort: what can not be written is not there. */
+static void put(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	ssize_t written = write(fd, text, strlen(text));
+	(void)written;
+	close(fd);
+}
+
+static void limit(const char *name, const char *value)
+{
+	static const struct {
+		const char *name;
+		int resource;
+	} limits[] = {{"core", RLIMIT_CORE}, {"fsize", RLIMIT_FSIZE}, {"nofile", RLIMIT_NOFILE}, {"nproc", RLIMIT_NPROC}};
+	struct rlimit both = {.rlim_cur = (rlim_t)number(value), .rlim_max = (rlim_t)number(value)};
+
+	for (size_t at = 0; at < sizeof(limits) / sizeof(*limits); at++) {
+		if (strcmp(limits[at].name, name) != 0)
+			continue;
+		if (setrlimit(limits[at].resource, &both) != 0)
+			fail("limit", name);
+		return;
+	}
+	refuse("no such limit:", name);
+}
+
+static void show(const char *kind, const char *from, const char *to, const char *extra)
+{
+	if (shown_count == SHOWN_MAX)
+		refuse("too much is shown:", to);
+	shown[shown_count++] = (struct shown){.kind = kind, .from = from, .to = to, .extra = extra, .fd = -1};
+}
+
+static void open_source(struct shown *item)
+{
+	int is_node = strcmp(item->kind, "node") == 0;
+	const char *source = is_node ? item->to : item->from;
+
+	if (strcmp(item->kind, "link") == 0)
+		return;
+	item->fd = open(source, O_PATH | O_CLOEXEC);
+	if (item->fd < 0 && !is_node)
+		fail("can not show", source);
+}
+
+/* Reads one step. Returns how many words it has. */
+static int step(char **words, int count)
+{
+	const char *name = words[0];
+	int has_one = count > 1, has_two = count > 2, has_three = count > 3;
+
+	if (strcmp(name, "net") == 0)
+		has_own_net = 1;
+	else if (strcmp(name, "batch") == 0)
+		is_batch = 1;
+	else if (strcmp(name, "dies") == 0)
+		dies = 1;
+	else if (strcmp(name, "group") == 0 && has_one)
+		return put(words[1], "0"), 2;
+	else if (strcmp(name, "user") == 0 && has_one)
+		return user = number(words[1]), 2;
+	else if (strcmp(name, "env") == 0 && has_one && environment_count < ENVIRONMENT_MAX)
+		return environment[environment_count++] = words[1], 2;
+	else if (strcmp(name, "limit") == 0 && has_two)
+		return limit(words[1], words[2]), 3;
+	else if ((strcmp(name, "read") == 0 || strcmp(name, "write") == 0 || strcmp(name, "link") == 0) && has_two)
+		return show(name, words[1], words[2], NULL), 3;
+	else if (strcmp(name, "node") == 0 && has_three)
+		return show(name, words[2], words[1], words[3]), 4;
+	else
+		refuse("not a step:", name);
+	return 1;
+}
+
+/* The directories on the way to a path. */
+static void make_way(const char *path)
+{
+	char way[PATH_MAX];
+
+	if ((size_t)snprintf(way, sizeof(way), "%s", path) >= sizeof(way))
+		refuse("too long:", path);
+	for (char *slash = strchr(way + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		if (mkdir(way, 0755) != 0 && errno != EEXIST)
+			fail("mkdir", way);
+		*slash = '/';
+	}
+}
+
+/* Shows an open file or directory. What its mount forbids already stays forbidden. */
+static void bind(int fd, const char *to, unsigned long flags)
+{
+	char source[64];
+	struct stat status;
+	struct statvfs mounted;
+
+	if (fstat(fd, &status) != 0)
+		fail("fstat", to);
+	if (S_ISDIR(status.st_mode)) {
+		if (mkdir(to, 0755) != 0 && errno != EEXIST)
+			fail("mkdir", to);
+	} else {
+		int file = open(to, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+		if (file < 0)
+			fail("create", to);
+		close(file);
+	}
+	snprintf(source, sizeof(source), "/proc/self/fd/%d", fd);
+	if (mount(source, to, NULL, MS_BIND, NULL) != 0 || statvfs(to, &mounted) != 0)
+		fail("bind", to);
+	/* These are the same numbers as a mount's. */
+	flags |= mounted.f_flag & (ST_RDONLY | ST_NOSUID | ST_NODEV | ST_NOEXEC);
+	if (mount(NULL, to, NULL, MS_REMOUNT | MS_BIND | flags, NULL) != 0)
+		fail("remount", to);
+}
+
+static void make(const struct shown *item)
+{
+	char to[PATH_MAX];
+
+	if ((size_t)snprintf(to, sizeof(to), "%s%s", PLACE, item->to) >= sizeof(to))
+		refuse("too long:", item->to);
+	make_way(to);
+	if (strcmp(item->kind, "link") == 0) {
+		if (symlink(item->from, to) != 0)
+			fail("link", to);
+	} else if (strcmp(item->kind, "read") == 0) {
+		bind(item->fd, to, MS_RDONLY | MS_NOSUID | MS_NODEV);
+	} else if (strcmp(item->kind, "write") == 0) {
+		bind(item->fd, to, MS_NOSUID | MS_NODEV | MS_NOEXEC);
+	} else {
+		dev_t device = makedev((unsigned)number(item->from), (unsigned)number(item->extra));
+		if (mknod(to, S_IFCHR | 0666, device) == 0) {
+			if (chmod(to, 0666) != 0)
+				fail("chmod", to);
+		} else if (errno == EPERM && item->fd >= 0) {
+			/* Only root makes devices; the host's is shown then. */
+			bind(item->fd, to, MS_NOSUID | MS_NOEXEC);
+		} else {
+			fail("mknod", to);
+		}
+	}
+}
+
+static void enter(void)
+{
+	if (unshare(CLONE_NEWNS | CLONE_NEWIPC | (has_own_net ? CLONE_NEWNET : 0)) != 0)
+		fail("unshare", "namespaces");
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
+		fail("mount", "/");
+	/* In this namespace, and before a mount can hide one. */
+	for (size_t at = 0; at < shown_count; at++)
+		open_source(&shown[at]);
+	if (mount("flotilla", PLACE, "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=0755,size=256k") != 0)
+		fail("mount", PLACE);
+	for (size_t at = 0; at < shown_count; at++)
+		make(&shown[at]);
+	if (chdir(PLACE) != 0 || syscall(SYS_pivot_root, ".", ".") != 0 || umount2(".", MNT_DETACH) != 0 || chdir("/") != 0)
+		fail("pivot_root", PLACE);
+}
+
+static void drop_privileges(void)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct none[2] = {{0}};
+
+	for (unsigned long capability = 0; prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0; capability++)
+		;
+	if (user >= 0) {
+		if (setgroups(0, NULL) != 0 || setresgid((gid_t)user, (gid_t)user, (gid_t)user) != 0 ||
+		    setresuid((uid_t)user, (uid_t)user, (uid_t)user) != 0)
+			fail("become", "user");
+	}
+	if (syscall(SYS_capset, &header, none) != 0)
+		fail("drop", "capabilities");
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+		fail("set", "no_new_privs");
+}
+
+int main(int count, char **words)
+{
+	int at = 1;
+
+	/* Once with the process that started it, which a change of user would make the kernel forget. */
+	pid_t starter = getppid();
+	while (at < count && strcmp(words[at], "--") != 0)
+		at += step(words + at, count - at);
+	if (at + 1 >= count)
+		refuse("no program after", "--");
+	put("/proc/self/oom_score_adj", OOM_SCORE);
+	enter();
+	if (is_batch && sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0}) != 0)
+		fail("become", "batch");
+	drop_privileges();
+	/* A file that grows too long is an error of that write, not the end of the process. */
+	signal(SIGXFSZ, SIG_IGN);
+	if (dies) {
+		if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0)
+			fail("set", "death signal");
+		if (getppid() != starter)
+			return 1;
+	}
+	if (syscall(SYS_close_range, 3U, ~0U, 0) != 0)
+		fail("close", "descriptors");
+	execve(words[at + 1], words + at + 1, environment);
+	fail("run", words[at + 1]);
+}
