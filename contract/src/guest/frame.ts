@@ -138,6 +138,13 @@ export class FrameDecoder {
   /** The unfinished frame; its first `#heldBytes` bytes are known. Grows once, when the header tells the length. */
   #held = Buffer.alloc(FRAME_HEADER_BYTES);
   #heldBytes = 0;
+  readonly #paddingMax: number;
+  #padding = 0;
+
+  /** `paddingMax`: how many bytes may come between frames, over the decoder's life. */
+  constructor(paddingMax = Number.POSITIVE_INFINITY) {
+    this.#paddingMax = paddingMax;
+  }
 
   push(chunk: Buffer, onFrame: (frame: Frame) => void): void {
     let at = 0;
@@ -148,6 +155,8 @@ export class FrameDecoder {
       }
       if (chunk[at] === 0) {
         at += 1;
+        this.#padding += 1;
+        if (this.#padding > this.#paddingMax) throw new GuestProtocolError(`${this.#padding} zeros between frames`);
         continue;
       }
       const size = frameSize(chunk, at, chunk.byteLength);

@@ -8,6 +8,7 @@
  * Always: closed until admitted, and closed again by nothing but the VMM's end. If the process dies, machines keep
  * what they were given; names are not answered and not followed until the next agent admits them again.
  */
+import { readFile } from "node:fs/promises";
 import type { Socket } from "node:net";
 import type { MachineNetwork } from "@flotilla/contract/machines";
 import type { Clock } from "../clock.ts";
@@ -23,7 +24,7 @@ import { FollowedNames, NAME_PERIODS, type NamePeriods } from "./names.ts";
 import { type Policy, policyOf } from "./policy.ts";
 import { inNamespaceOf, NFT, run, WaitingChange } from "./programs.ts";
 import { PublishedPorts } from "./published-ports.ts";
-import { type NamespaceSetup, namespaceSetup, policyRules, resolvedRules } from "./rules.ts";
+import { connectionsMax, type NamespaceSetup, namespaceSetup, policyRules, resolvedRules } from "./rules.ts";
 import { HostUpstream, type Upstream } from "./upstream.ts";
 
 const DENIALS_LOOK_MS = 3_000;
@@ -52,11 +53,19 @@ export interface Admission {
   readonly publishedPorts: readonly number[];
 }
 
+const CONNECTIONS_OF_HOST = "/proc/sys/net/netfilter/nf_conntrack_max";
+const CONNECTIONS_OF_HOST_USUAL = 262_144;
+
 /** Throws an Error for people when this host can not carry machines' traffic. */
 export async function openNetwork(options: NetworkOptions): Promise<Network> {
   const { nodeDirectory, clock, log } = options;
   const block = await openHostNetwork({ claimsDirectory: CLAIMS_DIRECTORY, nodeDirectory, log });
-  const network = new Network(options, block, new HostUpstream(clock));
+  // There once the host's rules, which ask for it, have been read.
+  const ofHost = Number(await readFile(CONNECTIONS_OF_HOST, "utf8").catch(() => "")) || CONNECTIONS_OF_HOST_USUAL;
+  const network = new Network(options, block, {
+    upstream: new HostUpstream(clock),
+    connections: connectionsMax(ofHost),
+  });
   await network.begin();
   return network;
 }
@@ -67,10 +76,16 @@ export class Network implements AsyncDisposable {
   readonly options: NetworkOptions;
   readonly #admitted = new Map<string, Reach>();
   readonly #names: MachineNameServer;
+  readonly #connections: number;
   readonly #stop = new AbortController();
 
-  constructor(options: NetworkOptions, block: Block, upstream: Upstream) {
+  constructor(
+    options: NetworkOptions,
+    block: Block,
+    { upstream, connections }: { readonly upstream: Upstream; readonly connections: number },
+  ) {
     this.options = options;
+    this.#connections = connections;
     this.block = block;
     this.upstream = upstream;
     this.#names = new MachineNameServer({ block, upstream, askerAt: (address) => this.#admitted.get(address)?.asker });
@@ -83,7 +98,7 @@ export class Network implements AsyncDisposable {
 
   /** How the namespace of a user's VMM is made. */
   setup(uid: number): NamespaceSetup {
-    return namespaceSetup(this.block, pairOf(this.block, uid), uid);
+    return namespaceSetup(this.block, pairOf(this.block, uid), { uid, connections: this.#connections });
   }
 
   /** The network of a VMM that runs in its namespace; null for one that has no way out. */

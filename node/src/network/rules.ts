@@ -27,8 +27,16 @@ import type { Policy } from "./policy.ts";
 
 /** What no policy opens: this host's loopback, link-local addresses (clouds keep their metadata there), multicast, our own. */
 const NEVER = ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4"] as const;
-/** Connections of one machine that the kernel remembers at once: the host's table is everybody's. */
-const CONNECTIONS_MAX = 8192;
+/** So many machines that use all their connections fill the host's table, which the control plane's are in, too. */
+const MACHINES_THAT_FILL = 128;
+const CONNECTIONS_LEAST = 256;
+const CONNECTIONS_MOST = 8192;
+
+/** Connections of one machine that the kernel remembers at once, by how many it remembers of all. */
+export function connectionsMax(ofHost: number): number {
+  return Math.min(Math.max(Math.floor(ofHost / MACHINES_THAT_FILL), CONNECTIONS_LEAST), CONNECTIONS_MOST);
+}
+
 /** Refused destinations that are remembered for a minute. */
 const DENIED_MAX = 128;
 
@@ -83,7 +91,7 @@ table ip ${table} {
 }
 
 /** The table of a machine's namespace: closed. */
-function machineRules({ nameServer }: Block, { hostAddress }: Pair): string {
+function machineRules({ nameServer }: Block, { hostAddress }: Pair, connections: number): string {
   return `table inet machine {
   set denied { type ipv4_addr . inet_proto . inet_service; size ${DENIED_MAX}; flags dynamic,timeout; timeout 60s; }
   set networks { type ipv4_addr; flags interval; auto-merge; }
@@ -97,7 +105,7 @@ function machineRules({ nameServer }: Block, { hostAddress }: Pair): string {
     iifname != "${TAP_NAME}" drop
     meta nfproto != ipv4 drop
     ip saddr != ${GUEST_ADDRESS} drop
-    ct state new ct count over ${CONNECTIONS_MAX} drop
+    ct state new ct count over ${connections} drop
     ip daddr ${nameServer} ct status dnat accept
     oifname "${UPLINK_NAME}" ip daddr != { ${NEVER.join(", ")} } jump egress
     meta l4proto { tcp, udp } update @denied { ip daddr . meta l4proto . th dport }
@@ -166,7 +174,12 @@ export interface NamespaceSetup {
   readonly outside: string;
 }
 
-export function namespaceSetup(block: Block, pair: Pair | null, uid: number): NamespaceSetup {
+/** `connections`: that the machine may have at once. */
+export function namespaceSetup(
+  block: Block,
+  pair: Pair | null,
+  { uid, connections }: { readonly uid: number; readonly connections: number },
+): NamespaceSetup {
   const tap = [
     "link set lo up",
     `tuntap add dev ${TAP_NAME} mode tap user ${uid}`,
@@ -185,7 +198,7 @@ export function namespaceSetup(block: Block, pair: Pair | null, uid: number): Na
   const outside = [`address add ${hostAddress}/31 dev ${hostEnd}`, `link set ${hostEnd} up`];
   return {
     hostEnd,
-    rules: machineRules(block, pair),
+    rules: machineRules(block, pair, connections),
     inside: asText([...tap, ...uplink]),
     outside: asText(outside),
   };
