@@ -80,7 +80,7 @@ mount -o remount,bind,nosuid,nodev,noexec "$root/files"
 mount -o remount,ro "$root"
 cd "$root"
 ulimit -t "$cpu"
-exec nice -n 10 chroot "$root" /usr/bin/setpriv --no-new-privs --inh-caps=-all --bounding-set="$capabilities" -- "$@"
+exec nice -n 5 chroot "$root" /usr/bin/setpriv --no-new-privs --inh-caps=-all --bounding-set="$capabilities" -- "$@"
 `;
 
 /** What the program wrote to standard output, at most its last 64 KiB. Throws ConfinedFailure, or the signal's reason. */
