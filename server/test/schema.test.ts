@@ -45,7 +45,10 @@ test("ten servers that migrate at once apply each file once", async () => {
     Array.from({ length: 10 }, () => migrate({ connection: { connectionString }, log })),
   );
   const versions = (await readMigrations()).map((migration) => migration.version);
-  assert.deepEqual(applied.flat().sort(), versions);
+  assert.deepEqual(
+    applied.flat().toSorted((one, other) => one - other),
+    versions,
+  );
   assert.deepEqual(await rows(connectionString, CATALOG), await rows(migrated, CATALOG));
   assert.deepEqual(await rows(connectionString, "SELECT count(*)::int AS count FROM tenants"), [{ count: 1 }]);
 });
