@@ -2,7 +2,7 @@
  * API keys. The plaintext is shown once, in the answer to create.
  */
 import { empty, endpoint, json } from "./endpoint.ts";
-import { int64, nullable, optional, type Static, Type, text, timestamp } from "./schema.ts";
+import { int64, nullable, optional, type Static, Type, text, timestamp, pageQuery } from "./schema.ts";
 
 export const ApiKeyInfo = Type.Object({
   id: Type.String(),
@@ -36,6 +36,7 @@ export const apiKeyEndpoints = {
     summary: "List the tenant's API keys, without their secrets",
     access: ["keys:write"],
     query: Type.Object({
+      ...pageQuery,
       tenantId: Type.Optional(text({ maxLength: 64, description: "another tenant's; admin only" })),
     }),
     answers: { 200: json(Type.Array(ApiKeyInfo)) },

@@ -4,7 +4,7 @@
  */
 import { endpoint, json } from "./endpoint.ts";
 import { Operation } from "./operations.ts";
-import { int32, int64, nullable, optional, type Static, Type, text, timestamp } from "./schema.ts";
+import { int32, int64, nullable, optional, type Static, Type, text, timestamp, pageQuery } from "./schema.ts";
 
 export const ImageInfo = Type.Object({
   reference: Type.String(),
@@ -25,8 +25,9 @@ export const imageEndpoints = {
     family: "images",
     summary: "The images that each node has cached",
     access: ["machine:read"],
+    query: Type.Object(pageQuery),
     answers: { 200: json(Type.Array(ImageInfo)) },
-    errors: ["unavailable"],
+    errors: ["invalid_body", "unavailable"],
     isExtra: true,
   }),
   pullImage: endpoint({

@@ -2,7 +2,19 @@
  * Nodes (hosts) and the join tokens with which they enter a cluster.
  */
 import { empty, endpoint, json } from "./endpoint.ts";
-import { int32, int64, nullable, oneOf, optional, type Static, stringMap, Type, text, timestamp } from "./schema.ts";
+import {
+  int32,
+  int64,
+  nullable,
+  oneOf,
+  optional,
+  type Static,
+  stringMap,
+  Type,
+  text,
+  timestamp,
+  pageQuery,
+} from "./schema.ts";
 
 export const NODE_STATUSES = ["ready", "draining", "drained", "unreachable", "revoked"] as const;
 export type NodeStatus = (typeof NODE_STATUSES)[number];
@@ -65,7 +77,9 @@ export const nodeEndpoints = {
     family: "nodes",
     summary: "List all nodes",
     access: ["admin"],
+    query: Type.Object(pageQuery),
     answers: { 200: json(Type.Array(NodeInfo)) },
+    errors: ["invalid_body"],
   }),
   registerNode: endpoint({
     method: "POST",
@@ -117,7 +131,9 @@ export const nodeEndpoints = {
     family: "tokens",
     summary: "List join tokens, without their secrets",
     access: ["admin"],
+    query: Type.Object(pageQuery),
     answers: { 200: json(Type.Array(JoinTokenInfo)) },
+    errors: ["invalid_body"],
   }),
   createJoinToken: endpoint({
     method: "POST",

@@ -2,7 +2,7 @@
  * Plans: a tenant's ceilings and per-unit rates. Rates are integer micros.
  */
 import { endpoint, json } from "./endpoint.ts";
-import { int32, int64, nullable, oneOf, optional, type Static, Type, text, timestamp } from "./schema.ts";
+import { int32, int64, nullable, oneOf, optional, type Static, Type, text, timestamp, pageQuery } from "./schema.ts";
 
 /** What happens when a tenant's monthly budget is used up. */
 export const BUDGET_POLICIES = ["none", "notify", "block", "stop"] as const;
@@ -68,7 +68,9 @@ export const planEndpoints = {
     family: "plans",
     summary: "List all plans",
     access: ["admin"],
+    query: Type.Object(pageQuery),
     answers: { 200: json(Type.Array(PlanInfo)) },
+    errors: ["invalid_body"],
   }),
   createPlan: endpoint({
     method: "POST",

@@ -34,6 +34,12 @@ export const text = (
   options: { description?: string; minLength?: number; maxLength?: number; examples?: string[] } = {},
 ) => Type.String({ pattern: "^[^\\u0000]*$", ...options });
 
+/** Of a list: at most so many, behind where a page before ended. A `Link` header with `rel="next"` leads on. */
+export const pageQuery = {
+  limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000 })),
+  cursor: Type.Optional(text({ maxLength: 1024 })),
+};
+
 /** One of a closed list of words. */
 export const oneOf = <const T extends readonly string[]>(values: T, description?: string) =>
   Type.Unsafe<T[number]>({ type: "string", enum: [...values], ...(description === undefined ? {} : { description }) });

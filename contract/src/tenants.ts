@@ -2,7 +2,7 @@
  * Tenants: who owns machines, apps and keys. Tenants never see each other.
  */
 import { empty, endpoint, json } from "./endpoint.ts";
-import { int32, int64, nullable, oneOf, optional, type Static, Type, text, timestamp } from "./schema.ts";
+import { int32, int64, nullable, oneOf, optional, type Static, Type, text, timestamp, pageQuery } from "./schema.ts";
 
 export const TENANT_STATUSES = ["active", "suspended"] as const;
 export type TenantStatus = (typeof TENANT_STATUSES)[number];
@@ -48,7 +48,9 @@ export const tenantEndpoints = {
     family: "tenants",
     summary: "List all tenants",
     access: ["admin"],
+    query: Type.Object(pageQuery),
     answers: { 200: json(Type.Array(TenantInfo)) },
+    errors: ["invalid_body"],
   }),
   createTenant: endpoint({
     method: "POST",

@@ -725,9 +725,9 @@ export abstract class Methods {
    * The images that each node has cached.
    *
    * `GET /v1/images`; needs scope machine:read.
-   * Refuses with unavailable.
+   * Refuses with invalid_body, unavailable.
    */
-  listImages(options: CallOptions = {}): Promise<readonly ImageInfo[]> {
+  listImages(options: CallOptions<ListImagesQuery> = {}): Promise<readonly ImageInfo[]> {
     return this.call({ method: "GET", path: "/v1/images", answer: "json" }, options);
   }
 
@@ -860,8 +860,9 @@ export abstract class Methods {
    * List all nodes.
    *
    * `GET /v1/nodes`; needs scope admin.
+   * Refuses with invalid_body.
    */
-  listNodes(options: CallOptions = {}): Promise<readonly NodeInfo[]> {
+  listNodes(options: CallOptions<ListImagesQuery> = {}): Promise<readonly NodeInfo[]> {
     return this.call({ method: "GET", path: "/v1/nodes", answer: "json" }, options);
   }
 
@@ -918,8 +919,9 @@ export abstract class Methods {
    * List join tokens, without their secrets.
    *
    * `GET /v1/tokens`; needs scope admin.
+   * Refuses with invalid_body.
    */
-  listJoinTokens(options: CallOptions = {}): Promise<readonly JoinTokenInfo[]> {
+  listJoinTokens(options: CallOptions<ListImagesQuery> = {}): Promise<readonly JoinTokenInfo[]> {
     return this.call({ method: "GET", path: "/v1/tokens", answer: "json" }, options);
   }
 
@@ -967,8 +969,9 @@ export abstract class Methods {
    * List all plans.
    *
    * `GET /v1/plans`; needs scope admin.
+   * Refuses with invalid_body.
    */
-  listPlans(options: CallOptions = {}): Promise<readonly PlanInfo[]> {
+  listPlans(options: CallOptions<ListImagesQuery> = {}): Promise<readonly PlanInfo[]> {
     return this.call({ method: "GET", path: "/v1/plans", answer: "json" }, options);
   }
 
@@ -1054,8 +1057,9 @@ export abstract class Methods {
    * List all tenants.
    *
    * `GET /v1/tenants`; needs scope admin.
+   * Refuses with invalid_body.
    */
-  listTenants(options: CallOptions = {}): Promise<readonly TenantInfo[]> {
+  listTenants(options: CallOptions<ListImagesQuery> = {}): Promise<readonly TenantInfo[]> {
     return this.call({ method: "GET", path: "/v1/tenants", answer: "json" }, options);
   }
 
@@ -1580,6 +1584,8 @@ export interface Lineage {
 }
 
 export interface ListApiKeysQuery {
+  limit?: number | undefined;
+  cursor?: string | undefined;
   /** another tenant's; admin only */
   tenantId?: string | undefined;
 }
@@ -1588,6 +1594,11 @@ export interface ListAppLogsQuery {
   follow?: boolean | undefined;
   tail?: number | undefined;
   format?: "text" | "json" | undefined;
+}
+
+export interface ListImagesQuery {
+  limit?: number | undefined;
+  cursor?: string | undefined;
 }
 
 export interface ListMachineEventsQuery {

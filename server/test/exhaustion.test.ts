@@ -27,11 +27,12 @@ async function tenant(name: string): Promise<{ key: string; client: Client; mach
 const execPath = (id: string): string => `/v1/machines/${id}/exec`;
 
 test("a half-sent head, and a connection that says nothing, are closed altogether, also for a deaf client", async () => {
-  const own = await startTestServer({ headMs: 200 });
+  const own = await startTestServer({ headMs: 2_000 });
   const half = await wire(own.url, { isDeaf: true });
   half.send("GET /livez HTTP/1.1\r\nhost: x");
   const silent = await wire(own.url, { isDeaf: true });
-  await until(() => half.isClosed() && silent.isClosed(), { what: "both connections to be closed" });
+  const areClosed = () => half.isClosed() && silent.isClosed();
+  await until(areClosed, { what: "both connections to be closed", deadlineMs: 20_000 });
   assert.match(half.received(), /^HTTP\/1\.1 408 .*x-request-id: req-/s);
   assert.equal(silent.received(), "");
 });
@@ -257,4 +258,43 @@ test("over the listener for nodes come nodes alone, also when the public one is 
   assert.equal(await call("POST", "/v1/nodes/register", "join-me", '{"id":"n","address":"unix:/x"}'), 200);
   assert.equal(await call("GET", "/v1/machines", own.adminKey.key, ""), 404);
   assert.ok(crowd.some(({ isClosed }) => !isClosed()));
+});
+
+test("a cursor with a time that no clock shows is refused, and lists go on by pages", async () => {
+  const cursor = Buffer.from(`999999999999999.mach-${"0".repeat(32)}`).toString("base64url");
+  assert.equal((await client.get(`/v1/machines?cursor=${cursor}`)).status, 422);
+  for (const path of ["/v1/tenants", "/v1/plans", "/v1/apikeys", "/v1/nodes", "/v1/tokens", "/v1/images"]) {
+    const all = (await client.get(path)).json as unknown[];
+    const seen: unknown[] = [];
+    let next: string | undefined = `${path}?limit=1`;
+    while (next !== undefined && seen.length <= all.length) {
+      const answer = await client.get(next);
+      assert.equal(answer.status, 200, answer.text);
+      assert.ok(answer.json.length <= 1, path);
+      seen.push(...answer.json);
+      next = /<([^>]+)>; rel="next"/.exec(answer.headers.get("link") ?? "")?.[1];
+    }
+    assert.equal(seen.length, all.length, path);
+    assert.equal(new Set(seen.map((item) => JSON.stringify(item))).size, all.length, path);
+  }
+});
+
+test("a suspended tenant is told so before anything else", async () => {
+  const own = await tenant("suspended");
+  const { tenantId } = (await own.client.get("/v1/me")).json;
+  assert.equal((await client.post(`/v1/tenants/${tenantId}/suspend`)).status, 204);
+  for (const path of ["/v1/nope", "/v1/nodes", "/v1/machines"])
+    assert.equal((await own.client.get(path)).status, 402, path);
+});
+
+test("requests to a public machine are counted for its tenant, and do not take the tenant's own", async () => {
+  const plan = await client.post("/v1/plans", { name: "slow-pages", rateRequestsPerSecond: 1, rateBurst: 10 });
+  const made = await client.post("/v1/tenants", { name: "pages", planId: plan.json.id });
+  const own = client.withKey((await client.post("/v1/apikeys", { tenantId: made.json.id })).json.key);
+  const machine = (await own.post("/v1/machines", { source, public: true, ports: [{ port: 80 }] })).json;
+  const statuses: number[] = [];
+  for (let count = 0; count < 12; count += 1)
+    statuses.push((await client.withKey(null).get(`/proxy/${machine.id}/`)).status);
+  assert.deepEqual([statuses[0], statuses.at(-1)], [503, 429]);
+  assert.equal((await own.get(`/v1/machines/${machine.id}`)).status, 200);
 });

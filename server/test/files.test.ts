@@ -317,3 +317,18 @@ test("the scope for files is its own", async () => {
   const refused = await client.withKey(made.json.key).get(`/v1/machines/${shared}/files/workspace/kept`);
   assert.deepEqual([refused.status, refused.text], [403, "missing scope: machine:files"]);
 });
+
+test("an upload under an idempotency key is done once, and its repetition must have the same bytes", async () => {
+  const headers = { "idempotency-key": "upload-1" };
+  const content = randomBytes(300_000);
+  const first = await raw("POST", "?path=/workspace/once", { body: content, headers });
+  assert.equal(first.status, 200);
+  const other = await raw("POST", "?path=/workspace/once", { body: "newer" });
+  assert.equal(other.status, 200);
+  const again = await raw("POST", "?path=/workspace/once", { body: content, headers });
+  assert.deepEqual([again.status, again.headers["idempotency-replayed"]], [200, "true"]);
+  assert.equal(again.headers["x-content-sha256"], sha256(content));
+  assert.equal((await raw("GET", "?path=/workspace/once")).body.toString(), "newer");
+  const different = await raw("POST", "?path=/workspace/once", { body: randomBytes(300_000), headers });
+  assert.deepEqual([different.status, different.headers["x-error-code"]], [422, "idempotency_mismatch"]);
+});

@@ -62,15 +62,38 @@ test("while the database is away requests answer 503 and readiness says no; when
   const proxy = await startProxy(await freshDatabase());
   const own = await startTestServer({ databaseUrl: proxy.url });
   assert.equal((await own.client.get("/v1/me")).status, 200);
+  const known = await own.client.get("/health");
+  assert.match((await own.client.get("/metrics")).text, /^flotilla_database_up 1$/m);
   proxy.cut();
   await until(async () => (await own.client.get("/readyz")).status === 503);
   const away = await own.client.get("/v1/tenants");
   assert.deepEqual([away.status, away.headers.get("x-error-code")], [503, "unavailable"]);
   assert.match(away.headers.get("retry-after") ?? "", /^\d+$/);
   assert.equal((await own.client.get("/livez")).status, 200);
+  const notReady = await own.client.get("/readyz");
+  assert.deepEqual([notReady.status, notReady.headers.get("retry-after")], [503, "1"]);
+  const health = await own.client.withKey(null).get("/health");
+  assert.deepEqual([health.status, health.json.databaseUp, health.json.clusterId], [200, false, known.json.clusterId]);
+  const metrics = await own.client.get("/metrics");
+  assert.equal(metrics.status, 200, "for a key that has read them before");
+  assert.match(metrics.text, /^flotilla_database_up 0$/m);
+  assert.equal((await own.client.withKey(`smk_${"x".repeat(43)}`).get("/metrics")).status, 503);
   proxy.mend();
   await until(async () => (await own.client.get("/readyz")).status === 200);
   assert.equal((await own.client.get("/v1/tenants")).status, 200);
   await own.stop();
   await proxy.close();
+});
+
+test("a server that expects a node is ready once one has reported to it", async () => {
+  const joinToken = "join-me";
+  const own = await startTestServer({ expectsNode: true, joinToken });
+  const waiting = await own.client.get("/readyz");
+  assert.deepEqual([waiting.status, waiting.text], [503, "no node has reported yet"]);
+  const headers = { authorization: `Bearer ${joinToken}` };
+  const entered = await own.client.post("/v1/nodes/register", { id: "n", address: "unix:/x" }, { headers });
+  assert.equal((await own.client.get("/readyz")).status, 503);
+  const beat = { headers: { authorization: `Bearer ${entered.json.credential}` } };
+  assert.equal((await own.client.post("/v1/nodes/n/heartbeat", undefined, beat)).status, 200);
+  assert.equal((await own.client.get("/readyz")).status, 200);
 });

@@ -5,6 +5,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { KeyCache } from "../auth/key-cache.ts";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
+import { listPage } from "../http/list-page.ts";
 import { mintKey } from "./mint.ts";
 import { revokeKey } from "./revoke.ts";
 import { listKeys } from "./store.ts";
@@ -19,7 +20,10 @@ export function apiKeyHandlers(
       const named = query.tenantId ?? null;
       if (named !== null && !caller.isAdmin)
         throw new Refusal("missing_scope", "missing scope: admin; leave tenantId out to list your own tenant's keys");
-      return { status: 200, body: (await listKeys(context.db, named ?? caller.tenantId)).map(apiKeyInfo) };
+      const found = (await listKeys(context.db, named ?? caller.tenantId)).map(apiKeyInfo);
+      const kept = named === null ? {} : { tenantId: named };
+      const keyOf = ({ createdAt, id }: (typeof found)[number]): string => `${createdAt} ${id}`;
+      return { status: 200, ...listPage(found, query, { path: "/v1/apikeys", keyOf, kept }) };
     },
     createApiKey: async ({ caller, body }) => ({ status: 200, body: await mintKey(context, caller, body ?? {}) }),
     deleteApiKey: async ({ caller, params, query }) => {

@@ -8,6 +8,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { ImageInfo } from "@flotilla/contract/images";
 import type { NodeImage } from "@flotilla/contract/link";
 import type { HandlersOf } from "../http/handler.ts";
+import { listPage } from "../http/list-page.ts";
 import type { NodeLink } from "../link/node-link.ts";
 import { NodeAway } from "../link/node-link.ts";
 import type { MachineServices } from "../machines/services.ts";
@@ -44,14 +45,16 @@ export function imageHandlers(
 ): HandlersOf<"listImages" | "pullImage" | "importImage" | "listMachineImages" | "pullMachineImage"> {
   const { context, link } = services;
   return {
-    async listImages({ caller }) {
+    async listImages({ caller, query }) {
       const tenantId = caller.isAdmin ? null : caller.tenantId;
       const nodes = (await listNodes(context.db)).filter(({ status }) => status !== "revoked");
       const answers = await Promise.allSettled(nodes.map((node) => imagesOf(link, node, tenantId)));
       const failures = answers.filter((answer) => answer.status === "rejected");
       const [first] = failures;
       if (first !== undefined && failures.length === nodes.length) throw first.reason;
-      return { status: 200, body: answers.flatMap((answer) => (answer.status === "fulfilled" ? answer.value : [])) };
+      const found = answers.flatMap((answer) => (answer.status === "fulfilled" ? answer.value : []));
+      const keyOf = ({ reference, digest, nodeId }: ImageInfo): string => `${reference} ${digest} ${nodeId}`;
+      return { status: 200, ...listPage(found, query, { path: "/v1/images", keyOf }) };
     },
     async pullImage({ caller, body }) {
       const { reference, nodeId } = body;

@@ -8,6 +8,9 @@ import { Refusal } from "@flotilla/contract/errors";
 import { type IdKind, ID_PREFIXES } from "@flotilla/contract/ids";
 import type { ListPosition } from "./store.ts";
 
+/** The end of the year 9999: no later one is a time in the form that the database is given. */
+const TIME_MS_MAX = 253_402_300_799_999;
+
 export interface Paged<T> {
   readonly items: readonly T[];
   readonly headers: Readonly<Record<string, string>>;
@@ -36,8 +39,9 @@ export function parsePosition(cursor: string | undefined, kind: IdKind): ListPos
   if (cursor === undefined) return null;
   const form = new RegExp(`^(\\d{1,15})\\.(${ID_PREFIXES[kind]}-[0-9a-f]{32})$`);
   const match = form.exec(Buffer.from(cursor, "base64url").toString("utf8"));
-  if (match?.[2] === undefined) throw badCursor();
-  return { createdAt: Number(match[1]), id: match[2] };
+  const createdAt = Number(match?.[1]);
+  if (match?.[2] === undefined || createdAt > TIME_MS_MAX) throw badCursor();
+  return { createdAt, id: match[2] };
 }
 
 export function parseSequence(cursor: string | undefined): number | null {

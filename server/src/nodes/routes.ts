@@ -3,6 +3,7 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { HandlersOf } from "../http/handler.ts";
+import { listPage } from "../http/list-page.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { askDrain } from "./drain.ts";
 import { takeHeartbeat } from "./heartbeat.ts";
@@ -15,8 +16,9 @@ export function nodeHandlers(
 ): HandlersOf<"listNodes" | "registerNode" | "heartbeatNode" | "drainNode" | "revokeNodeCredential"> {
   const { context } = services;
   return {
-    async listNodes() {
-      return { status: 200, body: (await listNodes(context.db)).map(nodeInfo) };
+    async listNodes({ query }) {
+      const found = (await listNodes(context.db)).map(nodeInfo);
+      return { status: 200, ...listPage(found, query, { path: "/v1/nodes", keyOf: ({ id }) => id }) };
     },
     async registerNode({ caller, body, log }) {
       const { node, credential } = await registerNode(context, caller, body);

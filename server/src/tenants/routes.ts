@@ -5,6 +5,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { KeyCache } from "../auth/key-cache.ts";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
+import { listPage } from "../http/list-page.ts";
 import { changeTenant, createTenant } from "./change.ts";
 import { findTenant, listTenants } from "./store.ts";
 import { tenantInfo } from "./view.ts";
@@ -14,7 +15,11 @@ export function tenantHandlers(
   keys: KeyCache,
 ): HandlersOf<"listTenants" | "createTenant" | "getTenant" | "updateTenant" | "suspendTenant" | "reactivateTenant"> {
   return {
-    listTenants: async () => ({ status: 200, body: (await listTenants(context.db)).map(tenantInfo) }),
+    listTenants: async ({ query }) => {
+      const found = (await listTenants(context.db)).map(tenantInfo);
+      const keyOf = ({ createdAt, id }: (typeof found)[number]): string => `${createdAt} ${id}`;
+      return { status: 200, ...listPage(found, query, { path: "/v1/tenants", keyOf }) };
+    },
     createTenant: async ({ body }) => ({ status: 201, body: tenantInfo(await createTenant(context, body)) }),
     getTenant: async ({ params }) => {
       const row = await findTenant(context.db, params.id);

@@ -4,6 +4,7 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
+import { listPage } from "../http/list-page.ts";
 import { hashOf, makeJoinToken } from "../nodes/credentials.ts";
 import { insertJoinToken, type JoinTokenRow, listJoinTokens, removeJoinToken } from "./store.ts";
 
@@ -20,8 +21,9 @@ const tokenInfo = (row: JoinTokenRow) => ({
 
 export function tokenHandlers(context: Context): HandlersOf<"listJoinTokens" | "createJoinToken" | "deleteJoinToken"> {
   return {
-    async listJoinTokens() {
-      return { status: 200, body: (await listJoinTokens(context.db)).map(tokenInfo) };
+    async listJoinTokens({ query }) {
+      const found = (await listJoinTokens(context.db)).map(tokenInfo);
+      return { status: 200, ...listPage(found, query, { path: "/v1/tokens", keyOf: ({ prefix }) => prefix }) };
     },
     async createJoinToken({ body }) {
       const seconds = body?.expiresInSeconds ?? EXPIRES_IN_SECONDS_DEFAULT;

@@ -14,7 +14,7 @@ export function codeHandlers(services: MachineServices, answers: CommandAnswers)
     async runCode({ caller: { tenantId }, params: { id }, body, signal }) {
       const runOne = async (command: Command) => {
         const run = (sink: OutputSink) => runCommand(services, { tenantId, id, command, sink, signal });
-        return (await answers.collected({ machineId: id, output: "both", signal, run })).body;
+        return (await answers.collected({ tenantId, machineId: id, output: "both", signal, run })).body;
       };
       return { status: 200, body: await interpret(body, runOne) };
     },

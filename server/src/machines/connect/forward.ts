@@ -182,7 +182,7 @@ function passedAnswer(connection: Duplex, answer: IncomingMessage, { prefix, raw
     try {
       if (response.destroyed) return false;
       endWhenStalled(response);
-      response.writeHead(status, answerHead(answer.rawHeaders, prefix, own));
+      response.writeHead(status, answerHead(answer.rawHeaders, prefix, own, status));
       // Events may come late, and who waits for them waits for the head.
       response.flushHeaders();
       await pipeline(answer, response);

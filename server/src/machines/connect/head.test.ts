@@ -123,3 +123,11 @@ test("an answer whose head could mean two things, or break out of ours, is not p
     else assert.match(faultOfAnswer(head) ?? "", fault);
   }
 });
+
+test("a guest under the address of the API asks nobody for a password, and gives what has no body no length", () => {
+  const raw = ["WWW-Authenticate", 'Basic realm="Flotilla"', "Content-Length", "5"];
+  assert.deepEqual(valuesOf(answerHead(raw, "/proxy/x", {}, 401), "www-authenticate"), []);
+  assert.deepEqual(valuesOf(answerHead(raw, "", {}, 401), "www-authenticate"), ['Basic realm="Flotilla"']);
+  assert.deepEqual(valuesOf(answerHead(raw, "", {}, 204), "content-length"), []);
+  assert.deepEqual(valuesOf(answerHead(raw, "", {}, 200), "content-length"), ["5"]);
+});

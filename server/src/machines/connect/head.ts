@@ -36,6 +36,8 @@ const OF_ORIGIN = [
   "reporting-endpoints",
   "service-worker-allowed",
   "strict-transport-security",
+  // A browser would ask for a password in the name of the API.
+  "www-authenticate",
 ];
 /** Everything but `allow-same-origin` and the top window. */
 const SANDBOX = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts";
@@ -85,10 +87,12 @@ export function requestHead(raw: Head, method: string, facts: RequestFacts): str
 }
 
 /** `own`: what this server says in every answer; the guest does not speak for it. */
-export function answerHead(raw: Head, prefix: string, own: Readonly<Record<string, string>>): string[] {
+export function answerHead(raw: Head, prefix: string, own: Readonly<Record<string, string>>, status = 200): string[] {
   const out: string[] = [];
   const dropped = new Set([...HOP_BY_HOP, ...connectionOptions(raw), ...Object.keys(own)]);
   if (prefix !== "") for (const name of OF_ORIGIN) dropped.add(name);
+  // Such an answer has no body; a reader that believes a length waits for one.
+  if (status === 204) dropped.add("content-length");
   for (const [name, value] of pairs(raw)) {
     const lower = name.toLowerCase();
     if (dropped.has(lower)) continue;

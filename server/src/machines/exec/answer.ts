@@ -12,9 +12,10 @@ import type { ExecExit } from "@flotilla/contract/link";
 import type { OutputSink } from "../../link/exec-link.ts";
 import type { MachineServices } from "../services.ts";
 import { CommandEvents } from "./events.ts";
-import { CollectedOutput, OutputBudget } from "./output.ts";
+import { CollectedOutput, outputBudget } from "./output.ts";
 
 export interface AnswerOptions {
+  readonly tenantId: string;
   readonly machineId: string;
   readonly output: ExecOutput | undefined;
   readonly signal: AbortSignal;
@@ -29,14 +30,14 @@ type Collected = { readonly status: 200; readonly body: MachineExecResponse };
 
 export class CommandAnswers {
   readonly #services: MachineServices;
-  readonly #budget = new OutputBudget();
+  readonly #budget = outputBudget();
 
   constructor(services: MachineServices) {
     this.#services = services;
   }
 
-  async collected({ machineId, output = "both", run }: AnswerOptions): Promise<Collected> {
-    using kept = new CollectedOutput(output, this.#budget);
+  async collected({ tenantId, machineId, output = "both", run }: AnswerOptions): Promise<Collected> {
+    using kept = new CollectedOutput(output, { budget: this.#budget, tenantId });
     const { exitCode, durationMs, pid } = await run(kept);
     if (pid !== null) kept.onOutput("stdout", Buffer.from(`pid=${pid}\n`));
     return { status: 200, body: { ...kept.fields(), exitCode, durationMs, machineId } };

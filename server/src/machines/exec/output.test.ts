@@ -5,7 +5,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { EXEC_B64_BYTES_MAX, EXEC_TEXT_BYTES_MAX } from "@flotilla/contract/limits";
 import fc from "fast-check";
-import { CollectedOutput, cutAt, OutputBudget } from "./output.ts";
+import { Budget } from "../../http/budget.ts";
+import { CollectedOutput, cutAt, outputBudget } from "./output.ts";
+
+const share = () => ({ budget: outputBudget(), tenantId: "tenant-1" });
 
 test("text is cut between code points, wherever the cap falls", () => {
   fc.assert(
@@ -25,7 +28,7 @@ test("bytes that are no text are cut at the cap", () => {
 test("what fits is given back exactly, in both forms", () => {
   fc.assert(
     fc.property(fc.array(fc.uint8Array({ maxLength: 50 }), { maxLength: 10 }), (chunks) => {
-      using output = new CollectedOutput("both", new OutputBudget());
+      using output = new CollectedOutput("both", share());
       for (const chunk of chunks) output.onOutput("stderr", chunk);
       const all = Buffer.concat(chunks);
       const fields = output.fields();
@@ -37,10 +40,10 @@ test("what fits is given back exactly, in both forms", () => {
 });
 
 test("one byte over a cap sets the flag, and nothing over it is kept", () => {
-  using text = new CollectedOutput("text", new OutputBudget());
+  using text = new CollectedOutput("text", share());
   text.onOutput("stdout", Buffer.alloc(EXEC_TEXT_BYTES_MAX + 1, "a"));
   assert.deepEqual([text.fields().stdout.length, text.fields().stdoutTruncated], [EXEC_TEXT_BYTES_MAX, true]);
-  using b64 = new CollectedOutput("b64", new OutputBudget());
+  using b64 = new CollectedOutput("b64", share());
   b64.onOutput("stdout", Buffer.alloc(EXEC_B64_BYTES_MAX));
   assert.equal(b64.fields().stdoutTruncated, false);
   b64.onOutput("stdout", Buffer.alloc(1));
@@ -49,7 +52,7 @@ test("one byte over a cap sets the flag, and nothing over it is kept", () => {
 });
 
 test("base64 that ends at the cap says so, in a flag of its own", () => {
-  using output = new CollectedOutput("both", new OutputBudget());
+  using output = new CollectedOutput("both", share());
   output.onOutput("stdout", Buffer.alloc(EXEC_B64_BYTES_MAX + 1));
   output.onOutput("stderr", Buffer.alloc(EXEC_TEXT_BYTES_MAX + 1, "e"));
   const fields = output.fields();
@@ -58,17 +61,21 @@ test("base64 that ends at the cap says so, in a flag of its own", () => {
   assert.deepEqual([fields.stderrTruncated, fields.stderrB64Truncated], [true, false]);
 });
 
-test("the outputs of all commands share a budget, which ends with them", () => {
-  const budget = new OutputBudget(3 * EXEC_TEXT_BYTES_MAX);
+test("the outputs of a tenant's commands share a budget, which ends with them and is not another tenant's", () => {
+  const budget = new Budget({ perHolder: 3 * EXEC_TEXT_BYTES_MAX, all: 6 * EXEC_TEXT_BYTES_MAX });
   const chunk = Buffer.alloc(2 * EXEC_TEXT_BYTES_MAX);
-  const first = new CollectedOutput("both", budget);
+  const mine = { budget, tenantId: "mine" };
+  const first = new CollectedOutput("both", mine);
   first.onOutput("stdout", chunk);
   assert.equal(first.fields().stdoutTruncated, true);
-  using second = new CollectedOutput("both", budget);
+  using second = new CollectedOutput("both", mine);
   second.onOutput("stdout", chunk);
   assert.equal(second.fields().stdoutB64, "");
+  using other = new CollectedOutput("b64", { budget, tenantId: "other" });
+  other.onOutput("stdout", chunk);
+  assert.equal(other.fields().stdoutTruncated, false);
   first[Symbol.dispose]();
-  using third = new CollectedOutput("b64", budget);
+  using third = new CollectedOutput("b64", mine);
   third.onOutput("stdout", chunk);
   assert.equal(third.fields().stdoutTruncated, false);
 });

@@ -2,45 +2,38 @@
  * Keeps what a command writes, up to the caps, and turns it into the fields of the answer.
  *
  * Always: past the cap output is thrown away, so that the command goes on; text is cut between code points; the bytes
- * of all commands that run at once are bounded by a budget, beyond which only what the text needs is kept.
+ * of all commands of a tenant that run at once are bounded, and of all tenants, beyond which only what the text needs is
+ * kept.
  */
 import type { ExecOutput, MachineExecResponse } from "@flotilla/contract/exec";
 import { EXEC_B64_BYTES_MAX, EXEC_TEXT_BYTES_MAX } from "@flotilla/contract/limits";
+import { Budget } from "../../http/budget.ts";
 import type { OutputSink } from "../../link/exec-link.ts";
 
-/** What one server keeps of the output of all its commands together. */
-const OUTPUT_BUDGET_BYTES = 1024 * 1024 * 1024;
+/** What one server keeps of the output of all commands of a tenant together, and of all tenants'. */
+const TENANT_OUTPUT_BYTES_MAX = 256 * 1024 * 1024;
+const ALL_OUTPUT_BYTES_MAX = 1024 * 1024 * 1024;
 
-export class OutputBudget {
-  #left: number;
+export const outputBudget = (): Budget => new Budget({ perHolder: TENANT_OUTPUT_BYTES_MAX, all: ALL_OUTPUT_BYTES_MAX });
 
-  constructor(bytes: number = OUTPUT_BUDGET_BYTES) {
-    this.#left = bytes;
-  }
-
-  take(bytes: number): boolean {
-    if (bytes > this.#left) return false;
-    this.#left -= bytes;
-    return true;
-  }
-
-  giveBack(bytes: number): void {
-    this.#left += bytes;
-  }
+/** Whose output it is, and of what it takes its room. */
+export interface OutputShare {
+  readonly budget: Budget;
+  readonly tenantId: string;
 }
 
 class Kept {
   readonly #chunks: Uint8Array[] = [];
   readonly #max: number;
-  readonly #budget: OutputBudget;
+  readonly #share: OutputShare;
   #taken = 0;
   bytes = 0;
   /** More was written than is kept. */
   isCut = false;
 
-  constructor(max: number, budget: OutputBudget) {
+  constructor(max: number, share: OutputShare) {
     this.#max = max;
-    this.#budget = budget;
+    this.#share = share;
   }
 
   add(chunk: Uint8Array): void {
@@ -48,7 +41,7 @@ class Kept {
     const room = this.#max - this.bytes;
     const part = chunk.byteLength > room ? chunk.subarray(0, room) : chunk;
     const beyondText = this.bytes + part.byteLength > EXEC_TEXT_BYTES_MAX;
-    if (beyondText && !this.#budget.take(part.byteLength)) {
+    if (beyondText && this.#share.budget.take(this.#share.tenantId, part.byteLength) !== null) {
       this.isCut = true;
       return;
     }
@@ -67,7 +60,7 @@ class Kept {
   }
 
   release(): void {
-    this.#budget.giveBack(this.#taken);
+    this.#share.budget.giveBack(this.#share.tenantId, this.#taken);
     this.#taken = 0;
     this.#chunks.length = 0;
   }
@@ -89,10 +82,10 @@ export class CollectedOutput implements OutputSink, Disposable {
   readonly #wanted: ExecOutput;
   readonly #kept: { readonly stdout: Kept; readonly stderr: Kept };
 
-  constructor(wanted: ExecOutput, budget: OutputBudget) {
+  constructor(wanted: ExecOutput, share: OutputShare) {
     this.#wanted = wanted;
     const max = wanted === "text" ? EXEC_TEXT_BYTES_MAX + 1 : EXEC_B64_BYTES_MAX;
-    this.#kept = { stdout: new Kept(max, budget), stderr: new Kept(max, budget) };
+    this.#kept = { stdout: new Kept(max, share), stderr: new Kept(max, share) };
   }
 
   onOutput(stream: "stdout" | "stderr", chunk: Uint8Array): void {

@@ -22,7 +22,7 @@ export function execHandlers(services: MachineServices, answers: CommandAnswers)
     const command = commandOf(body);
     const { id } = params;
     const run = (sink: OutputSink) => runCommand(services, { tenantId: caller.tenantId, id, command, sink, signal });
-    return { machineId: id, output: query.output, signal, run };
+    return { tenantId: caller.tenantId, machineId: id, output: query.output, signal, run };
   };
   return {
     async exec(request) {

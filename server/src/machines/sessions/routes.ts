@@ -52,7 +52,7 @@ export function sessionHandlers(services: MachineServices, answers: CommandAnswe
       commandOf(body);
       const options = { tenantId, id, sessionId, request: body, signal };
       const run = (sink: OutputSink) => runInSession(services, options, sink);
-      const answer = { machineId: id, output: query.output, signal, run };
+      const answer = { tenantId, machineId: id, output: query.output, signal, run };
       return body.stream === true ? await answers.streamed(answer) : await answers.collected(answer);
     },
   };

@@ -1,0 +1,52 @@
+/**
+ * Pages of lists that are short enough to be read whole: keys, tenants, plans, nodes, tokens, images. Pure.
+ *
+ * Without `limit` and `cursor` a list is what it always was: all of it, in the order in which it is shown. With one of
+ * them it is in the order of `keyOf`, and a `Link: <…>; rel="next"` header leads on. A cursor is the key of the last item,
+ * so that items which come or go between two pages are neither shown twice nor left out.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+
+export interface ListPage<T> {
+  readonly body: T[];
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+export interface PageAsked {
+  readonly limit?: number;
+  readonly cursor?: string;
+}
+
+export interface ListShape<T> {
+  readonly path: string;
+  /** Tells items apart; the order of the list. */
+  readonly keyOf: (item: T) => string;
+  /** Of the query, what belongs into the address of the next page too. */
+  readonly kept?: Readonly<Record<string, string>>;
+}
+
+/** Throws a Refusal for a cursor that is none. */
+export function listPage<T>(items: readonly T[], { limit, cursor }: PageAsked, shape: ListShape<T>): ListPage<T> {
+  if (limit === undefined && cursor === undefined) return { body: [...items], headers: {} };
+  const after = cursor === undefined ? null : keyOfCursor(cursor);
+  const keyed = items
+    .map((item) => ({ item, key: shape.keyOf(item) }))
+    .sort((one, other) => compare(one.key, other.key));
+  const rest = keyed.filter(({ key }) => after === null || compare(key, after) > 0);
+  const shown = rest.slice(0, limit);
+  const body = shown.map(({ item }) => item);
+  const last = shown.at(-1);
+  if (last === undefined || shown.length === rest.length) return { body, headers: {} };
+  const next = Buffer.from(last.key).toString("base64url");
+  const query = new URLSearchParams({ ...shape.kept, limit: String(limit), cursor: next });
+  return { body, headers: { link: `<${shape.path}?${query}>; rel="next"` } };
+}
+
+const compare = (one: string, other: string): number => (one < other ? -1 : one > other ? 1 : 0);
+
+function keyOfCursor(cursor: string): string {
+  const key = Buffer.from(cursor, "base64url").toString("utf8");
+  if (key !== "" && Buffer.from(key).toString("base64url") === cursor) return key;
+  const text = "cursor is not one that a list has given; take it from the link header of the page before";
+  throw new Refusal("invalid_body", text);
+}
