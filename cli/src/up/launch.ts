@@ -8,6 +8,8 @@
  * that is not to be had, the error says what to run instead.
  */
 import { spawnSync } from "node:child_process";
+import { realpathSync } from "node:fs";
+import { dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type Environment, settings } from "@flotilla/contract/settings";
 import { Failure } from "../failure.ts";
@@ -15,6 +17,19 @@ import { Failure } from "../failure.ts";
 export const ROOT = fileURLToPath(new URL("../../../", import.meta.url));
 export const SERVER_MAIN = `${ROOT}server/src/main.ts`;
 export const NODE_MAIN = `${ROOT}node/src/main.ts`;
+
+/** What the server's program is read from: this checkout, and Node where that is not in it. */
+export function programDirectories(): string[] {
+  const checkout = ROOT.replace(/\/$/, "");
+  // The links of node_modules may lead out of the checkout.
+  const modules = realpathSync(`${checkout}/node_modules`);
+  const paths = [checkout, modules, dirname(realpathSync(process.execPath))];
+  return paths.filter(
+    (path, index) => !paths.some((other, at) => isBelow(path, other) && (path !== other || at < index)),
+  );
+}
+
+const isBelow = (path: string, other: string): boolean => path === other || path.startsWith(`${other}/`);
 
 /** Never handed to a child that has no use for them. */
 const NOT_FOR_SERVER = [settings.apiKey.env, settings.serverUrl.env, settings.nodeId.env];

@@ -20,9 +20,10 @@ import { Failure } from "../failure.ts";
 import { addressText, localUrl, requireFree } from "./address.ts";
 import { readConfig, type UpConfig } from "./config.ts";
 import { greeting } from "./greeting.ts";
-import { childEnvironment, nodeLaunch, ROOT, SERVER_MAIN } from "./launch.ts";
+import { childEnvironment, nodeLaunch, programDirectories, ROOT, SERVER_MAIN } from "./launch.ts";
 import { lastWords, openLog } from "./logs.ts";
 import { Program, type ProgramSpec, type ReadyMessage } from "./program.ts";
+import { AS_THIS_USER, type ServerLaunch, serverLaunch } from "./server-user.ts";
 import { StopRequests } from "./stop-requests.ts";
 
 const NODE_GRACE_MS = 20_000;
@@ -56,6 +57,7 @@ class Up {
   readonly #joinToken = `join_${randomBytes(4).toString("hex")}_${randomBytes(32).toString("hex")}`;
   /** Null when logs go to standard error. */
   readonly #logDirectory: string | null;
+  #asServer: ServerLaunch = AS_THIS_USER;
   #node: Program | null = null;
   #server: Program | null = null;
   #isStopping = false;
@@ -71,7 +73,10 @@ class Up {
     const { clock, environment, directory } = this.#call.world;
     const startedAt = clock.monotonic();
     await requireFree(this.#config.listen, clock);
-    const nodeEnvironment = childEnvironment(this.#config.environment, "node", this.#shared());
+    this.#settleServerUser();
+    const { uid } = this.#asServer;
+    const serverUid = uid === null ? {} : { FLOTILLA_SERVER_UID: String(uid) };
+    const nodeEnvironment = childEnvironment(this.#config.environment, "node", { ...this.#shared(), ...serverUid });
     // Before the server is started, because a password may have to be asked for.
     const launch = nodeLaunch({
       needsRoot: this.#config.driver === "qemu",
@@ -87,7 +92,8 @@ class Up {
       url,
       dataDirectory: this.#config.dataDirectory,
       logDirectory: this.#logDirectory,
-      newAdminKey: adminKey,
+      // A service manager keeps what is said here.
+      newAdminKey: this.#call.output.isWatched ? adminKey : null,
       startedInMs: clock.monotonic() - startedAt,
       launcher: `${ROOT}flotilla`,
       directory,
@@ -113,13 +119,16 @@ class Up {
     readonly adminKey: string | null;
   }> {
     const { listen, environment } = this.#config;
+    const own = {
+      ...this.#shared(),
+      ...this.#asServer.environment,
+      [settings.listen.env]: addressText(listen),
+      [settings.expectsNode.env]: "1",
+    };
+    const [program, ...operands] = [...this.#asServer.prefix, process.execPath, SERVER_MAIN];
     this.#server = this.#program("server", {
-      command: [process.execPath, SERVER_MAIN],
-      environment: childEnvironment(environment, "server", {
-        ...this.#shared(),
-        [settings.listen.env]: addressText(listen),
-        [settings.expectsNode.env]: "1",
-      }),
+      command: [program, ...operands],
+      environment: childEnvironment(environment, "server", own),
       readyKind: "listening",
       hasOwnSession: true,
     });
@@ -132,6 +141,15 @@ class Up {
     const nodeSocket: Record<string, string> =
       ready.nodeSocket === null ? {} : { [settings.nodeSocket.env]: ready.nodeSocket };
     return { url, nodeSocket, adminKey: ready.adminKey };
+  }
+
+  /** Root runs the server as another user, where the host allows it. */
+  #settleServerUser(): void {
+    if (process.getuid?.() !== 0) return;
+    const { dataDirectory, listen } = this.#config;
+    this.#asServer = serverLaunch({ dataDirectory, programDirectories: programDirectories(), port: listen.port });
+    const { reason } = this.#asServer;
+    if (reason !== null) this.#call.output.note(`flotilla: the server runs as root: ${reason}`);
   }
 
   /** What both programs are told. */

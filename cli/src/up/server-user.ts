@@ -1,0 +1,162 @@
+/**
+ * Runs the server as an unprivileged user when `flotilla up` is root: who that is, what of the data directory is that
+ * user's, and in which view of the file system the server runs.
+ *
+ * Owns the permissions of the data directory: it stays root's, with the sticky bit, so that the server can make files
+ * there and cannot replace the node's. The server's are `postgres/`, `server/` and `admin.key`, which only it and root
+ * can read. Files that an earlier version made as root become the server's. All of it can be repeated.
+ *
+ * A directory above the data or the program may be closed to others, such as a home directory. Then the server gets a
+ * mount namespace in which that directory is empty except for the two. Where the host allows no such namespace, the
+ * server runs as root as before, and the reason is returned.
+ */
+import { spawnSync } from "node:child_process";
+import { chmodSync, chownSync, lchownSync, lstatSync, mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { dirname, join } from "node:path";
+
+export interface ServerLaunch {
+  /** Put before the server's command. */
+  readonly prefix: readonly string[];
+  readonly environment: Readonly<Record<string, string>>;
+  /** null: the server runs as root. */
+  readonly uid: number | null;
+  /** Why it runs as root; null when it does not. */
+  readonly reason: string | null;
+}
+
+export interface ServerLaunchFacts {
+  readonly dataDirectory: string;
+  /** The folders that the server's program is read from. */
+  readonly programDirectories: readonly string[];
+  readonly port: number;
+}
+
+const USER = "flotilla";
+const PRIVILEGED_PORT_MAX = 1_023;
+/** When the host has no memory left, machines go before what runs them. */
+const OOM_SCORE = -500;
+const INSIDE = "/run/flotilla";
+
+/** $1 score, $2 uid, $3 gid, $4 capability, then closed directories, `--`, paths, `--`, the command. */
+const SCRIPT = `set -e
+echo "$1" >/proc/self/oom_score_adj 2>/dev/null || true
+uid=$2 gid=$3 capability=$4
+shift 4
+closed=
+while [ "$1" != -- ]; do closed="$closed $#"; eval "closed_$#=\\$1"; shift; done
+shift
+if [ -n "$closed" ]; then
+  mkdir -p ${INSIDE}
+  mount -t tmpfs -o mode=711,size=64k tmpfs ${INSIDE}
+  paths=
+  while [ "$1" != -- ]; do
+    paths="$paths $#"; eval "path_$#=\\$1"
+    mkdir "${INSIDE}/$#"
+    mount --rbind -- "$1" "${INSIDE}/$#"
+    shift
+  done
+  for n in $closed; do eval "directory=\\$closed_$n"; mount -t tmpfs -o mode=711,size=64k tmpfs "$directory"; done
+  for n in $paths; do
+    eval "directory=\\$path_$n"
+    mkdir -p -- "$directory"
+    mount --rbind -- "${INSIDE}/$n" "$directory"
+  done
+  umount -l ${INSIDE}
+else
+  while [ "$1" != -- ]; do shift; done
+fi
+shift
+exec setpriv --reuid="$uid" --regid="$gid" --clear-groups --no-new-privs \\
+  --inh-caps="-all$capability" --ambient-caps="-all$capability" --bounding-set="-all$capability" -- "$@"`;
+
+/** What `up` does when it is not root: the server runs as the same user. */
+export const AS_THIS_USER: ServerLaunch = { prefix: [], environment: {}, uid: null, reason: null };
+
+/** As root only. Prepares the data directory and settles how the server is run. */
+export function serverLaunch(facts: ServerLaunchFacts): ServerLaunch {
+  const { dataDirectory, programDirectories, port } = facts;
+  const asRoot = (reason: string): ServerLaunch => ({ ...AS_THIS_USER, reason });
+  const user = serverUser(join(dataDirectory, "postgres", "data"));
+  if (user === null) return asRoot(`there is no user ${USER}; run scripts/setup`);
+  const closedProgram = programDirectories.find((path) => (statSync(path).mode & 0o005) !== 0o005);
+  if (closedProgram !== undefined) return asRoot(`other users cannot read ${closedProgram}`);
+  mkdirSync(dataDirectory, { recursive: true, mode: 0o700 });
+  const paths = [dataDirectory, ...programDirectories];
+  const closed = outermost(paths.flatMap(closedAbove));
+  const namespace = closed.length === 0 ? [] : ["unshare", "--mount", "--propagation", "slave"];
+  const capability = port > 0 && port <= PRIVILEGED_PORT_MAX ? ",+net_bind_service" : "";
+  const parameters = [String(OOM_SCORE), String(user.uid), String(user.gid), capability];
+  const prefix = [...namespace, "sh", "-c", SCRIPT, "flotilla-server", ...parameters, ...closed, "--", ...paths, "--"];
+  const before = statSync(dataDirectory);
+  giveDirectory(dataDirectory, user);
+  const [program = "", ...operands] = prefix;
+  const probe = spawnSync(program, [...operands, "ls", ...paths], { stdio: ["ignore", "ignore", "pipe"] });
+  if (probe.status !== 0) {
+    chownSync(dataDirectory, before.uid, before.gid);
+    chmodSync(dataDirectory, before.mode & 0o777);
+    return asRoot(
+      String(probe.stderr ?? probe.error ?? "")
+        .trim()
+        .split("\n")
+        .at(-1) ?? "",
+    );
+  }
+  giveFiles(dataDirectory, user);
+  const environment = { NODE_COMPILE_CACHE: join(dataDirectory, "server", "compiled") };
+  return { prefix, environment, uid: user.uid, reason: null };
+}
+
+interface User {
+  readonly uid: number;
+  readonly gid: number;
+}
+
+/** Whoever owns the database, or the user that set-up has made. */
+function serverUser(databaseDirectory: string): User | null {
+  const owner = statSync(databaseDirectory, { throwIfNoEntry: false });
+  if (owner !== undefined && owner.uid !== 0) return { uid: owner.uid, gid: owner.gid };
+  const fields = readFileSync("/etc/passwd", "utf8")
+    .split("\n")
+    .map((line) => line.split(":"))
+    .find(([name]) => name === USER);
+  return fields === undefined ? null : { uid: Number(fields[2]), gid: Number(fields[3]) };
+}
+
+/** Directories above the path that other users cannot pass. */
+function closedAbove(path: string): string[] {
+  const closed: string[] = [];
+  for (let at = dirname(path); at !== "/"; at = dirname(at)) if ((statSync(at).mode & 0o001) === 0) closed.push(at);
+  return closed;
+}
+
+/** Those that are in none of the others. */
+const outermost = (paths: readonly string[]): string[] =>
+  [...new Set(paths)].filter((path) => !paths.some((other) => path.startsWith(`${other}/`)));
+
+/** Root's, and open to the server's group for new files. */
+function giveDirectory(dataDirectory: string, { gid }: User): void {
+  chownSync(dataDirectory, 0, gid);
+  chmodSync(dataDirectory, 0o1770 | (statSync(dataDirectory).mode & 0o001));
+}
+
+function giveFiles(dataDirectory: string, user: User): void {
+  // Before the server could make one in its place.
+  mkdirSync(join(dataDirectory, "node"), { recursive: true, mode: 0o700 });
+  for (const name of ["server", "postgres"]) mkdirSync(join(dataDirectory, name), { recursive: true, mode: 0o700 });
+  const database = join(dataDirectory, "postgres");
+  const files = readdirSync(database).filter((name) => name !== "data");
+  for (const path of [
+    join(dataDirectory, "server"),
+    join(dataDirectory, "admin.key"),
+    ...files.map((name) => join(database, name)),
+    database,
+  ])
+    give(path, user);
+}
+
+/** Only what is root's and has no other name: in a directory of the server's, a name may lead anywhere. */
+function give(path: string, { uid, gid }: User): void {
+  const found = lstatSync(path, { throwIfNoEntry: false });
+  if (found === undefined || found.uid !== 0 || (!found.isDirectory() && found.nlink > 1)) return;
+  lchownSync(path, uid, gid);
+}
