@@ -60,7 +60,12 @@ const PATIENT = { deadlineMs: 60_000 };
 
 async function machine(env: Record<string, string> = {}, owner: Client = client): Promise<string> {
   const words = { FAKE_INTERPRETERS: "python3", FAKE_PORTS: `80=${guest.port}` };
-  const fields = { source: SOURCE, ports: [{ port: 80 }], env: { ...words, ...env } };
+  const fields = {
+    source: SOURCE,
+    resources: { cpus: 1, memoryMb: 128 },
+    ports: [{ port: 80 }],
+    env: { ...words, ...env },
+  };
   const answer = await owner.post("/v1/machines", fields);
   assert.equal(answer.status, 201, answer.text);
   return answer.json.id;
@@ -251,14 +256,15 @@ test("keys of idempotency that another request has, which is the same or not", a
 test("names that are taken, and ceilings that are reached", async () => {
   await client.post("/v1/machines", { source: SOURCE, name: "taken" });
   await provoke("name_taken", (name) => call(name, { body: { source: SOURCE, name: "taken" } }));
-  const small = await tenant({ maxMachines: 2, maxConcurrentMachines: 1 });
+  const small = await tenant({ maxMachines: 3, maxConcurrentMachines: 1 });
   const running = await machine({}, small);
   const stopped = await machine({}, small);
+  const full = await machine({}, small);
+  await holdAsManyAsPossible(full);
   assert.equal((await small.post(`/v1/machines/${running}/start`)).status, 200);
   await provoke("quota_exceeded", async (name) => {
-    const id = await withSession(name, stopped, small);
-    if (name === "createSession" || name === "createConnectToken") await holdAsManyAsPossible(id);
-    return call(name, { id }, small);
+    if (name === "createSession" || name === "createConnectToken") return call(name, { id: full }, small);
+    return call(name, { id: await withSession(name, stopped, small) }, small);
   });
 });
 

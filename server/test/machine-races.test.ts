@@ -67,7 +67,7 @@ test("fifty creates at once on two servers take no more disk together than the p
   assert.equal(refused.headers.get("x-error-code"), "quota_exceeded");
   assert.match(
     refused.text,
-    /^disk limit reached: your .+ plan allows 100 GB of disk for all machines together, 90 are taken and 15 were asked for; ask for less, delete a machine, or upgrade/,
+    /^disk limit reached: your .+ plan allows 100 GB of disk for all machines together, 90 are taken and 15 were asked for; ask for less, delete a machine, or ask the operator/,
   );
   assert.equal((await mine.post("/v1/machines", { source, resources: { diskGb: 10 } })).status, 201);
   const [{ id }] = (await mine.get("/v1/machines")).json as [{ id: string }];
