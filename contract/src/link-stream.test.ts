@@ -6,6 +6,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import {
   encodeLinkFrame,
+  encodeLinkFrameHead,
   LINK_FRAMES,
   LINK_PAYLOAD_BYTES_MAX,
   LinkDecoder,
@@ -59,6 +60,16 @@ test("a stream's bytes are handed out before their frame is whole, a message onl
   assert.deepEqual(decoder.push(message.subarray(0, 6)), []);
   assert.deepEqual(meaning(decoder.push(message.subarray(6))), [["exit", "7b7d"]]);
   assert.equal(decoder.hasRest, false);
+});
+
+test("a head and the payload behind it are the frame that both make", () => {
+  fc.assert(
+    fc.property(frame, ({ type, payload }) => {
+      const pieces = Buffer.concat([encodeLinkFrameHead(type, payload.byteLength), payload]);
+      assert.deepEqual(pieces, encodeLinkFrame(type, payload));
+    }),
+  );
+  assert.throws(() => encodeLinkFrameHead("stdout", LINK_PAYLOAD_BYTES_MAX + 1), RangeError);
 });
 
 test("what is no frame is refused by its header", () => {

@@ -47,6 +47,15 @@ export function encodeLinkFrame(type: LinkFrameType, payload: Uint8Array | strin
   return frame;
 }
 
+/** The head of a frame whose payload follows as it is, for output that is not copied. Throws as encodeLinkFrame does. */
+export function encodeLinkFrameHead(type: LinkFrameType, payloadBytes: number): Buffer {
+  if (payloadBytes > LINK_PAYLOAD_BYTES_MAX) throw new RangeError(`link frame of ${payloadBytes} bytes`);
+  const head = Buffer.allocUnsafe(HEADER_BYTES);
+  head.writeUInt8(LINK_FRAMES[type], 0);
+  head.writeUInt32LE(payloadBytes, 1);
+  return head;
+}
+
 /** Their bytes mean the same in one frame or in several. */
 const STREAMS: readonly LinkFrameType[] = ["stdin", "stdout", "stderr"];
 

@@ -17,6 +17,7 @@ import type { Readable } from "node:stream";
 import type { ExecExit, ExecFailure, ExecStart } from "@flotilla/contract/link";
 import {
   encodeLinkFrame,
+  encodeLinkFrameHead,
   LINK_PAYLOAD_BYTES_MAX,
   LinkDecoder,
   type LinkFrame,
@@ -31,6 +32,8 @@ import { parseExecStart, parseSignal, parseTerminalSize } from "./validate.ts";
 const HEAD_DELAY_MS = 50;
 /** How often a caller whose input waits for the command is asked whether it is still there, with a frame of nothing. */
 const LOOK_MS = 2_000;
+/** Up to here a copy costs less than another piece to write. */
+const COPIED_BYTES_MAX = 4096;
 const NO_OUTPUT = encodeLinkFrame("stderr");
 /** A guest that was told to kill a command says that it ended within this, or counts as unreachable. */
 const KILL_DEADLINE_MS = 10_000;
@@ -194,7 +197,13 @@ class LinkExec {
   #forward(type: LinkFrameType, output: Readable): void {
     output.on("data", (chunk: Buffer) => {
       for (let at = 0; at < chunk.byteLength; at += LINK_PAYLOAD_BYTES_MAX) {
-        this.#send(encodeLinkFrame(type, chunk.subarray(at, at + LINK_PAYLOAD_BYTES_MAX)));
+        const payload = chunk.subarray(at, at + LINK_PAYLOAD_BYTES_MAX);
+        if (payload.byteLength <= COPIED_BYTES_MAX) this.#send(encodeLinkFrame(type, payload));
+        else {
+          // They go out together, because the answer is corked.
+          this.#send(encodeLinkFrameHead(type, payload.byteLength));
+          this.#send(payload);
+        }
       }
       if (this.#exit !== null) this.#finishOnceDelivered();
     });

@@ -36,6 +36,17 @@ export type EventFraming = "lines" | "standard" | "b64";
 export const eventFrame = (event: string, data: string, framing: EventFraming = "lines"): string =>
   `event: ${event}\ndata: ${data.replaceAll(framing === "standard" ? /\r\n|[\r\n]/g : "\n", "\ndata: ")}\n\n`;
 
+/** The same event with bytes in base64: they have no line breaks, and are written where they are sent from. Pure. */
+function base64Frame(event: string, bytes: Buffer): Buffer {
+  const head = `event: ${event}\ndata: `;
+  const text = bytes.toString("base64");
+  const frame = Buffer.allocUnsafe(head.length + text.length + 2);
+  frame.write(head, "latin1");
+  frame.write(text, head.length, "latin1");
+  frame.write("\n\n", head.length + text.length, "latin1");
+  return frame;
+}
+
 export class CommandEvents extends Readable implements OutputSink, EndsEarly {
   readonly #clock: Clock;
   readonly #framing: EventFraming;
@@ -74,7 +85,9 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
   onOutput(stream: "stdout" | "stderr", chunk: Uint8Array): void | Promise<void> {
     this.#begin();
     const bytes = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
-    return this.#send(stream, this.#framing === "b64" ? bytes.toString("base64") : this.#textOf(stream, bytes));
+    if (this.#framing === "b64")
+      return bytes.byteLength === 0 ? undefined : this.#sendFrame(base64Frame(stream, bytes));
+    return this.#send(stream, this.#textOf(stream, bytes));
   }
 
   /** The command has ended. */
@@ -127,9 +140,13 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
   }
 
   #send(event: string, data: string): void | Promise<void> {
-    if (data === "" || this.destroyed || this.#isOver) return;
+    if (data !== "") return this.#sendFrame(eventFrame(event, data, this.#framing));
+  }
+
+  #sendFrame(frame: string | Buffer): void | Promise<void> {
+    if (this.destroyed || this.#isOver) return;
     this.#sentAt = this.#clock.monotonic();
-    if (this.push(eventFrame(event, data, this.#framing))) return;
+    if (this.push(frame)) return;
     this.#room ??= Promise.withResolvers();
     return this.#room.promise;
   }
