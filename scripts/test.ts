@@ -2,7 +2,7 @@
  * `npm test` after set-up, and `npm run check`: runs the static checks and the layers of tests, then prints the
  * slowest tests, what was skipped and why, and as its last line the plain sum `N passed, N failed`.
  *
- *     node scripts/test.ts                    static checks and every layer
+ *     node scripts/test.ts                    static checks and every layer that is not run on demand only
  *     node scripts/test.ts check              static checks and the pure layer: under a minute
  *     node scripts/test.ts vm crash           these layers only
  *     node scripts/test.ts test/vm/a.test.ts  this file only, with the limits of its layer
@@ -44,7 +44,7 @@ async function main(): Promise<number> {
 /** The files to run, by layer; null when an argument names nothing. */
 function chosenFiles(): ReadonlyMap<string, readonly string[]> | null {
   const all = testFilesByLayer(root);
-  if (wanted.length === 0) return all;
+  if (wanted.length === 0) return new Map([...all].filter(([name]) => !isOnDemand(name)));
   const chosen = new Map<string, readonly string[]>();
   for (const word of wanted) {
     const layer = word === "check" ? "pure" : word;
@@ -60,6 +60,10 @@ function chosenFiles(): ReadonlyMap<string, readonly string[]> | null {
   return chosen;
 }
 
+function isOnDemand(name: string): boolean {
+  return LAYERS.find((layer) => layer.name === name)?.isOnDemand === true;
+}
+
 function close(outcomes: readonly Outcome[]): number {
   const passed = outcomes.reduce((sum, outcome) => sum + outcome.passed, 0);
   const failed = outcomes.reduce((sum, outcome) => sum + outcome.failed, 0);
@@ -73,6 +77,7 @@ function close(outcomes: readonly Outcome[]): number {
   const skipped = outcomes.flatMap((outcome) => outcome.skipped);
   if (skipped.length > 0) print(`skipped ${skipped.length}`);
   for (const reason of skipped) print(`  ${reason}`);
+  if (wanted.length === 0) print(`not run: ${LAYER_ORDER.filter(isOnDemand).join(", ")} (npm test -- <layer>)`);
   print(`all of it took ${seconds(uptimeMs())}`);
   print(`${passed} passed, ${failed} failed`);
   return failed === 0 && passed > 0 ? 0 : 1;

@@ -14,6 +14,8 @@ export interface Layer {
   readonly fits: (path: string) => boolean;
   /** How many test files run at once. */
   readonly concurrency: number;
+  /** Runs only when it is asked for by name. */
+  readonly isOnDemand?: boolean;
   /** After this long a test file is ended and has failed. */
   readonly fileTimeoutMs: number;
 }
@@ -27,6 +29,14 @@ export const LAYERS: readonly Layer[] = [
     fits: (path) => /^(contract|server|node|sdk|cli)\/src\//.test(path) || /^(scripts|bench|test\/house)\//.test(path),
     concurrency: 2,
     fileTimeoutMs: 60 * SECOND_MS,
+  },
+  {
+    name: "kvm",
+    holds: "real machines under KVM, in a host that QEMU emulates; several minutes each",
+    fits: (path) => path.startsWith("test/kvm/"),
+    concurrency: 1,
+    isOnDemand: true,
+    fileTimeoutMs: 3600 * SECOND_MS,
   },
   {
     name: "vm",
@@ -47,12 +57,12 @@ export const LAYERS: readonly Layer[] = [
     holds: "everything else: the API on a real PostgreSQL, the guest agent on a socketpair, the command line, clusters",
     fits: () => true,
     concurrency: 2,
-    fileTimeoutMs: 180 * SECOND_MS,
+    fileTimeoutMs: 300 * SECOND_MS,
   },
 ];
 
 /** The order in which layers run; patterns above are tried in their own order. */
-export const LAYER_ORDER: readonly string[] = ["pure", "programs", "crash", "vm"];
+export const LAYER_ORDER: readonly string[] = ["pure", "programs", "crash", "vm", "kvm"];
 
 /** All test files of the checkout at `root`, by the name of their layer; paths are relative to it. */
 export function testFilesByLayer(root: string): ReadonlyMap<string, readonly string[]> {

@@ -7,14 +7,14 @@ import { systemClock } from "../../node/src/clock.ts";
 import type { BootRequest } from "../../node/src/driver/driver.ts";
 import { openQemuDriver } from "../../node/src/driver/qemu/index.ts";
 import { makeLog } from "../../node/src/log.ts";
-import { BOOT_DEADLINE_MS, cacheDirectory } from "./vm-fixture.ts";
+import { accelerator, BOOT_DEADLINE_MS, cacheDirectory } from "./vm-fixture.ts";
 
 const { nodeDirectory, request } = JSON.parse(process.argv[2] ?? "") as { nodeDirectory: string; request: BootRequest };
 const log = makeLog({ level: "silent", clock: systemClock });
 const driver = await openQemuDriver({
   nodeDirectory,
   cacheDirectory,
-  accelerator: "auto",
+  accelerator,
   network: null,
   clock: systemClock,
   log,

@@ -6,7 +6,7 @@
  */
 import { execFileSync, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { chownSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync } from "node:fs";
+import { chownSync, copyFileSync, existsSync, mkdirSync, mkdtempSync, rmSync, statSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
@@ -19,7 +19,8 @@ import type { Guest, GuestExecRequest } from "../../node/src/guest/guest.ts";
 import type { RootFile } from "../../node/src/images/images.ts";
 import { makeLog } from "../../node/src/log.ts";
 
-export const { cacheDirectory } = parseSettings(["cacheDirectory"], process.env);
+/** The accelerator is the one that FLOTILLA_ACCELERATOR names: an emulated host of test/kvm knows that KVM works. */
+export const { cacheDirectory, accelerator } = parseSettings(["cacheDirectory", "accelerator"], process.env);
 
 /** Why no VM can run here; false when they can. Only QEMU itself may be missing: the rest is set-up's to bring. */
 export const skipReason: string | false =
@@ -36,18 +37,20 @@ export class NodePlace implements AsyncDisposable {
   readonly image: RootFile;
   readonly #top: string;
   readonly #isMounted: boolean;
+  readonly #isKept: boolean;
   #driver: Driver | null = null;
 
-  /** `sizeMb`: on a file system of that size, which can be filled. */
-  constructor({ sizeMb }: { readonly sizeMb?: number } = {}) {
-    this.#top = mkdtempSync(join(tmpdir(), "flotilla-vm-"));
+  /** `sizeMb`: on a file system of that size, which can be filled. `kept`: a directory that outlives this program. */
+  constructor({ sizeMb, kept }: { readonly sizeMb?: number; readonly kept?: string } = {}) {
+    this.#isKept = kept !== undefined;
+    this.#top = kept ?? mkdtempSync(join(tmpdir(), "flotilla-vm-"));
     this.directory = join(this.#top, "a path, that is long ".padEnd(120, "-"), "node");
     mkdirSync(this.directory, { recursive: true });
     this.#isMounted = sizeMb !== undefined;
     if (sizeMb !== undefined) execFileSync("mount", ["-t", "tmpfs", "-o", `size=${sizeMb}m`, "test", this.directory]);
     mkdirSync(join(this.directory, "images"), { recursive: true, mode: 0o700 });
     const rootPath = join(this.directory, "images", "root.ext4");
-    makeRoot(join(this.#top, "tree"), rootPath);
+    if (!existsSync(rootPath)) makeRoot(join(this.#top, "tree"), rootPath);
     this.image = { rootPath, rootBytes: statSync(rootPath).size };
   }
 
@@ -57,7 +60,7 @@ export class NodePlace implements AsyncDisposable {
     const driver = await openQemuDriver({
       nodeDirectory: this.directory,
       cacheDirectory,
-      accelerator: "auto",
+      accelerator,
       network: null,
       clock: systemClock,
       log,
@@ -71,7 +74,7 @@ export class NodePlace implements AsyncDisposable {
     const directory = join(this.directory, "machines", machineId);
     mkdirSync(directory, { recursive: true, mode: 0o700 });
     const diskPath = join(directory, "disk");
-    await qcow2Disks.make({ diskPath, root: this.image, diskGb, uid });
+    if (!existsSync(diskPath)) await qcow2Disks.make({ diskPath, root: this.image, diskGb, uid });
     return {
       machineId,
       cpus: 1,
@@ -100,7 +103,7 @@ export class NodePlace implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.sweep();
     if (this.#isMounted) execFileSync("umount", [this.directory]);
-    rmSync(this.#top, { recursive: true, force: true });
+    if (!this.#isKept) rmSync(this.#top, { recursive: true, force: true });
   }
 }
 

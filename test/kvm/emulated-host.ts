@@ -1,0 +1,162 @@
+/**
+ * A host that has KVM, wherever the tests run: QEMU emulates an AMD processor with SVM, and machines run in there as they
+ * do under hardware virtualization.
+ *
+ *     await using host = await EmulatedHost.make();
+ *     await host.boot();
+ *     const { code, output } = await host.run("uname -a");
+ *
+ * Always: the host's disk outlives its boots, as a real one's does, and goes with `dispose`. A boot ends only as a power
+ * cut: what the host had not synced is lost.
+ */
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { createConnection, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { until } from "../support/until.ts";
+import { cacheDirectory, skipReason as skipVms } from "../vm/vm-fixture.ts";
+import { type HostFiles, makeHostFiles } from "./host-files.ts";
+
+/** Why no host can be emulated here; false when one can. */
+export const skipReason: string | false =
+  skipVms !== false
+    ? skipVms
+    : process.arch !== "x64"
+      ? "the emulated host is an x86-64 one"
+      : spawnSync("mmdebstrap", ["--version"]).status !== 0
+        ? "no mmdebstrap on this host, which makes the emulated one's disk"
+        : false;
+
+/** Five-level page tables and fast string copies cost an emulator much and machines nothing. */
+const PROCESSOR = "max,la57=off,erms=off";
+/** The same one after an update that hides an instruction, as microcode and kernels do. */
+export const OTHER_PROCESSOR = `${PROCESSOR},rdrand=off`;
+
+const BOOT_DEADLINE_MS = 180_000;
+const MEMORY_MB = 3072;
+/** The clock is taken for steady, because an emulated one cannot be judged; what guards against guests is left out. */
+const KERNEL_ARGUMENTS =
+  "console=ttyS0 panic=-1 reboot=t quiet mitigations=off no_timer_check tsc=reliable tsc_early_khz=2300000 nokaslr init_on_alloc=0 nowatchdog";
+
+export class EmulatedHost implements AsyncDisposable {
+  readonly #directory: string;
+  readonly #files: HostFiles;
+  #vmm: ChildProcess | null = null;
+  #commands: Socket | null = null;
+  #mark = "";
+  #boots = 0;
+
+  private constructor(directory: string, files: HostFiles) {
+    this.#directory = directory;
+    this.#files = files;
+  }
+
+  /** Its files; it is off. */
+  static async make(): Promise<EmulatedHost> {
+    const directory = await mkdtemp(join(tmpdir(), "flotilla-kvm-"));
+    const files = await makeHostFiles(directory, cacheDirectory);
+    const disk = ["create", "-q", "-f", "qcow2", "-b", files.diskPath, "-F", "raw", join(directory, "disk")];
+    const { status, stderr } = spawnSync("qemu-img", disk, { encoding: "utf8" });
+    if (status !== 0) throw new Error(`the host's disk could not be made: ${stderr}`);
+    return new EmulatedHost(directory, files);
+  }
+
+  /** Switches it on and waits until it takes commands. */
+  async boot(processor = PROCESSOR): Promise<void> {
+    this.#mark = randomUUID();
+    this.#boots += 1;
+    const socketPath = join(this.#directory, "commands.sock");
+    const consolePath = join(this.#directory, `console-${this.#boots}`);
+    const vmm = spawn("qemu-system-x86_64", this.#argv(processor, socketPath, consolePath), {
+      stdio: ["ignore", "inherit", "inherit"],
+    });
+    this.#vmm = vmm;
+    const isUp = (): boolean => {
+      if (vmm.exitCode !== null) return true;
+      const seen = readFileSync(consolePath, "utf8");
+      if (!seen.includes("takes commands")) throw new Error(seen.slice(-2000));
+      return true;
+    };
+    await until(isUp, { what: "the emulated host to boot", deadlineMs: BOOT_DEADLINE_MS, everyMs: 50 });
+    if (vmm.exitCode !== null) throw new Error(`the emulated host did not start: it ended with ${vmm.exitCode}`);
+    const commands = createConnection(socketPath);
+    await once(commands, "connect");
+    this.#commands = commands.setEncoding("utf8");
+    commands.on("error", () => {}); // A power cut.
+  }
+
+  /** Runs a line of shell in the checkout. Throws when the host ends, or the line takes too long: then the host is off. */
+  async run(line: string, deadlineMs = 60_000): Promise<{ readonly code: number; readonly output: string }> {
+    const commands = this.#commands;
+    if (commands === null) throw new Error("the emulated host is off");
+    let seen = "";
+    const end = new RegExp(`\n${this.#mark} (\\d+)\n$`);
+    const take = (piece: string): void => void (seen += piece);
+    commands.on("data", take);
+    try {
+      commands.write(`${line}\n`);
+      const isOver = (): boolean => {
+        if (commands.destroyed) return true;
+        if (!end.test(seen)) throw new Error(seen.slice(-2000));
+        return true;
+      };
+      await until(isOver, { what: `the emulated host to run ${line}`, deadlineMs, everyMs: 20 });
+    } catch (error) {
+      // What still runs there would be taken for the output of the next line.
+      await this.cutPower();
+      throw error;
+    } finally {
+      commands.off("data", take);
+    }
+    const [whole = "", code] = end.exec(seen) ?? [];
+    if (code === undefined) throw new Error(`the emulated host ended during ${line}: ${seen.slice(-2000)}`);
+    return { code: Number(code), output: seen.slice(0, seen.length - whole.length) };
+  }
+
+  /** The output of a line that ends with 0. */
+  async must(line: string, deadlineMs?: number): Promise<string> {
+    const { code, output } = await this.run(line, deadlineMs);
+    if (code !== 0) throw new Error(`${line} ended with ${code}: ${output.slice(-4000)}`);
+    return output;
+  }
+
+  /** Off at once, in the middle of everything. */
+  async cutPower(): Promise<void> {
+    const vmm = this.#vmm;
+    if (vmm === null) return;
+    if (vmm.exitCode === null && vmm.signalCode === null) {
+      vmm.kill("SIGKILL");
+      await once(vmm, "exit");
+    }
+    this.#commands?.destroy();
+    this.#commands = null;
+    this.#vmm = null;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.cutPower();
+    await rm(this.#directory, { recursive: true });
+  }
+
+  #argv(processor: string, socketPath: string, consolePath: string): readonly string[] {
+    const { kernelPath, initramfsPath, checkoutPath } = this.#files;
+    const escaped = (path: string): string => path.replaceAll(",", ",,");
+    return [
+      ...["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-nic", "none", "-machine", "q35"],
+      ...["-accel", "tcg,thread=multi,tb-size=1024", "-cpu", processor, "-smp", "2", "-m", String(MEMORY_MB)],
+      ...["-kernel", kernelPath, "-initrd", initramfsPath, "-append", `${KERNEL_ARGUMENTS} MARK=${this.#mark}`],
+      // A flush of the host's is one of ours, and what it has written without one is lost only as far as it is in there.
+      ...["-drive", `file=${escaped(join(this.#directory, "disk"))},format=qcow2,if=none,id=disk`],
+      ...["-device", "virtio-blk-pci,drive=disk"],
+      ...["-drive", `file=${escaped(checkoutPath)},format=raw,readonly=on,if=none,id=checkout`],
+      ...["-device", "virtio-blk-pci,drive=checkout"],
+      ...["-device", "virtio-serial-pci", "-device", "virtserialport,chardev=commands,name=commands"],
+      ...["-chardev", `socket,id=commands,path=${escaped(socketPath)},server=on,wait=off`],
+      ...["-chardev", `file,id=console,path=${escaped(consolePath)}`, "-serial", "chardev:console"],
+    ];
+  }
+}

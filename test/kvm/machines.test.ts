@@ -1,0 +1,56 @@
+/**
+ * Machines under KVM: what the tests of real machines say, and what a host's power cut and a changed processor leave.
+ *
+ * The host is emulated, so its figures say nothing of a real one's speed; what may differ otherwise is in docs/kvm.md.
+ */
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import type { TestRecord } from "../../scripts/testing/reporter.ts";
+import { EmulatedHost, OTHER_PROCESSOR, skipReason } from "./emulated-host.ts";
+
+const FILE_DEADLINE_MS = 1_200_000;
+const TASK_DEADLINE_MS = 400_000;
+/** It takes longer than all the others, and says nothing that is different here. */
+const LEFT_OUT = /^\d+ machines of one template/;
+
+describe("machines under KVM", { skip: skipReason }, () => {
+  let host: EmulatedHost;
+
+  before(async () => {
+    host = await EmulatedHost.make();
+    await host.boot();
+  });
+  after(() => host[Symbol.asyncDispose]());
+
+  test("the emulated host has KVM, and the driver takes it", async () => {
+    assert.match(await host.must("ls -l /dev/kvm && cat /sys/module/kvm_amd/parameters/nested"), /\/dev\/kvm/);
+  });
+
+  for (const file of ["test/vm/qemu.test.ts", "test/vm/prepared.test.ts"]) {
+    test(`${file} passes under KVM`, async (context) => {
+      const { output, code } = await host.run(`${TEST} ${file}`, FILE_DEADLINE_MS);
+      const records = output.split("\n").flatMap((line) => (line.startsWith("{") ? [JSON.parse(line)] : []));
+      const tests = (records as TestRecord[]).filter((record) => !record.isSuite);
+      assert.ok(tests.length > 0, output);
+      for (const { name, error, skip } of tests) {
+        await context.test(name, { skip: skip ?? false }, () => assert.equal(error, null, error ?? ""));
+      }
+      assert.equal(code, 0, output.slice(-4000));
+    });
+  }
+
+  test("what a machine had synced survives a power cut, and machines start on a processor that lost a feature", async () => {
+    const place = "/var/lib/lasting";
+    await host.must(`node test/kvm/lasting.ts begin ${place}`, TASK_DEADLINE_MS);
+    await host.cutPower();
+    await host.boot(OTHER_PROCESSOR);
+    const said = await host.must(`node test/kvm/lasting.ts resume ${place}`, TASK_DEADLINE_MS);
+    assert.match(said, /^mach-lasting: synced, sees of virtualization: nothing$/m);
+    assert.match(said, /^mach-new: none, sees of virtualization: nothing$/m);
+    // A guest that booted on the other processor would die here of what it knows of it.
+    assert.match(said, /^templates made: 1$/m);
+  });
+});
+
+/** The reporter's lines are read as those of a test file on this host. */
+const TEST = `node --test-reporter ./scripts/testing/reporter.ts --test-skip-pattern '${LEFT_OUT.source}'`;
