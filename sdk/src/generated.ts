@@ -1308,6 +1308,8 @@ export interface CreateMachineRequest {
     | undefined;
   /** environment of the machine and of every command in it */
   env?: Record<string, string> | null | undefined;
+  /** as `env`, but encrypted at rest, never shown, and wiped when the machine is deleted */
+  secretEnv?: Record<string, string> | null | undefined;
   /** absolute path; default: the image's, else / */
   workdir?: string | null | undefined;
   /** deleted once stopped */
@@ -1711,6 +1713,8 @@ export interface MachineInfo {
   network: MachineNetwork;
   /** environment */
   env: Record<string, string>;
+  /** names of the variables whose values are not shown */
+  secretEnvNames: readonly string[];
   ephemeral: boolean;
   /** RFC 3339, UTC, with milliseconds */
   createdAt: string;

@@ -18,7 +18,7 @@ const source = { type: "image", reference: "local/busybox" };
 
 /** The server's own loop does the same at a time of its own, so what is looked at is what became of a machine. */
 async function sweep(): Promise<Report> {
-  const services = openMachineServices(context, { plansUrl: "/" });
+  const services = openMachineServices(context, { dataDirectory: server.dataDirectory, plansUrl: "/" });
   const report = await lifetimeReconciler(services).activate(new AbortController().signal);
   await services.stop();
   return report;

@@ -67,7 +67,7 @@ test("a machine that was deleted thirty days ago is forgotten with everything of
 
 test("two servers never have the same machine at once", async () => {
   const ids = await Promise.all(Array.from({ length: 20 }, () => created()));
-  const services = openMachineServices(context, { plansUrl: "/" });
+  const services = openMachineServices(context, { dataDirectory: server.dataDirectory, plansUrl: "/" });
   const loops = [machineReconciler(services), machineReconciler(services)];
   await context.db.execute(sql`UPDATE machines SET reconcile_at = now() - interval '1 hour' WHERE id = ANY(${ids})`);
   const reports = await Promise.all(loops.map((loop) => loop.activate(signal)));
@@ -110,7 +110,7 @@ test("the driver runs a loop by period, by wake and by channel, and survives its
 
 test("every loop stands in the README", async () => {
   const readme = await readFile(new URL("../src/reconcilers/README.md", import.meta.url), "utf8");
-  const services = openMachineServices(context, { plansUrl: "/" });
+  const services = openMachineServices(context, { dataDirectory: server.dataDirectory, plansUrl: "/" });
   for (const { name, purpose } of [
     machineReconciler(services),
     lifetimeReconciler(services),

@@ -1,12 +1,18 @@
 /**
- * What machines hold as secrets: nothing of it is left in the database once a machine is deleted.
+ * What machines hold as secrets: programs in them have it, nobody is shown it, the database has it encrypted, and nothing
+ * is left once a machine is deleted.
  */
 import assert from "node:assert/strict";
+import { readFile, stat } from "node:fs/promises";
+import { join } from "node:path";
 import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
+import { MachineSecrets } from "../src/machines/secrets.ts";
+import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 
-const server = await startTestServer();
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+await startTestNode(server);
 const { client } = server;
 const { db } = server.context;
 const source = { type: "image", reference: "local/busybox" };
@@ -36,4 +42,52 @@ test("the environment, the command, sessions, tokens and the share link of a mac
   assert.match(left, /machine deleted/);
   assert.doesNotMatch(left, /correct-horse|^token|^share/m);
   assert.equal((await client.get(`${path}/usage`)).status, 200, "its usage stays");
+});
+
+test("secret variables reach programs, are shown by name alone, and are encrypted in the database", async () => {
+  const secret = "open-sesame-of-the-test";
+  const created = await client.post("/v1/machines", { source, env: { OPEN: "1" }, secretEnv: { TOKEN: secret } });
+  assert.equal(created.status, 201, created.text);
+  const { id } = created.json as { id: string };
+  const path = `/v1/machines/${id}`;
+  const ran = await client.post(`${path}/exec`, { command: 'echo "$OPEN $TOKEN"' });
+  assert.equal(ran.json.stdout, `1 ${secret}\n`);
+  const shown = [created, await client.get(path), await client.get("/v1/machines"), await client.get(`${path}/events`)];
+  for (const { text } of shown) assert.ok(!text.includes(secret), text);
+  assert.deepEqual([created.json.env, created.json.secretEnvNames], [{ OPEN: "1" }, ["TOKEN"]]);
+  const inSession = await client.post(`${path}/sessions`, { id: "s" });
+  assert.equal(inSession.status, 200);
+  await client.post(`${path}/sessions/s/exec`, { command: "export MINE=1" });
+  const rows = await everything(id);
+  for (const form of [secret, Buffer.from(secret).toString("hex")]) assert.ok(!rows.includes(form));
+  const keyFile = join(server.dataDirectory, "secrets.key");
+  assert.equal((await stat(keyFile)).mode & 0o777, 0o600);
+  assert.match(await readFile(keyFile, "utf8"), /^[0-9a-f]{64}\n$/);
+  const sealed = () => db.queryOne(sql`SELECT FROM machines WHERE id = ${id} AND secret_env IS NOT NULL`);
+  assert.notEqual(await sealed(), undefined);
+  assert.equal((await client.delete(path)).status, 204);
+  assert.equal(await sealed(), undefined);
+});
+
+test("a variable is secret or it is not, and all of them together are bounded", async () => {
+  const both = await client.post("/v1/machines", { source, env: { A: "1" }, secretEnv: { A: "2" } });
+  assert.equal(both.status, 400);
+  assert.match(both.text, /^A is in env and in secretEnv/);
+  const half = Object.fromEntries(Array.from({ length: 3 }, (_, n) => [`V${n}`, "x".repeat(100_000)]));
+  const other = Object.fromEntries(Object.entries(half).map(([name, value]) => [`S${name}`, value]));
+  const large = await client.post("/v1/machines", { source, env: half, secretEnv: other });
+  assert.equal(large.status, 400);
+  assert.match(large.text, /bytes all variables may have together/);
+});
+
+test("what was encrypted for one machine or with another key is not opened", () => {
+  const bytes = (value: number) => (size: number) => Buffer.alloc(size, value);
+  const made = new MachineSecrets(join(server.dataDirectory, "one.key"), bytes(1));
+  const sealed = made.seal("mach-1", { A: "secret" });
+  assert.deepEqual(made.open("mach-1", sealed), { A: "secret" });
+  assert.throws(() => made.open("mach-2", sealed));
+  const other = new MachineSecrets(join(server.dataDirectory, "two.key"), bytes(2));
+  assert.throws(() => other.open("mach-1", sealed), /encrypted with another key/);
+  other.seal("mach-1", {});
+  assert.throws(() => other.open("mach-1", sealed), /encrypted with another key/);
 });

@@ -15,6 +15,7 @@ export interface CreateOptions {
   readonly memory?: number;
   readonly disk?: number;
   readonly env?: Readonly<Record<string, string>>;
+  readonly secret?: Readonly<Record<string, string>>;
   readonly workdir?: string;
   readonly network?: "open" | "blocked";
   readonly allowCidr?: readonly string[];
@@ -56,6 +57,7 @@ export function createRequest(
     ...(hasResources ? { resources } : {}),
     ...(network === undefined ? {} : { network }),
     ...(options.env === undefined ? {} : { env: options.env }),
+    ...(options.secret === undefined ? {} : { secretEnv: options.secret }),
     ...(options.workdir === undefined ? {} : { workdir: options.workdir }),
     ...(options.ephemeral === undefined ? {} : { ephemeral: options.ephemeral }),
     ...(options.autoStop === undefined ? {} : { autoStopSeconds: options.autoStop }),

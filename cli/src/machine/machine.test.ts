@@ -25,6 +25,7 @@ const machine = (facts: Partial<MachineInfo>): MachineInfo => ({
   resources: { cpus: 4, memoryMb: 8192, diskGb: 20 },
   network: { mode: "open" },
   env: {},
+  secretEnvNames: [],
   ephemeral: false,
   createdAt: CREATED,
   updatedAt: CREATED,

@@ -29,7 +29,7 @@ export async function converge(
   const desired: DesiredMachine = {
     generation: machine.generation,
     state: machine.desiredState,
-    spec: machine.desiredState === "absent" ? null : specOf(machine),
+    spec: machine.desiredState === "absent" ? null : specOf(machine, services.secrets),
   };
   const node = { nodeId: machine.nodeId, address: machine.nodeAddress };
   const report = await services.link.putMachine(node, machine.id, desired, options);

@@ -38,7 +38,13 @@ export async function createMachine(
   const { plansUrl } = services;
   const { request } = options;
   const ceilings = await services.ceilingsOf(options.tenantId);
-  const description = describe(request, ceilings, services.portsPerMachine);
+  const secretEnv = secretsOf(request);
+  const secretNames = Object.keys(secretEnv);
+  const description = {
+    ...describe(request, ceilings, services.portsPerMachine),
+    secretNames,
+    secretEnv: secretNames.length === 0 ? null : services.secrets.seal(options.id, secretEnv),
+  };
   checkReference(services.registries, description.source.reference);
   refuseOversize(description, request.resources, ceilings, plansUrl);
   const given = request.name ?? null;
@@ -113,7 +119,7 @@ function describe(
   request: CreateMachineRequest,
   ceilings: Ceilings,
   portsMax: number,
-): Omit<MachineDescription, "name"> {
+): Omit<MachineDescription, "name" | "secretNames" | "secretEnv"> {
   const { source, resources } = request;
   if (source.type === "smolmachine") refuse("packaged machines cannot be started yet; use a source of type image");
   const command = request.command ?? [];
@@ -139,6 +145,14 @@ function describe(
     ttlSeconds: request.ttlSeconds ?? null,
     restart: request.restart ?? "always",
   };
+}
+
+/** The secret variables; those that are not secret have other names, and all have room together. */
+function secretsOf({ env, secretEnv }: CreateMachineRequest): Record<string, string> {
+  const both = Object.keys(secretEnv ?? {}).find((name) => Object.hasOwn(env ?? {}, name));
+  if (both !== undefined) refuse(`${both} is in env and in secretEnv; leave it out of one of them`);
+  checkEnvironment({ ...env, ...secretEnv });
+  return { ...secretEnv };
 }
 
 function networkOf(network: CreateMachineRequest["network"]): MachineNetwork {

@@ -7,6 +7,7 @@ import type { MachineSpec } from "@flotilla/contract/link";
 import type { MachineNetwork, MachineSource, Restart } from "@flotilla/contract/machines";
 import type { NodeStatus } from "@flotilla/contract/nodes";
 import type { MutableMachine } from "./change.ts";
+import type { MachineSecrets } from "./secrets.ts";
 
 /** What was asked at creation, with defaults filled in; it never changes. */
 export interface MachineDescription {
@@ -14,6 +15,10 @@ export interface MachineDescription {
   readonly source: MachineSource;
   readonly network: MachineNetwork;
   readonly env: Readonly<Record<string, string>>;
+  /** The names of the secret variables. */
+  readonly secretNames: readonly string[];
+  /** Their values, encrypted; null: there are none. */
+  readonly secretEnv: Buffer | null;
   readonly command: readonly string[] | null;
   readonly ports: readonly { readonly port: number }[];
   readonly labels: Readonly<Record<string, string>>;
@@ -49,7 +54,8 @@ export interface MachineRecord extends MachineDescription, MutableMachine {
 }
 
 /** What its node needs to run it. */
-export function specOf(machine: MachineRecord): MachineSpec {
+export function specOf(machine: MachineRecord, secrets: Pick<MachineSecrets, "open">): MachineSpec {
+  const secretEnv = machine.secretEnv === null ? {} : secrets.open(machine.id, machine.secretEnv);
   return {
     machineId: machine.id,
     tenantId: machine.tenantId,
@@ -59,7 +65,7 @@ export function specOf(machine: MachineRecord): MachineSpec {
     memoryMb: machine.memoryMb,
     diskGb: machine.diskGb,
     network: machine.network,
-    env: machine.env,
+    env: { ...machine.env, ...secretEnv },
     workdir: machine.workdir,
     command: machine.command,
     ports: machine.ports,

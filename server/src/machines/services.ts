@@ -3,6 +3,7 @@
  *
  * Made once per server, by `openMachineServices`; `stop` lets the work under way end and writes what was gathered.
  */
+import { join } from "node:path";
 import { NODE_WAIT_MS, PORTS_PER_MACHINE_DEFAULT } from "@flotilla/contract/limits";
 import { RegistryList } from "@flotilla/contract/registries";
 import type { Context } from "../context.ts";
@@ -13,6 +14,7 @@ import { CeilingsCache } from "./ceilings-cache.ts";
 import { MachineAddresses } from "./ingress/addresses.ts";
 import { MachineCache } from "./machine-cache.ts";
 import type { Ceilings } from "./quota.ts";
+import { MachineSecrets } from "./secrets.ts";
 
 export interface MachineServices {
   readonly context: Context;
@@ -22,6 +24,7 @@ export interface MachineServices {
   readonly activity: Activity;
   readonly addresses: MachineAddresses;
   readonly registries: RegistryList;
+  readonly secrets: MachineSecrets;
   /** The address that refusals over a ceiling name; null: none. */
   readonly plansUrl: string | null;
   /** How many ports a machine may publish. */
@@ -42,6 +45,7 @@ export interface OpenMachineServices extends MachineServices {
 }
 
 export interface MachineServiceOptions {
+  readonly dataDirectory: string;
   readonly plansUrl: string | null;
   readonly portsPerMachine?: number | undefined;
   readonly nodeWaitMs?: number | undefined;
@@ -72,6 +76,7 @@ export function openMachineServices(context: Context, options: MachineServiceOpt
       mirrors: options.registryMirrors ?? new Map(),
       insecure: options.insecureRegistries ?? [],
     }),
+    secrets: new MachineSecrets(join(options.dataDirectory, "secrets.key"), context.randomBytes),
     plansUrl: options.plansUrl,
     portsPerMachine: options.portsPerMachine ?? PORTS_PER_MACHINE_DEFAULT,
     nodeWaitMs: options.nodeWaitMs ?? NODE_WAIT_MS,

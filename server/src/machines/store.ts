@@ -35,7 +35,7 @@ const INSTANTS = [
 
 /** Of `m`, a row of machines, and `n`, the row of its node. */
 const COLUMNS = sql`
-  m.id, m.tenant_id AS "tenantId", m.host_label AS "hostLabel", m.name, m.source, m.network, m.env, m.command, m.ports, m.labels, m.workdir,
+  m.id, m.tenant_id AS "tenantId", m.host_label AS "hostLabel", m.name, m.source, m.network, m.env, m.secret_env AS "secretEnv", m.secret_names AS "secretNames", m.command, m.ports, m.labels, m.workdir,
   m.cpus, m.memory_mb AS "memoryMb", m.disk_gb AS "diskGb", m.is_ephemeral AS "isEphemeral", m.is_public AS "isPublic",
   m.is_branchable AS "isBranchable", m.auto_stop_seconds AS "autoStopSeconds", m.ttl_seconds AS "ttlSeconds", m.restart,
   m.created_by AS "createdBy", m.created_at AS "createdAt", m.updated_at AS "updatedAt",
@@ -149,11 +149,12 @@ export async function insertMachine(context: Context, machine: MachineRecord, ma
         totals_allow_disk_locked(${machine.tenantId}, ${described.diskGb}::int) AS has_disk),
     inserted AS (
       INSERT INTO machines (
-        id, tenant_id, name, source, network, env, command, ports, labels, workdir, cpus, memory_mb, disk_gb,
+        id, tenant_id, name, source, network, env, secret_env, secret_names, command, ports, labels, workdir, cpus, memory_mb, disk_gb,
         is_ephemeral, is_public, is_branchable, auto_stop_seconds, ttl_seconds, restart, created_by, created_at, updated_at,
         desired_state, generation, desired_at, observed_state, observed_generation, revision)
       SELECT ${machine.id}, ${machine.tenantId}, ${described.name}, ${JSON.stringify(described.source)}::jsonb,
         ${JSON.stringify(described.network)}::jsonb, ${JSON.stringify(described.env)}::jsonb,
+        ${described.secretEnv}::bytea, ${described.secretNames}::text[],
         ${described.command === null ? null : JSON.stringify(described.command)}::jsonb,
         ${JSON.stringify(described.ports)}::jsonb, ${JSON.stringify(described.labels)}::jsonb, ${described.workdir},
         ${described.cpus}::int, ${described.memoryMb}::int, ${described.diskGb}::int, ${described.isEphemeral}::boolean,
@@ -265,7 +266,7 @@ export async function removeMachine(
     WITH gone AS (
       UPDATE machines SET
         desired_state = 'absent', generation = generation + 1, desired_at = ${now}, deleted_at = ${now}, error = NULL,
-        ready_at = NULL, revision = revision + 1, updated_at = ${now}, env = '{}', command = NULL,
+        ready_at = NULL, revision = revision + 1, updated_at = ${now}, env = '{}', command = NULL, secret_env = NULL,
         reconcile_at = CASE WHEN node_id IS NULL THEN NULL ELSE ${now}::timestamptz END
       WHERE id = ${options.id} AND tenant_id = ${options.tenantId} AND deleted_at IS NULL
         AND (${options.revision ?? null}::int IS NULL OR revision = ${options.revision ?? null}::int)

@@ -99,6 +99,7 @@ export function machineInfo(machine: MachineRecord, addresses: Addresses): Machi
     resources: { cpus: machine.cpus, memoryMb: machine.memoryMb, diskGb: machine.diskGb },
     network: machine.network,
     env: { ...machine.env },
+    secretEnvNames: [...machine.secretNames],
     ephemeral: machine.isEphemeral,
     createdAt: instant(machine.createdAt),
     updatedAt: instant(machine.updatedAt),

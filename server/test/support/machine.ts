@@ -17,6 +17,8 @@ export function machineRecord(facts: Partial<MachineRecord> = {}): MachineRecord
     source: { type: "image", reference: "local/busybox" },
     network: { mode: "open" },
     env: {},
+    secretNames: [],
+    secretEnv: null,
     command: null,
     ports: [],
     labels: {},
