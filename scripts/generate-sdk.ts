@@ -61,7 +61,7 @@ async function readNames(): Promise<Names> {
   const names: Names = { all: new Map(), byText: new Map() };
   const folder = new URL("../contract/src/", import.meta.url);
   for (const file of readdirSync(folder)
-    .filter((name) => name.endsWith(".ts"))
+    .filter((name) => name.endsWith(".ts") && !name.endsWith(".test.ts"))
     .sort()) {
     const module = (await import(new URL(file, folder).href)) as Record<string, unknown>;
     for (const [name, value] of Object.entries(module)) if (isShape(value)) give(names, name, value);
