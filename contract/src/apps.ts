@@ -28,8 +28,10 @@ export const AppInfo = Type.Object({
   updatedAt: timestamp(),
 });
 
+export const HealthCheckType = oneOf(["http", "tcp", "exec"]);
+
 export const HealthCheck = Type.Object({
-  type: oneOf(["http", "tcp", "exec"]),
+  type: HealthCheckType,
   path: optional(text()),
   port: optional(int32()),
   intervalSecs: optional(int64()),
@@ -48,6 +50,10 @@ export const DeployStrategy = Type.Union([
   Type.Object({ type: oneOf(["blueGreen"]) }),
 ]);
 
+export const EnvVar = Type.Object({ key: text(), value: text() });
+
+export const VolumeMount = Type.Object({ name: text(), mountPath: text(), sizeGb: optional(int64()) });
+
 export const DeployRequest = Type.Object({
   name: text({ minLength: 1, maxLength: 63 }),
   image: text({ minLength: 1, maxLength: 512 }),
@@ -55,12 +61,12 @@ export const DeployRequest = Type.Object({
   memoryMb: optional(int32()),
   port: optional(int32()),
   domain: optional(text({ maxLength: 253 })),
-  env: optional(Type.Array(Type.Object({ key: text(), value: text() }))),
+  env: optional(Type.Array(EnvVar)),
   health: optional(HealthCheck),
   network: optional(Type.Boolean()),
   stopGraceSecs: optional(int64()),
   strategy: optional(DeployStrategy),
-  volume: optional(Type.Object({ name: text(), mountPath: text(), sizeGb: optional(int64()) })),
+  volume: optional(VolumeMount),
   coLocateWith: optional(text()),
   publicIngress: optional(Type.Boolean()),
 });

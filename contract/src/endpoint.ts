@@ -31,7 +31,15 @@ export type Answer =
     }
   | { readonly kind: "empty"; readonly description?: string }
   /** Raw bytes, text or an event stream; `contentType` says which. */
-  | { readonly kind: "stream"; readonly contentType: string; readonly description?: string };
+  | {
+      readonly kind: "stream";
+      readonly contentType: string;
+      readonly description?: string;
+      /** The JSON that answers in place of the stream, when the caller asks for it. */
+      readonly orJson?: TSchema;
+      /** Headers of this answer, each with its meaning. */
+      readonly headers?: Readonly<Record<string, string>>;
+    };
 
 export interface Endpoint {
   readonly method: Method;
@@ -53,6 +61,8 @@ export interface Endpoint {
   readonly isExtra?: true;
   /** Answered also while the database is away, to a key that has called it before. */
   readonly worksWithoutDatabase?: true;
+  /** HEAD is described too. Every GET answers it; of these the headers alone are worth a request. */
+  readonly hasHead?: true;
   /** Answered by a WebSocket upgrade. */
   readonly isUpgrade?: true;
   /**

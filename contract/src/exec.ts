@@ -11,13 +11,15 @@ import { int64, nullable, oneOf, optional, type Static, stringMap, Type, text, t
 export const EXEC_OUTPUTS = ["both", "text", "b64"] as const;
 export type ExecOutput = (typeof EXEC_OUTPUTS)[number];
 
+export const CommandSpec = Type.Union([text({ minLength: 1 }), Type.Array(text(), { minItems: 1 })], {
+  description:
+    "a string runs as `sh -lc`; an array is the program and its arguments. The string, or one argument, has less than " +
+    "128 KiB, which is the kernel's limit; longer scripts go through stdin, to `sh -l`, or into a file",
+  examples: ["uname -a", ["uname", "-a"]],
+});
+
 export const MachineCommandRequest = Type.Object({
-  command: Type.Union([text({ minLength: 1 }), Type.Array(text(), { minItems: 1 })], {
-    description:
-      "a string runs as `sh -lc`; an array is the program and its arguments. The string, or one argument, has less than " +
-      "128 KiB, which is the kernel's limit; longer scripts go through stdin, to `sh -l`, or into a file",
-    examples: ["uname -a", ["uname", "-a"]],
-  }),
+  command: CommandSpec,
   cwd: optional(text({ maxLength: 4096 })),
   env: optional(stringMap("added to the machine's environment")),
   stdin: optional(Type.String()),

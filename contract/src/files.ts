@@ -28,9 +28,23 @@ export const FileEntry = Type.Object({
 });
 export type FileEntry = Static<typeof FileEntry>;
 
+const FILE_HEADERS = {
+  "accept-ranges": "`bytes`",
+  etag: "changes with the file's size and time of modification; good for `If-Range`",
+  "last-modified": "when the file was last written",
+  "x-file-mode": "the file's permissions, four octal digits",
+} as const;
+
 const readAnswers = {
-  200: stream(OCTETS, "the file; with `list=true` a JSON array of the directory's entries (FileEntry)"),
-  206: stream(OCTETS, "the part that `Range` asks for"),
+  200: {
+    ...stream(OCTETS, "the file; with `list=true` the directory's entries as JSON"),
+    orJson: Type.Array(FileEntry),
+    headers: { ...FILE_HEADERS, "x-content-sha256": "SHA-256 of the file in hexadecimal; absent where it is large" },
+  },
+  206: {
+    ...stream(OCTETS, "the part that `Range` asks for"),
+    headers: { ...FILE_HEADERS, "content-range": "which part of the file this is, `bytes <first>-<last>/<size>`" },
+  },
 } as const;
 
 export const ConnectToken = Type.Object({ token: Type.String(), expiresAt: timestamp(), machineId: Type.String() });
@@ -47,6 +61,7 @@ export const fileEndpoints = {
     query: readQuery,
     answers: readAnswers,
     errors: readErrors,
+    hasHead: true,
   }),
   writeFile: endpoint({
     method: "POST",
@@ -68,6 +83,7 @@ export const fileEndpoints = {
     query: Type.Object({ list: Type.Optional(Type.Boolean()) }),
     answers: readAnswers,
     errors: readErrors,
+    hasHead: true,
     isExtra: true,
   }),
   putFileAt: endpoint({

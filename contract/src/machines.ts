@@ -173,7 +173,12 @@ export const MachineInfo = Type.Object({
   id: Type.String({ description: "mach-<32 hex>" }),
   name: nullable(Type.String()),
   source: MachineSource,
-  state: oneOf(MACHINE_STATES),
+  // Open in the description, so that a client which knows other words still compiles and another word is no fault.
+  state: Type.Unsafe<MachineState>({
+    type: "string",
+    description: `one of ${MACHINE_STATES.map((state) => `\`${state}\``).join(", ")}; later versions may add others`,
+    examples: [...MACHINE_STATES],
+  }),
   resources: MachineResources,
   network: MachineNetwork,
   env: stringMap("environment"),

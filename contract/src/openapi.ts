@@ -1,8 +1,9 @@
 /**
  * The contract as an OpenAPI 3.1 document. Pure: the same endpoints give the same document.
  *
- * Always: every path of an endpoint is there, aliases too; every refusal it may give is listed by status; schemas
- * that the contract exports under a name are components under that name, all others stand where they are used.
+ * Always: every endpoint is there once, under its first path (`x-aliases` names the others, which would only double the
+ * methods of generated clients); every refusal it may give is listed by status; schemas that the contract exports under
+ * a name are components under that name, all others stand where they are used.
  */
 import * as apikeys from "./apikeys.ts";
 import * as apps from "./apps.ts";
@@ -16,7 +17,19 @@ import * as health from "./health.ts";
 import * as images from "./images.ts";
 import * as machines from "./machines.ts";
 import * as nodes from "./nodes.ts";
+import {
+  errorSchemas,
+  type HeaderName,
+  headerComponents,
+  headerReferences,
+  IDEMPOTENCY_KEY,
+  parameterComponents,
+  REFUSED,
+  TAG_DESCRIPTIONS,
+  UNAUTHORIZED,
+} from "./openapi-components.ts";
 import * as operations from "./operations.ts";
+import { PENDING_ENDPOINTS } from "./pending.ts";
 import * as plans from "./plans.ts";
 import * as pools from "./pools.ts";
 import type { TSchema } from "./schema.ts";
@@ -49,7 +62,8 @@ const MODULES: readonly Readonly<Record<string, unknown>>[] = [
 
 const INTRODUCTION = `Machines are persistent microVMs; apps are replicated images. Send an API key as \
 \`Authorization: Bearer smk_…\`. Errors are one plain sentence, or RFC 9457 JSON when you accept it; \
-\`x-error-code\` names the code and \`x-request-id\` finds the request in the server's log.`;
+\`x-error-code\` names the code and \`x-request-id\` finds the request in the server's log. Answers to a key, refusals \
+too, carry \`RateLimit-*\`.`;
 
 /** The refusals that an endpoint may give without declaring them. */
 export function commonErrors(endpoint: Endpoint): readonly ErrorCode[] {
@@ -62,10 +76,12 @@ export function commonErrors(endpoint: Endpoint): readonly ErrorCode[] {
   if (isNodeAccess(endpoint.access)) return codes;
   codes.push("expired_key", "payment_required", "rate_limited");
   if (endpoint.access !== "anyKey") codes.push("missing_scope");
-  if (endpoint.method === "POST" && endpoint.body?.kind !== "bytes")
-    codes.push("idempotency_in_progress", "idempotency_mismatch");
+  if (takesIdempotencyKey(endpoint)) codes.push("idempotency_in_progress", "idempotency_mismatch");
   return codes;
 }
+
+const takesIdempotencyKey = ({ method, access, isBridge }: Endpoint): boolean =>
+  method === "POST" && access !== "public" && !isNodeAccess(access) && isBridge !== true;
 
 const isStreamed = ({ body, isBridge }: Endpoint): boolean => body?.kind === "bytes" || isBridge === true;
 
@@ -78,11 +94,9 @@ export function openApiDocument(endpoints: readonly (readonly [string, Endpoint]
   const print = printer(names, used);
   const paths: Record<string, Record<string, Json>> = {};
   for (const [name, endpoint] of endpoints) {
-    for (const [index, path] of [endpoint.path, ...(endpoint.aliases ?? [])].entries()) {
-      const operations = (paths[path.replace("...}", "}")] ??= {});
-      const id = index === 0 ? name : `${name}Alias${index === 1 ? "" : index}`;
-      operations[endpoint.method.toLowerCase()] = operation(id, path, endpoint, print);
-    }
+    const operations = (paths[plainPath(endpoint.path)] ??= {});
+    operations[endpoint.method.toLowerCase()] = operation(name, endpoint, print);
+    if (endpoint.hasHead) operations["head"] = headOperation(name, endpoint, print);
   }
   return {
     openapi: "3.1.0",
@@ -92,18 +106,27 @@ export function openApiDocument(endpoints: readonly (readonly [string, Endpoint]
       description: INTRODUCTION,
       license: { name: "Apache-2.0", identifier: "Apache-2.0" },
     },
+    servers: [{ url: "/", description: "the server that gave this description" }],
     security: [{ bearer: [] }],
-    tags: [...new Set(endpoints.map(([, { family }]) => family))].map((name) => ({ name })),
+    tags: [...new Set(endpoints.map(([, { family }]) => family))].map((name) => ({
+      name,
+      description: TAG_DESCRIPTIONS[name] ?? name,
+    })),
     paths,
     components: {
       securitySchemes: {
         bearer: { type: "http", scheme: "bearer", description: "an API key" },
         nodeBearer: { type: "http", scheme: "bearer", description: "a node's join token or credential" },
       },
+      parameters: parameterComponents,
+      headers: headerComponents,
       schemas: components(names, used, print),
     },
   };
 }
+
+/** OpenAPI has no word for a parameter that takes the rest of the path. */
+const plainPath = (path: string): string => path.replace("...}", "}");
 
 type Print = (schema: TSchema) => Json;
 
@@ -112,8 +135,8 @@ function namedSchemas(): ReadonlyMap<TSchema, string> {
   const names = new Map<TSchema, string>();
   for (const module of MODULES) {
     for (const [name, value] of Object.entries(module)) {
-      const isSchema = typeof value === "object" && value !== null && /^[A-Z][a-z]/.test(name) && "type" in value;
-      if (isSchema && !names.has(value)) names.set(value, name);
+      if (!/^[A-Z][a-z]/.test(name) || typeof value !== "object" || value === null) continue;
+      if (("type" in value || "anyOf" in value) && !names.has(value)) names.set(value, name);
     }
   }
   return names;
@@ -141,54 +164,36 @@ function components(names: ReadonlyMap<TSchema, string>, used: Set<TSchema>, pri
     const fields = Object.entries(schema).map(([name, value]) => [name, print(value as TSchema)] as const);
     printed.set(names.get(schema) ?? "", Object.fromEntries(fields));
   }
-  printed.set("Problem", PROBLEM);
+  for (const [name, schema] of Object.entries(errorSchemas)) printed.set(name, schema);
   return Object.fromEntries([...printed].sort(([left], [right]) => (left < right ? -1 : 1)));
 }
 
-const PROBLEM: Json = {
-  type: "object",
-  description: "RFC 9457, for callers that accept JSON",
-  required: ["type", "title", "status", "detail", "code", "requestId"],
-  properties: {
-    type: { type: "string" },
-    title: { type: "string" },
-    status: { type: "integer" },
-    detail: { type: "string" },
-    code: { type: "string", enum: Object.keys(ERRORS) },
-    requestId: { type: "string" },
-  },
-};
-
-/** Without a key the body is empty; this is the form for a key that is not good. */
-const UNAUTHORIZED: Json = {
-  "application/json": {
-    schema: {
-      type: "object",
-      required: ["code", "error"],
-      properties: { code: { type: "string" }, error: { type: "string" } },
-    },
-  },
-};
-
-const REFUSED: Json = {
-  "text/plain": { schema: { type: "string" } },
-  "application/problem+json": { schema: { $ref: "#/components/schemas/Problem" } },
-};
-
-function operation(id: string, path: string, endpoint: Endpoint, print: Print): Json {
-  const { summary, description, family } = endpoint;
+function operation(name: string, endpoint: Endpoint, print: Print): JsonObject {
+  const { summary, description, family, aliases } = endpoint;
   return {
-    operationId: id,
+    operationId: name,
     tags: [family],
     summary,
     ...(description === undefined ? {} : { description }),
     security: security(endpoint.access),
-    parameters: parameters(path, endpoint, print),
+    parameters: parameters(endpoint, print),
     ...requestBody(endpoint, print),
-    responses: responses(endpoint, print),
+    responses: responses(name, endpoint, print),
+    ...(aliases === undefined ? {} : { "x-aliases": aliases.map(plainPath) }),
     ...(endpoint.isExtra ? { "x-extra": true } : {}),
     ...(endpoint.isUnsupported ? { "x-unsupported": true } : {}),
   };
+}
+
+/** The same answers without their bodies. */
+function headOperation(name: string, endpoint: Endpoint, print: Print): Json {
+  const get = operation(name, endpoint, print);
+  const answers = Object.entries(get["responses"] as Record<string, JsonObject>).map(([status, answer]) => {
+    const { content: _, ...rest } = answer;
+    return [status, rest] as const;
+  });
+  const summary = `${endpoint.summary}: the headers alone`;
+  return { ...get, operationId: `${name}Head`, summary, responses: Object.fromEntries(answers) };
 }
 
 function security(access: Access): Json {
@@ -199,8 +204,8 @@ function security(access: Access): Json {
   return access.map((scope) => ({ bearer: [scope] }));
 }
 
-function parameters(path: string, endpoint: Endpoint, print: Print): Json {
-  const inPath = [...path.matchAll(/\{([a-z_]+)(?:\.\.\.)?\}/g)].map((match) => ({
+function parameters(endpoint: Endpoint, print: Print): Json {
+  const inPath = [...endpoint.path.matchAll(/\{([a-z_]+)(?:\.\.\.)?\}/g)].map((match) => ({
     name: match[1] ?? "",
     in: "path",
     required: true,
@@ -213,36 +218,97 @@ function parameters(path: string, endpoint: Endpoint, print: Print): Json {
     required: query?.required?.includes(name) ?? false,
     schema: print(schema),
   }));
-  return [...inPath, ...inQuery];
+  return [...inPath, ...inQuery, ...(takesIdempotencyKey(endpoint) ? [IDEMPOTENCY_KEY] : [])];
 }
+
+const OCTETS = "application/octet-stream";
+/** The form that generators know as bytes. */
+const BYTES: Json = { type: "string", format: "binary" };
 
 function requestBody({ body }: Endpoint, print: Print): JsonObject {
   if (body === undefined) return {};
-  if (body.kind === "bytes") return { requestBody: { required: true, content: { "application/octet-stream": {} } } };
+  if (body.kind === "bytes") return { requestBody: { required: true, content: { [OCTETS]: { schema: BYTES } } } };
   const content = { "application/json": { schema: print(body.schema) } };
   return { requestBody: { required: body.isOptional !== true, content } };
 }
 
-function responses(endpoint: Endpoint, print: Print): Json {
+function responses(name: string, endpoint: Endpoint, print: Print): Json {
   const printed: Record<string, Json> = {};
-  for (const [status, answer] of Object.entries<Answer>(endpoint.answers)) printed[status] = response(answer, print);
+  for (const [status, answer] of Object.entries<Answer>(endpoint.answers))
+    printed[status] = response(endpoint, answer, print);
   const codes = new Set([...commonErrors(endpoint), ...(endpoint.errors ?? [])]);
+  if (PENDING.has(name)) codes.add("not_implemented");
   const byStatus = Map.groupBy(codes, (code) => String(ERRORS[code].status));
   for (const [status, of] of [...byStatus].sort(([left], [right]) => Number(left) - Number(right))) {
     printed[status] = {
       description: of.map((code) => `\`${code}\`: ${ERRORS[code].meaning}`).join("; "),
+      headers: headerReferences(errorHeaders(status)),
       content: status === "401" ? UNAUTHORIZED : REFUSED,
     };
   }
-  return printed;
+  return endpoint.isBridge ? { ...printed, ...guestAnswers(endpoint) } : printed;
 }
 
-function response(answer: Answer, print: Print): Json {
-  const description = answer.description ?? (answer.kind === "empty" ? "no body" : "success");
-  if (answer.kind === "empty") return { description };
-  if (answer.kind === "json") {
-    const streamed = answer.orStream === undefined ? {} : { [answer.orStream]: { schema: { type: "string" } } };
-    return { description, content: { "application/json": { schema: print(answer.schema) }, ...streamed } };
-  }
-  return { description, content: { [answer.contentType]: { schema: { type: "string" } } } };
+const PENDING: ReadonlySet<string> = new Set(PENDING_ENDPOINTS);
+
+/** A guest answers as it likes; what the server refuses is listed by status, and only that has the header. */
+function guestAnswers({ method }: Endpoint): JsonObject {
+  const description = "whatever the guest answers; a refusal of the server's own has `x-error-code`";
+  return {
+    ...(method === "GET" ? { 101: { description: "the guest took the WebSocket handshake" } } : {}),
+    default: { description, content: { "*/*": { schema: BYTES } } },
+  };
+}
+
+/** On all answers to a key, once its request was counted; of refusals only 429 lists them, for brevity. */
+const RATE_HEADERS: readonly HeaderName[] = [
+  "RateLimitLimit",
+  "RateLimitRemaining",
+  "RateLimitReset",
+  "XRateLimitRemaining",
+];
+
+const isCounted = ({ access }: Endpoint): boolean => access !== "public" && !isNodeAccess(access);
+
+function errorHeaders(status: string): readonly HeaderName[] {
+  const always = ["RequestId", "ErrorCode"] as const;
+  if (status === "401") return [...always, "WwwAuthenticate"];
+  if (status === "503") return [...always, "RetryAfter"];
+  return status === "429" ? [...always, ...RATE_HEADERS, "RetryAfter"] : always;
+}
+
+function answerHeaders(endpoint: Endpoint): readonly HeaderName[] {
+  const query: { properties?: object } = endpoint.query ?? {};
+  return [
+    "RequestId",
+    ...(isCounted(endpoint) ? RATE_HEADERS : []),
+    ...("cursor" in (query.properties ?? {}) ? (["Link"] as const) : []),
+    ...(takesIdempotencyKey(endpoint) ? (["IdempotencyReplayed"] as const) : []),
+  ];
+}
+
+function response(endpoint: Endpoint, answer: Answer, print: Print): Json {
+  const own = answer.kind === "stream" ? Object.entries(answer.headers ?? {}) : [];
+  const headers = {
+    ...headerReferences(answerHeaders(endpoint)),
+    ...Object.fromEntries(own.map(([name, description]) => [name, { description, schema: { type: "string" } }])),
+  };
+  if (answer.kind === "empty") return { description: answer.description ?? "no body", headers };
+  return { description: describe(answer), headers, content: content(answer, print) };
+}
+
+/**
+ * Where the body's `stream` turns JSON into an event stream, only the JSON is declared: generated clients would make a
+ * union of both, in which every caller has to cast.
+ */
+function describe({ description = "success", ...answer }: Exclude<Answer, { kind: "empty" }>): string {
+  if (answer.kind === "stream" || answer.orStream === undefined) return description;
+  return `${description}; with \`stream: true\` in the body the events of \`exec/stream\`, as \`${answer.orStream}\``;
+}
+
+function content(answer: Exclude<Answer, { kind: "empty" }>, print: Print): Json {
+  if (answer.kind === "json") return { "application/json": { schema: print(answer.schema) } };
+  const schema = answer.contentType.startsWith("text/") ? { type: "string" } : BYTES;
+  const json = answer.orJson === undefined ? {} : { "application/json": { schema: print(answer.orJson) } };
+  return { [answer.contentType]: { schema }, ...json };
 }

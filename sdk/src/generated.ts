@@ -1393,25 +1393,12 @@ export interface DeployRequest {
   memoryMb?: number | null | undefined;
   port?: number | null | undefined;
   domain?: string | null | undefined;
-  env?:
-    | readonly {
-        key: string;
-        value: string;
-      }[]
-    | null
-    | undefined;
+  env?: readonly EnvVar[] | null | undefined;
   health?: HealthCheck | null | undefined;
   network?: boolean | null | undefined;
   stopGraceSecs?: number | null | undefined;
   strategy?: DeployStrategy | null | undefined;
-  volume?:
-    | {
-        name: string;
-        mountPath: string;
-        sizeGb?: number | null | undefined;
-      }
-    | null
-    | undefined;
+  volume?: VolumeMount | null | undefined;
   coLocateWith?: string | null | undefined;
   publicIngress?: boolean | null | undefined;
 }
@@ -1459,6 +1446,11 @@ export interface DrainNodeAnswer {
 
 export interface DrainNodeRequest {
   deadlineSeconds?: number | null | undefined;
+}
+
+export interface EnvVar {
+  key: string;
+  value: string;
 }
 
 export interface EventInfo {
@@ -1708,7 +1700,8 @@ export interface MachineInfo {
   id: string;
   name: string | null;
   source: MachineSource;
-  state: "creating" | "started" | "stopped" | "error";
+  /** one of `creating`, `started`, `stopped`, `error`; later versions may add others */
+  state: string;
   resources: MachineResources;
   network: MachineNetwork;
   /** environment */
@@ -2111,6 +2104,12 @@ export interface VolumeInfo {
   /** RFC 3339, UTC, with milliseconds */
   createdAt: string;
   appInstanceId: string | null;
+}
+
+export interface VolumeMount {
+  name: string;
+  mountPath: string;
+  sizeGb?: number | null | undefined;
 }
 
 export interface WriteFileQuery {

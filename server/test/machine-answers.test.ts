@@ -13,7 +13,7 @@ import { JSON_BODY_BYTES_MAX } from "@flotilla/contract/limits";
 import { SCOPES } from "@flotilla/contract/scopes";
 import { sql } from "../src/db/database.ts";
 import { claimKey } from "../src/http/idempotency-store.ts";
-import { PENDING_ENDPOINTS } from "../src/pending.ts";
+import { PENDING_ENDPOINTS } from "@flotilla/contract/pending";
 import type { Answer, Client } from "./support/client.ts";
 import { httpGuest } from "./support/guest.ts";
 import { type Asked, documentedCodes, endpointOf, Ledger } from "./support/ledger.ts";
@@ -245,7 +245,8 @@ test("keys of idempotency that another request has, which is the same or not", a
   for (const code of ["idempotency_in_progress", "idempotency_mismatch"] as const) {
     await provoke(code, async (name) => {
       const { path, body } = asked(name);
-      const bytes = Buffer.from(body === undefined ? "" : JSON.stringify(body));
+      const isStreamed = endpointOf(name).body?.kind === "bytes";
+      const bytes = Buffer.from(isStreamed ? "a streamed body" : body === undefined ? "" : JSON.stringify(body));
       const key = `${code}-${name}`;
       await running(key, code === "idempotency_mismatch" ? ["another"] : ["POST", path, bytes]);
       return call(name, { headers: { "idempotency-key": key } });

@@ -12,7 +12,7 @@ import { type EndpointName, endpointList } from "@flotilla/contract/endpoints";
 import { EXEC_BODY_BYTES_MAX } from "@flotilla/contract/limits";
 import { SCOPES, type Scope } from "@flotilla/contract/scopes";
 import fc from "fast-check";
-import { PENDING_ENDPOINTS } from "../src/pending.ts";
+import { PENDING_ENDPOINTS } from "@flotilla/contract/pending";
 import { sql } from "../src/db/database.ts";
 import type { Answer, CallOptions, Client } from "./support/client.ts";
 import { sampleBody, samplePath } from "./support/sample.ts";

@@ -9,7 +9,7 @@ import type { EndpointName, Endpoints } from "@flotilla/contract/endpoints";
 import type { IdKind } from "@flotilla/contract/ids";
 import type { Static, TSchema } from "@flotilla/contract/schema";
 import type { Log } from "../context.ts";
-import type { PendingEndpoint } from "../pending.ts";
+import type { PendingEndpoint } from "@flotilla/contract/pending";
 import type { TakeUpgrade, Upgrade } from "./upgrade.ts";
 
 /** Who calls. Absent for public endpoints; a node for the node's own. */

@@ -1,8 +1,8 @@
 /**
- * The endpoints that are declared and not served yet: they answer 501. The list only shrinks; a test compares it with
- * what the server really does.
+ * The endpoints that are declared and not served yet: they answer 501, and the description says so. The list only shrinks;
+ * a test compares it with what the server really does.
  */
-import type { EndpointName } from "@flotilla/contract/endpoints";
+import type { EndpointName } from "./endpoints.ts";
 
 export const PENDING_ENDPOINTS = [
   "getAccount",

@@ -1,0 +1,124 @@
+/**
+ * What the API's description says beyond the shapes of bodies, and what it leaves out for the sake of typed clients.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { endpointList } from "./endpoints.ts";
+import { openApiDocument } from "./openapi.ts";
+import { PENDING_ENDPOINTS } from "./pending.ts";
+
+interface Reference {
+  readonly $ref?: string;
+}
+interface AnswerOf {
+  readonly headers?: Record<string, unknown>;
+  readonly content?: Record<string, { schema?: Record<string, unknown> }>;
+}
+interface OperationOf {
+  readonly operationId: string;
+  readonly tags: readonly string[];
+  readonly parameters: readonly Reference[];
+  readonly responses: Record<string, AnswerOf>;
+}
+interface Document {
+  readonly servers: readonly { url: string }[];
+  readonly tags: readonly { name: string; description: string }[];
+  readonly paths: Record<string, Record<string, OperationOf>>;
+  readonly components: { readonly schemas: Record<string, { properties: Record<string, Record<string, unknown>> }> };
+}
+
+const document = openApiDocument() as unknown as Document;
+const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
+  Object.entries(methods).map(([method, operation]) => ({ path, method, ...operation })),
+);
+const operationOf = (id: string) => {
+  const found = operations.find(({ operationId }) => operationId === id);
+  assert.ok(found, id);
+  return found;
+};
+const contentOf = (id: string, status: string) => Object.keys(operationOf(id).responses[status]?.content ?? {});
+
+test("each endpoint is described once, and names that only old paths have are not", () => {
+  const heads = endpointList.filter(([, { hasHead }]) => hasHead).map(([name]) => `${name}Head`);
+  const expected = [...endpointList.map(([name]) => name), ...heads];
+  assert.deepEqual(operations.map(({ operationId }) => operationId).sort(), expected.sort());
+  assert.equal(document.paths["/v1/groups"], undefined);
+});
+
+test("what is not served yet is described with 501, and nothing else is but snapshots", () => {
+  const described = operations.filter(({ responses }) => "501" in responses).map(({ operationId }) => operationId);
+  assert.deepEqual(described.sort(), [...PENDING_ENDPOINTS, "createSnapshot", "listSnapshots"].sort());
+});
+
+test("the bridge may answer anything, and GET an upgrade", () => {
+  assert.deepEqual(Object.keys(operationOf("connectGet").responses["101"] ?? {}), ["description"]);
+  for (const method of ["Get", "Head", "Post", "Put", "Patch", "Delete", "Options"])
+    assert.deepEqual(contentOf(`connect${method}`, "default"), ["*/*"], method);
+});
+
+test("files answer HEAD without a body, and JSON for a list", () => {
+  assert.deepEqual(contentOf("readFile", "200"), ["application/octet-stream", "application/json"]);
+  const head = operationOf("readFileHead");
+  assert.equal(head.method, "head");
+  assert.deepEqual(
+    Object.values(head.responses)
+      .map(({ content }) => content)
+      .filter(Boolean),
+    [],
+  );
+  assert.ok("x-file-mode" in (head.responses["200"]?.headers ?? {}));
+});
+
+test("a refusal is text or a problem in either of its JSON types, with the headers that refusals have", () => {
+  const types = ["text/plain", "application/problem+json", "application/json"];
+  assert.deepEqual(contentOf("getMachine", "404"), types);
+  const { responses } = operationOf("getMachine");
+  assert.deepEqual(Object.keys(responses["404"]?.headers ?? {}), ["x-request-id", "x-error-code"]);
+  assert.ok("Retry-After" in (responses["429"]?.headers ?? {}));
+});
+
+test("every answer names the request id, an answer to a key its rate, a page the way to the next", () => {
+  for (const { operationId, path, responses } of operations) {
+    for (const [status, { headers = {} }] of Object.entries(responses)) {
+      if (path.includes("/connect/") && (status === "101" || status === "default")) continue;
+      assert.ok("x-request-id" in headers, `${operationId} ${status}`);
+    }
+  }
+  const list = operationOf("listMachines").responses["200"]?.headers ?? {};
+  for (const name of ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset", "Link"])
+    assert.ok(name in list, name);
+  assert.ok(!("RateLimit-Limit" in (operationOf("getHealth").responses["200"]?.headers ?? {})));
+});
+
+test("every POST with an API key takes an Idempotency-Key, but for the bridge", () => {
+  for (const [name, { method, path }] of endpointList) {
+    const takes = operationOf(name).parameters.some(({ $ref }) => $ref === "#/components/parameters/IdempotencyKey");
+    const isOfNodes = path === "/v1/nodes/register" || path === "/v1/nodes/{id}/heartbeat";
+    assert.equal(takes, method === "POST" && !path.includes("/connect/") && !isOfNodes, name);
+  }
+});
+
+test("the document names a server, and describes every tag in words of its own", () => {
+  assert.ok(document.servers.length > 0);
+  for (const { name, description } of document.tags) assert.ok(description.length > name.length, name);
+});
+
+test("shapes that the specification names are components, and used", () => {
+  const text = JSON.stringify(document);
+  for (const name of ["CommandSpec", "DeployStrategy", "EnvVar", "HealthCheckType", "VolumeMount", "FileEntry"]) {
+    assert.ok(name in document.components.schemas, name);
+    assert.ok(text.includes(`"#/components/schemas/${name}"`), name);
+  }
+});
+
+test("a machine's state is a string that says the known values, and closes none out", () => {
+  const { type, description, ...rest } = document.components.schemas["MachineInfo"]?.properties["state"] ?? {};
+  assert.equal(type, "string");
+  for (const state of ["creating", "started", "stopped", "error"]) assert.ok(String(description).includes(state));
+  assert.equal(rest["enum"], undefined);
+});
+
+test("exec declares one type of answer, so that clients need no cast", () => {
+  for (const id of ["exec", "execInSession"]) assert.deepEqual(contentOf(id, "200"), ["application/json"]);
+  assert.deepEqual(contentOf("execStream", "200"), ["text/event-stream"]);
+});
