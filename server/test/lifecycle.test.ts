@@ -153,7 +153,7 @@ test("a stopped machine is not stopped again, and an ephemeral one that is idle 
 test("how a machine ended by itself stands on its timeline once", async () => {
   const ends = { crash: /^machine failed: .*crash/, poweroff: /^machine stopped: the guest powered itself off$/ };
   for (const [command, expected] of Object.entries(ends)) {
-    const id = await machine({});
+    const id = await machine({ restart: "never" });
     await client.post(`/v1/machines/${id}/exec`, { command: [command] });
     // Before that it may be shown as it is while it comes down, and a start then waits for how that ends.
     await until(async () => ["error", "stopped"].includes((await get(id)).state));

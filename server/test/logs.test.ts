@@ -23,7 +23,12 @@ async function machine(line: string | null, fields: object = {}): Promise<string
 }
 
 const logs = (id: string, query = "") => client.get(`/v1/machines/${id}/logs${query}`);
-const linesOf = (text: string): readonly string[] => text.split("\n\n").filter((line) => line.trim() !== "");
+const linesOf = (text: string): readonly string[] =>
+  text
+    .split("\n\n")
+    // An empty line of its own keeps a silent stream alive.
+    .map((line) => line.replace(/^\n+/, ""))
+    .filter((line) => line !== "");
 
 /** A machine whose workload has said so many lines. */
 async function started(line: string, count: number): Promise<string> {
