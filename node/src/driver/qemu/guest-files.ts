@@ -9,17 +9,10 @@ import { execFile } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
 import { chmod, copyFile, mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
-import { basename, join } from "node:path";
+import { join } from "node:path";
 import { promisify } from "node:util";
-import {
-  type ArchiveEntry,
-  DIRECTORY_MODE,
-  FILE_MODE,
-  inLoadOrder,
-  moduleDependencies,
-  PROGRAM_MODE,
-  writeCpio,
-} from "./initramfs.ts";
+import { type ArchiveEntry, DIRECTORY_MODE, FILE_MODE, PROGRAM_MODE, writeCpio } from "./initramfs.ts";
+import { readModules } from "./kernel-modules.ts";
 
 export interface GuestFiles {
   /** Holds KERNEL_NAME and INITRAMFS_NAME. */
@@ -143,50 +136,15 @@ async function agentKey(guestDirectory: string): Promise<string> {
 }
 
 async function makeInitramfs(agent: Uint8Array, modulesDirectory: string): Promise<Buffer> {
-  const paths = await modulePaths(modulesDirectory);
-  const bytes = new Map<string, Buffer>();
-  const load = async (name: string): Promise<void> => {
-    if (bytes.has(name)) return;
-    const path = paths.get(name);
-    if (path === undefined) throw new Error(`the guest kernel has no module ${name} in ${modulesDirectory}`);
-    const module = await readModule(path);
-    bytes.set(name, module);
-    for (const needed of moduleDependencies(module)) await load(needed);
-  };
-  for (const name of [...MODULES, BALLOON_MODULE]) await load(name);
-  const names = inLoadOrder(MODULES, (name) => moduleDependencies(bytes.get(name) ?? Buffer.alloc(0)));
+  const modules = await readModules(modulesDirectory, MODULES);
+  const balloon = (await readModules(modulesDirectory, [BALLOON_MODULE])).get(BALLOON_MODULE);
   const entries: ArchiveEntry[] = [
     { name: "init", mode: PROGRAM_MODE, data: agent },
     { name: "modules", mode: DIRECTORY_MODE },
   ];
-  for (const name of names) {
-    const data = bytes.get(name);
-    if (data !== undefined) entries.push({ name: `modules/${name}.ko`, mode: FILE_MODE, data });
-  }
-  const list = names.map((name) => `/modules/${name}.ko\n`).join("");
+  for (const [name, data] of modules) entries.push({ name: `modules/${name}.ko`, mode: FILE_MODE, data });
+  const list = [...modules.keys()].map((name) => `/modules/${name}.ko\n`).join("");
   entries.push({ name: "modules.list", mode: FILE_MODE, data: Buffer.from(list) });
-  entries.push({ name: "balloon.ko", mode: FILE_MODE, data: bytes.get(BALLOON_MODULE) ?? Buffer.alloc(0) });
+  entries.push({ name: "balloon.ko", mode: FILE_MODE, data: balloon ?? Buffer.alloc(0) });
   return writeCpio(entries);
-}
-
-/** By the name that kernels use for them, in which `-` is `_`. */
-async function modulePaths(directory: string): Promise<ReadonlyMap<string, string>> {
-  const files = await readdir(directory, { recursive: true });
-  return new Map(
-    files
-      .filter((file) => /\.ko(\.xz)?$/.test(file))
-      .map((file) => [
-        basename(file)
-          .replace(/\.ko(\.xz)?$/, "")
-          .replaceAll("-", "_"),
-        join(directory, file),
-      ]),
-  );
-}
-
-/** Debian packs modules since version 13. */
-async function readModule(path: string): Promise<Buffer> {
-  if (!path.endsWith(".xz")) return readFile(path);
-  const options = { encoding: "buffer", maxBuffer: 64 * 2 ** 20 } as const;
-  return (await promisify(execFile)("xz", ["--decompress", "--stdout", path], options)).stdout;
 }
