@@ -3,13 +3,21 @@
  */
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { copyFile, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { promisify } from "node:util";
-import { gzipSync, zstdCompressSync } from "node:zlib";
-import { alpinePlatforms, debianPlatforms, digestOf, HOST_ARCH, pushImage, writeLayout } from "../support/images.ts";
+import { gunzipSync, gzipSync, zstdCompressSync } from "node:zlib";
+import {
+  alpinePlatforms,
+  debianPlatforms,
+  digestOf,
+  HOST_ARCH,
+  packedBeside,
+  pushImage,
+  writeLayout,
+} from "../support/images.ts";
 import { startRegistry } from "../support/registry.ts";
 import { makeTar, type TarMember } from "../support/tar.ts";
 import { askFileSystem, checkFileSystem, factsOf, left, namesIn, openTestImages, skipReason } from "./fixture.ts";
@@ -184,6 +192,17 @@ describe("images made on the node", { skip: skipReason }, () => {
     const images = await store.reopen();
     assert.equal((await images.ensureLocalBusybox())?.digest, image?.digest);
     assert.equal((await images.ensure("local/busybox", { arch: null, tenantId: null })).digest, image?.digest);
+  });
+
+  it("a tar that is made anew is packed anew", async () => {
+    const tar = join(work, "anew.tar");
+    for (const content of ["old", "new"]) {
+      const bytes = makeTar([{ name: "note", content }]);
+      await writeFile(tar, bytes);
+      const { path, diffId } = await packedBeside(tar);
+      assert.equal(diffId, digestOf(bytes));
+      assert.deepEqual(gunzipSync(await readFile(path)), bytes);
+    }
   });
 
   it("Debian with python3 and nodejs is made of packages, and is pulled like any other", async () => {

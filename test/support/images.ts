@@ -8,7 +8,7 @@
 import { execFile } from "node:child_process";
 import { createHash, randomUUID } from "node:crypto";
 import { createReadStream, createWriteStream } from "node:fs";
-import { copyFile, mkdir, mkdtemp, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, mkdtemp, open, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
@@ -116,9 +116,11 @@ export function digestOf(bytes: Buffer): string {
   return `sha256:${createHash("sha256").update(bytes).digest("hex")}`;
 }
 
-async function digestOfFile(path: string): Promise<string> {
+const digestOfFile = (path: string): Promise<string> => digestOfStream(createReadStream(path));
+
+async function digestOfStream(chunks: AsyncIterable<Buffer>): Promise<string> {
   const hash = createHash("sha256");
-  for await (const chunk of createReadStream(path)) hash.update(chunk as Buffer);
+  for await (const chunk of chunks) hash.update(chunk);
   return `sha256:${hash.digest("hex")}`;
 }
 
@@ -227,15 +229,25 @@ function cacheDirectory(): string {
 
 /** Debian with python3 and nodejs. Takes a minute the first time; kept in the cache directory. */
 export async function debianPlatforms(): Promise<readonly PlatformSpec[]> {
-  const tar = await debianArchive();
-  const packed = `${tar}.gz`;
-  if ((await stat(packed).catch(() => undefined)) === undefined) {
-    const partial = `${packed}.${randomUUID()}`;
-    await pipeline(createReadStream(tar), createGzip({ level: 1 }), createWriteStream(partial));
-    await rename(partial, packed);
-  }
-  const layer = { path: packed, diffId: await digestOfFile(tar) };
+  const layer = await packedBeside(await debianArchive());
   return [{ arch: HOST_ARCH, config: { Env: [PATH, "LANG=C.UTF-8"], Cmd: ["bash"] }, layers: [layer] }];
+}
+
+/**
+ * A tar as a gzip layer, packed once and kept beside it under the tar's digest: of a tar that is made anew meanwhile, the
+ * packed file and its digest are still of one content.
+ */
+export async function packedBeside(tar: string): Promise<LayerFile> {
+  await using file = await open(tar);
+  const read = () => file.createReadStream({ start: 0, autoClose: false });
+  const diffId = await digestOfStream(read());
+  const path = `${tar}.${diffId.slice("sha256:".length, "sha256:".length + 16)}.gz`;
+  if ((await stat(path).catch(() => undefined)) === undefined) {
+    const partial = `${path}.${randomUUID()}`;
+    await pipeline(read(), createGzip({ level: 1 }), createWriteStream(partial));
+    await rename(partial, path);
+  }
+  return { path, diffId };
 }
 
 /** The same as a tar of a root file system. The number in its name grows when its content is to change. */
