@@ -27,6 +27,15 @@ export const ERRORS = {
   idempotency_mismatch: { status: 422, actor: "caller", meaning: "the idempotency key was used with another body" },
   quota_exceeded: { status: 422, actor: "caller", meaning: "a ceiling of the tenant's plan would be exceeded" },
   no_capacity: { status: 422, actor: "operator", meaning: "no node has room for the machine now" },
+  image_not_found: { status: 422, actor: "caller", meaning: "the registry, or the node, has no such image" },
+  image_refused: { status: 422, actor: "caller", meaning: "the image's registry does not give it out" },
+  image_not_allowed: { status: 422, actor: "operator", meaning: "images of this registry are not allowed here" },
+  image_wrong_platform: { status: 422, actor: "caller", meaning: "the image is made for other processors or systems" },
+  image_not_cached: {
+    status: 422,
+    actor: "caller",
+    meaning: "a machine with a blocked network, and its node does not have the image",
+  },
   rate_limited: { status: 429, actor: "caller", meaning: "too many requests, or too much at once" },
   internal: { status: 500, actor: "us", meaning: "a fault of the server; its log has the request id" },
   not_implemented: { status: 501, actor: "us", meaning: "declared, and not served yet" },
@@ -41,6 +50,24 @@ export const ERRORS = {
 
 /** The machine-readable name of a refusal, sent in header `x-error-code`. */
 export type ErrorCode = keyof typeof ERRORS;
+
+/**
+ * Why an image can not be had, when trying again changes nothing. A node carries the code beside its text; what has none
+ * may be different the next time. The table's CHECK holds the same list.
+ */
+export const IMAGE_FAULTS = [
+  "image_not_found",
+  "image_refused",
+  "image_not_allowed",
+  "image_wrong_platform",
+  "image_not_cached",
+] as const satisfies readonly ErrorCode[];
+export type ImageFault = (typeof IMAGE_FAULTS)[number];
+
+/** What stands for a fault in data from elsewhere; null: none, or one that this version does not know. */
+export function imageFaultOf(value: unknown): ImageFault | null {
+  return IMAGE_FAULTS.find((code) => code === value) ?? null;
+}
 
 /** Says no to a caller. `text` is shown as it is, so it names nothing that the caller may not see. */
 export class Refusal extends Error {

@@ -5,6 +5,7 @@
  * exist. Refusals are for what happens outside it.
  */
 import { empty, endpoint, json, jsonOrStream, stream } from "./endpoint.ts";
+import { IMAGE_FAULTS } from "./errors.ts";
 import { EXEC_B64_BYTES_MAX, EXEC_BODY_BYTES_MAX, EXEC_TIMEOUT_MAX_SECONDS } from "./limits.ts";
 import { int64, nullable, oneOf, optional, type Static, stringMap, Type, text, timestamp } from "./schema.ts";
 
@@ -102,6 +103,7 @@ const execErrors = [
   "conflict",
   "quota_exceeded",
   "no_capacity",
+  ...IMAGE_FAULTS,
   "guest_unreachable",
   "unavailable",
   "start_failed",

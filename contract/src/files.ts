@@ -2,6 +2,7 @@
  * Files of a machine, and the bridge to its published ports. Bodies are streamed both ways.
  */
 import { empty, endpoint, json, stream } from "./endpoint.ts";
+import { IMAGE_FAULTS } from "./errors.ts";
 import { int64, nullable, oneOf, type Static, Type, text, timestamp } from "./schema.ts";
 
 const OCTETS = "application/octet-stream";
@@ -11,6 +12,7 @@ const fileErrors = [
   "conflict",
   "quota_exceeded",
   "no_capacity",
+  ...IMAGE_FAULTS,
   "guest_unreachable",
   "unavailable",
   "start_failed",

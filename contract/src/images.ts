@@ -3,6 +3,7 @@
  * `local/<name>[:tag]` names an image made or imported on a node and is never pulled.
  */
 import { endpoint, json } from "./endpoint.ts";
+import { IMAGE_FAULTS } from "./errors.ts";
 import { Operation } from "./operations.ts";
 import { int32, int64, nullable, optional, type Static, Type, text, timestamp, pageQuery } from "./schema.ts";
 
@@ -86,7 +87,10 @@ export const imageEndpoints = {
       schema: Type.Object({ image: text({ minLength: 1, maxLength: 512 }), ociPlatform: optional(text()) }),
     },
     answers: { 200: json(ImageInfo) },
-    errors: ["invalid_json", "invalid_request", "invalid_body", "not_found", "conflict", "unavailable"],
+    errors: [
+      ...(["invalid_json", "invalid_request", "invalid_body", "not_found", "conflict", "unavailable"] as const),
+      ...IMAGE_FAULTS.filter((code) => code !== "image_not_cached"),
+    ],
     isExtra: true,
   }),
 } as const;

@@ -23,6 +23,7 @@
  * The node refuses a generation lower than one it has seen, and answers what it observes in any case. What the node
  * reports carries the generation it acted on, so late and repeated reports are harmless.
  */
+import type { ImageFault } from "./errors.ts";
 import type { EventLevel, MachineNetwork, Restart, StartTimings } from "./machines.ts";
 
 /** What the server wants of a machine on a node. `absent` removes the machine and its disk for good. */
@@ -89,6 +90,8 @@ export interface ObservedMachine {
   readonly readySince: number | null;
   /** Why the state is `failed`, or how the last boot ended when nobody asked for it. */
   readonly reason: string | null;
+  /** What `reason` says, for programs, when it is `failed` for its image's sake. Absent: none, or an old node. */
+  readonly reasonCode?: ImageFault | null;
   /** The guest ended by itself (`poweroff` inside it), so it is not to be started again. */
   readonly hasPoweredOff: boolean;
   /** The boot before `bootId` that ran; null while the node knows of none. */
@@ -175,7 +178,7 @@ export interface NodeImage {
 export type ImageProgress =
   | { readonly kind: "progress"; readonly message: string; readonly doneBytes: number; readonly totalBytes: number }
   | { readonly kind: "done"; readonly image: NodeImage }
-  | { readonly kind: "failed"; readonly message: string };
+  | { readonly kind: "failed"; readonly message: string; readonly reasonCode?: ImageFault | null };
 
 export interface NodeFacts {
   readonly nodeId: string;

@@ -5,6 +5,7 @@
  * MachineInfo follow what clients in daily use send and read.
  */
 import { empty, endpoint, json, stream } from "./endpoint.ts";
+import { IMAGE_FAULTS } from "./errors.ts";
 import {
   CPUS_DEFAULT,
   CPUS_MAX,
@@ -286,7 +287,7 @@ export const machineEndpoints = {
       forkable: Type.Optional(Type.Boolean()),
     }),
     answers: { 200: json(MachineInfo), 202: json(MachineInfo, "detached") },
-    errors: ["not_found", "conflict", "quota_exceeded", "no_capacity", "start_failed", "unavailable"],
+    errors: ["not_found", "conflict", "quota_exceeded", "no_capacity", ...IMAGE_FAULTS, "start_failed", "unavailable"],
   }),
   stopMachine: endpoint({
     method: "POST",

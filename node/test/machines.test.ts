@@ -83,13 +83,17 @@ test("an older wish is refused, also one that would bring a removed machine back
 
 test("an image that does not exist fails the start with the reason, and a new wish tries again", async () => {
   await using directory = await temporaryDirectory();
-  const node = await startTestNode(directory.path);
+  let node = await startTestNode(directory.path);
   const failed = await node.want(A, 1, "running", { image: "missing:1" });
   assert.equal(failed.state, "failed");
   assert.match(failed.reason ?? "", /missing:1 does not exist/);
+  assert.equal(failed.reasonCode, "image_not_found");
+  await node.fleet.release();
+  node = await startTestNode(directory.path);
+  assert.equal(node.fleet.find(A)?.observe().reasonCode, "image_not_found");
   const retried = await node.want(A, 2, "running", { image: "alpine" });
   assert.equal(retried.state, "running");
-  assert.equal(retried.reason, null);
+  assert.deepEqual([retried.reason, retried.reasonCode], [null, null]);
 });
 
 test("an image counts as used when a machine is made from it, not only when it came", async () => {
@@ -112,6 +116,7 @@ test("a machine with a blocked network starts only from a cached image", async (
   const refused = await node.want(A, 1, "running", { image: "alpine", spec });
   assert.equal(refused.state, "failed");
   assert.match(refused.reason ?? "", /not cached on this node/);
+  assert.equal(refused.reasonCode, "image_not_cached");
   await node.want(B, 1, "running", { image: "alpine" });
   assert.equal((await node.want(A, 2, "running", { image: "alpine", spec })).state, "running");
 });

@@ -169,7 +169,8 @@ export abstract class Methods {
    * Start a machine; answers when it has booted.
    *
    * `POST /v1/machines/{id}/start`; needs scope machine:create.
-   * Refuses with not_found, conflict, quota_exceeded, no_capacity, start_failed, unavailable.
+   * Refuses with not_found, conflict, quota_exceeded, no_capacity, image_not_found, image_refused,
+   * image_not_allowed, image_wrong_platform, image_not_cached, start_failed, unavailable.
    */
   startMachine(id: string, options: CallOptions<StartMachineQuery> = {}): Promise<MachineInfo> {
     return this.call({ method: "POST", path: `/v1/machines/${segment(id)}/start`, answer: "json" }, options);
@@ -270,7 +271,8 @@ export abstract class Methods {
    *
    * `POST /v1/machines/{id}/exec`; needs scope machine:exec.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, quota_exceeded, no_capacity,
-   * guest_unreachable, unavailable, start_failed.
+   * image_not_found, image_refused, image_not_allowed, image_wrong_platform, image_not_cached, guest_unreachable,
+   * unavailable, start_failed.
    */
   exec(id: string, body: MachineCommandRequest, options: CallOptions<ExecQuery> = {}): Promise<MachineExecResponse> {
     return this.call({ method: "POST", path: `/v1/machines/${segment(id)}/exec`, json: body, answer: "json" }, options);
@@ -286,7 +288,8 @@ export abstract class Methods {
    *
    * `POST /v1/machines/{id}/exec/stream`; needs scope machine:exec.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, quota_exceeded, no_capacity,
-   * guest_unreachable, unavailable, start_failed.
+   * image_not_found, image_refused, image_not_allowed, image_wrong_platform, image_not_cached, guest_unreachable,
+   * unavailable, start_failed.
    */
   execStream(id: string, body: MachineCommandRequest, options: CallOptions<ExecQuery> = {}): Promise<Response> {
     return this.call(
@@ -300,7 +303,8 @@ export abstract class Methods {
    *
    * `POST /v1/machines/{id}/code`; needs scope machine:exec.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, quota_exceeded, no_capacity,
-   * guest_unreachable, unavailable, start_failed.
+   * image_not_found, image_refused, image_not_allowed, image_wrong_platform, image_not_cached, guest_unreachable,
+   * unavailable, start_failed.
    */
   runCode(id: string, body: MachineCodeRequest, options: CallOptions = {}): Promise<MachineExecResponse> {
     return this.call({ method: "POST", path: `/v1/machines/${segment(id)}/code`, json: body, answer: "json" }, options);
@@ -310,8 +314,9 @@ export abstract class Methods {
    * An interactive terminal over WebSocket.
    *
    * `GET /v1/machines/{id}/exec/interactive`; needs scope machine:exec.
-   * Refuses with invalid_request, invalid_body, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable,
-   * unavailable, start_failed.
+   * Refuses with invalid_request, invalid_body, not_found, conflict, quota_exceeded, no_capacity, image_not_found,
+   * image_refused, image_not_allowed, image_wrong_platform, image_not_cached, guest_unreachable, unavailable,
+   * start_failed.
    */
   openTerminal(id: string, options: CallOptions<OpenTerminalQuery> = {}): WebSocket {
     return this.openSocket(`/v1/machines/${segment(id)}/exec/interactive`, options);
@@ -365,7 +370,8 @@ export abstract class Methods {
    *
    * `POST /v1/machines/{id}/sessions/{session_id}/exec`; needs scope machine:exec.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, quota_exceeded, no_capacity,
-   * guest_unreachable, unavailable, start_failed.
+   * image_not_found, image_refused, image_not_allowed, image_wrong_platform, image_not_cached, guest_unreachable,
+   * unavailable, start_failed.
    */
   execInSession(
     id: string,
@@ -388,8 +394,9 @@ export abstract class Methods {
    * Read a file.
    *
    * `GET /v1/machines/{id}/files`; needs scope machine:files.
-   * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable, unavailable,
-   * start_failed, range_not_satisfiable.
+   * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, image_not_found, image_refused,
+   * image_not_allowed, image_wrong_platform, image_not_cached, guest_unreachable, unavailable, start_failed,
+   * range_not_satisfiable.
    */
   readFile(id: string, options: CallOptions<ReadFileQuery> = {}): Promise<Response> {
     return this.call({ method: "GET", path: `/v1/machines/${segment(id)}/files`, answer: "stream" }, options);
@@ -399,8 +406,9 @@ export abstract class Methods {
    * Write a file.
    *
    * `POST /v1/machines/{id}/files`; needs scope machine:files.
-   * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable, unavailable,
-   * start_failed, no_space.
+   * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, image_not_found, image_refused,
+   * image_not_allowed, image_wrong_platform, image_not_cached, guest_unreachable, unavailable, start_failed,
+   * no_space.
    */
   writeFile(id: string, body: BytesBody, options: CallOptions<WriteFileQuery> = {}): Promise<void> {
     return this.call(
@@ -413,8 +421,9 @@ export abstract class Methods {
    * Read a file, its path in the URL.
    *
    * `GET /v1/machines/{id}/files/{path...}`; needs scope machine:files.
-   * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable, unavailable,
-   * start_failed, range_not_satisfiable.
+   * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, image_not_found, image_refused,
+   * image_not_allowed, image_wrong_platform, image_not_cached, guest_unreachable, unavailable, start_failed,
+   * range_not_satisfiable.
    */
   readFileAt(id: string, path: string, options: CallOptions<ReadFileAtQuery> = {}): Promise<Response> {
     return this.call(
@@ -427,8 +436,9 @@ export abstract class Methods {
    * Write a file, its path in the URL.
    *
    * `PUT /v1/machines/{id}/files/{path...}`; needs scope machine:files.
-   * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable, unavailable,
-   * start_failed, no_space.
+   * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, image_not_found, image_refused,
+   * image_not_allowed, image_wrong_platform, image_not_cached, guest_unreachable, unavailable, start_failed,
+   * no_space.
    */
   putFileAt(id: string, path: string, body: BytesBody, options: CallOptions = {}): Promise<void> {
     return this.call(
@@ -441,8 +451,9 @@ export abstract class Methods {
    * Write a file, its path in the URL.
    *
    * `POST /v1/machines/{id}/files/{path...}`; needs scope machine:files.
-   * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable, unavailable,
-   * start_failed, no_space.
+   * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, image_not_found, image_refused,
+   * image_not_allowed, image_wrong_platform, image_not_cached, guest_unreachable, unavailable, start_failed,
+   * no_space.
    */
   postFileAt(id: string, path: string, body: BytesBody, options: CallOptions = {}): Promise<void> {
     return this.call(
@@ -455,8 +466,8 @@ export abstract class Methods {
    * Remove a file or an empty directory.
    *
    * `DELETE /v1/machines/{id}/files/{path...}`; needs scope machine:files.
-   * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, guest_unreachable, unavailable,
-   * start_failed.
+   * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, image_not_found, image_refused,
+   * image_not_allowed, image_wrong_platform, image_not_cached, guest_unreachable, unavailable, start_failed.
    */
   deleteFileAt(id: string, path: string, options: CallOptions = {}): Promise<void> {
     return this.call(
@@ -768,7 +779,8 @@ export abstract class Methods {
    * Fetch an image to the machine's node.
    *
    * `POST /v1/machines/{id}/images/pull`; needs scope machine:create.
-   * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, unavailable.
+   * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, unavailable, image_not_found,
+   * image_refused, image_not_allowed, image_wrong_platform.
    */
   pullMachineImage(id: string, body: PullMachineImageRequest, options: CallOptions = {}): Promise<ImageInfo> {
     return this.call(

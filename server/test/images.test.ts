@@ -78,7 +78,7 @@ test("a blocked machine fails with a reason that says to fetch its image, and st
   const source = { type: "image", reference: "team/app:v1" };
   const { id } = (await client.post("/v1/machines", { source, network: { mode: "blocked" } })).json;
   const refused = await client.post(`/v1/machines/${id}/start`);
-  assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [503, "start_failed"]);
+  assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [422, "image_not_cached"]);
   assert.match(refused.text, /team\/app:v1 is not cached on this node.*blocked.*flotilla image pull team\/app:v1/);
   const { state, error } = (await client.get(`/v1/machines/${id}`)).json;
   assert.equal(state, "error");
@@ -86,6 +86,27 @@ test("a blocked machine fails with a reason that says to fetch its image, and st
   const asked = await client.post("/v1/images/pull", { reference: "team/app:v1", nodeId: node.id });
   assert.equal((await ended(asked.json.id)).status, "succeeded");
   assert.equal((await client.post(`/v1/machines/${id}/start`)).json.state, "started");
+});
+
+test("an image that can not be had is the caller's fault, on every server; one that failed to come is tried again", async () => {
+  const other = await startTestServer({ databaseUrl: server.databaseUrl });
+  const there = other.client.withKey(server.adminKey.key);
+  const answerTo = async (reference: string, verb: string, body?: object): Promise<unknown> => {
+    const { id } = (await client.post("/v1/machines", { source: { type: "image", reference } })).json;
+    const answers = await Promise.all([client, there].map((who) => who.post(`/v1/machines/${id}/${verb}`, body)));
+    const told = answers.map(({ status, headers }) => `${status} ${headers.get("x-error-code")}`);
+    return [...new Set(told)].filter((one) => verb === "start" || one !== "409 conflict");
+  };
+  for (const [reference, told] of [
+    ["team/slow-300-missing", "422 image_not_found"],
+    ["team/secluded", "422 image_refused"],
+    ["team/outlawed", "422 image_not_allowed"],
+    ["team/foreign", "422 image_wrong_platform"],
+    ["team/broken", "503 start_failed"],
+  ] as const) {
+    assert.deepEqual(await answerTo(reference, "start"), [told], reference);
+    assert.deepEqual(await answerTo(reference, "exec", { command: "true" }), [told], reference);
+  }
 });
 
 test("an image is fetched to a machine's own node once it has one", async () => {
@@ -98,7 +119,8 @@ test("an image is fetched to a machine's own node once it has one", async () => 
   assert.deepEqual([pulled.status, pulled.json.reference], [200, "team/tools"]);
   assert.equal((await pull({ image: "team/tools", ociPlatform: "windows/amd64" })).status, 400);
   assert.equal((await pull({ image: "two words" })).status, 400);
-  assert.equal((await pull({ image: "team/missing" })).status, 404);
+  const missing = await pull({ image: "team/missing" });
+  assert.deepEqual([missing.status, missing.headers.get("x-error-code")], [422, "image_not_found"]);
   assert.equal((await pull({ image: "team/broken" })).status, 503);
 });
 

@@ -8,7 +8,7 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
 import { type EndpointName, endpointList } from "@flotilla/contract/endpoints";
-import type { ErrorCode } from "@flotilla/contract/errors";
+import { type ErrorCode, IMAGE_FAULTS } from "@flotilla/contract/errors";
 import { JSON_BODY_BYTES_MAX } from "@flotilla/contract/limits";
 import { SCOPES } from "@flotilla/contract/scopes";
 import { sql } from "../src/db/database.ts";
@@ -58,13 +58,18 @@ const guest = await httpGuest((_request, response) => response.end("hello"));
 const SOURCE = { type: "image", reference: "local/busybox" };
 const PATIENT = { deadlineMs: 60_000 };
 
-async function machine(env: Record<string, string> = {}, owner: Client = client): Promise<string> {
+async function machine(
+  env: Record<string, string> = {},
+  owner: Client = client,
+  more: Readonly<Record<string, unknown>> = {},
+): Promise<string> {
   const words = { FAKE_INTERPRETERS: "python3", FAKE_PORTS: `80=${guest.port}` };
   const fields = {
     source: SOURCE,
     resources: { cpus: 1, memoryMb: 128 },
     ports: [{ port: 80 }],
     env: { ...words, ...env },
+    ...more,
   };
   const answer = await owner.post("/v1/machines", fields);
   assert.equal(answer.status, 201, answer.text);
@@ -312,6 +317,28 @@ test("a boot that fails, and a machine that has failed", async () => {
         return call(name, { id: await withSession(name, failed) });
     }
   });
+});
+
+test("images that can not be had", async () => {
+  const references = {
+    image_not_found: "team/missing",
+    image_refused: "team/secluded",
+    image_not_allowed: "team/outlawed",
+    image_wrong_platform: "team/foreign",
+    image_not_cached: "team/uncached",
+  } as const;
+  const started = await machine();
+  await client.post(`/v1/machines/${started}/start`);
+  for (const code of IMAGE_FAULTS) {
+    const reference = references[code];
+    const network = { mode: code === "image_not_cached" ? "blocked" : "open" };
+    await provoke(code, async (name) => {
+      if (!documentedCodes(name).includes(code)) return undefined;
+      if (name === "pullMachineImage") return call(name, { id: started, body: { image: reference } });
+      const id = await machine({}, client, { source: { type: "image", reference }, network });
+      return call(name, { id: await withSession(name, id) });
+    });
+  }
 });
 
 test("a guest whose agent does not answer", async () => {

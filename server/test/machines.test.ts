@@ -166,8 +166,8 @@ test("a detached start answers at once, and no reader ever sees `stopped` after 
 test("a start that fails leaves `error` with the reason, and a way back", async () => {
   const { id } = await created({ source: { type: "image", reference: "local/missing" } });
   const failed = await client.post(`/v1/machines/${id}/start`);
-  assert.equal(failed.status, 503);
-  assert.equal(failed.headers.get("x-error-code"), "start_failed");
+  assert.equal(failed.status, 422);
+  assert.equal(failed.headers.get("x-error-code"), "image_not_found");
   assert.match(failed.text, /not found/);
   const machine = await get(id);
   assert.equal(machine.state, "error");

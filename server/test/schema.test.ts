@@ -3,6 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { IMAGE_FAULTS } from "@flotilla/contract/errors";
 import { BUDGET_POLICIES } from "@flotilla/contract/plans";
 import { TENANT_STATUSES } from "@flotilla/contract/tenants";
 import pg from "pg";
@@ -101,7 +102,11 @@ test("every table and column has a comment", async () => {
 });
 
 test("CHECK lists equal the arrays of the contract", async () => {
-  const lists = { "plans.budget_policy": BUDGET_POLICIES, "tenants.status": TENANT_STATUSES };
+  const lists = {
+    "plans.budget_policy": BUDGET_POLICIES,
+    "tenants.status": TENANT_STATUSES,
+    "machines.observed_reason_code": IMAGE_FAULTS,
+  };
   for (const [name, words] of Object.entries(lists)) {
     const [table, column] = name.split(".");
     const checks = await rows<{ text: string }>(
@@ -109,7 +114,7 @@ test("CHECK lists equal the arrays of the contract", async () => {
       `SELECT pg_get_constraintdef(oid) AS text FROM pg_constraint
        WHERE conrelid = '${table}'::regclass AND contype = 'c' AND pg_get_constraintdef(oid) LIKE '%${column} = ANY%'`,
     );
-    const listed = [...(checks[0]?.text.matchAll(/'([a-z]+)'::text/g) ?? [])].map((match) => match[1]);
+    const listed = [...(checks[0]?.text.matchAll(/'([a-z_]+)'::text/g) ?? [])].map((match) => match[1]);
     assert.deepEqual(listed.sort(), [...words].sort(), name);
   }
 });

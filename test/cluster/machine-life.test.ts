@@ -25,9 +25,9 @@ test("a machine is created, runs commands, stops, starts again and is deleted wi
 
 test("a machine that can not start says why on its timeline, and starts once the cause is gone", async () => {
   await using flotilla = await startFlotilla();
-  const { id } = await flotilla.create({ source: { type: "image", reference: "registry.test/missing:1" } });
+  const { id } = await flotilla.create({ source: { type: "image", reference: "team/missing:1" } });
   const refused = await flotilla.client().post(`/v1/machines/${id}/start`);
-  assert.equal(refused.status, 503);
+  assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [422, "image_not_found"]);
   assert.match(refused.text, /does not exist/);
   const failed = await flotilla.untilState(id, "error");
   assert.match(failed.error ?? "", /does not exist/);

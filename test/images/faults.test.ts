@@ -11,7 +11,7 @@ import { HOST_ARCH, pushImage } from "../support/images.ts";
 import { startRegistry, type TestRegistry } from "../support/registry.ts";
 import { makeTar } from "../support/tar.ts";
 import { until } from "../support/until.ts";
-import { askFileSystem, left, openTestImages, skipReason } from "./fixture.ts";
+import { askFileSystem, isTold, left, openTestImages, skipReason } from "./fixture.ts";
 
 const anyArch = { arch: null, tenantId: null };
 /** All that a tenant is told of a registry that fails. */
@@ -131,14 +131,14 @@ describe("a registry", { skip: skipReason }, () => {
   it("that answers errors or never is told apart in the log", async () => {
     await using front = await startFaultyProxy(registry.url);
     await using store = await openTestImages({ stallTimeoutMs: 200 });
-    for (const [status, words] of [
-      [500, UNTOLD],
-      [429, /too many requests; try again later$/],
-      [403, /no such image there, or it needs credentials$/],
-      [404, /does not exist/],
+    for (const [status, words, code] of [
+      [500, UNTOLD, null],
+      [429, /too many requests; try again later$/, null],
+      [403, /no such image there, or it needs credentials$/, "image_refused"],
+      [404, /does not exist/, "image_not_found"],
     ] as const) {
       front.behave = () => ({ kind: "status", status });
-      await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), words);
+      await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), isTold(words, code));
     }
     front.behave = () => ({ kind: "hang", after: 1 });
     await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), UNTOLD);

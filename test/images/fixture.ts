@@ -1,17 +1,29 @@
 /**
  * An image store in a directory of its own, and looks into the file systems it makes.
  */
+import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import type { ImageFault } from "@flotilla/contract/errors";
 import { systemClock } from "@flotilla/node/clock";
+import { imageFaultIn } from "@flotilla/node/images/image-refused";
 import { type ImagesOptions, type NodeImages, openImages } from "@flotilla/node/images/store";
 import { makeLog } from "@flotilla/node/log";
 import { HOST_ARCH } from "../support/images.ts";
 
 const execute = promisify(execFile);
+
+/** Whether a pull was refused with such a text and code; null: it may succeed the next time. */
+export const isTold =
+  (words: RegExp, code: ImageFault | null) =>
+  (error: Error): true => {
+    assert.match(error.message, words);
+    assert.equal(imageFaultIn(error), code);
+    return true;
+  };
 
 /** Owners, devices and namespaces of layers are root's to make. */
 export const skipReason: string | false =

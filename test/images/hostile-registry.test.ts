@@ -11,6 +11,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, beforeEach, describe, it } from "node:test";
 import { getCACertificates, setDefaultCACertificates } from "node:tls";
+import { ImageRefused } from "@flotilla/node/images/image-refused";
 import type { ImagesOptions } from "@flotilla/node/images/store";
 import { type Behaviour, type FaultyProxy, isLayer, startFaultyProxy } from "../support/faulty-proxy.ts";
 import { busyboxPlatforms, pushImage } from "../support/images.ts";
@@ -44,7 +45,7 @@ async function refusal(reference: string, change: Partial<ImagesOptions> = {}): 
   const earlier = internal.seen.length;
   let told = "";
   await assert.rejects(store.images.ensure(reference, { arch: null, tenantId: null }), (error: Error) => {
-    told = error.message;
+    told = error instanceof ImageRefused ? `${error.code}: ${error.message}` : error.message;
     return true;
   });
   assert.deepEqual(internal.seen.slice(earlier), []);
@@ -58,7 +59,11 @@ describe("a registry that is not allowed", { skip: skipReason }, () => {
   it("is refused with the name of the setting, however its address is written", async () => {
     const port = internal.host.split(":")[1] ?? "";
     for (const host of ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "017700000001", "0.0.0.0", "127.1", "[::1]"])
-      assert.match(await refusal(`${host}:${port}/app`), /not allowed here: .*FLOTILLA_ALLOWED_REGISTRIES/, host);
+      assert.match(
+        await refusal(`${host}:${port}/app`),
+        /^image_not_allowed: .*not allowed here: .*FLOTILLA_ALLOWED_REGISTRIES/,
+        host,
+      );
   });
 
   it("is refused by its address where any registry is allowed, with the same words as one that is down", async () => {

@@ -9,7 +9,16 @@ import { after, before, describe, it } from "node:test";
 import { alpinePlatforms, busyboxPlatforms, HOST_ARCH, pushImage } from "../support/images.ts";
 import { isLayer, startFaultyProxy } from "../support/faulty-proxy.ts";
 import { REGISTRY_USER, startRegistry, type TestRegistry } from "../support/registry.ts";
-import { askFileSystem, checkFileSystem, factsOf, left, namesIn, openTestImages, skipReason } from "./fixture.ts";
+import {
+  askFileSystem,
+  checkFileSystem,
+  factsOf,
+  left,
+  namesIn,
+  isTold,
+  openTestImages,
+  skipReason,
+} from "./fixture.ts";
 
 const OTHER_ARCH = HOST_ARCH === "amd64" ? "arm64" : "amd64";
 const anyArch = { arch: null, tenantId: null };
@@ -60,15 +69,19 @@ describe("names", { skip: skipReason }, () => {
     });
     const log = store.lines.join("");
     assert.match(log, /mirror http[^ ]* answered 404, and registry registry\.invalid cannot be reached: /);
-    await assert.rejects(store.images.ensure(`${registry.host}/none`, anyArch), /does not exist: registry 127/);
+    await assert.rejects(
+      store.images.ensure(`${registry.host}/none`, anyArch),
+      isTold(/does not exist: registry 127/, "image_not_found"),
+    );
   });
 
   it("a wrong architecture is told with what the image has", async () => {
     await using store = await openTestImages({ arch: "riscv64" });
+    const WRONG = "image_wrong_platform";
     const list = /has nothing for linux\/riscv64; it has linux\/amd64, linux\/arm64$/;
-    await assert.rejects(store.images.ensure(`${registry.host}/library/alpine`, anyArch), list);
+    await assert.rejects(store.images.ensure(`${registry.host}/library/alpine`, anyArch), isTold(list, WRONG));
     const single = new RegExp(`has nothing for linux/riscv64; it has linux/${HOST_ARCH}$`);
-    await assert.rejects(store.images.ensure(`${registry.host}/library/busybox`, anyArch), single);
+    await assert.rejects(store.images.ensure(`${registry.host}/library/busybox`, anyArch), isTold(single, WRONG));
     assert.deepEqual(await left(store.directory, "unpacked"), []);
   });
 

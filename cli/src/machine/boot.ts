@@ -20,13 +20,16 @@ export async function bootMachine(call: Call, flotilla: Flotilla, machine: Machi
   try {
     return await flotilla.startMachine(machine.id);
   } catch (error) {
-    if (!(error instanceof FlotillaError) || error.code !== "start_failed") throw error;
+    if (!(error instanceof FlotillaError) || !isFailedStart(error.code)) throw error;
     throw new Failure(error.text, `\`flotilla machine events ${name}\` tells what happened before`);
   } finally {
     finished.abort();
     await telling;
   }
 }
+
+/** Of its image's fault the server names the kind. */
+const isFailedStart = (code: string): boolean => code === "start_failed" || code.startsWith("image_");
 
 /** Shows the newest event of this start until the signal ends it. */
 async function tell(

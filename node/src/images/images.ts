@@ -47,7 +47,8 @@ export interface Images {
   /**
    * The image, unpacked; pulls it if the tenant has not pulled it. Callers of one tenant share one pull; what another
    * tenant has unpacked is used after the registry has given this one the manifest.
-   * Throws with a text for the machine's owner: no such image, wrong architecture, registry down, corrupt, disk full.
+   * Throws with a text for the machine's owner: an ImageRefused when it can not be had however often it is tried, and an
+   * Error when the registry is down, the image corrupt or the disk full.
    */
   ensure(reference: string, options: EnsureOptions): Promise<UnpackedImage>;
   /** The image if the tenant (null: the operator) has it on this node's disk, without any network. */

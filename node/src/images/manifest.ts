@@ -6,6 +6,7 @@
  * for Linux is refused with a text that names what it is.
  */
 import { ENV_BYTES_MAX } from "@flotilla/contract/limits";
+import { ImageRefused } from "./image-refused.ts";
 import type { ImageConfiguration } from "./images.ts";
 import { isDigest } from "@flotilla/contract/reference";
 
@@ -83,7 +84,8 @@ export function choosePlatform(entries: readonly ListEntry[], arch: string): Lis
   // `unknown` is how build attestations stand in a list.
   const known = entries.filter((entry) => entry.architecture !== null && entry.architecture !== "unknown");
   const offered = [...new Set(known.map((entry) => `${entry.os}/${entry.architecture}`))].slice(0, 20);
-  throw new Error(
+  throw new ImageRefused(
+    "image_wrong_platform",
     `it has nothing for linux/${arch}; it has ${offered.length === 0 ? "no platform" : offered.join(", ")}`,
   );
 }
@@ -92,7 +94,7 @@ export function choosePlatform(entries: readonly ListEntry[], arch: string): Lis
 export function parseConfig(bytes: Buffer): ImageConfig {
   const document = parseObject(bytes, "config");
   const os = parsePlainText(document["os"] ?? "linux", "os");
-  if (os !== "linux") throw new Error(`it is made for ${plain(os)}, not for linux`);
+  if (os !== "linux") throw new ImageRefused("image_wrong_platform", `it is made for ${plain(os)}, not for linux`);
   const rootfs = asObject(document["rootfs"], "rootfs");
   const diffIds = parseArray(rootfs["diff_ids"] ?? [], LAYERS_MAX, "config's diff_ids").map((item) => {
     if (typeof item !== "string" || !isDigest(item))

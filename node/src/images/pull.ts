@@ -14,6 +14,7 @@ import { type Log, messageOf } from "../log.ts";
 import type { BlobStore } from "./blobs.ts";
 import type { Catalog } from "./catalog.ts";
 import { readCredentials } from "./credentials.ts";
+import { ImageRefused, imageFaultIn } from "./image-refused.ts";
 import type { UnpackedImage } from "./images.ts";
 import { choosePlatform, type Descriptor, type ImageConfig, parseConfig, parseManifest } from "./manifest.ts";
 import type { Reference } from "@flotilla/contract/reference";
@@ -165,7 +166,10 @@ export class Puller {
     await this.#options.blobs.release(path, { isNeeded: false });
     const config = parseConfig(bytes);
     if (config.architecture !== arch)
-      throw new Error(`it has nothing for linux/${arch}; it has ${config.os}/${config.architecture}`);
+      throw new ImageRefused(
+        "image_wrong_platform",
+        `it has nothing for linux/${arch}; it has ${config.os}/${config.architecture}`,
+      );
     return config;
   }
 
@@ -275,8 +279,9 @@ function reasonOf(error: unknown): string {
 
 /** Puts the image's name in front of whatever went wrong. */
 function explained(error: unknown, reference: Reference): Error {
-  const reason = error instanceof Error ? error.message : String(error);
-  if (error instanceof RegistryError && error.kind === "missing")
-    return new Error(`image ${reference.name} does not exist: ${reason}`);
-  return new Error(`image ${reference.name} cannot be pulled: ${reason}`);
+  const isMissing = error instanceof RegistryError && error.kind === "missing";
+  const what = isMissing ? "does not exist" : "cannot be pulled";
+  const text = `image ${reference.name} ${what}: ${messageOf(error)}`;
+  const fault = error instanceof RegistryError ? error.fault : imageFaultIn(error);
+  return fault === null ? new Error(text) : new ImageRefused(fault, text);
 }

@@ -11,6 +11,7 @@
  */
 import { Agent as HttpAgent, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
+import type { ImageFault } from "@flotilla/contract/errors";
 import { authorityOf, type RegistryList } from "@flotilla/contract/registries";
 import { type Clock, orAborted } from "../clock.ts";
 import { AddressRefused, type Resolve, sendChecked } from "./checked-request.ts";
@@ -21,11 +22,18 @@ export type RegistryFailure = "missing" | "refused" | "failed";
 export class RegistryError extends Error {
   readonly kind: RegistryFailure;
   readonly detail: string;
+  /** What a registry that may be asked says of the image for good; null of all else, which looks alike to tenants. */
+  readonly fault: ImageFault | null;
 
-  constructor(kind: RegistryFailure, message: string, detail: string = message) {
+  constructor(
+    kind: RegistryFailure,
+    message: string,
+    { detail = message, fault = null }: { readonly detail?: string; readonly fault?: ImageFault | null } = {},
+  ) {
     super(message);
     this.kind = kind;
     this.detail = detail;
+    this.fault = fault;
   }
 }
 
@@ -62,7 +70,7 @@ const REDIRECT_STATUSES = new Set([301, 302, 303, 307, 308]);
 const UNTOLD = "cannot be asked, or does not answer as a registry does; the node's log says more";
 
 export function registryFailure(kind: "refused" | "failed", endpoint: Endpoint, detail: string): RegistryError {
-  return new RegistryError(kind, `registry ${endpoint.registry} ${UNTOLD}`, `${endpoint.label} ${detail}`);
+  return new RegistryError(kind, `registry ${endpoint.registry} ${UNTOLD}`, { detail: `${endpoint.label} ${detail}` });
 }
 
 /** Holds the connections of one pull; to be closed with it. */
@@ -229,11 +237,16 @@ export async function readAll(
 export function statusError(endpoint: Endpoint, status: number): RegistryError {
   const detail = `${endpoint.label} answered ${status}`;
   const label = `registry ${endpoint.registry}`;
-  if (status === 404) return new RegistryError("missing", `${label} has no such image`, detail);
-  if (status === 401 || status === 403)
-    return new RegistryError("refused", `${label} refuses it: no such image there, or it needs credentials`, detail);
+  if (status === 404)
+    return new RegistryError("missing", `${label} has no such image`, { detail, fault: "image_not_found" });
+  if (status === 401 || status === 403) {
+    const text = `${label} refuses it: no such image there, or it needs credentials`;
+    return new RegistryError("refused", text, { detail, fault: "image_refused" });
+  }
   if (status === 429)
-    return new RegistryError("failed", `${label} answers that there were too many requests; try again later`, detail);
+    return new RegistryError("failed", `${label} answers that there were too many requests; try again later`, {
+      detail,
+    });
   return registryFailure("failed", endpoint, `answered ${status}`);
 }
 

@@ -146,8 +146,10 @@ export class RegistryClient implements Disposable {
     // The first one asked decides: a mirror that is down may be back soon; a mirror that knows no such image while the
     // registry is out of reach will not change its mind, and trying again would only make the caller wait.
     const [first] = failures;
-    if (first === undefined) throw new RegistryError("refused", registryRefusal(reference.registry));
-    throw new RegistryError(first.kind, first.message, failures.map(({ detail }) => detail).join(", and "));
+    if (first === undefined)
+      throw new RegistryError("refused", registryRefusal(reference.registry), { fault: "image_not_allowed" });
+    const detail = failures.map((failure) => failure.detail).join(", and ");
+    throw new RegistryError(first.kind, first.message, { detail, fault: first.fault });
   }
 
   /** None when the registry is not allowed. */

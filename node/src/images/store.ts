@@ -21,6 +21,7 @@ import { BlobStore } from "./blobs.ts";
 import { Catalog } from "./catalog.ts";
 import { type Resolve, systemResolve } from "./checked-request.ts";
 import { planCollection } from "./collect.ts";
+import { ImageRefused } from "./image-refused.ts";
 import type { EnsureOptions, Images, RootFile, UnpackedImage } from "./images.ts";
 import { makeBusyboxTar } from "./local.ts";
 import { Puller } from "./pull.ts";
@@ -264,9 +265,13 @@ class ImageStore implements NodeImages {
   #missingLocal(reference: Reference, arch: string): Error {
     const others = this.#catalog.architecturesOf(reference.name);
     if (others.length > 0)
-      return new Error(`image ${reference.name} is on this node for ${others.join(", ")}, not for ${arch}`);
+      return new ImageRefused(
+        "image_wrong_platform",
+        `image ${reference.name} is on this node for ${others.join(", ")}, not for ${arch}`,
+      );
     const how = "import it with `flotilla image import` or make it with `flotilla image make-local`";
-    return new Error(`image ${reference.name} is not on this node, and local images are never pulled; ${how}`);
+    const text = `image ${reference.name} is not on this node, and local images are never pulled; ${how}`;
+    return new ImageRefused("image_not_found", text);
   }
 
   #throwMissing(reference: Reference): never {

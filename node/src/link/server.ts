@@ -15,6 +15,7 @@ import { dirname, join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import type { DialRefusal, ImageProgress, NodeFacts, NodeMachines } from "@flotilla/contract/link";
 import type { Clock } from "../clock.ts";
+import { imageFaultIn } from "../images/image-refused.ts";
 import type { Images } from "../images/images.ts";
 import { type Log, messageOf } from "../log.ts";
 import type { Fleet } from "../machines/fleet.ts";
@@ -276,6 +277,6 @@ async function lastLine(write: WriteLine, work: () => ReturnType<Images["ensure"
     const { reference, digest, sizeBytes, architecture, os, layerCount, lastUsedAt } = await work();
     write({ kind: "done", image: { reference, digest, sizeBytes, architecture, os, layerCount, lastUsedAt } });
   } catch (error) {
-    write({ kind: "failed", message: messageOf(error) });
+    write({ kind: "failed", message: messageOf(error), reasonCode: imageFaultIn(error) });
   }
 }

@@ -5,6 +5,7 @@
  */
 import type { MachineSpec } from "@flotilla/contract/link";
 import type { Clock } from "../clock.ts";
+import { ImageRefused } from "../images/image-refused.ts";
 import type { Images, UnpackedImage } from "../images/images.ts";
 
 export interface EnsureImageOptions {
@@ -28,7 +29,8 @@ export async function ensureImage(spec: MachineSpec, options: EnsureImageOptions
   // Of those that are there it notes that they are used: when space is short the least recently used go first.
   if (found !== undefined) return await images.ensure(reference, { arch, tenantId, signal });
   if (spec.network.mode === "blocked" && !reference.startsWith("local/")) {
-    throw new Error(
+    throw new ImageRefused(
+      "image_not_cached",
       `image ${reference} is not cached on this node, and a machine whose network is blocked cannot pull it; ` +
         `fetch it first with \`flotilla image pull ${reference}\` (POST /v1/images/pull), then start the machine again`,
     );

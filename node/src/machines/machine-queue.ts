@@ -6,6 +6,7 @@
  * is on the disk.
  */
 import type { DesiredState } from "@flotilla/contract/link";
+import { imageFaultIn } from "../images/image-refused.ts";
 import { messageOf } from "../log.ts";
 import { ACTIONS } from "./actions/actions.ts";
 import type { Machine } from "./machine.ts";
@@ -81,7 +82,7 @@ export class MachineQueue {
     } catch (error) {
       if (machine.isReleased) return;
       if (controller.signal.aborted) machine.log.info({ action }, "action interrupted");
-      else if (isAttempt(action)) machine.fail(generation, messageOf(error));
+      else if (isAttempt(action)) machine.fail(generation, messageOf(error), imageFaultIn(error));
       else await this.#waitToRetry(action, error);
     } finally {
       // Between its VM's first step and the end of its configuration a machine keeps its turn.

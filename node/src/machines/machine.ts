@@ -8,6 +8,7 @@
  * as it was last written, and the actions' own heads say what else.
  */
 import { mkdirSync } from "node:fs";
+import type { ImageFault } from "@flotilla/contract/errors";
 import { RESTART_WINDOW_MS } from "@flotilla/contract/limits";
 import type { MachineSpec } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
@@ -115,12 +116,12 @@ export class Machine {
    * The attempt to run the machine has ended. The first reason of a generation stays: it is the nearest to the cause. An
    * attempt to start it again is followed by another, as long as there may be one.
    */
-  fail(generation: number, reason: string): void {
+  fail(generation: number, reason: string, reasonCode: ImageFault | null = null): void {
     this.log.warn({ generation, reason }, "the machine could not be run");
     this.secondTry.end();
     if (this.#journal.ending?.generation === generation) return;
     if (this.#journal.restarts?.isUnderWay === true && generation === this.#journal.generation) this.#restart(reason);
-    else void this.update({ ending: { generation, kind: "failed", reason } });
+    else void this.update({ ending: { generation, kind: "failed", reason, reasonCode } });
   }
 
   /** The machine had run, and ended without being asked. */

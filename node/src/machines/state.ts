@@ -4,6 +4,7 @@
  * Pure. Always: what is reported (`ObservedState`) is computed from the next action that the plan names, never stored,
  * so a machine that still has something to do can not look settled.
  */
+import type { ImageFault } from "@flotilla/contract/errors";
 import type { DesiredState, ObservedState } from "@flotilla/contract/link";
 
 /**
@@ -20,6 +21,8 @@ interface EndedBy<Kind extends string> {
   readonly kind: Kind;
   /** For the machine's owner. */
   readonly reason: string;
+  /** Absent in journals of earlier versions; null or absent: another attempt may succeed. */
+  readonly reasonCode?: ImageFault | null;
 }
 
 /** `crashed`: it is started again at `restartAt`, epoch milliseconds. */

@@ -112,6 +112,7 @@ export class Supervisor {
       runningSince: isRunning ? (boot?.runningSince ?? null) : null,
       readySince: isRunning ? (boot?.readySince ?? null) : null,
       reason: ended?.reason ?? null,
+      reasonCode: ended?.reasonCode ?? null,
       hasPoweredOff: ended?.kind === "poweredOff",
       lastRun,
       progress: state === "preparing" ? (isQueued ? "waiting for others to boot" : progress) : null,

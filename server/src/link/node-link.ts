@@ -11,7 +11,7 @@
  * - everything that comes from a node is bounded: JSON by size, frames by the codec.
  */
 import type { Readable } from "node:stream";
-import { Refusal } from "@flotilla/contract/errors";
+import { type ImageFault, imageFaultOf, Refusal } from "@flotilla/contract/errors";
 import type { DesiredMachine, ImageProgress, NodeImage, ObservedMachine } from "@flotilla/contract/link";
 import { Pool } from "undici";
 import type { Log } from "../context.ts";
@@ -67,7 +67,7 @@ interface ImageWork {
   readonly body: Readable | string;
   readonly signal: AbortSignal;
   readonly onProgress?: (message: string) => void;
-  readonly onFailure: (reason: string) => Refusal;
+  readonly onFailure: (reason: string, code: ImageFault | null) => Refusal;
 }
 
 export class NodeLink {
@@ -147,8 +147,7 @@ export class NodeLink {
       body: JSON.stringify(request),
       signal,
       onProgress,
-      onFailure: (reason) =>
-        new Refusal(/does not exist|not on this node/.test(reason) ? "not_found" : "unavailable", reason),
+      onFailure: (reason, code) => new Refusal(code ?? "unavailable", reason),
     });
   }
 
@@ -172,7 +171,7 @@ export class NodeLink {
         const told = JSON.parse(line) as ImageProgress;
         if (told.kind === "done") return told.image;
         const message = String(told.message).slice(0, IMAGE_REASON_CHARACTERS_MAX);
-        if (told.kind === "failed") throw work.onFailure(message);
+        if (told.kind === "failed") throw work.onFailure(message, imageFaultOf(told.reasonCode));
         work.onProgress?.(message);
       }
       throw new Error("the answer ended without a result");

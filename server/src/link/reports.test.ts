@@ -13,8 +13,14 @@ test("a report that fits is taken as it is", () => {
     bootId: "boot-1",
     hostPorts: [{ port: 80, hostPort: 3000 }],
     timings: { vm: "prepared", bootMs: 5 },
+    reasonCode: "image_not_found",
   });
   assert.deepEqual(parseObservedMachine(seen, MACHINE_ID), seen);
+});
+
+test("a reason code that is missing or unknown is none: nodes of other versions say other things", () => {
+  for (const reasonCode of [undefined, null, "image_eaten", 7, {}])
+    assert.equal(parseObservedMachine({ ...report(), reasonCode }, MACHINE_ID).reasonCode, null);
 });
 
 test("an answer about another machine is refused", () => {

@@ -4,7 +4,7 @@
  * Pure. Always: what comes out has the shapes of contract/src/link.ts, with bounded numbers and without characters
  * that the database cannot hold; unknown fields are dropped; a report that does not fit is refused as a whole.
  */
-import { Refusal } from "@flotilla/contract/errors";
+import { imageFaultOf, Refusal } from "@flotilla/contract/errors";
 import {
   type EndedRun,
   type Heartbeat,
@@ -78,6 +78,8 @@ function observedMachine(value: unknown): ObservedMachine {
       "readySince",
     ),
     reason: textOrNull(report["reason"], "reason"),
+    // A node of another version may say nothing of it, or have another word.
+    reasonCode: imageFaultOf(report["reasonCode"]),
     hasPoweredOff: report["hasPoweredOff"] === true,
     lastRun: endedRun(report["lastRun"]),
     progress: textOrNull(report["progress"], "progress"),

@@ -7,6 +7,7 @@
  *
  * Always: a change of what is wanted raises the generation, and says when the reconcilers look at the row next.
  */
+import type { ImageFault } from "@flotilla/contract/errors";
 import type { EventLevel, MachinePort, StartTimings } from "@flotilla/contract/machines";
 import { isActive, isSettled, type MachineFacts, phaseOf } from "./state.ts";
 
@@ -20,6 +21,8 @@ export interface MutableMachine extends MachineFacts {
   readonly isAutoStarted: boolean;
   /** It has been seen running since it was last asked to start. */
   readonly hasRun: boolean;
+  /** Of a failure that its image is the cause of, and that another start does not mend. */
+  readonly observedReasonCode: ImageFault | null;
   readonly observedProgress: string | null;
   readonly observedHostPorts: readonly MachinePort[];
   readonly observedTimings: StartTimings | null;

@@ -102,6 +102,7 @@ const NEVER_STARTED = {
   observedGeneration: 0,
   observedBootId: null,
   observedReason: null,
+  observedReasonCode: null,
   observedProgress: null,
   observedHostPorts: [],
   observedTimings: null,

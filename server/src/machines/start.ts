@@ -147,9 +147,10 @@ const goneWhileStarting = (id: string): Refusal =>
 
 function startFailed(machine: MachineRecord): Refusal {
   const reason = machine.error ?? machine.observedReason ?? "no reason is known";
+  const fault = machine.error === null ? machine.observedReasonCode : null;
   // Clients in daily use look for these two words and then explain image references.
-  const hint = /image .*does not exist/.test(reason) ? "; image not found: check the reference" : "";
-  return new Refusal("start_failed", `start of machine ${machine.id} failed: ${reason}${hint}`);
+  const hint = fault === "image_not_found" ? "; image not found: check the reference" : "";
+  return new Refusal(fault ?? "start_failed", `start of machine ${machine.id} failed: ${reason}${hint}`);
 }
 
 const endedWhileStarting = (machine: MachineRecord): Refusal =>

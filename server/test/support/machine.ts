@@ -46,6 +46,7 @@ export function machineRecord(facts: Partial<MachineRecord> = {}): MachineRecord
     observedGeneration: 0,
     observedBootId: null,
     observedReason: null,
+    observedReasonCode: null,
     observedProgress: null,
     observedHostPorts: [],
     observedTimings: null,

@@ -1,15 +1,24 @@
 /**
  * Images without bytes, for the fake driver.
  *
- * FAKE: any reference exists unless it contains `missing`; `slow-<ms>` in it makes its pull take that long, `broken`
+ * FAKE: any reference exists unless it contains a word of FAULTS; `slow-<ms>` in it makes its pull take that long, `broken`
  * makes it fail. Held in memory: a digest is found again after a restart because it is taken for an image as well.
  */
 import { createHash } from "node:crypto";
+import type { ImageFault } from "@flotilla/contract/errors";
 import type { NodeImage } from "@flotilla/contract/link";
 import { type Clock, orAborted } from "../../clock.ts";
+import { ImageRefused } from "../../images/image-refused.ts";
 import type { EnsureOptions, Images, RootFile, UnpackedImage } from "../../images/images.ts";
 
 const PROGRESS_STEPS = 4;
+/** A word in a reference → why the image can not be had, and how its owner is told. */
+const FAULTS: readonly (readonly [string, ImageFault, string])[] = [
+  ["missing", "image_not_found", "does not exist in its registry"],
+  ["secluded", "image_refused", "is refused by its registry"],
+  ["outlawed", "image_not_allowed", "is of a registry that is not allowed here"],
+  ["foreign", "image_wrong_platform", "has nothing for this node"],
+];
 
 const isLocalName = (reference: string): boolean => reference.startsWith("local/");
 const keyOf = (reference: string, tenantId: string | null): string =>
@@ -30,7 +39,8 @@ export class FakeImages implements Images {
   async ensure(reference: string, { onProgress, signal, isRefresh, tenantId }: EnsureOptions): Promise<UnpackedImage> {
     const known = this.#cached.has(keyOf(reference, tenantId));
     if (known && isRefresh !== true) return this.#remember(reference, tenantId);
-    if (reference.includes("missing")) throw new Error(`image ${reference} does not exist in its registry`);
+    const [, fault, text] = FAULTS.find(([word]) => reference.includes(word)) ?? [];
+    if (fault !== undefined) throw new ImageRefused(fault, `image ${reference} ${text}`);
     const pullMs = Number(/slow-(\d+)/.exec(reference)?.[1] ?? 0);
     for (let step = 1; pullMs > 0 && step <= PROGRESS_STEPS; step += 1) {
       const waiting = this.#clock.sleep(pullMs / PROGRESS_STEPS, signal);
