@@ -37,10 +37,9 @@ const FILE_HEADERS = {
   "x-file-mode": "the file's permissions, four octal digits",
 } as const;
 
-const readAnswers = {
+const bytesAnswers = {
   200: {
     ...stream(OCTETS, "the file; with `list=true` the directory's entries as JSON"),
-    orJson: Type.Array(FileEntry),
     headers: { ...FILE_HEADERS, "x-content-sha256": "SHA-256 of the file in hexadecimal; absent where it is large" },
   },
   206: {
@@ -48,6 +47,8 @@ const readAnswers = {
     headers: { ...FILE_HEADERS, "content-range": "which part of the file this is, `bytes <first>-<last>/<size>`" },
   },
 } as const;
+
+const readAnswers = { ...bytesAnswers, 200: { ...bytesAnswers[200], orJson: Type.Array(FileEntry) } } as const;
 
 export const ConnectToken = Type.Object({ token: Type.String(), expiresAt: timestamp(), machineId: Type.String() });
 
@@ -81,9 +82,12 @@ export const fileEndpoints = {
     path: "/v1/machines/{id}/files/{path...}",
     family: "machines",
     summary: "Read a file, its path in the URL",
+    description:
+      "With `list=true` the answer is JSON, as of `readFile`. Only the bytes are declared here, because generated clients " +
+      "that know one type for an answer would take files for JSON.",
     access: ["machine:files"],
     query: Type.Object({ list: Type.Optional(Type.Boolean()) }),
-    answers: readAnswers,
+    answers: bytesAnswers,
     errors: readErrors,
     hasHead: true,
     isExtra: true,

@@ -58,6 +58,7 @@ test("the bridge may answer anything, and GET an upgrade", () => {
 
 test("files answer HEAD without a body, and JSON for a list", () => {
   assert.deepEqual(contentOf("readFile", "200"), ["application/octet-stream", "application/json"]);
+  assert.deepEqual(contentOf("readFileAt", "200"), ["application/octet-stream"]);
   const head = operationOf("readFileHead");
   assert.equal(head.method, "head");
   assert.deepEqual(

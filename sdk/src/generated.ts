@@ -420,6 +420,9 @@ export abstract class Methods {
   /**
    * Read a file, its path in the URL.
    *
+   * With `list=true` the answer is JSON, as of `readFile`. Only the bytes are declared here, because generated
+   * clients that know one type for an answer would take files for JSON.
+   *
    * `GET /v1/machines/{id}/files/{path...}`; needs scope machine:files.
    * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, image_not_found, image_refused,
    * image_not_allowed, image_wrong_platform, image_not_cached, guest_unreachable, unavailable, start_failed,
