@@ -62,7 +62,11 @@ test("a second agent on the same directory is refused, and the first runs on", a
     FLOTILLA_DRIVER: "fake",
   });
   await second.start();
-  await until(() => !second.isRunning, { what: "the second agent to give up" });
+  try {
+    await until(() => !second.isRunning, { what: "the second agent to give up", deadlineMs: 60_000 });
+  } finally {
+    await second.kill();
+  }
   assert.match(await second.log(), /in use by another node agent/);
   assert.equal(await flotilla.exec(id, "echo first"), "first\n");
 });
