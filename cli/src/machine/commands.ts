@@ -137,7 +137,11 @@ function addCreateOptions(command: Command): void {
     .option("--memory <size>", "such as 512m or 2g (default: 8g)", memoryMb)
     .option("--disk <size>", "such as 20g; only what is written takes space", diskGb)
     .option("-e, --env <name=value>", "environment of the machine and its commands; repeat for more", pair)
-    .option("--secret <name=value>", "as --env, but never shown again and encrypted at rest; repeat for more", pair)
+    .option(
+      "--secret <name>",
+      "as --env, but encrypted and never shown again: its value is this program's variable of the name, standard input with NAME=-, or NAME=VALUE; repeat for more",
+      several,
+    )
     .option("-w, --workdir <path>", "where commands run (default: the image's)")
     .addOption(new Option("--network <mode>", "what the machine may reach").choices(["open", "blocked"]))
     .option("--allow-cidr <network>", "the machine may reach this network and no other; repeat for more", several)

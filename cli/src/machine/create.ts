@@ -8,6 +8,7 @@ import type { CreateMachineRequest, MachineInfo } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure, failureOf, usage } from "../failure.ts";
 import { bootMachine } from "./boot.ts";
+import { readSecrets } from "./secrets.ts";
 
 export interface CreateOptions {
   readonly name?: string;
@@ -15,7 +16,7 @@ export interface CreateOptions {
   readonly memory?: number;
   readonly disk?: number;
   readonly env?: Readonly<Record<string, string>>;
-  readonly secret?: Readonly<Record<string, string>>;
+  readonly secret?: readonly string[];
   readonly workdir?: string;
   readonly network?: "open" | "blocked";
   readonly allowCidr?: readonly string[];
@@ -33,7 +34,8 @@ export interface CreateOptions {
 export async function run(call: Call, operands: readonly string[], options: CreateOptions): Promise<void> {
   const [image = "", ...command] = operands;
   const flotilla = call.flotilla();
-  const created = await flotilla.createMachine(createRequest(image, options, command));
+  const secretEnv = options.secret === undefined ? {} : { secretEnv: await readSecrets(call.world, options.secret) };
+  const created = await flotilla.createMachine({ ...createRequest(image, options, command), ...secretEnv });
   const machine = options.start ? await startNew(call, created) : created;
   if (call.output.isJson) return call.output.json(machine);
   call.output.line(machine.name ?? machine.id);
@@ -42,7 +44,7 @@ export async function run(call: Call, operands: readonly string[], options: Crea
   }
 }
 
-/** The request's body: only what was asked for, so that the server's defaults hold for the rest. Pure. */
+/** The request's body without secrets: only what was asked for, so that the server's defaults hold for the rest. Pure. */
 export function createRequest(
   image: string,
   options: CreateOptions,
@@ -57,7 +59,6 @@ export function createRequest(
     ...(hasResources ? { resources } : {}),
     ...(network === undefined ? {} : { network }),
     ...(options.env === undefined ? {} : { env: options.env }),
-    ...(options.secret === undefined ? {} : { secretEnv: options.secret }),
     ...(options.workdir === undefined ? {} : { workdir: options.workdir }),
     ...(options.ephemeral === undefined ? {} : { ephemeral: options.ephemeral }),
     ...(options.autoStop === undefined ? {} : { autoStopSeconds: options.autoStop }),
