@@ -213,6 +213,19 @@ test("a deleted machine's connections end, whatever opened them", async () => {
   for (const said of saidBy(byKey, "exec stream")) assert.match(said, /which was deleted while it ran/);
 });
 
+test("a command in a machine that was deleted before it began answers 404, also where the machine is still remembered", async () => {
+  const { id, own } = await tenantWithMachine("remembered");
+  assert.equal((await own.get(`/v1/machines/${id}`)).status, 200);
+  // As another server does it whose notification was lost; the node has the machine still.
+  const at = new Date(clock.now());
+  await server.context.db.execute(
+    sql`UPDATE machines SET desired_state = 'absent', deleted_at = ${at} WHERE id = ${id}`,
+  );
+  const answer = await own.post(`/v1/machines/${id}/exec`, { command: "sleep 600" });
+  assert.deepEqual([answer.status, answer.headers.get("x-error-code")], [404, "not_found"], answer.text);
+  assert.match(answer.text, /deleted before the command began/);
+});
+
 test("a key that is revoked while no notifications arrive ends what it opened all the same", async () => {
   const { id, keyId, credentials } = await tenantWithMachine("unheard");
   const opens = [await terminal(server, id, credentials.key), await terminal(replica, id, credentials.key)];

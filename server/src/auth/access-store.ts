@@ -16,29 +16,32 @@ export interface RightParts {
 export interface HeldParts {
   readonly keys: ReadonlySet<string>;
   readonly tenants: ReadonlySet<string>;
-  /** Machines that were deleted, each as its id and its tenant's: nobody hears of another tenant's. */
-  readonly gone: ReadonlySet<string>;
+  /** When machines were deleted (epoch milliseconds), by id and tenant's id: no tenant hears of another's. */
+  readonly gone: ReadonlyMap<string, number>;
   readonly shares: ReadonlySet<string>;
 }
 
 /** Keys that are not revoked, tenants that are not suspended, share links as they are; and machines that were deleted. */
 export async function findHeld(db: Queryable, asked: RightParts): Promise<HeldParts> {
-  const rows = await db.query<{ kind: keyof HeldParts; name: string }>(sql`
-    SELECT 'keys' AS kind, id AS name FROM api_keys WHERE id = ANY(${asked.keys}::text[]) AND revoked_at IS NULL
+  const rows = await db.query<{ kind: keyof HeldParts; name: string; at: Date | null }>(sql`
+    SELECT 'keys' AS kind, id AS name, NULL::timestamptz AS at FROM api_keys WHERE id = ANY(${asked.keys}::text[]) AND revoked_at IS NULL
     UNION ALL
-    SELECT 'tenants', id FROM tenants WHERE id = ANY(${asked.tenants}::text[]) AND status <> 'suspended'
+    SELECT 'tenants', id, NULL FROM tenants WHERE id = ANY(${asked.tenants}::text[]) AND status <> 'suspended'
     UNION ALL
-    SELECT 'gone', id || ' ' || tenant_id FROM machines
+    SELECT 'gone', id || ' ' || tenant_id, deleted_at FROM machines
     WHERE id = ANY(${asked.machines}::text[]) AND deleted_at IS NOT NULL
     UNION ALL
-    SELECT 'shares', encode(token_hash, 'hex') FROM machine_shares
+    SELECT 'shares', encode(token_hash, 'hex'), NULL FROM machine_shares
     WHERE token_hash IN (SELECT decode(hash, 'hex') FROM unnest(${asked.shares}::text[]) AS hash)`);
   const held = {
     keys: new Set<string>(),
     tenants: new Set<string>(),
-    gone: new Set<string>(),
+    gone: new Map<string, number>(),
     shares: new Set<string>(),
   };
-  for (const { kind, name } of rows) held[kind].add(name);
+  for (const { kind, name, at } of rows) {
+    if (kind === "gone") held.gone.set(name, Number(at));
+    else held[kind].add(name);
+  }
   return held;
 }

@@ -42,6 +42,8 @@ export interface OpenThing {
 interface Entry {
   readonly right: Right;
   readonly thing: OpenThing;
+  /** Epoch milliseconds. */
+  readonly openedAt: number;
   isSeen: boolean;
   cutting: Timer | null;
 }
@@ -73,7 +75,7 @@ export class AccessWatch {
 
   /** Watches what is open until the function that it returns is called. */
   open(right: Right, thing: OpenThing): () => void {
-    const entry: Entry = { right, thing, isSeen: false, cutting: null };
+    const entry: Entry = { right, thing, openedAt: this.#context.clock.now(), isSeen: false, cutting: null };
     this.#entries.add(entry);
     for (const id of idsOf(right)) {
       const all = this.#byId.get(id);
@@ -133,7 +135,7 @@ export class AccessWatch {
 
   #judge(entry: Entry, held: HeldParts): void {
     if (!this.#entries.has(entry)) return;
-    const reason = lostBy(entry.right, held);
+    const reason = lostBy(entry, held);
     if (reason === undefined) entry.isSeen = true;
     else this.#end(entry, reason);
   }
@@ -171,7 +173,7 @@ function partsOf(entries: readonly Entry[]) {
 }
 
 /** Why a right does not hold; undefined: it does. */
-function lostBy(right: Right, held: HeldParts): Refusal | undefined {
+function lostBy({ right, openedAt }: Entry, held: HeldParts): Refusal | undefined {
   const { what, keyId, tenantId, machineId, shareHash } = right;
   if (keyId !== null && !held.keys.has(keyId))
     return new Refusal("unknown_key", `${what} ended: its API key was revoked`);
@@ -180,7 +182,11 @@ function lostBy(right: Right, held: HeldParts): Refusal | undefined {
       "payment_required",
       `${what} ended: the tenant was suspended; ask the operator to reactivate it`,
     );
-  if (machineId !== null && held.gone.has(`${machineId} ${tenantId}`))
+  const goneAt = held.gone.get(`${machineId} ${tenantId}`);
+  // A server may remember the machine for a moment after another one has deleted it.
+  if (goneAt !== undefined && goneAt <= openedAt)
+    return new Refusal("not_found", `machine ${machineId} was not found: it was deleted before ${what} began`);
+  if (goneAt !== undefined)
     return new Refusal("guest_unreachable", `${what} ended with machine ${machineId}, which was deleted while it ran`);
   if (shareHash !== null && !held.shares.has(shareHash))
     return new Refusal("unknown_key", `${what} ended: its share link was taken back`);
