@@ -168,10 +168,10 @@ describe("the qemu driver", { skip: skipReason }, () => {
     const vm = await smallDriver.boot(small.bootOf(machine, "boot-full"), deadline());
     await configure(vm.guest, smallDriver);
     const ballast = join(small.directory, "ballast");
-    writeFileSync(ballast, Buffer.alloc(30 * 2 ** 20));
+    writeFileSync(ballast, Buffer.alloc(40 * 2 ** 20));
     const written = shell(
       vm.guest,
-      "busybox dd if=/dev/zero of=/file bs=1M count=30 2>/dev/null && sync && busybox stat -c %s /file",
+      "busybox dd if=/dev/zero of=/file bs=1M count=40 2>/dev/null && sync && busybox stat -c %s /file",
     );
     const isPaused = (): Promise<boolean> =>
       vm.guest.ping(500).then(
@@ -180,7 +180,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
       );
     await until(isPaused, { what: "the machine to wait for room", deadlineMs: 30_000 });
     rmSync(ballast);
-    assert.equal(await written, `${30 * 2 ** 20}\n`);
+    assert.equal(await written, `${40 * 2 ** 20}\n`);
     await vm.kill();
   });
 
