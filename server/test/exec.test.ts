@@ -217,9 +217,10 @@ test("however many commands run, none waits for the database, and a batch of all
   await exec({ command: "true" }, "", id);
   const startedAt = performance.now();
   const fifty = () => Promise.all(Array.from({ length: 50 }, () => exec({ command: "true" }, "", id)));
-  const statements = await countStatements(server.context.db, fifty);
+  // The node's report of the start may come in between, and is written once.
+  const rounds = [await countStatements(server.context.db, fifty), await countStatements(server.context.db, fifty)];
   const batches = await countStatements(server.context.db, fifty, /machine_exec_months/);
-  assert.equal(statements, 0);
+  assert.equal(Math.min(...rounds), 0);
   const batchesMax = 1 + (performance.now() - startedAt) / 250;
   assert.ok(batches <= batchesMax, `${batches} batches were written, at most ${batchesMax} are due`);
 });

@@ -17,6 +17,7 @@ const IN_BACKGROUND = [
   /deleted_at </,
   /idempotency_keys/,
   /operations/,
+  /decode\(hash, 'hex'\)/,
 ];
 
 /** `only`: counts those that match it, and no others. */
