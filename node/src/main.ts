@@ -13,6 +13,7 @@ import { systemClock } from "./clock.ts";
 import { type NodeConfig, readNodeConfig } from "./config.ts";
 import { lockDirectory } from "./directory-lock.ts";
 import { type Equipment, nodeArch, openEquipment } from "./equipment.ts";
+import { endLast } from "./host/out-of-memory.ts";
 import { Reporter } from "./link/report.ts";
 import { serveLink } from "./link/server.ts";
 import { linkSocketPath } from "./link/socket-path.ts";
@@ -30,6 +31,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   // Made before the fleet, which needs it; asked only when machines are there.
   const machines: { fleet?: Fleet; reporter?: Reporter } = {};
   const stop = stopSignal(log, () => endAtOnce(machines.fleet, log));
+  await endLast();
   await prepareDirectories(config);
   const equipment = await openEquipment({
     config,

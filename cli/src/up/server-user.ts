@@ -11,7 +11,17 @@
  * server runs as root as before, and the reason is returned.
  */
 import { spawnSync } from "node:child_process";
-import { chmodSync, chownSync, lchownSync, lstatSync, mkdirSync, readdirSync, readFileSync, statSync } from "node:fs";
+import {
+  chmodSync,
+  chownSync,
+  lchownSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { dirname, join } from "node:path";
 
 export interface ServerLaunch {
@@ -33,15 +43,14 @@ export interface ServerLaunchFacts {
 
 const USER = "flotilla";
 const PRIVILEGED_PORT_MAX = 1_023;
-/** When the host has no memory left, machines go before what runs them. */
+const OOM_PATH = "/proc/self/oom_score_adj";
 const OOM_SCORE = -500;
 const INSIDE = "/run/flotilla";
 
-/** $1 score, $2 uid, $3 gid, $4 capability, then closed directories, `--`, paths, `--`, the command. */
+/** $1 uid, $2 gid, $3 capability, then closed directories, `--`, paths, `--`, the command. */
 const SCRIPT = `set -e
-echo "$1" >/proc/self/oom_score_adj 2>/dev/null || true
-uid=$2 gid=$3 capability=$4
-shift 4
+uid=$1 gid=$2 capability=$3
+shift 3
 closed=
 while [ "$1" != -- ]; do closed="$closed $#"; eval "closed_$#=\\$1"; shift; done
 shift
@@ -72,6 +81,16 @@ exec setpriv --reuid="$uid" --regid="$gid" --clear-groups --no-new-privs \\
 /** What `up` does when it is not root: the server runs as the same user. */
 export const AS_THIS_USER: ServerLaunch = { prefix: [], environment: {}, uid: null, reason: null };
 
+/**
+ * As root only. When the host has no memory left, machines are ended before this program and what it starts, which inherits
+ * the score. Some containers allow nobody to lower it.
+ */
+export function endLast(): void {
+  try {
+    if (Number(readFileSync(OOM_PATH, "utf8")) > OOM_SCORE) writeFileSync(OOM_PATH, String(OOM_SCORE));
+  } catch {}
+}
+
 /** As root only. Prepares the data directory and settles how the server is run. */
 export function serverLaunch(facts: ServerLaunchFacts): ServerLaunch {
   const { dataDirectory, programDirectories, port } = facts;
@@ -85,7 +104,7 @@ export function serverLaunch(facts: ServerLaunchFacts): ServerLaunch {
   const closed = outermost(paths.flatMap(closedAbove));
   const namespace = closed.length === 0 ? [] : ["unshare", "--mount", "--propagation", "slave"];
   const capability = port > 0 && port <= PRIVILEGED_PORT_MAX ? ",+net_bind_service" : "";
-  const parameters = [String(OOM_SCORE), String(user.uid), String(user.gid), capability];
+  const parameters = [String(user.uid), String(user.gid), capability];
   const prefix = [...namespace, "sh", "-c", SCRIPT, "flotilla-server", ...parameters, ...closed, "--", ...paths, "--"];
   const before = statSync(dataDirectory);
   giveDirectory(dataDirectory, user);

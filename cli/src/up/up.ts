@@ -23,7 +23,7 @@ import { greeting } from "./greeting.ts";
 import { childEnvironment, nodeLaunch, programDirectories, ROOT, SERVER_MAIN } from "./launch.ts";
 import { lastWords, openLog } from "./logs.ts";
 import { Program, type ProgramSpec, type ReadyMessage } from "./program.ts";
-import { AS_THIS_USER, type ServerLaunch, serverLaunch } from "./server-user.ts";
+import { AS_THIS_USER, endLast, type ServerLaunch, serverLaunch } from "./server-user.ts";
 import { StopRequests } from "./stop-requests.ts";
 
 const NODE_GRACE_MS = 20_000;
@@ -146,6 +146,7 @@ class Up {
   /** Root runs the server as another user, where the host allows it. */
   #settleServerUser(): void {
     if (process.getuid?.() !== 0) return;
+    endLast();
     const { dataDirectory, listen } = this.#config;
     this.#asServer = serverLaunch({ dataDirectory, programDirectories: programDirectories(), port: listen.port });
     const { reason } = this.#asServer;

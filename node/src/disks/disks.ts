@@ -8,11 +8,10 @@
  * A VMM is told the files below a disk on its command line; that the disk's header names the image, by its path from
  * the disk, is for people with `qemu-img info`, and so that a data directory can be moved.
  */
-import { execFile } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
 import { chmod, chown, copyFile, open, rename, rm, statfs } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
-import { promisify } from "node:util";
+import { runTool } from "../host/out-of-memory.ts";
 import type { RootFile } from "../images/images.ts";
 import { messageOf } from "../log.ts";
 
@@ -121,7 +120,7 @@ async function copyEmpty({ root, bytes, directory, path }: Empty): Promise<void>
 
 /** `-u` among the arguments: the image is ours and known to be sound, so it need not be opened. */
 async function runQemuImg(argv: readonly string[]): Promise<void> {
-  await promisify(execFile)("qemu-img", argv);
+  await runTool("qemu-img", argv);
 }
 
 async function flush(path: string): Promise<void> {

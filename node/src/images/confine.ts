@@ -15,6 +15,7 @@ import { once } from "node:events";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { type Clock, deadlineSignal } from "../clock.ts";
+import { TOOL_SCORE } from "../host/out-of-memory.ts";
 
 export interface ConfinedRun {
   /** Its `files` becomes /files; `root` in it is the mount point of the new root. Made if missing. */
@@ -51,10 +52,12 @@ const ENTER_COMMAND = "--pdeathsig=KILL -- unshare --mount --pid --net --ipc --u
 
 /**
  * $1 directory, $2 capabilities for setpriv, $3 processor seconds or `unlimited`, $4 count of inputs, then pairs of name
- * and path, then the program. It has a low priority: machines come first.
+ * and path, then the program. It has a low priority: machines come first. Of all that the host runs, it and machines are
+ * ended first when memory runs out.
  */
 const ENTER_SCRIPT = `
 set -eu
+echo ${TOOL_SCORE} >/proc/self/oom_score_adj
 directory=$1; capabilities=$2; cpu=$3; inputs=$4; shift 4
 root=$directory/root
 mount -t tmpfs -o size=16m,mode=755,nosuid,nodev,noexec flotilla "$root"

@@ -5,11 +5,10 @@
  * Always: a file has its name only when it is whole; a crash in the middle leaves work that the workshop sweeps. The file
  * system was made of what strangers wrote, so the programs that change it run confined.
  */
-import { execFile } from "node:child_process";
 import { chmod, mkdir, open, rename, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { promisify } from "node:util";
 import type { Clock } from "../clock.ts";
+import { runTool } from "../host/out-of-memory.ts";
 import { ConfinedFailure, runConfined } from "./confine.ts";
 import type { RootFile, UnpackedImage } from "./images.ts";
 import type { Workshop } from "./workshop.ts";
@@ -35,7 +34,7 @@ export async function ensureSmallerRoot(request: SmallerRootRequest): Promise<Ro
   const files = join(work.path, "files");
   const made = join(files, "root.ext4");
   await mkdir(files);
-  await promisify(execFile)("cp", ["--sparse=always", image.rootPath, made]);
+  await runTool("cp", ["--sparse=always", image.rootPath, made]);
   await chmod(made, 0o600);
   await run(request, work.path, ["e2fsck", "-f", "-y", "/files/root.ext4"]);
   await run(request, work.path, ["resize2fs", "/files/root.ext4", `${Math.floor(bytes / KIB)}K`]).catch(

@@ -11,14 +11,13 @@
  * Why a file of our own layout and not an overlay of layers: a machine's disk is a copy-on-write file on one base, and
  * that base must never change or need assembling. A layer shared by two images is therefore on the disk twice.
  */
-import { execFile } from "node:child_process";
 import { createHash, randomUUID } from "node:crypto";
 import { chmod, lstat, mkdir, open, readdir, rename, rm, stat, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { promisify } from "node:util";
 import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
 import type { ImageProgress } from "@flotilla/contract/link";
 import type { Clock } from "../clock.ts";
+import { runTool } from "../host/out-of-memory.ts";
 import { messageOf } from "../log.ts";
 import { decompress } from "./blobs.ts";
 import type { Catalog } from "./catalog.ts";
@@ -351,12 +350,10 @@ async function writeBlob(blobs: string, bytes: Buffer): Promise<{ readonly diges
   return { digest: `sha256:${hex}`, size: bytes.length };
 }
 
-const execute = promisify(execFile);
-
 /**
  * `rm` and not `fs.rm`: it walks by directory descriptors, so that paths longer than the kernel allows, which an image
  * can contain, are no obstacle.
  */
 async function removeTree(path: string): Promise<void> {
-  await execute("rm", ["-rf", "--one-file-system", "--", path]);
+  await runTool("rm", ["-rf", "--one-file-system", "--", path]);
 }

@@ -1,0 +1,62 @@
+/**
+ * Which processes the kernel ends first when the host has no memory left. VMMs are in jail.test.ts.
+ */
+import assert from "node:assert/strict";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { systemClock } from "../src/clock.ts";
+import { endLast, runTool, TOOL_SCORE } from "../src/host/out-of-memory.ts";
+import { runConfined } from "../src/images/confine.ts";
+import { temporaryDirectory } from "./support/in-process.ts";
+
+const isRoot = process.getuid?.() === 0;
+const scoreOf = (pid: number | "self"): number => Number(readFileSync(`/proc/${pid}/oom_score_adj`, "utf8"));
+/** Some containers allow nobody to lower it. */
+const canLower = spawnSync("sh", ["-c", "echo -500 >/proc/self/oom_score_adj"], { stdio: "ignore" }).status === 0;
+
+test("a program that runs on what machines made is ended before the agent", async () => {
+  const { stdout } = await runTool("cat", ["/proc/self/oom_score_adj"]);
+  assert.equal(Number(stdout), TOOL_SCORE);
+  assert.ok(TOOL_SCORE > scoreOf("self"));
+});
+
+test("a confined program is ended before the agent", { skip: isRoot ? false : "only root can confine" }, async () => {
+  await using directory = await temporaryDirectory();
+  const score = await runConfined({
+    directory: directory.path,
+    inputs: { proc: "/proc" },
+    capabilities: [],
+    argv: ["cat", "/input/proc/self/oom_score_adj"],
+    timeoutMs: 20_000,
+    signal: new AbortController().signal,
+    clock: systemClock,
+  });
+  assert.equal(Number(score), TOOL_SCORE);
+});
+
+test("the agent is ended last", { skip: canLower ? false : "this host allows nobody to lower a score" }, async () => {
+  const child = spawn(process.execPath, [
+    "--input-type=module",
+    "-e",
+    `const { endLast } = await import(${JSON.stringify(import.meta.resolve("../src/host/out-of-memory.ts"))});
+     await endLast(); console.log("done"); setInterval(() => {}, 1000);`,
+  ]);
+  const exit = once(child, "exit");
+  try {
+    await once(child.stdout, "data");
+    assert.equal(scoreOf(child.pid ?? 0), -500);
+  } finally {
+    child.kill("SIGKILL");
+    await exit;
+  }
+});
+
+test("where a score cannot be lowered the agent runs on with its own", {
+  skip: canLower ? "this host allows it" : false,
+}, async () => {
+  const before = scoreOf("self");
+  await endLast();
+  assert.equal(scoreOf("self"), before);
+});
