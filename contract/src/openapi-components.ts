@@ -72,7 +72,8 @@ export const parameterComponents = {
     required: false,
     description:
       "makes the request safe to repeat: the first answer is kept for 24 hours and given again; the same key with another " +
-      "request is refused",
+      "request is refused. Where the server died before it could answer, a repetition after 60 seconds makes nothing twice and " +
+      "answers with what was made; a command that was lost so runs again",
     schema: { type: "string", minLength: 1, maxLength: 255, pattern: "^[\\x20-\\x7e]*$" },
   },
 } as const;

@@ -25,6 +25,7 @@ const KIND = "machine move" as const satisfies OperationKind;
 
 const begin = (wish: { steps?: readonly string[]; deadlineMs?: number } = {}): Promise<OperationRecord> =>
   beginOperation(context, {
+    id: context.ids.make("operation"),
     tenantId,
     kind: KIND,
     resource: { kind: "machine", id: "mach-1", name: "one" },
@@ -225,7 +226,8 @@ test("operations are their tenant's alone, newest first, page by page", async ()
 test("a tenant has a hundred operations running, and is told so when it asks for more", async () => {
   const other = (await client.post("/v1/tenants", { name: "eager" })).json;
   const wish = { tenantId: other.id, kind: KIND, resource: { kind: "x", id: "x", name: null }, steps: [] };
-  const asked = () => beginOperation(context, { ...wish, input: {}, deadlineMs: 60_000 });
+  const asked = () =>
+    beginOperation(context, { ...wish, id: context.ids.make("operation"), input: {}, deadlineMs: 60_000 });
   for (let count = 0; count < 100; count += 1) await asked();
   await assert.rejects(
     asked,

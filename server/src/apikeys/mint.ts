@@ -2,12 +2,13 @@
  * Creates an API key that grants no more than its creator has, and no longer.
  *
  * Always: the plaintext exists only in what this returns; the row holds a hash. A tenant has at most KEYS_MAX keys that are
- * good, decided by the statement that inserts. No key is made with one that was revoked meanwhile.
+ * good, decided by the statement that inserts. No key is made with one that was revoked meanwhile. A repetition under an
+ * idempotency key has the same id and plaintext, and finds the key that it made.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { CreateApiKeyRequest } from "@flotilla/contract/apikeys";
 import { grants, SCOPE_ALIASES, SCOPES, type Scope } from "@flotilla/contract/scopes";
-import { hashKey, makeKey } from "../auth/keys.ts";
+import { hashKey } from "../auth/keys.ts";
 import type { Context } from "../context.ts";
 import type { Caller } from "../http/handler.ts";
 import { insertKey } from "./store.ts";
@@ -21,6 +22,7 @@ export async function mintKey(
   context: Context,
   caller: Caller,
   request: CreateApiKeyRequest,
+  { id, key }: { readonly id: string; readonly key: string },
 ): Promise<{ readonly id: string; readonly key: string }> {
   const named = request.tenantId ?? null;
   if (named !== null && !caller.isAdmin)
@@ -28,8 +30,6 @@ export async function mintKey(
   const tenantId = named ?? caller.tenantId;
   const isForeign = tenantId !== caller.tenantId;
   const scopes = chooseScopes(caller, request.scopes ?? undefined, isForeign);
-  const id = context.ids.make("key");
-  const key = makeKey(context.randomBytes);
   const now = context.clock.now();
   const expiresAt = chooseExpiry(caller, request.expiresInDays ?? null, now);
   const row = {

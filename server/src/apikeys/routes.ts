@@ -3,6 +3,7 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { KeyCache } from "../auth/key-cache.ts";
+import { makeKey } from "../auth/keys.ts";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { listPage } from "../http/list-page.ts";
@@ -25,7 +26,10 @@ export function apiKeyHandlers(
       const keyOf = ({ createdAt, id }: (typeof found)[number]): string => `${createdAt} ${id}`;
       return { status: 200, ...listPage(found, query, { path: "/v1/apikeys", keyOf, kept }) };
     },
-    createApiKey: async ({ caller, body }) => ({ status: 200, body: await mintKey(context, caller, body ?? {}) }),
+    createApiKey: async (request) => {
+      const made = { id: request.newId("key"), key: makeKey(request.secretBytes) };
+      return { status: 200, body: await mintKey(context, request.caller, request.body ?? {}, made) };
+    },
     deleteApiKey: async ({ caller, params, query }) => {
       const isCascading = query.cascade ?? false;
       for (const id of await revokeKey(context, caller, { keyId: params.id, isCascading })) keys.forgetKey(id);

@@ -37,10 +37,10 @@ export type KeyInsertion = "inserted" | "noTenant" | "noCreator" | "overCount";
 
 /**
  * Inserts a key, unless its tenant has `max` that are good. Rows of keys that are not good any more are bounded as well: of
- * the tenant's, the oldest beyond `max` go.
+ * the tenant's, the oldest beyond `max` go. One that is there already, with the same id and hash, was inserted.
  */
 export async function insertKey(db: Queryable, key: NewApiKey, max: number): Promise<KeyInsertion> {
-  const row = await db.queryOne<{ hasRoom: boolean; isMade: boolean; id: string | null }>(sql`
+  const row = await db.queryOne<{ hasRoom: boolean; isMade: boolean; isKnown: boolean; id: string | null }>(sql`
     WITH room AS (
       SELECT id AS tenant_id, good_keys_locked(id, ${key.createdAt}) < ${max} AS yes FROM tenants
       WHERE id = ${key.tenantId}),
@@ -54,11 +54,13 @@ export async function insertKey(db: Queryable, key: NewApiKey, max: number): Pro
       SELECT ${key.id}, tenant_id, ${key.hash}, ${key.scopes}, ${key.description}, creator.id, ${key.createdAt}::timestamptz,
         ${key.expiresAt}::timestamptz
       FROM room, creator WHERE room.yes
+      ON CONFLICT (id) DO NOTHING
       RETURNING id)
-    SELECT room.yes AS "hasRoom", EXISTS (SELECT FROM creator) AS "isMade", inserted.id
+    SELECT room.yes AS "hasRoom", EXISTS (SELECT FROM creator) AS "isMade", inserted.id,
+      EXISTS (SELECT FROM api_keys WHERE id = ${key.id} AND key_hash = ${key.hash}) AS "isKnown"
     FROM room LEFT JOIN inserted ON true`);
   if (row === undefined) return "noTenant";
-  if (row.id !== null) return "inserted";
+  if (row.id !== null || row.isKnown) return "inserted";
   return row.isMade ? "overCount" : "noCreator";
 }
 

@@ -43,7 +43,7 @@ import { encode, type HeaderList, type Outgoing, recordOf, send, sendUpgrade } f
 import type { AnyHandler, AnyRequest, Caller, NodeCaller, RawRequest } from "./handler.ts";
 import type { IdempotencyUse } from "./idempotency-use.ts";
 import type { Ingress } from "./ingress.ts";
-import { idFromSeed, once } from "./once.ts";
+import { bytesFromSeed, idFromSeed, once } from "./once.ts";
 import type { LastReaders } from "./last-readers.ts";
 import type { Page } from "./page.ts";
 import { PROCESSING_MS, sayProcessing, wantsProcessing } from "./processing.ts";
@@ -420,6 +420,8 @@ class CheckedRequest implements AnyRequest {
   readonly #presence: CallerPresence;
   readonly #context: Context;
   readonly #seed: string | null;
+  readonly #bearer: string;
+  #secretBytes: CheckedRequest["secretBytes"] | undefined;
 
   /** `seed`: of its idempotency key; null: it has none. */
   constructor(
@@ -439,6 +441,7 @@ class CheckedRequest implements AnyRequest {
     this.#presence = presence;
     this.#context = context;
     this.#seed = seed;
+    this.#bearer = exchange.bearer ?? "";
   }
 
   get signal(): AbortSignal {
@@ -451,6 +454,11 @@ class CheckedRequest implements AnyRequest {
 
   newId(kind: IdKind): string {
     return this.#seed === null ? this.#context.ids.make(kind) : idFromSeed(this.#seed, kind);
+  }
+
+  get secretBytes(): (size: number) => Buffer {
+    return (this.#secretBytes ??=
+      this.#seed === null ? this.#context.randomBytes : bytesFromSeed(this.#seed, this.#bearer));
   }
 }
 

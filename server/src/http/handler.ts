@@ -57,6 +57,8 @@ export interface Request<E extends Endpoint = Endpoint> {
   readonly log: Log;
   /** An id for what it makes: the same again when it is repeated under its idempotency key. One for each kind. */
   newId(kind: IdKind): string;
+  /** Random bytes for a secret of what it makes: the same again, call for call, when it is repeated under its idempotency key. */
+  readonly secretBytes: (size: number) => Buffer;
   /** The request as it came; for what hands it on. */
   readonly raw: RawRequest;
 }
@@ -123,6 +125,7 @@ export interface AnyRequest {
   readonly signal: AbortSignal;
   readonly log: Log;
   newId(kind: IdKind): string;
+  readonly secretBytes: (size: number) => Buffer;
   readonly raw: RawRequest;
 }
 

@@ -7,9 +7,10 @@
  * - one request at a time runs for a key: the row is its lease, renewed while it runs. A crash leaves a lease that
  *   runs out after LEASE_MS; then the request may run again;
  * - what a caller may well try again with the same key is not remembered: 429, 402 and every 5xx;
- * - ids of what a request makes come from its `seed`, which stands in the row before the request runs and stays when it is
- *   lost or failed with a 5xx; so a repetition makes the same ids, and the primary key shows what was made already. Even
- *   where the database or a server dies between the two, nothing is made twice;
+ * - ids and secrets of what a request makes come from its `seed`, which is in the row before the request runs and stays when
+ *   it is lost or failed with a 5xx; so a repetition makes the same, and the primary key shows what was made already. Even
+ *   where the database or a server dies between the two, nothing is made twice. Commands have no such id: one that was lost
+ *   may run again;
  * - kept answers are encrypted with a key made from the API key itself, which the server does not keep: an answer may
  *   hold a secret that is shown once (a new API key), and a copy of the database must not give it away;
  * - an answer that is streamed, larger than KEPT_BYTES_MAX, or more than its tenant has room for, is remembered without its

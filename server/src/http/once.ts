@@ -4,7 +4,7 @@
  * Always: a streamed answer is passed through and not kept; a streamed body goes on as it comes, and its digest is kept
  * only when all of it was read.
  */
-import { createHash } from "node:crypto";
+import { createHash, hkdfSync } from "node:crypto";
 import type { IncomingMessage } from "node:http";
 import { pipeline, type Readable, Transform, type TransformCallback } from "node:stream";
 import { ID_PREFIXES, type IdKind } from "@flotilla/contract/ids";
@@ -50,6 +50,15 @@ export async function once(
 /** The id of what the request makes of a kind: one for each request. Pure. */
 export const idFromSeed = (seed: string, kind: IdKind): string =>
   `${ID_PREFIXES[kind]}-${createHash("sha256").update(`${kind} ${seed}`).digest("hex").slice(0, 32)}`;
+
+/**
+ * Secrets of what the request makes: from the API key in plain, which the server does not keep, so the seed alone tells
+ * nothing of them. Other bytes at each call, and the same for the same calls. Pure.
+ */
+export function bytesFromSeed(seed: string, bearer: string): (size: number) => Buffer {
+  let calls = 0;
+  return (size) => Buffer.from(hkdfSync("sha256", bearer, seed, `flotilla secret ${(calls += 1)}`, size));
+}
 
 /** Passes a body through and adds it up. */
 class DigestedBody extends Transform {

@@ -34,13 +34,19 @@ const stepOn = (nodeId: string): string => `pull to ${nodeId}`;
 /** Asks for a pull to one node, or to all that are ready. */
 export async function askPull(
   { context, registries }: MachineServices,
-  wish: { readonly tenantId: string; readonly reference: string; readonly nodeId: string | null },
+  wish: {
+    readonly operationId: string;
+    readonly tenantId: string;
+    readonly reference: string;
+    readonly nodeId: string | null;
+  },
 ): Promise<OperationRecord> {
   const { tenantId, reference } = wish;
   checkReference(registries, reference);
   const nodes = chooseNodes(await listNodes(context.db), wish.nodeId);
   const input: PullInput = { reference, nodeIds: nodes.map(({ id }) => id) };
   return await beginOperation(context, {
+    id: wish.operationId,
     tenantId,
     kind: "image pull",
     resource: { kind: "image", id: canonicalReference(reference), name: reference },

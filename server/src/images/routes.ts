@@ -56,9 +56,11 @@ export function imageHandlers(
       const keyOf = ({ reference, digest, nodeId }: ImageInfo): string => `${reference} ${digest} ${nodeId}`;
       return { status: 200, ...listPage(found, query, { path: "/v1/images", keyOf }) };
     },
-    async pullImage({ caller, body }) {
-      const { reference, nodeId } = body;
-      const operation = await askPull(services, { tenantId: caller.tenantId, reference, nodeId: nodeId ?? null });
+    async pullImage(request) {
+      const { reference, nodeId = null } = request.body;
+      const { tenantId } = request.caller;
+      const operationId = request.newId("operation");
+      const operation = await askPull(services, { operationId, tenantId, reference, nodeId });
       return { status: 202, body: operationInfo(operation) };
     },
     async listMachineImages({ caller, params }) {

@@ -49,7 +49,12 @@ export interface Draining {
 /** Begins to drain; of a node that is being drained already it gives the operation that does so. */
 export async function askDrain(
   { context }: MachineServices,
-  wish: { readonly tenantId: string; readonly nodeId: string; readonly deadlineSeconds: number | null },
+  wish: {
+    readonly operationId: string;
+    readonly tenantId: string;
+    readonly nodeId: string;
+    readonly deadlineSeconds: number | null;
+  },
 ): Promise<Draining> {
   const { tenantId, nodeId } = wish;
   const node = await beginDrain(context.db, nodeId);
@@ -60,6 +65,7 @@ export async function askDrain(
   const seconds = Math.min(wish.deadlineSeconds ?? DEADLINE_SECONDS_DEFAULT, DEADLINE_SECONDS_MAX);
   const input: DrainInput = { nodeId, stopAt: context.clock.now() + seconds * 1000 };
   const { id } = await beginOperation(context, {
+    id: wish.operationId,
     tenantId,
     kind: "node drain",
     resource: { kind: "node", id: nodeId, name: nodeId },

@@ -31,10 +31,13 @@ export function nodeHandlers(
       const acceptedAt = await takeHeartbeat(services, params.id, body);
       return { status: 200, body: { acceptedAt: acceptedAt.toISOString() } };
     },
-    async drainNode({ caller, params, body }) {
-      const { tenantId } = caller;
-      const deadlineSeconds = body?.deadlineSeconds ?? null;
-      const { node, operationId } = await askDrain(services, { tenantId, nodeId: params.id, deadlineSeconds });
+    async drainNode(request) {
+      const { node, operationId } = await askDrain(services, {
+        operationId: request.newId("operation"),
+        tenantId: request.caller.tenantId,
+        nodeId: request.params.id,
+        deadlineSeconds: request.body?.deadlineSeconds ?? null,
+      });
       return { status: 200, body: { ...nodeInfo(node), operationId } };
     },
     async revokeNodeCredential({ params }) {

@@ -2,15 +2,16 @@
  * Asks for an operation: one row, which the operation loop of any server takes up at once.
  *
  * Always: nothing is done here but the write, so that what was accepted is done even if this server dies right after
- * its answer.
+ * its answer. A repetition under an idempotency key has the same id, and finds the operation that it began.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { OperationKind } from "@flotilla/contract/operations";
 import type { Context } from "../context.ts";
 import { plannedStep } from "./steps.ts";
-import { insertOperation, type OperationRecord } from "./store.ts";
+import { findOperation, insertOperation, type OperationRecord } from "./store.ts";
 
 export interface OperationWish {
+  readonly id: string;
   readonly tenantId: string;
   readonly kind: OperationKind;
   readonly resource: { readonly kind: string; readonly id: string; readonly name: string | null };
@@ -28,7 +29,7 @@ const RETRY_AFTER_SECONDS = 10;
 export async function beginOperation(context: Context, wish: OperationWish): Promise<OperationRecord> {
   const now = context.clock.now();
   const operation: OperationRecord = {
-    id: context.ids.make("operation"),
+    id: wish.id,
     tenantId: wish.tenantId,
     kind: wish.kind,
     status: "running",
@@ -43,7 +44,9 @@ export async function beginOperation(context: Context, wish: OperationWish): Pro
     deadlineAt: now + wish.deadlineMs,
     attempt: 0,
   };
-  if ((await insertOperation(context.db, operation, RUNNING_PER_TENANT_MAX)) === "tooMany") {
+  if ((await insertOperation(context.db, operation, RUNNING_PER_TENANT_MAX)) === "refused") {
+    const known = await findOperation(context.db, wish);
+    if (known !== undefined) return known;
     const text = `${RUNNING_PER_TENANT_MAX} operations of the tenant are running; wait until some of them have ended`;
     throw new Refusal("rate_limited", text, { "retry-after": String(RETRY_AFTER_SECONDS) });
   }

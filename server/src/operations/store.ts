@@ -47,12 +47,12 @@ const OPERATION_AGE_MAX_MS = 30 * 24 * 60 * 60_000;
 
 const instantOf = (ms: number): string => new Date(ms).toISOString();
 
-/** Writes an operation that no server works on yet, unless its tenant has `runningMax` of them already. */
+/** Writes an operation that no server works on yet, unless its tenant has `runningMax` of them already, or the id is known. */
 export async function insertOperation(
   db: Queryable,
   operation: OperationRecord,
   runningMax: number,
-): Promise<"inserted" | "tooMany"> {
+): Promise<"inserted" | "refused"> {
   const now = instantOf(operation.createdAt);
   const rows = await db.execute(sql`
     INSERT INTO operations (
@@ -63,8 +63,9 @@ export async function insertOperation(
       ${JSON.stringify(operation.steps)}::jsonb, ${now}::timestamptz, ${now}::timestamptz,
       ${instantOf(operation.deadlineAt)}::timestamptz, 0, ${now}::timestamptz
     WHERE (SELECT count(*) FROM operations WHERE tenant_id = ${operation.tenantId} AND status = 'running')
-      < ${runningMax}`);
-  return rows === 0 ? "tooMany" : "inserted";
+      < ${runningMax}
+    ON CONFLICT (id) DO NOTHING`);
+  return rows === 0 ? "refused" : "inserted";
 }
 
 export async function findOperation(

@@ -5,17 +5,25 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { CreatePlanRequest } from "@flotilla/contract/plans";
 import type { KeyCache } from "../auth/key-cache.ts";
 import type { Context } from "../context.ts";
-import { getDefaultPlan, insertPlan, lockPlans, type PlanRow, unsetDefaultPlan } from "./store.ts";
+import { findPlanMadeAs, getDefaultPlan, insertPlan, lockPlans, type PlanRow, unsetDefaultPlan } from "./store.ts";
 
-export async function createPlan(context: Context, keys: KeyCache, request: CreatePlanRequest): Promise<PlanRow> {
-  const id = request.id ?? context.ids.make("plan");
+/** `newId`: for a plan whose request names none. A repetition with the same one answers the plan that was made. */
+export async function createPlan(
+  context: Context,
+  keys: KeyCache,
+  request: CreatePlanRequest,
+  newId: string,
+): Promise<PlanRow> {
+  const id = request.id ?? newId;
   const createdAt = new Date(context.clock.now());
   const created = await context.db.transaction(async (transaction) => {
     await lockPlans(transaction);
+    const known = await findPlanMadeAs(transaction, { id, madeAs: newId });
+    if (known !== undefined) return known;
     const base = await getDefaultPlan(transaction);
     const plan = merge(base, request, { id, createdAt });
     if (plan.is_default) await unsetDefaultPlan(transaction);
-    const written = await insertPlan(transaction, plan);
+    const written = await insertPlan(transaction, plan, newId);
     if (written === undefined)
       throw new Refusal("name_taken", `a plan with the id ${id} or the name ${request.name} exists`);
     return written;

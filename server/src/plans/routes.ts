@@ -16,6 +16,9 @@ export function planHandlers(context: Context, keys: KeyCache): HandlersOf<"list
       const keyOf = (plan: (typeof found)[number]): string => `${plan.isDefault ? 0 : 1} ${plan.createdAt} ${plan.id}`;
       return { status: 200, ...listPage(found, query, { path: "/v1/plans", keyOf }) };
     },
-    createPlan: async ({ body }) => ({ status: 201, body: planInfo(await createPlan(context, keys, body)) }),
+    createPlan: async (request) => {
+      const made = await createPlan(context, keys, request.body, request.newId("plan"));
+      return { status: 201, body: planInfo(made) };
+    },
   };
 }

@@ -53,18 +53,25 @@ export async function unsetDefaultPlan(transaction: Queryable): Promise<void> {
 }
 
 /** undefined: the id or the name is taken. */
-export const insertPlan = (db: Queryable, plan: PlanRow): Promise<PlanRow | undefined> =>
+export const insertPlan = (db: Queryable, plan: PlanRow, madeAs: string): Promise<PlanRow | undefined> =>
   db.queryOne<PlanRow>(sql`
     INSERT INTO plans (
       id, name, is_default, budget_policy, max_apps, max_cpus, max_memory_mb, max_disk_gb, max_machines,
       max_concurrent_machines, max_total_cpus, max_total_memory_mb, max_total_disk_gb, rate_cpu_hour_micros, rate_memory_gb_hour_micros, rate_exec_micros,
-      rate_requests_per_second, rate_burst, max_egress_gb, monthly_budget_micros, created_at)
+      rate_requests_per_second, rate_burst, max_egress_gb, monthly_budget_micros, created_at, made_as)
     VALUES (
       ${plan.id}, ${plan.name}, ${plan.is_default}, ${plan.budget_policy}, ${plan.max_apps}, ${plan.max_cpus},
       ${plan.max_memory_mb}, ${plan.max_disk_gb}, ${plan.max_machines}, ${plan.max_concurrent_machines},
       ${plan.max_total_cpus}, ${plan.max_total_memory_mb}, ${plan.max_total_disk_gb},
       ${plan.rate_cpu_hour_micros}, ${plan.rate_memory_gb_hour_micros}, ${plan.rate_exec_micros},
       ${plan.rate_requests_per_second}, ${plan.rate_burst}, ${plan.max_egress_gb}, ${plan.monthly_budget_micros},
-      ${plan.created_at})
+      ${plan.created_at}, ${madeAs})
     ON CONFLICT DO NOTHING
     RETURNING *`);
+
+/** The plan that a request has made which gave it this id, or would have if the caller had chosen none. */
+export const findPlanMadeAs = (
+  db: Queryable,
+  { id, madeAs }: { readonly id: string; readonly madeAs: string },
+): Promise<PlanRow | undefined> =>
+  db.queryOne<PlanRow>(sql`SELECT * FROM plans WHERE id = ${id} AND made_as = ${madeAs}`);

@@ -9,12 +9,13 @@ import type { KeyCache } from "../auth/key-cache.ts";
 import type { Context } from "../context.ts";
 import { insertTenant, planExists, type TenantChange, type TenantRow, updateTenant } from "./store.ts";
 
-export async function createTenant(context: Context, request: CreateTenantRequest): Promise<TenantRow> {
+/** `newId`: for a tenant whose request names none. A repetition with the same one answers the tenant that was made. */
+export async function createTenant(context: Context, request: CreateTenantRequest, newId: string): Promise<TenantRow> {
   const planId = request.planId ?? null;
   if (planId !== null) await requirePlan(context, planId);
-  const id = request.id ?? context.ids.make("tenant");
+  const id = request.id ?? newId;
   const at = new Date(context.clock.now());
-  const row = await insertTenant(context.db, { id, name: request.name, planId, at });
+  const row = await insertTenant(context.db, { id, name: request.name, planId, at, madeAs: newId });
   if (row === undefined)
     throw new Refusal("name_taken", `a tenant with the id ${id} or the name ${request.name} exists`);
   return row;

@@ -20,7 +20,10 @@ export function tenantHandlers(
       const keyOf = ({ createdAt, id }: (typeof found)[number]): string => `${createdAt} ${id}`;
       return { status: 200, ...listPage(found, query, { path: "/v1/tenants", keyOf }) };
     },
-    createTenant: async ({ body }) => ({ status: 201, body: tenantInfo(await createTenant(context, body)) }),
+    createTenant: async (request) => {
+      const made = await createTenant(context, request.body, request.newId("tenant"));
+      return { status: 201, body: tenantInfo(made) };
+    },
     getTenant: async ({ params }) => {
       const row = await findTenant(context.db, params.id);
       if (row === undefined) throw new Refusal("not_found", `no tenant ${params.id}`);

@@ -37,16 +37,25 @@ export const listTenants = (db: Queryable): Promise<readonly TenantRow[]> =>
 export const findTenant = (db: Queryable, id: string): Promise<TenantRow | undefined> =>
   db.queryOne<TenantRow>(sql`SELECT * FROM tenants WHERE id = ${id}`);
 
-/** undefined: the id or the name is taken. Fails when the plan does not exist. */
+/** undefined: the id or the name is taken, by one that was not `madeAs` the same. Fails when the plan does not exist. */
 export const insertTenant = (
   db: Queryable,
-  tenant: { readonly id: string; readonly name: string; readonly planId: string | null; readonly at: Date },
+  tenant: {
+    readonly id: string;
+    readonly name: string;
+    readonly planId: string | null;
+    readonly at: Date;
+    readonly madeAs: string;
+  },
 ): Promise<TenantRow | undefined> =>
   db.queryOne<TenantRow>(sql`
-    INSERT INTO tenants (id, name, plan_id, created_at, updated_at)
-    VALUES (${tenant.id}, ${tenant.name}, ${tenant.planId}, ${tenant.at}, ${tenant.at})
-    ON CONFLICT DO NOTHING
-    RETURNING *`);
+    WITH inserted AS (
+      INSERT INTO tenants (id, name, plan_id, created_at, updated_at, made_as)
+      VALUES (${tenant.id}, ${tenant.name}, ${tenant.planId}, ${tenant.at}, ${tenant.at}, ${tenant.madeAs})
+      ON CONFLICT DO NOTHING
+      RETURNING *)
+    SELECT * FROM inserted
+    UNION ALL SELECT * FROM tenants WHERE id = ${tenant.id} AND made_as = ${tenant.madeAs}`);
 
 /** undefined: no such tenant. Fails when the plan does not exist. */
 export const updateTenant = (

@@ -25,9 +25,9 @@ export function tokenHandlers(context: Context): HandlersOf<"listJoinTokens" | "
       const found = (await listJoinTokens(context.db)).map(tokenInfo);
       return { status: 200, ...listPage(found, query, { path: "/v1/tokens", keyOf: ({ prefix }) => prefix }) };
     },
-    async createJoinToken({ body }) {
+    async createJoinToken({ body, secretBytes }) {
       const seconds = body?.expiresInSeconds ?? EXPIRES_IN_SECONDS_DEFAULT;
-      const { prefix, token } = makeJoinToken(context.randomBytes);
+      const { prefix, token } = makeJoinToken(secretBytes);
       const now = context.clock.now();
       const row = await insertJoinToken(context.db, {
         prefix,

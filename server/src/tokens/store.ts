@@ -19,14 +19,16 @@ const COLUMNS = sql`
 export const listJoinTokens = (db: Queryable): Promise<readonly JoinTokenRow[]> =>
   db.query<JoinTokenRow>(sql`SELECT ${COLUMNS} FROM join_tokens ORDER BY created_at DESC, prefix`);
 
+/** undefined: another token has the prefix. One that is there already, with the same hash, was inserted. */
 export function insertJoinToken(
   db: Queryable,
   token: Omit<JoinTokenRow, "uses"> & { readonly hash: Buffer; readonly labels: Readonly<Record<string, string>> },
 ): Promise<JoinTokenRow | undefined> {
   return db.queryOne<JoinTokenRow>(sql`
-    INSERT INTO join_tokens (prefix, token_hash, description, labels, created_at, expires_at, max_uses)
+    INSERT INTO join_tokens AS t (prefix, token_hash, description, labels, created_at, expires_at, max_uses)
     VALUES (${token.prefix}, ${token.hash}, ${token.description}, ${JSON.stringify(token.labels)}::jsonb,
       ${token.createdAt}, ${token.expiresAt}, ${token.maxUses})
+    ON CONFLICT (prefix) DO UPDATE SET prefix = excluded.prefix WHERE t.token_hash = excluded.token_hash
     RETURNING ${COLUMNS}`);
 }
 

@@ -2,6 +2,7 @@
  * The handlers of the connect bridge, one for every method, and of its tokens.
  */
 import { Refusal } from "@flotilla/contract/errors";
+import { makeConnectToken } from "../../auth/keys.ts";
 import type { HandlersOf, PassedReply, Request } from "../../http/handler.ts";
 import type { MachineServices } from "../services.ts";
 import { forward } from "./forward.ts";
@@ -37,10 +38,11 @@ export function connectHandlers(services: MachineServices): HandlersOf<Bridge | 
     connectPatch: connect,
     connectDelete: connect,
     connectOptions: connect,
-    async createConnectToken({ caller, params, body }) {
+    async createConnectToken({ caller, params, body, secretBytes }) {
       const { tenantId, keyId } = caller;
       const ttlSeconds = body?.ttlSeconds ?? null;
-      const made = await makeMachineToken(services.context, { tenantId, keyId, machineId: params.id, ttlSeconds });
+      const wish = { tenantId, keyId, machineId: params.id, ttlSeconds };
+      const made = await makeMachineToken(services.context, wish, makeConnectToken(secretBytes));
       const expiresAt = new Date(made.expiresAt).toISOString();
       return { status: 201, body: { token: made.token, expiresAt, machineId: params.id } };
     },

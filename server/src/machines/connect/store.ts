@@ -10,7 +10,10 @@ import type { Context } from "../../context.ts";
 import { type Queryable, sql } from "../../db/database.ts";
 import { instantOf } from "../store.ts";
 
-/** Returns when it expires, in epoch milliseconds: with its key, if that is sooner. undefined: the machine has `max`. */
+/**
+ * Returns when it expires, in epoch milliseconds: with its key, if that is sooner; of one that was inserted already, when
+ * that one does. undefined: the machine has `max`.
+ */
 export async function insertConnectToken(
   { db, clock }: Context,
   token: { readonly hash: Buffer; readonly machineId: string; readonly keyId: string; readonly expiresAt: number },
@@ -18,12 +21,16 @@ export async function insertConnectToken(
 ): Promise<number | undefined> {
   const row = await db.queryOne<{ expiresAt: Date }>(sql`
     WITH expired AS (
-      DELETE FROM connect_tokens WHERE machine_id = ${token.machineId} AND expires_at <= ${instantOf(clock.now())})
+      DELETE FROM connect_tokens
+      WHERE machine_id = ${token.machineId} AND expires_at <= ${instantOf(clock.now())} AND token_hash <> ${token.hash}),
+    known AS (SELECT FROM connect_tokens WHERE token_hash = ${token.hash})
     INSERT INTO connect_tokens (token_hash, machine_id, key_id, expires_at)
     SELECT ${token.hash}, ${token.machineId}, id, least(${instantOf(token.expiresAt)}::timestamptz, expires_at)
     FROM api_keys
-    WHERE id = ${token.keyId} AND good_connect_tokens_locked(${token.machineId}, ${instantOf(clock.now())}) < ${max}
-    RETURNING expires_at AS "expiresAt"`);
+    WHERE id = ${token.keyId}
+      AND (good_connect_tokens_locked(${token.machineId}, ${instantOf(clock.now())}) < ${max} OR EXISTS (SELECT FROM known))
+    ON CONFLICT (token_hash) DO UPDATE SET token_hash = excluded.token_hash
+    RETURNING connect_tokens.expires_at AS "expiresAt"`);
   return row?.expiresAt.getTime();
 }
 

@@ -6,7 +6,7 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { ConnectTokenAuthenticator } from "../../auth/authenticate.ts";
 import { fromRow } from "../../auth/key-cache.ts";
-import { hashKey, makeConnectToken } from "../../auth/keys.ts";
+import { hashKey } from "../../auth/keys.ts";
 import type { Context } from "../../context.ts";
 import { machineNotFound } from "../start.ts";
 import { findMachine } from "../store.ts";
@@ -26,10 +26,10 @@ export interface ConnectTokenWish {
 export async function makeMachineToken(
   context: Context,
   { tenantId, keyId, machineId, ttlSeconds }: ConnectTokenWish,
+  token: string,
 ): Promise<{ readonly token: string; readonly expiresAt: number }> {
   const machine = await findMachine(context.db, { tenantId, id: machineId });
   if (machine === undefined) throw machineNotFound(machineId);
-  const token = makeConnectToken(context.randomBytes);
   const wanted = context.clock.now() + (ttlSeconds ?? TTL_DEFAULT_SECONDS) * 1000;
   const row = { hash: hashKey(token), machineId, keyId, expiresAt: wanted };
   const expiresAt = await insertConnectToken(context, row, TOKENS_MAX);

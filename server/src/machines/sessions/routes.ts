@@ -27,12 +27,18 @@ export function sessionHandlers(services: MachineServices, answers: CommandAnswe
       if ((await findMachine(db, { tenantId, id })) === undefined) throw machineNotFound(id);
       return { status: 200, body: (await listSessions(db, { tenantId, machineId: id })).map(sessionInfo) };
     },
-    async createSession({ caller: { tenantId }, params: { id }, body }) {
+    async createSession(request) {
+      const {
+        body,
+        params: { id },
+        caller: { tenantId },
+      } = request;
       const cwd = checkAbsolutePath(body?.cwd, "cwd");
       const env = checkEnvironment(body?.env);
       if ((await findMachine(db, { tenantId, id })) === undefined) throw machineNotFound(id);
-      const sessionId = body?.id ?? context.ids.make("session");
-      const session = await insertSession(context, { machineId: id, id: sessionId, cwd, env }, SESSIONS_MAX);
+      const madeAs = request.newId("session");
+      const sessionId = body?.id ?? madeAs;
+      const session = await insertSession(context, { machineId: id, id: sessionId, madeAs, cwd, env }, SESSIONS_MAX);
       if (session === "taken")
         throw new Refusal("conflict", `machine ${id} has a session ${sessionId} already; choose another id`);
       if (session === "overCount")

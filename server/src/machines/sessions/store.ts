@@ -41,21 +41,30 @@ export function findSession(
     WHERE s.machine_id = ${machineId} AND s.id = ${sessionId} AND m.tenant_id = ${tenantId} AND m.deleted_at IS NULL`);
 }
 
-/** The new session; `taken`: the machine has one with this id; `overCount`: it has `max` of them. */
+/** The session, new or made as the same before; `taken`: the machine has another one with this id; `overCount`: it has `max` of them. */
 export function insertSession(
   context: Context,
-  session: { readonly machineId: string; readonly id: string; readonly cwd: string | null; readonly env: object },
+  session: {
+    readonly machineId: string;
+    readonly id: string;
+    readonly madeAs: string;
+    readonly cwd: string | null;
+    readonly env: object;
+  },
   max: number,
 ): Promise<SessionRecord | "taken" | "overCount"> {
-  const { machineId, id, cwd, env } = session;
+  const { machineId, id, madeAs, cwd, env } = session;
   return context.db.transaction(async (transaction) => {
     const held = await transaction.queryOne<{ count: number }>(sql`SELECT sessions_locked(${machineId}) AS count`);
-    const isTaken = sql`SELECT FROM machine_sessions WHERE machine_id = ${machineId} AND id = ${id}`;
-    if ((await transaction.queryOne(isTaken)) !== undefined) return "taken";
+    const known = await transaction.queryOne<SessionRecord & { readonly isOwn: boolean }>(sql`
+      SELECT ${COLUMNS}, s.made_as IS NOT DISTINCT FROM ${madeAs} AS "isOwn" FROM machine_sessions s
+      WHERE s.machine_id = ${machineId} AND s.id = ${id}`);
+    if (known !== undefined) return known.isOwn ? known : "taken";
     if ((held?.count ?? 0) >= max) return "overCount";
     const made = await transaction.queryOne<SessionRecord>(sql`
-      INSERT INTO machine_sessions AS s (machine_id, id, cwd, env, created_at)
-      VALUES (${machineId}, ${id}, ${cwd}, ${JSON.stringify(env)}::jsonb, ${instantOf(context.clock.now())}::timestamptz)
+      INSERT INTO machine_sessions AS s (machine_id, id, made_as, cwd, env, created_at)
+      VALUES (${machineId}, ${id}, ${madeAs}, ${cwd}, ${JSON.stringify(env)}::jsonb,
+        ${instantOf(context.clock.now())}::timestamptz)
       RETURNING ${COLUMNS}`);
     return made ?? "taken";
   });

@@ -12,9 +12,9 @@ export function shareHandlers(services: MachineServices): HandlersOf<"createShar
   const { context, addresses, activity } = services;
   const { db } = context;
   return {
-    async createShare({ caller, params }) {
+    async createShare({ caller, params, secretBytes }) {
       const { tenantId, keyId } = caller;
-      const token = makeShareToken(context.randomBytes);
+      const token = makeShareToken(secretBytes);
       const hash = hashKey(token);
       if (!(await putShare(context, { tenantId, machineId: params.id, hash, keyId }))) throw machineNotFound(params.id);
       // What an earlier link has opened ends.
