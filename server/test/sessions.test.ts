@@ -178,6 +178,29 @@ test("a machine has a bounded number of sessions, also when they are made at onc
   assert.match(refused.text, /has 256 sessions; delete one that is not used/);
 });
 
+test("the sessions of a machine hold a bounded number of bytes together, and what makes one smaller is kept", async () => {
+  const id = await machine();
+  const large = { env: Object.fromEntries(Array.from({ length: 5 }, (_, at) => [`V${at}`, "x".repeat(100_000)])) };
+  const first = await session(large, id);
+  for (let count = 1; count < 8; count += 1) await session(large, id);
+  const refused = await client.post(`/v1/machines/${id}/sessions`, large);
+  assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [422, "quota_exceeded"]);
+  assert.match(refused.text, /would hold more than 4194304 bytes .* together; delete sessions that are not used/);
+  const small = await session({ env: { A: "x".repeat(100_000) } }, id);
+  const grown = await small.exec('export B="$A"');
+  assert.equal(grown.exitCode, 0);
+  assert.match(grown.stderr, /session: what this command changed is not kept, because the sessions of machine/);
+  assert.deepEqual(Object.keys((await small.info()).env), ["A"]);
+  assert.equal((await first.exec("unset V0 V1 V2 V3")).stderr, "");
+  assert.deepEqual(Object.keys((await first.info()).env), ["V4"]);
+  assert.equal((await small.exec('export B="$A"')).stderr, "");
+  assert.equal((await client.post(`/v1/machines/${id}/sessions`, large)).status, 422);
+  const held = await server.context.db.queryOne<{ bytes: number }>(
+    sql`SELECT sum(bytes)::integer AS bytes FROM machine_sessions WHERE machine_id = ${id}`,
+  );
+  assert.ok((held?.bytes ?? Infinity) <= 4 * 1024 * 1024);
+});
+
 const SHELLS: readonly (readonly string[])[] = [["dash"], ["bash", "--norc", "--posix"], ["busybox", "sh"]];
 
 for (const [shell = "", ...options] of SHELLS) {

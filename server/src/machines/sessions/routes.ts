@@ -12,7 +12,7 @@ import { commandOf } from "../exec/request.ts";
 import type { MachineServices } from "../services.ts";
 import { machineNotFound } from "../start.ts";
 import { findMachine } from "../store.ts";
-import { runInSession, sessionNotFound } from "./run.ts";
+import { overBytesText, runInSession, sessionNotFound } from "./run.ts";
 import { findSession, insertSession, listSessions, removeSession, type SessionRecord } from "./store.ts";
 
 const SESSIONS_MAX = 256;
@@ -43,6 +43,7 @@ export function sessionHandlers(services: MachineServices, answers: CommandAnswe
         throw new Refusal("conflict", `machine ${id} has a session ${sessionId} already; choose another id`);
       if (session === "overCount")
         throw new Refusal("quota_exceeded", `machine ${id} has ${SESSIONS_MAX} sessions; delete one that is not used`);
+      if (session === "overBytes") throw new Refusal("quota_exceeded", overBytesText(id));
       activity.touch(id);
       return { status: 200, body: sessionInfo(session) };
     },

@@ -12,7 +12,7 @@ import { commandOf } from "../exec/request.ts";
 import { runCommand, runQuietly } from "../exec/run.ts";
 import type { MachineServices } from "../services.ts";
 import { changeIn, programArgv, READING_BYTES_MAX, readingArgv, shellArgv, type SessionChange } from "./script.ts";
-import { findSession, keepChange, type SessionRecord } from "./store.ts";
+import { findSession, keepChange, SESSION_BYTES_MAX, type SessionRecord } from "./store.ts";
 
 const READING_SECONDS_MAX = 10;
 
@@ -26,6 +26,10 @@ export interface SessionRunOptions {
 
 export const sessionNotFound = (id: string, sessionId: string): Refusal =>
   new Refusal("not_found", `machine ${id} has no session ${sessionId}, or there is no such machine`);
+
+export const overBytesText = (id: string): string =>
+  `the sessions of machine ${id} would hold more than ${SESSION_BYTES_MAX} bytes of variables and directories together; ` +
+  "delete sessions that are not used, or keep large values in files";
 
 export async function runInSession(
   services: MachineServices,
@@ -56,8 +60,11 @@ async function keep(
   change: SessionChange | "too large" | null,
 ): Promise<string | null> {
   try {
-    const isKept = await keepChange(context, session, change === "too large" ? null : change);
-    return isKept && change !== "too large" ? null : "the environment has become too large, and was not kept";
+    const outcome = await keepChange(context, session, change === "too large" ? null : change);
+    if (outcome === "overBytes")
+      return `what this command changed is not kept, because ${overBytesText(session.machineId)}`;
+    if (outcome === "kept" && change !== "too large") return null;
+    return "the environment has become too large, and was not kept";
   } catch (error) {
     context.log.warn(
       { machineId: session.machineId, error },

@@ -2,12 +2,16 @@
  * Statements over machine_sessions.
  *
  * Always: what a command changed is applied to the row as it is then, under a lock, so that two commands of a session that
- * run at once keep both their changes.
+ * run at once keep both their changes. Sessions of a machine hold at most SESSION_BYTES_MAX together, counted under a lock on
+ * the machine: no insert and no change brings them above it, and what makes a session smaller is always kept.
  */
 import type { Context } from "../../context.ts";
 import { type Queryable, sql } from "../../db/database.ts";
 import { instantOf } from "../store.ts";
 import { applyChange, type SessionChange, type SessionState } from "./script.ts";
+
+/** Variables and directories of all sessions of a machine: eight that are full, or 256 with 16 KiB each. */
+export const SESSION_BYTES_MAX = 4 * 1024 * 1024;
 
 export interface SessionRecord extends SessionState {
   readonly id: string;
@@ -41,7 +45,10 @@ export function findSession(
     WHERE s.machine_id = ${machineId} AND s.id = ${sessionId} AND m.tenant_id = ${tenantId} AND m.deleted_at IS NULL`);
 }
 
-/** The session, new or made as the same before; `taken`: the machine has another one with this id; `overCount`: it has `max` of them. */
+/**
+ * The session, new or made as the same before; `taken`: the machine has another one with this id; `overCount`: it has `max`
+ * of them; `overBytes`: they would hold too much.
+ */
 export function insertSession(
   context: Context,
   session: {
@@ -52,7 +59,7 @@ export function insertSession(
     readonly env: object;
   },
   max: number,
-): Promise<SessionRecord | "taken" | "overCount"> {
+): Promise<SessionRecord | "taken" | "overCount" | "overBytes"> {
   const { machineId, id, madeAs, cwd, env } = session;
   return context.db.transaction(async (transaction) => {
     const held = await transaction.queryOne<{ count: number }>(sql`SELECT sessions_locked(${machineId}) AS count`);
@@ -61,6 +68,8 @@ export function insertSession(
       WHERE s.machine_id = ${machineId} AND s.id = ${id}`);
     if (known !== undefined) return known.isOwn ? known : "taken";
     if ((held?.count ?? 0) >= max) return "overCount";
+    const others = await bytesHeld(transaction, { machineId, without: id });
+    if (others + bytesOf({ cwd, env }) > SESSION_BYTES_MAX) return "overBytes";
     const made = await transaction.queryOne<SessionRecord>(sql`
       INSERT INTO machine_sessions AS s (machine_id, id, made_as, cwd, env, created_at)
       VALUES (${machineId}, ${id}, ${madeAs}, ${cwd}, ${JSON.stringify(env)}::jsonb,
@@ -68,6 +77,21 @@ export function insertSession(
       RETURNING ${COLUMNS}`);
     return made ?? "taken";
   });
+}
+
+/** As the database counts them, or a little more: the text of what JSON it keeps is spaced. */
+function bytesOf({ cwd, env }: { readonly cwd: string | null; readonly env: object }): number {
+  return Buffer.byteLength(JSON.stringify(env)) + 2 * Object.keys(env).length + Buffer.byteLength(cwd ?? "");
+}
+
+async function bytesHeld(
+  transaction: Queryable,
+  { machineId, without }: { readonly machineId: string; readonly without: string },
+): Promise<number> {
+  const row = await transaction.queryOne<{ bytes: number }>(sql`
+    SELECT coalesce(sum(bytes), 0)::integer AS bytes FROM machine_sessions
+    WHERE machine_id = ${machineId} AND id <> ${without}`);
+  return row?.bytes ?? 0;
 }
 
 /** Whether there was one. */
@@ -81,25 +105,31 @@ export async function removeSession(
 }
 
 /**
- * A command of the session has ended; `change` null: nothing is known of what it changed. Whether everything could be kept;
- * a session that was deleted meanwhile keeps nothing, and that is no news.
+ * A command of the session has ended; `change` null: nothing is known of what it changed. `tooLarge`: the session, and
+ * `overBytes`: all of the machine's would hold too much, so nothing of the change is kept. A session that was deleted
+ * meanwhile keeps nothing, and that is no news.
  */
 export function keepChange(
   context: Context,
   { machineId, id }: Pick<SessionRecord, "machineId" | "id">,
   change: SessionChange | null,
-): Promise<boolean> {
+): Promise<"kept" | "tooLarge" | "overBytes"> {
   const now = instantOf(context.clock.now());
   return context.db.transaction(async (transaction) => {
+    // The machine before its session, as everywhere.
+    await transaction.queryOne(sql`SELECT sessions_locked(${machineId})`);
     const held = await transaction.queryOne<SessionRecord>(sql`
       SELECT ${COLUMNS} FROM machine_sessions s WHERE s.machine_id = ${machineId} AND s.id = ${id} FOR UPDATE`);
-    if (held === undefined) return true;
+    if (held === undefined) return "kept";
     const next = change === null ? held : applyChange(held, change);
-    const { cwd, env, unsetNames, hasProfile } = next ?? held;
+    const others = await bytesHeld(transaction, { machineId, without: id });
+    const isOver = next !== null && bytesOf(next) > bytesOf(held) && others + bytesOf(next) > SESSION_BYTES_MAX;
+    const { cwd, env, unsetNames, hasProfile } = next === null || isOver ? held : next;
     await transaction.execute(sql`
       UPDATE machine_sessions SET cwd = ${cwd}, env = ${JSON.stringify(env)}::jsonb, unset_names = ${unsetNames},
         has_profile = ${hasProfile}, last_exec_at = greatest(last_exec_at, ${now}::timestamptz)
       WHERE machine_id = ${machineId} AND id = ${id}`);
-    return next !== null;
+    if (next === null) return "tooLarge";
+    return isOver ? "overBytes" : "kept";
   });
 }
