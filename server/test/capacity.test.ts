@@ -15,7 +15,8 @@ const source = { type: "image", reference: "local/busybox" };
 test("without memory on a node neither a new machine nor one whose disk is there is started", async () => {
   const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
   const node = await startTestNode(server);
-  const create = async () => (await server.client.post("/v1/machines", { source })).json.id as string;
+  const create = async (resources: object = {}) =>
+    (await server.client.post("/v1/machines", { source, resources })).json.id as string;
   const [fresh, stopped] = [await create(), await create()];
   assert.equal((await server.client.post(`/v1/machines/${stopped}/start`)).status, 200);
   assert.equal((await server.client.post(`/v1/machines/${stopped}/stop`)).status, 200);
@@ -38,6 +39,24 @@ test("without memory on a node neither a new machine nor one whose disk is there
     assert.deepEqual((await other.client.get(`/v1/machines/${id}`)).json, before);
   }
 
+  const large = await create({ memoryMb: 200_000 });
+  const never = await other.client.post(`/v1/machines/${large}/start`);
+  assert.deepEqual([never.status, never.headers.get("x-error-code")], [422, "no_capacity"], never.text);
+  assert.match(
+    never.text,
+    /node node-a has 24000 MB of memory, and 200000 MB are asked for; its size does not change: create a machine with less/,
+  );
+
   await node.restart();
   for (const id of advices.keys()) assert.equal((await server.client.post(`/v1/machines/${id}/start`)).status, 200);
+});
+
+test("a machine that alone is over what its plan lets run at once is told that stopping others does not help", async () => {
+  const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+  await startTestNode(server);
+  const made = await server.client.post("/v1/machines", { source, resources: { cpus: 64, memoryMb: 1024 * 1024 } });
+  assert.equal(made.status, 201, made.text);
+  const answer = await server.client.post(`/v1/machines/${made.json.id}/start`);
+  assert.deepEqual([answer.status, answer.headers.get("x-error-code")], [422, "quota_exceeded"]);
+  assert.match(answer.text, /0 are taken and this one needs 1048576; create one with less, or ask the operator/);
 });

@@ -66,9 +66,10 @@ export function activeRefusal(
   ];
   for (const [what, taken, asked, max, unit] of sums) {
     if (taken + asked <= max) continue;
+    const remedy = asked > max ? "create one with less" : "stop a machine";
     return new Refusal(
       "quota_exceeded",
-      `${what} limit reached: ${allows(ceilings)} ${max} ${unit} for all running machines together, ${taken} are taken and this one needs ${asked}; stop a machine, or ${advice(plansUrl)}`,
+      `${what} limit reached: ${allows(ceilings)} ${max} ${unit} for all running machines together, ${taken} are taken and this one needs ${asked}; ${remedy}, or ${advice(plansUrl)}`,
     );
   }
   return undefined;

@@ -107,7 +107,9 @@ async function choose(services: MachineServices, machine: MachineRecord): Promis
   const among = await nodesToStartOn(services, machine);
   const placement = await services.nodes.place({ cpus, memoryMb, arch: machine.source.arch ?? null, among });
   if (placement.nodeId !== null) return placement.nodeId;
-  const advice = placement.canNever ? "ask for less, or add a larger node" : "try again later, or add a node";
+  const advice = placement.canNever
+    ? "its size does not change: create a machine with less, or have the operator add a node that is large enough"
+    : "try again later, or add a node";
   throw new Refusal("no_capacity", `no node has room for machine ${machine.id}: ${placement.reason}; ${advice}`);
 }
 
