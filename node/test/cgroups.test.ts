@@ -4,8 +4,8 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync } from "node:fs";
-import { dirname } from "node:path";
+import { existsSync, readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { after, test } from "node:test";
 import { systemClock } from "../src/clock.ts";
 import { type Cgroups, openCgroups } from "../src/host/cgroups.ts";
@@ -61,4 +61,27 @@ test("a boot that is begun again gets a group although the first attempt left it
   const group = await groups.make("boot-again", limits);
   for (const path of group.procsPaths) assert.ok(existsSync(path), path);
   await group.remove();
+});
+
+test("a VM that is prepared in the background has the least weight at the disks until it is taken", {
+  skip,
+}, async (t) => {
+  const group = await (cgroups as Cgroups).make("boot-weight", limits);
+  try {
+    const paths = group.procsPaths.flatMap((path) =>
+      ["io.weight", "io.bfq.weight", "blkio.bfq.weight"].map((name) => join(dirname(path), name)).filter(existsSync),
+    );
+    if (paths.length === 0) return t.skip("this kernel weighs no disks");
+    const { child, exit } = await member(group.procsPaths, "exec sleep 60");
+    const weights = () => paths.map((path) => Number(/\d+/.exec(readFileSync(path, "utf8"))?.[0]));
+    assert.ok(weights().every((weight) => weight === 100));
+    await group.share(child.pid ?? 0, "background");
+    assert.ok(weights().every((weight) => weight === 1));
+    await group.share(child.pid ?? 0, "usual");
+    assert.ok(weights().every((weight) => weight === 100));
+    child.kill("SIGKILL");
+    await exit;
+  } finally {
+    await group.remove();
+  }
 });

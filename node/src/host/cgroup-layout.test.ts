@@ -3,7 +3,15 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { cgroupLayout, limitFiles, memoryKills, nodeFiles, shareFile } from "./cgroup-layout.ts";
+import {
+  cgroupLayout,
+  diskWeightFiles,
+  limitFiles,
+  memoryKills,
+  nodeFiles,
+  shareFile,
+  weighsDisks,
+} from "./cgroup-layout.ts";
 
 const V2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid,nodev,noexec,relatime 0 0\nproc /proc proc rw 0 0\n";
 const HYBRID = [
@@ -59,8 +67,16 @@ test("a machine's memory, tasks and share of the processors are limited in both 
     "memory.limit_in_bytes": bytes,
     "pids.max": "300",
     "cpu.shares": "1024",
+    "blkio.bfq.weight": "100",
+    "blkio.weight": "500",
   });
-  assert.deepEqual(valuesOf(limitFiles(2, limits)), { "memory.max": bytes, "pids.max": "300", "cpu.weight": "100" });
+  assert.deepEqual(valuesOf(limitFiles(2, limits)), {
+    "memory.max": bytes,
+    "pids.max": "300",
+    "cpu.weight": "100",
+    "io.weight": "100",
+    "io.bfq.weight": "100",
+  });
 });
 
 test("a share stays within what the kernel takes", () => {
@@ -81,4 +97,20 @@ test("the kernel's kills are counted in the text of both versions", () => {
   assert.equal(memoryKills("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"), 2);
   assert.equal(memoryKills("low 0\nhigh 0\nmax 12\noom 3\noom_kill 1\noom_group_kill 0\n"), 1);
   assert.equal(memoryKills("oom_kill_disable 0\nunder_oom 0\n"), 0);
+});
+
+test("what is prepared in the background has the least weight at the disks, and a node's machines half of the usual", () => {
+  assert.deepEqual(valuesOf(diskWeightFiles(1, "background")), { "blkio.bfq.weight": "1", "blkio.weight": "10" });
+  assert.deepEqual(valuesOf(diskWeightFiles(2, "background")), { "io.weight": "1", "io.bfq.weight": "1" });
+  const host = { memoryBytes: 2 ** 34, processors: 4 };
+  assert.equal(valuesOf(nodeFiles(1, host))["blkio.bfq.weight"], "50");
+  assert.equal(valuesOf(nodeFiles(2, host))["io.weight"], "50");
+});
+
+test("a kernel weighs disk requests where a group has a file for it, or the top of the tree says so", () => {
+  assert.ok(weighsDisks(["cgroup.procs", "io.stat", "io.cost.qos"]));
+  assert.ok(weighsDisks(["cgroup.procs", "io.bfq.weight"]));
+  assert.ok(weighsDisks(["blkio.bfq.io_serviced", "blkio.throttle.io_serviced"]));
+  assert.ok(!weighsDisks(["cgroup.procs", "io.stat", "io.max", "io.latency"]));
+  assert.ok(!weighsDisks(["blkio.throttle.io_serviced", "blkio.reset_stats"]));
 });

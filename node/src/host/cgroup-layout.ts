@@ -68,6 +68,7 @@ export function limitFiles(version: 1 | 2, limits: GroupLimits): readonly GroupF
     { controller: "memory", name: version === 1 ? "memory.limit_in_bytes" : "memory.max", value: String(memoryBytes) },
     { controller: "pids", name: "pids.max", value: String(tasksMax) },
     shareFile(version, limits.cpus),
+    ...diskWeightFiles(version, "usual"),
   ];
 }
 
@@ -77,9 +78,38 @@ export function shareFile(version: 1 | 2, cpus: number): GroupFile {
   return { controller: "cpu", name: "cpu.weight", value: String(clamp(cpus * 25, V2_WEIGHT_MAX)) };
 }
 
+/** What a group's disk requests count against others', in the units of each file. `node`: all VMMs of a node together. */
+const DISK_WEIGHTS = {
+  1: [
+    { name: "blkio.bfq.weight", usual: 100, background: 1, node: 50 },
+    { name: "blkio.weight", usual: 500, background: 10, node: 250 },
+  ],
+  2: [
+    { name: "io.weight", usual: 100, background: 1, node: 50 },
+    { name: "io.bfq.weight", usual: 100, background: 1, node: 50 },
+  ],
+} as const;
+
+/**
+ * All machines count the same, because a disk is asked for as much by a small one as by a large one. Which of the files a
+ * kernel has depends on what it schedules disks with; where it has none, nothing is weighed.
+ */
+export function diskWeightFiles(version: 1 | 2, share: "usual" | "background" | "node"): readonly GroupFile[] {
+  return DISK_WEIGHTS[version].map((file) => ({ controller: "io", name: file.name, value: String(file[share]) }));
+}
+
+/**
+ * Whether a kernel weighs disk requests, by the names in the controller's tree: of its top, where version 2 has no weights,
+ * and of a group below it.
+ */
+export function weighsDisks(names: readonly string[]): boolean {
+  const signs: readonly string[] = ["io.weight", "io.bfq.weight", "io.cost.qos", "blkio.weight"];
+  return names.some((name) => signs.includes(name) || name.startsWith("blkio.bfq."));
+}
+
 /**
  * Of the group that all VMMs of a node are in: they leave some of the host's memory to what manages them, and get the
- * processors as if each processor had one task more.
+ * processors as if each processor had one task more. On a busy disk they count half of what another group does.
  */
 export function nodeFiles(
   version: 1 | 2,
@@ -93,6 +123,7 @@ export function nodeFiles(
     version === 1
       ? { controller: "cpu", name: "cpu.shares", value: String(clamp(processors * 1024, V1_SHARES_MAX)) }
       : { controller: "cpu", name: "cpu.weight", value: String(clamp(processors * 100, V2_WEIGHT_MAX)) },
+    ...diskWeightFiles(version, "node"),
   ];
 }
 

@@ -18,6 +18,7 @@ import {
   type CgroupLayout,
   cgroupLayout,
   type Controller,
+  diskWeightFiles,
   type GroupFile,
   type GroupLimits,
   limitFiles,
@@ -25,6 +26,7 @@ import {
   memoryKillsFile,
   nodeFiles,
   shareFile,
+  weighsDisks,
 } from "./cgroup-layout.ts";
 
 const REMOVE_LOOKS_MAX = 100;
@@ -50,7 +52,7 @@ export interface VmmGroup {
 
 /** The group of a VMM that this agent has started. */
 export interface NewVmmGroup extends VmmGroup {
-  /** Lets a process of it have the processors that nothing else wants, or its share of them. Never rejects. */
+  /** Lets a process of it have the processors and disks that nothing else wants, or its share of them. Never rejects. */
   share(pid: number, share: "background" | "usual"): Promise<void>;
 }
 
@@ -64,6 +66,16 @@ export async function readCgroupLayout(): Promise<CgroupLayout | undefined> {
       .find(([, , type]) => type === "cgroup2") ?? [];
   const controllers = await readFile(join(at, "cgroup.controllers"), "utf8").catch(() => null);
   return cgroupLayout(mounts, () => controllers);
+}
+
+/** Whether this host weighs disk requests of groups. Never rejects. */
+export async function readsDiskWeights({ trees }: CgroupLayout): Promise<boolean> {
+  const tree = trees.get("io");
+  if (tree === undefined) return false;
+  const top = await readdir(tree, { withFileTypes: true }).catch(() => []);
+  const groups = top.filter((entry) => entry.isDirectory()).map(({ name }) => join(tree, name));
+  const below = await Promise.all(groups.map((group) => readdir(group).catch(() => [])));
+  return weighsDisks([...top.map(({ name }) => name), ...below.flat()]);
 }
 
 /** null: VMMs run without groups, and the log says why. */
@@ -189,6 +201,7 @@ export class Cgroups {
     { share, cpus }: { readonly share: "background" | "usual"; readonly cpus: number },
   ): Promise<void> {
     const { version, trees } = this.#layout;
+    for (const file of diskWeightFiles(version, share)) await this.#write(join(this.#name, bootId), file);
     const tree = trees.get("cpu");
     if (tree === undefined) return;
     const group = join(tree, this.#name, bootId);

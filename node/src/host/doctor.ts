@@ -141,10 +141,14 @@ function judgeClock({ clock: { now, lastInstallAt, isSynchronized } }: HostFacts
   return { name, status: "warn", value: `${value}, not synchronized`, meaning };
 }
 
-function judgeCgroups({ cgroups, isRoot }: HostFacts): Check {
+function judgeCgroups({ cgroups, hasDiskWeights, isRoot }: HostFacts): Check {
   const name = "cgroups";
   if (cgroups === "v1" || cgroups === "v2") {
-    return { name, status: "ok", value: cgroups, meaning: "each machine's memory, tasks and processors are bounded" };
+    const bounded = "each machine's memory, tasks and processors are bounded";
+    if (hasDiskWeights)
+      return { name, status: "ok", value: cgroups, meaning: `${bounded}, and disks are shared by weight` };
+    const meaning = `${bounded}, but this kernel weighs no disk requests (io.weight): a machine that writes much slows others and the database`;
+    return { name, status: "warn", value: `${cgroups}, without weights for disks`, meaning };
   }
   if (cgroups === "read-only" && !isRoot) {
     return { name, status: "warn", value: "not tried", meaning: "run the doctor as root to know" };

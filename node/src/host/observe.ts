@@ -16,7 +16,7 @@ import type { Clock } from "../clock.ts";
 import type { DriverFacts } from "../driver/driver.ts";
 import { qemuFacts } from "../driver/qemu/index.ts";
 import { makeLog, messageOf } from "../log.ts";
-import { readCgroupLayout } from "./cgroups.ts";
+import { readCgroupLayout, readsDiskWeights } from "./cgroups.ts";
 import { patience } from "./patience.ts";
 
 export interface HostFacts {
@@ -33,6 +33,8 @@ export interface HostFacts {
   readonly networkFailure: string | null;
   /** Where machines can be limited by control groups; `none`: the memory's are not there. */
   readonly cgroups: "v1" | "v2" | "read-only" | "none";
+  /** Whether requests to disks are weighed by control group; false also where there are none. */
+  readonly hasDiskWeights: boolean;
   readonly memory: { readonly totalMb: number; readonly availableMb: number };
   readonly disk: { readonly path: string; readonly totalGb: number; readonly freeGb: number };
   readonly listen: { readonly address: string; readonly state: ListenState };
@@ -67,12 +69,13 @@ const GB = 2 ** 30;
 
 export async function observeHost(options: ObserveOptions): Promise<HostFacts> {
   const isRoot = process.getuid?.() === 0;
-  const [driver, jailFailure, networkFailure, cgroups, memory, disk, listen, clock, missingPrograms] =
+  const [driver, jailFailure, networkFailure, cgroups, hasDiskWeights, memory, disk, listen, clock, missingPrograms] =
     await Promise.all([
       observeDriver(options),
       isRoot ? observeJail() : null,
       isRoot ? observeNetwork() : null,
       observeCgroups(),
+      observeDiskWeights(),
       observeMemory(),
       observeDisk(options.dataDirectory),
       observeListen(options.listen),
@@ -88,6 +91,7 @@ export async function observeHost(options: ObserveOptions): Promise<HostFacts> {
     jailFailure,
     networkFailure,
     cgroups,
+    hasDiskWeights,
     memory,
     disk,
     listen,
@@ -160,6 +164,11 @@ async function observeCgroups(): Promise<HostFacts["cgroups"]> {
   );
   if (!isWritable) return "read-only";
   return layout.version === 1 ? "v1" : "v2";
+}
+
+async function observeDiskWeights(): Promise<boolean> {
+  const layout = await readCgroupLayout();
+  return layout !== undefined && (await readsDiskWeights(layout));
 }
 
 async function observeListen(listen: ListenAddress): Promise<HostFacts["listen"]> {
