@@ -1,0 +1,159 @@
+/**
+ * `npm start` that is stopped while it sets up: nothing remains, and the next one goes on.
+ *
+ * apt-get, dpkg and the npm that set-up calls are fakes: they wait where the real ones fetch or install. The npm that
+ * starts set-up is real, and so is all of set-up, in a directory that has nothing else of the checkout.
+ */
+import assert from "node:assert/strict";
+import { spawn, spawnSync } from "node:child_process";
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { homedir, tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { until } from "../../test/support/until.ts";
+
+const ROOT = join(import.meta.dirname, "../..");
+const skip = process.getuid?.() === 0 ? false : "set-up installs packages as root";
+const NPM = spawnSync("sh", ["-c", "command -v npm"], { encoding: "utf8" }).stdout.trim();
+
+/** Each waits as long as there is a file of its name in `$STATE/slow`, and then has done its work. */
+const WAIT = 'waits() { echo $$ >"$STATE/runs-$1"; while [ -e "$STATE/slow/$1" ]; do sleep 0.05; done; }\n';
+const FAKES = {
+  "apt-get": `case "$*" in
+    *install*--download-only) waits download ;;
+    # As the real one does while it runs dpkg.
+    *install*) trap '' INT; waits install; : >"$STATE/installed" ;;
+    esac`,
+  "dpkg-query": `for name; do
+      case $name in -*|*{*) continue ;; esac
+      [ "$name" = umoci ] && [ ! -e "$STATE/installed" ] || echo "installed=$name "
+    done`,
+  dpkg: ":",
+  npm: `[ "$1" = ci ] || exit 3
+    waits ci; mkdir -p node_modules; : >node_modules/.package-lock.json`,
+};
+
+function makeCheckout(t: TestContext) {
+  const directory = mkdtempSync(join(tmpdir(), "flotilla-setup-stop-"));
+  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  const [root, fakes, state, cache] = ["root", "fakes", "state", "cache"].map((name) => join(directory, name)) as [
+    string,
+    string,
+    string,
+    string,
+  ];
+  for (const path of [root, fakes, join(state, "slow"), join(cache, "images")]) mkdirSync(path, { recursive: true });
+  cpSync(join(ROOT, "scripts"), join(root, "scripts"), { recursive: true });
+  symlinkSync(join(ROOT, "guest"), join(root, "guest"));
+  writeFileSync(join(root, "package.json"), '{"scripts":{"start":"exec sh scripts/start"}}');
+  writeFileSync(join(root, "package-lock.json"), "{}");
+  writeFileSync(join(root, "flotilla"), '#!/bin/sh\necho "flotilla: $*"\n', { mode: 0o755 });
+  const real =
+    process.env["FLOTILLA_CACHE_DIR"] ?? join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "flotilla");
+  symlinkSync(join(real, "guest"), join(cache, "guest"));
+  symlinkSync(join(real, "images", "busybox"), join(cache, "images", "busybox"));
+  for (const [name, text] of Object.entries(FAKES))
+    writeFileSync(join(fakes, name), `#!/bin/sh\n${WAIT}${text}\n`, { mode: 0o755 });
+  const environment = {
+    ...process.env,
+    PATH: `${fakes}:${process.env["PATH"]}`,
+    STATE: state,
+    FLOTILLA_CACHE_DIR: cache,
+  };
+  const slow = (step: string, isSlow: boolean): void =>
+    isSlow ? writeFileSync(join(state, "slow", step), "") : rmSync(join(state, "slow", step));
+  return { root, state, environment, slow };
+}
+
+type Checkout = ReturnType<typeof makeCheckout>;
+
+/** Processes that belong to the checkout, whatever they have become. */
+function left({ state }: Checkout): string[] {
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .filter((pid) => {
+      try {
+        return readFileSync(`/proc/${pid}/environ`, "utf8").split("\0").includes(`STATE=${state}`);
+      } catch {
+        return false;
+      }
+    });
+}
+
+function start(t: TestContext, checkout: Checkout, how: "terminal" | "plain") {
+  const npm = [NPM, "start"];
+  const [program = "", ...operands] = how === "terminal" ? ["script", "-qec", npm.join(" "), "/dev/null"] : npm;
+  const child = spawn(program, operands, {
+    cwd: checkout.root,
+    env: checkout.environment,
+    stdio: "pipe",
+    detached: true,
+  });
+  t.after(() => {
+    for (const pid of left(checkout)) process.kill(Number(pid), "SIGKILL");
+  });
+  let output = "";
+  for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk: Buffer) => (output += chunk));
+  const isOver = () => child.exitCode !== null || child.signalCode !== null;
+  const stop = (): void => {
+    if (how === "terminal") child.stdin.write("\x03");
+    else child.kill("SIGTERM");
+  };
+  return { said: () => output, isOver, stop };
+}
+
+async function goesOn(t: TestContext, checkout: Checkout): Promise<void> {
+  const { said, isOver } = start(t, checkout, "plain");
+  await until(isOver, { what: "the next start", deadlineMs: 60_000 });
+  assert.match(said(), /setup: ready in .*\n[^]*flotilla: up/);
+}
+
+for (const how of ["terminal", "plain"] as const) {
+  const signal = how === "terminal" ? "Ctrl-C" : "a SIGTERM to npm alone";
+  for (const step of ["ci", "download"]) {
+    const what = step === "ci" ? "npm ci" : "apt downloads";
+    test(`${signal} while ${what} ends set-up at once, and the next start goes on`, { skip }, async (t) => {
+      const checkout = makeCheckout(t);
+      checkout.slow(step, true);
+      const { said, isOver, stop } = start(t, checkout, how);
+      await until(() => existsSync(join(checkout.state, `runs-${step}`)), { what: step, deadlineMs: 60_000 });
+      stop();
+      await until(() => isOver() && left(checkout).length === 0, { what: "the end of all of it" });
+      assert.doesNotMatch(said(), /flotilla: up/);
+      checkout.slow(step, false);
+      await goesOn(t, checkout);
+    });
+  }
+  test(`${signal} while apt installs lets it finish, starts nothing, and the next start goes on`, {
+    skip,
+  }, async (t) => {
+    const checkout = makeCheckout(t);
+    checkout.slow("install", true);
+    const { said, isOver, stop } = start(t, checkout, how);
+    await until(() => existsSync(join(checkout.state, "runs-install")), {
+      what: "the installation",
+      deadlineMs: 60_000,
+    });
+    const pid = Number(readFileSync(join(checkout.state, "runs-install"), "utf8"));
+    stop();
+    const stoppedAt = performance.now();
+    // What a signal would have ended is gone by then.
+    await until(() => performance.now() - stoppedAt > 500, { what: "a moment" });
+    assert.ok(existsSync(`/proc/${pid}`));
+    checkout.slow("install", false);
+    await until(() => isOver() && left(checkout).length === 0, { what: "the end of all of it" });
+    assert.ok(existsSync(join(checkout.state, "installed")));
+    assert.doesNotMatch(said(), /flotilla: up/);
+    await goesOn(t, checkout);
+  });
+}
