@@ -25,7 +25,7 @@ const COMMAND = ["true"];
 export async function execRoundTrip(n: number): Promise<Finding> {
   await using flotilla = await BenchFlotilla.start({ driver: "qemu" });
   flotilla.requireOwn();
-  await flotilla.liftRateLimit();
+  await flotilla.liftLimits();
   await flotilla.untilPrepared(1);
   const { machine } = await flotilla.make();
   // VMs that are being prepared would be measured along with it.

@@ -47,7 +47,7 @@ export const read = (n: number): Promise<Finding> => measure(READ, n);
 async function measure({ name, what, question, reach }: Load, turns: number): Promise<Finding> {
   await using flotilla = await BenchFlotilla.start({ driver: "fake" });
   await using empty = await startEmptyFramework();
-  await flotilla.liftRateLimit();
+  await flotilla.liftLimits();
   const { machine } = await flotilla.make();
   const { url, headers } = flotilla.access;
   const asked = question(machine.id);

@@ -2,6 +2,7 @@
  * VMs that wait prepared, with the fake driver: who gets them, what fails, and that none outlives its agent.
  */
 import assert from "node:assert/strict";
+import { availableParallelism } from "node:os";
 import { test } from "node:test";
 import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
 import { until } from "../../test/support/until.ts";
@@ -53,6 +54,26 @@ test("a VM whose kind is given up while it is prepared is ended, also when the a
     await (released ?? node.fleet.release());
     assert.deepEqual(await node.driver.find(), []);
   }
+});
+
+test("VMs are prepared beside starts while a processor is left, and none is begun beside as many starts as processors", async () => {
+  await using directory = await temporaryDirectory();
+  let attempts = 0;
+  const node = await startTestNode(directory.path, {
+    preparing: async () => {
+      attempts += 1;
+    },
+  });
+  const { prepared } = node.fleet.surroundings;
+  const processors = availableParallelism();
+  for (let start = 0; start < processors; start += 1) prepared.starting();
+  await prepared.begin();
+  let looks = 0;
+  await until(async () => (await waitingBoots(node)).length === 0 && (looks += 1) > 50, { what: "time to pass" });
+  assert.equal(attempts, 0);
+  prepared.started();
+  await until(async () => (await waitingBoots(node)).length === 5, { what: "VMs to wait", deadlineMs: 1_500 });
+  await node.fleet.release();
 });
 
 test("a kind that can not be prepared is tried again later, is said once, and the next kind has its turn", async () => {

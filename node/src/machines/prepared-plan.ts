@@ -34,7 +34,7 @@ const HALF_LIFE_MS = 5 * 60_000;
 /** After so long without a start, one of a kind that waits also without demand is enough. */
 const UNUSED_MS = 30 * 60_000;
 export const READY_MAX = 96;
-/** Private memory of one that waits, with a margin: 39 MB measured, 47 of those without a disk. */
+/** Private memory of one that waits, with a margin: 44 MB measured. */
 export const PREPARED_MB = 52;
 /** Of the host's memory, that all that wait may take together. */
 const SHARE_MAX = 0.25;

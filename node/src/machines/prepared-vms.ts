@@ -8,8 +8,8 @@
  * ones, so the driver does not sweep them; no journal names them, so the next agent does. Leaves templates and
  * everything about QEMU to the driver.
  *
- * Always: one is prepared at a time, and none while machines are being started: whoever waits for a machine comes
- * first. A VM may be taken from the moment it is prepared, at most once, and rests when it has settled. One that ends while
+ * Always: one is prepared at a time, and none is begun while as many machines are being started as the host has
+ * processors: whoever waits for a machine comes first. A VM may be taken from the moment it is prepared, at most once, and rests when it has settled. One that ends while
  * it waits is forgotten. When preparing fails, that kind is tried again after a while, longer with each failure, and the
  * others have their turn meanwhile; machines boot without: slower, and otherwise the same. The log says so once for each
  * row of failures. Every VM that was prepared here and is no machine's has ended when `release` resolves.
@@ -18,6 +18,7 @@
  */
 import { randomBytes } from "node:crypto";
 import { mkdir, rm } from "node:fs/promises";
+import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
 import type { MachineSpec, NodeResources } from "@flotilla/contract/link";
@@ -47,8 +48,6 @@ export interface PreparedVmsOptions {
 const FIRST_IMAGE = "local/busybox";
 const LEAST_OF_FIRST_IMAGE = 3;
 const LEAST_WITHOUT_DISK = 2;
-/** After the last start, before the background goes on. */
-const QUIET_MS = 150;
 /**
  * How long a VM runs before it rests. What a guest does by itself in the first seconds after a mount (commits of the journal,
  * the kernel's housekeeping) has its code translated then; otherwise it costs every machine 0.1 s of processor just after its
@@ -98,7 +97,6 @@ export class PreparedVms {
   /** Boots of VMs that were prepared here, until a machine takes them or they have ended. */
   readonly #boots = new Set<string>();
   #startsUnderWay = 0;
-  #lastStartAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: PreparedVmsOptions) {
     this.#options = options;
@@ -132,14 +130,14 @@ export class PreparedVms {
     return this.#take(size, image);
   }
 
-  /** A machine is being started: nothing is prepared until `started` has been called as often. */
+  /** A machine is being started, until `started` is called. */
   starting(): void {
     this.#startsUnderWay += 1;
+    this.#wake.abort();
   }
 
   started(): void {
     this.#startsUnderWay -= 1;
-    this.#lastStartAt = this.#options.clock.monotonic();
     this.#wake.abort();
   }
 
@@ -211,9 +209,11 @@ export class PreparedVms {
   async #run(): Promise<void> {
     const { clock, log } = this.#options;
     while (!this.#stop.signal.aborted) {
-      const quietMs = this.#lastStartAt + QUIET_MS - clock.monotonic();
-      let delayMs = this.#startsUnderWay > 0 ? LOOK_MS : Math.max(0, quietMs);
-      if (delayMs === 0) {
+      // Before the look: what changes meanwhile is looked at again.
+      this.#wake = new AbortController();
+      let delayMs = LOOK_MS;
+      // What is prepared takes what starts leave of the processors; only its launcher takes a share like theirs.
+      if (this.#startsUnderWay < availableParallelism()) {
         try {
           delayMs = (await this.#step()) ? 0 : LOOK_MS;
         } catch (error) {
@@ -223,7 +223,6 @@ export class PreparedVms {
         }
       }
       if (delayMs === 0) continue;
-      this.#wake = new AbortController();
       await clock.sleep(delayMs, AbortSignal.any([this.#wake.signal, this.#stop.signal]));
     }
   }

@@ -36,10 +36,8 @@ export const OVERCOMMIT_NAME = "overcommit_memory";
 const MODULES = ["virtio_mmio", "virtio_blk", "virtio_console", "virtio_net"] as const;
 /** Gives memory back to the host; the agent loads it when it is of use (guest/memory.c). */
 const BALLOON_MODULE = "virtio_balloon";
-/** The library that QEMU then has no need of. */
-const STANDS_FOR = "-Wl,-soname,libcapstone.so.4";
 /** Raise it when the making of these files changes. */
-const RECIPE = "5";
+const RECIPE = "6";
 
 export interface GuestFilesOptions {
   readonly cacheDirectory: string;
@@ -76,7 +74,7 @@ export async function ensureGuestFiles(options: GuestFilesOptions): Promise<Gues
       join(unfinished, RESTORE_KERNEL_NAME),
       kernelHead(await readFile(join(kernelDirectory, KERNEL_NAME))),
     );
-    const library = ["-shared", "-fPIC", STANDS_FOR];
+    const library = ["-shared", "-fPIC"];
     await compile(templateMemorySource, join(unfinished, TEMPLATE_MEMORY_NAME), library);
     await writeFile(join(unfinished, OVERCOMMIT_NAME), "0\n");
     await compile(jailSource, join(unfinished, JAIL_NAME), []);

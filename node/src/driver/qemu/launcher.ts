@@ -86,8 +86,6 @@ export const NOBODY = 65_534;
 const IMAGES_NAME = "images";
 /** QEMU asks here whether it may leave memory unreserved, and the kernel decides in the end. */
 const OVERCOMMIT_PATH = "/proc/sys/vm/overcommit_memory";
-/** Names no file: node/native/template-memory.c takes opening it for a request. */
-const FORGET_CODE_PATH = "/proc/self/flotilla-forget-code";
 
 export class Launcher {
   /** Without links in it: what command lines are compared with. */
@@ -245,12 +243,6 @@ export class Launcher {
     return connectGuest(channel, { helloTimeoutMs: HELLO_MS_MAX, signal, clock: this.clock, bulk });
   }
 
-  /** A VMM that was restored from a template forgets the code that it has translated. While it is paused. */
-  async forgetCode(qmp: Qmp): Promise<void> {
-    const file = { driver: "file", "node-name": "forget", filename: FORGET_CODE_PATH, "read-only": true };
-    await qmp.execute("blockdev-add", file).catch(() => {}); // It is not there: that is how it is meant.
-  }
-
   /** The network of a VMM that runs; null when it has none. It ends with the VMM, or is closed by who lets go of that. */
   reach(vmm: Vmm, uid: number): Reach | null {
     const reach = this.#options.network?.reach({ pid: vmm.record.pid, uid }) ?? null;
@@ -281,7 +273,6 @@ export class Launcher {
     const preloaded = {
       LD_PRELOAD: join(VIEW.guest, TEMPLATE_MEMORY_NAME),
       FLOTILLA_TEMPLATE_MEMORY: VIEW.memory,
-      FLOTILLA_FORGET_CODE: FORGET_CODE_PATH,
     };
     const jail = {
       launcher: join(guestFiles.directory, JAIL_NAME),

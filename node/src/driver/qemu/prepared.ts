@@ -28,8 +28,6 @@ import { WARM_UP_PROGRAM, WARM_UP_SHELL, warmUpConfiguration } from "./warm-up.t
 
 /** What its command line names in place of a machine, also when it has become one. */
 export const PREPARED = "prepared";
-/** How long a VMM that is being given up may take to say why. */
-const LAST_WORDS_MS = 500;
 /** After that it takes its share of a busy host's processors like any VM, else it might not be ready there at all. */
 const BACKGROUND_MS = 5_000;
 /** Commands through the channel, as a machine's will come. */
@@ -78,9 +76,9 @@ export async function prepareVm(
   try {
     return await orAborted(bringUp(vmm, request, preparing, signal), signal);
   } catch (error) {
-    const words = await Promise.race([vmm.lastWords(), launcher.clock.sleep(LAST_WORDS_MS)]);
+    const words = await vmm.saidLast();
     await vmm.kill();
-    throw words ? new Error(`${messageOf(error)}; the guest's last words: ${words}`) : error;
+    throw words === null ? error : new Error(`${messageOf(error)}; the guest's last words: ${words}`);
   }
 }
 
@@ -147,13 +145,8 @@ async function warmUp(qmp: Qmp, guest: Guest, disk: PreparedDisk, request: Prepa
   const facts = { rootDevice, rootBytes: disk.bytes, user: disk.user, ...launcher.guestNetwork };
   const configuration = (digit: "0" | "1") => warmUpConfiguration(facts, { now: launcher.clock.now(), digit });
   if (disk.kind === "own") {
-    // What it takes to mount a disk comes once; what a start takes is warmed up after that has been forgotten.
     await guest.configure(configuration("0"));
-    await run(guest, WARM_UP_SHELL);
-    await guest.sync();
-    await qmp.execute("stop");
-    await launcher.forgetCode(qmp);
-    await qmp.execute("cont");
+    // The machine that takes it will give it another name.
     await guest.configure(configuration("1"));
     for (let count = 0; count < COMMANDS; count += 1) await run(guest, WARM_UP_SHELL);
     return;

@@ -43,7 +43,7 @@ import type { Accelerator } from "./argv.ts";
 import { VIEW } from "./jail.ts";
 import { type Launcher, NOBODY } from "./launcher.ts";
 import type { Qmp } from "./qmp.ts";
-import { WARM_UP_PROGRAM } from "./warm-up.ts";
+import { WARM_UP_PROGRAM, warmUpConfiguration } from "./warm-up.ts";
 
 /** The size of a machine, as far as a template depends on it. */
 export interface VmSize {
@@ -64,7 +64,7 @@ export interface TemplatesOptions {
 }
 
 /** Raise it when what is done to a guest before it is saved changes. */
-const RECIPE = 7;
+const RECIPE = 8;
 const TEMPLATES_MAX = 6;
 const MIB = 2 ** 20;
 /** Of a guest's memory, what it has touched when it is saved: 4 % measured, and as much again. */
@@ -222,6 +222,9 @@ export class Templates {
     try {
       const qmp = await this.#launcher.control(vmm, { bootDirectory, uid }, signal);
       const guest = await this.#launcher.guest({ bootDirectory, uid }, signal);
+      // The address is the same in all machines, so what it takes to bring the network up need not be done again.
+      const facts = { rootDevice: null, rootBytes: 0, user: "", ...this.#launcher.guestNetwork };
+      await orAborted(guest.warmUp(warmUpConfiguration(facts, { now: clock.now(), digit: "0" })), signal);
       for (let count = 0; count < WARM_UP_COMMANDS; count += 1) await runQuietly(guest, signal);
       guest.close();
       await qmp.execute("stop");
@@ -232,6 +235,9 @@ export class Templates {
         statePath: join(directory, "state"),
         signal,
       });
+    } catch (error) {
+      const words = await vmm.saidLast();
+      throw words === null ? error : new Error(`${messageOf(error)}; the guest's last words: ${words}`);
     } finally {
       await vmm.kill();
     }

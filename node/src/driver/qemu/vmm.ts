@@ -45,6 +45,8 @@ const QUICK_LOOKS_MAX = 400;
 const QUIT_MS = 2_000;
 const RESUME_MS = 3_000;
 const LOG_TAIL_BYTES = 8_192;
+/** How long a VMM that is being given up may take to say why. */
+const LAST_WORDS_MS = 500;
 
 export class Vmm {
   readonly record: VmRecord;
@@ -92,6 +94,11 @@ export class Vmm {
   async lastWords(): Promise<string | null> {
     await this.#readConsole();
     return lastWords(this.#console) ?? lastWords(await this.#readLog());
+  }
+
+  /** The same of a VMM that is being given up and may not answer any more. */
+  saidLast(): Promise<string | null> {
+    return Promise.race([this.lastWords(), this.#clock.sleep(LAST_WORDS_MS).then(() => null)]);
   }
 
   readonly onEvent = (event: QmpEvent): void => {
