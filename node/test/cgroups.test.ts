@@ -1,14 +1,17 @@
 /**
- * Control groups of this host: made with limits, joined, full, and removed again.
+ * Control groups of this host: made with limits, joined, full, and removed again. In whichever version the host has.
  */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readFileSync } from "node:fs";
+import { availableParallelism, totalmem } from "node:os";
 import { dirname, join } from "node:path";
+import { text } from "node:stream/consumers";
 import { after, test } from "node:test";
 import { systemClock } from "../src/clock.ts";
-import { type Cgroups, openCgroups } from "../src/host/cgroups.ts";
+import { type Controller, limitFiles, nodeFiles, shareFile } from "../src/host/cgroup-layout.ts";
+import { type Cgroups, openCgroups, readCgroupLayout } from "../src/host/cgroups.ts";
 import { makeLog } from "../src/log.ts";
 import { temporaryDirectory } from "./support/in-process.ts";
 
@@ -19,6 +22,9 @@ const cgroups =
 const skip = cgroups === null && "this host lets us make no control groups";
 after(() => directory[Symbol.asyncDispose]());
 
+const { version, trees } = (await readCgroupLayout()) ?? { version: 2 as const, trees: new Map<Controller, string>() };
+/** The kernel counts memory in these. */
+const PAGE_BYTES = 4096;
 const limits = { memoryBytes: 64 * 2 ** 20, cpus: 1, tasksMax: 16 };
 /** Joins the groups in its arguments, says so, and runs the line in FLOTILLA_LINE. */
 const MEMBER = 'for f; do echo 0 >"$f" || exit 9; done; echo joined; eval "$LINE"';
@@ -29,6 +35,70 @@ async function member(paths: readonly string[], line: string) {
   await once(child.stdout, "data");
   return { child, exit };
 }
+
+/** What the kernel has taken of a file in the group's directory; null where it has no such file. */
+function kept(paths: readonly string[], controller: Controller, name: string): string | null {
+  const tree = trees.get(controller);
+  const directory = paths
+    .map((path) => dirname(path))
+    .find((path) => tree !== undefined && path.startsWith(`${tree}/`));
+  const path = join(directory ?? "", name);
+  return directory !== undefined && existsSync(path) ? readFileSync(path, "utf8").trim() : null;
+}
+
+test("the kernel keeps each limit of a group and of the node's", { skip }, async () => {
+  const group = await (cgroups as Cgroups).make("boot-limits", limits);
+  const host = { memoryBytes: totalmem(), processors: availableParallelism() };
+  const nodePaths = group.procsPaths.map((path) => dirname(path));
+  const asked = [
+    ...limitFiles(version, limits).map((file) => ({
+      ...file,
+      seen: kept(group.procsPaths, file.controller, file.name),
+    })),
+    ...nodeFiles(version, host).map((file) => ({ ...file, seen: kept(nodePaths, file.controller, file.name) })),
+  ];
+  for (const { controller, name, value, seen } of asked) {
+    // Which weights of disks there are depends on the kernel. They are kept behind the word "default".
+    if (seen === null && (!trees.has(controller) || controller === "io")) continue;
+    const missing = Number(value) - Number(/\d+$/.exec(seen ?? "")?.[0]);
+    assert.ok(missing >= 0 && missing < PAGE_BYTES, `${name}: ${seen} instead of ${value}`);
+    if (controller !== "memory") assert.equal(missing, 0, `${name}: ${seen} instead of ${value}`);
+  }
+  await group.remove();
+});
+
+test("a group has the processors that nothing else wants until it gets its share", { skip }, async (context) => {
+  if (!trees.has("cpu")) return context.skip("this host has no control groups for processors");
+  const group = await (cgroups as Cgroups).make("boot-share", limits);
+  const { child, exit } = await member(group.procsPaths, "exec sleep 60");
+  const share = shareFile(version, limits.cpus);
+  const isMember = (): boolean =>
+    (kept(group.procsPaths, "cpu", "cgroup.procs") ?? "").split("\n").includes(String(child.pid));
+  // In version 1 it is in no group meanwhile, in version 2 its group counts least.
+  await group.share(child.pid ?? 0, "background");
+  assert.equal(isMember(), version === 2);
+  if (version === 2) assert.equal(kept(group.procsPaths, "cpu", share.name), "1");
+  await group.share(child.pid ?? 0, "usual");
+  assert.ok(isMember());
+  assert.equal(kept(group.procsPaths, "cpu", share.name), share.value);
+  child.kill("SIGKILL");
+  await exit;
+  await group.remove();
+});
+
+test("a group that has all its tasks starts no more", { skip }, async (context) => {
+  if (!trees.has("pids")) return context.skip("this host has no control groups for tasks");
+  const group = await (cgroups as Cgroups).make("boot-tasks", limits);
+  const line = `i=0; while [ $i -lt ${limits.tasksMax + 4} ]; do sleep 60 >/dev/null 2>&1 & i=$((i + 1)); done; echo all`;
+  const { child, exit } = await member(group.procsPaths, line);
+  const said = await text(child.stderr);
+  assert.match(said, /fork/i);
+  await exit;
+  for (const pid of (kept(group.procsPaths, "pids", "cgroup.procs") ?? "").split("\n").filter(Boolean)) {
+    process.kill(Number(pid), "SIGKILL");
+  }
+  await group.remove();
+});
 
 test("a process that needs more memory than its group has is ended, and the group says why", { skip }, async () => {
   const groups = cgroups as Cgroups;
