@@ -17,6 +17,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { createConnection, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { tscKhzIn } from "../../node/src/host/time-stamp-counter.ts";
 import { until } from "../support/until.ts";
 import { cacheDirectory, skipReason as skipVms } from "../vm/vm-fixture.ts";
 import { type HostFiles, makeHostFiles } from "./host-files.ts";
@@ -38,9 +39,15 @@ export const OTHER_PROCESSOR = `${PROCESSOR},rdrand=off`;
 
 const BOOT_DEADLINE_MS = 180_000;
 const MEMORY_MB = 3072;
+/**
+ * How much slower than the real clock the emulated one goes. Everything takes many times longer in there than on a real host,
+ * so deadlines that were made for those would end what goes on well. Raising it makes what really rests take longer.
+ */
+const CLOCK_SLOWDOWN = 3;
+const USUAL_TSC_KHZ = 2_000_000;
 /** The clock is taken for steady, because an emulated one cannot be judged; what guards against guests is left out. */
 const KERNEL_ARGUMENTS =
-  "console=ttyS0 panic=-1 reboot=t quiet mitigations=off no_timer_check tsc=reliable tsc_early_khz=2300000 nokaslr init_on_alloc=0 nowatchdog";
+  "console=ttyS0 panic=-1 reboot=t quiet mitigations=off no_timer_check tsc=reliable nokaslr init_on_alloc=0 nowatchdog";
 
 export class EmulatedHost implements AsyncDisposable {
   readonly #directory: string;
@@ -148,7 +155,7 @@ export class EmulatedHost implements AsyncDisposable {
     return [
       ...["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-nic", "none", "-machine", "q35"],
       ...["-accel", "tcg,thread=multi,tb-size=1024", "-cpu", processor, "-smp", "2", "-m", String(MEMORY_MB)],
-      ...["-kernel", kernelPath, "-initrd", initramfsPath, "-append", `${KERNEL_ARGUMENTS} MARK=${this.#mark}`],
+      ...["-kernel", kernelPath, "-initrd", initramfsPath, "-append", this.#kernelArguments()],
       // A flush of the host's is one of ours, and what it has written without one is lost only as far as it is in there.
       ...["-drive", `file=${escaped(join(this.#directory, "disk"))},format=qcow2,if=none,id=disk`],
       ...["-device", "virtio-blk-pci,drive=disk"],
@@ -158,5 +165,11 @@ export class EmulatedHost implements AsyncDisposable {
       ...["-chardev", `socket,id=commands,path=${escaped(socketPath)},server=on,wait=off`],
       ...["-chardev", `file,id=console,path=${escaped(consolePath)}`, "-serial", "chardev:console"],
     ];
+  }
+
+  /** The emulated counter goes as fast as the real one; the kernel in there is told of one that goes faster. */
+  #kernelArguments(): string {
+    const tscKhz = (tscKhzIn(readFileSync("/proc/cpuinfo", "utf8")) ?? USUAL_TSC_KHZ) * CLOCK_SLOWDOWN;
+    return `${KERNEL_ARGUMENTS} tsc_early_khz=${tscKhz} MARK=${this.#mark}`;
   }
 }

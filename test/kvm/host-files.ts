@@ -7,6 +7,7 @@
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { stripTypeScriptTypes } from "node:module";
 import { basename, join } from "node:path";
 import { promisify } from "node:util";
 import { ensureGuestFiles } from "../../node/src/driver/qemu/guest-files.ts";
@@ -97,6 +98,7 @@ async function makeCheckout(path: string, cacheDirectory: string, guestNames: re
   const tree = `${path}.tree`;
   const isUsed = (source: string): boolean => !UNUSED.test(source) && basename(source) !== ".git";
   cpSync(ROOT, join(tree, "checkout"), { recursive: true, verbatimSymlinks: true, filter: isUsed });
+  stripTypes(join(tree, "checkout"));
   const agents = readdirSync(join(cacheDirectory, "guest")).filter((name) => name.startsWith("agent-"));
   for (const name of [...guestNames, ...agents].map((each) => `guest/${each}`).concat("images/busybox")) {
     mkdirSync(join(tree, "cache", name, ".."), { recursive: true });
@@ -105,4 +107,17 @@ async function makeCheckout(path: string, cacheDirectory: string, guestNames: re
   await run("truncate", ["--size=2G", path]);
   await run("mke2fs", ["-q", "-t", "ext4", "-d", tree, "-E", "lazy_itable_init=1,root_owner=0:0", "-m", "0", path]);
   rmSync(tree, { recursive: true });
+}
+
+/**
+ * Node strips types with a WebAssembly program, which takes an emulated processor seconds for each process, and which
+ * V8 in there sometimes ends with a failed check of its own. So it is done out here, and test/kvm/stripped.mjs loads the rest.
+ */
+function stripTypes(checkout: string): void {
+  for (const entry of readdirSync(checkout, { withFileTypes: true })) {
+    const path = join(checkout, entry.name);
+    if (entry.isDirectory() && entry.name !== "node_modules") stripTypes(path);
+    if (!entry.isFile() || !entry.name.endsWith(".ts") || entry.name.endsWith(".d.ts")) continue;
+    writeFileSync(path, stripTypeScriptTypes(readFileSync(path, "utf8")));
+  }
 }
