@@ -1,5 +1,5 @@
 /**
- * `npm start` that is stopped while it sets up: nothing remains, and the next one goes on.
+ * `npm start` that is stopped while it sets up: nothing remains, and the next one goes on. And one that can make no user.
  *
  * apt-get, dpkg and the npm that set-up calls are fakes: they wait where the real ones fetch or install. The npm that
  * starts set-up is real, and so is all of set-up, in a directory that has nothing else of the checkout.
@@ -72,7 +72,7 @@ function makeCheckout(t: TestContext) {
   };
   const slow = (step: string, isSlow: boolean): void =>
     isSlow ? writeFileSync(join(state, "slow", step), "") : rmSync(join(state, "slow", step));
-  return { root, state, environment, slow };
+  return { root, fakes, state, environment, slow };
 }
 
 type Checkout = ReturnType<typeof makeCheckout>;
@@ -157,3 +157,14 @@ for (const how of ["terminal", "plain"] as const) {
     await goesOn(t, checkout);
   });
 }
+
+test("a host that lets no user be made is told that the server will be root, and Flotilla starts", {
+  skip,
+}, async (t) => {
+  const checkout = makeCheckout(t);
+  for (const name of ["getent", "useradd"])
+    writeFileSync(join(checkout.fakes, name), "#!/bin/sh\nexit 2\n", { mode: 0o755 });
+  const { said, isOver } = start(t, checkout, "plain");
+  await until(isOver, { what: "the start", deadlineMs: 60_000 });
+  assert.match(said(), /setup: it cannot be created; the server will run as root[^]*flotilla: up/);
+});
