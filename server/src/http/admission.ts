@@ -19,6 +19,7 @@ import {
 } from "./bounds.ts";
 import { Budget } from "./budget.ts";
 import { type CallerAddress, TrustedProxies } from "./caller-address.ts";
+import { LargeJson } from "./large-json.ts";
 import { RateLimiter } from "./rate.ts";
 import { Strangers } from "./strangers.ts";
 
@@ -38,6 +39,7 @@ export type Side = "api" | "ingress";
 
 export class Admission {
   readonly bodies: BodyWatch;
+  readonly largeJson = new LargeJson();
   readonly proxies: TrustedProxies;
   readonly strangers: Strangers;
   readonly #rates = new RateLimiter();

@@ -1,5 +1,5 @@
 /**
- * Reads the body of a request: bounded, as bytes, then as JSON.
+ * Reads the body of a request: bounded, as bytes; and what its JSON says, as the endpoint declares it.
  *
  * Always:
  * - at most the endpoint's limit is held in memory, and every byte of it is taken from the holder's share first; what is
@@ -167,30 +167,8 @@ class Gathered {
   }
 }
 
-const decoder = new TextDecoder("utf-8", { fatal: true });
-
-/** The value, or undefined for no body at all. Refuses what is not JSON with 400. */
-function parseJson(bytes: Buffer): unknown {
-  if (bytes.length === 0) return undefined;
-  let text: string;
-  let value: unknown;
-  try {
-    text = decoder.decode(bytes);
-    value = JSON.parse(text);
-  } catch (error) {
-    const reason = error instanceof SyntaxError ? error.message : "it is not UTF-8";
-    throw new Refusal("invalid_json", `Failed to parse the request body as JSON: ${reason}`);
-  }
-  // Only an escape can bring in what the database cannot hold, so most bodies are not walked.
-  if (/\\u(0000|[dD][89a-fA-F])/.test(text)) refuseUnstorable(value);
-  return value;
-}
-
-/** The body as the endpoint declares it. Throws a Refusal when it does not fit. */
-export function bodyOf(bytes: Buffer, declared: Body | undefined, check: Check | undefined): unknown {
-  // An endpoint without a declared body takes and ignores one: clients send `{}`.
-  if (declared?.kind !== "json") return undefined;
-  const body = parseJson(bytes);
+/** What a body says, as the endpoint declares it. Throws a Refusal when it does not fit. */
+export function bodyOf(body: unknown, declared: Body & { kind: "json" }, check: Check | undefined): unknown {
   if (body === undefined && !declared.isOptional)
     throw new Refusal("invalid_json", "Failed to parse the request body as JSON: the body is empty");
   if ((body === undefined || body === null) && declared.isOptional) return undefined;
@@ -198,22 +176,4 @@ export function bodyOf(bytes: Buffer, declared: Body | undefined, check: Check |
   if (fault !== undefined)
     throw new Refusal("invalid_body", `Failed to deserialize the JSON body into the target type: ${fault}`);
   return body;
-}
-
-/** A lone half of a surrogate pair anywhere, or a NUL in a name, is text that PostgreSQL refuses. */
-function refuseUnstorable(root: unknown): void {
-  const pending: unknown[] = [root];
-  for (let value = pending.pop(); value !== undefined; value = pending.pop()) {
-    if (typeof value === "string" && !value.isWellFormed()) refuseText("a string with half a surrogate pair");
-    if (typeof value !== "object" || value === null) continue;
-    for (const [name, item] of Object.entries(value)) {
-      if (name.includes("\0")) refuseText("a field name with a NUL character");
-      if (!name.isWellFormed()) refuseText("a field name with half a surrogate pair");
-      pending.push(item);
-    }
-  }
-}
-
-function refuseText(what: string): never {
-  throw new Refusal("invalid_body", `Failed to deserialize the JSON body into the target type: it contains ${what}`);
 }

@@ -43,6 +43,8 @@ import { encode, type HeaderList, type Outgoing, recordOf, send, sendUpgrade } f
 import type { AnyHandler, AnyRequest, Caller, NodeCaller, RawRequest } from "./handler.ts";
 import type { IdempotencyUse } from "./idempotency-use.ts";
 import type { Ingress } from "./ingress.ts";
+import { parseJson } from "./json.ts";
+import { LARGE_JSON_BYTES } from "./large-json.ts";
 import { bytesFromSeed, idFromSeed, once } from "./once.ts";
 import type { LastReaders } from "./last-readers.ts";
 import type { Page } from "./page.ts";
@@ -247,8 +249,8 @@ function serve(parts: HandleParts, exchange: Exchange, route: Route | undefined)
     exchange.presence.admit(parts.access, rightOf(route.endpoint, exchange.key, params["id"]));
   const query = checkQuery(exchange.url, route);
   if (key !== undefined) exchange.close = parts.admission.open(key.tenantId, "api");
-  const call = (bytes: Buffer | undefined): Promise<Outgoing> | Outgoing => {
-    const parsed = bytes === undefined ? undefined : bodyOf(bytes, endpoint.body, route.checkBody);
+  const call = (bytes: Buffer | undefined, json: unknown): Promise<Outgoing> | Outgoing => {
+    const parsed = endpoint.body?.kind === "json" ? bodyOf(json, endpoint.body, route.checkBody) : undefined;
     const run = (seed: string | null, stream: Readable) => {
       const body = bytes === undefined ? stream : parsed;
       return runHandler(route, handler, new CheckedRequest(parts, exchange, { params, query, body }, seed));
@@ -269,9 +271,17 @@ function serve(parts: HandleParts, exchange: Exchange, route: Route | undefined)
     const request = { key: String(idempotencyKey), keyId, tenantId, bearer, message, url: exchange.url, bytes };
     return once({ context, use }, { ...request, run: runOnce });
   };
+  const parse = (bytes: Buffer | undefined): Promise<Outgoing> | Outgoing => {
+    // An endpoint without a declared body takes and ignores one: clients send `{}`.
+    if (bytes === undefined || endpoint.body?.kind !== "json") return call(bytes, undefined);
+    if (key === undefined || bytes.byteLength < LARGE_JSON_BYTES) return call(bytes, parseJson(bytes));
+    // Its bytes are compared with those of another request under the same idempotency key.
+    const isKept = message.headers["idempotency-key"] !== undefined;
+    return parts.admission.largeJson.parse(key.tenantId, bytes, { isKept }).then((json) => call(bytes, json));
+  };
   const read = (): Promise<Outgoing> | Outgoing => {
     const reading = bytesOf(parts, exchange, route);
-    return reading instanceof Promise ? reading.then(call) : call(reading);
+    return reading instanceof Promise ? reading.then(parse) : parse(reading);
   };
   const isUnseen = key !== undefined && endpoint.body?.kind === "json" && isLarge(message, endpoint.body.maxBytes);
   const finding = isUnseen ? parts.findTarget(endpoint, params, key.tenantId) : undefined;
