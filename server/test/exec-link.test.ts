@@ -30,10 +30,13 @@ await once(node, "listening");
 const address = { nodeId: "node-a", address: `http://127.0.0.1:${(node.address() as AddressInfo).port}` };
 /** What was logged of causes that callers are not told. */
 let causes: string[] = [];
-const link = new NodeLink({
-  ...createLog("silent"),
-  warn: (fields: { readonly error?: unknown }) => void causes.push(String(fields.error)),
-});
+const link = new NodeLink(
+  {
+    ...createLog("silent"),
+    warn: (fields: { readonly error?: unknown }) => void causes.push(String(fields.error)),
+  },
+  systemClock,
+);
 after(async () => {
   await link.close();
   node.closeAllConnections();
@@ -66,7 +69,12 @@ const nothing: OutputSink = { onOutput: () => undefined };
 
 function run(how: Answer, { sink = nothing, signal = new AbortController().signal } = {}) {
   answer = how;
-  return runOnNode(link, address, { machineId: `mach-${"a".repeat(32)}`, start, stdin: null, sink, signal }, clock);
+  return runOnNode(
+    link,
+    address,
+    { tenantId: "tenant", machineId: `mach-${"a".repeat(32)}`, start, stdin: null, sink, signal },
+    clock,
+  );
 }
 
 test("commands one after the other share connections, and leave no timer", async () => {

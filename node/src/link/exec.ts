@@ -226,7 +226,11 @@ class LinkExec {
   #uncork(): void {
     if (!this.#isCorked) return;
     this.#isCorked = false;
+    // An answer that is uncorked writes each part of a chunk by itself (Node 24): its length would wake the server alone.
+    const { socket } = this.#response;
+    socket?.cork();
     this.#response.uncork();
+    socket?.uncork();
     // A corked answer that was full says nothing when its bytes fit into the socket after all (Node 24: `drain` comes
     // only from a socket that was full itself, or when nothing at all is left).
     if (this.#isBlocked && this.#response.socket?.writableNeedDrain === false) this.#onDrain();

@@ -15,6 +15,8 @@ const HEADERS_TIMEOUT_MS = 15_000;
 const REFUSAL_CHARACTERS_MAX = 500;
 
 export interface DialOptions {
+  /** Whose turns its bytes take. */
+  readonly tenantId: string;
   readonly machineId: string;
   readonly port: number;
   /** Gives up connecting, and breaks what is connected. */
@@ -23,7 +25,7 @@ export interface DialOptions {
 
 /** Throws NotRunning, NodeAway, or a Refusal when the port takes no connection. */
 export async function dialOnNode(link: NodeLink, node: NodeAddress, options: DialOptions): Promise<Duplex> {
-  const { machineId, port, signal } = options;
+  const { tenantId, machineId, port, signal } = options;
   const gone = new AbortController();
   const input = new PassThrough();
   // What broke is told by the answer's body.
@@ -40,7 +42,7 @@ export async function dialOnNode(link: NodeLink, node: NodeAddress, options: Dia
       signal: AbortSignal.any([signal, gone.signal]),
     });
     if (statusCode !== 200) throw refused(statusCode, await body.text(), { machineId, port });
-    return new DialedConnection(input, body, gone);
+    return new DialedConnection({ input, output: body, gone, turn: (work) => link.turns.run(tenantId, work) });
   } catch (error) {
     input.destroy();
     if (error instanceof Refusal || error instanceof NotRunning || signal.aborted) throw error;
@@ -48,20 +50,35 @@ export async function dialOnNode(link: NodeLink, node: NodeAddress, options: Dia
   }
 }
 
+interface Dialed {
+  readonly input: PassThrough;
+  readonly output: Readable;
+  readonly gone: AbortController;
+  readonly turn: (work: () => boolean) => boolean | Promise<boolean>;
+}
+
 class DialedConnection extends Duplex {
   readonly #input: PassThrough;
   readonly #output: Readable;
   readonly #gone: AbortController;
+  readonly #turn: Dialed["turn"];
 
-  constructor(input: PassThrough, output: Readable, gone: AbortController) {
+  constructor({ input, output, gone, turn }: Dialed) {
     super();
+    this.#turn = turn;
     this.#input = input;
     this.#output = output;
     this.#gone = gone;
+    let waiting: Promise<void> | undefined;
     output.on("data", (chunk: Buffer) => {
-      if (!this.push(chunk)) output.pause();
+      const wanted = turn(() => this.push(chunk));
+      if (wanted === true) return;
+      output.pause();
+      if (wanted === false) return;
+      waiting = wanted.then((isMore) => void (isMore && output.resume()));
     });
-    output.on("end", () => this.push(null));
+    // It may have ended with the piece that waits for its turn.
+    output.on("end", () => (waiting === undefined ? this.push(null) : void waiting.then(() => this.push(null))));
     output.on("error", (error) => this.destroy(error));
     // What is written after the guest has ended is nobody's.
     input.on("close", () => input.emit("drain"));
@@ -72,8 +89,13 @@ class DialedConnection extends Duplex {
   }
 
   override _write(chunk: Buffer, _: BufferEncoding, done: () => void): void {
-    if (this.#input.destroyed || this.#input.write(chunk)) done();
-    else this.#input.once("drain", done);
+    const written = this.#turn(() => this.#input.destroyed || this.#input.write(chunk));
+    const goOn = (isMore: boolean): void => {
+      if (isMore || this.#input.destroyed) done();
+      else this.#input.once("drain", done);
+    };
+    if (written instanceof Promise) void written.then(goOn);
+    else goOn(written);
   }
 
   override _final(done: () => void): void {

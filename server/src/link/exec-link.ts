@@ -9,7 +9,13 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit, ExecFailure, ExecStart } from "@flotilla/contract/link";
-import { encodeLinkFrame, LINK_PAYLOAD_BYTES_MAX, LinkDecoder, type LinkFrame } from "@flotilla/contract/link-stream";
+import {
+  encodeLinkFrame,
+  encodeLinkFrameHead,
+  LINK_PAYLOAD_BYTES_MAX,
+  LinkDecoder,
+  type LinkFrame,
+} from "@flotilla/contract/link-stream";
 import type { Dispatcher } from "undici";
 import type { Clock, Timer } from "../context.ts";
 import { type NodeAddress, NodeAway, type NodeLink } from "./node-link.ts";
@@ -31,8 +37,12 @@ export const HEADERS_TIMEOUT_MS = 15_000;
 /** How much longer than its time limit a command may keep its node busy, before the node counts as gone. */
 const NODE_GRACE_MS = 30_000;
 const REFUSAL_CHARACTERS_MAX = 64 * 1024;
+/** Up to here a copy costs less than another piece to write. */
+const COPIED_BYTES_MAX = 64 * 1024;
 
 export interface NodeExecOptions {
+  /** Whose turns its output takes. */
+  readonly tenantId: string;
   readonly machineId: string;
   readonly start: ExecStart;
   readonly stdin: Buffer | null;
@@ -50,11 +60,12 @@ export function runOnNode(
   const { promise, resolve, reject } = Promise.withResolvers<ExecExit>();
   if (options.signal.aborted) return Promise.reject(reasonOf(options.signal));
   const command = new NodeCommand(link, node.nodeId, options, clock, { resolve, reject });
+  const { body, bytes } = requestBody(options.start, options.stdin);
   const request = {
     method: "POST" as const,
     path: `/v1/machines/${options.machineId}/exec`,
-    body: requestBody(options.start, options.stdin),
-    headers: REQUEST_HEADERS,
+    body: body as Buffer,
+    headers: ["content-type", "application/octet-stream", "content-length", String(bytes)],
     headersTimeout: HEADERS_TIMEOUT_MS,
     // Silence is the command's business; its time limit is kept by the node, and by the caller's signal.
     bodyTimeout: 0,
@@ -66,8 +77,6 @@ export function runOnNode(
   }
   return promise;
 }
-
-const REQUEST_HEADERS = ["content-type", "application/octet-stream"];
 
 interface Settle {
   readonly resolve: (exit: ExecExit) => void;
@@ -125,7 +134,7 @@ class NodeCommand implements Dispatcher.DispatchHandler {
     }
     try {
       this.#frames.push(...this.#decoder.push(chunk));
-      if (!this.#isWaiting) this.#handOn();
+      if (!this.#isWaiting) this.#proceed();
     } catch (error) {
       this.#fail(error);
     }
@@ -142,29 +151,38 @@ class NodeCommand implements Dispatcher.DispatchHandler {
     this.#fail(error);
   }
 
-  /** Hands frames on until the sink is full; goes on when it has room again. */
-  #handOn(): void {
+  /** Hands frames on, now or when it is the tenant's turn. Until then, and while the sink is full, nothing is read. */
+  #proceed(): void {
+    const waiting = this.#link.turns.run(this.#options.tenantId, () => this.#handOn());
+    if (waiting !== undefined) this.#waitFor(waiting);
+  }
+
+  /** Answers what must be waited for before it goes on: room in the sink. */
+  #handOn(): Promise<null> | undefined {
+    if (this.#isSettled) return undefined;
     for (let frame = this.#frames.shift(); frame !== undefined; frame = this.#frames.shift()) {
       const taken = take(frame, this.#options.sink, this.#options.machineId);
       // Most output is taken at once, and then there is nothing to wait for.
-      if (taken instanceof Promise) return this.#waitFor(taken);
+      if (taken instanceof Promise) return taken;
       if (taken === null) continue;
       const exit = taken;
-      return this.#finish(() => this.#settle.resolve(exit));
+      this.#finish(() => this.#settle.resolve(exit));
+      return undefined;
     }
     if (this.#hasEnded) this.#fail(new Error("the answer ended without an exit frame"));
+    return undefined;
   }
 
-  #waitFor(room: Promise<null>): void {
+  #waitFor(something: Promise<unknown>): void {
     this.#isWaiting = true;
     this.#controller?.pause();
     const goOn = (): void => {
       if (this.#isSettled) return;
       this.#isWaiting = false;
-      this.#handOn();
-      if (!this.#isWaiting) this.#controller?.resume();
+      if (this.#frames.length > 0 || this.#hasEnded) this.#proceed();
+      if (!this.#isWaiting && !this.#isSettled) this.#controller?.resume();
     };
-    room.then(goOn).catch((error: unknown) => this.#fail(error));
+    something.then(goOn).catch((error: unknown) => this.#fail(error));
   }
 
   /** The node keeps the time limit; this is for a node that does not. A reader that is slow is no fault of the node's. */
@@ -205,15 +223,18 @@ class NodeCommand implements Dispatcher.DispatchHandler {
 
 const reasonOf = ({ reason }: AbortSignal): Error => (reason instanceof Error ? reason : new Error(String(reason)));
 
-function requestBody(start: ExecStart, stdin: Buffer | null): Buffer {
+/** Frames in one piece, or, with much input, one after the other as the node takes them: then nothing is copied. */
+function requestBody(start: ExecStart, stdin: Buffer | null): { body: Buffer | Buffer[]; bytes: number } {
   const frames = [encodeLinkFrame("start", JSON.stringify(start))];
   if (stdin !== null) {
     for (let at = 0; at < stdin.byteLength; at += LINK_PAYLOAD_BYTES_MAX) {
-      frames.push(encodeLinkFrame("stdin", stdin.subarray(at, at + LINK_PAYLOAD_BYTES_MAX)));
+      const payload = stdin.subarray(at, at + LINK_PAYLOAD_BYTES_MAX);
+      frames.push(encodeLinkFrameHead("stdin", payload.byteLength), payload);
     }
     frames.push(encodeLinkFrame("stdinEnd"));
   }
-  return frames.length === 1 && frames[0] !== undefined ? frames[0] : Buffer.concat(frames);
+  const bytes = frames.reduce((sum, frame) => sum + frame.byteLength, 0);
+  return { body: bytes <= COPIED_BYTES_MAX ? Buffer.concat(frames, bytes) : frames, bytes };
 }
 
 /** Hands a frame of the node's on; the exit is null as long as the command runs. Throws what a failure says. */

@@ -14,8 +14,9 @@ import type { Readable } from "node:stream";
 import { type ImageFault, imageFaultOf, Refusal } from "@flotilla/contract/errors";
 import type { DesiredMachine, ImageProgress, NodeImage, ObservedMachine } from "@flotilla/contract/link";
 import { Pool } from "undici";
-import type { Log } from "../context.ts";
+import type { Clock, Log } from "../context.ts";
 import { parseObservedMachine } from "./reports.ts";
+import { Turns } from "./turns.ts";
 
 /** A node as the link needs it. */
 export interface NodeAddress {
@@ -72,10 +73,13 @@ interface ImageWork {
 
 export class NodeLink {
   readonly #pools = new Map<string, Pool>();
+  /** For what streams between nodes and callers. */
+  readonly turns: Turns;
   readonly #log: Log;
 
-  constructor(log: Log) {
+  constructor(log: Log, clock: Pick<Clock, "monotonic">) {
     this.#log = log;
+    this.turns = new Turns(clock);
   }
 
   /** What a caller is told of work that had begun: it must not be sent again without its owner's knowing. */

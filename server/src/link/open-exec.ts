@@ -39,6 +39,8 @@ class Input extends Readable {
 }
 
 export interface OpenExecOptions {
+  /** Whose turns its output takes. */
+  readonly tenantId: string;
   readonly machineId: string;
   readonly start: ExecStart;
   readonly signal: AbortSignal;
@@ -46,7 +48,7 @@ export interface OpenExecOptions {
 
 /** Resolves when the node has taken up the command. Throws like runOnNode. */
 export async function openOnNode(link: NodeLink, node: NodeAddress, options: OpenExecOptions): Promise<OpenExec> {
-  const { machineId, start, signal } = options;
+  const { tenantId, machineId, start, signal } = options;
   const gone = new AbortController();
   const input = new Input();
   input.push(encodeLinkFrame("start", JSON.stringify(start)));
@@ -65,6 +67,7 @@ export async function openOnNode(link: NodeLink, node: NodeAddress, options: Ope
       link,
       work: start.file === undefined ? "command" : "file",
       nodeId: node.nodeId,
+      tenantId,
       machineId,
       input,
       body,
@@ -83,6 +86,7 @@ interface Parts {
   readonly link: NodeLink;
   readonly work: "command" | "file";
   readonly nodeId: string;
+  readonly tenantId: string;
   readonly machineId: string;
   readonly input: Input;
   readonly body: Readable;
@@ -131,12 +135,12 @@ export class OpenExec {
 
   /** Hands the output on until the command has ended. Throws a Refusal when nobody can say how. */
   async run(sink: OutputSink): Promise<ExecExit> {
-    const { link, work, nodeId, machineId, input, gone } = this.#parts;
+    const { link, work, nodeId, tenantId, machineId, input, gone } = this.#parts;
     try {
       let frames = this.#ahead;
       for (;;) {
         for (const frame of frames) {
-          const taken = take(frame, sink, machineId);
+          const taken = link.turns.run(tenantId, () => take(frame, sink, machineId));
           const exit = taken instanceof Promise ? await taken : taken;
           if (exit === null) continue;
           // A request that is whole leaves its connection to the next one.

@@ -57,7 +57,7 @@ export interface MachineServiceOptions {
 }
 
 export function openMachineServices(context: Context, options: MachineServiceOptions): OpenMachineServices {
-  const link = new NodeLink(context.log);
+  const link = new NodeLink(context.log, context.clock);
   const cache = new MachineCache(context);
   const ceilings = new CeilingsCache(context.db);
   const activity = new Activity(context, (id, at) => cache.touched(id, at));

@@ -78,7 +78,8 @@ async function dial(services: MachineServices, options: ForwardOptions): Promise
   const admit = (found: MachineRecord): void => void admittedPort(found, options.port);
   return inRunningMachine(services, { ...machine, signal, admit }, (found) => {
     const node = { nodeId: found.nodeId ?? "", address: found.nodeAddress ?? "" };
-    return dialOnNode(services.link, node, { machineId: found.id, port: admittedPort(found, options.port), signal });
+    const port = admittedPort(found, options.port);
+    return dialOnNode(services.link, node, { tenantId: found.tenantId, machineId: found.id, port, signal });
   });
 }
 

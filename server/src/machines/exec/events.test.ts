@@ -7,7 +7,8 @@ import { test } from "node:test";
 import { Refusal } from "@flotilla/contract/errors";
 import fc from "fast-check";
 import { systemClock } from "../../clock.ts";
-import { CommandEvents, eventFrame, type EventFraming } from "./events.ts";
+import { CommandEvents } from "./events.ts";
+import { eventFrame, type EventFraming, linesFrame } from "./frames.ts";
 
 /** As readers in daily use take a stream apart. */
 function parse(text: string): { readonly event: string; readonly data: string }[] {
@@ -69,6 +70,17 @@ function pieces(text: string, cuts: readonly number[], stream: "stdout" | "stder
   const at = [0, ...cuts.map((cut) => Math.min(cut, bytes.length)), bytes.length].toSorted((a, b) => a - b);
   return at.slice(1).map((end, index): Chunk => [stream, bytes.subarray(at[index], end)]);
 }
+
+test("the event of text that is given as bytes is the one of the text, whatever the length of its lines", () => {
+  const line = fc.nat(40).chain((length) => fc.string({ unit: "binary", maxLength: length }));
+  fc.assert(
+    fc.property(fc.array(line, { maxLength: 12 }), (lines) => {
+      const text = lines.join("\n").toWellFormed();
+      assert.equal(linesFrame("stdout", Buffer.from(text))?.toString(), eventFrame("stdout", text));
+    }),
+  );
+  assert.equal(linesFrame("stdout", Buffer.from([0xff])), null);
+});
 
 test("bytes that are no text are replaced, also when they come last", async () => {
   const events = await streamed([["stdout", Buffer.from([0x61, 0xff, 0x62, 0xe2, 0x82])]]);

@@ -14,14 +14,15 @@
  * output=text, `\r` and `\r\n` are line breaks like `\n`; with output=b64 every reader has the bytes.
  */
 import { Readable } from "node:stream";
-import { StringDecoder } from "node:string_decoder";
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit } from "@flotilla/contract/link";
 import type { Clock } from "../../context.ts";
 import type { EndsEarly } from "../../http/encode.ts";
 import type { OutputSink } from "../../link/exec-link.ts";
+import { base64Frame, eventFrame, type EventFraming, incompleteAtEnd, linesFrame } from "./frames.ts";
 
 const HELD_BYTES = 64 * 1024;
+const NOTHING: Buffer = Buffer.alloc(0);
 /** Readers in daily use give up after 30 s without a byte. */
 const KEEP_ALIVE_MS = 5_000;
 /** A command that fails at once is refused with a status; one that is silent must not keep its caller waiting for that. */
@@ -29,28 +30,11 @@ const HEAD_DELAY_MS = 20;
 /** Nor one whose machine takes long to start: the answer begins, and if it is a refusal after all, that is an `error` event. */
 const HEAD_WAIT_MS = 10_000;
 
-/** `lines`: a `\r` is data. `standard`: it ends a line. `b64`: the data is base64. */
-export type EventFraming = "lines" | "standard" | "b64";
-
-/** One event; every line break of the data begins another `data:` line. Pure. */
-export const eventFrame = (event: string, data: string, framing: EventFraming = "lines"): string =>
-  `event: ${event}\ndata: ${data.replaceAll(framing === "standard" ? /\r\n|[\r\n]/g : "\n", "\ndata: ")}\n\n`;
-
-/** The same event with bytes in base64: they have no line breaks, and are written where they are sent from. Pure. */
-function base64Frame(event: string, bytes: Buffer): Buffer {
-  const head = `event: ${event}\ndata: `;
-  const text = bytes.toString("base64");
-  const frame = Buffer.allocUnsafe(head.length + text.length + 2);
-  frame.write(head, "latin1");
-  frame.write(text, head.length, "latin1");
-  frame.write("\n\n", head.length + text.length, "latin1");
-  return frame;
-}
-
 export class CommandEvents extends Readable implements OutputSink, EndsEarly {
   readonly #clock: Clock;
   readonly #framing: EventFraming;
-  readonly #decoders = { stdout: new StringDecoder("utf8"), stderr: new StringDecoder("utf8") };
+  /** The beginning of a character whose end may follow. */
+  readonly #rest = { stdout: NOTHING, stderr: NOTHING };
   /** A `\r` at the end of what was written last: the `\n` of the same line break may follow. Framing `standard` only. */
   readonly #held = { stdout: "", stderr: "" };
   readonly #head = Promise.withResolvers<void>();
@@ -87,7 +71,9 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
     const bytes = Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
     if (this.#framing === "b64")
       return bytes.byteLength === 0 ? undefined : this.#sendFrame(base64Frame(stream, bytes));
-    return this.#send(stream, this.#textOf(stream, bytes));
+    const whole = this.#wholeCharacters(stream, bytes);
+    const frame = this.#framing === "lines" && whole.byteLength > 0 ? linesFrame(stream, whole) : null;
+    return frame === null ? this.#send(stream, this.#textOf(stream, whole)) : this.#sendFrame(frame);
   }
 
   /** The command has ended. */
@@ -95,7 +81,7 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
     this.#begin();
     if (pid !== null) void this.onOutput("stdout", Buffer.from(`pid=${pid}\n`));
     for (const stream of ["stdout", "stderr"] as const)
-      void this.#send(stream, this.#held[stream] + this.#decoders[stream].end());
+      void this.#send(stream, this.#held[stream] + this.#rest[stream].toString());
     this.#end("exit", JSON.stringify({ exitCode }));
   }
 
@@ -126,8 +112,17 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
     callback(error);
   }
 
+  #wholeCharacters(stream: "stdout" | "stderr", bytes: Buffer): Buffer {
+    const rest = this.#rest[stream];
+    const all = rest.byteLength === 0 ? bytes : Buffer.concat([rest, bytes]);
+    const end = all.byteLength - incompleteAtEnd(all);
+    // A copy: what it was cut from is not to stay for it.
+    this.#rest[stream] = end === all.byteLength ? NOTHING : Buffer.from(all.subarray(end));
+    return all.subarray(0, end);
+  }
+
   #textOf(stream: "stdout" | "stderr", bytes: Buffer): string {
-    const text = this.#held[stream] + this.#decoders[stream].write(bytes);
+    const text = this.#held[stream] + bytes.toString("utf8");
     this.#held[stream] = this.#framing === "standard" && text.endsWith("\r") ? "\r" : "";
     return this.#held[stream] === "" ? text : text.slice(0, -1);
   }

@@ -71,8 +71,8 @@ export async function runQuietly(services: MachineServices, options: RunOptions)
 function attemptOnce(
   { context, link }: MachineServices,
   machine: MachineRecord,
-  { command, sink, signal }: RunOptions,
+  { tenantId, command, sink, signal }: RunOptions,
 ): Promise<ExecExit> {
   const node = { nodeId: machine.nodeId ?? "", address: machine.nodeAddress ?? "" };
-  return runOnNode(link, node, { machineId: machine.id, ...command, sink, signal }, context.clock);
+  return runOnNode(link, node, { tenantId, machineId: machine.id, ...command, sink, signal }, context.clock);
 }

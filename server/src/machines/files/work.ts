@@ -53,7 +53,7 @@ export async function beginFileWork(
   };
   const exec = await inRunningMachine(services, target, (machine) => {
     const node = { nodeId: machine.nodeId ?? "", address: machine.nodeAddress ?? "" };
-    return openOnNode(link, node, { machineId: id, start, signal });
+    return openOnNode(link, node, { tenantId: target.tenantId, machineId: id, start, signal });
   });
   activity.execBegan(id);
   const answer = new Answer(takeContent);

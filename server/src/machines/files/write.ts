@@ -29,7 +29,8 @@ export async function writeFile(
     throw new Refusal("invalid_request", "x-content-sha256 is no SHA-256: it has 64 hexadecimal digits");
   const { exec, done } = await beginFileWork(services, target, { operation: "write", ...WHOLE }, () => undefined);
   const hash = createHash("sha256");
-  const sent = pass(content.body, exec, (chunk) => hash.update(chunk));
+  const turn = (work: () => boolean) => services.link.turns.run(target.tenantId, work);
+  const sent = pass(content.body, exec, { see: (chunk) => hash.update(chunk), turn });
   try {
     // What is done before all was sent has failed, and throws here.
     await Promise.race([sent.all, done]);
@@ -47,23 +48,36 @@ export async function writeFile(
   }
 }
 
+type Turn = (work: () => boolean) => boolean | Promise<boolean>;
+
 /** Hands the body on, no faster than it is taken. */
 function pass(
   body: Readable,
   exec: OpenExec,
-  see: (chunk: Buffer) => void,
+  { see, turn }: { readonly see: (chunk: Buffer) => void; readonly turn: Turn },
 ): { readonly all: Promise<void>; letGo(): void } {
-  const onData = (chunk: Buffer): void => {
+  let waiting: Promise<void> | undefined;
+  const send = (chunk: Buffer): boolean => {
     see(chunk);
     let hasRoom = true;
     for (let at = 0; at < chunk.byteLength; at += LINK_PAYLOAD_BYTES_MAX)
       hasRoom = exec.send("stdin", chunk.subarray(at, at + LINK_PAYLOAD_BYTES_MAX));
-    if (hasRoom) return;
+    return hasRoom;
+  };
+  const onData = (chunk: Buffer): void => {
+    const sent = turn(() => send(chunk));
+    if (sent === true) return;
     body.pause();
-    void exec.room.then(() => body.resume());
+    // The body may have ended with this piece.
+    waiting = Promise.resolve(sent)
+      .then((hasRoom) => (hasRoom ? undefined : exec.room))
+      .then(() => void body.resume());
   };
   const all = new Promise<void>((resolve, reject) => {
-    finished(body, { writable: false }, (error) => (error === undefined || error === null ? resolve() : reject(error)));
+    finished(body, { writable: false }, (error) => {
+      if (error !== undefined && error !== null) reject(error);
+      else resolve(waiting);
+    });
   });
   all.catch(() => undefined);
   body.on("data", onData);

@@ -36,7 +36,7 @@ export function terminalHandlers(services: MachineServices): HandlersOf<"openTer
       const { id } = params;
       const exec = await inRunningMachine(services, { tenantId: caller.tenantId, id, signal }, (machine) => {
         const node = { nodeId: machine.nodeId ?? "", address: machine.nodeAddress ?? "" };
-        return openOnNode(link, node, { machineId: id, start, signal });
+        return openOnNode(link, node, { tenantId: machine.tenantId, machineId: id, start, signal });
       });
       return {
         status: 101,

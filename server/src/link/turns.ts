@@ -1,0 +1,75 @@
+/**
+ * Turns of this process's one thread, for work that comes in pieces without end: output of commands, content of files, pages
+ * of machines. Tenants share it fairly, and everything else comes in between.
+ *
+ * Always: in one round of the event loop such work takes TURN_MS and the piece that goes beyond it; what is left waits for the
+ * next round, and tenants whose work waits take turns, one piece each. As long as there is time in a round nobody waits, so
+ * what is alone goes on without a pause. Whoever asks for a turn reads nothing more until it had one: a piece waits for each
+ * stream, no more.
+ */
+import type { Clock } from "../context.ts";
+
+/** What others wait for at most, besides the piece that is longest. */
+const ROUND_MS = 1;
+
+export class Turns {
+  readonly #clock: Pick<Clock, "monotonic">;
+  /** By tenant, in the order of their turns. */
+  readonly #waiting = new Map<string, (() => void)[]>();
+  #usedMs = 0;
+  #isRoundOpen = false;
+
+  constructor(clock: Pick<Clock, "monotonic">) {
+    this.#clock = clock;
+  }
+
+  /** Does the work now, or in a later round: then what it gives is promised. */
+  run<T>(tenantId: string, work: () => T): T | Promise<T> {
+    if (this.#usedMs < ROUND_MS && !this.#waiting.has(tenantId)) return this.#do(work);
+    return new Promise((resolve, reject) => {
+      const mine = this.#waiting.get(tenantId) ?? [];
+      this.#waiting.set(tenantId, mine);
+      mine.push(() => {
+        try {
+          resolve(this.#do(work));
+        } catch (error) {
+          reject(error instanceof Error ? error : new Error(String(error)));
+        }
+      });
+      this.#openRound();
+    });
+  }
+
+  #do<T>(work: () => T): T {
+    const startedAt = this.#clock.monotonic();
+    try {
+      return work();
+    } finally {
+      this.#usedMs += this.#clock.monotonic() - startedAt;
+      this.#openRound();
+    }
+  }
+
+  /** The next one begins when this round's connections have been looked at. */
+  #openRound(): void {
+    if (this.#isRoundOpen) return;
+    this.#isRoundOpen = true;
+    setImmediate(() => this.#round());
+  }
+
+  #round(): void {
+    this.#isRoundOpen = false;
+    this.#usedMs = 0;
+    while (this.#usedMs < ROUND_MS) {
+      const [first] = this.#waiting;
+      if (first === undefined) return;
+      const [tenantId, queue] = first;
+      // Behind all others.
+      this.#waiting.delete(tenantId);
+      const work = queue.shift();
+      if (queue.length > 0) this.#waiting.set(tenantId, queue);
+      work?.();
+    }
+    if (this.#waiting.size > 0) this.#openRound();
+  }
+}
