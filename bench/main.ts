@@ -14,6 +14,7 @@ import { execRoundTrip } from "./exec-round-trip.ts";
 import { fromNowhere } from "./from-nowhere.ts";
 import { idle } from "./idle.ts";
 import { execThroughput, read } from "./server-load.ts";
+import { noisyNeighbour } from "./noisy-neighbour.ts";
 import { startStopped } from "./start-stopped.ts";
 import { terminalEcho } from "./terminal-echo.ts";
 import { fileThroughput, streamThroughput } from "./throughput.ts";
@@ -38,6 +39,7 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   "exec-round-trip": { run: execRoundTrip, samplesDefault: 300, samplesMax: 10_000 },
   "exec-throughput": { run: execThroughput, samplesDefault: 5, samplesMax: 100 },
   read: { run: read, samplesDefault: 5, samplesMax: 100 },
+  "noisy-neighbour": { run: noisyNeighbour, samplesDefault: 3, samplesMax: 20 },
   "file-throughput": { run: fileThroughput, samplesDefault: 1, samplesMax: 20 },
   "stream-throughput": { run: streamThroughput, samplesDefault: 3, samplesMax: 50 },
   "terminal-echo": { run: terminalEcho, samplesDefault: 500, samplesMax: 3_000 },

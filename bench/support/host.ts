@@ -1,7 +1,8 @@
 /**
- * What Linux says of this host's memory and of single processes. Reads /proc and nothing else.
+ * What Linux says of this host's memory and of single processes, and what it is told of them. Uses /proc.
  */
-import { readFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
+import { setPriority } from "node:os";
 
 /** The kernel's unit of processor time, for every program alike. */
 const TICKS_PER_SECOND = 100;
@@ -24,6 +25,17 @@ export async function processorMs(pid: number): Promise<number> {
   const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
   const [user = 0, system = 0] = fields.slice(11, 13).map(Number);
   return ((user + system) * 1000) / TICKS_PER_SECOND;
+}
+
+const LEAST = 19;
+
+/**
+ * Leaves the process, which leads a session, what others do not use of the processors: what it does should be felt as if it
+ * came from another host. Linux may share processors between sessions first, and then their priority counts.
+ */
+export async function giveLeftovers(pid: number): Promise<void> {
+  setPriority(pid, LEAST);
+  await writeFile(`/proc/${pid}/autogroup`, String(LEAST)).catch(() => undefined);
 }
 
 function kilobytes(text: string, name: string): number {

@@ -1,0 +1,172 @@
+/**
+ * What one tenant notices of another that floods: request bodies, streams, handshakes, image pulls, its machine's pages, and
+ * all of them together.
+ *
+ * Each kind is taken in turns, side by side: a quiet stretch, a flooded one, and one with the same flood against an empty
+ * server that has nothing to do with ours. The last is the control: processors are shared here, and what the flooder takes
+ * of them by being on this host is no fault of the server's. The flooder has the default plan; the tenant that is measured
+ * has no limit on its calls. With the fake driver, so that no machine's own time is in it: images are pulled without being
+ * built.
+ */
+import { Flotilla } from "@flotilla/sdk/client";
+import { startEmptyFramework } from "./support/empty-framework.ts";
+import type { FloodCount, FloodOrder } from "./support/flood-calls.ts";
+import { FLOOD_NAMES, type FloodName } from "./support/flood-kinds.ts";
+import { startFlood } from "./support/flood-process.ts";
+import { BenchFlotilla, IMAGE } from "./support/flotilla.ts";
+import { giveLeftovers, processorMs } from "./support/host.ts";
+import { Neighbour, type Latencies } from "./support/neighbour.ts";
+import type { Finding, Series } from "./support/report.ts";
+import { sleep, timed } from "./support/clock.ts";
+import { atMost, type Summary, summarize } from "./support/statistics.ts";
+
+const STRETCH_MS = 2_000;
+const WARM_UP_MS = 3_000;
+/** A flood has begun to bite when it is looked at, and leaves commands and connections behind that end. */
+const BEGIN_MS = 300;
+const SETTLE_MS = 500;
+const RATIO_MAX = 2;
+const MANY = 1_000_000;
+/** Everything but what an operator may. */
+const SCOPES_OF_STRANGER = ["machine:read", "machine:create", "machine:delete", "machine:exec", "machine:files"];
+
+type Kind = readonly [string, readonly FloodName[]];
+const KINDS: readonly Kind[] = [...FLOOD_NAMES.map((name): Kind => [name, [name]]), ["all together", FLOOD_NAMES]];
+
+/** Takes n turns of each kind. */
+export async function noisyNeighbour(n: number): Promise<Finding> {
+  await using flotilla = await BenchFlotilla.start({ driver: "fake" });
+  await using empty = await startEmptyFramework();
+  await using guest = await startEmptyFramework();
+  for (const { pid } of [empty, guest]) await giveLeftovers(pid);
+  const field = await prepare(flotilla, { emptyUrl: empty.url, guestUrl: guest.url });
+  try {
+    const all: Found[] = [];
+    for (const kind of KINDS) all.push(await measure(field, kind, n));
+    return {
+      name: "noisy-neighbour",
+      series: all.flatMap(seriesOf),
+      reaches: all.map(({ name, quiet, flooded }) =>
+        atMost(`${name}, times the quiet p99`, p99(flooded) / p99(quiet), RATIO_MAX, ""),
+      ),
+      setting: { turns: n, "seconds a stretch": STRETCH_MS / 1000, calls: "exec, read and list in turns" },
+      notes: all.flatMap(notesOf),
+    };
+  } finally {
+    field.neighbour.close();
+  }
+}
+
+/** Two tenants on one Flotilla, and an empty server beside it. */
+interface Field {
+  readonly neighbour: Neighbour;
+  readonly order: Omit<FloodOrder, "floods">;
+  readonly emptyUrl: string;
+  readonly serverPid: number;
+}
+
+async function prepare(
+  flotilla: BenchFlotilla,
+  { emptyUrl, guestUrl }: { readonly emptyUrl: string; readonly guestUrl: string },
+): Promise<Field> {
+  const { url, headers } = flotilla.access;
+  const { client } = flotilla;
+  const plan = await client.createPlan({ name: "measured", rateRequestsPerSecond: MANY, rateBurst: MANY });
+  const { tenantId } = await client.getCaller();
+  await client.updateTenant(tenantId, { planId: plan.id });
+  const { machine } = await flotilla.make();
+  const stranger = await client.createTenant({ name: "stranger" });
+  const { key } = await client.createApiKey({ tenantId: stranger.id, scopes: SCOPES_OF_STRANGER });
+  const theirs = new Flotilla({ url, apiKey: key, retries: 0 });
+  const page = await theirs.createMachine({
+    source: { type: "image", reference: IMAGE },
+    public: true,
+    ports: [{ port: 80 }],
+    env: { FAKE_PORTS: `80=${new URL(guestUrl).port}` },
+  });
+  await theirs.startMachine(page.id);
+  const neighbour = new Neighbour(url, headers, [
+    { what: "exec", method: "POST", path: `/v1/machines/${machine.id}/exec`, body: '{"command":["true"]}' },
+    { what: "read", method: "GET", path: `/v1/machines/${machine.id}`, body: "" },
+    { what: "list", method: "GET", path: "/v1/machines", body: "" },
+  ]);
+  await neighbour.call(WARM_UP_MS, new Map());
+  return { neighbour, order: { url, key, machineId: page.id }, emptyUrl, serverPid: await flotilla.pidOf("server") };
+}
+
+/** What was measured of one kind of flood. */
+interface Found {
+  readonly name: string;
+  readonly quiet: Latencies;
+  readonly flooded: Latencies;
+  readonly control: Latencies;
+  readonly counts: Map<string, number>;
+  /** Shares of a processor in the flooded stretches. */
+  readonly used: { server: number; flooder: number };
+}
+
+async function measure(
+  { neighbour, order, emptyUrl, serverPid }: Field,
+  [name, floods]: Kind,
+  n: number,
+): Promise<Found> {
+  const found: Found = {
+    name,
+    quiet: new Map(),
+    flooded: new Map(),
+    control: new Map(),
+    counts: new Map(),
+    used: { server: 0, flooder: 0 },
+  };
+  for (let turn = 0; turn < n; turn++) {
+    await neighbour.call(STRETCH_MS, found.quiet);
+    {
+      await using flood = await startFlood({ ...order, floods });
+      flood.begin();
+      await sleep(BEGIN_MS);
+      const before = [await processorMs(serverPid), await processorMs(flood.pid)] as const;
+      const tookMs = await timed(() => neighbour.call(STRETCH_MS, found.flooded));
+      found.used.server += ((await processorMs(serverPid)) - before[0]) / tookMs / n;
+      found.used.flooder += ((await processorMs(flood.pid)) - before[1]) / tookMs / n;
+      addTo(found.counts, await flood.end());
+    }
+    await sleep(SETTLE_MS);
+    {
+      await using flood = await startFlood({ ...order, url: emptyUrl, floods });
+      flood.begin();
+      await sleep(BEGIN_MS);
+      await neighbour.call(STRETCH_MS, found.control);
+      await flood.end();
+    }
+    await sleep(SETTLE_MS);
+  }
+  return found;
+}
+
+function addTo(counts: Map<string, number>, more: FloodCount): void {
+  for (const [outcome, count] of Object.entries(more)) counts.set(outcome, (counts.get(outcome) ?? 0) + count);
+}
+
+const allOf = (latencies: Latencies): Summary => summarize([...latencies.values()].flat());
+const p99 = (latencies: Latencies): number => allOf(latencies).p99Ms;
+
+function seriesOf({ name, quiet, flooded, control }: Found): readonly Series[] {
+  return [
+    { what: `${name}: flooded`, summary: allOf(flooded) },
+    { what: `${name}: quiet`, summary: allOf(quiet) },
+    { what: `${name}: flood of an empty server`, summary: allOf(control) },
+  ];
+}
+
+function notesOf({ name, quiet, flooded, control, counts, used }: Found): readonly string[] {
+  const each = [...flooded].map(([what, ms]) => {
+    const [under, without] = [summarize(ms), summarize(quiet.get(what) ?? [])];
+    return `${what} ${without.p99Ms.toFixed(1)} to ${under.p99Ms.toFixed(1)} ms`;
+  });
+  const answered = [...counts].map(([outcome, count]) => `${count} × ${outcome}`).join(", ");
+  const share = (part: number): string => `${Math.round(part * 100)} %`;
+  return [
+    `${name}: p99 quiet to flooded: ${each.join(", ")}; with the empty server flooded ${(p99(control) / p99(quiet)).toFixed(2)} times the quiet p99`,
+    `${name}: answers ${answered}; of a processor the server took ${share(used.server)}, the flooder ${share(used.flooder)}`,
+  ];
+}

@@ -1,0 +1,79 @@
+/**
+ * What a tenant, or a stranger, may flood a server with. Each prepares what it sends, and begins when it is called again.
+ */
+import { randomBytes } from "node:crypto";
+import { EXEC_BODY_BYTES_MAX, EXEC_STDIN_BYTES_MAX, JSON_BODY_BYTES_MAX } from "@flotilla/contract/limits";
+import type { Calls } from "./flood-calls.ts";
+
+export const FLOOD_NAMES = ["bodies", "streams", "handshakes", "images", "ingress"] as const;
+export type FloodName = (typeof FLOOD_NAMES)[number];
+
+type Flood = (calls: Calls) => () => void;
+
+/** Of a pull that the fake driver does. */
+const PULL_MS = 20;
+const UPLOAD_BYTES = 1024 * 1024;
+
+const unknownKey = (): string => `smk_${randomBytes(32).toString("base64url")}`;
+
+/** A JSON list of small values that is nearly as long as is allowed. */
+function manyValues(name: string, bytesMax: number): Buffer {
+  const count = Math.floor((bytesMax - 100) / 3);
+  return Buffer.from(`{"${name}":[${"{},".repeat(count)}{}]}`);
+}
+
+export const FLOODS: Readonly<Record<FloodName, Flood>> = {
+  bodies: (calls) => {
+    const path = `/v1/machines/${calls.order.machineId}/exec`;
+    const valid = Buffer.from(`{"command":["true"],"stdin":"${"x".repeat(EXEC_STDIN_BYTES_MAX)}"}`);
+    const hostile = manyValues("command", EXEC_BODY_BYTES_MAX);
+    const small = manyValues("labels", JSON_BODY_BYTES_MAX);
+    return () => {
+      calls.repeat(2, () => ({ method: "POST", path, body: valid }));
+      calls.repeat(2, () => ({ method: "POST", path, body: hostile }));
+      calls.repeat(4, () => ({ method: "POST", path: "/v1/machines", body: small }));
+    };
+  },
+  streams: (calls) => {
+    const path = `/v1/machines/${calls.order.machineId}/exec/stream`;
+    const body = Buffer.from('{"command":["yes"]}');
+    return () => {
+      calls.repeat(48, () => ({ method: "POST", path, body }));
+      calls.repeat(48, () => ({ method: "POST", path, body, isUnread: true }));
+    };
+  },
+  handshakes: (calls) => {
+    const upgrade = {
+      connection: "Upgrade",
+      upgrade: "websocket",
+      "sec-websocket-version": "13",
+      "sec-websocket-key": randomBytes(16).toString("base64"),
+    };
+    const terminal = `/v1/machines/${calls.order.machineId}/exec/interactive?cmd=sh`;
+    return () => {
+      calls.repeat(16, () => ({ path: "/v1/machines", key: unknownKey(), isApart: true }));
+      calls.repeat(16, () => ({ path: "/v1/machines", key: unknownKey() }));
+      calls.repeat(16, () => ({ path: terminal, key: unknownKey(), headers: upgrade, isApart: true }));
+    };
+  },
+  images: (calls) => {
+    let made = 0;
+    const reference = (): string => `flood/slow-${PULL_MS}:${process.pid}-${(made += 1)}`;
+    return () => {
+      calls.repeat(16, () => ({
+        method: "POST",
+        path: "/v1/images/pull",
+        body: Buffer.from(JSON.stringify({ reference: reference() })),
+      }));
+      calls.repeat(4, () => ({ path: "/v1/images" }));
+    };
+  },
+  ingress: (calls) => {
+    const path = `/proxy/${calls.order.machineId}/`;
+    const body = randomBytes(UPLOAD_BYTES);
+    return () => {
+      calls.repeat(24, () => ({ path }));
+      calls.repeat(8, () => ({ method: "POST", path, body, headers: { "content-type": "application/octet-stream" } }));
+    };
+  },
+};
