@@ -80,7 +80,7 @@ function directions(): Case[] {
       "node/src/clock.ts",
       "node/src/machines/state.ts",
     ),
-    edge("the scheduler imports no effects", "server/src/scheduler/place.ts", "server/src/db/a.ts", own),
+    edge("the rules of placement import no effects", "server/src/placement/place.ts", "server/src/db/a.ts", own),
     edge("code does not import tests", "server/src/b.ts", "server/test/a.ts", own),
     {
       says: "an import names a file that exists",

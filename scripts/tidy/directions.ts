@@ -115,11 +115,10 @@ const FAMILIES = new Set(
   ).split(" "),
 );
 
-/** Files that decide and do nothing: planners, state machines, the scheduler except for what reserves, views. */
+/** Files that decide and do nothing: planners, state machines, the rules of placement, views. */
 function isPure(path: string): boolean {
   if (isTest(path)) return false;
-  if (path.startsWith("server/src/scheduler/")) return !/\/(reserve|store)\.ts$/.test(path);
-  return /^(server|node)\/src\/.*\/(plan|state|view)\.ts$/.test(path);
+  return /^(server|node)\/src\/.*\/(plan|state|view|place)\.ts$/.test(path);
 }
 
 function isPureModule(specifier: string): boolean {

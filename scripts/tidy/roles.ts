@@ -5,11 +5,10 @@
 import { type Finding, lineAt, type Source, type Tree } from "./tree.ts";
 
 /**
- * Files that may hold SQL: stores, the scheduler's reservation, tests, and what is no family of the API: the database's
+ * Files that may hold SQL: stores, tests, and what is no family of the API: the database's
  * own folder, the steps of every request with their small tables, and health, which asks whether anything answers.
  */
-const HOLDS_SQL =
-  /^server\/src\/(db|http|auth|health)\/|(^|[/-])store\.ts$|\/(reserve|reservation)\.ts$|\.test\.ts$|^(?!server\/src\/)/;
+const HOLDS_SQL = /^server\/src\/(db|http|auth|health)\/|(^|[/-])store\.ts$|\.test\.ts$|^(?!server\/src\/)/;
 
 /** Broken promises of file names. */
 export function checkRoles(tree: Tree): Finding[] {

@@ -8,7 +8,7 @@ import { NODE_WAIT_MS, PORTS_PER_MACHINE_DEFAULT } from "@flotilla/contract/limi
 import { RegistryList } from "@flotilla/contract/registries";
 import type { Context } from "../context.ts";
 import { NodeAway, NodeLink } from "../link/node-link.ts";
-import { NodeDirectory } from "../nodes/directory.ts";
+import { NodeDirectory } from "../placement/directory.ts";
 import { Activity } from "./activity.ts";
 import { CeilingsCache } from "./ceilings-cache.ts";
 import { MachineAddresses } from "./ingress/addresses.ts";

@@ -7,7 +7,6 @@
 import type { NodeResources } from "@flotilla/contract/link";
 import type { NodeStatus } from "@flotilla/contract/nodes";
 import { type Queryable, sql } from "../db/database.ts";
-import type { CandidateNode } from "../scheduler/place.ts";
 
 export interface NodeRecord {
   readonly id: string;
@@ -38,17 +37,6 @@ export const listNodes = (db: Queryable): Promise<readonly NodeRecord[]> =>
 
 export const findNode = (db: Queryable, id: string): Promise<NodeRecord | undefined> =>
   db.queryOne<NodeRecord>(sql`SELECT ${COLUMNS} FROM nodes n WHERE n.id = ${id}`);
-
-/** Nodes with what is promised on them. */
-export function listCandidates(db: Queryable): Promise<readonly CandidateNode[]> {
-  return db.query<CandidateNode>(sql`
-    SELECT n.id, n.address, n.status, n.labels ->> 'arch' AS arch, n.total_cpus AS "totalCpus",
-      n.total_memory_mb AS "totalMemoryMb", n.available_memory_mb AS "availableMemoryMb",
-      n.available_disk_gb AS "availableDiskGb", count(m.id)::int AS "activeMachines",
-      coalesce(sum(m.cpus), 0)::int AS "activeCpus", coalesce(sum(m.memory_mb), 0)::int AS "activeMemoryMb"
-    FROM nodes n LEFT JOIN machines m ON m.node_id = n.id AND m.is_active
-    GROUP BY n.id`);
-}
 
 /** The id of the node that has this credential. */
 export async function findNodeByCredential(db: Queryable, credentialHash: Buffer): Promise<string | undefined> {

@@ -1,11 +1,11 @@
 /**
- * The nodes as the scheduler sees them, kept for a moment, so that a burst of starts reads them once.
+ * The nodes that machines are placed on, kept in memory for a moment, so that a burst of starts reads them once.
  *
  * Always: what was placed since the last read counts, so that a burst spreads; and the picture is never older than
  * FRESH_MS. Two servers may place on the same node at once: memory and processors are overcommitted anyway.
  */
 import type { Context } from "../context.ts";
-import { type CandidateNode, type Placement, type PlacementWish, place, startRefusal } from "../scheduler/place.ts";
+import { type CandidateNode, type Placement, type PlacementWish, place, startRefusal } from "./place.ts";
 import { listCandidates } from "./store.ts";
 
 const FRESH_MS = 1_000;
