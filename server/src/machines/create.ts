@@ -13,11 +13,11 @@ import type { CreateMachineRequest, MachineNetwork } from "@flotilla/contract/ma
 import { checkReference } from "../images/reference.ts";
 import { checkAbsolutePath, checkArguments, checkEnvironment } from "./environment.ts";
 import { madeUpName } from "./names.ts";
-import { type Ceilings, countRefusal, diskRefusal, refuseOversize } from "./quota.ts";
+import { type Ceilings, countRefusal, diskRefusal, refuseOversize } from "../usage/quota.ts";
 import type { MachineDescription, MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { findAnyMachine, type Insertion, insertMachine } from "./store.ts";
-import { readTotals } from "./usage-store.ts";
+import { readTotals } from "../usage/store.ts";
 
 /** A made-up name that is taken is made up anew; two are the same once in hundreds of millions. */
 const NAME_TRIES_MAX = 5;

@@ -13,8 +13,8 @@ import { machineNotFound, startMachine } from "./start.ts";
 import { stopMachine } from "./stop.ts";
 import { findAnyMachine } from "./store.ts";
 import { listEvents } from "./timeline-store.ts";
-import { machineUsage } from "./usage.ts";
-import { readUsage } from "./usage-store.ts";
+import { machineUsage } from "../usage/usage.ts";
+import { readUsage } from "../usage/store.ts";
 import { eventInfo, machineInfo, shownMachine, shownMachines } from "./view.ts";
 
 type MachineHandlers = HandlersOf<

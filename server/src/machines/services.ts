@@ -10,10 +10,10 @@ import type { Context } from "../context.ts";
 import { NodeAway, NodeLink } from "../link/node-link.ts";
 import { NodeDirectory } from "../placement/directory.ts";
 import { Activity } from "./activity.ts";
-import { CeilingsCache } from "./ceilings-cache.ts";
+import { CeilingsCache } from "../usage/ceilings-cache.ts";
 import { MachineAddresses } from "./ingress/addresses.ts";
 import { MachineCache } from "./machine-cache.ts";
-import type { Ceilings } from "./quota.ts";
+import type { Ceilings } from "../usage/quota.ts";
 import { MachineSecrets } from "./secrets.ts";
 
 export interface MachineServices {

@@ -15,11 +15,11 @@ import { Refusal } from "@flotilla/contract/errors";
 import { nodesToStartOn } from "../images/holders.ts";
 import { askStart } from "./change.ts";
 import { converge, convergePatiently } from "./converge.ts";
-import { activeRefusal } from "./quota.ts";
+import { activeRefusal } from "../usage/quota.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { HIDDEN_BY_NODE, includes, isActive, NODE_AWAY, nextPhase, phaseOf } from "./state.ts";
-import { readTotals } from "./usage-store.ts";
+import { readTotals } from "../usage/store.ts";
 import { nodeAwayText } from "./view.ts";
 
 export interface StartOptions {

@@ -12,6 +12,7 @@
  */
 import type { Context } from "../context.ts";
 import { type Queryable, sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
 import type { Change, MutableMachine } from "./change.ts";
 import type { MachineDescription, MachineRecord } from "./record.ts";
 
@@ -319,9 +320,4 @@ export function purgeTombstones(context: Context, limit: number): Promise<number
     DELETE FROM machines WHERE id IN (
       SELECT id FROM machines WHERE deleted_at < ${instantOf(context.clock.now() - TOMBSTONE_MS)}
       ORDER BY deleted_at LIMIT ${limit} FOR UPDATE SKIP LOCKED)`);
-}
-
-/** Epoch milliseconds as a parameter for timestamptz. */
-export function instantOf(ms: number | null | undefined): string | null {
-  return ms === null || ms === undefined ? null : new Date(ms).toISOString();
 }

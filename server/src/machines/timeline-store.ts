@@ -6,7 +6,7 @@ import type { NodeEvent } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { Context } from "../context.ts";
 import { type Queryable, sql } from "../db/database.ts";
-import { instantOf } from "./store.ts";
+import { instantOf } from "../db/instant.ts";
 import type { EventRecord } from "./view.ts";
 
 /** Lines of the timeline are kept this long. */

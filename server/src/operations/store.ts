@@ -7,6 +7,7 @@
 import type { OperationKind, OperationStatus } from "@flotilla/contract/operations";
 import type { Context } from "../context.ts";
 import { type Queryable, sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
 import type { Steps } from "./steps.ts";
 
 /** Instants are epoch milliseconds. */
@@ -44,8 +45,6 @@ const fromRow = (row: Row): OperationRecord => ({
 
 /** Ended operations are shown this long. */
 const OPERATION_AGE_MAX_MS = 30 * 24 * 60 * 60_000;
-
-const instantOf = (ms: number): string => new Date(ms).toISOString();
 
 /** Writes an operation that no server works on yet, unless its tenant has `runningMax` of them already, or the id is known. */
 export async function insertOperation(

@@ -8,7 +8,7 @@
 import type { KeyRow } from "../../auth/key-store.ts";
 import type { Context } from "../../context.ts";
 import { type Queryable, sql } from "../../db/database.ts";
-import { instantOf } from "../store.ts";
+import { instantOf } from "../../db/instant.ts";
 
 /**
  * Returns when it expires, in epoch milliseconds: with its key, if that is sooner; of one that was inserted already, when

@@ -4,7 +4,7 @@
 import type { Context } from "../../context.ts";
 import { sql } from "../../db/database.ts";
 import type { MachineName } from "../record.ts";
-import { instantOf } from "../store.ts";
+import { instantOf } from "../../db/instant.ts";
 
 /** Machines that are older than their ttl, in any state; 0 means none. */
 export function listExpired(context: Context, limit: number): Promise<readonly MachineName[]> {

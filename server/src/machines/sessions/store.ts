@@ -7,7 +7,7 @@
  */
 import type { Context } from "../../context.ts";
 import { type Queryable, sql } from "../../db/database.ts";
-import { instantOf } from "../store.ts";
+import { instantOf } from "../../db/instant.ts";
 import { applyChange, type SessionChange, type SessionState } from "./script.ts";
 
 /** Variables and directories of all sessions of a machine: eight that are full, or 256 with 16 KiB each. */

@@ -6,7 +6,7 @@
  */
 import type { Context } from "../../context.ts";
 import { type Queryable, sql } from "../../db/database.ts";
-import { instantOf } from "../store.ts";
+import { instantOf } from "../../db/instant.ts";
 
 /** false: the tenant has no such machine. */
 export async function putShare(

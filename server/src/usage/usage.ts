@@ -7,7 +7,6 @@
 import type { Static } from "@flotilla/contract/schema";
 import type { MachineUsageResponse } from "@flotilla/contract/machines";
 import type { CostBreakdown } from "@flotilla/contract/usage";
-import type { MachineRecord } from "./record.ts";
 
 export interface Rates {
   readonly cpuHourMicros: number;
@@ -20,8 +19,20 @@ export interface Run {
   readonly endedAt: number | null;
 }
 
+/** What is metered of a machine. Instants in epoch milliseconds. */
+export interface MeteredMachine {
+  readonly id: string;
+  readonly tenantId: string;
+  readonly cpus: number;
+  readonly memoryMb: number;
+  readonly diskGb: number;
+  readonly createdAt: number;
+  /** null: it was not deleted. */
+  readonly deletedAt: number | null;
+}
+
 export interface UsageFacts {
-  readonly machine: MachineRecord;
+  readonly machine: MeteredMachine;
   readonly runs: readonly Run[];
   readonly execCount: number;
   readonly execDurationMs: number;
@@ -33,7 +44,7 @@ const HOUR_MS = 3_600_000;
 const MB_PER_GB = 1024;
 
 /** The current calendar month in UTC; of a deleted machine the month in which it was deleted, up to then. */
-export function usagePeriod(machine: MachineRecord, now: number): { readonly from: number; readonly to: number } {
+export function usagePeriod(machine: MeteredMachine, now: number): { readonly from: number; readonly to: number } {
   const to = machine.deletedAt ?? now;
   const date = new Date(to);
   return { from: Date.UTC(date.getUTCFullYear(), date.getUTCMonth(), 1), to };

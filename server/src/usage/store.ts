@@ -1,12 +1,13 @@
 /**
- * Reads what a machine's usage is computed from, and the ceilings and rates of tenants' plans.
+ * Reads what a machine's usage is computed from, what a tenant's machines take, and the ceilings and rates of its plan.
+ *
+ * Writes nothing: machines, their runs, plans and tenants have stores of their own.
  */
 import type { Queryable } from "../db/database.ts";
 import { sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
 import type { Ceilings, Totals } from "./quota.ts";
-import type { MachineRecord } from "./record.ts";
-import { instantOf } from "./store.ts";
-import { type UsageFacts, usagePeriod } from "./usage.ts";
+import { type MeteredMachine, type UsageFacts, usagePeriod } from "./usage.ts";
 
 interface UsageRow {
   readonly cpuHourMicros: number;
@@ -17,7 +18,7 @@ interface UsageRow {
 }
 
 /** One statement: the rates of the tenant's plan, the runs that overlap the period, the month's commands. */
-export async function readUsage(db: Queryable, machine: MachineRecord, now: number): Promise<UsageFacts> {
+export async function readUsage(db: Queryable, machine: MeteredMachine, now: number): Promise<UsageFacts> {
   const { from, to } = usagePeriod(machine, now);
   const row = await db.queryOne<UsageRow>(sql`
     SELECT p.rate_cpu_hour_micros AS "cpuHourMicros", p.rate_memory_gb_hour_micros AS "memoryGbHourMicros",
@@ -26,7 +27,7 @@ export async function readUsage(db: Queryable, machine: MachineRecord, now: numb
        FROM machine_runs r WHERE r.machine_id = ${machine.id} AND r.started_at < ${instantOf(to)}
          AND (r.ended_at IS NULL OR r.ended_at > ${instantOf(from)})) AS runs
     FROM tenants t JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
-    LEFT JOIN machine_exec_months e ON e.machine_id = ${machine.id} AND e.month = ${instantOf(from)?.slice(0, 10)}::date
+    LEFT JOIN machine_exec_months e ON e.machine_id = ${machine.id} AND e.month = ${instantOf(from).slice(0, 10)}::date
     WHERE t.id = ${machine.tenantId}`);
   return {
     machine,

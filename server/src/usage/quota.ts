@@ -2,7 +2,7 @@
  * Ceilings of a tenant's plan, and the texts that refuse what goes over them.
  *
  * Pure. The texts of the count and the concurrency refusal are read by clients in daily use: their form is fixed. The
- * counting itself is part of the statements that insert and start machines (store.ts), so that it has no race.
+ * counting itself is part of the statements that insert and start machines (machines/store.ts), so that it has no race.
  */
 import { Refusal } from "@flotilla/contract/errors";
 

@@ -6,7 +6,7 @@
  */
 import type { Database } from "../db/database.ts";
 import type { Ceilings } from "./quota.ts";
-import { readCeilings } from "./usage-store.ts";
+import { readCeilings } from "./store.ts";
 
 const TENANTS_MAX = 10_000;
 
