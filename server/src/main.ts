@@ -21,7 +21,7 @@ import { LastUsed } from "./auth/last-used.ts";
 import { systemClock } from "./clock.ts";
 import { readSettings, type ServerSettings } from "./config.ts";
 import type { Clock, Context, Log } from "./context.ts";
-import { type EmbeddedPostgres, startEmbeddedPostgres } from "./db/embedded.ts";
+import { type EmbeddedPostgres, startEmbeddedPostgres } from "./embedded-postgres/embedded.ts";
 import { migrate } from "./db/migrate.ts";
 import { type ConnectionOptions, openDatabase } from "./db/postgres.ts";
 import { whileUnavailable } from "./db/retry.ts";

@@ -15,7 +15,7 @@ import { after } from "node:test";
 import pg from "pg";
 import { systemClock } from "../../src/clock.ts";
 import type { Clock } from "../../src/context.ts";
-import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/db/embedded.ts";
+import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/embedded-postgres/embedded.ts";
 import { migrate } from "../../src/db/migrate.ts";
 import { createLog } from "../../src/log.ts";
 import { type RunningServer, type ServerOptions, startServer } from "../../src/main.ts";

@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import pg from "pg";
 import { systemClock } from "../src/clock.ts";
-import { startEmbeddedPostgres } from "../src/db/embedded.ts";
+import { startEmbeddedPostgres } from "../src/embedded-postgres/embedded.ts";
 import { createLog } from "../src/log.ts";
 import { until } from "./support/until.ts";
 

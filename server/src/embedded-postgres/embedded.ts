@@ -18,12 +18,12 @@ import { chown, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } fr
 import { join } from "node:path";
 import pg from "pg";
 import type { Clock, Log } from "../context.ts";
-import { DatabaseUnavailable } from "./database.ts";
-import { lockDirectory } from "./directory-lock.ts";
+import { DatabaseUnavailable } from "../db/database.ts";
+import { lockDirectory } from "../db/directory-lock.ts";
 import { DiskReserve } from "./disk-reserve.ts";
-import { type ConnectionOptions, isConnectionLoss } from "./postgres.ts";
-import { findInstallation, type Installation, launch, linkLibraries } from "./postgres-process.ts";
-import { whileUnavailable } from "./retry.ts";
+import { type ConnectionOptions, isConnectionLoss } from "../db/postgres.ts";
+import { findInstallation, type Installation, launch, linkLibraries } from "./process.ts";
+import { whileUnavailable } from "../db/retry.ts";
 
 export interface EmbeddedPostgres {
   readonly connection: ConnectionOptions;
