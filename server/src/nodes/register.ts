@@ -7,8 +7,9 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { RegisterNodeRequest } from "@flotilla/contract/nodes";
 import type { Context } from "../context.ts";
-import type { NodeCaller } from "../http/handler.ts";
-import { hashOf, makeCredential, OWN_TOKEN } from "./credentials.ts";
+import type { NodeCaller } from "../auth/caller.ts";
+import { hashOf } from "../tokens/mint.ts";
+import { makeCredential, OWN_TOKEN } from "./credentials.ts";
 import { admitNode, findNode, type NodeRecord, type Registration, updateRegistration } from "./store.ts";
 
 export interface Registered {

@@ -5,7 +5,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { listPage } from "../http/list-page.ts";
-import { hashOf, makeJoinToken } from "../nodes/credentials.ts";
+import { hashOf, makeJoinToken } from "./mint.ts";
 import { insertJoinToken, type JoinTokenRow, listJoinTokens, removeJoinToken } from "./store.ts";
 
 const EXPIRES_IN_SECONDS_DEFAULT = 3600;
