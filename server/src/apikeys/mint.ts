@@ -10,7 +10,7 @@ import type { CreateApiKeyRequest } from "@flotilla/contract/apikeys";
 import { grants, SCOPE_ALIASES, SCOPES, type Scope } from "@flotilla/contract/scopes";
 import { hashKey } from "../auth/keys.ts";
 import type { Context } from "../context.ts";
-import type { Caller } from "../http/handler.ts";
+import type { Caller } from "../auth/caller.ts";
 import { insertKey } from "./store.ts";
 
 const DAY_MS = 24 * 60 * 60 * 1000;

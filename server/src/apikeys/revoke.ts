@@ -7,7 +7,7 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
-import type { Caller } from "../http/handler.ts";
+import type { Caller } from "../auth/caller.ts";
 import { mayGrant } from "./mint.ts";
 import { lockKey, revokeKeys } from "./store.ts";
 

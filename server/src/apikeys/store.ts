@@ -1,9 +1,10 @@
 /**
- * Every statement that writes `api_keys`, and the lists of it.
+ * The statements that make, list, revoke and forget API keys. What a request needs of a key, and the admin key of the data
+ * directory, are in auth/key-store.ts.
  *
  * Always: revoking tells the other servers in the same statement, so it cannot be forgotten by a crash in between.
  */
-import { type Database, type Queryable, sql } from "../db/database.ts";
+import { type Queryable, sql } from "../db/database.ts";
 
 export interface ApiKeyRow {
   readonly id: string;
@@ -110,29 +111,4 @@ export async function revokeKeys(
       RETURNING id)
     SELECT id, pg_notify('keys', id) FROM revoked`);
   return rows.map(({ id }) => id);
-}
-
-/** Writes when keys were last used, by id in epoch milliseconds; never moves a time back. */
-export async function touchKeys(db: Queryable, used: ReadonlyMap<string, number>): Promise<void> {
-  const ids = [...used.keys()];
-  const times = [...used.values()].map((time) => new Date(time));
-  await db.execute(sql`
-    UPDATE api_keys SET last_used_at = greatest(last_used_at, used.at)
-    FROM unnest(${ids}::text[], ${times}::timestamptz[]) AS used (id, at)
-    WHERE api_keys.id = used.id`);
-}
-
-/** Makes the key an admin key of tenant `default` unless it is known. */
-export async function adoptAdminKey(
-  db: Database,
-  { id, hash }: { readonly id: string; readonly hash: Buffer },
-): Promise<"new" | "known" | "revoked"> {
-  const written = await db.execute(sql`
-    INSERT INTO api_keys (id, tenant_id, key_hash, scopes, description)
-    SELECT ${id}, tenants.id, ${hash}, ARRAY['*'], 'admin key of the first start'
-    FROM tenants WHERE name = 'default'
-    ON CONFLICT (key_hash) DO NOTHING`);
-  if (written === 1) return "new";
-  const isGood = await db.queryOne(sql`SELECT FROM api_keys WHERE key_hash = ${hash} AND revoked_at IS NULL`);
-  return isGood === undefined ? "revoked" : "known";
 }

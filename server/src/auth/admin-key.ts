@@ -10,8 +10,8 @@
  */
 import { readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { adoptAdminKey } from "../apikeys/store.ts";
 import type { Context } from "../context.ts";
+import { adoptAdminKey } from "./key-store.ts";
 import { hashKey, hasKeyForm, makeKey } from "./keys.ts";
 
 export interface AdminKey {

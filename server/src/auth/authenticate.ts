@@ -5,7 +5,7 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
-import type { NodeCaller } from "../http/handler.ts";
+import type { Guard, NodeCaller } from "./caller.ts";
 import type { KeyCache, KnownKey } from "./key-cache.ts";
 import type { LastUsed } from "./last-used.ts";
 
@@ -34,12 +34,6 @@ interface KeyParts {
   readonly lastUsed: LastUsed;
   readonly context: Pick<Context, "clock">;
 }
-
-/**
- * Stands before every query for a credential; calls `read`, or gives undefined, or throws a Refusal, without it. `name`:
- * under which an unknown one may be remembered.
- */
-export type Guard = <T>(name: string | null, read: () => Promise<T | undefined>) => Promise<T | undefined>;
 
 /** A promise only for a key that is not known yet. Throws or rejects with the 401 as a Refusal. */
 export function authenticateKey(

@@ -10,8 +10,7 @@
  */
 import { grants } from "@flotilla/contract/scopes";
 import type { Database } from "../db/database.ts";
-import type { Caller } from "../http/handler.ts";
-import type { Guard } from "./authenticate.ts";
+import type { Caller, Guard } from "./caller.ts";
 import { findKeyRow, type KeyRow } from "./key-store.ts";
 import { hashedName, hasKeyForm } from "./keys.ts";
 

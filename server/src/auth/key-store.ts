@@ -1,9 +1,9 @@
 /**
- * Reads an API key with what a request needs to know of its tenant, in one query.
+ * What authentication needs of API keys: a key with its tenant in one query, when keys were last used, the admin key.
  *
- * Writes nothing: api_keys belongs to apikeys/store.ts, tenants and plans to theirs.
+ * Keys are otherwise made and revoked in apikeys/store.ts; tenants and plans are only read here.
  */
-import { type Queryable, sql } from "../db/database.ts";
+import { type Database, type Queryable, sql } from "../db/database.ts";
 
 export interface KeyRow {
   readonly id: string;
@@ -23,3 +23,28 @@ export const findKeyRow = (db: Queryable, hash: Buffer): Promise<KeyRow | undefi
     JOIN tenants t ON t.id = k.tenant_id
     JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
     WHERE k.key_hash = ${hash} AND k.revoked_at IS NULL`);
+
+/** Writes when keys were last used, by id in epoch milliseconds; never moves a time back. */
+export async function touchKeys(db: Queryable, used: ReadonlyMap<string, number>): Promise<void> {
+  const ids = [...used.keys()];
+  const times = [...used.values()].map((time) => new Date(time));
+  await db.execute(sql`
+    UPDATE api_keys SET last_used_at = greatest(last_used_at, used.at)
+    FROM unnest(${ids}::text[], ${times}::timestamptz[]) AS used (id, at)
+    WHERE api_keys.id = used.id`);
+}
+
+/** Makes the key an admin key of tenant `default` unless it is known. */
+export async function adoptAdminKey(
+  db: Database,
+  { id, hash }: { readonly id: string; readonly hash: Buffer },
+): Promise<"new" | "known" | "revoked"> {
+  const written = await db.execute(sql`
+    INSERT INTO api_keys (id, tenant_id, key_hash, scopes, description)
+    SELECT ${id}, tenants.id, ${hash}, ARRAY['*'], 'admin key of the first start'
+    FROM tenants WHERE name = 'default'
+    ON CONFLICT (key_hash) DO NOTHING`);
+  if (written === 1) return "new";
+  const isGood = await db.queryOne(sql`SELECT FROM api_keys WHERE key_hash = ${hash} AND revoked_at IS NULL`);
+  return isGood === undefined ? "revoked" : "known";
+}

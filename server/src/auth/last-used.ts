@@ -5,7 +5,7 @@
  * loses the last few seconds, which nobody relies on.
  */
 import type { Context } from "../context.ts";
-import { touchKeys } from "../apikeys/store.ts";
+import { touchKeys } from "./key-store.ts";
 
 const FLUSH_MS = 2_000;
 

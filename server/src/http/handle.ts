@@ -25,12 +25,12 @@ import {
   authenticateNode,
   bearerOf,
   type ConnectTokenAuthenticator,
-  type Guard,
   type NodeAuthenticator,
 } from "../auth/authenticate.ts";
 import type { AccessWatch, Right } from "../auth/access-watch.ts";
 import type { KeyCache, KnownKey } from "../auth/key-cache.ts";
 import { hasConnectTokenForm } from "../auth/keys.ts";
+import type { Caller, Guard, NodeCaller } from "../auth/caller.ts";
 import type { LastUsed } from "../auth/last-used.ts";
 import type { Context, Log } from "../context.ts";
 import { DatabaseFull, DatabaseUnavailable } from "../db/database.ts";
@@ -40,7 +40,7 @@ import { BRIDGE_SILENCE_MS_MAX, STREAM_SILENCE_MS_MAX, UNSEEN_BODY_BYTES_MAX } f
 import type { CallerAddress } from "./caller-address.ts";
 import type { CallerPresence } from "./caller-presence.ts";
 import { encode, type HeaderList, type Outgoing, recordOf, send, sendUpgrade } from "./encode.ts";
-import type { AnyHandler, AnyRequest, Caller, NodeCaller, RawRequest } from "./handler.ts";
+import type { AnyHandler, AnyRequest, RawRequest } from "./handler.ts";
 import type { IdempotencyUse } from "./idempotency-use.ts";
 import type { Ingress } from "./ingress.ts";
 import { parseJson } from "./json.ts";

@@ -8,27 +8,10 @@ import type { Answer, Body, Endpoint, PathParameters } from "@flotilla/contract/
 import type { EndpointName, Endpoints } from "@flotilla/contract/endpoints";
 import type { IdKind } from "@flotilla/contract/ids";
 import type { Static, TSchema } from "@flotilla/contract/schema";
+import type { Caller, NodeCaller } from "../auth/caller.ts";
 import type { Log } from "../context.ts";
 import type { PendingEndpoint } from "@flotilla/contract/pending";
 import type { TakeUpgrade, Upgrade } from "./upgrade.ts";
-
-/** Who calls. Absent for public endpoints; a node for the node's own. */
-export interface Caller {
-  readonly kind: "key";
-  readonly keyId: string;
-  readonly tenantId: string;
-  readonly scopes: readonly string[];
-  readonly isAdmin: boolean;
-  /** Epoch milliseconds; null: never. */
-  readonly expiresAt: number | null;
-}
-
-export interface NodeCaller {
-  readonly kind: "node";
-  /** null: a join token, for a node that has no name yet. */
-  readonly nodeId: string | null;
-  readonly joinTokenPrefix: string | null;
-}
 
 type CallerOf<E extends Endpoint> = E["access"] extends "public"
   ? null

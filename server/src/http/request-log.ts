@@ -4,7 +4,7 @@
 import type { IncomingMessage } from "node:http";
 import type { KnownKey } from "../auth/key-cache.ts";
 import type { Log } from "../context.ts";
-import type { NodeCaller } from "./handler.ts";
+import type { NodeCaller } from "../auth/caller.ts";
 
 /** Of a path, in the log. */
 const PATH_CHARACTERS_MAX = 512;

@@ -1,0 +1,27 @@
+/**
+ * Who calls: an API key with its tenant, or a node. Types only.
+ */
+
+/** Who calls. Absent for public endpoints; a node for the node's own. */
+export interface Caller {
+  readonly kind: "key";
+  readonly keyId: string;
+  readonly tenantId: string;
+  readonly scopes: readonly string[];
+  readonly isAdmin: boolean;
+  /** Epoch milliseconds; null: never. */
+  readonly expiresAt: number | null;
+}
+
+export interface NodeCaller {
+  readonly kind: "node";
+  /** null: a join token, for a node that has no name yet. */
+  readonly nodeId: string | null;
+  readonly joinTokenPrefix: string | null;
+}
+
+/**
+ * Stands before every query for a credential; calls `read`, or gives undefined, or throws a Refusal, without it. `name`:
+ * under which an unknown one may be remembered.
+ */
+export type Guard = <T>(name: string | null, read: () => Promise<T | undefined>) => Promise<T | undefined>;
