@@ -14,7 +14,7 @@ import { findNode, listNodes, type NodeRecord } from "../nodes/store.ts";
 import { beginOperation } from "../operations/begin.ts";
 import type { OperationRun, OperationWorker } from "../operations/run.ts";
 import type { OperationRecord } from "../operations/store.ts";
-import { checkReference } from "./reference.ts";
+import { checkReference } from "../machines/image-reference.ts";
 import { canonicalReference } from "@flotilla/contract/reference";
 
 const PULL_DEADLINE_MS = 60 * 60_000;

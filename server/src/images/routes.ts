@@ -17,7 +17,7 @@ import { findMachine } from "../machines/store.ts";
 import { listNodes, type NodeRecord } from "../nodes/store.ts";
 import { operationInfo } from "../operations/view.ts";
 import { askPull } from "./pull.ts";
-import { checkReference } from "./reference.ts";
+import { checkReference } from "../machines/image-reference.ts";
 import { canonicalReference } from "@flotilla/contract/reference";
 
 const imageInfo = (nodeId: string, image: NodeImage): ImageInfo => ({

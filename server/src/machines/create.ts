@@ -10,7 +10,7 @@ import { isIP } from "node:net";
 import { Refusal } from "@flotilla/contract/errors";
 import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
 import type { CreateMachineRequest, MachineNetwork } from "@flotilla/contract/machines";
-import { checkReference } from "../images/reference.ts";
+import { checkReference } from "./image-reference.ts";
 import { checkAbsolutePath, checkArguments, checkEnvironment } from "./environment.ts";
 import { madeUpName } from "./names.ts";
 import { type Ceilings, countRefusal, diskRefusal, refuseOversize } from "../usage/quota.ts";

@@ -5,7 +5,7 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { HandlersOf } from "../http/handler.ts";
 import { createMachine } from "./create.ts";
-import { page, parseLabels, parsePosition, parseSequence, positionOf } from "./paging.ts";
+import { page, parseLabels, parsePosition, parseSequence, positionOf } from "../http/paging.ts";
 import { deleteMachine } from "./remove.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";

@@ -12,7 +12,7 @@
  * If the process dies after the first write, the machine reconciler of any server makes the call.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import { nodesToStartOn } from "../images/holders.ts";
+import { nodesToStartOn } from "./image-holders.ts";
 import { askStart } from "./change.ts";
 import { converge, convergePatiently } from "./converge.ts";
 import { activeRefusal } from "../usage/quota.ts";

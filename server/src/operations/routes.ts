@@ -4,7 +4,7 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
-import { page, parsePosition, positionOf } from "../machines/paging.ts";
+import { page, parsePosition, positionOf } from "../http/paging.ts";
 import { findOperation, listOperations } from "./store.ts";
 import { operationInfo } from "./view.ts";
 

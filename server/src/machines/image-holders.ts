@@ -4,8 +4,8 @@
  *
  * Asks the nodes, each for a moment: one that does not answer at once has no say. With a single node nobody is asked.
  */
-import type { MachineRecord } from "../machines/record.ts";
-import type { MachineServices } from "../machines/services.ts";
+import type { MachineRecord } from "./record.ts";
+import type { MachineServices } from "./services.ts";
 import { canonicalReference } from "@flotilla/contract/reference";
 
 const ANSWER_MS_MAX = 1_000;

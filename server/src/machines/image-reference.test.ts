@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Refusal } from "@flotilla/contract/errors";
 import { RegistryList } from "@flotilla/contract/registries";
-import { checkReference } from "./reference.ts";
+import { checkReference } from "./image-reference.ts";
 
 const list = new RegistryList({ allowed: null, mirrors: new Map(), insecure: [] });
 

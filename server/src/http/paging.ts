@@ -6,10 +6,15 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { type IdKind, ID_PREFIXES } from "@flotilla/contract/ids";
-import type { ListPosition } from "./store.ts";
 
 /** The end of the year 9999: no later one is a time in the form that the database is given. */
 const TIME_MS_MAX = 253_402_300_799_999;
+
+/** Where an item is in a list that is in the order of creation. `createdAt` in epoch milliseconds. */
+interface Position {
+  readonly createdAt: number;
+  readonly id: string;
+}
 
 export interface Paged<T> {
   readonly items: readonly T[];
@@ -32,10 +37,10 @@ export function page<T>(
   return { items, headers: { link: `<${path}?${query}>; rel="next"` } };
 }
 
-export const positionOf = ({ createdAt, id }: ListPosition): string =>
+export const positionOf = ({ createdAt, id }: Position): string =>
   Buffer.from(`${createdAt}.${id}`).toString("base64url");
 
-export function parsePosition(cursor: string | undefined, kind: IdKind): ListPosition | null {
+export function parsePosition(cursor: string | undefined, kind: IdKind): Position | null {
   if (cursor === undefined) return null;
   const form = new RegExp(`^(\\d{1,15})\\.(${ID_PREFIXES[kind]}-[0-9a-f]{32})$`);
   const match = form.exec(Buffer.from(cursor, "base64url").toString("utf8"));
