@@ -45,6 +45,7 @@ import { machineReconciler } from "./reconcilers/machines.ts";
 import { nodeReconciler } from "./reconcilers/nodes.ts";
 import { operationReconciler } from "./reconcilers/operations.ts";
 import { tombstoneReconciler } from "./reconcilers/tombstones.ts";
+import { openServices } from "./services.ts";
 import { tenantHandlers } from "./tenants/routes.ts";
 import { tokenHandlers } from "./tokens/routes.ts";
 
@@ -74,11 +75,12 @@ export interface Assembly {
 }
 
 export function assemble({ context, keys, settings, ...options }: AssemblyOptions): Assembly {
-  const services = openMachineServices(context, { ...settings, nodeWaitMs: options.nodeWaitMs });
-  const operations = new OperationRunner(context, [imagePullWorker(services), nodeDrainWorker(services)]);
+  const services = openServices(context, { ...settings, nodeWaitMs: options.nodeWaitMs });
+  const machines = openMachineServices(services, settings);
+  const operations = new OperationRunner(context, [imagePullWorker(services), nodeDrainWorker(machines)]);
   const loops = new Loops(context, [
-    machineReconciler(services),
-    lifetimeReconciler(services),
+    machineReconciler(machines),
+    lifetimeReconciler(machines),
     nodeReconciler(context),
     operationReconciler(context, operations),
     tombstoneReconciler(context),
@@ -86,7 +88,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     credentialReconciler(context),
   ]);
   const startedAt = new Date(context.clock.now());
-  const answers = new CommandAnswers(services);
+  const answers = new CommandAnswers(machines);
   const handlers = {
     ...healthHandlers(context, {
       ...options,
@@ -97,17 +99,17 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...apiKeyHandlers(context, keys),
     ...planHandlers(context, keys),
     ...tenantHandlers(context, keys),
-    ...machineHandlers(services),
-    ...execHandlers(services, answers),
-    ...codeHandlers(services, answers),
-    ...sessionHandlers(services, answers),
-    ...terminalHandlers(services),
-    ...fileHandlers(services),
-    ...connectHandlers(services),
-    ...logHandlers(services),
-    ...shareHandlers(services),
+    ...machineHandlers(machines),
+    ...execHandlers(machines, answers),
+    ...codeHandlers(machines, answers),
+    ...sessionHandlers(machines, answers),
+    ...terminalHandlers(machines),
+    ...fileHandlers(machines),
+    ...connectHandlers(machines),
+    ...logHandlers(machines),
+    ...shareHandlers(machines),
     ...imageHandlers(services),
-    ...nodeHandlers(services),
+    ...nodeHandlers(machines),
     ...operationHandlers(context),
     ...tokenHandlers(context),
   } satisfies Handlers;
@@ -116,20 +118,21 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     handlers: handlers as unknown as AnyHandlers,
     nodes: nodeAuthenticator(context, settings.joinToken),
     connectTokens: connectTokenAuthenticator(context),
-    ingress: new MachineIngress(services),
+    ingress: new MachineIngress(machines),
     findTarget: (endpoint, params, tenantId) => {
       if (!endpoint.path.startsWith("/v1/machines/{id}/")) return undefined;
-      return requireMachine(services, { tenantId, id: params["id"] ?? "" });
+      return requireMachine(machines, { tenantId, id: params["id"] ?? "" });
     },
     start(url) {
-      services.addresses.listensAt(url);
-      services.start();
+      machines.addresses.listensAt(url);
+      machines.start();
       loops.start();
     },
     async stop() {
       await loops.stop();
       await operations.stop();
       await services.stop();
+      await machines.stop();
     },
   };
 }

@@ -4,11 +4,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
-import { openMachineServices } from "../src/machines/services.ts";
 import type { Report } from "../src/reconcilers/driver.ts";
 import { lifetimeReconciler } from "../src/reconcilers/lifetimes.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
+import { openTestServices } from "./support/services.ts";
 import { until } from "./support/until.ts";
 
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
@@ -18,7 +18,7 @@ const source = { type: "image", reference: "local/busybox" };
 
 /** The server's own loop does the same at a time of its own, so what is looked at is what became of a machine. */
 async function sweep(): Promise<Report> {
-  const services = openMachineServices(context, { dataDirectory: server.dataDirectory, plansUrl: "/" });
+  const services = openTestServices(server);
   const report = await lifetimeReconciler(services).activate(new AbortController().signal);
   await services.stop();
   return report;

@@ -5,7 +5,6 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
-import { openMachineServices } from "../src/machines/services.ts";
 import { OperationRunner } from "../src/operations/run.ts";
 import { Loops, type Reconciler } from "../src/reconcilers/driver.ts";
 import { lifetimeReconciler } from "../src/reconcilers/lifetimes.ts";
@@ -15,6 +14,7 @@ import { operationReconciler } from "../src/reconcilers/operations.ts";
 import { tombstoneReconciler } from "../src/reconcilers/tombstones.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
+import { openTestServices } from "./support/services.ts";
 import { until } from "./support/until.ts";
 
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
@@ -67,7 +67,7 @@ test("a machine that was deleted thirty days ago is forgotten with everything of
 
 test("two servers never have the same machine at once", async () => {
   const ids = await Promise.all(Array.from({ length: 20 }, () => created()));
-  const services = openMachineServices(context, { dataDirectory: server.dataDirectory, plansUrl: "/" });
+  const services = openTestServices(server);
   const loops = [machineReconciler(services), machineReconciler(services)];
   await context.db.execute(sql`UPDATE machines SET reconcile_at = now() - interval '1 hour' WHERE id = ANY(${ids})`);
   const reports = await Promise.all(loops.map((loop) => loop.activate(signal)));
@@ -110,7 +110,7 @@ test("the driver runs a loop by period, by wake and by channel, and survives its
 
 test("every loop stands in the README", async () => {
   const readme = await readFile(new URL("../src/reconcilers/README.md", import.meta.url), "utf8");
-  const services = openMachineServices(context, { dataDirectory: server.dataDirectory, plansUrl: "/" });
+  const services = openTestServices(server);
   for (const { name, purpose } of [
     machineReconciler(services),
     lifetimeReconciler(services),

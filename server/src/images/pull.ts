@@ -9,11 +9,11 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { NodeImage } from "@flotilla/contract/link";
 import { NodeAway } from "../link/node-link.ts";
-import type { MachineServices } from "../machines/services.ts";
 import { findNode, listNodes, type NodeRecord } from "../nodes/store.ts";
 import { beginOperation } from "../operations/begin.ts";
 import type { OperationRun, OperationWorker } from "../operations/run.ts";
 import type { OperationRecord } from "../operations/store.ts";
+import type { Services } from "../services.ts";
 import { checkReference } from "../machines/image-reference.ts";
 import { canonicalReference } from "@flotilla/contract/reference";
 
@@ -33,7 +33,7 @@ const stepOn = (nodeId: string): string => `pull to ${nodeId}`;
 
 /** Asks for a pull to one node, or to all that are ready. */
 export async function askPull(
-  { context, registries }: MachineServices,
+  { context, registries }: Pick<Services, "context" | "registries">,
   wish: {
     readonly operationId: string;
     readonly tenantId: string;
@@ -69,7 +69,9 @@ function chooseNodes(nodes: readonly NodeRecord[], wanted: string | null): reado
   return [node];
 }
 
-export function imagePullWorker(services: MachineServices): OperationWorker {
+type PullServices = Pick<Services, "context" | "link">;
+
+export function imagePullWorker(services: PullServices): OperationWorker {
   return {
     kind: "image pull",
     async work(run) {
@@ -95,7 +97,7 @@ export function imagePullWorker(services: MachineServices): OperationWorker {
   };
 }
 
-async function pullOn(services: MachineServices, run: OperationRun, reference: string, nodeId: string): Promise<void> {
+async function pullOn(services: PullServices, run: OperationRun, reference: string, nodeId: string): Promise<void> {
   const { signal, operation } = run;
   const { tenantId } = operation;
   await run.step(stepOn(nodeId), async (say) => {
@@ -114,7 +116,7 @@ interface NodePull {
 }
 
 /** Goes on when the node's agent is restarted in the middle; what it had fetched by then it has kept. */
-async function pullPatiently(services: MachineServices, pull: NodePull): Promise<NodeImage> {
+async function pullPatiently(services: PullServices, pull: NodePull): Promise<NodeImage> {
   const { context, link } = services;
   const { reference, tenantId, nodeId, signal } = pull;
   let heardAt = context.clock.monotonic();

@@ -11,11 +11,11 @@ import type { HandlersOf } from "../http/handler.ts";
 import { listPage } from "../http/list-page.ts";
 import type { NodeLink } from "../link/node-link.ts";
 import { NodeAway } from "../link/node-link.ts";
-import type { MachineServices } from "../machines/services.ts";
 import { machineNotFound } from "../machines/start.ts";
 import { findMachine } from "../machines/store.ts";
 import { listNodes, type NodeRecord } from "../nodes/store.ts";
 import { operationInfo } from "../operations/view.ts";
+import type { Services } from "../services.ts";
 import { askPull } from "./pull.ts";
 import { checkReference } from "../machines/image-reference.ts";
 import { canonicalReference } from "@flotilla/contract/reference";
@@ -41,7 +41,7 @@ async function imagesOf(
 }
 
 export function imageHandlers(
-  services: MachineServices,
+  services: Pick<Services, "context" | "link" | "registries">,
 ): HandlersOf<"listImages" | "pullImage" | "importImage" | "listMachineImages" | "pullMachineImage"> {
   const { context, link } = services;
   return {
@@ -127,7 +127,7 @@ async function importTo(
   }
 }
 
-async function chooseNode({ context }: MachineServices, wanted: string | undefined): Promise<NodeRecord> {
+async function chooseNode({ context }: Pick<Services, "context">, wanted: string | undefined): Promise<NodeRecord> {
   const nodes = (await listNodes(context.db)).filter(({ status }) => status === "ready");
   const node = wanted === undefined ? nodes[0] : nodes.find(({ id }) => id === wanted);
   if (wanted !== undefined && node === undefined)

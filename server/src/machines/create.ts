@@ -66,7 +66,7 @@ export async function createMachine(
 }
 
 async function insert(
-  { context, cache }: MachineServices,
+  { context, cache }: Pick<MachineServices, "context" | "cache">,
   { id, tenantId, keyId }: { readonly id: string; readonly tenantId: string; readonly keyId: string },
   description: MachineDescription,
   ceilings: Ceilings,

@@ -5,14 +5,14 @@
  * Asks the nodes, each for a moment: one that does not answer at once has no say. With a single node nobody is asked.
  */
 import type { MachineRecord } from "./record.ts";
-import type { MachineServices } from "./services.ts";
+import type { Services } from "../services.ts";
 import { canonicalReference } from "@flotilla/contract/reference";
 
 const ANSWER_MS_MAX = 1_000;
 
 /** The ids of those nodes; null when it does not matter, or when none has it: then the start's own refusal says why. */
 export async function nodesToStartOn(
-  { context, link, nodes }: MachineServices,
+  { context, link, nodes }: Pick<Services, "context" | "link" | "nodes">,
   { tenantId, source, network }: Pick<MachineRecord, "tenantId" | "source" | "network">,
 ): Promise<readonly string[] | null> {
   if (network.mode !== "blocked" && !source.reference.startsWith("local/")) return null;

@@ -99,7 +99,7 @@ async function startFor(services: MachineServices, options: InMachine): Promise<
 
 /** Throws a Refusal when the tenant has no such machine. undefined: it is known to have it. */
 export function requireMachine(
-  { cache }: MachineServices,
+  { cache }: Pick<MachineServices, "cache">,
   name: { readonly tenantId: string; readonly id: string },
 ): Promise<void> | undefined {
   if (cache.find(name) !== undefined) return undefined;

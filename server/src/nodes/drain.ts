@@ -48,7 +48,7 @@ export interface Draining {
 
 /** Begins to drain; of a node that is being drained already it gives the operation that does so. */
 export async function askDrain(
-  { context }: MachineServices,
+  { context }: Pick<MachineServices, "context">,
   wish: {
     readonly operationId: string;
     readonly tenantId: string;

@@ -200,7 +200,7 @@ function passedAnswer(connection: Duplex, answer: IncomingMessage, { prefix, raw
 }
 
 function passedUpgrade(
-  { context }: MachineServices,
+  { context }: Pick<MachineServices, "context">,
   answer: IncomingMessage,
   { guest, prefix }: ForwardOptions & { readonly guest: Duplex },
 ): PassedReply {

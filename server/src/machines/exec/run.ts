@@ -41,7 +41,11 @@ export async function runCommand(services: MachineServices, options: RunOptions)
 }
 
 /** A machine that is stopped or deleted takes its commands along: their callers are told that, not of its silent agent. */
-async function reasonOf({ cache }: MachineServices, { tenantId, id }: RunOptions, error: unknown): Promise<unknown> {
+async function reasonOf(
+  { cache }: Pick<MachineServices, "cache">,
+  { tenantId, id }: RunOptions,
+  error: unknown,
+): Promise<unknown> {
   if (!(error instanceof Refusal && error.code === "guest_unreachable")) return error;
   const machine = await cache.read({ tenantId, id }).catch(() => null);
   if (machine === null) return error;
@@ -69,7 +73,7 @@ export async function runQuietly(services: MachineServices, options: RunOptions)
 }
 
 function attemptOnce(
-  { context, link }: MachineServices,
+  { context, link }: Pick<MachineServices, "context" | "link">,
   machine: MachineRecord,
   { tenantId, command, sink, signal }: RunOptions,
 ): Promise<ExecExit> {

@@ -55,7 +55,7 @@ export async function runInSession(
 
 /** What the command's owner should know; the command has run, so it is no refusal. */
 async function keep(
-  { context }: MachineServices,
+  { context }: Pick<MachineServices, "context">,
   session: SessionRecord,
   change: SessionChange | "too large" | null,
 ): Promise<string | null> {

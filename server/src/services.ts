@@ -1,0 +1,86 @@
+/**
+ * What every family works with beside the context: the link to nodes, placement, ceilings, allowed registries, and work
+ * that no request waits for.
+ *
+ * Made once per server, by `openServices`. A family that needs more of its own extends it (machines/services.ts), so that
+ * this file imports no family that imports it. A function names what it takes: `Pick<Services, "link">`.
+ */
+import { NODE_WAIT_MS } from "@flotilla/contract/limits";
+import { RegistryList } from "@flotilla/contract/registries";
+import type { Context } from "./context.ts";
+import { NodeAway, NodeLink } from "./link/node-link.ts";
+import { NodeDirectory } from "./placement/directory.ts";
+import { CeilingsCache } from "./usage/ceilings-cache.ts";
+import type { Ceilings } from "./usage/quota.ts";
+
+export interface Services {
+  readonly context: Context;
+  readonly link: NodeLink;
+  readonly nodes: NodeDirectory;
+  readonly registries: RegistryList;
+  /** The address that refusals over a ceiling name; null: none. */
+  readonly plansUrl: string | null;
+  /** How long one question to a node waits for it, and how long a stop is waited for before the caller is told that it goes on. */
+  readonly nodeWaitMs: number;
+  readonly ceilingsOf: (tenantId: string) => Promise<Ceilings>;
+  /** Lets work go on that no request waits for; it is finished before the server ends. Its failure is logged. */
+  readonly inBackground: (what: string, work: () => Promise<unknown>) => void;
+}
+
+export interface OpenServices extends Services {
+  /** Waits for the work under way, at most STOP_WAIT_MS for what waits for a node, then closes everything. */
+  stop(): Promise<void>;
+}
+
+export interface ServiceOptions {
+  readonly plansUrl: string | null;
+  readonly nodeWaitMs?: number | undefined;
+  readonly allowedRegistries?: readonly string[] | null;
+  readonly registryMirrors?: ReadonlyMap<string, string>;
+  readonly insecureRegistries?: readonly string[];
+}
+
+/** How long the end of the server waits for calls that no request waits for. */
+const STOP_WAIT_MS = 2_000;
+
+export function openServices(context: Context, options: ServiceOptions): OpenServices {
+  const link = new NodeLink(context.log, context.clock);
+  const ceilings = new CeilingsCache(context.db);
+  const nodes = new NodeDirectory(context);
+  const underWay = new Set<Promise<void>>();
+  return {
+    context,
+    link,
+    nodes,
+    registries: new RegistryList({
+      allowed: options.allowedRegistries ?? null,
+      mirrors: options.registryMirrors ?? new Map(),
+      insecure: options.insecureRegistries ?? [],
+    }),
+    plansUrl: options.plansUrl,
+    nodeWaitMs: options.nodeWaitMs ?? NODE_WAIT_MS,
+    ceilingsOf: (tenantId) => ceilings.of(tenantId),
+    inBackground(what, work) {
+      const done = work().then(
+        () => undefined,
+        (error: unknown) => {
+          // The machine reconciler goes on from what was written.
+          if (error instanceof NodeAway) context.log.info({ reason: error.reason }, `${what} waits for its node`);
+          else context.log.warn({ error }, `${what} could not be finished`);
+        },
+      );
+      underWay.add(done);
+      void done.finally(() => underWay.delete(done));
+    },
+    async stop() {
+      const late = new AbortController();
+      await Promise.race([Promise.all(underWay), context.clock.sleep(STOP_WAIT_MS, late.signal)]);
+      late.abort();
+      // Calls that still wait for a node end with their connections; the machine reconciler of another server goes on.
+      await link.close();
+      await Promise.all(underWay);
+      nodes.close();
+      ceilings.close();
+    },
+  };
+}
