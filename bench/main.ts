@@ -7,20 +7,21 @@
  * and the others go on.
  */
 import { parseArgs } from "node:util";
+import { ownMessageOf } from "@flotilla/base/errors";
 import { burst } from "./burst.ts";
 import { coldBoot } from "./cold-boot.ts";
 import { createToExec } from "./create-to-exec.ts";
 import { execRoundTrip } from "./exec-round-trip.ts";
 import { fromNowhere } from "./from-nowhere.ts";
 import { idle } from "./idle.ts";
-import { execThroughput, read } from "./server-load.ts";
 import { noisyNeighbour } from "./noisy-neighbour.ts";
+import { execThroughput, read } from "./server-load.ts";
 import { startStopped } from "./start-stopped.ts";
-import { terminalEcho } from "./terminal-echo.ts";
-import { fileThroughput, streamThroughput } from "./throughput.ts";
 import { vmFacts } from "./support/bare-vm.ts";
 import { handleInterrupts, unlessInterrupted } from "./support/interrupt.ts";
 import { type Finding, loadNow, printFinding } from "./support/report.ts";
+import { terminalEcho } from "./terminal-echo.ts";
+import { fileThroughput, streamThroughput } from "./throughput.ts";
 
 interface Bench {
   readonly run: (n: number) => Promise<Finding>;
@@ -75,7 +76,7 @@ async function runOne(name: string, bench: Bench, facts: Awaited<ReturnType<type
   } catch (error) {
     await unlessInterrupted();
     if (!isAll) throw error;
-    process.stderr.write(`${name}: ${error instanceof Error ? error.message : String(error)}\n`);
+    process.stderr.write(`${name}: ${ownMessageOf(error)}\n`);
     process.exitCode = 1;
   }
 }

@@ -66,6 +66,8 @@ function directions(): Case[] {
   const own = "contract/src/a.ts";
   return [
     edge("contract imports nothing of ours", "contract/src/b.ts", "server/src/a.ts", own),
+    edge("base imports nothing of ours", "base/src/b.ts", own, "base/src/a.ts"),
+    edge("the sdk does without base", "sdk/src/b.ts", "base/src/a.ts", "sdk/src/a.ts"),
     edge("the server does not import the node", "server/src/b.ts", "node/src/a.ts", own),
     edge("the node does not import the server", "node/src/b.ts", "server/src/a.ts", own),
     edge("the sdk imports only itself", "sdk/src/b.ts", own, "sdk/src/a.ts"),
@@ -77,7 +79,7 @@ function directions(): Case[] {
     edge(
       "a planner imports no effects",
       "node/src/machines/plan.ts",
-      "node/src/clock.ts",
+      "base/src/clock.ts",
       "node/src/machines/state.ts",
     ),
     edge("the rules of placement import no effects", "server/src/placement/place.ts", "server/src/db/a.ts", own),

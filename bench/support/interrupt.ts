@@ -2,6 +2,7 @@
  * What must be gone also when somebody stops a benchmark with Ctrl-C: each thing that is made registers how it is removed,
  * and a signal removes them all, the latest first, before the process ends.
  */
+import { ownMessageOf } from "@flotilla/base/errors";
 
 const cleanUps = new Set<() => Promise<void>>();
 const EXIT_INTERRUPTED = 130;
@@ -32,5 +33,5 @@ async function end(): Promise<void> {
 }
 
 function complain(error: unknown): void {
-  process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`);
+  process.stderr.write(`${ownMessageOf(error)}\n`);
 }

@@ -4,9 +4,9 @@
  * Always: a verb takes the world from here and nowhere else (environment, clock, streams), so that a test can hand it
  * another one; the server is looked up when it is first asked for, not before.
  */
+import type { Clock } from "@flotilla/base/clock";
 import type { Environment } from "@flotilla/contract/settings";
 import type { Flotilla, FlotillaOptions } from "@flotilla/sdk";
-import type { Clock } from "./clock.ts";
 import { type Connection, type ConnectionOptions, openFlotilla, resolveConnection } from "./connection.ts";
 import { Output, type Streams } from "./output.ts";
 

@@ -9,6 +9,7 @@
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
+import { ownMessageOf } from "@flotilla/base/errors";
 import { type Environment, parseSettings, settings } from "@flotilla/contract/settings";
 import { Flotilla, type FlotillaOptions } from "@flotilla/sdk";
 import { type ConnectionFacts, usage } from "./failure.ts";
@@ -42,7 +43,7 @@ export function resolveConnection(environment: Environment, options: ConnectionO
   try {
     url = parseSettings(["serverUrl"], environment, { url: options.url }).serverUrl;
   } catch (error) {
-    throw usage(error instanceof Error ? error.message : String(error));
+    throw usage(ownMessageOf(error));
   }
   if (!isNamed && saved !== null) url = saved.url;
   return { url, ...resolveKey(environment, options, url, saved) };

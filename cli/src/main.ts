@@ -5,7 +5,7 @@
  * Always: the process is never cut off with output still on its way; a reader that closes the pipe (`| head`) ends it
  * without a word, as with other programs.
  */
-import { systemClock } from "./clock.ts";
+import { systemClock } from "@flotilla/base/clock";
 import { buildProgram, runProgram } from "./program.ts";
 
 const STOP_SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;

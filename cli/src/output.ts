@@ -6,7 +6,7 @@
  */
 import { once } from "node:events";
 import { styleText } from "node:util";
-import type { Clock } from "./clock.ts";
+import { type Clock, every } from "@flotilla/base/clock";
 import { clean, renderFacts, renderTable } from "./table.ts";
 
 export type Style = Parameters<typeof styleText>[0];
@@ -106,7 +106,7 @@ export class Progress {
     this.#clock = clock;
     this.#text = text;
     this.#startedAt = clock.monotonic();
-    this.#stopTicking = text === null ? () => {} : clock.every(SPINNER_PERIOD_MS, () => this.#draw());
+    this.#stopTicking = text === null ? () => {} : every(clock, SPINNER_PERIOD_MS, () => this.#draw());
   }
 
   say(text: string): void {

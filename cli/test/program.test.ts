@@ -5,8 +5,8 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { systemClock } from "@flotilla/base/clock";
 import type { Command } from "commander";
-import { systemClock } from "../src/clock.ts";
 import { buildProgram } from "../src/program.ts";
 
 const { stdin: input, stdout: output, stderr: errors } = process;

@@ -10,8 +10,8 @@ import { once } from "node:events";
 import { openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
+import { systemClock } from "@flotilla/base/clock";
 import { until } from "../../test/support/until.ts";
-import { systemClock } from "../src/clock.ts";
 import { Program } from "../src/up/program.ts";
 import { temporaryHome } from "./run-cli.ts";
 

@@ -3,7 +3,8 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { endOfTurn, orAborted } from "./clock.ts";
+import { orAborted } from "@flotilla/base/abort";
+import { endOfTurn } from "@flotilla/base/clock";
 
 test("work that is given up before it is waited for may fail later, and nobody else hears of it", async () => {
   const unheard: unknown[] = [];

@@ -4,11 +4,11 @@
  * Started by `flotilla doctor`, which shows it to people: the command line does not import the node agent. Takes the
  * settings of the environment that a start would take. Ends with 0 whatever it found; with 1 when a setting is wrong.
  */
+import { systemClock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
 import { parseSettings } from "@flotilla/contract/settings";
-import { systemClock } from "./clock.ts";
 import { judge } from "./host/doctor.ts";
 import { observeHost } from "./host/observe.ts";
-import { messageOf } from "./log.ts";
 
 try {
   // tidy-allow environment: the start of a program, as main.ts is of the node agent

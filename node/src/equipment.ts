@@ -6,10 +6,12 @@
  */
 import { realpath } from "node:fs/promises";
 import { arch, availableParallelism } from "node:os";
+import type { Clock } from "@flotilla/base/clock";
+import type { Log } from "@flotilla/base/log";
 import type { NodeResources } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
-import type { Clock } from "./clock.ts";
 import type { NodeConfig } from "./config.ts";
+import type { Disks } from "./disks/disks.ts";
 import { qcow2Disks } from "./disks/disks.ts";
 import type { Driver } from "./driver/driver.ts";
 import { fakeDisks } from "./driver/fake/disks.ts";
@@ -19,9 +21,7 @@ import { openQemuDriver } from "./driver/qemu/index.ts";
 import type { Images } from "./images/images.ts";
 import { openImages } from "./images/store.ts";
 import { makeResourceObserver } from "./link/resources.ts";
-import type { Log } from "./log.ts";
 import { openNetwork } from "./network/network.ts";
-import type { Disks } from "./disks/disks.ts";
 
 export interface Equipment extends AsyncDisposable {
   readonly driver: Driver;

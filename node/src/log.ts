@@ -5,16 +5,8 @@
  * becomes its message and stack. Nothing here knows secrets: whoever logs leaves them out.
  */
 import { writeSync } from "node:fs";
-import type { Clock } from "./clock.ts";
-
-export interface Log {
-  debug(fields: object, message: string): void;
-  info(fields: object, message: string): void;
-  warn(fields: object, message: string): void;
-  error(fields: object, message: string): void;
-  /** The same log with more fields on every line. */
-  child(fields: object): Log;
-}
+import type { Clock } from "@flotilla/base/clock";
+import type { Log } from "@flotilla/base/log";
 
 const LEVELS = ["debug", "info", "warn", "error", "silent"] as const;
 export type LogLevel = (typeof LEVELS)[number];
@@ -56,10 +48,4 @@ function writeToStandardError(line: string): void {
 
 function plainError(_key: string, value: unknown): unknown {
   return value instanceof Error ? { message: value.message, stack: value.stack } : value;
-}
-
-/** The message of whatever was thrown, with that of its cause. */
-export function messageOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
-  return error.cause === undefined ? error.message : `${error.message}: ${messageOf(error.cause)}`;
 }

@@ -8,22 +8,26 @@
  */
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
+import { systemClock } from "@flotilla/base/clock";
+import { lockDirectory } from "@flotilla/base/directory-lock";
+import { messageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import type { NodeFacts } from "@flotilla/contract/link";
-import { systemClock } from "./clock.ts";
 import { type NodeConfig, readNodeConfig } from "./config.ts";
-import { lockDirectory } from "./directory-lock.ts";
 import { type Equipment, nodeArch, openEquipment } from "./equipment.ts";
 import { endLast } from "./host/out-of-memory.ts";
 import { Reporter } from "./link/report.ts";
 import { serveLink } from "./link/server.ts";
 import { linkSocketPath } from "./link/socket-path.ts";
-import { type Log, makeLog, messageOf } from "./log.ts";
+import { makeLog } from "./log.ts";
 import { adoptMachines, describeAdoption } from "./machines/adopt.ts";
 import { keepAlive, readLastAlive } from "./machines/alive-file.ts";
 import { Fleet } from "./machines/fleet.ts";
 
 /** After this the process ends whatever has not been closed: the machines do not need it. */
 const STOP_DEADLINE_MS = 8_000;
+/** How long an agent is waited for that is stopping, because what started it was killed: longer than it takes to stop. */
+const LOCK_WAIT_MS = 12_000;
 /** Signals within this time are one: npm passes on what the terminal has sent to everyone. */
 const SAME_SIGNAL_MS = 1_000;
 
@@ -124,7 +128,13 @@ function endAtOnce(fleet: Fleet | undefined, log: Log): void {
 
 async function prepareDirectories(config: NodeConfig): Promise<void> {
   await mkdir(config.nodeDirectory, { recursive: true, mode: 0o700 });
-  await lockDirectory(config.nodeDirectory, systemClock);
+  await lockDirectory(config.nodeDirectory, {
+    clock: systemClock,
+    name: "flotilla-node",
+    otherHolder: "another node agent",
+    runningWaitMs: LOCK_WAIT_MS,
+    stoppingWaitMs: LOCK_WAIT_MS,
+  });
   await rm(config.temporaryDirectory, { recursive: true, force: true });
   await mkdir(config.temporaryDirectory, { mode: 0o700 });
 }

@@ -9,7 +9,7 @@ import { availableParallelism, totalmem } from "node:os";
 import { dirname, join } from "node:path";
 import { text } from "node:stream/consumers";
 import { after, test } from "node:test";
-import { systemClock } from "../src/clock.ts";
+import { systemClock } from "@flotilla/base/clock";
 import { type Controller, limitFiles, nodeFiles, shareFile } from "../src/host/cgroup-layout.ts";
 import { type Cgroups, openCgroups, readCgroupLayout } from "../src/host/cgroups.ts";
 import { makeLog } from "../src/log.ts";

@@ -3,12 +3,12 @@
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { createServer, type IncomingMessage, request as httpRequest } from "node:http";
+import { createServer, request as httpRequest, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
 import { PassThrough } from "node:stream";
 import { test } from "node:test";
+import { systemClock } from "@flotilla/base/clock";
 import { encodeLinkFrame, LinkDecoder, type LinkFrame } from "@flotilla/contract/link-stream";
-import { systemClock } from "../src/clock.ts";
 import type { Guest, GuestExec, GuestExit } from "../src/guest/guest.ts";
 import { serveExec } from "../src/link/exec.ts";
 

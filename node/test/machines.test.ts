@@ -6,8 +6,8 @@ import assert from "node:assert/strict";
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
+import { systemClock } from "@flotilla/base/clock";
 import { until } from "../../test/support/until.ts";
-import { systemClock } from "../src/clock.ts";
 import type { Journal } from "../src/machines/journal.ts";
 import { bootDirectoryName } from "../src/machines/paths.ts";
 import {

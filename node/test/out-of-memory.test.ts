@@ -6,7 +6,7 @@ import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { systemClock } from "../src/clock.ts";
+import { systemClock } from "@flotilla/base/clock";
 import { endLast, runTool, TOOL_SCORE } from "../src/host/out-of-memory.ts";
 import { runConfined } from "../src/images/confine.ts";
 import { temporaryDirectory } from "./support/in-process.ts";

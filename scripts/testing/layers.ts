@@ -26,7 +26,8 @@ export const LAYERS: readonly Layer[] = [
   {
     name: "pure",
     holds: "tests beside the code, of scripts and of the house itself: no process, no network, no database",
-    fits: (path) => /^(contract|server|node|sdk|cli)\/src\//.test(path) || /^(scripts|bench|test\/house)\//.test(path),
+    fits: (path) =>
+      /^(base|contract|server|node|sdk|cli)\/src\//.test(path) || /^(scripts|bench|test\/house)\//.test(path),
     concurrency: 2,
     fileTimeoutMs: 60 * SECOND_MS,
   },
@@ -66,7 +67,7 @@ export const LAYER_ORDER: readonly string[] = ["pure", "programs", "crash", "vm"
 
 /** All test files of the checkout at `root`, by the name of their layer; paths are relative to it. */
 export function testFilesByLayer(root: string): ReadonlyMap<string, readonly string[]> {
-  const found = globSync("{contract,server,node,guest,sdk,cli,test,scripts,bench}/**/*.test.ts", {
+  const found = globSync("{base,contract,server,node,guest,sdk,cli,test,scripts,bench}/**/*.test.ts", {
     cwd: root,
     exclude: (name) => name.includes("node_modules"),
   });

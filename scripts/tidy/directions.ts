@@ -16,23 +16,27 @@ interface Member {
   readonly advice: string;
 }
 
-const EVERY_MEMBER = ["contract", "server", "node", "sdk", "cli", "guest", "test", "bench", "scripts"];
+const EVERY_MEMBER = ["base", "contract", "server", "node", "sdk", "cli", "guest", "test", "bench", "scripts"];
 
 const MEMBERS: Readonly<Record<string, Member>> = {
+  base: { members: [], advice: "base is below every program: move what both need into it" },
   contract: { members: [], advice: "contract is what the programs agree on: move what both need into it" },
-  server: { members: ["contract"], advice: "the server reaches a node over the link (contract/src/link.ts)" },
-  node: { members: ["contract"], advice: "the node reaches the server over the link (contract/src/link.ts)" },
+  server: { members: ["base", "contract"], advice: "the server reaches a node over the link (contract/src/link.ts)" },
+  node: { members: ["base", "contract"], advice: "the node reaches the server over the link (contract/src/link.ts)" },
   sdk: { members: [], types: ["contract"], advice: "the sdk runs anywhere: it takes only types from contract" },
-  cli: { members: ["contract", "sdk"], advice: "the command line reaches the server through sdk" },
+  cli: { members: ["base", "contract", "sdk"], advice: "the command line reaches the server through sdk" },
   console: { members: ["sdk"], types: ["contract"], advice: "the console reaches the server through sdk" },
-  guest: { members: ["contract", "node", "test"], advice: "guest/test drives the agent through the node's client" },
+  guest: {
+    members: ["base", "contract", "node", "test"],
+    advice: "guest/test drives the agent through the node's client",
+  },
   test: { members: EVERY_MEMBER, advice: "" },
   bench: { members: EVERY_MEMBER, advice: "" },
   scripts: { members: EVERY_MEMBER, advice: "" },
 };
 
 /** Members that run with nothing but Node's own modules; the sdk without those either. */
-const WITHOUT_PACKAGES = ["node", "sdk"];
+const WITHOUT_PACKAGES = ["base", "node", "sdk"];
 
 /** The one file of contract that the command line may import at runtime: the sdk carries everything else. */
 const CLI_FROM_CONTRACT = ["contract/src/settings.ts"];

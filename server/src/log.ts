@@ -4,8 +4,8 @@
  * Always: no secrets and no bodies are logged; a request's lines carry its `requestId`.
  * Lines are written behind the caller's back (pino flushes them at exit), so that logging never blocks a request.
  */
+import type { Log } from "@flotilla/base/log";
 import { pino } from "pino";
-import type { Log } from "./context.ts";
 
 export type LogLevel = "debug" | "info" | "warn" | "error" | "silent";
 

@@ -12,19 +12,21 @@
 import { randomBytes } from "node:crypto";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
+import { type Clock, systemClock } from "@flotilla/base/clock";
+import { ownMessageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import { API_VERSION, openApiDocument } from "@flotilla/contract/openapi";
 import type { ListenAddress } from "@flotilla/contract/settings";
 import { AccessWatch } from "./auth/access-watch.ts";
 import { type AdminKey, ensureAdminKey } from "./auth/admin-key.ts";
 import { KeyCache } from "./auth/key-cache.ts";
 import { LastUsed } from "./auth/last-used.ts";
-import { systemClock } from "./clock.ts";
 import { readSettings, type ServerSettings } from "./config.ts";
-import type { Clock, Context, Log } from "./context.ts";
-import { type EmbeddedPostgres, startEmbeddedPostgres } from "./embedded-postgres/embedded.ts";
+import type { Context } from "./context.ts";
 import { migrate } from "./db/migrate.ts";
 import { type ConnectionOptions, openDatabase } from "./db/postgres.ts";
 import { whileUnavailable } from "./db/retry.ts";
+import { type EmbeddedPostgres, startEmbeddedPostgres } from "./embedded-postgres/embedded.ts";
 import { type Assembly, assemble } from "./handlers.ts";
 import { documentationPages } from "./health/documentation.ts";
 import { createMetrics, type Metrics } from "./health/metrics.ts";
@@ -33,12 +35,12 @@ import { Admission } from "./http/admission.ts";
 import { connectionBounds, descriptorLimit } from "./http/bounds.ts";
 import { IdempotencyUse } from "./http/idempotency-use.ts";
 import { LastReaders } from "./http/last-readers.ts";
-import { nodeListensOf } from "./nodes/listen.ts";
 import { requestIds } from "./http/request-id.ts";
 import { buildRouteTable } from "./http/route-table.ts";
 import { type HttpServer, startHttp } from "./http/server.ts";
 import { randomIds } from "./ids.ts";
 import { createLog } from "./log.ts";
+import { nodeListensOf } from "./nodes/listen.ts";
 import { type StopOptions, StopSteps, stopSignals } from "./stop.ts";
 
 export interface ServerOptions extends ServerSettings {
@@ -169,7 +171,7 @@ async function main(): Promise<void> {
     server = await startServer({ ...readSettings(process.argv.slice(2)), signal: ask });
   } catch (error) {
     if (ask.aborted) process.exit(0);
-    process.stderr.write(`flotilla server: ${error instanceof Error ? error.message : String(error)}\n`);
+    process.stderr.write(`flotilla server: ${ownMessageOf(error)}\n`);
     process.exit(1);
   }
   const stop = () =>

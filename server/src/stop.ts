@@ -4,8 +4,8 @@
  * Always: signals that arrive within a second are one, because npm passes on what the terminal has sent to everyone. A
  * later signal makes the stop hurry; then only the step of the database is still waited for.
  */
-import { systemClock } from "./clock.ts";
-import type { Log } from "./context.ts";
+import { systemClock } from "@flotilla/base/clock";
+import type { Log } from "@flotilla/base/log";
 
 export interface StopOptions {
   /** How long requests may finish, in milliseconds. */

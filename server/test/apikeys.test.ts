@@ -5,9 +5,8 @@ import assert from "node:assert/strict";
 import { readFile, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
+import { type Clock, systemClock } from "@flotilla/base/clock";
 import { sql } from "../src/db/database.ts";
-import type { Clock } from "../src/context.ts";
-import { systemClock } from "../src/clock.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "./support/until.ts";
 

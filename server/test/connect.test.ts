@@ -3,12 +3,12 @@
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { request as httpRequest, type IncomingMessage, type OutgoingHttpHeaders } from "node:http";
 import { createConnection, type Socket } from "node:net";
-import { type IncomingMessage, type OutgoingHttpHeaders, request as httpRequest } from "node:http";
 import { buffer, text } from "node:stream/consumers";
 import { test } from "node:test";
+import { systemClock } from "@flotilla/base/clock";
 import { WebSocket } from "ws";
-import { systemClock } from "../src/clock.ts";
 import { sql } from "../src/db/database.ts";
 import { httpGuest, machineWithPorts, rawGuest } from "./support/guest.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";

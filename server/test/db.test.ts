@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import { systemClock } from "../src/clock.ts";
+import { systemClock } from "@flotilla/base/clock";
 import { DatabaseUnavailable, sql } from "../src/db/database.ts";
 import { openDatabase } from "../src/db/postgres.ts";
 import { createLog } from "../src/log.ts";

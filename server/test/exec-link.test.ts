@@ -6,11 +6,11 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import { after, test } from "node:test";
+import { systemClock } from "@flotilla/base/clock";
 import { encodeLinkFrame } from "@flotilla/contract/link-stream";
-import { systemClock } from "../src/clock.ts";
 import { NotRunning, type OutputSink, runOnNode } from "../src/link/exec-link.ts";
-import { createLog } from "../src/log.ts";
 import { NodeAway, NodeLink } from "../src/link/node-link.ts";
+import { createLog } from "../src/log.ts";
 import { until } from "./support/until.ts";
 
 type Answer = (response: ServerResponse, request: IncomingMessage) => void;

@@ -6,7 +6,7 @@
  */
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import { systemClock } from "../src/clock.ts";
+import { systemClock } from "@flotilla/base/clock";
 import { sql } from "../src/db/database.ts";
 import { MachineCache } from "../src/machines/machine-cache.ts";
 import { findAnyMachine } from "../src/machines/store.ts";

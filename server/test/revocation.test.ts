@@ -4,13 +4,12 @@
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
+import { type ClientRequest, request as httpRequest, type IncomingMessage } from "node:http";
 import { createConnection } from "node:net";
 import { test } from "node:test";
+import { type Clock, systemClock } from "@flotilla/base/clock";
 import { WebSocket } from "ws";
 import { AccessWatch, type Right } from "../src/auth/access-watch.ts";
-import { systemClock } from "../src/clock.ts";
-import type { Clock } from "../src/context.ts";
 import { sql } from "../src/db/database.ts";
 import type { Client } from "./support/client.ts";
 import { httpGuest, machineWithPorts } from "./support/guest.ts";

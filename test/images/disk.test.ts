@@ -9,7 +9,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { promisify } from "node:util";
-import { systemClock } from "@flotilla/node/clock";
+import { systemClock } from "@flotilla/base/clock";
 import { HOST_ARCH, pushImage } from "../support/images.ts";
 import { startRegistry, type TestRegistry } from "../support/registry.ts";
 import { makeTar } from "../support/tar.ts";

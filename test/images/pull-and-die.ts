@@ -3,7 +3,7 @@
  *
  *     node pull-and-die.ts DIRECTORY REFERENCE
  */
-import { systemClock } from "@flotilla/node/clock";
+import { systemClock } from "@flotilla/base/clock";
 import { openImages } from "@flotilla/node/images/store";
 import { makeLog } from "@flotilla/node/log";
 import { HOST_ARCH } from "../support/images.ts";

@@ -10,14 +10,14 @@ import { mkdtempSync, realpathSync, renameSync, rmSync, writeFileSync } from "no
 import { isIPv4 } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { systemClock } from "@flotilla/base/clock";
+import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
+import type { MachineNetwork } from "../../contract/src/machines.ts";
+import { qcow2Disks } from "../../node/src/disks/disks.ts";
 import type { BootRequest, Driver, Vm } from "../../node/src/driver/driver.ts";
 import { openQemuDriver } from "../../node/src/driver/qemu/index.ts";
-import { systemClock } from "../../node/src/clock.ts";
 import { makeLog } from "../../node/src/log.ts";
 import { type Network, openNetwork } from "../../node/src/network/network.ts";
-import type { MachineNetwork } from "../../contract/src/machines.ts";
-import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
-import { qcow2Disks } from "../../node/src/disks/disks.ts";
 import { until } from "../support/until.ts";
 import { BOOT_DEADLINE_MS, cacheDirectory, NodePlace, shell } from "../vm/vm-fixture.ts";
 

@@ -3,7 +3,7 @@
  *
  * Takes a JSON of {nodeDirectory, request}; prints `up` when the guest has answered.
  */
-import { systemClock } from "../../node/src/clock.ts";
+import { systemClock } from "@flotilla/base/clock";
 import type { BootRequest } from "../../node/src/driver/driver.ts";
 import { openQemuDriver } from "../../node/src/driver/qemu/index.ts";
 import { makeLog } from "../../node/src/log.ts";

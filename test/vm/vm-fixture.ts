@@ -10,8 +10,8 @@ import { chownSync, copyFileSync, existsSync, mkdirSync, mkdtempSync, rmSync, st
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
+import { systemClock } from "@flotilla/base/clock";
 import { parseSettings } from "@flotilla/contract/settings";
-import { systemClock } from "../../node/src/clock.ts";
 import { qcow2Disks } from "../../node/src/disks/disks.ts";
 import type { BootRequest, Driver } from "../../node/src/driver/driver.ts";
 import { openQemuDriver } from "../../node/src/driver/qemu/index.ts";

@@ -4,7 +4,7 @@
  *
  * Always: a machine that fails is part of the result with its error; its time is 0 and counts in no percentile.
  */
-import type { Clock } from "../clock.ts";
+import type { Clock } from "@flotilla/base/clock";
 import { failureOf } from "../failure.ts";
 import type { CreateMode } from "./command.ts";
 import type { BenchFleet } from "./fleet.ts";

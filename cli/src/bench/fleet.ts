@@ -5,8 +5,8 @@
  * stopped no further one is begun. Each machine has a label, `flotilla-bench`, by which a person finds what a killed run
  * has left, and is deleted by the server after an hour in any case.
  */
+import type { Clock } from "@flotilla/base/clock";
 import type { Flotilla, MachineInfo } from "@flotilla/sdk";
-import type { Clock } from "../clock.ts";
 import { Failure } from "../failure.ts";
 
 const TTL_SECONDS = 3_600;

@@ -5,8 +5,8 @@
  * ends the run with that call's error. Calls are fewer than a default plan's burst, so that its limit is not what is
  * measured.
  */
+import type { Clock } from "@flotilla/base/clock";
 import type { Flotilla } from "@flotilla/sdk";
-import type { Clock } from "../clock.ts";
 import { Failure } from "../failure.ts";
 import { runMode } from "./create-modes.ts";
 import type { BenchFleet } from "./fleet.ts";

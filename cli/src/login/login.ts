@@ -8,6 +8,7 @@
 import { randomBytes } from "node:crypto";
 import { mkdirSync, renameSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
+import { ownMessageOf } from "@flotilla/base/errors";
 import { parseSettings } from "@flotilla/contract/settings";
 import { Flotilla } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
@@ -39,7 +40,7 @@ function readUrl(call: Call): string {
   try {
     return parseSettings(["serverUrl"], call.world.environment, { url: call.options.url }).serverUrl;
   } catch (error) {
-    throw usage(error instanceof Error ? error.message : String(error));
+    throw usage(ownMessageOf(error));
   }
 }
 

@@ -9,6 +9,7 @@ import { createWriteStream } from "node:fs";
 import { rename, rm, stat } from "node:fs/promises";
 import { Readable, type Transform } from "node:stream";
 import { pipeline } from "node:stream/promises";
+import { errorOf } from "@flotilla/base/errors";
 import { Failure } from "../failure.ts";
 
 export const EXECUTABLE = 0o111;
@@ -49,5 +50,5 @@ export function localFailure(error: unknown, path: string): Error {
   };
   const text = code === undefined ? undefined : texts[code];
   if (text !== undefined) return new Failure(`${path}: ${text}`);
-  return error instanceof Error ? error : new Error(String(error));
+  return errorOf(error);
 }

@@ -6,6 +6,7 @@
  *
  * The key travels in a header, never in the address: Node's WebSocket can send one.
  */
+import { every } from "@flotilla/base/clock";
 import type { Flotilla, MachineInfo, OpenTerminalQuery } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure } from "../failure.ts";
@@ -94,7 +95,7 @@ function connect(call: Call, socket: WebSocket): () => void {
   };
   const onEnd = (): void => socket.send(Buffer.from(END_OF_INPUT));
   const onResize = (): void => socket.send(JSON.stringify({ type: "resize", cols: output.columns, rows: output.rows }));
-  const stopWaiting = call.world.clock.every(WAITING_PERIOD_MS, () => {
+  const stopWaiting = every(call.world.clock, WAITING_PERIOD_MS, () => {
     if (input.isPaused() && socket.bufferedAmount <= WAITING_BYTES_MAX) input.resume();
   });
   const stopListening = call.world.onStopSignal(() => socket.close());

@@ -6,9 +6,9 @@
  * server then says so itself.
  */
 import { createServer } from "node:net";
+import type { Clock } from "@flotilla/base/clock";
 import type { ListenAddress } from "@flotilla/contract/settings";
 import { Flotilla } from "@flotilla/sdk";
-import type { Clock } from "../clock.ts";
 import { Failure } from "../failure.ts";
 
 export const addressText = ({ host, port }: ListenAddress): string =>

@@ -4,6 +4,7 @@
  * Always: flags have become variables here, so that the programs which `up` starts are told everything in one way.
  */
 import { resolve } from "node:path";
+import { ownMessageOf } from "@flotilla/base/errors";
 import { type Environment, parseSettings, type Setting, type SettingName, settings } from "@flotilla/contract/settings";
 import { usage } from "../failure.ts";
 
@@ -30,6 +31,6 @@ export function readConfig(environment: Environment, options: Readonly<Record<st
       environment: merged,
     });
   } catch (error) {
-    throw usage(error instanceof Error ? error.message : String(error));
+    throw usage(ownMessageOf(error));
   }
 }

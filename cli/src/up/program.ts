@@ -9,7 +9,7 @@
  * The channel is on standard input because sudo closes every descriptor above 2.
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import type { Clock } from "../clock.ts";
+import type { Clock } from "@flotilla/base/clock";
 import { Failure } from "../failure.ts";
 
 export interface ProgramSpec {

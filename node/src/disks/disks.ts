@@ -11,9 +11,9 @@
 import { createHash, randomBytes } from "node:crypto";
 import { chmod, chown, copyFile, open, rename, rm, statfs } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
+import { messageOf } from "@flotilla/base/errors";
 import { runTool } from "../host/out-of-memory.ts";
 import type { RootFile } from "../images/images.ts";
-import { messageOf } from "../log.ts";
 
 export const GIB = 2 ** 30;
 /** QEMU counts in sectors. */

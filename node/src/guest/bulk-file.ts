@@ -8,6 +8,7 @@
  * What a guest says that fits no window ends the transfer.
  */
 import { Readable, Writable } from "node:stream";
+import { errorOf } from "@flotilla/base/errors";
 import {
   BULK_INLINE,
   BULK_INLINE_BYTES_MAX,
@@ -67,10 +68,7 @@ type Done = (error?: Error | null) => void;
 
 /** Tells a stream how the work ended. */
 async function tell(work: Promise<void>, done: Done): Promise<void> {
-  const error = await work.then(
-    () => null,
-    (reason: unknown) => (reason instanceof Error ? reason : new Error(String(reason))),
-  );
+  const error = await work.then(() => null, errorOf);
   done(error);
 }
 
@@ -215,7 +213,7 @@ class BulkOutput extends Readable {
       }
       this.push(null);
     } catch (error) {
-      this.fault = error instanceof Error ? error : new Error(String(error));
+      this.fault = errorOf(error);
       this.#inner.kill();
       this.destroy(this.fault);
     }

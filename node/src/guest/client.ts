@@ -14,6 +14,7 @@
  */
 import { randomBytes } from "node:crypto";
 import type { Duplex } from "node:stream";
+import { type Clock, systemClock } from "@flotilla/base/clock";
 import {
   CHANNELS_MAX,
   encodeFrame,
@@ -27,7 +28,6 @@ import {
   type HostFrameType,
 } from "@flotilla/contract/guest/frame";
 import { FieldReader, FieldWriter, GUEST_FILE_OPERATIONS } from "@flotilla/contract/guest/messages";
-import { type Clock, systemClock } from "../clock.ts";
 import type { BulkDisk, BulkWindow } from "./bulk-disk.ts";
 import { overBulkDisk } from "./bulk-file.ts";
 import { ClientExec } from "./client-exec.ts";

@@ -12,7 +12,7 @@ import { randomUUID } from "node:crypto";
 import { constants } from "node:fs";
 import { access, mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { messageOf } from "../log.ts";
+import { messageOf } from "@flotilla/base/errors";
 
 export interface AcceleratorVerdict {
   readonly accelerator: "kvm" | "tcg";

@@ -12,12 +12,13 @@ import { createHash } from "node:crypto";
 import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
 import { availableParallelism, totalmem } from "node:os";
 import { join } from "node:path";
-import type { Clock } from "../clock.ts";
-import { type Log, messageOf } from "../log.ts";
+import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import {
   type CgroupLayout,
-  cgroupLayout,
   type Controller,
+  cgroupLayout,
   diskWeightFiles,
   type GroupFile,
   type GroupLimits,

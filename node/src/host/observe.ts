@@ -11,11 +11,12 @@ import { createServer } from "node:net";
 import { availableParallelism, totalmem } from "node:os";
 import { delimiter, dirname, join, resolve } from "node:path";
 import { promisify } from "node:util";
+import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
 import type { ListenAddress } from "@flotilla/contract/settings";
-import type { Clock } from "../clock.ts";
 import type { DriverFacts } from "../driver/driver.ts";
 import { qemuFacts } from "../driver/qemu/index.ts";
-import { makeLog, messageOf } from "../log.ts";
+import { makeLog } from "../log.ts";
 import { readCgroupLayout, readsDiskWeights } from "./cgroups.ts";
 import { patience } from "./patience.ts";
 

@@ -9,7 +9,7 @@
 import { createHash } from "node:crypto";
 import { lstat, open, readdir, realpath, stat } from "node:fs/promises";
 import { join, sep } from "node:path";
-import type { Clock } from "../clock.ts";
+import type { Clock } from "@flotilla/base/clock";
 import { compressionOf, decompress, readHead } from "./blobs.ts";
 import { ConfinedFailure, runConfined } from "./confine.ts";
 import type { ImageConfiguration } from "./images.ts";

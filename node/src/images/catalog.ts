@@ -14,10 +14,11 @@
 import { createHash } from "node:crypto";
 import { chmod, mkdir, open, readdir, readFile, rename, rm, stat, utimes } from "node:fs/promises";
 import { join } from "node:path";
-import type { Clock } from "../clock.ts";
-import { type Log, messageOf } from "../log.ts";
-import type { ImageConfiguration, UnpackedImage } from "./images.ts";
+import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import { isDigest } from "@flotilla/contract/reference";
+import type { ImageConfiguration, UnpackedImage } from "./images.ts";
 
 /** What image.json holds. */
 export interface ImageRecord {

@@ -7,11 +7,11 @@
  * like any other: callers decide about them. TLS is verified against the URL's host.
  */
 import { lookup } from "node:dns/promises";
-import { type Agent as HttpAgent, type IncomingMessage, request as httpRequest } from "node:http";
+import { type Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
 import { type Agent as HttpsAgent, request as httpsRequest } from "node:https";
 import { isIP, type LookupFunction } from "node:net";
 import { networkInterfaces } from "node:os";
-import { orAborted } from "../clock.ts";
+import { orAborted } from "@flotilla/base/abort";
 import { isPublicAddress } from "./public-address.ts";
 
 /** Resolves a host name as the system does. Rejects with the system's error. */

@@ -14,7 +14,8 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
-import { type Clock, deadlineSignal } from "../clock.ts";
+import { deadlineSignal } from "@flotilla/base/abort";
+import type { Clock } from "@flotilla/base/clock";
 import { TOOL_SCORE } from "../host/out-of-memory.ts";
 
 export interface ConfinedRun {

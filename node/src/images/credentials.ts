@@ -6,7 +6,7 @@
  * Only `auths` is read. Credential helpers are programs of a user's desktop and are not run.
  */
 import { open } from "node:fs/promises";
-import type { Log } from "../log.ts";
+import type { Log } from "@flotilla/base/log";
 
 export interface Credentials {
   /** The value of an Authorization header, or undefined. `host` as in a URL, with port. */

@@ -5,7 +5,7 @@
  * failure doubles the while, from half a minute to an hour. The content of a digest never changes, so only what a later
  * version of the node can do makes another try succeed. In memory: a restart forgets.
  */
-import type { Clock } from "../clock.ts";
+import type { Clock } from "@flotilla/base/clock";
 
 interface Failure {
   readonly message: string;

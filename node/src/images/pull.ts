@@ -9,15 +9,16 @@
  * disk for the rare case of another image with the same layers.
  */
 import { readFile } from "node:fs/promises";
-import type { Clock, Timer } from "../clock.ts";
-import { type Log, messageOf } from "../log.ts";
+import type { Clock, Timer } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
+import type { Reference } from "@flotilla/contract/reference";
 import type { BlobStore } from "./blobs.ts";
 import type { Catalog } from "./catalog.ts";
 import { readCredentials } from "./credentials.ts";
 import { ImageRefused, imageFaultIn } from "./image-refused.ts";
 import type { UnpackedImage } from "./images.ts";
 import { choosePlatform, type Descriptor, type ImageConfig, parseConfig, parseManifest } from "./manifest.ts";
-import type { Reference } from "@flotilla/contract/reference";
 import { RegistryClient, type RegistryOptions } from "./registry.ts";
 import { RegistryError } from "./registry-transport.ts";
 import { SharedWork } from "./share.ts";

@@ -11,9 +11,10 @@
  */
 import { Agent as HttpAgent, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
+import { orAborted } from "@flotilla/base/abort";
+import type { Clock } from "@flotilla/base/clock";
 import type { ImageFault } from "@flotilla/contract/errors";
 import { authorityOf, type RegistryList } from "@flotilla/contract/registries";
-import { type Clock, orAborted } from "../clock.ts";
 import { AddressRefused, type Resolve, sendChecked } from "./checked-request.ts";
 
 /** `missing`: it is not there. `refused`: not for us, ever. `failed`: worth another try. */

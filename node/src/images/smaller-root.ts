@@ -7,7 +7,7 @@
  */
 import { chmod, mkdir, open, rename, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import type { Clock } from "../clock.ts";
+import type { Clock } from "@flotilla/base/clock";
 import { runTool } from "../host/out-of-memory.ts";
 import { ConfinedFailure, runConfined } from "./confine.ts";
 import type { RootFile, UnpackedImage } from "./images.ts";

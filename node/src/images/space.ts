@@ -5,7 +5,7 @@
  * machine of the node fail its next write. So a part of the file system, 1 GiB or 5 %, is never used for images.
  */
 import { statfs } from "node:fs/promises";
-import type { Clock } from "../clock.ts";
+import type { Clock } from "@flotilla/base/clock";
 
 const RESERVE_BYTES_MAX = 1024 ** 3;
 const RESERVE_SHARE = 0.05;

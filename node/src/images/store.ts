@@ -12,10 +12,12 @@
  */
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
+import type { Clock } from "@flotilla/base/clock";
+import { ownMessageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import type { NodeImage } from "@flotilla/contract/link";
+import { parseReference, type Reference } from "@flotilla/contract/reference";
 import { RegistryList } from "@flotilla/contract/registries";
-import type { Clock } from "../clock.ts";
-import type { Log } from "../log.ts";
 import { openArchive, PLAIN_CONFIGURATION } from "./archive.ts";
 import { BlobStore } from "./blobs.ts";
 import { Catalog } from "./catalog.ts";
@@ -26,7 +28,6 @@ import type { EnsureOptions, Images, RootFile, UnpackedImage } from "./images.ts
 import { makeBusyboxTar } from "./local.ts";
 import { Puller } from "./pull.ts";
 import type { RegistryOptions } from "./registry.ts";
-import { parseReference, type Reference } from "@flotilla/contract/reference";
 import { SharedWork } from "./share.ts";
 import { ensureSmallerRoot } from "./smaller-root.ts";
 import { asDiskFull, DiskFull, readFreeBytes, watchSpace } from "./space.ts";
@@ -195,7 +196,7 @@ class ImageStore implements NodeImages {
       return this.#catalog.findByDigest(archive.digest, reference.name) ?? this.#throwMissing(reference);
     } catch (thrown) {
       const error: unknown = watch.signal.aborted ? watch.signal.reason : asDiskFull(thrown);
-      const reason = error instanceof Error ? error.message : String(error);
+      const reason = ownMessageOf(error);
       throw new Error(`image ${reference.name} cannot be imported: ${reason}`);
     }
   }

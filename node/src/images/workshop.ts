@@ -14,11 +14,11 @@
 import { createHash, randomUUID } from "node:crypto";
 import { chmod, lstat, mkdir, open, readdir, rename, rm, stat, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
 import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
 import type { ImageProgress } from "@flotilla/contract/link";
-import type { Clock } from "../clock.ts";
 import { runTool } from "../host/out-of-memory.ts";
-import { messageOf } from "../log.ts";
 import { decompress } from "./blobs.ts";
 import type { Catalog } from "./catalog.ts";
 import { type ConfinedRun, runConfined } from "./confine.ts";

@@ -13,9 +13,9 @@
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
+import { messageOf } from "@flotilla/base/errors";
 import { DIAL_PREAMBLE, type DialRefusal } from "@flotilla/contract/link";
 import type { VmNetwork } from "../driver/driver.ts";
-import { messageOf } from "../log.ts";
 import type { Supervisor } from "../machines/supervisor.ts";
 import type { UnreadableMachine } from "../machines/unreadable-machine.ts";
 

@@ -14,6 +14,9 @@
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Readable } from "node:stream";
+import type { Clock, Timer } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
+import { EXIT_CODE_TIMEOUT } from "@flotilla/contract/limits";
 import type { ExecExit, ExecFailure, ExecStart } from "@flotilla/contract/link";
 import {
   encodeLinkFrame,
@@ -23,10 +26,7 @@ import {
   type LinkFrame,
   type LinkFrameType,
 } from "@flotilla/contract/link-stream";
-import { EXIT_CODE_TIMEOUT } from "@flotilla/contract/limits";
-import type { Clock, Timer } from "../clock.ts";
 import { type Guest, GuestBusy, type GuestExec } from "../guest/guest.ts";
-import { messageOf } from "../log.ts";
 import { parseExecStart, parseSignal, parseTerminalSize } from "./validate.ts";
 
 const HEAD_DELAY_MS = 50;

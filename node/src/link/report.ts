@@ -16,18 +16,20 @@
 import { randomBytes } from "node:crypto";
 import { readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import type { EventLevel } from "@flotilla/contract/machines";
+import { deadlineSignal } from "@flotilla/base/abort";
+import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import {
-  type Heartbeat,
   HEARTBEAT_PERIOD_MS,
+  type Heartbeat,
   type NodeEvent,
   type NodeFacts,
   type NodeResources,
   type ObservedMachine,
 } from "@flotilla/contract/link";
-import { type Clock, deadlineSignal } from "../clock.ts";
+import type { EventLevel } from "@flotilla/contract/machines";
 import { postJson } from "./post.ts";
-import { type Log, messageOf } from "../log.ts";
 
 /** Changes within this time of the first go into one report. */
 const COALESCE_MS = 20;

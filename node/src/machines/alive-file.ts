@@ -6,8 +6,9 @@
  * the host may set it back by what the kernel had not yet written, about half a minute.
  */
 import { stat, utimes, writeFile } from "node:fs/promises";
-import type { Clock } from "../clock.ts";
-import { type Log, messageOf } from "../log.ts";
+import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 
 const PERIOD_MS = 5_000;
 

@@ -8,8 +8,7 @@
  *
  * Always: `taken` is at most `limit`; a slot that is given back goes to exactly one who waits.
  */
-
-import { reasonOf } from "../clock.ts";
+import { reasonOf } from "@flotilla/base/abort";
 
 interface Waiter {
   readonly admit: () => void;

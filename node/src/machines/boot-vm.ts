@@ -5,11 +5,12 @@
  */
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
+import { messageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import type { MachineSpec } from "@flotilla/contract/link";
 import { diskBytes } from "../disks/disks.ts";
 import type { BootRequest, Driver, PreparedVm, Vm } from "../driver/driver.ts";
 import type { RootFile } from "../images/images.ts";
-import { type Log, messageOf } from "../log.ts";
 import { bootDirectoryName, bootsPathOf, diskPathOf } from "./paths.ts";
 
 export interface BootVmOptions {

@@ -4,11 +4,11 @@
  * Always: it ends within CONFIGURE_DEADLINE_MS, and when the guest dies meanwhile, the reason says how the VM ended
  * instead of that its channel broke.
  */
-import type { Clock } from "../clock.ts";
-import { deadlineSignal, orAborted } from "../clock.ts";
+import { deadlineSignal, orAborted } from "@flotilla/base/abort";
+import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
 import type { Vm } from "../driver/driver.ts";
 import type { GuestConfiguration } from "../guest/guest.ts";
-import { messageOf } from "../log.ts";
 
 const CONFIGURE_DEADLINE_MS = 60_000;
 /** A VMM's end and its channel's end are seen apart; this is how long the one waits to be explained by the other. */

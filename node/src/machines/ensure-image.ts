@@ -3,8 +3,8 @@
  *
  * Always: a machine whose network is blocked pulls nothing; it starts only from what is there.
  */
+import type { Clock } from "@flotilla/base/clock";
 import type { MachineSpec } from "@flotilla/contract/link";
-import type { Clock } from "../clock.ts";
 import { ImageRefused } from "../images/image-refused.ts";
 import type { Images, UnpackedImage } from "../images/images.ts";
 

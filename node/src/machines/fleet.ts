@@ -6,18 +6,18 @@
  * request can not outlive the connection it came on).
  */
 import { join } from "node:path";
+import type { Clock } from "@flotilla/base/clock";
+import type { Log } from "@flotilla/base/log";
 import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
-import type { Clock } from "../clock.ts";
+import type { Disks } from "../disks/disks.ts";
 import type { Driver } from "../driver/driver.ts";
 import type { Images } from "../images/images.ts";
-import type { Log } from "../log.ts";
 import { BootSlots } from "./boot-slots.ts";
 import type { Journal } from "./journal.ts";
 import { ensureMemoryRoom } from "./memory-room.ts";
 import { PreparedVms, type PreparedVmsOptions } from "./prepared-vms.ts";
 import { Supervisor } from "./supervisor.ts";
-import type { Disks } from "../disks/disks.ts";
 import type { RemovedMachine, Surroundings } from "./surroundings.ts";
 import { UnreadableMachine, type UnreadableMachineOptions } from "./unreadable-machine.ts";
 import { UserIds } from "./user-ids.ts";

@@ -5,9 +5,9 @@
  * end changes nothing here. Nothing of this is on the disk; after a crash the journal says that there may be a VM, and
  * it is `lost` until it has been looked for.
  */
-import type { Clock } from "../clock.ts";
+import type { Clock } from "@flotilla/base/clock";
+import type { Log } from "@flotilla/base/log";
 import type { Vm, VmExit } from "../driver/driver.ts";
-import type { Log } from "../log.ts";
 import { EXIT_GRACE_MS } from "./configure-vm.ts";
 import { Readiness } from "./readiness.ts";
 import type { VmState } from "./state.ts";

@@ -14,11 +14,11 @@
  */
 import { open, readFile, rename } from "node:fs/promises";
 import { join } from "node:path";
+import { endOfTurn } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
 import { DESIRED_STATES, type DesiredState, type EndedRun, type MachineSpec } from "@flotilla/contract/link";
 import type { StartTimings } from "@flotilla/contract/machines";
-import { endOfTurn } from "../clock.ts";
 import type { VmRecord } from "../driver/driver.ts";
-import { messageOf } from "../log.ts";
 import { JOURNAL_NAME } from "./paths.ts";
 import type { Restarts } from "./restart-policy.ts";
 import type { Ending } from "./state.ts";

@@ -9,8 +9,8 @@
  */
 import { readdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
+import { messageOf } from "@flotilla/base/errors";
 import type { FoundVm } from "../driver/driver.ts";
-import { messageOf } from "../log.ts";
 import type { Fleet } from "./fleet.ts";
 import type { Journal, JournaledBoot } from "./journal.ts";
 import { bootDirectoryName, bootsPathOf, DISK_NAME, diskPathOf, isOurName } from "./paths.ts";

@@ -5,9 +5,9 @@
  * repeated after a while, as state.ts says; nothing here rejects. Runs only while there is something to do. Nothing of it
  * is on the disk.
  */
+import { messageOf } from "@flotilla/base/errors";
 import type { DesiredState } from "@flotilla/contract/link";
 import { imageFaultIn } from "../images/image-refused.ts";
-import { messageOf } from "../log.ts";
 import { ACTIONS } from "./actions/actions.ts";
 import type { Machine } from "./machine.ts";
 import { type Next, plan } from "./plan.ts";

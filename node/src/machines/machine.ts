@@ -8,19 +8,19 @@
  * as it was last written, and the actions' own heads say what else.
  */
 import { mkdirSync } from "node:fs";
+import type { Log } from "@flotilla/base/log";
 import type { ImageFault } from "@flotilla/contract/errors";
 import { RESTART_WINDOW_MS } from "@flotilla/contract/limits";
 import type { MachineSpec } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { VmExit } from "../driver/driver.ts";
-import type { Log } from "../log.ts";
 import { type EndedVm, HeldVm } from "./held-vm.ts";
 import { type Journal, JournalFile } from "./journal.ts";
 import { MachineDisk } from "./machine-disk.ts";
 import { MachineLog } from "./machine-log.ts";
 import { logsPathOf } from "./paths.ts";
-import { SecondTry } from "./second-try.ts";
 import { countedAt, nextRestart } from "./restart-policy.ts";
+import { SecondTry } from "./second-try.ts";
 import { AttemptTimings } from "./start-timings.ts";
 import type { Situation } from "./state.ts";
 import type { Surroundings } from "./surroundings.ts";

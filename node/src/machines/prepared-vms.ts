@@ -20,17 +20,18 @@ import { randomBytes } from "node:crypto";
 import { mkdir, rm } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
+import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
 import type { MachineSpec, NodeResources } from "@flotilla/contract/link";
-import type { Clock } from "../clock.ts";
+import type { Disks } from "../disks/disks.ts";
 import { diskBytes, GIB } from "../disks/disks.ts";
 import type { Driver, PreparedDisk, PreparedVm } from "../driver/driver.ts";
-import type { Images, UnpackedImage } from "../images/images.ts";
 import { patience } from "../host/patience.ts";
-import { type Log, messageOf } from "../log.ts";
-import { DEMAND_MS, type Demand, READY_MAX, wantedPrepared } from "./prepared-plan.ts";
+import type { Images, UnpackedImage } from "../images/images.ts";
 import { bootDirectoryName, DISK_NAME } from "./paths.ts";
-import type { Disks } from "../disks/disks.ts";
+import { DEMAND_MS, type Demand, READY_MAX, wantedPrepared } from "./prepared-plan.ts";
 
 export interface PreparedVmsOptions {
   readonly directory: string;

@@ -2,10 +2,10 @@
  * When a machine counts as ready: the first port that takes a connection, and how often that is looked at.
  */
 import assert from "node:assert/strict";
-import { duplexPair, type Duplex } from "node:stream";
+import { type Duplex, duplexPair } from "node:stream";
 import { test } from "node:test";
+import { endOfTurn, systemClock } from "@flotilla/base/clock";
 import fc from "fast-check";
-import { endOfTurn, systemClock } from "../clock.ts";
 import type { VmNetwork } from "../driver/driver.ts";
 import { pauseAfter, Readiness } from "./readiness.ts";
 

@@ -6,7 +6,7 @@
  * where nothing ever listens costs next to nothing. There is nothing on the disk of it: after a crash it begins anew.
  */
 import type { Duplex } from "node:stream";
-import type { Clock } from "../clock.ts";
+import type { Clock } from "@flotilla/base/clock";
 import type { VmNetwork } from "../driver/driver.ts";
 
 const PAUSE_MS_MIN = 100;

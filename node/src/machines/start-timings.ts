@@ -4,8 +4,8 @@
  * Always: what is noted belongs to the attempt that was begun last; an agent that comes back goes on with what the
  * journal says of it.
  */
+import type { Clock } from "@flotilla/base/clock";
 import type { StartTimings } from "@flotilla/contract/machines";
-import type { Clock } from "../clock.ts";
 
 export class AttemptTimings {
   readonly #clock: Clock;

@@ -2,12 +2,12 @@
  * What all machines of a node share and each supervisor is handed: the programs and files it works with, and whom it
  * tells. Types only.
  */
+import type { Clock } from "@flotilla/base/clock";
+import type { Log } from "@flotilla/base/log";
 import type { EventLevel } from "@flotilla/contract/machines";
-import type { Clock } from "../clock.ts";
 import type { Disks } from "../disks/disks.ts";
 import type { Driver } from "../driver/driver.ts";
 import type { Images } from "../images/images.ts";
-import type { Log } from "../log.ts";
 import type { BootSlots } from "./boot-slots.ts";
 import type { PreparedVms } from "./prepared-vms.ts";
 

@@ -4,7 +4,7 @@
  * Always: a condition is looked at when it is asked for and after every `changed`, never by polling; whoever waits is
  * answered when it holds, when its time is up or when its signal is aborted, and is forgotten then.
  */
-import type { Clock } from "../clock.ts";
+import type { Clock } from "@flotilla/base/clock";
 
 export class Watchers {
   readonly #clock: Clock;

@@ -11,12 +11,12 @@
  *
  * Idle between the words of the workload: no timer, no open file.
  */
+import type { Clock } from "@flotilla/base/clock";
+import type { Log } from "@flotilla/base/log";
 import type { MachineSpec } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
-import type { Clock } from "../clock.ts";
 import type { Guest, GuestWorkload } from "../guest/guest.ts";
 import type { ImageConfiguration } from "../images/images.ts";
-import type { Log } from "../log.ts";
 import { type LogKind, logLine, type MachineLog } from "./machine-log.ts";
 
 /** Of a longer line the rest stands on the next ones. */

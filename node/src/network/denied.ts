@@ -9,7 +9,7 @@
  * more there were is told at the window's end. What was refused while no agent ran is told if the set still has it.
  */
 import { readFile } from "node:fs/promises";
-import type { Clock } from "../clock.ts";
+import type { Clock } from "@flotilla/base/clock";
 import { inNamespaceOf, run } from "./programs.ts";
 
 const REPEAT_MS = 10 * 60_000;

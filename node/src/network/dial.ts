@@ -6,8 +6,8 @@
  * can use that way (rules.ts).
  */
 import { connect, type Socket } from "node:net";
-import type { Clock } from "../clock.ts";
-import { reasonOf } from "../clock.ts";
+import { reasonOf } from "@flotilla/base/abort";
+import type { Clock } from "@flotilla/base/clock";
 
 const CONNECT_MS = 10_000;
 

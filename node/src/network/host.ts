@@ -10,9 +10,9 @@
  */
 import { existsSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
-import type { Clock } from "../clock.ts";
-import type { Log } from "../log.ts";
-import { messageOf } from "../log.ts";
+import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import type { Block } from "./addresses.ts";
 import { abandonedBlocks, claimBlock, releaseBlock } from "./claims.ts";
 import { NFT, run } from "./programs.ts";

@@ -6,9 +6,9 @@
  * asked for at most every INTERVAL_MS_MIN, however often the machine asks. While nobody answers, what was known is
  * kept until it leaves the set.
  */
-import type { Clock } from "../clock.ts";
-import type { Log } from "../log.ts";
-import { messageOf } from "../log.ts";
+import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import type { Upstream } from "./upstream.ts";
 
 export interface NamePeriods {

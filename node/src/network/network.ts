@@ -10,10 +10,11 @@
  */
 import { readFile } from "node:fs/promises";
 import type { Socket } from "node:net";
+import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import type { MachineNetwork } from "@flotilla/contract/machines";
-import type { Clock } from "../clock.ts";
 import type { VmNetwork } from "../driver/driver.ts";
-import { type Log, messageOf } from "../log.ts";
 import { type Block, GATEWAY_ADDRESS, GUEST_ADDRESS, GUEST_PREFIX_LENGTH, type Pair, pairOf } from "./addresses.ts";
 import { CLAIMS_DIRECTORY } from "./claims.ts";
 import { DenialLimit, DenialWatch } from "./denied.ts";

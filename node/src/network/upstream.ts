@@ -11,7 +11,7 @@ import { createSocket } from "node:dgram";
 import { Resolver } from "node:dns/promises";
 import { readFile } from "node:fs/promises";
 import { connect, isIP, isIPv6 } from "node:net";
-import type { Clock } from "../clock.ts";
+import type { Clock } from "@flotilla/base/clock";
 
 const RESOLV_CONF = "/etc/resolv.conf";
 const SERVERS_MAX = 3;

@@ -7,8 +7,8 @@
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { type Clock, systemClock } from "@flotilla/base/clock";
 import type { DesiredState, MachineSpec, NodeResources, ObservedMachine } from "@flotilla/contract/link";
-import { type Clock, systemClock } from "../../src/clock.ts";
 import { fakeDisks } from "../../src/driver/fake/disks.ts";
 import { FakeImages } from "../../src/driver/fake/images.ts";
 import { FakeDriver } from "../../src/driver/fake/index.ts";

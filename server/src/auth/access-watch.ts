@@ -14,8 +14,9 @@
  *
  * Kept in memory only: a crash ends every connection.
  */
+import type { Timer } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
-import type { Context, Timer } from "../context.ts";
+import type { Context } from "../context.ts";
 import { findHeld, type HeldParts } from "./access-store.ts";
 
 /** By what something is open. null: that part does not matter. */

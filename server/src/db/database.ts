@@ -5,6 +5,7 @@
  *
  * Always: a value never becomes part of the text; statements are prepared by name on each connection.
  */
+import { ownMessageOf } from "@flotilla/base/errors";
 
 /** A statement: its text with $1, $2, … and the values. Made only by `sql`. */
 export interface Statement {
@@ -41,7 +42,7 @@ function isStatement(value: unknown): value is Statement {
 /** The database did not answer, or the connection was lost: what was under way may or may not have taken effect. */
 export class DatabaseUnavailable extends Error {
   constructor(cause: unknown) {
-    super(`the database does not answer: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
+    super(`the database does not answer: ${ownMessageOf(cause)}`, { cause });
     this.name = "DatabaseUnavailable";
   }
 }

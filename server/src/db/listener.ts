@@ -8,8 +8,9 @@
  *
  * It connects at the first `add` and reconnects until it is closed.
  */
+import type { Clock } from "@flotilla/base/clock";
+import type { Log } from "@flotilla/base/log";
 import type pg from "pg";
-import type { Clock, Log } from "../context.ts";
 import { CHANNELS, type Channel } from "./database.ts";
 
 export interface ListenCallbacks {

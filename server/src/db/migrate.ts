@@ -9,8 +9,9 @@
  * A crash in the middle leaves whole files applied and nothing of the next one.
  */
 import { readdir, readFile } from "node:fs/promises";
+import { ownMessageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import pg from "pg";
-import type { Log } from "../context.ts";
 import { DatabaseUnavailable } from "./database.ts";
 import { type ConnectionOptions, isConnectionLoss } from "./postgres.ts";
 
@@ -105,7 +106,7 @@ async function apply(client: pg.Client, migration: Migration): Promise<boolean> 
   try {
     await client.query(migration.text);
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
+    const reason = ownMessageOf(error);
     throw new Error(`migration ${migration.name} failed: ${reason}`, { cause: error });
   }
   return true;

@@ -13,8 +13,10 @@
  * does not wait for its own: it is told directly, and once more by PostgreSQL.
  */
 import { createHash } from "node:crypto";
+import type { Clock } from "@flotilla/base/clock";
+import { errorOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import pg from "pg";
-import type { Clock, Log } from "../context.ts";
 import {
   type Channel,
   type Database,
@@ -245,6 +247,6 @@ async function rollback(client: pg.PoolClient): Promise<Error | undefined> {
     await client.query("ROLLBACK");
     return undefined;
   } catch (error) {
-    return error instanceof Error ? error : new Error(String(error));
+    return errorOf(error);
   }
 }

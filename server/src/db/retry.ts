@@ -2,7 +2,8 @@
  * Work at the start of the server that is repeated while the database does not answer: it restarts, or recovers from a
  * crash, or its host is still booting.
  */
-import type { Clock, Log } from "../context.ts";
+import type { Clock } from "@flotilla/base/clock";
+import type { Log } from "@flotilla/base/log";
 import { DatabaseUnavailable } from "./database.ts";
 
 const RETRY_MS = 100;

@@ -10,7 +10,8 @@ import { execFile } from "node:child_process";
 import { rename, rm, stat, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import type { Clock, Log } from "../context.ts";
+import type { Clock } from "@flotilla/base/clock";
+import type { Log } from "@flotilla/base/log";
 
 const RESERVE_BYTES_MAX = 256 * 1024 ** 2;
 /** Of the file system. */

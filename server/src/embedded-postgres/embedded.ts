@@ -16,14 +16,16 @@
 import { closeSync, openSync } from "node:fs";
 import { chown, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import type { Clock } from "@flotilla/base/clock";
+import { lockDirectory } from "@flotilla/base/directory-lock";
+import { ownMessageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import pg from "pg";
-import type { Clock, Log } from "../context.ts";
 import { DatabaseUnavailable } from "../db/database.ts";
-import { lockDirectory } from "../db/directory-lock.ts";
-import { DiskReserve } from "./disk-reserve.ts";
 import { type ConnectionOptions, isConnectionLoss } from "../db/postgres.ts";
-import { findInstallation, type Installation, launch, linkLibraries } from "./process.ts";
 import { whileUnavailable } from "../db/retry.ts";
+import { DiskReserve } from "./disk-reserve.ts";
+import { findInstallation, type Installation, launch, linkLibraries } from "./process.ts";
 
 export interface EmbeddedPostgres {
   readonly connection: ConnectionOptions;
@@ -52,6 +54,10 @@ export interface EmbeddedOptions {
 
 const USER = "flotilla";
 const DATABASE = "flotilla";
+/** How long another server is waited for whose starter was killed and that has not noticed yet. */
+const RUNNING_WAIT_MS = 2_000;
+/** As long as an orderly stop may take. */
+const STOPPING_WAIT_MS = 45_000;
 const START_TIMEOUT_MS = 60_000;
 /** How long a fast shutdown may take. Longer than a checkpoint; recovery from a crash does not stop for it at once. */
 const FAST_STOP_MS = 20_000;
@@ -98,7 +104,14 @@ interface Postmaster {
 /** Starts or adopts the server; ready for connections when it resolves. Throws an Error for people. */
 export async function startEmbeddedPostgres(options: EmbeddedOptions): Promise<EmbeddedPostgres> {
   await mkdir(options.directory, { recursive: true, mode: 0o711 });
-  const unlock = await lockDirectory(options.directory, { clock: options.clock, stopping: options.signal });
+  const unlock = await lockDirectory(options.directory, {
+    clock: options.clock,
+    name: "flotilla",
+    otherHolder: "another Flotilla",
+    runningWaitMs: RUNNING_WAIT_MS,
+    stoppingWaitMs: STOPPING_WAIT_MS,
+    stopping: options.signal,
+  });
   try {
     return await start(options, unlock);
   } catch (error) {
@@ -266,7 +279,7 @@ async function bringUp(state: State): Promise<void> {
     if (lastError === undefined) return;
     await clock.sleep(POLL_MS, state.postmaster.ended ?? undefined);
   }
-  const reason = lastError instanceof Error ? lastError.message : String(lastError);
+  const reason = ownMessageOf(lastError);
   throw new Error(`the embedded PostgreSQL did not start (${reason}; ${await lastLine(directory)})`);
 }
 

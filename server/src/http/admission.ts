@@ -6,8 +6,8 @@
  * however that came about (handle.ts). Owners of machines and the callers of their pages are counted apart: however many
  * visit a machine, its owner reaches the API.
  */
+import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
-import type { Clock } from "../context.ts";
 import { BodyShare } from "./body.ts";
 import { BodyWatch } from "./body-watch.ts";
 import {

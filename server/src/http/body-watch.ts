@@ -9,8 +9,8 @@
  * One loop looks at all of them each second; it runs while there are any. A body that comes at once is looked at never.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
-import type { Clock } from "../context.ts";
 import { BODY_BYTES_PER_SECOND_MIN, BODY_GRACE_MS, BODY_MS_MAX, DRAIN_BYTES_MAX, DRAIN_MS_MAX } from "./bounds.ts";
 
 const LOOK_MS = 1_000;

@@ -10,7 +10,7 @@
  */
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
-import type { Clock } from "../context.ts";
+import type { Clock } from "@flotilla/base/clock";
 import { FAREWELL_MS } from "./bounds.ts";
 import type { TrustedProxies } from "./caller-address.ts";
 

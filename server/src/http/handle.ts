@@ -14,11 +14,13 @@
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Readable } from "node:stream";
+import type { Log } from "@flotilla/base/log";
 import type { Endpoint } from "@flotilla/contract/endpoint";
 import { Refusal } from "@flotilla/contract/errors";
 import type { IdKind } from "@flotilla/contract/ids";
-import { grants } from "@flotilla/contract/scopes";
 import { JSON_BODY_BYTES_MAX } from "@flotilla/contract/limits";
+import { grants } from "@flotilla/contract/scopes";
+import type { AccessWatch, Right } from "../auth/access-watch.ts";
 import {
   authenticateConnectToken,
   authenticateKey,
@@ -27,15 +29,14 @@ import {
   type ConnectTokenAuthenticator,
   type NodeAuthenticator,
 } from "../auth/authenticate.ts";
-import type { AccessWatch, Right } from "../auth/access-watch.ts";
+import type { Caller, Guard, NodeCaller } from "../auth/caller.ts";
 import type { KeyCache, KnownKey } from "../auth/key-cache.ts";
 import { hasConnectTokenForm } from "../auth/keys.ts";
-import type { Caller, Guard, NodeCaller } from "../auth/caller.ts";
 import type { LastUsed } from "../auth/last-used.ts";
-import type { Context, Log } from "../context.ts";
+import type { Context } from "../context.ts";
 import { DatabaseFull, DatabaseUnavailable } from "../db/database.ts";
 import type { Admission, TenantRate } from "./admission.ts";
-import { bodyOf, type BodyShare, CallerGone, hasBody, NOTHING, readBody } from "./body.ts";
+import { type BodyShare, bodyOf, CallerGone, hasBody, NOTHING, readBody } from "./body.ts";
 import { BRIDGE_SILENCE_MS_MAX, STREAM_SILENCE_MS_MAX, UNSEEN_BODY_BYTES_MAX } from "./bounds.ts";
 import type { CallerAddress } from "./caller-address.ts";
 import type { CallerPresence } from "./caller-presence.ts";
@@ -45,8 +46,8 @@ import type { IdempotencyUse } from "./idempotency-use.ts";
 import type { Ingress } from "./ingress.ts";
 import { parseJson } from "./json.ts";
 import { LARGE_JSON_BYTES } from "./large-json.ts";
-import { bytesFromSeed, idFromSeed, once } from "./once.ts";
 import type { LastReaders } from "./last-readers.ts";
+import { bytesFromSeed, idFromSeed, once } from "./once.ts";
 import type { Page } from "./page.ts";
 import { PROCESSING_MS, sayProcessing, wantsProcessing } from "./processing.ts";
 import { coerceQuery } from "./query.ts";

@@ -4,13 +4,13 @@
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Readable } from "node:stream";
+import type { Log } from "@flotilla/base/log";
 import type { Answer, Body, Endpoint, PathParameters } from "@flotilla/contract/endpoint";
 import type { EndpointName, Endpoints } from "@flotilla/contract/endpoints";
 import type { IdKind } from "@flotilla/contract/ids";
+import type { PendingEndpoint } from "@flotilla/contract/pending";
 import type { Static, TSchema } from "@flotilla/contract/schema";
 import type { Caller, NodeCaller } from "../auth/caller.ts";
-import type { Log } from "../context.ts";
-import type { PendingEndpoint } from "@flotilla/contract/pending";
 import type { TakeUpgrade, Upgrade } from "./upgrade.ts";
 
 type CallerOf<E extends Endpoint> = E["access"] extends "public"

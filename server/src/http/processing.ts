@@ -7,7 +7,7 @@
  * status, and Node's fetch ends the connection on a 100 that it did not wait for.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type { Clock } from "../context.ts";
+import type { Clock } from "@flotilla/base/clock";
 
 /** Shorter than the 30 s that clients in daily use wait, and the 60 s of most proxies. */
 export const PROCESSING_MS = 15_000;

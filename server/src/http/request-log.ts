@@ -2,9 +2,9 @@
  * One line of the log, and one count, for each answered request.
  */
 import type { IncomingMessage } from "node:http";
-import type { KnownKey } from "../auth/key-cache.ts";
-import type { Log } from "../context.ts";
+import type { Log } from "@flotilla/base/log";
 import type { NodeCaller } from "../auth/caller.ts";
+import type { KnownKey } from "../auth/key-cache.ts";
 
 /** Of a path, in the log. */
 const PATH_CHARACTERS_MAX = 512;

@@ -10,14 +10,14 @@
 import { type IncomingMessage, ServerResponse } from "node:http";
 import type { AddressInfo, Socket } from "node:net";
 import type { Duplex } from "node:stream";
+import type { Clock } from "@flotilla/base/clock";
 import type { ListenAddress } from "@flotilla/contract/settings";
-import { fastify, type FastifyInstance } from "fastify";
-import type { Clock } from "../context.ts";
-import { answerBrokenRequest, takeExpectations } from "./broken.ts";
+import { type FastifyInstance, fastify } from "fastify";
 import { HEAD_MS_MAX } from "./bounds.ts";
+import { answerBrokenRequest, takeExpectations } from "./broken.ts";
 import { CallerPresence } from "./caller-presence.ts";
 import { Connections } from "./connections.ts";
-import { handle, type HandleParts, type Incoming } from "./handle.ts";
+import { type HandleParts, handle, type Incoming } from "./handle.ts";
 import { type NodeListen, type NodeListener, startNodeListener } from "./node-listener.ts";
 import type { Page } from "./page.ts";
 import type { PathEntry } from "./route-table.ts";

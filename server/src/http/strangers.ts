@@ -6,8 +6,8 @@
  * query; a key in memory is not asked for here at all, so a tenant that calls is not touched by what strangers do from
  * the same address. Both memories are bounded.
  */
+import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
-import type { Clock } from "../context.ts";
 import type { CallerAddress } from "./caller-address.ts";
 import { RateLimiter } from "./rate.ts";
 

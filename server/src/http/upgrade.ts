@@ -8,9 +8,9 @@
  */
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
+import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import { type WebSocket, WebSocketServer } from "ws";
-import type { Clock } from "../context.ts";
 
 /** A connection that asks to become something else. */
 export interface Upgrade {

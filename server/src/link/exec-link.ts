@@ -7,6 +7,8 @@
  *
  * The request's body is sent whole, with its length: without a terminal all input is known when the command starts.
  */
+import { reasonOf } from "@flotilla/base/abort";
+import type { Clock, Timer } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit, ExecFailure, ExecStart } from "@flotilla/contract/link";
 import {
@@ -17,7 +19,6 @@ import {
   type LinkFrame,
 } from "@flotilla/contract/link-stream";
 import type { Dispatcher } from "undici";
-import type { Clock, Timer } from "../context.ts";
 import { type NodeAddress, NodeAway, type NodeLink } from "./node-link.ts";
 
 /** The machine does not run there: what was known of it is out of date. */
@@ -220,8 +221,6 @@ class NodeCommand implements Dispatcher.DispatchHandler {
     tell();
   }
 }
-
-const reasonOf = ({ reason }: AbortSignal): Error => (reason instanceof Error ? reason : new Error(String(reason)));
 
 /** Frames in one piece, or, with much input, one after the other as the node takes them: then nothing is copied. */
 function requestBody(start: ExecStart, stdin: Buffer | null): { body: Buffer | Buffer[]; bytes: number } {

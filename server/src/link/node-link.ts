@@ -11,10 +11,12 @@
  * - everything that comes from a node is bounded: JSON by size, frames by the codec.
  */
 import type { Readable } from "node:stream";
+import type { Clock } from "@flotilla/base/clock";
+import { ownMessageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import { type ImageFault, imageFaultOf, Refusal } from "@flotilla/contract/errors";
 import type { DesiredMachine, ImageProgress, NodeImage, ObservedMachine } from "@flotilla/contract/link";
 import { Pool } from "undici";
-import type { Clock, Log } from "../context.ts";
 import { parseObservedMachine } from "./reports.ts";
 import { Turns } from "./turns.ts";
 
@@ -40,7 +42,7 @@ export class NodeAway extends Refusal {
     super("unavailable", `node ${nodeId} does not answer; check that its agent runs there, then try again`);
     this.name = "NodeAway";
     this.cause = cause;
-    this.reason = cause instanceof Error ? cause.message : String(cause);
+    this.reason = ownMessageOf(cause);
   }
 }
 

@@ -7,7 +7,8 @@
  * what is alone goes on without a pause. Whoever asks for a turn reads nothing more until it had one: a piece waits for each
  * stream, no more.
  */
-import type { Clock } from "../context.ts";
+import type { Clock } from "@flotilla/base/clock";
+import { errorOf } from "@flotilla/base/errors";
 
 /** What others wait for at most, besides the piece that is longest. */
 const ROUND_MS = 1;
@@ -33,7 +34,7 @@ export class Turns {
         try {
           resolve(this.#do(work));
         } catch (error) {
-          reject(error instanceof Error ? error : new Error(String(error)));
+          reject(errorOf(error));
         }
       });
       this.#openRound();

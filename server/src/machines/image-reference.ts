@@ -3,6 +3,7 @@
  *
  * Early and for the caller's sake: the node that connects to registries decides with a list of its own. Pure.
  */
+import { ownMessageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";
 import { parseReference } from "@flotilla/contract/reference";
 import { type RegistryList, registryRefusal } from "@flotilla/contract/registries";
@@ -17,6 +18,6 @@ function parsed(text: string): ReturnType<typeof parseReference> {
   try {
     return parseReference(text);
   } catch (error) {
-    throw new Refusal("invalid_request", error instanceof Error ? error.message : String(error));
+    throw new Refusal("invalid_request", ownMessageOf(error));
   }
 }

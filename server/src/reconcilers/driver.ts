@@ -5,7 +5,8 @@
  * does is claimed or fenced in the database; an activation that fails is logged and followed by the next, never
  * retried inside. `stop` lets the activation under way end.
  */
-import type { Clock, Context } from "../context.ts";
+import type { Clock } from "@flotilla/base/clock";
+import type { Context } from "../context.ts";
 import type { Channel } from "../db/database.ts";
 
 /** What an activation did. Errors of single items are collected here, not thrown. */

@@ -5,10 +5,11 @@
  * Reads machines; writes through the machines family with its fences. Two servers may find the same machine; one of them
  * ends it. If the server dies in between, the machine loop carries a stop or a delete that was written to the node.
  */
+import { ownMessageOf } from "@flotilla/base/errors";
 import { ACTIVITY_DELAY_MAX_MS } from "../machines/activity.ts";
 import { removeExpired, stopIdle } from "../machines/lifetime/end.ts";
-import type { MachineName } from "../machines/record.ts";
 import { listExpired, listIdle } from "../machines/lifetime/store.ts";
+import type { MachineName } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
 import type { Reconciler } from "./driver.ts";
 
@@ -47,7 +48,7 @@ async function each(
     try {
       if (await work(name)) count += 1;
     } catch (error) {
-      errors.push(`${name.id}: ${error instanceof Error ? error.message : String(error)}`);
+      errors.push(`${name.id}: ${ownMessageOf(error)}`);
     }
   }
   return { count, errors };

@@ -7,13 +7,14 @@
  *
  * If the server dies between claim and write, the lease ends and another one takes the row.
  */
-import { converge } from "../machines/converge.ts";
+import { ownMessageOf } from "@flotilla/base/errors";
+import { NodeAway } from "../link/node-link.ts";
 import { giveUp } from "../machines/change.ts";
+import { converge } from "../machines/converge.ts";
 import type { MachineRecord } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
-import { claimDueMachines, removeMachine, settleMachine } from "../machines/store.ts";
 import { phaseOf } from "../machines/state.ts";
-import { NodeAway } from "../link/node-link.ts";
+import { claimDueMachines, removeMachine, settleMachine } from "../machines/store.ts";
 import type { Reconciler, Report } from "./driver.ts";
 import { giveUpText, type MachineAction, planMachine } from "./machine-plan.ts";
 
@@ -49,7 +50,7 @@ async function reconcile(services: MachineServices, machine: MachineRecord, sign
   } catch (error) {
     // The node's own report, or the next activation, goes on from here.
     if (error instanceof NodeAway || signal.aborted) return { action: "wait", error: null };
-    return { action, error: `${machine.id}: ${error instanceof Error ? error.message : String(error)}` };
+    return { action, error: `${machine.id}: ${ownMessageOf(error)}` };
   }
 }
 

@@ -4,8 +4,8 @@
  * Always: money is integer micros, computed from whole machine-milliseconds and rounded down once per line; commands
  * are counted and free.
  */
-import type { Static } from "@flotilla/contract/schema";
 import type { MachineUsageResponse } from "@flotilla/contract/machines";
+import type { Static } from "@flotilla/contract/schema";
 import type { CostBreakdown } from "@flotilla/contract/usage";
 
 export interface Rates {

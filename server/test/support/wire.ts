@@ -4,8 +4,7 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { after } from "node:test";
-import type { Clock } from "../../src/context.ts";
-import { systemClock } from "../../src/clock.ts";
+import { type Clock, systemClock } from "@flotilla/base/clock";
 
 export interface Wire {
   readonly socket: Socket;

@@ -4,7 +4,7 @@
  * FAKE: for tests of the control plane; says so as its agent's version.
  */
 import { Readable, Writable } from "node:stream";
-import type { Clock } from "../../clock.ts";
+import type { Clock } from "@flotilla/base/clock";
 import {
   type Guest,
   GuestBusy,

@@ -5,9 +5,10 @@
  * makes it fail. Held in memory: a digest is found again after a restart because it is taken for an image as well.
  */
 import { createHash } from "node:crypto";
+import { orAborted } from "@flotilla/base/abort";
+import type { Clock } from "@flotilla/base/clock";
 import type { ImageFault } from "@flotilla/contract/errors";
 import type { NodeImage } from "@flotilla/contract/link";
-import { type Clock, orAborted } from "../../clock.ts";
 import { ImageRefused } from "../../images/image-refused.ts";
 import type { EnsureOptions, Images, RootFile, UnpackedImage } from "../../images/images.ts";
 

@@ -18,9 +18,10 @@
  */
 import { readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { orAborted } from "@flotilla/base/abort";
+import type { Clock } from "@flotilla/base/clock";
+import type { Log } from "@flotilla/base/log";
 import type { VmOrigin } from "@flotilla/contract/machines";
-import { type Clock, orAborted } from "../../clock.ts";
-import type { Log } from "../../log.ts";
 import type {
   BootRequest,
   Driver,

@@ -5,8 +5,8 @@
  * connections break when the VM ends, as with a real one.
  */
 import type { Socket } from "node:net";
+import type { Clock } from "@flotilla/base/clock";
 import { parsePairs } from "@flotilla/contract/settings";
-import type { Clock } from "../../clock.ts";
 import { dialAddress } from "../../network/dial.ts";
 import type { VmNetwork } from "../driver.ts";
 

@@ -13,13 +13,15 @@ import { mkdir, mkdtemp, readdir, readFile, realpath, rm, stat } from "node:fs/p
 import { release } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
-import { type Clock, deadlineSignal, orAborted } from "../../clock.ts";
+import { deadlineSignal, orAborted } from "@flotilla/base/abort";
+import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import { type AcceleratorVerdict, chooseAccelerator } from "../../host/accelerator.ts";
 import { type Cgroups, openCgroups } from "../../host/cgroups.ts";
 import { patience } from "../../host/patience.ts";
 import { processorIdentity } from "../../host/processor.ts";
 import { tscKhzIn } from "../../host/time-stamp-counter.ts";
-import { type Log, messageOf } from "../../log.ts";
 import type { Network, Reach } from "../../network/network.ts";
 import type { BootRequest, Driver, DriverFacts, FoundVm, PreparedVm, PrepareRequest, Vm, VmRecord } from "../driver.ts";
 import { type Accelerator, QEMU_PROGRAM } from "./argv.ts";
@@ -30,7 +32,7 @@ import { PREPARED, prepareVm, type VmParts } from "./prepared.ts";
 import { findVmms, isAlive, killNow } from "./processes.ts";
 import { findRuntimeFiles, type RuntimeFiles } from "./runtime-files.ts";
 import { withSecondAttempt } from "./second-attempt.ts";
-import { templateIngredients, Templates } from "./template.ts";
+import { Templates, templateIngredients } from "./template.ts";
 import type { Vmm } from "./vmm.ts";
 
 export interface QemuDriverOptions {

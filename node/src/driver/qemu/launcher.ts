@@ -11,11 +11,12 @@ import { constants } from "node:fs";
 import { chmod, chown, link, open, rm, stat, writeFile } from "node:fs/promises";
 import { dirname, extname, join, relative } from "node:path";
 import { promisify } from "node:util";
-import type { Clock } from "../../clock.ts";
+import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import { connectGuest } from "../../guest/client.ts";
 import type { Guest, GuestConfiguration } from "../../guest/guest.ts";
 import type { Cgroups, NewVmmGroup, VmmGroup } from "../../host/cgroups.ts";
-import { type Log, messageOf } from "../../log.ts";
 import { GUEST_NETWORK, type Network, type Reach } from "../../network/network.ts";
 import type { VmRecord } from "../driver.ts";
 import { type Accelerator, type GuestMemory, qemuArgv } from "./argv.ts";
@@ -30,8 +31,8 @@ import {
   TEMPLATE_MEMORY_NAME,
 } from "./guest-files.ts";
 import { jailArgv, VIEW } from "./jail.ts";
-import { isAlive, startTimeOf, vmmName } from "./processes.ts";
 import { fileBytesMax, type VmmLimits, vmmLimits } from "./limits.ts";
+import { isAlive, startTimeOf, vmmName } from "./processes.ts";
 import { Qmp } from "./qmp.ts";
 import type { RuntimeFiles } from "./runtime-files.ts";
 import { connectWhenThere } from "./sockets.ts";

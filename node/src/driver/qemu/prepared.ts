@@ -11,10 +11,10 @@
  */
 import { rename, rm } from "node:fs/promises";
 import { join } from "node:path";
+import { orAborted } from "@flotilla/base/abort";
+import { messageOf } from "@flotilla/base/errors";
 import type { VmOrigin } from "@flotilla/contract/machines";
-import { orAborted } from "../../clock.ts";
 import type { Guest, GuestExecRequest } from "../../guest/guest.ts";
-import { messageOf } from "../../log.ts";
 import type { Reach } from "../../network/network.ts";
 import type { BootRequest, PreparedDisk, PreparedVm, PrepareRequest, Vm } from "../driver.ts";
 import { diskLayers, PLACEHOLDER, ROOT_NODE } from "./argv.ts";

@@ -8,7 +8,7 @@
  * is not understood ends the connection. Every command is answered or rejected: by its error, or by the end.
  */
 import type { Duplex } from "node:stream";
-import { messageOf } from "../../log.ts";
+import { messageOf } from "@flotilla/base/errors";
 
 /** The longest line that QEMU has reason to send is the console's ring, written as JSON escapes. */
 const LINE_BYTES_MAX = 1_048_576;

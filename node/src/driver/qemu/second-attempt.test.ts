@@ -3,7 +3,8 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { orAborted, systemClock } from "../../clock.ts";
+import { orAborted } from "@flotilla/base/abort";
+import { systemClock } from "@flotilla/base/clock";
 import { withSecondAttempt } from "./second-attempt.ts";
 
 /** Thirty seconds pass in three milliseconds. */

@@ -3,7 +3,8 @@
  *
  * Rarely a guest's kernel stops in the middle of its boot and never goes on; a boot that is begun again does not.
  */
-import { type Clock, deadlineSignal } from "../../clock.ts";
+import { deadlineSignal } from "@flotilla/base/abort";
+import type { Clock } from "@flotilla/base/clock";
 
 /** Where a boot of some seconds is expected. */
 const FIRST_MS = 30_000;

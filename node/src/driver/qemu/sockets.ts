@@ -10,8 +10,8 @@
 import { constants } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
-import type { Clock } from "../../clock.ts";
-import { reasonOf } from "../../clock.ts";
+import { reasonOf } from "@flotilla/base/abort";
+import type { Clock } from "@flotilla/base/clock";
 
 /** Linux's O_PATH, which Node does not name: a handle on what stands at a path, without opening it. */
 const O_PATH = 0o10000000;

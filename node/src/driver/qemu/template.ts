@@ -35,10 +35,10 @@ import {
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
-import { orAborted } from "../../clock.ts";
+import { orAborted } from "@flotilla/base/abort";
+import { messageOf } from "@flotilla/base/errors";
 import type { Guest } from "../../guest/guest.ts";
 import { patience } from "../../host/patience.ts";
-import { messageOf } from "../../log.ts";
 import type { Accelerator } from "./argv.ts";
 import { VIEW } from "./jail.ts";
 import { type Launcher, NOBODY } from "./launcher.ts";

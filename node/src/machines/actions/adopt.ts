@@ -3,8 +3,8 @@
  *
  * Always: a machine has at most one VMM, because nothing boots before this one has been found or is known to be gone.
  */
-import { deadlineSignal } from "../../clock.ts";
-import { messageOf } from "../../log.ts";
+import { deadlineSignal } from "@flotilla/base/abort";
+import { messageOf } from "@flotilla/base/errors";
 import type { JournaledBoot } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { workloadCommand } from "../workload.ts";

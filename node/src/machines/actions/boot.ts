@@ -4,7 +4,7 @@
  * Always: the boot is among the live ones and in the journal before its VMM is the machine's, so that a crash at any
  * point leaves something that `adopt` finds. A prepared VM that was taken is the machine's or has ended.
  */
-import { deadlineSignal } from "../../clock.ts";
+import { deadlineSignal } from "@flotilla/base/abort";
 import { diskBytes } from "../../disks/disks.ts";
 import type { BootRequest } from "../../driver/driver.ts";
 import type { RootFile } from "../../images/images.ts";

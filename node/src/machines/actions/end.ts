@@ -6,9 +6,9 @@
  */
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
+import { deadlineSignal, orAborted } from "@flotilla/base/abort";
+import { messageOf } from "@flotilla/base/errors";
 import type { EndedRun } from "@flotilla/contract/link";
-import { deadlineSignal, orAborted } from "../../clock.ts";
-import { messageOf } from "../../log.ts";
 import type { JournaledBoot } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { bootDirectoryName, bootsPathOf } from "../paths.ts";

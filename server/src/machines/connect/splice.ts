@@ -6,7 +6,7 @@
  * more: mostly it is gone, and a guest that does not care would hold the connection for ever.
  */
 import type { Duplex } from "node:stream";
-import type { Clock } from "../../context.ts";
+import type { Clock } from "@flotilla/base/clock";
 
 const HALF_OPEN_MS = 30_000;
 

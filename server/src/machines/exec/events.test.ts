@@ -4,11 +4,11 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { systemClock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import fc from "fast-check";
-import { systemClock } from "../../clock.ts";
 import { CommandEvents } from "./events.ts";
-import { eventFrame, type EventFraming, linesFrame } from "./frames.ts";
+import { type EventFraming, eventFrame, linesFrame } from "./frames.ts";
 
 /** As readers in daily use take a stream apart. */
 function parse(text: string): { readonly event: string; readonly data: string }[] {

@@ -14,12 +14,12 @@
  * output=text, `\r` and `\r\n` are line breaks like `\n`; with output=b64 every reader has the bytes.
  */
 import { Readable } from "node:stream";
+import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit } from "@flotilla/contract/link";
-import type { Clock } from "../../context.ts";
 import type { EndsEarly } from "../../http/encode.ts";
 import type { OutputSink } from "../../link/exec-link.ts";
-import { base64Frame, eventFrame, type EventFraming, incompleteAtEnd, linesFrame } from "./frames.ts";
+import { base64Frame, type EventFraming, eventFrame, incompleteAtEnd, linesFrame } from "./frames.ts";
 
 const HELD_BYTES = 64 * 1024;
 const NOTHING: Buffer = Buffer.alloc(0);

@@ -6,6 +6,7 @@
  */
 import { createHash } from "node:crypto";
 import { Readable } from "node:stream";
+import { errorOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";
 import type { FileEntry } from "@flotilla/contract/files";
 import type { MachineServices } from "../services.ts";
@@ -98,7 +99,7 @@ class Content extends Readable {
   expect(count: number, done: Promise<void>): void {
     done.then(
       () => (this.#bytes === count ? this.push(null) : this.destroy(new Error("a file changed while it was read"))),
-      (error: unknown) => this.destroy(error instanceof Error ? error : new Error(String(error))),
+      (error: unknown) => this.destroy(errorOf(error)),
     );
   }
 

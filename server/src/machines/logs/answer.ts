@@ -5,8 +5,9 @@
  * wait, and about HELD_BYTES and one text are held for it.
  */
 import { Readable } from "node:stream";
+import type { Clock } from "@flotilla/base/clock";
+import { errorOf } from "@flotilla/base/errors";
 import type { Refusal } from "@flotilla/contract/errors";
-import type { Clock } from "../../context.ts";
 import type { EndsEarly } from "../../http/encode.ts";
 
 const HELD_BYTES = 64 * 1024;
@@ -58,7 +59,7 @@ export class LogAnswer extends Readable implements EndsEarly {
   }
 
   fail(error: unknown): void {
-    this.destroy(error instanceof Error ? error : new Error(String(error)));
+    this.destroy(errorOf(error));
   }
 
   override _read(): void {

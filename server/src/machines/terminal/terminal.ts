@@ -7,6 +7,7 @@
  *
  * Exit codes beyond the program's own: 124 when the hour is over, -1 when nobody can say how it ended.
  */
+import { ownMessageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";
 import type { WebSocket } from "ws";
 import type { OpenExec } from "../../link/open-exec.ts";
@@ -55,7 +56,7 @@ export async function serveTerminal(socket: WebSocket, exec: OpenExec, options: 
     ({ exitCode } = await exec.run({ onOutput: (_, chunk) => send(socket, chunk) }));
     end(socket, exitCode, { code: CLOSE_NORMAL, reason: "" });
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
+    const reason = ownMessageOf(error);
     end(socket, CODE_UNKNOWN, { code: CLOSE_FAULT, reason: reason.slice(0, CLOSE_REASON_CHARACTERS_MAX) });
   } finally {
     closing.removeEventListener("abort", stop);

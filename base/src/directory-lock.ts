@@ -3,42 +3,50 @@
  *
  * A socket in Linux' abstract namespace, named after the directory's device and inode: the kernel drops it with the
  * process, so there is no stale lock to judge, and two processes that start together cannot both get it. It does not
- * reach across network namespaces (two containers on one directory); there PostgreSQL's own lock file still keeps
- * the data safe.
+ * reach across network namespaces: two containers must not share a directory.
  *
- * The holder tells everyone who connects whether it is stopping. So a start that follows a kill waits for the process
- * that still stops, and a second start beside one that runs is refused soon.
+ * The holder tells every process that connects whether it is stopping. So a start that follows a kill waits for the
+ * process that still stops, and a second start beside one that runs can be refused sooner.
  */
 import { once } from "node:events";
 import { stat } from "node:fs/promises";
 import { connect, createServer } from "node:net";
-import type { Clock } from "../context.ts";
+import type { Clock } from "./clock.ts";
 
 export interface LockOptions {
   readonly clock: Clock;
-  /** Aborted when the holder begins to stop; ends the waiting of one that does not hold the lock yet. */
+  /** Which lock of the directory it is: programs with different names do not exclude each other. */
+  readonly name: string;
+  /** Who else may hold it, for people: `another node agent`. */
+  readonly otherHolder: string;
+  /** How long to wait for a holder that does not say it is stopping: what started it may have been killed a moment ago. */
+  readonly runningWaitMs: number;
+  /** How long to wait for one that says it is stopping. */
+  readonly stoppingWaitMs: number;
+  /** Aborted when this process begins to stop; ends its waiting when it does not hold the lock yet. */
   readonly stopping?: AbortSignal | undefined;
 }
 
-/** For a holder whose starter was killed and that has not noticed yet. */
-const RUNNING_WAIT_MS = 2_000;
-/** As long as an orderly stop may take. */
-const STOPPING_WAIT_MS = 45_000;
 const RETRY_MS = 50;
 const ANSWER_BYTES_MAX = 16;
 const ANSWER_MS = 1_000;
 
-/** Returns the function that gives the directory back. Throws an Error for people when another process keeps it. */
-export async function lockDirectory(directory: string, { clock, stopping }: LockOptions): Promise<() => void> {
+/**
+ * Resolves with the function that gives the directory back; the end of the process gives it back too. Rejects with an Error
+ * for people when another process keeps it.
+ */
+export async function lockDirectory(directory: string, options: LockOptions): Promise<() => void> {
+  const { clock, stopping } = options;
   const { dev, ino } = await stat(directory);
-  const path = `\0flotilla-${dev}-${ino}`;
+  const path = `\0${options.name}-${dev}-${ino}`;
   const startedAt = clock.monotonic();
   for (;;) {
     const unlock = await tryToListen(path, () => stopping?.aborted === true);
     if (unlock !== null) return unlock;
-    const waitMs = (await askHolder(path, clock)) === "stopping" ? STOPPING_WAIT_MS : RUNNING_WAIT_MS;
+    const isStopping = (await askHolder(path, clock)) === "stopping";
+    const waitMs = isStopping ? options.stoppingWaitMs : options.runningWaitMs;
     if (clock.monotonic() - startedAt > waitMs || stopping?.aborted === true)
-      throw new Error(`${directory} is in use by another Flotilla; stop that one, or choose another --data-dir`);
+      throw new Error(`${directory} is in use by ${options.otherHolder}; stop that one, or choose another --data-dir`);
     await clock.sleep(RETRY_MS, stopping);
   }
 }
@@ -60,7 +68,7 @@ async function tryToListen(path: string, isStopping: () => boolean): Promise<(()
   return () => void server.close();
 }
 
-/** A holder that ends meanwhile, or that cannot answer, is on its way out or soon will be asked again. */
+/** Empty when the holder ends meanwhile or does not answer: it is asked again soon. */
 async function askHolder(path: string, clock: Clock): Promise<string> {
   const socket = connect({ path });
   const timer = clock.timer(ANSWER_MS, () => socket.destroy());

@@ -1,0 +1,62 @@
+/**
+ * Time, for the server, the node agent and the command line: the only file of theirs that reads a clock or sets a timer.
+ *
+ * Always: durations and deadlines use `monotonic`, which nobody can set; `now` is only for what people read, for what is
+ * stored, and for what is given to guests. Timers do not keep the process alive, sleeps do.
+ */
+import { setImmediate } from "node:timers/promises";
+
+export interface Clock {
+  /** Epoch milliseconds. */
+  now(): number;
+  /** Milliseconds, with fractions, since some fixed point; never goes back when the host's clock is set. */
+  monotonic(): number;
+  /** Resolves after the time, or at once when the signal is aborted. Never rejects. */
+  sleep(ms: number, signal?: AbortSignal): Promise<void>;
+  /** Calls back once after the time, unless it is canceled first. */
+  timer(ms: number, callback: () => void): Timer;
+}
+
+export interface Timer {
+  cancel(): void;
+}
+
+/** Node's timers overflow to 1 ms above this. */
+const TIMER_MS_MAX = 2 ** 31 - 1;
+
+export const systemClock: Clock = {
+  now: () => Date.now(),
+  monotonic: () => performance.now(),
+  sleep: (ms, signal) =>
+    new Promise((resolve) => {
+      if (signal?.aborted) {
+        resolve();
+        return;
+      }
+      const done = (): void => {
+        clearTimeout(timeout);
+        signal?.removeEventListener("abort", done);
+        resolve();
+      };
+      const timeout = setTimeout(done, Math.min(ms, TIMER_MS_MAX));
+      signal?.addEventListener("abort", done, { once: true });
+    }),
+  timer: (ms, callback) => {
+    const timeout = setTimeout(callback, Math.min(ms, TIMER_MS_MAX)).unref();
+    return { cancel: () => clearTimeout(timeout) };
+  },
+};
+
+/** Resolves when everything that is ready to run in this turn of the event loop has run. */
+export const endOfTurn = (): Promise<void> => setImmediate();
+
+/** Calls again and again until the returned function is called; keeps no process alive. */
+export function every(clock: Clock, ms: number, tick: () => void): () => void {
+  const again = (): Timer =>
+    clock.timer(ms, () => {
+      next = again();
+      tick();
+    });
+  let next = again();
+  return () => next.cancel();
+}

@@ -1,0 +1,58 @@
+/**
+ * One process at a time holds a directory; the next one waits for one that is stopping.
+ */
+import assert from "node:assert/strict";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { systemClock } from "../src/clock.ts";
+import { type LockOptions, lockDirectory } from "../src/directory-lock.ts";
+
+const directory = await mkdtemp(join(tmpdir(), "flotilla-lock-"));
+after(() => rm(directory, { recursive: true }));
+
+const OPTIONS: LockOptions = {
+  clock: systemClock,
+  name: "flotilla-test",
+  otherHolder: "another test",
+  runningWaitMs: 0,
+  stoppingWaitMs: 20_000,
+};
+
+test("a second holder beside one that runs is refused with who holds the directory", async () => {
+  const unlock = await lockDirectory(directory, OPTIONS);
+  await assert.rejects(lockDirectory(directory, OPTIONS), /is in use by another test; stop that one/);
+  unlock();
+});
+
+test("a holder that is stopping is waited for", async () => {
+  const stopping = new AbortController();
+  const unlock = await lockDirectory(directory, { ...OPTIONS, stopping: stopping.signal });
+  stopping.abort();
+  const waits = Promise.withResolvers<void>();
+  const sleep: typeof systemClock.sleep = (ms, signal) => {
+    waits.resolve();
+    return systemClock.sleep(ms, signal);
+  };
+  const next = lockDirectory(directory, { ...OPTIONS, clock: { ...systemClock, sleep } });
+  await waits.promise;
+  unlock();
+  (await next)();
+});
+
+test("programs of different names do not exclude each other", async () => {
+  const unlock = await lockDirectory(directory, OPTIONS);
+  const unlockOther = await lockDirectory(directory, { ...OPTIONS, name: "flotilla-other" });
+  unlock();
+  unlockOther();
+});
+
+test("a process that begins to stop no longer waits for the directory", async () => {
+  const unlock = await lockDirectory(directory, OPTIONS);
+  const stopping = new AbortController();
+  stopping.abort();
+  const waiting = lockDirectory(directory, { ...OPTIONS, runningWaitMs: 20_000, stopping: stopping.signal });
+  await assert.rejects(waiting, /is in use/);
+  unlock();
+});
