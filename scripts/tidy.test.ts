@@ -12,6 +12,7 @@ import { checkDependencies, checkDirections } from "./tidy/directions.ts";
 import { checkForm } from "./tidy/form.ts";
 import { maskSource } from "./tidy/mask.ts";
 import { checkRoles } from "./tidy/roles.ts";
+import { checkRooms, PROGRAMS } from "./tidy/rooms.ts";
 import { type Finding, makeTree, type Tree } from "./tidy/tree.ts";
 import { checkWords } from "./tidy/words.ts";
 
@@ -30,6 +31,7 @@ const at = (path: string, line: string): Files => ({ [path]: `${HEAD}${line}\n` 
 
 const CASES: readonly Case[] = [
   ...directions(),
+  ...rooms(),
   ...bans(),
   ...forms(),
   ...words(),
@@ -55,6 +57,60 @@ for (const { says, rule, check, bad, good } of CASES) {
   });
 }
 
+for (const [member, { ground, rooms }] of Object.entries(PROGRAMS)) {
+  it(`the table of rooms lets ${member} have no cycle`, () => {
+    const below = new Set(ground);
+    for (const [room, permitted] of Object.entries(rooms)) {
+      for (const other of permitted) assert.ok(below.has(other), `${room} imports ${other}, which is not before it`);
+      below.add(room);
+    }
+  });
+}
+
+function rooms(): Case[] {
+  const edge = (says: string, from: string, to: string, insteadTo: string): Case => ({
+    says,
+    rule: "room",
+    check: checkRooms,
+    bad: { [from]: `import type { A } from "${relative(from, to)}";\n`, [to]: "export type A = 1;\n" },
+    good: { [from]: `import type { A } from "${relative(from, insteadTo)}";\n`, [insteadTo]: "export type A = 1;\n" },
+  });
+  const db = "server/src/db/a.ts";
+  return [
+    edge("http knows no family", "server/src/http/b.ts", "server/src/machines/a.ts", "server/src/auth/a.ts"),
+    edge("db is below everything", "server/src/db/b.ts", "server/src/http/a.ts", db),
+    edge("a family knows no reconciler", "server/src/plans/b.ts", "server/src/reconcilers/a.ts", db),
+    edge("machines know no node", "server/src/machines/b.ts", "server/src/nodes/a.ts", "server/src/link/a.ts"),
+    edge("services know no machines", "server/src/services.ts", "server/src/machines/a.ts", "server/src/link/a.ts"),
+    edge("no room imports what puts rooms together", "server/src/http/b.ts", "server/src/handlers.ts", db),
+    {
+      says: "a room stands in the table",
+      rule: "room",
+      check: checkRooms,
+      bad: { "server/src/cellar/a.ts": "", "server/src/cellar/b.ts": "" },
+      good: { "server/src/machines/a.ts": "", "server/src/cellar/a.test.ts": "" },
+    },
+    {
+      says: "the table names no import that is gone",
+      rule: "room",
+      check: checkRooms,
+      bad: { "scripts/tidy/rooms.ts": "", "server/src/http/b.ts": "", "server/src/auth/a.ts": "" },
+      good: {
+        "scripts/tidy/rooms.ts": "",
+        "server/src/http/b.ts": 'import { a } from "../auth/a.ts";\n',
+        "server/src/auth/a.ts": "",
+      },
+    },
+    {
+      says: "a test imports what it tests with",
+      rule: "room",
+      check: checkRooms,
+      bad: at("server/src/link/b.ts", 'import { a } from "../nodes/a.ts";'),
+      good: at("server/src/link/b.test.ts", 'import { a } from "../nodes/a.ts";'),
+    },
+  ];
+}
+
 function directions(): Case[] {
   const edge = (says: string, from: string, to: string, insteadTo: string): Case => ({
     says,
@@ -73,9 +129,6 @@ function directions(): Case[] {
     edge("the sdk imports only itself", "sdk/src/b.ts", own, "sdk/src/a.ts"),
     edge("the command line does not import the server", "cli/src/b.ts", "server/src/a.ts", "sdk/src/a.ts"),
     edge("the command line takes settings from contract", "cli/src/b.ts", own, "contract/src/settings.ts"),
-    edge("http knows no family", "server/src/http/b.ts", "server/src/machines/a.ts", "server/src/db/a.ts"),
-    edge("db is below everything", "server/src/db/b.ts", "server/src/http/a.ts", "server/src/db/a.ts"),
-    edge("a family knows no reconciler", "server/src/apps/b.ts", "server/src/reconcilers/a.ts", "server/src/db/a.ts"),
     edge(
       "a planner imports no effects",
       "node/src/machines/plan.ts",

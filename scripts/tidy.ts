@@ -12,10 +12,20 @@ import { checkDead } from "./tidy/dead.ts";
 import { checkDependencies, checkDirections } from "./tidy/directions.ts";
 import { checkForm } from "./tidy/form.ts";
 import { checkRoles } from "./tidy/roles.ts";
+import { checkRooms } from "./tidy/rooms.ts";
 import { readTree } from "./tidy/tree.ts";
 import { checkWords } from "./tidy/words.ts";
 
-const RULES = [checkDirections, checkDependencies, checkRoles, checkBanned, checkForm, checkWords, checkDead];
+const RULES = [
+  checkDirections,
+  checkDependencies,
+  checkRooms,
+  checkRoles,
+  checkBanned,
+  checkForm,
+  checkWords,
+  checkDead,
+];
 
 const tree = readTree(path.resolve(import.meta.dirname, ".."));
 const findings = RULES.flatMap((rule) => rule(tree)).toSorted(

@@ -1,5 +1,5 @@
 /**
- * Who may import whom: the walls between the programs, and between the rooms inside a program.
+ * Who may import whom: the walls between the programs, and what decides apart from what acts. Rooms inside a program: rooms.ts.
  *
  * The table of members is the one in docs/architecture.md. A refused edge says which way leads there instead.
  * Type-only imports count between members (a type is knowledge of the other side) except where the table says so;
@@ -83,7 +83,7 @@ function refusalOf(source: Source, edge: ImportEdge, tree: Tree): string | null 
       return `cli takes from contract only its settings, and types: ${rules.advice}`;
   }
   if (isTest(edge.target) && !isTest(source.path)) return "code does not import tests";
-  return serverRefusal(source.path, edge) ?? pureRefusal(source.path, edge, edge.target);
+  return pureRefusal(source.path, edge, edge.target);
 }
 
 function packageRefusal(source: Source, edge: ImportEdge, member: string, tree: Tree): string | null {
@@ -99,25 +99,6 @@ function packageRefusal(source: Source, edge: ImportEdge, member: string, tree: 
   if (isTypeOfTest) known.push(...EVERY_MEMBER.flatMap((each) => packagesOf(tree, each)));
   return known.includes(name) ? null : `${member}/package.json does not list ${name}`;
 }
-
-/** Rooms of the server: `http/` knows no family, a family knows no reconciler and only its routes know HTTP. */
-function serverRefusal(path: string, edge: ImportEdge): string | null {
-  const from = /^server\/src\/([a-z-]+)\//.exec(path)?.[1];
-  const to = /^server\/src\/([a-z-]+)\//.exec(edge.target ?? "")?.[1];
-  if (from === undefined || to === undefined || from === to || isTest(path)) return null;
-  if (from === "http" && FAMILIES.has(to)) return `http/ knows no family: let main.ts hand ${to} in`;
-  if (from === "db") return `db/ is below everything: it does not know ${to}/`;
-  if (FAMILIES.has(from) && to === "reconcilers")
-    return "a family knows no reconciler: write the row, the loop sees it";
-  return null;
-}
-
-const FAMILIES = new Set(
-  (
-    "account apikeys apps billing exec files health images machines nodes operations plans pools tenants tokens " +
-    "usage volumes"
-  ).split(" "),
-);
 
 /** Files that decide and do nothing: planners, state machines, the rules of placement, views. */
 function isPure(path: string): boolean {
@@ -138,15 +119,7 @@ function pureRefusal(path: string, edge: ImportEdge, target: string): string | n
 }
 
 /** Further files without effects, which planners, states and views may use. */
-const PURE_BY_DECLARATION = [
-  "/rules.ts",
-  "/quota.ts",
-  "/limits.ts",
-  "/price.ts",
-  "/filter.ts",
-  "/score.ts",
-  "/unreachable.ts",
-];
+const PURE_BY_DECLARATION = ["/rules.ts", "/quota.ts", "/limits.ts"];
 
 function isTest(path: string): boolean {
   return path.endsWith(".test.ts") || path.includes("/test/") || path.startsWith("test/");

@@ -1,0 +1,133 @@
+/**
+ * Which room of a program may import which other: a room is a folder of its `src`, or a file beside them.
+ *
+ * The table is in order from the ground up: a room imports only rooms that are before it, so there is no cycle. Types
+ * count: who names another room's type cannot be understood without it. Tests may import anything.
+ *
+ * A new import between rooms is a new line in this table, to be judged as a change of the structure; one that is not
+ * used any more is a finding too.
+ */
+import type { Finding, Tree } from "./tree.ts";
+
+export interface Program {
+  /** What every room may import; these may import each other. */
+  readonly ground: readonly string[];
+  /** What each room may import beside the ground. */
+  readonly rooms: Readonly<Record<string, readonly string[]>>;
+  /** Files that put the rooms together: they import all, and no room imports them. */
+  readonly top: readonly string[];
+}
+
+export const PROGRAMS: Readonly<Record<string, Program>> = {
+  server: {
+    ground: ["db", "clock.ts", "context.ts"],
+    rooms: {
+      "config.ts": [],
+      "ids.ts": [],
+      "log.ts": [],
+      "stop.ts": [],
+      "embedded-postgres": [],
+      auth: [],
+      link: [],
+      usage: [],
+      placement: [],
+      "services.ts": ["link", "placement", "usage"],
+      http: ["auth"],
+      health: ["http"],
+      plans: ["auth", "http"],
+      tenants: ["auth", "http"],
+      account: ["http", "tenants"],
+      apikeys: ["auth", "http"],
+      operations: ["http"],
+      machines: ["auth", "http", "link", "services.ts", "usage"],
+      tokens: ["http"],
+      nodes: ["auth", "config.ts", "http", "link", "machines", "operations", "tokens"],
+      images: ["http", "link", "machines", "nodes", "operations", "services.ts"],
+      reconcilers: ["apikeys", "http", "link", "machines", "nodes", "operations"],
+    },
+    top: ["handlers.ts", "main.ts"],
+  },
+};
+
+/** Why a room does not import another, where the table alone does not say it. */
+const ADVICE: readonly { readonly from: RegExp; readonly to: RegExp; readonly text: string }[] = [
+  { from: /^server\/http$/, to: /./, text: "http knows no family: let handlers.ts hand in what it needs" },
+  { from: /^server\/db$/, to: /./, text: "db is below everything" },
+  { from: /./, to: /^server\/reconcilers$/, text: "a family knows no loop: write the row, and the loop sees it" },
+];
+
+const TABLE = "scripts/tidy/rooms.ts";
+
+/** Imports between rooms that the table does not permit, rooms that it does not know, and lines that nothing uses. */
+export function checkRooms(tree: Tree): Finding[] {
+  const findings: Finding[] = [];
+  const used = new Set<string>();
+  const unknown = new Set<string>();
+  for (const source of tree.sources.values()) {
+    const from = roomOf(source.path);
+    if (from === null || isTest(source.path)) continue;
+    if (!isKnown(from) && !unknown.has(from.name)) {
+      unknown.add(from.name);
+      findings.push(
+        finding(source.path, 1, `${from.name} is no room of the table in ${TABLE}: add it with what it imports`),
+      );
+    }
+    for (const edge of source.imports) {
+      const to = edge.target === null ? null : roomOf(edge.target);
+      if (to === null || to.member !== from.member || to.room === from.room) continue;
+      used.add(`${from.name} ${to.name}`);
+      const message = refusalOf(from, to);
+      if (message !== null) findings.push(finding(source.path, edge.line, message));
+    }
+  }
+  return [...findings, ...unusedLines(tree, used)];
+}
+
+interface Room {
+  readonly member: string;
+  readonly program: Program;
+  readonly room: string;
+  /** `member/room`. */
+  readonly name: string;
+}
+
+function roomOf(path: string): Room | null {
+  const [, member = "", room = ""] = /^([a-z]+)\/src\/([^/]+)/.exec(path) ?? [];
+  const program = PROGRAMS[member];
+  return program === undefined ? null : { member, program, room, name: `${member}/${room}` };
+}
+
+const isKnown = ({ program, room }: Room): boolean =>
+  program.top.includes(room) || program.ground.includes(room) || program.rooms[room] !== undefined;
+
+function refusalOf(from: Room, to: Room): string | null {
+  const { ground, rooms, top } = from.program;
+  if (!isKnown(from) || top.includes(from.room)) return null;
+  const permitted = ground.includes(from.room) ? ground : [...ground, ...(rooms[from.room] ?? [])];
+  if (permitted.includes(to.room)) return null;
+  const advice = ADVICE.find((each) => each.from.test(from.name) && each.to.test(to.name))?.text;
+  return `${from.name} does not import ${to.name}: ${advice ?? `move what both need below them, or change the table in ${TABLE}`}`;
+}
+
+function unusedLines(tree: Tree, used: ReadonlySet<string>): Finding[] {
+  // A part of the tree says nothing of what is not used.
+  if (!tree.files.has(TABLE)) return [];
+  const there = new Set([...tree.sources.keys()].map((path) => roomOf(path)?.name));
+  const findings: Finding[] = [];
+  for (const [member, { rooms }] of Object.entries(PROGRAMS)) {
+    for (const [from, permitted] of Object.entries(rooms)) {
+      for (const to of permitted) {
+        const areThere = there.has(`${member}/${from}`) && there.has(`${member}/${to}`);
+        if (areThere && !used.has(`${member}/${from} ${member}/${to}`))
+          findings.push(
+            finding(TABLE, 1, `${member}/${from} does not import ${member}/${to} any more: take it out of the table`),
+          );
+      }
+    }
+  }
+  return findings;
+}
+
+const finding = (path: string, line: number, message: string): Finding => ({ path, line, rule: "room", message });
+
+const isTest = (path: string): boolean => path.endsWith(".test.ts");
