@@ -1,12 +1,13 @@
 /**
  * Draws docs/states.md from the tables of the code: the phases of a machine on the server, what users see of them,
- * which verb is possible when, and what the node agent does next.
+ * which verb is possible when, the life of a node, and what the node agent does next.
  *
  * Always: asks the same functions that the programs ask, over all combinations of facts, and copies no table; so the
  * page cannot say something that the code does not do. Runs under `npm run golden`.
  */
 import { DESIRED_STATES, OBSERVED_STATES } from "@flotilla/contract/link";
 import { MACHINE_STATES } from "@flotilla/contract/machines";
+import { NODE_STATUSES } from "@flotilla/contract/nodes";
 import { observedState, plan } from "../node/src/machines/plan.ts";
 import { type Situation, VM_STATES } from "../node/src/machines/state.ts";
 import {
@@ -17,6 +18,7 @@ import {
   nextPhase,
   phaseOf,
 } from "../server/src/machines/state.ts";
+import { NODE_EVENTS, nextStatus } from "../server/src/nodes/state.ts";
 import { shownState } from "../server/src/machines/view.ts";
 
 const HEAD = `# States
@@ -27,7 +29,7 @@ Printed by \`npm run golden\` from the tables in the code; not edited by hand. W
 
 /** The whole page. */
 export function renderStates(): string {
-  return [HEAD, renderPhases(), renderShown(), renderVerbs(), renderNode()].join("\n");
+  return [HEAD, renderPhases(), renderShown(), renderVerbs(), renderNodeStatus(), renderNode()].join("\n");
 }
 
 function renderPhases(): string {
@@ -92,6 +94,20 @@ function renderVerbs(): string {
 What a verb meets in each state. \`starts\`: the machine is started first. \`waits\`: until it runs.
 
 ${table(["verb", ...MACHINE_STATES], rows)}
+`;
+}
+
+function renderNodeStatus(): string {
+  const rows = NODE_STATUSES.map((status) => [
+    `**${status}**`,
+    ...NODE_EVENTS.map((event) => nextStatus(status, event) ?? ""),
+  ]);
+  return `## A node on the server
+
+From [server/src/nodes/state.ts](../server/src/nodes/state.ts). Rows: the status that is stored. Columns: what happens.
+An empty cell is a refusal, or changes nothing.
+
+${table(["status", ...NODE_EVENTS], rows)}
 `;
 }
 

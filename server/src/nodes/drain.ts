@@ -128,7 +128,7 @@ export function nodeDrainWorker(services: MachineServices): OperationWorker {
     },
     async undo({ input }) {
       const { nodeId } = input as DrainInput;
-      await endDrain(db, nodeId, "ready");
+      await endDrain(db, nodeId, "drainFailed");
       await db.notify("nodes", nodeId);
     },
   };

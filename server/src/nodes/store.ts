@@ -2,11 +2,12 @@
  * Every statement over the rows of nodes.
  *
  * Always: credentials are stored as hashes only; a node that entered with a join token has used the token up in the
- * same statement.
+ * same statement; what becomes of a status is read from the table of state.ts.
  */
 import type { NodeResources } from "@flotilla/contract/link";
 import type { NodeStatus } from "@flotilla/contract/nodes";
-import { type Queryable, sql } from "../db/database.ts";
+import { type Queryable, type Statement, sql } from "../db/database.ts";
+import { movesOf, type NodeEvent } from "./state.ts";
 
 export interface NodeRecord {
   readonly id: string;
@@ -31,6 +32,15 @@ const COLUMNS = sql`
   n.available_memory_mb AS "availableMemoryMb", n.used_memory_mb AS "usedMemoryMb", n.total_disk_gb AS "totalDiskGb",
   n.available_disk_gb AS "availableDiskGb", n.used_disk_gb AS "usedDiskGb", n.used_cpus AS "usedCpus",
   n.registered_at AS "registeredAt", n.last_heartbeat_at AS "lastHeartbeatAt"`;
+
+/** Whether an event may meet the status that a row `n` has. */
+const meets = (event: NodeEvent): Statement => sql`n.status = ANY(${movesOf(event).from}::text[])`;
+
+/** What becomes of the status of a row `n` by it. As a value of the row itself, so that it holds for what another wrote meanwhile. */
+function after(event: NodeEvent): Statement {
+  const { from, to } = movesOf(event);
+  return sql`(${to}::text[])[array_position(${from}::text[], n.status)]`;
+}
 
 export const listNodes = (db: Queryable): Promise<readonly NodeRecord[]> =>
   db.query<NodeRecord>(sql`SELECT ${COLUMNS} FROM nodes n ORDER BY n.id`);
@@ -61,8 +71,8 @@ export function updateRegistration(db: Queryable, node: Registration): Promise<N
     UPDATE nodes n SET
       address = ${node.address}, labels = n.labels || ${JSON.stringify(node.labels)}::jsonb, runtime = ${node.runtime},
       total_cpus = ${node.totalCpus}, total_memory_mb = ${node.totalMemoryMb}, total_disk_gb = ${node.totalDiskGb},
-      status = CASE n.status WHEN 'drained' THEN 'ready' ELSE n.status END
-    WHERE n.id = ${node.id} AND n.status <> 'revoked'
+      status = ${after("registered")}
+    WHERE n.id = ${node.id} AND ${meets("registered")}
     RETURNING ${COLUMNS}`);
 }
 
@@ -120,9 +130,9 @@ export async function updateHeartbeat(
 ): Promise<NodeStatus | undefined> {
   const { id, agentBootId, resources, now } = options;
   const row = await db.queryOne<{ status: NodeStatus }>(sql`
-    WITH before AS (SELECT id, status FROM nodes WHERE id = ${id} AND status <> 'revoked' FOR UPDATE)
+    WITH before AS (SELECT n.id, n.status FROM nodes n WHERE n.id = ${id} AND ${meets("heartbeat")} FOR UPDATE)
     UPDATE nodes n SET
-      status = CASE n.status WHEN 'unreachable' THEN 'ready' ELSE n.status END, last_heartbeat_at = ${now},
+      status = ${after("heartbeat")}, last_heartbeat_at = ${now},
       agent_boot_id = coalesce(${agentBootId}, n.agent_boot_id),
       total_cpus = coalesce(${resources?.totalCpus ?? null}, n.total_cpus),
       total_memory_mb = coalesce(${resources?.totalMemoryMb ?? null}, n.total_memory_mb),
@@ -140,28 +150,29 @@ export async function updateHeartbeat(
 /** Closes a node to starts, for as long as it is drained. undefined: there is none that reports. */
 export const beginDrain = (db: Queryable, id: string): Promise<NodeRecord | undefined> =>
   db.queryOne<NodeRecord>(sql`
-    UPDATE nodes n SET status = CASE n.status WHEN 'ready' THEN 'draining' ELSE n.status END
-    WHERE n.id = ${id} AND n.status IN ('ready', 'draining', 'drained') RETURNING ${COLUMNS}`);
+    UPDATE nodes n SET status = ${after("drainAsked")}
+    WHERE n.id = ${id} AND ${meets("drainAsked")} RETURNING ${COLUMNS}`);
 
-/** Whether the node was being drained, or is drained already. */
-export async function endDrain(db: Queryable, id: string, status: "drained" | "ready"): Promise<boolean> {
+/** Whether the node was being drained, or its drain had ended so already. */
+export async function endDrain(db: Queryable, id: string, end: "drained" | "drainFailed"): Promise<boolean> {
   const rows = await db.execute(sql`
-    UPDATE nodes SET status = ${status} WHERE id = ${id} AND status IN ('draining', ${status})`);
+    UPDATE nodes n SET status = ${after(end)} WHERE n.id = ${id} AND ${meets(end)}`);
   return rows > 0;
 }
 
 /** Whether there was such a node. Its next call fails, and what is on it is out of reach until it is let in again. */
 export async function revokeNode(db: Queryable, id: string): Promise<boolean> {
   const rows = await db.execute(sql`
-    UPDATE nodes SET credential_hash = NULL, status = 'revoked' WHERE id = ${id}`);
+    UPDATE nodes n SET credential_hash = NULL, status = ${after("revoked")}
+    WHERE n.id = ${id} AND ${meets("revoked")}`);
   return rows > 0;
 }
 
 /** Marks nodes that were silent for too long. Returns their ids. */
 export async function markUnreachable(db: Queryable, silentSince: Date): Promise<readonly string[]> {
   const rows = await db.query<{ id: string }>(sql`
-    UPDATE nodes SET status = 'unreachable'
-    WHERE status = 'ready' AND coalesce(last_heartbeat_at, registered_at) < ${silentSince}
+    UPDATE nodes n SET status = ${after("silent")}
+    WHERE ${meets("silent")} AND coalesce(n.last_heartbeat_at, n.registered_at) < ${silentSince}
     RETURNING id`);
   return rows.map(({ id }) => id);
 }
