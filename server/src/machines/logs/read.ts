@@ -10,7 +10,7 @@
  */
 import type { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
-import { NodeAway } from "../../link/node-link.ts";
+import { type NodeLog, openLogOnNode } from "../../link/open-log.ts";
 import type { MachineRecord } from "../record.ts";
 import type { MachineServices } from "../services.ts";
 import { machineNotFound } from "../start.ts";
@@ -19,7 +19,6 @@ import { nodeAwayText } from "../view.ts";
 import { LogAnswer } from "./answer.ts";
 import { type LogFormat, LogMessages, logEvent } from "./lines.ts";
 
-const HEADERS_TIMEOUT_MS = 10_000;
 /** Between two tries to reach a log that is not there, or not there any more. */
 const RETRY_MS = 1_000;
 /** More than a node says at once. */
@@ -32,8 +31,6 @@ export interface LogsAsked {
   readonly isFollowing: boolean;
   readonly format: LogFormat;
 }
-
-type NodeBody = AsyncIterable<Uint8Array> & { dump(): Promise<void> };
 
 /** Throws a Refusal when there is no such machine, or its node can not be asked now; who follows waits for a node. */
 export async function readLogs(services: MachineServices, asked: LogsAsked): Promise<Readable> {
@@ -65,34 +62,26 @@ class LogReading {
   }
 
   /** null: no node has the machine now. Throws a Refusal when its node does not answer. */
-  async open({ id, nodeId, nodeStatus, nodeAddress }: MachineRecord): Promise<NodeBody | null> {
+  async open({ id, nodeId, nodeStatus, nodeAddress }: MachineRecord): Promise<NodeLog | null> {
     if (nodeId === null || nodeAddress === null) return null;
     if (nodeStatus !== null && includes(NODE_AWAY, nodeStatus)) {
       throw new Refusal("unavailable", `the log of machine ${id} cannot be read: ${nodeAwayText(nodeId, nodeStatus)}`);
     }
     const { tail, isFollowing } = this.#asked;
-    const from = this.#position === null ? `tail=${tail}` : `after=${this.#position}`;
-    const path = `/v1/machines/${id}/logs?${from}${isFollowing ? "&follow=1" : ""}`;
-    try {
-      const { statusCode, body } = await this.#services.link.pool(nodeAddress).request({
-        method: "GET",
-        path,
-        headersTimeout: HEADERS_TIMEOUT_MS,
-        // A log may be silent for as long as it likes.
-        bodyTimeout: 0,
+    return await openLogOnNode(
+      this.#services.link,
+      { nodeId, address: nodeAddress },
+      {
+        machineId: id,
+        from: this.#position === null ? { tail } : { after: this.#position },
+        isFollowing,
         signal: this.answer.gone,
-      });
-      if (statusCode === 200) return body;
-      await body.dump();
-      if (statusCode === 404) return null;
-      throw new Error(`the log was answered with ${statusCode}`);
-    } catch (error) {
-      throw new NodeAway(nodeId, error);
-    }
+      },
+    );
   }
 
   /** Sends what there is, and for who follows what comes. Never rejects. */
-  async run(first: NodeBody | null): Promise<void> {
+  async run(first: NodeLog | null): Promise<void> {
     const { answer } = this;
     let body = first;
     for (;;) {
@@ -112,7 +101,7 @@ class LogReading {
   }
 
   /** Lines count as sent with the position behind them, which is where another connection goes on. */
-  async #forward(body: NodeBody): Promise<void> {
+  async #forward(body: NodeLog): Promise<void> {
     const messages = new LogMessages();
     let text = "";
     for await (const chunk of body) {
