@@ -6,6 +6,7 @@ import { apiKeyEndpoints } from "./apikeys.ts";
 import { appEndpoints } from "./apps.ts";
 import { branchEndpoints } from "./branches.ts";
 import type { Endpoint } from "./endpoint.ts";
+import { eventEndpoints } from "./events.ts";
 import { execEndpoints } from "./exec.ts";
 import { fileEndpoints } from "./files.ts";
 import { healthEndpoints } from "./health.ts";
@@ -23,6 +24,7 @@ export const endpoints = {
   ...usageEndpoints,
   ...apiKeyEndpoints,
   ...machineEndpoints,
+  ...eventEndpoints,
   ...execEndpoints,
   ...fileEndpoints,
   ...branchEndpoints,

@@ -19,6 +19,7 @@ export const TAG_DESCRIPTIONS: Readonly<Record<string, string>> = {
   apps: "Replicated instances of an image, with rollouts",
   nodes: "Hosts that run machines",
   tokens: "Join tokens, with which nodes enter",
+  events: "What happened to the tenant's machines, also to those that are gone",
   operations: "Long work, step by step",
   plans: "Ceilings and rates of tenants",
   pools: "Started machines that wait to be claimed",

@@ -265,6 +265,19 @@ export abstract class Methods {
   }
 
   /**
+   * List the tenant's events of the last 30 days, in the order in which they were recorded.
+   *
+   * To follow events, ask again with the cursor of the last one that was read. Events that are recorded at the same
+   * time appear together and in one order for all readers. 100 at once without a limit.
+   *
+   * `GET /v1/events`; needs scope machine:read.
+   * Refuses with invalid_body.
+   */
+  listEvents(options: CallOptions<ListEventsQuery> = {}): Promise<readonly TenantEvent[]> {
+    return this.call({ method: "GET", path: "/v1/events", answer: "json" }, options);
+  }
+
+  /**
    * Run a command; starts the machine if it is stopped.
    *
    * With `stream: true` the answer is the event stream of `exec/stream`.
@@ -1605,6 +1618,13 @@ export interface ListAppLogsQuery {
   format?: "text" | "json" | undefined;
 }
 
+export interface ListEventsQuery {
+  limit?: number | undefined;
+  cursor?: string | undefined;
+  /** only those of the machine with this id */
+  machine?: string | undefined;
+}
+
 export interface ListImagesQuery {
   limit?: number | undefined;
   cursor?: string | undefined;
@@ -2056,6 +2076,18 @@ export interface StartTimings {
   configureMs?: number | undefined;
   /** from the node's taking up the start until the machine ran */
   totalMs?: number | undefined;
+}
+
+export interface TenantEvent {
+  id: string;
+  level: "info" | "warn" | "error";
+  message: string;
+  /** RFC 3339, UTC, with milliseconds */
+  createdAt: string;
+  /** the machine may be gone */
+  machineId: string;
+  /** `?cursor=` with it goes on after this event */
+  cursor: string;
 }
 
 export interface TenantInfo {

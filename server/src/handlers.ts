@@ -34,6 +34,7 @@ import { nodeAuthenticator } from "./nodes/credentials.ts";
 import { nodeDrainWorker } from "./nodes/drain.ts";
 import { nodeHandlers } from "./nodes/routes.ts";
 import { countNodes, hasReported } from "./nodes/store.ts";
+import { eventHandlers } from "./events/routes.ts";
 import { operationHandlers } from "./operations/routes.ts";
 import { OperationRunner } from "./operations/run.ts";
 import { planHandlers } from "./plans/routes.ts";
@@ -110,6 +111,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...shareHandlers(machines),
     ...imageHandlers(services),
     ...nodeHandlers(machines),
+    ...eventHandlers(context),
     ...operationHandlers(context),
     ...tokenHandlers(context),
   } satisfies Handlers;

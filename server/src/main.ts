@@ -27,6 +27,7 @@ import { migrate } from "./db/migrate.ts";
 import { type ConnectionOptions, openDatabase } from "./db/postgres.ts";
 import { whileUnavailable } from "./db/retry.ts";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "./embedded-postgres/embedded.ts";
+import { reorderRestoredEvents } from "./events/store.ts";
 import { type Assembly, assemble } from "./handlers.ts";
 import { documentationPages } from "./health/documentation.ts";
 import { createMetrics, type Metrics } from "./health/metrics.ts";
@@ -93,6 +94,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     undo.push(() => db.close());
     const context: Context = { db, clock, log, ids: randomIds(randomBytes), randomBytes };
     const adminKey = await whileUnavailable(() => ensureAdminKey(context, options.dataDirectory), patience);
+    await whileUnavailable(() => reorderRestoredEvents(db), patience);
     const keys = new KeyCache(db);
     const access = new AccessWatch(context);
     undo.push(() => access.close());

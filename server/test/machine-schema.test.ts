@@ -26,7 +26,7 @@ async function allowed(table: string, column: string): Promise<readonly string[]
 test("the lists of words in CHECK constraints are those of the code", async () => {
   assert.deepEqual(await allowed("machines", "desired_state"), [...DESIRED_STATES].sort());
   assert.deepEqual(await allowed("machines", "observed_state"), [...OBSERVED_STATES].sort());
-  assert.deepEqual(await allowed("machine_events", "level"), [...EVENT_LEVELS].sort());
+  assert.deepEqual(await allowed("tenant_events", "level"), [...EVENT_LEVELS].sort());
   assert.deepEqual(await allowed("nodes", "status"), [...NODE_STATUSES].sort());
 });
 

@@ -55,12 +55,14 @@ test("a machine that was deleted thirty days ago is forgotten with everything of
     await client.post(`/v1/machines/${id}/start`);
     await client.delete(`/v1/machines/${id}`);
   }
-  await context.db.execute(sql`UPDATE machines SET deleted_at = now() - interval '31 days' WHERE id = ${old}`);
+  const longAgo = sql`now() - interval '31 days'`;
+  await context.db.execute(sql`UPDATE machines SET deleted_at = ${longAgo} WHERE id = ${old}`);
+  await context.db.execute(sql`UPDATE tenant_events SET created_at = ${longAgo} WHERE machine_id = ${old}`);
   const { counts } = await tombstoneReconciler(context).activate(signal);
   assert.equal(counts["machines"], 1);
   assert.equal((await client.get(`/v1/machines/${old}/usage`)).status, 404);
   assert.equal((await client.get(`/v1/machines/${young}/usage`)).status, 200);
-  for (const table of [sql`machine_events`, sql`machine_runs`]) {
+  for (const table of [sql`tenant_events`, sql`machine_runs`]) {
     assert.deepEqual(await context.db.query(sql`SELECT machine_id FROM ${table} WHERE machine_id = ${old}`), []);
   }
 });

@@ -26,13 +26,18 @@ export function page<T>(
   found: readonly T[],
   limit: number | null,
   path: string,
-  options: { readonly cursorOf: (item: T) => string; readonly label?: readonly string[] },
+  options: {
+    readonly cursorOf: (item: T) => string;
+    /** What the query asked for besides. */
+    readonly query?: Readonly<Record<string, string>>;
+    readonly label?: readonly string[];
+  },
 ): Paged<T> {
   if (limit === null || found.length <= limit) return { items: found, headers: {} };
   const items = found.slice(0, limit);
   const last = items.at(-1);
   if (last === undefined) return { items, headers: {} };
-  const query = new URLSearchParams({ limit: String(limit), cursor: options.cursorOf(last) });
+  const query = new URLSearchParams({ ...options.query, limit: String(limit), cursor: options.cursorOf(last) });
   for (const label of options.label ?? []) query.append("label", label);
   return { items, headers: { link: `<${path}?${query}>; rel="next"` } };
 }

@@ -10,7 +10,7 @@
  */
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { Context } from "../context.ts";
-import { type ActivityBatch, writeActivity } from "./timeline-store.ts";
+import { type ActivityBatch, writeActivity } from "./activity-store.ts";
 
 const FLUSH_MS = 250;
 /** How often a machine with a running command is noted as active. */

@@ -3,6 +3,8 @@
  * wraps what it gets.
  */
 import { Refusal } from "@flotilla/contract/errors";
+import { listTimeline } from "../events/store.ts";
+import { eventInfo } from "../events/view.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { createMachine } from "./create.ts";
 import { page, parseLabels, parsePosition, parseSequence, positionOf } from "../http/paging.ts";
@@ -12,10 +14,9 @@ import type { MachineServices } from "./services.ts";
 import { machineNotFound, startMachine } from "./start.ts";
 import { stopMachine } from "./stop.ts";
 import { findAnyMachine } from "./store.ts";
-import { listEvents } from "./timeline-store.ts";
 import { machineUsage } from "../usage/usage.ts";
 import { readUsage } from "../usage/store.ts";
-import { eventInfo, machineInfo, shownMachine, shownMachines } from "./view.ts";
+import { machineInfo, shownMachine, shownMachines } from "./view.ts";
 
 type MachineHandlers = HandlersOf<
   | "listMachines"
@@ -81,13 +82,13 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
       const machine = cache.current(name) ?? (await cache.read(name));
       if (machine === undefined) throw machineNotFound(params.id);
       const limit = query.limit ?? null;
-      const found = await listEvents(db, {
+      const found = await listTimeline(db, {
         machineId: machine.id,
         after: parseSequence(query.cursor),
         limit: limit === null ? null : limit + 1,
       });
       const { items, headers } = page(found, limit, `/v1/machines/${machine.id}/events`, {
-        cursorOf: ({ sequence }) => String(sequence),
+        cursorOf: ({ position }) => String(position),
       });
       return { status: 200, headers, body: items.map(eventInfo) };
     },

@@ -4,7 +4,7 @@
  * Always:
  * - a row is changed in one of three ways: `writeChanges` (fenced by the revision, for starts, stops and reports, with
  *   timeline and runs in the same statement), `removeMachine` (a delete, which needs no fence because it always wins),
- *   and timeline-store.ts (activity, outside the fence);
+ *   and activity-store.ts (activity, outside the fence);
  * - a change of anything that users see, except of the last activity, grows the revision and is announced, because
  *   machine-cache.ts answers reads; the last activity is told to the cache of the server that writes it;
  * - a ceiling is checked in the statement that takes the place, under a lock on the tenant's row;
@@ -166,8 +166,8 @@ export async function insertMachine(context: Context, machine: MachineRecord, ma
       ON CONFLICT DO NOTHING
       RETURNING id),
     noted AS (
-      INSERT INTO machine_events (id, machine_id, level, message, created_at)
-      SELECT ${context.ids.make("event")}, id, 'info', 'machine created', ${now}::timestamptz FROM inserted)
+      INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
+      SELECT ${context.ids.make("event")}, ${machine.tenantId}, id, 'info', 'machine created', ${now}::timestamptz FROM inserted)
     SELECT yes AS "isPermitted", has_disk AS "hasDisk", (SELECT id FROM inserted) AS id FROM permitted`);
   if (row?.isPermitted !== true) return "overCount";
   if (!row.hasDisk) return "overDisk";
@@ -216,8 +216,8 @@ export async function writeChanges(
       WHERE run_started_at IS NOT NULL
       ON CONFLICT (boot_id) DO UPDATE SET ended_at = NULL),
     noted AS (
-      INSERT INTO machine_events (id, machine_id, level, message, created_at)
-      SELECT entry.id, w.id, entry.level, entry.message, ${now}
+      INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
+      SELECT entry.id, w.tenant_id, w.id, entry.level, entry.message, ${now}
       FROM written w, jsonb_to_recordset(w.timeline) AS entry(id text, level text, message text))
     SELECT ${COLUMNS} FROM written m LEFT JOIN nodes n ON n.id = m.node_id`);
   const written = new Map(rows.map((row) => [row.id, fromRow(row)]));
@@ -280,8 +280,8 @@ export async function removeMachine(
     tokens AS (DELETE FROM connect_tokens WHERE machine_id IN (SELECT id FROM gone)),
     shares AS (DELETE FROM machine_shares WHERE machine_id IN (SELECT id FROM gone)),
     noted AS (
-      INSERT INTO machine_events (id, machine_id, level, message, created_at)
-      SELECT ${context.ids.make("event")}, id, 'info', 'machine deleted', ${now}::timestamptz FROM gone)
+      INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
+      SELECT ${context.ids.make("event")}, tenant_id, id, 'info', 'machine deleted', ${now}::timestamptz FROM gone)
     SELECT ${COLUMNS} FROM gone m LEFT JOIN nodes n ON n.id = m.node_id`);
   if (row === undefined) return undefined;
   await announce(context, row);

@@ -4,7 +4,7 @@
  * Pure. Always: after an accepted start nobody sees `stopped` before a stop was asked or the guest ended by itself;
  * `ready` only with `started`; `error` text exactly with the state `error`.
  */
-import type { EventInfo, MachineInfo, MachineState } from "@flotilla/contract/machines";
+import type { MachineInfo, MachineState } from "@flotilla/contract/machines";
 import type { MachineRecord } from "./record.ts";
 import { HIDDEN_BY_NODE, includes, NODE_AWAY, phaseOf } from "./state.ts";
 
@@ -161,17 +161,3 @@ function hostPortOf(machine: MachineRecord, state: MachineState, port: number): 
   if (state !== "started") return null;
   return machine.observedHostPorts.find((published) => published.port === port)?.hostPort ?? null;
 }
-
-export interface EventRecord {
-  readonly id: string;
-  readonly level: EventInfo["level"];
-  readonly message: string;
-  readonly createdAt: Date;
-}
-
-export const eventInfo = (event: EventRecord): EventInfo => ({
-  id: event.id,
-  level: event.level,
-  message: event.message,
-  createdAt: event.createdAt.toISOString(),
-});

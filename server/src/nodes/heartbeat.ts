@@ -8,7 +8,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import { parseHeartbeat } from "../link/reports.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { takeReports } from "../machines/take-reports.ts";
-import { insertNodeEvents, noteOnNode } from "../machines/timeline-store.ts";
+import { insertNodeEvents, noteOnNode } from "../events/store.ts";
 import { updateHeartbeat } from "./store.ts";
 
 export async function takeHeartbeat(services: MachineServices, nodeId: string, body: unknown): Promise<Date> {

@@ -8,7 +8,7 @@
  */
 import { HEARTBEAT_LOST_MS } from "@flotilla/contract/link";
 import type { Context } from "../context.ts";
-import { noteOnNode } from "../machines/timeline-store.ts";
+import { noteOnNode } from "../events/store.ts";
 import { markUnreachable } from "../nodes/store.ts";
 import type { Reconciler } from "./driver.ts";
 

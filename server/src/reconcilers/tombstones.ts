@@ -6,7 +6,7 @@
  */
 import type { Context } from "../context.ts";
 import { purgeTombstones } from "../machines/store.ts";
-import { purgeEvents } from "../machines/timeline-store.ts";
+import { purgeEvents } from "../events/store.ts";
 import { purgeOperations } from "../operations/store.ts";
 import type { Reconciler } from "./driver.ts";
 
@@ -15,7 +15,7 @@ const ROWS_PER_ACTIVATION_MAX = 500;
 export function tombstoneReconciler(context: Context): Reconciler {
   return {
     name: "tombstones",
-    purpose: "forgets deleted machines, old lines of timelines and operations after 30 days",
+    purpose: "forgets deleted machines, old events and operations after 30 days",
     periodMs: 10 * 60_000,
     wakeOn: [],
     async activate() {

@@ -1,0 +1,34 @@
+/**
+ * Events of a tenant: what happened to its machines, also to those that are gone.
+ *
+ * Always: who goes on after the cursor of the last event that was read misses none, whichever server answers.
+ */
+import { endpoint, json } from "./endpoint.ts";
+import { EventInfo } from "./machines.ts";
+import { pageQuery, type Static, Type, text } from "./schema.ts";
+
+export const TenantEvent = Type.Object({
+  ...EventInfo.properties,
+  machineId: Type.String({ description: "the machine may be gone" }),
+  cursor: Type.String({ description: "`?cursor=` with it goes on after this event" }),
+});
+export type TenantEvent = Static<typeof TenantEvent>;
+
+export const eventEndpoints = {
+  listEvents: endpoint({
+    method: "GET",
+    path: "/v1/events",
+    family: "events",
+    summary: "List the tenant's events of the last 30 days, in the order in which they were recorded",
+    description:
+      "To follow events, ask again with the cursor of the last one that was read. Events that are recorded at the same time appear " +
+      "together and in one order for all readers. 100 at once without a limit.",
+    access: ["machine:read"],
+    query: Type.Object({
+      ...pageQuery,
+      machine: Type.Optional(text({ maxLength: 100, description: "only those of the machine with this id" })),
+    }),
+    answers: { 200: json(Type.Array(TenantEvent)) },
+    errors: ["invalid_body"],
+  }),
+} as const;

@@ -1,0 +1,124 @@
+/**
+ * Statements over the events of tenants: tenant_events.
+ *
+ * An event outlives its machine; after 30 days it is purged. There are two ways to read:
+ * - a machine's timeline, in the order in which things happened. Events of nodes and batches are written later than they
+ *   happened, so a timeline may gain a line before its last one.
+ * - a tenant's events, in the order of the transactions that wrote them. Positions are drawn before a transaction commits,
+ *   so a reader that went on from the highest position could miss one that commits later. Therefore only events of
+ *   transactions before the oldest one that still runs are read: none can come before them any more. A long transaction
+ *   anywhere in the PostgreSQL cluster delays readers, and nothing is lost.
+ */
+import type { NodeEvent } from "@flotilla/contract/link";
+import type { EventLevel } from "@flotilla/contract/machines";
+import type { Context } from "../context.ts";
+import { type Database, type Queryable, sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
+import type { EventRecord, TenantEventRecord } from "./view.ts";
+
+const EVENT_AGE_MAX_MS = 30 * 24 * 60 * 60_000;
+
+/** What a node saw happen to machines that are on it; each is written once, however often it is reported. */
+export async function insertNodeEvents(
+  context: Context,
+  options: { readonly nodeId: string; readonly agentBootId: string; readonly events: readonly NodeEvent[] },
+): Promise<number> {
+  const { nodeId, agentBootId, events } = options;
+  const rows = events.map(({ sequence, machineId, level, message, at }) => ({
+    id: context.ids.make("event"),
+    machine_id: machineId,
+    level,
+    message,
+    sequence,
+    // By the node's clock, which may be ahead.
+    at: instantOf(Math.min(at, context.clock.now())),
+  }));
+  return await context.db.execute(sql`
+    INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at, node_id, agent_boot_id, node_sequence)
+    SELECT e.id, m.tenant_id, e.machine_id, e.level, e.message, e.at, ${nodeId}, ${agentBootId}, e.sequence
+    FROM jsonb_to_recordset(${JSON.stringify(rows)}::jsonb)
+      AS e(id text, machine_id text, level text, message text, at timestamptz, sequence bigint)
+    JOIN machines m ON m.id = e.machine_id AND m.node_id = ${nodeId}
+    ORDER BY e.sequence
+    ON CONFLICT (node_id, agent_boot_id, node_sequence) WHERE node_id IS NOT NULL DO NOTHING`);
+}
+
+/** One event for every machine of a node that is meant to run. */
+export async function noteOnNode(
+  context: Context,
+  options: { readonly nodeId: string; readonly level: EventLevel; readonly message: string },
+): Promise<void> {
+  await context.db.execute(sql`
+    INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
+    SELECT 'ev-' || replace(gen_random_uuid()::text, '-', ''), tenant_id, id, ${options.level}, ${options.message},
+      ${instantOf(context.clock.now())}::timestamptz
+    FROM machines WHERE node_id = ${options.nodeId} AND is_active`);
+}
+
+export interface TimelinePage {
+  readonly machineId: string;
+  /** Only events after the one with this position. */
+  readonly after: number | null;
+  readonly limit: number | null;
+}
+
+/** A machine's timeline, oldest first. A cursor whose event was purged starts at the beginning: that event was older. */
+export function listTimeline(
+  db: Queryable,
+  { machineId, after, limit }: TimelinePage,
+): Promise<readonly EventRecord[]> {
+  return db.query(sql`
+    SELECT position, id, level, message, created_at AS "createdAt" FROM tenant_events
+    WHERE machine_id = ${machineId} AND (created_at, position) > (
+      SELECT coalesce(max(created_at), '-infinity'), coalesce(max(position), 0) FROM tenant_events
+      WHERE machine_id = ${machineId} AND position = ${after}::bigint)
+    ORDER BY created_at, position LIMIT ${limit}`);
+}
+
+export interface TenantEventsPage {
+  readonly tenantId: string;
+  /** null: of all machines. */
+  readonly machineId: string | null;
+  /** Only events after the one with this position. */
+  readonly after: number | null;
+  readonly limit: number;
+}
+
+/**
+ * A tenant's events in the order in which they may be followed: who goes on after the last one that was read misses none.
+ * A cursor whose event was purged starts at the beginning.
+ */
+export function listTenantEvents(
+  db: Queryable,
+  { tenantId, machineId, after, limit }: TenantEventsPage,
+): Promise<readonly TenantEventRecord[]> {
+  return db.query(sql`
+    SELECT position, id, machine_id AS "machineId", level, message, created_at AS "createdAt" FROM tenant_events
+    WHERE tenant_id = ${tenantId} AND (${machineId}::text IS NULL OR machine_id = ${machineId}::text)
+      AND transaction_id < pg_snapshot_xmin(pg_current_snapshot())
+      AND (transaction_id, position) > (
+        SELECT coalesce(max(transaction_id), '0'::xid8), coalesce(max(position), 0) FROM tenant_events
+        WHERE tenant_id = ${tenantId} AND position = ${after}::bigint)
+    ORDER BY transaction_id, position LIMIT ${limit}::int`);
+}
+
+/** Forgets old events. Returns how many there were. */
+export function purgeEvents(context: Context, limit: number): Promise<number> {
+  return context.db.execute(sql`
+    DELETE FROM tenant_events WHERE position IN (
+      SELECT position FROM tenant_events WHERE created_at < ${instantOf(context.clock.now() - EVENT_AGE_MAX_MS)}
+      LIMIT ${limit} FOR UPDATE SKIP LOCKED)`);
+}
+
+/**
+ * At the start of a server. A dump that was restored into another PostgreSQL brings transaction numbers which are ahead of
+ * those given out there: new events would come before old ones. Old ones become events of the current transaction, and
+ * keep their order by position. Returns how many.
+ */
+export async function reorderRestoredEvents(db: Database): Promise<number> {
+  return await db.execute(sql`
+    UPDATE tenant_events SET transaction_id = pg_current_xact_id()
+    WHERE transaction_id > pg_current_xact_id() AND EXISTS (
+      SELECT FROM (SELECT transaction_id FROM tenant_events ORDER BY position DESC LIMIT 1) AS newest
+      WHERE newest.transaction_id > pg_current_xact_id())`);
+}

@@ -1,0 +1,31 @@
+/**
+ * What callers see of events. Pure.
+ */
+import type { TenantEvent } from "@flotilla/contract/events";
+import type { EventInfo, EventLevel } from "@flotilla/contract/machines";
+
+export interface EventRecord {
+  /** A whole number, by which a cursor names the event. */
+  readonly position: number;
+  readonly id: string;
+  readonly level: EventLevel;
+  readonly message: string;
+  readonly createdAt: Date;
+}
+
+export interface TenantEventRecord extends EventRecord {
+  readonly machineId: string;
+}
+
+export const eventInfo = ({ id, level, message, createdAt }: EventRecord): EventInfo => ({
+  id,
+  level,
+  message,
+  createdAt: createdAt.toISOString(),
+});
+
+export const tenantEvent = (event: TenantEventRecord): TenantEvent => ({
+  ...eventInfo(event),
+  machineId: event.machineId,
+  cursor: String(event.position),
+});

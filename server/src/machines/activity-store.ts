@@ -1,0 +1,59 @@
+/**
+ * The statement over what was done in machines: machine_exec_months, machines.last_activity_at, and the events that say so.
+ */
+import type { EventLevel } from "@flotilla/contract/machines";
+import type { Context } from "../context.ts";
+import { sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
+
+export interface ActivityBatch {
+  readonly activity: readonly {
+    readonly machineId: string;
+    readonly at: number;
+    readonly execCount: number;
+    readonly durationMs: number;
+  }[];
+  readonly lines: readonly {
+    readonly machineId: string;
+    readonly level: EventLevel;
+    readonly message: string;
+    readonly at: number;
+  }[];
+}
+
+/** One statement for everything that happened since the last one. Machines that are gone are left out. */
+export async function writeActivity(context: Context, { activity, lines }: ActivityBatch): Promise<void> {
+  const done = activity.map(({ machineId, at, execCount, durationMs }) => ({
+    machine_id: machineId,
+    at: instantOf(at),
+    month: `${new Date(at).toISOString().slice(0, 7)}-01`,
+    exec_count: execCount,
+    duration_ms: durationMs,
+  }));
+  const noted = lines.map(({ machineId, level, message, at }) => ({
+    id: context.ids.make("event"),
+    machine_id: machineId,
+    level,
+    message,
+    at: instantOf(at),
+  }));
+  await context.db.execute(sql`
+    WITH done AS (
+      SELECT * FROM jsonb_to_recordset(${JSON.stringify(done)}::jsonb)
+        AS d(machine_id text, at timestamptz, month date, exec_count bigint, duration_ms bigint)),
+    touched AS (
+      UPDATE machines m SET last_activity_at = greatest(m.last_activity_at, d.at) FROM done d
+      WHERE m.id = d.machine_id AND m.deleted_at IS NULL),
+    counted AS (
+      INSERT INTO machine_exec_months AS e (machine_id, month, exec_count, exec_duration_ms)
+      SELECT d.machine_id, d.month, d.exec_count, d.duration_ms FROM done d JOIN machines m ON m.id = d.machine_id
+      WHERE d.exec_count > 0
+      ON CONFLICT (machine_id, month) DO UPDATE SET
+        exec_count = e.exec_count + excluded.exec_count,
+        exec_duration_ms = e.exec_duration_ms + excluded.exec_duration_ms)
+    INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
+    SELECT l.id, m.tenant_id, l.machine_id, l.level, l.message, l.at
+    FROM jsonb_to_recordset(${JSON.stringify(noted)}::jsonb)
+      AS l(id text, machine_id text, level text, message text, at timestamptz)
+    JOIN machines m ON m.id = l.machine_id`);
+}

@@ -1,0 +1,205 @@
+/**
+ * Events of tenants: that they outlive their machine, that no other tenant sees them, and that who follows them misses
+ * none, whatever order their transactions commit in.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import pg from "pg";
+import { reorderRestoredEvents } from "../src/events/store.ts";
+import { sql } from "../src/db/database.ts";
+import { startTestServer } from "./support/server.ts";
+import { until } from "./support/until.ts";
+
+interface Read {
+  readonly id: string;
+  readonly message: string;
+  readonly machineId: string;
+  readonly cursor: string;
+}
+
+const server = await startTestServer();
+const { client, context } = server;
+const source = { type: "image", reference: "local/busybox" };
+const TENANT = (await client.post("/v1/tenants", { name: "follower" })).json.id as string;
+const follower = client.withKey(
+  (
+    await client.post("/v1/apikeys", {
+      name: "f",
+      scopes: ["machine:read", "machine:create", "machine:delete"],
+      tenantId: TENANT,
+    })
+  ).json.key,
+);
+
+const created = async (by = follower): Promise<string> => (await by.post("/v1/machines", { source })).json.id;
+
+async function read(query = "", by = follower): Promise<readonly Read[]> {
+  const answer = await by.get(`/v1/events${query}`);
+  assert.equal(answer.status, 200, answer.text);
+  return answer.json;
+}
+
+/** Everything after the cursor, a page at a time. */
+async function follow(cursor: string | undefined, limit = 3): Promise<readonly Read[]> {
+  const seen: Read[] = [];
+  for (let at = cursor; ; ) {
+    const events = await read(`?limit=${limit}${at === undefined ? "" : `&cursor=${at}`}`);
+    seen.push(...events);
+    at = events.at(-1)?.cursor;
+    if (at === undefined) return seen;
+  }
+}
+
+const lastCursor = async (): Promise<string | undefined> => (await follow(undefined, 1000)).at(-1)?.cursor;
+
+async function connect(): Promise<pg.Client & AsyncDisposable> {
+  const connection = new pg.Client({ connectionString: server.databaseUrl });
+  await connection.connect();
+  return Object.assign(connection, { [Symbol.asyncDispose]: () => connection.end() });
+}
+
+let written = 0;
+
+/** In the connection's transaction, if it is in one. */
+async function write(connection: pg.Client, message: string): Promise<void> {
+  written += 1;
+  const id = `ev-${String(written).padStart(32, "0")}`;
+  await connection.query(
+    "INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at) VALUES ($1, $2, 'mach-x', 'info', $3, now())",
+    [id, TENANT, message],
+  );
+}
+
+test("a tenant's events outlive their machine, say which it was, and are nobody else's", async () => {
+  const id = await created();
+  await follower.delete(`/v1/machines/${id}`);
+  const events = await until(
+    async () => {
+      const found = await read(`?machine=${id}`);
+      return found.length === 2 && found;
+    },
+    { what: "both events" },
+  );
+  assert.deepEqual(
+    events.map(({ message, machineId }) => [message, machineId]),
+    [
+      ["machine created", id],
+      ["machine deleted", id],
+    ],
+  );
+  assert.equal((await follower.get(`/v1/machines/${id}/events`)).status, 404);
+  await context.db.execute(sql`DELETE FROM machine_runs WHERE machine_id = ${id}`);
+  await context.db.execute(sql`DELETE FROM machines WHERE id = ${id}`);
+  assert.equal((await read(`?machine=${id}`)).length, 2);
+  assert.deepEqual(await read(`?machine=${id}`, client), []);
+  assert.deepEqual(await read(`?cursor=${events[0]?.cursor}`, client), await read("", client));
+});
+
+test("pages lead on by their link, also with a filter", async () => {
+  const id = await created();
+  await follower.delete(`/v1/machines/${id}`);
+  const first = await until(
+    async () => {
+      const answer = await follower.get(`/v1/events?limit=1&machine=${id}`);
+      return answer.headers.get("link") !== null && answer;
+    },
+    { what: "a second page" },
+  );
+  const next = /^<([^>]+)>; rel="next"$/.exec(first.headers.get("link") ?? "")?.[1] ?? "";
+  const second = await follower.get(next);
+  assert.deepEqual(
+    [first, second].flatMap(({ json }) => (json as Read[]).map(({ message }) => message)),
+    ["machine created", "machine deleted"],
+  );
+});
+
+test("an event whose transaction commits late is not skipped", async () => {
+  const cursor = await lastCursor();
+  await using late = await connect();
+  await using early = await connect();
+  await late.query("BEGIN");
+  await write(late, "late");
+  await write(early, "early");
+  assert.deepEqual(await follow(cursor), []);
+  await late.query("COMMIT");
+  const seen = await until(
+    async () => {
+      const found = await follow(cursor);
+      return found.length === 2 && found;
+    },
+    { what: "both events" },
+  );
+  assert.deepEqual(
+    seen.map(({ message }) => message),
+    ["late", "early"],
+  );
+});
+
+test("who follows while eight write in transactions of any length sees each event once, in one order", async () => {
+  const cursor = await lastCursor();
+  const expected = new Set<string>();
+  let isOver = false;
+  const seen: string[] = [];
+  const following = (async () => {
+    for (let at = cursor; ; ) {
+      const wasOver = isOver;
+      const events = await read(`?limit=7${at === undefined ? "" : `&cursor=${at}`}`);
+      seen.push(...events.map(({ message }) => message));
+      at = events.at(-1)?.cursor ?? at;
+      if (wasOver && events.length === 0) return;
+    }
+  })();
+  const writers = Array.from({ length: 8 }, async (_, writer) => {
+    await using connection = await connect();
+    for (let transaction = 0; transaction < 12; transaction += 1) {
+      await connection.query("BEGIN");
+      for (let event = 0; event <= (writer + transaction) % 3; event += 1) {
+        const message = `${writer} ${transaction} ${event}`;
+        await write(connection, message);
+        expected.add(message);
+        await connection.query("SELECT pg_sleep($1)", [((writer * 7 + transaction * 5 + event) % 9) / 1000]);
+      }
+      await connection.query("COMMIT");
+    }
+  });
+  await Promise.all(writers);
+  isOver = true;
+  await following;
+  assert.equal(seen.length, expected.size);
+  assert.deepEqual(new Set(seen), expected);
+  assert.deepEqual(
+    (await follow(cursor)).map(({ message }) => message),
+    seen,
+  );
+});
+
+test("events of a database that was restored elsewhere come before those that are written there", async () => {
+  const before = await follow(undefined, 1000);
+  const cursor = before.at(-1)?.cursor;
+  await context.db.execute(sql`UPDATE tenant_events SET transaction_id = '4000000000'`);
+  assert.equal(await reorderRestoredEvents(context.db), before.length + (await read("", client)).length);
+  assert.equal(await reorderRestoredEvents(context.db), 0);
+  await using connection = await connect();
+  await write(connection, "new");
+  const after = await until(
+    async () => {
+      const found = await follow(cursor);
+      return found.length > 0 && found;
+    },
+    { what: "the new event" },
+  );
+  assert.deepEqual(
+    after.map(({ message }) => message),
+    ["new"],
+  );
+  // Nothing else is told apart by transactions any more: positions keep the order.
+  const order = (events: readonly Read[]) => [...events].sort((one, two) => Number(one.cursor) - Number(two.cursor));
+  const all = await follow(undefined, 1000);
+  assert.deepEqual(all, order(all));
+});
+
+test("a cursor that no list has given is refused, and one whose event was purged starts at the beginning", async () => {
+  for (const cursor of ["x", "-1", "1.5", "1e3", "9".repeat(30)])
+    assert.equal((await follower.get(`/v1/events?cursor=${cursor}`)).status, 422, cursor);
+  assert.deepEqual(await read("?cursor=999999999999999"), await read());
+});
