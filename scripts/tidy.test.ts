@@ -79,6 +79,7 @@ function rooms(): Case[] {
   return [
     edge("http knows no family", "server/src/http/b.ts", "server/src/machines/a.ts", "server/src/auth/a.ts"),
     edge("db is below everything", "server/src/db/b.ts", "server/src/http/a.ts", db),
+    edge("what stands on the ground is in order too", "server/src/db/b.ts", "server/src/context.ts", db),
     edge("a family knows no reconciler", "server/src/plans/b.ts", "server/src/reconcilers/a.ts", db),
     edge("machines know no node", "server/src/machines/b.ts", "server/src/nodes/a.ts", "server/src/link/a.ts"),
     edge("services know no machines", "server/src/services.ts", "server/src/machines/a.ts", "server/src/link/a.ts"),

@@ -10,7 +10,7 @@
 import type { Finding, Tree } from "./tree.ts";
 
 export interface Program {
-  /** What every room may import; these may import each other. */
+  /** What every other room may import, from the ground up as well. */
   readonly ground: readonly string[];
   /** What each room may import beside the ground. */
   readonly rooms: Readonly<Record<string, readonly string[]>>;
@@ -20,7 +20,7 @@ export interface Program {
 
 export const PROGRAMS: Readonly<Record<string, Program>> = {
   server: {
-    ground: ["db", "clock.ts", "context.ts"],
+    ground: ["db", "context.ts"],
     rooms: {
       "config.ts": [],
       "ids.ts": [],
@@ -104,7 +104,8 @@ const isKnown = ({ program, room }: Room): boolean =>
 function refusalOf(from: Room, to: Room): string | null {
   const { ground, rooms, top } = from.program;
   if (!isKnown(from) || top.includes(from.room)) return null;
-  const permitted = ground.includes(from.room) ? ground : [...ground, ...(rooms[from.room] ?? [])];
+  const isGround = ground.includes(from.room);
+  const permitted = isGround ? ground.slice(0, ground.indexOf(from.room)) : [...ground, ...(rooms[from.room] ?? [])];
   if (permitted.includes(to.room)) return null;
   const advice = ADVICE.find((each) => each.from.test(from.name) && each.to.test(to.name))?.text;
   return `${from.name} does not import ${to.name}: ${advice ?? `move what both need below them, or change the table in ${TABLE}`}`;

@@ -2,7 +2,8 @@
  * The nodes that machines are placed on, kept in memory for a moment, so that a burst of starts reads them once.
  *
  * Always: what was placed since the last read counts, so that a burst spreads; and the picture is never older than
- * FRESH_MS. Two servers may place on the same node at once: memory and processors are overcommitted anyway.
+ * FRESH_MS. Two servers may place on the same node at once: memory and processors are
+ * overcommitted without a ceiling, and a node that has next to nothing left refuses a start itself.
  */
 import type { Context } from "../context.ts";
 import { type CandidateNode, type Placement, type PlacementWish, place, startRefusal } from "./place.ts";
