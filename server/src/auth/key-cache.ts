@@ -3,13 +3,12 @@
  *
  * Always:
  * - a revoked key and a changed tenant or plan take effect at once on this server (`forget…`) and within
- *   milliseconds on others (channels `keys` and `tenants`); while notifications do not arrive nothing is cached;
- * - an answer that was read while a change came in is used once and not kept (the epoch);
- * - keys that do not exist are never kept, so strangers cannot fill the memory;
+ *   milliseconds on others (channels `keys` and `tenants`);
  * - expiry is not decided here: it depends on the clock of each request.
  */
 import { grants } from "@flotilla/contract/scopes";
 import type { Database } from "../db/database.ts";
+import { NotifiedCache } from "../db/notified-cache.ts";
 import type { Caller, Guard } from "./caller.ts";
 import { findKeyRow, type KeyRow } from "./key-store.ts";
 import { hashedName, hasKeyForm } from "./keys.ts";
@@ -25,18 +24,18 @@ const KEYS_MAX = 10_000;
 
 export class KeyCache {
   readonly #db: Database;
-  readonly #known = new Map<string, KnownKey>();
-  readonly #unlisten: readonly (() => void)[];
-  #epoch = 0;
+  readonly #known: NotifiedCache<KnownKey>;
 
   constructor(db: Database) {
     this.#db = db;
-    const onGap = () => this.forgetAll();
-    this.#unlisten = [
-      db.listen("keys", { onPayload: (keyId) => this.forgetKey(keyId), onGap }),
-      // A change of a plan concerns tenants that are not named, so any change empties it.
-      db.listen("tenants", { onPayload: onGap, onGap }),
-    ];
+    this.#known = new NotifiedCache(db, {
+      entriesMax: KEYS_MAX,
+      changes: [
+        { channel: "keys", concerns: ({ keyId }, payload) => keyId === payload },
+        // A change of a plan concerns tenants that are not named, so any change empties it.
+        { channel: "tenants" },
+      ],
+    });
   }
 
   /** undefined: no such key, or revoked. A promise only where the database is asked. */
@@ -45,37 +44,24 @@ export class KeyCache {
     return this.#known.get(name) ?? (hasKeyForm(key) ? guard(name, () => this.#read(name)) : undefined);
   }
 
-  async #read(name: string): Promise<KnownKey | undefined> {
-    const epoch = this.#epoch;
-    const row = await findKeyRow(this.#db, Buffer.from(name, "hex"));
-    if (row === undefined) return undefined;
-    const known = fromRow(row);
-    if (epoch === this.#epoch && this.#db.isListening()) this.#keep(name, known);
-    return known;
+  #read(name: string): Promise<KnownKey | undefined> {
+    return this.#known.read(name, async () => {
+      const row = await findKeyRow(this.#db, Buffer.from(name, "hex"));
+      return row && fromRow(row);
+    });
   }
 
   forgetKey(keyId: string): void {
-    this.#epoch++;
-    for (const [name, known] of this.#known) if (known.keyId === keyId) this.#known.delete(name);
+    this.#known.forget((known) => known.keyId === keyId);
   }
 
   /** After a change of a tenant or a plan. */
   forgetAll(): void {
-    this.#epoch++;
-    this.#known.clear();
+    this.#known.forgetAll();
   }
 
   close(): void {
-    for (const unlisten of this.#unlisten) unlisten();
-  }
-
-  #keep(name: string, known: KnownKey): void {
-    this.#known.set(name, known);
-    if (this.#known.size <= KEYS_MAX) return;
-    for (const oldest of this.#known.keys()) {
-      this.#known.delete(oldest);
-      return;
-    }
+    this.#known.close();
   }
 }
 

@@ -1,10 +1,10 @@
 /**
  * The ceilings of tenants' plans, kept in memory: every create and start needs them.
  *
- * Always: a changed plan or tenant drops them within milliseconds (channel `tenants`); while notifications do not
- * arrive nothing is kept; what was read while a change came in is used once and not kept.
+ * Always: a changed plan or tenant drops them within milliseconds (channel `tenants`).
  */
 import type { Database } from "../db/database.ts";
+import { NotifiedCache } from "../db/notified-cache.ts";
 import type { Ceilings } from "./quota.ts";
 import { readCeilings } from "./store.ts";
 
@@ -12,33 +12,19 @@ const TENANTS_MAX = 10_000;
 
 export class CeilingsCache {
   readonly #db: Database;
-  readonly #known = new Map<string, Ceilings>();
-  readonly #unlisten: () => void;
-  #epoch = 0;
+  readonly #known: NotifiedCache<Ceilings>;
 
   constructor(db: Database) {
     this.#db = db;
     // A changed plan concerns tenants that are not named, so any change empties it.
-    const forget = () => this.#forgetAll();
-    this.#unlisten = db.listen("tenants", { onPayload: forget, onGap: forget });
+    this.#known = new NotifiedCache(db, { entriesMax: TENANTS_MAX, changes: [{ channel: "tenants" }] });
   }
 
   async of(tenantId: string): Promise<Ceilings> {
-    const known = this.#known.get(tenantId);
-    if (known !== undefined) return known;
-    const epoch = this.#epoch;
-    const ceilings = await readCeilings(this.#db, tenantId);
-    if (epoch === this.#epoch && this.#db.isListening() && this.#known.size < TENANTS_MAX)
-      this.#known.set(tenantId, ceilings);
-    return ceilings;
+    return this.#known.get(tenantId) ?? (await this.#known.read(tenantId, () => readCeilings(this.#db, tenantId)));
   }
 
   close(): void {
-    this.#unlisten();
-  }
-
-  #forgetAll(): void {
-    this.#epoch += 1;
-    this.#known.clear();
+    this.#known.close();
   }
 }
