@@ -39,13 +39,11 @@ import { operationHandlers } from "./operations/routes.ts";
 import { OperationRunner } from "./operations/run.ts";
 import { planHandlers } from "./plans/routes.ts";
 import { Loops } from "./reconcilers/driver.ts";
-import { credentialReconciler } from "./reconcilers/credentials.ts";
-import { idempotencyKeyReconciler } from "./reconcilers/idempotency-keys.ts";
 import { lifetimeReconciler } from "./reconcilers/lifetimes.ts";
 import { machineReconciler } from "./reconcilers/machines.ts";
 import { nodeReconciler } from "./reconcilers/nodes.ts";
 import { operationReconciler } from "./reconcilers/operations.ts";
-import { tombstoneReconciler } from "./reconcilers/tombstones.ts";
+import { purgeReconciler } from "./reconcilers/purges.ts";
 import { openServices } from "./services.ts";
 import { tenantHandlers } from "./tenants/routes.ts";
 import { tokenHandlers } from "./tokens/routes.ts";
@@ -84,9 +82,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     lifetimeReconciler(machines),
     nodeReconciler(context),
     operationReconciler(context, operations),
-    tombstoneReconciler(context),
-    idempotencyKeyReconciler(context),
-    credentialReconciler(context),
+    purgeReconciler(context),
   ]);
   const startedAt = new Date(context.clock.now());
   const answers = new CommandAnswers(machines);

@@ -1,5 +1,5 @@
 /**
- * The loops of the server on a real database: deadlines, deletions, tombstones, and the driver that runs them.
+ * The loops of the server on a real database: deadlines, deletions, purges, and the driver that runs them.
  */
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
@@ -11,7 +11,7 @@ import { lifetimeReconciler } from "../src/reconcilers/lifetimes.ts";
 import { machineReconciler } from "../src/reconcilers/machines.ts";
 import { nodeReconciler } from "../src/reconcilers/nodes.ts";
 import { operationReconciler } from "../src/reconcilers/operations.ts";
-import { tombstoneReconciler } from "../src/reconcilers/tombstones.ts";
+import { purgeReconciler } from "../src/reconcilers/purges.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 import { openTestServices } from "./support/services.ts";
@@ -58,7 +58,7 @@ test("a machine that was deleted thirty days ago is forgotten with everything of
   const longAgo = sql`now() - interval '31 days'`;
   await context.db.execute(sql`UPDATE machines SET deleted_at = ${longAgo} WHERE id = ${old}`);
   await context.db.execute(sql`UPDATE tenant_events SET created_at = ${longAgo} WHERE machine_id = ${old}`);
-  const { counts } = await tombstoneReconciler(context).activate(signal);
+  const { counts } = await purgeReconciler(context).activate(signal);
   assert.equal(counts["machines"], 1);
   assert.equal((await client.get(`/v1/machines/${old}/usage`)).status, 404);
   assert.equal((await client.get(`/v1/machines/${young}/usage`)).status, 200);
@@ -118,9 +118,27 @@ test("every loop stands in the README", async () => {
     lifetimeReconciler(services),
     nodeReconciler(context),
     operationReconciler(context, new OperationRunner(context, [])),
-    tombstoneReconciler(context),
+    purgeReconciler(context),
   ]) {
     assert.match(readme, new RegExp(`\\| ${name} +\\|.*${purpose}`));
   }
   await services.stop();
+});
+
+test("a purge that fails keeps no other from forgetting, and says so", async () => {
+  const id = await created();
+  await client.delete(`/v1/machines/${id}`);
+  await context.db.execute(sql`UPDATE machines SET deleted_at = now() - interval '31 days' WHERE id = ${id}`);
+  const deaf: typeof context.db = Object.create(context.db, {
+    execute: {
+      value: async (statement: Parameters<typeof context.db.execute>[0]) => {
+        if (/^\s*DELETE FROM idempotency_keys/.test(statement.text)) throw new Error("no room");
+        return await context.db.execute(statement);
+      },
+    },
+  });
+  const { errors, counts } = await purgeReconciler({ ...context, db: deaf }).activate(signal);
+  assert.deepEqual(errors, ["idempotencyKeys: no room"]);
+  assert.equal(counts["machines"], 1);
+  assert.equal(counts["connectTokens"], 0);
 });
