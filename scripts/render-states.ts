@@ -10,14 +10,7 @@ import { MACHINE_STATES } from "@flotilla/contract/machines";
 import { NODE_STATUSES } from "@flotilla/contract/nodes";
 import { observedState, plan } from "../node/src/machines/plan.ts";
 import { type Situation, VM_STATES } from "../node/src/machines/state.ts";
-import {
-  MACHINE_CAN,
-  MACHINE_EVENTS,
-  MACHINE_PHASES,
-  type MachineFacts,
-  nextPhase,
-  phaseOf,
-} from "../server/src/machines/state.ts";
+import { MACHINE_EVENTS, MACHINE_PHASES, type MachineFacts, nextPhase, phaseOf } from "../server/src/machines/state.ts";
 import { NODE_EVENTS, nextStatus } from "../server/src/nodes/state.ts";
 import { shownState } from "../server/src/machines/view.ts";
 
@@ -29,7 +22,7 @@ Printed by \`npm run golden\` from the tables in the code; not edited by hand. W
 
 /** The whole page. */
 export function renderStates(): string {
-  return [HEAD, renderPhases(), renderShown(), renderVerbs(), renderNodeStatus(), renderNode()].join("\n");
+  return [HEAD, renderPhases(), renderShown(), renderNodeStatus(), renderNode()].join("\n");
 }
 
 function renderPhases(): string {
@@ -82,19 +75,6 @@ function* allFacts(): Generator<MachineFacts> {
             const facts = { desiredState, generation: 2, nodeId, error, observedState, observedGeneration };
             if (isPossible) yield { ...facts, observedBootId: null, observedReason: null };
           }
-}
-
-function renderVerbs(): string {
-  const rows = Object.entries(MACHINE_CAN).map(([verb, cells]) => [
-    `**${verb}**`,
-    ...MACHINE_STATES.map((state) => cells[state]),
-  ]);
-  return `## Verbs
-
-What a verb meets in each state. \`starts\`: the machine is started first. \`waits\`: until it runs.
-
-${table(["verb", ...MACHINE_STATES], rows)}
-`;
 }
 
 function renderNodeStatus(): string {

@@ -3,7 +3,7 @@
  *
  * Pure. Asked and observed are stored (server/src/machines/store.ts); the phase is computed from them by `phaseOf` and
  * never stored. TRANSITIONS says for every phase and every thing that may happen which phase follows; the functions
- * that change the facts (ask.ts, observe.ts) are compared with it for every pair in state.test.ts, and docs/states.md
+ * that change the facts (change.ts, observe.ts) are compared with it for every pair in state.test.ts, and docs/states.md
  * is drawn from it.
  *
  * Always: delete leads out of every phase a user can see, and nothing leads back to one of those. An absent
@@ -12,7 +12,6 @@
  * A node that has gone away is no phase: it lies over the phases in which something may run there (HIDDEN_BY_NODE).
  */
 import type { DesiredState, ObservedState } from "@flotilla/contract/link";
-import type { MachineState } from "@flotilla/contract/machines";
 import type { NodeStatus } from "@flotilla/contract/nodes";
 
 /** What was asked and what was seen of one machine: everything a decision about it rests on. */
@@ -198,12 +197,3 @@ export const NODE_AWAY = ["unreachable", "revoked"] as const satisfies readonly 
 
 /** Phases in which a machine whose node is away is shown as `error`: nobody can say what it does. */
 export const HIDDEN_BY_NODE = ["starting", "running", "stopping"] as const satisfies readonly MachinePhase[];
-
-/** What a verb meets in each state that users see. `starts`: the machine is started first. `waits`: until it runs. */
-export const MACHINE_CAN = {
-  start: { stopped: "yes", creating: "waits", started: "yes", error: "yes" },
-  stop: { stopped: "yes", creating: "yes", started: "yes", error: "yes" },
-  delete: { stopped: "yes", creating: "yes", started: "yes", error: "yes" },
-  exec: { stopped: "starts", creating: "waits", started: "yes", error: "no" },
-  export: { stopped: "yes", creating: "no", started: "no", error: "no" },
-} as const satisfies Record<string, Record<MachineState, "yes" | "no" | "waits" | "starts">>;

@@ -35,8 +35,7 @@ const ROWS_MAX = 500;
 export function purgeReconciler(context: Context): Reconciler {
   return {
     name: "purges",
-    purpose:
-      "forgets deleted machines, events, operations, credentials and idempotency keys when their time is over",
+    purpose: "forgets deleted machines, events, operations, credentials and idempotency keys when their time is over",
     periodMs: 10 * 60_000,
     wakeOn: [],
     async activate() {
