@@ -15,9 +15,11 @@ import { bulkPathIn, openBulkDisk } from "../../node/src/driver/qemu/bulk.ts";
 import { ensureGuestFiles, INITRAMFS_NAME, KERNEL_NAME } from "../../node/src/driver/qemu/guest-files.ts";
 import { qemuFacts } from "../../node/src/driver/qemu/index.ts";
 import { connectWhenThere } from "../../node/src/driver/qemu/sockets.ts";
+import { emulationTuning } from "../../node/src/driver/qemu/tcg/tuning.ts";
+import { KVM_TUNING } from "../../node/src/driver/qemu/tuning.ts";
 import { connectGuest } from "../../node/src/guest/client.ts";
 import type { Guest } from "../../node/src/guest/guest.ts";
-import { tscKhzIn } from "../../node/src/host/time-stamp-counter.ts";
+import { tscKhzIn } from "../../node/src/host/processor.ts";
 import { makeLog } from "../../node/src/log.ts";
 import { monotonic } from "./clock.ts";
 
@@ -37,17 +39,18 @@ export async function bareBootMs(size: { cpus: number; memoryMb: number }, accel
   const directory = await mkdtemp(path.join(tmpdir(), "flotilla-bare-"));
   const repositoryDirectory = path.resolve(import.meta.dirname, "../..");
   const guestFiles = await ensureGuestFiles({ cacheDirectory, repositoryDirectory });
+  const tscKhz = tscKhzIn(await readFile("/proc/cpuinfo", "utf8"));
+  const tuning = accelerator === "kvm" ? KVM_TUNING : emulationTuning({ tscKhz, clock: systemClock });
   const argv = qemuArgv({
     ...size,
     name: "bare",
-    accelerator,
+    ...tuning,
     memory: { kind: "private" },
     kernelPath: path.join(guestFiles.directory, KERNEL_NAME),
     initramfsPath: path.join(guestFiles.directory, INITRAMFS_NAME),
     disk: null,
     bulkPath: null,
     socketDirectory: directory,
-    tscKhz: tscKhzIn(await readFile("/proc/cpuinfo", "utf8")),
     isIncoming: false,
     hasNetwork: false,
   });

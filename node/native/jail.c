@@ -13,6 +13,7 @@
  *     limit NAME VALUE  a resource limit that the process can not raise
  *     user ID           user and group; without it the process stays who it is
  *     batch             a batch task to the scheduler
+ *     small-pages       gets no huge pages, whatever it asks for
  *     dies              is killed when the process that started it ends
  *
  * The program sees what the steps show and nothing else: its root is a file system in memory that belongs to root. There is
@@ -58,7 +59,7 @@ static struct shown shown[SHOWN_MAX];
 static size_t shown_count;
 static char *environment[ENVIRONMENT_MAX + 1];
 static size_t environment_count;
-static int has_own_net, is_batch, dies;
+static int has_own_net, is_batch, has_small_pages, dies;
 static long user = -1;
 
 static void fail(const char *what, const char *which)
@@ -143,6 +144,8 @@ static int step(char **words, int count)
 		has_own_net = 1;
 	else if (strcmp(name, "batch") == 0)
 		is_batch = 1;
+	else if (strcmp(name, "small-pages") == 0)
+		has_small_pages = 1;
 	else if (strcmp(name, "dies") == 0)
 		dies = 1;
 	else if (strcmp(name, "group") == 0 && has_one)
@@ -281,6 +284,9 @@ int main(int count, char **words)
 	enter();
 	if (is_batch && sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0}) != 0)
 		fail("become", "batch");
+	/* It stays so for the program. */
+	if (has_small_pages && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0)
+		fail("refuse", "huge pages");
 	drop_privileges();
 	/* A file that grows too long is an error of that write, not the end of the process. */
 	signal(SIGXFSZ, SIG_IGN);

@@ -6,9 +6,6 @@
  * and is read-only, and here the one open that names it becomes a read-only one, which is all a private mapping needs; a hole
  * in it is left to the madvise that QEMU calls next, which frees the machine's own copy.
  *
- * It also refuses huge pages: an emulating QEMU gives every thread a place of its own for translated code and asks for huge
- * pages there, of which most of the last one would never be used.
- *
  * Always: only the file named by FLOTILLA_TEMPLATE_MEMORY is treated so; everything else goes to the kernel as it came.
  */
 #define _GNU_SOURCE
@@ -16,16 +13,10 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 static int template_fd = -1;
-
-__attribute__((constructor)) static void refuse_huge_pages(void)
-{
-	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
-}
 
 static int open_file(const char *path, int flags, mode_t mode)
 {

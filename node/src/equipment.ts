@@ -4,10 +4,10 @@
  * The only place where the rest of the agent learns which driver it is. FAKE equipment is for tests of the control
  * plane: no VMs, no images, empty disks, and resources that no test exhausts.
  */
-import { realpath } from "node:fs/promises";
-import { arch, availableParallelism } from "node:os";
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
+import { realpath } from "node:fs/promises";
+import { arch } from "node:os";
 import type { NodeResources } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { NodeConfig } from "./config.ts";
@@ -28,8 +28,6 @@ export interface Equipment extends AsyncDisposable {
   readonly images: Images;
   readonly disks: Disks;
   readonly observeResources: () => Promise<NodeResources>;
-  readonly bootsAtOnceMax: number;
-  readonly wakesAtOnceMax: number;
   /** Makes the images that come with Flotilla. Only after adoption: to make room for them others may be removed. */
   prepareImages(): Promise<void>;
 }
@@ -73,8 +71,6 @@ function openFake({ config, clock, log, environmentOf }: EquipmentOptions): Equi
     images: new FakeImages(clock, nodeArch()),
     disks: fakeDisks,
     observeResources: () => Promise.resolve(FAKE_RESOURCES),
-    bootsAtOnceMax: 256,
-    wakesAtOnceMax: 256,
     prepareImages: () => Promise.resolve(),
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };
@@ -106,10 +102,6 @@ async function openQemu({ config, clock, log, imagesInUse, onEvent }: EquipmentO
     images,
     disks: qcow2Disks,
     observeResources: makeResourceObserver(nodeDirectory),
-    // Under emulation a boot keeps a processor busy; with one more than processors none is idle between two boots.
-    bootsAtOnceMax: availableParallelism() + 1,
-    // One that wakes uses all of its virtual processors; a few at a time are all ready sooner than many at once.
-    wakesAtOnceMax: availableParallelism(),
     prepareImages: async () => {
       await images.ensureLocalBusybox().catch((error: unknown) => {
         log.warn({ error }, "local/busybox could not be made; other images work without it");

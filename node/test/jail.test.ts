@@ -54,6 +54,7 @@ const jail: Jail = {
   limits: { fileBytes: 4096, filesOpen: 64, tasksMax: 100 },
   environment: { WORD: "b" },
   diesWithStarter: false,
+  moreSteps: [],
 };
 
 /** What a command of busybox prints in a jail. */
@@ -84,7 +85,8 @@ test("a jailed process can write to its boot's directory, up to the limit of a f
 });
 
 test("a jailed process has no privilege, no environment and no descriptor of its starter", { skip }, async () => {
-  const [first = "", ...rest] = jailArgv(jail, ["sleep", "60"]);
+  const moreSteps = [["batch"], ["small-pages"]];
+  const [first = "", ...rest] = jailArgv({ ...jail, moreSteps }, ["sleep", "60"]);
   const from = join(directory, "secret");
   writeFileSync(from, "");
   // As a shell leaves one open for all that it starts.
@@ -100,6 +102,7 @@ test("a jailed process has no privilege, no environment and no descriptor of its
     assert.match(status, new RegExp(`^Uid:(\\s${UID}){4}$`, "m"));
     assert.match(status, /^Groups:\s*$/m);
     assert.match(status, /^NoNewPrivs:\s1$/m);
+    assert.match(status, /^THP_enabled:\s0$/m);
     assert.equal(read("environ"), "WORD=b\0");
     assert.equal(read("oom_score_adj"), "500\n");
     assert.match(read("limits"), /^Max open files\s+64\s+64/m);

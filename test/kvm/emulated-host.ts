@@ -17,7 +17,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { createConnection, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { tscKhzIn } from "../../node/src/host/time-stamp-counter.ts";
+import { tscKhzIn } from "../../node/src/host/processor.ts";
 import { until } from "../support/until.ts";
 import { cacheDirectory, skipReason as skipVms } from "../vm/vm-fixture.ts";
 import { type HostFiles, makeHostFiles } from "./host-files.ts";

@@ -35,7 +35,10 @@ async function start(machineId: string, uid: number): Promise<Vm> {
   const bootDirectory = join(place.directory, "prepared", bootId);
   mkdirSync(bootDirectory, { recursive: true, mode: 0o700 });
   const size = { cpus: machine.cpus, memoryMb: machine.memoryMb, uid };
-  const prepared = await driver.prepare({ bootId, bootDirectory, ...size, disk: null }, deadline());
+  const prepared = await driver.prepare(
+    { bootId, bootDirectory, ...size, disk: null, makeScratchDisk: null },
+    deadline(),
+  );
   const vm = await prepared.start(place.bootOf(machine, bootId));
   await configure(vm.guest, driver);
   return vm;

@@ -180,7 +180,15 @@ export class World implements AsyncDisposable {
     await qcow2Disks.make({ diskPath: path, root: this.place.image, diskGb: DISK_GB_DEFAULT, uid: 0 });
     const { bootDirectory } = this.place.bootOf(await this.place.machine("mach-template", 709_000), "boot-template");
     const prepared = await this.driver.prepare?.(
-      { bootId: "boot-template", bootDirectory, cpus: 1, memoryMb: 256, uid: 709_000, disk: null },
+      {
+        bootId: "boot-template",
+        bootDirectory,
+        cpus: 1,
+        memoryMb: 256,
+        uid: 709_000,
+        disk: null,
+        makeScratchDisk: null,
+      },
       AbortSignal.timeout(BOOT_DEADLINE_MS),
     );
     await prepared?.discard();

@@ -10,7 +10,7 @@ import { watch } from "node:fs/promises";
 import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
 import { qcow2Disks } from "../../node/src/disks/disks.ts";
-import type { Driver, PreparedVm, Vm } from "../../node/src/driver/driver.ts";
+import type { Driver, PreparedDisk, PreparedVm, Vm } from "../../node/src/driver/driver.ts";
 import { vmmsOf } from "../support/node-on-host.ts";
 import { until } from "../support/until.ts";
 import { BOOT_DEADLINE_MS, configure, NodePlace, shell, skipReason } from "./vm-fixture.ts";
@@ -44,9 +44,12 @@ describe("VMs from a template", { skip: skipReason }, () => {
     const size = { cpus: 1, memoryMb: 192, uid: 710_000 + count };
     const path = join(bootDirectory, "disk");
     const { kind } = options;
-    if (kind !== "none") await qcow2Disks.make({ diskPath: path, root: place.image, diskGb: 1, uid: size.uid });
-    const file = { path, backingPaths: [place.image.rootPath], bytes: 2 ** 30, user: "" };
-    const request = { bootId, bootDirectory, ...size, disk: kind === "none" ? null : { kind, ...file } };
+    const make = async (): Promise<PreparedDisk> => {
+      await qcow2Disks.make({ diskPath: path, root: place.image, diskGb: 1, uid: size.uid });
+      return { path, backingPaths: [place.image.rootPath], bytes: 2 ** 30, user: "" };
+    };
+    const [disk, makeScratchDisk] = [kind === "own" ? await make() : null, kind === "scratch" ? make : null];
+    const request = { bootId, bootDirectory, ...size, disk, makeScratchDisk };
     assert.ok(driver.prepare);
     return driver.prepare(request, options.signal ?? deadline());
   }
@@ -121,15 +124,14 @@ describe("VMs from a template", { skip: skipReason }, () => {
     await again.kill();
   });
 
-  test("a VM has what is left of the processors while it is prepared, and its share from then on", async (context) => {
-    if (process.getuid?.() !== 0) return context.skip("without root it could not become anything else again");
+  test("an emulated VM has what is left of the processors while it is prepared, and its share from then on", async (context) => {
+    if (driver.facts.accelerator === "kvm") return context.skip("only emulated VMs are prepared so");
     const bootId = `boot-${randomBytes(16).toString("hex")}`;
     const prepared = prepare({ kind: "own", bootId });
     await until(() => policiesOf(bootId).includes(SCHED_IDLE), { what: "an idle task", deadlineMs: BOOT_DEADLINE_MS });
     const vm = await prepared;
-    const share = driver.facts.accelerator === "tcg" ? SCHED_BATCH : SCHED_OTHER;
     // A thread that was just being made may have been missed; such ones end when they have nothing to do for a while.
-    const isShare = (policy: number): boolean => policy === share;
+    const isShare = (policy: number): boolean => policy === SCHED_BATCH;
     const wait = { what: "threads that have their share", deadlineMs: BOOT_DEADLINE_MS };
     await until(() => policiesOf(bootId).length > 0 && policiesOf(bootId).every(isShare), wait);
     await vm.discard();
@@ -190,7 +192,8 @@ describe("VMs from a template", { skip: skipReason }, () => {
     mkdirSync(bootDirectory, { recursive: true, mode: 0o700 });
     const before = readdirSync(join(place.directory, "templates"));
     const stop = new AbortController();
-    const request = { bootId: "boot-given-up", bootDirectory, cpus: 1, memoryMb: 208, uid: 719_998, disk: null };
+    const size = { cpus: 1, memoryMb: 208, uid: 719_998 };
+    const request = { bootId: "boot-given-up", bootDirectory, ...size, disk: null, makeScratchDisk: null };
     const preparing = assert.rejects(driver.prepare?.(request, stop.signal) ?? Promise.resolve(), /stopped/);
     const isMade = (): boolean =>
       readdirSync(join(place.directory, "templates")).some(
@@ -300,7 +303,6 @@ function pidOf(bootId: string): string | undefined {
   });
 }
 
-const SCHED_OTHER = 0;
 const SCHED_BATCH = 3;
 const SCHED_IDLE = 5;
 

@@ -83,15 +83,13 @@ export interface PrepareRequest {
   readonly cpus: number;
   readonly memoryMb: number;
   readonly uid: number;
-  /**
-   * What the guest warms up with. `own`: the disk of a machine to be, which is mounted and stays: only a machine with
-   * that disk can take the VM. `scratch`: a new disk that is removed again, and nothing of it stays. null: there is none.
-   */
+  /** The new disk of a machine to be, which the guest mounts: only a machine with that disk can take the VM. null: any machine can. */
   readonly disk: PreparedDisk | null;
+  /** Makes a disk in the boot's directory for a guest that has none to practise on; the driver removes it. null: it can not be made. */
+  readonly makeScratchDisk: (() => Promise<PreparedDisk>) | null;
 }
 
 export interface PreparedDisk {
-  readonly kind: "own" | "scratch";
   readonly path: string;
   readonly backingPaths: readonly string[];
   readonly bytes: number;
@@ -99,14 +97,12 @@ export interface PreparedDisk {
   readonly user: string;
 }
 
-/** A VM without a machine, which waits for one of its size. It runs until it rests, and is either started once or discarded. */
+/** A VM without a machine, which waits, paused as soon as it has settled. It is either started once or discarded. */
 export interface PreparedVm {
   readonly bootId: string;
   readonly uid: number;
   /** Resolves when it has ended. Never rejects. */
   readonly exited: Promise<VmExit>;
-  /** Pauses it until it is started. Rejects when it has ended. */
-  rest(): Promise<void>;
   /** Makes it the machine's: `bootId` and `uid` of the request are this VM's. Rejects when it has ended. */
   start(request: BootRequest): Promise<Vm>;
   /** Ends it and removes its directory. */
@@ -120,6 +116,14 @@ export interface FoundVm {
   readonly startedFor: string;
   /** The unprivileged user that it runs as; null: the driver has none. */
   readonly uid: number | null;
+}
+
+/** How many VMs a host starts at the same time without making all of them slower. */
+export interface StartsAtOnceMax {
+  /** That are booted or restored. */
+  readonly boots: number;
+  /** That waited prepared, each until it is configured. */
+  readonly wakes: number;
 }
 
 export interface DriverFacts {
@@ -136,6 +140,7 @@ export interface DriverFacts {
 
 export interface Driver {
   readonly facts: DriverFacts;
+  readonly startsAtOnceMax: StartsAtOnceMax;
   /**
    * Starts a VM and waits for its agent's hello. Throws with a text for the machine's owner when it cannot, and has
    * ended the VMM then. `signal` gives up: the VMM is ended.

@@ -1,5 +1,5 @@
 /**
- * What of the host's processor a saved guest depends on. Pure.
+ * What guests see of the host's processor. Pure.
  */
 
 /** A kernel that boots asks its processor for these once, and never again: it does not survive another. */
@@ -17,4 +17,14 @@ export function processorIdentity(cpuinfo: string, kernelRelease: string): strin
   });
   const values = LINES.map((name) => lines.find(([found]) => found === name)?.[1] ?? "");
   return JSON.stringify([...values, kernelRelease]);
+}
+
+/**
+ * The rate of the time stamp counter in kHz, by the text of /proc/cpuinfo; null when the counter does not run at one rate.
+ * The kernel prints twice the rate as `bogomips` on such processors; `cpu MHz` is what the processor happens to do now.
+ */
+export function tscKhzIn(cpuinfo: string): number | null {
+  if (!/^flags\s*:.*\bconstant_tsc\b/m.test(cpuinfo)) return null;
+  const bogomips = Number(/^bogomips\s*:\s*([\d.]+)/m.exec(cpuinfo)?.[1]);
+  return bogomips > 0 ? Math.round((bogomips * 1000) / 2) : null;
 }

@@ -32,9 +32,6 @@ export interface FleetOptions {
   readonly disks: Disks;
   readonly clock: Clock;
   readonly log: Log;
-  readonly bootsAtOnceMax: number;
-  /** Of prepared VMs, from the moment they run until they are configured. */
-  readonly wakesAtOnceMax: number;
   /** Where VMs wait until a machine needs them. */
   readonly preparedDirectory: string;
   readonly observeResources: PreparedVmsOptions["observeResources"];
@@ -85,8 +82,8 @@ export class Fleet {
       clock,
       log,
       lastAliveAt: options.lastAliveAt,
-      bootSlots: new BootSlots(options.bootsAtOnceMax),
-      wakeSlots: new BootSlots(options.wakesAtOnceMax),
+      bootSlots: new BootSlots(driver.startsAtOnceMax.boots),
+      wakeSlots: new BootSlots(driver.startsAtOnceMax.wakes),
       prepared,
       ensureMemoryRoom: () => ensureMemoryRoom(room),
       liveBoots,

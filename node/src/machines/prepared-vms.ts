@@ -9,27 +9,27 @@
  * everything about QEMU to the driver.
  *
  * Always: one is prepared at a time, and none is begun while as many machines are being started as the host has
- * processors: whoever waits for a machine comes first. A VM may be taken from the moment it is prepared, at most once, and rests when it has settled. One that ends while
- * it waits is forgotten. When preparing fails, that kind is tried again after a while, longer with each failure, and the
- * others have their turn meanwhile; machines boot without: slower, and otherwise the same. The log says so once for each
- * row of failures. Every VM that was prepared here and is no machine's has ended when `release` resolves.
+ * processors: whoever waits for a machine comes first. A VM may be taken from the moment it is prepared, at most once. One
+ * that ends while it waits is forgotten. When preparing fails, that kind is tried again after a while, longer with each
+ * failure, and the others have their turn meanwhile; machines boot without: slower, and otherwise the same. The log says so
+ * once for each row of failures. Every VM that was prepared here and is no machine's has ended when `release` resolves.
  *
  * If the process dies, the next agent ends what is left (`sweep`) and `begin` removes the directories.
  */
+import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import { randomBytes } from "node:crypto";
 import { mkdir, rm } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
-import type { Clock } from "@flotilla/base/clock";
-import { messageOf } from "@flotilla/base/errors";
-import type { Log } from "@flotilla/base/log";
 import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
 import type { MachineSpec, NodeResources } from "@flotilla/contract/link";
 import type { Disks } from "../disks/disks.ts";
 import { diskBytes, GIB } from "../disks/disks.ts";
-import type { Driver, PreparedDisk, PreparedVm } from "../driver/driver.ts";
-import { patience } from "../host/patience.ts";
+import type { Driver, PreparedDisk, PreparedVm, PrepareRequest } from "../driver/driver.ts";
 import type { Images, UnpackedImage } from "../images/images.ts";
+import { patience } from "../host/patience.ts";
 import { bootDirectoryName, DISK_NAME } from "./paths.ts";
 import { DEMAND_MS, type Demand, READY_MAX, wantedPrepared } from "./prepared-plan.ts";
 
@@ -45,16 +45,10 @@ export interface PreparedVmsOptions {
   readonly observeResources: () => Promise<NodeResources>;
 }
 
-/** What VMs without a disk warm up with, and what a first machine is most likely made of. */
+/** What a first machine is most likely made of, and what VMs without a disk practise on. */
 const FIRST_IMAGE = "local/busybox";
 const LEAST_OF_FIRST_IMAGE = 3;
 const LEAST_WITHOUT_DISK = 2;
-/**
- * How long a VM runs before it rests. What a guest does by itself in the first seconds after a mount (commits of the journal,
- * the kernel's housekeeping) has its code translated then; otherwise it costs every machine 0.1 s of processor just after its
- * start, when in a burst there is none to spare.
- */
-const SETTLE_MS = 6_000;
 const LOOK_MS = 2_000;
 /** From a failure until the same kind is tried again: doubled with each further failure. */
 const RETRY_MS_MIN = 10_000;
@@ -280,12 +274,14 @@ export class PreparedVms {
       await mkdir(bootDirectory, { mode: 0o700 });
       const startedAt = clock.monotonic();
       const { cpus, memoryMb } = kind;
-      const disk = await this.#makeDisk(kind, bootDirectory, uid);
-      const request = { bootId, bootDirectory, cpus, memoryMb, uid, disk };
+      const disk = await this.#ownDisk(kind, bootDirectory, uid);
+      const image = this.#firstImage;
+      const makeScratchDisk = image && (() => this.#makeDisk(image, DISK_GB_DEFAULT, { bootDirectory, uid }));
+      const request = { bootId, bootDirectory, cpus, memoryMb, uid, disk, makeScratchDisk };
       const vm = await driver.prepare?.(request, AbortSignal.any([deadline.signal, this.#stop.signal]));
       if (vm === undefined) return;
       log.debug({ boot: bootId, ms: Math.round(clock.monotonic() - startedAt) }, "a VM was prepared");
-      await this.#keep(kind, { vm, diskPath: disk?.kind === "own" ? disk.path : null });
+      await this.#keep(kind, { vm, diskPath: disk?.path ?? null });
     } catch (error) {
       this.#boots.delete(bootId);
       liveBoots.delete(bootId);
@@ -307,36 +303,24 @@ export class PreparedVms {
       kind.waiting.splice(at, 1);
       void this.discard(waiting.vm);
     });
-    void this.#rest(kind, waiting);
   }
 
-  /** Lets it run until it has settled. Whoever takes it before has it as it is. */
-  async #rest(kind: Kind, waiting: WaitingVm): Promise<void> {
-    await this.#options.clock.sleep(SETTLE_MS, this.#stop.signal);
-    const at = kind.waiting.indexOf(waiting);
-    if (at < 0 || this.#stop.signal.aborted) return;
-    await waiting.vm.rest().catch((error: unknown) => {
-      if (!kind.waiting.includes(waiting)) return;
-      this.#options.log.warn({ boot: waiting.vm.bootId, reason: messageOf(error) }, "a prepared VM does not rest");
-    });
+  /** The disk that VMs of the kind wait with, made in the VM's own directory; null: they have none. */
+  async #ownDisk(kind: Kind, bootDirectory: string, uid: number): Promise<PreparedDisk | null> {
+    return kind.image === null ? null : await this.#makeDisk(kind.image, kind.diskGb, { bootDirectory, uid });
   }
 
-  /** In the VM's own directory. */
-  async #makeDisk(kind: Kind, bootDirectory: string, uid: number): Promise<PreparedDisk | null> {
+  async #makeDisk(
+    image: UnpackedImage,
+    diskGb: number,
+    { bootDirectory, uid }: Pick<PrepareRequest, "bootDirectory" | "uid">,
+  ): Promise<PreparedDisk> {
     const { images, disks } = this.#options;
-    const image = kind.image ?? this.#firstImage;
-    if (image === null) return null;
-    const diskGb = kind.image === null ? DISK_GB_DEFAULT : kind.diskGb;
     const root = await images.rootFor(image, diskGb * GIB);
     const path = join(bootDirectory, DISK_NAME);
     await disks.make({ diskPath: path, root, diskGb, uid });
-    return {
-      kind: kind.image === null ? "scratch" : "own",
-      path,
-      backingPaths: [root.rootPath],
-      bytes: diskBytes(diskGb, root.rootBytes),
-      user: image.configuration.user,
-    };
+    const { user } = image.configuration;
+    return { path, backingPaths: [root.rootPath], bytes: diskBytes(diskGb, root.rootBytes), user };
   }
 }
 

@@ -102,7 +102,15 @@ export async function startTestNode(
   const wordsOf = (machineId: string): Readonly<Record<string, string>> => own.fleet?.find(machineId)?.spec?.env ?? {};
   const preparedDirectory = join(directory, "prepared");
   const preparing = options.preparing && { directory: preparedDirectory, work: options.preparing };
-  const driver = new FakeDriver({ machinesDirectory, wordsOf, clock, log, ...(preparing && { preparing }) });
+  const { bootsAtOnceMax = 8 } = options;
+  const driver = new FakeDriver({
+    machinesDirectory,
+    wordsOf,
+    clock,
+    log,
+    bootsAtOnceMax,
+    ...(preparing && { preparing }),
+  });
   const images = new FakeImages(clock, "amd64");
   const fleet = new Fleet({
     machinesDirectory,
@@ -115,8 +123,6 @@ export async function startTestNode(
     disks: fakeDisks,
     clock,
     log,
-    bootsAtOnceMax: options.bootsAtOnceMax ?? 8,
-    wakesAtOnceMax: 8,
     onEvent: (machineId, level, message) => events.push({ machineId, level, message }),
     onChange: () => undefined,
   });

@@ -40,11 +40,13 @@ import { FakeNetwork } from "./network.ts";
 import { FakePreparedVm, type FakePreparing } from "./prepared.ts";
 
 const BOOT_MS_DEFAULT = 5;
+const AT_ONCE_MAX = 256;
 
 export interface FakeDriverOptions {
   readonly machinesDirectory: string;
   /** The machine's environment, in which the words above stand. */
   readonly wordsOf: (machineId: string) => Readonly<Record<string, string>>;
+  readonly bootsAtOnceMax?: number;
   /** Without it no VMs are prepared. */
   readonly preparing?: FakePreparing;
   readonly clock: Clock;
@@ -77,6 +79,7 @@ export class FakeDriver implements Driver {
     runtime: "fake driver, no virtual machines",
     rootDevice: null,
   };
+  readonly startsAtOnceMax: Driver["startsAtOnceMax"];
   /** The sizes that `forgetTemplate` was asked for. */
   readonly forgottenTemplates: Pick<BootRequest, "cpus" | "memoryMb">[] = [];
   readonly #options: FakeDriverOptions;
@@ -85,7 +88,8 @@ export class FakeDriver implements Driver {
 
   constructor(options: FakeDriverOptions) {
     this.#options = options;
-    const { preparing } = options;
+    const { preparing, bootsAtOnceMax = AT_ONCE_MAX } = options;
+    this.startsAtOnceMax = { boots: bootsAtOnceMax, wakes: AT_ONCE_MAX };
     this.prepare = preparing === undefined ? null : (request, signal) => this.#prepare(request, preparing, signal);
   }
 

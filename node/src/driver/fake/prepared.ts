@@ -30,10 +30,6 @@ export class FakePreparedVm implements PreparedVm {
     this.#start = start;
   }
 
-  rest(): Promise<void> {
-    return Promise.resolve();
-  }
-
   async start(request: BootRequest): Promise<Vm> {
     const { bootDirectory } = this.#request;
     if (request.bootDirectory !== bootDirectory) await moveInto(bootDirectory, request.bootDirectory);

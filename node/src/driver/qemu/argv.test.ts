@@ -1,13 +1,17 @@
 /**
  * The VMM's command line, as data: what keeps the host safe, what templates will rest on, and what paths may hold.
  */
+import { systemClock } from "@flotilla/base/clock";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { qemuArgv, type VmmPlan } from "./argv.ts";
+import { emulationTuning } from "./tcg/tuning.ts";
+import { KVM_TUNING } from "./tuning.ts";
 
 const plan: VmmPlan = {
   name: "mach-1/boot-1@/data/node",
-  accelerator: "tcg",
+  processor: ["-accel", "none", "-cpu", "some"],
+  kernelWords: [],
   cpus: 4,
   memoryMb: 8192,
   memory: { kind: "private" },
@@ -16,7 +20,6 @@ const plan: VmmPlan = {
   disk: { path: "/mnt/node/machines/mach-1/disk", backingPaths: ["/mnt/node/images/root.ext4"] },
   bulkPath: "/mnt/node/machines/mach-1/boot/bulk",
   socketDirectory: "/mnt/node/machines/mach-1/boot",
-  tscKhz: 2_596_120,
   isIncoming: false,
   hasNetwork: false,
 };
@@ -72,15 +75,18 @@ test("commas in a path do not end an option", () => {
   assert.ok(argv.includes("socket,id=qmp,path=/mnt/x,,server=off/qmp.sock,server=on,wait=off"));
 });
 
-test("an emulated guest is told the host's clock rate, an accelerated one is not", () => {
-  assert.match(valueOf(qemuArgv(plan), "-append"), /\btsc_early_khz=2596120\b/);
-  const kvm = qemuArgv({ ...plan, accelerator: "kvm" });
-  assert.doesNotMatch(valueOf(kvm, "-append"), /tsc_early_khz|mitigations/);
-  assert.match(valueOf(kvm, "-cpu"), /^host\b/);
+test("a guest is told what its accelerator needs, and its processor is that of the accelerator", () => {
+  const argv = qemuArgv({ ...plan, ...emulationTuning({ tscKhz: 2_596_120, clock: systemClock }) });
+  assert.match(valueOf(argv, "-append"), / tsc_early_khz=2596120$/);
+  assert.match(valueOf(argv, "-cpu"), /^max,/);
 });
 
-test("a guest gets no virtualization of its own and no performance counters from its host", () => {
-  const words = valueOf(qemuArgv({ ...plan, accelerator: "kvm" }), "-cpu").split(",");
+test("a guest under KVM gets no virtualization of its own and no performance counters, and nothing that is for emulation", () => {
+  const argv = qemuArgv({ ...plan, ...KVM_TUNING });
+  assert.equal(valueOf(argv, "-append"), valueOf(qemuArgv(plan), "-append"));
+  assert.deepEqual(KVM_TUNING.jailSteps({ isRestored: true }), []);
+  const words = valueOf(argv, "-cpu").split(",");
+  assert.equal(words[0], "host");
   for (const word of ["svm=off", "vmx=off", "pmu=off"]) assert.ok(words.includes(word), word);
 });
 

@@ -26,7 +26,10 @@ export type GuestMemory =
 export interface VmmPlan {
   /** Carries everything by which the process is found again. */
   readonly name: string;
-  readonly accelerator: Accelerator;
+  /** Accelerator and processor, as of tuning.ts. */
+  readonly processor: readonly string[];
+  /** What the kernel is told besides. */
+  readonly kernelWords: readonly string[];
   readonly cpus: number;
   readonly memoryMb: number;
   readonly memory: GuestMemory;
@@ -39,8 +42,6 @@ export interface VmmPlan {
   readonly bulkPath: string | null;
   /** Holds qmp.sock and guest.sock. */
   readonly socketDirectory: string;
-  /** Of the host's time stamp counter, which emulated processors pass on; null when unknown. */
-  readonly tscKhz: number | null;
   /** Wait for a template's device state instead of booting. */
   readonly isIncoming: boolean;
   /** The guest has an interface; its other end is TAP_NAME in the VMM's namespace. */
@@ -58,8 +59,6 @@ export const ROOT_NODE = "root";
 const BULK_NODE = "bulk";
 /** What the guest calls its bulk disk: the second of its disks. */
 export const BULK_DEVICE = "/dev/vdb";
-/** Emulated code kept per VMM. QEMU's own default is 1 GiB, which nobody has counted. */
-const TRANSLATION_BUFFER_MB = 256;
 /** Announcing itself after a restore would only wake the guest: its neighbour is the same everywhere. */
 const NETWORK_DEVICE = [
   ...["-netdev", `tap,id=net,ifname=${TAP_NAME},script=no,downscript=no,vhost=off`],
@@ -79,7 +78,7 @@ export function qemuArgv(plan: VmmPlan): readonly string[] {
     ...["-bios", "qboot.rom"],
     ...["-object", memoryObject(plan)],
     ...["-m", `${plan.memoryMb}M`, "-smp", String(plan.cpus)],
-    ...processor(plan.accelerator),
+    ...plan.processor,
     ...["-kernel", plan.kernelPath, ...(plan.initramfsPath === null ? [] : ["-initrd", plan.initramfsPath])],
     ...["-append", kernelCommandLine(plan)],
     ...["-chardev", `ringbuf,id=${CONSOLE_ID},size=${CONSOLE_BYTES}`, "-serial", `chardev:${CONSOLE_ID}`],
@@ -104,20 +103,6 @@ function memoryObject(plan: VmmPlan): string {
   return `memory-backend-file,${size},mem-path=${escaped(plan.memory.path)},share=${plan.memory.isShared ? "on" : "off"}`;
 }
 
-/**
- * Emulated: five-level page tables only make every page walk longer. A processor that says its byte-wise string
- * instructions are fast is believed by its kernel, which then copies byte by byte; emulated, eight bytes at a time take as
- * long as one. Without that word, in the same guest: zeroing memory for a program 350 → 4500 MB/s, writing a file in memory
- * 72 → 260 MB/s, reading it 160 → 670 MB/s.
- *
- * With KVM: the host's processor without its virtualization, which would put the host kernel's nested paths before every
- * tenant, and without performance counters, whose registers a restored guest need not have.
- */
-function processor(accelerator: Accelerator): readonly string[] {
-  if (accelerator === "kvm") return ["-accel", "kvm", "-cpu", "host,svm=off,vmx=off,pmu=off"];
-  return ["-accel", `tcg,thread=multi,tb-size=${TRANSLATION_BUFFER_MB}`, "-cpu", "max,la57=off,erms=off"];
-}
-
 function kernelCommandLine(plan: VmmPlan): string {
   const words = ["console=ttyS0", "quiet", "reboot=t", "panic=-1", "no_timer_check", "tsc=reliable", "nowatchdog"];
   // A kernel rewrites its own code while it boots. An emulator whose processors run at once can miss such a write and then
@@ -127,11 +112,7 @@ function kernelCommandLine(plan: VmmPlan): string {
   // Code that every command would run through, and no machine has a use for: a scheduling group for each session, and
   // modules for policies that nobody loads.
   words.push("noautogroup", "lsm=landlock,yama");
-  // Emulated processors do not speculate, so there is nothing to mitigate; pages that are zeroed twice cost twice.
-  if (plan.accelerator === "tcg") words.push("mitigations=off", "init_on_alloc=0");
-  // A guest that shares its host's processors may calibrate its clock for ever.
-  if (plan.accelerator === "tcg" && plan.tscKhz !== null) words.push(`tsc_early_khz=${plan.tscKhz}`);
-  return words.join(" ");
+  return [...words, ...plan.kernelWords].join(" ");
 }
 
 /** `raw` over what really holds the bytes: `blockdev-reopen` can put another file below it at any time. */

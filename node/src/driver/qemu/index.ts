@@ -8,31 +8,33 @@
  * names machine, boot and node directory, so a crash between spawning and writing its record loses nothing. A boot
  * that fails has no VMM any more when `boot` rejects.
  */
+import { deadlineSignal, orAborted } from "@flotilla/base/abort";
+import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import { execFile } from "node:child_process";
 import { mkdir, mkdtemp, readdir, readFile, realpath, rm, stat } from "node:fs/promises";
 import { release } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
-import { deadlineSignal, orAborted } from "@flotilla/base/abort";
-import type { Clock } from "@flotilla/base/clock";
-import { messageOf } from "@flotilla/base/errors";
-import type { Log } from "@flotilla/base/log";
+import type { VmOrigin } from "@flotilla/contract/machines";
 import { type AcceleratorVerdict, chooseAccelerator } from "../../host/accelerator.ts";
 import { type Cgroups, openCgroups } from "../../host/cgroups.ts";
 import { patience } from "../../host/patience.ts";
-import { processorIdentity } from "../../host/processor.ts";
-import { tscKhzIn } from "../../host/time-stamp-counter.ts";
+import { processorIdentity, tscKhzIn } from "../../host/processor.ts";
 import type { Network, Reach } from "../../network/network.ts";
 import type { BootRequest, Driver, DriverFacts, FoundVm, PreparedVm, PrepareRequest, Vm, VmRecord } from "../driver.ts";
 import { type Accelerator, QEMU_PROGRAM } from "./argv.ts";
 import { endedGuest } from "./ended-guest.ts";
 import { ensureGuestFiles, type GuestFiles } from "./guest-files.ts";
 import { type Launch, Launcher, NOBODY } from "./launcher.ts";
-import { PREPARED, prepareVm, type VmParts } from "./prepared.ts";
+import { PREPARED, type Preparing, prepareVm, type VmParts } from "./prepared.ts";
 import { findVmms, isAlive, killNow } from "./processes.ts";
 import { findRuntimeFiles, type RuntimeFiles } from "./runtime-files.ts";
 import { withSecondAttempt } from "./second-attempt.ts";
-import { Templates, templateIngredients } from "./template.ts";
+import { type Template, templateIngredients, Templates } from "./template.ts";
+import { emulationTuning } from "./tcg/tuning.ts";
+import { KVM_TUNING, type Tuning } from "./tuning.ts";
 import type { Vmm } from "./vmm.ts";
 
 export interface QemuDriverOptions {
@@ -172,6 +174,8 @@ type Channels = Pick<Launch, "machineId" | "bootDirectory" | "uid" | "bootId"> &
 class QemuDriver implements Driver {
   readonly facts: DriverFacts;
   readonly prepare: Driver["prepare"];
+  readonly startsAtOnceMax: Driver["startsAtOnceMax"];
+  readonly #tuning: Tuning;
   readonly #launcher: Launcher;
   readonly #templates: Templates;
   readonly #cgroups: Cgroups | null;
@@ -190,7 +194,9 @@ class QemuDriver implements Driver {
     this.#cgroups = options.cgroups;
     this.#log = options.log.child({ driver: "qemu" });
     const { accelerator } = options.verdict;
-    this.#launcher = new Launcher({ ...options, accelerator, log: this.#log });
+    this.#tuning = accelerator === "kvm" ? KVM_TUNING : emulationTuning(options);
+    this.startsAtOnceMax = this.#tuning.startsAtOnceMax;
+    this.#launcher = new Launcher({ ...options, tuning: this.#tuning, log: this.#log });
     const hasNetwork = options.network !== null;
     const ingredients = templateIngredients({ ...options, accelerator, hasNetwork });
     this.#templates = new Templates({ launcher: this.#launcher, ingredients });
@@ -283,10 +289,9 @@ class QemuDriver implements Driver {
     if (request.mustBoot === true) return undefined;
     const template = await orAborted(this.#templates.findOrAwait(request), signal);
     if (template === undefined) return undefined;
-    const { rootDevice } = this.facts;
     try {
-      const preparing = { launcher: this.#launcher, template, rootDevice, origin: "template", asVm } as const;
-      return await (await prepareVm({ ...request, disk: null }, preparing, signal)).start(request);
+      const restored = { ...request, disk: null, makeScratchDisk: null };
+      return await (await prepareVm(restored, this.#preparing(template, "template"), signal)).start(request);
     } catch (error) {
       signal.throwIfAborted();
       this.#log.warn({ reason: messageOf(error) }, "a template could not be used; the machine boots without");
@@ -296,10 +301,14 @@ class QemuDriver implements Driver {
 
   async #prepare(request: PrepareRequest, signal: AbortSignal): Promise<PreparedVm> {
     const template = await this.#templates.ensure(request, signal);
-    const { rootDevice } = this.facts;
-    const preparing = { launcher: this.#launcher, template, rootDevice, origin: "prepared", asVm } as const;
+    const preparing = this.#preparing(template, "prepared");
     const deadline = deadlineSignal(this.#clock, PREPARE_MS * patience(), signal);
     return prepareVm(request, preparing, deadline.signal).finally(() => deadline.dispose());
+  }
+
+  #preparing(template: Template, origin: VmOrigin): Preparing {
+    const { rootDevice } = this.facts;
+    return { launcher: this.#launcher, tuning: this.#tuning, template, rootDevice, origin, asVm };
   }
 
   async #start(launch: Launch & Channels, signal: AbortSignal): Promise<Vm> {

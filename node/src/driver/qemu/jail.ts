@@ -7,12 +7,6 @@
  * guest's kernel, five devices, the memory of its template, and the boot's directory, the only place that it can write to.
  * Files elsewhere, such as its disk, have a second name in that directory (launcher.ts).
  *
- * An emulated VMM is a batch task to the host's scheduler: when its threads wake they do not interrupt whoever runs. A
- * guest's processors wake each other all the time, and each used to interrupt the one that the command ran on, and the
- * control plane; batch tasks get as much of the host's processors and take it in longer turns. On two processors an exec of
- * `true` on a guest's channel took 5.3 ms instead of 6.0 (p95 7.4 instead of 10.5) and a sixth less processor time. A nice
- * value would take processor time from guests, and counts within a session only where the kernel groups tasks so.
- *
  * Always: the launcher replaces itself (`exec` all the way), so the process that is spawned is the VMM, under one
  * process id and start time. No root is left in it, and no descriptor but its standard ones.
  *
@@ -39,7 +33,7 @@ export interface Jail {
   readonly imagesDirectory: string | null;
   /** null: as the caller, who is not root. */
   readonly uid: number | null;
-  /** The VMM uses /dev/kvm, and emulates nothing. With root it gets one that its user may open, whatever the host's is like. */
+  /** The VMM uses /dev/kvm. With root it gets one that its user may open, whatever the host's is like. */
   readonly hasKvm: boolean;
   /** null: nothing but a loopback. Otherwise takes root. */
   readonly network: NamespaceSetup | null;
@@ -50,6 +44,8 @@ export interface Jail {
   readonly environment: Readonly<Record<string, string>>;
   /** It is killed when the process that starts it ends. */
   readonly diesWithStarter: boolean;
+  /** Steps that its accelerator needs (tuning.ts). */
+  readonly moreSteps: readonly (readonly string[])[];
 }
 
 /** Where a VMM sees what. */
@@ -120,7 +116,7 @@ function steps(jail: Jail): readonly (readonly (string | number)[])[] {
     ["limit", "nofile", limits.filesOpen],
     // They count for the user, and the caller has others.
     ...(uid === null ? [] : [["limit", "nproc", limits.tasksMax]]),
-    ...(jail.hasKvm ? [] : [["batch"]]),
+    ...jail.moreSteps,
     ...(uid === null ? [] : [["user", uid]]),
     ...(jail.diesWithStarter ? [["dies"]] : []),
   ];

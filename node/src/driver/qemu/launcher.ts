@@ -8,7 +8,7 @@
  */
 import { execFile, spawn } from "node:child_process";
 import { constants } from "node:fs";
-import { chmod, chown, link, open, rm, stat, writeFile } from "node:fs/promises";
+import { chmod, chown, link, open, rm, stat } from "node:fs/promises";
 import { dirname, extname, join, relative } from "node:path";
 import { promisify } from "node:util";
 import type { Clock } from "@flotilla/base/clock";
@@ -19,7 +19,7 @@ import type { Guest, GuestConfiguration } from "../../guest/guest.ts";
 import type { Cgroups, NewVmmGroup, VmmGroup } from "../../host/cgroups.ts";
 import { GUEST_NETWORK, type Network, type Reach } from "../../network/network.ts";
 import type { VmRecord } from "../driver.ts";
-import { type Accelerator, type GuestMemory, qemuArgv } from "./argv.ts";
+import { type GuestMemory, qemuArgv } from "./argv.ts";
 import { bulkPathIn, makeBulkFile, openBulkDisk } from "./bulk.ts";
 import {
   type GuestFiles,
@@ -36,6 +36,7 @@ import { isAlive, startTimeOf, vmmName } from "./processes.ts";
 import { Qmp } from "./qmp.ts";
 import type { RuntimeFiles } from "./runtime-files.ts";
 import { connectWhenThere } from "./sockets.ts";
+import type { Tuning } from "./tuning.ts";
 import { Vmm, type VmmOptions } from "./vmm.ts";
 
 /** A VMM to be started. Paths lie below the node's directory. */
@@ -66,8 +67,7 @@ export interface LauncherOptions {
   readonly givenDirectory: string;
   readonly guestFiles: GuestFiles;
   readonly runtimeFiles: RuntimeFiles;
-  readonly accelerator: Accelerator;
-  readonly tscKhz: number | null;
+  readonly tuning: Tuning;
   /** null: guests have no interface. Takes root. */
   readonly network: Network | null;
   /** null: the host has none that could be used. */
@@ -156,7 +156,7 @@ export class Launcher {
     await makeBulkFile(bulkPath);
     const owned = [launch.bootDirectory, bulkPath, ...disks];
     await this.makeReachable(launch.uid, owned, [...launch.backingPaths, ...memoryFiles]);
-    const limits = vmmLimits(launch, this.#options.accelerator);
+    const limits = vmmLimits(launch, this.#options.tuning.memoryMb);
     const group = await this.#makeGroup(launch.bootId, limits);
     const argv = await this.#argv(launch, limits, group);
     const logPath = join(launch.bootDirectory, "vmm.log");
@@ -209,24 +209,6 @@ export class Launcher {
     });
   }
 
-  /**
-   * Lets a VMM have what is left of the host's processors, or its share of them as from its start. Does nothing without
-   * root, which could not take the first back. Rejects when the VMM has ended.
-   *
-   * For a scheduler that knows groups of processes an idle task is one only within its group, so the group of the VMM's
-   * session gets the least weight (sched(7), "The autogroup feature").
-   */
-  async schedule({ record, group }: Vmm, share: "background" | "usual"): Promise<void> {
-    if (!this.isRoot) return;
-    const { pid } = record;
-    if (!isAlive(record)) throw new Error("the VMM has ended");
-    const usual = this.#options.accelerator === "kvm" ? "other" : "batch";
-    const [policy, nice] = share === "background" ? ["idle", "19"] : [usual, "0"];
-    await group?.share?.(pid, share);
-    await writeFile(`/proc/${pid}/autogroup`, nice).catch(() => {}); // A kernel without such groups.
-    await promisify(execFile)("chrt", ["--all-tasks", `--${policy}`, "--pid", "0", String(pid)]);
-  }
-
   /** Connects to a VMM's control channel. */
   async control(vmm: Vmm, launch: Pick<Launch, "bootDirectory" | "uid">, signal: AbortSignal): Promise<Qmp> {
     const place = { path: join(launch.bootDirectory, "qmp.sock"), uid: this.uidOf(launch) };
@@ -267,7 +249,7 @@ export class Launcher {
   }
 
   async #argv(launch: Launch, limits: VmmLimits, group: VmmGroup | null): Promise<readonly string[]> {
-    const { guestFiles, runtimeFiles, accelerator, network } = this.#options;
+    const { guestFiles, runtimeFiles, tuning, network } = this.#options;
     const { uid, bootDirectory, memory, diskPath, backingPaths } = launch;
     const shown = diskPath === null ? [] : await this.show(bootDirectory, [diskPath, ...backingPaths]);
     const isRestored = memory.kind === "file" && !memory.isShared;
@@ -284,12 +266,13 @@ export class Launcher {
       memory: memory.kind === "file" ? memory : null,
       imagesDirectory: await this.#separateImages(),
       uid: this.isRoot ? uid : null,
-      hasKvm: accelerator === "kvm",
+      hasKvm: tuning.hasKvm,
       network: network?.setup(uid) ?? null,
       groups: group?.procsPaths ?? [],
       limits,
       environment: { ...VMM_ENVIRONMENT, ...(isRestored ? preloaded : {}) },
       diesWithStarter: launch.diesWithStarter ?? false,
+      moreSteps: tuning.jailSteps({ isRestored }),
     };
     return jailArgv(jail, this.#program(launch, shown));
   }
@@ -303,9 +286,11 @@ export class Launcher {
 
   #program(launch: Launch, [diskPath, ...backingPaths]: readonly string[]): readonly string[] {
     const { machineId, bootId, cpus, memoryMb, memory, isIncoming } = launch;
+    const { processor, kernelWords } = this.#options.tuning;
     return qemuArgv({
       name: vmmName(machineId, bootId, this.nodeDirectory),
-      accelerator: this.#options.accelerator,
+      processor,
+      kernelWords,
       cpus,
       memoryMb,
       memory: memory.kind === "file" ? { ...memory, path: VIEW.memory } : memory,
@@ -315,7 +300,6 @@ export class Launcher {
       disk: diskPath === undefined ? null : { path: diskPath, backingPaths },
       bulkPath: bulkPathIn(VIEW.boot),
       socketDirectory: VIEW.boot,
-      tscKhz: this.#options.tscKhz,
       isIncoming,
       hasNetwork: this.#options.network !== null,
     });

@@ -3,13 +3,10 @@
  */
 import { DISK_GB_MAX } from "@flotilla/contract/limits";
 import type { GroupLimits } from "../../host/cgroup-layout.ts";
-import type { Accelerator } from "./argv.ts";
 
 const MB = 2 ** 20;
 /** Of the VMM itself: its code, its buffers for disks and sockets, the tables of the guest's pages. */
 const OWN_MB = 256;
-/** Translated code (argv.ts) and what finds it. */
-const EMULATION_MB = 384;
 /** A guest's memory needs tables in the host's kernel. */
 const TABLES_SHARE = 1 / 64;
 /** Besides one for each of the guest's processors: threads for disks, at most 64, and few others. */
@@ -26,13 +23,13 @@ export interface VmmLimits extends GroupLimits {
   readonly filesOpen: number;
 }
 
-/** `diskBytes` null: any disk may come to it later. */
+/** `diskBytes` null: any disk may come to it later. `acceleratorMb`: what its accelerator takes (tuning.ts). */
 export function vmmLimits(
   size: { readonly cpus: number; readonly memoryMb: number; readonly diskBytes: number | null },
-  accelerator: Accelerator,
+  acceleratorMb: number,
 ): VmmLimits {
   const { cpus, memoryMb, diskBytes } = size;
-  const ownMb = OWN_MB + memoryMb * TABLES_SHARE + (accelerator === "tcg" ? EMULATION_MB : 0);
+  const ownMb = OWN_MB + memoryMb * TABLES_SHARE + acceleratorMb;
   return {
     memoryBytes: Math.ceil(memoryMb + ownMb) * MB,
     cpus,

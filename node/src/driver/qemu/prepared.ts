@@ -1,42 +1,39 @@
 /**
- * A prepared VM: restored from a template, warmed up, and paused until a machine needs it.
+ * A prepared VM: restored from a template, and paused until a machine needs it.
  *
- * Owns its boot directory, with a scratch disk until it is paused. Leaves to machines/prepared-vms.ts how
- * many there are, and what for.
+ * Owns its boot directory. Leaves to machines/prepared-vms.ts how many there are, and what for; to the tuning what else it
+ * does before it is paused.
  *
- * Always: nothing of a machine is in it before `start`, and it is started at most once. With a scratch disk its guest
- * has mounted only in namespaces that are gone, and then the placeholder stands there again. With its own disk it has
- * played a machine without a name on a disk that has what the image has: a machine takes disk and VM together, and is
- * configured like any other, which replaces the name, the machine id and the seed of the random pool.
+ * Always: nothing of a machine is in it before `start`, and it is started at most once. One with a disk has played a machine
+ * without a name on a disk that has what the image has: a machine takes disk and VM together, and is configured like any
+ * other, which replaces the name, the machine id and the seed of the random pool.
  */
+import { orAborted } from "@flotilla/base/abort";
+import type { Timer } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
 import { rename, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { orAborted } from "@flotilla/base/abort";
-import { messageOf } from "@flotilla/base/errors";
 import type { VmOrigin } from "@flotilla/contract/machines";
-import type { Guest, GuestExecRequest } from "../../guest/guest.ts";
+import type { Guest } from "../../guest/guest.ts";
 import type { Reach } from "../../network/network.ts";
 import type { BootRequest, PreparedDisk, PreparedVm, PrepareRequest, Vm } from "../driver.ts";
-import { diskLayers, PLACEHOLDER, ROOT_NODE } from "./argv.ts";
 import { VIEW } from "./jail.ts";
 import type { Launcher } from "./launcher.ts";
+import { isAlive } from "./processes.ts";
 import type { Qmp } from "./qmp.ts";
+import { attachDisk, detachDisk } from "./root-disk.ts";
 import { connectWhenThere } from "./sockets.ts";
 import { loadState, readState, type Template } from "./template.ts";
+import type { Tuning } from "./tuning.ts";
+import { type UnnamedFacts, unnamedConfiguration } from "./unnamed.ts";
 import type { Vmm } from "./vmm.ts";
-import { WARM_UP_PROGRAM, WARM_UP_SHELL, warmUpConfiguration } from "./warm-up.ts";
 
 /** What its command line names in place of a machine, also when it has become one. */
 export const PREPARED = "prepared";
-/** After that it takes its share of a busy host's processors like any VM, else it might not be ready there at all. */
-const BACKGROUND_MS = 5_000;
-/** Commands through the channel, as a machine's will come. */
-const COMMANDS = 4;
-/** The node of the disk below ROOT_NODE. */
-const DISK_NODE = "disk";
 
 export interface Preparing {
   readonly launcher: Launcher;
+  readonly tuning: Tuning;
   readonly template: Template;
   readonly rootDevice: string | null;
   /** What a start by it will be called. `prepared`: nobody waits for it yet. */
@@ -69,7 +66,7 @@ export async function prepareVm(
     memoryMb,
     memory: { kind: "file", path: template.memoryPath, isShared: false },
     diskPath: null,
-    diskBytes: request.disk?.kind === "own" ? request.disk.bytes : null,
+    diskBytes: request.disk?.bytes ?? null,
     backingPaths: [],
     isIncoming: true,
   });
@@ -89,32 +86,18 @@ async function bringUp(
   preparing: Preparing,
   signal: AbortSignal,
 ): Promise<PreparedVm> {
-  const { launcher } = preparing;
+  const { launcher, tuning, origin } = preparing;
   const { bootDirectory, uid } = request;
   const qmp = await launcher.control(vmm, { bootDirectory, uid }, signal);
   const reach = launcher.reach(vmm, uid);
-  const guest = await inBackground(vmm, preparing, async () => {
+  const prepare = async (): Promise<Guest> => {
     await restore(qmp, request, preparing, signal);
-    const restored = await launcher.guest({ bootDirectory, uid }, signal);
-    if (request.disk !== null) await warmUp(qmp, restored, request.disk, request, preparing);
-    return restored;
-  });
+    const guest = await launcher.guest({ bootDirectory, uid }, signal);
+    if (origin === "prepared") await makeReady(qmp, guest, request, preparing);
+    return guest;
+  };
+  const guest = origin === "prepared" ? await tuning.inBackground(vmm, prepare) : await prepare();
   return new Prepared(request, preparing, { vmm, qmp, guest, reach });
-}
-
-/**
- * Does what nobody waits for with what is left of the host's processors. The VMM's launcher is not in it: it may hold what
- * others wait for, such as the kernel's lock of all interfaces.
- */
-async function inBackground<T>(vmm: Vmm, { launcher, origin }: Preparing, work: () => Promise<T>): Promise<T> {
-  if (origin !== "prepared") return work();
-  await launcher.schedule(vmm, "background");
-  // When it fails, the VMM has ended, and others say so.
-  const hurry = (): void => void launcher.schedule(vmm, "usual").catch(() => {});
-  const timer = launcher.clock.timer(BACKGROUND_MS, hurry);
-  const result = await work().finally(() => timer.cancel());
-  await launcher.schedule(vmm, "usual");
-  return result;
 }
 
 async function restore(qmp: Qmp, request: PrepareRequest, preparing: Preparing, signal: AbortSignal): Promise<void> {
@@ -135,47 +118,20 @@ async function restore(qmp: Qmp, request: PrepareRequest, preparing: Preparing, 
   await rm(socketPath, { force: true });
 }
 
-async function warmUp(qmp: Qmp, guest: Guest, disk: PreparedDisk, request: PrepareRequest, preparing: Preparing) {
-  const { launcher } = preparing;
-  const { path } = disk;
-  await launcher.makeReachable(request.uid, [path], disk.backingPaths);
-  await attachDisk(qmp, await launcher.show(request.bootDirectory, [path, ...disk.backingPaths]), DISK_NODE);
-  await qmp.execute("block_resize", { "node-name": ROOT_NODE, size: disk.bytes });
-  const { rootDevice } = preparing;
-  const facts = { rootDevice, rootBytes: disk.bytes, user: disk.user, ...launcher.guestNetwork };
-  const configuration = (digit: "0" | "1") => warmUpConfiguration(facts, { now: launcher.clock.now(), digit });
-  if (disk.kind === "own") {
-    await guest.configure(configuration("0"));
-    // The machine that takes it will give it another name.
-    await guest.configure(configuration("1"));
-    for (let count = 0; count < COMMANDS; count += 1) await run(guest, WARM_UP_SHELL);
-    return;
+/** Has the guest mount the disk that it waits with, if any, and warm up. */
+async function makeReady(qmp: Qmp, guest: Guest, request: PrepareRequest, preparing: Preparing): Promise<void> {
+  const { launcher, tuning, rootDevice } = preparing;
+  const { disk, makeScratchDisk, uid, bootDirectory } = request;
+  const attach = async ({ path, backingPaths, bytes, user }: PreparedDisk): Promise<UnnamedFacts> => {
+    await launcher.makeReachable(uid, [path], backingPaths);
+    await attachDisk(qmp, await launcher.show(bootDirectory, [path, ...backingPaths]), bytes);
+    return { rootDevice, rootBytes: bytes, user, ...launcher.guestNetwork };
+  };
+  const mounted = disk === null ? null : await attach(disk);
+  if (mounted !== null) {
+    await guest.configure(unnamedConfiguration(mounted, { now: launcher.clock.now(), digit: "0" }));
   }
-  await guest.warmUp(configuration("0"));
-  for (let count = 0; count < COMMANDS; count += 1) await run(guest, WARM_UP_PROGRAM);
-  await qmp.execute("blockdev-add", { ...PLACEHOLDER, "node-name": "placeholder" });
-  await qmp.execute("blockdev-reopen", { options: [{ driver: "raw", "node-name": ROOT_NODE, file: "placeholder" }] });
-  await qmp.execute("blockdev-del", { "node-name": DISK_NODE });
-  await rm(path);
-}
-
-/** The command may be missing in the guest: then it has warmed up what it could. */
-async function run(guest: Guest, request: GuestExecRequest): Promise<void> {
-  const exec = guest.exec(request);
-  exec.stdout.resume();
-  exec.stderr.resume();
-  await Promise.all([exec.exit, exec.pid.catch(() => {})]);
-}
-
-/** Puts files under the guest's disk device: what is asked is sent at once and answered in order. */
-async function attachDisk(qmp: Qmp, paths: readonly string[], nodeName: string): Promise<void> {
-  const disk = diskLayers(paths, nodeName);
-  await Promise.all([
-    qmp.execute("blockdev-add", disk),
-    qmp.execute("blockdev-reopen", {
-      options: [{ driver: "raw", "node-name": ROOT_NODE, discard: "unmap", file: nodeName }],
-    }),
-  ]);
+  await tuning.warmUp({ guest, mounted, makeScratchDisk, attach, detach: () => detachDisk(qmp) });
 }
 
 /** What a prepared VM is held by. */
@@ -196,6 +152,8 @@ class Prepared implements PreparedVm {
   readonly #qmp: Qmp;
   readonly #guest: Guest;
   readonly #reach: Reach | null;
+  /** null: it is started at once. */
+  readonly #settling: Timer | null;
 
   constructor(request: PrepareRequest, preparing: Preparing, { vmm, qmp, guest, reach }: Parts) {
     this.bootId = request.bootId;
@@ -207,40 +165,45 @@ class Prepared implements PreparedVm {
     this.#qmp = qmp;
     this.#guest = guest;
     this.#reach = reach;
+    const { launcher, tuning, origin } = preparing;
+    const rest = (): void => void this.#rest();
+    this.#settling = origin === "prepared" ? launcher.clock.timer(tuning.settleMs, rest) : null;
   }
 
-  async rest(): Promise<void> {
-    await this.#qmp.execute("stop");
+  /** Pauses it until it is started. */
+  async #rest(): Promise<void> {
+    const { log } = this.#preparing.launcher;
+    await this.#qmp.execute("stop").catch((error: unknown) => {
+      if (!isAlive(this.#vmm.record)) return;
+      log.warn({ boot: this.bootId, reason: messageOf(error) }, "a prepared VM does not rest");
+    });
   }
 
   async start(request: BootRequest): Promise<Vm> {
     const { bootDirectory, diskPath, diskBytes, backingPaths } = request;
     const { launcher, origin, asVm } = this.#preparing;
+    const hasDisk = this.#request.disk !== null;
+    // A pause that was asked for before is answered before the VM is let run below.
+    this.#settling?.cancel();
     // Sockets are known by what they are, not by their path: open ones are found under the new one.
     if (bootDirectory !== this.#request.bootDirectory) {
       await rename(this.#request.bootDirectory, bootDirectory);
       this.#vmm.moved(bootDirectory);
     }
     await launcher.makeReachable(this.uid, [diskPath], backingPaths);
-    const attached: Promise<unknown>[] = [];
-    if (this.#request.disk?.kind !== "own") {
-      const paths = await launcher.show(bootDirectory, [diskPath, ...backingPaths]);
-      attached.push(
-        attachDisk(this.#qmp, paths, DISK_NODE),
-        this.#qmp.execute("block_resize", { "node-name": ROOT_NODE, size: diskBytes }),
-      );
-    }
+    const paths = hasDisk ? [] : await launcher.show(bootDirectory, [diskPath, ...backingPaths]);
     await Promise.all([
-      ...attached,
+      hasDisk ? undefined : attachDisk(this.#qmp, paths, diskBytes),
       // Closed until then, so the guest need not wait for it.
       this.#reach?.admit(request),
       this.#qmp.execute("cont"),
     ]);
-    if (this.#request.disk?.kind !== "own") launcher.limitDisk(this.#vmm, diskBytes);
+    if (!hasDisk) launcher.limitDisk(this.#vmm, diskBytes);
     return asVm({ vmm: this.#vmm, guest: this.#guest, reach: this.#reach, origin });
   }
 
   async discard(): Promise<void> {
+    this.#settling?.cancel();
     await this.#vmm.kill();
     await rm(this.#request.bootDirectory, { recursive: true, force: true });
   }

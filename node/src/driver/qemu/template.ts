@@ -43,7 +43,7 @@ import type { Accelerator } from "./argv.ts";
 import { VIEW } from "./jail.ts";
 import { type Launcher, NOBODY } from "./launcher.ts";
 import type { Qmp } from "./qmp.ts";
-import { WARM_UP_PROGRAM, warmUpConfiguration } from "./warm-up.ts";
+import { AGENT_COMMAND, unnamedConfiguration } from "./unnamed.ts";
 
 /** The size of a machine, as far as a template depends on it. */
 export interface VmSize {
@@ -224,7 +224,7 @@ export class Templates {
       const guest = await this.#launcher.guest({ bootDirectory, uid }, signal);
       // The address is the same in all machines, so what it takes to bring the network up need not be done again.
       const facts = { rootDevice: null, rootBytes: 0, user: "", ...this.#launcher.guestNetwork };
-      await orAborted(guest.warmUp(warmUpConfiguration(facts, { now: clock.now(), digit: "0" })), signal);
+      await orAborted(guest.warmUp(unnamedConfiguration(facts, { now: clock.now(), digit: "0" })), signal);
       for (let count = 0; count < WARM_UP_COMMANDS; count += 1) await runQuietly(guest, signal);
       guest.close();
       await qmp.execute("stop");
@@ -348,7 +348,7 @@ export function readState(template: Template): Promise<Buffer> {
 }
 
 async function runQuietly(guest: Guest, signal: AbortSignal): Promise<void> {
-  const exec = guest.exec(WARM_UP_PROGRAM);
+  const exec = guest.exec(AGENT_COMMAND);
   exec.stdout.resume();
   exec.stderr.resume();
   await orAborted(exec.exit, signal);

@@ -1,13 +1,12 @@
 /**
- * What a guest does before it is some machine's: it runs the way a machine's start and first command will take, so that
- * an emulated processor has translated that code already. Under hardware virtualization it costs a few milliseconds
- * and gains as much.
+ * What a guest is told and runs before it is any machine's: while a template is made of it, and when it mounts a disk that
+ * a machine will take over together with it. A machine's own configuration replaces all of it.
  */
 import { randomBytes } from "node:crypto";
 import type { GuestConfiguration, GuestExecRequest } from "../../guest/guest.ts";
 
 /** The agent's own program, which ends at once when it is called like this: there is no other file before a root is mounted. */
-export const WARM_UP_PROGRAM: GuestExecRequest = {
+export const AGENT_COMMAND: GuestExecRequest = {
   argv: ["/init", "--end"],
   cwd: "/",
   env: {},
@@ -17,10 +16,7 @@ export const WARM_UP_PROGRAM: GuestExecRequest = {
   isBackground: false,
 };
 
-/** What most first commands begin with. */
-export const WARM_UP_SHELL: GuestExecRequest = { ...WARM_UP_PROGRAM, argv: ["sh", "-lc", "true"], cwd: null };
-
-export interface WarmUpFacts {
+export interface UnnamedFacts {
   readonly rootDevice: string | null;
   readonly rootBytes: number;
   readonly user: string;
@@ -30,9 +26,9 @@ export interface WarmUpFacts {
   readonly nameservers: readonly string[];
 }
 
-/** Of the machine that the guest plays until it is one. `digit`: another one makes it another machine. */
-export function warmUpConfiguration(
-  { rootDevice, rootBytes, user, address, nameservers }: WarmUpFacts,
+/** `digit`: another one makes it another machine. */
+export function unnamedConfiguration(
+  { rootDevice, rootBytes, user, address, nameservers }: UnnamedFacts,
   { now, digit }: { readonly now: number; readonly digit: "0" | "1" },
 ): GuestConfiguration {
   return {

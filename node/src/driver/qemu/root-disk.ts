@@ -1,0 +1,27 @@
+/**
+ * The files under a running guest's disk device, which can be replaced at any time: QEMU's block node ROOT_NODE stays, and
+ * what is below it is opened anew.
+ */
+import { diskLayers, PLACEHOLDER, ROOT_NODE } from "./argv.ts";
+import type { Qmp } from "./qmp.ts";
+
+/** The node of the disk below ROOT_NODE. */
+const DISK_NODE = "disk";
+
+/** Puts a disk there: its file first, what it stands on behind it, as the VMM sees them. Asked at once and answered in order. */
+export async function attachDisk(qmp: Qmp, paths: readonly string[], bytes: number): Promise<void> {
+  const options = [{ driver: "raw", "node-name": ROOT_NODE, discard: "unmap", file: DISK_NODE }];
+  await Promise.all([
+    qmp.execute("blockdev-add", diskLayers(paths, DISK_NODE)),
+    qmp.execute("blockdev-reopen", { options }),
+    qmp.execute("block_resize", { "node-name": ROOT_NODE, size: bytes }),
+  ]);
+}
+
+/** Puts the placeholder there again, and closes the disk's files. */
+export async function detachDisk(qmp: Qmp): Promise<void> {
+  const options = [{ driver: "raw", "node-name": ROOT_NODE, file: "placeholder" }];
+  await qmp.execute("blockdev-add", { ...PLACEHOLDER, "node-name": "placeholder" });
+  await qmp.execute("blockdev-reopen", { options });
+  await qmp.execute("blockdev-del", { "node-name": DISK_NODE });
+}
