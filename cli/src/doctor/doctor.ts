@@ -2,7 +2,7 @@
  * `flotilla doctor`: what this machine can do, what is missing and what that means; then whether a server can be
  * reached, whether the key is good there and whether it has a node.
  *
- * The host's part is the node agent's own judgement (node/src/doctor-main.ts), asked as a program, because the node
+ * The host's part is the node agent's own judgement (node/src/doctor/main.ts), asked as a program, because the node
  * knows what it needs. No server is a warning, not a fault: the doctor is also asked before the first start.
  *
  * Ends with 1 when anything is bad.
@@ -25,7 +25,7 @@ export interface Check {
   readonly meaning: string;
 }
 
-const DOCTOR_MAIN = fileURLToPath(new URL("../../../node/src/doctor-main.ts", import.meta.url));
+const DOCTOR_MAIN = fileURLToPath(new URL("../../../node/src/doctor/main.ts", import.meta.url));
 const STYLES: Readonly<Record<Check["status"], Style>> = { ok: "green", warn: "yellow", bad: "red" };
 const CALL_TIMEOUT_MS = 5_000;
 

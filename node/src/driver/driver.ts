@@ -6,9 +6,9 @@
  * calls it has written the boot into the machine's journal before, so that a crash at any point leaves something that
  * `adopt` or `sweep` finds.
  */
-import type { Duplex } from "node:stream";
 import type { MachineNetwork, VmOrigin } from "@flotilla/contract/machines";
-import type { Guest, GuestConfiguration } from "../guest/guest.ts";
+import type { Guest } from "../guest/guest.ts";
+import type { VmNetwork } from "../network/vm-network.ts";
 
 /** One incarnation of a machine, as the driver needs to know it. */
 export interface BootRequest {
@@ -31,17 +31,6 @@ export interface BootRequest {
   readonly publishedPorts: readonly number[];
   /** The guest is to boot, whatever templates there are. */
   readonly mustBoot?: boolean;
-}
-
-/** The network of a VM that is a machine's. */
-export interface VmNetwork extends Pick<GuestConfiguration, "address" | "nameservers"> {
-  /**
-   * A connection to a TCP port of the guest, whatever the machine itself may reach. Rejects with the system's error,
-   * such as `ECONNREFUSED`, or when nothing answers within seconds; `signal` gives up connecting.
-   */
-  dial(port: number, signal?: AbortSignal): Promise<Duplex>;
-  /** Where on the host's loopback its published ports are. */
-  readonly hostPorts: readonly { readonly port: number; readonly hostPort: number }[];
 }
 
 /** What must be known to find a VM again after a crash; goes into the journal as it is. */

@@ -12,6 +12,7 @@ import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { Disks } from "../disks/disks.ts";
 import type { Driver } from "../driver/driver.ts";
+import { UserIds } from "../host/user-ids.ts";
 import type { Images } from "../images/images.ts";
 import { BootSlots } from "./boot-slots.ts";
 import type { Journal } from "./journal.ts";
@@ -20,7 +21,6 @@ import { PreparedVms, type PreparedVmsOptions } from "./prepared-vms.ts";
 import { Supervisor } from "./supervisor.ts";
 import type { RemovedMachine, Surroundings } from "./surroundings.ts";
 import { UnreadableMachine, type UnreadableMachineOptions } from "./unreadable-machine.ts";
-import { UserIds } from "./user-ids.ts";
 
 /** Removed machines whose last generation is remembered. */
 const REMOVED_MAX = 10_000;

@@ -12,7 +12,7 @@
  */
 import type { DesiredMachine, MachineSpec, ObservedMachine, ObservedState } from "@flotilla/contract/link";
 import { SETTLED_STATES } from "@flotilla/contract/link";
-import type { VmNetwork } from "../driver/driver.ts";
+import type { VmNetwork } from "../network/vm-network.ts";
 import type { Guest } from "../guest/guest.ts";
 import type { Journal } from "./journal.ts";
 import { Machine } from "./machine.ts";

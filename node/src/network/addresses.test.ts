@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { USER_ID_FIRST, USERS_PER_RANGE } from "../machines/user-ids.ts";
+import { USER_ID_FIRST, USERS_PER_RANGE } from "../host/user-ids.ts";
 import { BLOCKS, blockOf, pairOf } from "./addresses.ts";
 
 test("every user of a node has a pair of its own inside the node's block, beside its name server", () => {

@@ -9,7 +9,7 @@
  * (RFC 7335); 240.0.0.0/4 is reserved, Linux treats it as any other address, and none of it leaves the host, because
  * all is translated on the way out. So no network that a machine may want to reach is hidden behind them.
  */
-import { USER_ID_FIRST, USERS_PER_RANGE } from "../machines/user-ids.ts";
+import { USER_ID_FIRST, USERS_PER_RANGE } from "../host/user-ids.ts";
 
 export const GUEST_ADDRESS = "192.0.0.2";
 export const GATEWAY_ADDRESS = "192.0.0.1";

@@ -31,9 +31,9 @@ import type {
   PrepareRequest,
   Vm,
   VmExit,
-  VmNetwork,
   VmRecord,
 } from "../driver.ts";
+import type { VmNetwork } from "../../network/vm-network.ts";
 import { FakeFiles } from "./files.ts";
 import { type FakeConfiguration, FakeGuest } from "./guest.ts";
 import { FakeNetwork } from "./network.ts";

@@ -8,7 +8,7 @@ import type { Socket } from "node:net";
 import type { Clock } from "@flotilla/base/clock";
 import { parsePairs } from "@flotilla/contract/settings";
 import { dialAddress } from "../../network/dial.ts";
-import type { VmNetwork } from "../driver.ts";
+import type { VmNetwork } from "../../network/vm-network.ts";
 
 export class FakeNetwork implements VmNetwork {
   readonly address = null;

@@ -7,8 +7,8 @@
 import { systemClock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import { parseSettings } from "@flotilla/contract/settings";
-import { judge } from "./host/doctor.ts";
-import { observeHost } from "./host/observe.ts";
+import { judge } from "./judge.ts";
+import { observeHost } from "./observe.ts";
 
 try {
   // tidy-allow environment: the start of a program, as main.ts is of the node agent

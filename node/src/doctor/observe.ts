@@ -1,9 +1,11 @@
 /**
- * Looks at this host as `flotilla doctor` needs to know it. Judges nothing: that is doctor.ts.
+ * Looks at this host as `flotilla doctor` needs to know it. Judges nothing: that is judge.ts.
  *
  * Changes nothing on the host, except that trying KVM leaves its verdict in the cache, as a start would.
  * Always: whatever can not be found out is a fact too; nothing here throws.
  */
+import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
 import { execFile } from "node:child_process";
 import { constants, existsSync } from "node:fs";
 import { access, readFile, stat, statfs } from "node:fs/promises";
@@ -11,14 +13,12 @@ import { createServer } from "node:net";
 import { availableParallelism, totalmem } from "node:os";
 import { delimiter, dirname, join, resolve } from "node:path";
 import { promisify } from "node:util";
-import type { Clock } from "@flotilla/base/clock";
-import { messageOf } from "@flotilla/base/errors";
 import type { ListenAddress } from "@flotilla/contract/settings";
 import type { DriverFacts } from "../driver/driver.ts";
 import { qemuFacts } from "../driver/qemu/index.ts";
 import { makeLog } from "../log.ts";
-import { readCgroupLayout, readsDiskWeights } from "./cgroups.ts";
-import { patience } from "./patience.ts";
+import { readCgroupLayout, readsDiskWeights } from "../host/cgroups.ts";
+import { patience } from "../host/patience.ts";
 
 export interface HostFacts {
   readonly isRoot: boolean;

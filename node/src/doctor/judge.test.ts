@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { judge } from "./doctor.ts";
+import { judge } from "./judge.ts";
 import type { HostFacts } from "./observe.ts";
 
 const now = Date.UTC(2031, 0, 1);
