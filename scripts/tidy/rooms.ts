@@ -48,6 +48,22 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
     },
     top: ["handlers.ts", "main.ts"],
   },
+  node: {
+    ground: ["log.ts"],
+    rooms: {
+      "config.ts": [],
+      host: [],
+      guest: [],
+      network: ["guest", "host"],
+      images: ["host"],
+      disks: ["host", "images"],
+      driver: ["disks", "guest", "host", "images", "network"],
+      machines: ["disks", "driver", "guest", "host", "images", "network"],
+      link: ["guest", "images", "machines", "network"],
+      doctor: ["driver", "host"],
+    },
+    top: ["equipment.ts", "main.ts"],
+  },
 };
 
 /** Why a room does not import another, where the table alone does not say it. */
