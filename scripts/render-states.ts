@@ -1,6 +1,6 @@
 /**
  * Draws docs/states.md from the tables of the code: the phases of a machine on the server, what users see of them,
- * which verb is possible when, the life of a node, and what the node agent does next.
+ * the life of a node, and what the node agent does next.
  *
  * Always: asks the same functions that the programs ask, over all combinations of facts, and copies no table; so the
  * page cannot say something that the code does not do. Runs under `npm run golden`.

@@ -1,0 +1,119 @@
+/**
+ * The SQL statements of the server as its source files hold them, found without running anything.
+ *
+ * Always: every sql`…` of server/src is either a statement, or a fragment that a statement splices in by the name of the
+ * constant or function that makes it, in the same file. What an interpolation holds otherwise becomes a parameter, as in the program; so a
+ * fragment that is not recognized makes its statement invalid, and none is left out in silence.
+ */
+import { readFile } from "node:fs/promises";
+import { globSync } from "node:fs";
+import path from "node:path";
+
+const SOURCES = path.resolve(import.meta.dirname, "../../src");
+const STATEMENT = /^\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|LOCK)\b/;
+const DECLARATION = /(?:const|function) (\w+)/g;
+
+interface Template {
+  readonly file: string;
+  /** File and line. */
+  readonly place: string;
+  /** What declares it: the nearest constant or function before it. */
+  readonly name: string;
+  /** The texts between the interpolations: one more than these. */
+  readonly texts: readonly string[];
+  readonly expressions: readonly string[];
+}
+
+export interface SourceStatement {
+  readonly place: string;
+  /** With $1, $2, … for its parameters. */
+  readonly text: string;
+}
+
+/** All statements, and the places of fragments that none of them uses. */
+export async function statementsOfServer(): Promise<{
+  readonly statements: readonly SourceStatement[];
+  readonly unused: readonly string[];
+}> {
+  const templates = (await Promise.all(sourceFiles().map(templatesOf))).flat();
+  const fragments = templates.filter((template) => !isStatement(template));
+  const used = new Set<Template>();
+  const statements = templates.filter(isStatement).map((template) => {
+    const parameters = { count: 0 };
+    return { place: template.place, text: spliced(template, fragments, used, parameters) };
+  });
+  return { statements, unused: fragments.filter((each) => !used.has(each)).map(({ place }) => place) };
+}
+
+const isStatement = ({ texts }: Template): boolean => STATEMENT.test(texts[0] ?? "");
+
+function sourceFiles(): string[] {
+  return globSync("**/*.ts", { cwd: SOURCES }).filter((name) => !name.endsWith(".test.ts"));
+}
+
+function spliced(
+  template: Template,
+  fragments: readonly Template[],
+  used: Set<Template>,
+  parameters: { count: number },
+): string {
+  let text = template.texts[0] ?? "";
+  for (const [index, expression] of template.expressions.entries()) {
+    const name = /^(\w+)(?:\(|$)/.exec(expression.trim())?.[1];
+    const fragment = fragments.find((each) => each.name === name && each.file === template.file);
+    if (fragment === undefined) {
+      parameters.count += 1;
+      text += `$${parameters.count}`;
+    } else {
+      used.add(fragment);
+      text += spliced(fragment, fragments, used, parameters);
+    }
+    text += template.texts[index + 1] ?? "";
+  }
+  return text;
+}
+
+/** Every sql`…` of a file that stands in code, not in a comment. */
+async function templatesOf(file: string): Promise<Template[]> {
+  const text = await readFile(path.join(SOURCES, file), "utf8");
+  const found: Template[] = [];
+  for (const { index } of text.matchAll(/\bsql`/g)) {
+    const before = text.slice(0, index);
+    if (/(?:^|\n)\s*(?:\/?\*|\/\/)[^\n]*$/.test(before)) continue;
+    const name = [...before.matchAll(DECLARATION)].at(-1)?.[1] ?? "";
+    const place = `server/src/${file}:${before.split("\n").length}`;
+    found.push({ file, place, name, ...splitTemplate(text, index + "sql`".length, place) });
+  }
+  return found;
+}
+
+/** The parts of the template whose text begins at `start`. */
+function splitTemplate(text: string, start: number, place: string): Pick<Template, "texts" | "expressions"> {
+  const texts: string[] = [];
+  const expressions: string[] = [];
+  let from = start;
+  for (let at = start; at < text.length; at++) {
+    if (text[at] === "`") return { texts: [...texts, text.slice(from, at)], expressions };
+    if (text.startsWith("${", at)) {
+      const end = endOfExpression(text, at + 2);
+      const expression = text.slice(at + 2, end);
+      if (expression.includes("sql`")) throw new Error(`${place}: give the fragment in an interpolation a name`);
+      texts.push(text.slice(from, at));
+      expressions.push(expression);
+      at = end;
+      from = end + 1;
+    }
+  }
+  throw new Error(`${place}: the statement has no end`);
+}
+
+/** Where the brace is that closes an interpolation. */
+function endOfExpression(text: string, start: number): number {
+  let depth = 1;
+  let at = start;
+  for (; depth > 0; at++) {
+    if (text[at] === "{") depth += 1;
+    if (text[at] === "}") depth -= 1;
+  }
+  return at - 1;
+}
