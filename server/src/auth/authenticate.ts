@@ -18,7 +18,7 @@ export interface NodeAuthenticator {
   authenticate(bearer: string, access: "joinToken" | "nodeCredential"): Promise<NodeCaller | undefined>;
 }
 
-/** Knows what opens the connect bridge of one machine; the machines family implements it. */
+/** Knows what opens the connect bridge of one machine; ingress/ implements it. */
 export interface ConnectTokenAuthenticator {
   /** undefined: not known, expired, of another machine, or its key is no longer good. */
   authenticate(token: string, machineId: string): Promise<KnownKey | undefined>;

@@ -1,6 +1,6 @@
 /**
  * Requests that are for machines and none of the API's: told apart before anything else is looked at, by the host they
- * name or by the beginning of their path. The machines family implements it.
+ * name or by the beginning of their path. The room ingress/ implements it.
  */
 import type { IncomingMessage } from "node:http";
 import type { Right } from "../auth/access-watch.ts";

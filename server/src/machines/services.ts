@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { PORTS_PER_MACHINE_DEFAULT } from "@flotilla/contract/limits";
 import type { Services } from "../services.ts";
 import { Activity } from "./activity.ts";
-import { MachineAddresses } from "./ingress/addresses.ts";
+import { MachineAddresses } from "./addresses.ts";
 import { MachineCache } from "./machine-cache.ts";
 import { MachineSecrets } from "./secrets.ts";
 

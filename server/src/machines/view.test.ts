@@ -8,7 +8,7 @@ import { NODE_STATUSES } from "@flotilla/contract/nodes";
 import fc from "fast-check";
 import { machineRecord, NOW } from "../../test/support/machine.ts";
 import { askStart } from "./change.ts";
-import { MachineAddresses } from "./ingress/addresses.ts";
+import { MachineAddresses } from "./addresses.ts";
 import type { MachineRecord } from "./record.ts";
 import { includes, isActive, NODE_AWAY } from "./state.ts";
 import { machineInfo, shownState } from "./view.ts";

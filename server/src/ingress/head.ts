@@ -8,8 +8,8 @@
  * A guest that answers under the address of the API (`prefix`) is a stranger there: its pages are sandboxed, so that their
  * origin is not the API's; it says nothing about the whole origin; and its root is the prefix.
  */
-import { holdsOwnCredential, isOwnCredential } from "../../auth/keys.ts";
-import { SHARE_COOKIE } from "../ingress/cookies.ts";
+import { holdsOwnCredential, isOwnCredential } from "../auth/keys.ts";
+import { SHARE_COOKIE } from "./cookies.ts";
 
 type Head = readonly string[];
 

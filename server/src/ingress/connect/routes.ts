@@ -4,9 +4,9 @@
 import { Refusal } from "@flotilla/contract/errors";
 import { makeConnectToken } from "../../auth/keys.ts";
 import type { HandlersOf, PassedReply, Request } from "../../http/handler.ts";
-import type { MachineServices } from "../services.ts";
-import { forward } from "./forward.ts";
-import { withoutCredential } from "./head.ts";
+import type { MachineServices } from "../../machines/services.ts";
+import { forward } from "../forward.ts";
+import { withoutCredential } from "../head.ts";
 import { makeMachineToken } from "./tokens.ts";
 
 type Bridge =

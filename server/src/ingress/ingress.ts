@@ -11,16 +11,16 @@
 import type { IncomingMessage } from "node:http";
 import { Refusal } from "@flotilla/contract/errors";
 import { grants } from "@flotilla/contract/scopes";
-import type { Right } from "../../auth/access-watch.ts";
-import { bearerOf } from "../../auth/authenticate.ts";
-import { hashedName, hashKey, hasKeyForm, hasShareTokenForm } from "../../auth/keys.ts";
-import { type Outgoing, passOn } from "../../http/encode.ts";
-import type { Ingress, IngressRequest } from "../../http/ingress.ts";
-import { forward } from "../connect/forward.ts";
-import { withoutCredential } from "../connect/head.ts";
-import type { MachineServices } from "../services.ts";
-import { findGate, type Gate } from "../share/store.ts";
-import type { Place } from "./addresses.ts";
+import type { Right } from "../auth/access-watch.ts";
+import { bearerOf } from "../auth/authenticate.ts";
+import { hashedName, hashKey, hasKeyForm, hasShareTokenForm } from "../auth/keys.ts";
+import { type Outgoing, passOn } from "../http/encode.ts";
+import type { Ingress, IngressRequest } from "../http/ingress.ts";
+import { forward } from "./forward.ts";
+import { withoutCredential } from "./head.ts";
+import type { MachineServices } from "../machines/services.ts";
+import { findGate, type Gate } from "./share/store.ts";
+import type { Place } from "../machines/addresses.ts";
 import { shareCookie, shareCookies } from "./cookies.ts";
 
 /** The parameter that holds a share token, and the one that holds a key on a WebSocket handshake. */

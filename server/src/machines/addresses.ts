@@ -2,7 +2,7 @@
  * Under which addresses the world reaches machines: a host of their own below the domain for machines, where there is
  * one, and a path of this server, always. Pure, but for the address of this server, which is known once it listens.
  */
-import type { MachineRecord } from "../record.ts";
+import type { MachineRecord } from "./record.ts";
 
 const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
 const PROXY_PATH = /^\/proxy\/(mach-[0-9a-f]{32})(?=[/?]|$)/;

@@ -8,8 +8,8 @@ import type { ConnectTokenAuthenticator } from "../../auth/authenticate.ts";
 import { fromRow } from "../../auth/key-cache.ts";
 import { hashKey } from "../../auth/keys.ts";
 import type { Context } from "../../context.ts";
-import { machineNotFound } from "../start.ts";
-import { findMachine } from "../store.ts";
+import { machineNotFound } from "../../machines/start.ts";
+import { findMachine } from "../../machines/store.ts";
 import { findKeyOfConnectToken, insertConnectToken } from "./store.ts";
 
 const TTL_DEFAULT_SECONDS = 3_600;

@@ -3,9 +3,9 @@
  */
 import { hashKey, makeShareToken } from "../../auth/keys.ts";
 import type { HandlersOf } from "../../http/handler.ts";
-import type { MachineServices } from "../services.ts";
-import { machineNotFound } from "../start.ts";
-import { findMachine } from "../store.ts";
+import type { MachineServices } from "../../machines/services.ts";
+import { machineNotFound } from "../../machines/start.ts";
+import { findMachine } from "../../machines/store.ts";
 import { putShare, removeShare } from "./store.ts";
 
 export function shareHandlers(services: MachineServices): HandlersOf<"createShare" | "removeShare"> {
