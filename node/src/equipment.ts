@@ -4,10 +4,10 @@
  * The only place where the rest of the agent learns which driver it is. FAKE equipment is for tests of the control
  * plane: no VMs, no images, empty disks, and resources that no test exhausts.
  */
-import type { Clock } from "@flotilla/base/clock";
-import type { Log } from "@flotilla/base/log";
 import { realpath } from "node:fs/promises";
 import { arch } from "node:os";
+import type { Clock } from "@flotilla/base/clock";
+import type { Log } from "@flotilla/base/log";
 import type { NodeResources } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { NodeConfig } from "./config.ts";

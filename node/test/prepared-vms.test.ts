@@ -2,8 +2,11 @@
  * VMs that wait prepared, with the fake driver: who gets them, what fails, and that none outlives its agent.
  */
 import assert from "node:assert/strict";
+import { readdir } from "node:fs/promises";
 import { availableParallelism } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
+import { systemClock } from "@flotilla/base/clock";
 import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
 import { until } from "../../test/support/until.ts";
 import { machineIdOf, startTestNode, type TestNode, temporaryDirectory } from "./support/in-process.ts";
@@ -98,4 +101,62 @@ test("a kind that can not be prepared is tried again later, is said once, and th
   assert.equal(said.length, 1, said.join(""));
   await node.fleet.release();
   assert.deepEqual(await node.driver.find(), []);
+});
+
+test("one that ends while it waits is replaced, and nothing of it is left", async () => {
+  await using directory = await temporaryDirectory();
+  const node = await startTestNode(directory.path, { preparing: async () => {} });
+  const { prepared, liveBoots } = node.fleet.surroundings;
+  await prepared.begin();
+  await until(async () => (await waitingBoots(node)).length === 5, { what: "VMs to wait" });
+  const [first = "", ...others] = await waitingBoots(node);
+  assert.equal(await node.driver.sweep(new Set(others)), 1);
+  prepared.starting();
+  prepared.started();
+  await until(async () => (await waitingBoots(node)).length === 5, { what: "another one to wait" });
+  assert.ok(!(await waitingBoots(node)).includes(first));
+  assert.deepEqual(new Set(await waitingBoots(node)), new Set(liveBoots));
+  assert.equal((await readdir(join(directory.path, "prepared"))).length, 5);
+  await node.fleet.release();
+});
+
+test("those that wait are given up for a machine that must boot, and it is refused only when that was not enough", async () => {
+  await using directory = await temporaryDirectory();
+  let availableMemoryMb = 16_384;
+  const node = await startTestNode(directory.path, {
+    preparing: async () => {},
+    availableMemoryMb: () => availableMemoryMb,
+  });
+  await node.fleet.surroundings.prepared.begin();
+  await until(async () => (await waitingBoots(node)).length === 5, { what: "VMs to wait" });
+  availableMemoryMb = 10;
+  const refused = await node.want(A, 1, "running", { spec: { memoryMb: 300 } });
+  assert.equal(refused.state, "failed");
+  assert.match(refused.reason ?? "", /the node has 10 MB of memory left and keeps \d+ MB free/);
+  assert.deepEqual(await waitingBoots(node), []);
+  availableMemoryMb = 16_384;
+  const started = await node.want(A, 2, "running", { spec: { memoryMb: 300 } });
+  assert.equal(started.state, "running");
+  await node.fleet.release();
+});
+
+test("VMs of an image that is not asked for any more are ended, and the image may go", async () => {
+  await using directory = await temporaryDirectory();
+  let later = 0;
+  const clock = { ...systemClock, monotonic: () => systemClock.monotonic() + later };
+  const node = await startTestNode(directory.path, { clock, preparing: async () => {} });
+  const { prepared } = node.fleet.surroundings;
+  await prepared.begin();
+  const image = await node.images.find("local/busybox", null);
+  assert.ok(image);
+  const other = { ...image, digest: `sha256:${"7".repeat(64)}` };
+  for (let count = 0; count < 2; count += 1) prepared.takeWithDisk(sizeOf(300), other);
+  await until(async () => (await waitingBoots(node)).length === 5 + 2, { what: "what was asked for to wait" });
+  assert.ok((await node.fleet.imagesInUse()).has(other.digest));
+  later = 11 * 60_000;
+  prepared.starting();
+  prepared.started();
+  await until(async () => (await waitingBoots(node)).length === 5, { what: "them to be given up" });
+  assert.ok(!(await node.fleet.imagesInUse()).has(other.digest));
+  await node.fleet.release();
 });

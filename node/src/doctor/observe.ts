@@ -4,8 +4,6 @@
  * Changes nothing on the host, except that trying KVM leaves its verdict in the cache, as a start would.
  * Always: whatever can not be found out is a fact too; nothing here throws.
  */
-import type { Clock } from "@flotilla/base/clock";
-import { messageOf } from "@flotilla/base/errors";
 import { execFile } from "node:child_process";
 import { constants, existsSync } from "node:fs";
 import { access, readFile, stat, statfs } from "node:fs/promises";
@@ -13,6 +11,8 @@ import { createServer } from "node:net";
 import { availableParallelism, totalmem } from "node:os";
 import { delimiter, dirname, join, resolve } from "node:path";
 import { promisify } from "node:util";
+import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
 import type { ListenAddress } from "@flotilla/contract/settings";
 import type { DriverFacts } from "../driver/driver.ts";
 import { qemuFacts } from "../driver/qemu/index.ts";

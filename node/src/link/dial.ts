@@ -11,9 +11,9 @@
  *
  * Which ports the outside may reach is the server's decision. When the agent dies all of them break.
  */
-import { messageOf } from "@flotilla/base/errors";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
+import { messageOf } from "@flotilla/base/errors";
 import { DIAL_PREAMBLE, type DialRefusal } from "@flotilla/contract/link";
 import type { VmNetwork } from "../network/vm-network.ts";
 import type { Supervisor } from "../machines/supervisor.ts";

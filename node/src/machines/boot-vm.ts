@@ -3,6 +3,7 @@
  *
  * Always: a prepared VM that was taken is either the machine's when this resolves, or has ended.
  */
+import { randomBytes } from "node:crypto";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { messageOf } from "@flotilla/base/errors";
@@ -71,4 +72,9 @@ export function bootRequest({ spec, directory, bootId, root, uid }: BootFacts): 
     network,
     publishedPorts: ports.map(({ port }) => port),
   };
+}
+
+/** A new boot's id. */
+export function makeBootId(): string {
+  return `boot-${randomBytes(16).toString("hex")}`;
 }

@@ -13,7 +13,7 @@ import { GIB } from "../disks/disks.ts";
 import type { RootFile, UnpackedImage } from "../images/images.ts";
 import { type EnsureImageOptions, ensureImage } from "./ensure-image.ts";
 import { diskPathOf } from "./paths.ts";
-import type { WaitingVm } from "./prepared-vms.ts";
+import type { WaitingVm } from "./prepared-kinds.ts";
 import type { Surroundings } from "./surroundings.ts";
 
 export class MachineDisk {

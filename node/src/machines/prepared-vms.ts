@@ -1,8 +1,6 @@
 /**
- * The VMs that wait, prepared, for machines: keeps as many as prepared-plan.ts says, in the background.
- *
- * There are two sorts. Those of an image wait with a machine's new disk already mounted, for machines that have no disk
- * yet; the others wait without a disk, for machines that have one.
+ * The VMs that wait, prepared, for machines: keeps as many of each kind (prepared-kinds.ts) as demand and memory allow
+ * (prepared-plan.ts), in the background.
  *
  * Owns `<node directory>/prepared/`, a directory for each until a machine takes it. Their boots are among the live
  * ones, so the driver does not sweep them; no journal names them, so the next agent does. Leaves templates and
@@ -16,75 +14,30 @@
  *
  * If the process dies, the next agent ends what is left (`sweep`) and `begin` removes the directories.
  */
-import type { Clock } from "@flotilla/base/clock";
-import { messageOf } from "@flotilla/base/errors";
-import type { Log } from "@flotilla/base/log";
-import { randomBytes } from "node:crypto";
 import { mkdir, rm } from "node:fs/promises";
 import { availableParallelism } from "node:os";
-import { join } from "node:path";
+import { messageOf } from "@flotilla/base/errors";
 import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/contract/limits";
-import type { MachineSpec, NodeResources } from "@flotilla/contract/link";
-import type { Disks } from "../disks/disks.ts";
-import { diskBytes, GIB } from "../disks/disks.ts";
-import type { Driver, PreparedDisk, PreparedVm, PrepareRequest } from "../driver/driver.ts";
-import type { Images, UnpackedImage } from "../images/images.ts";
-import { patience } from "../host/patience.ts";
-import { bootDirectoryName, DISK_NAME } from "./paths.ts";
-import { DEMAND_MS, type Demand, READY_MAX, wantedPrepared } from "./prepared-plan.ts";
+import type { NodeResources } from "@flotilla/contract/link";
+import type { PreparedVm } from "../driver/driver.ts";
+import type { UnpackedImage } from "../images/images.ts";
+import { type PrepareVmOptions, prepareVm } from "./prepare-vm.ts";
+import { type Kind, PreparedKinds, RETRY_MS_MIN, type Size, type WaitingVm } from "./prepared-kinds.ts";
 
-export interface PreparedVmsOptions {
-  readonly directory: string;
-  readonly driver: Driver;
-  readonly images: Images;
-  readonly disks: Disks;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly liveBoots: Set<string>;
-  readonly users: { take(): number; free(uid: number): void };
+export interface PreparedVmsOptions extends PrepareVmOptions {
   readonly observeResources: () => Promise<NodeResources>;
 }
 
-/** What a first machine is most likely made of, and what VMs without a disk practise on. */
+/** What a first machine is most likely made of, and what VMs without a disk may practise on. */
 const FIRST_IMAGE = "local/busybox";
 const LEAST_OF_FIRST_IMAGE = 3;
 const LEAST_WITHOUT_DISK = 2;
 const LOOK_MS = 2_000;
-/** From a failure until the same kind is tried again: doubled with each further failure. */
-const RETRY_MS_MIN = 10_000;
-const RETRY_MS_MAX = 15 * 60_000;
-/** A template may have to be made first. */
-const PREPARE_DEADLINE_MS = 150_000;
-/** Kinds whose demand is remembered, besides the first two. */
-const KINDS_MAX = 8;
-
-/** The parts of a machine that a VM for it depends on. */
-type Size = Pick<MachineSpec, "cpus" | "memoryMb" | "diskGb">;
-
-interface Kind extends Demand, Size {
-  /** null: without a disk; `diskGb` says nothing then. */
-  readonly image: UnpackedImage | null;
-  readonly takenAt: number[];
-  usedAt: number;
-  readonly waiting: WaitingVm[];
-  /** In a row. */
-  failures: number;
-  /** Monotonic milliseconds before which it is not tried again. */
-  retryAt: number;
-}
-
-/** A VM that waits, and the disk it waits with. */
-export interface WaitingVm {
-  readonly vm: PreparedVm;
-  readonly diskPath: string | null;
-}
-
 const DEFAULT_SIZE: Size = { cpus: CPUS_DEFAULT, memoryMb: MEMORY_MB_DEFAULT, diskGb: DISK_GB_DEFAULT };
 
 export class PreparedVms {
   readonly #options: PreparedVmsOptions;
-  /** In the order in which they are served. */
-  readonly #kinds: Kind[] = [];
+  readonly #kinds = new PreparedKinds();
   #firstImage: UnpackedImage | null = null;
   readonly #stop = new AbortController();
   #wake = new AbortController();
@@ -99,20 +52,21 @@ export class PreparedVms {
 
   /** Starts keeping VMs ready. After unknown VMs have been swept away. */
   async begin(): Promise<void> {
-    const { directory, driver, images } = this.#options;
+    const { directory, driver, images, clock } = this.#options;
     await rm(directory, { recursive: true, force: true });
     if (driver.prepare === null) return;
     await mkdir(directory, { mode: 0o711 });
     const image = (await images.find(FIRST_IMAGE, null)) ?? null;
     this.#firstImage = image;
-    if (image !== null) this.#kinds.push(this.#makeKind(DEFAULT_SIZE, image, LEAST_OF_FIRST_IMAGE));
-    this.#kinds.push(this.#makeKind(DEFAULT_SIZE, null, LEAST_WITHOUT_DISK));
+    const now = clock.monotonic();
+    if (image !== null) this.#kinds.keep(DEFAULT_SIZE, image, LEAST_OF_FIRST_IMAGE, now);
+    this.#kinds.keep(DEFAULT_SIZE, null, LEAST_WITHOUT_DISK, now);
     this.#running = this.#run();
   }
 
   /** Digests of the images on which disks of waiting VMs stand. */
   get imageDigests(): readonly string[] {
-    return this.#kinds.flatMap(({ image, waiting }) => (image !== null && waiting.length > 0 ? [image.digest] : []));
+    return this.#kinds.imageDigests;
   }
 
   /** A VM for a machine that has a disk, if one waits; notes that one was wanted. */
@@ -151,7 +105,7 @@ export class PreparedVms {
 
   /** Ends those that wait now. */
   async giveUp(): Promise<void> {
-    for (const { vm } of this.#kinds.flatMap(({ waiting }) => waiting.splice(0))) await this.discard(vm);
+    for (const { vm } of this.#kinds.takeAll()) await this.discard(vm);
   }
 
   /** Ends one that waits for nobody any more, also one that was taken and that no machine is to have. */
@@ -167,38 +121,10 @@ export class PreparedVms {
 
   #take(size: Size, image: UnpackedImage | null): WaitingVm | undefined {
     if (this.#options.driver.prepare === null) return undefined;
-    const kind = this.#kind(size, image);
-    kind.usedAt = this.#options.clock.monotonic();
-    kind.takenAt.push(kind.usedAt);
-    if (kind.takenAt.length > READY_MAX) kind.takenAt.shift();
-    const waiting = kind.waiting.shift();
-    if (waiting !== undefined) this.#boots.delete(waiting.vm.bootId);
-    return waiting;
-  }
-
-  /** A kind that is wanted for the first time takes the place of the one that was made longest ago. */
-  #kind(size: Size, image: UnpackedImage | null): Kind {
-    const isSame = (kind: Kind): boolean =>
-      kind.image?.digest === image?.digest &&
-      kind.cpus === size.cpus &&
-      kind.memoryMb === size.memoryMb &&
-      (image === null || kind.diskGb === size.diskGb);
-    const found = this.#kinds.find(isSame);
-    if (found !== undefined) return found;
-    const made = this.#makeKind(size, image, 0);
-    const oldest = this.#kinds.findIndex(({ least }) => least === 0);
-    if (this.#kinds.length >= KINDS_MAX && oldest >= 0) {
-      for (const { waiting } of this.#kinds.splice(oldest, 1)) {
-        for (const { vm } of waiting) void this.discard(vm);
-      }
-    }
-    this.#kinds.push(made);
-    return made;
-  }
-
-  #makeKind({ cpus, memoryMb, diskGb }: Size, image: UnpackedImage | null, least: number): Kind {
-    const usedAt = this.#options.clock.monotonic();
-    return { cpus, memoryMb, diskGb, image, least, usedAt, takenAt: [], waiting: [], failures: 0, retryAt: 0 };
+    const { taken, givenUp } = this.#kinds.take(size, image, this.#options.clock.monotonic());
+    for (const { vm } of givenUp) void this.discard(vm);
+    if (taken !== undefined) this.#boots.delete(taken.vm.bootId);
+    return taken;
   }
 
   async #run(): Promise<void> {
@@ -225,77 +151,34 @@ export class PreparedVms {
   /** Prepares or discards one. Returns whether there was something to do. */
   async #step(): Promise<boolean> {
     const { clock, observeResources } = this.#options;
-    const now = clock.monotonic();
-    for (const { takenAt } of this.#kinds) while (now - (takenAt[0] ?? now) > DEMAND_MS) takenAt.shift();
-    const { totalMemoryMb, availableMemoryMb } = await observeResources();
-    const demands = this.#kinds;
-    const waiting = demands.reduce((sum, kind) => sum + kind.waiting.length, 0);
-    const wanted = wantedPrepared({ now, demands, totalMemoryMb, availableMemoryMb, waiting });
-    const missing = (kind: Kind, index: number): number => (wanted[index] ?? 0) - kind.waiting.length;
-    const tooMany = this.#kinds.find((kind, index) => missing(kind, index) < 0);
-    if (tooMany !== undefined) {
-      await this.discard(tooMany.waiting.pop()?.vm);
-      return true;
-    }
-    const tooFew = this.#kinds.find((kind, index) => missing(kind, index) > 0 && now >= kind.retryAt);
-    if (tooFew !== undefined) await this.#try(tooFew);
-    return tooFew !== undefined;
+    const resources = await observeResources();
+    const next = this.#kinds.next(resources, clock.monotonic());
+    if (next.kind === "discard") await this.discard(next.vm);
+    if (next.kind === "prepare") await this.#try(next.of);
+    return next.kind !== "nothing";
   }
 
   /** Rejects only when the agent shuts down. */
   async #try(kind: Kind): Promise<void> {
     const { clock, log } = this.#options;
+    const { signal } = this.#stop;
     try {
-      await this.#prepare(kind);
-      kind.failures = 0;
+      const waiting = await prepareVm(kind, this.#firstImage, { ...this.#options, signal });
+      if (waiting !== undefined) await this.#keep(kind, waiting);
+      this.#kinds.succeeded(kind);
     } catch (error) {
-      this.#stop.signal.throwIfAborted();
-      const delayMs = Math.min(RETRY_MS_MIN * 2 ** kind.failures, RETRY_MS_MAX);
-      kind.failures += 1;
-      kind.retryAt = clock.monotonic() + delayMs;
+      signal.throwIfAborted();
+      const delayMs = this.#kinds.failed(kind, clock.monotonic());
       const { cpus, memoryMb, image } = kind;
       const facts = { cpus, memoryMb, image: image?.reference, reason: messageOf(error), delayMs };
       log[kind.failures === 1 ? "warn" : "debug"](facts, "a VM could not be prepared; machines boot without");
     }
   }
 
-  async #prepare(kind: Kind): Promise<void> {
-    const { directory, driver, clock, log, liveBoots, users } = this.#options;
-    const bootId = makeBootId();
-    const bootDirectory = join(directory, bootDirectoryName(bootId));
-    const uid = users.take();
-    liveBoots.add(bootId);
-    this.#boots.add(bootId);
-    const deadline = new AbortController();
-    const timer = clock.timer(PREPARE_DEADLINE_MS * patience(), () =>
-      deadline.abort(new Error("preparing took too long")),
-    );
-    try {
-      await mkdir(bootDirectory, { mode: 0o700 });
-      const startedAt = clock.monotonic();
-      const { cpus, memoryMb } = kind;
-      const disk = await this.#ownDisk(kind, bootDirectory, uid);
-      const image = this.#firstImage;
-      const makeScratchDisk = image && (() => this.#makeDisk(image, DISK_GB_DEFAULT, { bootDirectory, uid }));
-      const request = { bootId, bootDirectory, cpus, memoryMb, uid, disk, makeScratchDisk };
-      const vm = await driver.prepare?.(request, AbortSignal.any([deadline.signal, this.#stop.signal]));
-      if (vm === undefined) return;
-      log.debug({ boot: bootId, ms: Math.round(clock.monotonic() - startedAt) }, "a VM was prepared");
-      await this.#keep(kind, { vm, diskPath: disk?.path ?? null });
-    } catch (error) {
-      this.#boots.delete(bootId);
-      liveBoots.delete(bootId);
-      users.free(uid);
-      await rm(bootDirectory, { recursive: true, force: true });
-      throw error;
-    } finally {
-      timer.cancel();
-    }
-  }
-
   async #keep(kind: Kind, waiting: WaitingVm): Promise<void> {
+    this.#boots.add(waiting.vm.bootId);
     // While it was made, another kind may have taken the place of its own, or the agent may have begun to shut down.
-    if (!this.#kinds.includes(kind) || this.#stop.signal.aborted) return await this.discard(waiting.vm);
+    if (!this.#kinds.has(kind) || this.#stop.signal.aborted) return await this.discard(waiting.vm);
     kind.waiting.push(waiting);
     void waiting.vm.exited.then(() => {
       const at = kind.waiting.indexOf(waiting);
@@ -304,27 +187,4 @@ export class PreparedVms {
       void this.discard(waiting.vm);
     });
   }
-
-  /** The disk that VMs of the kind wait with, made in the VM's own directory; null: they have none. */
-  async #ownDisk(kind: Kind, bootDirectory: string, uid: number): Promise<PreparedDisk | null> {
-    return kind.image === null ? null : await this.#makeDisk(kind.image, kind.diskGb, { bootDirectory, uid });
-  }
-
-  async #makeDisk(
-    image: UnpackedImage,
-    diskGb: number,
-    { bootDirectory, uid }: Pick<PrepareRequest, "bootDirectory" | "uid">,
-  ): Promise<PreparedDisk> {
-    const { images, disks } = this.#options;
-    const root = await images.rootFor(image, diskGb * GIB);
-    const path = join(bootDirectory, DISK_NAME);
-    await disks.make({ diskPath: path, root, diskGb, uid });
-    const { user } = image.configuration;
-    return { path, backingPaths: [root.rootPath], bytes: diskBytes(diskGb, root.rootBytes), user };
-  }
-}
-
-/** A new boot's id. */
-export function makeBootId(): string {
-  return `boot-${randomBytes(16).toString("hex")}`;
 }

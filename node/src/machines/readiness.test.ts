@@ -1,10 +1,10 @@
 /**
  * When a machine counts as ready: the first port that takes a connection, and how often that is looked at.
  */
-import { endOfTurn, systemClock } from "@flotilla/base/clock";
 import assert from "node:assert/strict";
 import { type Duplex, duplexPair } from "node:stream";
 import { test } from "node:test";
+import { endOfTurn, systemClock } from "@flotilla/base/clock";
 import fc from "fast-check";
 import type { VmNetwork } from "../network/vm-network.ts";
 import { pauseAfter, Readiness } from "./readiness.ts";

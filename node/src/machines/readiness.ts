@@ -5,8 +5,8 @@
  * is a tenth of the time that has passed, within bounds: a service that starts quickly is seen at once, and a machine
  * where nothing ever listens costs next to nothing. There is nothing on the disk of it: after a crash it begins anew.
  */
-import type { Clock } from "@flotilla/base/clock";
 import type { Duplex } from "node:stream";
+import type { Clock } from "@flotilla/base/clock";
 import type { VmNetwork } from "../network/vm-network.ts";
 
 const PAUSE_MS_MIN = 100;

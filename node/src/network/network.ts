@@ -8,11 +8,11 @@
  * Always: closed until admitted, and closed again by nothing but the VMM's end. If the process dies, machines keep
  * what they were given; names are not answered and not followed until the next agent admits them again.
  */
+import { readFile } from "node:fs/promises";
+import type { Socket } from "node:net";
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
-import { readFile } from "node:fs/promises";
-import type { Socket } from "node:net";
 import type { MachineNetwork } from "@flotilla/contract/machines";
 import type { VmNetwork } from "./vm-network.ts";
 import { type Block, GATEWAY_ADDRESS, GUEST_ADDRESS, GUEST_PREFIX_LENGTH, type Pair, pairOf } from "./addresses.ts";

@@ -84,6 +84,7 @@ export class FakeDriver implements Driver {
   readonly forgottenTemplates: Pick<BootRequest, "cpus" | "memoryMb">[] = [];
   readonly #options: FakeDriverOptions;
   readonly #running = new Map<string, FakeVm>();
+  readonly #waiting = new Map<string, FakePreparedVm>();
   readonly #files = new Map<string, FakeFiles>();
 
   constructor(options: FakeDriverOptions) {
@@ -153,8 +154,10 @@ export class FakeDriver implements Driver {
     const unknown = (await this.#vmFiles()).filter(({ file }) => !known.has(file.bootId));
     for (const { file, directory } of unknown) {
       const vm = this.#running.get(file.bootId);
-      if (vm === undefined) await removeVmFile(directory);
-      else await vm.kill();
+      const waiting = this.#waiting.get(file.bootId);
+      if (vm !== undefined) await vm.kill();
+      else if (waiting !== undefined) await waiting.discard();
+      else await removeVmFile(directory);
     }
     return unknown.length;
   }
@@ -165,10 +168,14 @@ export class FakeDriver implements Driver {
     const file = { bootId, startedAt, answersAt: startedAt, endsAt: null, endsAs: "poweroff" } as const;
     await writeVmFile(bootDirectory, { ...file, configuration: null, hasWorkload: false });
     await work(request, signal);
-    return new FakePreparedVm(request, async (bootRequest) => {
+    const prepared = new FakePreparedVm(request, async (bootRequest) => {
+      this.#waiting.delete(bootId);
       await removeVmFile(bootRequest.bootDirectory);
       return await this.#boot(bootRequest, "prepared", new AbortController().signal);
     });
+    this.#waiting.set(bootId, prepared);
+    void prepared.exited.then(() => this.#waiting.delete(bootId));
+    return prepared;
   }
 
   /** All that run, of machines and of nobody yet. */

@@ -1,9 +1,9 @@
 /**
  * The VMM's command line, as data: what keeps the host safe, what templates will rest on, and what paths may hold.
  */
-import { systemClock } from "@flotilla/base/clock";
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { systemClock } from "@flotilla/base/clock";
 import { qemuArgv, type VmmPlan } from "./argv.ts";
 import { emulationTuning } from "./tcg/tuning.ts";
 import { KVM_TUNING } from "./tuning.ts";

@@ -8,15 +8,15 @@
  * names machine, boot and node directory, so a crash between spawning and writing its record loses nothing. A boot
  * that fails has no VMM any more when `boot` rejects.
  */
-import { deadlineSignal, orAborted } from "@flotilla/base/abort";
-import type { Clock } from "@flotilla/base/clock";
-import { messageOf } from "@flotilla/base/errors";
-import type { Log } from "@flotilla/base/log";
 import { execFile } from "node:child_process";
 import { mkdir, mkdtemp, readdir, readFile, realpath, rm, stat } from "node:fs/promises";
 import { release } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
+import { deadlineSignal, orAborted } from "@flotilla/base/abort";
+import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
 import type { VmOrigin } from "@flotilla/contract/machines";
 import { type AcceleratorVerdict, chooseAccelerator } from "../../host/accelerator.ts";
 import { type Cgroups, openCgroups } from "../../host/cgroups.ts";

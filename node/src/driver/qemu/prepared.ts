@@ -8,11 +8,11 @@
  * without a name on a disk that has what the image has: a machine takes disk and VM together, and is configured like any
  * other, which replaces the name, the machine id and the seed of the random pool.
  */
+import { rename, rm } from "node:fs/promises";
+import { join } from "node:path";
 import { orAborted } from "@flotilla/base/abort";
 import type { Timer } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
-import { rename, rm } from "node:fs/promises";
-import { join } from "node:path";
 import type { VmOrigin } from "@flotilla/contract/machines";
 import type { Guest } from "../../guest/guest.ts";
 import type { Reach } from "../../network/network.ts";

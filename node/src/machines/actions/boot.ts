@@ -8,10 +8,10 @@ import { deadlineSignal } from "@flotilla/base/abort";
 import { diskBytes } from "../../disks/disks.ts";
 import type { BootRequest } from "../../driver/driver.ts";
 import type { RootFile } from "../../images/images.ts";
-import { bootRequest, bootVm } from "../boot-vm.ts";
+import { bootRequest, bootVm, makeBootId } from "../boot-vm.ts";
 import type { JournaledBoot } from "../journal.ts";
 import type { Machine } from "../machine.ts";
-import { makeBootId, type WaitingVm } from "../prepared-vms.ts";
+import type { WaitingVm } from "../prepared-kinds.ts";
 
 export const BOOT_DEADLINE_MS = 120_000;
 

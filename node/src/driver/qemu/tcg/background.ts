@@ -4,10 +4,10 @@
  *
  * The VMM's launcher is not in it: it may hold what others wait for, such as the kernel's lock of all interfaces.
  */
-import type { Clock } from "@flotilla/base/clock";
 import { execFile } from "node:child_process";
 import { writeFile } from "node:fs/promises";
 import { promisify } from "node:util";
+import type { Clock } from "@flotilla/base/clock";
 import { isAlive } from "../processes.ts";
 import type { Vmm } from "../vmm.ts";
 

@@ -5,8 +5,8 @@
  * the host. So a guest is told what makes its code short, a prepared VM runs a machine's way before there is a machine
  * (warm-up.ts) and on for SETTLE_MS, and what nobody waits for takes what is left of the processors (background.ts).
  */
-import type { Clock } from "@flotilla/base/clock";
 import { availableParallelism } from "node:os";
+import type { Clock } from "@flotilla/base/clock";
 import type { Tuning } from "../tuning.ts";
 import { inBackground } from "./background.ts";
 import { warmUp } from "./warm-up.ts";

@@ -7,8 +7,8 @@
  *
  * Always: nothing of it is left for the machine: a scratch disk is gone, and the placeholder stands in its place again.
  */
-import type { Clock } from "@flotilla/base/clock";
 import { rm } from "node:fs/promises";
+import type { Clock } from "@flotilla/base/clock";
 import type { Guest, GuestExecRequest } from "../../../guest/guest.ts";
 import type { RestoredGuest } from "../tuning.ts";
 import { AGENT_COMMAND, unnamedConfiguration } from "../unnamed.ts";

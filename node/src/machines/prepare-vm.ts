@@ -1,0 +1,87 @@
+/**
+ * Prepares one VM: its boot, directory, user and disk, and the driver's work, within a time.
+ *
+ * Always: when it rejects, nothing is left of it and its user is free. Its boot is among the live ones from before it has a
+ * process until it has ended, so the driver does not sweep it.
+ */
+import { mkdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import type { Clock } from "@flotilla/base/clock";
+import type { Log } from "@flotilla/base/log";
+import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
+import { type Disks, diskBytes, GIB } from "../disks/disks.ts";
+import type { Driver, PreparedDisk, PrepareRequest } from "../driver/driver.ts";
+import { patience } from "../host/patience.ts";
+import type { Images, UnpackedImage } from "../images/images.ts";
+import { makeBootId } from "./boot-vm.ts";
+import { bootDirectoryName, DISK_NAME } from "./paths.ts";
+import type { Kind, WaitingVm } from "./prepared-kinds.ts";
+
+export interface PrepareVmOptions {
+  /** Where those that wait have their directories. */
+  readonly directory: string;
+  readonly driver: Driver;
+  readonly images: Images;
+  readonly disks: Disks;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly users: { take(): number; free(uid: number): void };
+  /** Boots that may have a VMM. */
+  readonly liveBoots: Set<string>;
+}
+
+/** A template may have to be made first. */
+const PREPARE_DEADLINE_MS = 150_000;
+
+/** Undefined: the driver prepares none. `scratchImage`: what a VM without a disk may practise on. */
+export async function prepareVm(
+  kind: Kind,
+  scratchImage: UnpackedImage | null,
+  { signal, ...options }: PrepareVmOptions & { readonly signal: AbortSignal },
+): Promise<WaitingVm | undefined> {
+  const { directory, driver, clock, log, liveBoots, users } = options;
+  const bootId = makeBootId();
+  const bootDirectory = join(directory, bootDirectoryName(bootId));
+  const uid = users.take();
+  liveBoots.add(bootId);
+  const deadline = new AbortController();
+  const late = (): void => deadline.abort(new Error("preparing took too long"));
+  const timer = clock.timer(PREPARE_DEADLINE_MS * patience(), late);
+  try {
+    await mkdir(bootDirectory, { mode: 0o700 });
+    const startedAt = clock.monotonic();
+    const { cpus, memoryMb, image, diskGb } = kind;
+    const makeDisk = (from: UnpackedImage, gb: number) => makeDiskIn(bootDirectory, { ...options, from, gb, uid });
+    const disk = image && (await makeDisk(image, diskGb));
+    const makeScratchDisk = scratchImage && (() => makeDisk(scratchImage, DISK_GB_DEFAULT));
+    const request: PrepareRequest = { bootId, bootDirectory, cpus, memoryMb, uid, disk, makeScratchDisk };
+    const vm = await driver.prepare?.(request, AbortSignal.any([deadline.signal, signal]));
+    if (vm === undefined) return undefined;
+    log.debug({ boot: bootId, ms: Math.round(clock.monotonic() - startedAt) }, "a VM was prepared");
+    return { vm, diskPath: disk?.path ?? null };
+  } catch (error) {
+    liveBoots.delete(bootId);
+    users.free(uid);
+    await rm(bootDirectory, { recursive: true, force: true });
+    throw error;
+  } finally {
+    timer.cancel();
+  }
+}
+
+async function makeDiskIn(
+  bootDirectory: string,
+  {
+    images,
+    disks,
+    from,
+    gb,
+    uid,
+  }: Pick<PrepareVmOptions, "images" | "disks"> & { from: UnpackedImage; gb: number; uid: number },
+): Promise<PreparedDisk> {
+  const root = await images.rootFor(from, gb * GIB);
+  const path = join(bootDirectory, DISK_NAME);
+  await disks.make({ diskPath: path, root, diskGb: gb, uid });
+  const { user } = from.configuration;
+  return { path, backingPaths: [root.rootPath], bytes: diskBytes(gb, root.rootBytes), user };
+}

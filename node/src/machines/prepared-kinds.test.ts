@@ -1,0 +1,112 @@
+/**
+ * What is prepared and given up next: whose turn it is after a failure, which kind gives way, what memory and time take away.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { PreparedVm } from "../driver/driver.ts";
+import type { UnpackedImage } from "../images/images.ts";
+import { type Kind, PreparedKinds, RETRY_MS_MIN, type Size, type WaitingVm } from "./prepared-kinds.ts";
+import { PREPARED_MB } from "./prepared-plan.ts";
+
+const MINUTE = 60_000;
+const PLENTY = { totalMemoryMb: 64_000, availableMemoryMb: 60_000 };
+const sizeOf = (memoryMb: number): Size => ({ cpus: 1, memoryMb, diskGb: 1 });
+const imageOf = (digest: string) => ({ digest }) as UnpackedImage;
+const vmOf = (bootId: string): WaitingVm => ({ vm: { bootId } as PreparedVm, diskPath: null });
+
+/** The kind that is to be prepared now. */
+function turn(kinds: PreparedKinds, now: number): Kind {
+  const next = kinds.next(PLENTY, now);
+  if (next.kind !== "prepare") throw new Error(`there is ${next.kind} to do`);
+  return next.of;
+}
+
+/** Prepares all that is wanted, without VMs. */
+function fill(kinds: PreparedKinds, now: number): number {
+  for (let count = 0; ; count += 1) {
+    const next = kinds.next(PLENTY, now);
+    if (next.kind !== "prepare") return count;
+    next.of.waiting.push(vmOf(`${next.of.image?.digest ?? next.of.memoryMb}-${count}`));
+  }
+}
+
+/** Gives up all that is too much, which frees its memory. Returns what was. */
+function empty(kinds: PreparedKinds, now: number, availableMemoryMb = PLENTY.availableMemoryMb): readonly string[] {
+  const given: string[] = [];
+  for (;;) {
+    const next = kinds.next({ ...PLENTY, availableMemoryMb: availableMemoryMb + given.length * PREPARED_MB }, now);
+    if (next.kind !== "discard") return given;
+    given.push(next.vm.bootId);
+  }
+}
+
+test("a kind that failed has its turn after the others, later with each failure, and never later than in a quarter of an hour", () => {
+  const kinds = new PreparedKinds();
+  kinds.keep(sizeOf(1), null, 1, 0);
+  kinds.keep(sizeOf(2), null, 1, 0);
+  let now = 0;
+  const delays: number[] = [];
+  for (let count = 0; count < 10; count += 1) {
+    const kind = turn(kinds, now);
+    assert.equal(kind.memoryMb, 1);
+    delays.push(kinds.failed(kind, now));
+    const delayMs = delays.at(-1) ?? 0;
+    assert.equal(turn(kinds, now + delayMs - 1).memoryMb, 2);
+    now += delayMs;
+  }
+  assert.deepEqual(delays.slice(0, 3), [RETRY_MS_MIN, 2 * RETRY_MS_MIN, 4 * RETRY_MS_MIN]);
+  assert.equal(delays.at(-1), 15 * MINUTE);
+  const kind = turn(kinds, now);
+  kinds.succeeded(kind);
+  assert.equal(kinds.failed(kind, now), RETRY_MS_MIN);
+});
+
+test("the kind that came first gives way to a new one with all that wait of it, and those that are kept never do", () => {
+  const kinds = new PreparedKinds();
+  kinds.keep(sizeOf(1), imageOf("first"), 1, 0);
+  kinds.keep(sizeOf(1), null, 1, 0);
+  for (let at = 1; at <= 6; at += 1) assert.deepEqual(kinds.take(sizeOf(1), imageOf(`i${at}`), at).givenUp, []);
+  fill(kinds, 6);
+  assert.deepEqual(kinds.imageDigests, ["first", "i1", "i2", "i3", "i4", "i5", "i6"]);
+  const { taken, givenUp } = kinds.take(sizeOf(1), imageOf("i7"), 7);
+  assert.equal(taken, undefined);
+  assert.deepEqual(
+    givenUp.map(({ vm }) => vm.bootId.slice(0, 2)),
+    ["i1"],
+  );
+  assert.deepEqual(kinds.imageDigests, ["first", "i2", "i3", "i4", "i5", "i6"]);
+  // Wanted again, it is new.
+  assert.equal(kinds.take(sizeOf(1), imageOf("i1"), 8).taken, undefined);
+});
+
+test("a kind that waits without a disk serves every size of disk, one with a disk only its own", () => {
+  const kinds = new PreparedKinds();
+  for (const image of [null, imageOf("i")]) kinds.keep(sizeOf(1), image, 1, 0);
+  fill(kinds, 0);
+  const large = { ...sizeOf(1), diskGb: 9 };
+  assert.equal(kinds.take(large, imageOf("i"), 0).taken, undefined);
+  assert.notEqual(kinds.take(large, null, 0).taken, undefined);
+});
+
+test("what was taken in a burst is prepared again, and given up half by half while none is taken", () => {
+  const kinds = new PreparedKinds();
+  for (let count = 0; count < 8; count += 1) kinds.take(sizeOf(1), null, 0);
+  assert.equal(fill(kinds, MINUTE), 8);
+  assert.equal(empty(kinds, 4 * MINUTE).length, 0);
+  assert.equal(empty(kinds, 6 * MINUTE).length, 4);
+  assert.equal(empty(kinds, 11 * MINUTE).length, 4);
+  assert.equal(kinds.next(PLENTY, 11 * MINUTE).kind, "nothing");
+});
+
+test("memory that falls short gives up the kinds that are served last, before anything is prepared", () => {
+  const kinds = new PreparedKinds();
+  kinds.keep(sizeOf(1), null, 2, 0);
+  for (let count = 0; count < 4; count += 1) kinds.take(sizeOf(2), null, 0);
+  assert.equal(fill(kinds, 0), 6);
+  // By three of the six that wait below what stays free.
+  const availableMemoryMb = PLENTY.totalMemoryMb * 0.2 - 3 * PREPARED_MB + 1;
+  assert.deepEqual(
+    empty(kinds, 0, availableMemoryMb).map((bootId) => bootId.slice(0, 2)),
+    ["2-", "2-", "2-"],
+  );
+});
