@@ -10,8 +10,7 @@
  */
 import { Flotilla } from "@flotilla/sdk/client";
 import { startEmptyFramework } from "./support/empty-framework.ts";
-import type { FloodCount, FloodOrder } from "./support/flood-calls.ts";
-import { FLOOD_NAMES, type FloodName } from "./support/flood-kinds.ts";
+import { FLOOD_NAMES, type FloodCount, type FloodName, type FloodOrder } from "./support/flood-calls.ts";
 import { startFlood } from "./support/flood-process.ts";
 import { BenchFlotilla, IMAGE } from "./support/flotilla.ts";
 import { giveLeftovers, processorMs } from "./support/host.ts";

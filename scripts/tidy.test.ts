@@ -7,6 +7,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { checkBanned } from "./tidy/banned.ts";
+import { checkCycles } from "./tidy/cycles.ts";
 import { checkDead } from "./tidy/dead.ts";
 import { checkDependencies, checkDirections } from "./tidy/directions.ts";
 import { checkForm } from "./tidy/form.ts";
@@ -32,6 +33,21 @@ const at = (path: string, line: string): Files => ({ [path]: `${HEAD}${line}\n` 
 const CASES: readonly Case[] = [
   ...directions(),
   ...rooms(),
+  {
+    says: "files import each other in no circle, not even for types",
+    rule: "cycle",
+    check: checkCycles,
+    bad: {
+      "cli/src/a.ts": 'import type { B } from "./b.ts";\nexport type A = 1;\n',
+      "cli/src/b.ts": 'import { c } from "./c.ts";\nexport type B = 1;\n',
+      "cli/src/c.ts": 'import type { A } from "./a.ts";\nexport const c = 1;\n',
+    },
+    good: {
+      "cli/src/a.ts": 'import type { B } from "./b.ts";\nimport { c } from "./c.ts";\nexport type A = 1;\n',
+      "cli/src/b.ts": 'import { c } from "./c.ts";\nexport type B = 1;\n',
+      "cli/src/c.ts": "export const c = 1;\n",
+    },
+  },
   ...bans(),
   ...forms(),
   ...words(),

@@ -8,6 +8,7 @@
  */
 import path from "node:path";
 import { checkBanned } from "./tidy/banned.ts";
+import { checkCycles } from "./tidy/cycles.ts";
 import { checkDead } from "./tidy/dead.ts";
 import { checkDependencies, checkDirections } from "./tidy/directions.ts";
 import { checkForm } from "./tidy/form.ts";
@@ -20,6 +21,7 @@ const RULES = [
   checkDirections,
   checkDependencies,
   checkRooms,
+  checkCycles,
   checkRoles,
   checkBanned,
   checkForm,

@@ -5,7 +5,9 @@
  */
 import { Agent, type IncomingMessage, request as httpRequest } from "node:http";
 import { sleep } from "./clock.ts";
-import type { FloodName } from "./flood-kinds.ts";
+
+export const FLOOD_NAMES = ["bodies", "streams", "handshakes", "images", "ingress"] as const;
+export type FloodName = (typeof FLOOD_NAMES)[number];
 
 /** What a flood goes to, and as whom. */
 export interface FloodOrder {

@@ -3,10 +3,7 @@
  */
 import { randomBytes } from "node:crypto";
 import { EXEC_BODY_BYTES_MAX, EXEC_STDIN_BYTES_MAX, JSON_BODY_BYTES_MAX } from "@flotilla/contract/limits";
-import type { Calls } from "./flood-calls.ts";
-
-export const FLOOD_NAMES = ["bodies", "streams", "handshakes", "images", "ingress"] as const;
-export type FloodName = (typeof FLOOD_NAMES)[number];
+import type { Calls, FloodName } from "./flood-calls.ts";
 
 type Flood = (calls: Calls) => () => void;
 

@@ -10,21 +10,11 @@
 import { availableParallelism, cpus, loadavg } from "node:os";
 import type { Call } from "../call.ts";
 import { EXIT_REFUSED, usage } from "../failure.ts";
-import type { CreateMode } from "./command.ts";
+import type { BenchOptions, CreateMode } from "./options.ts";
 import { type CreateResult, resultOf, runMode } from "./create-modes.ts";
 import { BenchFleet } from "./fleet.ts";
 import { measureRows, type Row } from "./rows.ts";
 import { percentile, percentilesOf, roundMs } from "./statistics.ts";
-
-export interface BenchOptions {
-  readonly create?: CreateMode;
-  readonly count: number;
-  readonly image: string;
-  /** Milliseconds between launches. */
-  readonly stagger: number;
-  /** Seconds to wait after a warm-up. */
-  readonly warmUp?: number;
-}
 
 const EXIT_INTERRUPTED = 130;
 /** Four calls each, all at once: what a default plan's burst of calls allows. */

@@ -4,10 +4,7 @@
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { count, seconds } from "../arguments.ts";
 import { addVerb, type Tree } from "../command.ts";
-import type { BenchOptions } from "./bench.ts";
-
-const CREATE_MODES = ["sequential", "staggered", "burst"] as const;
-export type CreateMode = (typeof CREATE_MODES)[number];
+import { type BenchOptions, CREATE_MODES } from "./options.ts";
 
 const STAGGER_MS_DEFAULT = 200;
 

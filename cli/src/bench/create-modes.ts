@@ -6,7 +6,7 @@
  */
 import type { Clock } from "@flotilla/base/clock";
 import { failureOf } from "../failure.ts";
-import type { CreateMode } from "./command.ts";
+import type { CreateMode } from "./options.ts";
 import type { BenchFleet } from "./fleet.ts";
 import { type Percentiles, percentilesOf, roundMs } from "./statistics.ts";
 

@@ -12,6 +12,11 @@ import { pipeline } from "node:stream/promises";
 import { errorOf } from "@flotilla/base/errors";
 import { Failure } from "../failure.ts";
 
+/** One side of the copy. */
+export type Place =
+  | { readonly kind: "machine"; readonly machine: string; readonly path: string }
+  | { readonly kind: "local"; readonly path: string };
+
 export const EXECUTABLE = 0o111;
 
 export const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(1)} MB`;

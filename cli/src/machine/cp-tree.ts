@@ -18,8 +18,7 @@ import type { Call } from "../call.ts";
 import { Failure } from "../failure.ts";
 import type { Progress } from "../output.ts";
 import { patientFetch } from "../patient-fetch.ts";
-import type { Place } from "./cp.ts";
-import { EXECUTABLE, isDirectory, localFailure, megabytes, save } from "./cp-file.ts";
+import { EXECUTABLE, isDirectory, localFailure, megabytes, type Place, save } from "./cp-file.ts";
 import { findMachine } from "./find.ts";
 
 /** Files on their way at once. */

@@ -15,14 +15,9 @@ import { type Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure, usage } from "../failure.ts";
 import { patientFetch } from "../patient-fetch.ts";
-import { contentOf, EXECUTABLE, isDirectory, localFailure, megabytes, save } from "./cp-file.ts";
+import { contentOf, EXECUTABLE, isDirectory, localFailure, megabytes, type Place, save } from "./cp-file.ts";
 import { copyTree } from "./cp-tree.ts";
 import { findMachine } from "./find.ts";
-
-/** One side of the copy. */
-export type Place =
-  | { readonly kind: "machine"; readonly machine: string; readonly path: string }
-  | { readonly kind: "local"; readonly path: string };
 
 const STANDARD = "-";
 

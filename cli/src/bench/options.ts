@@ -1,0 +1,15 @@
+/**
+ * What `flotilla bench` can be asked, as the command line parses it and the measurements read it.
+ */
+export const CREATE_MODES = ["sequential", "staggered", "burst"] as const;
+export type CreateMode = (typeof CREATE_MODES)[number];
+
+export interface BenchOptions {
+  readonly create?: CreateMode;
+  readonly count: number;
+  readonly image: string;
+  /** Milliseconds between launches. */
+  readonly stagger: number;
+  /** Seconds to wait after a warm-up. */
+  readonly warmUp?: number;
+}
