@@ -17,7 +17,7 @@ import { type Flotilla, type MachineView, startFlotilla } from "../support/floti
 import { claimOf, faultsOfWaiting, networkOf, type VmmProcess, vmmsOf } from "../support/node-on-host.ts";
 import { monotonic, pause, until } from "../support/until.ts";
 
-const CHAOS_MS = 80_000;
+const CHAOS_MS = 50_000;
 const MACHINES = 3;
 const DEFAULT_RESOURCES = { cpus: CPUS_DEFAULT, memoryMb: MEMORY_MB_DEFAULT, diskGb: DISK_GB_DEFAULT };
 /** From a restart of the agent until those that its predecessor had prepared are ended or a machine's. */
