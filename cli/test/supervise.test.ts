@@ -105,7 +105,7 @@ test("when its parent is killed the program sees the channel close, whatever its
   const child = `console.log(process.pid); process.on("disconnect", () => process.exit()); ${READY}`;
   const parent = `
     import { Program } from ${JSON.stringify(new URL("../src/up/program.ts", import.meta.url).href)};
-    import { systemClock } from ${JSON.stringify(new URL("../src/clock.ts", import.meta.url).href)};
+    import { systemClock } from ${JSON.stringify(import.meta.resolve("@flotilla/base/clock"))};
     const spec = { name: "it", command: [process.execPath, "-e", ${JSON.stringify(child)}], environment: {} };
     const more = { readyKind: "ready", log: 1, hasOwnSession: true };
     await new Program({ ...spec, ...more }, { clock: systemClock, report: () => {} }).start();`;
