@@ -23,6 +23,7 @@ import { makeLog } from "./log.ts";
 import { adoptMachines, describeAdoption } from "./machines/adopt.ts";
 import { keepAlive, readLastAlive } from "./machines/alive-file.ts";
 import { Fleet } from "./machines/fleet.ts";
+import { makeSurroundings } from "./machines/surroundings.ts";
 
 /** After this the process ends whatever has not been closed: the machines do not need it. */
 const STOP_DEADLINE_MS = 8_000;
@@ -49,7 +50,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
     onEvent: (machineId, level, message) => machines.reporter?.event(machineId, level, message),
   });
   const alivePath = join(config.nodeDirectory, "alive");
-  const fleet = new Fleet({
+  const around = makeSurroundings({
     ...equipment,
     machinesDirectory: config.machinesDirectory,
     preparedDirectory: config.preparedDirectory,
@@ -59,13 +60,14 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
     onEvent: (machineId, level, message) => machines.reporter?.event(machineId, level, message),
     onChange: (machineId) => machines.reporter?.change(machineId),
   });
+  const fleet = new Fleet(around);
   machines.fleet = fleet;
   const facts = nodeFacts(config, equipment);
   const socketPath = linkSocketPath(config.nodeDirectory);
   const reporter = makeReporter({ config, log, fleet, facts, equipment, address: `unix:${socketPath}` });
   machines.reporter = reporter;
   void keepAlive(alivePath, systemClock, log, stop);
-  const adoption = await adoptMachines(fleet);
+  const adoption = await adoptMachines(fleet, around);
   log.info({ ...adoption }, describeAdoption(adoption));
   await equipment.prepareImages();
   const { temporaryDirectory } = config;
@@ -82,7 +84,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   });
   log.info({ ...facts, socketPath, pid: process.pid }, "the node agent is ready");
   process.send?.({ kind: "ready" });
-  await fleet.surroundings.prepared.begin();
+  await around.prepared.begin();
   const reporting = reporter.run(stop);
 
   await reporting;

@@ -58,7 +58,7 @@ test("without memory left a start is refused with what to do, and succeeds when 
   availableMemoryMb = 10_000;
   assert.equal((await node.want(A, 2, "running")).state, "running");
   // What is booted is counted, so a turn that was given back is there again.
-  assert.equal(node.fleet.surroundings.bootSlots.taken, 0);
+  assert.equal(node.around.bootSlots.taken, 0);
 });
 
 test("removing what was never there succeeds", async () => {

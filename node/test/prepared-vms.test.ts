@@ -22,7 +22,7 @@ async function waitingBoots(node: TestNode): Promise<readonly string[]> {
 test("a machine takes a VM that waits with its disk, and no VM that waits outlives its agent", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path, { preparing: async () => {} });
-  await node.fleet.surroundings.prepared.begin();
+  await node.around.prepared.begin();
   await until(async () => (await waitingBoots(node)).length === 5, { what: "VMs to wait" });
   const size = { cpus: CPUS_DEFAULT, memoryMb: MEMORY_MB_DEFAULT, diskGb: DISK_GB_DEFAULT };
   const started = await node.want(A, 1, "running", { spec: size });
@@ -45,7 +45,7 @@ test("a VM whose kind is given up while it is prepared is ended, also when the a
         await gate.promise;
       },
     });
-    const { prepared, liveBoots } = node.fleet.surroundings;
+    const { prepared, liveBoots } = node.around;
     await prepared.begin();
     prepared.take(sizeOf(300));
     const bootId = await begun.promise;
@@ -67,7 +67,7 @@ test("VMs are prepared beside starts while a processor is left, and none is begu
       attempts += 1;
     },
   });
-  const { prepared } = node.fleet.surroundings;
+  const { prepared } = node.around;
   const processors = availableParallelism();
   for (let start = 0; start < processors; start += 1) prepared.starting();
   await prepared.begin();
@@ -90,7 +90,7 @@ test("a kind that can not be prepared is tried again later, is said once, and th
       throw new Error(prepared300);
     },
   });
-  const { prepared } = node.fleet.surroundings;
+  const { prepared } = node.around;
   await prepared.begin();
   prepared.take(sizeOf(300));
   await until(() => attempts > 0, { what: "the first attempt" });
@@ -106,7 +106,7 @@ test("a kind that can not be prepared is tried again later, is said once, and th
 test("one that ends while it waits is replaced, and nothing of it is left", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path, { preparing: async () => {} });
-  const { prepared, liveBoots } = node.fleet.surroundings;
+  const { prepared, liveBoots } = node.around;
   await prepared.begin();
   await until(async () => (await waitingBoots(node)).length === 5, { what: "VMs to wait" });
   const [first = "", ...others] = await waitingBoots(node);
@@ -127,7 +127,7 @@ test("those that wait are given up for a machine that must boot, and it is refus
     preparing: async () => {},
     availableMemoryMb: () => availableMemoryMb,
   });
-  await node.fleet.surroundings.prepared.begin();
+  await node.around.prepared.begin();
   await until(async () => (await waitingBoots(node)).length === 5, { what: "VMs to wait" });
   availableMemoryMb = 10;
   const refused = await node.want(A, 1, "running", { spec: { memoryMb: 300 } });
@@ -145,7 +145,7 @@ test("VMs of an image that is not asked for any more are ended, and the image ma
   let later = 0;
   const clock = { ...systemClock, monotonic: () => systemClock.monotonic() + later };
   const node = await startTestNode(directory.path, { clock, preparing: async () => {} });
-  const { prepared } = node.fleet.surroundings;
+  const { prepared } = node.around;
   await prepared.begin();
   const image = await node.images.find("local/busybox", null);
   assert.ok(image);

@@ -25,6 +25,7 @@ import {
   JOURNAL_NAME,
   LOGS_NAME,
 } from "./paths.ts";
+import type { Surroundings } from "./surroundings.ts";
 
 /** How long the start of the agent waits for running VMs to be adopted; slower ones are adopted while it serves. */
 const ADOPTION_WAIT_MS = 10_000;
@@ -41,26 +42,26 @@ export interface Adoption {
 }
 
 /** Logs what it finds; throws only when the machines directory can not be read or the driver can not sweep. */
-export async function adoptMachines(fleet: Fleet): Promise<Adoption> {
-  const { log, driver, liveBoots } = fleet.surroundings;
-  await mkdir(fleet.machinesDirectory, { recursive: true, mode: 0o700 });
+export async function adoptMachines(fleet: Fleet, around: Surroundings): Promise<Adoption> {
+  const { log, driver, liveBoots, machinesDirectory } = around;
+  await mkdir(machinesDirectory, { recursive: true, mode: 0o700 });
   let removed = 0;
   const lost: LostMachine[] = [];
-  for (const machineId of await readdir(fleet.machinesDirectory)) {
+  for (const machineId of await readdir(machinesDirectory)) {
     if (!isMachineDirectory(machineId)) {
       log.warn({ name: machineId }, "what is no machine's in the machines directory is left alone");
       continue;
     }
-    const directory = join(fleet.machinesDirectory, machineId);
+    const directory = join(machinesDirectory, machineId);
     const read = await readJournal(directory, machineId);
     if (read.kind !== "sound") lost.push({ machineId, kind: read.kind, reason: read.reason });
     else {
       removed += await removeUnaccounted(directory, read.journal);
-      const journal = await accountForDisk(fleet, read.journal);
+      const journal = await accountForDisk(fleet, around, read.journal);
       if (journal !== undefined) fleet.restore(journal);
     }
   }
-  for (const machine of lost) if (await takeUpLost(fleet, machine)) removed += 1;
+  for (const machine of lost) if (await takeUpLost(fleet, around, machine)) removed += 1;
   fleet.finishRestoring();
   const machines = fleet.list();
   for (const machine of machines) machine.resume();

@@ -6,40 +6,14 @@
  * request can not outlive the connection it came on).
  */
 import { join } from "node:path";
-import type { Clock } from "@flotilla/base/clock";
-import type { Log } from "@flotilla/base/log";
 import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link";
-import type { EventLevel } from "@flotilla/contract/machines";
-import type { Disks } from "../disks/disks.ts";
-import type { Driver } from "../driver/driver.ts";
-import { UserIds } from "../host/user-ids.ts";
-import type { Images } from "../images/images.ts";
-import { BootSlots } from "./boot-slots.ts";
 import type { Journal } from "./journal.ts";
-import { ensureMemoryRoom } from "./memory-room.ts";
-import { PreparedVms, type PreparedVmsOptions } from "./prepared-vms.ts";
 import { Supervisor } from "./supervisor.ts";
-import type { RemovedMachine, Surroundings } from "./surroundings.ts";
+import type { MachineSurroundings, RemovedMachine, Surroundings } from "./surroundings.ts";
 import { UnreadableMachine, type UnreadableMachineOptions } from "./unreadable-machine.ts";
 
 /** Removed machines whose last generation is remembered. */
 const REMOVED_MAX = 10_000;
-
-export interface FleetOptions {
-  readonly machinesDirectory: string;
-  readonly driver: Driver;
-  readonly images: Images;
-  readonly disks: Disks;
-  readonly clock: Clock;
-  readonly log: Log;
-  /** Where VMs wait until a machine needs them. */
-  readonly preparedDirectory: string;
-  readonly observeResources: PreparedVmsOptions["observeResources"];
-  /** Epoch milliseconds at which an earlier agent of this directory was last alive; null: there was none. */
-  readonly lastAliveAt: number | null;
-  readonly onEvent: (machineId: string, level: EventLevel, message: string) => void;
-  readonly onChange: (machineId: string) => void;
-}
 
 export interface Acceptance {
   readonly outcome: "accepted" | "stale";
@@ -47,51 +21,13 @@ export interface Acceptance {
 }
 
 export class Fleet {
-  readonly machinesDirectory: string;
-  readonly surroundings: Surroundings;
-  readonly userIds: UserIds;
+  readonly #around: MachineSurroundings;
   readonly #supervisors = new Map<string, Supervisor | UnreadableMachine>();
   #isRestored = false;
   readonly #removed = new Map<string, number>();
-  readonly #onChange: (machineId: string) => void;
 
-  constructor(options: FleetOptions) {
-    this.machinesDirectory = options.machinesDirectory;
-    this.userIds = new UserIds(options.machinesDirectory);
-    this.#onChange = options.onChange;
-    const { driver, images, disks, clock, log, onEvent, onChange, observeResources } = options;
-    const liveBoots = new Set<string>();
-    const directory = options.preparedDirectory;
-    const users = this.userIds;
-    const prepared = new PreparedVms({
-      directory,
-      driver,
-      images,
-      disks,
-      clock,
-      log,
-      liveBoots,
-      users,
-      observeResources,
-    });
-    const room = { observe: observeResources, giveUpPrepared: () => prepared.giveUp() };
-    this.surroundings = {
-      driver,
-      images,
-      disks,
-      clock,
-      log,
-      lastAliveAt: options.lastAliveAt,
-      bootSlots: new BootSlots(driver.startsAtOnceMax.boots),
-      wakeSlots: new BootSlots(driver.startsAtOnceMax.wakes),
-      prepared,
-      ensureMemoryRoom: () => ensureMemoryRoom(room),
-      liveBoots,
-      onEvent,
-      onChange,
-      freeUser: (uid) => users.free(uid),
-      onRemoved: (removed) => this.#forget(removed),
-    };
+  constructor(around: Surroundings) {
+    this.#around = { ...around, onRemoved: (removed) => this.#forget(removed) };
   }
 
   find(machineId: string): Supervisor | UnreadableMachine | undefined {
@@ -113,15 +49,15 @@ export class Fleet {
 
   /** Takes in a machine of which a journal tells. */
   restore(journal: Journal): Supervisor {
-    this.userIds.reserve(journal.uid);
+    this.#around.users.reserve(journal.uid);
     return this.#supervise(journal);
   }
 
   /** Takes in a machine whose files are kept as they are, because they do not tell enough to run it. */
   keep(unreadable: Omit<UnreadableMachineOptions, "around" | "directory">): void {
     const { machineId } = unreadable;
-    const directory = join(this.machinesDirectory, machineId);
-    this.#supervisors.set(machineId, new UnreadableMachine({ ...unreadable, directory, around: this.surroundings }));
+    const directory = join(this.#around.machinesDirectory, machineId);
+    this.#supervisors.set(machineId, new UnreadableMachine({ ...unreadable, directory, around: this.#around }));
   }
 
   /**
@@ -154,7 +90,7 @@ export class Fleet {
    */
   async imagesInUse(): Promise<ReadonlySet<string>> {
     if (!this.#isRestored) throw new Error("the machines' journals have not been read yet");
-    const { images, prepared } = this.surroundings;
+    const { images, prepared } = this.#around;
     const machines = this.list();
     const isUnknown = machines.some((machine) => machine instanceof UnreadableMachine && machine.imageDigest === null);
     const all = isUnknown ? (await images.list()).map(({ digest }) => digest) : [];
@@ -164,7 +100,7 @@ export class Fleet {
 
   /** Lets the machines' VMs run on, for the next agent to adopt, and ends all others. */
   async release(): Promise<void> {
-    await this.surroundings.prepared.release();
+    await this.#around.prepared.release();
     await Promise.all(this.list().map((supervisor) => supervisor.release()));
     await this.endOthers();
   }
@@ -173,7 +109,7 @@ export class Fleet {
   async endOthers(): Promise<number> {
     if (!this.#isRestored) return 0;
     const boots = this.list().map((supervisor) => supervisor.observe().bootId);
-    return await this.surroundings.driver.sweep(new Set(boots.filter((bootId) => bootId !== null)));
+    return await this.#around.driver.sweep(new Set(boots.filter((bootId) => bootId !== null)));
   }
 
   /** A supervisor for a machine that is new here; nothing is needed for one that is to be absent. */
@@ -181,13 +117,13 @@ export class Fleet {
     const removedAt = this.#removed.get(machineId) ?? 0;
     if (state === "absent") {
       this.#remember(machineId, Math.max(generation, removedAt));
-      this.#onChange(machineId);
+      this.#around.onChange(machineId);
       return "absent";
     }
     if (generation <= removedAt) return "stale";
     return this.#supervise({
       machineId,
-      uid: this.userIds.take(),
+      uid: this.#around.users.take(),
       generation: 0,
       desired: "stopped",
       spec: null,
@@ -199,14 +135,14 @@ export class Fleet {
   }
 
   #supervise(journal: Journal): Supervisor {
-    const supervisor = new Supervisor(this.surroundings, join(this.machinesDirectory, journal.machineId), journal);
+    const supervisor = new Supervisor(this.#around, join(this.#around.machinesDirectory, journal.machineId), journal);
     this.#supervisors.set(journal.machineId, supervisor);
     return supervisor;
   }
 
   #forget({ machineId, generation, uid }: RemovedMachine): void {
     this.#supervisors.delete(machineId);
-    if (uid !== null) this.userIds.free(uid);
+    if (uid !== null) this.#around.users.free(uid);
     this.#remember(machineId, generation);
   }
 

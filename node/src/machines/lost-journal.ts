@@ -14,6 +14,7 @@ import type { FoundVm } from "../driver/driver.ts";
 import type { Fleet } from "./fleet.ts";
 import type { Journal, JournaledBoot } from "./journal.ts";
 import { bootDirectoryName, bootsPathOf, DISK_NAME, diskPathOf, isOurName } from "./paths.ts";
+import type { Surroundings } from "./surroundings.ts";
 
 export interface LostMachine {
   readonly machineId: string;
@@ -30,10 +31,13 @@ const HAS_NO_IMAGE =
   "or delete the machine";
 
 /** Resolves with whether there was nothing to keep. After all sound journals: no machine may get another one's user. */
-export async function takeUpLost(fleet: Fleet, { machineId, kind, reason }: LostMachine): Promise<boolean> {
-  const { surroundings } = fleet;
-  const { log } = surroundings;
-  const directory = join(fleet.machinesDirectory, machineId);
+export async function takeUpLost(
+  fleet: Fleet,
+  around: Surroundings,
+  { machineId, kind, reason }: LostMachine,
+): Promise<boolean> {
+  const { log } = around;
+  const directory = join(around.machinesDirectory, machineId);
   if (kind !== "newer" && (await isWorthless(directory))) {
     log.warn({ directory }, "removed what a machine's removal or creation left");
     await rm(directory, { recursive: true, force: true });
@@ -42,15 +46,15 @@ export async function takeUpLost(fleet: Fleet, { machineId, kind, reason }: Lost
   const traces: Traces = {
     machineId,
     directory,
-    imageDigest: await digestOf(fleet, directory),
-    vms: await vmsOf(fleet, machineId),
+    imageDigest: await digestOf(around, directory),
+    vms: await vmsOf(around, machineId),
   };
-  const journal = kind === "newer" ? IS_NEWER : await makeJournal(fleet, traces);
-  if (typeof journal === "string") keepAsItIs(fleet, traces, `${reason}; ${journal}`);
+  const journal = kind === "newer" ? IS_NEWER : await makeJournal(around, traces);
+  if (typeof journal === "string") keepAsItIs(fleet, around, traces, `${reason}; ${journal}`);
   else {
     fleet.restore(journal);
     log.error({ machine: machineId, reason, boot: journal.boot?.bootId }, "a machine was taken up without its journal");
-    surroundings.onEvent(machineId, "warn", `${reason}; the machine goes on with its disk, which is as it was`);
+    around.onEvent(machineId, "warn", `${reason}; the machine goes on with its disk, which is as it was`);
   }
   return false;
 }
@@ -64,26 +68,36 @@ interface Traces {
   readonly vms: readonly FoundVm[];
 }
 
-function keepAsItIs(fleet: Fleet, { machineId, directory, imageDigest, vms }: Traces, text: string): void {
+function keepAsItIs(
+  fleet: Fleet,
+  around: Surroundings,
+  { machineId, directory, imageDigest, vms }: Traces,
+  text: string,
+): void {
   const reason = `${text}; its files are kept in ${directory} on its node`;
   fleet.keep({ machineId, reason, imageDigest, bootIds: vms.map(({ record }) => record.bootId) });
-  fleet.surroundings.log.error({ machine: machineId, reason }, "a machine is kept as it is and can not be run");
+  around.log.error({ machine: machineId, reason }, "a machine is kept as it is and can not be run");
 }
 
 /**
  * A journal that accounts for the disk that is there: without this one, a start would make a new disk. The journal may
  * be older than the disk after a crash of the host. Undefined: the disk does not say which image it stands on.
  */
-export async function accountForDisk(fleet: Fleet, journal: Journal): Promise<Journal | undefined> {
-  const directory = join(fleet.machinesDirectory, journal.machineId);
+export async function accountForDisk(
+  fleet: Fleet,
+  around: Surroundings,
+  journal: Journal,
+): Promise<Journal | undefined> {
+  const directory = join(around.machinesDirectory, journal.machineId);
   const names: readonly string[] = await readdir(directory);
   if (journal.hasDisk || journal.desired === "absent" || !names.includes(DISK_NAME)) return journal;
-  const imageDigest = await digestOf(fleet, directory);
+  const imageDigest = await digestOf(around, directory);
   if (imageDigest !== null) return { ...journal, hasDisk: true, imageDigest };
   const text = `its journal does not know of its disk, and ${HAS_NO_IMAGE}`;
   keepAsItIs(
     fleet,
-    { machineId: journal.machineId, directory, imageDigest, vms: await vmsOf(fleet, journal.machineId) },
+    around,
+    { machineId: journal.machineId, directory, imageDigest, vms: await vmsOf(around, journal.machineId) },
     text,
   );
   return undefined;
@@ -96,15 +110,15 @@ async function isWorthless(directory: string): Promise<boolean> {
 }
 
 /** Started for the machine, or with a directory among its boots: one that waited prepared keeps its first name. */
-async function vmsOf(fleet: Fleet, machineId: string): Promise<readonly FoundVm[]> {
-  const boots = await readdir(bootsPathOf(join(fleet.machinesDirectory, machineId))).catch((): string[] => []);
+async function vmsOf(around: Surroundings, machineId: string): Promise<readonly FoundVm[]> {
+  const boots = await readdir(bootsPathOf(join(around.machinesDirectory, machineId))).catch((): string[] => []);
   const isOwn = ({ startedFor, record }: FoundVm): boolean =>
     startedFor === machineId || boots.includes(bootDirectoryName(record.bootId));
-  return (await fleet.surroundings.driver.find()).filter(isOwn);
+  return (await around.driver.find()).filter(isOwn);
 }
 
-function digestOf(fleet: Fleet, directory: string): Promise<string | null> {
-  const { disks, log } = fleet.surroundings;
+function digestOf(around: Surroundings, directory: string): Promise<string | null> {
+  const { disks, log } = around;
   return disks.digestOf(diskPathOf(directory)).catch((error: unknown) => {
     log.warn({ directory, reason: messageOf(error) }, "a disk can not be read");
     return null;
@@ -113,13 +127,13 @@ function digestOf(fleet: Fleet, directory: string): Promise<string | null> {
 
 /** A journal of generation 0, which everything that the server says replaces; or what to do when there can be none. */
 async function makeJournal(
-  fleet: Fleet,
+  around: Surroundings,
   { machineId, directory, imageDigest, vms }: Traces,
 ): Promise<Journal | string> {
   const [vm, ...others] = vms;
   if (imageDigest === null) return HAS_NO_IMAGE;
   if (others.length > 0) return "more than one VMM runs for it; end all but one and restart the node agent";
-  const uid = await userOf(fleet, directory, vm);
+  const uid = await userOf(around, directory, vm);
   if (uid === null)
     return `its VMM (process ${vm?.record.pid}) has another machine's user; end it and restart the agent`;
   return {
@@ -130,17 +144,17 @@ async function makeJournal(
     spec: null,
     imageDigest,
     hasDisk: true,
-    boot: vm === undefined ? null : bootOf(vm, fleet.surroundings.clock.now()),
+    boot: vm === undefined ? null : bootOf(vm, around.clock.now()),
     ending: null,
   };
 }
 
 /** The VMM's, else the disk's owner, else a new one, which the next boot makes the disk's owner. */
-async function userOf(fleet: Fleet, directory: string, vm: FoundVm | undefined): Promise<number | null> {
+async function userOf(around: Surroundings, directory: string, vm: FoundVm | undefined): Promise<number | null> {
   const running = vm?.uid ?? null;
   const uid = running ?? (await stat(diskPathOf(directory))).uid;
-  if (fleet.userIds.takeBack(uid)) return uid;
-  return running === null ? fleet.userIds.take() : null;
+  if (around.users.takeBack(uid)) return uid;
+  return running === null ? around.users.take() : null;
 }
 
 /** It is taken to have run: a guest that has not says so when it is adopted. */

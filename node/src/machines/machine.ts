@@ -23,12 +23,12 @@ import { countedAt, nextRestart } from "./restart-policy.ts";
 import { SecondTry } from "./second-try.ts";
 import { AttemptTimings } from "./start-timings.ts";
 import type { Situation } from "./state.ts";
-import type { Surroundings } from "./surroundings.ts";
+import type { MachineSurroundings } from "./surroundings.ts";
 import { Watchers } from "./watchers.ts";
 import { Workload } from "./workload.ts";
 
 export class Machine {
-  readonly around: Surroundings;
+  readonly around: MachineSurroundings;
   readonly directory: string;
   readonly log: Log;
   readonly disk: MachineDisk;
@@ -53,7 +53,7 @@ export class Machine {
   adoptAttempts = 0;
 
   /** Makes the machine's directory if it is not there. `onVmChange`: the VM ended or was lost. */
-  constructor(around: Surroundings, directory: string, journal: Journal, onVmChange: () => void) {
+  constructor(around: MachineSurroundings, directory: string, journal: Journal, onVmChange: () => void) {
     const { clock } = around;
     this.around = around;
     this.directory = directory;

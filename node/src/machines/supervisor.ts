@@ -20,14 +20,14 @@ import type { MachineLog } from "./machine-log.ts";
 import { MachineQueue } from "./machine-queue.ts";
 import { observedState, plan } from "./plan.ts";
 import { STATE_DURING } from "./state.ts";
-import type { Surroundings } from "./surroundings.ts";
+import type { MachineSurroundings } from "./surroundings.ts";
 
 export class Supervisor {
   readonly #machine: Machine;
   readonly #queue: MachineQueue;
 
   /** Makes the machine's directory if it is not there. Nothing happens before `accept` or `resume`. */
-  constructor(around: Surroundings, directory: string, journal: Journal) {
+  constructor(around: MachineSurroundings, directory: string, journal: Journal) {
     this.#machine = new Machine(around, directory, journal, () => this.#queue.wake());
     this.#queue = new MachineQueue(this.#machine);
   }

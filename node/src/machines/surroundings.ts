@@ -1,15 +1,17 @@
 /**
  * What all machines of a node share and each supervisor is handed: the programs and files it works with, and whom it
- * tells. Types only.
+ * tells.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { Disks } from "../disks/disks.ts";
 import type { Driver } from "../driver/driver.ts";
+import { UserIds } from "../host/user-ids.ts";
 import type { Images } from "../images/images.ts";
-import type { BootSlots } from "./boot-slots.ts";
-import type { PreparedVms } from "./prepared-vms.ts";
+import { BootSlots } from "./boot-slots.ts";
+import { ensureMemoryRoom } from "./memory-room.ts";
+import { PreparedVms, type PreparedVmsOptions } from "./prepared-vms.ts";
 
 export interface RemovedMachine {
   readonly machineId: string;
@@ -19,6 +21,9 @@ export interface RemovedMachine {
 }
 
 export interface Surroundings {
+  /** Holds a directory for each machine. */
+  readonly machinesDirectory: string;
+  readonly users: UserIds;
   readonly driver: Driver;
   readonly images: Images;
   readonly disks: Disks;
@@ -38,8 +43,39 @@ export interface Surroundings {
   onEvent(machineId: string, level: EventLevel, message: string): void;
   /** What the server should know has changed. */
   onChange(machineId: string): void;
-  /** A number that a machine has had until now is another's to use. */
-  readonly freeUser: (uid: number) => void;
+}
+
+/** Of one machine's supervisor. */
+export interface MachineSurroundings extends Surroundings {
   /** The machine and all its files are gone. */
   onRemoved(removed: RemovedMachine): void;
+}
+
+export interface SurroundingsOptions
+  extends Pick<
+    Surroundings,
+    "machinesDirectory" | "driver" | "images" | "disks" | "lastAliveAt" | "clock" | "log" | "onEvent" | "onChange"
+  > {
+  /** Where VMs wait until a machine needs them. */
+  readonly preparedDirectory: string;
+  readonly observeResources: PreparedVmsOptions["observeResources"];
+}
+
+/** Puts them together. Nothing runs yet. */
+export function makeSurroundings(options: SurroundingsOptions): Surroundings {
+  const { preparedDirectory, observeResources, ...shared } = options;
+  const { machinesDirectory, driver } = shared;
+  const liveBoots = new Set<string>();
+  const users = new UserIds(machinesDirectory);
+  const prepared = new PreparedVms({ ...shared, directory: preparedDirectory, liveBoots, users, observeResources });
+  const room = { observe: observeResources, giveUpPrepared: () => prepared.giveUp() };
+  return {
+    ...shared,
+    users,
+    liveBoots,
+    prepared,
+    bootSlots: new BootSlots(driver.startsAtOnceMax.boots),
+    wakeSlots: new BootSlots(driver.startsAtOnceMax.wakes),
+    ensureMemoryRoom: () => ensureMemoryRoom(room),
+  };
 }

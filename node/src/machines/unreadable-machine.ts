@@ -10,10 +10,10 @@ import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link";
 import { MachineLog } from "./machine-log.ts";
 import { logsPathOf } from "./paths.ts";
 import { removeMachineFiles } from "./remove-machine-files.ts";
-import type { Surroundings } from "./surroundings.ts";
+import type { MachineSurroundings } from "./surroundings.ts";
 
 export interface UnreadableMachineOptions {
-  readonly around: Surroundings;
+  readonly around: MachineSurroundings;
   readonly machineId: string;
   readonly directory: string;
   /** For the machine's owner: what is wrong, and what to do. */

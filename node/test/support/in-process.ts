@@ -16,9 +16,11 @@ import type { FakePreparing } from "../../src/driver/fake/prepared.ts";
 import { makeLog } from "../../src/log.ts";
 import { type Adoption, adoptMachines } from "../../src/machines/adopt.ts";
 import { Fleet } from "../../src/machines/fleet.ts";
+import { makeSurroundings, type Surroundings } from "../../src/machines/surroundings.ts";
 
 export interface TestNode {
   readonly fleet: Fleet;
+  readonly around: Surroundings;
   readonly driver: FakeDriver;
   readonly images: FakeImages;
   readonly events: { readonly machineId: string; readonly level: string; readonly message: string }[];
@@ -112,7 +114,7 @@ export async function startTestNode(
     ...(preparing && { preparing }),
   });
   const images = new FakeImages(clock, "amd64");
-  const fleet = new Fleet({
+  const around = makeSurroundings({
     machinesDirectory,
     preparedDirectory,
     observeResources: () =>
@@ -126,10 +128,12 @@ export async function startTestNode(
     onEvent: (machineId, level, message) => events.push({ machineId, level, message }),
     onChange: () => undefined,
   });
+  const fleet = new Fleet(around);
   own.fleet = fleet;
-  const adoption = await adoptMachines(fleet);
+  const adoption = await adoptMachines(fleet, around);
   return {
     fleet,
+    around,
     driver,
     images,
     events,

@@ -17,7 +17,7 @@ export const BOOT_DEADLINE_MS = 120_000;
 
 /** `withDisk`: the VM that the machine's new disk came with. */
 export async function boot(machine: Machine, signal: AbortSignal, withDisk?: WaitingVm): Promise<void> {
-  const { driver, clock, liveBoots, prepared, freeUser } = machine.around;
+  const { driver, clock, liveBoots, prepared, users } = machine.around;
   prepared.starting();
   try {
     const root = await diskRoot(machine).catch(async (error: unknown) => {
@@ -45,7 +45,7 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
       deadline.dispose(),
     );
     // The disk has its new user now.
-    if (waiting !== undefined) freeUser(formerUid);
+    if (waiting !== undefined) users.free(formerUid);
     if (machine.isReleased) return vm.release();
     void machine.update({ boot: { ...begun, record: vm.record } });
     machine.timings.note({
