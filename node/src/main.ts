@@ -16,6 +16,7 @@ import type { NodeFacts } from "@flotilla/contract/link";
 import { type NodeConfig, readNodeConfig } from "./config.ts";
 import { type Equipment, nodeArch, openEquipment } from "./equipment.ts";
 import { endLast } from "./host/out-of-memory.ts";
+import { Outbox } from "./link/outbox.ts";
 import { Reporter } from "./link/report.ts";
 import { serveLink } from "./link/server.ts";
 import { linkSocketPath } from "./link/socket-path.ts";
@@ -33,8 +34,9 @@ const LOCK_WAIT_MS = 12_000;
 const SAME_SIGNAL_MS = 1_000;
 
 async function run(config: NodeConfig, log: Log): Promise<void> {
+  const outbox = new Outbox(systemClock);
   // Made before the fleet, which needs it; asked only when machines are there.
-  const machines: { fleet?: Fleet; reporter?: Reporter } = {};
+  const machines: { fleet?: Fleet } = {};
   const stop = stopSignal(log, () => endAtOnce(machines.fleet, log));
   await endLast();
   await prepareDirectories(config);
@@ -47,7 +49,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
       return await machines.fleet.imagesInUse();
     },
     environmentOf: (machineId) => machines.fleet?.find(machineId)?.spec?.env ?? {},
-    onEvent: (machineId, level, message) => machines.reporter?.event(machineId, level, message),
+    onEvent: (machineId, level, message) => outbox.event(machineId, level, message),
   });
   const alivePath = join(config.nodeDirectory, "alive");
   const around = makeSurroundings({
@@ -57,15 +59,14 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
     lastAliveAt: await readLastAlive(alivePath),
     clock: systemClock,
     log,
-    onEvent: (machineId, level, message) => machines.reporter?.event(machineId, level, message),
-    onChange: (machineId) => machines.reporter?.change(machineId),
+    onEvent: (machineId, level, message) => outbox.event(machineId, level, message),
+    onChange: (machineId) => outbox.change(machineId),
   });
   const fleet = new Fleet(around);
   machines.fleet = fleet;
   const facts = nodeFacts(config, equipment);
   const socketPath = linkSocketPath(config.nodeDirectory);
-  const reporter = makeReporter({ config, log, fleet, facts, equipment, address: `unix:${socketPath}` });
-  machines.reporter = reporter;
+  const reporter = makeReporter({ config, log, fleet, facts, equipment, outbox, address: `unix:${socketPath}` });
   void keepAlive(alivePath, systemClock, log, stop);
   const adoption = await adoptMachines(fleet, around);
   log.info({ ...adoption }, describeAdoption(adoption));
@@ -152,9 +153,10 @@ function makeReporter(parts: {
   readonly fleet: Fleet;
   readonly facts: NodeFacts;
   readonly equipment: Equipment;
+  readonly outbox: Outbox;
   readonly address: string;
 }): Reporter {
-  const { config, log, fleet, facts, equipment, address } = parts;
+  const { config, log, fleet, facts, equipment, outbox, address } = parts;
   return new Reporter({
     serverUrl: config.serverUrl,
     serverSocket: config.nodeSocket,
@@ -162,6 +164,7 @@ function makeReporter(parts: {
     nodeDirectory: config.nodeDirectory,
     address,
     facts,
+    outbox,
     observeResources: equipment.observeResources,
     observe: (machineId) => fleet.observe(machineId),
     observeAll: () => fleet.list().map((machine) => machine.observe()),

@@ -10,6 +10,7 @@ import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
 import type { Heartbeat, ObservedMachine } from "@flotilla/contract/link";
 import { until } from "../../test/support/until.ts";
+import { Outbox } from "../src/link/outbox.ts";
 import { Reporter } from "../src/link/report.ts";
 import { makeLog } from "../src/log.ts";
 import { machineIdOf, temporaryDirectory } from "./support/in-process.ts";
@@ -76,7 +77,9 @@ function report(serverUrl: string, nodeDirectory: string, joinToken: string | nu
     usedMemoryMb: 5,
     usedDiskGb: 1,
   };
+  const outbox = new Outbox(systemClock);
   const reporter = new Reporter({
+    outbox,
     serverUrl,
     serverSocket: null,
     joinToken,
@@ -94,7 +97,7 @@ function report(serverUrl: string, nodeDirectory: string, joinToken: string | nu
     stop.abort(new Error("the test ends"));
     await done;
   };
-  return { reporter, end };
+  return { outbox, end };
 }
 
 const isHeartbeat = ({ path }: Call): boolean => path === "/v1/nodes/n1/heartbeat";
@@ -104,11 +107,11 @@ const accept = ({ path }: Call) =>
 test("a node enters by its join token, keeps its credential privately and reports everything first", async () => {
   await using directory = await temporaryDirectory();
   const server = await listen(accept);
-  const { reporter, end } = report(server.url, directory.path);
+  const { outbox, end } = report(server.url, directory.path);
   await until(() => server.calls.length >= 2, { what: "a first report" });
-  reporter.change(A);
-  reporter.change(A);
-  reporter.event(A, "warn", "something");
+  outbox.change(A);
+  outbox.change(A);
+  outbox.event(A, "warn", "something");
   await until(() => server.calls.length >= 3, { what: "a report of the change", deadlineMs: 2_000 });
   await end();
   server.close();
@@ -140,7 +143,7 @@ test("a node that comes back uses its credential, and the join token again when 
   assert.equal(server.calls.at(-2)?.token, "secret");
   isRevoked = true;
   const before = server.calls.length;
-  second.reporter.change(A);
+  second.outbox.change(A);
   await until(() => server.calls.slice(before).some(({ token }) => token === "join_1"), { what: "the join token" });
   await second.end();
   server.close();
@@ -156,9 +159,9 @@ test("after a failure everything is reported again, and no event is lost or chan
     }
     return accept(call);
   });
-  const { reporter, end } = report(server.url, directory.path);
+  const { outbox, end } = report(server.url, directory.path);
   await until(() => server.calls.some(isHeartbeat), { what: "a first report" });
-  reporter.event(B, "info", "while it fails");
+  outbox.event(B, "info", "while it fails");
   await until(() => failures === 2 && server.calls.length >= 5, { what: "the report after two failures" });
   await end();
   server.close();

@@ -2,11 +2,11 @@
  * The node's reports to the server: enters the cluster, then tells what it sees, every HEARTBEAT_PERIOD_MS and at once
  * when something changed.
  *
- * Owns `<node directory>/credential` (0600), with which the node calls after it has entered, and the events that have
- * not been accepted yet. Leaves what is observed to machines/.
+ * Owns `<node directory>/credential` (0600), with which the node calls after it has entered. Leaves what is to be told to
+ * outbox.ts, and what is observed to machines/.
  *
  * Always: a report after a failure, and the first one, holds all machines, so nothing depends on an earlier one having
- * arrived; events stay until a report that held them was accepted, at most EVENTS_MAX of them. The node runs on when
+ * arrived; events stay until a report that held them was accepted. The node runs on when
  * no server answers, and asks again for as long as it lives. A server that does not know the credential any more is
  * asked to let the node in by its join token.
  *
@@ -23,12 +23,11 @@ import type { Log } from "@flotilla/base/log";
 import {
   HEARTBEAT_PERIOD_MS,
   type Heartbeat,
-  type NodeEvent,
   type NodeFacts,
   type NodeResources,
   type ObservedMachine,
 } from "@flotilla/contract/link";
-import type { EventLevel } from "@flotilla/contract/machines";
+import type { Outbox } from "./outbox.ts";
 import { postJson } from "./post.ts";
 
 /** Changes within this time of the first go into one report. */
@@ -37,7 +36,6 @@ const ANSWER_DEADLINE_MS = 10_000;
 const RETRY_MS_MIN = 200;
 /** Well below what makes a node count as lost, so that a server that comes back sees its nodes at once. */
 const RETRY_MS_MAX = 3_000;
-const EVENTS_MAX = 10_000;
 const EVENTS_PER_REPORT_MAX = 1_000;
 
 export interface ReporterOptions {
@@ -49,6 +47,7 @@ export interface ReporterOptions {
   /** Where the server reaches this agent: `unix:/path`. */
   readonly address: string;
   readonly facts: NodeFacts;
+  readonly outbox: Outbox;
   readonly observeResources: () => Promise<NodeResources>;
   readonly observe: (machineId: string) => ObservedMachine;
   readonly observeAll: () => readonly ObservedMachine[];
@@ -76,41 +75,23 @@ export class Reporter {
   #isComplete = true;
   #failures = 0;
   #lastFailure = "";
-  readonly #changed = new Set<string>();
-  #events: NodeEvent[] = [];
-  #eventCount = 0;
-  #wake = new AbortController();
 
   constructor(options: ReporterOptions) {
     this.#options = options;
     this.#credentialPath = join(options.nodeDirectory, "credential");
   }
 
-  /** Something about a machine is different from what was last reported. */
-  change(machineId: string): void {
-    this.#changed.add(machineId);
-    this.#wake.abort();
-  }
-
-  event(machineId: string, level: EventLevel, message: string): void {
-    this.#eventCount += 1;
-    this.#events.push({ sequence: this.#eventCount, machineId, level, message, at: this.#options.clock.now() });
-    if (this.#events.length > EVENTS_MAX) this.#events.shift();
-    this.#wake.abort();
-  }
-
   /** Reports until the signal is aborted. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
-    const { clock } = this.#options;
+    const { clock, outbox } = this.#options;
     this.#credential = await readFile(this.#credentialPath, "utf8").catch(() => null);
     while (!signal.aborted) {
-      this.#wake = new AbortController();
+      const added = outbox.watch();
       try {
         if (!this.#isRegistered) await this.#register(signal);
         await this.#report(signal);
         this.#onSuccess();
-        const isBehind = this.#changed.size > 0 || this.#events.length > 0;
-        if (!isBehind) await clock.sleep(HEARTBEAT_PERIOD_MS, AbortSignal.any([signal, this.#wake.signal]));
+        if (outbox.isEmpty) await clock.sleep(HEARTBEAT_PERIOD_MS, AbortSignal.any([signal, added]));
         await clock.sleep(COALESCE_MS, signal);
       } catch (error) {
         if (signal.aborted) return;
@@ -170,18 +151,16 @@ export class Reporter {
   }
 
   async #report(signal: AbortSignal): Promise<void> {
-    const { facts, observe, observeAll, observeResources } = this.#options;
+    const { facts, outbox, observe, observeAll, observeResources } = this.#options;
     const resources = await observeResources();
     const isComplete = this.#isComplete;
-    const changed = [...this.#changed];
-    this.#changed.clear();
-    const events = this.#events.slice(0, EVENTS_PER_REPORT_MAX);
+    const changed = outbox.takeChanged();
+    const events = outbox.oldest(EVENTS_PER_REPORT_MAX);
     const machines = isComplete ? observeAll() : changed.map(observe);
     const heartbeat: Heartbeat = { bootId: this.#bootId, isComplete, resources, machines, events };
     await this.#post(`/v1/nodes/${facts.nodeId}/heartbeat`, this.#credential ?? "", heartbeat, signal);
     this.#isComplete = false;
-    const lastSent = events.at(-1)?.sequence ?? 0;
-    this.#events = this.#events.filter(({ sequence }) => sequence > lastSent);
+    outbox.accepted(events.at(-1)?.sequence ?? 0);
   }
 
   async #post(path: string, token: string, body: unknown, signal: AbortSignal): Promise<unknown> {
