@@ -176,7 +176,9 @@ test("who follows while eight write in transactions of any length sees each even
 test("events of a database that was restored elsewhere come before those that are written there", async () => {
   const before = await follow(undefined, 1000);
   const cursor = before.at(-1)?.cursor;
-  await context.db.execute(sql`UPDATE tenant_events SET transaction_id = '4000000000'`);
+  await context.db.execute(
+    sql`UPDATE tenant_events SET transaction_id = (transaction_id::text::bigint + 4000000000)::text::xid8`,
+  );
   assert.equal(await reorderRestoredEvents(context.db), before.length + (await read("", client)).length);
   assert.equal(await reorderRestoredEvents(context.db), 0);
   await using connection = await connect();
@@ -192,10 +194,7 @@ test("events of a database that was restored elsewhere come before those that ar
     after.map(({ message }) => message),
     ["new"],
   );
-  // Nothing else is told apart by transactions any more: positions keep the order.
-  const order = (events: readonly Read[]) => [...events].sort((one, two) => Number(one.cursor) - Number(two.cursor));
-  const all = await follow(undefined, 1000);
-  assert.deepEqual(all, order(all));
+  assert.deepEqual((await follow(undefined, 1000)).slice(0, -1), before);
 });
 
 test("a cursor that no list has given is refused, and one whose event was purged starts at the beginning", async () => {

@@ -4,7 +4,7 @@
  * An event outlives its machine; after 30 days it is purged. There are two ways to read:
  * - a machine's timeline, in the order in which things happened. Events of nodes and batches are written later than they
  *   happened, so a timeline may gain a line before its last one.
- * - a tenant's events, in the order of the transactions that wrote them. Positions are drawn before a transaction commits,
+ * - a tenant's events, in the order of the transactions that wrote them (behind those from before a restore). Positions are drawn before a transaction commits,
  *   so a reader that went on from the highest position could miss one that commits later. Therefore only events of
  *   transactions before the oldest one that still runs are read: none can come before them any more. A long transaction
  *   anywhere in the PostgreSQL cluster delays readers, and nothing is lost.
@@ -96,10 +96,10 @@ export function listTenantEvents(
     SELECT position, id, machine_id AS "machineId", level, message, created_at AS "createdAt" FROM tenant_events
     WHERE tenant_id = ${tenantId} AND (${machineId}::text IS NULL OR machine_id = ${machineId}::text)
       AND transaction_id < pg_snapshot_xmin(pg_current_snapshot())
-      AND (transaction_id, position) > (
-        SELECT coalesce(max(transaction_id), '0'::xid8), coalesce(max(position), 0) FROM tenant_events
-        WHERE tenant_id = ${tenantId} AND position = ${after}::bigint)
-    ORDER BY transaction_id, position LIMIT ${limit}::int`);
+      AND (restored_rank, transaction_id, position) > (
+        SELECT coalesce(max(restored_rank), 0), coalesce(max(transaction_id), '0'::xid8), coalesce(max(position), 0)
+        FROM tenant_events WHERE tenant_id = ${tenantId} AND position = ${after}::bigint)
+    ORDER BY restored_rank, transaction_id, position LIMIT ${limit}::int`);
 }
 
 /** Forgets old events. Returns how many there were. */
@@ -112,13 +112,15 @@ export function purgeEvents(context: Context, limit: number): Promise<number> {
 
 /**
  * At the start of a server. A dump that was restored into another PostgreSQL brings transaction numbers which are ahead of
- * those given out there: new events would come before old ones. Old ones become events of the current transaction, and
- * keep their order by position. Returns how many.
+ * those given out there: new events would come before old ones, and old ones would not be read. All that are there become
+ * events of the current transaction, and their rank keeps the order that they had. Returns how many.
  */
 export async function reorderRestoredEvents(db: Database): Promise<number> {
   return await db.execute(sql`
-    UPDATE tenant_events SET transaction_id = pg_current_xact_id()
-    WHERE transaction_id > pg_current_xact_id() AND EXISTS (
-      SELECT FROM (SELECT transaction_id FROM tenant_events ORDER BY position DESC LIMIT 1) AS newest
-      WHERE newest.transaction_id > pg_current_xact_id())`);
+    WITH newest AS (SELECT transaction_id FROM tenant_events ORDER BY position DESC LIMIT 1),
+    ranked AS (
+      SELECT position, row_number() OVER (ORDER BY restored_rank, transaction_id, position) AS rank FROM tenant_events
+      WHERE (SELECT transaction_id FROM newest) > pg_snapshot_xmax(pg_current_snapshot()))
+    UPDATE tenant_events e SET transaction_id = pg_current_xact_id(), restored_rank = r.rank
+    FROM ranked r WHERE e.position = r.position`);
 }
