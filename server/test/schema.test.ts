@@ -2,11 +2,13 @@
  * The schema: how it is made, and what must hold of it.
  */
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 import { IMAGE_FAULTS } from "@flotilla/contract/errors";
 import { BUDGET_POLICIES } from "@flotilla/contract/plans";
 import { TENANT_STATUSES } from "@flotilla/contract/tenants";
 import pg from "pg";
+import { renderSchema } from "../../scripts/render-schema.ts";
 import { migrate, readMigrations } from "../src/db/migrate.ts";
 import { createLog } from "../src/log.ts";
 import { freshDatabase, startTestServer } from "./support/server.ts";
@@ -38,6 +40,14 @@ test("migrating a migrated database does nothing", async () => {
   assert.ok(before.length > 20);
   assert.deepEqual(await migrate({ connection: { connectionString: migrated }, log }), []);
   assert.deepEqual(await rows(migrated, CATALOG), before);
+});
+
+test("schema.sql is what the migrations make", async () => {
+  const client = new pg.Client({ connectionString: migrated });
+  await client.connect();
+  const made = await renderSchema(client).finally(() => client.end());
+  const committed = await readFile(new URL("../src/db/schema.sql", import.meta.url), "utf8");
+  assert.equal(committed, made, "schema.sql is stale: run `node scripts/schema.ts` and review the change");
 });
 
 test("ten servers that migrate at once apply each file once", async () => {

@@ -1,0 +1,78 @@
+/**
+ * Draws server/src/db/schema.sql from the catalog of a migrated database: what all migrations together have made.
+ *
+ * Always: the same schema gives the same text; tables, indexes, functions and triggers are in the order of their names, the
+ * columns of a table in that of the table. The page is for readers and reviews: databases are made by the migrations.
+ */
+import type pg from "pg";
+
+const HEAD = `-- The schema that the migrations make, printed by scripts/schema.ts from a database; not edited by hand, and applied by
+-- nothing. To change it, add a migration (docs/adding-a-table.md) and run \`node scripts/schema.ts\`.`;
+
+const COLUMNS = `
+  SELECT c.relname AS "table", a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type,
+    a.attnotnull AS "isRequired", a.attidentity AS identity, a.attgenerated AS generated,
+    pg_get_expr(d.adbin, d.adrelid) AS value,
+    col_description(c.oid, a.attnum) AS comment, obj_description(c.oid, 'pg_class') AS "tableComment"
+  FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+  WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace
+  ORDER BY c.relname COLLATE "C", a.attnum`;
+
+// What is NOT NULL is said with the column; older servers list it as no constraint.
+const CONSTRAINTS = `
+  SELECT conrelid::regclass::text AS "table", format('CONSTRAINT %I %s', conname, pg_get_constraintdef(oid)) AS text
+  FROM pg_constraint WHERE connamespace = 'public'::regnamespace AND conrelid <> 0 AND contype <> 'n'
+  ORDER BY contype DESC, conname COLLATE "C"`;
+
+const THE_REST = `
+  SELECT text FROM (
+    SELECT format('%s;', indexdef) AS text, 1 AS kind, indexname::text AS name FROM pg_indexes i
+    WHERE schemaname = 'public' AND NOT EXISTS (SELECT FROM pg_constraint WHERE conname = i.indexname)
+    UNION ALL SELECT format('%s;', rtrim(pg_get_functiondef(oid), E'\\n')), 2, proname
+    FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+    UNION ALL SELECT format('%s;', pg_get_triggerdef(oid)), 3, tgname FROM pg_trigger WHERE NOT tgisinternal) AS rest
+  ORDER BY kind, name COLLATE "C", text COLLATE "C"`;
+
+interface Column {
+  readonly table: string;
+  readonly name: string;
+  readonly type: string;
+  readonly isRequired: boolean;
+  readonly identity: string;
+  readonly generated: string;
+  readonly value: string | null;
+  readonly comment: string | null;
+  readonly tableComment: string | null;
+}
+
+/** The whole text, from the database that the client is connected to. */
+export async function renderSchema(client: pg.Client): Promise<string> {
+  const { rows: columns } = await client.query<Column>(COLUMNS);
+  const { rows: constraints } = await client.query<{ table: string; text: string }>(CONSTRAINTS);
+  const { rows: rest } = await client.query<{ text: string }>(THE_REST);
+  const tables = [...Map.groupBy(columns, ({ table }) => table)].map(([table, own]) => {
+    const limits = constraints.filter((each) => each.table === table).map(({ text }) => `  ${text}`);
+    return tableText(table, own, limits);
+  });
+  return `${[HEAD, ...tables, ...rest.map(({ text }) => text)].join("\n\n")}\n`;
+}
+
+function tableText(table: string, columns: readonly Column[], constraints: readonly string[]): string {
+  const head = columns[0]?.tableComment;
+  const lines = [...columns.map(columnText), ...constraints.map((text) => `${text},`)];
+  const body = lines.join("\n").replace(/,$/, "");
+  return `${head ? `-- ${head}\n` : ""}CREATE TABLE ${table} (\n${body}\n);`;
+}
+
+/** A column with a comma behind it, under its comment. */
+function columnText(column: Column): string {
+  const words = [column.name, column.type];
+  if (column.generated !== "") words.push(`GENERATED ALWAYS AS (${column.value}) STORED`);
+  else if (column.identity !== "")
+    words.push(`GENERATED ${column.identity === "a" ? "ALWAYS" : "BY DEFAULT"} AS IDENTITY`);
+  else if (column.value !== null) words.push(`DEFAULT ${column.value}`);
+  if (column.isRequired) words.push("NOT NULL");
+  const comment = column.comment === null ? "" : `  -- ${column.comment.replaceAll(/\s*\n\s*/g, " ")}\n`;
+  return `${comment}  ${words.join(" ")},`;
+}

@@ -1,0 +1,718 @@
+-- The schema that the migrations make, printed by scripts/schema.ts from a database; not edited by hand, and applied by
+-- nothing. To change it, add a migration (docs/adding-a-table.md) and run `node scripts/schema.ts`.
+
+-- API keys, by hash. Written by server/src/apikeys/store.ts only.
+CREATE TABLE api_keys (
+  -- key-<32 hex>.
+  id text NOT NULL,
+  -- The tenant whose resources the key reaches.
+  tenant_id text NOT NULL,
+  -- SHA-256 of the key; the key itself is kept nowhere.
+  key_hash bytea NOT NULL,
+  -- What the key may do; see contract/src/scopes.ts.
+  scopes text[] NOT NULL,
+  -- For people.
+  description text,
+  -- The id of the key that created it; null: the server at its first start.
+  created_by text,
+  -- When it was created.
+  created_at timestamp with time zone DEFAULT now() NOT NULL,
+  -- From then on it is refused; null: never.
+  expires_at timestamp with time zone,
+  -- Written in batches, a few seconds late.
+  last_used_at timestamp with time zone,
+  -- From then on it is unknown. The row stays, so that what it created has a name.
+  revoked_at timestamp with time zone,
+  CONSTRAINT api_keys_key_hash_key UNIQUE (key_hash),
+  CONSTRAINT api_keys_pkey PRIMARY KEY (id),
+  CONSTRAINT api_keys_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
+  CONSTRAINT api_keys_key_hash_check CHECK ((octet_length(key_hash) = 32)),
+  CONSTRAINT api_keys_scopes_check CHECK ((cardinality(scopes) > 0))
+);
+
+-- One row: the identity of this cluster.
+CREATE TABLE cluster (
+  -- Random, made once; shown by /health.
+  id text NOT NULL,
+  -- Always true, so that a second row cannot exist.
+  is_only_row boolean DEFAULT true NOT NULL,
+  -- When the database was first set up.
+  created_at timestamp with time zone DEFAULT now() NOT NULL,
+  CONSTRAINT cluster_pkey PRIMARY KEY (is_only_row),
+  CONSTRAINT cluster_is_only_row_check CHECK (is_only_row)
+);
+
+-- What opens the connect bridge of one machine for a while. Written by server/src/machines/connect/store.ts only.
+CREATE TABLE connect_tokens (
+  -- SHA-256 of the token, which is shown once.
+  token_hash bytea NOT NULL,
+  -- The machine it opens.
+  machine_id text NOT NULL,
+  -- The API key that made it: it is good for as long as that one is.
+  key_id text NOT NULL,
+  -- From then on it opens nothing.
+  expires_at timestamp with time zone NOT NULL,
+  CONSTRAINT connect_tokens_pkey PRIMARY KEY (token_hash),
+  CONSTRAINT connect_tokens_key_id_fkey FOREIGN KEY (key_id) REFERENCES api_keys(id) ON DELETE CASCADE,
+  CONSTRAINT connect_tokens_machine_id_fkey FOREIGN KEY (machine_id) REFERENCES machines(id) ON DELETE CASCADE,
+  CONSTRAINT connect_tokens_token_hash_check CHECK ((length(token_hash) = 32))
+);
+
+-- First answers to POSTs with an Idempotency-Key. Written by server/src/http/idempotency.ts only.
+CREATE TABLE idempotency_keys (
+  -- The API key that called.
+  key_id text NOT NULL,
+  -- What the caller sent.
+  idempotency_key text NOT NULL,
+  -- SHA-256 over method, path with query, and body of the first request.
+  fingerprint bytea NOT NULL,
+  -- The request that holds the lease.
+  owner text NOT NULL,
+  -- While it runs it renews this; past it the request counts as lost and may run again.
+  lease_until timestamp with time zone NOT NULL,
+  -- HTTP status of the answer; null while the request runs.
+  status integer,
+  -- Headers and body, encrypted with a key that only the bearer of the API key has; null: not kept.
+  answer bytea,
+  -- When the first request came.
+  created_at timestamp with time zone DEFAULT now() NOT NULL,
+  -- From then on it is forgotten.
+  expires_at timestamp with time zone NOT NULL,
+  -- Ids of what the request makes are made from it; kept when a request that was lost runs again.
+  seed text DEFAULT ''::text NOT NULL,
+  CONSTRAINT idempotency_keys_pkey PRIMARY KEY (key_id, idempotency_key),
+  CONSTRAINT idempotency_keys_key_id_fkey FOREIGN KEY (key_id) REFERENCES api_keys(id),
+  CONSTRAINT idempotency_keys_check CHECK (((answer IS NULL) OR (status IS NOT NULL)))
+);
+
+-- Tokens with which nodes enter the cluster, by hash. Written by server/src/tokens/store.ts only.
+CREATE TABLE join_tokens (
+  -- The part that is not secret and names the token.
+  prefix text NOT NULL,
+  -- SHA-256 of the whole token.
+  token_hash bytea NOT NULL,
+  -- For people.
+  description text,
+  -- Given to every node that joins with it.
+  labels jsonb DEFAULT '{}'::jsonb NOT NULL,
+  -- When it was created.
+  created_at timestamp with time zone NOT NULL,
+  -- From then on it is refused.
+  expires_at timestamp with time zone NOT NULL,
+  -- How many nodes may enter with it.
+  max_uses integer NOT NULL,
+  -- How many have.
+  uses integer DEFAULT 0 NOT NULL,
+  CONSTRAINT join_tokens_pkey PRIMARY KEY (prefix),
+  CONSTRAINT join_tokens_check CHECK (((uses >= 0) AND (uses <= max_uses))),
+  CONSTRAINT join_tokens_labels_check CHECK ((jsonb_typeof(labels) = 'object'::text)),
+  CONSTRAINT join_tokens_max_uses_check CHECK ((max_uses >= 1)),
+  CONSTRAINT join_tokens_prefix_check CHECK ((prefix ~ '^[0-9a-f]{12}$'::text)),
+  CONSTRAINT join_tokens_token_hash_check CHECK ((octet_length(token_hash) = 32))
+);
+
+-- Commands run in a machine, by calendar month; written in batches.
+CREATE TABLE machine_exec_months (
+  -- Which machine.
+  machine_id text NOT NULL,
+  -- First day of the month in UTC.
+  month date NOT NULL,
+  -- How many commands ended.
+  exec_count bigint NOT NULL,
+  -- How long they took together.
+  exec_duration_ms bigint NOT NULL,
+  CONSTRAINT machine_exec_months_pkey PRIMARY KEY (machine_id, month),
+  CONSTRAINT machine_exec_months_machine_id_fkey FOREIGN KEY (machine_id) REFERENCES machines(id) ON DELETE CASCADE,
+  CONSTRAINT machine_exec_months_exec_count_check CHECK ((exec_count >= 0)),
+  CONSTRAINT machine_exec_months_exec_duration_ms_check CHECK ((exec_duration_ms >= 0))
+);
+
+-- One row for each boot that ran: what uptime is computed from.
+CREATE TABLE machine_runs (
+  -- One incarnation of a machine.
+  boot_id text NOT NULL,
+  -- Which machine ran.
+  machine_id text NOT NULL,
+  -- Its owner.
+  tenant_id text NOT NULL,
+  -- As the machine had them.
+  cpus integer NOT NULL,
+  -- As the machine had it.
+  memory_mb integer NOT NULL,
+  -- When it was ready.
+  started_at timestamp with time zone NOT NULL,
+  -- Null while it runs.
+  ended_at timestamp with time zone,
+  CONSTRAINT machine_runs_pkey PRIMARY KEY (boot_id),
+  CONSTRAINT machine_runs_machine_id_fkey FOREIGN KEY (machine_id) REFERENCES machines(id) ON DELETE CASCADE,
+  CONSTRAINT machine_runs_check CHECK (((ended_at IS NULL) OR (ended_at >= started_at)))
+);
+
+-- What commands of a session leave to the next one. Written by server/src/machines/sessions/store.ts only.
+CREATE TABLE machine_sessions (
+  -- The machine it belongs to; it outlives stops of it.
+  machine_id text NOT NULL,
+  -- Chosen by the caller, or sess-<32 hex>; unique in the machine.
+  id text NOT NULL,
+  -- Where the next command runs; null: the machine's working directory.
+  cwd text,
+  -- Variables that differ from the machine's.
+  env jsonb NOT NULL,
+  -- Variables of the machine that the session does not have.
+  unset_names text[] DEFAULT '{}'::text[] NOT NULL,
+  -- A login shell's profile was read and what it exports is in env: it must not be read again, it would undo changes.
+  has_profile boolean DEFAULT false NOT NULL,
+  -- When it was created.
+  created_at timestamp with time zone NOT NULL,
+  -- When its last command ended; null: none has.
+  last_exec_at timestamp with time zone,
+  -- The id that the request which made it would have given it: a repetition has the same one.
+  made_as text,
+  -- Of its variables and directory; those of all sessions of a machine are bounded together.
+  bytes integer GENERATED ALWAYS AS ((octet_length((env)::text) + COALESCE(octet_length(cwd), 0))) STORED NOT NULL,
+  CONSTRAINT machine_sessions_pkey PRIMARY KEY (machine_id, id),
+  CONSTRAINT machine_sessions_machine_id_fkey FOREIGN KEY (machine_id) REFERENCES machines(id) ON DELETE CASCADE,
+  CONSTRAINT machine_sessions_env_check CHECK ((jsonb_typeof(env) = 'object'::text)),
+  CONSTRAINT machine_sessions_id_check CHECK ((id ~ '^[A-Za-z0-9._-]{1,128}$'::text))
+);
+
+-- The one share link of a machine, if it has one. Written by server/src/machines/share/store.ts only.
+CREATE TABLE machine_shares (
+  -- Whose url the link opens.
+  machine_id text NOT NULL,
+  -- SHA-256 of the token, which is shown once.
+  token_hash bytea NOT NULL,
+  -- The id of the API key that made it.
+  created_by text NOT NULL,
+  -- When it was made.
+  created_at timestamp with time zone NOT NULL,
+  CONSTRAINT machine_shares_pkey PRIMARY KEY (machine_id),
+  CONSTRAINT machine_shares_machine_id_fkey FOREIGN KEY (machine_id) REFERENCES machines(id) ON DELETE CASCADE,
+  CONSTRAINT machine_shares_token_hash_check CHECK ((length(token_hash) = 32))
+);
+
+-- What users own: what was asked (desired_…) and what a node saw (observed_…). Written by server/src/machines only.
+CREATE TABLE machines (
+  -- mach-<32 hex>.
+  id text NOT NULL,
+  -- Its owner.
+  tenant_id text NOT NULL,
+  -- Unique among the tenant's machines that are not deleted.
+  name text,
+  -- MachineSource of the contract.
+  source jsonb NOT NULL,
+  -- MachineNetwork of the contract.
+  network jsonb NOT NULL,
+  -- Environment of the machine and of every command in it.
+  env jsonb NOT NULL,
+  -- Argv that overrides the image's entrypoint and command; null: the image's.
+  command jsonb,
+  -- Published ports as [{port}].
+  ports jsonb NOT NULL,
+  -- The owner's labels.
+  labels jsonb NOT NULL,
+  -- Null: the image's.
+  workdir text,
+  -- Virtual processors.
+  cpus integer NOT NULL,
+  -- Memory in MiB.
+  memory_mb integer NOT NULL,
+  -- Size in GiB of its sparse disk.
+  disk_gb integer NOT NULL,
+  -- Deleted once it has stopped.
+  is_ephemeral boolean NOT NULL,
+  -- Whether its url needs no key.
+  is_public boolean NOT NULL,
+  -- Whether it may be branched.
+  is_branchable boolean NOT NULL,
+  -- Stop after this long without activity.
+  auto_stop_seconds bigint,
+  -- Delete this long after creation.
+  ttl_seconds bigint,
+  -- The id of the API key.
+  created_by text,
+  -- When it was created.
+  created_at timestamp with time zone NOT NULL,
+  -- When anything of it but its activity last changed.
+  updated_at timestamp with time zone NOT NULL,
+  -- What is wanted; generation grows with every change of it.
+  desired_state text NOT NULL,
+  -- Grows with every change of what is wanted.
+  generation integer NOT NULL,
+  -- When desired_state last changed: transitional states have deadlines.
+  desired_at timestamp with time zone NOT NULL,
+  -- The node with the machine's disk; set by the first start, and kept.
+  node_id text,
+  -- Why the server itself gave up on the last wish; the next start or stop clears it.
+  error text,
+  -- The last start was asked for by a command, not by a start call.
+  is_auto_started boolean DEFAULT false NOT NULL,
+  -- It has been seen running since it was last asked to start.
+  has_run boolean DEFAULT false NOT NULL,
+  -- What the node last reported.
+  observed_state text NOT NULL,
+  -- The generation the node acted on; 0: none.
+  observed_generation integer NOT NULL,
+  -- The incarnation that runs or ran last; null: none known.
+  observed_boot_id text,
+  -- Why it failed.
+  observed_reason text,
+  -- In words while it is being prepared.
+  observed_progress text,
+  -- [{port, hostPort}] as the node published them.
+  observed_host_ports jsonb DEFAULT '[]'::jsonb NOT NULL,
+  -- Where the time of the last start went.
+  observed_timings jsonb,
+  -- When the running boot became ready.
+  ready_at timestamp with time zone,
+  -- Grows with every write of the columns above: the fence of optimistic writers.
+  revision integer NOT NULL,
+  -- Not before this instant the machine reconciler looks at the row; null when nothing is to be done.
+  reconcile_at timestamp with time zone,
+  -- Activity of users; written in batches, outside the fence.
+  last_activity_at timestamp with time zone,
+  -- Set by a delete; the row is kept for 30 days, so that usage stays readable.
+  deleted_at timestamp with time zone,
+  -- Whether it takes one of the plan's places for running machines: isActive() of machines/state.ts, in SQL.
+  is_active boolean GENERATED ALWAYS AS (((deleted_at IS NULL) AND
+CASE desired_state
+    WHEN 'running'::text THEN (NOT ((observed_state = 'failed'::text) AND (observed_generation = generation)))
+    ELSE (observed_state = ANY (ARRAY['preparing'::text, 'booting'::text, 'running'::text, 'stopping'::text]))
+END)) STORED NOT NULL,
+  -- The first label of its host name under the domain for machines; no other machine has it as long as this one lives.
+  host_label text NOT NULL,
+  -- Whether it is started again when its VM ends without being asked or its host goes down.
+  restart text DEFAULT 'always'::text NOT NULL,
+  -- Secret variables, encrypted as server/src/machines/secrets.ts says; null: none.
+  secret_env bytea,
+  -- Their names, which are shown.
+  secret_names text[] DEFAULT '{}'::text[] NOT NULL,
+  -- What observed_reason says of the image, for programs; null: nothing, or another start may succeed.
+  observed_reason_code text,
+  CONSTRAINT machines_pkey PRIMARY KEY (id),
+  CONSTRAINT machines_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id),
+  CONSTRAINT machines_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
+  CONSTRAINT absent_iff_deleted CHECK (((desired_state = 'absent'::text) = (deleted_at IS NOT NULL))),
+  CONSTRAINT failed_has_reason CHECK (((observed_state <> 'failed'::text) OR (observed_reason IS NOT NULL))),
+  CONSTRAINT machines_auto_stop_seconds_check CHECK ((auto_stop_seconds >= 0)),
+  CONSTRAINT machines_cpus_check CHECK ((cpus >= 1)),
+  CONSTRAINT machines_desired_state_check CHECK ((desired_state = ANY (ARRAY['running'::text, 'stopped'::text, 'absent'::text]))),
+  CONSTRAINT machines_disk_gb_check CHECK ((disk_gb >= 1)),
+  CONSTRAINT machines_generation_check CHECK ((generation >= 1)),
+  CONSTRAINT machines_id_check CHECK ((id ~ '^mach-[0-9a-f]{32}$'::text)),
+  CONSTRAINT machines_memory_mb_check CHECK ((memory_mb >= 1)),
+  CONSTRAINT machines_observed_generation_check CHECK ((observed_generation >= 0)),
+  CONSTRAINT machines_observed_reason_code_check CHECK ((observed_reason_code = ANY (ARRAY['image_not_found'::text, 'image_refused'::text, 'image_not_allowed'::text, 'image_wrong_platform'::text, 'image_not_cached'::text]))),
+  CONSTRAINT machines_observed_state_check CHECK ((observed_state = ANY (ARRAY['absent'::text, 'stopped'::text, 'preparing'::text, 'booting'::text, 'running'::text, 'stopping'::text, 'failed'::text]))),
+  CONSTRAINT machines_restart_check CHECK ((restart = ANY (ARRAY['always'::text, 'never'::text]))),
+  CONSTRAINT machines_revision_check CHECK ((revision >= 1)),
+  CONSTRAINT machines_ttl_seconds_check CHECK ((ttl_seconds >= 0)),
+  CONSTRAINT ready_only_when_running CHECK (((ready_at IS NULL) OR (observed_state = 'running'::text))),
+  CONSTRAINT running_needs_node CHECK (((desired_state <> 'running'::text) OR (node_id IS NOT NULL)))
+);
+
+-- Hosts that run machines. Written by server/src/nodes/store.ts only.
+CREATE TABLE nodes (
+  -- Chosen by the operator, or the host name.
+  id text NOT NULL,
+  -- Where the server reaches the node's agent: unix:/path or http://host:port.
+  address text NOT NULL,
+  -- Stored, not computed: the node loop writes unreachable, a heartbeat ready.
+  status text NOT NULL,
+  -- SHA-256 of the credential the node calls with; null once it was revoked.
+  credential_hash bytea,
+  -- The operator's (from the join token) and the node's own facts, such as arch and accelerator.
+  labels jsonb DEFAULT '{}'::jsonb NOT NULL,
+  -- What runs machines there, in words.
+  runtime text,
+  -- Processors of the host.
+  total_cpus integer DEFAULT 0 NOT NULL,
+  -- Memory of the host in MiB.
+  total_memory_mb integer DEFAULT 0 NOT NULL,
+  -- Memory of the host that is free now.
+  available_memory_mb integer DEFAULT 0 NOT NULL,
+  -- Memory that its machines hold now.
+  used_memory_mb integer DEFAULT 0 NOT NULL,
+  -- Size in GiB of the disk that holds images and machines.
+  total_disk_gb integer DEFAULT 0 NOT NULL,
+  -- What is free of it.
+  available_disk_gb integer DEFAULT 0 NOT NULL,
+  -- What images and machines take of it.
+  used_disk_gb integer DEFAULT 0 NOT NULL,
+  -- Processors busy with machines, a mean over seconds.
+  used_cpus double precision DEFAULT 0 NOT NULL,
+  -- One run of the node's agent; its event sequence numbers count within it.
+  agent_boot_id text,
+  -- When it first entered the cluster.
+  registered_at timestamp with time zone NOT NULL,
+  -- By the server's clock; null: it has not reported yet.
+  last_heartbeat_at timestamp with time zone,
+  CONSTRAINT nodes_pkey PRIMARY KEY (id),
+  CONSTRAINT nodes_available_disk_gb_check CHECK ((available_disk_gb >= 0)),
+  CONSTRAINT nodes_available_memory_mb_check CHECK ((available_memory_mb >= 0)),
+  CONSTRAINT nodes_check CHECK (((status = 'revoked'::text) = (credential_hash IS NULL))),
+  CONSTRAINT nodes_credential_hash_check CHECK ((octet_length(credential_hash) = 32)),
+  CONSTRAINT nodes_id_check CHECK ((id ~ '^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$'::text)),
+  CONSTRAINT nodes_labels_check CHECK ((jsonb_typeof(labels) = 'object'::text)),
+  CONSTRAINT nodes_status_check CHECK ((status = ANY (ARRAY['ready'::text, 'draining'::text, 'drained'::text, 'unreachable'::text, 'revoked'::text]))),
+  CONSTRAINT nodes_total_cpus_check CHECK ((total_cpus >= 0)),
+  CONSTRAINT nodes_total_disk_gb_check CHECK ((total_disk_gb >= 0)),
+  CONSTRAINT nodes_total_memory_mb_check CHECK ((total_memory_mb >= 0)),
+  CONSTRAINT nodes_used_cpus_check CHECK ((used_cpus >= (0)::double precision)),
+  CONSTRAINT nodes_used_disk_gb_check CHECK ((used_disk_gb >= 0)),
+  CONSTRAINT nodes_used_memory_mb_check CHECK ((used_memory_mb >= 0))
+);
+
+-- Long work that a user can watch. Written by server/src/operations/store.ts only.
+CREATE TABLE operations (
+  -- op-<32 hex>.
+  id text NOT NULL,
+  -- Whose it is; nobody else sees it.
+  tenant_id text NOT NULL,
+  -- What it is about: OPERATION_KINDS of the contract.
+  kind text NOT NULL,
+  -- Anything but running is final.
+  status text NOT NULL,
+  -- What kind of thing it works on, such as image.
+  resource_kind text NOT NULL,
+  -- The id of that thing.
+  resource_id text NOT NULL,
+  -- Its name, where it has one.
+  resource_name text,
+  -- What its worker needs to know; the shape is the kind's own business.
+  input jsonb NOT NULL,
+  -- OperationStep[] of the contract: what users see, and what a server that takes over goes on from.
+  steps jsonb NOT NULL,
+  -- Why it failed, in one sentence.
+  error text,
+  -- When it was asked for.
+  created_at timestamp with time zone NOT NULL,
+  -- When a step or the status last changed.
+  updated_at timestamp with time zone NOT NULL,
+  -- It has failed when it still runs then.
+  deadline_at timestamp with time zone NOT NULL,
+  -- Grows each time a server takes it up: the fence of the servers before.
+  attempt integer NOT NULL,
+  -- Until then no other server takes it up; null once it has ended.
+  leased_until timestamp with time zone,
+  CONSTRAINT operations_pkey PRIMARY KEY (id),
+  CONSTRAINT operations_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
+  CONSTRAINT failed_iff_error CHECK (((status = 'failed'::text) = (error IS NOT NULL))),
+  CONSTRAINT leased_while_running CHECK (((status = 'running'::text) = (leased_until IS NOT NULL))),
+  CONSTRAINT operations_attempt_check CHECK ((attempt >= 0)),
+  CONSTRAINT operations_id_check CHECK ((id ~ '^op-[0-9a-f]{32}$'::text)),
+  CONSTRAINT operations_input_check CHECK ((jsonb_typeof(input) = 'object'::text)),
+  CONSTRAINT operations_kind_check CHECK ((kind = ANY (ARRAY['app deploy'::text, 'app scale'::text, 'app promote'::text, 'app redeploy'::text, 'app destroy'::text, 'node drain'::text, 'machine export'::text, 'machine branch'::text, 'machine move'::text, 'image pull'::text]))),
+  CONSTRAINT operations_status_check CHECK ((status = ANY (ARRAY['running'::text, 'succeeded'::text, 'failed'::text, 'canceled'::text]))),
+  CONSTRAINT operations_steps_check CHECK ((jsonb_typeof(steps) = 'array'::text))
+);
+
+-- Ceilings and per-unit rates that tenants have. Written by server/src/plans/store.ts only.
+CREATE TABLE plans (
+  -- plan-<32 hex>, or what its creator chose.
+  id text NOT NULL,
+  -- Named in refusals over a ceiling.
+  name text NOT NULL,
+  -- The plan of tenants that name none; exactly one has it.
+  is_default boolean DEFAULT false NOT NULL,
+  -- What happens when the monthly budget is used up.
+  budget_policy text DEFAULT 'none'::text NOT NULL,
+  -- Apps a tenant may have.
+  max_apps integer NOT NULL,
+  -- Processors of one machine.
+  max_cpus integer NOT NULL,
+  -- Memory of one machine in MiB.
+  max_memory_mb bigint NOT NULL,
+  -- Disk of one machine in GiB.
+  max_disk_gb bigint NOT NULL,
+  -- Machines a tenant may have, in any state.
+  max_machines integer NOT NULL,
+  -- Machines that may be started or creating at once.
+  max_concurrent_machines integer NOT NULL,
+  -- Price of one processor for an hour in millionths of the currency.
+  rate_cpu_hour_micros bigint DEFAULT 0 NOT NULL,
+  -- Price of one GiB of memory for an hour in millionths.
+  rate_memory_gb_hour_micros bigint DEFAULT 0 NOT NULL,
+  -- Price of one exec in millionths.
+  rate_exec_micros bigint DEFAULT 0 NOT NULL,
+  -- Refill of the tenant's token bucket.
+  rate_requests_per_second integer DEFAULT 200 NOT NULL,
+  -- Size of the tenant's token bucket.
+  rate_burst integer DEFAULT 1000 NOT NULL,
+  -- Traffic out of machines per month; null: no ceiling.
+  max_egress_gb bigint,
+  -- Budget per calendar month; null: none.
+  monthly_budget_micros bigint,
+  -- When it was created.
+  created_at timestamp with time zone DEFAULT now() NOT NULL,
+  -- Processors of all machines of a tenant that are active, together.
+  max_total_cpus bigint NOT NULL,
+  -- Memory in MiB of all machines of a tenant that are active, together.
+  max_total_memory_mb bigint NOT NULL,
+  -- Disk in GiB of all machines of a tenant in any state, together.
+  max_total_disk_gb bigint NOT NULL,
+  -- The id that the request which made it would have given it: a repetition has the same one.
+  made_as text,
+  CONSTRAINT plans_name_key UNIQUE (name),
+  CONSTRAINT plans_pkey PRIMARY KEY (id),
+  CONSTRAINT plans_budget_policy_check CHECK ((budget_policy = ANY (ARRAY['none'::text, 'notify'::text, 'block'::text, 'stop'::text]))),
+  CONSTRAINT plans_max_apps_check CHECK ((max_apps >= 0)),
+  CONSTRAINT plans_max_concurrent_machines_check CHECK ((max_concurrent_machines >= 0)),
+  CONSTRAINT plans_max_cpus_check CHECK ((max_cpus >= 0)),
+  CONSTRAINT plans_max_disk_gb_check CHECK ((max_disk_gb >= 0)),
+  CONSTRAINT plans_max_egress_gb_check CHECK ((max_egress_gb >= 0)),
+  CONSTRAINT plans_max_machines_check CHECK ((max_machines >= 0)),
+  CONSTRAINT plans_max_memory_mb_check CHECK ((max_memory_mb >= 0)),
+  CONSTRAINT plans_max_total_cpus_check CHECK ((max_total_cpus >= 0)),
+  CONSTRAINT plans_max_total_disk_gb_check CHECK ((max_total_disk_gb >= 0)),
+  CONSTRAINT plans_max_total_memory_mb_check CHECK ((max_total_memory_mb >= 0)),
+  CONSTRAINT plans_monthly_budget_micros_check CHECK ((monthly_budget_micros >= 0)),
+  CONSTRAINT plans_rate_burst_check CHECK ((rate_burst >= 1)),
+  CONSTRAINT plans_rate_cpu_hour_micros_check CHECK ((rate_cpu_hour_micros >= 0)),
+  CONSTRAINT plans_rate_exec_micros_check CHECK ((rate_exec_micros >= 0)),
+  CONSTRAINT plans_rate_memory_gb_hour_micros_check CHECK ((rate_memory_gb_hour_micros >= 0)),
+  CONSTRAINT plans_rate_requests_per_second_check CHECK ((rate_requests_per_second >= 1))
+);
+
+-- Which files of server/src/db/migrations this database has seen.
+CREATE TABLE schema_migrations (
+  -- The number that the file name starts with.
+  version integer NOT NULL,
+  -- The file name without its ending.
+  name text NOT NULL,
+  -- When it was applied.
+  applied_at timestamp with time zone DEFAULT now() NOT NULL,
+  CONSTRAINT schema_migrations_pkey PRIMARY KEY (version)
+);
+
+-- What happened to things of tenants. Rows are never updated, except after a restore (events/store.ts).
+CREATE TABLE tenant_events (
+  -- The order in which rows were written; within one transaction the order of events. Cursors name it.
+  position bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+  -- ev-<32 hex>.
+  id text NOT NULL,
+  -- What it happened to. The machine may be gone.
+  machine_id text NOT NULL,
+  -- How much it matters.
+  level text NOT NULL,
+  -- One plain sentence.
+  message text NOT NULL,
+  -- When it happened.
+  created_at timestamp with time zone NOT NULL,
+  -- Of an event that a node reported: it is written once, however often it is reported.
+  node_id text,
+  -- The run of the node's agent that numbered it.
+  agent_boot_id text,
+  -- Its number within that run.
+  node_sequence bigint,
+  -- Whose event it is.
+  tenant_id text NOT NULL,
+  -- Who follows events reads them in the order of transactions, and only those of transactions before the oldest that still runs: no later commit can come before them.
+  transaction_id xid8 DEFAULT pg_current_xact_id() NOT NULL,
+  CONSTRAINT tenant_events_id_key UNIQUE (id),
+  CONSTRAINT tenant_events_pkey PRIMARY KEY ("position"),
+  CONSTRAINT tenant_events_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
+  CONSTRAINT machine_events_check CHECK ((((node_id IS NULL) = (node_sequence IS NULL)) AND ((node_id IS NULL) = (agent_boot_id IS NULL)))),
+  CONSTRAINT machine_events_level_check CHECK ((level = ANY (ARRAY['info'::text, 'warn'::text, 'error'::text])))
+);
+
+-- Who owns machines, apps and keys. Written by server/src/tenants/store.ts only.
+CREATE TABLE tenants (
+  -- tenant-<32 hex>, or what its creator chose.
+  id text NOT NULL,
+  -- For people; unique.
+  name text NOT NULL,
+  -- suspended: every call of the tenant is answered with 402.
+  status text DEFAULT 'active'::text NOT NULL,
+  -- null: the default plan.
+  plan_id text,
+  -- The tenant's id in the operator's billing system.
+  external_billing_id text,
+  -- Instead of the plan's ceiling; null: the plan's.
+  max_apps integer,
+  -- Instead of the plan's ceiling; null: the plan's.
+  max_cpus integer,
+  -- Instead of the plan's ceiling; null: the plan's.
+  max_memory_mb bigint,
+  -- Instead of the plan's ceiling; null: the plan's.
+  max_disk_gb bigint,
+  -- When it was created.
+  created_at timestamp with time zone DEFAULT now() NOT NULL,
+  -- When it was last changed.
+  updated_at timestamp with time zone DEFAULT now() NOT NULL,
+  -- The id that the request which made it would have given it: a repetition has the same one.
+  made_as text,
+  CONSTRAINT tenants_name_key UNIQUE (name),
+  CONSTRAINT tenants_pkey PRIMARY KEY (id),
+  CONSTRAINT tenants_plan_id_fkey FOREIGN KEY (plan_id) REFERENCES plans(id),
+  CONSTRAINT tenants_max_apps_check CHECK ((max_apps >= 0)),
+  CONSTRAINT tenants_max_cpus_check CHECK ((max_cpus >= 0)),
+  CONSTRAINT tenants_max_disk_gb_check CHECK ((max_disk_gb >= 0)),
+  CONSTRAINT tenants_max_memory_mb_check CHECK ((max_memory_mb >= 0)),
+  CONSTRAINT tenants_status_check CHECK ((status = ANY (ARRAY['active'::text, 'suspended'::text])))
+);
+
+CREATE INDEX api_keys_of_creator ON public.api_keys USING btree (created_by) WHERE (created_by IS NOT NULL);
+
+CREATE INDEX api_keys_of_tenant ON public.api_keys USING btree (tenant_id, created_at);
+
+CREATE INDEX api_keys_revoked ON public.api_keys USING btree (revoked_at) WHERE (revoked_at IS NOT NULL);
+
+CREATE INDEX connect_tokens_by_expiry ON public.connect_tokens USING btree (expires_at);
+
+CREATE INDEX connect_tokens_machine ON public.connect_tokens USING btree (machine_id, expires_at);
+
+CREATE INDEX idempotency_keys_by_expiry ON public.idempotency_keys USING btree (expires_at);
+
+CREATE INDEX machine_runs_machine ON public.machine_runs USING btree (machine_id, started_at);
+
+CREATE INDEX machine_runs_open ON public.machine_runs USING btree (machine_id) WHERE (ended_at IS NULL);
+
+CREATE INDEX machines_active ON public.machines USING btree (tenant_id) WHERE is_active;
+
+CREATE INDEX machines_auto_stop ON public.machines USING btree (id) WHERE ((auto_stop_seconds > 0) AND (desired_state = 'running'::text));
+
+CREATE INDEX machines_deleted ON public.machines USING btree (deleted_at) WHERE (deleted_at IS NOT NULL);
+
+CREATE INDEX machines_disk ON public.machines USING btree (tenant_id) INCLUDE (disk_gb) WHERE (deleted_at IS NULL);
+
+CREATE UNIQUE INDEX machines_host_label ON public.machines USING btree (host_label) WHERE (deleted_at IS NULL);
+
+CREATE INDEX machines_list ON public.machines USING btree (tenant_id, created_at DESC, id DESC) WHERE (deleted_at IS NULL);
+
+CREATE UNIQUE INDEX machines_name ON public.machines USING btree (tenant_id, name) WHERE (deleted_at IS NULL);
+
+CREATE INDEX machines_node ON public.machines USING btree (node_id);
+
+CREATE INDEX machines_reconcile ON public.machines USING btree (reconcile_at) WHERE (reconcile_at IS NOT NULL);
+
+CREATE INDEX machines_ttl ON public.machines USING btree (id) WHERE ((ttl_seconds > 0) AND (deleted_at IS NULL));
+
+CREATE UNIQUE INDEX nodes_credential ON public.nodes USING btree (credential_hash);
+
+CREATE INDEX operations_due ON public.operations USING btree (leased_until) WHERE (leased_until IS NOT NULL);
+
+CREATE INDEX operations_ended ON public.operations USING btree (updated_at) WHERE (status <> 'running'::text);
+
+CREATE INDEX operations_list ON public.operations USING btree (tenant_id, created_at DESC, id DESC);
+
+CREATE INDEX operations_running ON public.operations USING btree (tenant_id) WHERE (status = 'running'::text);
+
+CREATE UNIQUE INDEX plans_one_default ON public.plans USING btree (is_default) WHERE is_default;
+
+CREATE INDEX tenant_events_age ON public.tenant_events USING btree (created_at);
+
+CREATE UNIQUE INDEX tenant_events_of_nodes ON public.tenant_events USING btree (node_id, agent_boot_id, node_sequence) WHERE (node_id IS NOT NULL);
+
+CREATE INDEX tenant_events_order ON public.tenant_events USING btree (tenant_id, transaction_id, "position");
+
+CREATE INDEX tenant_events_timeline ON public.tenant_events USING btree (machine_id, created_at, "position");
+
+CREATE OR REPLACE FUNCTION public.active_machines_locked(tenant text)
+ RETURNS integer
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  PERFORM 1 FROM tenants WHERE id = tenant FOR NO KEY UPDATE;
+  RETURN (SELECT count(*) FROM machines WHERE tenant_id = tenant AND is_active);
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.free_host_label(machine_id text, machine_name text)
+ RETURNS text
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+  wanted text := lower(machine_name);
+  longer text;
+BEGIN
+  IF wanted IS NULL OR wanted !~ '^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$' OR wanted ~ '^mach-[0-9a-f]{32}$' THEN
+    RETURN machine_id;
+  END IF;
+  PERFORM pg_advisory_xact_lock(hashtextextended('host_label ' || wanted, 0));
+  IF NOT EXISTS (SELECT 1 FROM machines WHERE host_label = wanted AND deleted_at IS NULL) THEN
+    RETURN wanted;
+  END IF;
+  longer := left(wanted, 54) || '-' || substr(machine_id, 6, 8);
+  PERFORM pg_advisory_xact_lock(hashtextextended('host_label ' || longer, 0));
+  IF NOT EXISTS (SELECT 1 FROM machines WHERE host_label = longer AND deleted_at IS NULL) THEN
+    RETURN longer;
+  END IF;
+  RETURN machine_id;
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.good_connect_tokens_locked(machine text, at timestamp with time zone)
+ RETURNS integer
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  PERFORM 1 FROM machines WHERE id = machine FOR NO KEY UPDATE;
+  RETURN (SELECT count(*) FROM connect_tokens WHERE machine_id = machine AND expires_at > at);
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.good_keys_locked(tenant text, at timestamp with time zone)
+ RETURNS integer
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  PERFORM 1 FROM tenants WHERE id = tenant FOR NO KEY UPDATE;
+  RETURN (SELECT count(*) FROM api_keys
+    WHERE tenant_id = tenant AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > at));
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.held_machines_locked(tenant text)
+ RETURNS integer
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  PERFORM 1 FROM tenants WHERE id = tenant FOR NO KEY UPDATE;
+  RETURN (SELECT count(*) FROM machines WHERE tenant_id = tenant AND deleted_at IS NULL);
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.sessions_locked(machine text)
+ RETURNS integer
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  PERFORM 1 FROM machines WHERE id = machine FOR NO KEY UPDATE;
+  RETURN (SELECT count(*) FROM machine_sessions WHERE machine_id = machine);
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.set_host_label()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  NEW.host_label := free_host_label(NEW.id, NEW.name);
+  RETURN NEW;
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.totals_allow_disk_locked(tenant text, more_disk_gb integer)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  PERFORM 1 FROM tenants WHERE id = tenant FOR NO KEY UPDATE;
+  RETURN (
+    SELECT coalesce(sum(m.disk_gb), 0) + more_disk_gb <= p.max_total_disk_gb
+    FROM tenants t
+    JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
+    LEFT JOIN machines m ON m.tenant_id = t.id AND m.deleted_at IS NULL
+    WHERE t.id = tenant GROUP BY p.max_total_disk_gb);
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.totals_allow_start_locked(tenant text, more_cpus integer, more_memory_mb integer)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  PERFORM 1 FROM tenants WHERE id = tenant FOR NO KEY UPDATE;
+  RETURN (
+    SELECT coalesce(sum(m.cpus), 0) + more_cpus <= p.max_total_cpus
+      AND coalesce(sum(m.memory_mb), 0) + more_memory_mb <= p.max_total_memory_mb
+    FROM tenants t
+    JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
+    LEFT JOIN machines m ON m.tenant_id = t.id AND m.is_active
+    WHERE t.id = tenant GROUP BY p.max_total_cpus, p.max_total_memory_mb);
+END $function$;
+
+CREATE TRIGGER machines_host_label BEFORE INSERT ON public.machines FOR EACH ROW EXECUTE FUNCTION set_host_label();
