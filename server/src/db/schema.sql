@@ -42,7 +42,7 @@ CREATE TABLE cluster (
   CONSTRAINT cluster_is_only_row_check CHECK (is_only_row)
 );
 
--- What opens the connect bridge of one machine for a while. Written by server/src/machines/connect/store.ts only.
+-- What opens the connect bridge of one machine for a while. Written by server/src/ingress/connect/store.ts only.
 CREATE TABLE connect_tokens (
   -- SHA-256 of the token, which is shown once.
   token_hash bytea NOT NULL,
@@ -176,7 +176,7 @@ CREATE TABLE machine_sessions (
   CONSTRAINT machine_sessions_id_check CHECK ((id ~ '^[A-Za-z0-9._-]{1,128}$'::text))
 );
 
--- The one share link of a machine, if it has one. Written by server/src/machines/share/store.ts only.
+-- The one share link of a machine, if it has one. Written by server/src/ingress/share/store.ts only.
 CREATE TABLE machine_shares (
   -- Whose url the link opens.
   machine_id text NOT NULL,
@@ -509,6 +509,8 @@ CREATE TABLE tenant_events (
   tenant_id text NOT NULL,
   -- Who follows events reads them in the order of transactions, and only those of transactions before the oldest that still runs: no later commit can come before them.
   transaction_id xid8 DEFAULT pg_current_xact_id() NOT NULL,
+  -- The order of rows from before a restore into another PostgreSQL, whose transactions are numbered anew. The largest number for all others, which come behind them.
+  restored_rank bigint DEFAULT '9223372036854775807'::bigint NOT NULL,
   CONSTRAINT tenant_events_id_key UNIQUE (id),
   CONSTRAINT tenant_events_pkey PRIMARY KEY ("position"),
   CONSTRAINT tenant_events_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
@@ -604,7 +606,7 @@ CREATE INDEX tenant_events_age ON public.tenant_events USING btree (created_at);
 
 CREATE UNIQUE INDEX tenant_events_of_nodes ON public.tenant_events USING btree (node_id, agent_boot_id, node_sequence) WHERE (node_id IS NOT NULL);
 
-CREATE INDEX tenant_events_order ON public.tenant_events USING btree (tenant_id, transaction_id, "position");
+CREATE INDEX tenant_events_order ON public.tenant_events USING btree (tenant_id, restored_rank, transaction_id, "position");
 
 CREATE INDEX tenant_events_timeline ON public.tenant_events USING btree (machine_id, created_at, "position");
 
