@@ -101,7 +101,7 @@ function rooms(): Case[] {
     edge("services know no machines", "server/src/services.ts", "server/src/machines/a.ts", "server/src/link/a.ts"),
     edge("no room imports what puts rooms together", "server/src/http/b.ts", "server/src/handlers.ts", db),
     {
-      says: "a room stands in the table",
+      says: "a room is in the table",
       rule: "room",
       check: checkRooms,
       bad: { "server/src/cellar/a.ts": "", "server/src/cellar/b.ts": "" },

@@ -28,7 +28,7 @@ export function deadlineSignal(
 }
 
 /**
- * What `work` gives, unless the signal is aborted first: then it rejects with the signal's reason and `work` goes on by
+ * What `work` gives, unless the signal is aborted first: then it rejects with the signal's reason and `work` continues by
  * itself; how it ends is ignored.
  */
 export function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {

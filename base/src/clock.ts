@@ -1,7 +1,7 @@
 /**
  * Time, for the server, the node agent and the command line: the only file of theirs that reads a clock or sets a timer.
  *
- * Always: durations and deadlines use `monotonic`, which nobody can set; `now` is only for what people read, for what is
+ * Always: durations and deadlines use `monotonic`, which cannot be set; `now` is only for what people read, for what is
  * stored, and for what is given to guests. Timers do not keep the process alive, sleeps do.
  */
 import { setImmediate } from "node:timers/promises";

@@ -1,5 +1,5 @@
 /**
- * What Linux says of this host's memory and of single processes, and what it is told of them. Uses /proc.
+ * What Linux says of this host's memory and of single processes, and what is set for them. Uses /proc.
  */
 import { readFile, writeFile } from "node:fs/promises";
 import { setPriority } from "node:os";

@@ -1,5 +1,5 @@
 /**
- * `npm start` that is stopped while it sets up: nothing remains, and the next one goes on. And one that can make no user.
+ * `npm start` that is stopped while it sets up: nothing remains, and the next one continues. Also set-up that cannot create a user.
  *
  * apt-get, dpkg and the npm that set-up calls are fakes: they wait where the real ones fetch or install. The npm that
  * starts set-up is real, and so is all of set-up, in a directory that has nothing else of the checkout.
@@ -122,7 +122,7 @@ for (const how of ["terminal", "plain"] as const) {
   const signal = how === "terminal" ? "Ctrl-C" : "a SIGTERM to npm alone";
   for (const step of ["ci", "download"]) {
     const what = step === "ci" ? "npm ci" : "apt downloads";
-    test(`${signal} while ${what} ends set-up at once, and the next start goes on`, { skip }, async (t) => {
+    test(`${signal} while ${what} ends set-up at once, and the next start continues`, { skip }, async (t) => {
       const checkout = makeCheckout(t);
       checkout.slow(step, true);
       const { said, isOver, stop } = start(t, checkout, how);
@@ -134,7 +134,7 @@ for (const how of ["terminal", "plain"] as const) {
       await goesOn(t, checkout);
     });
   }
-  test(`${signal} while apt installs lets it finish, starts nothing, and the next start goes on`, {
+  test(`${signal} while apt installs lets it finish, starts nothing, and the next start continues`, {
     skip,
   }, async (t) => {
     const checkout = makeCheckout(t);
@@ -158,7 +158,7 @@ for (const how of ["terminal", "plain"] as const) {
   });
 }
 
-test("a host that lets no user be made is told that the server will be root, and Flotilla starts", {
+test("a host that lets no user be made gets a message that the server will be root, and Flotilla starts", {
   skip,
 }, async (t) => {
   const checkout = makeCheckout(t);

@@ -1,7 +1,7 @@
 /**
  * Events of a tenant: what happened to its machines, also to those that are gone.
  *
- * Always: who goes on after the cursor of the last event that was read misses none, whichever server answers.
+ * Always: a client that continues after the cursor of its last event misses none, whichever server answers.
  */
 import { endpoint, json } from "./endpoint.ts";
 import { EventInfo } from "./machines.ts";
@@ -10,7 +10,7 @@ import { pageQuery, type Static, Type, text } from "./schema.ts";
 export const TenantEvent = Type.Object({
   ...EventInfo.properties,
   machineId: Type.String({ description: "the machine may be gone" }),
-  cursor: Type.String({ description: "`?cursor=` with it goes on after this event" }),
+  cursor: Type.String({ description: "pass it as `?cursor=` to read the events after this one" }),
 });
 export type TenantEvent = Static<typeof TenantEvent>;
 

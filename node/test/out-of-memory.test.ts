@@ -13,7 +13,7 @@ import { temporaryDirectory } from "./support/in-process.ts";
 
 const isRoot = process.getuid?.() === 0;
 const scoreOf = (pid: number | "self"): number => Number(readFileSync(`/proc/${pid}/oom_score_adj`, "utf8"));
-/** Some containers allow nobody to lower it. */
+/** Some containers do not allow lowering it. */
 const canLower = spawnSync("sh", ["-c", "echo -500 >/proc/self/oom_score_adj"], { stdio: "ignore" }).status === 0;
 
 test("a program that runs on what machines made is ended before the agent", async () => {
@@ -36,7 +36,7 @@ test("a confined program is ended before the agent", { skip: isRoot ? false : "o
   assert.equal(Number(score), TOOL_SCORE);
 });
 
-test("the agent is ended last", { skip: canLower ? false : "this host allows nobody to lower a score" }, async () => {
+test("the agent is ended last", { skip: canLower ? false : "this host does not allow lowering a score" }, async () => {
   const child = spawn(process.execPath, [
     "--input-type=module",
     "-e",

@@ -2086,7 +2086,7 @@ export interface TenantEvent {
   createdAt: string;
   /** the machine may be gone */
   machineId: string;
-  /** `?cursor=` with it goes on after this event */
+  /** pass it as `?cursor=` to read the events after this one */
   cursor: string;
 }
 

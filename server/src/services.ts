@@ -20,7 +20,7 @@ export interface Services {
   readonly registries: RegistryList;
   /** The address that refusals over a ceiling name; null: none. */
   readonly plansUrl: string | null;
-  /** How long one question to a node waits for it, and how long a stop is waited for before the caller is told that it goes on. */
+  /** How long one question to a node waits for it, and how long a stop is waited for before the answer says that it continues. */
   readonly nodeWaitMs: number;
   readonly ceilingsOf: (tenantId: string) => Promise<Ceilings>;
   /** Lets work go on that no request waits for; it is finished before the server ends. Its failure is logged. */
@@ -64,7 +64,7 @@ export function openServices(context: Context, options: ServiceOptions): OpenSer
       const done = work().then(
         () => undefined,
         (error: unknown) => {
-          // The machine reconciler goes on from what was written.
+          // The machine reconciler continues from what was written.
           if (error instanceof NodeAway) context.log.info({ reason: error.reason }, `${what} waits for its node`);
           else context.log.warn({ error }, `${what} could not be finished`);
         },
@@ -76,7 +76,7 @@ export function openServices(context: Context, options: ServiceOptions): OpenSer
       const late = new AbortController();
       await Promise.race([Promise.all(underWay), context.clock.sleep(STOP_WAIT_MS, late.signal)]);
       late.abort();
-      // Calls that still wait for a node end with their connections; the machine reconciler of another server goes on.
+      // Calls that still wait for a node end with their connections; the machine reconciler of another server continues.
       await link.close();
       await Promise.all(underWay);
       nodes.close();

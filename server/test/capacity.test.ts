@@ -51,7 +51,7 @@ test("without memory on a node neither a new machine nor one whose disk is there
   for (const id of advices.keys()) assert.equal((await server.client.post(`/v1/machines/${id}/start`)).status, 200);
 });
 
-test("a machine that alone is over what its plan lets run at once is told that stopping others does not help", async () => {
+test("a machine that alone is over what its plan lets run at once gets an error that does not advise stopping others", async () => {
   const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
   await startTestNode(server);
   const made = await server.client.post("/v1/machines", { source, resources: { cpus: 64, memoryMb: 1024 * 1024 } });

@@ -70,7 +70,7 @@ async function write(connection: pg.Client, message: string): Promise<void> {
   );
 }
 
-test("a tenant's events outlive their machine, say which it was, and are nobody else's", async () => {
+test("a tenant's events outlive their machine, say which it was, and are hidden from other tenants", async () => {
   const id = await created();
   await follower.delete(`/v1/machines/${id}`);
   const events = await until(

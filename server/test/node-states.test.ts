@@ -47,7 +47,7 @@ const STATEMENTS: Readonly<Record<NodeEvent, () => Promise<unknown>>> = {
 /** Makes the node anew, with this status. */
 async function put(status: NodeStatus): Promise<void> {
   const hash = status === "revoked" ? null : randomBytes(32);
-  // Before `now`, which `silent` is told, and too late for the server's own loop to call it silent.
+  // Before the `now` that `silent` gets, and too late for the server's own loop to call it silent.
   const heardAt = new Date(now.getTime() - 1);
   await db.execute(sql`DELETE FROM nodes WHERE id = ${ID}`);
   await db.execute(sql`

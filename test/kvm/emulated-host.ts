@@ -41,7 +41,7 @@ const BOOT_DEADLINE_MS = 180_000;
 const MEMORY_MB = 3072;
 /**
  * How much slower than the real clock the emulated one goes. Everything takes many times longer in there than on a real host,
- * so deadlines that were made for those would end what goes on well. Raising it makes what really rests take longer.
+ * so deadlines that were made for those would end healthy work. Raising it makes what really rests take longer.
  */
 const CLOCK_SLOWDOWN = 3;
 const USUAL_TSC_KHZ = 2_000_000;
@@ -167,7 +167,7 @@ export class EmulatedHost implements AsyncDisposable {
     ];
   }
 
-  /** The emulated counter goes as fast as the real one; the kernel in there is told of one that goes faster. */
+  /** The emulated counter runs as fast as the real one; the kernel in there is given a higher rate. */
   #kernelArguments(): string {
     const tscKhz = (tscKhzIn(readFileSync("/proc/cpuinfo", "utf8")) ?? USUAL_TSC_KHZ) * CLOCK_SLOWDOWN;
     return `${KERNEL_ARGUMENTS} tsc_early_khz=${tscKhz} MARK=${this.#mark}`;

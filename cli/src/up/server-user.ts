@@ -83,7 +83,7 @@ export const AS_THIS_USER: ServerLaunch = { prefix: [], environment: {}, uid: nu
 
 /**
  * As root only. When the host has no memory left, machines are ended before this program and what it starts, which inherits
- * the score. Some containers allow nobody to lower it.
+ * the score. Some containers do not allow lowering it.
  */
 export function endLast(): void {
   try {

@@ -2,7 +2,7 @@
  * The bound on machines that start at once, with a queue that is fair between tenants.
  *
  * More at once than the host has processors for only makes all of them slower; the driver says how many that is. Boots and
- * wakes of prepared VMs have bounds of their own, so that no wake waits for a boot. Whoever waits is served by turns of tenants, then in order of arrival, so
+ * wakes of prepared VMs have bounds of their own, so that no wake waits for a boot. Waiters are served round-robin by tenant, then in order of arrival, so
  * that a tenant who starts a hundred machines does not keep another's single one waiting.
  *
  * Always: `taken` is at most `limit`; a slot that is given back goes to exactly one who waits.

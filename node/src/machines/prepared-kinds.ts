@@ -1,6 +1,6 @@
 /**
  * The kinds of VMs that wait prepared: which there are, what was asked of each, what waits, and what to do next. Does nothing
- * itself, and is told the time.
+ * itself, and gets the time.
  *
  * A kind is what a machine to come may be given: a size, and an image whose disk is mounted already, or none for machines that
  * have a disk. Always: a few kinds are kept for ever; others come with demand, at most KINDS_MAX in all, and the one that came

@@ -7,7 +7,7 @@
  * everything about QEMU to the driver.
  *
  * Always: one is prepared at a time, and none is begun while as many machines are being started as the host has
- * processors: whoever waits for a machine comes first. A VM may be taken from the moment it is prepared, at most once. One
+ * processors: starts come first. A VM may be taken from the moment it is prepared, at most once. One
  * that ends while it waits is forgotten. When preparing fails, that kind is tried again after a while, longer with each
  * failure, and the others have their turn meanwhile; machines boot without: slower, and otherwise the same. The log says so
  * once for each row of failures. Every VM that was prepared here and is no machine's has ended when `release` resolves.

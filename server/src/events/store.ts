@@ -85,7 +85,7 @@ export interface TenantEventsPage {
 }
 
 /**
- * A tenant's events in the order in which they may be followed: who goes on after the last one that was read misses none.
+ * A tenant's events in the order in which they may be followed: a reader that continues after its last event misses none.
  * A cursor whose event was purged starts at the beginning.
  */
 export function listTenantEvents(

@@ -18,7 +18,7 @@ test("a body of many small values or of many levels is refused before it is pars
   assert.throws(() => checkExtent(Buffer.from("[".repeat(300))), refusedAs("invalid_body"));
 });
 
-test("what stands in texts does not count, however it is escaped", () => {
+test("what is inside strings does not count, however it is escaped", () => {
   fc.assert(
     fc.property(fc.array(fc.constantFrom(",", "[", "{", '"', "\\", "\\\\", '\\"', "x"), { maxLength: 30 }), (parts) => {
       const text = parts.join("").repeat(2_000);

@@ -1,5 +1,5 @@
 /**
- * Parses large bodies in a thread of its own, so that nobody else waits while a long one is read through.
+ * Parses large bodies in a thread of its own, so that other calls do not wait for a long one.
  *
  * Always: one body is parsed at a time; tenants whose bodies wait take turns, one body each. So what one of them sends,
  * however much, delays another's by one body. What waits is counted with the bodies that are held (admission.ts). A thread

@@ -158,7 +158,7 @@ class NodeCommand implements Dispatcher.DispatchHandler {
     if (waiting !== undefined) this.#waitFor(waiting);
   }
 
-  /** Answers what must be waited for before it goes on: room in the sink. */
+  /** Returns what to wait for before continuing: room in the sink. */
   #handOn(): Promise<null> | undefined {
     if (this.#isSettled) return undefined;
     for (let frame = this.#frames.shift(); frame !== undefined; frame = this.#frames.shift()) {

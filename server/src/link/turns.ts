@@ -3,9 +3,8 @@
  * of machines. Tenants share it fairly, and everything else comes in between.
  *
  * Always: in one round of the event loop such work takes TURN_MS and the piece that goes beyond it; what is left waits for the
- * next round, and tenants whose work waits take turns, one piece each. As long as there is time in a round nobody waits, so
- * what is alone goes on without a pause. Whoever asks for a turn reads nothing more until it had one: a piece waits for each
- * stream, no more.
+ * next round, and tenants whose work waits take turns, one piece each. While a round has time left, work
+ * is done at once. A stream reads nothing more until it had its turn: one piece waits for each, no more.
  */
 import type { Clock } from "@flotilla/base/clock";
 import { errorOf } from "@flotilla/base/errors";

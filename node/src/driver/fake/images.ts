@@ -13,7 +13,7 @@ import { ImageRefused } from "../../images/image-refused.ts";
 import type { EnsureOptions, Images, RootFile, UnpackedImage } from "../../images/images.ts";
 
 const PROGRESS_STEPS = 4;
-/** A word in a reference → why the image can not be had, and how its owner is told. */
+/** A word in a reference → why the image can not be had, and the text for its owner. */
 const FAULTS: readonly (readonly [string, ImageFault, string])[] = [
   ["missing", "image_not_found", "does not exist in its registry"],
   ["secluded", "image_refused", "is refused by its registry"],

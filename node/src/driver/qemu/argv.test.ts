@@ -75,7 +75,7 @@ test("commas in a path do not end an option", () => {
   assert.ok(argv.includes("socket,id=qmp,path=/mnt/x,,server=off/qmp.sock,server=on,wait=off"));
 });
 
-test("a guest is told what its accelerator needs, and its processor is that of the accelerator", () => {
+test("a guest's kernel gets the words that its accelerator needs, and the accelerator's processor", () => {
   const argv = qemuArgv({ ...plan, ...emulationTuning({ tscKhz: 2_596_120, clock: systemClock }) });
   assert.match(valueOf(argv, "-append"), / tsc_early_khz=2596120$/);
   assert.match(valueOf(argv, "-cpu"), /^max,/);

@@ -28,7 +28,7 @@ export interface VmmPlan {
   readonly name: string;
   /** Accelerator and processor, as of tuning.ts. */
   readonly processor: readonly string[];
-  /** What the kernel is told besides. */
+  /** Further words of the kernel's command line. */
   readonly kernelWords: readonly string[];
   readonly cpus: number;
   readonly memoryMb: number;

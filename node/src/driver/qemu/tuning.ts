@@ -20,7 +20,7 @@ export interface Tuning {
   /** Steps of node/native/jail.c, besides those of every VMM. */
   jailSteps(vmm: { readonly isRestored: boolean }): readonly (readonly string[])[];
   readonly startsAtOnceMax: StartsAtOnceMax;
-  /** Does `work`, which prepares a VM that nobody waits for yet. Rejects as `work` does, or when the VMM has ended. */
+  /** Does `work`, which prepares a VM in the background. Rejects as `work` does, or when the VMM has ended. */
   inBackground<T>(vmm: Vmm, work: () => Promise<T>): Promise<T>;
   /** Runs in a restored guest what a machine's start and first command will run. Rejects when the guest has ended. */
   warmUp(restored: RestoredGuest): Promise<void>;
@@ -35,7 +35,7 @@ export interface RestoredGuest {
   readonly mounted: UnnamedFacts | null;
   /** As of PrepareRequest. */
   readonly makeScratchDisk: (() => Promise<PreparedDisk>) | null;
-  /** Puts a disk under its disk device. Resolves with what the guest is told of it. */
+  /** Puts a disk under its disk device. Resolves with what its configuration says of the disk. */
   attach(disk: PreparedDisk): Promise<UnnamedFacts>;
   /** Takes that disk away again. */
   detach(): Promise<void>;

@@ -2,8 +2,8 @@
  * Everything that is done only for VMMs that QEMU emulates (TCG), and why. A KVM host runs none of this folder.
  *
  * What makes emulation slow is translating the guest's code, once in each VMM, and processors of guests that are threads of
- * the host. So a guest is told what makes its code short, a prepared VM runs a machine's way before there is a machine
- * (warm-up.ts) and on for SETTLE_MS, and what nobody waits for takes what is left of the processors (background.ts).
+ * the host. So a guest's settings keep its code short, a prepared VM runs a machine's way before there is a machine
+ * (warm-up.ts) and on for SETTLE_MS, and background work gets idle processor time (background.ts).
  */
 import { availableParallelism } from "node:os";
 import type { Clock } from "@flotilla/base/clock";
@@ -17,7 +17,7 @@ export interface EmulationFacts {
   readonly clock: Clock;
 }
 
-/** Translated code kept in each VMM. QEMU's own default is 1 GiB, which nobody has counted. */
+/** Translated code kept in each VMM. QEMU's own default is 1 GiB, which is not counted anywhere. */
 const TRANSLATION_BUFFER_MB = 256;
 /** What finds translated code. */
 const TRANSLATION_TABLES_MB = 128;
@@ -37,7 +37,7 @@ const SETTLE_MS = 6_000;
 const PROCESSOR = ["-accel", `tcg,thread=multi,tb-size=${TRANSLATION_BUFFER_MB}`, "-cpu", "max,la57=off,erms=off"];
 
 /**
- * To the host's scheduler a VMM is a batch task: when its threads wake they do not interrupt whoever runs. A guest's
+ * To the host's scheduler a VMM is a batch task: when its threads wake they do not interrupt running tasks. A guest's
  * processors wake each other all the time, and each used to interrupt the one that the command ran on, and the control plane;
  * batch tasks get as much of the host's processors and take it in longer turns. On two processors an exec of `true` on a
  * guest's channel took 5.3 ms instead of 6.0 (p95 7.4 instead of 10.5) and a sixth less processor time. A nice value would

@@ -5,7 +5,7 @@
  * A guest that has mounted the disk of a machine to be is configured as another machine once more, and runs shells. One
  * without a disk is lent a scratch disk and mounts it in namespaces of a child that ends (guest/warm.c).
  *
- * Always: nothing of it is left for the machine: a scratch disk is gone, and the placeholder stands in its place again.
+ * Always: nothing of it is left for the machine: a scratch disk is gone, and the placeholder is back in its place.
  */
 import { rm } from "node:fs/promises";
 import type { Clock } from "@flotilla/base/clock";
