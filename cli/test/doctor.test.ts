@@ -19,6 +19,7 @@ test("every check says what it found and what that means; anything bad ends with
   const home = temporaryHome(t);
   const environment = { HOME: home, FLOTILLA_DRIVER: "fake", FLOTILLA_URL: "http://127.0.0.1:2" };
   const { code, output, errors } = await runCli(t, ["doctor", "--json"], { environment });
+  assert.notEqual(output.length, 0, errors);
   const checks = JSON.parse(String(output)) as Check[];
   assert.ok(checks.length > 5, errors);
   for (const check of checks) {

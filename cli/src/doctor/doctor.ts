@@ -48,7 +48,7 @@ async function checkHost(call: Call): Promise<readonly Check[]> {
   try {
     return JSON.parse(Buffer.concat(chunks).toString()) as Check[];
   } catch {
-    throw new Failure("the check of this machine gave no result", "what it said stands above");
+    throw new Failure("the check of this machine gave no result", "see its messages above");
   }
 }
 

@@ -49,5 +49,5 @@ async function make(call: Call, kind: string, archive: string): Promise<void> {
   });
   if (code === 0) return;
   for (const line of said.join("").trimEnd().split("\n").slice(-LINES_SHOWN)) call.output.note(line);
-  throw new Failure(`the image ${kind} could not be made (exit code ${code})`, "what the maker said stands above");
+  throw new Failure(`the image ${kind} could not be made (exit code ${code})`, "see the maker's messages above");
 }

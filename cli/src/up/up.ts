@@ -179,7 +179,7 @@ class Up {
 
   /** With what the program said last, and where it said it. */
   #explained(name: "server" | "node", what: string): Failure {
-    if (this.#logDirectory === null) return new Failure(what, "what it said stands above");
+    if (this.#logDirectory === null) return new Failure(what, "see its messages above");
     const words = lastWords(this.#logDirectory, name).join(" | ");
     return new Failure(`${what}; its last words: ${words}`, `its log is ${this.#logDirectory}/${name}.log`);
   }

@@ -18,7 +18,7 @@ import type { DriverFacts } from "../driver/driver.ts";
 import { qemuFacts } from "../driver/qemu/index.ts";
 import { makeLog } from "../log.ts";
 import { readCgroupLayout, readsDiskWeights } from "../host/cgroups.ts";
-import { patience } from "../host/patience.ts";
+import { patientMs } from "../host/patience.ts";
 
 export interface HostFacts {
   readonly isRoot: boolean;
@@ -134,7 +134,7 @@ async function observeNetwork(): Promise<string | null> {
 
 function failureIn(namespaces: readonly string[], script: string): Promise<string | null> {
   return promisify(execFile)("unshare", [...namespaces, "--", "sh", "-c", script], {
-    timeout: PROGRAM_MS * patience(),
+    timeout: patientMs(PROGRAM_MS),
   }).then(
     () => null,
     (error: Error & { readonly stderr?: string }) => (error.stderr || error.message).trim(),

@@ -1,12 +1,15 @@
 /**
- * How much longer than usual things may take on this host now. For time-outs that mean "it will never come".
+ * How long to wait on a busy host. For time-outs that mean "it will never come".
  */
 import { availableParallelism, loadavg } from "node:os";
 
-/** More than this is waited for nothing. */
-const PATIENCE_MAX = 4;
+/** Waiting longer than this many times the usual has no use. */
+const FACTOR_MAX = 4;
 
-/** A factor of at least 1: how many tasks each processor has had to serve, on average over the last minute. */
-export function patience(load = loadavg()[0] ?? 0, processors = availableParallelism()): number {
-  return Math.min(Math.max(load / processors, 1), PATIENCE_MAX);
+/**
+ * A time-out in milliseconds, longer on a busy host: multiplied by the number of tasks that each processor has had to
+ * serve on average over the last minute, at least 1. A whole number, because time-outs of child processes must be one.
+ */
+export function patientMs(ms: number, load = loadavg()[0] ?? 0, processors = availableParallelism()): number {
+  return Math.round(ms * Math.min(Math.max(load / processors, 1), FACTOR_MAX));
 }

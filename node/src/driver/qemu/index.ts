@@ -20,7 +20,7 @@ import type { Log } from "@flotilla/base/log";
 import type { VmOrigin } from "@flotilla/contract/machines";
 import { type AcceleratorVerdict, chooseAccelerator } from "../../host/accelerator.ts";
 import { type Cgroups, openCgroups } from "../../host/cgroups.ts";
-import { patience } from "../../host/patience.ts";
+import { patientMs } from "../../host/patience.ts";
 import { processorIdentity, tscKhzIn } from "../../host/processor.ts";
 import type { Network, Reach } from "../../network/network.ts";
 import type { BootRequest, Driver, DriverFacts, FoundVm, PreparedVm, PrepareRequest, Vm, VmRecord } from "../driver.ts";
@@ -31,7 +31,7 @@ import { type Launch, Launcher, NOBODY } from "./launcher.ts";
 import { PREPARED, type Preparing, prepareVm, type VmParts } from "./prepared.ts";
 import { findVmms, isAlive, killNow } from "./processes.ts";
 import { findRuntimeFiles, type RuntimeFiles } from "./runtime-files.ts";
-import { withSecondAttempt } from "./second-attempt.ts";
+import { FIRST_BOOT_MS, withSecondAttempt } from "./second-attempt.ts";
 import { type Template, templateIngredients, Templates } from "./template.ts";
 import { emulationTuning } from "./tcg/tuning.ts";
 import { KVM_TUNING, type Tuning } from "./tuning.ts";
@@ -128,7 +128,7 @@ async function readQemuVersion(): Promise<string> {
 async function probeKvm(host: Omit<Host, "verdict" | "network"> & Pick<RuntimeQuestion, "cacheDirectory">) {
   await removeOldProbes(host.cacheDirectory, host.clock);
   const nodeDirectory = await mkdtemp(join(host.cacheDirectory, PROBE_PREFIX));
-  const deadline = deadlineSignal(host.clock, PROBE_MS * patience());
+  const deadline = deadlineSignal(host.clock, patientMs(PROBE_MS));
   try {
     const verdict = { accelerator: "kvm", reason: "probe" } as const;
     const driver = await openIn(nodeDirectory, { ...host, network: null, verdict });
@@ -214,7 +214,7 @@ class QemuDriver implements Driver {
       if (restored !== undefined) return restored;
       const launch = { ...request, memory: { kind: "private" }, isIncoming: false } as const;
       const attempt = (attemptSignal: AbortSignal): Promise<Vm> => this.#start(launch, attemptSignal);
-      return await withSecondAttempt(attempt, { clock: this.#clock, signal, patience: patience() });
+      return await withSecondAttempt(attempt, { clock: this.#clock, signal, firstMs: patientMs(FIRST_BOOT_MS) });
     } catch (error) {
       throw new Error(`the VM of machine ${request.machineId} did not start: ${messageOf(error)}`);
     }
@@ -302,7 +302,7 @@ class QemuDriver implements Driver {
   async #prepare(request: PrepareRequest, signal: AbortSignal): Promise<PreparedVm> {
     const template = await this.#templates.ensure(request, signal);
     const preparing = this.#preparing(template, "prepared");
-    const deadline = deadlineSignal(this.#clock, PREPARE_MS * patience(), signal);
+    const deadline = deadlineSignal(this.#clock, patientMs(PREPARE_MS), signal);
     return prepareVm(request, preparing, deadline.signal).finally(() => deadline.dispose());
   }
 

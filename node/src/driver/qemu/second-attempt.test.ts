@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { orAborted } from "@flotilla/base/abort";
 import { systemClock } from "@flotilla/base/clock";
-import { withSecondAttempt } from "./second-attempt.ts";
+import { FIRST_BOOT_MS, withSecondAttempt } from "./second-attempt.ts";
 
 /** Thirty seconds pass in three milliseconds. */
 const clock = {
@@ -13,7 +13,7 @@ const clock = {
   timer: (ms: number, callback: () => void) => systemClock.timer(ms / 10_000, callback),
 };
 const never = new Promise<string>(() => {});
-const options = { clock, signal: new AbortController().signal, patience: 1 };
+const options = { clock, signal: new AbortController().signal, firstMs: FIRST_BOOT_MS };
 
 test("a boot that hangs is given up and begun once more", async () => {
   let attempts = 0;

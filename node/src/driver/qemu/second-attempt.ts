@@ -6,8 +6,8 @@
 import { deadlineSignal } from "@flotilla/base/abort";
 import type { Clock } from "@flotilla/base/clock";
 
-/** Where a boot of some seconds is expected. */
-const FIRST_MS = 30_000;
+/** The time of a first attempt where a boot takes some seconds. */
+export const FIRST_BOOT_MS = 30_000;
 
 /**
  * What `attempt` gives. It is told to give up after `firstMs` and made once more, without a time of its own. Rejects as the
@@ -15,9 +15,9 @@ const FIRST_MS = 30_000;
  */
 export async function withSecondAttempt<T>(
   attempt: (signal: AbortSignal) => Promise<T>,
-  { clock, signal, patience }: { readonly clock: Clock; readonly signal: AbortSignal; readonly patience: number },
+  { clock, signal, firstMs }: { readonly clock: Clock; readonly signal: AbortSignal; readonly firstMs: number },
 ): Promise<T> {
-  const first = deadlineSignal(clock, FIRST_MS * patience, signal);
+  const first = deadlineSignal(clock, firstMs, signal);
   try {
     return await attempt(first.signal);
   } catch (error) {

@@ -38,7 +38,7 @@ import { pipeline } from "node:stream/promises";
 import { orAborted } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
 import type { Guest } from "../../guest/guest.ts";
-import { patience } from "../../host/patience.ts";
+import { patientMs } from "../../host/patience.ts";
 import type { Accelerator } from "./argv.ts";
 import { VIEW } from "./jail.ts";
 import { type Launcher, NOBODY } from "./launcher.ts";
@@ -214,11 +214,7 @@ export class Templates {
       backingPaths: [],
       isIncoming: false,
     });
-    const signal = AbortSignal.any([
-      giveUp,
-      endOf(vmm.exited),
-      timeoutOf(this.#launcher, MAKE_DEADLINE_MS * patience()),
-    ]);
+    const signal = AbortSignal.any([giveUp, endOf(vmm.exited), timeoutOf(this.#launcher, patientMs(MAKE_DEADLINE_MS))]);
     try {
       const qmp = await this.#launcher.control(vmm, { bootDirectory, uid }, signal);
       const guest = await this.#launcher.guest({ bootDirectory, uid }, signal);
