@@ -1,8 +1,11 @@
 /**
- * `npm run golden`: writes every generated file of the repository anew; with `--check` it only says which are stale.
+ * `npm run golden`: regenerates every generated file; with `--check` it only lists the stale ones.
  *
- * A generated file is committed, so that a reader finds it and a change to it is reviewed like code. Each comes from
- * one function that returns its whole text; this file knows where the text goes and nothing about what it says.
+ * Generated files are committed, so that readers find them and changes to them are reviewed like code. One function
+ * returns the whole text of each file; this file only knows the paths.
+ *
+ * The counts of `npm run tidy`'s phrases are lowered here as well. `--check` leaves them out, because a count that could
+ * be lower is not an error.
  */
 import { readFile, writeFile } from "node:fs/promises";
 import path from "node:path";
@@ -10,6 +13,8 @@ import { openApiDocument } from "@flotilla/contract/openapi";
 import { generateSdk } from "./generate-sdk.ts";
 import { renderConfiguration } from "./render-configuration.ts";
 import { renderStates } from "./render-states.ts";
+import { lowerCounts, PHRASES_FILE } from "./tidy/phrases.ts";
+import { readTree } from "./tidy/tree.ts";
 
 const root = path.resolve(import.meta.dirname, "..");
 const isCheck = process.argv.includes("--check");
@@ -20,6 +25,7 @@ const golden = new Map<string, string>([
   ["docs/states.md", renderStates()],
   ["sdk/src/generated.ts", await generateSdk()],
 ]);
+if (!isCheck) golden.set(PHRASES_FILE, lowerCounts(readTree(root)));
 for (const [name, fresh] of golden) {
   const file = path.join(root, name);
   const committed = await readFile(file, "utf8").catch(() => null);

@@ -12,6 +12,7 @@ import { checkDead } from "./tidy/dead.ts";
 import { checkDependencies, checkDirections } from "./tidy/directions.ts";
 import { checkForm } from "./tidy/form.ts";
 import { maskSource } from "./tidy/mask.ts";
+import { checkPhrases, lowerCounts } from "./tidy/phrases.ts";
 import { checkRoles } from "./tidy/roles.ts";
 import { checkRooms, PROGRAMS } from "./tidy/rooms.ts";
 import { type Finding, makeTree, type Tree } from "./tidy/tree.ts";
@@ -51,6 +52,7 @@ const CASES: readonly Case[] = [
   ...bans(),
   ...forms(),
   ...words(),
+  ...phrases(),
   ...deads(),
   {
     says: "SQL stands in a store",
@@ -358,6 +360,49 @@ function deads(): Case[] {
     ),
   ];
 }
+
+function phrases(): Case[] {
+  const recorded = (text: string): Files => ({ "scripts/tidy/phrases.txt": text });
+  const phrase = (says: string, bad: Files, good: Files): Case => ({
+    says,
+    rule: "phrase",
+    check: checkPhrases,
+    bad,
+    good,
+  });
+  return [
+    phrase("a phrase to avoid is not added", { "docs/a.md": "Nobody reads it." }, { "docs/a.md": "It is unused." }),
+    phrase(
+      "a recorded count of a phrase is not exceeded",
+      { "cli/a.md": "nobody", "cli/b.md": "nobody", ...recorded("cli nobody 1\n") },
+      { "cli/a.md": "nobody", "docs/words.md": "nobody", ...recorded("cli nobody 1\n") },
+    ),
+    phrase(
+      "the lower of two recorded counts holds, as a merge leaves them",
+      { "cli/a.md": "nobody nobody", ...recorded("cli nobody 2\ncli nobody 1\n") },
+      { "cli/a.md": "nobody", ...recorded("cli nobody 2\ncli nobody 1\n") },
+    ),
+    phrase(
+      "a phrase is found across a line break in a comment",
+      at("cli/a.ts", "/** The server is\n * told. */"),
+      at("cli/a.ts", "/** The server is */ told();"),
+    ),
+  ];
+}
+
+describe("the recorded counts of phrases", () => {
+  const lowered = (files: Files): string => lowerCounts(makeTree(Object.entries(files)));
+
+  it("are lowered to what is in the tree, and never raised", () => {
+    const recorded = "cli anew 4\ncli nobody 3\ndocs nobody 1\n";
+    const files = { "cli/a.md": "nobody nobody", "docs/a.md": "nobody nobody", "scripts/tidy/phrases.txt": recorded };
+    assert.equal(lowered(files), "cli nobody 2\ndocs nobody 1\n");
+  });
+
+  it("begin with what is in the tree", () => {
+    assert.equal(lowered({ "README.md": "nobody" }), "root nobody 1\n");
+  });
+});
 
 describe("the tokenizer", () => {
   const masked = (text: string) => maskSource(text).code;

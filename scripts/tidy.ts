@@ -1,10 +1,10 @@
 /**
- * `npm run tidy`: the rules of the house that no compiler, formatter or linter knows, checked over the whole tree.
+ * `npm run tidy`: the project rules that no compiler, formatter or linter knows, checked over the whole tree.
  *
  * Each rule is a pure function from the tree to findings (scripts/tidy/*.ts) and has a test that shows it failing.
- * What oxlint knows (`.oxlintrc.json`) is left to it: floating promises, size of functions, import cycles.
+ * oxlint checks the rest (`.oxlintrc.json`): floating promises, size of functions, import cycles.
  *
- * Runs in well under three seconds, because it reads every file once and starts no other program than git.
+ * Runs in under three seconds: it reads every file once and starts only git.
  */
 import path from "node:path";
 import { checkBanned } from "./tidy/banned.ts";
@@ -12,6 +12,7 @@ import { checkCycles } from "./tidy/cycles.ts";
 import { checkDead } from "./tidy/dead.ts";
 import { checkDependencies, checkDirections } from "./tidy/directions.ts";
 import { checkForm } from "./tidy/form.ts";
+import { checkPhrases } from "./tidy/phrases.ts";
 import { checkRoles } from "./tidy/roles.ts";
 import { checkRooms } from "./tidy/rooms.ts";
 import { readTree } from "./tidy/tree.ts";
@@ -26,6 +27,7 @@ const RULES = [
   checkBanned,
   checkForm,
   checkWords,
+  checkPhrases,
   checkDead,
 ];
 
