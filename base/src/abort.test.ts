@@ -1,5 +1,5 @@
 /**
- * Work that is given up rejects with the reason, and leaves nothing behind on the signal.
+ * Cancelled work rejects with the reason, and leaves nothing on the signal.
  */
 import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
@@ -7,16 +7,16 @@ import { test } from "node:test";
 import { deadlineSignal, orAborted, reasonOf } from "./abort.ts";
 import { systemClock } from "./clock.ts";
 
-test("work that is given up rejects with the signal's reason, and its own failure is ignored", async () => {
-  const giveUp = new AbortController();
+test("cancelled work rejects with the signal's reason, and its own failure is ignored", async () => {
+  const controller = new AbortController();
   let fail: (error: Error) => void = () => {};
-  const work = orAborted(new Promise<never>((_resolve, reject) => (fail = reject)), giveUp.signal);
-  giveUp.abort(new Error("no longer wanted"));
-  await assert.rejects(work, { message: "no longer wanted" });
+  const work = orAborted(new Promise<never>((_resolve, reject) => (fail = reject)), controller.signal);
+  controller.abort(new Error("not needed any more"));
+  await assert.rejects(work, { message: "not needed any more" });
   fail(new Error("too late"));
 });
 
-test("work that ends leaves nothing on the signal", async () => {
+test("finished work leaves nothing on the signal", async () => {
   const { signal } = new AbortController();
   assert.equal(await orAborted(Promise.resolve(1), signal), 1);
   assert.deepEqual(getEventListeners(signal, "abort"), []);

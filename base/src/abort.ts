@@ -1,8 +1,8 @@
 /**
- * Work that is given up: deadlines as signals, and promises that end with a signal.
+ * Cancelled work: deadlines as signals, and promises that end with a signal.
  *
- * Always: what was added to a signal is removed when the work is over, so a signal that lives as long as the program does
- * not collect listeners.
+ * Always: listeners added to a signal are removed when the work is over, so a signal that lives as long as the
+ * program does not collect them.
  */
 import type { Clock } from "./clock.ts";
 import { errorOf } from "./errors.ts";
@@ -28,8 +28,8 @@ export function deadlineSignal(
 }
 
 /**
- * What `work` gives, unless the signal is aborted first: then it rejects with the signal's reason and `work` continues by
- * itself; how it ends is ignored.
+ * Resolves like `work`, unless the signal is aborted first: then it rejects with the signal's reason. `work`
+ * continues, and its result is ignored.
  */
 export function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
@@ -41,5 +41,5 @@ export function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> 
   });
 }
 
-/** Why a signal was aborted, as an Error whatever was given. */
+/** The reason of an aborted signal, as an Error. */
 export const reasonOf = (signal: AbortSignal): Error => errorOf(signal.reason);

@@ -1,5 +1,5 @@
 /**
- * Sleeps and repeated calls end when they are told to, and not before.
+ * Sleeps and repeated calls end when they should, and not before.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -24,7 +24,7 @@ function handDriven(): { clock: Clock; run: () => void; waiting: () => number } 
   return { clock, run, waiting: () => timers.size };
 }
 
-test("what is called every so often is called once each time, until it is stopped", () => {
+test("a repeated callback is called once per period, until it is stopped", () => {
   const { clock, run, waiting } = handDriven();
   let calls = 0;
   const stop = every(clock, 10, () => {
@@ -38,7 +38,7 @@ test("what is called every so often is called once each time, until it is stoppe
   assert.deepEqual([calls, waiting()], [2, 0]);
 });
 
-test("what stops itself while it is called is not called again", () => {
+test("a repeated callback that stops itself is not called again", () => {
   const { clock, run, waiting } = handDriven();
   let calls = 0;
   const stop = every(clock, 10, () => {
@@ -50,7 +50,7 @@ test("what stops itself while it is called is not called again", () => {
   assert.deepEqual([calls, waiting()], [1, 0]);
 });
 
-test("a sleep ends with its signal, and at once when that has ended already", async () => {
+test("a sleep ends with its signal, and immediately when that is aborted already", async () => {
   const ending = new AbortController();
   const slept = systemClock.sleep(2 ** 40, ending.signal);
   ending.abort();

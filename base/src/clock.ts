@@ -1,8 +1,10 @@
 /**
- * Time, for the server, the node agent and the command line: the only file of theirs that reads a clock or sets a timer.
+ * Time, for the server, the node agent and the command line: their only file that reads a clock or sets a timer.
  *
- * Always: durations and deadlines use `monotonic`, which cannot be set; `now` is only for what people read, for what is
- * stored, and for what is given to guests. Timers do not keep the process alive, sleeps do.
+ * Always:
+ * - Durations and deadlines use `monotonic`, which cannot be set. `now` is only for times that people read, that are
+ *   stored, or that guests receive.
+ * - Timers do not keep the process alive; sleeps do.
  */
 import { setImmediate } from "node:timers/promises";
 
@@ -11,9 +13,9 @@ export interface Clock {
   now(): number;
   /** Milliseconds, with fractions, since some fixed point; never goes back when the host's clock is set. */
   monotonic(): number;
-  /** Resolves after the time, or at once when the signal is aborted. Never rejects. */
+  /** Resolves after the time, or immediately when the signal is aborted. Never rejects. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
-  /** Calls back once after the time, unless it is canceled first. */
+  /** Calls back once after the time, unless it is cancelled first. */
   timer(ms: number, callback: () => void): Timer;
 }
 
@@ -47,10 +49,10 @@ export const systemClock: Clock = {
   },
 };
 
-/** Resolves when everything that is ready to run in this turn of the event loop has run. */
+/** Resolves after everything that is ready in this turn of the event loop has run. */
 export const endOfTurn = (): Promise<void> => setImmediate();
 
-/** Calls again and again until the returned function is called; keeps no process alive. */
+/** Calls `tick` periodically until the returned function is called; does not keep the process alive. */
 export function every(clock: Clock, ms: number, tick: () => void): () => void {
   const again = (): Timer =>
     clock.timer(ms, () => {

@@ -1,12 +1,12 @@
 /**
- * Makes sure that one process at a time uses a data directory.
+ * Ensures that only one process uses a data directory.
  *
- * A socket in Linux' abstract namespace, named after the directory's device and inode: the kernel drops it with the
- * process, so there is no stale lock to judge, and two processes that start together cannot both get it. It does not
- * reach across network namespaces: two containers must not share a directory.
+ * The lock is a socket in Linux' abstract namespace, named after the directory's device and inode. The kernel drops
+ * it with the process, so there are no stale locks, and two processes that start together cannot both get it. It does
+ * not reach across network namespaces: two containers must not share a directory.
  *
  * The holder tells every process that connects whether it is stopping. So a start that follows a kill waits for the
- * process that still stops, and a second start beside one that runs can be refused sooner.
+ * process that is still stopping, and a second start beside a running one is refused sooner.
  */
 import { once } from "node:events";
 import { stat } from "node:fs/promises";
@@ -15,15 +15,15 @@ import type { Clock } from "./clock.ts";
 
 export interface LockOptions {
   readonly clock: Clock;
-  /** Which lock of the directory it is: programs with different names do not exclude each other. */
+  /** The name of the lock: programs with different names do not exclude each other. */
   readonly name: string;
-  /** Who else may hold it, for people: `another node agent`. */
+  /** The possible other holder, for messages: `another node agent`. */
   readonly otherHolder: string;
-  /** How long to wait for a holder that does not say it is stopping: what started it may have been killed a moment ago. */
+  /** How long to wait for a holder that does not say it is stopping: its parent may have been killed a moment ago. */
   readonly runningWaitMs: number;
   /** How long to wait for one that says it is stopping. */
   readonly stoppingWaitMs: number;
-  /** Aborted when this process begins to stop; ends its waiting when it does not hold the lock yet. */
+  /** Aborted when this process begins to stop; ends the wait for the lock. */
   readonly stopping?: AbortSignal | undefined;
 }
 
@@ -32,8 +32,8 @@ const ANSWER_BYTES_MAX = 16;
 const ANSWER_MS = 1_000;
 
 /**
- * Resolves with the function that gives the directory back; the end of the process gives it back too. Rejects with an Error
- * for people when another process keeps it.
+ * Resolves with the function that releases the directory; the end of the process releases it too. Rejects with an
+ * Error for users when another process keeps it.
  */
 export async function lockDirectory(directory: string, options: LockOptions): Promise<() => void> {
   const { clock, stopping } = options;
@@ -68,7 +68,7 @@ async function tryToListen(path: string, isStopping: () => boolean): Promise<(()
   return () => void server.close();
 }
 
-/** Empty when the holder ends meanwhile or does not answer: it is asked again soon. */
+/** Empty when the holder ends during the call or does not answer: it is asked again soon. */
 async function askHolder(path: string, clock: Clock): Promise<string> {
   const socket = connect({ path });
   const timer = clock.timer(ANSWER_MS, () => socket.destroy());

@@ -1,14 +1,14 @@
 /**
- * What was thrown, which may be anything, as an Error or in words.
+ * Any thrown value, as an Error or as text.
  */
 
-/** What was thrown itself when it is an Error, else an Error with its text. */
+/** The thrown value when it is an Error, else an Error with its text. */
 export const errorOf = (thrown: unknown): Error => (thrown instanceof Error ? thrown : new Error(String(thrown)));
 
-/** The message of what was thrown, without its cause. For texts that users see: a cause may name what is ours alone. */
+/** The message of a thrown value, without its cause. For texts that users see: a cause may contain internals. */
 export const ownMessageOf = (thrown: unknown): string => (thrown instanceof Error ? thrown.message : String(thrown));
 
-/** The message of what was thrown, with those of its causes: `image is damaged: no such file`. */
+/** The message of a thrown value and those of its causes: `image is damaged: no such file`. */
 export function messageOf(thrown: unknown): string {
   if (!(thrown instanceof Error)) return String(thrown);
   return thrown.cause === undefined ? thrown.message : `${thrown.message}: ${messageOf(thrown.cause)}`;

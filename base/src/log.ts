@@ -1,7 +1,7 @@
 /**
- * The shape of a structured log, which each program writes in its own way (server: pino; node: its own lines).
+ * The interface of a structured log, which each program implements (server: pino; node: its own lines).
  *
- * Always: a field `error` may hold an Error. Nothing here knows secrets: callers leave them out.
+ * Always: a field `error` may hold an Error. Nothing here filters secrets: callers leave them out.
  */
 export interface Log {
   debug(fields: object, message: string): void;

@@ -1,5 +1,5 @@
 /**
- * One process at a time holds a directory; the next one waits for one that is stopping.
+ * One process at a time holds a directory; the next one waits while the holder is stopping.
  */
 import assert from "node:assert/strict";
 import { mkdtemp, rm } from "node:fs/promises";
@@ -20,13 +20,13 @@ const OPTIONS: LockOptions = {
   stoppingWaitMs: 20_000,
 };
 
-test("a second holder beside one that runs is refused with who holds the directory", async () => {
+test("a second process is refused while one runs, and the message names the holder", async () => {
   const unlock = await lockDirectory(directory, OPTIONS);
   await assert.rejects(lockDirectory(directory, OPTIONS), /is in use by another test; stop that one/);
   unlock();
 });
 
-test("a holder that is stopping is waited for", async () => {
+test("a process waits for a holder that is stopping", async () => {
   const stopping = new AbortController();
   const unlock = await lockDirectory(directory, { ...OPTIONS, stopping: stopping.signal });
   stopping.abort();
@@ -41,7 +41,7 @@ test("a holder that is stopping is waited for", async () => {
   (await next)();
 });
 
-test("programs of different names do not exclude each other", async () => {
+test("programs with different names do not exclude each other", async () => {
   const unlock = await lockDirectory(directory, OPTIONS);
   const unlockOther = await lockDirectory(directory, { ...OPTIONS, name: "flotilla-other" });
   unlock();

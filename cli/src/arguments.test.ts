@@ -1,7 +1,7 @@
 /**
- * What people write on a command line: every accepted form, and that everything else is refused with what was expected.
+ * Command line values: every accepted form, and that everything else is refused with the expected form.
  *
- * Always: a refusal is commander's own, so that it ends the command with the exit code for usage.
+ * Always: a refusal is a commander error, so the command ends with the usage exit code.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -14,7 +14,7 @@ test("sizes and times are read with and without a unit", () => {
   assert.deepEqual(["20", "20g", "1t"].map(diskGb), [20, 20, 1024]);
 });
 
-test("what is no size, time, count or port is refused with what was expected", () => {
+test("a bad size, time, count or port is refused with the expected form", () => {
   const refused: readonly [(text: string) => unknown, string[], RegExp][] = [
     [seconds, ["", "m", "-1", "1.5h", "1y", "1e3", "toString"], /90s, 10m/],
     [memoryMb, ["", "2t", "x"], /512m or 2g/],
@@ -34,7 +34,7 @@ test("what is no size, time, count or port is refused with what was expected", (
   }
 });
 
-test("repeated options add up; a value may hold the separator or be empty", () => {
+test("repeated options accumulate; a value may contain the separator or be empty", () => {
   assert.deepEqual(pair("B=x=y", pair("A=")), { A: "", B: "x=y" });
   assert.deepEqual(several("b", several("a")), ["a", "b"]);
   assert.deepEqual(ports("443", ports("80")), [80, 443]);

@@ -1,6 +1,6 @@
 /**
- * What people write on a command line, read into values: sizes, spans of time, pairs. Pure; commander calls these
- * while it parses, and a text that makes no sense ends the command with exit code 2 and what was expected.
+ * Parses command line values: sizes, durations, pairs. Pure. Commander calls these functions while it parses; a value
+ * that cannot be read ends the command with exit code 2 and the expected form.
  */
 import { InvalidArgumentError } from "commander";
 
@@ -14,7 +14,7 @@ export function count(text: string): number {
   return Number(text);
 }
 
-/** A number of lines, which may be none. */
+/** A number of lines; 0 is allowed. */
 export const lines = (text: string): number => (text === "0" ? 0 : count(text));
 
 /** Seconds from `90`, `90s`, `10m`, `2h`, `1d`. */
@@ -33,17 +33,17 @@ function withUnit(text: string, units: Readonly<Record<string, number>>, expecte
   return Number(match[1]) * unit;
 }
 
-/** Gathers `name=value` pairs; a value may hold `=` and may be empty. */
+/** Collects `name=value` pairs; a value may contain `=` and may be empty. */
 export function pair(text: string, before: Readonly<Record<string, string>> = {}): Readonly<Record<string, string>> {
   const at = text.indexOf("=");
   if (at < 1) throw new InvalidArgumentError("Expected NAME=VALUE.");
   return { ...before, [text.slice(0, at)]: text.slice(at + 1) };
 }
 
-/** Gathers repeated values. */
+/** Collects repeated values. */
 export const several = (text: string, before: readonly string[] = []): readonly string[] => [...before, text];
 
-/** Gathers port numbers. */
+/** Collects port numbers. */
 export function ports(text: string, before: readonly number[] = []): readonly number[] {
   const port = count(text);
   if (port > 65_535) throw new InvalidArgumentError("Expected a port from 1 to 65535.");

@@ -1,8 +1,9 @@
 /**
- * One call of the command line: what every verb is handed, and the shape that every verb has.
+ * One call of the command line: what every verb receives, and the shape that every verb has.
  *
- * Always: a verb takes the world from here and nowhere else (environment, clock, streams), so that a test can hand it
- * another one; the server is looked up when it is first asked for, not before.
+ * Always:
+ * - A verb gets the environment, clock and streams from here only, so that a test can replace them.
+ * - The server is looked up when it is first used, not before.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Environment } from "@flotilla/contract/settings";
@@ -10,18 +11,18 @@ import type { Flotilla, FlotillaOptions } from "@flotilla/sdk";
 import { type Connection, type ConnectionOptions, openFlotilla, resolveConnection } from "./connection.ts";
 import { Output, type Streams } from "./output.ts";
 
-/** What main.ts gives to all commands. */
+/** What main.ts passes to all commands. */
 export interface World {
   readonly environment: Environment;
-  /** Where relative paths start. */
+  /** The base of relative paths. */
   readonly directory: string;
   readonly clock: Clock;
   readonly streams: Streams;
-  /** Calls back at each request to stop (Ctrl-C, SIGTERM, the terminal closing) until the answer is called. */
+  /** Calls back at each stop request (Ctrl-C, SIGTERM, closed terminal) until the returned function is called. */
   readonly onStopSignal: (stop: () => void) => () => void;
 }
 
-/** Options that every verb which talks to a server understands. */
+/** Options of every verb that talks to a server. */
 export interface CommonOptions extends ConnectionOptions {
   readonly json?: boolean;
 }
@@ -38,7 +39,7 @@ export class Call {
     this.output = new Output(world.streams, world.clock, { isJson: options.json === true });
   }
 
-  /** The server of this call. `transport` replaces the global fetch where that would give up too early. */
+  /** The server of this call. `transport` replaces the global fetch where its timeout is too short. */
   flotilla(transport?: FlotillaOptions["fetch"]): Flotilla {
     return openFlotilla(this.connect(), transport);
   }
@@ -48,13 +49,13 @@ export class Call {
     return this.#connection;
   }
 
-  /** The connection, when the call has got that far. */
+  /** The connection; null before it was first used. */
   get connection(): Connection | null {
     return this.#connection;
   }
 }
 
-/** A verb's file exports its work under this name; it answers the exit code, 0 when it answers nothing. */
+/** A verb's file exports its function under this name. It returns the exit code; undefined means 0. */
 export interface VerbModule<Options> {
   run(call: Call, operands: readonly string[], options: Options): Promise<number | void>;
 }

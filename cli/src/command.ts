@@ -1,17 +1,18 @@
 /**
- * How a verb is put on the command tree: its words, options and help now, its code only when it is called, so that
- * `flotilla machine ls` loads nothing of what `flotilla up` needs.
+ * Adds verbs to the command tree: usage, options and help immediately, code only when the verb is called, so that
+ * `flotilla machine ls` loads nothing that only `flotilla up` needs.
  *
- * Always: every verb that talks to a server has the same four options for it, under their own heading of the help.
+ * Always: every verb that talks to a server has the same four connection options, under their own heading of the
+ * help.
  */
 import type { Command } from "commander";
 import { Call, type CommonOptions, type VerbModule, type World } from "./call.ts";
 import { failureOf } from "./failure.ts";
 
-/** What a verb ended with, for main.ts. */
+/** Receives a verb's exit code, for main.ts. */
 export type Ended = (exitCode: number) => void;
 
-/** The root of the tree and what its verbs are run with. */
+/** The root of the tree, and what its verbs receive. */
 export interface Tree {
   readonly world: World;
   readonly ended: Ended;
@@ -19,7 +20,7 @@ export interface Tree {
 
 export interface VerbDeclaration<Options> {
   /** Name and operands, as commander writes them: `create <image>`. */
-  readonly words: string;
+  readonly usage: string;
   readonly summary: string;
   /** Adds the verb's own options and examples. */
   readonly options?: (command: Command) => void;
@@ -29,11 +30,11 @@ export interface VerbDeclaration<Options> {
 }
 
 export function addVerb<Options>(tree: Tree, parent: Command, declaration: VerbDeclaration<Options>): Command {
-  const command = parent.command(declaration.words).description(declaration.summary);
+  const command = parent.command(declaration.usage).description(declaration.summary);
   declaration.options?.(command);
   if (declaration.isRemote !== false) addCommonOptions(command);
   return command.action(async () => {
-    // commander's options are what the declaration above says; its types cannot follow that.
+    // The options have the type that the declaration says; commander's types cannot express that.
     const options = command.opts<CommonOptions & Options>();
     const call = new Call(tree.world, options);
     try {
@@ -52,9 +53,9 @@ function addCommonOptions(command: Command): void {
   command
     .optionsGroup("Output and connection:")
     .option("--json", "print the API's JSON")
-    .option("--url <url>", "the server to talk to (FLOTILLA_URL)")
+    .option("--url <url>", "the server's address (FLOTILLA_URL)")
     .option("--api-key-file <file>", "a file that holds the API key (FLOTILLA_API_KEY is the key itself)")
-    .option("--data-dir <directory>", "where the server on this machine keeps its data, for its admin key");
+    .option("--data-dir <directory>", "the data directory of the server on this machine, for its admin key");
 }
 
 /** A folder of verbs, such as `machine`. */

@@ -1,7 +1,7 @@
 /**
- * Which server a command talks to and with which key, for every place that can say so.
+ * Which server a command talks to and with which key, for every source of these settings.
  *
- * Always: a key never goes to a server that it does not belong to.
+ * Always: a key is only sent to the server it belongs to.
  */
 import assert from "node:assert/strict";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -25,14 +25,14 @@ const SAVED = ".config/flotilla/config.json";
 const ADMIN = ".local/share/flotilla/admin.key";
 const saved = (url: string, apiKey = "smk_saved") => JSON.stringify({ url, apiKey });
 
-test("told nothing, it talks to this machine with the admin key of the default data directory", (t) => {
+test("without settings it talks to this machine with the admin key of the default data directory", (t) => {
   const environment = home(t, { [ADMIN]: "smk_admin\n" });
   const { url, key, keySource } = resolveConnection(environment, {});
   assert.deepEqual([url, key, keySource], ["http://127.0.0.1:8080", "smk_admin", join(environment.HOME, ADMIN)]);
   assert.equal(resolveConnection(home(t, {}), {}).key, null);
 });
 
-test("a saved login gives address and key, and flags and variables win over it", (t) => {
+test("a saved login gives address and key; flags and variables override it", (t) => {
   const environment = home(t, { [SAVED]: saved("https://fleet.example"), key: "smk_file\n" });
   const both = (more: object, options: object = {}) => {
     const { url, key } = resolveConnection({ ...environment, ...more }, options);
@@ -56,14 +56,14 @@ test("neither a saved key nor a local admin key is sent to a server that it does
   assert.equal(resolveConnection(environment, { url: "https://fleet.example/" }).key, "smk_saved");
 });
 
-test("a file that was named and cannot be read, a saved file of another kind and a bad address are refused", (t) => {
+test("an unreadable key file, a saved file of another kind and a bad address are refused", (t) => {
   const environment = home(t, {});
   assert.throws(() => resolveConnection(environment, { apiKeyFile: "/nowhere" }), Failure);
   assert.throws(() => resolveConnection(environment, { url: "127.0.0.1:8080" }), /--url is "127.0.0.1:8080"/);
   assert.throws(() => resolveConnection(home(t, { [SAVED]: "{}" }), {}), /flotilla login|holds no address/);
 });
 
-test("a new terminal finds a server by itself only at the default address with the default directory's key", (t) => {
+test("a new terminal finds a server without settings only at the default address with the default directory's key", (t) => {
   const plain = home(t, { [ADMIN]: "smk_admin" });
   const dataDirectory = join(plain.HOME, ".local/share/flotilla");
   const url = "http://127.0.0.1:8080";
@@ -78,7 +78,7 @@ test("a new terminal finds a server by itself only at the default address with t
   );
 });
 
-test("the saved file stands where the user's configuration does", () => {
+test("the saved file is in the user's configuration directory", () => {
   assert.equal(savedPath({ HOME: "/u" }), "/u/.config/flotilla/config.json");
   assert.equal(savedPath({ HOME: "/u", XDG_CONFIG_HOME: "/c" }), "/c/flotilla/config.json");
 });

@@ -4,8 +4,8 @@
  * The address: --url, then FLOTILLA_URL, then what `flotilla login` saved, then http://127.0.0.1:8080. The key:
  * --api-key-file, then FLOTILLA_API_KEY, then the saved one, then the admin key of a data directory on this machine.
  *
- * Always: a saved key is sent only to the address it was saved with, and a local admin key only to this machine, so
- * that naming another server never shows it a key that is not its own.
+ * Always: a saved key is sent only to the address it was saved with, and a local admin key only to this machine.
+ * Another server never receives a key that is not for it.
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -29,13 +29,13 @@ interface Saved {
   readonly apiKey: string;
 }
 
-/** Where `flotilla login` keeps address and key. */
+/** The file in which `flotilla login` saves address and key. */
 export function savedPath(environment: Environment): string {
   const home = environment["XDG_CONFIG_HOME"] || join(environment["HOME"] || "/var/lib", ".config");
   return join(home, "flotilla", "config.json");
 }
 
-/** Throws a Failure when a file that was named explicitly, or was saved, cannot be read. */
+/** Throws a Failure when a file cannot be read that was named explicitly or was saved. */
 export function resolveConnection(environment: Environment, options: ConnectionOptions): Connection {
   const saved = readSaved(savedPath(environment));
   const isNamed = options.url !== undefined || Boolean(environment[settings.serverUrl.env]);
@@ -70,7 +70,7 @@ function resolveKey(
   return key === null ? { key: null, keySource: null } : { key, keySource: path };
 }
 
-/** Whether a new terminal of this user, told nothing, would find this server and its admin key. */
+/** Whether a new terminal of this user, without settings, finds this server and its admin key. */
 export function isFoundByDefault(
   environment: Environment,
   server: { readonly url: string; readonly dataDirectory: string },
@@ -90,7 +90,7 @@ export function openFlotilla(connection: Connection, transport?: FlotillaOptions
   return new Flotilla({ url: connection.url, apiKey: connection.key ?? undefined, fetch: transport });
 }
 
-/** Whether only programs on this machine can be behind the address. */
+/** Whether the address can only lead to programs on this machine. */
 function isThisMachine(url: string): boolean {
   const { hostname } = new URL(url);
   return hostname === "localhost" || hostname === "[::1]" || /^127\.\d+\.\d+\.\d+$/.test(hostname);
@@ -116,7 +116,7 @@ function readSaved(path: string): Saved | null {
     if (typeof saved.url === "string" && typeof saved.apiKey === "string")
       return { url: saved.url, apiKey: saved.apiKey };
   } catch {
-    // Falls through to the same words as a file that is JSON of another kind.
+    // The same error as for JSON of another kind.
   }
-  throw usage(`${path} holds no address and key`, "remove it, or write it anew with `flotilla login`");
+  throw usage(`${path} holds no address and key`, "remove it, or run `flotilla login` again");
 }

@@ -1,8 +1,8 @@
 /**
- * Why a command did not do what it was asked, in two lines: what happened, and what to do about it.
+ * Why a command failed, in two lines: what happened, and what to do about it.
  *
- * Always: a Failure and a refusal of the server end the command with exit code 1, a call that makes no sense with 2;
- * anything else that is thrown is a fault of ours and keeps its stack.
+ * Always: a Failure and a refusal by the server end the command with exit code 1, a usage error with 2. Any other
+ * thrown error is a bug of ours and keeps its stack.
  */
 import { FlotillaError } from "@flotilla/sdk";
 
@@ -22,21 +22,21 @@ export class Failure extends Error {
   }
 }
 
-/** A call that makes no sense, such as an option whose value cannot be read. */
+/** A usage error, such as an option whose value cannot be read. */
 export const usage = (what: string, advice: string | null = null): Failure => new Failure(what, advice, EXIT_USAGE);
 
-/** What is known about the connection of the call that failed. */
+/** Facts about the connection of the call that failed. */
 export interface ConnectionFacts {
   readonly url: string;
-  /** Where the key came from, in words; null when there was none. */
+  /** Where the key came from, as text; null when there was none. */
   readonly keySource: string | null;
 }
 
-/** Any error as a Failure; null when it is a fault of ours. */
+/** Any error as a Failure; null when it is a bug of ours. */
 export function failureOf(error: unknown, connection: ConnectionFacts | null): Failure | null {
   if (error instanceof Failure) return error;
   if (!(error instanceof FlotillaError)) return null;
-  // With a status there was an answer, which broke off: its own words say what that means.
+  // With a status there was an answer that broke off: its own text says what that means.
   if (error.code === "unreachable" && error.status === 0) {
     const reason = /ECONNREFUSED/.test(error.text) ? "nothing listens there" : lastPart(error.text);
     return new Failure(
@@ -61,7 +61,7 @@ function adviceFor(error: FlotillaError, connection: ConnectionFacts | null): st
     case "not_implemented":
       return "this Flotilla does not serve that yet";
     case "internal":
-      return "the server's log tells more under this request id";
+      return "the server's log has more under this request id";
     case "timeout":
       return "try again, or allow more time";
     default:

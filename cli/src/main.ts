@@ -1,9 +1,9 @@
 /**
- * The `flotilla` command: hands the process's arguments, environment and streams to the command tree and ends with its
- * exit code. The only file of the command line that touches the process.
+ * The `flotilla` command: passes the process's arguments, environment and streams to the command tree and ends with
+ * its exit code. The only file of the command line that touches the process.
  *
- * Always: the process is never cut off with output still on its way; a reader that closes the pipe (`| head`) ends it
- * without a word, as with other programs.
+ * Always: the process does not exit before its output is written. A reader that closes the pipe (`| head`) ends it
+ * silently, as with other programs.
  */
 import { systemClock } from "@flotilla/base/clock";
 import { buildProgram, runProgram } from "./program.ts";
@@ -14,7 +14,7 @@ const { stdin: input, stdout: output, stderr: errors } = process;
 for (const stream of [output, errors]) {
   stream.on("error", (error: NodeJS.ErrnoException) => {
     if (error.code === "EPIPE") process.exit(process.exitCode ?? 0);
-    // The terminal was closed, which SIGHUP says too; what runs may have to be stopped in order.
+    // The terminal was closed, which SIGHUP reports too; running work may have to be stopped in order.
     if (error.code !== "EIO") throw error;
   });
 }

@@ -1,8 +1,10 @@
 /**
- * Where a command's words go: results to standard output, everything else (progress, notes, errors) to standard error.
+ * A command's output: results to standard output, everything else (progress, notes, errors) to standard error.
  *
- * Always: with --json standard output holds the API's JSON and nothing else; colours and moving lines appear only on a
- * terminal, and colours not at all when NO_COLOR is set; a reader that closes the pipe early ends nothing badly.
+ * Always:
+ * - With --json, standard output holds the API's JSON and nothing else.
+ * - Colours and progress lines appear only on a terminal, colours never when NO_COLOR is set.
+ * - A reader that closes the pipe early causes no error.
  */
 import { once } from "node:events";
 import { styleText } from "node:util";
@@ -32,7 +34,7 @@ export class Output {
     this.isJson = options.isJson;
   }
 
-  /** The API's answer as it came: one line for scripts, indented on a terminal. */
+  /** The API's answer unchanged: one line for scripts, indented on a terminal. */
   json(value: unknown): void {
     this.#streams.output.write(`${JSON.stringify(value, null, this.#streams.output.isTTY ? 2 : 0)}\n`);
   }
@@ -52,17 +54,17 @@ export class Output {
     for (const line of renderFacts(facts)) this.line(line);
   }
 
-  /** Bytes as they are. */
+  /** Unchanged bytes. */
   bytes(to: "output" | "errors", bytes: Uint8Array): void {
     if (bytes.length > 0) this.#streams[to].write(bytes);
   }
 
-  /** Bytes as they are; resolves when there is room for more, so that a reader that is slow slows whoever writes. */
+  /** Unchanged bytes; resolves when there is room for more, so that a slow reader slows the writer. */
   async flow(to: "output" | "errors", bytes: Uint8Array): Promise<void> {
     if (!this.#streams[to].write(bytes)) await once(this.#streams[to], "drain");
   }
 
-  /** Something a person should know that is no result. */
+  /** A message for people that is not part of the result. */
   note(text: string): void {
     this.#streams.errors.write(`${clean(text)}\n`);
   }
@@ -73,7 +75,7 @@ export class Output {
     if (advice !== null) errors.write(`       ${clean(advice)}\n`);
   }
 
-  /** How wide the result may be, in columns. */
+  /** Columns available for the result. */
   get columns(): number {
     return this.#streams.output.columns || COLUMNS_DEFAULT;
   }
@@ -82,12 +84,12 @@ export class Output {
     return styleText(style, text, { stream: this.#streams.output });
   }
 
-  /** Whether somebody looks on while a command works. */
+  /** Whether standard error is a terminal. */
   get isWatched(): boolean {
     return this.#streams.errors.isTTY === true && !this.isJson;
   }
 
-  /** One line that moves while something takes its time; nothing at all unless somebody watches. */
+  /** A progress line during long work; nothing without a terminal. */
   progress(text: string): Progress {
     return new Progress(this.#streams.errors, this.#clock, this.isWatched ? text : null);
   }
@@ -124,7 +126,7 @@ export class Progress {
     const seconds = Math.floor((this.#clock.monotonic() - this.#startedAt) / 1000);
     const line = `${SPINNER[this.#frame % SPINNER.length]} ${clean(this.#text)}${seconds >= 2 ? `, ${seconds} s` : ""}`;
     this.#frame += 1;
-    // A line longer than the terminal would scroll it with every tick.
+    // A line longer than the terminal would scroll it with every update.
     this.#stream.write(`\r${line.slice(0, (this.#stream.columns || 80) - 1)}\x1b[K`);
   }
 }

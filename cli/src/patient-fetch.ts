@@ -1,9 +1,9 @@
 /**
- * A `fetch` that waits as long as it takes for an answer: Node's own gives up after 300 s without one, and a command in
- * a machine or the import of a large image may be silent for longer.
+ * A `fetch` without a response timeout: Node's own fails after 300 s without an answer, and a command in a machine or
+ * the import of a large image may be silent for longer.
  *
- * Always: it serves the SDK and nobody else, so it knows the few things the SDK asks for: a method, headers, a body of
- * text, bytes or a stream, and a signal. It follows no redirect, because the API gives none.
+ * Always: only the SDK uses it, so it supports only what the SDK needs: a method, headers, a body of text, bytes or a
+ * stream, and a signal. It follows no redirect, because the API sends none.
  */
 import { type IncomingMessage, request as plainRequest } from "node:http";
 import { request as tlsRequest } from "node:https";
@@ -18,7 +18,7 @@ export function patientFetch(url: string, init: RequestInit): Promise<Response> 
   const headers = Object.fromEntries(new Headers(init.headers));
   const make = url.startsWith("https:") ? tlsRequest : plainRequest;
   const request = make(url, { method: init.method ?? "GET", headers, ...(signal === undefined ? {} : { signal }) });
-  // A peer that vanished without a word is noticed although nothing is being sent.
+  // Detects a peer that vanished silently although nothing is being sent.
   request.setSocketKeepAlive(true, KEEP_ALIVE_MS);
   request.on("response", (message) => resolve(responseOf(message)));
   request.on("error", reject);

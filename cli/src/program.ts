@@ -1,8 +1,7 @@
 /**
- * The whole command tree: what `flotilla` can be asked, in the order in which help shows it.
+ * The whole command tree, in the order in which help shows it.
  *
- * Always: building the tree loads no verb's code. A call that makes no sense ends with exit code 2, help that was
- * asked for with 0.
+ * Always: building the tree loads no verb's code. A usage error ends with exit code 2, requested help with 0.
  */
 import { type Setting, settings, type Program } from "@flotilla/contract/settings";
 import { Command, CommanderError, Option } from "commander";
@@ -18,7 +17,7 @@ import { addOperationCommands } from "./operation/commands.ts";
 export function buildProgram(tree: Tree): Command {
   const { output, errors } = tree.world.streams;
   const root = new Command("flotilla")
-    .description("Machines of your own: persistent microVMs on hosts that you run.")
+    .description("Your own machines: persistent microVMs on hosts that you run.")
     .exitOverride()
     .configureOutput({
       writeOut: (text) => output.write(text),
@@ -27,7 +26,7 @@ export function buildProgram(tree: Tree): Command {
       getErrHelpWidth: () => errors.columns || 100,
     })
     .configureHelp({ subcommandTerm: termOf })
-    .showHelpAfterError("(--help shows what can be given)")
+    .showHelpAfterError("(--help shows the options)")
     .helpCommand(false)
     .helpOption("-h, --help", "show this help");
   root.commandsGroup("Use:");
@@ -36,7 +35,7 @@ export function buildProgram(tree: Tree): Command {
   addOperationCommands(tree, root);
   addKeyCommands(tree, root);
   addVerb(tree, root, {
-    words: "login",
+    usage: "login",
     summary: "save a server's address and a key for later calls",
     options: (command) => command.option("--key-stdin", "read the key from standard input"),
     load: () => import("./login/login.ts"),
@@ -44,15 +43,15 @@ export function buildProgram(tree: Tree): Command {
   root.commandsGroup("Run:");
   addProgram(tree, root, "up", "run a whole Flotilla on this machine: server, database and node");
   addProgram(tree, root, "server", "run a server only");
-  addNodeCommands(tree, addProgram(tree, root, "node", "run a node only, which lends this machine to a server"));
+  addNodeCommands(tree, addProgram(tree, root, "node", "run a node only, which adds this machine to a server"));
   addVerb(tree, root, {
-    words: "doctor",
+    usage: "doctor",
     summary: "explain what this machine can do and what is missing",
     load: () => import("./doctor/doctor.ts"),
   });
   addBenchCommand(tree, root);
   addVerb(tree, root, {
-    words: "version",
+    usage: "version",
     summary: "print this program's version and the server's",
     load: () => import("./version.ts"),
   });
@@ -66,7 +65,7 @@ A first machine, once \`flotilla up\` runs:
   );
 }
 
-/** Name and operands: that a command has options is no news. */
+/** Name and operands, without the options that every command has. */
 function termOf(command: Command): string {
   const operands = command.registeredArguments.map((operand) => {
     const name = operand.name() + (operand.variadic ? "..." : "");
@@ -75,10 +74,10 @@ function termOf(command: Command): string {
   return [command.name(), ...operands].join(" ");
 }
 
-/** A program of Flotilla's, with a flag for each of its settings that may stand in a list of processes. */
+/** Adds a Flotilla program, with a flag for each of its settings that may appear in the process list. */
 function addProgram(tree: Tree, root: Command, name: Exclude<Program, "cli">, summary: string): Command {
   return addVerb<Record<string, string | undefined>>(tree, root, {
-    words: name,
+    usage: name,
     summary,
     isRemote: false,
     options: (command) => {
@@ -92,7 +91,7 @@ function addProgram(tree: Tree, root: Command, name: Exclude<Program, "cli">, su
   });
 }
 
-/** Runs one command line; answers the exit code. Faults of ours are thrown. */
+/** Runs one command line and returns the exit code. Throws bugs of ours. */
 export async function runProgram(
   build: (ended: (code: number) => void) => Command,
   argv: readonly string[],

@@ -1,7 +1,7 @@
 /**
- * Text for people: columns, sizes, spans, and that nothing foreign reaches a terminal as a command.
+ * Text for people: columns, sizes, durations, and that no control characters of foreign text reach a terminal.
  *
- * Always: the texts are compared whole, because they are what a person sees.
+ * Always: texts are compared whole, because they are what a user sees.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -31,18 +31,18 @@ test("facts without a value are left out", () => {
   );
 });
 
-test("what would move a cursor, change colours or turn text around is taken out", () => {
+test("what would move a cursor, change colours or reverse text is removed", () => {
   assert.equal(clean("a\x1b[31mred\x1b[0m\r\nb\x07\u202ec\u009b2J"), "ared b c 2J");
   assert.deepEqual(renderTable(["X"], [["\x1b[2J\x1b[1;1Hboo"]]), ["X", "boo"]);
   assert.equal(clean("ümläut ✓ 日本"), "ümläut ✓ 日本");
 });
 
-test("text is broken between words, and a word that is too long stands alone", () => {
+test("text is broken at spaces, and a word that is too long has its own line", () => {
   assert.deepEqual(wrap("one two  three", 7), ["one two", "three"]);
   assert.deepEqual(wrap("a unbreakable b", 5), ["a", "unbreakable", "b"]);
 });
 
-test("spans of time are shown in the largest unit that leaves at least two", () => {
+test("durations are shown in the largest unit that leaves at least two", () => {
   const seconds = [0, 1, 119, 120, 7199, 7200, 172_799, 172_800];
   assert.deepEqual(
     seconds.map((value) => renderSpan(value * 1000)),
@@ -51,7 +51,7 @@ test("spans of time are shown in the largest unit that leaves at least two", () 
   assert.equal(renderSpan(-5000), "0 s");
 });
 
-test("bytes are shown with the digits that matter", () => {
+test("bytes are shown with significant digits only", () => {
   const bytes = [0, 999, 1000, 9_940, 12_345, 999_600, 5_000_000_000];
   assert.deepEqual(bytes.map(renderBytes), ["0 B", "999 B", "1.0 kB", "9.9 kB", "12 kB", "1.0 MB", "5.0 GB"]);
   assert.deepEqual([128, 1024, 1536, 8192].map(renderMemory), ["128 MB", "1 GB", "1536 MB", "8 GB"]);

@@ -1,19 +1,19 @@
 /**
- * Text for people, laid out: tables, lists of facts, sizes and ages. Pure.
+ * Formats text for people: tables, lists of facts, sizes and ages. Pure.
  *
- * Always: what comes from a server, a guest or another user is cleaned of control characters first, so that it can
- * neither move the cursor nor change what a terminal shows elsewhere.
+ * Always: text from a server, a guest or another user is cleaned of control characters first, so that it can neither
+ * move the cursor nor change other text on the terminal.
  */
 
-/** The text on one line, without anything a terminal would obey. */
+/** The text on one line, without control characters. */
 export function clean(text: string): string {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: the expression removes them
   return text
     .replace(/\x1b\[[0-9;?]*[ -/]*[@-~]/g, "")
     .replace(/[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+/g, " ");
 }
 
-/** Rows below their heads, columns two spaces apart, no spaces at line ends. */
+/** Rows below their headings, columns two spaces apart, no spaces at line ends. */
 export function renderTable(heads: readonly string[], rows: readonly (readonly string[])[]): string[] {
   const cells = rows.map((row) => row.map(clean));
   const widths = heads.map((head, column) => Math.max(head.length, ...cells.map((row) => row[column]?.length ?? 0)));
@@ -32,7 +32,7 @@ export function renderFacts(facts: readonly (readonly [name: string, value: stri
   return known.map(([name, value]) => `${name.padEnd(width)}  ${clean(value)}`.trimEnd());
 }
 
-/** The text in lines of at most `width` columns, broken between words; a word longer than that has a line of its own. */
+/** The text in lines of at most `width` columns, broken at spaces; a longer word has its own line. */
 export function wrap(text: string, width: number): string[] {
   const lines: string[] = [];
   for (const word of clean(text).split(/ +/)) {
@@ -49,7 +49,7 @@ const SPANS: readonly (readonly [seconds: number, unit: string])[] = [
   [60, "min"],
 ];
 
-/** A span of time in its largest unit that leaves at least 2: `95 s`, `3 min`, `2 d`. */
+/** A duration in its largest unit that leaves at least 2: `95 s`, `3 min`, `2 d`. */
 export function renderSpan(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1000));
   for (const [length, unit] of SPANS) if (seconds >= 2 * length) return `${Math.floor(seconds / length)} ${unit}`;

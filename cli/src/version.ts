@@ -1,7 +1,7 @@
 /**
  * `flotilla version`: this program's version and, when it can be reached, the server's.
  *
- * A server that cannot be reached is no error here: the question was about this program too.
+ * An unreachable server is not an error: the command also reports this program's version.
  */
 import { readFileSync } from "node:fs";
 import type { Call } from "./call.ts";

@@ -1,5 +1,6 @@
 /**
- * `flotilla bench` against a real server with machines of the fake driver: what it prints, and that nothing is left.
+ * `flotilla bench` against a real server with machines of the fake driver: what it prints, and that no machine is
+ * left.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -17,7 +18,7 @@ interface Printed {
   }[];
 }
 
-test("bench measures, says what it found in each of its forms, and removes what it made", async (t) => {
+test("bench measures, prints its results in each form, and removes what it made", async (t) => {
   const up = await startUp(t, makeDirectory(t));
   const left = async () => String((await up.cli("machine", "ls")).output);
 
@@ -42,7 +43,7 @@ test("bench measures, says what it found in each of its forms, and removes what 
   assert.equal(await left(), "");
 });
 
-test("bench that is stopped with Ctrl-C removes what it made and ends with 130", async (t) => {
+test("bench stopped with Ctrl-C removes what it made and ends with 130", async (t) => {
   const up = await startUp(t, makeDirectory(t));
   const key = readFileSync(join(up.dataDirectory, "admin.key"), "utf8").trim();
   const environment = { FLOTILLA_URL: up.url, FLOTILLA_API_KEY: key };

@@ -23,7 +23,7 @@ const cp = (t: TestContext, from: string, to: string, options: RunOptions = {}) 
 const cpTree = (t: TestContext, from: string, to: string, options: RunOptions = {}) =>
   runCli(t, ["machine", "cp", "-r", from, to], { environment, ...options });
 
-test("a place is in a machine when a name and a colon say so", () => {
+test("an operand is in a machine when it has a name and a colon", () => {
   const machine = (path: string) => ({ kind: "machine", machine: "hello", path });
   assert.deepEqual(parsePlace("hello:/a/../b"), machine("/b"));
   assert.deepEqual(parsePlace("hello:a b/c:d"), machine("/a b/c:d"));
@@ -34,7 +34,7 @@ test("a place is in a machine when a name and a colon say so", () => {
   assert.throws(() => parsePlace("hello:"), /names no file/);
 });
 
-test("a file goes there and back unchanged, and directories get its name", async (t) => {
+test("a file survives the way there and back unchanged, and directories get its name", async (t) => {
   const directory = temporaryHome(t);
   const content = randomBytes(5_000_000);
   writeFileSync(join(directory, "data.bin"), content);
@@ -49,13 +49,13 @@ test("a file goes there and back unchanged, and directories get its name", async
   assert.deepEqual(readdirSync(directory).sort(), ["data.bin", "other", "out"]);
 });
 
-test("standard input and output are files too", async (t) => {
+test("standard input and output can be source and destination", async (t) => {
   assert.equal((await cp(t, "-", "hello:/workspace/piped", { input: "from a pipe" })).code, 0);
   const { code, output } = await cp(t, "hello:/workspace/piped", "-");
   assert.deepEqual([code, output.toString()], [0, "from a pipe"]);
 });
 
-test("what cannot be copied says why and leaves nothing", async (t) => {
+test("a copy that cannot be made says why and leaves nothing", async (t) => {
   const directory = temporaryHome(t);
   const fails = async (from: string, to: string, text: RegExp, code = 1): Promise<void> => {
     const ran = await cp(t, from, to, { directory });
@@ -65,25 +65,25 @@ test("what cannot be copied says why and leaves nothing", async (t) => {
   await fails("hello:/none", "here", /file not found: none/);
   await fails("none", "hello:/there", /none: no such file or directory/);
   await fails(".", "hello:/there", /is a directory[^]*cp -r/);
-  await fails("a", "b", /one side is a file here/, 2);
-  await fails("hello:/a", "nobody:/b", /one side is a file here/, 2);
-  await fails("nobody:/a", "here", /no machine called "nobody"/);
+  await fails("a", "b", /one side must be a local file/, 2);
+  await fails("hello:/a", "absent:/b", /one side must be a local file/, 2);
+  await fails("absent:/a", "here", /no machine called "absent"/);
   await fails("hello:/workspace", "here", /is a directory/);
   assert.deepEqual(readdirSync(directory), []);
 });
 
-test("an executable is made one in the machine, as far as the machine can", async (t) => {
+test("an executable stays executable in the machine, if the machine has chmod", async (t) => {
   const directory = temporaryHome(t);
   writeFileSync(join(directory, "tool"), "#!/bin/sh\n");
   chmodSync(join(directory, "tool"), 0o755);
-  // The scripted guest has no chmod, which shows that it was asked.
+  // The scripted guest has no chmod, and its error shows that chmod was called.
   const { code, errors } = await cp(t, "tool", "hello:/workspace/tool", { directory });
   assert.equal(code, 1);
   assert.match(errors, /was copied, but could not be made executable: .*'chmod' not found/);
   assert.equal((await server.client.get(`/v1/machines/${id}/files/workspace/tool`)).text, "#!/bin/sh\n");
 });
 
-test("a directory goes there and back with everything in it, into one that is there and as one that is not", async (t) => {
+test("a directory survives the way there and back with its content, into an existing and into a new one", async (t) => {
   const directory = temporaryHome(t);
   const files = { "a.txt": "a", "deep/er/b": "b".repeat(100_000), "odd name": "", "deep/größe": "c" };
   for (const [name, content] of Object.entries(files)) {
@@ -92,7 +92,7 @@ test("a directory goes there and back with everything in it, into one that is th
   }
   symlinkSync("a.txt", join(directory, "tree/link"));
   const up = await cpTree(t, "tree", "hello:/workspace", { directory });
-  assert.deepEqual([up.code, up.errors], [0, "flotilla: 1 link or special file was left out\n"]);
+  assert.deepEqual([up.code, up.errors], [0, "flotilla: 1 link or special file was skipped\n"]);
   assert.equal((await cpTree(t, "tree", "hello:/other", { directory })).code, 0);
   mkdirSync(join(directory, "into"));
   const copies = { "hello:/workspace/tree": "new", "hello:/other": "into" };
@@ -106,7 +106,7 @@ test("a directory goes there and back with everything in it, into one that is th
   }
 });
 
-test("a directory that is copied out of a machine changes nothing outside of its destination", async (t) => {
+test("a directory copied out of a machine changes nothing outside its destination", async (t) => {
   const directory = temporaryHome(t);
   assert.equal((await cp(t, "-", "hello:/evil/way/file", { input: "new" })).code, 0);
   mkdirSync(join(directory, "outside"));
@@ -119,21 +119,21 @@ test("a directory that is copied out of a machine changes nothing outside of its
   symlinkSync("../../outside", join(directory, "to/evil/way"));
   const { code, errors } = await cpTree(t, "hello:/evil", "to", { directory });
   assert.equal(code, 1);
-  assert.match(errors, /way is there already, and is no directory/);
+  assert.match(errors, /way exists and is not a directory/);
   assert.equal(readFileSync(join(directory, "outside/file"), "utf8"), "old");
 });
 
-test("a name that leads elsewhere is none", () => {
+test("a name that leads elsewhere is not plain", () => {
   for (const name of ["", ".", "..", "a/b", "../a", "/etc/passwd", "a\0b"])
     assert.equal(isPlainName(name), false, name);
   for (const name of ["a", "...", ".hidden", "a b", "-r", "a\\b"]) assert.equal(isPlainName(name), true, name);
 });
 
-test("copying a directory says what is none", async (t) => {
+test("a recursive copy of something that is not a directory says so", async (t) => {
   const directory = temporaryHome(t);
   writeFileSync(join(directory, "file"), "x");
   assert.equal((await cp(t, "file", "hello:/plain", { directory })).code, 0);
-  assert.match((await cpTree(t, "file", "hello:/x", { directory })).errors, /file is no directory/);
+  assert.match((await cpTree(t, "file", "hello:/x", { directory })).errors, /file is not a directory/);
   assert.match((await cpTree(t, "none", "hello:/x", { directory })).errors, /none: no such file or directory/);
   assert.match((await cpTree(t, "hello:/plain", "x", { directory })).errors, /plain is not in a directory, or is none/);
   assert.match((await cpTree(t, "hello:/none", "x", { directory })).errors, /file not found/);

@@ -1,7 +1,8 @@
 /**
- * `flotilla doctor` on this machine, whatever it is: its words have a shape, and its exit code follows from them.
+ * `flotilla doctor` on this machine, whatever its state: the form of its output, and that its exit code follows from
+ * it.
  *
- * What each check finds is tested where the checks are made, in node/.
+ * The checks themselves are tested in node/.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -15,7 +16,7 @@ interface Check {
   readonly meaning: string;
 }
 
-test("every check says what it found and what that means; anything bad ends with 1", async (t) => {
+test("every check says its result and what that means; a bad one ends with 1", async (t) => {
   const home = temporaryHome(t);
   const environment = { HOME: home, FLOTILLA_DRIVER: "fake", FLOTILLA_URL: "http://127.0.0.1:2" };
   const { code, output, errors } = await runCli(t, ["doctor", "--json"], { environment });
@@ -32,7 +33,7 @@ test("every check says what it found and what that means; anything bad ends with
   }
   assert.equal(code, checks.some((check) => check.status === "bad") ? 1 : 0);
   const server = checks.find((check) => check.name === "server");
-  assert.equal(server?.status, "warn", "a server that does not run yet is no fault");
+  assert.equal(server?.status, "warn", "a server that does not run yet is not a fault");
 });
 
 test("a server without a node and a key that it does not know are bad", async (t) => {

@@ -1,6 +1,6 @@
 /**
- * `flotilla machine logs` and `machine events` against a real server and a scripted guest: what comes out where, and when
- * following ends.
+ * `flotilla machine logs` and `machine events` against a real server and a scripted guest: what is printed where, and
+ * when following ends.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -21,7 +21,7 @@ async function started(name: string, line: string): Promise<void> {
   await until(async () => (await server.client.get(`/v1/machines/${id}/logs`)).text !== "", { what: "its first line" });
 }
 
-test("lines are standard output, what Flotilla says is not; json is a record a line", async (t) => {
+test("workload lines go to standard output, Flotilla's own do not; with --json each line is a record", async (t) => {
   await started("ended", "echo one; echo two; exit 3");
   const cli = (...more: readonly string[]) => runCli(t, ["machine", "logs", "ended", ...more], { environment });
   const whole = async () => {
@@ -46,25 +46,25 @@ test("lines are standard output, what Flotilla says is not; json is a record a l
   assert.match(refused.errors, /at most 10000/);
 });
 
-test("following ends when the machine is deleted, with all that came", async (t) => {
+test("following ends when the machine is deleted, with all lines printed", async (t) => {
   await started("followed", "echo first; sleep 1000");
   const follow = (verb: string) => startCli(t, ["machine", verb, "followed", "--follow"], { environment });
   const logs = follow("logs");
   const events = follow("events");
-  const heard = { logs: "", events: "" };
+  const printed = { logs: "", events: "" };
   logs.child.stdout?.on("data", (chunk: Buffer) => {
-    heard.logs += chunk.toString();
+    printed.logs += chunk.toString();
   });
   events.child.stdout?.on("data", (chunk: Buffer) => {
-    heard.events += chunk.toString();
+    printed.events += chunk.toString();
   });
-  await until(() => heard.logs.includes("first") && heard.events.includes("machine started"), {
+  await until(() => printed.logs.includes("first") && printed.events.includes("machine started"), {
     what: "both to begin",
     deadlineMs: 30_000,
   });
   for (const verb of ["stop", "start"]) await runCli(t, ["machine", verb, "followed"], { environment });
-  await until(() => heard.logs === "first\nfirst\n" && heard.events.includes("machine stopped"), {
-    what: "both to go on",
+  await until(() => printed.logs === "first\nfirst\n" && printed.events.includes("machine stopped"), {
+    what: "both to continue",
     deadlineMs: 30_000,
   });
   await runCli(t, ["machine", "rm", "followed"], { environment });

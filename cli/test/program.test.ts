@@ -1,6 +1,6 @@
 /**
- * The command tree as a whole: every command is documented, can say what it takes, and does what it says with the
- * options that all of them share.
+ * The command tree as a whole: every command is documented, describes its options, and supports the options that all
+ * of them share.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -18,32 +18,32 @@ const world = {
   onStopSignal: () => () => {},
 };
 
-function verbs(command: Command, words: readonly string[] = []): (readonly [string, Command])[] {
-  const below = command.commands.flatMap((child) => verbs(child, [...words, child.name()]));
-  // One that takes options does something itself.
+function verbs(command: Command, path: readonly string[] = []): (readonly [string, Command])[] {
+  const below = command.commands.flatMap((child) => verbs(child, [...path, child.name()]));
+  // A command with options does something itself.
   const isVerb = below.length === 0 || command.options.length > 0;
-  return isVerb ? [[words.join(" "), command], ...below] : below;
+  return isVerb ? [[path.join(" "), command], ...below] : below;
 }
 
 const all = verbs(buildProgram({ world, ended: () => {} }));
 
 test("every command is in docs/cli.md", () => {
   const page = readFileSync(new URL("../../docs/cli.md", import.meta.url), "utf8");
-  for (const [words] of all) assert.match(page, new RegExp(`\`${words}\\b`), words);
+  for (const [path] of all) assert.match(page, new RegExp(`\`${path}\\b`), path);
 });
 
 test("every command has a summary, and every option says what it is for", () => {
-  for (const [words, command] of all) {
-    assert.notEqual(command.description(), "", words);
-    for (const option of command.options) assert.notEqual(option.description, "", `${words} ${option.flags}`);
+  for (const [path, command] of all) {
+    assert.notEqual(command.description(), "", path);
+    for (const option of command.options) assert.notEqual(option.description, "", `${path} ${option.flags}`);
   }
 });
 
-test("every command that talks to a server can print JSON and be told which server and key", () => {
-  for (const [words, command] of all) {
-    if (["up", "server", "node"].includes(words)) continue;
+test("every command that talks to a server has options for JSON, server and key", () => {
+  for (const [path, command] of all) {
+    if (["up", "server", "node"].includes(path)) continue;
     const flags = command.options.map((option) => option.long);
     for (const flag of ["--json", "--url", "--api-key-file", "--data-dir"])
-      assert.ok(flags.includes(flag), words + flag);
+      assert.ok(flags.includes(flag), path + flag);
   }
 });

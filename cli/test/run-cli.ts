@@ -1,8 +1,8 @@
 /**
- * Runs the command line as its users do: as a process of its own, with an environment that holds nothing of the
+ * Runs the command line as its users do: as a separate process, with an environment that has nothing of this
  * machine's.
  *
- * Always: the process is ended when its test ends; its home is a directory that is removed then.
+ * Always: the process is ended when its test ends; its home directory is removed then.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -11,7 +11,7 @@ import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { fileURLToPath } from "node:url";
 
-/** Reading TypeScript costs a process more than anything a test asks of it, so it is done once for all of them. */
+/** Reading TypeScript takes a process longer than any test's work, so it is compiled once for all tests. */
 const COMPILED = mkdtempSync(join(tmpdir(), "flotilla-compiled-"));
 process.on("exit", () => rmSync(COMPILED, { recursive: true, force: true }));
 
@@ -25,13 +25,13 @@ export interface Ran {
 
 export interface RunOptions {
   readonly environment?: Readonly<Record<string, string>>;
-  /** What is piped in; without it there is no input. */
+  /** Piped input; without it there is no input. */
   readonly input?: string | Uint8Array;
-  /** Where it is called. */
+  /** The working directory. */
   readonly directory?: string;
 }
 
-/** A home directory of the test's own. */
+/** A temporary home directory for the test. */
 export function temporaryHome(t: TestContext): string {
   const home = mkdtempSync(join(tmpdir(), "flotilla-cli-"));
   t.after(() => rmSync(home, { recursive: true, force: true }));

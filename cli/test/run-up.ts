@@ -19,9 +19,9 @@ export interface RunningUp {
   readonly pid: number;
   readonly dataDirectory: string;
   readonly url: string;
-  /** What it printed up to the greeting's end. */
+  /** What it printed, up to the end of the greeting. */
   readonly greeting: string;
-  /** Everything it has said on standard error, logs included. */
+  /** Everything on standard error, logs included. */
   said(): string;
   signal(name: NodeJS.Signals): void;
   readonly ran: Promise<Ran>;
@@ -44,7 +44,7 @@ export function makeDirectory(t: TestContext): DataDirectory {
   return { path, stops };
 }
 
-/** `onSaid` sees everything that was said on standard error whenever there is more of it. */
+/** `onSaid` is called with all of standard error whenever it grows. */
 export async function startUp(
   t: TestContext,
   directory: DataDirectory,
@@ -89,10 +89,10 @@ export async function startUp(
   };
 }
 
-/** The running child process whose command line has the words. */
-export function childOf(pid: number, words: string): number | null {
+/** The running child process whose command line contains the text. */
+export function childOf(pid: number, text: string): number | null {
   const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ").map(Number);
-  return children.find((child) => commandLine(child).includes(words)) ?? null;
+  return children.find((child) => commandLine(child).includes(text)) ?? null;
 }
 
 export function commandLine(pid: number): string {
@@ -103,7 +103,10 @@ export function commandLine(pid: number): string {
   }
 }
 
-/** What runs for a data directory: its programs, by their environment, and its PostgreSQL, by where it works. */
+/**
+ * The processes of a data directory: Flotilla's programs, found by their environment, and PostgreSQL, found by its
+ * working directory.
+ */
 export function processesOf(dataDirectory: string): string[] {
   const database = statSync(join(dataDirectory, "postgres", "data"), { throwIfNoEntry: false });
   return readdirSync("/proc")

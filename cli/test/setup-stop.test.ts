@@ -1,8 +1,9 @@
 /**
- * `npm start` that is stopped while it sets up: nothing remains, and the next one continues. Also set-up that cannot create a user.
+ * `npm start` stopped during set-up: nothing remains, and the next start continues. Also set-up that cannot create a
+ * user.
  *
- * apt-get, dpkg and the npm that set-up calls are fakes: they wait where the real ones fetch or install. The npm that
- * starts set-up is real, and so is all of set-up, in a directory that has nothing else of the checkout.
+ * apt-get, dpkg and the npm called by set-up are fakes: they wait where the real ones fetch or install. The npm that
+ * starts set-up is real, and so is all of set-up, in a directory with nothing else of the checkout.
  */
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
@@ -26,7 +27,7 @@ const ROOT = join(import.meta.dirname, "../..");
 const skip = process.getuid?.() === 0 ? false : "set-up installs packages as root";
 const NPM = spawnSync("sh", ["-c", "command -v npm"], { encoding: "utf8" }).stdout.trim();
 
-/** Each waits as long as there is a file of its name in `$STATE/slow`, and then has done its work. */
+/** Each waits while a file of its name exists in `$STATE/slow`, and then reports its work as done. */
 const WAIT = 'waits() { echo $$ >"$STATE/runs-$1"; while [ -e "$STATE/slow/$1" ]; do sleep 0.05; done; }\n';
 const FAKES = {
   "apt-get": `case "$*" in
@@ -77,7 +78,7 @@ function makeCheckout(t: TestContext) {
 
 type Checkout = ReturnType<typeof makeCheckout>;
 
-/** Processes that belong to the checkout, whatever they have become. */
+/** Processes that belong to the checkout. */
 function left({ state }: Checkout): string[] {
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))
@@ -122,13 +123,13 @@ for (const how of ["terminal", "plain"] as const) {
   const signal = how === "terminal" ? "Ctrl-C" : "a SIGTERM to npm alone";
   for (const step of ["ci", "download"]) {
     const what = step === "ci" ? "npm ci" : "apt downloads";
-    test(`${signal} while ${what} ends set-up at once, and the next start continues`, { skip }, async (t) => {
+    test(`${signal} while ${what} ends set-up immediately, and the next start continues`, { skip }, async (t) => {
       const checkout = makeCheckout(t);
       checkout.slow(step, true);
       const { said, isOver, stop } = start(t, checkout, how);
       await until(() => existsSync(join(checkout.state, `runs-${step}`)), { what: step, deadlineMs: 60_000 });
       stop();
-      await until(() => isOver() && left(checkout).length === 0, { what: "the end of all of it" });
+      await until(() => isOver() && left(checkout).length === 0, { what: "the end of all its processes" });
       assert.doesNotMatch(said(), /flotilla: up/);
       checkout.slow(step, false);
       await goesOn(t, checkout);
@@ -147,18 +148,18 @@ for (const how of ["terminal", "plain"] as const) {
     const pid = Number(readFileSync(join(checkout.state, "runs-install"), "utf8"));
     stop();
     const stoppedAt = performance.now();
-    // What a signal would have ended is gone by then.
+    // Long enough for a signal to have ended a process.
     await until(() => performance.now() - stoppedAt > 500, { what: "a moment" });
     assert.ok(existsSync(`/proc/${pid}`));
     checkout.slow("install", false);
-    await until(() => isOver() && left(checkout).length === 0, { what: "the end of all of it" });
+    await until(() => isOver() && left(checkout).length === 0, { what: "the end of all its processes" });
     assert.ok(existsSync(join(checkout.state, "installed")));
     assert.doesNotMatch(said(), /flotilla: up/);
     await goesOn(t, checkout);
   });
 }
 
-test("a host that lets no user be made gets a message that the server will be root, and Flotilla starts", {
+test("on a host where no user can be created, set-up says that the server will be root, and Flotilla starts", {
   skip,
 }, async (t) => {
   const checkout = makeCheckout(t);

@@ -1,7 +1,7 @@
 /**
- * What set-up installs on which distribution, and what it says where it can install nothing.
+ * What set-up installs on which distribution, and what it prints where it can install nothing.
  *
- * The latter runs the script with a PATH of few programs, and with a cache directory of its own.
+ * The latter runs the script with few programs in PATH, and with a temporary cache directory.
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -11,7 +11,7 @@ import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 
 const ROOT = join(import.meta.dirname, "../..");
-/** All that set-up calls before it installs anything, but for `uname`. */
+/** All programs that set-up calls before it installs anything, except `uname`. */
 const FEW = ["sh", "dirname", "id", "mkdir", "cat", "sed", "rm", "cp"];
 
 function osRelease(id: string, version: string): string {
@@ -58,7 +58,7 @@ describe("the packages of a distribution", () => {
       const running = packages(osRelease(id, version));
       assert.equal(running.status, 0);
       assert.ok(running.lines.includes("qemu-system-x86=qemu-system-x86_64"), running.lines.join(" "));
-      assert.ok(!running.names.includes(sanitizers), "what only tests need");
+      assert.ok(!running.names.includes(sanitizers), "packages that only tests need");
       const testing = packages(osRelease(id, version), "--test");
       assert.equal(testing.status, 0);
       assert.ok(testing.names.includes(sanitizers), testing.names.join(" "));
@@ -69,12 +69,12 @@ describe("the packages of a distribution", () => {
     });
   }
 
-  it("leave the package out of what Ubuntu has none of, so that it is only looked for", () => {
+  it("leave out the package that Ubuntu does not have, so that set-up only looks for the program", () => {
     const { lines } = packages(osRelease("ubuntu", "24.04"), "--test");
     assert.ok(lines.includes("=chromium-headless-shell"), lines.join(" "));
   });
 
-  it("are called as in Debian for any other, and the status says that it is another", () => {
+  it("are Debian's for any other distribution, and the status says so", () => {
     const known = packages(osRelease("debian", "13")).lines;
     for (const text of [
       osRelease("debian", "11"),

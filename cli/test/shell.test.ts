@@ -1,5 +1,5 @@
 /**
- * `flotilla machine shell` against a real server and a scripted guest: through a pipe, and on a terminal of its own.
+ * `flotilla machine shell` against a real server and a scripted guest: through a pipe, and on a terminal.
  */
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
@@ -20,12 +20,12 @@ await server.client.post("/v1/machines", { source, name: "hello" });
 const shell = (t: TestContext, input: string, ...more: readonly string[]) =>
   runCli(t, ["machine", "shell", "hello", ...more], { environment, input });
 
-test("what is piped in is typed, and the program's exit code is this program's", async (t) => {
+test("piped input is sent as if typed, and the program's exit code is this program's", async (t) => {
   const { code, output, errors } = await shell(t, "echo from the pipe\nstty size\nexit 5\n");
   assert.deepEqual([code, output.toString(), errors], [5, "from the pipe\n24 80\n", ""]);
 });
 
-test("another program can be asked for", async (t) => {
+test("another program can be requested", async (t) => {
   const { code, output } = await shell(t, "", "--program", "/bin/none");
   assert.equal(code, 255);
   assert.match(output.toString(), /'\/bin\/none' not found/);
@@ -63,7 +63,9 @@ test("a terminal that is refused says why", async (t) => {
 
 const hasScript = spawnSync("script", ["--version"]).status === 0;
 
-test("on a terminal its size is known and keys go to the machine", { skip: !hasScript && "no script" }, async (t) => {
+test("on a terminal, its size and its keys are passed to the machine", {
+  skip: !hasScript && "no script",
+}, async (t) => {
   const line = `stty cols 132 rows 43; ${process.execPath} ${MAIN} machine shell hello; echo "ended with $?"; stty -a`;
   const child = spawn("script", ["-qec", line, "/dev/null"], {
     env: { PATH: process.env["PATH"] ?? "", HOME: "/nonexistent", SHELL: "/bin/sh", TERM: "xterm", ...environment },

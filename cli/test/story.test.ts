@@ -1,7 +1,7 @@
 /**
- * What a person does on the command line, against a real server, and what is said when it goes wrong.
+ * What a user does on the command line, against a real server, and the messages when it goes wrong.
  *
- * Machines are the fake driver's; that the same works in real ones is shown by the tests in test/vm.
+ * Machines are the fake driver's; test/vm shows the same with real ones.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -11,7 +11,7 @@ import { until } from "../../test/support/until.ts";
 import { runCli, startCli } from "./run-cli.ts";
 import { commandLine, makeDirectory, START_MS, startUp } from "./run-up.ts";
 
-test("keys, events and a start that fails read as they should against a real server", async (t) => {
+test("keys, events and a failed start are shown as documented against a real server", async (t) => {
   const up = await startUp(t, makeDirectory(t));
   const key = String(
     (await up.cli("key", "create", "--scope", "machine:read", "--description", "for looking")).output,
@@ -39,7 +39,7 @@ test("keys, events and a start that fails read as they should against a real ser
     "--start",
   );
   assert.equal(failing.code, 1);
-  assert.match(failing.errors, /^error: .*\n.*bad was created and is still there/);
+  assert.match(failing.errors, /^error: .*\n.*bad was created and still exists/);
   assert.match(String((await up.cli("machine", "get", "bad")).output), /^state +error: /m);
   assert.match(String((await up.cli("machine", "events", "bad")).output), /error/);
   const taken = await up.cli("machine", "create", "local/busybox", "--name", "bad");
@@ -48,7 +48,7 @@ test("keys, events and a start that fails read as they should against a real ser
   assert.equal(String((await up.cli("machine", "ls")).output), "");
 });
 
-test("server and node alone take the place of the command and end as they are told", async (t) => {
+test("server and node replace the process of their command, and end on SIGTERM", async (t) => {
   const directory = makeDirectory(t);
   const environment = { HOME: directory.path };
   const { child, ran } = startCli(t, ["server", "--listen", "127.0.0.1:0", `--data-dir=${directory.path}`], {
@@ -66,7 +66,7 @@ test("server and node alone take the place of the command and end as they are to
   assert.match(node.errors, /--driver is "nonsense"/);
 });
 
-test("an image is fetched while somebody watches, and goes on when nobody does any more", async (t) => {
+test("fetching an image shows its progress, and continues when the command is stopped", async (t) => {
   const up = await startUp(t, makeDirectory(t));
   const fetched = await up.cli("image", "pull", "team/slow-800");
   assert.deepEqual([fetched.code, String(fetched.output)], [0, "team/slow-800\n"], fetched.errors);
@@ -75,8 +75,8 @@ test("an image is fetched while somebody watches, and goes on when nobody does a
   const missing = await up.cli("image", "pull", "team/missing");
   assert.equal(missing.code, 1);
   assert.match(missing.errors, /^error: image team\/missing does not exist.*\n.*flotilla operation get op-/m);
-  const nowhere = await up.cli("image", "pull", "alpine", "--node", "nobody");
-  assert.match(nowhere.errors, /^error: node nobody was not found/);
+  const nowhere = await up.cli("image", "pull", "alpine", "--node", "absent");
+  assert.match(nowhere.errors, /^error: node absent was not found/);
 
   const key = readFileSync(join(up.dataDirectory, "admin.key"), "utf8").trim();
   const environment = { FLOTILLA_URL: up.url, FLOTILLA_API_KEY: key };
@@ -87,7 +87,7 @@ test("an image is fetched while somebody watches, and goes on when nobody does a
   child.kill("SIGINT");
   const left = await ran;
   assert.equal(left.code, 130);
-  assert.match(left.errors, new RegExp(`goes on; \`flotilla operation get ${id}\``));
+  assert.match(left.errors, new RegExp(`continues; \`flotilla operation get ${id}\``));
   const get = async () => String((await up.cli("operation", "get", id)).output);
   await until(async () => /status +succeeded[\s\S]*pull to .* sha256:/.test(await get()), {
     what: "its end",
@@ -96,7 +96,7 @@ test("an image is fetched while somebody watches, and goes on when nobody does a
   assert.match(String((await up.cli("operation", "ls")).output), /image pull of team\/slow-4000 +succeeded/);
 });
 
-test("a node is listed, drained while somebody watches, and starts nothing then", async (t) => {
+test("a node is listed, drained with progress shown, and starts nothing then", async (t) => {
   const up = await startUp(t, makeDirectory(t));
   const nodes = JSON.parse(String((await up.cli("node", "ls", "--json")).output)) as { readonly id: string }[];
   const id = nodes[0]?.id ?? "";
@@ -109,10 +109,10 @@ test("a node is listed, drained while somebody watches, and starts nothing then"
   assert.deepEqual([drained.code, String(drained.output)], [0, `${id}\n`], drained.errors);
   assert.match(String((await up.cli("node", "ls")).output), / drained /);
   assert.match((await up.cli("machine", "start", "one")).errors, /is drained/);
-  assert.match((await up.cli("node", "drain", "nobody")).errors, /^error: node nobody was not found/);
+  assert.match((await up.cli("node", "drain", "absent")).errors, /^error: node absent was not found/);
 });
 
-test("a machine's address, its link and its token are alone on a line, and what has none says what to do", async (t) => {
+test("a machine's address, link and token are each printed alone, and a missing address comes with advice", async (t) => {
   const up = await startUp(t, makeDirectory(t));
   const say = async (...argv: string[]): Promise<string> => {
     const { code, output, errors } = await up.cli("machine", ...argv);
@@ -127,7 +127,7 @@ test("a machine's address, its link and its token are alone on a line, and what 
   assert.match(url, new RegExp(`^${up.url}/proxy/mach-[0-9a-f]{32}/$`));
   const link = await say("share", "web");
   assert.ok(link.startsWith(`${url}?t=sms_`));
-  // Nobody listens in a fake machine, so whoever is let in hears that.
+  // Nothing listens in a fake machine, so a permitted caller gets that answer.
   const visit = async (address: string, headers = {}): Promise<number> =>
     (await fetch(address, { headers, redirect: "manual" })).status;
   assert.equal(await visit(link), 302);

@@ -1,8 +1,8 @@
 /**
- * What `flotilla up` does with its programs: waits for them, starts them again, stops them in time, and takes them along
- * when it dies.
+ * What `flotilla up` does with its programs: waits for them, restarts them, stops them in time, and ends them when it
+ * dies.
  *
- * The programs are small ones of the test's own, run as real processes.
+ * The programs are small test programs, run as real processes.
  */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -44,7 +44,7 @@ const isAlive = (pid: number): boolean => {
   }
 };
 
-test("a program that ends before it is ready fails the start and is not started again", async (t) => {
+test("a program that ends before it is ready fails the start and is not restarted", async (t) => {
   const { program, lines, log } = supervise(t, 'console.error("no database"); process.exit(3)');
   await assert.rejects(program.start(), /the program did not start: it ended with exit code 3/);
   assert.deepEqual([lines, log()], [[], ["no database"]]);
@@ -63,7 +63,7 @@ test("a program that cannot be run at all fails the start", async (t) => {
   await program.stop(0);
 });
 
-test("a program that crashes is started again, with what was learnt since, and the person is told", async (t) => {
+test("a program that crashes is restarted with the variables added since, and the user gets a message", async (t) => {
   const { program, lines, log } = supervise(
     t,
     `console.log(process.pid, process.env.GREETING); process.on("disconnect", () => process.exit()); ${READY}`,
@@ -72,14 +72,14 @@ test("a program that crashes is started again, with what was learnt since, and t
   program.remember({ GREETING: "two" });
   await until(() => log()[0]?.endsWith("one"), { what: "the first start's line" });
   process.kill(Number.parseInt(log()[0] ?? "", 10), "SIGKILL");
-  await until(() => lines.length === 2, { what: "two lines for the person" });
-  assert.deepEqual(lines, ["the program was ended by SIGKILL; it is started again in 0.5 s", "the program runs again"]);
+  await until(() => lines.length === 2, { what: "two messages" });
+  assert.deepEqual(lines, ["the program was ended by SIGKILL; it is restarted in 0.5 s", "the program runs again"]);
   assert.match(log()[1] ?? "", /two$/);
   await program.stop(5000);
   assert.equal(isAlive(Number.parseInt(log()[1] ?? "", 10)), false);
 });
 
-test("a stop is asked for, waited for, and after its time enforced", async (t) => {
+test("a stop is requested, awaited, and enforced after its deadline", async (t) => {
   const orderly = supervise(
     t,
     `process.on("SIGTERM", () => { console.log("bye"); process.exit() }); setInterval(() => {}, 1000); ${READY}`,
@@ -93,15 +93,15 @@ test("a stop is asked for, waited for, and after its time enforced", async (t) =
   assert.deepEqual(deaf.lines, ["the program did not end within 0.05 s and is killed"]);
 });
 
-test("a program that is being started again can be stopped in the pause before", async (t) => {
+test("a program can be stopped in the pause before its restart", async (t) => {
   const { program, lines } = supervise(t, `${READY} setImmediate(() => process.exit(1))`);
   await program.start();
-  await until(() => lines.length > 0, { what: "the word about the end" });
+  await until(() => lines.length > 0, { what: "the message about the end" });
   await program.stop(5000);
   assert.equal(lines.filter((line) => line.includes("runs again")).length, 0);
 });
 
-test("when its parent is killed the program sees the channel close, whatever its parent could still do", async (t) => {
+test("when its parent is killed, the program sees the channel close in any case", async (t) => {
   const child = `console.log(process.pid); process.on("disconnect", () => process.exit()); ${READY}`;
   const parent = `
     import { Program } from ${JSON.stringify(new URL("../src/up/program.ts", import.meta.url).href)};

@@ -1,5 +1,5 @@
 /**
- * A start of Flotilla that finds trouble: the programs of one that was killed, or a database that dies meanwhile.
+ * A start of Flotilla with obstacles: the programs of a killed one still run, or the database dies during the start.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -32,11 +32,11 @@ test("an up that is killed while a machine starts can be started again within se
   await starting;
 });
 
-test("a database that is killed during the start delays it and does not end it", async (t) => {
+test("a database killed during the start delays it and does not end it", async (t) => {
   const directory = makeDirectory(t);
   let killed = 0;
   const up = await startUp(t, directory, (errors) => {
-    // When the server begins to serve, and when the database is back.
+    // The lines when the server begins to serve, and when the database is back.
     const moments = errors.match(/"message":"(serving|the embedded PostgreSQL runs again)"/g) ?? [];
     if (killed >= Math.min(moments.length, 3)) return;
     killed += 1;

@@ -1,5 +1,5 @@
 /**
- * However Flotilla is stopped, only machines remain: no database, no program, nothing that waits.
+ * However Flotilla is stopped, only machines remain: no database, no program, no waiting process.
  */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -7,17 +7,17 @@ import { type TestContext, test } from "node:test";
 import { until } from "../../test/support/until.ts";
 import { makeDirectory, processesOf, ROOT, START_MS, startUp } from "./run-up.ts";
 
-/** Waits until nothing runs for the data directory; the error shows what does. */
+/** Waits until no process of the data directory runs; the error lists the processes. */
 async function nothingIsLeft(dataDirectory: string): Promise<void> {
   await until(() => processesOf(dataDirectory).length === 0, { what: "the end of all programs" }).catch(() =>
     assert.deepEqual(processesOf(dataDirectory), []),
   );
 }
 
-test("signals that arrive together are one, and a later one leaves nothing behind either", async (t) => {
+test("signals that arrive together count as one, and a later one leaves nothing behind either", async (t) => {
   for (const pauseMs of [0, 1_100]) {
     const up = await startUp(t, makeDirectory(t));
-    // A request that lasts longer than any stop: only an insistence ends it early.
+    // A request that lasts longer than any stop: only a second signal cuts it off.
     assert.equal((await up.cli("machine", "create", "local/busybox", "--name", "busy", "--start")).code, 0);
     const exec = up.cli("machine", "exec", "busy", "--", "sh", "-c", "sleep 600");
     up.signal("SIGINT");
@@ -30,7 +30,7 @@ test("signals that arrive together are one, and a later one leaves nothing behin
   }
 });
 
-/** Runs `npm start` in a process group of its own. `wrapper` runs it; what it is given on standard input goes there. */
+/** Runs `npm start` in its own process group. `wrapper` runs it and gets the text for its standard input. */
 async function npmStart(t: TestContext, wrapper: (command: readonly string[]) => readonly [string, ...string[]]) {
   const dataDirectory = makeDirectory(t).path;
   const [program, ...operands] = wrapper(["npm", "start"]);
@@ -53,8 +53,8 @@ async function npmStart(t: TestContext, wrapper: (command: readonly string[]) =>
   child.once("close", () => (isClosed = true));
   await until(() => output.includes("Ctrl-C stops"), { what: "the greeting", deadlineMs: START_MS });
   const ended = async (): Promise<void> => {
-    // Its output closes when the last program that writes there has ended.
-    await until(() => isClosed, { what: "the end of what was run", deadlineMs: START_MS });
+    // Its output closes when the last program that writes to it has ended.
+    await until(() => isClosed, { what: "the end of all processes", deadlineMs: START_MS });
     await nothingIsLeft(dataDirectory);
   };
   return { child, said: () => output, ended };

@@ -1,5 +1,5 @@
 /**
- * Whom the server runs as when root runs `flotilla up`, and what it can reach then.
+ * Which user the server runs as when root runs `flotilla up`, and what it can access then.
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -14,7 +14,7 @@ const status = (pid: number, name: string): string =>
   new RegExp(`^${name}:\\s+(.*)$`, "m").exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? "";
 
 test(
-  "root's server runs as another user without a capability, also below a directory that is closed to others",
+  "root's server runs as another user without capabilities, also below a directory that is closed to others",
   asRoot,
   async (t) => {
     const closed = makeDirectory(t);
@@ -25,12 +25,12 @@ test(
     assert.notEqual(statSync(`/proc/${server}`).uid, 0);
     assert.deepEqual([status(server, "CapEff"), status(server, "CapBnd")], ["0000000000000000", "0000000000000000"]);
     assert.equal(status(server, "NoNewPrivs"), "1");
-    // Some containers allow nobody to lower it.
+    // Some containers do not permit lowering it.
     const canLower = spawnSync("sh", ["-c", "echo -500 >/proc/self/oom_score_adj"], { stdio: "ignore" }).status === 0;
     assert.equal(readFileSync(`/proc/${server}/oom_score_adj`, "utf8").trim(), canLower ? "-500" : "0");
     const { uid, mode } = statSync(join(dataDirectory, "admin.key"));
     assert.deepEqual([uid, mode & 0o777], [statSync(`/proc/${server}`).uid, 0o600]);
-    // It cannot put anything in the place of what the node runs on as root.
+    // It cannot replace any file that the node runs with as root.
     assert.equal(statSync(dataDirectory).uid, 0);
     assert.equal(statSync(dataDirectory).mode & 0o1000, 0o1000);
     assert.equal(statSync(join(dataDirectory, "node")).uid, 0);

@@ -1,6 +1,6 @@
 /**
- * `flotilla up` as a whole, with a real server, database and node, and machines of the fake driver: what it prints
- * works as printed, what crashes comes back, and what is stopped is gone.
+ * `flotilla up` as a whole, with a real server, database and node, and machines of the fake driver: its printed lines
+ * work, crashed programs are restarted, and a stop leaves no program.
  */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -12,17 +12,17 @@ import { until } from "../../test/support/until.ts";
 import { runCli, temporaryHome } from "./run-cli.ts";
 import { childOf, isGone, makeDirectory, ROOT, START_MS, startUp } from "./run-up.ts";
 
-test("the first start says where the admin key is and prints lines that work; a later start knows the machines", async (t) => {
+test("the first start says where the admin key is and prints lines that work; a later start keeps the machines", async (t) => {
   const directory = makeDirectory(t);
   const dataDirectory = directory.path;
   const up = await startUp(t, directory);
   const keyFile = join(dataDirectory, "admin.key");
-  assert.doesNotMatch(up.greeting + up.said(), /smk_/, "what is not a terminal may be kept");
+  assert.doesNotMatch(up.greeting + up.said(), /smk_/, "output that is not a terminal may be stored");
   assert.equal(statSync(keyFile).mode & 0o777, 0o600);
 
   const lines = up.greeting.split("\n").filter((line) => /^ {2}(export|\.\/flotilla) /.test(line));
   assert.equal(lines.length, 5, up.greeting);
-  // The fake driver's guests know few programs; `uname` is one that only real ones have.
+  // The fake driver's guests have few programs, and not `uname`.
   const script = lines.slice(0, 4).join("\n").replace("uname -a", "hostname");
   const shell = spawn("sh", ["-euc", script], {
     cwd: ROOT,
@@ -38,7 +38,7 @@ test("the first start says where the admin key is and prints lines that work; a 
   up.signal("SIGTERM");
   const { code: exitCode, errors } = await up.ran;
   assert.equal(exitCode, 0, errors);
-  assert.match(errors, /machines that run keep running/);
+  assert.match(errors, /running machines keep running/);
   assert.ok(isGone(node) && isGone(server), "nothing is left behind");
 
   const again = await startUp(t, directory);
@@ -48,7 +48,7 @@ test("the first start says where the admin key is and prints lines that work; a 
   assert.equal((await again.cli("machine", "rm", "hello")).code, 0);
 });
 
-test("a killed server and a killed node are started again at the same address, and work goes on", async (t) => {
+test("a killed server and a killed node are restarted at the same address, and work continues", async (t) => {
   const up = await startUp(t, makeDirectory(t));
   assert.equal((await up.cli("machine", "create", "local/busybox", "--name", "a", "--start")).code, 0);
   for (const [name, words] of [
@@ -60,7 +60,7 @@ test("a killed server and a killed node are started again at the same address, a
       what: `the ${name}'s return`,
       deadlineMs: START_MS,
     });
-    assert.match(up.said(), new RegExp(`the ${name} was ended by SIGKILL; it is started again in 0.5 s`));
+    assert.match(up.said(), new RegExp(`the ${name} was ended by SIGKILL; it is restarted in 0.5 s`));
     await until(async () => (await up.cli("machine", "exec", "a", "hostname")).code === 0, {
       what: `an exec after the ${name}'s return`,
       deadlineMs: START_MS,
@@ -68,7 +68,7 @@ test("a killed server and a killed node are started again at the same address, a
   }
 });
 
-test("two run side by side; a third at a taken address or in a taken directory says what is in its way", async (t) => {
+test("two run on one host; a third at a used address or in a used directory names the conflict", async (t) => {
   const [one, two] = await Promise.all([startUp(t, makeDirectory(t)), startUp(t, makeDirectory(t))]);
   assert.notEqual(one.url, two.url);
   assert.equal((await one.cli("machine", "create", "local/busybox", "--name", "mine")).code, 0);
@@ -79,14 +79,14 @@ test("two run side by side; a third at a taken address or in a taken directory s
   assert.equal(taken.code, 1);
   assert.match(
     taken.errors,
-    new RegExp(`^error: a Flotilla runs at ${address} already\n.*--listen 127.0.0.1:\\d+ --data-dir`),
+    new RegExp(`^error: a Flotilla already runs at ${address}\n.*--listen 127.0.0.1:\\d+ --data-dir`),
   );
   const shared = await runCli(t, ["up", "--listen", "127.0.0.1:0", "--data-dir", one.dataDirectory], { environment });
   assert.equal(shared.code, 1);
   assert.match(shared.errors, /in use by another Flotilla[^]*error: the server did not start/);
 });
 
-test("an up that is killed takes server and node along, and leaves a directory that starts again", async (t) => {
+test("killing up ends server and node, and leaves a directory that starts again", async (t) => {
   const directory = makeDirectory(t);
   const up = await startUp(t, directory);
   const programs = ["server/src/main.ts", "node/src/main.ts"].map((words) => childOf(up.pid, words) ?? 0);

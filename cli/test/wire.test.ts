@@ -1,6 +1,6 @@
 /**
- * The command line against a server of the test's own: what it sends, what it prints and how it ends, where a real
- * server would not show it (an answer of exact bytes, a refusal of every kind, a start that takes too long).
+ * The command line against a test server: what it sends, what it prints and how it ends, where a real server would
+ * not show it (an answer of exact bytes, a refusal of every kind, a start that takes too long).
  */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -55,7 +55,7 @@ const execAnswer = (stdout: Uint8Array, stderr: Uint8Array, exitCode: number) =>
   stderrB64: Buffer.from(stderr).toString("base64"),
 });
 
-/** The same as a stream, each stream in pieces. */
+/** The same as an event stream, with each output in pieces. */
 const execStreamed = (stdout: Uint8Array, stderr: Uint8Array, exitCode: number): Reply => {
   const events = (name: string, bytes: Uint8Array): string => {
     const pieces = Array.from({ length: Math.ceil(bytes.length / 7000) }, (_, n) =>
@@ -69,7 +69,7 @@ const execStreamed = (stdout: Uint8Array, stderr: Uint8Array, exitCode: number):
   });
 };
 
-/** The command line and a peer that answers each endpoint (`GET /v1/machines`) in its own way. */
+/** The command line, and a peer that answers each endpoint (`GET /v1/machines`) with a given reply. */
 async function against(t: TestContext, routes: Readonly<Record<string, Reply>>) {
   const peer = await startPeer(t, (arrived, answer) => {
     const route = routes[`${arrived.method} ${arrived.url.replace(/\?.*/, "")}`] ?? reply(404, "not found");
@@ -83,7 +83,7 @@ async function against(t: TestContext, routes: Readonly<Record<string, Reply>>) 
   };
 }
 
-test("exec gives each stream's bytes as they were and ends with the command's exit code", async (t) => {
+test("exec writes each output byte for byte and ends with the command's exit code", async (t) => {
   const stdout = Uint8Array.from({ length: 100_000 }, (_, index) => index % 256);
   const { peer, run } = await against(t, {
     "GET /v1/machines": replyJson([MACHINE]),
@@ -107,7 +107,7 @@ test("exec gives each stream's bytes as they were and ends with the command's ex
   }
 });
 
-test("one argument alone is a line for the shell, and a streamed answer has a form for programs", async (t) => {
+test("a single argument is a line for the shell, and a streamed answer has a form for programs", async (t) => {
   const nothing = new Uint8Array();
   const { peer, run } = await against(t, {
     [`POST /v1/machines/${ID}/exec/stream`]: execStreamed(new Uint8Array([255]), nothing, 7),
@@ -134,7 +134,7 @@ test("a stream that ends without an exit, or with an error, is a failure and nev
   }
 });
 
-test("exec passes piped text on, byte for byte, and refuses what the API could not carry", async (t) => {
+test("exec passes piped text on, byte for byte, and refuses input that the API cannot carry", async (t) => {
   const nothing = new Uint8Array();
   const { peer, run } = await against(t, {
     [`POST /v1/machines/${ID}/exec/stream`]: execStreamed(nothing, nothing, 0),
@@ -151,7 +151,7 @@ test("exec passes piped text on, byte for byte, and refuses what the API could n
   assert.equal(peer.arrived.length, 2);
 });
 
-test("a line in a session is sent there, and the session is made when it is not there yet", async (t) => {
+test("a line in a session is sent to it, and a missing session is created", async (t) => {
   const nothing = new Uint8Array();
   let isThere = false;
   const { peer, run } = await against(t, {
@@ -176,7 +176,7 @@ test("a line in a session is sent there, and the session is made when it is not 
   assert.match(refused.errors, /--tty excludes .*--session/);
 });
 
-test("code is sent as it stands in its file, in the language of the file's name or the one that is said", async (t) => {
+test("code is sent unchanged, in the language of the file's name or of --language", async (t) => {
   const home = temporaryHome(t);
   const code = "print('''a\r\n\"$x\"''')\n";
   writeFileSync(join(home, "script.py"), code);
@@ -242,7 +242,7 @@ test("with --json every verb prints the API's answer and nothing else", async (t
   }
 });
 
-test("a refusal ends with 1, one line that says what and one that says what to do", async (t) => {
+test("a refusal ends with 1, a line that says what happened and one that says what to do", async (t) => {
   const codes: readonly [Reply, RegExp][] = [
     [reply(401), /^error: the call needs an API key\n {7}`flotilla login`.*\n$/],
     [
@@ -268,8 +268,8 @@ test("a refusal ends with 1, one line that says what and one that says what to d
   }
 });
 
-test("no server, a bad call and a bad setting each end with what to do", async (t) => {
-  const closed = { FLOTILLA_URL: await nobodysUrl() };
+test("no server, a usage error and a bad setting each end with what to do", async (t) => {
+  const closed = { FLOTILLA_URL: await unusedUrl() };
   const calls: readonly [argv: string[], code: number, errors: RegExp, environment?: Record<string, string>][] = [
     [
       ["machine", "ls"],
@@ -294,7 +294,7 @@ test("no server, a bad call and a bad setting each end with what to do", async (
   }
 });
 
-test("a create whose start fails says that the machine is there and how to remove it", async (t) => {
+test("a create whose start fails says that the machine exists and how to remove it", async (t) => {
   const { run } = await against(t, {
     "POST /v1/machines": replyJson(MACHINE, 201),
     [`POST /v1/machines/${ID}/start`]: reply(503, "no such image", { "x-error-code": "start_failed" }),
@@ -304,7 +304,7 @@ test("a create whose start fails says that the machine is there and how to remov
   assert.match(errors, /^error: no such image\n.*machine events hello.*machine rm hello/);
 });
 
-test("rm looks every name up before it deletes the first", async (t) => {
+test("rm looks up every name before it deletes the first", async (t) => {
   const { peer, run } = await against(t, {
     "GET /v1/machines": replyJson([MACHINE]),
     [`DELETE /v1/machines/${ID}`]: reply(204),
@@ -318,7 +318,7 @@ test("rm looks every name up before it deletes the first", async (t) => {
   assert.equal(peer.arrived.filter(({ method }) => method === "DELETE").length, 1);
 });
 
-test("login tries the key, saves it for its owner alone, and saves nothing that the server does not know", async (t) => {
+test("login tries the key, saves it for its owner alone, and saves no key that the server rejects", async (t) => {
   const caller = { tenantName: "default", scopes: ["admin"] };
   const { peer, run } = await against(t, {
     "GET /v1/me": (arrived, answer) =>
@@ -347,7 +347,7 @@ test("login tries the key, saves it for its owner alone, and saves nothing that 
   assert.match(noTerminal.errors, /no terminal to ask for the key on\n.*--key-stdin/);
 });
 
-test("an archive is imported as it is, and a file that is not there is said to be", async (t) => {
+test("an archive is imported unchanged, and a missing file is reported", async (t) => {
   const { peer, run } = await against(t, { "POST /v1/images/import": replyJson({ reference: "local/x" }) });
   const file = join(temporaryHome(t), "x.tar");
   const bytes = new Uint8Array(300_000).fill(7);
@@ -359,7 +359,7 @@ test("an archive is imported as it is, and a file that is not there is said to b
   assert.match((await run(["image", "import", "/nowhere", "local/x"])).errors, /\/nowhere: no such file/);
 });
 
-test("a reader that closes the pipe early ends the command without a word", async (t) => {
+test("a reader that closes the pipe early ends the command silently", async (t) => {
   const peer = await startPeer(t, replyJson(Array(5000).fill(MACHINE)));
   const { child, ran } = startCli(t, ["machine", "ls"], { environment: { FLOTILLA_URL: peer.url } });
   child.stdout?.destroy();
@@ -368,8 +368,8 @@ test("a reader that closes the pipe early ends the command without a word", asyn
   assert.equal(peer.arrived.length, 1);
 });
 
-/** An address at which nothing listens: it did a moment ago. */
-async function nobodysUrl(): Promise<string> {
+/** An address where nothing listens: its server was just closed. */
+async function unusedUrl(): Promise<string> {
   const server = createServer().listen(0, "127.0.0.1");
   await once(server, "listening");
   const { port } = server.address() as AddressInfo;

@@ -1,13 +1,15 @@
 /**
  * The client of Flotilla's API, for browsers and for Node: `new Flotilla({ url, apiKey })`, then one method for each
- * endpoint (generated.ts), named like the endpoint.
+ * endpoint (generated.ts), with the endpoint's name.
  *
- * Always: only `fetch` and other standard web interfaces are used; nothing outside this folder is imported at run time;
- * a refusal and a call without an answer are both a FlotillaError; only GET and HEAD are tried again, because they
- * alone change nothing, and only on answers that say "not now" (429, 502, 503, 504).
+ * Always:
+ * - It uses only `fetch` and other standard web interfaces, and imports nothing outside this folder at run time.
+ * - A refusal and a call without an answer are both a FlotillaError.
+ * - Only GET and HEAD are retried, because they change nothing, and only on answers that say "not now" (429, 502,
+ *   503, 504).
  *
- * A start or a command may take long. `Prefer: processing` asks the server for signs of life meanwhile, because Node's own
- * fetch gives up on an answer of which nothing has come for 300 s.
+ * A start or a command may take long. `Prefer: processing` asks the server for signs of life meanwhile, because
+ * Node's own fetch fails when nothing of an answer arrives for 300 s.
  */
 import { type ApiCall, type CallOptions, segment } from "./call.ts";
 import { after, now, pause } from "./clock.ts";
@@ -27,25 +29,25 @@ export { FlotillaError, type NoAnswerCode } from "./errors.ts";
 export type * from "./generated.ts";
 
 export interface FlotillaOptions {
-  /** Where the server is: `http://127.0.0.1:8080`. */
+  /** The server's address: `http://127.0.0.1:8080`. */
   url: string;
-  /** Sent as a bearer token. Without one only the public endpoints answer. */
+  /** Sent as a bearer token. Without one, only the public endpoints answer. */
   apiKey?: string | undefined;
-  /** How often a GET is tried again; default 3. */
+  /** How often a GET is retried; default 3. */
   retries?: number | undefined;
-  /** For calls that name no time of their own; default: none. */
+  /** For calls without their own timeout; default: none. */
   timeoutMs?: number | undefined;
-  /** Used in place of the global `fetch`. */
+  /** Used instead of the global `fetch`. */
   fetch?: ((url: string, init: RequestInit) => Promise<Response>) | undefined;
 }
 
 const RETRIED_STATUSES: readonly number[] = [429, 502, 503, 504];
 const RETRIES_DEFAULT = 3;
 const RETRY_PAUSE_FIRST_MS = 200;
-/** A server that asks for a longer pause gets none: the caller hears of it instead of waiting unawares. */
+/** A longer pause is not waited for: the caller gets the refusal instead of an unexpected delay. */
 const RETRY_PAUSE_MAX_MS = 10_000;
 
-/** Of a connect token: how long it is good, and how long it must still be to be sent. */
+/** Of a connect token: how long it is valid, and the validity it must have left to be sent. */
 const TOKEN_SECONDS = 600;
 const TOKEN_LEFT_MS_MIN = 60_000;
 const TOKENS_MAX = 1_000;
@@ -58,13 +60,13 @@ export class Flotilla extends Methods {
   readonly #retries: number;
   readonly #timeoutMs: number | undefined;
   readonly #fetch: (url: string, init: RequestInit) => Promise<Response>;
-  /** By machine: what reaches its ports in place of the key. */
+  /** By machine id: tokens that open its ports, sent instead of the key. */
   readonly #connectTokens = new Map<string, Promise<ConnectToken>>();
 
   constructor(options: FlotillaOptions) {
     super();
     if (!/^https?:\/\/[^/]/.test(options.url))
-      throw new TypeError(`"${options.url}" is no http:// or https:// address`);
+      throw new TypeError(`"${options.url}" is not an http:// or https:// address`);
     this.url = options.url.replace(/\/+$/, "");
     this.#apiKey = options.apiKey;
     this.#retries = options.retries ?? RETRIES_DEFAULT;
@@ -72,16 +74,17 @@ export class Flotilla extends Methods {
     this.#fetch = options.fetch ?? ((url, init) => fetch(url, init));
   }
 
-  /** Where the connect bridge to a machine is, or to one of its published ports; without a slash at the end. */
+  /** The address of the connect bridge to a machine, or to one of its published ports; without a slash at the end. */
   endpoint(machineId: string, port?: number): string {
     const bridge = `${this.url}/v1/machines/${segment(machineId)}/connect`;
     return port === undefined ? bridge : `${bridge}/${segment(port)}`;
   }
 
   /**
-   * `fetch` from a published port of a machine: `path` and `init` are the guest's, and so is the answer, whatever its
-   * status. The client's key stays here: a connect token of the machine is made with it and goes along, unless `init` has an
-   * `Authorization` of its own. Throws a FlotillaError when no token can be made, such as for a machine that is not there.
+   * `fetch` from a published port of a machine. `path` and `init` are for the guest, and the answer is the guest's,
+   * whatever its status. The client's key is not sent to the guest: it is used to make a connect token of the
+   * machine, which is sent unless `init` has its own `Authorization`. Throws a FlotillaError when no token can be
+   * made, for instance because the machine does not exist.
    */
   fetchFrom(machineId: string, port: number, path: string, init: RequestInit = {}): Promise<Response> {
     const url = `${this.endpoint(machineId, port)}${path.startsWith("/") ? "" : "/"}${path}`;
@@ -96,19 +99,19 @@ export class Flotilla extends Methods {
     const token = await this.#connectToken(machineId);
     if (token !== undefined) headers.set("authorization", `Bearer ${token}`);
     const answer = await this.#fetch(url, { ...init, headers });
-    // The next call makes another one.
+    // The next call makes a new one.
     if (answer.headers.get("x-error-code") === "unknown_key") this.#connectTokens.delete(machineId);
     return answer;
   }
 
-  /** A WebSocket with what listens at a published port of a machine; it carries a connect token, as in `fetchFrom`. */
+  /** A WebSocket to a published port of a machine, with a connect token as in `fetchFrom`. */
   async openSocketTo(machineId: string, port: number, path: string): Promise<WebSocket> {
     const token = await this.#connectToken(machineId);
     const tail = path.replace(/^\//, "");
     return this.#openSocketWith(token, `/v1/machines/${segment(machineId)}/connect/${segment(port)}/${tail}`, {});
   }
 
-  /** One for all calls, until shortly before it expires. undefined: there is no key to make it with. */
+  /** One token for all calls, until shortly before it expires. undefined: there is no key to make it with. */
   async #connectToken(machineId: string): Promise<string | undefined> {
     if (this.#apiKey === undefined) return undefined;
     const known = await this.#connectTokens.get(machineId)?.catch(() => undefined);
@@ -120,7 +123,7 @@ export class Flotilla extends Methods {
     return (await making).token;
   }
 
-  /** `execInSession` with the output as it comes, for readExecEvents. */
+  /** `execInSession` with streamed output, for readExecEvents. */
   execStreamInSession(
     machineId: string,
     sessionId: string,
@@ -149,7 +152,7 @@ export class Flotilla extends Methods {
     }
   }
 
-  /** Sends the call, again after a pause while the server says "not now" and the call may be repeated. */
+  /** Sends the call, and again after a pause while the server says "not now" and the call may be retried. */
   async #answer(call: ApiCall, options: AnyOptions, signal: AbortSignal): Promise<Response> {
     const isRepeatable = call.method === "GET" || call.method === "HEAD";
     for (let tries = 0; ; tries++) {
@@ -186,13 +189,13 @@ export class Flotilla extends Methods {
     } else if (call.bytes !== undefined) {
       headers.set("content-type", "application/octet-stream");
       init.body = call.bytes as NonNullable<RequestInit["body"]>;
-      // The standard asks for this word wherever a body is a stream; its absence is an error in Node and in Chromium.
+      // The standard requires this option wherever a body is a stream; without it Node and Chromium throw.
       if (call.bytes instanceof ReadableStream) Object.assign(init, { duplex: "half" });
     }
     return init;
   }
 
-  /** In Node the key travels in a header; a browser's WebSocket has none, so there it goes into the query. */
+  /** In Node the key is sent in a header. A browser's WebSocket has no headers, so there it is a query parameter. */
   protected override openSocket(path: string, options: AnyOptions): WebSocket {
     return this.#openSocketWith(this.#apiKey, path, options);
   }
@@ -203,7 +206,7 @@ export class Flotilla extends Methods {
     const address = this.#address(path, query).replace(/^http/, "ws");
     if (isBrowser) return new WebSocket(address);
     const headers = { ...options.headers, ...(key === undefined ? {} : { authorization: `Bearer ${key}` }) };
-    // In Node the second parameter may hold request headers; the standard knows only subprotocols there.
+    // In Node the second parameter may hold request headers; the standard allows only subprotocols there.
     return new WebSocket(address, { headers });
   }
 }
@@ -218,13 +221,13 @@ async function readAnswer(call: ApiCall, answer: Response): Promise<unknown> {
   return undefined;
 }
 
-/** `Retry-After` in either of its forms, in milliseconds from now; undefined when there is none that makes sense. */
+/** `Retry-After` in either of its forms, in milliseconds from now; undefined when it is absent or invalid. */
 function retryAfterMs(answer: Response): number | undefined {
   const value = answer.headers.get("retry-after");
   if (value === null) return undefined;
   const seconds = Number(value);
   if (value.trim() !== "" && Number.isFinite(seconds) && seconds >= 0) return seconds * 1000;
-  // The server's own clock is what the date is measured against, so a caller's wrong clock does no harm.
+  // The date is compared with the server's own clock, so that a wrong clock of the caller does not matter.
   const waitMs = Date.parse(value) - Date.parse(answer.headers.get("date") ?? "");
   return Number.isFinite(waitMs) ? Math.max(0, waitMs) : undefined;
 }
@@ -236,12 +239,12 @@ function noAnswer(
   const [code, text] = facts.timedOut
     ? ["timeout", `${facts.url} did not answer ${facts.name} in time`]
     : facts.isAborted
-      ? ["aborted", `${facts.name} was given up by its caller`]
+      ? ["aborted", `${facts.name} was cancelled by its caller`]
       : ["unreachable", `${facts.url} gave no usable answer to ${facts.name}: ${reason(error)}`];
   return new FlotillaError({ status: 0, code, text, requestId: null, call: facts.name }, { cause: error });
 }
 
-/** The innermost cause says what happened: fetch itself only says "fetch failed". */
+/** The innermost cause says what happened; fetch itself only says "fetch failed". */
 function reason(error: unknown): string {
   const cause = error instanceof Error ? error.cause : undefined;
   if (cause instanceof AggregateError && cause.errors.length > 0) return reason(cause.errors[0]);

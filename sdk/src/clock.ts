@@ -1,12 +1,12 @@
 /**
- * The SDK's only clock and timers: a pause between tries and the end of a call's time. They work in browsers and in Node, and
- * neither keeps a process alive longer than the call it belongs to.
+ * The SDK's only clock and timers: a pause between retries, and timeouts. They work in browsers and in Node, and do
+ * not keep a process alive longer than the call they belong to.
  */
 
 /** Epoch milliseconds. */
 export const now = (): number => Date.now();
 
-/** Resolves after the time, or at once when the signal is aborted. Never rejects. */
+/** Resolves after the time, or immediately when the signal is aborted. Never rejects. */
 export function pause(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal.aborted) return resolve();

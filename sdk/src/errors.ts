@@ -1,23 +1,29 @@
 /**
- * The one error that every method of the SDK throws when a call does not get the answer it was made for.
+ * The error that every method of the SDK throws when a call fails.
  *
- * Always: `code` is a word a program can decide on, `text` is the sentence the server wrote for people; a call that got
- * no answer at all has status 0 and a code of its own.
+ * Always: `code` is for programs, `text` is the server's sentence for people. A call that got no answer has status 0
+ * and a NoAnswerCode.
  */
 
-/** Codes of calls that got no answer: nobody listens or the connection broke; the time was up; the caller gave up. */
+/**
+ * Codes of calls without an answer: nothing listens or the connection broke; the timeout passed; the caller
+ * cancelled.
+ */
 export type NoAnswerCode = "unreachable" | "timeout" | "aborted";
 
 export class FlotillaError extends Error {
   /** The HTTP status; 0 when there was no answer. */
   readonly status: number;
-  /** The server's name of the refusal (header `x-error-code`), such as `not_found`; or a NoAnswerCode; or `http_<status>`. */
+  /**
+   * The server's code of the refusal (header `x-error-code`), such as `not_found`; or a NoAnswerCode; or
+   * `http_<status>`.
+   */
   readonly code: string;
   /** One sentence for people: what was refused, why, and what to do. */
   readonly text: string;
-  /** What the server's log has under this call; null when there was no answer. */
+  /** The call's id in the server's log; null when there was no answer. */
   readonly requestId: string | null;
-  /** Which call it was, such as `POST /v1/machines`. */
+  /** The call, such as `POST /v1/machines`. */
   readonly call: string;
 
   constructor(
@@ -34,7 +40,7 @@ export class FlotillaError extends Error {
   }
 }
 
-/** Reads a refusal's answer, whatever its form: plain text, RFC 9457 (`detail`) or the key errors' JSON (`error`). */
+/** Reads a refusal in any of its forms: plain text, RFC 9457 (`detail`) or the key errors' JSON (`error`). */
 export async function errorOfAnswer(answer: Response, call: string): Promise<FlotillaError> {
   const raw = (await answer.text().catch(() => "")).slice(0, 10_000).trim();
   const json = parseObject(raw);

@@ -1,9 +1,11 @@
 /**
  * Reads the event streams of the API: the output of a running command, and any other `text/event-stream`.
  *
- * Always: an event is handed out as soon as it is whole; what is not read is not fetched, so a slow reader slows the
- * sender and holds no memory; whoever stops reading early (`break`) ends the call, and with it the command. Lines end at
- * `\n` alone: a `\r` in the data belongs to it.
+ * Always:
+ * - An event is yielded as soon as it is complete.
+ * - Nothing is fetched ahead of the reader, so a slow reader slows the sender and no memory is held.
+ * - Ending the iteration early (`break`) ends the call, and with it the command.
+ * - Lines end at `\n` alone: a `\r` is part of the data.
  */
 import { FlotillaError } from "./errors.ts";
 
@@ -13,7 +15,7 @@ export interface StreamEvent {
   readonly data: string;
 }
 
-/** What a streamed command tells; `exit` is the last. */
+/** The events of a streamed command; `exit` is the last. */
 export type ExecEvent =
   | { readonly kind: "stdout" | "stderr"; readonly bytes: Uint8Array<ArrayBuffer> }
   | { readonly kind: "exit"; readonly exitCode: number };
@@ -42,7 +44,7 @@ export async function* readEvents(answer: Response): AsyncGenerator<StreamEvent,
       }
     }
   } finally {
-    // Of a stream that has ended this does nothing.
+    // Has no effect on a stream that has ended.
     await reader.cancel().catch(() => undefined);
   }
 }
@@ -51,9 +53,9 @@ const valueOf = (line: string, name: string): string =>
   line.startsWith(" ", name.length) ? line.slice(name.length + 1) : line.slice(name.length);
 
 /**
- * What a command tells, of an answer to `execStream` with query `output: "b64"`: bytes as the command wrote them, then its
- * exit code. Throws a FlotillaError when nobody can say how the command ended: code `unreachable` when the stream broke,
- * `exec_failed` when the server says why.
+ * The events of an answer to `execStream` with query `output: "b64"`: bytes as the command wrote them, then its exit
+ * code. Throws a FlotillaError when the command's end is unknown: code `unreachable` when the stream broke,
+ * `exec_failed` when the server gives a reason.
  */
 export async function* readExecEvents(answer: Response): AsyncGenerator<ExecEvent, void, undefined> {
   try {
@@ -73,17 +75,17 @@ export async function* readExecEvents(answer: Response): AsyncGenerator<ExecEven
 
 /** A line of a machine's log. */
 export interface LogRecord {
-  /** When its node heard it, in RFC 3339. */
+  /** When its node received it, in RFC 3339. */
   readonly timestamp: string;
   readonly level: string;
   readonly message: string;
-  /** `node`: its node's own remark, such as how the workload ended. */
+  /** `node`: a line of the node's, such as how the workload ended. */
   readonly source: "workload" | "node";
 }
 
 /**
- * The lines of an answer to `listMachineLogs` with query `format: "json"`, as they come; with `follow` until the machine is
- * deleted. Throws a FlotillaError with code `unreachable` when the stream broke.
+ * The lines of an answer to `listMachineLogs` with query `format: "json"`, as they arrive; with `follow` until the
+ * machine is deleted. Throws a FlotillaError with code `unreachable` when the stream broke.
  */
 export async function* readLogRecords(answer: Response): AsyncGenerator<LogRecord, void, undefined> {
   try {
@@ -94,7 +96,7 @@ export async function* readLogRecords(answer: Response): AsyncGenerator<LogRecor
   }
 }
 
-/** `atob` is what browsers and Node have in common. */
+/** Browsers and Node both have `atob`. */
 function bytesOf(b64: string): Uint8Array<ArrayBuffer> {
   const binary = atob(b64);
   const bytes = new Uint8Array(binary.length);

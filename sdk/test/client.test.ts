@@ -1,6 +1,6 @@
 /**
- * The client against a server of the test's own: what goes over the wire, what comes back, what is tried again and how
- * every kind of failure reads.
+ * The client against a test server: what it sends, what it returns, what it retries, and the error of every kind of
+ * failure.
  */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -19,7 +19,7 @@ const refusalOf = async (call: Promise<unknown>): Promise<FlotillaError> => {
   return error;
 };
 
-test("a call sends the key, the body as JSON and the idempotency key, and gives the parsed answer", async (t) => {
+test("a call sends the key, the body as JSON and the idempotency key, and returns the parsed answer", async (t) => {
   const peer = await startPeer(t, replyJson({ id: "mach-1" }, 201));
   const flotilla = new Flotilla({ url: `${peer.url}/`, apiKey: "smk_x" });
   const machine = await flotilla.createMachine(
@@ -47,7 +47,7 @@ test("a path parameter cannot lead to another endpoint", async (t) => {
   const flotilla = new Flotilla({ url: peer.url });
   await flotilla.getMachine("a/b?c");
   assert.equal(peer.arrived[0]?.url, "/v1/machines/a%2Fb%3Fc");
-  for (const id of ["", ".", ".."]) assert.throws(() => flotilla.getMachine(id), /is no identifier/);
+  for (const id of ["", ".", ".."]) assert.throws(() => flotilla.getMachine(id), /is not an identifier/);
   assert.throws(() => flotilla.readFileAt("mach-1", "/tmp/../../x"), TypeError);
   assert.equal(peer.arrived.length, 1);
 });
@@ -60,7 +60,7 @@ test("the rest of a path keeps its slashes and escapes each part", async (t) => 
   assert.equal(peer.arrived[0]?.url, "/v1/machines/mach-1/files/tmp/a%20b%25.txt");
 });
 
-test("bytes are sent as they are, from memory and from a stream", async (t) => {
+test("bytes are sent unchanged, from memory and from a stream", async (t) => {
   const peer = await startPeer(t, reply(204));
   const flotilla = new Flotilla({ url: peer.url });
   const bytes = Uint8Array.from({ length: 70_000 }, (_, index) => index % 256);
@@ -80,7 +80,7 @@ test("an answer without a body is undefined, with or without includeUsage's body
   assert.equal((await flotilla.deleteMachine("mach-1", { query: { includeUsage: true } }))?.machineId, "mach-1");
 });
 
-test("a refusal carries status, code, text and request id, in each of the forms servers use", async (t) => {
+test("a refusal has status, code, text and request id, in each of the forms that servers use", async (t) => {
   const headers = { "x-error-code": "name_taken", "x-request-id": "req-7" };
   const peer = await startPeer(
     t,
@@ -106,14 +106,14 @@ test("a refusal carries status, code, text and request id, in each of the forms 
   ]);
 });
 
-test("a GET is tried again while the server says not now", async (t) => {
+test("a GET is retried while the server says not now", async (t) => {
   const peer = await startPeer(t, reply(503), reply(429, "", { "retry-after": "0" }), replyJson([{ id: "mach-1" }]));
   const flotilla = new Flotilla({ url: peer.url });
   assert.equal((await flotilla.listMachines()).length, 1);
   assert.equal(peer.arrived.length, 3);
 });
 
-test("before a GET is tried again it waits as long as the server asks, else a moment", async (t) => {
+test("before a retry, a GET waits as long as the server asks, else a moment", async (t) => {
   for (const headers of [{}, { "retry-after": "5" }, { "retry-after": new Date(Date.UTC(2100, 0)).toUTCString() }]) {
     const date = new Date(Date.UTC(2100, 0) - 5000).toUTCString();
     const peer = await startPeer(t, reply(503, "", { ...headers, date }), replyJson([]));
@@ -122,7 +122,7 @@ test("before a GET is tried again it waits as long as the server asks, else a mo
   }
 });
 
-test("a GET gives up after its retries, at once when the server asks for a long pause, and never repeats a 500", async (t) => {
+test("a GET fails after its retries, at once when the server asks for a long pause, and a 500 is not retried", async (t) => {
   const gone = await startPeer(t, reply(502));
   assert.equal((await refusalOf(new Flotilla({ url: gone.url, retries: 1 }).listMachines())).status, 502);
   assert.equal(gone.arrived.length, 2);
@@ -134,7 +134,7 @@ test("a GET gives up after its retries, at once when the server asks for a long 
   assert.equal(broken.arrived.length, 1);
 });
 
-test("nothing but GET is tried again", async (t) => {
+test("only GET is retried", async (t) => {
   const peer = await startPeer(t, reply(503, "", { "retry-after": "0" }));
   const flotilla = new Flotilla({ url: peer.url });
   await refusalOf(flotilla.startMachine("mach-1"));
@@ -142,7 +142,7 @@ test("nothing but GET is tried again", async (t) => {
   assert.equal(peer.arrived.length, 2);
 });
 
-test("a call that gets no answer says whether nobody listens, the time was up or the caller gave up", async (t) => {
+test("a call without an answer says whether nothing listens, the timeout passed or the caller cancelled", async (t) => {
   const silent = await startPeer(t, () => {});
   const flotilla = new Flotilla({ url: silent.url });
   const late = await refusalOf(flotilla.listMachines({ timeoutMs: 50 }));
@@ -160,7 +160,7 @@ test("a call that gets no answer says whether nobody listens, the time was up or
   assert.match(nobody.text, /ECONNREFUSED/);
 });
 
-test("the time given to a streamed answer ends when the answer begins", async (t) => {
+test("the timeout of a streamed answer ends when the answer begins", async (t) => {
   let end = () => {};
   const peer = await startPeer(
     t,
@@ -172,22 +172,22 @@ test("the time given to a streamed answer ends when the answer begins", async (t
   );
   const flotilla = new Flotilla({ url: peer.url });
   const answer = await flotilla.listMachineLogs("mach-1", { timeoutMs: 100 });
-  // A call that nobody answers lasts longer than the first one was given.
+  // An unanswered call lasts longer than the first call's timeout.
   assert.equal((await refusalOf(flotilla.listMachines({ timeoutMs: 200 }))).code, "timeout");
   end();
   assert.equal(await answer.text(), "data: one\n\ndata: two\n\n");
 });
 
-test("an answer that is no JSON where JSON belongs is an error that names the server", async (t) => {
+test("an answer that should be JSON and is not is an error that names the server", async (t) => {
   const peer = await startPeer(t, reply(200, "<html>a proxy's page</html>"));
   const error = await refusalOf(new Flotilla({ url: peer.url }).listMachines());
   assert.equal(error.code, "unreachable");
   assert.match(error.text, /gave no usable answer/);
 });
 
-test("an address that is none is refused before any call", () => {
+test("an invalid address is refused before any call", () => {
   for (const url of ["", "127.0.0.1:8080", "ftp://x", "http://"]) {
-    assert.throws(() => new Flotilla({ url }), /is no http/, url);
+    assert.throws(() => new Flotilla({ url }), /is not an http/, url);
   }
 });
 
@@ -220,7 +220,7 @@ test("the terminal's socket carries the key in a header, not in the address", as
 const connectToken = (token: string, forMs: number) =>
   replyJson({ token, expiresAt: new Date(Date.now() + forMs).toISOString(), machineId: "mach-1" }, 201);
 
-test("what a machine answers comes back whatever its status, asked with a token, never with the key", async (t) => {
+test("a machine's answer is returned whatever its status, and requested with a token, never with the key", async (t) => {
   const answers = reply(418, "short and stout");
   const gone = reply(401, "", { "x-error-code": "unknown_key" });
   const peer = await startPeer(

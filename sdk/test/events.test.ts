@@ -1,6 +1,6 @@
 /**
- * Reading event streams: whole events however they were cut on the way, ends that can be told apart, and no more read
- * than is asked for.
+ * Reading event streams: complete events wherever the stream was cut, ends that can be told apart, and nothing
+ * fetched ahead of the reader.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -28,7 +28,7 @@ async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
   return found;
 }
 
-test("events arrive whole, wherever the stream was cut", async () => {
+test("events are complete, wherever the stream was cut", async () => {
   const data = fc.string({ unit: "binary", maxLength: 20 });
   const event = fc.record({ event: fc.constantFrom("stdout", "stderr", "message"), data }, { noNullPrototype: true });
   await fc.assert(
@@ -40,7 +40,7 @@ test("events arrive whole, wherever the stream was cut", async () => {
   );
 });
 
-test("lines of a log are records, and what keeps a silent one alive is nobody's", async () => {
+test("lines of a log are records, and keep-alive lines are skipped", async () => {
   const record = { timestamp: "2026-01-02T03:04:05.000Z", level: "info", message: "one: two", source: "workload" };
   const line = `data: ${JSON.stringify(record)}\n\n`;
   assert.deepEqual(await all(readLogRecords(answer(`\n\n${line}\n${line}`))), [record, record]);
@@ -63,7 +63,7 @@ test("a command's events end with its exit code", async () => {
   ]);
 });
 
-test("an end that nobody can tell is an error with a code", async () => {
+test("a missing end of a command is an error with a code", async () => {
   const broken = new Response(
     new ReadableStream({ pull: (controller) => controller.error(new Error("reset by the peer")) }),
   );
@@ -83,7 +83,7 @@ test("an end that nobody can tell is an error with a code", async () => {
   }
 });
 
-test("whoever stops reading ends the stream, and nothing is fetched that is not read", async () => {
+test("ending the iteration ends the stream, and nothing is fetched ahead of the reader", async () => {
   let pulled = 0;
   let isCanceled = false;
   const endless = new ReadableStream({

@@ -1,11 +1,13 @@
 /**
- * `flotilla bench`: how fast machines are here, against a Flotilla that runs.
+ * `flotilla bench`: measures how fast machines are on a running Flotilla.
  *
- * Without --create: the rows of docs/benchmarks.md that need nothing but the API, as a table. With --create: the create
+ * Without --create: the rows of docs/benchmarks.md that need only the API, as a table. With --create: the create
  * benchmark of public sandbox leaderboards.
  *
- * Always: every machine that it made is removed before it ends, also on Ctrl-C, which ends it with 130. Machines are of
- * the server's default size. Ends with 1 when a machine failed.
+ * Always:
+ * - Every machine it made is removed before it ends, also on Ctrl-C (exit code 130).
+ * - Machines have the server's default size.
+ * - The exit code is 1 when a machine failed.
  */
 import { availableParallelism, cpus, loadavg } from "node:os";
 import type { Call } from "../call.ts";
@@ -17,7 +19,7 @@ import { measureRows, type Row } from "./rows.ts";
 import { percentile, percentilesOf, roundMs } from "./statistics.ts";
 
 const EXIT_INTERRUPTED = 130;
-/** Four calls each, all at once: what a default plan's burst of calls allows. */
+/** Four calls each, all at the same time: what a default plan's rate limit allows as a burst. */
 const COUNT_MAX = 300;
 
 export async function run(call: Call, _operands: readonly string[], options: BenchOptions): Promise<number> {
@@ -51,7 +53,10 @@ interface Measured {
   readonly stopped: AbortSignal;
 }
 
-/** One machine, so that the image is there; with --warm-up as many as will be made, and time for the node to prepare. */
+/**
+ * Makes one machine, so that the image is cached; with --warm-up as many as will be made, then time for the node to
+ * prepare VMs.
+ */
 async function warmUp(call: Call, fleet: BenchFleet, options: BenchOptions, stopped: AbortSignal): Promise<void> {
   using _progress = call.output.progress("warming up");
   const count = options.warmUp === undefined ? 1 : options.count;
@@ -124,7 +129,7 @@ function showResult(call: Call, { mode, summary, successCount, iterations, wallC
   ]);
 }
 
-/** Of the host that asks, which is the server's as well where both run on one machine. */
+/** Facts of the host that sends the requests, which is the server's host when both run on one machine. */
 function environment() {
   const [processor] = cpus();
   const load = roundMs(loadavg()[0] ?? 0);

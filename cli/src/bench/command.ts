@@ -10,23 +10,23 @@ const STAGGER_MS_DEFAULT = 200;
 
 export function addBenchCommand(tree: Tree, root: Command): void {
   addVerb<BenchOptions>(tree, root, {
-    words: "bench",
+    usage: "bench",
     summary: "measure how fast machines are here; removes what it makes",
     options: (command) =>
       command
         .addOption(new Option("--create <mode>", "only creates, as public leaderboards do").choices(CREATE_MODES))
-        .option("--count <count>", "machines of each kind of measurement", count, 20)
-        .option("--image <image>", "what machines are made from", "local/busybox")
-        .option("--stagger <ms>", "with --create staggered: between one and the next", milliseconds, STAGGER_MS_DEFAULT)
+        .option("--count <count>", "machines for each kind of measurement", count, 20)
+        .option("--image <image>", "the image of the machines", "local/busybox")
+        .option("--stagger <ms>", "with --create staggered: time between launches", milliseconds, STAGGER_MS_DEFAULT)
         .option(
           "--warm-up <time>",
-          "first make and remove as many, then wait this long for VMs to be prepared",
+          "first make and remove as many machines, then wait this long for VMs to be prepared",
           seconds,
         )
         .addHelpText(
           "after",
           `
-Wants a Flotilla that runs and has nothing else to do:
+Needs a running, otherwise idle Flotilla:
   $ flotilla bench
   $ flotilla bench --create burst --count 100 --warm-up 3m --json`,
         ),
@@ -34,7 +34,7 @@ Wants a Flotilla that runs and has nothing else to do:
   });
 }
 
-/** Milliseconds from a bare number. */
+/** Milliseconds, from a number without a unit. */
 export function milliseconds(text: string): number {
   if (!/^\d{1,6}$/.test(text)) throw new InvalidArgumentError("Expected a number of milliseconds.");
   return Number(text);

@@ -1,8 +1,9 @@
 /**
- * The create benchmark in the shape of public sandbox leaderboards: machines made one after another, each a fixed time
- * after the one before, or all at once; for each the time from create to its first command's answer ("tti").
+ * The create benchmark in the form of public sandbox leaderboards: machines made one after another, staggered by a
+ * fixed time, or all at once. For each machine it measures the time from create to the answer of its first command
+ * ("tti").
  *
- * Always: a machine that fails is part of the result with its error; its time is 0 and counts in no percentile.
+ * Always: a machine that fails is in the result with its error; its time is 0 and counts in no percentile.
  */
 import type { Clock } from "@flotilla/base/clock";
 import { failureOf } from "../failure.ts";
@@ -11,24 +12,24 @@ import type { BenchFleet } from "./fleet.ts";
 import { type Percentiles, percentilesOf, roundMs } from "./statistics.ts";
 
 export interface Outcome {
-  /** Since the run began. */
+  /** Milliseconds since the run began. */
   readonly launchedAtMs: number;
-  /** 0 when it failed. */
+  /** Milliseconds; 0 when it failed. */
   readonly ttiMs: number;
   readonly error: string | null;
 }
 
 export interface ModeRun {
   readonly mode: CreateMode;
-  /** Between one launch and the next; only of a staggered run. */
+  /** Milliseconds between launches; only for a staggered run. */
   readonly staggerMs: number;
-  /** In the order of their launch. */
+  /** In launch order. */
   readonly outcomes: readonly Outcome[];
   /** From the first launch to the last answer. */
   readonly wallClockMs: number;
 }
 
-/** The keys are those of the leaderboards; `successCount` is ours. */
+/** The keys are the leaderboards' keys, except `successCount`, which is ours. */
 export interface CreateResult {
   readonly provider: "flotilla";
   readonly mode: CreateMode;
@@ -50,11 +51,11 @@ export interface ModeOptions {
   readonly fleet: BenchFleet;
   readonly clock: Clock;
   readonly stopped: AbortSignal;
-  /** Called with the number that have answered or failed. */
+  /** Called with the number of machines that have answered or failed. */
   readonly onDone: (done: number) => void;
 }
 
-/** Rejects only when the run is stopped. Machines of a sequential run are removed one by one, others are left running. */
+/** Rejects only when the run is stopped. Machines of a sequential run are removed one by one; others keep running. */
 export async function runMode(options: ModeOptions): Promise<ModeRun> {
   const { mode, count, staggerMs, clock, stopped, onDone } = options;
   const startedAt = clock.monotonic();

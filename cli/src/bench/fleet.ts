@@ -1,9 +1,11 @@
 /**
- * The machines of one run of `flotilla bench`: makes them, and removes every one of them however the run ends.
+ * The machines of one run of `flotilla bench`: makes them, and removes all of them however the run ends.
  *
- * Always: a create is never given up half-way, because nobody would know then which machine it made; once the run is
- * stopped no further one is begun. Each machine has a label, `flotilla-bench`, by which a person finds what a killed run
- * has left, and is deleted by the server after an hour in any case.
+ * Always:
+ * - A create that was sent is awaited to its end, because otherwise the id of the new machine would be lost. Once the
+ *   run is stopped, no further create begins.
+ * - Each machine has the label `flotilla-bench`, so that a user can find what a killed run left. The server deletes
+ *   each after an hour in any case.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Flotilla, MachineInfo } from "@flotilla/sdk";
@@ -13,10 +15,10 @@ const TTL_SECONDS = 3_600;
 const COMMAND = ["true"];
 const REMOVED_AT_ONCE = 8;
 
-/** A machine that has answered its first command. */
+/** A machine that answered its first command. */
 export interface Answered {
   readonly machine: MachineInfo;
-  /** From the call of create until the first command's answer. */
+  /** Milliseconds from the call of create to the answer of the first command. */
   readonly ttiMs: number;
 }
 
@@ -54,7 +56,7 @@ export class BenchFleet {
     this.#ids.delete(id);
   }
 
-  /** Removes all that are left. Tries each, then throws the first error. */
+  /** Removes all remaining machines. Tries each, then throws the first error. */
   async removeAll(): Promise<void> {
     await Promise.allSettled(this.#creating);
     const left = [...this.#ids].values();

@@ -1,5 +1,5 @@
 /**
- * What `flotilla bench` can be asked, as the command line parses it and the measurements read it.
+ * The options of `flotilla bench`, as the command line parses them and the measurements read them.
  */
 export const CREATE_MODES = ["sequential", "staggered", "burst"] as const;
 export type CreateMode = (typeof CREATE_MODES)[number];

@@ -1,9 +1,11 @@
 /**
- * The rows of `flotilla bench`: what can be measured through the API alone, of the table in docs/benchmarks.md.
+ * The rows of `flotilla bench`: the rows of the table in docs/benchmarks.md that can be measured through the API
+ * alone.
  *
- * Always: rows run one after the other and leave no machine that a later one does not use; a row in which a call fails
- * ends the run with that call's error. Calls are fewer than a default plan's burst, so that its limit is not what is
- * measured.
+ * Always:
+ * - Rows run one after the other, and leave only machines that a later row uses.
+ * - A failed call ends the run with that call's error.
+ * - There are fewer calls than a default plan's burst, so that the rate limit is not what is measured.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Flotilla } from "@flotilla/sdk";
@@ -14,7 +16,7 @@ import type { BenchFleet } from "./fleet.ts";
 export interface Row {
   readonly name: string;
   readonly samplesMs: readonly number[];
-  /** What the project means to reach on two cores without hardware virtualization; null where it compares otherwise. */
+  /** The project's target on two cores without hardware virtualization; null where there is none. */
   readonly reach: string | null;
 }
 
@@ -27,12 +29,12 @@ export interface RowsOptions {
   readonly onStep: (what: string) => void;
 }
 
-/** Of the commands and reads, for each machine that is asked for. */
+/** Commands and reads for each requested machine. */
 const CALLS_EACH = 5;
 const CALLS_MAX = 200;
 const BURST_OF_THE_TABLE = 20;
 
-/** Gives each row as soon as it is measured. */
+/** Yields each row as soon as it is measured. */
 export async function* measureRows(options: RowsOptions): AsyncGenerator<Row> {
   const { count, fleet, flotilla, stopped, onStep } = options;
   const calls = Math.min(CALLS_MAX, count * CALLS_EACH);
@@ -41,7 +43,7 @@ export async function* measureRows(options: RowsOptions): AsyncGenerator<Row> {
   const sequential = await createTimes(options, "sequential");
   yield row("create, start, first exec answered", sequential, "p50 ≤ 100 ms, p99 ≤ 300 ms");
 
-  onStep("starting a stopped machine again and again");
+  onStep("starting a stopped machine repeatedly");
   const { machine } = await fleet.make();
   const restarts = await samples(options, count, async () => {
     await flotilla.stopMachine(machine.id, { signal: stopped });
@@ -57,7 +59,7 @@ export async function* measureRows(options: RowsOptions): AsyncGenerator<Row> {
   const reads = await samples(options, calls, async () => () => flotilla.getMachine(machine.id, { signal: stopped }));
   yield row("GET /v1/machines/{id}", reads, null);
   const least = await samples(options, calls, async () => () => flotilla.getLiveness({ signal: stopped }));
-  yield row("GET /livez, the least that this server answers", least, null);
+  yield row("GET /livez, the server's cheapest answer", least, null);
   await fleet.remove(machine.id);
 
   onStep(`making ${count} machines at once`);
@@ -75,7 +77,7 @@ async function createTimes(options: RowsOptions, mode: "sequential" | "burst"): 
   return outcomes.map(({ ttiMs }) => ttiMs);
 }
 
-/** `prepare` is outside the time; what it gives is measured. */
+/** The time of `prepare` is not measured; its result is passed to the measured call. */
 async function samples(
   { clock, stopped }: RowsOptions,
   count: number,

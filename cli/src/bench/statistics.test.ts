@@ -1,5 +1,5 @@
 /**
- * The arithmetic of `flotilla bench`, and what it makes of the times of single machines.
+ * The arithmetic of `flotilla bench`, and its results for single machines.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -14,7 +14,7 @@ test("percentiles are samples by nearest rank, whatever the order they came in",
   assert.deepEqual(percentilesOf([7.123_456]), { median: 7.12, p95: 7.12, p99: 7.12 });
 });
 
-test("no samples give zeros, as public leaderboards write a run in which nothing succeeded", () => {
+test("no samples give zeros, as public leaderboards report a run without success", () => {
   assert.deepEqual(percentilesOf([]), { median: 0, p95: 0, p99: 0 });
   assert.equal(roundMs(0.005), 0.01);
 });
@@ -43,7 +43,7 @@ test("a machine that failed counts in the success rate and in no percentile", ()
   });
 });
 
-test("a sequential run tells nothing of machines at once, and a burst of no staggering", () => {
+test("a sequential run reports no concurrency, and a burst no stagger", () => {
   const outcomes = [{ launchedAtMs: 0, ttiMs: 100, error: null }];
   const keys = (mode: "sequential" | "burst") =>
     Object.keys(resultOf({ mode, staggerMs: 200, outcomes, wallClockMs: 100 }));

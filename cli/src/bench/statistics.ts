@@ -1,5 +1,5 @@
 /**
- * What a benchmark says of its samples. Pure.
+ * Statistics over a benchmark's samples. Pure.
  */
 
 /** Milliseconds. `median` is what public leaderboards call the 50th percentile. */
@@ -9,7 +9,10 @@ export interface Percentiles {
   readonly p99: number;
 }
 
-/** The sample of that rank among the sorted ones (nearest rank): a figure that was measured. 0 when there are none. */
+/**
+ * The sample of that rank among the sorted ones (nearest rank), so the result is a measured value. 0 when there are
+ * none.
+ */
 export function percentile(samplesMs: readonly number[], share: number): number {
   const sorted = samplesMs.toSorted((one, other) => one - other);
   return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] ?? 0;
@@ -20,5 +23,5 @@ export function percentilesOf(samplesMs: readonly number[]): Percentiles {
   return { median, p95, p99 };
 }
 
-/** To a hundredth of a millisecond: what is finer is noise. */
+/** To a hundredth of a millisecond; finer digits are noise. */
 export const roundMs = (ms: number): number => Math.round(ms * 100) / 100;

@@ -1,11 +1,11 @@
 /**
- * `flotilla doctor`: what this machine can do, what is missing and what that means; then whether a server can be
- * reached, whether the key is good there and whether it has a node.
+ * `flotilla doctor`: what this machine can do, what is missing and what that means; then whether a server is
+ * reachable, whether the key is valid there and whether it has a node.
  *
- * The host's part is the node agent's own judgement (node/src/doctor/main.ts), asked as a program, because the node
- * knows what it needs. No server is a warning, not a fault: the doctor is also asked before the first start.
+ * The checks of the host are the node agent's (node/src/doctor/main.ts), run as a program, because the node knows
+ * what it needs. A missing server is a warning, not a fault: the doctor also runs before the first start.
  *
- * Ends with 1 when anything is bad.
+ * The exit code is 1 when a check is bad.
  */
 import { spawn } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -53,12 +53,12 @@ async function checkHost(call: Call): Promise<readonly Check[]> {
 }
 
 async function checkServer(call: Call): Promise<readonly Check[]> {
-  using _progress = call.output.progress("asking the server");
+  using _progress = call.output.progress("connecting to the server");
   const { url, keySource } = call.connect();
   const flotilla = call.flotilla();
   const health = await flotilla.getHealth({ timeoutMs: CALL_TIMEOUT_MS }).catch(() => null);
   if (health === null) {
-    const meaning = "none runs there, or it cannot be reached; `npm start` starts one on this machine";
+    const meaning = "no server runs there, or it cannot be reached; `npm start` starts one on this machine";
     return [{ name: "server", status: "warn", value: `no answer from ${url}`, meaning }];
   }
   const node: Check =
@@ -105,7 +105,7 @@ function show(output: Output, checks: readonly Check[]): void {
   output.line();
   if (bad > 0)
     output.line(
-      `${bad} of ${checks.length} checks are bad: Flotilla does not work on this machine until they are mended.`,
+      `${bad} of ${checks.length} checks are bad: Flotilla does not work on this machine until they are fixed.`,
     );
   else if (warn > 0) output.line(`Nothing is bad; ${warn} of ${checks.length} checks deserve a look.`);
   else output.line("All is well.");

@@ -1,35 +1,35 @@
 /**
  * The verbs of `flotilla image`, with their options.
  *
- * A table: what a verb does stands in the file of its name.
+ * A table; each verb's code is in the file with its name.
  */
 import type { Command } from "commander";
 import { addNoun, addVerb, type Tree } from "../command.ts";
 
 export function addImageCommands(tree: Tree, root: Command): void {
   const image = addNoun(root, "image", "see, fetch, make and import images");
-  addVerb(tree, image, { words: "ls", summary: "list the images that nodes have", load: () => import("./ls.ts") });
+  addVerb(tree, image, { usage: "ls", summary: "list the images that nodes have", load: () => import("./ls.ts") });
   addVerb(tree, image, {
-    words: "pull <reference>",
-    summary: "fetch an image to all nodes before a machine needs it; asks its registry also for one that is there",
+    usage: "pull <reference>",
+    summary: "fetch an image to all nodes before a machine needs it; asks its registry even if one is cached",
     options: (command) => command.option("--node <id>", "fetch to this node only"),
     load: () => import("./pull.ts"),
   });
   addVerb(tree, image, {
-    words: "make-local <kind>",
+    usage: "make-local <kind>",
     summary: "make an image from this machine's Debian packages: python, node or debian",
     options: (command) =>
-      command.option("--name <reference>", "what it is called (default: local/<kind>)").addHelpText(
+      command.option("--name <reference>", "the image's name (default: local/<kind>)").addHelpText(
         "after",
         `
-Needs Debian's packages, and no image registry. The image is then used like any other:
+Needs Debian's packages, but no image registry. The image is then used like any other:
   $ flotilla image make-local python
   $ flotilla machine create local/python --name py --start`,
       ),
     load: () => import("./make-local.ts"),
   });
   addVerb(tree, image, {
-    words: "import <file> <reference>",
+    usage: "import <file> <reference>",
     summary: "give an archive (OCI layout, docker save, root file system tar) a name of the form local/…",
     options: (command) => command.option("--node <id>", "import to this node only (needed when there are several)"),
     load: () => import("./import.ts"),

@@ -1,8 +1,8 @@
 /**
  * `flotilla image import FILE REFERENCE`: gives an archive a name of the form `local/…` on a node.
  *
- * The file is streamed, never held in memory; nodes may be silent while they unpack it, so the answer is waited for as
- * long as it takes.
+ * The file is streamed, never held in memory. The request has no timeout, because a node may be silent while it
+ * unpacks.
  */
 import { createReadStream, statSync } from "node:fs";
 import { Readable } from "node:stream";

@@ -1,9 +1,9 @@
 /**
- * `flotilla image make-local KIND`: makes an image out of Debian packages and imports it, so that a machine with Python
- * or Node exists without any image registry.
+ * `flotilla image make-local KIND`: makes an image from Debian packages and imports it, so that a machine can have
+ * Python or Node without an image registry.
  *
- * The archive is made by scripts/make-local-image in a directory that is removed however this ends. It is made on this
- * machine and imported through the API, so the server may be elsewhere.
+ * scripts/make-local-image makes the archive in a temporary directory, which is always removed. The archive is made
+ * on this machine and imported through the API, so the server may be on another host.
  */
 import { spawn } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
@@ -18,14 +18,14 @@ export interface MakeLocalOptions {
   readonly name?: string;
 }
 
-/** What the script makes; it has the recipes. */
+/** The kinds that the script has recipes for. */
 const KINDS: readonly string[] = ["python", "node", "debian"];
 const LINES_SHOWN = 20;
 const SCRIPT = fileURLToPath(new URL("../../../scripts/make-local-image", import.meta.url));
 
 export async function run(call: Call, [kind = ""]: readonly string[], options: MakeLocalOptions): Promise<void> {
   if (!KINDS.includes(kind)) throw usage(`there is no recipe for "${kind}"`, `it is one of ${KINDS.join(", ")}`);
-  // Asked first, so that nobody waits minutes for an image that then has nowhere to go.
+  // Checked first: a refusal after minutes of work would waste them.
   await call.flotilla().getCaller();
   const directory = await mkdtemp(join(tmpdir(), "flotilla-image-"));
   try {
@@ -39,7 +39,7 @@ export async function run(call: Call, [kind = ""]: readonly string[], options: M
 
 async function make(call: Call, kind: string, archive: string): Promise<void> {
   using _progress = call.output.progress(`making the image ${kind} from Debian packages`);
-  // A person who watches sees the moving line and, should it fail, what the script said; others see all of it.
+  // On a terminal: the progress line, and the script's output if it failed. Otherwise: all output.
   const child = spawn("sh", [SCRIPT, kind, archive], { stdio: ["ignore", "pipe", "pipe"] });
   const said: string[] = [];
   for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk: Buffer) => said.push(String(chunk)));
@@ -49,5 +49,5 @@ async function make(call: Call, kind: string, archive: string): Promise<void> {
   });
   if (code === 0) return;
   for (const line of said.join("").trimEnd().split("\n").slice(-LINES_SHOWN)) call.output.note(line);
-  throw new Failure(`the image ${kind} could not be made (exit code ${code})`, "see the maker's messages above");
+  throw new Failure(`the image ${kind} could not be made (exit code ${code})`, "see the script's messages above");
 }

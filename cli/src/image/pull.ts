@@ -1,8 +1,8 @@
 /**
- * `flotilla image pull REFERENCE`: fetches an image to one node or to all before a machine needs it, and waits until it
- * is there.
+ * `flotilla image pull REFERENCE`: fetches an image to one node or to all before a machine needs it, and waits until
+ * it is cached.
  *
- * The server does the work: Ctrl-C ends the waiting and not the fetching.
+ * The server does the work: Ctrl-C ends the waiting, not the fetching.
  */
 import type { Call } from "../call.ts";
 import { EXIT_INTERRUPTED, watchOperation } from "../operation/watch.ts";

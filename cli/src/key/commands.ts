@@ -1,7 +1,7 @@
 /**
  * The verbs of `flotilla key`, with their options.
  *
- * A table: what a verb does stands in the file of its name.
+ * A table; each verb's code is in the file with its name.
  */
 import type { Command } from "commander";
 import { count, several } from "../arguments.ts";
@@ -10,8 +10,8 @@ import { addNoun, addVerb, type Tree } from "../command.ts";
 export function addKeyCommands(tree: Tree, root: Command): void {
   const key = addNoun(root, "key", "make, list and revoke API keys");
   addVerb(tree, key, {
-    words: "create",
-    summary: "make an API key; it is shown this once",
+    usage: "create",
+    summary: "make an API key, which is shown only once",
     options: (command) =>
       command
         .option("--description <text>", "what it is for")
@@ -25,14 +25,14 @@ export function addKeyCommands(tree: Tree, root: Command): void {
     load: () => import("./create.ts"),
   });
   addVerb(tree, key, {
-    words: "ls",
+    usage: "ls",
     summary: "list API keys, without their secrets",
     options: (command) => command.option("--tenant <id>", "whose keys; needs an admin's key"),
     load: () => import("./ls.ts"),
   });
   addVerb(tree, key, {
-    words: "rm <ids...>",
-    summary: "revoke API keys, at once on every server",
+    usage: "rm <ids...>",
+    summary: "revoke API keys, immediately on every server",
     options: (command) => command.option("--cascade", "also the keys made with them, with those, and so on"),
     load: () => import("./rm.ts"),
   });

@@ -1,7 +1,7 @@
 /**
- * `flotilla key create`: makes an API key and prints it; it is shown this once.
+ * `flotilla key create`: makes an API key and prints it; it is shown only once.
  *
- * Standard output holds the key alone, so that it can go straight into a file.
+ * Standard output has only the key, so that it can be redirected to a file.
  */
 import type { Call } from "../call.ts";
 
@@ -21,5 +21,5 @@ export async function run(call: Call, _operands: readonly string[], options: Cre
   });
   if (call.output.isJson) return call.output.json(created);
   call.output.line(created.key);
-  call.output.note(`${created.id}: keep it now, it is not shown again`);
+  call.output.note(`${created.id}: save it now, it is not shown again`);
 }

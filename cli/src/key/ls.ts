@@ -1,7 +1,7 @@
 /**
  * `flotilla key ls`: the tenant's API keys, without their secrets.
  *
- * A key that has expired is still there until it is revoked, and says so.
+ * An expired key is listed, marked as expired, until it is revoked.
  */
 import type { ApiKeyInfo } from "@flotilla/sdk";
 import type { Call } from "../call.ts";

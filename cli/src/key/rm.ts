@@ -1,7 +1,7 @@
 /**
- * `flotilla key rm ID…`: revokes API keys, at once on every server.
+ * `flotilla key rm ID…`: revokes API keys, immediately on every server.
  *
- * Keys are named by id only, because descriptions need not differ.
+ * Keys are named by id only, because descriptions need not be unique.
  */
 import type { Call } from "../call.ts";
 

@@ -1,9 +1,11 @@
 /**
  * `flotilla login`: saves a server's address and a key, so that later calls need neither.
  *
- * Always: the key is tried before it is saved; it is read without being shown, or from standard input, and never from
- * an argument, because arguments are visible in the list of processes; the file is the user's alone (0600), and is
- * replaced whole.
+ * Always:
+ * - The key is tried before it is saved.
+ * - The key is read without echo, or from standard input, never from an argument, because arguments are visible in
+ *   the process list.
+ * - The file is readable by the user alone (0600), and is replaced whole.
  */
 import { randomBytes } from "node:crypto";
 import { mkdirSync, renameSync, writeFileSync } from "node:fs";
@@ -35,7 +37,7 @@ export async function run(call: Call, _operands: readonly string[], options: Log
   call.output.note(`saved in ${path}`);
 }
 
-/** What is being logged in to: an address given now, else the default; not the one of an earlier login. */
+/** The address to log in to: the one given now, else the default; not that of an earlier login. */
 function readUrl(call: Call): string {
   try {
     return parseSettings(["serverUrl"], call.world.environment, { url: call.options.url }).serverUrl;
@@ -44,7 +46,7 @@ function readUrl(call: Call): string {
   }
 }
 
-/** The other advice about keys does not fit here: this is where one is given. */
+/** The usual advice about keys does not fit here, because this command is where a key is given. */
 function rejected(error: unknown, url: string): Failure | null {
   const code = error instanceof Error && "code" in error ? error.code : null;
   if (code === "unknown_key") return new Failure(`${url} does not know this key`, "nothing was saved; check the key");

@@ -1,18 +1,18 @@
 /**
- * Asks for a secret on a terminal without showing it.
+ * Asks for a secret on a terminal without echo.
  *
- * Always: the terminal is given back as it was, however the question ends. What is pasted with a line break at its end
- * counts as entered; Ctrl-C and Ctrl-D end the question with nothing.
+ * Always: the terminal's settings are restored however the question ends. Pasted text that ends with a line break
+ * counts as entered. Ctrl-C and Ctrl-D cancel the question.
  */
 import { StringDecoder } from "node:string_decoder";
 import { Failure } from "../failure.ts";
 import type { Streams } from "../output.ts";
 
 const ENTER = /[\r\n]/;
-const GIVE_UP = /[\x03\x04]/;
+const CANCEL = /[\x03\x04]/;
 const ERASE = /[\x7f\b]/;
 
-/** Throws a Failure where there is no terminal to ask on. */
+/** Throws a Failure where there is no terminal. */
 export async function readSecret({ input, errors }: Streams, question: string): Promise<string> {
   if (!input.isTTY) {
     throw new Failure("there is no terminal to ask for the key on", "give it on standard input, with --key-stdin");
@@ -25,7 +25,7 @@ export async function readSecret({ input, errors }: Streams, question: string): 
     for await (const chunk of input) {
       for (const character of decoder.write(chunk as Buffer)) {
         if (ENTER.test(character)) return secret.trim();
-        if (GIVE_UP.test(character)) throw new Failure("given up; nothing was saved");
+        if (CANCEL.test(character)) throw new Failure("cancelled; nothing was saved");
         secret = ERASE.test(character) ? secret.slice(0, -1) : secret + character;
       }
     }

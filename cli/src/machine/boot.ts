@@ -1,7 +1,7 @@
 /**
- * Starts a machine and waits until it has booted, while whoever watches sees what is going on.
+ * Starts a machine and waits until it has booted, and shows progress on a terminal.
  *
- * The start is the API's blocking call: its answer comes when the start has ended, however long that takes.
+ * Uses the API's blocking start: its answer comes when the start has ended, however long that takes.
  */
 import type { Flotilla, MachineInfo } from "@flotilla/sdk";
 import { FlotillaError } from "@flotilla/sdk";
@@ -28,10 +28,10 @@ export async function bootMachine(call: Call, flotilla: Flotilla, machine: Machi
   }
 }
 
-/** Of its image's fault the server names the kind. */
+/** For a fault of the image, the server returns a code that names its kind. */
 const isFailedStart = (code: string): boolean => code === "start_failed" || code.startsWith("image_");
 
-/** Shows the newest event of this start until the signal ends it. */
+/** Shows the newest event of this start until the signal is aborted. */
 async function tell(
   call: Call,
   flotilla: Flotilla,
@@ -44,7 +44,7 @@ async function tell(
   const seen = new Set(before.map((event) => event.id));
   while (!signal.aborted) {
     await call.world.clock.sleep(EVENTS_PERIOD_MS, signal);
-    // What cannot be shown is no reason to fail: the start itself says how it went.
+    // A failure to show progress is ignored: the start itself reports its result.
     const events = await flotilla.listMachineEvents(machine.id, { signal }).catch(() => []);
     const newest = events.filter((event) => !seen.has(event.id)).at(-1);
     if (newest !== undefined) progress.say(`starting ${name}: ${newest.message}`);

@@ -1,8 +1,8 @@
 /**
- * `flotilla machine code NAME FILE`: runs a Python or JavaScript file of this machine's in a machine, with the interpreter
- * of its image, and ends as the program ended. The file need not be copied: it is sent as the interpreter's input.
+ * `flotilla machine code NAME FILE`: runs a local Python or JavaScript file in a machine, with the interpreter of its
+ * image, and ends with the program's exit code. The file is not copied: it is the interpreter's input.
  *
- * Which language it is the file's name says, or --language, which a program on standard input (`-`) needs.
+ * The file's name gives the language, or --language does, which a program on standard input (`-`) needs.
  */
 import { readFile } from "node:fs/promises";
 import { extname, resolve } from "node:path";

@@ -1,7 +1,7 @@
 /**
  * The verbs of `flotilla machine`, with their options.
  *
- * A table: what a verb does stands in the file of its name.
+ * A table; each verb's code is in the file with its name.
  */
 import { type Command, Option } from "commander";
 import { count, diskGb, lines, memoryMb, pair, ports, seconds, several } from "../arguments.ts";
@@ -10,32 +10,32 @@ import { addNoun, addVerb, type Tree } from "../command.ts";
 export function addMachineCommands(tree: Tree, root: Command): void {
   const machine = addNoun(root, "machine", "make, run and remove machines");
   addVerb(tree, machine, {
-    words: "create <image> [command...]",
+    usage: "create <image> [command...]",
     summary: "make a machine from an image, such as alpine or local/busybox",
     options: addCreateOptions,
     load: () => import("./create.ts"),
   }).usage("[options] <image> [-- <command...>]");
   addVerb(tree, machine, {
-    words: "ls",
+    usage: "ls",
     summary: "list machines",
     options: (command) => command.option("--label <name=value>", "only those with this label; repeat for more", pair),
     load: () => import("./ls.ts"),
   });
-  addVerb(tree, machine, { words: "get <machine>", summary: "show one machine", load: () => import("./get.ts") });
+  addVerb(tree, machine, { usage: "get <machine>", summary: "show one machine", load: () => import("./get.ts") });
   addVerb(tree, machine, {
-    words: "start <machine>",
+    usage: "start <machine>",
     summary: "boot a machine and wait until it runs",
     options: (command) =>
       command.option("-d, --detach", "do not wait").option("--explain", "show where the time went, in milliseconds"),
     load: () => import("./start.ts"),
   });
   addVerb(tree, machine, {
-    words: "stop <machines...>",
+    usage: "stop <machines...>",
     summary: "shut machines down; their disks are kept",
     load: () => import("./stop.ts"),
   });
   addVerb(tree, machine, {
-    words: "rm <machines...>",
+    usage: "rm <machines...>",
     summary: "delete machines in any state, with their disks",
     options: (command) => command.option("--usage", "show what each has used and cost"),
     load: () => import("./rm.ts"),
@@ -44,27 +44,27 @@ export function addMachineCommands(tree: Tree, root: Command): void {
   addCopyCommand(tree, machine);
   addAddressCommands(tree, machine);
   addVerb(tree, machine, {
-    words: "logs <machine>",
-    summary: "show what a machine's workload has written, also of one that is stopped",
+    usage: "logs <machine>",
+    summary: "show what a machine's workload has written, also when it is stopped",
     options: (command) =>
       command
-        .option("-f, --follow", "wait for more, over stops and starts, until the machine is deleted")
+        .option("-f, --follow", "wait for more, across stops and starts, until the machine is deleted")
         .option("-n, --tail <lines>", "how many of the last lines to begin with (default: 100)", lines)
-        .option("-t, --timestamps", "when each line was written"),
+        .option("-t, --timestamps", "show when each line was written"),
     load: () => import("./logs.ts"),
   });
   addVerb(tree, machine, {
-    words: "events <machine>",
+    usage: "events <machine>",
     summary: "show what happened to a machine, oldest first",
     options: (command) => command.option("-f, --follow", "wait for more until the machine is deleted"),
     load: () => import("./events.ts"),
   });
 }
 
-/** What runs something in a machine. */
+/** Verbs that run something in a machine. */
 function addRunningCommands(tree: Tree, machine: Command): void {
   addVerb(tree, machine, {
-    words: "exec <machine> <command...>",
+    usage: "exec <machine> <command...>",
     summary: "run a command in a machine, which is started if it is stopped",
     options: addExecOptions,
     load: () => import("./exec.ts"),
@@ -72,24 +72,24 @@ function addRunningCommands(tree: Tree, machine: Command): void {
     .usage("[options] <machine> -- <command...>")
     .showHelpAfterError("(an option of the command itself? put -- before the command)");
   addVerb(tree, machine, {
-    words: "code <machine> <file>",
+    usage: "code <machine> <file>",
     summary: "run a Python or JavaScript file in a machine, with its image's interpreter; - is standard input",
     options: (command) =>
       command
-        .option("--language <language>", "python or javascript (default: what the file's name says)")
+        .option("--language <language>", "python or javascript (default: from the file's name)")
         .option("-w, --cwd <path>", "where it runs (default: the machine's workdir)")
         .option("-e, --env <name=value>", "added to the machine's environment; repeat for more", pair)
         .option("--timeout <time>", "end it after this long, such as 90s (default: 10m)", seconds),
     load: () => import("./code.ts"),
   });
   addVerb(tree, machine, {
-    words: "sessions <machine>",
+    usage: "sessions <machine>",
     summary: "list a machine's sessions, which `exec --session` makes",
     options: (command) => command.option("--rm <session>", "end this one"),
     load: () => import("./sessions.ts"),
   });
   addVerb(tree, machine, {
-    words: "shell <machine>",
+    usage: "shell <machine>",
     summary: "open a terminal in a machine, which is started if it is stopped",
     options: (command) => command.option("--program <path>", "what runs in it, such as /bin/bash (default: /bin/sh)"),
     load: () => import("./shell.ts"),
@@ -98,32 +98,32 @@ function addRunningCommands(tree: Tree, machine: Command): void {
 
 function addAddressCommands(tree: Tree, machine: Command): void {
   addVerb(tree, machine, {
-    words: "url <machine>",
-    summary: "show where a machine's first published port is reached",
+    usage: "url <machine>",
+    summary: "show the address of a machine's first published port",
     load: () => import("./url.ts"),
   });
   addVerb(tree, machine, {
-    words: "share <machine>",
-    summary: "make the machine's one share link; an earlier one ends",
+    usage: "share <machine>",
+    summary: "make the machine's share link; this ends an earlier one",
     load: () => import("./share.ts"),
   });
   addVerb(tree, machine, {
-    words: "unshare <machine>",
-    summary: "end the machine's share link at once",
+    usage: "unshare <machine>",
+    summary: "end the machine's share link immediately",
     load: () => import("./unshare.ts"),
   });
   addVerb(tree, machine, {
-    words: "connect-token <machine>",
+    usage: "connect-token <machine>",
     summary: "make a token that opens the machine's published ports and nothing else",
-    options: (command) => command.option("--ttl <time>", "how long it is good, 1m to 24h (default: 1h)", seconds),
+    options: (command) => command.option("--ttl <time>", "how long it is valid, 1m to 24h (default: 1h)", seconds),
     load: () => import("./connect-token.ts"),
   });
 }
 
 function addCopyCommand(tree: Tree, machine: Command): void {
   addVerb(tree, machine, {
-    words: "cp <source> <destination>",
-    summary: "copy a file out of a machine or into one: NAME:PATH is in a machine, - is standard input or output",
+    usage: "cp <source> <destination>",
+    summary: "copy a file from or to a machine: NAME:PATH is in a machine, - is standard input or output",
     options: (command) => command.option("-r, --recursive", "copy a directory with everything in it"),
     load: () => import("./cp.ts"),
   });
@@ -158,7 +158,7 @@ function addCreateOptions(command: Command): void {
     .addHelpText(
       "after",
       `
-A command runs whenever the machine starts, in place of the image's own; \`machine logs\` shows what it writes:
+The command runs whenever the machine starts, instead of the image's own; \`machine logs\` shows its output:
   $ flotilla machine create local/busybox --name web -p 8080 --start -- httpd -f -p 8080`,
     );
 }
@@ -167,21 +167,21 @@ function addExecOptions(command: Command): void {
   command
     .option("-w, --cwd <path>", "where the command runs (default: the machine's workdir)")
     .option("-e, --env <name=value>", "added to the machine's environment; repeat for more", pair)
-    .option("-u, --user <user>", "name or number, with :group if wanted (default: the image's)")
+    .option("-u, --user <user>", "name or number, optionally with :group (default: the image's)")
     .option("--timeout <time>", "end the command after this long, such as 90s (default: 10m)", seconds)
-    .option("-i, --interactive", "pass input on, which is so without it too")
-    .option("-t, --tty", "in a terminal, as `machine shell` is: -it is what people know")
-    .option("--session <id>", "begin where the session's last line ended: directory and exported variables")
-    .option("--background", "do not wait; prints the process's number")
-    .option("--no-stdin", "pass no input on")
-    .option("--stream", "show output as it comes, also with --json or --background")
+    .option("-i, --interactive", "pass input to the command, which is the default")
+    .option("-t, --tty", "run in a terminal, as `machine shell` does (also as -it)")
+    .option("--session <id>", "continue with the directory and exported variables of the session's last line")
+    .option("--background", "do not wait; print the process id")
+    .option("--no-stdin", "pass no input to the command")
+    .option("--stream", "show output as it arrives, also with --json or --background")
     .option("--no-stream", "show output when the command has ended")
     .addHelpText(
       "after",
       `
-Several words are a program and its arguments, as they are; one alone is a line for the machine's shell:
+Several arguments are a program and its arguments, passed unchanged; a single one is a line for the machine's shell:
   $ flotilla machine exec hello -- ls -l /
   $ flotilla machine exec hello 'ls / | wc -l'
-Input is passed on when it is a pipe or a file. The command's exit code becomes this program's.`,
+Input is passed on when it is a pipe or a file. The command's exit code becomes the exit code of this program.`,
     );
 }

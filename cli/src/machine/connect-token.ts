@@ -1,6 +1,6 @@
 /**
- * `flotilla machine connect-token NAME`: a token that opens the published ports of one machine for a while, for programs that
- * should not have a key. Alone on standard output.
+ * `flotilla machine connect-token NAME`: a token that opens the published ports of one machine for a limited time,
+ * for programs that should not have a key. Standard output has only the token.
  */
 import type { Call } from "../call.ts";
 import { findMachineId } from "./find.ts";
@@ -20,5 +20,5 @@ export async function run(
   if (call.output.isJson) return call.output.json(made);
   call.output.line(made.token);
   if (call.output.isWatched)
-    call.output.note(`good until ${made.expiresAt}, as a bearer at ${flotilla.endpoint(id)}/PORT/`);
+    call.output.note(`valid until ${made.expiresAt}, as a bearer token at ${flotilla.endpoint(id)}/PORT/`);
 }

@@ -1,8 +1,8 @@
 /**
- * What copying one file and copying a directory have in common.
+ * What copying a file and copying a directory share.
  *
- * Always: a file here is the old one until the new one is complete; its name is replaced, also when it is a link, and nothing
- * is written through it.
+ * Always: a local file keeps its old content until the new content is complete. Its directory entry is replaced, also
+ * when it is a link: nothing is written through a link.
  */
 import { randomBytes } from "node:crypto";
 import { createWriteStream } from "node:fs";
@@ -42,15 +42,15 @@ export const isDirectory = (path: string): Promise<boolean> =>
     () => false,
   );
 
-/** A fault of the file system here is no fault of ours. */
+/** An error of the local file system is not a bug of ours. */
 export function localFailure(error: unknown, path: string): Error {
   const { code } = error as NodeJS.ErrnoException;
   const texts: Readonly<Record<string, string>> = {
     ENOENT: "no such file or directory",
     EACCES: "it may not be opened",
     ENOSPC: "the disk is full",
-    ENOTDIR: "a part of the path is no directory",
-    EISDIR: "a directory stands there",
+    ENOTDIR: "a part of the path is not a directory",
+    EISDIR: "it is a directory",
     EROFS: "the file system is read-only",
   };
   const text = code === undefined ? undefined : texts[code];

@@ -1,13 +1,15 @@
 /**
- * `flotilla machine cp -r`: copies a directory into a machine or out of it, file by file through the API of files, so that a
- * machine needs no program for it.
+ * `flotilla machine cp -r`: copies a directory into a machine or out of it, file by file through the files API, so
+ * that the machine needs no program for it.
  *
- * Always: what a machine says its files are called is not believed: a name that is no plain name ends the copy, and
- * nothing here is written through a link, so that nothing outside of the destination changes. Links and special files are left
- * out and counted. Each file is whole or not there; a copy that fails leaves those that were copied.
+ * Always:
+ * - File names from a machine are not trusted: a name that is not plain ends the copy, and nothing is written through
+ *   a local link, so nothing outside the destination changes.
+ * - Links and special files are skipped and counted.
+ * - Each file is complete or absent. A copy that fails keeps the files already copied.
  *
- * An archive would be quicker for thousands of small files; it would need a program in every image and a reader here that
- * no archive can deceive.
+ * An archive would be faster for thousands of small files, but would need a program in every image, and a reader here
+ * that withstands hostile archives.
  */
 import { createReadStream } from "node:fs";
 import { lstat, mkdir, readdir } from "node:fs/promises";
@@ -21,9 +23,9 @@ import { patientFetch } from "../patient-fetch.ts";
 import { EXECUTABLE, isDirectory, localFailure, megabytes, type Place, save } from "./cp-file.ts";
 import { findMachine } from "./find.ts";
 
-/** Files on their way at once. */
+/** Files copied concurrently. */
 const AT_ONCE = 4;
-/** Paths of one command in the machine. */
+/** Paths for one command in the machine. */
 const PATHS_MAX = 200;
 const DEPTH_MAX = 200;
 
@@ -44,7 +46,7 @@ export async function copyTree(call: Call, source: Place, destination: Place): P
   tree.tell();
 }
 
-/** Whether a name can stand for one file in a directory, and for nothing else. Pure. */
+/** Whether a name can only denote a file in its directory. Pure. */
 export function isPlainName(name: string): boolean {
   return name !== "" && name !== "." && name !== ".." && !/[/\0]/.test(name);
 }
@@ -74,14 +76,14 @@ class Tree {
 
   async #downloadInto(from: string, to: string, depth: number): Promise<void> {
     const entries = await this.#list(from, depth);
-    // Of what is there already: a link would lead out of the destination.
+    // Checks what exists already: a link would lead outside the destination.
     await mkdir(to).catch(async (error: NodeJS.ErrnoException) => {
       if (error.code !== "EEXIST") throw localFailure(error, to);
-      if (!(await lstat(to)).isDirectory()) throw new Failure(`${to} is there already, and is no directory`);
+      if (!(await lstat(to)).isDirectory()) throw new Failure(`${to} exists and is not a directory`);
     });
     await eachOf(entries, async ({ name, kind }) => {
       if (!isPlainName(name))
-        throw new Failure(`${from} has a file of the name ${JSON.stringify(name)}, which none can have`);
+        throw new Failure(`${from} has a file named ${JSON.stringify(name)}, which is not a valid file name`);
       if (kind === "directory") return;
       if (kind !== "file") this.#leftOut += 1;
       else await save(await this.#flotilla.readFileAt(this.#id, posix.join(from, name)), join(to, name), this.#meter());
@@ -98,7 +100,7 @@ class Tree {
 
   async upload(from: string, to: string): Promise<void> {
     const facts = await lstat(from).catch((error: unknown) => Promise.reject(localFailure(error, from)));
-    if (!facts.isDirectory()) throw new Failure(`${from} is no directory`, "leave out -r");
+    if (!facts.isDirectory()) throw new Failure(`${from} is not a directory`, "leave out -r");
     const isInside = to.endsWith("/") || (await this.#isDirectoryThere(to));
     await this.#uploadInto(from, isInside ? posix.join(to, basename(from)) : to, 0);
     await this.#run(["mkdir", "-p", "--"], this.#emptyDirectories, "made");
@@ -138,7 +140,7 @@ class Tree {
     if ((mode & EXECUTABLE) !== 0) this.#executables.push(to);
   }
 
-  /** What the API of files cannot do is done by a program of the machine's. */
+  /** Runs a program in the machine for what the files API cannot do. */
   async #run(program: readonly string[], paths: readonly string[], what: string): Promise<void> {
     for (let at = 0; at < paths.length; at += PATHS_MAX) {
       const command = [...program, ...paths.slice(at, at + PATHS_MAX)];
@@ -162,11 +164,11 @@ class Tree {
   tell(): void {
     const leftOut =
       this.#leftOut === 1 ? "1 link or special file was" : `${this.#leftOut} links and special files were`;
-    if (this.#leftOut > 0) this.#call.output.note(`flotilla: ${leftOut} left out`);
+    if (this.#leftOut > 0) this.#call.output.note(`flotilla: ${leftOut} skipped`);
   }
 }
 
-/** Does the work for each item, a few at a time; the first failure ends it. */
+/** Does the work for each item, a few concurrently; the first failure ends it. */
 async function eachOf<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
   const left = items.values();
   const worker = async (): Promise<void> => {

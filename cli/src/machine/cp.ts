@@ -1,10 +1,14 @@
 /**
- * `flotilla machine cp NAME:PATH FILE` and `flotilla machine cp FILE NAME:PATH`: copies one file out of a machine or into
- * one. `-` is standard input or output.
+ * `flotilla machine cp NAME:PATH FILE` and `flotilla machine cp FILE NAME:PATH`: copies one file out of a machine or
+ * into one. `-` is standard input or output.
  *
- * Always: bytes are passed on as they come, however many; a file on either side is the old one until the new one is
- * complete; a directory as destination gets a file of the source's name. An executable stays one. With -r cp-tree.ts copies
- * a directory.
+ * Always:
+ * - Bytes are streamed, of any number.
+ * - A file on either side keeps its old content until the new content is complete.
+ * - A directory as destination gets a file with the source's name.
+ * - An executable stays executable.
+ *
+ * With -r, cp-tree.ts copies a directory.
  */
 import { createReadStream } from "node:fs";
 import { stat } from "node:fs/promises";
@@ -37,7 +41,10 @@ export async function run(call: Call, operands: readonly string[], options: Copy
   if (source?.kind === "machine" && destination?.kind === "local")
     return await download(call, source, destination.path);
   if (source?.kind === "local" && destination?.kind === "machine") return await upload(call, source.path, destination);
-  throw usage("one side is a file here, the other one in a machine", "such as: flotilla machine cp hello:/etc/hosts .");
+  throw usage(
+    "one side must be a local file, the other one in a machine",
+    "such as: flotilla machine cp hello:/etc/hosts .",
+  );
 }
 
 /** `NAME:PATH` is in a machine, unless the name looks like a path. Pure. */
@@ -76,13 +83,13 @@ async function upload(call: Call, from: string, to: Place & { readonly kind: "ma
   const target = await targetOf(flotilla, id, to.path, basename(path));
   const source = facts === null ? call.world.streams.input : createReadStream(path);
   const counted = meter(call, `${to.machine}:${target}`, facts?.size ?? null);
-  // Without it a file that cannot be read would leave the call waiting for more.
+  // Without this, a file that cannot be read would leave the request waiting for more.
   source.on("error", (error: Error) => counted.destroy(localFailure(error, path)));
   await flotilla.putFileAt(id, target, Readable.toWeb(source.pipe(counted)) as ReadableStream<Uint8Array>);
   if (facts !== null && (facts.mode & EXECUTABLE) !== 0) await makeExecutable(flotilla, id, target);
 }
 
-/** A directory gets a file of the source's name. */
+/** A directory as destination gets a file with the source's name. */
 async function targetOf(flotilla: Flotilla, id: string, path: string, name: string): Promise<string> {
   if (path.endsWith("/")) return path + name;
   try {
@@ -101,7 +108,7 @@ async function makeExecutable(flotilla: Flotilla, id: string, path: string): Pro
   if (exitCode !== 0) throw new Failure(`${path} was copied, but could not be made executable: ${stderr.trim()}`);
 }
 
-/** Passes bytes on and says how many, to whoever watches. */
+/** Passes bytes on and shows the number on a terminal. */
 function meter(call: Call, what: string, size: number | null): Transform {
   const progress = call.output.progress(`copying ${what}`);
   const startedAt = call.world.clock.monotonic();

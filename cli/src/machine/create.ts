@@ -1,8 +1,8 @@
 /**
  * `flotilla machine create IMAGE [-- COMMAND…]`: makes a machine and, with --start, boots it.
  *
- * Prints the machine's name (or id), so that a script without --json can use it as it is. A start that fails leaves the
- * machine there, because its events tell why; the error says how to remove it.
+ * Prints the machine's name (or id), so that scripts can use it without --json. After a failed start the machine is
+ * kept, because its events say why; the error says how to remove it.
  */
 import type { CreateMachineRequest, MachineInfo } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
@@ -44,7 +44,9 @@ export async function run(call: Call, operands: readonly string[], options: Crea
   }
 }
 
-/** The request's body without secrets: only what was asked for, so that the server's defaults hold for the rest. Pure. */
+/**
+ * The request's body without secrets: only the given options, so that the server's defaults apply to the rest. Pure.
+ */
 export function createRequest(
   image: string,
   options: CreateOptions,
@@ -75,7 +77,10 @@ function networkRequest(options: CreateOptions): CreateMachineRequest["network"]
   const { allowCidr: cidrs = [], allowHost: hosts = [] } = options;
   if (cidrs.length === 0 && hosts.length === 0) return options.network && { mode: options.network };
   if (options.network !== undefined) {
-    throw usage(`--network ${options.network} and --allow-… exclude each other`, "--allow-… alone blocks all the rest");
+    throw usage(
+      `--network ${options.network} and --allow-… exclude each other`,
+      "--allow-… alone blocks everything else",
+    );
   }
   return { mode: "allowCidrs", cidrs, hosts };
 }
@@ -89,7 +94,7 @@ async function startNew(call: Call, created: MachineInfo): Promise<MachineInfo> 
     if (failure === null) throw error;
     throw new Failure(
       failure.message,
-      `${name} was created and is still there: \`flotilla machine events ${name}\` tells more, \`flotilla machine rm ${name}\` removes it`,
+      `${name} was created and still exists: \`flotilla machine events ${name}\` says more, \`flotilla machine rm ${name}\` removes it`,
     );
   }
 }

@@ -1,8 +1,8 @@
 /**
- * `flotilla machine events NAME`: what happened to a machine, oldest first; with --follow also what happens.
+ * `flotilla machine events NAME`: what happened to a machine, oldest first; with --follow also new events.
  *
- * Messages may repeat what a guest said, so they are cleaned before a terminal sees them. Following is asking again: the
- * API has no stream of events.
+ * Messages may contain guest output, so control characters are removed before a terminal shows them. --follow polls,
+ * because the API has no stream of events.
  */
 import { type EventInfo, type Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
@@ -26,7 +26,7 @@ export async function run(call: Call, [reference = ""]: readonly string[], optio
   for (const event of first) show(call, event);
 }
 
-/** Ends when the machine is deleted. With --json each event is a line. */
+/** Ends when the machine is deleted. With --json each event is one line. */
 async function follow(call: Call, flotilla: Flotilla, id: string, first: readonly EventInfo[]): Promise<void> {
   const seen = new Set<string>();
   for (let events = first; ; ) {

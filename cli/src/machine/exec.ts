@@ -1,12 +1,15 @@
 /**
- * `flotilla machine exec NAME -- COMMAND…`: runs a command in a machine and ends as the command ended.
+ * `flotilla machine exec NAME -- COMMAND…`: runs a command in a machine and ends with its exit code.
  *
- * Always: what the command wrote comes out byte for byte, each stream on its own side, as it is written and no faster
- * than it is read; its exit code is this program's exit code; input is passed on when it is a pipe or a file, and not when
- * it is a terminal or nothing, so that a script without input does not wait for one.
+ * Always:
+ * - The command's output is passed on byte for byte, stdout and stderr apart, as it is written and no faster than it
+ *   is read.
+ * - The command's exit code is this program's exit code.
+ * - Input is passed on when it is a pipe or a file, and not when it is a terminal or absent, so that a script without
+ *   input does not wait for one.
  *
- * One argument alone is a line for the machine's shell, several are a program and its arguments: so quotes decide, as they
- * do with `ssh` and `watch`, and `'ls / | wc -l'` does what it says. With --tty it runs in a terminal (terminal.ts).
+ * A single argument is a line for the machine's shell, several are a program and its arguments: quotes decide, as
+ * with `ssh` and `watch`, and `'ls / | wc -l'` does what it says. With --tty it runs in a terminal (terminal.ts).
  */
 import { fstatSync } from "node:fs";
 import {
@@ -34,13 +37,13 @@ export interface ExecOptions {
   readonly stdin?: boolean;
   readonly interactive?: boolean;
   readonly tty?: boolean;
-  /** Absent: unless the API's JSON is asked for, or nothing is to be waited for. */
+  /** Default: true, except with --json or --background. */
   readonly stream?: boolean;
-  /** Its id; the first use makes it. */
+  /** The session's id; its first use creates it. */
   readonly session?: string;
 }
 
-/** The same limit as the API's; a larger input is refused before it is sent. */
+/** The API's limit; a larger input is refused before it is sent. */
 const STDIN_BYTES_MAX = 16 * 1024 * 1024;
 
 export async function run(call: Call, operands: readonly string[], options: ExecOptions): Promise<number> {
@@ -73,7 +76,7 @@ function senderOf(flotilla: Flotilla, id: string, session: string | undefined): 
       if (!(error instanceof FlotillaError && error.status === 404)) throw error;
     }
     await flotilla.createSession(id, { id: session }).catch((error: unknown) => {
-      // Somebody else was faster.
+      // Another call created it first.
       if (!(error instanceof FlotillaError && error.status === 409)) throw error;
     });
     return await send();
@@ -84,7 +87,7 @@ function senderOf(flotilla: Flotilla, id: string, session: string | undefined): 
   };
 }
 
-/** With --tty: as `machine shell` does it, but any command. */
+/** With --tty: like `machine shell`, for any command. */
 async function inTerminal(call: Call, reference: string, command: readonly string[], options: ExecOptions) {
   const { background, timeout, session } = options;
   if (background === true || timeout !== undefined || session !== undefined || call.output.isJson) {
@@ -104,7 +107,7 @@ async function inTerminal(call: Call, reference: string, command: readonly strin
   });
 }
 
-/** Output as it comes; with --json one line of JSON for each piece of it. */
+/** Output as it arrives; with --json one line of JSON for each piece. */
 async function stream(call: Call, send: Sender, request: MachineCommandRequest): Promise<number> {
   const answer = await send.execStream(request, { query: { output: "b64" } });
   let exitCode = 0;
@@ -124,20 +127,20 @@ async function runToEnd(call: Call, send: Sender, request: MachineCommandRequest
   return showAnswer(call, await send.exec(request, { query }));
 }
 
-/** The whole of an answer, with --json as it is. Its exit code. */
+/** Prints the whole answer, with --json as it is. Returns the command's exit code. */
 export function showAnswer({ output }: Call, answer: MachineExecResponse): number {
   if (output.isJson) output.json(answer);
   else {
     output.bytes("output", bytesOf(answer.stdoutB64, answer.stdout));
     output.bytes("errors", bytesOf(answer.stderrB64, answer.stderr));
     if (answer.stdoutTruncated || answer.stderrTruncated) {
-      output.note("flotilla: the output was longer than what is kept of it, and was cut");
+      output.note("flotilla: the output exceeded the limit and was truncated");
     }
   }
   return answer.exitCode;
 }
 
-/** The request's body: only what was asked for. Pure. */
+/** The request's body: only the given options. Pure. */
 export function execRequest(
   command: readonly string[],
   options: ExecOptions,
@@ -158,7 +161,7 @@ export function execRequest(
 const bytesOf = (b64: string | undefined, text: string): Buffer =>
   b64 === undefined ? Buffer.from(text) : Buffer.from(b64, "base64");
 
-/** What was piped in, as text; null when input is a terminal, a device such as /dev/null, or closed. */
+/** Piped input as text; null when input is a terminal, a device such as /dev/null, or closed. */
 async function pipedInput(call: Call): Promise<string | null> {
   if (!isPipeOrFile(call.world.streams.input.fd)) return null;
   const chunks: Buffer[] = [];
@@ -166,13 +169,13 @@ async function pipedInput(call: Call): Promise<string | null> {
   for await (const chunk of call.world.streams.input) {
     chunks.push(chunk as Buffer);
     size += (chunk as Buffer).length;
-    if (size > STDIN_BYTES_MAX) throw new Failure("the input is longer than the 16 MiB that exec passes on");
+    if (size > STDIN_BYTES_MAX) throw new Failure("the input is longer than the 16 MiB that exec accepts");
   }
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Buffer.concat(chunks));
   } catch {
     throw new Failure(
-      "the input is not UTF-8 text, and exec passes on only that",
+      "the input is not UTF-8 text, and exec accepts only text",
       "encode it, such as: base64 FILE | flotilla machine exec NAME 'base64 -d > FILE'",
     );
   }

@@ -1,24 +1,24 @@
 /**
- * Finds the machine that a person means: by its id, its name, or the beginning of its id.
+ * Finds the machine that a user names: by its id, its name, or the beginning of its id.
  *
- * Always: an exact id or name wins over a beginning; when nothing or more than one fits, the error says what is there,
+ * Always: an exact id or name wins over a beginning. When no machine or several match, the error lists machines,
  * because the API itself knows machines by id only.
  */
 import type { Flotilla, MachineInfo } from "@flotilla/sdk";
 import { Failure } from "../failure.ts";
 
-/** Ids are recognized by their form, so that no list has to be read for them. */
+/** Ids are recognized by their form, so that the list is not read for them. */
 const ID = /^mach-[0-9a-f]{32}$/;
 const BEGINNING = /^(mach-)?[0-9a-f]{4,32}$/;
 const NAMES_SHOWN_MAX = 10;
 
-/** Throws a Failure when no machine or more than one fits. */
+/** Throws a Failure when no machine or more than one matches. */
 export async function findMachine(flotilla: Flotilla, reference: string): Promise<MachineInfo> {
   if (ID.test(reference)) return flotilla.getMachine(reference);
   return pickMachine(await flotilla.listMachines(), reference);
 }
 
-/** The id alone: one call less for those who have it. */
+/** Only the id: one call less when an id is given. */
 export async function findMachineId(flotilla: Flotilla, reference: string): Promise<string> {
   return ID.test(reference) ? reference : (await findMachine(flotilla, reference)).id;
 }
@@ -34,13 +34,13 @@ export function pickMachine(machines: readonly MachineInfo[], reference: string)
   if (found.length > 1) {
     throw new Failure(
       `"${reference}" fits ${found.length} machines: ${shown(found)}`,
-      "say which one by its whole id or name",
+      "name it by its whole id or name",
     );
   }
   throw new Failure(
     `there is no machine called "${reference}"`,
     machines.length === 0
-      ? "there are no machines at all: `flotilla machine create IMAGE --name NAME` makes one"
+      ? "there are no machines: `flotilla machine create IMAGE --name NAME` makes one"
       : `there is: ${shown(machines)}; \`flotilla machine ls\` shows more`,
   );
 }

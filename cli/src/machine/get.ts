@@ -1,7 +1,7 @@
 /**
  * `flotilla machine get NAME`: everything about one machine.
  *
- * A fact that a machine does not have is left out.
+ * Absent facts are left out.
  */
 import type { Call } from "../call.ts";
 import { findMachine } from "./find.ts";

@@ -1,8 +1,10 @@
 /**
- * `flotilla machine logs NAME`: what a machine's workload has written to its two outputs, the oldest of the last lines first.
+ * `flotilla machine logs NAME`: what a machine's workload wrote to stdout and stderr, the oldest of the last lines
+ * first.
  *
- * Always: lines come out as they are written and no faster than they are read. What Flotilla itself says, such as how the
- * workload ended, goes among them on a terminal and with --json, and else to standard error: it is no output of anybody's.
+ * Always: lines are printed as they are written and no faster than they are read. Flotilla's own lines, such as how
+ * the workload ended, are printed among them on a terminal and with --json, and otherwise to standard error, because
+ * they are not output of the workload.
  */
 import { type LogRecord, readLogRecords } from "@flotilla/sdk";
 import type { Call } from "../call.ts";

@@ -1,7 +1,7 @@
 /**
  * `flotilla machine ls`: the tenant's machines, newest first.
  *
- * With labels only those that carry all of them.
+ * With labels: only machines that have all of them.
  */
 import type { Call } from "../call.ts";
 import { MACHINE_HEADS, machineRow } from "./view.ts";
@@ -23,7 +23,7 @@ export async function run(call: Call, _operands: readonly string[], options: Lis
   }
   call.output.note(
     label.length > 0
-      ? "no machine carries these labels"
+      ? "no machine has these labels"
       : "no machines yet; `flotilla machine create local/busybox --name hello --start` makes one",
   );
 }

@@ -1,6 +1,6 @@
 /**
- * The pure parts of the machine verbs: which machine a word means, what a create or exec asks for, and how a machine
- * reads.
+ * The pure parts of the machine verbs: finding a machine by what a user typed, request bodies of create and exec, and
+ * how a machine is displayed.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -69,7 +69,7 @@ test("a machine is found by its whole id, its name, or the beginning of its id, 
   assert.equal(pickMachine(MACHINES, "mach-ffff").name, "abcd1");
 });
 
-test("a word that fits several machines or none says what is there", () => {
+test("a name that matches several machines or none lists the machines", () => {
   assert.throws(() => pickMachine(MACHINES, "abcd"), /fits 2 machines: web, db/);
   assert.throws(() => pickMachine(MACHINES, "abc"), /no machine called "abc"/, "three digits are no beginning");
   assert.throws(
@@ -82,7 +82,7 @@ test("a word that fits several machines or none says what is there", () => {
   );
 });
 
-test("create asks for what was given and leaves the rest to the server's defaults", () => {
+test("create sends what was given and leaves the rest to the server's defaults", () => {
   const source = { type: "image", reference: "alpine" };
   assert.deepEqual(createRequest("alpine", {}), { source });
   assert.deepEqual(createRequest("alpine", { name: "web", memory: 512, port: [80], autoStop: 60, label: { a: "b" } }), {
@@ -95,7 +95,7 @@ test("create asks for what was given and leaves the rest to the server's default
   });
 });
 
-test("allowed networks and hosts make the network closed to all others, and exclude --network", () => {
+test("allowed networks and hosts block all others, and exclude --network", () => {
   assert.deepEqual(createRequest("a", { network: "blocked" }).network, { mode: "blocked" });
   assert.deepEqual(createRequest("a", { allowCidr: ["10.0.0.0/8"] }).network, {
     mode: "allowCidrs",
@@ -125,7 +125,7 @@ test("a machine's row says its state, and whether it is ready", () => {
   assert.equal(machineRow(machine({ state: "started", ready: true }), NOW)[1], "started");
 });
 
-test("everything about a machine reads as a list of facts", () => {
+test("everything about a machine is shown as a list of facts", () => {
   const facts = machineFacts(
     machine({
       state: "started",
@@ -155,15 +155,15 @@ test("everything about a machine reads as a list of facts", () => {
   ]);
 });
 
-test("a machine in error shows the reason, cleaned of what a terminal would obey", () => {
+test("a machine in error shows the reason, without control characters", () => {
   const facts = machineFacts(machine({ state: "error", error: "image \x1b[31mnot\x1b[0m found" }), NOW);
   assert.match(renderFacts(facts)[2] ?? "", /^state +error: image not found$/);
 });
 
-test("what a start took is shown by phase, without those that did not happen", () => {
+test("the duration of a start is shown by phase, without phases that did not happen", () => {
   assert.deepEqual(explain({ vm: "prepared", diskMs: 1.25, bootMs: 20, totalMs: 61 }, 74.04), [
     "disk                    1.3 ms",
-    "virtual machine        20.0 ms  one that waited prepared",
+    "virtual machine        20.0 ms  a prepared one",
     "all on the node        61.0 ms",
     "as seen from here      74.0 ms",
   ]);

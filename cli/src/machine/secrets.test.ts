@@ -1,5 +1,5 @@
 /**
- * Where the secret variables of a new machine are read from, and what is refused.
+ * Where the secret variables of a new machine are read from, and which inputs are refused.
  */
 import assert from "node:assert/strict";
 import { Readable } from "node:stream";
@@ -23,7 +23,7 @@ test("a secret comes from the environment, from standard input or from the comma
   });
 });
 
-test("a secret without a value, without a name or with an input that is no text is refused without its value", async () => {
+test("a secret without a value, without a name or with input that is not text is refused without its value", async () => {
   await assert.rejects(read(["ABSENT"]), /environment has no ABSENT/);
   await assert.rejects(read(["=value"]), /^Failure: a --secret has no name$/);
   await assert.rejects(read(["A=-", "B=-"]), /holds one secret/);

@@ -1,16 +1,16 @@
 /**
- * Reads the secret variables of a new machine: `NAME` from this program's environment, `NAME=-` from standard input, and
- * `NAME=VALUE` as it is.
+ * Reads the secret variables of a new machine: `NAME` from this program's environment, `NAME=-` from standard input,
+ * and `NAME=VALUE` as given.
  *
- * The first two keep a value out of the list of processes, which every user of the host can read.
+ * The first two keep a value out of the process list, which every user of the host can read.
  */
 import type { World } from "../call.ts";
 import { Failure, usage } from "../failure.ts";
 
-/** More than the server takes for all variables of a machine. */
+/** More than the server accepts for all variables of a machine. */
 const INPUT_BYTES_MAX = 1024 * 1024;
 
-/** One line break at the end of standard input is left out. Throws a Failure when a value is missing or no text. */
+/** One line break at the end of standard input is removed. Throws a Failure when a value is missing or not text. */
 export async function readSecrets(
   { environment, streams }: Pick<World, "environment"> & { readonly streams: Pick<World["streams"], "input"> },
   given: readonly string[],
@@ -23,12 +23,15 @@ export async function readSecrets(
     if (name === "") throw usage("a --secret has no name", "give NAME, NAME=- or NAME=VALUE");
     const value = at < 0 ? environment[name] : text.slice(at + 1);
     if (value === undefined)
-      throw usage(`--secret ${name}: this program's environment has no ${name}`, `export it, or give ${name}=- a pipe`);
+      throw usage(
+        `--secret ${name}: this program's environment has no ${name}`,
+        `export it, or use ${name}=- with a pipe`,
+      );
     if (value !== "-" || at < 0) {
       secrets.set(name, value);
       continue;
     }
-    if (isInputTaken) throw usage("standard input holds one secret", "give the others by the environment");
+    if (isInputTaken) throw usage("standard input holds one secret", "give the others in the environment");
     isInputTaken = true;
     secrets.set(name, await readInput(streams.input));
   }

@@ -1,7 +1,8 @@
 /**
- * `flotilla machine sessions NAME`: the sessions of a machine, with where each stands; with --rm ends one of them.
+ * `flotilla machine sessions NAME`: the sessions of a machine, with their current directories; with --rm ends one of
+ * them.
  *
- * There is no verb that makes one: `machine exec --session` does, with its first command.
+ * No verb creates a session: `machine exec --session` does, with its first command.
  */
 import type { Call } from "../call.ts";
 import { clean, renderSpan } from "../table.ts";

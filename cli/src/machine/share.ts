@@ -1,5 +1,6 @@
 /**
- * `flotilla machine share NAME`: makes the machine's one share link and prints it, or the token where there is no address.
+ * `flotilla machine share NAME`: makes the machine's share link and prints it, or the token where there is no
+ * address.
  */
 import type { Call } from "../call.ts";
 import { findMachineId } from "./find.ts";
@@ -9,10 +10,10 @@ export async function run(call: Call, [reference = ""]: readonly string[]): Prom
   const made = await flotilla.createShare(await findMachineId(flotilla, reference));
   if (call.output.isJson) return call.output.json(made);
   call.output.line(made.url ?? made.token);
-  if (made.url === null) call.output.note("the machine publishes no port, so this token leads nowhere");
+  if (made.url === null) call.output.note("the machine publishes no port, so this token opens nothing");
   else if (call.output.isWatched) {
     call.output.note(
-      `whoever has it gets in; an earlier link has ended; \`flotilla machine unshare ${reference}\` ends it`,
+      `anyone with this link has access; an earlier link has ended; \`flotilla machine unshare ${reference}\` ends it`,
     );
   }
 }

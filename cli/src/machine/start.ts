@@ -1,7 +1,7 @@
 /**
  * `flotilla machine start NAME`: boots a machine and waits until it runs; with --detach it does not wait.
  *
- * Starting one that runs already changes nothing and is no error.
+ * Starting a running machine changes nothing and is not an error.
  */
 import type { MachineInfo } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
@@ -29,12 +29,15 @@ export async function run(call: Call, [reference = ""]: readonly string[], optio
 }
 
 const ORIGINS: Readonly<Record<VmOrigin, string>> = {
-  prepared: "one that waited prepared",
+  prepared: "a prepared one",
   template: "restored from a template",
   boot: "booted",
 };
 
-/** One line a phase. What the node does not account for is the server, the database and the way there and back. */
+/**
+ * One line for each phase. Time that the node does not account for is spent in the server, the database and on the
+ * network.
+ */
 export function explain(timings: MachineInfo["startTimings"], elapsedMs: number): readonly string[] {
   const { vm, imageMs, diskMs, bootMs, configureMs, totalMs } = timings ?? {};
   const rows: readonly (readonly [string, number | undefined, (string | undefined)?])[] = [

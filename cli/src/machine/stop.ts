@@ -1,7 +1,7 @@
 /**
  * `flotilla machine stop NAME…`: shuts machines down; their disks are kept.
  *
- * Several are stopped one after the other; the first that cannot be ends the command, and what was stopped is printed.
+ * Several are stopped one after the other. The first failure ends the command; machines stopped before are printed.
  */
 import type { MachineInfo } from "@flotilla/sdk";
 import type { Call } from "../call.ts";

@@ -1,10 +1,13 @@
 /**
- * Joins this process's terminal to one in a machine: what `machine shell` and `machine exec -t` have in common.
+ * Connects this process's terminal to one in a machine, for `machine shell` and `machine exec -t`.
  *
- * Always: keys go to the machine as they are, Ctrl-C too, as long as this is a terminal; it is left as it was found,
- * however this ends; the program's exit code becomes this program's. What is piped in is typed, then the input ends.
+ * Always:
+ * - Keys are sent to the machine unchanged, Ctrl-C too, while the input is a terminal.
+ * - The terminal's settings are restored however this ends.
+ * - The program's exit code becomes this program's.
+ * - Piped input is sent as if typed, then the input ends.
  *
- * The key travels in a header, never in the address: Node's WebSocket can send one.
+ * The key is sent in a header, never in the address: Node's WebSocket supports that.
  */
 import { every } from "@flotilla/base/clock";
 import type { Flotilla, MachineInfo, OpenTerminalQuery } from "@flotilla/sdk";
@@ -20,7 +23,7 @@ interface End {
 
 const END_OF_INPUT = "\u0004";
 const CODE_UNKNOWN = -1;
-/** A server that takes no more for now is given no more. */
+/** Above this, input is paused until the server has read more. */
 const WAITING_BYTES_MAX = 1024 * 1024;
 const WAITING_PERIOD_MS = 20;
 
@@ -52,7 +55,9 @@ async function isOpen(call: Call, socket: WebSocket, name: string): Promise<bool
   });
 }
 
-/** A WebSocket does not show the answer that refused it; a command is refused for the same reasons, and says why. */
+/**
+ * A WebSocket hides the response that refused it. A command is refused for the same reasons, and its answer says why.
+ */
 async function whyNot(flotilla: Flotilla, id: string, name: string): Promise<Error> {
   try {
     await flotilla.exec(id, { command: ["true"] });
@@ -69,7 +74,7 @@ function endOf(socket: WebSocket, output: Streams["output"]): Promise<End> {
     if (data instanceof ArrayBuffer) output.write(new Uint8Array(data));
     else exitCode = exitCodeOf(String(data)) ?? exitCode;
   });
-  // The close that follows says what there is to say.
+  // The close event that follows has the reason.
   socket.addEventListener("error", () => undefined);
   return new Promise((resolve) => {
     socket.addEventListener("close", ({ reason }) => resolve({ exitCode, reason }));
@@ -85,7 +90,7 @@ function exitCodeOf(text: string): number | null {
   }
 }
 
-/** Joins the terminal to the socket; the answer takes them apart again. */
+/** Connects the terminal to the socket; the returned function disconnects them. */
 function connect(call: Call, socket: WebSocket): () => void {
   const { input, output } = call.world.streams;
   const isTerminal = input.isTTY === true;
@@ -111,7 +116,7 @@ function connect(call: Call, socket: WebSocket): () => void {
     output.off("resize", onResize);
     if (isTerminal) input.setRawMode(false);
     input.pause();
-    // A pipe that is never closed would keep this program waiting.
+    // A pipe that is never closed would keep this program running.
     if (!isTerminal) input.destroy();
   };
 }

@@ -1,5 +1,5 @@
 /**
- * `flotilla machine unshare NAME`: ends the machine's share link at once. One that has none is as it should be.
+ * `flotilla machine unshare NAME`: ends the machine's share link immediately. Succeeds also when there is none.
  */
 import type { Call } from "../call.ts";
 import { findMachineId } from "./find.ts";

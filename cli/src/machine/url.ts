@@ -1,5 +1,5 @@
 /**
- * `flotilla machine url NAME`: where the machine is reached, alone on a line for scripts.
+ * `flotilla machine url NAME`: the machine's address, as the only line on standard output, for scripts.
  */
 import type { Call } from "../call.ts";
 import { Failure } from "../failure.ts";
@@ -12,13 +12,13 @@ export async function run(call: Call, [reference = ""]: readonly string[]): Prom
   if (url === null) {
     const name = machine.name ?? machine.id;
     throw ports.length === 0
-      ? new Failure(`${name} publishes no port`, "ports are published by `flotilla machine create --port`")
+      ? new Failure(`${name} publishes no port`, "`flotilla machine create --port` publishes ports")
       : new Failure(`${name} has no address while it is ${state}`, `\`flotilla machine start ${name}\` boots it`);
   }
   call.output.line(url);
   if (!machine.public && call.output.isWatched) {
     call.output.note(
-      `it asks for a key; \`flotilla machine share ${machine.name ?? machine.id}\` makes a link for others`,
+      `it needs a key; \`flotilla machine share ${machine.name ?? machine.id}\` makes a link for others`,
     );
   }
 }

@@ -1,5 +1,5 @@
 /**
- * How a machine reads on a terminal: a row of the list, and everything about one. Pure; `now` comes in.
+ * How a machine is displayed on a terminal: a row of the list, and everything about one. Pure; `now` is passed in.
  */
 import type { MachineInfo } from "@flotilla/sdk";
 import { renderMemory, renderSpan } from "../table.ts";

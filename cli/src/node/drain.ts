@@ -1,8 +1,8 @@
 /**
  * `flotilla node drain NODE`: closes a node for maintenance, and waits until no machine runs there any more.
  *
- * The server does the work: Ctrl-C ends the waiting and not the draining. There is no verb for the way back, because a
- * drained node is open again when its agent starts anew.
+ * The server does the work: Ctrl-C ends the waiting, not the draining. There is no verb to undo it, because a drained
+ * node is ready again when its agent restarts.
  */
 import type { Call } from "../call.ts";
 import { EXIT_INTERRUPTED, watchOperation } from "../operation/watch.ts";
@@ -24,7 +24,9 @@ export async function run(call: Call, [id = ""]: readonly string[], { deadline, 
   else if (detach === true) call.output.line(operation.id);
   else {
     for (const { name, message } of operation.steps) call.output.note(`${name}: ${message ?? "done"}`);
-    call.output.note("it starts machines again when its agent does: after a reboot, or a restart of `flotilla node`");
+    call.output.note(
+      "it accepts machines again when its agent restarts: after a reboot, or a restart of `flotilla node`",
+    );
     call.output.line(id);
   }
   return 0;

@@ -1,5 +1,5 @@
 /**
- * `flotilla node ls`: the nodes of the cluster, how busy each is and what it has room for.
+ * `flotilla node ls`: the nodes of the cluster, their load and their free resources.
  */
 import type { Call } from "../call.ts";
 import { clean, renderSpan } from "../table.ts";
@@ -10,7 +10,7 @@ export async function run(call: Call): Promise<void> {
   if (nodes.length === 0) return call.output.note("no nodes yet; `flotilla node` runs one");
   const now = call.world.clock.now();
   call.output.table(
-    ["NODE", "STATUS", "CPUS BUSY", "FREE MEMORY", "FREE DISK", "HEARD FROM", "RUNTIME"],
+    ["NODE", "STATUS", "CPUS BUSY", "FREE MEMORY", "FREE DISK", "LAST SEEN", "RUNTIME"],
     nodes.map((node) => [
       node.id,
       node.status,

@@ -1,7 +1,7 @@
 /**
  * The verbs of `flotilla operation`, with their options.
  *
- * A table: what a verb does stands in the file of its name.
+ * A table; each verb's code is in the file with its name.
  */
 import type { Command } from "commander";
 import { count } from "../arguments.ts";
@@ -10,13 +10,13 @@ import { addNoun, addVerb, type Tree } from "../command.ts";
 export function addOperationCommands(tree: Tree, root: Command): void {
   const operation = addNoun(root, "operation", "see long work, such as fetching an image");
   addVerb(tree, operation, {
-    words: "ls",
+    usage: "ls",
     summary: "list operations, newest first",
-    options: (command) => command.option("--limit <count>", "no more than so many", count),
+    options: (command) => command.option("--limit <count>", "at most this many", count),
     load: () => import("./ls.ts"),
   });
   addVerb(tree, operation, {
-    words: "get <id>",
+    usage: "get <id>",
     summary: "show one operation with its steps",
     load: () => import("./get.ts"),
   });

@@ -1,19 +1,19 @@
 /**
- * Watches an operation until it has ended, while whoever looks on sees what its steps say.
+ * Watches an operation until it has ended, and shows its steps on a terminal.
  *
- * Always: the operation is the server's. Whoever stops watching (Ctrl-C) is told that it goes on, and a server that is
- * away for a moment is asked again.
+ * Always: the operation runs on the server. When watching is stopped (Ctrl-C), a note says that the operation
+ * continues. A server that is unreachable for a moment is asked again.
  */
 import { type Flotilla, FlotillaError, type Operation } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure } from "../failure.ts";
 
 const PERIOD_MS = 500;
-/** As long as a server takes to come back. */
+/** The longest restart of a server. */
 const UNREACHABLE_MAX_MS = 30_000;
 export const EXIT_INTERRUPTED = 130;
 
-/** The operation as it ended, or null when the watching was stopped. Throws a Failure when it did not succeed. */
+/** The ended operation, or null when the watching was stopped. Throws a Failure when it did not succeed. */
 export async function watchOperation(call: Call, flotilla: Flotilla, begun: Operation): Promise<Operation | null> {
   const stopped = new AbortController();
   const forget = call.world.onStopSignal(() => stopped.abort());
@@ -34,7 +34,7 @@ export async function watchOperation(call: Call, flotilla: Flotilla, begun: Oper
   } finally {
     forget();
   }
-  call.output.note(`${titleOf(begun)} goes on; \`flotilla operation get ${begun.id}\` tells how far it is`);
+  call.output.note(`${titleOf(begun)} continues; \`flotilla operation get ${begun.id}\` shows its progress`);
   return null;
 }
 
@@ -54,7 +54,7 @@ async function read(call: Call, flotilla: Flotilla, id: string, signal: AbortSig
   }
 }
 
-/** What runs now; of many steps how many are done. */
+/** The running step; of several steps, how many are done. */
 function lineOf(operation: Operation): string {
   const { steps } = operation;
   const running = steps.find(({ status }) => status === "running");
@@ -69,6 +69,6 @@ function failed(call: Call, operation: Operation): Failure {
   const several = operation.steps.length > 1;
   if (several)
     for (const { name, status, message } of operation.steps) call.output.note(`${name}: ${message ?? status}`);
-  const advice = several ? null : `\`flotilla operation get ${operation.id}\` tells what was done`;
+  const advice = several ? null : `\`flotilla operation get ${operation.id}\` shows what was done`;
   return new Failure(operation.error ?? `${titleOf(operation)} was ${operation.status}`, advice);
 }

@@ -1,9 +1,9 @@
 /**
  * The address at which `flotilla up` lets its server listen: whether it is free, and how this machine reaches it.
  *
- * The check comes before anything is started, because "the port is taken" is the likeliest reason for a start to fail
- * and deserves a better answer than a child's exit code. Between check and start somebody else may take the port; the
- * server then says so itself.
+ * The check comes before anything is started, because a port in use is the likeliest reason for a failed start and
+ * deserves a better message than a child's exit code. Another program may take the port after the check; the server
+ * then reports it itself.
  */
 import { createServer } from "node:net";
 import type { Clock } from "@flotilla/base/clock";
@@ -14,11 +14,11 @@ import { Failure } from "../failure.ts";
 export const addressText = ({ host, port }: ListenAddress): string =>
   host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
 
-/** The server of an `up` that was killed listens until it notices, which takes milliseconds on an idle host. */
+/** The server of a killed `up` listens until it notices, which takes milliseconds on an idle host. */
 const WAIT_MS = 2_000;
 const RETRY_MS = 50;
 
-/** Waits a moment for the address; throws a Failure that says who has it, as far as that can be told. */
+/** Waits a moment for the address; throws a Failure that names what uses it, as far as that is known. */
 export async function requireFree(listen: ListenAddress, clock: Clock): Promise<void> {
   if (listen.port === 0) return;
   const deadline = clock.monotonic() + WAIT_MS;
@@ -32,18 +32,18 @@ export async function requireFree(listen: ListenAddress, clock: Clock): Promise<
   if (error.code === "EADDRINUSE") {
     const isFlotilla = await answersAsFlotilla(localUrl(`http://${address}`));
     throw new Failure(
-      isFlotilla ? `a Flotilla runs at ${address} already` : `${address} is in use by another program`,
+      isFlotilla ? `a Flotilla already runs at ${address}` : `${address} is in use by another program`,
       `use that one, stop it, or choose another port: --listen ${addressText({ ...listen, port: listen.port + 1 })}` +
         (isFlotilla ? " --data-dir DIRECTORY" : ""),
     );
   }
   if (error.code === "EACCES") {
-    throw new Failure(`${address} may not be listened on by this user`, "choose a port above 1023 with --listen");
+    throw new Failure(`this user may not listen on ${address}`, "choose a port above 1023 with --listen");
   }
   throw new Failure(`cannot listen on ${address}: ${error.message}`, "choose an address of this machine with --listen");
 }
 
-/** An address that listens everywhere is reached here through loopback. */
+/** An address that listens on all interfaces is reached from here through loopback. */
 export function localUrl(url: string): string {
   const address = new URL(url);
   if (address.hostname === "0.0.0.0") address.hostname = "127.0.0.1";

@@ -1,8 +1,8 @@
 /**
- * `flotilla server` and `flotilla node`: one program, in place of this one.
+ * `flotilla server` and `flotilla node`: runs one program in this process.
  *
- * The process becomes the program (execve): a service manager sees the program's own process, signals and exit code,
- * and nothing stands between. Flags go on as they are; the program reads its settings itself.
+ * The process becomes the program (execve): a service manager sees the program's own process, signals and exit code.
+ * Flags are passed on unchanged; the program reads its settings itself.
  */
 import { type Setting, settings } from "@flotilla/contract/settings";
 import type { Call } from "../call.ts";
@@ -26,5 +26,5 @@ async function become(call: Call, program: "server" | "node", options: Options):
   const main = program === "server" ? SERVER_MAIN : NODE_MAIN;
   const environment = childEnvironment(call.world.environment, program, {});
   process.execve?.(process.execPath, [process.execPath, main, ...flags], environment);
-  throw new Error("this Node cannot become another program; start Flotilla with ./flotilla, which has the right one");
+  throw new Error("this Node cannot replace its process; start Flotilla with ./flotilla, which uses a Node that can");
 }

@@ -1,7 +1,7 @@
 /**
- * What `flotilla up` was asked for: flags and environment, read once.
+ * The settings of `flotilla up`: flags and environment, read once.
  *
- * Always: flags have become variables here, so that the programs which `up` starts are told everything in one way.
+ * Always: flags are turned into variables here, so that the programs started by `up` get every setting the same way.
  */
 import { resolve } from "node:path";
 import { ownMessageOf } from "@flotilla/base/errors";
@@ -27,7 +27,7 @@ export function readConfig(environment: Environment, options: Readonly<Record<st
       driver: parsed.driver,
       dataDirectory: resolve(parsed.dataDirectory),
       cacheDirectory: resolve(parsed.cacheDirectory),
-      /** The environment with the flags in it. */
+      /** The environment, including the flags. */
       environment: merged,
     });
   } catch (error) {

@@ -1,5 +1,5 @@
 /**
- * The words `flotilla up` ends its start with: they are copied as they are, so they are tested as they are.
+ * The text that `flotilla up` prints at the end of its start. Users copy its lines, so tests compare them exactly.
  *
  * That the lines work is shown by the tests with a running Flotilla.
  */
@@ -32,7 +32,7 @@ test("the first start shows the admin key once and three lines to copy", () => {
     "  ./flotilla machine exec hello -- uname -a",
     "  ./flotilla machine rm hello",
     "",
-    "Ctrl-C stops Flotilla. Machines that run keep running, and the next start takes them up again.",
+    "Ctrl-C stops Flotilla. Running machines keep running, and the next start adopts them.",
   ]);
 });
 
@@ -42,7 +42,7 @@ test("a later start says where the key is and never shows it", () => {
   assert.doesNotMatch(text, /smk_/);
 });
 
-test("what a new terminal would not know is exported before the three lines", () => {
+test("settings that a new terminal does not have are exported before the three lines", () => {
   const lines = greeting({
     ...FACTS,
     isFoundByDefault: false,
@@ -64,6 +64,6 @@ test("the launcher is called by the shortest path that works from the directory"
   assert.equal(command("/a b/flotilla", "/x/y/z"), "'/a b/flotilla'");
 });
 
-test("words are quoted for the shell only where they must be", () => {
+test("arguments are quoted for the shell only where necessary", () => {
   assert.deepEqual(["plain-1.2/x", "it's", "", "$HOME"].map(quote), ["plain-1.2/x", "'it'\\''s'", "''", "'$HOME'"]);
 });

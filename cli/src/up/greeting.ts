@@ -1,9 +1,9 @@
 /**
- * What `flotilla up` prints once everything runs: where it is, the admin key the first time, and three lines to copy.
- * Pure.
+ * The text that `flotilla up` prints once everything runs: the address, the admin key the first time, and three lines
+ * to copy. Pure.
  *
- * Always: the lines work as printed, in a new terminal, in the directory where `up` was started: what such a terminal
- * would not know by itself (another port, another data directory, a saved login elsewhere) is exported before them.
+ * Always: the lines work as printed, in a new terminal, in the directory where `up` was started. Settings that such a
+ * terminal does not have (another port, another data directory, a saved login elsewhere) are exported before them.
  */
 import { relative } from "node:path";
 
@@ -11,13 +11,13 @@ export interface GreetingFacts {
   readonly url: string;
   readonly dataDirectory: string;
   readonly logDirectory: string | null;
-  /** Only when it was made by this start. */
+  /** Only when this start made it. */
   readonly newAdminKey: string | null;
   readonly startedInMs: number;
-  /** The launcher's absolute path, and the directory in which it is to be called. */
+  /** The launcher's absolute path, and the directory from which it is called. */
   readonly launcher: string;
   readonly directory: string;
-  /** Whether a new terminal's `flotilla` would find this server and its key by itself. */
+  /** Whether a new terminal's `flotilla` finds this server and its key without settings. */
   readonly isFoundByDefault: boolean;
 }
 
@@ -44,17 +44,17 @@ export function greeting(facts: GreetingFacts): string[] {
     "",
     ...lines.map((line) => `  ${line}`),
     "",
-    "Ctrl-C stops Flotilla. Machines that run keep running, and the next start takes them up again.",
+    "Ctrl-C stops Flotilla. Running machines keep running, and the next start adopts them.",
   ];
 }
 
-/** How the launcher is called from the directory: as a path, so that no search path is needed. */
+/** The launcher's path relative to the directory, so that no search path is needed. */
 export function command(launcher: string, directory: string): string {
   const path = relative(directory, launcher);
   const short = path.startsWith("../../") ? launcher : path.includes("/") ? path : `./${path}`;
   return quote(short);
 }
 
-/** As the shell reads it; quoted only where it has to be. */
+/** Quoted for the shell, only where necessary. */
 export const quote = (word: string): string =>
   /^[\w./:@%+=-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;

@@ -1,11 +1,12 @@
 /**
- * How the server and the node are started by `flotilla up`: which program, with which environment, as whom.
+ * How `flotilla up` starts the server and the node: which program, with which environment, as which user.
  *
- * Always: each gets what it needs and no more: the node never sees the database's address, neither sees an API key; the
- * join token is new at each start and travels only in the environment.
+ * Always:
+ * - Each program gets only what it needs: the node never sees the database's address, and neither sees an API key.
+ * - The join token is new at each start and is passed only in the environment.
  *
- * The node runs machines as users of their own and so needs root. As anybody else it is started through sudo; where
- * that is not to be had, the error says what to run instead.
+ * The node runs each machine as its own user and so needs root. Another user starts it through sudo; where sudo is
+ * unavailable, the error says what to run instead.
  */
 import { spawnSync } from "node:child_process";
 import { realpathSync } from "node:fs";
@@ -18,10 +19,10 @@ export const ROOT = fileURLToPath(new URL("../../../", import.meta.url));
 export const SERVER_MAIN = `${ROOT}server/src/main.ts`;
 export const NODE_MAIN = `${ROOT}node/src/main.ts`;
 
-/** What the server's program is read from: this checkout, and Node where that is not in it. */
+/** The directories that the server's program is read from: this checkout, and Node's where it is elsewhere. */
 export function programDirectories(): string[] {
   const checkout = ROOT.replace(/\/$/, "");
-  // The links of node_modules may lead out of the checkout.
+  // The links in node_modules may lead out of the checkout.
   const modules = realpathSync(`${checkout}/node_modules`);
   const paths = [checkout, modules, dirname(realpathSync(process.execPath))];
   return paths.filter(
@@ -31,11 +32,11 @@ export function programDirectories(): string[] {
 
 const isBelow = (path: string, other: string): boolean => path === other || path.startsWith(`${other}/`);
 
-/** Never handed to a child that has no use for them. */
+/** Never passed to a child that does not need it. */
 const NOT_FOR_SERVER = [settings.apiKey.env, settings.serverUrl.env, settings.nodeId.env];
 const NOT_FOR_NODE = [settings.apiKey.env, settings.databaseUrl.env, settings.listen.env];
 
-/** The environment of a program: this one's, less what it must not see, with `set` on top. */
+/** The environment of a program: this process's, without what it must not see, plus `set`. */
 export function childEnvironment(
   environment: Environment,
   program: "server" | "node",
@@ -55,8 +56,8 @@ export interface Launch {
 }
 
 /**
- * Settles how the node will be started; the answer takes its environment and the server's address. Throws a Failure
- * that says what to run when it would need root and cannot get it.
+ * Determines how the node is started. The returned function takes the node's environment and the server's address.
+ * Throws a Failure that says what to run when root is needed and unavailable.
  */
 export function nodeLaunch(facts: {
   readonly needsRoot: boolean;
@@ -66,7 +67,7 @@ export function nodeLaunch(facts: {
   const isRoot = !facts.needsRoot || process.getuid?.() === 0;
   if (!isRoot && !canUseSudo(facts.hasTerminal)) {
     throw new Failure(
-      "the node runs each machine as a user of its own, which needs root, and sudo is not to be had",
+      "the node runs each machine as its own user, which needs root, and sudo is not available",
       `run this as root: ${ROOT}flotilla up --data-dir ${facts.dataDirectory}`,
     );
   }
@@ -80,12 +81,12 @@ export function nodeLaunch(facts: {
   };
 }
 
-/** Variables that mean something to the node; sudo drops all others. */
+/** Variables for the node; sudo drops all others. */
 const PRESERVED = /^(FLOTILLA_\w+|NODE_\w+|LANG|LC_\w+|TZ|\w+_proxy|\w+_PROXY)$/;
 /** With these a Node process finds its channel to its parent. */
 const CHANNEL = ["NODE_CHANNEL_FD", "NODE_CHANNEL_SERIALIZATION_MODE"];
 
-/** Without a password, or with one that is asked for now. */
+/** Without a password, or with one that can be asked for now. */
 function canUseSudo(hasTerminal: boolean): boolean {
   if (spawnSync("sudo", ["-n", "true"], { stdio: "ignore" }).status === 0) return true;
   return hasTerminal && spawnSync("sudo", ["-v"], { stdio: "inherit" }).status === 0;

@@ -1,8 +1,8 @@
 /**
- * Where the programs' logs go when somebody watches `flotilla up` on a terminal: one file each, below the data
- * directory. Elsewhere they go to standard error, where a service manager picks them up.
+ * The programs' logs when `flotilla up` runs on a terminal: one file each, in the data directory. Otherwise they go
+ * to standard error, where a service manager collects them.
  *
- * Always: a file is begun anew, and the former kept beside it, once it is larger than 16 MiB at a start.
+ * Always: a log file larger than 16 MiB at a start is kept as the previous one, and a new one begins.
  */
 import { mkdirSync, openSync, readFileSync, renameSync, statSync } from "node:fs";
 import { join } from "node:path";
@@ -19,11 +19,11 @@ export function openLog(directory: string, program: string): number {
   return openSync(path, "a", 0o600);
 }
 
-/** The last lines, shortened to what a person reads: a JSON line's message and error, any other line as it is. */
-export function lastWords(directory: string, program: string): string[] {
+/** The last lines, shortened for people: a JSON line's message and error, any other line unchanged. */
+export function lastLines(directory: string, program: string): string[] {
   const text = readFileSync(join(directory, `${program}.log`), "utf8").slice(-20_000);
   const lines = text.trimEnd().split("\n").map(readable);
-  // What a program says again and again is said once.
+  // Repeated lines are shown once.
   return lines.filter((line, index) => line !== lines[index - 1]).slice(-LINES_SHOWN);
 }
 

@@ -1,10 +1,13 @@
 /**
  * One program that `flotilla up` keeps running as a child process: the server or the node.
  *
- * Always: the child has an IPC channel on its standard input and ends itself when that closes, so nothing outlives a
- * killed `up`; it runs in a session of its own, so that Ctrl-C in the terminal reaches only `up`, which then stops its
- * programs in order; a child that ends without having been asked to is started again, after a pause that doubles, and
- * the person is told. A first start that fails is not repeated: it fails `up`.
+ * Always:
+ * - The child has an IPC channel on its standard input and ends itself when that closes, so nothing outlives a killed
+ *   `up`.
+ * - The child runs in its own session, so that Ctrl-C in the terminal reaches only `up`, which then stops its
+ *   programs in order.
+ * - A child that ends unexpectedly is restarted after a pause that doubles each time, with a message. A failed first
+ *   start is not repeated: it fails `up`.
  *
  * The channel is on standard input because sudo closes every descriptor above 2.
  */
@@ -13,24 +16,24 @@ import type { Clock } from "@flotilla/base/clock";
 import { Failure } from "../failure.ts";
 
 export interface ProgramSpec {
-  /** In words: `the server`. */
+  /** For messages: `the server`. */
   readonly name: string;
   readonly command: readonly [program: string, ...operands: string[]];
   readonly environment: Readonly<Record<string, string>>;
-  /** What the child says last when all went well. */
+  /** The message that says the child is ready. */
   readonly readyKind: ReadyMessage["kind"];
-  /** Where its output goes: a file's descriptor, or this process's own standard error. */
+  /** The destination of its output: a file's descriptor, or this process's standard error. */
   readonly log: number | "inherit";
-  /** False for sudo, which keeps a password only for the terminal it was typed in. */
+  /** False for sudo, which remembers a password only for the terminal it was typed in. */
   readonly hasOwnSession: boolean;
 }
 
-/** What a child says over the channel when it is ready. */
+/** The child's message when it is ready. */
 export type ReadyMessage =
   | {
       readonly kind: "listening";
       readonly url: string;
-      /** Where it listens for the node of this host; null: at its url alone. */
+      /** The socket on which it listens for the node of this host; null: only at its url. */
       readonly nodeSocket: string | null;
       readonly adminKey: string | null;
     }
@@ -38,9 +41,9 @@ export type ReadyMessage =
 
 const PAUSE_FIRST_MS = 500;
 const PAUSE_MAX_MS = 30_000;
-/** The database needs up to 7 s where it cannot end in order. */
+/** The database needs up to 7 s when it cannot stop in order. */
 const HURRY_MS = 12_000;
-/** A child that has run for this long and then ends has the shortest pause again. */
+/** A child that has run for this long before it ends gets the shortest pause again. */
 const STEADY_MS = 60_000;
 
 export class Program {
@@ -69,12 +72,12 @@ export class Program {
     return ready;
   }
 
-  /** What later starts are given besides what the first one was. */
+  /** Adds variables for later starts. */
   remember(environment: Readonly<Record<string, string>>): void {
     this.#environment = { ...this.#environment, ...environment };
   }
 
-  /** Asks it to end, and ends it after `graceMs`. Resolves when it is gone. */
+  /** Asks it to end, and kills it after `graceMs`. Resolves when it has ended. */
   async stop(graceMs: number): Promise<void> {
     this.#stopping.abort();
     const child = this.#child;
@@ -95,7 +98,7 @@ export class Program {
     await this.#kept;
   }
 
-  /** Asks again, which makes it end without waiting for what runs, and ends it after HURRY_MS. */
+  /** Asks again, so that it ends without waiting for running work, and kills it after HURRY_MS. */
   hurry(): void {
     this.#stopping.abort();
     if (this.#child === null || this.#hurrying.signal.aborted) return;
@@ -111,7 +114,7 @@ export class Program {
       const how = await end;
       if (this.#stopping.signal.aborted) return;
       if (this.#clock.monotonic() - startedAt >= STEADY_MS) pauseMs = PAUSE_FIRST_MS;
-      this.#report(`${this.#spec.name} ${how}; it is started again in ${pauseMs / 1000} s`);
+      this.#report(`${this.#spec.name} ${how}; it is restarted in ${pauseMs / 1000} s`);
       await this.#clock.sleep(pauseMs, this.#stopping.signal);
       if (this.#stopping.signal.aborted) return;
       pauseMs = Math.min(pauseMs * 2, PAUSE_MAX_MS);
@@ -127,7 +130,7 @@ export class Program {
     const { log } = this.#spec;
     const child = spawn(program, operands, {
       env: this.#environment,
-      // Logs are on standard error; what stands on standard output is for those who start a program alone.
+      // Logs are on standard error; standard output is for users who start a program directly.
       stdio: log === "inherit" ? ["ipc", "ignore", "inherit"] : ["ipc", log, log],
       detached: this.#spec.hasOwnSession,
     });
@@ -142,7 +145,8 @@ export class Program {
         if (this.#child === child) this.#child = null;
         resolve(how);
       };
-      // A signal that may not be sent to what sudo started is an error event too, and no end.
+      // A signal that may not be sent to a process of sudo is also an error event, and does not mean that the child
+      // ended.
       child.on("error", (error) => {
         if (child.pid === undefined) end(`could not be run: ${error.message}`);
       });
@@ -154,7 +158,7 @@ export class Program {
   }
 }
 
-/** A signal where it may be sent; what sudo made another user's sees the channel close instead. */
+/** Sends a signal where permitted; a child that sudo started as another user sees the channel close instead. */
 function askToEnd(child: ChildProcess): void {
   if (!child.kill("SIGTERM") && child.connected) child.disconnect();
 }

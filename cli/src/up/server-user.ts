@@ -1,10 +1,10 @@
 /**
- * Runs the server as an unprivileged user when `flotilla up` is root: who that is, what of the data directory is that
- * user's, and in which view of the file system the server runs.
+ * Runs the server as an unprivileged user when `flotilla up` is root: which user, which part of the data directory
+ * that user owns, and in which view of the file system the server runs.
  *
- * Owns the permissions of the data directory: it stays root's, with the sticky bit, so that the server can make files
- * there and cannot replace the node's. The server's are `postgres/`, `server/` and `admin.key`, which only it and root
- * can read. Files that an earlier version made as root become the server's. All of it can be repeated.
+ * Owns the permissions of the data directory: it belongs to root, with the sticky bit, so that the server can make
+ * files there and cannot replace the node's. The server owns `postgres/`, `server/` and `admin.key`, which only it
+ * and root can read. Files that an earlier version made as root are given to the server. All steps are idempotent.
  *
  * A directory above the data or the program may be closed to others, such as a home directory. Then the server gets a
  * mount namespace in which that directory is empty except for the two. Where the host allows no such namespace, the
@@ -25,7 +25,7 @@ import {
 import { dirname, join } from "node:path";
 
 export interface ServerLaunch {
-  /** Put before the server's command. */
+  /** Prefix of the server's command. */
   readonly prefix: readonly string[];
   readonly environment: Readonly<Record<string, string>>;
   /** null: the server runs as root. */
@@ -36,7 +36,7 @@ export interface ServerLaunch {
 
 export interface ServerLaunchFacts {
   readonly dataDirectory: string;
-  /** The folders that the server's program is read from. */
+  /** The directories that the server's program is read from. */
   readonly programDirectories: readonly string[];
   readonly port: number;
 }
@@ -78,12 +78,12 @@ shift
 exec setpriv --reuid="$uid" --regid="$gid" --clear-groups --no-new-privs \\
   --inh-caps="-all$capability" --ambient-caps="-all$capability" --bounding-set="-all$capability" -- "$@"`;
 
-/** What `up` does when it is not root: the server runs as the same user. */
+/** When `up` is not root, the server runs as the same user. */
 export const AS_THIS_USER: ServerLaunch = { prefix: [], environment: {}, uid: null, reason: null };
 
 /**
- * As root only. When the host has no memory left, machines are ended before this program and what it starts, which inherits
- * the score. Some containers do not allow lowering it.
+ * As root only. When the host runs out of memory, machines are killed before this program and its children, which
+ * inherit the score. Some containers do not allow lowering it.
  */
 export function endLast(): void {
   try {
@@ -91,7 +91,7 @@ export function endLast(): void {
   } catch {}
 }
 
-/** As root only. Prepares the data directory and settles how the server is run. */
+/** As root only. Prepares the data directory and determines how the server is run. */
 export function serverLaunch(facts: ServerLaunchFacts): ServerLaunch {
   const { dataDirectory, programDirectories, port } = facts;
   const asRoot = (reason: string): ServerLaunch => ({ ...AS_THIS_USER, reason });
@@ -130,7 +130,7 @@ interface User {
   readonly gid: number;
 }
 
-/** Whoever owns the database, or the user that set-up has made. */
+/** The owner of the database, or the user that set-up has made. */
 function serverUser(databaseDirectory: string): User | null {
   const owner = statSync(databaseDirectory, { throwIfNoEntry: false });
   if (owner !== undefined && owner.uid !== 0) return { uid: owner.uid, gid: owner.gid };
@@ -141,25 +141,25 @@ function serverUser(databaseDirectory: string): User | null {
   return fields === undefined ? null : { uid: Number(fields[2]), gid: Number(fields[3]) };
 }
 
-/** Directories above the path that other users cannot pass. */
+/** Directories above the path that other users cannot enter. */
 function closedAbove(path: string): string[] {
   const closed: string[] = [];
   for (let at = dirname(path); at !== "/"; at = dirname(at)) if ((statSync(at).mode & 0o001) === 0) closed.push(at);
   return closed;
 }
 
-/** Those that are in none of the others. */
+/** The directories that are inside none of the others. */
 const outermost = (paths: readonly string[]): string[] =>
   [...new Set(paths)].filter((path) => !paths.some((other) => path.startsWith(`${other}/`)));
 
-/** Root's, and open to the server's group for new files. */
+/** Owned by root, and open to the server's group for new files. */
 function giveDirectory(dataDirectory: string, { gid }: User): void {
   chownSync(dataDirectory, 0, gid);
   chmodSync(dataDirectory, 0o1770 | (statSync(dataDirectory).mode & 0o001));
 }
 
 function giveFiles(dataDirectory: string, user: User): void {
-  // Before the server could make one in its place.
+  // Made before the server could make one there itself.
   mkdirSync(join(dataDirectory, "node"), { recursive: true, mode: 0o700 });
   for (const name of ["server", "postgres"]) mkdirSync(join(dataDirectory, name), { recursive: true, mode: 0o700 });
   const database = join(dataDirectory, "postgres");
@@ -173,7 +173,7 @@ function giveFiles(dataDirectory: string, user: User): void {
     give(path, user);
 }
 
-/** Only what is root's and has no other name: in a directory of the server's, a name may lead anywhere. */
+/** Only root's files with a single name: in a directory of the server's, a name may lead anywhere. */
 function give(path: string, { uid, gid }: User): void {
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (found === undefined || found.uid !== 0 || (!found.isDirectory() && found.nlink > 1)) return;

@@ -1,5 +1,5 @@
 /**
- * One Ctrl-C that arrives several times asks once; a person who presses again insists.
+ * One Ctrl-C that arrives several times is one request; a second press insists.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -3,12 +3,14 @@
  * two supervised programs.
  *
  * Start: address free → server ready → node ready → greeting. Stop (Ctrl-C, SIGTERM, the terminal closing): the node,
- * then the server, then exit code 0. A later signal makes both hurry: requests are cut off and the database stops
- * without its checkpoint, but nothing except machines remains. Machines are no children of these programs and run on.
+ * then the server, then exit code 0. A later signal hurries both: requests are cut off and the database stops without
+ * its checkpoint, but nothing except machines keeps running. Machines are not children of these programs and keep
+ * running.
  *
- * Always: if this process dies in any way, both programs see their channel close and end themselves. A database that
- * does not answer for a while never ends this process. On a terminal the programs' logs go into files, elsewhere (a
- * service manager) to this process's standard error.
+ * Always:
+ * - If this process dies in any way, both programs see their channel close and end themselves.
+ * - A database that does not answer for a while never ends this process.
+ * - On a terminal the programs' logs go to files, otherwise (a service manager) to this process's standard error.
  */
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
@@ -21,7 +23,7 @@ import { addressText, localUrl, requireFree } from "./address.ts";
 import { readConfig, type UpConfig } from "./config.ts";
 import { greeting } from "./greeting.ts";
 import { childEnvironment, nodeLaunch, programDirectories, ROOT, SERVER_MAIN } from "./launch.ts";
-import { lastWords, openLog } from "./logs.ts";
+import { lastLines, openLog } from "./logs.ts";
 import { Program, type ProgramSpec, type ReadyMessage } from "./program.ts";
 import { AS_THIS_USER, endLast, type ServerLaunch, serverLaunch } from "./server-user.ts";
 import { StopRequests } from "./stop-requests.ts";
@@ -44,7 +46,7 @@ export async function run(call: Call, _operands: readonly string[], options: Rec
     await Promise.race([up.start(), stopSignal.promise]);
     await stopSignal.promise;
     call.output.line();
-    call.output.note("stopping the node and the server; machines that run keep running");
+    call.output.note("stopping the node and the server; running machines keep running");
   } finally {
     await up.stop();
     ignoreSignals();
@@ -68,7 +70,7 @@ class Up {
     this.#logDirectory = call.output.isWatched ? join(config.dataDirectory, "logs") : null;
   }
 
-  /** Everything up to the greeting. */
+  /** Everything before the greeting. */
   async start(): Promise<void> {
     const { clock, environment, directory } = this.#call.world;
     const startedAt = clock.monotonic();
@@ -77,7 +79,7 @@ class Up {
     const { uid } = this.#asServer;
     const serverUid = uid === null ? {} : { FLOTILLA_SERVER_UID: String(uid) };
     const nodeEnvironment = childEnvironment(this.#config.environment, "node", { ...this.#shared(), ...serverUid });
-    // Before the server is started, because a password may have to be asked for.
+    // Before the server is started, because sudo may have to ask for a password.
     const launch = nodeLaunch({
       needsRoot: this.#config.driver === "qemu",
       dataDirectory: this.#config.dataDirectory,
@@ -92,7 +94,7 @@ class Up {
       url,
       dataDirectory: this.#config.dataDirectory,
       logDirectory: this.#logDirectory,
-      // A service manager keeps what is said here.
+      // A service manager stores this output, so the key is left out.
       newAdminKey: this.#call.output.isWatched ? adminKey : null,
       startedInMs: clock.monotonic() - startedAt,
       launcher: `${ROOT}flotilla`,
@@ -133,9 +135,9 @@ class Up {
       hasOwnSession: true,
     });
     const ready = await this.#begin("server", this.#server);
-    if (ready.kind !== "listening") throw new Error("the server's message is not what it says when it listens");
+    if (ready.kind !== "listening") throw new Error("the server sent another message than that it listens");
     const url = localUrl(ready.url);
-    // A port that the system chose stays the same when the server is started again: the node and people know it.
+    // A port chosen by the system is kept when the server restarts, because the node and users know it.
     const port = Number(new URL(url).port) || 80;
     this.#server.remember({ FLOTILLA_LISTEN: addressText({ host: listen.host, port }) });
     const nodeSocket: Record<string, string> =
@@ -153,7 +155,7 @@ class Up {
     if (reason !== null) this.#call.output.note(`flotilla: the server runs as root: ${reason}`);
   }
 
-  /** What both programs are told. */
+  /** The settings of both programs. */
   #shared(): Readonly<Record<string, string>> {
     return {
       FLOTILLA_DATA_DIR: this.#config.dataDirectory,
@@ -177,23 +179,23 @@ class Up {
     }
   }
 
-  /** With what the program said last, and where it said it. */
+  /** With the program's last log lines, and where the log is. */
   #explained(name: "server" | "node", what: string): Failure {
     if (this.#logDirectory === null) return new Failure(what, "see its messages above");
-    const words = lastWords(this.#logDirectory, name).join(" | ");
-    return new Failure(`${what}; its last words: ${words}`, `its log is ${this.#logDirectory}/${name}.log`);
+    const lines = lastLines(this.#logDirectory, name).join(" | ");
+    return new Failure(`${what}; its last lines: ${lines}`, `its log is ${this.#logDirectory}/${name}.log`);
   }
 
-  /** The server itself says that its node has entered. */
+  /** Waits until the server reports that its node has registered. */
   async #nodeIsSeen(url: string): Promise<void> {
-    using _progress = this.#call.output.progress("waiting for the node to enter the cluster");
+    using _progress = this.#call.output.progress("waiting for the node to register");
     const { clock } = this.#call.world;
     const flotilla = new Flotilla({ url, retries: 0 });
     const startedAt = clock.monotonic();
     let hasWarned = false;
     while (!this.#isStopping) {
       if (await canServe(flotilla)) return;
-      // Both programs run and go on trying, so this is no reason to end them.
+      // Both programs run and keep trying, so this is no reason to end them.
       if (!hasWarned && clock.monotonic() - startedAt > NODE_SEEN_MS) {
         hasWarned = true;
         this.#call.output.note(this.#explained("node", "the node has started, but the server does not see it").message);
@@ -203,7 +205,10 @@ class Up {
   }
 }
 
-/** Whether the server has a node and a database now. It may not answer at all for a moment: its database restarts, say. */
+/**
+ * Whether the server has a node and a database now. It may not answer for a moment, for instance while its database
+ * restarts.
+ */
 async function canServe(flotilla: Flotilla): Promise<boolean> {
   try {
     if ((await flotilla.getHealth({ timeoutMs: ANSWER_MS })).nodesReady === 0) return false;
