@@ -15,7 +15,7 @@ export const ApiKeyInfo = Type.Object({
 });
 export type ApiKeyInfo = Static<typeof ApiKeyInfo>;
 
-const EXPIRY = "default: when the creator's key expires, if it does; a key does not outlive the one that makes it";
+const EXPIRY = "default: when the creator's key expires, if it does; a key does not outlive its creator's key";
 
 export const CreateApiKeyRequest = Type.Object({
   description: optional(text({ maxLength: 500 })),
@@ -56,9 +56,9 @@ export const apiKeyEndpoints = {
     method: "DELETE",
     path: "/v1/apikeys/{id}",
     family: "apikeys",
-    summary: "Revoke an API key, at once on every server; what it opened ends",
+    summary: "Revoke an API key, immediately on every server; connections opened with it end",
     description:
-      "Needs a key that could have made the revoked one, or the key itself. Keys that were made with it stay good unless `cascade` is set: their `createdBy` names it.",
+      "Needs a key that could have made the revoked one, or the key itself. Keys made with it stay valid unless `cascade` is set: their `createdBy` names it.",
     access: ["keys:write"],
     query: Type.Object({
       cascade: Type.Optional(

@@ -90,7 +90,7 @@ export const appEndpoints = {
     path: "/v1/apps",
     aliases: ["/v1/groups"],
     family: "apps",
-    summary: "Deploy an app, or update the one of that name with its strategy",
+    summary: "Deploy an app, or update the existing one with its strategy",
     access: ["app:write"],
     body: { kind: "json", schema: DeployRequest },
     answers: { 200: json(AppInfo) },

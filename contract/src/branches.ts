@@ -116,7 +116,7 @@ export const branchEndpoints = {
     method: "POST",
     path: "/v1/leases/{id}/heartbeat",
     family: "leases",
-    summary: "Keep a lease",
+    summary: "Extend a lease",
     access: ["machine:create"],
     body: { kind: "json", schema: leaseOwner },
     answers: { 200: json(LeaseInfo) },
@@ -156,7 +156,7 @@ export const branchEndpoints = {
     method: "POST",
     path: "/v1/registry/machines",
     family: "registry",
-    summary: "Note a packaged machine that was pushed to the registry",
+    summary: "Record a packaged machine that was pushed to the registry",
     access: ["machine:create"],
     body: {
       kind: "json",

@@ -40,7 +40,7 @@ export const endpoints = {
 export type Endpoints = typeof endpoints;
 export type EndpointName = keyof Endpoints;
 
-/** The same table, widened: for code that walks over all endpoints. */
+/** The same table with wider types, for code that iterates over all endpoints. */
 export const endpointList: readonly (readonly [EndpointName, Endpoint])[] = Object.entries(endpoints) as [
   EndpointName,
   Endpoint,

@@ -1,5 +1,5 @@
 /**
- * Events of a tenant: what happened to its machines, also to those that are gone.
+ * Events of a tenant: what happened to its machines, including deleted ones.
  *
  * Always: a client that continues after the cursor of its last event misses none, whichever server answers.
  */
@@ -9,7 +9,7 @@ import { pageQuery, type Static, Type, text } from "./schema.ts";
 
 export const TenantEvent = Type.Object({
   ...EventInfo.properties,
-  machineId: Type.String({ description: "the machine may be gone" }),
+  machineId: Type.String({ description: "the machine may be deleted" }),
   cursor: Type.String({ description: "pass it as `?cursor=` to read the events after this one" }),
 });
 export type TenantEvent = Static<typeof TenantEvent>;

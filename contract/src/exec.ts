@@ -1,8 +1,8 @@
 /**
- * Running things in a machine: exec, code, sessions and the interactive terminal.
+ * Running commands in a machine: exec, code, sessions and the interactive terminal.
  *
  * What happens in the guest is answered with 200 and an exit code: 124 for a timeout, 255 for a program that does not
- * exist. Refusals are for what happens outside it.
+ * exist. Refusals are for errors outside the guest.
  */
 import { empty, endpoint, json, jsonOrStream, stream } from "./endpoint.ts";
 import { IMAGE_FAULTS } from "./errors.ts";
@@ -26,17 +26,17 @@ export const MachineCommandRequest = Type.Object({
   stdin: optional(Type.String()),
   stream: optional(Type.Boolean({ description: "answer with Server-Sent Events" })),
   timeoutSeconds: optional(int64({ maximum: EXEC_TIMEOUT_MAX_SECONDS, description: "default 600" })),
-  background: optional(Type.Boolean({ description: "answer at once with `pid=<n>` in stdout" })),
-  user: optional(text({ maxLength: 256, description: "name or uid, with `:group` if wanted; default: the image's" })),
+  background: optional(Type.Boolean({ description: "answer immediately with `pid=<n>` in stdout" })),
+  user: optional(text({ maxLength: 256, description: "name or uid, optionally with `:group`; default: the image's" })),
 });
 export type MachineCommandRequest = Static<typeof MachineCommandRequest>;
 
 const EXACT =
-  `base64 of the first ${EXEC_B64_BYTES_MAX / 2 ** 20} MiB, exact to the byte; absent with output=text. ` +
-  "All of it, however much, comes over `exec/stream?output=b64`";
+  `base64 of the first ${EXEC_B64_BYTES_MAX / 2 ** 20} MiB, byte for byte; absent with output=text. ` +
+  "`exec/stream?output=b64` gives all of it, without a cap";
 const CUT =
-  "whether the base64 is not all of the output: it ends at its cap, or earlier where commands that run at the same " +
-  "time have used up what the server keeps for all of them; absent with output=text";
+  "whether the base64 is incomplete: it ends at its cap, or earlier where commands that run at the same " +
+  "time have used up the server's memory for all of them; absent with output=text";
 
 export const MachineExecResponse = Type.Object({
   stdout: Type.String({ description: "UTF-8, capped at 1 MiB; empty with output=b64" }),
@@ -44,8 +44,8 @@ export const MachineExecResponse = Type.Object({
   exitCode: Type.Integer({ format: "int32" }),
   durationMs: int64(),
   machineId: Type.String(),
-  stdoutTruncated: Type.Boolean({ description: "whether `stdout` is not all of it" }),
-  stderrTruncated: Type.Boolean({ description: "whether `stderr` is not all of it" }),
+  stdoutTruncated: Type.Boolean({ description: "whether `stdout` is incomplete" }),
+  stderrTruncated: Type.Boolean({ description: "whether `stderr` is incomplete" }),
   stdoutB64: Type.Optional(Type.String({ description: EXACT })),
   stderrB64: Type.Optional(Type.String({ description: EXACT })),
   stdoutB64Truncated: Type.Optional(Type.Boolean({ description: CUT })),
@@ -53,7 +53,7 @@ export const MachineExecResponse = Type.Object({
 });
 export type MachineExecResponse = Static<typeof MachineExecResponse>;
 
-/** Accepted languages of `code`, and the interpreter each one means. */
+/** Accepted languages of `code`, and the interpreter of each. */
 export const CODE_LANGUAGES = {
   python: "python",
   javascript: "javascript",
@@ -76,7 +76,7 @@ export const MachineCodeRequest = Type.Object({
 export type MachineCodeRequest = Static<typeof MachineCodeRequest>;
 
 export const CreateMachineSessionRequest = Type.Object({
-  // It is a segment of paths, and no client sends one that is `.` or `..`.
+  // It is a path segment, and no client sends one that is `.` or `..`.
   id: optional(Type.String({ pattern: "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$" })),
   cwd: optional(text({ maxLength: 4096 })),
   env: optional(stringMap("environment of the session")),
@@ -128,10 +128,10 @@ export const execEndpoints = {
     family: "machines",
     summary: "Run a command and stream its output as Server-Sent Events",
     description:
-      'Events `stdout` and `stderr` with text, then `exit` with `{"exitCode":N}`, or `error` with a sentence when nobody can ' +
-      "say how the command ended. Each `\\n` of the text begins another `data:` line, and a carriage return stands in it as " +
-      "it was. Readers that follow the standard end lines there: for them `output=text` makes line breaks of it, and with " +
-      "`output=b64` the data is base64, exact to the byte.",
+      'Events `stdout` and `stderr` with text, then `exit` with `{"exitCode":N}`, or `error` with a sentence when it is unknown ' +
+      "how the command ended. Each `\\n` of the text begins another `data:` line, and a carriage return is kept in the data. " +
+      "Readers that follow the standard end lines there: for them `output=text` turns it into a line break, and with " +
+      "`output=b64` the data is base64, byte for byte.",
     access: ["machine:exec"],
     query: outputQuery,
     body: commandBody,
@@ -208,7 +208,7 @@ export const execEndpoints = {
     family: "machines",
     summary: "Run a command in a session",
     description:
-      "A command that is a string leaves its working directory and exported variables to the next one. With `stream: true` the answer is the event stream of `exec/stream`.",
+      "The working directory and exported variables after a string command are those of the next one. With `stream: true` the answer is the event stream of `exec/stream`.",
     access: ["machine:exec"],
     query: outputQuery,
     body: commandBody,

@@ -1,5 +1,5 @@
 /**
- * Files of a machine, and the bridge to its published ports. Bodies are streamed both ways.
+ * Files of a machine, and the bridge to its published ports. Bodies are streamed in both directions.
  */
 import { empty, endpoint, json, stream } from "./endpoint.ts";
 import { IMAGE_FAULTS } from "./errors.ts";
@@ -20,7 +20,7 @@ const fileErrors = [
 const readErrors = [...fileErrors, "range_not_satisfiable"] as const;
 const writeErrors = [...fileErrors, "no_space"] as const;
 
-/** An entry of the list that `?list=true` asks for. */
+/** An entry of the list that `?list=true` requests. */
 export const FileEntry = Type.Object({
   name: Type.String(),
   kind: oneOf(["file", "directory", "link", "other"]),
@@ -32,7 +32,7 @@ export type FileEntry = Static<typeof FileEntry>;
 
 const FILE_HEADERS = {
   "accept-ranges": "`bytes`",
-  etag: "changes with the file's size and time of modification; good for `If-Range`",
+  etag: "changes with the file's size and modification time; can be sent as `If-Range`",
   "last-modified": "when the file was last written",
   "x-file-mode": "the file's permissions, four octal digits",
 } as const;
@@ -40,10 +40,10 @@ const FILE_HEADERS = {
 const bytesAnswers = {
   200: {
     ...stream(OCTETS, "the file; with `list=true` the directory's entries as JSON"),
-    headers: { ...FILE_HEADERS, "x-content-sha256": "SHA-256 of the file in hexadecimal; absent where it is large" },
+    headers: { ...FILE_HEADERS, "x-content-sha256": "SHA-256 of the file in hexadecimal; absent for large files" },
   },
   206: {
-    ...stream(OCTETS, "the part that `Range` asks for"),
+    ...stream(OCTETS, "the part that `Range` requests"),
     headers: { ...FILE_HEADERS, "content-range": "which part of the file this is, `bytes <first>-<last>/<size>`" },
   },
 } as const;
@@ -84,7 +84,7 @@ export const fileEndpoints = {
     summary: "Read a file, its path in the URL",
     description:
       "With `list=true` the answer is JSON, as of `readFile`. Only the bytes are declared here, because generated clients " +
-      "that know one type for an answer would take files for JSON.",
+      "that know one type for an answer would read files as JSON.",
     access: ["machine:files"],
     query: Type.Object({ list: Type.Optional(Type.Boolean()) }),
     answers: bytesAnswers,
@@ -151,11 +151,11 @@ function connectMethods() {
       family: "machines",
       summary: "Forward a request to a published port; the guest's answer is passed through",
       description:
-        "The query and the body go on as they come, and so does the answer, its status included. A WebSocket " +
-        "handshake opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.",
+        "The query and the body are forwarded unchanged, and so is the answer, including its status. A WebSocket " +
+        "handshake opens a WebSocket with the guest; only then may the key be in the query, as `access_token`.",
       access: ["machine:exec"],
       ...(["POST", "PUT", "PATCH"].includes(method) ? { body: { kind: "bytes" } as const } : {}),
-      answers: { 200: stream("*/*", "whatever the guest answers") },
+      answers: { 200: stream("*/*", "the guest's answer") },
       errors: ["not_found", "guest_unreachable", "unavailable"],
       isBridge: true,
       isExtra: true,

@@ -12,7 +12,7 @@ export const ClusterHealth = Type.Object({
   appsTotal: int32(),
   poolsTotal: int32(),
   uptimeSecs: int64(),
-  databaseUp: Type.Boolean({ description: "false: the counts are the last that are known" }),
+  databaseUp: Type.Boolean({ description: "false: the counts are the last known ones" }),
 });
 export type ClusterHealth = Static<typeof ClusterHealth>;
 

@@ -35,10 +35,10 @@ export const imageEndpoints = {
     method: "POST",
     path: "/v1/images/pull",
     family: "images",
-    summary: "Fetch an image to one node or to all, before it is needed",
+    summary: "Fetch an image to one node or to all, before a machine needs it",
     description:
-      "Answers at once with an operation that has a step for each node. Its registry is asked what the name means now, " +
-      "also by a node that has the image.",
+      "Answers immediately with an operation that has a step for each node. The image's registry is asked what the name means now, " +
+      "even by a node that has the image.",
     access: ["machine:create"],
     body: {
       kind: "json",
@@ -55,10 +55,10 @@ export const imageEndpoints = {
     method: "POST",
     path: "/v1/images/import",
     family: "images",
-    summary: "Bring an image to a node as an archive: an OCI layout, a docker archive or a tar of a root file system",
+    summary: "Upload an image to a node as an archive: an OCI layout, a docker archive or a tar of a root file system",
     access: ["admin"],
     query: Type.Object({
-      reference: text({ minLength: 1, maxLength: 512, description: "what to call it, such as `local/tools:1`" }),
+      reference: text({ minLength: 1, maxLength: 512, description: "the image's new name, such as `local/tools:1`" }),
       nodeId: Type.Optional(text({ maxLength: 128, description: "needed when there are several nodes" })),
     }),
     body: { kind: "bytes" },

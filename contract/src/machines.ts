@@ -20,7 +20,7 @@ import {
 import { int64, nullable, oneOf, optional, type Static, stringMap, Type, text, timestamp } from "./schema.ts";
 import { CostBreakdown, UsageResponse } from "./usage.ts";
 
-/** What users see. Computed from what was asked and what a node observed; see server/src/machines/view.ts. */
+/** The states that users see. Computed from desired and observed state; see server/src/machines/view.ts. */
 export const MACHINE_STATES = ["creating", "started", "stopped", "error"] as const;
 export type MachineState = (typeof MACHINE_STATES)[number];
 
@@ -37,7 +37,7 @@ export const MachineSource = Type.Object(
     }),
     arch: optional(oneOf(["amd64", "arm64"])),
   },
-  // Shown in the refusal of a source that does not fit, because its tagged form is what callers get wrong.
+  // Shown in the refusal of an invalid source, because callers often get the tagged form wrong.
   { examples: [{ type: "image", reference: "alpine" }] },
 );
 export type MachineSource = Static<typeof MachineSource>;
@@ -53,13 +53,13 @@ const ResourcesRequest = Type.Object({
   cpus: optional(
     Type.Integer({
       ...{ format: "int32", minimum: 1, maximum: CPUS_MAX },
-      description: `default ${CPUS_DEFAULT}, also where the plan allows less: then the machine is refused`,
+      description: `default ${CPUS_DEFAULT}, even if the plan allows less: the machine is then refused`,
     }),
   ),
   memoryMb: optional(
     Type.Integer({
       ...{ format: "int32", minimum: MEMORY_MB_MIN, maximum: MEMORY_MB_MAX },
-      description: `default ${MEMORY_MB_DEFAULT}, also where the plan allows less: then the machine is refused`,
+      description: `default ${MEMORY_MB_DEFAULT}, even if the plan allows less: the machine is then refused`,
     }),
   ),
   diskGb: optional(
@@ -109,17 +109,17 @@ export const Labels = Type.Unsafe<Record<string, string>>({
   additionalProperties: { type: "string", maxLength: 255, pattern: "^[^\\u0000]*$" },
 });
 
-/** What follows when a machine that runs ends without being asked: its VM crashed or was killed, or its host went down. */
+/** What follows when a running machine ends unexpectedly: its VM crashed or was killed, or its host went down. */
 export const RESTARTS = ["always", "never"] as const;
 export type Restart = (typeof RESTARTS)[number];
 const RESTART_TEXT =
-  "whether it is started again when its VM ends without being asked or its host goes down; " +
+  "whether it is restarted when its VM ends unexpectedly or its host goes down; " +
   "never after it powers itself off; default: always";
 
 export const CreateMachineRequest = Type.Object({
   source: MachineSource,
   name: optional(
-    Type.Unsafe<string>({ ...MachineName, description: "default: one that is made up, such as `calm-harbor-3f2a`" }),
+    Type.Unsafe<string>({ ...MachineName, description: "default: a generated name, such as `calm-harbor-3f2a`" }),
   ),
   resources: optional(ResourcesRequest),
   network: optional(NetworkRequest),
@@ -130,7 +130,7 @@ export const CreateMachineRequest = Type.Object({
   autoStopSeconds: optional(int64({ description: "stop after this long without activity" })),
   ttlSeconds: optional(int64({ description: "delete this long after creation" })),
   restart: optional(oneOf(RESTARTS, RESTART_TEXT)),
-  mounts: optional(Type.Array(MachineMountSpec, { description: "accepted; the machine comes up without the storage" })),
+  mounts: optional(Type.Array(MachineMountSpec, { description: "accepted; the machine starts without the storage" })),
   ports: optional(Type.Array(PortRequest, { maxItems: PORTS_PER_MACHINE_MAX })),
   public: optional(Type.Boolean({ description: "whether the machine's url needs no key" })),
   command: optional(Type.Array(text(), { description: "overrides the image's entrypoint and command" })),
@@ -142,24 +142,27 @@ export type CreateMachineRequest = Static<typeof CreateMachineRequest>;
 
 const milliseconds = (description: string) => Type.Optional(Type.Number({ minimum: 0, description }));
 
-/** Where a start's VM came from: one that waited, prepared; restored from a template just then; booted from nothing. */
+/**
+ * Where a start's VM came from: a prepared one; one restored from a template for this start; one booted from the
+ * kernel.
+ */
 export const VM_ORIGINS = ["prepared", "template", "boot"] as const;
 export type VmOrigin = (typeof VM_ORIGINS)[number];
 
-/** Where the time of the machine's last start went on its node, in milliseconds; absent phases did not happen. */
+/** How long the phases of the machine's last start took on its node, in milliseconds; absent phases did not happen. */
 export const StartTimings = Type.Object({
-  vm: Type.Optional(oneOf(VM_ORIGINS, "where the VM came from: it waited prepared, was restored, or was booted")),
+  vm: Type.Optional(oneOf(VM_ORIGINS, "where the VM came from: prepared before, restored from a template, or booted")),
   imageMs: milliseconds("finding or pulling the image"),
   diskMs: milliseconds("making the disk"),
-  bootMs: milliseconds("from asking for a VM until its agent answered"),
-  configureMs: milliseconds("making the guest this machine: clock, disk, name, network"),
-  totalMs: milliseconds("from the node's taking up the start until the machine ran"),
+  bootMs: milliseconds("from requesting a VM until its agent answered"),
+  configureMs: milliseconds("configuring the guest: clock, disk, name, network"),
+  totalMs: milliseconds("from the start request on the node until the machine ran"),
 });
 export type StartTimings = Readonly<Static<typeof StartTimings>>;
 
-/** What may be done with a machine now. Branches and forks are two names of one thing. */
+/** What may be done with a machine now. `branch` and `fork` are two names of one capability. */
 export const MachineCapabilities = Type.Object({
-  exec: Type.Boolean({ description: "whether a command runs at once; in a stopped machine it starts it first" }),
+  exec: Type.Boolean({ description: "whether a command runs immediately; a stopped machine is started first" }),
   branch: Type.Boolean(),
   branchBatch: Type.Boolean(),
   nestedBranch: Type.Boolean(),
@@ -174,7 +177,8 @@ export const MachineInfo = Type.Object({
   id: Type.String({ description: "mach-<32 hex>" }),
   name: nullable(Type.String()),
   source: MachineSource,
-  // Open in the description, so that a client which knows other words still compiles and another word is no fault.
+  // Not a closed list in the description, so that clients compiled for other values still work and a new value is not
+  // an error.
   state: Type.Unsafe<MachineState>({
     type: "string",
     description: `one of ${MACHINE_STATES.map((state) => `\`${state}\``).join(", ")}; later versions may add others`,
@@ -283,7 +287,7 @@ export const machineEndpoints = {
     summary: "Start a machine; answers when it has booted",
     access: ["machine:create"],
     query: Type.Object({
-      detach: Type.Optional(Type.Boolean({ description: "answer 202 at once and boot in the background" })),
+      detach: Type.Optional(Type.Boolean({ description: "answer 202 immediately and boot in the background" })),
       forkable: Type.Optional(Type.Boolean()),
     }),
     answers: { 200: json(MachineInfo), 202: json(MachineInfo, "detached") },
@@ -305,7 +309,7 @@ export const machineEndpoints = {
     summary: "The machine's timeline, oldest first",
     description:
       "Every command is counted, and priced at zero, in the machine's usage. Here commands that end close together share " +
-      "one line, so that a busy machine's timeline is read to its end.",
+      "one line, so that the timeline of a busy machine stays readable.",
     access: ["machine:read"],
     query: Type.Object({ ...pageQuery }),
     answers: { 200: json(Type.Array(EventInfo)) },
@@ -326,19 +330,19 @@ export const machineEndpoints = {
     family: "machines",
     summary: "The output of the machine's workload",
     description:
-      "The last lines that the image's command, or the machine's own, has written to stdout and stderr, also of a " +
-      "machine that is stopped; the last 8 to 16 MiB are kept. With `follow` the lines that come are sent as well, over " +
+      "The last lines that the image's command, or the machine's own, has written to stdout and stderr, also while the " +
+      "machine is stopped; the last 8 to 16 MiB are kept. With `follow`, new lines are sent as well, across " +
       "stops and starts, until the machine is deleted. A line of the node's own, such as how the workload ended, begins " +
       "with `flotilla: `. With `format=json` a line is a record: `timestamp`, `level`, `message`, `source`.",
     access: ["machine:read"],
     query: Type.Object({
       follow: Type.Optional(Type.Boolean()),
       tail: Type.Optional(
-        Type.Integer({ minimum: 0, description: "lines to begin with: default 100, at most 10,000" }),
+        Type.Integer({ minimum: 0, description: "number of last lines to begin with: default 100, at most 10,000" }),
       ),
       format: Type.Optional(oneOf(["text", "json"])),
     }),
-    answers: { 200: stream("text/event-stream", "one `data: <line>` a line; an empty line means nothing") },
+    answers: { 200: stream("text/event-stream", "one `data: <line>` for each line; an empty line means nothing") },
     errors: ["not_found", "invalid_request", "unavailable"],
     isExtra: true,
   }),
@@ -346,7 +350,7 @@ export const machineEndpoints = {
     method: "POST",
     path: "/v1/machines/{id}/share",
     family: "machines",
-    summary: "Make the machine's one share link; an earlier one stops working",
+    summary: "Make the machine's share link; an earlier one stops working",
     access: ["machine:create"],
     answers: { 200: json(ShareInfo) },
     errors: ["not_found"],
@@ -356,7 +360,7 @@ export const machineEndpoints = {
     method: "DELETE",
     path: "/v1/machines/{id}/share",
     family: "machines",
-    summary: "Revoke the machine's share link at once",
+    summary: "Revoke the machine's share link immediately",
     access: ["machine:create"],
     answers: { 204: empty() },
     errors: ["not_found"],

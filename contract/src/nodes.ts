@@ -1,5 +1,5 @@
 /**
- * Nodes (hosts) and the join tokens with which they enter a cluster.
+ * Nodes (hosts) and the join tokens with which they register.
  */
 import { empty, endpoint, json } from "./endpoint.ts";
 import {
@@ -30,7 +30,7 @@ export const NodeInfo = Type.Object({
   availableMemoryMb: int64(),
   totalDiskGb: int64(),
   availableDiskGb: int64(),
-  labels: stringMap("operator's and observed facts, such as the accelerator"),
+  labels: stringMap("facts from the operator and observed ones, such as the accelerator"),
   registeredAt: timestamp(),
   lastHeartbeatAt: nullable(timestamp()),
   runtime: nullable(Type.String()),
@@ -40,7 +40,7 @@ export const NodeInfo = Type.Object({
 });
 export type NodeInfo = Static<typeof NodeInfo>;
 
-/** Lenient: clients send whole NodeInfo records; everything the server knows better is ignored. */
+/** Lenient: clients send whole NodeInfo records; fields that the server itself determines are ignored. */
 export const RegisterNodeRequest = Type.Object({
   id: Type.String({ pattern: "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$" }),
   address: text({ minLength: 1, maxLength: 512 }),
@@ -52,7 +52,7 @@ export const RegisterNodeRequest = Type.Object({
 });
 export type RegisterNodeRequest = Static<typeof RegisterNodeRequest>;
 
-/** NodeInfo, and the credential with which the node calls from now on. */
+/** NodeInfo, and the credential for the node's later calls. */
 export const RegisteredNode = Type.Object({
   ...NodeInfo.properties,
   credential: nullable(Type.String({ description: "shown once; null when the node called with its credential" })),
@@ -85,7 +85,7 @@ export const nodeEndpoints = {
     method: "POST",
     path: "/v1/nodes/register",
     family: "nodes",
-    summary: "Enter the cluster, or say that a known node is back",
+    summary: "Register a node, or report that a known node is back",
     access: "joinToken",
     body: { kind: "json", schema: RegisterNodeRequest },
     answers: { 200: json(RegisteredNode) },
@@ -95,7 +95,7 @@ export const nodeEndpoints = {
     method: "DELETE",
     path: "/v1/nodes/{id}/credential",
     family: "nodes",
-    summary: "Revoke a node's credential; its next call fails",
+    summary: "Revoke a node's credential; the node's next call fails",
     access: ["admin"],
     answers: { 204: empty() },
     errors: ["not_found"],
@@ -106,8 +106,8 @@ export const nodeEndpoints = {
     family: "nodes",
     summary: "Stop the machines of a node and start nothing more on it",
     description:
-      "Answers at once; the operation tells how far it is. Machines are given `deadlineSeconds` (600) to be stopped by " +
-      "their owners, then they are stopped. Their disks stay on the node: nothing is moved, and they start again when " +
+      "Answers immediately; the operation shows the progress. Owners have `deadlineSeconds` (600) to stop their " +
+      "machines, then they are stopped. Their disks stay on the node: nothing is moved, and they start again when " +
       "the node is back. The node is `drained` then, and `ready` again when its agent registers after that.",
     access: ["admin"],
     body: { kind: "json", isOptional: true, schema: Type.Object({ deadlineSeconds: optional(int64()) }) },
@@ -118,8 +118,8 @@ export const nodeEndpoints = {
     method: "POST",
     path: "/v1/nodes/{id}/heartbeat",
     family: "nodes",
-    summary: "Report resources and what was observed of machines",
-    description: "The body is `Heartbeat` of contract/src/link.ts; without one it only says that the node lives.",
+    summary: "Report resources and the observed state of machines",
+    description: "The body is `Heartbeat` of contract/src/link.ts; without a body it only reports that the node runs.",
     access: "nodeCredential",
     body: { kind: "json", isOptional: true, schema: Type.Unsafe<unknown>({}), maxBytes: 8 * 1024 * 1024 },
     answers: { 200: json(Type.Object({ acceptedAt: timestamp() })) },
@@ -150,7 +150,7 @@ export const nodeEndpoints = {
           int64({ minimum: 1, maximum: 10 * 365 * 24 * 3600, description: "default: an hour" }),
         ),
         maxUses: optional(int32({ minimum: 1 })),
-        labels: optional(stringMap("given to the node that joins")),
+        labels: optional(stringMap("labels of the node that joins")),
       }),
     },
     answers: { 200: json(JoinTokenCreated) },

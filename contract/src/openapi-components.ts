@@ -1,11 +1,11 @@
 /**
- * What the operations of the OpenAPI document have in common: tags, headers, parameters and the shapes of errors.
+ * What the operations of the OpenAPI document share: tags, headers, parameters and the shapes of errors.
  *
- * Always: plain JSON values, referred to from operations by name, so that the document says each of them once.
+ * Always: these are plain JSON values, referenced by name, so that the document contains each of them once.
  */
 import { ERRORS } from "./errors.ts";
 
-/** Families of endpoints, in words. */
+/** Descriptions of the endpoint families. */
 export const TAG_DESCRIPTIONS: Readonly<Record<string, string>> = {
   health: "Whether the service works; metrics; this description",
   account: "The caller: plan, ceilings, usage and cost",
@@ -13,34 +13,34 @@ export const TAG_DESCRIPTIONS: Readonly<Record<string, string>> = {
   billing: "Usage and cost of all tenants, for operators",
   apikeys: "API keys of the tenant",
   machines: "Persistent microVMs: life cycle, commands, files, ports, logs, branches",
-  leases: "Branches that are lent to a task",
+  leases: "Branches that are lent for a task",
   registry: "Packaged machines",
   images: "OCI images on the nodes",
   apps: "Replicated instances of an image, with rollouts",
   nodes: "Hosts that run machines",
-  tokens: "Join tokens, with which nodes enter",
-  events: "What happened to the tenant's machines, also to those that are gone",
+  tokens: "Join tokens, with which nodes register",
+  events: "What happened to the tenant's machines, including deleted ones",
   operations: "Long work, step by step",
   plans: "Ceilings and rates of tenants",
   pools: "Started machines that wait to be claimed",
   tenants: "Tenants, for operators",
-  volumes: "Records of volumes; no storage stands behind them",
+  volumes: "Records of volumes, without storage",
 };
 
 const text = { type: "string" } as const;
 const count = { type: "integer", minimum: 0 } as const;
 
-/** Answer headers, by the name under which operations refer to them. */
+/** Answer headers, by the name that operations use. */
 export const HEADERS = {
   RequestId: {
     wire: "x-request-id",
     schema: text,
-    description: "finds the request in the server's log; the caller's own is taken when it is safe",
+    description: "finds the request in the server's log; the caller's own id is used if it is safe",
   },
   ErrorCode: { wire: "x-error-code", schema: text, description: "the machine-readable name of the refusal" },
-  RateLimitLimit: { wire: "RateLimit-Limit", schema: count, description: "requests that may come at once" },
-  RateLimitRemaining: { wire: "RateLimit-Remaining", schema: count, description: "requests that are left" },
-  RateLimitReset: { wire: "RateLimit-Reset", schema: count, description: "seconds until all of them are back" },
+  RateLimitLimit: { wire: "RateLimit-Limit", schema: count, description: "requests that may arrive as a burst" },
+  RateLimitRemaining: { wire: "RateLimit-Remaining", schema: count, description: "requests left of the burst" },
+  RateLimitReset: { wire: "RateLimit-Reset", schema: count, description: "seconds until the whole burst is available" },
   XRateLimitRemaining: { wire: "x-ratelimit-remaining", schema: count, description: "same as RateLimit-Remaining" },
   RetryAfter: { wire: "Retry-After", schema: count, description: "seconds after which to try again, where known" },
   WwwAuthenticate: { wire: "WWW-Authenticate", schema: text, description: "`Bearer`" },
@@ -52,12 +52,12 @@ export const HEADERS = {
   IdempotencyReplayed: {
     wire: "Idempotency-Replayed",
     schema: { type: "string", enum: ["true"] },
-    description: "present when this is the kept answer of an earlier request with the same key",
+    description: "present when this is the stored answer to an earlier request with the same key",
   },
 } as const;
 export type HeaderName = keyof typeof HEADERS;
 
-/** A header's entry in components, without the name it has on the wire. */
+/** The headers as components, without their names on the wire. */
 export const headerComponents = Object.fromEntries(
   Object.entries(HEADERS).map(([name, { schema, description }]) => [name, { description, schema }]),
 );
@@ -72,16 +72,16 @@ export const parameterComponents = {
     in: "header",
     required: false,
     description:
-      "makes the request safe to repeat: the first answer is kept for 24 hours and given again; the same key with another " +
-      "request is refused. Where the server died before it could answer, a repetition after 60 seconds makes nothing twice and " +
-      "answers with what was made; a command that was lost so runs again",
+      "makes the request safe to repeat: the first answer is stored for 24 hours and given again; the same key with another " +
+      "request is refused. If the server died before it answered, a repetition after 60 seconds creates nothing twice and " +
+      "answers with what was created; a command whose result was lost this way runs again",
     schema: { type: "string", minLength: 1, maxLength: 255, pattern: "^[\\x20-\\x7e]*$" },
   },
 } as const;
 
 export const IDEMPOTENCY_KEY = { $ref: "#/components/parameters/IdempotencyKey" } as const;
 
-/** Shapes of errors; no endpoint declares them. */
+/** Shapes of errors, which no endpoint declares. */
 export const errorSchemas = {
   Problem: {
     type: "object",
@@ -98,7 +98,7 @@ export const errorSchemas = {
   },
   Unauthorized: {
     type: "object",
-    description: "Of a key that is not good. Without a key the body is empty",
+    description: "The key is invalid. Without a key the body is empty",
     required: ["code", "error"],
     properties: { code: text, error: text },
   },
@@ -108,7 +108,7 @@ const reference = (name: keyof typeof errorSchemas) => ({ schema: { $ref: `#/com
 
 export const UNAUTHORIZED = { "application/json": reference("Unauthorized") } as const;
 
-/** The caller chooses with `Accept`; without a word the text. */
+/** The caller chooses with `Accept`; the default is text. */
 export const REFUSED = {
   "text/plain": { schema: text },
   "application/problem+json": reference("Problem"),

@@ -1,5 +1,6 @@
 /**
- * What the API's description says beyond the shapes of bodies, and what it leaves out for the sake of typed clients.
+ * What the API's description contains besides the shapes of bodies, and what it leaves out so that typed clients
+ * work.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -38,14 +39,14 @@ const operationOf = (id: string) => {
 };
 const contentOf = (id: string, status: string) => Object.keys(operationOf(id).responses[status]?.content ?? {});
 
-test("each endpoint is described once, and names that only old paths have are not", () => {
+test("each endpoint is described once, and names that only old paths have are not described", () => {
   const heads = endpointList.filter(([, { hasHead }]) => hasHead).map(([name]) => `${name}Head`);
   const expected = [...endpointList.map(([name]) => name), ...heads];
   assert.deepEqual(operations.map(({ operationId }) => operationId).sort(), expected.sort());
   assert.equal(document.paths["/v1/groups"], undefined);
 });
 
-test("what is not served yet is described with 501, and nothing else is but snapshots", () => {
+test("only endpoints that are not served yet, and snapshots, are described with 501", () => {
   const described = operations.filter(({ responses }) => "501" in responses).map(({ operationId }) => operationId);
   assert.deepEqual(described.sort(), [...PENDING_ENDPOINTS, "createSnapshot", "listSnapshots"].sort());
 });
@@ -70,7 +71,7 @@ test("files answer HEAD without a body, and JSON for a list", () => {
   assert.ok("x-file-mode" in (head.responses["200"]?.headers ?? {}));
 });
 
-test("a refusal is text or a problem in either of its JSON types, with the headers that refusals have", () => {
+test("a refusal is text or a problem in either of its JSON types, with the headers of refusals", () => {
   const types = ["text/plain", "application/problem+json", "application/json"];
   assert.deepEqual(contentOf("getMachine", "404"), types);
   const { responses } = operationOf("getMachine");
@@ -78,7 +79,7 @@ test("a refusal is text or a problem in either of its JSON types, with the heade
   assert.ok("Retry-After" in (responses["429"]?.headers ?? {}));
 });
 
-test("every answer names the request id, an answer to a key its rate, a page the way to the next", () => {
+test("every answer has the request id, an answer to a key its rate limit, a page the link to the next", () => {
   for (const { operationId, path, responses } of operations) {
     for (const [status, { headers = {} }] of Object.entries(responses)) {
       if (path.includes("/connect/") && (status === "101" || status === "default")) continue;
@@ -91,7 +92,7 @@ test("every answer names the request id, an answer to a key its rate, a page the
   assert.ok(!("RateLimit-Limit" in (operationOf("getHealth").responses["200"]?.headers ?? {})));
 });
 
-test("every POST with an API key takes an Idempotency-Key, but for the bridge", () => {
+test("every POST with an API key takes an Idempotency-Key, except the bridge", () => {
   for (const [name, { method, path }] of endpointList) {
     const takes = operationOf(name).parameters.some(({ $ref }) => $ref === "#/components/parameters/IdempotencyKey");
     const isOfNodes = path === "/v1/nodes/register" || path === "/v1/nodes/{id}/heartbeat";
@@ -99,7 +100,7 @@ test("every POST with an API key takes an Idempotency-Key, but for the bridge", 
   }
 });
 
-test("the document names a server, and describes every tag in words of its own", () => {
+test("the document names a server, and describes every tag", () => {
   assert.ok(document.servers.length > 0);
   for (const { name, description } of document.tags) assert.ok(description.length > name.length, name);
 });
@@ -112,7 +113,7 @@ test("shapes that the specification names are components, and used", () => {
   }
 });
 
-test("a machine's state is a string that says the known values, and closes none out", () => {
+test("a machine's state is a string whose description lists the known values without closing the list", () => {
   const { type, description, ...rest } = document.components.schemas["MachineInfo"]?.properties["state"] ?? {};
   assert.equal(type, "string");
   for (const state of ["creating", "started", "stopped", "error"]) assert.ok(String(description).includes(state));

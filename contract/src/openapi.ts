@@ -1,9 +1,11 @@
 /**
  * The contract as an OpenAPI 3.1 document. Pure: the same endpoints give the same document.
  *
- * Always: every endpoint is there once, under its first path (`x-aliases` names the others, which would only double the
- * methods of generated clients); every refusal it may give is listed by status; schemas that the contract exports under
- * a name are components under that name, all others stand where they are used.
+ * Always:
+ * - Every endpoint is described once, under its first path. `x-aliases` lists the others, which would only duplicate
+ *   the methods of generated clients.
+ * - Every possible refusal is listed by status.
+ * - Schemas that the contract exports under a name are components of that name; all others are inline.
  */
 import * as apikeys from "./apikeys.ts";
 import * as apps from "./apps.ts";
@@ -61,14 +63,14 @@ const MODULES: readonly Readonly<Record<string, unknown>>[] = [
 ];
 
 const INTRODUCTION = `Machines are persistent microVMs; apps are replicated images. Send an API key as \
-\`Authorization: Bearer smk_…\`. Errors are one plain sentence, or RFC 9457 JSON when you accept it; \
-\`x-error-code\` names the code and \`x-request-id\` finds the request in the server's log. Answers to a key, refusals \
-too, carry \`RateLimit-*\`.`;
+\`Authorization: Bearer smk_…\`. Errors are one plain sentence, or RFC 9457 JSON if you accept it; \
+\`x-error-code\` has the code and \`x-request-id\` finds the request in the server's log. Answers to a key, including \
+refusals, have \`RateLimit-*\` headers.`;
 
 /** The refusals that an endpoint may give without declaring them. */
 export function commonErrors(endpoint: Endpoint): readonly ErrorCode[] {
   const codes: ErrorCode[] = ["internal"];
-  // Also where no body is declared: one is read and ignored. What is streamed has no limit of its own.
+  // Also where no body is declared: one is read and ignored. Streamed bodies have no limit.
   if (!isStreamed(endpoint) && endpoint.method !== "GET") codes.push("body_too_large");
   if (endpoint.query !== undefined) codes.push("invalid_body");
   if (endpoint.access === "public") return codes;
@@ -106,7 +108,7 @@ export function openApiDocument(endpoints: readonly (readonly [string, Endpoint]
       description: INTRODUCTION,
       license: { name: "Apache-2.0", identifier: "Apache-2.0" },
     },
-    servers: [{ url: "/", description: "the server that gave this description" }],
+    servers: [{ url: "/", description: "the server that served this description" }],
     security: [{ bearer: [] }],
     tags: [...new Set(endpoints.map(([, { family }]) => family))].map((name) => ({
       name,
@@ -125,12 +127,12 @@ export function openApiDocument(endpoints: readonly (readonly [string, Endpoint]
   };
 }
 
-/** OpenAPI has no word for a parameter that takes the rest of the path. */
+/** OpenAPI cannot express a parameter that is the rest of the path. */
 const plainPath = (path: string): string => path.replace("...}", "}");
 
 type Print = (schema: TSchema) => Json;
 
-/** Schemas that modules export, by the name under which they do. The first name wins. */
+/** The schemas that modules export, by name. The first name wins. */
 function namedSchemas(): ReadonlyMap<TSchema, string> {
   const names = new Map<TSchema, string>();
   for (const module of MODULES) {
@@ -142,7 +144,7 @@ function namedSchemas(): ReadonlyMap<TSchema, string> {
   return names;
 }
 
-/** Prints schemas with references in place of named ones, and notes which names are used. */
+/** Prints schemas with references to named ones, and records which names are used. */
 function printer(names: ReadonlyMap<TSchema, string>, used: Set<TSchema>): Print {
   const print = (value: unknown): Json => {
     if (Array.isArray(value)) return value.map(print);
@@ -157,7 +159,7 @@ function printer(names: ReadonlyMap<TSchema, string>, used: Set<TSchema>): Print
   return print;
 }
 
-/** Printing one component may use others, so this goes on until nothing new turns up. */
+/** Printing a component may use others, so this repeats until there are no new ones. */
 function components(names: ReadonlyMap<TSchema, string>, used: Set<TSchema>, print: Print): JsonObject {
   const printed = new Map<string, Json>();
   for (const schema of used) {
@@ -200,7 +202,7 @@ function security(access: Access): Json {
   if (access === "public") return [];
   if (access === "anyKey") return [{ bearer: [] }];
   if (typeof access === "string") return [{ nodeBearer: [] }];
-  // One of several scopes is enough, so each is an alternative.
+  // One of the scopes suffices, so each is an alternative.
   return access.map((scope) => ({ bearer: [scope] }));
 }
 
@@ -222,7 +224,7 @@ function parameters(endpoint: Endpoint, print: Print): Json {
 }
 
 const OCTETS = "application/octet-stream";
-/** The form that generators know as bytes. */
+/** The form that generators recognize as bytes. */
 const BYTES: Json = { type: "string", format: "binary" };
 
 function requestBody({ body }: Endpoint, print: Print): JsonObject {
@@ -251,11 +253,11 @@ function responses(name: string, endpoint: Endpoint, print: Print): Json {
 
 const PENDING: ReadonlySet<string> = new Set(PENDING_ENDPOINTS);
 
-/** A guest answers as it likes; what the server refuses is listed by status, and only that has the header. */
+/** A guest may answer anything; refusals of the server are listed by status, and only they have the header. */
 function guestAnswers({ method }: Endpoint): JsonObject {
-  const description = "whatever the guest answers; a refusal of the server's own has `x-error-code`";
+  const description = "the guest's answer; a refusal of the server has `x-error-code`";
   return {
-    ...(method === "GET" ? { 101: { description: "the guest took the WebSocket handshake" } } : {}),
+    ...(method === "GET" ? { 101: { description: "the guest accepted the WebSocket handshake" } } : {}),
     default: { description, content: { "*/*": { schema: BYTES } } },
   };
 }
@@ -298,12 +300,12 @@ function response(endpoint: Endpoint, answer: Answer, print: Print): Json {
 }
 
 /**
- * Where the body's `stream` turns JSON into an event stream, only the JSON is declared: generated clients would make a
- * union of both, in which every caller has to cast.
+ * Where the body's `stream` turns JSON into an event stream, only the JSON is declared: generated clients would make
+ * a union of both, in which every caller has to cast.
  */
 function describe({ description = "success", ...answer }: Exclude<Answer, { kind: "empty" }>): string {
   if (answer.kind === "stream" || answer.orStream === undefined) return description;
-  return `${description}; with \`stream: true\` in the body the events of \`exec/stream\`, as \`${answer.orStream}\``;
+  return `${description}; with \`stream: true\` in the body, the events of \`exec/stream\`, as \`${answer.orStream}\``;
 }
 
 function content(answer: Exclude<Answer, { kind: "empty" }>, print: Print): Json {

@@ -1,13 +1,15 @@
 /**
  * Operations: long work that a user can watch. Lists are newest first.
  *
- * Always: an operation ends. It has a deadline, whatever becomes of the servers and nodes that work on it, and once its
- * status is not `running` it never changes again. What it did stands in its steps, each with a message in words.
+ * Always:
+ * - An operation ends: it has a deadline, whatever happens to the servers and nodes that work on it.
+ * - Once its status is not `running`, it never changes again.
+ * - Its steps say what it did, each with a message.
  */
 import { endpoint, json } from "./endpoint.ts";
 import { nullable, oneOf, type Static, Type, text, timestamp } from "./schema.ts";
 
-/** What an operation is about, in words. The table's CHECK holds the same list. */
+/** What an operation is about, as text. The table's CHECK has the same list. */
 export const OPERATION_KINDS = [
   "app deploy",
   "app scale",
@@ -33,7 +35,7 @@ export const OperationStep = Type.Object({
   status: oneOf(STEP_STATUSES),
   startedAt: nullable(timestamp()),
   finishedAt: nullable(timestamp()),
-  message: nullable(Type.String({ description: "progress while it runs; afterwards what came of it" })),
+  message: nullable(Type.String({ description: "progress while it runs; afterwards its result" })),
 });
 export type OperationStep = Static<typeof OperationStep>;
 

@@ -83,7 +83,7 @@ export const poolEndpoints = {
     method: "POST",
     path: "/v1/volumes",
     family: "volumes",
-    summary: "Create a volume record; no storage stands behind it",
+    summary: "Create a volume record, without storage",
     access: "anyKey",
     body: { kind: "json", schema: CreateVolumeRequest },
     answers: { 200: json(VolumeInfo) },

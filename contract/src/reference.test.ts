@@ -1,5 +1,5 @@
 /**
- * How references read: the forms that container engines accept, and what is refused.
+ * How image references are read: the forms that container engines accept, and what is refused.
  */
 import assert from "node:assert/strict";
 import { it } from "node:test";
@@ -61,12 +61,12 @@ for (const [text, why] of REFUSED)
     assert.throws(() => parseReference(text), /^Error: image reference /);
   });
 
-it("the tag of a local image is kept and it is never for a registry", () => {
+it("the tag of a local image is kept, and the image is never requested from a registry", () => {
   const reference = parseReference("local/python:3");
   assert.deepEqual([reference.isLocal, reference.repository, reference.target], [true, "python", "3"]);
 });
 
-it("a name that was accepted reads the same when it is read again", () => {
+it("a canonical name is read as the same name again", () => {
   const text = fc.string({ unit: fc.constantFrom(..."ab0._-/:@[]AZ"), maxLength: 40 });
   fc.assert(
     fc.property(text, (value) => {
@@ -82,7 +82,7 @@ it("a name that was accepted reads the same when it is read again", () => {
   );
 });
 
-it("a stored text that is no reference is compared as it is", () => {
+it("stored text that is not a reference is compared unchanged", () => {
   assert.equal(canonicalReference("index.docker.io/Alpine"), "index.docker.io/Alpine");
   assert.equal(canonicalReference("index.docker.io/alpine"), "docker.io/library/alpine:latest");
 });

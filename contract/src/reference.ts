@@ -1,22 +1,22 @@
 /**
  * Image references: what `alpine`, `127.0.0.1:5000/team/app:v2` or `local/busybox` name.
  *
- * They read as container engines read them: no registry means docker.io, one word there means `library/`, no tag means
- * `latest`; a first word is a registry only if it has a dot, a colon, or is `localhost`. `local/…` is ours: an image
- * that was made or imported on the node, which no registry is ever asked for.
+ * They are read as container engines read them: no registry means docker.io, a single segment there means `library/`,
+ * no tag means `latest`; a first segment is a registry only if it has a dot, a colon, or is `localhost`. `local/…` is
+ * ours: an image made or imported on the node, which is never requested from a registry.
  *
- * Pure. Everything refused here is refused with a text for whoever typed it. A tag beside a digest is dropped, because
- * the digest alone decides what is fetched.
+ * Pure. Every error has a text for the user who typed the reference. A tag beside a digest is dropped, because the
+ * digest alone determines what is fetched.
  */
 
 export interface Reference {
-  /** Canonical, such as `docker.io/library/alpine:latest`: equal for all ways to write the same image. */
+  /** Canonical, such as `docker.io/library/alpine:latest`: equal for all spellings of the same image. */
   readonly name: string;
   /** `docker.io`, `127.0.0.1:5000`, …; `local` for images without a registry. */
   readonly registry: string;
   /** `library/alpine`. */
   readonly repository: string;
-  /** A tag or `sha256:…`: what the registry is asked for. */
+  /** A tag or `sha256:…`, as requested from the registry. */
   readonly target: string;
   readonly digest: string | null;
   readonly isLocal: boolean;
@@ -36,7 +36,7 @@ export function isDigest(text: string): boolean {
   return DIGEST.test(text);
 }
 
-/** Throws an Error for people. */
+/** Throws an Error for users. */
 export function parseReference(text: string): Reference {
   const refuse = (why: string): never => {
     throw new Error(`image reference ${shown(text)} is not valid: ${why}`);
@@ -53,7 +53,7 @@ export function parseReference(text: string): Reference {
   if (tag !== null && !TAG.test(tag)) refuse("a tag has up to 128 letters, digits, '_', '.', '-'");
   const { registry, repository } = splitRegistry(path);
   if (!HOST.test(registry) || Number(HOST.exec(registry)?.[1] ?? 0) > 65_535)
-    refuse("what stands before the first / is not a registry's host and port");
+    refuse("the part before the first / is not a registry's host and port");
   if (repository.length > NAME_CHARACTERS_MAX) refuse(`its name is longer than ${NAME_CHARACTERS_MAX} characters`);
   if (repository === "" || !repository.split("/").every((word) => PATH_WORD.test(word)))
     refuse("a name has lower-case letters and digits, with '.', '_', '-' or '/' between them");
@@ -64,7 +64,7 @@ export function parseReference(text: string): Reference {
   return { name, registry, repository, target, digest, isLocal };
 }
 
-/** The canonical name for comparing references that are stored; text that is no reference stays as it is. */
+/** The canonical name, for comparing stored references; text that is not a reference is returned unchanged. */
 export function canonicalReference(text: string): string {
   try {
     return parseReference(text).name;

@@ -1,5 +1,5 @@
 /**
- * Which registries a list of the operator's allows, and where they may lead.
+ * Which registries the operator's list allows, and which addresses they may have.
  */
 import assert from "node:assert/strict";
 import { it } from "node:test";
@@ -9,7 +9,7 @@ const rules = (change: Partial<RegistryRules>): RegistryList =>
   new RegistryList({ allowed: null, mirrors: new Map(), insecure: [], ...change });
 const allowing = (text: string): RegistryList => rules({ allowed: parseAllowedRegistries(text) });
 
-it("by default well-known registries are reached at public addresses, and no others", () => {
+it("by default, well-known registries may have public addresses only, and no others are allowed", () => {
   const list = rules({});
   for (const name of ["docker.io", "ghcr.io", "europe-docker.pkg.dev", "registry.k8s.io"])
     assert.equal(list.right(name), "public", name);
@@ -22,7 +22,7 @@ it("a star allows every registry and every port, at public addresses only", () =
   for (const name of ["evil.example", "10.0.0.1:8080", "[::1]:5000"]) assert.equal(list.right(name), "public", name);
 });
 
-it("an entry with a full host leads wherever its name does, and only on its port", () => {
+it("an entry with a full host may have any address, and only its port", () => {
   const list = allowing("Registry.LAN:5000, 127.0.0.1:*, [::1]:5000, hub.example");
   for (const name of ["registry.lan:5000", "127.0.0.1:1", "127.0.0.1", "[::1]:5000", "hub.example", "hub.example:443"])
     assert.equal(list.right(name), "listed", name);
@@ -30,7 +30,7 @@ it("an entry with a full host leads wherever its name does, and only on its port
     assert.equal(list.right(name), null, name);
 });
 
-it("registries that have a mirror, mirrors and insecure registries count as written by the operator", () => {
+it("registries that have a mirror, mirrors and insecure registries count as entries of the operator", () => {
   const mirrors = new Map([
     ["docker.io", "http://127.0.0.1:5000/"],
     ["quay.io", "cache.lan"],
@@ -45,7 +45,7 @@ it("all names of Docker Hub are one entry", () => {
   assert.equal(allowing("index.docker.io").right("docker.io"), "listed");
 });
 
-it("an entry that is no registry stops the start", () => {
+it("an entry that is not a registry stops the start", () => {
   for (const text of ["https://ghcr.io", "ghcr.io/team", "a b", "ghcr.io:99999", "gh*r.io", "*:5000x"])
     assert.throws(() => parseAllowedRegistries(text), /expected registries/, text);
 });

@@ -1,28 +1,28 @@
 /**
- * Which image registries may be asked: the operator's list, and what an entry of it allows.
+ * Which image registries are allowed: the operator's list, and what an entry of it allows.
  *
- * An entry is `*` (every registry), `*.suffix` (every host below it) or `host[:port]`; `host:*` is every port. Without a
- * port it is the default one.
+ * An entry is `*` (every registry), `*.suffix` (every host below it) or `host[:port]`; `host:*` is every port.
+ * Without a port it is the default one.
  *
- * Always: `*`, `*.suffix` and the entries of DEFAULT_REGISTRIES reach public addresses only. Only an entry that the
- * operator wrote with a full host may lead to a private address, because only then did the operator name that host.
- * Mirrors and insecure registries are written by the operator too, and count as such entries.
+ * Always: `*`, `*.suffix` and the entries of DEFAULT_REGISTRIES allow public addresses only. Only an entry with a
+ * full host, written by the operator, may have a private address, because only then did the operator name that host.
+ * Mirrors and insecure registries are also written by the operator, and count as such entries.
  *
- * Pure. The server refuses early with it; the node, which connects, decides.
+ * Pure. The server uses it to refuse early; the node, which connects, decides.
  */
 
-/** `listed`: wherever its name leads. `public`: at public addresses only. null: not allowed. */
+/** `listed`: at any address. `public`: at public addresses only. null: not allowed. */
 export type RegistryRight = "listed" | "public" | null;
 
 export interface RegistryRules {
   /** Entries as the operator wrote them; null: DEFAULT_REGISTRIES. */
   readonly allowed: readonly string[] | null;
-  /** Registry → base URL of what is asked in its place. */
+  /** Registry → base URL of its mirror. */
   readonly mirrors: ReadonlyMap<string, string>;
   readonly insecure: readonly string[];
 }
 
-/** Public registries that anybody may be expected to use. */
+/** Well-known public registries. */
 export const DEFAULT_REGISTRIES: readonly string[] = [
   "docker.io",
   "ghcr.io",
@@ -52,7 +52,7 @@ const ENTRY =
   /^(\*|(?:\*\.)?[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*|\[[0-9a-f:]+\])(?::(\d{1,5}|\*))?$/;
 const DOCKER_HUB_NAMES = new Set(["docker.io", "index.docker.io", "registry-1.docker.io"]);
 
-/** Parses the operator's list: entries with commas between them. Throws an Error that says what was expected. */
+/** Parses the operator's list: entries separated by commas. Throws an Error that says what was expected. */
 export function parseAllowedRegistries(text: string): readonly string[] {
   const entries = text
     .split(",")
@@ -65,15 +65,15 @@ export function parseAllowedRegistries(text: string): readonly string[] {
 function parseEntry(text: string): Entry {
   const [, host, port] = ENTRY.exec(text) ?? [];
   if (host === undefined || (port !== undefined && port !== "*" && Number(port) > 65_535))
-    throw new Error("expected registries with commas between them: *, *.example.com, ghcr.io, 127.0.0.1:5000, host:*");
+    throw new Error("expected registries separated by commas: *, *.example.com, ghcr.io, 127.0.0.1:5000, host:*");
   return { host: DOCKER_HUB_NAMES.has(host) ? "docker.io" : host, port: port ?? null };
 }
 
-/** The rules in the form in which they are asked. `registry` as references and URLs write it: `host` or `host:port`. */
+/** The parsed list, for lookups. `registry` is `host` or `host:port`, as in references and URLs. */
 export class RegistryList {
   readonly #listed: readonly Entry[];
   readonly #public: readonly Entry[];
-  /** Written by the operator elsewhere: registries that have a mirror, the mirrors, and insecure ones. */
+  /** Named by the operator in other settings: registries that have a mirror, the mirrors, and insecure ones. */
   readonly #named: ReadonlySet<string>;
 
   constructor({ allowed, mirrors, insecure }: RegistryRules) {
@@ -87,9 +87,9 @@ export class RegistryList {
   right(registry: string): RegistryRight {
     if (this.#named.has(registry)) return "listed";
     const [, host = registry, port = null] = /^(.*?)(?::(\d+))?$/.exec(registry) ?? [];
-    const isMeant = (entry: Entry): boolean => fitsHost(entry.host, host) && fitsPort(entry, port);
-    if (this.#listed.some(isMeant)) return "listed";
-    return this.#public.some(isMeant) ? "public" : null;
+    const matches = (entry: Entry): boolean => fitsHost(entry.host, host) && fitsPort(entry, port);
+    if (this.#listed.some(matches)) return "listed";
+    return this.#public.some(matches) ? "public" : null;
   }
 }
 
@@ -113,12 +113,15 @@ function authorityOfMirror(mirror: string): string {
   return authorityOf(new URL(mirrorBase(mirror)));
 }
 
-/** `host` for https on its own port, else `host:port`: so two URLs have the same one exactly when they reach the same server. */
+/**
+ * `host` for https on its default port, else `host:port`: two URLs have the same authority exactly when they reach
+ * the same server.
+ */
 export function authorityOf(url: URL): string {
   return url.protocol === "http:" && url.port === "" ? `${url.hostname}:80` : url.host;
 }
 
-/** What a caller is told of a registry that is not allowed. */
+/** The refusal of a registry that is not allowed. */
 export function registryRefusal(registry: string): string {
   return (
     `images of registry ${registry} are not allowed here: use another registry, ` +

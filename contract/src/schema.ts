@@ -1,11 +1,12 @@
 /**
- * The small vocabulary in which every request and answer of the API is declared.
+ * The schema functions in which every request and answer of the API is declared.
  *
  * One value is validator, TypeScript type and JSON Schema: TypeBox builds plain JSON Schema objects, the server
  * compiles them with ajv, OpenAPI prints them.
  *
- * Always: an optional request field also accepts `null`, because clients in daily use send it for "absent";
- * unknown request fields are accepted and ignored, for the same reason.
+ * Always:
+ * - An optional request field also accepts `null`, because clients in daily use send it for "absent".
+ * - Unknown request fields are accepted and ignored, for the same reason.
  */
 import { type Static, type TSchema, Type } from "typebox";
 
@@ -34,13 +35,16 @@ export const text = (
   options: { description?: string; minLength?: number; maxLength?: number; examples?: string[] } = {},
 ) => Type.String({ pattern: "^[^\\u0000]*$", ...options });
 
-/** Of a list: at most so many, behind where a page before ended. A `Link` header with `rel="next"` leads on. */
+/**
+ * For lists: a maximum number of items, after the last item of the previous page. A `Link` header with `rel="next"`
+ * has the next page.
+ */
 export const pageQuery = {
   limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 1000 })),
   cursor: Type.Optional(text({ maxLength: 1024 })),
 };
 
-/** One of a closed list of words. */
+/** One of a closed list of strings. */
 export const oneOf = <const T extends readonly string[]>(values: T, description?: string) =>
   Type.Unsafe<T[number]>({ type: "string", enum: [...values], ...(description === undefined ? {} : { description }) });
 

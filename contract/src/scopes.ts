@@ -1,5 +1,5 @@
 /**
- * What an API key may do. A key with no scope can do nothing; `*` and `admin` imply every scope below them.
+ * What an API key may do. A key without a scope can do nothing; `*` and `admin` imply every scope below them.
  *
  * Always: a key grants no more than its creator had (server/src/apikeys/mint.ts).
  */
@@ -29,7 +29,9 @@ export const SCOPE_ALIASES: Readonly<Record<string, Scope>> = {
   "members:write": "keys:write",
 };
 
-/** Whether the held scopes include `wanted`: directly, or through `*` or `admin`. `admin` itself needs `admin` or `*`. */
-export function grants(held: readonly string[], wanted: Scope): boolean {
-  return held.includes(wanted) || held.includes("*") || held.includes("admin");
+/**
+ * Whether the held scopes include `scope`: directly, or through `*` or `admin`. `admin` itself needs `admin` or `*`.
+ */
+export function grants(held: readonly string[], scope: Scope): boolean {
+  return held.includes(scope) || held.includes("*") || held.includes("admin");
 }

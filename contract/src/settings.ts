@@ -1,8 +1,11 @@
 /**
  * Every setting of every program, declared once: environment variable, flag, default, meaning, parser.
  *
- * Always: a flag wins over the environment, which wins over the default; each program parses its settings once at
- * start into a frozen object; a bad value stops the start and the error shows name, value and what was expected.
+ * Always:
+ * - A flag overrides the environment, which overrides the default.
+ * - Each program parses its settings once at start into a frozen object.
+ * - A bad value stops the start; the error shows the name, the value and what was expected.
+ *
  * docs/configuration.md is generated from this table.
  */
 
@@ -14,11 +17,11 @@ export type Program = "up" | "server" | "node" | "cli";
 export interface Setting<T> {
   /** The environment variable. */
   readonly env: string;
-  /** Without the leading dashes; absent for settings that must not stand in a process list. */
+  /** Without the leading dashes; absent for settings that must not appear in a process list. */
   readonly flag?: string;
   readonly programs: readonly Program[];
   readonly meaning: string;
-  /** In words, for the documentation. */
+  /** The default as text, for the documentation. */
   readonly defaultText: string;
   readonly isSecret?: true;
   /** `undefined`: not given. Throws an Error that says what was expected. */
@@ -40,7 +43,7 @@ export function parseListenAddress(value: string): ListenAddress {
   return { host: match[1].replace(/^\[|\]$/g, ""), port };
 }
 
-/** An address without a path, `https://host` or `http://host:port`; a slash at its end is left out. */
+/** An address without a path, `https://host` or `http://host:port`; a trailing slash is removed. */
 function parseOrigin(value: string): string {
   const url = URL.canParse(value) ? new URL(value) : null;
   const isOrigin = url !== null && /^https?:$/.test(url.protocol) && `${url.origin}/` === url.href;
@@ -53,7 +56,7 @@ export function parsePairs(value: string): ReadonlyMap<string, string> {
   const pairs = new Map<string, string>();
   for (const part of value.split(",").filter((item) => item.trim() !== "")) {
     const at = part.indexOf("=");
-    if (at < 1 || at === part.length - 1) throw new Error("expected name=value pairs with commas between them");
+    if (at < 1 || at === part.length - 1) throw new Error("expected name=value pairs separated by commas");
     pairs.set(part.slice(0, at).trim(), part.slice(at + 1).trim());
   }
   return pairs;
@@ -66,7 +69,7 @@ function parseMirrors(value: string): ReadonlyMap<string, string> {
   return mirrors;
 }
 
-/** Addresses and networks: `10.0.0.1`, `10.0.0.0/8`, `fd00::/8`. The word `none` alone is no network. */
+/** Addresses and networks: `10.0.0.1`, `10.0.0.0/8`, `fd00::/8`. The value `none` is the empty list. */
 export function parseNetworks(value: string): readonly string[] {
   const networks = list(value);
   if (networks.length === 1 && networks[0] === "none") return [];
@@ -75,7 +78,7 @@ export function parseNetworks(value: string): readonly string[] {
     const isV6 = address.includes(":");
     const isGood = URL.canParse(isV6 ? `http://[${address}]/` : `http://${address}/`) && (isV6 || IPV4.test(address));
     if (!isGood || Number(prefix ?? 0) > (isV6 ? 128 : 32))
-      throw new Error(`expected addresses or networks such as 10.0.0.0/8, with commas between them; got ${network}`);
+      throw new Error(`expected addresses or networks such as 10.0.0.0/8, separated by commas; got ${network}`);
   }
   return networks;
 }
@@ -90,11 +93,11 @@ const list = (value: string): readonly string[] =>
 
 const home = (environment: Environment): string => environment["HOME"] || "/var/lib";
 
-const word =
-  <const T extends string>(words: readonly T[], fallback: T) =>
+const choice =
+  <const T extends string>(choices: readonly T[], fallback: T) =>
   (value: string | undefined): T => {
-    const found = words.find((item) => item === (value ?? fallback));
-    if (found === undefined) throw new Error(`expected one of ${words.join(", ")}`);
+    const found = choices.find((item) => item === (value ?? fallback));
+    if (found === undefined) throw new Error(`expected one of ${choices.join(", ")}`);
     return found;
   };
 
@@ -113,7 +116,7 @@ export const settings = {
     env: "FLOTILLA_DATA_DIR",
     flag: "data-dir",
     programs: ["up", "server", "node", "cli"],
-    meaning: "where everything that must last is kept: database, keys, images, disks",
+    meaning: "where persistent data is kept: database, keys, images, disks",
     defaultText: "$XDG_DATA_HOME/flotilla, else ~/.local/share/flotilla",
     parse: (value, environment) =>
       value ?? `${environment["XDG_DATA_HOME"] || `${home(environment)}/.local/share`}/flotilla`,
@@ -122,7 +125,7 @@ export const settings = {
     env: "FLOTILLA_CACHE_DIR",
     flag: "cache-dir",
     programs: ["up", "node", "cli"],
-    meaning: "what set-up makes and can make again: guest kernel, guest agent, files for local images",
+    meaning: "where set-up keeps files that it can make again: guest kernel, guest agent, files for local images",
     defaultText: "$XDG_CACHE_HOME/flotilla, else ~/.cache/flotilla",
     parse: (value, environment) =>
       value ?? `${environment["XDG_CACHE_HOME"] || `${home(environment)}/.cache`}/flotilla`,
@@ -130,7 +133,7 @@ export const settings = {
   databaseUrl: setting<string | null>({
     env: "DATABASE_URL",
     programs: ["up", "server"],
-    meaning: "an external PostgreSQL (15 or newer); without it the server runs one of its own in the data directory",
+    meaning: "an external PostgreSQL (15 or newer); without it the server runs its own in the data directory",
     defaultText: "an embedded PostgreSQL",
     isSecret: true,
     parse: (value) => {
@@ -143,7 +146,7 @@ export const settings = {
     env: "FLOTILLA_PLANS_URL",
     flag: "plans-url",
     programs: ["up", "server"],
-    meaning: "the page that refusals over a plan's ceiling name",
+    meaning: "the page that is named by refusals over a plan's ceiling",
     defaultText: "none: they say to ask the operator",
     parse: (value) => {
       if (value === undefined) return null;
@@ -168,7 +171,8 @@ export const settings = {
     env: "FLOTILLA_PUBLIC_URL",
     flag: "public-url",
     programs: ["up", "server"],
-    meaning: "the address under which others reach the server, where that is not where it listens: behind a proxy, say",
+    meaning:
+      "the address under which clients reach the server, if it is not where it listens: behind a proxy, for example",
     defaultText: "where it listens",
     parse: (value) => (value === undefined ? null : parseOrigin(value)),
   }),
@@ -177,7 +181,7 @@ export const settings = {
     flag: "apps-url",
     programs: ["up", "server"],
     meaning:
-      "gives machines hosts of their own: with https://apps.example.com the machine `web` is at https://web.apps.example.com; " +
+      "gives each machine its own host: with https://apps.example.com the machine `web` is at https://web.apps.example.com; " +
       "http://localhost:8080 needs no DNS (docs/networking.md)",
     defaultText: "none: machines are below /proxy of the server",
     parse: (value) => (value === undefined ? null : parseOrigin(value)),
@@ -186,16 +190,16 @@ export const settings = {
     env: "FLOTILLA_LOG_LEVEL",
     flag: "log-level",
     programs: ["up", "server", "node"],
-    meaning: "what is logged, as JSON lines on standard error",
+    meaning: "the lowest level that is logged, as JSON lines on standard error",
     defaultText: "info",
-    parse: word(["debug", "info", "warn", "error", "silent"], "info"),
+    parse: choice(["debug", "info", "warn", "error", "silent"], "info"),
   }),
   allowedRegistries: setting<readonly string[] | null>({
     env: "FLOTILLA_ALLOWED_REGISTRIES",
     flag: "allowed-registries",
     programs: ["up", "server", "node"],
     meaning:
-      "registries that images may come from: host[:port], host:*, *.suffix or * for any, commas between them; only a full " +
+      "registries that images may come from: host[:port], host:*, *.suffix or * for any, separated by commas; only a full " +
       "host may be at a private address (docs/images.md)",
     defaultText: "docker.io, ghcr.io, quay.io and other well-known public ones",
     parse: (value) => (value === undefined ? null : parseAllowedRegistries(value)),
@@ -204,7 +208,7 @@ export const settings = {
     env: "FLOTILLA_REGISTRY_MIRRORS",
     flag: "registry-mirrors",
     programs: ["up", "server", "node"],
-    meaning: "registries to ask in place of others: docker.io=http://127.0.0.1:5000,…",
+    meaning: "mirrors, which are asked first instead of the registry: docker.io=http://127.0.0.1:5000,…",
     defaultText: "none",
     parse: (value) => parseMirrors(value ?? ""),
   }),
@@ -212,7 +216,7 @@ export const settings = {
     env: "FLOTILLA_INSECURE_REGISTRIES",
     flag: "insecure-registries",
     programs: ["up", "server", "node"],
-    meaning: "registries (host:port, commas between them) spoken to over plain HTTP; loopback always is",
+    meaning: "registries (host:port, separated by commas) accessed over plain HTTP; loopback always is",
     defaultText: "none",
     parse: (value) => list(value ?? ""),
   }),
@@ -228,7 +232,7 @@ export const settings = {
     env: "FLOTILLA_IMAGE_CACHE_GB",
     flag: "image-cache-gb",
     programs: ["up", "node"],
-    meaning: "how much disk unpacked images may take before unused ones are removed",
+    meaning: "how much disk unpacked images may use before unused ones are removed",
     defaultText: "50",
     parse: (value) => {
       const number = Number(value ?? "50");
@@ -244,7 +248,7 @@ export const settings = {
       "`yes` opens machines' published ports on the node's 127.0.0.1 too, as `hostPort`: without a key, for every user and " +
       "program of the host",
     defaultText: "no",
-    parse: (value) => word(["yes", "no"], "no")(value) === "yes",
+    parse: (value) => choice(["yes", "no"], "no")(value) === "yes",
   }),
   driver: setting<"qemu" | "fake">({
     env: "FLOTILLA_DRIVER",
@@ -252,7 +256,7 @@ export const settings = {
     programs: ["up", "node"],
     meaning: "what runs machines; `fake` runs none and is for tests of the control plane",
     defaultText: "qemu",
-    parse: word(["qemu", "fake"], "qemu"),
+    parse: choice(["qemu", "fake"], "qemu"),
   }),
   accelerator: setting<"auto" | "kvm" | "tcg">({
     env: "FLOTILLA_ACCELERATOR",
@@ -260,13 +264,13 @@ export const settings = {
     programs: ["up", "node"],
     meaning: "hardware virtualization (kvm) or emulation (tcg); auto probes by booting a tiny guest",
     defaultText: "auto",
-    parse: word(["auto", "kvm", "tcg"], "auto"),
+    parse: choice(["auto", "kvm", "tcg"], "auto"),
   }),
   nodeId: setting<string | null>({
     env: "FLOTILLA_NODE_ID",
     flag: "node-id",
     programs: ["up", "node"],
-    meaning: "the node's name in the cluster",
+    meaning: "the node's id in the cluster",
     defaultText: "the host's name",
     parse: (value) => {
       if (value !== undefined && !/^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/.test(value))
@@ -289,7 +293,7 @@ export const settings = {
   joinToken: setting<string | null>({
     env: "FLOTILLA_JOIN_TOKEN",
     programs: ["server", "node"],
-    meaning: "lets a node enter; a server that has it accepts it from its own host's node",
+    meaning: "lets a node register; a server with this setting accepts it from the node of its own host",
     defaultText: "`flotilla up` makes a new one at each start",
     isSecret: true,
     parse: (value) => value ?? null,
@@ -299,8 +303,8 @@ export const settings = {
     flag: "node-listen",
     programs: ["up", "server"],
     meaning:
-      "an address for nodes alone, apart from the API's, so that what callers do to the API cuts no node off; nodes of " +
-      "other hosts are given it as FLOTILLA_URL",
+      "an address for nodes only, separate from the API's, so that load on the API does not disconnect nodes; nodes on " +
+      "other hosts get it as FLOTILLA_URL",
     defaultText: "`nodes.sock` in the data directory, for the node of this host",
     parse: (value) => (value === undefined ? null : parseListenAddress(value)),
   }),
@@ -308,7 +312,7 @@ export const settings = {
     env: "FLOTILLA_NODE_SOCKET",
     flag: "node-socket",
     programs: ["node"],
-    meaning: "the Unix socket on which this host's server listens for nodes, in place of its url",
+    meaning: "the Unix socket on which this host's server listens for nodes, used instead of its url",
     defaultText: "none; `flotilla up` sets it",
     parse: (value) => value ?? null,
   }),
@@ -317,16 +321,16 @@ export const settings = {
     flag: "trusted-proxies",
     programs: ["up", "server"],
     meaning:
-      "addresses and networks (commas between them) of proxies before this server, whose X-Forwarded-For is believed; " +
-      "bounds for each address then count callers, not the proxy",
-    defaultText: "127.0.0.0/8,::1: programs of this host; `none` trusts nobody",
+      "addresses and networks (separated by commas) of proxies in front of this server, whose X-Forwarded-For is trusted; " +
+      "limits for each address then count callers, not the proxy",
+    defaultText: "127.0.0.0/8,::1: programs of this host; `none` trusts no proxy",
     parse: (value) => parseNetworks(value ?? "127.0.0.0/8,::1"),
   }),
   connectionsPerAddress: setting<number | null>({
     env: "FLOTILLA_CONNECTIONS_PER_ADDRESS",
     flag: "connections-per-address",
     programs: ["up", "server"],
-    meaning: "how many connections one address may have open to the API, where it is no trusted proxy",
+    meaning: "how many connections one address may have open to the API, if it is not a trusted proxy",
     defaultText: "a quarter of all, which depends on how many files the process may open",
     parse: (value) => {
       if (value === undefined) return null;
@@ -337,9 +341,9 @@ export const settings = {
   expectsNode: setting<boolean>({
     env: "FLOTILLA_EXPECTS_NODE",
     programs: ["server"],
-    meaning: "`1`: /readyz says no until a node has reported to this server",
+    meaning: "`1`: /readyz fails until a node has reported to this server",
     defaultText: "0; `flotilla up` sets 1",
-    parse: (value) => word(["0", "1"], "0")(value) === "1",
+    parse: (value) => choice(["0", "1"], "0")(value) === "1",
   }),
   serverUid: setting<number | null>({
     env: "FLOTILLA_SERVER_UID",
@@ -367,7 +371,7 @@ export type Settings = typeof settings;
 export type SettingName = keyof Settings;
 export type SettingValue<Name extends SettingName> = ReturnType<Settings[Name]["parse"]>;
 
-/** Parses the named settings from flags and environment. Throws an Error for people at the first bad value. */
+/** Parses the named settings from flags and environment. Throws an Error for users at the first bad value. */
 export function parseSettings<const Name extends SettingName>(
   names: readonly Name[],
   environment: Environment,

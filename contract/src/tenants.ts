@@ -1,5 +1,5 @@
 /**
- * Tenants: who owns machines, apps and keys. Tenants never see each other.
+ * Tenants: the owners of machines, apps and keys. Tenants never see each other.
  */
 import { empty, endpoint, json } from "./endpoint.ts";
 import { int32, int64, nullable, oneOf, optional, type Static, Type, text, timestamp, pageQuery } from "./schema.ts";
@@ -76,7 +76,7 @@ export const tenantEndpoints = {
     path: "/v1/tenants/{id}",
     family: "tenants",
     summary: "Change a tenant's plan, status or ceilings",
-    description: "What is left out stays. null clears: the default plan, no billing id, the plan's ceiling.",
+    description: "Omitted fields keep their value. null clears: the default plan, no billing id, the plan's ceiling.",
     access: ["admin"],
     body: { kind: "json", schema: UpdateTenantRequest },
     answers: { 200: json(TenantInfo) },
@@ -86,7 +86,7 @@ export const tenantEndpoints = {
     method: "POST",
     path: "/v1/tenants/{id}/suspend",
     family: "tenants",
-    summary: "Answer 402 to every call of the tenant",
+    summary: "Suspend a tenant: all its calls are answered with 402",
     access: ["admin"],
     answers: { 204: empty() },
     errors: ["not_found"],

@@ -26,7 +26,7 @@ export const CostBreakdown = Type.Object({
   execMicros: int64({ description: "always 0: commands are free" }),
   diskMicros: int64({ description: "0: disks are metered and have no price" }),
   egressMicros: int64({ description: "0: not metered" }),
-  baseMicros: int64({ description: "0: machines have no price of their own" }),
+  baseMicros: int64({ description: "0: there is no price per machine" }),
   totalMicros: int64({ description: "the sum of the lines" }),
   amountDueMicros: int64({ description: "the total: there are no credits" }),
 });
@@ -82,7 +82,7 @@ export const usageEndpoints = {
     method: "GET",
     path: "/v1/me",
     family: "account",
-    summary: "Whom the key belongs to and what it may do",
+    summary: "The key's owner and permissions",
     access: "anyKey",
     answers: { 200: json(CallerInfo) },
     isExtra: true,

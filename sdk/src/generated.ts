@@ -65,7 +65,7 @@ export abstract class Methods {
   }
 
   /**
-   * Whom the key belongs to and what it may do.
+   * The key's owner and permissions.
    *
    * `GET /v1/me`; needs any key.
    */
@@ -113,10 +113,10 @@ export abstract class Methods {
   }
 
   /**
-   * Revoke an API key, at once on every server; what it opened ends.
+   * Revoke an API key, immediately on every server; connections opened with it end.
    *
-   * Needs a key that could have made the revoked one, or the key itself. Keys that were made with it stay good
-   * unless `cascade` is set: their `createdBy` names it.
+   * Needs a key that could have made the revoked one, or the key itself. Keys made with it stay valid unless
+   * `cascade` is set: their `createdBy` names it.
    *
    * `DELETE /v1/apikeys/{id}`; needs scope keys:write.
    * Refuses with missing_scope, invalid_body, not_found.
@@ -190,7 +190,7 @@ export abstract class Methods {
    * The machine's timeline, oldest first.
    *
    * Every command is counted, and priced at zero, in the machine's usage. Here commands that end close together
-   * share one line, so that a busy machine's timeline is read to its end.
+   * share one line, so that the timeline of a busy machine stays readable.
    *
    * `GET /v1/machines/{id}/events`; needs scope machine:read.
    * Refuses with not_found.
@@ -212,10 +212,10 @@ export abstract class Methods {
   /**
    * The output of the machine's workload.
    *
-   * The last lines that the image's command, or the machine's own, has written to stdout and stderr, also of a
-   * machine that is stopped; the last 8 to 16 MiB are kept. With `follow` the lines that come are sent as well, over
-   * stops and starts, until the machine is deleted. A line of the node's own, such as how the workload ended, begins
-   * with `flotilla: `. With `format=json` a line is a record: `timestamp`, `level`, `message`, `source`.
+   * The last lines that the image's command, or the machine's own, has written to stdout and stderr, also while the
+   * machine is stopped; the last 8 to 16 MiB are kept. With `follow`, new lines are sent as well, across stops and
+   * starts, until the machine is deleted. A line of the node's own, such as how the workload ended, begins with
+   * `flotilla: `. With `format=json` a line is a record: `timestamp`, `level`, `message`, `source`.
    *
    * `GET /v1/machines/{id}/logs`; needs scope machine:read.
    * Refuses with not_found, invalid_request, unavailable.
@@ -225,7 +225,7 @@ export abstract class Methods {
   }
 
   /**
-   * Make the machine's one share link; an earlier one stops working.
+   * Make the machine's share link; an earlier one stops working.
    *
    * `POST /v1/machines/{id}/share`; needs scope machine:create.
    * Refuses with not_found.
@@ -235,7 +235,7 @@ export abstract class Methods {
   }
 
   /**
-   * Revoke the machine's share link at once.
+   * Revoke the machine's share link immediately.
    *
    * `DELETE /v1/machines/{id}/share`; needs scope machine:create.
    * Refuses with not_found.
@@ -294,10 +294,10 @@ export abstract class Methods {
   /**
    * Run a command and stream its output as Server-Sent Events.
    *
-   * Events `stdout` and `stderr` with text, then `exit` with `{"exitCode":N}`, or `error` with a sentence when
-   * nobody can say how the command ended. Each `\n` of the text begins another `data:` line, and a carriage return
-   * stands in it as it was. Readers that follow the standard end lines there: for them `output=text` makes line
-   * breaks of it, and with `output=b64` the data is base64, exact to the byte.
+   * Events `stdout` and `stderr` with text, then `exit` with `{"exitCode":N}`, or `error` with a sentence when it is
+   * unknown how the command ended. Each `\n` of the text begins another `data:` line, and a carriage return is kept
+   * in the data. Readers that follow the standard end lines there: for them `output=text` turns it into a line
+   * break, and with `output=b64` the data is base64, byte for byte.
    *
    * `POST /v1/machines/{id}/exec/stream`; needs scope machine:exec.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict, quota_exceeded, no_capacity,
@@ -378,7 +378,7 @@ export abstract class Methods {
   /**
    * Run a command in a session.
    *
-   * A command that is a string leaves its working directory and exported variables to the next one. With `stream:
+   * The working directory and exported variables after a string command are those of the next one. With `stream:
    * true` the answer is the event stream of `exec/stream`.
    *
    * `POST /v1/machines/{id}/sessions/{session_id}/exec`; needs scope machine:exec.
@@ -434,7 +434,7 @@ export abstract class Methods {
    * Read a file, its path in the URL.
    *
    * With `list=true` the answer is JSON, as of `readFile`. Only the bytes are declared here, because generated
-   * clients that know one type for an answer would take files for JSON.
+   * clients that know one type for an answer would read files as JSON.
    *
    * `GET /v1/machines/{id}/files/{path...}`; needs scope machine:files.
    * Refuses with invalid_request, not_found, conflict, quota_exceeded, no_capacity, image_not_found, image_refused,
@@ -495,8 +495,8 @@ export abstract class Methods {
   /**
    * Forward a request to a published port; the guest's answer is passed through.
    *
-   * The query and the body go on as they come, and so does the answer, its status included. A WebSocket handshake
-   * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
+   * The query and the body are forwarded unchanged, and so is the answer, including its status. A WebSocket
+   * handshake opens a WebSocket with the guest; only then may the key be in the query, as `access_token`.
    *
    * `GET /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
    * Refuses with not_found, guest_unreachable, unavailable.
@@ -511,8 +511,8 @@ export abstract class Methods {
   /**
    * Forward a request to a published port; the guest's answer is passed through.
    *
-   * The query and the body go on as they come, and so does the answer, its status included. A WebSocket handshake
-   * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
+   * The query and the body are forwarded unchanged, and so is the answer, including its status. A WebSocket
+   * handshake opens a WebSocket with the guest; only then may the key be in the query, as `access_token`.
    *
    * `HEAD /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
    * Refuses with not_found, guest_unreachable, unavailable.
@@ -527,8 +527,8 @@ export abstract class Methods {
   /**
    * Forward a request to a published port; the guest's answer is passed through.
    *
-   * The query and the body go on as they come, and so does the answer, its status included. A WebSocket handshake
-   * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
+   * The query and the body are forwarded unchanged, and so is the answer, including its status. A WebSocket
+   * handshake opens a WebSocket with the guest; only then may the key be in the query, as `access_token`.
    *
    * `POST /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
    * Refuses with not_found, guest_unreachable, unavailable.
@@ -548,8 +548,8 @@ export abstract class Methods {
   /**
    * Forward a request to a published port; the guest's answer is passed through.
    *
-   * The query and the body go on as they come, and so does the answer, its status included. A WebSocket handshake
-   * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
+   * The query and the body are forwarded unchanged, and so is the answer, including its status. A WebSocket
+   * handshake opens a WebSocket with the guest; only then may the key be in the query, as `access_token`.
    *
    * `PUT /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
    * Refuses with not_found, guest_unreachable, unavailable.
@@ -569,8 +569,8 @@ export abstract class Methods {
   /**
    * Forward a request to a published port; the guest's answer is passed through.
    *
-   * The query and the body go on as they come, and so does the answer, its status included. A WebSocket handshake
-   * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
+   * The query and the body are forwarded unchanged, and so is the answer, including its status. A WebSocket
+   * handshake opens a WebSocket with the guest; only then may the key be in the query, as `access_token`.
    *
    * `PATCH /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
    * Refuses with not_found, guest_unreachable, unavailable.
@@ -590,8 +590,8 @@ export abstract class Methods {
   /**
    * Forward a request to a published port; the guest's answer is passed through.
    *
-   * The query and the body go on as they come, and so does the answer, its status included. A WebSocket handshake
-   * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
+   * The query and the body are forwarded unchanged, and so is the answer, including its status. A WebSocket
+   * handshake opens a WebSocket with the guest; only then may the key be in the query, as `access_token`.
    *
    * `DELETE /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
    * Refuses with not_found, guest_unreachable, unavailable.
@@ -610,8 +610,8 @@ export abstract class Methods {
   /**
    * Forward a request to a published port; the guest's answer is passed through.
    *
-   * The query and the body go on as they come, and so does the answer, its status included. A WebSocket handshake
-   * opens a WebSocket with the guest; for it alone the key may stand in the query, as `access_token`.
+   * The query and the body are forwarded unchanged, and so is the answer, including its status. A WebSocket
+   * handshake opens a WebSocket with the guest; only then may the key be in the query, as `access_token`.
    *
    * `OPTIONS /v1/machines/{id}/connect/{port}/{path...}`; needs scope machine:exec.
    * Refuses with not_found, guest_unreachable, unavailable.
@@ -700,7 +700,7 @@ export abstract class Methods {
   }
 
   /**
-   * Keep a lease.
+   * Extend a lease.
    *
    * `POST /v1/leases/{id}/heartbeat`; needs scope machine:create.
    * Refuses with invalid_json, invalid_body, not_found, conflict.
@@ -739,7 +739,7 @@ export abstract class Methods {
   }
 
   /**
-   * Note a packaged machine that was pushed to the registry.
+   * Record a packaged machine that was pushed to the registry.
    *
    * `POST /v1/registry/machines`; needs scope machine:create.
    * Refuses with invalid_json, invalid_body.
@@ -759,10 +759,10 @@ export abstract class Methods {
   }
 
   /**
-   * Fetch an image to one node or to all, before it is needed.
+   * Fetch an image to one node or to all, before a machine needs it.
    *
-   * Answers at once with an operation that has a step for each node. Its registry is asked what the name means now,
-   * also by a node that has the image.
+   * Answers immediately with an operation that has a step for each node. The image's registry is asked what the name
+   * means now, even by a node that has the image.
    *
    * `POST /v1/images/pull`; needs scope machine:create.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found, unavailable.
@@ -772,7 +772,7 @@ export abstract class Methods {
   }
 
   /**
-   * Bring an image to a node as an archive: an OCI layout, a docker archive or a tar of a root file system.
+   * Upload an image to a node as an archive: an OCI layout, a docker archive or a tar of a root file system.
    *
    * `POST /v1/images/import`; needs scope admin.
    * Refuses with invalid_request, invalid_body, not_found, unavailable.
@@ -815,7 +815,7 @@ export abstract class Methods {
   }
 
   /**
-   * Deploy an app, or update the one of that name with its strategy.
+   * Deploy an app, or update the existing one with its strategy.
    *
    * `POST /v1/apps`; needs scope app:write.
    * Refuses with invalid_json, invalid_request, invalid_body, conflict, quota_exceeded.
@@ -895,7 +895,7 @@ export abstract class Methods {
   }
 
   /**
-   * Enter the cluster, or say that a known node is back.
+   * Register a node, or report that a known node is back.
    *
    * `POST /v1/nodes/register`; needs a join token.
    * Refuses with invalid_json, invalid_body, conflict.
@@ -905,7 +905,7 @@ export abstract class Methods {
   }
 
   /**
-   * Revoke a node's credential; its next call fails.
+   * Revoke a node's credential; the node's next call fails.
    *
    * `DELETE /v1/nodes/{id}/credential`; needs scope admin.
    * Refuses with not_found.
@@ -917,9 +917,9 @@ export abstract class Methods {
   /**
    * Stop the machines of a node and start nothing more on it.
    *
-   * Answers at once; the operation tells how far it is. Machines are given `deadlineSeconds` (600) to be stopped by
-   * their owners, then they are stopped. Their disks stay on the node: nothing is moved, and they start again when
-   * the node is back. The node is `drained` then, and `ready` again when its agent registers after that.
+   * Answers immediately; the operation shows the progress. Owners have `deadlineSeconds` (600) to stop their
+   * machines, then they are stopped. Their disks stay on the node: nothing is moved, and they start again when the
+   * node is back. The node is `drained` then, and `ready` again when its agent registers after that.
    *
    * `POST /v1/nodes/{id}/drain`; needs scope admin.
    * Refuses with not_found, invalid_json, invalid_body.
@@ -929,9 +929,9 @@ export abstract class Methods {
   }
 
   /**
-   * Report resources and what was observed of machines.
+   * Report resources and the observed state of machines.
    *
-   * The body is `Heartbeat` of contract/src/link.ts; without one it only says that the node lives.
+   * The body is `Heartbeat` of contract/src/link.ts; without a body it only reports that the node runs.
    *
    * `POST /v1/nodes/{id}/heartbeat`; needs a node's credential.
    * Refuses with not_found, invalid_json, invalid_body.
@@ -1004,7 +1004,7 @@ export abstract class Methods {
   }
 
   /**
-   * Create a plan; what is left out is taken from the default plan.
+   * Create a plan; omitted values are the default plan's.
    *
    * `POST /v1/plans`; needs scope admin.
    * Refuses with invalid_json, invalid_body, name_taken.
@@ -1052,7 +1052,7 @@ export abstract class Methods {
   }
 
   /**
-   * Create a volume record; no storage stands behind it.
+   * Create a volume record, without storage.
    *
    * `POST /v1/volumes`; needs any key.
    * Refuses with invalid_json, invalid_body, name_taken.
@@ -1114,7 +1114,7 @@ export abstract class Methods {
   /**
    * Change a tenant's plan, status or ceilings.
    *
-   * What is left out stays. null clears: the default plan, no billing id, the plan's ceiling.
+   * Omitted fields keep their value. null clears: the default plan, no billing id, the plan's ceiling.
    *
    * `PATCH /v1/tenants/{id}`; needs scope admin.
    * Refuses with invalid_json, invalid_request, invalid_body, not_found.
@@ -1124,7 +1124,7 @@ export abstract class Methods {
   }
 
   /**
-   * Answer 402 to every call of the tenant.
+   * Suspend a tenant: all its calls are answered with 402.
    *
    * `POST /v1/tenants/{id}/suspend`; needs scope admin.
    * Refuses with not_found.
@@ -1249,7 +1249,7 @@ export interface ClusterHealth {
   appsTotal: number;
   poolsTotal: number;
   uptimeSecs: number;
-  /** false: the counts are the last that are known */
+  /** false: the counts are the last known ones */
   databaseUp: boolean;
 }
 
@@ -1276,7 +1276,7 @@ export interface CostBreakdown {
   diskMicros: number;
   /** 0: not metered */
   egressMicros: number;
-  /** 0: machines have no price of their own */
+  /** 0: there is no price per machine */
   baseMicros: number;
   /** the sum of the lines */
   totalMicros: number;
@@ -1286,7 +1286,7 @@ export interface CostBreakdown {
 
 export interface CreateApiKeyRequest {
   description?: string | null | undefined;
-  /** default: when the creator's key expires, if it does; a key does not outlive the one that makes it */
+  /** default: when the creator's key expires, if it does; a key does not outlive its creator's key */
   expiresInDays?: number | null | undefined;
   /** default: the creator's */
   scopes?: readonly string[] | null | undefined;
@@ -1307,19 +1307,19 @@ export interface CreateJoinTokenRequest {
   /** default: an hour */
   expiresInSeconds?: number | null | undefined;
   maxUses?: number | null | undefined;
-  /** given to the node that joins */
+  /** labels of the node that joins */
   labels?: Record<string, string> | null | undefined;
 }
 
 export interface CreateMachineRequest {
   source: MachineSource;
-  /** default: one that is made up, such as `calm-harbor-3f2a` */
+  /** default: a generated name, such as `calm-harbor-3f2a` */
   name?: string | null | undefined;
   resources?:
     | {
-        /** default 4, also where the plan allows less: then the machine is refused */
+        /** default 4, even if the plan allows less: the machine is then refused */
         cpus?: number | null | undefined;
-        /** default 8192, also where the plan allows less: then the machine is refused */
+        /** default 8192, even if the plan allows less: the machine is then refused */
         memoryMb?: number | null | undefined;
         /** default 20, or what the plan allows if that is less */
         diskGb?: number | null | undefined;
@@ -1347,11 +1347,11 @@ export interface CreateMachineRequest {
   /** delete this long after creation */
   ttlSeconds?: number | null | undefined;
   /**
-   * whether it is started again when its VM ends without being asked or its host goes down; never after it powers
-   * itself off; default: always
+   * whether it is restarted when its VM ends unexpectedly or its host goes down; never after it powers itself off;
+   * default: always
    */
   restart?: "always" | "never" | null | undefined;
-  /** accepted; the machine comes up without the storage */
+  /** accepted; the machine starts without the storage */
   mounts?: readonly MachineMountSpec[] | null | undefined;
   ports?: readonly PortRequest[] | null | undefined;
   /** whether the machine's url needs no key */
@@ -1459,7 +1459,7 @@ export interface DrainNodeAnswer {
   availableMemoryMb: number;
   totalDiskGb: number;
   availableDiskGb: number;
-  /** operator's and observed facts, such as the accelerator */
+  /** facts from the operator and observed ones, such as the accelerator */
   labels: Record<string, string>;
   /** RFC 3339, UTC, with milliseconds */
   registeredAt: string;
@@ -1554,7 +1554,7 @@ export interface ImageInfo {
 }
 
 export interface ImportImageQuery {
-  /** what to call it, such as `local/tools:1` */
+  /** the image's new name, such as `local/tools:1` */
   reference: string;
   /** needed when there are several nodes */
   nodeId?: string | undefined;
@@ -1641,7 +1641,7 @@ export interface ListMachineImagesAnswer {
 
 export interface ListMachineLogsQuery {
   follow?: boolean | undefined;
-  /** lines to begin with: default 100, at most 10,000 */
+  /** number of last lines to begin with: default 100, at most 10,000 */
   tail?: number | undefined;
   format?: "text" | "json" | undefined;
 }
@@ -1654,7 +1654,7 @@ export interface ListMachinesQuery {
 }
 
 export interface MachineCapabilities {
-  /** whether a command runs at once; in a stopped machine it starts it first */
+  /** whether a command runs immediately; a stopped machine is started first */
   exec: boolean;
   branch: boolean;
   branchBatch: boolean;
@@ -1690,9 +1690,9 @@ export interface MachineCommandRequest {
   stream?: boolean | null | undefined;
   /** default 600 */
   timeoutSeconds?: number | null | undefined;
-  /** answer at once with `pid=<n>` in stdout */
+  /** answer immediately with `pid=<n>` in stdout */
   background?: boolean | null | undefined;
-  /** name or uid, with `:group` if wanted; default: the image's */
+  /** name or uid, optionally with `:group`; default: the image's */
   user?: string | null | undefined;
 }
 
@@ -1704,28 +1704,28 @@ export interface MachineExecResponse {
   exitCode: number;
   durationMs: number;
   machineId: string;
-  /** whether `stdout` is not all of it */
+  /** whether `stdout` is incomplete */
   stdoutTruncated: boolean;
-  /** whether `stderr` is not all of it */
+  /** whether `stderr` is incomplete */
   stderrTruncated: boolean;
   /**
-   * base64 of the first 16 MiB, exact to the byte; absent with output=text. All of it, however much, comes over
-   * `exec/stream?output=b64`
+   * base64 of the first 16 MiB, byte for byte; absent with output=text. `exec/stream?output=b64` gives all of it,
+   * without a cap
    */
   stdoutB64?: string | undefined;
   /**
-   * base64 of the first 16 MiB, exact to the byte; absent with output=text. All of it, however much, comes over
-   * `exec/stream?output=b64`
+   * base64 of the first 16 MiB, byte for byte; absent with output=text. `exec/stream?output=b64` gives all of it,
+   * without a cap
    */
   stderrB64?: string | undefined;
   /**
-   * whether the base64 is not all of the output: it ends at its cap, or earlier where commands that run at the same
-   * time have used up what the server keeps for all of them; absent with output=text
+   * whether the base64 is incomplete: it ends at its cap, or earlier where commands that run at the same time have
+   * used up the server's memory for all of them; absent with output=text
    */
   stdoutB64Truncated?: boolean | undefined;
   /**
-   * whether the base64 is not all of the output: it ends at its cap, or earlier where commands that run at the same
-   * time have used up what the server keeps for all of them; absent with output=text
+   * whether the base64 is incomplete: it ends at its cap, or earlier where commands that run at the same time have
+   * used up the server's memory for all of them; absent with output=text
    */
   stderrB64Truncated?: boolean | undefined;
 }
@@ -1753,8 +1753,8 @@ export interface MachineInfo {
   lastActivityAt: string | null;
   ttlSeconds: number | null;
   /**
-   * whether it is started again when its VM ends without being asked or its host goes down; never after it powers
-   * itself off; default: always
+   * whether it is restarted when its VM ends unexpectedly or its host goes down; never after it powers itself off;
+   * default: always
    */
   restart: "always" | "never";
   workdir: string | null;
@@ -1849,7 +1849,7 @@ export interface NodeInfo {
   availableMemoryMb: number;
   totalDiskGb: number;
   availableDiskGb: number;
-  /** operator's and observed facts, such as the accelerator */
+  /** facts from the operator and observed ones, such as the accelerator */
   labels: Record<string, string>;
   /** RFC 3339, UTC, with milliseconds */
   registeredAt: string;
@@ -1911,7 +1911,7 @@ export interface OperationStep {
   startedAt: string | null;
   /** RFC 3339, UTC, with milliseconds */
   finishedAt: string | null;
-  /** progress while it runs; afterwards what came of it */
+  /** progress while it runs; afterwards its result */
   message: string | null;
 }
 
@@ -1927,15 +1927,15 @@ export interface PlanInfo {
   maxMemoryMb: number;
   /** per machine */
   maxDiskGb: number;
-  /** over all states */
+  /** in all states */
   maxMachines: number;
   /** started and creating */
   maxConcurrentMachines: number;
-  /** of all machines that are started or creating, together */
+  /** sum of all machines that are started or creating */
   maxTotalCpus: number;
-  /** of all machines that are started or creating, together */
+  /** sum of all machines that are started or creating */
   maxTotalMemoryMb: number;
-  /** of all machines in any state, together */
+  /** sum of all machines in any state */
   maxTotalDiskGb: number;
   rateCpuHourMicros: number;
   rateMemoryGbHourMicros: number;
@@ -2034,7 +2034,7 @@ export interface RegisteredNode {
   availableMemoryMb: number;
   totalDiskGb: number;
   availableDiskGb: number;
-  /** operator's and observed facts, such as the accelerator */
+  /** facts from the operator and observed ones, such as the accelerator */
   labels: Record<string, string>;
   /** RFC 3339, UTC, with milliseconds */
   registeredAt: string;
@@ -2058,23 +2058,23 @@ export interface ShareInfo {
 }
 
 export interface StartMachineQuery {
-  /** answer 202 at once and boot in the background */
+  /** answer 202 immediately and boot in the background */
   detach?: boolean | undefined;
   forkable?: boolean | undefined;
 }
 
 export interface StartTimings {
-  /** where the VM came from: it waited prepared, was restored, or was booted */
+  /** where the VM came from: prepared before, restored from a template, or booted */
   vm?: "prepared" | "template" | "boot" | undefined;
   /** finding or pulling the image */
   imageMs?: number | undefined;
   /** making the disk */
   diskMs?: number | undefined;
-  /** from asking for a VM until its agent answered */
+  /** from requesting a VM until its agent answered */
   bootMs?: number | undefined;
-  /** making the guest this machine: clock, disk, name, network */
+  /** configuring the guest: clock, disk, name, network */
   configureMs?: number | undefined;
-  /** from the node's taking up the start until the machine ran */
+  /** from the start request on the node until the machine ran */
   totalMs?: number | undefined;
 }
 
@@ -2084,7 +2084,7 @@ export interface TenantEvent {
   message: string;
   /** RFC 3339, UTC, with milliseconds */
   createdAt: string;
-  /** the machine may be gone */
+  /** the machine may be deleted */
   machineId: string;
   /** pass it as `?cursor=` to read the events after this one */
   cursor: string;

@@ -1,26 +1,26 @@
 /**
- * How the content of a file goes over the bulk disk: pieces that lie on it, and the records that tell of them over the
- * channel. GUEST-PROTOCOL.md says the same in prose, under files; guest/bulk.c is the other side.
+ * How file content is transferred over the bulk disk: pieces on the disk, and the records on the channel that
+ * announce them. GUEST-PROTOCOL.md describes the same, under files; guest/bulk.c implements the guest's side.
  */
 import { GuestProtocolError } from "./frame.ts";
 
-/** A place on the bulk disk: what offset and size of a file's window are multiples of. */
+/** The size of a slot on the bulk disk: offset and size of a file's window are multiples of it. */
 export const BULK_PIECE_BYTES = 1024 * 1024;
-/** Places in one window. */
+/** Slots in one window. */
 export const BULK_PIECES_MAX = 64;
-/** A record: length (4), place (4). */
+/** A record: length (4), slot (4). */
 export const BULK_RECORD_BYTES = 8;
-/** As a place: the bytes follow the record. */
+/** As a slot: the bytes follow the record. */
 export const BULK_INLINE = 0xffff_ffff;
-/** What a side that keeps to this protocol sends behind a record. */
+/** The most that a conforming side sends after a record. */
 export const BULK_INLINE_BYTES_MAX = 64 * 1024;
-/** What the reader of a piece says when its place is free again. */
+/** The reader's acknowledgement of a piece: its slot is free again. */
 export const BULK_TAKEN = "+";
 
 export interface BulkRecord {
   /** At least one byte. */
   readonly length: number;
-  /** Of the window; BULK_INLINE when the bytes follow. */
+  /** In the window; BULK_INLINE when the bytes follow. */
   readonly place: number;
 }
 
@@ -31,7 +31,7 @@ export function encodeBulkRecord({ length, place }: BulkRecord): Buffer {
   return bytes;
 }
 
-/** Throws GuestProtocolError when there is no such piece in a window of so many places. */
+/** Throws GuestProtocolError when a window of this many slots has no such piece. */
 export function decodeBulkRecord(bytes: Buffer, places: number): BulkRecord {
   const length = bytes.readUInt32LE(0);
   const place = bytes.readUInt32LE(4);

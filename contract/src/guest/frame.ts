@@ -1,19 +1,19 @@
 /**
- * Frames between host and guest: how bytes become frames and frames bytes. GUEST-PROTOCOL.md says the same in prose;
- * guest/frame.c is the other side, and both read contract/vectors.
+ * Frames between host and guest, and their encoding. GUEST-PROTOCOL.md describes the same; guest/frame.c implements
+ * the guest's side, and both are tested with contract/vectors.
  *
  *     magic 0xF1 · type u8 · flags u8 · 0 u8 · channel u32 · length u32 · payload · end 0xED        (little endian)
  *
  * Always:
- * - Zero bytes between frames mean nothing, so whoever connects may send as many as it takes to complete a frame that
- *   somebody else left unfinished.
- * - A frame counts only with its end byte. A frame completed by zeros has none and is refused: half a message is never
- *   taken for a whole one.
- * - A decoder holds at most one payload, of at most FRAME_PAYLOAD_BYTES_MAX, and throws on the first byte that does not
- *   fit; it cannot be used afterwards.
+ * - Zero bytes between frames are ignored, so a new host may send enough of them to complete a frame that a former
+ *   one left unfinished.
+ * - A frame is valid only with its end byte. A frame completed by zeros has none and is refused: half a message never
+ *   counts as a whole one.
+ * - A decoder holds at most one payload, of at most FRAME_PAYLOAD_BYTES_MAX. It throws on the first invalid byte and
+ *   cannot be used afterwards.
  */
 
-/** Version of everything in GUEST-PROTOCOL.md. The host speaks the version that the guest names in its first answer. */
+/** Version of everything in GUEST-PROTOCOL.md. The host uses the version that the guest names in its first answer. */
 export const GUEST_PROTOCOL = 1;
 export const FRAME_MAGIC = 0xf1;
 export const FRAME_END = 0xed;
@@ -24,24 +24,27 @@ export const FRAME_PAYLOAD_BYTES_MAX = 64 * 1024;
 /** More zeros than complete any frame. */
 export const FRAME_PADDING_BYTES = FRAME_PAYLOAD_BYTES_MAX + 2 * FRAME_EXTRA_BYTES;
 
-/** The message goes on in the next frame, which has the same type and channel. Only `configure`, `exec` and `workload` may be split. */
+/**
+ * The message continues in the next frame, which has the same type and channel. Only `configure`, `exec` and
+ * `workload` may be split.
+ */
 export const FRAME_FLAG_MORE = 1;
-/** A message put together from its frames. Room for ENV_BYTES_MAX of environment and as much of arguments. */
+/** The largest message after reassembly: ENV_BYTES_MAX of environment, and as much of arguments. */
 export const MESSAGE_BYTES_MAX = 1280 * 1024;
 
 /** Channels are numbered from 1 and belong to one command each; 0 is the machine itself. */
 export const CHANNELS_MAX = 256;
 
-/** What a stream may send before the first credit. */
+/** Bytes that a stream may send before the first credit. */
 export const OUTPUT_WINDOW_BYTES = 256 * 1024;
 export const STDIN_WINDOW_BYTES = 64 * 1024;
 /**
- * A frame of stdout or stderr costs its payload and this, because the host keeps an object for each of them: otherwise
- * one byte per frame would cost a hundred times the memory that the window promises.
+ * A frame of stdout or stderr costs its payload and this, because the host keeps an object for each of them.
+ * Otherwise one byte per frame would cost a hundred times the memory that the window permits.
  */
 export const OUTPUT_FRAME_COST_BYTES = 256;
 
-/** What the machine's workload may say before the host has taken any of it. */
+/** Bytes that the workload may write before the host has read any of them. */
 export const WORKLOAD_WINDOW_BYTES = 256 * 1024;
 
 /** Host to guest. */
@@ -80,7 +83,7 @@ export const GUEST_FRAMES = {
 } as const;
 export type GuestFrameType = keyof typeof GUEST_FRAMES;
 
-/** What is wrong with bytes that are no frame, or with a frame that is no message. */
+/** Why bytes are not a frame, or a frame is not a message. */
 export class GuestProtocolError extends Error {
   override readonly name = "GuestProtocolError";
 }
@@ -133,15 +136,15 @@ export interface Frame {
   readonly payload: Buffer;
 }
 
-/** Turns chunks of any size into frames. Throws GuestProtocolError on bytes that are no frame. */
+/** Turns chunks of any size into frames. Throws GuestProtocolError on invalid bytes. */
 export class FrameDecoder {
-  /** The unfinished frame; its first `#heldBytes` bytes are known. Grows once, when the header tells the length. */
+  /** The unfinished frame; its first `#heldBytes` bytes are known. Grows once, when the header gives the length. */
   #held = Buffer.alloc(FRAME_HEADER_BYTES);
   #heldBytes = 0;
   readonly #paddingMax: number;
   #padding = 0;
 
-  /** `paddingMax`: how many bytes may come between frames, over the decoder's life. */
+  /** `paddingMax`: the most bytes between frames, over the decoder's life. */
   constructor(paddingMax = Number.POSITIVE_INFINITY) {
     this.#paddingMax = paddingMax;
   }
@@ -181,7 +184,7 @@ export class FrameDecoder {
     this.#heldBytes = bytes.byteLength;
   }
 
-  /** Adds to the unfinished frame; returns how many bytes it took. */
+  /** Adds to the unfinished frame; returns how many bytes it consumed. */
   #complete(chunk: Buffer, onFrame: (frame: Frame) => void): number {
     const taken = chunk.copy(this.#held, this.#heldBytes);
     this.#heldBytes += taken;

@@ -1,10 +1,11 @@
 /**
- * What the payloads of guest frames mean: lists of fields (tag u8, length u32, value), which encode what one side says
- * and decode what the other has said.
+ * The payloads of guest frames: lists of fields (tag u8, length u32, value), and their encoder and decoder.
  *
- * Always: a text is UTF-8 and ends with its only zero byte, so that C can use it where it lies. A number has four bytes,
- * or eight for times. A field that is unknown is skipped (a newer side may say more); a field of the wrong size, twice
- * where once is meant, or missing, refuses the whole message.
+ * Always:
+ * - A text is UTF-8 and ends with its only zero byte, so that C can use it in place.
+ * - A number has four bytes, a time eight.
+ * - An unknown field is skipped, because a newer side may send more.
+ * - A field of the wrong size, a repeated single field, or a missing one refuses the whole message.
  */
 import { GuestProtocolError } from "./frame.ts";
 
@@ -60,17 +61,17 @@ export const GUEST_STREAMS = { stdout: 1, stderr: 2 } as const;
 export const GUEST_FILE_OPERATIONS = { read: 1, write: 2, stat: 3, list: 4, remove: 5 } as const;
 
 /**
- * First bytes of hello and its answer, before the nonce: what the host looks for while it throws away what was meant
+ * The first bytes of hello and its answer, before the nonce: the host looks for them while it discards what was meant
  * for another host.
  */
 export const HELLO_MAGIC = Buffer.from("FLOTILLA");
 export const HELLO_NONCE_BYTES = 16;
-/** Texts that a guest says about an error are cut to this by the guest, and refused when longer by the host. */
+/** The guest truncates error texts to this length, and the host refuses longer ones. */
 export const GUEST_MESSAGE_BYTES_MAX = 1024;
 
 const FIELD_HEADER_BYTES = 5;
 
-/** Puts fields one after the other. */
+/** Appends fields to a message. */
 export class FieldWriter {
   readonly #parts: Buffer[] = [];
 
@@ -92,7 +93,7 @@ export class FieldWriter {
     return this;
   }
 
-  /** Throws RangeError when the text holds a zero byte. */
+  /** Throws RangeError when the text contains a zero byte. */
   text(field: GuestField, value: string): this {
     if (value.includes("\0")) throw new RangeError(`a zero byte in the ${field} of a guest message`);
     const length = Buffer.byteLength(value) + 1;
@@ -123,7 +124,7 @@ export class FieldWriter {
   }
 }
 
-/** A message's fields as they came. Throws GuestProtocolError on a list that does not add up. */
+/** The fields of a received message. Throws GuestProtocolError on a malformed list. */
 export class FieldReader {
   readonly #values = new Map<number, Buffer>();
 
@@ -136,7 +137,7 @@ export class FieldReader {
       at += FIELD_HEADER_BYTES;
       if (tag === 0) throw new GuestProtocolError("field without a tag");
       if (length > payload.byteLength - at) throw new GuestProtocolError(`field ${tag} of ${length} bytes is cut off`);
-      if (this.#values.has(tag)) throw new GuestProtocolError(`field ${tag} stands twice`);
+      if (this.#values.has(tag)) throw new GuestProtocolError(`field ${tag} is there twice`);
       this.#values.set(tag, payload.subarray(at, at + length));
       at += length;
     }
@@ -153,12 +154,12 @@ export class FieldReader {
   text(field: GuestField): string {
     const value = this.#value(field);
     if (value.byteLength === 0 || value.indexOf(0) !== value.byteLength - 1)
-      throw new GuestProtocolError(`${field} is no text`);
+      throw new GuestProtocolError(`${field} is not text`);
     if (value.byteLength > GUEST_MESSAGE_BYTES_MAX) throw new GuestProtocolError(`${field} is too long`);
     return value.toString("utf8", 0, value.byteLength - 1);
   }
 
-  /** Throws GuestProtocolError when there are none, or more than `bytesMax`. May be part of the message it came in. */
+  /** Throws GuestProtocolError when it is missing, or longer than `bytesMax`. May be part of the message it came in. */
   bytes(field: GuestField, bytesMax: number): Buffer {
     const value = this.#value(field);
     if (value.byteLength === 0 || value.byteLength > bytesMax) {
