@@ -78,7 +78,7 @@ test("a name that matches several machines or none lists the machines", () => {
   );
   assert.throws(
     () => pickMachine([], "web"),
-    (error) => error instanceof Failure && /there are no machines at all/.test(error.advice ?? ""),
+    (error) => error instanceof Failure && /there are no machines/.test(error.advice ?? ""),
   );
 });
 
