@@ -6,11 +6,10 @@
  * validation, because the server validates; a shape that the contract exports keeps its name there, any other is named
  * after its endpoint.
  */
-import { spawnSync } from "node:child_process";
 import { readdirSync } from "node:fs";
-import { fileURLToPath } from "node:url";
 import type { Endpoint } from "@flotilla/contract/endpoint";
 import { endpointList } from "@flotilla/contract/endpoints";
+import { formatted } from "./formatted.ts";
 
 /** As much of JSON Schema as the contract uses. */
 interface Schema {
@@ -24,7 +23,6 @@ interface Schema {
   readonly additionalProperties?: Schema;
 }
 
-const root = fileURLToPath(new URL("..", import.meta.url));
 /** The whole text of sdk/src/generated.ts. */
 export async function generateSdk(): Promise<string> {
   const names = await readNames();
@@ -46,7 +44,7 @@ export abstract class Methods {
 ${methods}}
 
 ${types.join("\n")}`;
-  return format(text);
+  return formatted(text);
 }
 
 interface Names {
@@ -197,11 +195,4 @@ function wrap(text: string, width: number): string[] {
     else lines[lines.length - 1] = line === "" ? word : `${line} ${word}`;
   }
   return lines;
-}
-
-function format(text: string): string {
-  const biome = fileURLToPath(new URL("../node_modules/.bin/biome", import.meta.url));
-  const run = spawnSync(biome, ["format", "--stdin-file-path=sdk/src/printed.ts"], { cwd: root, input: text });
-  if (run.status !== 0) throw new Error(`biome refused the printed SDK: ${run.stderr.toString()}`);
-  return run.stdout.toString();
 }

@@ -10,6 +10,7 @@
 import { readFile, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { openApiDocument } from "@flotilla/contract/openapi";
+import { generateLink } from "./generate-link.ts";
 import { generateSdk } from "./generate-sdk.ts";
 import { renderConfiguration } from "./render-configuration.ts";
 import { renderStates } from "./render-states.ts";
@@ -20,6 +21,7 @@ const root = path.resolve(import.meta.dirname, "..");
 const isCheck = process.argv.includes("--check");
 
 const golden = new Map<string, string>([
+  ["contract/src/link/generated.ts", generateLink()],
   ["contract/openapi.json", `${JSON.stringify(openApiDocument(), null, 2)}\n`],
   ["docs/configuration.md", renderConfiguration()],
   ["docs/states.md", renderStates()],

@@ -64,11 +64,6 @@ export const IMAGE_FAULTS = [
 ] as const satisfies readonly ErrorCode[];
 export type ImageFault = (typeof IMAGE_FAULTS)[number];
 
-/** The fault that a foreign value names; null: none, or one that this version does not know. */
-export function imageFaultOf(value: unknown): ImageFault | null {
-  return IMAGE_FAULTS.find((code) => code === value) ?? null;
-}
-
 /** Refuses a call. `text` is shown unchanged, so it names nothing that the caller may not see. */
 export class Refusal extends Error {
   readonly code: ErrorCode;

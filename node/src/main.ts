@@ -79,7 +79,6 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
     temporaryDirectory,
     fleet,
     images,
-    facts,
     clock: systemClock,
     log,
   });

@@ -132,7 +132,7 @@ test("an end of either side, of the machine or of the link is an end for the oth
 
 test("what can not be connected is refused, with the reason", async () => {
   await using served = await serve();
-  const refusal = async (machineId: string, port: number): Promise<readonly [number, string]> => {
+  const refusal = async (machineId: string, port: number): Promise<readonly [number, string | null]> => {
     const answer = await served.dial(machineId, port);
     assert.ok("status" in answer);
     return [answer.status, answer.body.code];

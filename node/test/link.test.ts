@@ -103,13 +103,9 @@ test("only the node agent's user may open the socket", async () => {
   assert.equal(linkSocketPath("/data/node"), join("/data/node", "link.sock"));
 });
 
-test("machines are put, read and listed, and an older wish is answered 409 with what is", async () => {
+test("an older generation is answered 409 with the observed machine", async () => {
   await using served = await startTestLink();
-  assert.equal((await answerOf(served, "GET", `/v1/machines/${A}`)).status, 404);
   await runs(served);
-  const read = await answerOf(served, "GET", `/v1/machines/${A}`);
-  const list = await answerOf(served, "GET", "/v1/machines");
-  assert.deepEqual(list.body, { machines: [read.body] });
   const newer = await answerOf(served, "PUT", `/v1/machines/${A}?waitMs=5000`, {
     generation: 3,
     state: "absent",
@@ -122,6 +118,7 @@ test("machines are put, read and listed, and an older wish is answered 409 with 
     spec: specOf(A),
   });
   assert.equal(older.status, 409);
+  assert.equal((older.body as { state: string }).state, "absent");
 });
 
 test("a put without a wait answers at once with what is seen then", async () => {
@@ -313,7 +310,7 @@ test("a command for which there is no room is refused as busy, and there is room
   assert.equal(((await third.end()) as ExecExit).exitCode, 0);
 });
 
-test("images are pulled with progress, listed, imported and removed", async () => {
+test("images are pulled with progress, listed and imported", async () => {
   await using served = await startTestLink();
   const pulled = (await answerOf(served, "PUT", "/v1/images", { reference: "app:slow-20", arch: null })).body as {
     kind: string;
@@ -328,13 +325,10 @@ test("images are pulled with progress, listed, imported and removed", async () =
     listed.map(({ reference }) => reference),
     ["local/busybox", "app:slow-20", "local/mine"],
   );
-  assert.equal((await answerOf(served, "DELETE", "/v1/images?reference=local/mine")).status, 204);
-  assert.equal((await answerOf(served, "DELETE", "/v1/images?reference=local/mine")).status, 404);
   assert.equal((await answerOf(served, "PUT", "/v1/images", { reference: "-x" })).status, 400);
 });
 
-test("facts say which driver runs the machines", async () => {
+test("a route that does not exist is answered 404", async () => {
   await using served = await startTestLink();
-  assert.equal(((await answerOf(served, "GET", "/v1/facts")).body as { driver: string }).driver, "fake");
   assert.equal((await answerOf(served, "GET", "/v1/nonsense")).status, 404);
 });

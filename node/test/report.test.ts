@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
 import type { Heartbeat, ObservedMachine } from "@flotilla/contract/link";
+import { absentMachine } from "@flotilla/contract/link/absent";
 import { until } from "../../test/support/until.ts";
 import { Outbox } from "../src/link/outbox.ts";
 import { Reporter } from "../src/link/report.ts";
@@ -51,18 +52,11 @@ async function listen(answer: (call: Call, count: number) => { status: number; b
 }
 
 const observed = (machineId: string): ObservedMachine => ({
-  machineId,
-  generation: 1,
+  ...absentMachine(machineId, 1),
   state: "running",
   bootId: "boot-1",
   runningSince: 1,
   readySince: 1,
-  reason: null,
-  hasPoweredOff: false,
-  lastRun: null,
-  progress: null,
-  hostPorts: [],
-  timings: null,
 });
 
 function report(serverUrl: string, nodeDirectory: string, joinToken: string | null = "join_1") {

@@ -43,7 +43,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       machines: ["auth", "events", "http", "link", "services.ts", "usage"],
       ingress: ["auth", "http", "link", "machines"],
       tokens: ["http"],
-      nodes: ["auth", "config.ts", "events", "http", "link", "machines", "operations", "tokens"],
+      nodes: ["auth", "config.ts", "events", "http", "machines", "operations", "tokens"],
       images: ["http", "link", "machines", "nodes", "operations", "services.ts"],
       reconcilers: ["apikeys", "events", "http", "ingress", "link", "machines", "nodes", "operations"],
     },

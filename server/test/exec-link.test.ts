@@ -216,7 +216,7 @@ test("what a node says instead of an exit has its own error each", async () => {
     cut,
   );
   assert.match(causes[0] ?? "", /ended without an exit frame/);
-  assert.match(causes.at(-1) ?? "", /the exit frame does not fit/);
+  assert.match(causes.at(-1) ?? "", /ExecExit.exitCode: expected/);
   await assert.rejects(
     run((response) => response.end(encodeLinkFrame("stdin", "mine"))),
     cut,

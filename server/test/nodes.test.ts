@@ -6,6 +6,7 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
+import { absentMachine } from "@flotilla/contract/link/absent";
 import { nodeReconciler } from "../src/reconcilers/nodes.ts";
 import { MACHINE_ID } from "./support/machine.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
@@ -39,16 +40,11 @@ const heartbeat = (fields: object = {}) => ({
 });
 
 const observed = (machineId: string, fields: object) => ({
-  machineId,
-  generation: 2,
+  ...absentMachine(machineId, 2),
   state: "running",
   bootId: "boot-1",
   runningSince: Date.now(),
-  reason: null,
-  hasPoweredOff: false,
-  progress: null,
-  hostPorts: [],
-  timings: null,
+  readySince: Date.now(),
   ...fields,
 });
 

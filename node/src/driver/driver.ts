@@ -6,7 +6,8 @@
  * calls it has written the boot into the machine's journal before, so that a crash at any point leaves something that
  * `adopt` or `sweep` finds.
  */
-import type { MachineNetwork, VmOrigin } from "@flotilla/contract/machines";
+import type { MachineSpec } from "@flotilla/contract/link";
+import type { VmOrigin } from "@flotilla/contract/machines";
 import type { Guest } from "../guest/guest.ts";
 import type { VmNetwork } from "../network/vm-network.ts";
 
@@ -26,7 +27,7 @@ export interface BootRequest {
   /** The unprivileged user the VMM runs as; owns diskPath and bootDirectory. */
   readonly uid: number;
   /** What the machine may reach. */
-  readonly network: MachineNetwork;
+  readonly network: MachineSpec["network"];
   /** Its ports that others on the host may connect to. */
   readonly publishedPorts: readonly number[];
   /** The guest is to boot, whatever templates there are. */

@@ -18,6 +18,8 @@ import type { Clock, Timer } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import { EXIT_CODE_TIMEOUT } from "@flotilla/contract/limits";
 import type { ExecExit, ExecFailure, ExecStart } from "@flotilla/contract/link";
+import { readExecStart, readSignalRequest, readTerminalSize } from "@flotilla/contract/link/generated";
+import { InvalidMessage } from "@flotilla/contract/link/read";
 import {
   encodeLinkFrame,
   encodeLinkFrameHead,
@@ -27,7 +29,6 @@ import {
   type LinkFrameType,
 } from "@flotilla/contract/link-stream";
 import { type Guest, GuestBusy, type GuestExec } from "../guest/guest.ts";
-import { parseExecStart, parseSignal, parseTerminalSize } from "./validate.ts";
 
 const HEAD_DELAY_MS = 50;
 /** How often a caller whose input waits for the command is asked whether it is still there, with a frame of nothing. */
@@ -116,7 +117,7 @@ class LinkExec {
   #onFrame({ type, payload }: LinkFrame): void {
     const exec = this.#exec;
     if (type === "start" && this.#start !== null) throw new Error("a second start frame came");
-    if (type === "start") return this.#onStart(parseExecStart(parseJson(payload)));
+    if (type === "start") return this.#onStart(execStart(parseJson(payload)));
     if (exec === null) throw new Error(`a ${type} frame came before the start frame`);
     switch (type) {
       case "stdin":
@@ -126,10 +127,10 @@ class LinkExec {
         this.#endStdin(exec);
         break;
       case "resize":
-        exec.resize(parseTerminalSize(parseJson(payload)));
+        exec.resize(readTerminalSize(parseJson(payload)));
         break;
       case "signal":
-        exec.signal(parseSignal(parseJson(payload)));
+        exec.signal(readSignalRequest(parseJson(payload)).signal);
         break;
       default:
         throw new Error(`a ${type} frame does not come from a server`);
@@ -329,6 +330,13 @@ class LinkExec {
     this.#look?.cancel();
     this.#timers = [];
   }
+}
+
+/** The first frame. Throws InvalidMessage. */
+function execStart(value: unknown): ExecStart {
+  const start = readExecStart(value);
+  if (start.file === undefined && (start.argv[0] ?? "") === "") throw new InvalidMessage("argv", "a program");
+  return start;
 }
 
 function parseJson(payload: Uint8Array): unknown {

@@ -7,9 +7,27 @@
  */
 import { once } from "node:events";
 import type { ServerResponse } from "node:http";
+import { LOG_TAIL_MAX } from "@flotilla/contract/limits";
 import type { LogMessage } from "@flotilla/contract/link";
+import { InvalidMessage, whole } from "@flotilla/contract/link/read";
 import type { MachineLog } from "../machines/machine-log.ts";
-import type { LogsWanted } from "./validate.ts";
+
+/** Which part of a log is asked for: its last lines, or the lines after a position. */
+export interface LogsWanted {
+  readonly from: { readonly tail: number } | { readonly file: number; readonly byte: number };
+  readonly isFollowing: boolean;
+}
+
+/** Parses the query of `GET …/logs`. Throws InvalidMessage. */
+export function parseLogsWanted(query: URLSearchParams): LogsWanted {
+  const isFollowing = query.get("follow") === "1";
+  const after = query.get("after");
+  if (after === null)
+    return { from: { tail: whole(Number(query.get("tail") ?? "0"), "tail", 0, LOG_TAIL_MAX) }, isFollowing };
+  const [file, byte] = after.split(":").map((part) => whole(Number(part), "after", 0, Number.MAX_SAFE_INTEGER));
+  if (file === undefined || byte === undefined) throw new InvalidMessage("after", "file:byte");
+  return { from: { file, byte }, isFollowing };
+}
 
 export interface ServeLogsOptions {
   readonly wanted: LogsWanted;

@@ -16,25 +16,19 @@ import { pipeline } from "node:stream/promises";
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
-import type { DialRefusal, ImageProgress, NodeFacts, NodeMachines } from "@flotilla/contract/link";
+import type { DesiredMachine, DialRefusal, ImageProgress } from "@flotilla/contract/link";
+import { readDesiredMachine, readPullRequest } from "@flotilla/contract/link/generated";
+import { InvalidMessage } from "@flotilla/contract/link/read";
 import { imageFaultIn } from "../images/image-refused.ts";
 import type { Images } from "../images/images.ts";
 import type { Fleet } from "../machines/fleet.ts";
 import { Dials } from "./dial.ts";
 import { serveExec } from "./exec.ts";
-import { serveLogs } from "./logs.ts";
-import {
-  InvalidMessage,
-  isMachineId,
-  parseArch,
-  parseDesiredMachine,
-  parseLogsWanted,
-  parseReference,
-  parseTenant,
-} from "./validate.ts";
+import { parseLogsWanted, serveLogs } from "./logs.ts";
 
 /** A specification holds at most an environment of half a MiB and a command; in JSON that is a few times as much. */
 const BODY_BYTES_MAX = 8 * 1024 * 1024;
+const MACHINE_ID = /^mach-[0-9a-f]{32}$/;
 const WAIT_MS_MAX = 10 * 60_000;
 /** Longer than the server's pool keeps a connection, so that it is never closed under a request. */
 const KEEP_ALIVE_MS = 120_000;
@@ -49,7 +43,6 @@ export interface LinkOptions {
   readonly temporaryDirectory: string;
   readonly fleet: Fleet;
   readonly images: Images;
-  readonly facts: NodeFacts;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -130,7 +123,7 @@ class Link {
   }
 
   async #dial({ request, response }: Exchange, machineId: string, port: number): Promise<void> {
-    if (port < 1 || port > 65_535) throw new InvalidMessage(`port: ${port} is no port`);
+    if (port < 1 || port > 65_535) throw new InvalidMessage("port", "a number from 1 to 65535");
     const machine = this.#options.fleet.find(machineId);
     const refusal = await this.#dials.serve(request, response, { machineId, port, machine });
     if (refusal === null || response.destroyed) return;
@@ -149,10 +142,6 @@ class Link {
     if (dialedId !== undefined && request.method === "POST") return await this.#dial(exchange, dialedId, Number(port));
     const [, machineId, part = ""] = /^\/v1\/machines\/([^/]+)(\/logs)?$/.exec(pathname) ?? [];
     switch (`${request.method} ${machineId === undefined ? pathname : `/v1/machines/{id}${part}`}`) {
-      case "GET /v1/machines":
-        return this.#listMachines(exchange);
-      case "GET /v1/machines/{id}":
-        return this.#getMachine(exchange, machineId ?? "");
       case "PUT /v1/machines/{id}":
         return await this.#putMachine(exchange, machineId ?? "");
       case "GET /v1/machines/{id}/logs":
@@ -163,25 +152,10 @@ class Link {
         return await this.#pullImage(exchange);
       case "POST /v1/images/import":
         return await this.#importImage(exchange);
-      case "DELETE /v1/images":
-        return await this.#removeImage(exchange);
-      case "GET /v1/facts":
-        return send(response, 200, this.#options.facts);
       default:
         request.resume();
         return send(response, 404, { message: `no route ${request.method} ${pathname}` });
     }
-  }
-
-  #listMachines({ response }: Exchange): void {
-    const machines = this.#options.fleet.list().map((machine) => machine.observe());
-    send(response, 200, { machines } satisfies NodeMachines);
-  }
-
-  #getMachine({ response }: Exchange, machineId: string): void {
-    const machine = this.#options.fleet.find(machineId);
-    if (machine === undefined) send(response, 404, { message: `machine ${machineId} is not on this node` });
-    else send(response, 200, machine.observe());
   }
 
   async #readLogs({ response, url, signal }: Exchange, machineId: string): Promise<void> {
@@ -191,19 +165,14 @@ class Link {
   }
 
   async #putMachine({ request, response, url, signal }: Exchange, machineId: string): Promise<void> {
-    const body = await readJson(request);
-    if (!isMachineId(machineId)) throw new InvalidMessage("id: expected mach- and 32 hex digits");
-    const desired = parseDesiredMachine(machineId, body);
+    const desired = desiredMachine(machineId, await readJson(request));
     const waitMs = Math.min(Math.max(Number(url.searchParams.get("waitMs") ?? 0) || 0, 0), WAIT_MS_MAX);
     const { outcome, observed } = await this.#options.fleet.apply(machineId, desired, { waitMs, signal });
     send(response, outcome === "stale" ? 409 : 200, observed);
   }
 
   async #pullImage({ request, response, signal }: Exchange): Promise<void> {
-    const body = (await readJson(request)) as { reference?: unknown; arch?: unknown; tenantId?: unknown } | null;
-    const reference = parseReference(body?.reference);
-    const arch = parseArch(body?.arch);
-    const tenantId = parseTenant(body?.tenantId);
+    const { reference, arch, tenantId } = readPullRequest(await readJson(request));
     const write = beginLines(response);
     await lastLine(write, async () =>
       this.#options.images.ensure(reference, { arch, tenantId, isRefresh: true, onProgress: write, signal }),
@@ -212,7 +181,7 @@ class Link {
   }
 
   async #importImage({ request, response, url, signal }: Exchange): Promise<void> {
-    const reference = parseReference(url.searchParams.get("reference"));
+    const { reference } = readPullRequest({ reference: url.searchParams.get("reference") });
     const path = join(this.#options.temporaryDirectory, `import-${randomBytes(8).toString("hex")}`);
     const write = beginLines(response);
     try {
@@ -226,20 +195,22 @@ class Link {
     response.end();
   }
 
-  async #removeImage({ response, url }: Exchange): Promise<void> {
-    const reference = parseReference(url.searchParams.get("reference"));
-    const outcome = await this.#options.images.remove(reference);
-    if (outcome === "removed") response.writeHead(204).end();
-    else if (outcome === "missing") send(response, 404, { message: `image ${reference} is not on this node` });
-    else send(response, 409, { message: `image ${reference} is in use by a machine` });
-  }
-
   #refuse(response: ServerResponse, error: unknown): void {
     const isInvalid = error instanceof InvalidMessage || error instanceof SyntaxError;
     if (!isInvalid) this.#options.log.error({ error }, "a request on the link failed");
     if (response.headersSent) response.destroy();
     else send(response, isInvalid ? 400 : 500, { message: messageOf(error) });
   }
+}
+
+/** The body of a PUT for the machine of the path. Throws InvalidMessage. */
+function desiredMachine(machineId: string, body: unknown): DesiredMachine {
+  const desired = readDesiredMachine(body);
+  if (desired.spec === null && desired.state !== "absent") throw new InvalidMessage("spec", `one for ${desired.state}`);
+  if (desired.spec === null && !MACHINE_ID.test(machineId)) throw new InvalidMessage("id", "mach- and 32 hex digits");
+  if (desired.spec !== null && desired.spec.machineId !== machineId)
+    throw new InvalidMessage("spec.machineId", "the id of the path");
+  return desired;
 }
 
 /** Whether a guest's write to its disk can be expected to fit. */
@@ -258,7 +229,7 @@ async function readJson(request: IncomingMessage): Promise<unknown> {
   let bytes = 0;
   for await (const chunk of request as AsyncIterable<Buffer>) {
     bytes += chunk.byteLength;
-    if (bytes > BODY_BYTES_MAX) throw new InvalidMessage(`the body is larger than ${BODY_BYTES_MAX} bytes`);
+    if (bytes > BODY_BYTES_MAX) throw new InvalidMessage("body", `at most ${BODY_BYTES_MAX} bytes`);
     chunks.push(chunk);
   }
   return JSON.parse(Buffer.concat(chunks).toString("utf8"));
@@ -275,8 +246,8 @@ function beginLines(response: ServerResponse): WriteLine {
 /** Writes how the work ended. */
 async function lastLine(write: WriteLine, work: () => ReturnType<Images["ensure"]>): Promise<void> {
   try {
-    const { reference, digest, sizeBytes, architecture, os, layerCount, lastUsedAt } = await work();
-    write({ kind: "done", image: { reference, digest, sizeBytes, architecture, os, layerCount, lastUsedAt } });
+    const { rootPath: _path, rootBytes: _bytes, configuration: _how, source: _source, ...image } = await work();
+    write({ kind: "done", image });
   } catch (error) {
     write({ kind: "failed", message: messageOf(error), reasonCode: imageFaultIn(error) });
   }

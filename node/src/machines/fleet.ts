@@ -7,6 +7,7 @@
  */
 import { join } from "node:path";
 import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link";
+import { absentMachine } from "@flotilla/contract/link/absent";
 import type { Journal } from "./journal.ts";
 import { Supervisor } from "./supervisor.ts";
 import type { MachineSurroundings, RemovedMachine, Surroundings } from "./surroundings.ts";
@@ -152,21 +153,4 @@ export class Fleet {
     const [oldest] = this.#removed.keys();
     if (this.#removed.size > REMOVED_MAX && oldest !== undefined) this.#removed.delete(oldest);
   }
-}
-
-function absentMachine(machineId: string, generation: number): ObservedMachine {
-  return {
-    machineId,
-    generation,
-    state: "absent",
-    bootId: null,
-    runningSince: null,
-    readySince: null,
-    reason: null,
-    hasPoweredOff: false,
-    lastRun: null,
-    progress: null,
-    hostPorts: [],
-    timings: null,
-  };
 }

@@ -7,6 +7,7 @@
  * VMM and deletes them. After a restart of the agent its directory is looked at again.
  */
 import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link";
+import { absentMachine } from "@flotilla/contract/link/absent";
 import { MachineLog } from "./machine-log.ts";
 import { logsPathOf } from "./paths.ts";
 import { removeMachineFiles } from "./remove-machine-files.ts";
@@ -61,20 +62,9 @@ export class UnreadableMachine {
   }
 
   observe(): ObservedMachine {
-    return {
-      machineId: this.machineId,
-      generation: this.#generation,
-      state: this.#isRemoved ? "absent" : "failed",
-      bootId: null,
-      runningSince: null,
-      readySince: null,
-      reason: this.#isRemoved ? null : this.#options.reason,
-      hasPoweredOff: false,
-      lastRun: null,
-      progress: null,
-      hostPorts: [],
-      timings: null,
-    };
+    const { machineId } = this;
+    const observed = absentMachine(machineId, this.#generation);
+    return this.#isRemoved ? observed : { ...observed, state: "failed", reason: this.#options.reason };
   }
 
   /** It is always settled. */

@@ -13,7 +13,7 @@ import type { Socket } from "node:net";
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
-import type { MachineNetwork } from "@flotilla/contract/machines";
+import type { MachineSpec } from "@flotilla/contract/link";
 import type { VmNetwork } from "./vm-network.ts";
 import { type Block, GATEWAY_ADDRESS, GUEST_ADDRESS, GUEST_PREFIX_LENGTH, type Pair, pairOf } from "./addresses.ts";
 import { CLAIMS_DIRECTORY } from "./claims.ts";
@@ -50,7 +50,7 @@ export interface NetworkOptions {
 
 export interface Admission {
   readonly machineId: string;
-  readonly network: MachineNetwork;
+  readonly network: MachineSpec["network"];
   readonly publishedPorts: readonly number[];
 }
 

@@ -5,10 +5,10 @@
  * found late. IPv6 is the exception that is no risk: guests have none, so such a network names nothing.
  */
 import { isIPv4, isIPv6 } from "node:net";
-import type { MachineNetwork } from "@flotilla/contract/machines";
+import type { MachineSpec } from "@flotilla/contract/link";
 
 export interface Policy {
-  readonly mode: MachineNetwork["mode"];
+  readonly mode: MachineSpec["network"]["mode"];
   /** With `allowCidrs`: IPv4 networks such as 10.1.0.0/16. */
   readonly networks: readonly string[];
   /** With `allowCidrs`: lower case, without the final dot. `*.name` is every name below. */
@@ -18,7 +18,7 @@ export interface Policy {
 const HOST = /^(\*\.)?([a-z0-9_]([a-z0-9_-]{0,62})\.)*[a-z0-9_][a-z0-9_-]{0,62}$/;
 
 /** Throws with the entry that is none. */
-export function policyOf({ mode, cidrs, hosts }: MachineNetwork): Policy {
+export function policyOf({ mode, cidrs, hosts }: MachineSpec["network"]): Policy {
   if (mode !== "allowCidrs") return { mode, networks: [], hosts: [] };
   const names = (hosts ?? []).map(normalName);
   const addresses = names.filter(isIPv4);

@@ -23,7 +23,6 @@ export async function startTestLink(): Promise<TestLink> {
     temporaryDirectory: directory.path,
     fleet: node.fleet,
     images: node.images,
-    facts: { nodeId: "n", driver: "fake", accelerator: "none", acceleratorReason: "", runtime: "", arch: "amd64" },
     clock: node.clock,
     log: makeLog({ level: "silent", clock: node.clock }),
   });

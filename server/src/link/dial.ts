@@ -7,6 +7,7 @@
 import { Duplex, PassThrough, type Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
 import { DIAL_PREAMBLE, type DialRefusal } from "@flotilla/contract/link";
+import { readDialRefusal } from "@flotilla/contract/link/generated";
 import { NotRunning } from "./exec-link.ts";
 import { type NodeAddress, NodeAway, type NodeLink } from "./node-link.ts";
 
@@ -113,20 +114,24 @@ class DialedConnection extends Duplex {
 
 function refused(status: number, text: string, { machineId, port }: Pick<DialOptions, "machineId" | "port">): Error {
   const { code, message } = parse(text);
-  if (code === "not_running") return new NotRunning(message);
-  const why = message.slice(0, REFUSAL_CHARACTERS_MAX);
-  if (code === "refused")
-    return new Refusal("guest_unreachable", `port ${port} of machine ${machineId} does not answer: ${why}`);
-  if (code === "busy")
-    return new Refusal("unavailable", `port ${port} of machine ${machineId} is not connected: ${why}; try again later`);
-  return new Error(`a connection to port ${port} was answered with ${status}: ${why}`);
+  switch (code) {
+    case "not_running":
+      return new NotRunning(message);
+    case "refused":
+      return new Refusal("guest_unreachable", `port ${port} of machine ${machineId} does not answer: ${message}`);
+    case "busy": {
+      const why = `port ${port} of machine ${machineId} is not connected: ${message}`;
+      return new Refusal("unavailable", `${why}; try again later`);
+    }
+    default:
+      return new Error(`a connection to port ${port} was answered with ${status}: ${message}`);
+  }
 }
 
-function parse(text: string): Pick<DialRefusal, "message"> & { readonly code: unknown } {
+function parse(text: string): DialRefusal {
   try {
-    const { code, message } = JSON.parse(text) as Partial<DialRefusal>;
-    return { code, message: String(message) };
+    return readDialRefusal(JSON.parse(text));
   } catch {
-    return { code: undefined, message: text };
+    return { code: null, message: text.slice(0, REFUSAL_CHARACTERS_MAX) };
   }
 }

@@ -11,6 +11,7 @@ import { reasonOf } from "@flotilla/base/abort";
 import type { Clock, Timer } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit, ExecFailure, ExecStart } from "@flotilla/contract/link";
+import { readExecExit, readExecFailure } from "@flotilla/contract/link/generated";
 import {
   encodeLinkFrame,
   encodeLinkFrameHead,
@@ -244,8 +245,8 @@ export function take(frame: LinkFrame, sink: OutputSink, machineId: string): Pro
     const waiting = sink.onOutput(frame.type, frame.payload);
     return waiting instanceof Promise ? waiting.then(() => null) : null;
   }
-  if (frame.type === "exit") return readExit(parse(frame));
-  if (frame.type === "failure") throw failure(parse(frame) as Partial<ExecFailure>, machineId);
+  if (frame.type === "exit") return readExecExit(parse(frame));
+  if (frame.type === "failure") throw failure(readExecFailure(parse(frame)), machineId);
   throw new Error(`a ${frame.type} frame does not come from a node`);
 }
 
@@ -253,31 +254,21 @@ function parse({ payload }: LinkFrame): unknown {
   return JSON.parse(Buffer.from(payload.buffer, payload.byteOffset, payload.byteLength).toString("utf8"));
 }
 
-function readExit(value: unknown): ExecExit {
-  const { exitCode, durationMs, hasTimedOut, pid } = value as Partial<ExecExit>;
-  if (!Number.isInteger(exitCode) || typeof durationMs !== "number") throw new Error("the exit frame does not fit");
-  return {
-    exitCode: (exitCode ?? 0) | 0,
-    durationMs: Math.max(0, Math.round(durationMs)),
-    hasTimedOut: hasTimedOut === true,
-    pid: typeof pid === "number" ? pid : null,
-  };
-}
-
-function failure({ code, message }: Partial<ExecFailure>, machineId: string): Error {
-  const why = String(message).slice(0, 500);
+function failure({ code, message }: ExecFailure, machineId: string): Error {
   switch (code) {
     case "not_running":
-      return new NotRunning(why);
-    case "busy":
-      return new Refusal("conflict", `exec in ${machineId} was refused: ${why}; try again when one of them has ended`);
+      return new NotRunning(message);
+    case "busy": {
+      const text = `exec in ${machineId} was refused: ${message}; try again when one of them has ended`;
+      return new Refusal("conflict", text);
+    }
     case "invalid":
-      return new Refusal("invalid_request", `exec in ${machineId} was refused: ${why}`);
-    default:
-      return new Refusal(
-        "guest_unreachable",
-        `exec in ${machineId} failed, its agent does not answer: ${why}; stop and start the machine if it still runs`,
-      );
+      return new Refusal("invalid_request", `exec in ${machineId} was refused: ${message}`);
+    case "guest_unreachable": {
+      const why = `its agent does not answer: ${message}`;
+      const text = `exec in ${machineId} failed, ${why}; stop and start the machine if it still runs`;
+      return new Refusal("guest_unreachable", text);
+    }
   }
 }
 

@@ -14,10 +14,10 @@ import type { Readable } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
 import { ownMessageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
-import { type ImageFault, imageFaultOf, Refusal } from "@flotilla/contract/errors";
-import type { DesiredMachine, ImageProgress, NodeImage, ObservedMachine } from "@flotilla/contract/link";
+import { type ImageFault, Refusal } from "@flotilla/contract/errors";
+import type { DesiredMachine, NodeImage, ObservedMachine } from "@flotilla/contract/link";
+import { readImageProgress, readNodeImages, readObservedMachine } from "@flotilla/contract/link/generated";
 import { Pool } from "undici";
-import { parseObservedMachine } from "./reports.ts";
 import { Turns } from "./turns.ts";
 
 /** A node as the link needs it. */
@@ -106,23 +106,20 @@ export class NodeLink {
     // 409: the node has seen a newer wish. It says what it observes in any case.
     if (answer.status !== 200 && answer.status !== 409)
       throw new NodeFault(node.nodeId, `machine ${machineId}`, messageOf(answer));
-    try {
-      return parseObservedMachine(answer.body, machineId);
-    } catch (error) {
-      throw new NodeAway(node.nodeId, error);
-    }
+    return await this.#away(node, () => {
+      const observed = readObservedMachine(answer.body);
+      if (observed.machineId === machineId) return observed;
+      throw new Error(`expected machine ${machineId}, got ${observed.machineId}`);
+    });
   }
 
   /** The images that a tenant has fetched there, and local ones; with null those of everybody. */
   async listImages(node: NodeAddress, tenantId: string | null): Promise<readonly NodeImage[]> {
     const query = tenantId === null ? "" : `?tenantId=${encodeURIComponent(tenantId)}`;
     const answer = await this.#json(node, { method: "GET", path: `/v1/images${query}` });
-    if (answer.status !== 200 || !Array.isArray(answer.body))
+    if (answer.status !== 200)
       throw new NodeAway(node.nodeId, new Error(`the list of images was answered with ${answer.status}`));
-    const isShown = (image: NodeImage): boolean =>
-      tenantId === null || image.tenantId === tenantId || image.reference.startsWith("local/");
-    // A node of an earlier version answers with everybody's.
-    return (answer.body as readonly NodeImage[]).filter(isShown);
+    return await this.#away(node, () => readNodeImages(answer.body));
   }
 
   /** Streams an archive to the node; throws a Refusal with the node's own text when it is no good. */
@@ -174,11 +171,10 @@ export class NodeLink {
         throw new Refusal("invalid_request", String(message).slice(0, IMAGE_REASON_CHARACTERS_MAX));
       }
       for await (const line of linesOf(body as AsyncIterable<Buffer>)) {
-        const told = JSON.parse(line) as ImageProgress;
-        if (told.kind === "done") return told.image;
-        const message = String(told.message).slice(0, IMAGE_REASON_CHARACTERS_MAX);
-        if (told.kind === "failed") throw work.onFailure(message, imageFaultOf(told.reasonCode));
-        work.onProgress?.(message);
+        const progress = readImageProgress(JSON.parse(line));
+        if (progress.kind === "done") return progress.image;
+        if (progress.kind === "failed") throw work.onFailure(progress.message, progress.reasonCode);
+        work.onProgress?.(progress.message);
       }
       throw new Error("the answer ended without a result");
     });
@@ -233,7 +229,7 @@ export class NodeLink {
     return { status: statusCode, body: JSON.parse(Buffer.concat(chunks).toString("utf8")) };
   }
 
-  async #away<T>(node: NodeAddress, work: () => Promise<T>): Promise<T> {
+  async #away<T>(node: NodeAddress, work: () => Promise<T> | T): Promise<T> {
     try {
       return await work();
     } catch (error) {

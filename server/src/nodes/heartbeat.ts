@@ -5,7 +5,9 @@
  * the timelines of its machines. What is made of the machines is machines/take-reports.ts's business.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import { parseHeartbeat } from "../link/reports.ts";
+import type { Heartbeat } from "@flotilla/contract/link";
+import { readHeartbeat } from "@flotilla/contract/link/generated";
+import { InvalidMessage } from "@flotilla/contract/link/read";
 import type { MachineServices } from "../machines/services.ts";
 import { takeReports } from "../machines/take-reports.ts";
 import { insertNodeEvents, noteOnNode } from "../events/store.ts";
@@ -13,7 +15,7 @@ import { updateHeartbeat } from "./store.ts";
 
 export async function takeHeartbeat(services: MachineServices, nodeId: string, body: unknown): Promise<Date> {
   const { context } = services;
-  const heartbeat = body === undefined || body === null ? null : parseHeartbeat(body);
+  const heartbeat = body === undefined || body === null ? null : heartbeatOf(body);
   const now = new Date(context.clock.now());
   const before = await updateHeartbeat(context.db, {
     id: nodeId,
@@ -30,4 +32,14 @@ export async function takeHeartbeat(services: MachineServices, nodeId: string, b
   if (heartbeat !== null && heartbeat.events.length > 0)
     await insertNodeEvents(context, { nodeId, agentBootId: heartbeat.bootId, events: heartbeat.events });
   return now;
+}
+
+/** Throws a Refusal that says what does not fit. */
+function heartbeatOf(body: unknown): Heartbeat {
+  try {
+    return readHeartbeat(body);
+  } catch (error) {
+    if (error instanceof InvalidMessage) throw new Refusal("invalid_body", `heartbeat does not fit: ${error.message}`);
+    throw error;
+  }
 }

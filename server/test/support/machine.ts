@@ -2,6 +2,7 @@
  * Machines as values, for pure tests: a complete record, of which a test names what matters to it.
  */
 import type { ObservedMachine } from "@flotilla/contract/link";
+import { absentMachine } from "@flotilla/contract/link/absent";
 import type { MachineRecord } from "../../src/machines/record.ts";
 
 export const MACHINE_ID = `mach-${"a".repeat(32)}`;
@@ -62,19 +63,5 @@ export function machineRecord(facts: Partial<MachineRecord> = {}): MachineRecord
 }
 
 export function report(facts: Partial<ObservedMachine> = {}): ObservedMachine {
-  return {
-    machineId: MACHINE_ID,
-    generation: 1,
-    state: "stopped",
-    bootId: null,
-    runningSince: null,
-    readySince: null,
-    reason: null,
-    hasPoweredOff: false,
-    lastRun: null,
-    progress: null,
-    hostPorts: [],
-    timings: null,
-    ...facts,
-  };
+  return { ...absentMachine(MACHINE_ID, 1), state: "stopped", ...facts };
 }

@@ -64,12 +64,12 @@ export class FakeImages implements Images {
 
   async findByDigest(digest: string): Promise<UnpackedImage | undefined> {
     const known = [...this.#cached.values()].find((image) => image.digest === digest);
-    return known ?? { ...this.#image("local/found-by-digest"), digest };
+    return known ?? { ...this.#image("local/found-by-digest", null), digest };
   }
 
   async list(wanted: string | null = null): Promise<readonly NodeImage[]> {
     const all = [...this.#cached.values()].map((image) => {
-      const { reference, digest, sizeBytes, architecture, os, layerCount, lastUsedAt, tenantId = null } = image;
+      const { reference, digest, sizeBytes, architecture, os, layerCount, lastUsedAt, tenantId } = image;
       return { reference, digest, sizeBytes, architecture, os, layerCount, lastUsedAt, tenantId };
     });
     return all.filter((image) => wanted === null || image.tenantId === wanted || isLocalName(image.reference));
@@ -96,13 +96,12 @@ export class FakeImages implements Images {
   #remember(reference: string, tenantId: string | null = null): UnpackedImage {
     const key = keyOf(reference, tenantId);
     const owner = isLocalName(reference) ? null : tenantId;
-    const made = { ...this.#image(reference), tenantId: owner };
-    const image = { ...made, ...this.#cached.get(key), lastUsedAt: this.#clock.now() };
+    const image = { ...this.#image(reference, owner), ...this.#cached.get(key), lastUsedAt: this.#clock.now() };
     this.#cached.set(key, image);
     return image;
   }
 
-  #image(reference: string): UnpackedImage {
+  #image(reference: string, tenantId: string | null): UnpackedImage {
     const digest = `sha256:${createHash("sha256").update(reference).digest("hex")}`;
     return {
       reference,
@@ -112,6 +111,7 @@ export class FakeImages implements Images {
       os: "linux",
       layerCount: 1,
       lastUsedAt: this.#clock.now(),
+      tenantId,
       source: reference,
       configuration: { env: [`FAKE_IMAGE=${reference}`], workdir: "/", user: "", entrypoint: [], command: [] },
       rootPath: `/fake/${digest}`,

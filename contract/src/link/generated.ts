@@ -1,0 +1,399 @@
+/**
+ * Printed by scripts/generate-link.ts from the schemas beside it; not edited by hand: change those and run
+ * `npm run golden`. Reads the messages of the link as read.ts says.
+ */
+import type { DesiredMachine, EndedRun, MachineSpec, ObservedMachine } from "./machines.ts";
+import type { Heartbeat, NodeEvent, NodeResources } from "./reports.ts";
+import type { ImageProgress, NodeImage, PullRequest } from "./images.ts";
+import type {
+  DialRefusal,
+  ExecExit,
+  ExecFailure,
+  ExecStart,
+  FileRequest,
+  SignalRequest,
+  TerminalSize,
+} from "./streams.ts";
+import {
+  bytesAtMost,
+  clipped,
+  clippedList,
+  count,
+  environment,
+  list,
+  matching,
+  measure,
+  oneOf,
+  oneOfOr,
+  record,
+  text,
+  textFrom,
+  whole,
+} from "./read.ts";
+
+const DESIRED_MACHINE_STATE = ["running", "stopped", "absent"] as const;
+const MACHINE_SPEC_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
+const MACHINE_SPEC_HOSTNAME_PATTERN = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}$/;
+const MACHINE_SPEC_IMAGE_REFERENCE_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,511}$/;
+const MACHINE_SPEC_IMAGE_ARCH = ["amd64", "arm64"] as const;
+const MACHINE_SPEC_NETWORK_MODE = ["open", "blocked", "allowCidrs"] as const;
+const MACHINE_SPEC_RESTART = ["always", "never"] as const;
+const OBSERVED_MACHINE_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
+const OBSERVED_MACHINE_STATE = ["absent", "stopped", "preparing", "booting", "running", "stopping", "failed"] as const;
+const OBSERVED_MACHINE_REASON_CODE = [
+  "image_not_found",
+  "image_refused",
+  "image_not_allowed",
+  "image_wrong_platform",
+  "image_not_cached",
+] as const;
+const OBSERVED_MACHINE_TIMINGS_VM = ["prepared", "template", "boot"] as const;
+const NODE_EVENT_LEVEL = ["info", "warn", "error"] as const;
+const IMAGE_PROGRESS_REASON_CODE = [
+  "image_not_found",
+  "image_refused",
+  "image_not_allowed",
+  "image_wrong_platform",
+  "image_not_cached",
+] as const;
+const IMAGE_PROGRESS_KIND = ["progress", "done", "failed"] as const;
+const PULL_REQUEST_REFERENCE_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,511}$/;
+const PULL_REQUEST_ARCH = ["amd64", "arm64"] as const;
+const DIAL_REFUSAL_CODE = ["not_running", "refused", "busy", "invalid"] as const;
+const EXEC_FAILURE_CODE = ["not_running", "guest_unreachable", "busy", "invalid"] as const;
+const FILE_REQUEST_OPERATION = ["read", "write", "stat", "list", "remove"] as const;
+
+export function readDesiredMachine(value: unknown): DesiredMachine {
+  const fields = record(value, "DesiredMachine");
+  return {
+    generation: whole(fields["generation"], "DesiredMachine.generation", 1, 9007199254740991),
+    state: oneOf(fields["state"], "DesiredMachine.state", DESIRED_MACHINE_STATE),
+    spec: fields["spec"] === undefined || fields["spec"] === null ? null : readMachineSpec(fields["spec"]),
+  };
+}
+
+export function readEndedRun(value: unknown): EndedRun {
+  const fields = record(value, "EndedRun");
+  return {
+    bootId: clipped(fields["bootId"], "EndedRun.bootId", 4000),
+    startedAt: measure(fields["startedAt"], "EndedRun.startedAt", 8640000000000000),
+    endedAt: measure(fields["endedAt"], "EndedRun.endedAt", 8640000000000000),
+  };
+}
+
+function partMachineSpecImage(value: unknown) {
+  const fields = record(value, "MachineSpec.image");
+  return {
+    reference: matching(fields["reference"], "MachineSpec.image.reference", MACHINE_SPEC_IMAGE_REFERENCE_PATTERN),
+    arch:
+      fields["arch"] === undefined || fields["arch"] === null
+        ? null
+        : oneOf(fields["arch"], "MachineSpec.image.arch", MACHINE_SPEC_IMAGE_ARCH),
+  };
+}
+
+function partMachineSpecNetwork(value: unknown) {
+  const fields = record(value, "MachineSpec.network");
+  return {
+    mode: oneOf(fields["mode"], "MachineSpec.network.mode", MACHINE_SPEC_NETWORK_MODE),
+    ...(fields["cidrs"] === undefined
+      ? undefined
+      : {
+          cidrs: list(fields["cidrs"], "MachineSpec.network.cidrs", 256, (item) =>
+            text(item, "MachineSpec.network.cidrs", 253),
+          ),
+        }),
+    ...(fields["hosts"] === undefined
+      ? undefined
+      : {
+          hosts: list(fields["hosts"], "MachineSpec.network.hosts", 256, (item) =>
+            text(item, "MachineSpec.network.hosts", 253),
+          ),
+        }),
+  };
+}
+
+function partMachineSpecPorts(value: unknown) {
+  const fields = record(value, "MachineSpec.ports");
+  return {
+    port: whole(fields["port"], "MachineSpec.ports.port", 1, 65535),
+  };
+}
+
+export function readMachineSpec(value: unknown): MachineSpec {
+  const fields = record(value, "MachineSpec");
+  return {
+    machineId: matching(fields["machineId"], "MachineSpec.machineId", MACHINE_SPEC_MACHINE_ID_PATTERN),
+    tenantId: text(fields["tenantId"], "MachineSpec.tenantId", 128),
+    hostname: matching(fields["hostname"], "MachineSpec.hostname", MACHINE_SPEC_HOSTNAME_PATTERN),
+    image: partMachineSpecImage(fields["image"]),
+    cpus: whole(fields["cpus"], "MachineSpec.cpus", 1, 64),
+    memoryMb: whole(fields["memoryMb"], "MachineSpec.memoryMb", 128, 1048576),
+    diskGb: whole(fields["diskGb"], "MachineSpec.diskGb", 1, 16384),
+    network: partMachineSpecNetwork(fields["network"]),
+    env: environment(fields["env"] ?? {}, "MachineSpec.env", 524288),
+    workdir:
+      fields["workdir"] === undefined || fields["workdir"] === null
+        ? null
+        : textFrom(fields["workdir"], "MachineSpec.workdir", "/", 4096),
+    command:
+      fields["command"] === undefined || fields["command"] === null
+        ? null
+        : bytesAtMost(
+            list(fields["command"], "MachineSpec.command", 100000, (item) => text(item, "MachineSpec.command", 131072)),
+            "MachineSpec.command",
+            1048576,
+          ),
+    ports: list(fields["ports"], "MachineSpec.ports", 16, partMachineSpecPorts),
+    restart: oneOf(fields["restart"] ?? "always", "MachineSpec.restart", MACHINE_SPEC_RESTART),
+  };
+}
+
+function partObservedMachineHostPorts(value: unknown) {
+  const fields = record(value, "ObservedMachine.hostPorts");
+  return {
+    port: count(fields["port"], "ObservedMachine.hostPorts.port", 65535),
+    hostPort: count(fields["hostPort"], "ObservedMachine.hostPorts.hostPort", 65535),
+  };
+}
+
+function partObservedMachineTimings(value: unknown) {
+  const fields = record(value, "ObservedMachine.timings");
+  return {
+    ...(fields["vm"] === undefined
+      ? undefined
+      : { vm: oneOf(fields["vm"], "ObservedMachine.timings.vm", OBSERVED_MACHINE_TIMINGS_VM) }),
+    ...(fields["imageMs"] === undefined
+      ? undefined
+      : { imageMs: measure(fields["imageMs"], "ObservedMachine.timings.imageMs", 2000000000) }),
+    ...(fields["diskMs"] === undefined
+      ? undefined
+      : { diskMs: measure(fields["diskMs"], "ObservedMachine.timings.diskMs", 2000000000) }),
+    ...(fields["bootMs"] === undefined
+      ? undefined
+      : { bootMs: measure(fields["bootMs"], "ObservedMachine.timings.bootMs", 2000000000) }),
+    ...(fields["configureMs"] === undefined
+      ? undefined
+      : { configureMs: measure(fields["configureMs"], "ObservedMachine.timings.configureMs", 2000000000) }),
+    ...(fields["totalMs"] === undefined
+      ? undefined
+      : { totalMs: measure(fields["totalMs"], "ObservedMachine.timings.totalMs", 2000000000) }),
+  };
+}
+
+export function readObservedMachine(value: unknown): ObservedMachine {
+  const fields = record(value, "ObservedMachine");
+  return {
+    machineId: matching(fields["machineId"], "ObservedMachine.machineId", OBSERVED_MACHINE_MACHINE_ID_PATTERN),
+    generation: count(fields["generation"], "ObservedMachine.generation", 2000000000),
+    state: oneOf(fields["state"], "ObservedMachine.state", OBSERVED_MACHINE_STATE),
+    bootId:
+      fields["bootId"] === undefined || fields["bootId"] === null
+        ? null
+        : clipped(fields["bootId"], "ObservedMachine.bootId", 4000),
+    runningSince:
+      fields["runningSince"] === undefined || fields["runningSince"] === null
+        ? null
+        : measure(fields["runningSince"], "ObservedMachine.runningSince", 8640000000000000),
+    readySince:
+      fields["readySince"] === undefined || fields["readySince"] === null
+        ? null
+        : measure(fields["readySince"], "ObservedMachine.readySince", 8640000000000000),
+    reason:
+      fields["reason"] === undefined || fields["reason"] === null
+        ? null
+        : clipped(fields["reason"], "ObservedMachine.reason", 4000),
+    reasonCode: oneOfOr(fields["reasonCode"], OBSERVED_MACHINE_REASON_CODE, null),
+    hasPoweredOff: fields["hasPoweredOff"] === true,
+    lastRun: fields["lastRun"] === undefined || fields["lastRun"] === null ? null : readEndedRun(fields["lastRun"]),
+    progress:
+      fields["progress"] === undefined || fields["progress"] === null
+        ? null
+        : clipped(fields["progress"], "ObservedMachine.progress", 4000),
+    hostPorts: clippedList(fields["hostPorts"] ?? [], "ObservedMachine.hostPorts", 64, partObservedMachineHostPorts),
+    timings:
+      fields["timings"] === undefined || fields["timings"] === null
+        ? null
+        : partObservedMachineTimings(fields["timings"]),
+  };
+}
+
+export function readHeartbeat(value: unknown): Heartbeat {
+  const fields = record(value, "Heartbeat");
+  return {
+    bootId: clipped(fields["bootId"], "Heartbeat.bootId", 4000),
+    isComplete: fields["isComplete"] === true,
+    resources: readNodeResources(fields["resources"]),
+    machines: list(fields["machines"], "Heartbeat.machines", 50000, readObservedMachine),
+    events: list(fields["events"], "Heartbeat.events", 10000, readNodeEvent),
+  };
+}
+
+export function readNodeEvent(value: unknown): NodeEvent {
+  const fields = record(value, "NodeEvent");
+  return {
+    sequence: count(fields["sequence"], "NodeEvent.sequence", 9007199254740991),
+    machineId: clipped(fields["machineId"], "NodeEvent.machineId", 4000),
+    level: oneOf(fields["level"], "NodeEvent.level", NODE_EVENT_LEVEL),
+    message: clipped(fields["message"], "NodeEvent.message", 4000),
+    at: measure(fields["at"], "NodeEvent.at", 8640000000000000),
+  };
+}
+
+export function readNodeResources(value: unknown): NodeResources {
+  const fields = record(value, "NodeResources");
+  return {
+    totalCpus: count(fields["totalCpus"], "NodeResources.totalCpus", 2000000000),
+    totalMemoryMb: count(fields["totalMemoryMb"], "NodeResources.totalMemoryMb", 2000000000),
+    availableMemoryMb: count(fields["availableMemoryMb"], "NodeResources.availableMemoryMb", 2000000000),
+    totalDiskGb: count(fields["totalDiskGb"], "NodeResources.totalDiskGb", 2000000000),
+    availableDiskGb: count(fields["availableDiskGb"], "NodeResources.availableDiskGb", 2000000000),
+    usedCpus: measure(fields["usedCpus"], "NodeResources.usedCpus", 2000000000),
+    usedMemoryMb: count(fields["usedMemoryMb"], "NodeResources.usedMemoryMb", 2000000000),
+    usedDiskGb: count(fields["usedDiskGb"], "NodeResources.usedDiskGb", 2000000000),
+  };
+}
+
+export function readImageProgress(value: unknown): ImageProgress {
+  const fields = record(value, "ImageProgress");
+  switch (oneOf(fields["kind"], "ImageProgress.kind", IMAGE_PROGRESS_KIND)) {
+    case "progress":
+      return {
+        kind: "progress",
+        message: clipped(fields["message"], "ImageProgress.message", 1000),
+        doneBytes: count(fields["doneBytes"], "ImageProgress.doneBytes", 9007199254740991),
+        totalBytes: count(fields["totalBytes"], "ImageProgress.totalBytes", 9007199254740991),
+      };
+    case "done":
+      return {
+        kind: "done",
+        image: readNodeImage(fields["image"]),
+      };
+    case "failed":
+      return {
+        kind: "failed",
+        message: clipped(fields["message"], "ImageProgress.message", 1000),
+        reasonCode: oneOfOr(fields["reasonCode"], IMAGE_PROGRESS_REASON_CODE, null),
+      };
+  }
+}
+
+export function readNodeImage(value: unknown): NodeImage {
+  const fields = record(value, "NodeImage");
+  return {
+    reference: clipped(fields["reference"], "NodeImage.reference", 4000),
+    digest: clipped(fields["digest"], "NodeImage.digest", 4000),
+    sizeBytes: count(fields["sizeBytes"], "NodeImage.sizeBytes", 9007199254740991),
+    architecture: clipped(fields["architecture"], "NodeImage.architecture", 4000),
+    os: clipped(fields["os"], "NodeImage.os", 4000),
+    layerCount: count(fields["layerCount"], "NodeImage.layerCount", 2000000000),
+    lastUsedAt:
+      fields["lastUsedAt"] === undefined || fields["lastUsedAt"] === null
+        ? null
+        : measure(fields["lastUsedAt"], "NodeImage.lastUsedAt", 8640000000000000),
+    tenantId:
+      fields["tenantId"] === undefined || fields["tenantId"] === null
+        ? null
+        : clipped(fields["tenantId"], "NodeImage.tenantId", 4000),
+  };
+}
+
+export function readNodeImages(value: unknown): NodeImage[] {
+  return list(value, "NodeImages", 100000, readNodeImage);
+}
+
+export function readPullRequest(value: unknown): PullRequest {
+  const fields = record(value, "PullRequest");
+  return {
+    reference: matching(fields["reference"], "PullRequest.reference", PULL_REQUEST_REFERENCE_PATTERN),
+    arch:
+      fields["arch"] === undefined || fields["arch"] === null
+        ? null
+        : oneOf(fields["arch"], "PullRequest.arch", PULL_REQUEST_ARCH),
+    tenantId:
+      fields["tenantId"] === undefined || fields["tenantId"] === null
+        ? null
+        : text(fields["tenantId"], "PullRequest.tenantId", 128),
+  };
+}
+
+export function readDialRefusal(value: unknown): DialRefusal {
+  const fields = record(value, "DialRefusal");
+  return {
+    code: oneOfOr(fields["code"], DIAL_REFUSAL_CODE, null),
+    message: clipped(fields["message"], "DialRefusal.message", 500),
+  };
+}
+
+export function readExecExit(value: unknown): ExecExit {
+  const fields = record(value, "ExecExit");
+  return {
+    exitCode: whole(fields["exitCode"], "ExecExit.exitCode", -2147483648, 4294967295),
+    durationMs: count(fields["durationMs"], "ExecExit.durationMs", 9007199254740991),
+    hasTimedOut: fields["hasTimedOut"] === true,
+    pid:
+      fields["pid"] === undefined || fields["pid"] === null
+        ? null
+        : count(fields["pid"], "ExecExit.pid", 9007199254740991),
+  };
+}
+
+export function readExecFailure(value: unknown): ExecFailure {
+  const fields = record(value, "ExecFailure");
+  return {
+    code: oneOfOr(fields["code"], EXEC_FAILURE_CODE, "guest_unreachable"),
+    message: clipped(fields["message"], "ExecFailure.message", 500),
+  };
+}
+
+export function readExecStart(value: unknown): ExecStart {
+  const fields = record(value, "ExecStart");
+  return {
+    argv: bytesAtMost(
+      list(fields["argv"], "ExecStart.argv", 100000, (item) => text(item, "ExecStart.argv", 131072)),
+      "ExecStart.argv",
+      1048576,
+    ),
+    cwd: fields["cwd"] === undefined || fields["cwd"] === null ? null : text(fields["cwd"], "ExecStart.cwd", 4096),
+    env: environment(fields["env"] ?? {}, "ExecStart.env", 524288),
+    user: fields["user"] === undefined || fields["user"] === null ? null : text(fields["user"], "ExecStart.user", 256),
+    timeoutMs:
+      fields["timeoutMs"] === undefined || fields["timeoutMs"] === null
+        ? null
+        : whole(fields["timeoutMs"], "ExecStart.timeoutMs", 1, 86400000),
+    isBackground: fields["isBackground"] === true,
+    hasStdin: fields["hasStdin"] === true,
+    terminal:
+      fields["terminal"] === undefined || fields["terminal"] === null ? null : readTerminalSize(fields["terminal"]),
+    ...(fields["file"] === undefined ? undefined : { file: readFileRequest(fields["file"]) }),
+  };
+}
+
+export function readFileRequest(value: unknown): FileRequest {
+  const fields = record(value, "FileRequest");
+  return {
+    operation: oneOf(fields["operation"], "FileRequest.operation", FILE_REQUEST_OPERATION),
+    path: textFrom(fields["path"], "FileRequest.path", "/", 4096),
+    offset: whole(fields["offset"], "FileRequest.offset", 0, 9007199254740991),
+    length:
+      fields["length"] === undefined || fields["length"] === null
+        ? null
+        : whole(fields["length"], "FileRequest.length", 0, 9007199254740991),
+    isFromEnd: fields["isFromEnd"] === true,
+  };
+}
+
+export function readSignalRequest(value: unknown): SignalRequest {
+  const fields = record(value, "SignalRequest");
+  return {
+    signal: whole(fields["signal"], "SignalRequest.signal", 1, 64),
+  };
+}
+
+export function readTerminalSize(value: unknown): TerminalSize {
+  const fields = record(value, "TerminalSize");
+  return {
+    cols: whole(fields["cols"], "TerminalSize.cols", 1, 10000),
+    rows: whole(fields["rows"], "TerminalSize.rows", 1, 10000),
+  };
+}

@@ -1,0 +1,125 @@
+/**
+ * The desired state of a machine, and the state that a node observes.
+ */
+import { IMAGE_FAULTS } from "../errors.ts";
+import {
+  ARGUMENT_BYTES_MAX,
+  CPUS_MAX,
+  DISK_GB_MAX,
+  ENV_BYTES_MAX,
+  MEMORY_MB_MAX,
+  MEMORY_MB_MIN,
+  PORTS_PER_MACHINE_MAX,
+} from "../limits.ts";
+import { RESTARTS, VM_ORIGINS } from "../machines.ts";
+import { DESIRED_STATES, OBSERVED_STATES } from "./states.ts";
+import {
+  clipped,
+  clippedList,
+  count,
+  environment,
+  flag,
+  instant,
+  type Message,
+  machineId,
+  matching,
+  measure,
+  nullable,
+  list,
+  Type,
+  text,
+  whole,
+  oneOf,
+  oneOfOr,
+} from "./vocabulary.ts";
+
+/** The kernel's own limit of argv and environment together is 2 MiB. */
+const ARGV_BYTES_MAX = 1024 * 1024;
+export const PATH_CHARACTERS_MAX = 4096;
+
+/** Characters of a reference; it never looks like an option of a program. */
+export const imageReference = () => matching(/^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,511}$/);
+export const imageArch = () => nullable(oneOf(["amd64", "arm64"]));
+export const argv = () => list(text(ARGUMENT_BYTES_MAX), 100_000, { bytesMax: ARGV_BYTES_MAX });
+export const absolutePath = () => Type.String({ maxLength: PATH_CHARACTERS_MAX, startsWith: "/" });
+
+/** Everything a node needs to run a machine. A change needs no more than a restart. */
+export const MachineSpec = Type.Object({
+  machineId: machineId(),
+  tenantId: text(128),
+  /** The guest's host name. */
+  hostname: matching(/^[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}$/),
+  image: Type.Object({ reference: imageReference(), arch: imageArch() }),
+  cpus: whole(1, CPUS_MAX),
+  memoryMb: whole(MEMORY_MB_MIN, MEMORY_MB_MAX),
+  diskGb: whole(1, DISK_GB_MAX),
+  network: Type.Object({
+    mode: oneOf(["open", "blocked", "allowCidrs"]),
+    cidrs: Type.Optional(list(text(253), 256)),
+    hosts: Type.Optional(list(text(253), 256)),
+  }),
+  env: environment(ENV_BYTES_MAX),
+  workdir: nullable(absolutePath()),
+  command: nullable(argv()),
+  ports: list(Type.Object({ port: whole(1, 65_535) }), PORTS_PER_MACHINE_MAX),
+  /** Whether the node starts it again when it ends without being asked to. */
+  restart: oneOf(RESTARTS, { default: "always" }),
+});
+export type MachineSpec = Message<typeof MachineSpec>;
+
+/** The body of `PUT /v1/machines/{id}`. */
+export const DesiredMachine = Type.Object({
+  /** Grows with every change of the desired state. */
+  generation: whole(1, Number.MAX_SAFE_INTEGER),
+  state: oneOf(DESIRED_STATES),
+  /** null only when `state` is `absent`. */
+  spec: nullable(MachineSpec),
+});
+export type DesiredMachine = Message<typeof DesiredMachine>;
+
+/** A boot that ran and has ended. Epoch milliseconds of the node's clock. */
+export const EndedRun = Type.Object({
+  bootId: clipped(),
+  startedAt: instant(),
+  /** When its VM ended; if nobody saw it end, when it was last known to run. */
+  endedAt: instant(),
+});
+export type EndedRun = Message<typeof EndedRun>;
+
+/** Where the time of the last start went; milliseconds. */
+const ReportedTimings = Type.Object({
+  vm: Type.Optional(oneOf(VM_ORIGINS)),
+  imageMs: Type.Optional(measure()),
+  diskMs: Type.Optional(measure()),
+  bootMs: Type.Optional(measure()),
+  configureMs: Type.Optional(measure()),
+  totalMs: Type.Optional(measure()),
+});
+
+/** What a node observes of one machine. */
+export const ObservedMachine = Type.Object({
+  machineId: machineId(),
+  /** The newest generation that the node has accepted; 0 when it knows none. */
+  generation: count(),
+  state: oneOf(OBSERVED_STATES),
+  /** One incarnation of the machine; null while none runs. */
+  bootId: nullable(clipped()),
+  /** Epoch milliseconds of the boot's `running`; null otherwise. */
+  runningSince: nullable(instant()),
+  /** Epoch milliseconds since which the running machine is ready; null otherwise. See MachineInfo's `ready`. */
+  readySince: nullable(instant()),
+  /** Why the state is `failed`, or how the last boot ended without being asked to. */
+  reason: nullable(clipped()),
+  /** The code of `reason`, when the state is `failed` because of the machine's image. */
+  reasonCode: oneOfOr(IMAGE_FAULTS, null),
+  /** The guest ended by itself (`poweroff` inside it), so it is not to be started again. */
+  hasPoweredOff: flag(),
+  /** The boot before `bootId` that ran; null while the node knows of none. */
+  lastRun: nullable(EndedRun),
+  /** Progress as a text while `preparing`, such as `pulling layer 2 of 3, 41 %`. */
+  progress: nullable(clipped()),
+  /** Published ports that are open on the node's loopback: none unless its operator wants them there. */
+  hostPorts: clippedList(Type.Object({ port: count(65_535), hostPort: count(65_535) }), 64),
+  timings: nullable(ReportedTimings),
+});
+export type ObservedMachine = Message<typeof ObservedMachine>;

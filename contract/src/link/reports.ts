@@ -1,0 +1,48 @@
+/**
+ * What a node reports of itself: its resources, its machines and what happened to them.
+ */
+import { EVENT_LEVELS } from "../machines.ts";
+import { ObservedMachine } from "./machines.ts";
+import { clipped, count, flag, instant, type Message, measure, list, oneOf, Type } from "./vocabulary.ts";
+
+/** The body of a heartbeat has at most 8 MiB, which holds about as many. */
+const MACHINES_MAX = 50_000;
+const EVENTS_MAX = 10_000;
+
+/** Something that happened on a node and belongs on a machine's timeline. */
+export const NodeEvent = Type.Object({
+  /** Unique per incarnation of the agent and grows; the server ignores one it has already seen. */
+  sequence: count(Number.MAX_SAFE_INTEGER),
+  machineId: clipped(),
+  level: oneOf(EVENT_LEVELS),
+  message: clipped(),
+  at: instant(),
+});
+export type NodeEvent = Message<typeof NodeEvent>;
+
+export const NodeResources = Type.Object({
+  totalCpus: count(),
+  totalMemoryMb: count(),
+  availableMemoryMb: count(),
+  totalDiskGb: count(),
+  availableDiskGb: count(),
+  /** Processors busy with machines, as a mean over the last seconds. */
+  usedCpus: measure(),
+  usedMemoryMb: count(),
+  usedDiskGb: count(),
+});
+export type NodeResources = Message<typeof NodeResources>;
+
+/**
+ * A node's report. `machines` holds every machine when `isComplete`, else those that changed since the last accepted
+ * report. Sent every HEARTBEAT_PERIOD_MS, and at once when something changed.
+ */
+export const Heartbeat = Type.Object({
+  /** One incarnation of the node agent. */
+  bootId: clipped(),
+  isComplete: flag(),
+  resources: NodeResources,
+  machines: list(ObservedMachine, MACHINES_MAX),
+  events: list(NodeEvent, EVENTS_MAX),
+});
+export type Heartbeat = Message<typeof Heartbeat>;

@@ -1,0 +1,85 @@
+/**
+ * Messages of what runs in a machine or connects to it: commands, file requests, connections to ports, lines of a log.
+ */
+import { ENV_BYTES_MAX, EXEC_TIMEOUT_MAX_SECONDS } from "../limits.ts";
+import { absolutePath, argv, PATH_CHARACTERS_MAX } from "./machines.ts";
+import { FILE_OPERATIONS } from "./states.ts";
+import {
+  clipped,
+  count,
+  environment,
+  flag,
+  type Message,
+  nullable,
+  Type,
+  text,
+  whole,
+  oneOf,
+  oneOfOr,
+} from "./vocabulary.ts";
+
+const SIDE_MAX = 10_000;
+const SIZE_MAX = Number.MAX_SAFE_INTEGER;
+const MESSAGE_CHARACTERS_MAX = 500;
+
+/** The size of a terminal, in characters. */
+export const TerminalSize = Type.Object({ cols: whole(1, SIDE_MAX), rows: whole(1, SIDE_MAX) });
+export type TerminalSize = Message<typeof TerminalSize>;
+
+/** The payload of a signal frame. */
+export const SignalRequest = Type.Object({ signal: whole(1, 64) });
+export type SignalRequest = Message<typeof SignalRequest>;
+
+/** What is to be done with one path in a machine. */
+export const FileRequest = Type.Object({
+  operation: oneOf(FILE_OPERATIONS),
+  path: absolutePath(),
+  /** Of read: the first byte, counted from the end with `isFromEnd`. */
+  offset: whole(0, SIZE_MAX),
+  /** Of read: at most so many bytes; null: to the end. */
+  length: nullable(whole(0, SIZE_MAX)),
+  isFromEnd: flag(),
+});
+export type FileRequest = Message<typeof FileRequest>;
+
+/** The first frame of an exec. Sizes and names were checked by the server; the node checks them again. */
+export const ExecStart = Type.Object({
+  argv: argv(),
+  cwd: nullable(text(PATH_CHARACTERS_MAX)),
+  env: environment(ENV_BYTES_MAX),
+  user: nullable(text(256)),
+  /** null: no limit. */
+  timeoutMs: nullable(whole(1, EXEC_TIMEOUT_MAX_SECONDS * 1000)),
+  /** Answer with the pid as soon as the command runs, and let it live on. */
+  isBackground: flag(),
+  hasStdin: flag(),
+  terminal: nullable(TerminalSize),
+  /** In place of a command: argv is empty then. The channel's streams are as GUEST-PROTOCOL.md says of files. */
+  file: Type.Optional(FileRequest),
+});
+export type ExecStart = Message<typeof ExecStart>;
+
+/** The last frame of an exec that ran. */
+export const ExecExit = Type.Object({
+  exitCode: whole(-2_147_483_648, 4_294_967_295),
+  /** Measured by the node from the guest's start of the command to its exit. */
+  durationMs: count(SIZE_MAX),
+  hasTimedOut: flag(),
+  /** With `isBackground`. */
+  pid: nullable(count(SIZE_MAX)),
+});
+export type ExecExit = Message<typeof ExecExit>;
+
+/** `busy`: as many commands run in the machine as it can run at once. */
+export const ExecFailure = Type.Object({
+  code: oneOfOr(["not_running", "guest_unreachable", "busy", "invalid"], "guest_unreachable"),
+  message: clipped(MESSAGE_CHARACTERS_MAX),
+});
+export type ExecFailure = Message<typeof ExecFailure>;
+
+/** Why a connection to a port was not made. */
+export const DialRefusal = Type.Object({
+  code: oneOfOr(["not_running", "refused", "busy", "invalid"], null),
+  message: clipped(MESSAGE_CHARACTERS_MAX),
+});
+export type DialRefusal = Message<typeof DialRefusal>;
