@@ -14,6 +14,7 @@ import { createToExec } from "./create-to-exec.ts";
 import { execRoundTrip } from "./exec-round-trip.ts";
 import { fromNowhere } from "./from-nowhere.ts";
 import { idle } from "./idle.ts";
+import { ingress } from "./ingress.ts";
 import { noisyNeighbour } from "./noisy-neighbour.ts";
 import { execThroughput, read } from "./server-load.ts";
 import { startStopped } from "./start-stopped.ts";
@@ -44,6 +45,7 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   "file-throughput": { run: fileThroughput, samplesDefault: 1, samplesMax: 20 },
   "stream-throughput": { run: streamThroughput, samplesDefault: 3, samplesMax: 50 },
   "terminal-echo": { run: terminalEcho, samplesDefault: 500, samplesMax: 3_000 },
+  ingress: { run: ingress, samplesDefault: 3, samplesMax: 30 },
   idle: { run: idle, samplesDefault: 100, samplesMax: 500 },
 };
 const NAMES = Object.keys(BENCHES);

@@ -36,6 +36,8 @@ const AT_ONCE = 4;
 
 export interface BenchFlotillaOptions {
   readonly driver: "qemu" | "fake";
+  /** Further settings. */
+  readonly environment?: Readonly<Record<string, string>>;
 }
 
 /** A machine and how long it took to be asked for, to run, and to have answered. */
@@ -49,6 +51,7 @@ export interface Made {
 export class BenchFlotilla implements AsyncDisposable {
   readonly dataDirectory: string;
   readonly #driver: "qemu" | "fake";
+  readonly #environment: Readonly<Record<string, string>>;
   readonly #attached: { readonly url: string; readonly apiKey: string } | null;
   #process: ChildProcess | null = null;
   #client: Flotilla | null = null;
@@ -57,9 +60,10 @@ export class BenchFlotilla implements AsyncDisposable {
   #removing: Promise<void> | null = null;
   readonly #forget: () => void;
 
-  private constructor(dataDirectory: string, { driver }: BenchFlotillaOptions) {
+  private constructor(dataDirectory: string, { driver, environment = {} }: BenchFlotillaOptions) {
     this.dataDirectory = dataDirectory;
     this.#driver = driver;
+    this.#environment = environment;
     this.#attached = driver === "qemu" ? attachedTo() : null;
     this.#forget = removeOnInterrupt(() => this[Symbol.asyncDispose]());
   }
@@ -105,7 +109,8 @@ export class BenchFlotilla implements AsyncDisposable {
       const flags = ["--listen", "127.0.0.1:0", "--data-dir", this.dataDirectory, "--log-level", "error"];
       const words = ["up", ...flags, "--driver", this.#driver];
       // Out of reach of a Ctrl-C, which would leave its machines running.
-      const child = spawn(LAUNCHER, words, { stdio: ["ignore", "pipe", "inherit"], detached: true });
+      const env = { ...process.env, ...this.#environment };
+      const child = spawn(LAUNCHER, words, { env, stdio: ["ignore", "pipe", "inherit"], detached: true });
       this.#process = child;
       this.#url = await this.#urlOf(child, AbortSignal.timeout(START_DEADLINE_MS));
       this.#apiKey = (await readFile(path.join(this.dataDirectory, "admin.key"), "utf8")).trim();
