@@ -28,7 +28,7 @@ static void forget(nfds_t at, nfds_t *count) {
   memcpy(heads[at], heads[*count], lengths[at]);
 }
 
-/* Whether the connection goes on. */
+/* Whether the connection is kept. */
 static int serve(nfds_t at) {
   ssize_t got = read(polled[at].fd, heads[at] + lengths[at], HEAD_MAX - lengths[at]);
   if (got <= 0) return 0;

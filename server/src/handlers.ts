@@ -17,6 +17,7 @@ import type { Ingress } from "./http/ingress.ts";
 import { imagePullWorker } from "./images/pull.ts";
 import { imageHandlers } from "./images/routes.ts";
 import { codeHandlers } from "./machines/code/routes.ts";
+import { AccessTable } from "./ingress/access.ts";
 import { connectHandlers } from "./ingress/connect/routes.ts";
 import { connectTokenAuthenticator } from "./ingress/connect/tokens.ts";
 import { CommandAnswers } from "./machines/exec/answer.ts";
@@ -84,6 +85,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     operationReconciler(context, operations),
     purgeReconciler(context),
   ]);
+  const access = new AccessTable(context);
   const startedAt = new Date(context.clock.now());
   const answers = new CommandAnswers(machines);
   const handlers = {
@@ -94,8 +96,8 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     }),
     ...accountHandlers(context),
     ...apiKeyHandlers(context, keys),
-    ...planHandlers(context, keys),
-    ...tenantHandlers(context, keys),
+    ...planHandlers(context),
+    ...tenantHandlers(context),
     ...machineHandlers(machines),
     ...execHandlers(machines, answers),
     ...codeHandlers(machines, answers),
@@ -116,7 +118,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     handlers: handlers as unknown as AnyHandlers,
     nodes: nodeAuthenticator(context, settings.joinToken),
     connectTokens: connectTokenAuthenticator(context),
-    ingress: new MachineIngress(machines),
+    ingress: new MachineIngress({ ...machines, access }),
     findTarget: (endpoint, params, tenantId) => {
       if (!endpoint.path.startsWith("/v1/machines/{id}/")) return undefined;
       return requireMachine(machines, { tenantId, id: params["id"] ?? "" });
@@ -131,6 +133,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
       await operations.stop();
       await services.stop();
       await machines.stop();
+      access.close();
     },
   };
 }

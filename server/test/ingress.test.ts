@@ -7,9 +7,11 @@ import { type IncomingMessage, type OutgoingHttpHeaders, request as httpRequest 
 import { createConnection, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
+import { sql } from "../src/db/database.ts";
 import { httpGuest, machineWithPorts } from "./support/guest.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer, type TestServer } from "./support/server.ts";
+import { countStatements } from "./support/statements.ts";
 import { until } from "./support/until.ts";
 
 const deadlineMs = 20_000;
@@ -197,20 +199,44 @@ test("a share link becomes a cookie at once, and one that was taken back opens n
   assert.equal((await visit(other, `/proxy/${elsewhere}/`, { cookie })).status, 401);
 
   const again = await client.post(`/v1/machines/${id}/share`);
-  assert.equal((await visit(other, `/proxy/${id}/`, { cookie })).status, 401, "the old one is gone with the new one");
-  assert.equal((await visit(server, `/?t=${token}`, { host })).status, 401);
+  assert.equal((await visit(server, `/?t=${token}`, { host })).status, 401, "the old one is gone with the new one");
+  // The notification may be on its way to the other server.
+  const refuses = (one: TestServer, cookie: string) => async () =>
+    (await visit(one, `/proxy/${id}/`, { cookie })).status === 401;
+  await until(refuses(other, cookie), { what: "the end of the old one", deadlineMs: 1_000 });
   const newCookie = `flotilla_share=${again.json.token}`;
   assert.equal((await visit(other, `/proxy/${id}/`, { cookie: newCookie })).status, 200);
   assert.equal((await client.delete(`/v1/machines/${id}/share`)).status, 204);
   assert.equal((await client.delete(`/v1/machines/${id}/share`)).status, 204);
-  for (const one of [server, other])
-    assert.equal((await visit(one, `/proxy/${id}/`, { cookie: newCookie })).status, 401);
+  assert.ok(await refuses(server, newCookie)());
+  await until(refuses(other, newCookie), { what: "its end", deadlineMs: 1_000 });
   const { json: events } = await client.get(`/v1/machines/${id}/events`);
   const messages = (events as { message: string }[]).map(({ message }) => message);
   assert.ok(!messages.join().includes("sms_"));
 
   const portless = await client.post("/v1/machines", { source: { type: "image", reference: "local/busybox" } });
   assert.equal((await client.post(`/v1/machines/${portless.json.id}/share`)).json.url, null);
+});
+
+test("a request to a machine that was reached a moment ago makes no query", async () => {
+  const id = await machineWithPorts(client, { 80: guest.port }, { public: true });
+  const request = () => visit(server, `/proxy/${id}/`);
+  const isFromMemory = async () => (await countStatements(server.context.db, request)) === 0;
+  await until(isFromMemory, { deadlineMs, what: "a request without a query" });
+  const bridge = () => client.get(`/v1/machines/${id}/connect/80/`);
+  assert.equal(await countStatements(server.context.db, bridge), 0);
+});
+
+test("a share link that was taken back without a notification opens nothing a second later", async () => {
+  const id = await machineWithPorts(client, { 80: guest.port });
+  const { token } = (await client.post(`/v1/machines/${id}/share`)).json as { token: string };
+  const cookie = `flotilla_share=${token}`;
+  const status = async (one: TestServer): Promise<number> => (await visit(one, `/proxy/${id}/`, { cookie })).status;
+  for (const one of [server, other]) assert.equal(await status(one), 200);
+  // As a server that dies between the statement and the notification.
+  await server.context.db.execute(sql`DELETE FROM machine_shares WHERE machine_id = ${id}`);
+  for (const one of [server, other])
+    await until(async () => (await status(one)) === 401, { what: "the end of the link", deadlineMs: 1_000 });
 });
 
 test("what a share link has opened ends when it is taken back, on the other server too; what a key opened does not", async () => {

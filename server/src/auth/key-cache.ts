@@ -2,8 +2,8 @@
  * From an API key to what it may do, without a query on most requests.
  *
  * Always:
- * - a revoked key and a changed tenant or plan take effect at once on this server (`forget…`) and within
- *   milliseconds on others (channels `keys` and `tenants`);
+ * - a revoked key (`forgetKey`) and a changed tenant or plan take effect on this server before the change is acknowledged,
+ *   and within milliseconds on others (channels `keys` and `tenants`);
  * - expiry is not decided here: it depends on the clock of each request.
  */
 import { grants } from "@flotilla/contract/scopes";
@@ -53,11 +53,6 @@ export class KeyCache {
 
   forgetKey(keyId: string): void {
     this.#known.forget((known) => known.keyId === keyId);
-  }
-
-  /** After a change of a tenant or a plan. */
-  forgetAll(): void {
-    this.#known.forgetAll();
   }
 
   close(): void {

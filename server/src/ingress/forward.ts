@@ -20,13 +20,14 @@ import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { Refusal } from "@flotilla/contract/errors";
+import type { Context } from "../context.ts";
 import type { PassedReply, RawRequest } from "../http/handler.ts";
 import { endWhenStalled } from "../http/stalled.ts";
 import { dialOnNode } from "../link/dial.ts";
-import type { MachineRecord } from "../machines/record.ts";
-import { inRunningMachine } from "../machines/running.ts";
-import type { MachineServices } from "../machines/services.ts";
-import { shownState } from "../machines/view.ts";
+import type { NodeLink } from "../link/node-link.ts";
+import type { Activity } from "../machines/activity.ts";
+import type { MachineCache } from "../machines/machine-cache.ts";
+import { type PortRequest, withGuestPort } from "./guest-port.ts";
 import { answerHead, faultOfAnswer, requestHead } from "./head.ts";
 import { splice } from "./splice.ts";
 
@@ -34,10 +35,7 @@ const HEAD_BYTES_MAX = 64 * 1024;
 /** Long enough for a long poll. */
 const ANSWER_MS_MAX = 5 * 60_000;
 
-export interface ForwardOptions {
-  readonly machine: { readonly id: string; readonly tenantId: string };
-  /** null: the first one that is published. */
-  readonly port: number | null;
+export interface ForwardOptions extends PortRequest {
   readonly raw: RawRequest;
   /** Path and query for the guest. */
   readonly path: string;
@@ -47,9 +45,11 @@ export interface ForwardOptions {
 }
 
 /** Resolves when the head of the guest's answer is there. Throws a Refusal when there is none. */
-export async function forward(services: MachineServices, options: ForwardOptions): Promise<PassedReply> {
+export async function forward(services: ForwardServices, options: ForwardOptions): Promise<PassedReply> {
   const { raw, machine, signal } = options;
-  const connection = await dial(services, options);
+  const connection = await withGuestPort(services.cache, options, ({ node, ...guestPort }) =>
+    dialOnNode(services.link, node, { ...guestPort, signal }),
+  );
   whenClosed(connection, services.activity.opened(machine.id));
   const end = (): void => void connection.destroy();
   // Once the answer is sent the caller's end means nothing, and by then the connection is closed.
@@ -73,30 +73,12 @@ function whenClosed(connection: Duplex, call: () => void): void {
   else connection.once("close", call);
 }
 
-async function dial(services: MachineServices, options: ForwardOptions): Promise<Duplex> {
-  const { machine, signal } = options;
-  const admit = (found: MachineRecord): void => void admittedPort(found, options.port);
-  return inRunningMachine(services, { ...machine, signal, admit }, (found) => {
-    const node = { nodeId: found.nodeId ?? "", address: found.nodeAddress ?? "" };
-    const port = admittedPort(found, options.port);
-    return dialOnNode(services.link, node, { tenantId: found.tenantId, machineId: found.id, port, signal });
-  });
-}
-
-function admittedPort(machine: MachineRecord, asked: number | null): number {
-  const published = asked === null ? machine.ports[0] : machine.ports.find(({ port }) => port === asked);
-  const which = asked === null ? "no port" : `port ${asked}`;
-  if (published === undefined)
-    throw new Refusal(
-      "not_found",
-      asked === null
-        ? `machine ${machine.id} publishes no port`
-        : `${which} of machine ${machine.id} is not published; ports are published when a machine is created`,
-    );
-  const { state, error } = shownState(machine);
-  if (state === "started") return published.port;
-  const why = error ?? `it is ${state}`;
-  throw new Refusal("unavailable", `machine ${machine.id} cannot be connected to: ${why}; start it first`);
+/** What forwarding works with. */
+export interface ForwardServices {
+  readonly context: Context;
+  readonly link: NodeLink;
+  readonly cache: MachineCache;
+  readonly activity: Activity;
 }
 
 interface Answered {
@@ -105,7 +87,7 @@ interface Answered {
   readonly upgraded: Duplex | null;
 }
 
-async function ask(services: MachineServices, connection: Duplex, options: ForwardOptions): Promise<Answered> {
+async function ask(services: ForwardServices, connection: Duplex, options: ForwardOptions): Promise<Answered> {
   const { raw, machine } = options;
   const request = open(connection, options);
   const { promise, resolve, reject } = Promise.withResolvers<Answered>();
@@ -200,7 +182,7 @@ function passedAnswer(connection: Duplex, answer: IncomingMessage, { prefix, raw
 }
 
 function passedUpgrade(
-  { context }: Pick<MachineServices, "context">,
+  { context }: Pick<ForwardServices, "context">,
   answer: IncomingMessage,
   { guest, prefix }: ForwardOptions & { readonly guest: Duplex },
 ): PassedReply {

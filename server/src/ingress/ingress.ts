@@ -5,8 +5,8 @@
  * so that the token stands in no history and no `Referer`, or sends a key of its tenant with `machine:exec`.
  *
  * Always: who is not let in learns nothing, not even whether the machine exists (401, and 404 for a key of another
- * tenant); the right is looked up for every request, so a link that was taken back is no good from then on, and what it
- * opened ends; no credential of ours reaches the guest.
+ * tenant); the right is checked at every request (access.ts says how old what is known may be), so a link that was taken
+ * back opens nothing, and what it opened ends; no credential of ours reaches the guest.
  */
 import type { IncomingMessage } from "node:http";
 import { Refusal } from "@flotilla/contract/errors";
@@ -16,12 +16,12 @@ import { bearerOf } from "../auth/authenticate.ts";
 import { hashedName, hashKey, hasKeyForm, hasShareTokenForm } from "../auth/keys.ts";
 import { type Outgoing, passOn } from "../http/encode.ts";
 import type { Ingress, IngressRequest } from "../http/ingress.ts";
-import { forward } from "./forward.ts";
-import { withoutCredential } from "./head.ts";
-import type { MachineServices } from "../machines/services.ts";
-import { findGate, type Gate } from "./share/store.ts";
-import type { Place } from "../machines/addresses.ts";
+import type { MachineAddresses, Place } from "../machines/addresses.ts";
+import type { AccessTable } from "./access.ts";
+import type { MachineAccess } from "./access-store.ts";
 import { shareCookie, shareCookies } from "./cookies.ts";
+import { forward, type ForwardServices } from "./forward.ts";
+import { withoutCredential } from "./head.ts";
 
 /** The parameter that holds a share token, and the one that holds a key on a WebSocket handshake. */
 const SHARE_PARAMETER = "t";
@@ -30,10 +30,15 @@ const KEY_PARAMETER = "access_token";
 /** By what somebody was let in. Nothing of it: the machine is public. */
 type Admission = Pick<Right, "keyId" | "expiresAt" | "shareHash">;
 
-export class MachineIngress implements Ingress {
-  readonly #services: MachineServices;
+export interface IngressServices extends ForwardServices {
+  readonly addresses: Pick<MachineAddresses, "placeOf">;
+  readonly access: AccessTable;
+}
 
-  constructor(services: MachineServices) {
+export class MachineIngress implements Ingress {
+  readonly #services: IngressServices;
+
+  constructor(services: IngressServices) {
     this.#services = services;
   }
 
@@ -49,19 +54,19 @@ export class MachineIngress implements Ingress {
     // Relative links of the guest's pages are below its root.
     if (place.by === "path" && !path.startsWith("/")) return redirect(308, `${place.prefix}/${path}`);
     const repay = request.pay();
-    const gate = await findGate(this.#services.context.db, place.name);
+    const access = await this.#services.access.find(place.name);
     const search = parametersOf(path);
     const token = search.getAll(SHARE_PARAMETER).find(hasShareTokenForm);
     const { method = "GET" } = raw.message;
     const isPage = (method === "GET" || method === "HEAD") && raw.upgrade === undefined;
-    if (token !== undefined && isPage) return exchanged({ gate, place, path, token });
-    const admission = await this.#admit(request, gate, token ?? null);
-    if (gate === undefined) throw new Refusal("missing_key", "");
+    if (token !== undefined && isPage) return exchanged({ access, place, path, token });
+    const admission = await this.#admit(request, access, token ?? null);
+    if (access === undefined) throw new Refusal("missing_key", "");
     repay();
-    if (gate.isSuspended) throw new Refusal("payment_required", "the tenant of this machine is suspended");
-    request.admit({ ...admission, what: "the connection", tenantId: gate.tenantId, machineId: gate.id }, gate);
+    if (access.isSuspended) throw new Refusal("payment_required", "the tenant of this machine is suspended");
+    request.admit({ ...admission, what: "the connection", tenantId: access.tenantId, machineId: access.id }, access);
     const reply = await forward(this.#services, {
-      machine: gate,
+      machine: access,
       port: null,
       raw,
       path: withoutCredential(withoutCredential(path, SHARE_PARAMETER), KEY_PARAMETER),
@@ -73,13 +78,14 @@ export class MachineIngress implements Ingress {
 
   async #admit(
     { raw, authenticate }: IngressRequest,
-    gate: Gate | undefined,
+    access: MachineAccess | undefined,
     token: string | null,
   ): Promise<Admission> {
-    if (gate?.isPublic === true) return { keyId: null, expiresAt: null, shareHash: null };
+    if (access?.isPublic === true) return { keyId: null, expiresAt: null, shareHash: null };
     const { headers } = raw.message;
     for (const held of [...(token === null ? [] : [token]), ...shareCookies(headers.cookie)]) {
-      if (gate !== undefined && opens(gate, held)) return { keyId: null, expiresAt: null, shareHash: hashedName(held) };
+      if (access !== undefined && opens(access, held))
+        return { keyId: null, expiresAt: null, shareHash: hashedName(held) };
     }
     const inQuery = raw.upgrade === undefined ? null : parametersOf(raw.url).get(KEY_PARAMETER);
     const bearer = bearerOf(headers.authorization) ?? inQuery ?? undefined;
@@ -88,7 +94,7 @@ export class MachineIngress implements Ingress {
     const key = await authenticate(bearer);
     if (!grants(key.scopes, "machine:exec")) throw new Refusal("missing_scope", "missing scope: machine:exec");
     // The same for a machine of another tenant and for none: which of the two it is, is not the caller's business.
-    if (gate?.tenantId !== key.tenantId) throw new Refusal("not_found", "your tenant has no machine at this address");
+    if (access?.tenantId !== key.tenantId) throw new Refusal("not_found", "your tenant has no machine at this address");
     return { keyId: key.keyId, expiresAt: key.expiresAt, shareHash: null };
   }
 }
@@ -97,19 +103,19 @@ const parametersOf = (url: string): URLSearchParams =>
   new URLSearchParams(url.slice(url.indexOf("?") + 1 || url.length));
 
 /** Hashes are compared: what their comparison takes tells nothing of the token. */
-const opens = ({ shareHash }: Gate, token: string): boolean =>
+const opens = ({ shareHash }: MachineAccess, token: string): boolean =>
   hasShareTokenForm(token) && shareHash !== null && hashKey(token).equals(shareHash);
 
 interface Exchange {
-  readonly gate: Gate | undefined;
+  readonly access: MachineAccess | undefined;
   readonly place: Place;
   readonly path: string;
   readonly token: string;
 }
 
 /** The token becomes a cookie, and the address loses it. */
-function exchanged({ gate, place, path, token }: Exchange): Outgoing {
-  if (gate === undefined || !opens(gate, token))
+function exchanged({ access, place, path, token }: Exchange): Outgoing {
+  if (access === undefined || !opens(access, token))
     throw new Refusal("unknown_key", "this link does not work any more; ask for a new one");
   const cookie = shareCookie(token, { path: `${place.prefix}/`, isEncrypted: place.isEncrypted });
   // One slash at the beginning: with two a browser would take what follows for another host.

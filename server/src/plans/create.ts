@@ -3,17 +3,11 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { CreatePlanRequest } from "@flotilla/contract/plans";
-import type { KeyCache } from "../auth/key-cache.ts";
 import type { Context } from "../context.ts";
 import { findPlanMadeAs, getDefaultPlan, insertPlan, lockPlans, type PlanRow, unsetDefaultPlan } from "./store.ts";
 
 /** `newId`: for a plan whose request names none. A repetition with the same one answers the plan that was made. */
-export async function createPlan(
-  context: Context,
-  keys: KeyCache,
-  request: CreatePlanRequest,
-  newId: string,
-): Promise<PlanRow> {
+export async function createPlan(context: Context, request: CreatePlanRequest, newId: string): Promise<PlanRow> {
   const id = request.id ?? newId;
   const createdAt = new Date(context.clock.now());
   const created = await context.db.transaction(async (transaction) => {
@@ -28,7 +22,8 @@ export async function createPlan(
       throw new Refusal("name_taken", `a plan with the id ${id} or the name ${request.name} exists`);
     return written;
   });
-  if (created.is_default) keys.forgetAll();
+  // This server's caches drop the old default before the answer.
+  if (created.is_default) await context.db.notify("tenants", id);
   return created;
 }
 

@@ -1,7 +1,6 @@
 /**
  * Serves /v1/plans.
  */
-import type { KeyCache } from "../auth/key-cache.ts";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { listPage } from "../http/list-page.ts";
@@ -9,7 +8,7 @@ import { createPlan } from "./create.ts";
 import { listPlans } from "./store.ts";
 import { planInfo } from "./view.ts";
 
-export function planHandlers(context: Context, keys: KeyCache): HandlersOf<"listPlans" | "createPlan"> {
+export function planHandlers(context: Context): HandlersOf<"listPlans" | "createPlan"> {
   return {
     listPlans: async ({ query }) => {
       const found = (await listPlans(context.db)).map(planInfo);
@@ -17,7 +16,7 @@ export function planHandlers(context: Context, keys: KeyCache): HandlersOf<"list
       return { status: 200, ...listPage(found, query, { path: "/v1/plans", keyOf }) };
     },
     createPlan: async (request) => {
-      const made = await createPlan(context, keys, request.body, request.newId("plan"));
+      const made = await createPlan(context, request.body, request.newId("plan"));
       return { status: 201, body: planInfo(made) };
     },
   };

@@ -5,7 +5,6 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { CreateTenantRequest } from "@flotilla/contract/tenants";
-import type { KeyCache } from "../auth/key-cache.ts";
 import type { Context } from "../context.ts";
 import { insertTenant, planExists, type TenantChange, type TenantRow, updateTenant } from "./store.ts";
 
@@ -21,16 +20,12 @@ export async function createTenant(context: Context, request: CreateTenantReques
   return row;
 }
 
-export async function changeTenant(
-  context: Context,
-  keys: KeyCache,
-  id: string,
-  change: TenantChange,
-): Promise<TenantRow> {
+export async function changeTenant(context: Context, id: string, change: TenantChange): Promise<TenantRow> {
   if (change.planId !== undefined && change.planId !== null) await requirePlan(context, change.planId);
   const row = await updateTenant(context.db, id, change, new Date(context.clock.now()));
   if (row === undefined) throw new Refusal("not_found", `no tenant ${id}`);
-  keys.forgetAll();
+  // The statement notifies the other servers; this one's caches drop the tenant before the answer.
+  await context.db.notify("tenants", id);
   return row;
 }
 

@@ -2,7 +2,6 @@
  * Serves /v1/tenants.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import type { KeyCache } from "../auth/key-cache.ts";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { listPage } from "../http/list-page.ts";
@@ -12,7 +11,6 @@ import { tenantInfo } from "./view.ts";
 
 export function tenantHandlers(
   context: Context,
-  keys: KeyCache,
 ): HandlersOf<"listTenants" | "createTenant" | "getTenant" | "updateTenant" | "suspendTenant" | "reactivateTenant"> {
   return {
     listTenants: async ({ query }) => {
@@ -39,14 +37,14 @@ export function tenantHandlers(
         maxMemoryMb: body.maxMemoryMb,
         maxDiskGb: body.maxDiskGb,
       };
-      return { status: 200, body: tenantInfo(await changeTenant(context, keys, params.id, change)) };
+      return { status: 200, body: tenantInfo(await changeTenant(context, params.id, change)) };
     },
     suspendTenant: async ({ params }) => {
-      await changeTenant(context, keys, params.id, { status: "suspended" });
+      await changeTenant(context, params.id, { status: "suspended" });
       return { status: 204 };
     },
     reactivateTenant: async ({ params }) => {
-      await changeTenant(context, keys, params.id, { status: "active" });
+      await changeTenant(context, params.id, { status: "active" });
       return { status: 204 };
     },
   };
