@@ -17,7 +17,14 @@ export type Method = "GET" | "HEAD" | "POST" | "PUT" | "PATCH" | "DELETE" | "OPT
 export type Access = "public" | "anyKey" | readonly Scope[] | "joinToken" | "nodeCredential";
 
 export type Body =
-  | { readonly kind: "json"; readonly schema: TSchema; readonly isOptional?: true; readonly maxBytes?: number }
+  | {
+      readonly kind: "json";
+      readonly schema: TSchema;
+      readonly isOptional?: true;
+      readonly maxBytes?: number;
+      /** The string of the body that may be long: the handler gets it as UTF-8 bytes when it is. */
+      readonly longText?: string;
+    }
   /** Streamed to the handler, never held whole. */
   | { readonly kind: "bytes" };
 

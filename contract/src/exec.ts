@@ -94,7 +94,12 @@ export const MachineSessionInfo = Type.Object({
 
 const outputQuery = Type.Object({ output: Type.Optional(oneOf(EXEC_OUTPUTS)) });
 const EVENT_STREAM = "text/event-stream";
-const commandBody = { kind: "json", schema: MachineCommandRequest, maxBytes: EXEC_BODY_BYTES_MAX } as const;
+const commandBody = {
+  kind: "json",
+  schema: MachineCommandRequest,
+  maxBytes: EXEC_BODY_BYTES_MAX,
+  longText: "stdin",
+} as const;
 const execErrors = [
   "invalid_json",
   "invalid_request",
@@ -145,7 +150,7 @@ export const execEndpoints = {
     family: "machines",
     summary: "Run Python or JavaScript with the image's interpreter",
     access: ["machine:exec"],
-    body: { kind: "json", schema: MachineCodeRequest, maxBytes: EXEC_BODY_BYTES_MAX },
+    body: { kind: "json", schema: MachineCodeRequest, maxBytes: EXEC_BODY_BYTES_MAX, longText: "code" },
     answers: { 200: json(MachineExecResponse) },
     errors: execErrors,
   }),

@@ -11,7 +11,8 @@ import { accountHandlers } from "./account/routes.ts";
 import { apiKeyHandlers } from "./apikeys/routes.ts";
 import type { Metrics } from "./health/metrics.ts";
 import { healthHandlers } from "./health/routes.ts";
-import type { FindTarget } from "./http/handle.ts";
+import type { Rounds } from "./http/body.ts";
+import type { FindTarget } from "./http/exchange.ts";
 import type { AnyHandlers, Handlers } from "./http/handler.ts";
 import type { Ingress } from "./http/ingress.ts";
 import { imagePullWorker } from "./images/pull.ts";
@@ -68,6 +69,7 @@ export interface Assembly {
   readonly connectTokens: ConnectTokenAuthenticator;
   readonly ingress: Ingress;
   readonly findTarget: FindTarget;
+  readonly rounds: Rounds;
   /** Starts what runs in the background. `url`: where the server listens. */
   start(url: string): void;
   /** Ends it; called when no request runs any more. */
@@ -119,6 +121,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     nodes: nodeAuthenticator(context, settings.joinToken),
     connectTokens: connectTokenAuthenticator(context),
     ingress: new MachineIngress({ ...machines, access }),
+    rounds: services.link.turns,
     findTarget: (endpoint, params, tenantId) => {
       if (!endpoint.path.startsWith("/v1/machines/{id}/")) return undefined;
       return requireMachine(machines, { tenantId, id: params["id"] ?? "" });

@@ -1,20 +1,20 @@
 /**
- * Reads the body of a request: bounded, as bytes; and what its JSON says, as the endpoint declares it.
+ * Reads the body of a request into memory, bounded.
  *
  * Always:
- * - at most the endpoint's limit is held in memory, and every byte of it is taken from the holder's share first; what is
- *   longer is refused with 413, what the share has no room for with 429 or 503;
- * - however small the pieces in which a body comes, it takes no more memory than twice its bytes;
- * - a moderately longer body is read to its end and thrown away first, because a client that is still sending would
- *   otherwise see a broken connection in place of the answer.
+ * - At most the endpoint's limit is held, and every byte is taken from the holder's share first. A longer body is refused
+ *   with 413; a body that the share has no room for with 429 or 503.
+ * - A body that arrives in small pieces takes at most twice its size in memory.
+ * - Bodies share the event loop with everything else: each round reads what READ_BYTES_PER_MS allows, tenants taking turns.
+ *   Large pieces are kept as they arrive and never copied here.
+ * - A body that is moderately too long is read to its end and discarded, because a client that is still sending would
+ *   otherwise see a broken connection instead of the answer.
  */
 import type { IncomingMessage } from "node:http";
-import type { Body } from "@flotilla/contract/endpoint";
 import { Refusal } from "@flotilla/contract/errors";
 import type { Budget } from "./budget.ts";
 import type { BodyWatch } from "./body-watch.ts";
 import { DRAIN_BYTES_MAX } from "./bounds.ts";
-import type { Check } from "./validate.ts";
 
 /** Thrown when the caller went away before its body was complete: there is nobody to answer. */
 export class CallerGone extends Error {
@@ -24,7 +24,7 @@ export class CallerGone extends Error {
   }
 }
 
-export const NOTHING = Buffer.alloc(0);
+const NOTHING = Buffer.alloc(0);
 
 /** Whether a body comes, however long: what says neither its length nor how it is sent has none. */
 export const hasBody = ({ headers }: IncomingMessage): boolean =>
@@ -33,24 +33,24 @@ export const hasBody = ({ headers }: IncomingMessage): boolean =>
 /** Bytes of a body that one holder has in this server's memory, until `letGo`. */
 export class BodyShare {
   readonly #budget: Budget;
-  readonly #holder: string;
+  readonly holder: string;
   #bytes = 0;
 
   constructor(budget: Budget, holder: string) {
     this.#budget = budget;
-    this.#holder = holder;
+    this.holder = holder;
   }
 
   /** null when there is room. */
   grow(bytes: number): Refusal | null {
-    const shortage = this.#budget.take(this.#holder, bytes);
+    const shortage = this.#budget.take(this.holder, bytes);
     if (shortage !== null) return refusalOf(shortage, this.#budget);
     this.#bytes += bytes;
     return null;
   }
 
   letGo(): void {
-    this.#budget.giveBack(this.#holder, this.#bytes);
+    this.#budget.giveBack(this.holder, this.#bytes);
     this.#bytes = 0;
   }
 }
@@ -67,18 +67,31 @@ function refusalOf(shortage: "holder" | "all", { perHolder }: Budget): Refusal {
   return new Refusal("rate_limited", text, headers);
 }
 
+/** Shares the event loop: runs the work now, or in a later round, when it promises what the work returns. */
+export interface Rounds {
+  /** `readMs`: what the piece has already cost before this work. */
+  run<T>(holder: string, work: () => T, readMs: number): T | Promise<T>;
+}
+
 export interface Reading {
   readonly maxBytes: number;
   readonly share: BodyShare;
   readonly watch: BodyWatch;
+  readonly rounds: Rounds;
 }
 
-/** By events, not as an async iterator, which takes several times as long for a body that is one chunk. */
-export function readBody(incoming: IncomingMessage, { maxBytes, share, watch }: Reading): Promise<Buffer> {
+/** Receiving a piece costs two copies and the page faults of fresh memory, before it is seen here. */
+const READ_BYTES_PER_MS = 640 * 1024;
+
+/** The pieces of the body, in order. By events, because an async iterator costs several times as much for one chunk. */
+export function readBody(
+  incoming: IncomingMessage,
+  { maxBytes, share, watch, rounds }: Reading,
+): Promise<readonly Buffer[]> {
   if (incoming.destroyed) return Promise.reject(new CallerGone());
   return new Promise((resolve, reject) => {
     const declared = Number(incoming.headers["content-length"] ?? Number.NaN);
-    // Of what is declared to be too large nothing is held, and of the rest no more than is declared.
+    // Nothing is held of a body that is declared too large, and never more than is declared.
     const gathered = new Gathered(share, declared > maxBytes ? 0 : Math.min(maxBytes, declared || maxBytes));
     let size = 0;
     const finish = (end: () => void): void => {
@@ -89,7 +102,7 @@ export function readBody(incoming: IncomingMessage, { maxBytes, share, watch }: 
     const refuse = (refusal: Refusal): void =>
       finish(() => {
         gathered.clear();
-        // What still comes is thrown away, so that the caller gets to its answer.
+        // The rest is discarded, so that the caller gets to its answer.
         incoming.resume();
         reject(refusal);
       });
@@ -97,19 +110,25 @@ export function readBody(incoming: IncomingMessage, { maxBytes, share, watch }: 
       const text = `the request body is larger than the ${maxBytes} bytes this endpoint accepts`;
       return new Refusal("body_too_large", text, headers);
     };
-    const onData = (chunk: Buffer): void => {
+    const take = (chunk: Buffer): void => {
       size += chunk.length;
       if (size > maxBytes + DRAIN_BYTES_MAX) return refuse(tooLarge({ connection: "close" }));
       if (size > maxBytes || declared > maxBytes) return gathered.clear();
       const refusal = gathered.add(chunk);
       if (refusal !== null) refuse(refusal);
     };
+    const onData = (chunk: Buffer): void => {
+      const taking = rounds.run(share.holder, () => take(chunk), chunk.length / READ_BYTES_PER_MS);
+      if (!(taking instanceof Promise)) return;
+      incoming.pause();
+      taking.then(() => incoming.resume(), reject);
+    };
     watch.buffered(incoming, refuse);
     incoming.on("data", onData);
     incoming.on("end", () =>
       finish(() => {
         if (size > maxBytes) reject(tooLarge({}));
-        else resolve(gathered.bytes());
+        else resolve(gathered.pieces());
       }),
     );
     incoming.on("error", () => finish(() => reject(new CallerGone())));
@@ -119,13 +138,23 @@ export function readBody(incoming: IncomingMessage, { maxBytes, share, watch }: 
   });
 }
 
-const CAPACITY_MIN = 4096;
+/** All of them in one buffer. */
+export function joined(pieces: readonly Buffer[]): Buffer {
+  const [first = NOTHING] = pieces;
+  return pieces.length <= 1 ? first : Buffer.concat(pieces);
+}
 
-/** One buffer that grows: a body of a million chunks is not a million objects. */
+/** A smaller chunk is copied into a slab with others: a body of a million chunks is not a million objects. */
+const PIECE_BYTES_MIN = 4 * 1024;
+const SLAB_BYTES_MAX = 64 * 1024;
+
+/** The pieces of a body so far. */
 class Gathered {
   readonly #share: BodyShare;
   readonly #max: number;
-  #buffer: Buffer = NOTHING;
+  readonly #pieces: Buffer[] = [];
+  #slab: Buffer = NOTHING;
+  #slabBytes = 0;
   #size = 0;
 
   constructor(share: BodyShare, max: number) {
@@ -135,45 +164,51 @@ class Gathered {
 
   /** null when there is room. */
   add(chunk: Buffer): Refusal | null {
-    const size = this.#size + chunk.length;
-    // A body that is one chunk is not copied.
-    const isWhole = this.#size === 0 && size === this.#max;
-    const refusal = isWhole ? this.#share.grow(size) : size > this.#buffer.length ? this.#grow(size) : null;
-    if (refusal !== null) return refusal;
-    if (isWhole) this.#buffer = chunk;
-    else chunk.copy(this.#buffer, this.#size);
-    this.#size = size;
-    return null;
+    const isKept = chunk.length >= PIECE_BYTES_MIN || chunk.length === this.#max;
+    const refusal = isKept ? this.#keep(chunk) : this.#copy(chunk);
+    if (refusal === null) this.#size += chunk.length;
+    return refusal;
   }
 
-  bytes(): Buffer {
-    return this.#buffer.length === this.#size ? this.#buffer : this.#buffer.subarray(0, this.#size);
+  pieces(): readonly Buffer[] {
+    this.#endSlab();
+    return this.#pieces;
   }
 
   clear(): void {
-    this.#buffer = NOTHING;
+    this.#pieces.length = 0;
+    this.#slab = NOTHING;
+    this.#slabBytes = 0;
     this.#size = 0;
     this.#share.letGo();
   }
 
-  #grow(size: number): Refusal | null {
-    const capacity = Math.max(size, Math.min(this.#max, Math.max(CAPACITY_MIN, 2 * this.#buffer.length)));
-    const refusal = this.#share.grow(capacity - this.#buffer.length);
+  #keep(chunk: Buffer): Refusal | null {
+    const refusal = this.#share.grow(chunk.length);
     if (refusal !== null) return refusal;
-    const grown = Buffer.allocUnsafeSlow(capacity);
-    this.#buffer.copy(grown, 0, 0, this.#size);
-    this.#buffer = grown;
+    this.#endSlab();
+    this.#pieces.push(chunk);
     return null;
   }
-}
 
-/** What a body says, as the endpoint declares it. Throws a Refusal when it does not fit. */
-export function bodyOf(body: unknown, declared: Body & { kind: "json" }, check: Check | undefined): unknown {
-  if (body === undefined && !declared.isOptional)
-    throw new Refusal("invalid_json", "Failed to parse the request body as JSON: the body is empty");
-  if ((body === undefined || body === null) && declared.isOptional) return undefined;
-  const fault = check?.(body);
-  if (fault !== undefined)
-    throw new Refusal("invalid_body", `Failed to deserialize the JSON body into the target type: ${fault}`);
-  return body;
+  #copy(chunk: Buffer): Refusal | null {
+    if (this.#slab.length - this.#slabBytes < chunk.length) {
+      // As large as what came so far, so that at most half of the memory is empty.
+      const wanted = Math.min(SLAB_BYTES_MAX, Math.max(PIECE_BYTES_MIN, this.#size), this.#max - this.#size);
+      const capacity = Math.max(chunk.length, wanted);
+      const refusal = this.#share.grow(capacity);
+      if (refusal !== null) return refusal;
+      this.#endSlab();
+      this.#slab = Buffer.allocUnsafeSlow(capacity);
+    }
+    chunk.copy(this.#slab, this.#slabBytes);
+    this.#slabBytes += chunk.length;
+    return null;
+  }
+
+  #endSlab(): void {
+    if (this.#slabBytes > 0) this.#pieces.push(this.#slab.subarray(0, this.#slabBytes));
+    this.#slab = NOTHING;
+    this.#slabBytes = 0;
+  }
 }

@@ -20,12 +20,16 @@ type CallerOf<E extends Endpoint> = E["access"] extends "public"
     : Caller;
 
 type QueryOf<E extends Endpoint> = E extends { readonly query: infer Q extends TSchema } ? Static<Q> : unknown;
+/** A long text may be its bytes. */
+type WithText<T, Name> = { [Field in keyof T]: Field extends Name ? T[Field] | Buffer : T[Field] };
 type BodyOf<E extends Endpoint> = E extends { readonly body: infer B extends Body }
   ? B extends { readonly kind: "json"; readonly schema: infer S extends TSchema; readonly isOptional: true }
     ? Static<S> | undefined
-    : B extends { readonly kind: "json"; readonly schema: infer S extends TSchema }
-      ? Static<S>
-      : Readable
+    : B extends { readonly kind: "json"; readonly schema: infer S extends TSchema; readonly longText: infer Name }
+      ? WithText<Static<S>, Name>
+      : B extends { readonly kind: "json"; readonly schema: infer S extends TSchema }
+        ? Static<S>
+        : Readable
   : undefined;
 
 export interface Request<E extends Endpoint = Endpoint> {

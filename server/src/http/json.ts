@@ -4,12 +4,24 @@
  * Always: text that PostgreSQL refuses is refused here.
  */
 import { Refusal } from "@flotilla/contract/errors";
+import type { Check } from "./validate.ts";
 
 /** A large body is one long text, mostly. So many values are more than any endpoint has a use for. */
 export const VALUES_MAX = 20_000;
 const DEPTH_MAX = 256;
 
 const decoder = new TextDecoder("utf-8", { fatal: true });
+
+/** What a body says, as the endpoint declares it. Throws a Refusal when it does not fit. */
+export function checkBody(body: unknown, isOptional: boolean, check: Check | undefined): unknown {
+  if (body === undefined && !isOptional)
+    throw new Refusal("invalid_json", "Failed to parse the request body as JSON: the body is empty");
+  if ((body === undefined || body === null) && isOptional) return undefined;
+  const fault = check?.(body);
+  if (fault !== undefined)
+    throw new Refusal("invalid_body", `Failed to deserialize the JSON body into the target type: ${fault}`);
+  return body;
+}
 
 /** The value, or undefined for no body at all. Refuses what is not JSON with 400. */
 export function parseJson(bytes: Uint8Array): unknown {

@@ -1,27 +1,56 @@
 /**
- * Parses large bodies in a thread of its own, so that other calls do not wait for a long one.
+ * Parses and checks large bodies in a thread of its own, so that other calls do not wait for a long one.
  *
- * Always: one body is parsed at a time; tenants whose bodies wait take turns, one body each. So what one of them sends,
- * however much, delays another's by one body. What waits is counted with the bodies that are held (admission.ts). A thread
- * that ends of itself, as for want of memory, refuses the body it had, and the next body has a new one.
+ * Always:
+ * - This thread neither decodes a large body nor takes a long text over as text: the one that an endpoint declares
+ *   (`longText`) comes back as bytes, without a copy.
+ * - One body is parsed at a time. Tenants whose bodies wait take turns, one body each, so whatever one tenant sends delays
+ *   another tenant by one body.
+ * - What waits is counted with the bodies that are held (admission.ts).
+ * - A thread that ends by itself, for example out of memory, refuses the body it had; the next body has a new thread.
  */
 import { Worker } from "node:worker_threads";
 import { type ErrorCode, Refusal } from "@flotilla/contract/errors";
+import type { TSchema } from "@flotilla/contract/schema";
 
-/** Smaller bodies are parsed where they came: that takes less than handing them over. */
+/** Smaller bodies are parsed where they arrive, which costs less than handing them over. */
 export const LARGE_JSON_BYTES = 16 * 1024;
-/** More than comes in one piece: such bytes are in memory of their own, which can change hands. */
-const OWN_MEMORY_BYTES = 128 * 1024;
-/** A body's bytes, its text, and the values of it, several times over. */
+/** For a body's bytes, its text, and its values, several times over. */
 const HEAP_MB_MAX = 256;
 
-/** What the thread says of a body. */
-export type Parsed = { readonly value: unknown } | { readonly code: ErrorCode; readonly text: string };
+/** What an endpoint takes as JSON. */
+export interface BodyShape {
+  /** Of the endpoint. */
+  readonly name: string;
+  readonly schema: TSchema;
+  readonly isOptional: boolean;
+  /** The field that may be a long text. */
+  readonly longText: string | null;
+}
 
-interface Waiting {
-  readonly bytes: Buffer;
-  readonly isKept: boolean;
-  readonly resolve: (value: unknown) => void;
+/** What the thread is given. */
+export interface ParseOrder {
+  readonly pieces: readonly Uint8Array[];
+  readonly shape: BodyShape;
+  readonly isDigested: boolean;
+}
+
+/** What the thread answers: what the body says without its long text, or why it is refused. */
+export type Parsed = { readonly digest: string | null } & (
+  | { readonly value: unknown; readonly text: Uint8Array<ArrayBuffer> | null }
+  | { readonly code: ErrorCode; readonly reason: string }
+);
+
+/** What a body says. */
+export interface LargeBody {
+  /** As the endpoint's schema has it; a long text is a Buffer. */
+  readonly body: unknown;
+  /** SHA-256 of the bytes in hexadecimal, if it was asked for. */
+  readonly digest: string | null;
+}
+
+interface Waiting extends ParseOrder {
+  readonly resolve: (body: LargeBody) => void;
   readonly reject: (error: Error) => void;
 }
 
@@ -31,12 +60,12 @@ export class LargeJson {
   #worker: Worker | null = null;
   #current: Waiting | null = null;
 
-  /** The value; undefined for no body at all. The bytes are gone afterwards, unless they are kept. Rejects with a Refusal. */
-  parse(tenantId: string, bytes: Buffer, { isKept }: { readonly isKept: boolean }): Promise<unknown> {
+  /** What the body says. The pieces are empty afterwards. Rejects with a Refusal. */
+  parse(tenantId: string, order: ParseOrder): Promise<LargeBody> {
     return new Promise((resolve, reject) => {
       const mine = this.#waiting.get(tenantId) ?? [];
       this.#waiting.set(tenantId, mine);
-      mine.push({ bytes, isKept, resolve, reject });
+      mine.push({ ...order, resolve, reject });
       if (this.#current === null) this.#next();
     });
   }
@@ -52,8 +81,12 @@ export class LargeJson {
     this.#current = next;
     this.#worker ??= this.#start();
     this.#worker.ref();
-    const { bytes, isKept } = next;
-    this.#worker.postMessage(bytes, isKept || bytes.byteLength < OWN_MEMORY_BYTES ? [] : [bytes.buffer as ArrayBuffer]);
+    const { pieces, shape, isDigested } = next;
+    // Only a piece that has its memory to itself can change hands; others are copied.
+    const given = pieces
+      .filter(({ buffer, byteLength }) => buffer.byteLength === byteLength)
+      .map(({ buffer }) => buffer);
+    this.#worker.postMessage({ pieces, shape, isDigested } satisfies ParseOrder, given as ArrayBuffer[]);
   }
 
   #start(): Worker {
@@ -64,8 +97,8 @@ export class LargeJson {
     worker.on("error", () => undefined);
     worker.on("exit", () => {
       if (this.#worker === worker) this.#worker = null;
-      if (this.#current !== null)
-        this.#settle({ code: "unavailable", text: "the request body could not be parsed; send it again in a moment" });
+      const reason = "the request body could not be parsed; send it again in a moment";
+      if (this.#current !== null) this.#settle({ code: "unavailable", reason, digest: null });
     });
     return worker;
   }
@@ -74,11 +107,16 @@ export class LargeJson {
     const current = this.#current;
     this.#current = null;
     if (current !== null) {
-      if ("value" in parsed) current.resolve(parsed.value);
-      else current.reject(new Refusal(parsed.code, parsed.text));
+      if ("value" in parsed) current.resolve({ body: withText(parsed, current.shape), digest: parsed.digest });
+      else current.reject(new Refusal(parsed.code, parsed.reason));
     }
     // A thread that waits keeps no process from ending.
     this.#worker?.unref();
     this.#next();
   }
+}
+
+function withText({ value, text }: Extract<Parsed, { readonly value: unknown }>, { longText }: BodyShape): unknown {
+  if (text === null || longText === null) return value;
+  return { ...(value as object), [longText]: Buffer.from(text.buffer, text.byteOffset, text.byteLength) };
 }

@@ -17,7 +17,8 @@ import { HEAD_MS_MAX } from "./bounds.ts";
 import { answerBrokenRequest, takeExpectations } from "./broken.ts";
 import { CallerPresence } from "./caller-presence.ts";
 import { Connections } from "./connections.ts";
-import { type HandleParts, handle, type Incoming } from "./handle.ts";
+import type { HandleParts, Incoming } from "./exchange.ts";
+import { handle } from "./handle.ts";
 import { type NodeListen, type NodeListener, startNodeListener } from "./node-listener.ts";
 import type { Page } from "./page.ts";
 import type { PathEntry } from "./route-table.ts";
@@ -158,7 +159,8 @@ function handleSafely(parts: HandleParts, incoming: Incoming, presence: CallerPr
     incoming.response.destroy();
   };
   try {
-    handle(parts, incoming, presence)?.catch(fail);
+    const handling = handle(parts, incoming, presence);
+    if (handling instanceof Promise) handling.catch(fail);
   } catch (error) {
     fail(error);
   }

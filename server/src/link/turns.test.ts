@@ -79,3 +79,19 @@ test("what a piece of work throws reaches who asked for the turn, now or later, 
   await assert.rejects(Promise.resolve(later), /broken/);
   assert.equal(await after, "a");
 });
+
+test("what a piece has cost before its turn counts, so the next piece waits for another round", async () => {
+  const turns = new Turns({ monotonic: () => 0 });
+  assert.equal(
+    turns.run("a", () => 1, 0.9),
+    1,
+  );
+  assert.equal(
+    turns.run("a", () => 2, 0.9),
+    2,
+  );
+  const third = turns.run("a", () => 3, 0.9);
+  assert.ok(third instanceof Promise);
+  await round();
+  assert.equal(await third, 3);
+});

@@ -23,9 +23,16 @@ export class Turns {
     this.#clock = clock;
   }
 
-  /** Does the work now, or in a later round: then what it gives is promised. */
-  run<T>(tenantId: string, work: () => T): T | Promise<T> {
-    if (this.#usedMs < ROUND_MS && !this.#waiting.has(tenantId)) return this.#do(work);
+  /**
+   * Does the work now, or in a later round: then what it gives is promised. `beforeMs`: what the piece has taken of the
+   * round before, such as reading it.
+   */
+  run<T>(tenantId: string, work: () => T, beforeMs = 0): T | Promise<T> {
+    if (beforeMs > 0) {
+      this.#usedMs += beforeMs;
+      this.#openRound();
+    }
+    if (this.#usedMs - beforeMs < ROUND_MS && !this.#waiting.has(tenantId)) return this.#do(work);
     return new Promise((resolve, reject) => {
       const mine = this.#waiting.get(tenantId) ?? [];
       this.#waiting.set(tenantId, mine);

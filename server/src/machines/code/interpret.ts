@@ -15,9 +15,12 @@ import { type Command, commandOf } from "../exec/request.ts";
 const PROGRAMS = { python: ["python3", "python"], javascript: ["node", "nodejs"] } as const;
 type Language = keyof typeof PROGRAMS;
 
+/** Long code comes as bytes. */
+export type CodeRequest = Omit<MachineCodeRequest, "code"> & { readonly code: string | Buffer };
+
 /** The first interpreter's answer that is one; else what says that there is none. Throws a Refusal for another language. */
 export async function interpret(
-  request: MachineCodeRequest,
+  request: CodeRequest,
   run: (command: Command) => Promise<MachineExecResponse>,
 ): Promise<MachineExecResponse> {
   const language = languageOf(request.language);

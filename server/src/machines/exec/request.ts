@@ -19,7 +19,10 @@ export interface Command {
   readonly stdin: Buffer | null;
 }
 
-export function commandOf(request: MachineCommandRequest): Command {
+/** Long input comes as bytes. */
+export type CommandRequest = Omit<MachineCommandRequest, "stdin"> & { readonly stdin?: string | Buffer | null };
+
+export function commandOf(request: CommandRequest): Command {
   const { command } = request;
   const argv = typeof command === "string" ? ["sh", "-lc", command] : command;
   const isBackground = request.background ?? false;
@@ -44,9 +47,9 @@ function timeoutSeconds(asked: number | null | undefined): number {
   return asked === 0 ? EXEC_TIMEOUT_MAX_SECONDS : asked;
 }
 
-function stdinOf(text: string | null | undefined): Buffer | null {
+function stdinOf(text: string | Buffer | null | undefined): Buffer | null {
   if (text === null || text === undefined) return null;
-  const bytes = Buffer.from(text, "utf8");
+  const bytes = typeof text === "string" ? Buffer.from(text, "utf8") : text;
   if (bytes.byteLength > EXEC_STDIN_BYTES_MAX) {
     const why = `stdin is larger than the ${EXEC_STDIN_BYTES_MAX} bytes a command may be sent; upload it as a file`;
     throw new Refusal("body_too_large", why);

@@ -1,19 +1,19 @@
 /**
  * The handlers of commands: exec, as one answer or as a stream.
  */
-import type { ExecOutput, MachineCommandRequest } from "@flotilla/contract/exec";
+import type { ExecOutput } from "@flotilla/contract/exec";
 import type { HandlersOf } from "../../http/handler.ts";
 import type { OutputSink } from "../../link/exec-link.ts";
 import type { MachineServices } from "../services.ts";
 import type { AnswerOptions, CommandAnswers } from "./answer.ts";
-import { commandOf } from "./request.ts";
+import { type CommandRequest, commandOf } from "./request.ts";
 import { runCommand } from "./run.ts";
 
 interface Asked {
   readonly caller: { readonly tenantId: string };
   readonly params: { readonly id: string };
   readonly query: { readonly output?: ExecOutput };
-  readonly body: MachineCommandRequest;
+  readonly body: CommandRequest;
   readonly signal: AbortSignal;
 }
 

@@ -5,10 +5,9 @@
  * changes nothing, and the command has run all the same. script.ts says how the two commands work together.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import type { MachineCommandRequest } from "@flotilla/contract/exec";
 import type { ExecExit } from "@flotilla/contract/link";
 import type { OutputSink } from "../../link/exec-link.ts";
-import { commandOf } from "../exec/request.ts";
+import { type CommandRequest, commandOf } from "../exec/request.ts";
 import { runCommand, runQuietly } from "../exec/run.ts";
 import type { MachineServices } from "../services.ts";
 import { changeIn, programArgv, READING_BYTES_MAX, readingArgv, shellArgv, type SessionChange } from "./script.ts";
@@ -20,7 +19,7 @@ export interface SessionRunOptions {
   readonly tenantId: string;
   readonly id: string;
   readonly sessionId: string;
-  readonly request: MachineCommandRequest;
+  readonly request: CommandRequest;
   readonly signal: AbortSignal;
 }
 
@@ -77,9 +76,9 @@ async function keep(
 /** The request as it is without a session. */
 function sessionRequest(
   session: SessionRecord,
-  request: MachineCommandRequest,
+  request: CommandRequest,
   options: { readonly statePath: string | null; readonly hasOwnCwd: boolean },
-): MachineCommandRequest {
+): CommandRequest {
   const { command } = request;
   const env = { ...session.env, ...request.env };
   if (typeof command === "string") return { ...request, env, command: [...shellArgv(command, session, options)] };
@@ -91,7 +90,7 @@ async function readChange(
   services: MachineServices,
   { tenantId, id, signal }: SessionRunOptions,
   session: SessionRecord,
-  given: MachineCommandRequest & { readonly statePath: string; readonly hasOwnCwd: boolean },
+  given: CommandRequest & { readonly statePath: string; readonly hasOwnCwd: boolean },
 ): Promise<SessionChange | "too large" | null> {
   const { statePath, hasOwnCwd, cwd = null, env = null, user = null } = given;
   const output = new Bounded();

@@ -1,0 +1,66 @@
+/**
+ * A request as its handler sees it.
+ *
+ * Signal and log are made when they are first asked for: most requests wait for nothing and log nothing of their own.
+ */
+import type { Log } from "@flotilla/base/log";
+import type { IdKind } from "@flotilla/contract/ids";
+import type { Caller, NodeCaller } from "../auth/caller.ts";
+import type { Context } from "../context.ts";
+import type { CallerPresence } from "./caller-presence.ts";
+import type { Exchange, HandleParts } from "./exchange.ts";
+import type { AnyRequest, RawRequest } from "./handler.ts";
+import { bytesFromSeed, idFromSeed } from "./once.ts";
+
+export class CheckedRequest implements AnyRequest {
+  readonly requestId: string;
+  readonly caller: Caller | NodeCaller | null;
+  readonly params: AnyRequest["params"];
+  readonly query: unknown;
+  readonly body: unknown;
+  readonly headers: AnyRequest["headers"];
+  readonly raw: RawRequest;
+  readonly #presence: CallerPresence;
+  readonly #context: Context;
+  readonly #seed: string | null;
+  readonly #bearer: string;
+  #secretBytes: CheckedRequest["secretBytes"] | undefined;
+
+  /** `seed`: of its idempotency key; null: it has none. */
+  constructor(
+    { context }: HandleParts,
+    exchange: Exchange,
+    { params, query, body }: Pick<AnyRequest, "params" | "query" | "body">,
+    seed: string | null,
+  ) {
+    const { requestId, message, presence, key, node } = exchange;
+    this.requestId = requestId;
+    this.caller = key ?? node ?? null;
+    this.params = params;
+    this.query = query;
+    this.body = body;
+    this.headers = message.headers;
+    this.raw = exchange;
+    this.#presence = presence;
+    this.#context = context;
+    this.#seed = seed;
+    this.#bearer = exchange.bearer ?? "";
+  }
+
+  get signal(): AbortSignal {
+    return this.#presence.signal;
+  }
+
+  get log(): Log {
+    return this.#context.log.child({ requestId: this.requestId });
+  }
+
+  newId(kind: IdKind): string {
+    return this.#seed === null ? this.#context.ids.make(kind) : idFromSeed(this.#seed, kind);
+  }
+
+  get secretBytes(): (size: number) => Buffer {
+    return (this.#secretBytes ??=
+      this.#seed === null ? this.#context.randomBytes : bytesFromSeed(this.#seed, this.#bearer));
+  }
+}

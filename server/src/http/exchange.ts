@@ -1,0 +1,104 @@
+/**
+ * A request on its way through the steps of handle.ts, and what those steps work with.
+ */
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Endpoint } from "@flotilla/contract/endpoint";
+import type { AccessWatch } from "../auth/access-watch.ts";
+import type { ConnectTokenAuthenticator, NodeAuthenticator } from "../auth/authenticate.ts";
+import type { NodeCaller } from "../auth/caller.ts";
+import type { KeyCache, KnownKey } from "../auth/key-cache.ts";
+import type { LastUsed } from "../auth/last-used.ts";
+import type { Context } from "../context.ts";
+import type { Admission } from "./admission.ts";
+import type { BodyShare, Rounds } from "./body.ts";
+import type { CallerAddress } from "./caller-address.ts";
+import type { CallerPresence } from "./caller-presence.ts";
+import type { HeaderList } from "./encode.ts";
+import type { IdempotencyUse } from "./idempotency-use.ts";
+import type { Ingress } from "./ingress.ts";
+import type { LastReaders } from "./last-readers.ts";
+import type { Page } from "./page.ts";
+import type { RequestIds } from "./request-id.ts";
+import type { PathEntry } from "./route-table.ts";
+import type { Upgrade } from "./upgrade.ts";
+
+/** undefined: there is nothing to look for. */
+export type FindTarget = (
+  endpoint: Endpoint,
+  params: Readonly<Record<string, string>>,
+  tenantId: string,
+) => Promise<void> | undefined;
+
+export interface HandleParts {
+  readonly context: Context;
+  readonly keys: KeyCache;
+  readonly access: AccessWatch;
+  readonly lastUsed: LastUsed;
+  readonly nodes: NodeAuthenticator;
+  readonly connectTokens: ConnectTokenAuthenticator;
+  readonly ingress: Ingress;
+  readonly admission: Admission;
+  /** In which bodies are read. */
+  readonly rounds: Rounds;
+  readonly readers: LastReaders;
+  readonly idempotency: IdempotencyUse;
+  /** Throws a Refusal when what the path names does not exist or is not the tenant's; for requests with large bodies. */
+  readonly findTarget: FindTarget;
+  readonly requestIds: RequestIds;
+  /** Replaces PROCESSING_MS. For tests. */
+  readonly processingMs?: number | undefined;
+  /** Called once per answered request. */
+  readonly observe: (seen: { readonly name: string; readonly status: number; readonly seconds: number }) => void;
+}
+
+/** A request as the router hands it over. */
+export interface Incoming {
+  readonly message: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly params: Readonly<Record<string, string | undefined>>;
+  /** undefined: no such path. */
+  readonly entry: PathEntry | Page | undefined;
+  readonly url: string;
+  /** Only of a request that may become something else, mostly a WebSocket. */
+  readonly upgrade: Upgrade | undefined;
+  /** It came over the listener that serves nodes only. */
+  readonly isFromNodes: boolean;
+}
+
+/** What the steps learn about a request, for the log and for the headers of the answer. */
+export interface Exchange extends Incoming {
+  /** By the monotonic clock. */
+  readonly startedAt: number;
+  readonly requestId: string;
+  readonly presence: CallerPresence;
+  readonly headers: HeaderList;
+  /** Whether it goes to a machine, past everything that is the API's. */
+  readonly isForMachine: boolean;
+  bearer: string | undefined;
+  key: KnownKey | undefined;
+  node: NodeCaller | undefined;
+  /** What its body holds of the memory, until its end. */
+  share: BodyShare | undefined;
+  /** Gives back what else it holds. */
+  close: (() => void) | undefined;
+}
+
+/**
+ * Continues with the value: at once when it is known, later when it is promised. Most requests are answered from memory,
+ * and a promise per step would cost them as much as the rest of the way.
+ */
+export function after<T, U>(value: T | Promise<T>, proceed: (value: T) => U | Promise<U>): U | Promise<U> {
+  return value instanceof Promise ? value.then(proceed) : proceed(value);
+}
+
+/** The parameters of a URL. */
+export const searchOf = (url: string): URLSearchParams => {
+  const at = url.indexOf("?");
+  return new URLSearchParams(at < 0 ? "" : url.slice(at + 1));
+};
+
+export const callerOf = ({ admission }: HandleParts, { message }: Exchange): CallerAddress =>
+  admission.proxies.callerOf(message.socket.remoteAddress, textOf(message.headers["x-forwarded-for"]));
+
+const textOf = (header: string | string[] | undefined): string | undefined =>
+  Array.isArray(header) ? header.join(",") : header;

@@ -1,0 +1,39 @@
+/**
+ * From whatever a step or a handler threw to the refusal that its caller gets.
+ *
+ * Always: an error that is not a Refusal is a fault of ours: the caller gets a request id, the log gets the message.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import { DatabaseFull, DatabaseUnavailable } from "../db/database.ts";
+import { CallerGone } from "./body.ts";
+import type { Outgoing } from "./encode.ts";
+import type { Exchange, HandleParts } from "./exchange.ts";
+import { errorAnswer } from "./refuse.ts";
+
+/** The answer for an error. */
+export function refusal(parts: HandleParts, exchange: Exchange, error: unknown): Outgoing {
+  return errorAnswer(asRefusal(parts, exchange, error), exchange.message.headers.accept, exchange.requestId);
+}
+
+const DISK_FULL =
+  "the server's disk is full, so nothing can be written; delete machines or images, or ask its operator for room, then try again";
+
+function asRefusal({ context }: HandleParts, { requestId, presence }: Exchange, error: unknown): Refusal {
+  // The caller's right has ended, whatever failed because of that. The rest of a body is not awaited.
+  if (presence.lost !== undefined)
+    return new Refusal(presence.lost.code, presence.lost.message, { connection: "close" });
+  if (error instanceof Refusal) return error;
+  if (error instanceof DatabaseFull) {
+    context.log.error({ requestId, reason: error.message }, "a request failed: the disk is full");
+    return new Refusal("unavailable", DISK_FULL, { "retry-after": "10" });
+  }
+  if (error instanceof DatabaseUnavailable) {
+    context.log.warn({ requestId, reason: error.message }, "a request failed: the database is unavailable");
+    return new Refusal("unavailable", "the database does not answer now; try again in a moment", {
+      "retry-after": "1",
+    });
+  }
+  if (error instanceof CallerGone || presence.hasGone) return new Refusal("unavailable", "the caller went away");
+  context.log.error({ requestId, error }, "a request failed");
+  return new Refusal("internal", `the server failed; its log names the reason under request id ${requestId}`);
+}
