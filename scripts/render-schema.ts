@@ -1,7 +1,7 @@
 /**
  * Draws server/src/db/schema.sql from the catalog of a migrated database: what all migrations together have made.
  *
- * Always: the same schema gives the same text; tables, indexes, functions and triggers are in the order of their names, the
+ * Always: the same schema gives the same text; tables, indexes, functions with views, and triggers are in the order of their names, the
  * columns of a table in that of the table. The page is for readers and reviews: databases are made by the migrations.
  */
 import type pg from "pg";
@@ -25,12 +25,19 @@ const CONSTRAINTS = `
   FROM pg_constraint WHERE connamespace = 'public'::regnamespace AND conrelid <> 0 AND contype <> 'n'
   ORDER BY contype DESC, conname COLLATE "C"`;
 
+// What belongs to an extension is said by its name alone.
 const THE_REST = `
   SELECT text FROM (
-    SELECT format('%s;', indexdef) AS text, 1 AS kind, indexname::text AS name FROM pg_indexes i
+    SELECT format('CREATE EXTENSION %I;', extname) AS text, 0 AS kind, extname::text AS name FROM pg_extension
+    WHERE extname <> 'plpgsql'
+    UNION ALL
+    SELECT format('%s;', indexdef), 1, indexname::text FROM pg_indexes i
     WHERE schemaname = 'public' AND NOT EXISTS (SELECT FROM pg_constraint WHERE conname = i.indexname)
     UNION ALL SELECT format('%s;', rtrim(pg_get_functiondef(oid), E'\\n')), 2, proname
-    FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+    FROM pg_proc p WHERE pronamespace = 'public'::regnamespace
+      AND NOT EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_proc'::regclass AND objid = p.oid AND deptype = 'e')
+    UNION ALL SELECT format(E'CREATE VIEW %I AS\\n%s', viewname, definition), 2, viewname::text
+    FROM pg_views WHERE schemaname = 'public'
     UNION ALL SELECT format('%s;', pg_get_triggerdef(oid)), 3, tgname FROM pg_trigger WHERE NOT tgisinternal) AS rest
   ORDER BY kind, name COLLATE "C", text COLLATE "C"`;
 

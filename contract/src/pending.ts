@@ -5,9 +5,6 @@
 import type { EndpointName } from "./endpoints.ts";
 
 export const PENDING_ENDPOINTS = [
-  "getAccount",
-  "listMeters",
-  "getUsage",
   "createBranch",
   "createBranches",
   "assignBranch",

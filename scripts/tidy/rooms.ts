@@ -36,7 +36,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       health: ["http"],
       plans: ["http"],
       tenants: ["http"],
-      account: ["http", "tenants"],
+      account: ["http", "plans", "tenants", "usage"],
       apikeys: ["auth", "http"],
       operations: ["http"],
       events: ["http"],

@@ -1515,9 +1515,9 @@ export interface FileEntry {
 }
 
 export interface GetUsageQuery {
-  /** RFC 3339 */
+  /** RFC 3339; default: the start of the month of `to` */
   from?: string | undefined;
-  /** RFC 3339 */
+  /** RFC 3339; default: now. Commands count by whole months */
   to?: string | undefined;
 }
 
@@ -2111,6 +2111,8 @@ export interface TenantMeter {
   tenantId: string;
   cpuHours: number;
   memoryGbHours: number;
+  diskGbHours: number;
+  egressGb: number;
   execCount: number;
   cost: CostBreakdown;
   externalBillingId: string | null;

@@ -260,7 +260,8 @@ test("delete takes a machine in any state, and the node forgets it", async () =>
 test("usage is settled by a delete and readable after it", async () => {
   const { id } = await created({ resources: { cpus: 2, memoryMb: 1024 } });
   await server.context.db.execute(sql`
-    UPDATE plans SET rate_cpu_hour_micros = 3600000000, rate_memory_gb_hour_micros = 3600000000 WHERE is_default`);
+    INSERT INTO rates (plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, created_at)
+    SELECT id, now(), 3600000000, 3600000000, now() FROM plans WHERE is_default`);
   await client.post(`/v1/machines/${id}/start`);
   await until(async () => (await client.get(`/v1/machines/${id}/usage`)).json.cost.totalMicros > 0);
   const settled = await client.call("DELETE", `/v1/machines/${id}?includeUsage=true`);

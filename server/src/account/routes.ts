@@ -1,15 +1,22 @@
 /**
- * Serves /v1/me.
+ * Serves /v1/me, /v1/account, /v1/usage and /v1/billing/meters.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
-import { findTenant } from "../tenants/store.ts";
+import { getPlanOf } from "../plans/store.ts";
+import { planInfo } from "../plans/view.ts";
+import { findTenant, listTenants } from "../tenants/store.ts";
+import { readAllUsage, readTenantUsage } from "../usage/intervals-store.ts";
+import { readCeilings } from "../usage/store.ts";
+import { costBreakdown, monthUpTo, usageResponse } from "../usage/usage.ts";
+import { parsePeriod } from "./period.ts";
 
-export function accountHandlers(context: Context): HandlersOf<"getCaller"> {
+export function accountHandlers(context: Context): HandlersOf<"getCaller" | "getAccount" | "getUsage" | "listMeters"> {
+  const { clock, db } = context;
   return {
     getCaller: async ({ caller }) => {
-      const tenant = await findTenant(context.db, caller.tenantId);
+      const tenant = await findTenant(db, caller.tenantId);
       if (tenant === undefined) throw new Refusal("not_found", `no tenant ${caller.tenantId}`);
       const body = {
         subject: caller.keyId,
@@ -19,6 +26,54 @@ export function accountHandlers(context: Context): HandlersOf<"getCaller"> {
         tenantStatus: tenant.status,
         registryNamespace: `tenants/${tenant.id}`,
       };
+      return { status: 200, body };
+    },
+    getAccount: async ({ caller: { tenantId } }) => {
+      const now = clock.now();
+      const [tenant, plan, ceilings, usage] = await Promise.all([
+        findTenant(db, tenantId),
+        getPlanOf(db, tenantId),
+        readCeilings(db, tenantId),
+        readTenantUsage(db, { tenantId, now, ...monthUpTo(now) }),
+      ]);
+      if (tenant === undefined) throw new Refusal("not_found", `no tenant ${tenantId}`);
+      const periodCost = costBreakdown(usage.lines);
+      const budget = plan.monthly_budget_micros;
+      const body = {
+        tenantId,
+        status: tenant.status,
+        plan: planInfo(plan),
+        effectiveMaxCpus: ceilings.maxCpus,
+        effectiveMaxMemoryMb: ceilings.maxMemoryMb,
+        effectiveMaxMachines: ceilings.maxMachines,
+        effectiveMaxDiskGb: ceilings.maxDiskGb,
+        effectiveMaxTotalCpus: ceilings.maxTotalCpus,
+        effectiveMaxTotalMemoryMb: ceilings.maxTotalMemoryMb,
+        effectiveMaxTotalDiskGb: ceilings.maxTotalDiskGb,
+        monthlyBudgetMicros: budget,
+        budgetRemainingMicros: budget === null ? null : Math.max(0, budget - periodCost.totalMicros),
+        periodUsage: usageResponse(usage),
+        periodCost,
+      };
+      return { status: 200, body };
+    },
+    getUsage: async ({ caller: { tenantId }, query }) => {
+      const now = clock.now();
+      const period = parsePeriod(query, now);
+      return { status: 200, body: usageResponse(await readTenantUsage(db, { tenantId, now, ...period })) };
+    },
+    listMeters: async () => {
+      const now = clock.now();
+      const period = monthUpTo(now);
+      const [tenants, used] = await Promise.all([listTenants(db), readAllUsage(db, { now, ...period })]);
+      const body = tenants.map((tenant) => {
+        const nothing = { ...period, tenantId: tenant.id, lines: [], machineCount: 0, execCount: 0, execDurationMs: 0 };
+        const usage = used.get(tenant.id) ?? nothing;
+        const { cpuHours, memoryGbHours, diskGbHours, egressGb, execCount } = usageResponse(usage);
+        const cost = costBreakdown(usage.lines);
+        const { id: tenantId, external_billing_id: externalBillingId } = tenant;
+        return { tenantId, cpuHours, memoryGbHours, diskGbHours, egressGb, execCount, cost, externalBillingId };
+      });
       return { status: 200, body };
     },
   };

@@ -121,8 +121,9 @@ CREATE TABLE machine_exec_months (
   exec_count bigint NOT NULL,
   -- How long they took together.
   exec_duration_ms bigint NOT NULL,
+  -- Its owner.
+  tenant_id text NOT NULL,
   CONSTRAINT machine_exec_months_pkey PRIMARY KEY (machine_id, month),
-  CONSTRAINT machine_exec_months_machine_id_fkey FOREIGN KEY (machine_id) REFERENCES machines(id) ON DELETE CASCADE,
   CONSTRAINT machine_exec_months_exec_count_check CHECK ((exec_count >= 0)),
   CONSTRAINT machine_exec_months_exec_duration_ms_check CHECK ((exec_duration_ms >= 0))
 );
@@ -429,9 +430,9 @@ CREATE TABLE plans (
   max_machines integer NOT NULL,
   -- Machines that may be started or creating at once.
   max_concurrent_machines integer NOT NULL,
-  -- Price of one processor for an hour in millionths of the currency.
+  -- The price per virtual processor and hour it was made with; rates says which holds.
   rate_cpu_hour_micros bigint DEFAULT 0 NOT NULL,
-  -- Price of one GiB of memory for an hour in millionths.
+  -- The price per GiB of memory and hour it was made with; rates says which holds.
   rate_memory_gb_hour_micros bigint DEFAULT 0 NOT NULL,
   -- Price of one exec in millionths.
   rate_exec_micros bigint DEFAULT 0 NOT NULL,
@@ -472,6 +473,28 @@ CREATE TABLE plans (
   CONSTRAINT plans_rate_exec_micros_check CHECK ((rate_exec_micros >= 0)),
   CONSTRAINT plans_rate_memory_gb_hour_micros_check CHECK ((rate_memory_gb_hour_micros >= 0)),
   CONSTRAINT plans_rate_requests_per_second_check CHECK ((rate_requests_per_second >= 1))
+);
+
+-- Prices of a plan, each from an instant until the next one. Rows are never changed. Written by server/src/plans/rates-store.ts, the first of a plan by a trigger.
+CREATE TABLE rates (
+  -- rate-<32 hex>.
+  id text DEFAULT ('rate-'::text || replace((gen_random_uuid())::text, '-'::text, ''::text)) NOT NULL,
+  -- Whose prices they are.
+  plan_id text NOT NULL,
+  -- They hold from then on. The first rate of a plan holds since the epoch, so that every instant has one.
+  active_from timestamp with time zone NOT NULL,
+  -- Micros for one virtual processor for an hour.
+  cpu_hour_micros bigint NOT NULL,
+  -- Micros for one GiB of memory for an hour.
+  memory_gb_hour_micros bigint NOT NULL,
+  -- When it was made; before active_from, but for the first.
+  created_at timestamp with time zone NOT NULL,
+  CONSTRAINT rates_plan_id_active_from_key UNIQUE (plan_id, active_from),
+  CONSTRAINT rates_pkey PRIMARY KEY (id),
+  CONSTRAINT rates_plan_id_fkey FOREIGN KEY (plan_id) REFERENCES plans(id),
+  CONSTRAINT rates_cpu_hour_micros_check CHECK ((cpu_hour_micros >= 0)),
+  CONSTRAINT rates_id_check CHECK ((id ~ '^rate-[0-9a-f]{32}$'::text)),
+  CONSTRAINT rates_memory_gb_hour_micros_check CHECK ((memory_gb_hour_micros >= 0))
 );
 
 -- Which files of server/src/db/migrations this database has seen.
@@ -518,6 +541,19 @@ CREATE TABLE tenant_events (
   CONSTRAINT machine_events_level_check CHECK ((level = ANY (ARRAY['info'::text, 'warn'::text, 'error'::text])))
 );
 
+-- Which plan a tenant was on, from an instant until the next row. Written by triggers of tenants and plans only; rows are never changed.
+CREATE TABLE tenant_plans (
+  -- The tenant.
+  tenant_id text NOT NULL,
+  -- Its own plan, or the one that was the default.
+  plan_id text NOT NULL,
+  -- The first row of a tenant holds since the epoch, so that every instant has one.
+  active_from timestamp with time zone NOT NULL,
+  CONSTRAINT tenant_plans_pkey PRIMARY KEY (tenant_id, active_from),
+  CONSTRAINT tenant_plans_plan_id_fkey FOREIGN KEY (plan_id) REFERENCES plans(id),
+  CONSTRAINT tenant_plans_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id)
+);
+
 -- Who owns machines, apps and keys. Written by server/src/tenants/store.ts only.
 CREATE TABLE tenants (
   -- tenant-<32 hex>, or what its creator chose.
@@ -554,6 +590,37 @@ CREATE TABLE tenants (
   CONSTRAINT tenants_status_check CHECK ((status = ANY (ARRAY['active'::text, 'suspended'::text])))
 );
 
+-- What was used. Split where the rate changes; never changed once it has an end; outlives its machine. Written by triggers of machine_runs and machines only.
+CREATE TABLE usage_intervals (
+  -- The order in which they were begun.
+  id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+  -- Who pays.
+  tenant_id text NOT NULL,
+  -- Which machine; it may be gone.
+  machine_id text NOT NULL,
+  -- Which run of it; null for its disk.
+  boot_id text,
+  -- What was used.
+  meter text NOT NULL,
+  -- How much at a time: 1 of uptime, virtual processors, MiB of memory, GiB of disk.
+  quantity bigint NOT NULL,
+  -- By the clock of the node; of a disk by the server's.
+  started_at timestamp with time zone NOT NULL,
+  -- Null as long as it is in use.
+  ended_at timestamp with time zone,
+  -- The rate that held; while it has no end, the one it began with.
+  rate_id text NOT NULL,
+  CONSTRAINT nothing_twice EXCLUDE USING gist (COALESCE(boot_id, machine_id) WITH =, meter WITH =, tstzrange(started_at, ended_at) WITH &&),
+  CONSTRAINT usage_intervals_pkey PRIMARY KEY (id),
+  CONSTRAINT usage_intervals_rate_id_fkey FOREIGN KEY (rate_id) REFERENCES rates(id),
+  CONSTRAINT disk_outlives_boots CHECK (((meter = 'disk'::text) = (boot_id IS NULL))),
+  CONSTRAINT usage_intervals_check CHECK ((ended_at >= started_at)),
+  CONSTRAINT usage_intervals_meter_check CHECK ((meter = ANY (ARRAY['uptime'::text, 'cpu'::text, 'memory'::text, 'disk'::text]))),
+  CONSTRAINT usage_intervals_quantity_check CHECK ((quantity >= 1))
+);
+
+CREATE EXTENSION btree_gist;
+
 CREATE INDEX api_keys_of_creator ON public.api_keys USING btree (created_by) WHERE (created_by IS NOT NULL);
 
 CREATE INDEX api_keys_of_tenant ON public.api_keys USING btree (tenant_id, created_at);
@@ -565,6 +632,8 @@ CREATE INDEX connect_tokens_by_expiry ON public.connect_tokens USING btree (expi
 CREATE INDEX connect_tokens_machine ON public.connect_tokens USING btree (machine_id, expires_at);
 
 CREATE INDEX idempotency_keys_by_expiry ON public.idempotency_keys USING btree (expires_at);
+
+CREATE INDEX machine_exec_months_of_tenant ON public.machine_exec_months USING btree (tenant_id, month);
 
 CREATE INDEX machine_runs_machine ON public.machine_runs USING btree (machine_id, started_at);
 
@@ -610,6 +679,12 @@ CREATE INDEX tenant_events_order ON public.tenant_events USING btree (tenant_id,
 
 CREATE INDEX tenant_events_timeline ON public.tenant_events USING btree (machine_id, created_at, "position");
 
+CREATE INDEX usage_intervals_of_machine ON public.usage_intervals USING btree (machine_id, ended_at);
+
+CREATE INDEX usage_intervals_of_tenant ON public.usage_intervals USING btree (tenant_id, ended_at);
+
+CREATE INDEX usage_intervals_open ON public.usage_intervals USING btree (COALESCE(boot_id, machine_id)) WHERE (ended_at IS NULL);
+
 CREATE OR REPLACE FUNCTION public.active_machines_locked(tenant text)
  RETURNS integer
  LANGUAGE plpgsql
@@ -617,6 +692,41 @@ AS $function$
 BEGIN
   PERFORM 1 FROM tenants WHERE id = tenant FOR NO KEY UPDATE;
   RETURN (SELECT count(*) FROM machines WHERE tenant_id = tenant AND is_active);
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.change_tenant_plan(tenant text, plan text, at timestamp with time zone)
+ RETURNS void
+ LANGUAGE sql
+AS $function$
+  INSERT INTO tenant_plans (tenant_id, plan_id, active_from)
+  SELECT tenant, plan, greatest(at,
+    (SELECT max(u.ended_at) FROM usage_intervals u WHERE u.tenant_id = tenant),
+    (SELECT max(p.active_from) + interval '1 millisecond' FROM tenant_plans p WHERE p.tenant_id = tenant))
+$function$;
+
+CREATE OR REPLACE FUNCTION public.close_usage(subject text, at timestamp with time zone)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+  used usage_intervals;
+  part record;
+  is_first boolean;
+BEGIN
+  FOR used IN SELECT * FROM usage_intervals u WHERE coalesce(u.boot_id, u.machine_id) = subject AND u.ended_at IS NULL LOOP
+    PERFORM 1 FROM tenants t WHERE t.id = used.tenant_id FOR KEY SHARE;
+    is_first := true;
+    FOR part IN SELECT * FROM rated_parts(used.tenant_id, used.started_at, greatest(at, used.started_at)) LOOP
+      IF is_first THEN
+        UPDATE usage_intervals u SET rate_id = part.rate_id, ended_at = part.ended_at WHERE u.id = used.id;
+        is_first := false;
+      ELSE
+        INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, meter, quantity, started_at, ended_at, rate_id)
+        VALUES (used.tenant_id, used.machine_id, used.boot_id, used.meter, used.quantity, part.started_at, part.ended_at,
+          part.rate_id);
+      END IF;
+    END LOOP;
+  END LOOP;
 END $function$;
 
 CREATE OR REPLACE FUNCTION public.free_host_label(machine_id text, machine_name text)
@@ -670,6 +780,91 @@ BEGIN
   RETURN (SELECT count(*) FROM machines WHERE tenant_id = tenant AND deleted_at IS NULL);
 END $function$;
 
+CREATE OR REPLACE FUNCTION public.open_usage(tenant text, machine text, boot text, used_meter text, used bigint, at timestamp with time zone)
+ RETURNS void
+ LANGUAGE sql
+AS $function$
+  INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, meter, quantity, started_at, rate_id)
+  SELECT tenant, machine, boot, used_meter, used, at, p.rate_id FROM rated_parts(tenant, at, at) p
+$function$;
+
+CREATE OR REPLACE FUNCTION public.rated_parts(tenant text, from_at timestamp with time zone, to_at timestamp with time zone)
+ RETURNS TABLE(rate_id text, started_at timestamp with time zone, ended_at timestamp with time zone)
+ LANGUAGE sql
+ STABLE
+AS $function$
+  SELECT t.rate_id, greatest(t.active_from, from_at), least(t.active_until, to_at) FROM tenant_rates t
+  WHERE t.tenant_id = tenant AND (t.active_from < to_at OR t.active_from = from_at) AND t.active_until > from_at
+  ORDER BY 2
+$function$;
+
+CREATE OR REPLACE FUNCTION public.record_disk()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  IF TG_OP = 'INSERT' THEN
+    PERFORM open_usage(NEW.tenant_id, NEW.id, NULL, 'disk', NEW.disk_gb, NEW.created_at);
+  ELSIF NEW.deleted_at IS NOT NULL THEN
+    PERFORM close_usage(NEW.id, NEW.deleted_at);
+  END IF;
+  RETURN NULL;
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.record_plan()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  INSERT INTO rates (plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, created_at)
+  VALUES (NEW.id, 'epoch', NEW.rate_cpu_hour_micros, NEW.rate_memory_gb_hour_micros, NEW.created_at);
+  IF NEW.is_default THEN
+    PERFORM change_tenant_plan(t.id, NEW.id, NEW.created_at)
+    FROM (SELECT id FROM tenants WHERE plan_id IS NULL ORDER BY id FOR UPDATE) t;
+  END IF;
+  RETURN NULL;
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.record_run()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  IF TG_OP = 'INSERT' THEN
+    PERFORM open_usage(NEW.tenant_id, NEW.machine_id, NEW.boot_id, 'uptime', 1, NEW.started_at),
+      open_usage(NEW.tenant_id, NEW.machine_id, NEW.boot_id, 'cpu', NEW.cpus, NEW.started_at),
+      open_usage(NEW.tenant_id, NEW.machine_id, NEW.boot_id, 'memory', NEW.memory_mb, NEW.started_at);
+  END IF;
+  IF NEW.ended_at IS NOT NULL THEN
+    PERFORM close_usage(NEW.boot_id, NEW.ended_at);
+  END IF;
+  RETURN NULL;
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.record_tenant_plan()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+  plan text := coalesce(NEW.plan_id, (SELECT id FROM plans WHERE is_default));
+BEGIN
+  IF TG_OP = 'INSERT' THEN
+    INSERT INTO tenant_plans (tenant_id, plan_id, active_from) VALUES (NEW.id, plan, 'epoch');
+  ELSIF NEW.plan_id IS DISTINCT FROM OLD.plan_id THEN
+    PERFORM 1 FROM tenants WHERE id = NEW.id FOR UPDATE;
+    PERFORM change_tenant_plan(NEW.id, plan, NEW.updated_at);
+  END IF;
+  RETURN NULL;
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.refuse_change()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  RAISE EXCEPTION 'rows of % are never changed', TG_TABLE_NAME;
+END $function$;
+
 CREATE OR REPLACE FUNCTION public.sessions_locked(machine text)
  RETURNS integer
  LANGUAGE plpgsql
@@ -687,6 +882,25 @@ BEGIN
   NEW.host_label := free_host_label(NEW.id, NEW.name);
   RETURN NEW;
 END $function$;
+
+CREATE VIEW tenant_rates AS
+ SELECT p.tenant_id,
+    r.id AS rate_id,
+    GREATEST(p.active_from, r.active_from) AS active_from,
+    LEAST(p.active_until, r.active_until) AS active_until
+   FROM (( SELECT tenant_plans.tenant_id,
+            tenant_plans.plan_id,
+            tenant_plans.active_from,
+            COALESCE(lead(tenant_plans.active_from) OVER (PARTITION BY tenant_plans.tenant_id ORDER BY tenant_plans.active_from), 'infinity'::timestamp with time zone) AS active_until
+           FROM tenant_plans) p
+     JOIN ( SELECT rates.id,
+            rates.plan_id,
+            rates.active_from,
+            rates.cpu_hour_micros,
+            rates.memory_gb_hour_micros,
+            rates.created_at,
+            COALESCE(lead(rates.active_from) OVER (PARTITION BY rates.plan_id ORDER BY rates.active_from), 'infinity'::timestamp with time zone) AS active_until
+           FROM rates) r ON (((r.plan_id = p.plan_id) AND (p.active_from < r.active_until) AND (r.active_from < p.active_until))));
 
 CREATE OR REPLACE FUNCTION public.totals_allow_disk_locked(tenant text, more_disk_gb integer)
  RETURNS boolean
@@ -717,4 +931,20 @@ BEGIN
     WHERE t.id = tenant GROUP BY p.max_total_cpus, p.max_total_memory_mb);
 END $function$;
 
+CREATE TRIGGER machine_runs_used AFTER INSERT OR UPDATE OF ended_at ON public.machine_runs FOR EACH ROW EXECUTE FUNCTION record_run();
+
 CREATE TRIGGER machines_host_label BEFORE INSERT ON public.machines FOR EACH ROW EXECUTE FUNCTION set_host_label();
+
+CREATE TRIGGER machines_used AFTER INSERT OR UPDATE OF deleted_at ON public.machines FOR EACH ROW EXECUTE FUNCTION record_disk();
+
+CREATE TRIGGER plans_rate AFTER INSERT ON public.plans FOR EACH ROW EXECUTE FUNCTION record_plan();
+
+CREATE TRIGGER rates_immutable BEFORE DELETE OR UPDATE ON public.rates FOR EACH ROW EXECUTE FUNCTION refuse_change();
+
+CREATE TRIGGER tenant_plans_immutable BEFORE DELETE OR UPDATE ON public.tenant_plans FOR EACH ROW EXECUTE FUNCTION refuse_change();
+
+CREATE TRIGGER tenants_plan AFTER INSERT OR UPDATE OF plan_id ON public.tenants FOR EACH ROW EXECUTE FUNCTION record_tenant_plan();
+
+CREATE TRIGGER usage_intervals_immutable BEFORE UPDATE ON public.usage_intervals FOR EACH ROW WHEN ((old.ended_at IS NOT NULL)) EXECUTE FUNCTION refuse_change();
+
+CREATE TRIGGER usage_intervals_kept BEFORE DELETE ON public.usage_intervals FOR EACH ROW EXECUTE FUNCTION refuse_change();

@@ -45,8 +45,8 @@ export async function writeActivity(context: Context, { activity, lines }: Activ
       UPDATE machines m SET last_activity_at = greatest(m.last_activity_at, d.at) FROM done d
       WHERE m.id = d.machine_id AND m.deleted_at IS NULL),
     counted AS (
-      INSERT INTO machine_exec_months AS e (machine_id, month, exec_count, exec_duration_ms)
-      SELECT d.machine_id, d.month, d.exec_count, d.duration_ms FROM done d JOIN machines m ON m.id = d.machine_id
+      INSERT INTO machine_exec_months AS e (machine_id, tenant_id, month, exec_count, exec_duration_ms)
+      SELECT d.machine_id, m.tenant_id, d.month, d.exec_count, d.duration_ms FROM done d JOIN machines m ON m.id = d.machine_id
       WHERE d.exec_count > 0
       ON CONFLICT (machine_id, month) DO UPDATE SET
         exec_count = e.exec_count + excluded.exec_count,

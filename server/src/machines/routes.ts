@@ -3,6 +3,9 @@
  * wraps what it gets.
  */
 import { Refusal } from "@flotilla/contract/errors";
+import type { MachineUsageResponse } from "@flotilla/contract/machines";
+import type { Static } from "@flotilla/contract/schema";
+import type { Context } from "../context.ts";
 import { listTimeline } from "../events/store.ts";
 import { eventInfo } from "../events/view.ts";
 import type { HandlersOf } from "../http/handler.ts";
@@ -14,8 +17,8 @@ import type { MachineServices } from "./services.ts";
 import { machineNotFound, startMachine } from "./start.ts";
 import { stopMachine } from "./stop.ts";
 import { findAnyMachine } from "./store.ts";
-import { machineUsage } from "../usage/usage.ts";
-import { readUsage } from "../usage/store.ts";
+import { machineUsage, usagePeriod } from "../usage/usage.ts";
+import { readMachineUsage } from "../usage/intervals-store.ts";
 import { machineInfo, shownMachine, shownMachines } from "./view.ts";
 
 type MachineHandlers = HandlersOf<
@@ -65,7 +68,7 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
     async deleteMachine({ caller, params, query }) {
       const machine = await deleteMachine(services, { tenantId: caller.tenantId, id: params.id });
       if (query.includeUsage !== true) return { status: 204 };
-      return { status: 200, body: machineUsage(await readUsage(db, machine, context.clock.now())) };
+      return { status: 200, body: await usageOf(context, machine) };
     },
     async startMachine({ caller, params, query, signal }) {
       const isDetached = query.detach ?? false;
@@ -95,11 +98,18 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
     async getMachineUsage({ caller, params }) {
       const machine = await findAnyMachine(db, params.id);
       if (machine?.tenantId !== caller.tenantId) throw machineNotFound(params.id);
-      return { status: 200, body: machineUsage(await readUsage(db, machine, context.clock.now())) };
+      return { status: 200, body: await usageOf(context, machine) };
     },
     createSnapshot: () => Promise.reject(new Refusal("not_implemented", "machine snapshots are not implemented")),
     listSnapshots: () => Promise.reject(new Refusal("not_implemented", "machine snapshots are not implemented")),
   };
+}
+
+async function usageOf({ clock, db }: Context, machine: MachineRecord): Promise<Static<typeof MachineUsageResponse>> {
+  const now = clock.now();
+  const { id: machineId, tenantId } = machine;
+  const usage = await readMachineUsage(db, { machineId, tenantId, now, ...usagePeriod(machine, now) });
+  return machineUsage(machineId, usage);
 }
 
 function shown(machine: MachineRecord | undefined, id: string, addresses: MachineServices["addresses"]) {

@@ -34,6 +34,15 @@ export interface PlanRow {
 export const listPlans = (db: Queryable): Promise<readonly PlanRow[]> =>
   db.query<PlanRow>(sql`SELECT * FROM plans ORDER BY is_default DESC, created_at, name`);
 
+/** The plan that holds for a tenant: its own or the default one. */
+export async function getPlanOf(db: Queryable, tenantId: string): Promise<PlanRow> {
+  const row = await db.queryOne<PlanRow>(sql`
+    SELECT p.* FROM tenants t JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
+    WHERE t.id = ${tenantId}`);
+  if (row === undefined) throw new Error(`tenant ${tenantId} has no plan`);
+  return row;
+}
+
 /** Makes transactions that may change which plan is the default take turns. Reading plans goes on. */
 export async function lockPlans(transaction: Queryable): Promise<void> {
   await transaction.execute(sql`LOCK TABLE plans IN SHARE ROW EXCLUSIVE MODE`);

@@ -1,46 +1,11 @@
 /**
- * Reads what a machine's usage is computed from, what a tenant's machines take, and the ceilings and rates of its plan.
+ * Reads what a tenant's machines take, and the ceilings of its plan.
  *
- * Writes nothing: machines, their runs, plans and tenants have stores of their own.
+ * Writes nothing: each table has its own store.
  */
 import type { Queryable } from "../db/database.ts";
 import { sql } from "../db/database.ts";
-import { instantOf } from "../db/instant.ts";
 import type { Ceilings, Totals } from "./quota.ts";
-import { type MeteredMachine, type UsageFacts, usagePeriod } from "./usage.ts";
-
-interface UsageRow {
-  readonly cpuHourMicros: number;
-  readonly memoryGbHourMicros: number;
-  readonly execCount: number | null;
-  readonly execDurationMs: number | null;
-  readonly runs: readonly { readonly started_at: string; readonly ended_at: string | null }[] | null;
-}
-
-/** One statement: the rates of the tenant's plan, the runs that overlap the period, the month's commands. */
-export async function readUsage(db: Queryable, machine: MeteredMachine, now: number): Promise<UsageFacts> {
-  const { from, to } = usagePeriod(machine, now);
-  const row = await db.queryOne<UsageRow>(sql`
-    SELECT p.rate_cpu_hour_micros AS "cpuHourMicros", p.rate_memory_gb_hour_micros AS "memoryGbHourMicros",
-      e.exec_count AS "execCount", e.exec_duration_ms AS "execDurationMs",
-      (SELECT jsonb_agg(jsonb_build_object('started_at', r.started_at, 'ended_at', r.ended_at))
-       FROM machine_runs r WHERE r.machine_id = ${machine.id} AND r.started_at < ${instantOf(to)}
-         AND (r.ended_at IS NULL OR r.ended_at > ${instantOf(from)})) AS runs
-    FROM tenants t JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
-    LEFT JOIN machine_exec_months e ON e.machine_id = ${machine.id} AND e.month = ${instantOf(from).slice(0, 10)}::date
-    WHERE t.id = ${machine.tenantId}`);
-  return {
-    machine,
-    runs: (row?.runs ?? []).map((run) => ({
-      startedAt: Date.parse(run.started_at),
-      endedAt: run.ended_at === null ? null : Date.parse(run.ended_at),
-    })),
-    execCount: row?.execCount ?? 0,
-    execDurationMs: row?.execDurationMs ?? 0,
-    rates: { cpuHourMicros: row?.cpuHourMicros ?? 0, memoryGbHourMicros: row?.memoryGbHourMicros ?? 0 },
-    now,
-  };
-}
 
 /** What all machines of a tenant take now. */
 export async function readTotals(db: Queryable, tenantId: string): Promise<Totals> {

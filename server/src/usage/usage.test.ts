@@ -1,63 +1,60 @@
 /**
- * Usage and cost of a machine: integer micros, rounded down once.
+ * Usage and cost from lines: integer micros, rounded down once per line.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { machineRecord } from "../../test/support/machine.ts";
-import { machineUsage, usagePeriod } from "./usage.ts";
+import {
+  costBreakdown,
+  lineMicros,
+  type Meter,
+  monthUpTo,
+  type UsageLine,
+  usagePeriod,
+  usageResponse,
+} from "./usage.ts";
 
 const HOUR = 3_600_000;
 const JULY = Date.UTC(2026, 6, 1);
-const now = JULY + 10 * HOUR;
-const facts = {
-  runs: [],
-  execCount: 0,
-  execDurationMs: 0,
-  now,
-  rates: { cpuHourMicros: 40_000, memoryGbHourMicros: 5_000 },
-};
-const machine = machineRecord({ cpus: 4, memoryMb: 8192, diskGb: 20, createdAt: JULY - 5 * HOUR });
+const rate = { id: "rate-1", cpuHourMicros: 40_000, memoryGbHourMicros: 5_000 };
+const line = (meter: Meter, amount: number | bigint, of = rate): UsageLine => ({
+  meter,
+  rate: of,
+  amount: BigInt(amount),
+});
 
 test("an hour of the default machine costs its processors and its memory", () => {
-  const runs = [{ startedAt: now - HOUR, endedAt: null }];
-  const { usage, cost } = machineUsage({ ...facts, machine, runs });
-  assert.deepEqual([usage.totalUptimeSeconds, usage.cpuHours, usage.memoryGbHours], [3600, 4, 8]);
+  const lines = [
+    line("uptime", HOUR),
+    line("cpu", 4 * HOUR),
+    line("memory", 8192 * HOUR),
+    line("disk", 20 * 10 * HOUR),
+  ];
+  const counts = { machineCount: 1, execCount: 3, execDurationMs: 50 };
+  const usage = usageResponse({ tenantId: "tenant-1", from: JULY, to: JULY + 10 * HOUR, lines, ...counts });
+  assert.deepEqual(usage, {
+    ...{ tenantId: "tenant-1", from: "2026-07-01T00:00:00.000Z", to: "2026-07-01T10:00:00.000Z", ...counts },
+    ...{ totalUptimeSeconds: 3600, cpuHours: 4, memoryGbHours: 8, diskGbHours: 200, egressGb: 0 },
+  });
   const free = { execMicros: 0, diskMicros: 0, egressMicros: 0, baseMicros: 0 };
   const priced = { cpuMicros: 160_000, memoryMicros: 40_000, totalMicros: 200_000, amountDueMicros: 200_000 };
-  assert.deepEqual(cost, { ...free, ...priced });
-  // Its disk is there whether it runs or not, but counts within the month only.
-  assert.equal(usage.diskGbHours, 200);
+  assert.deepEqual(costBreakdown(lines), { ...free, ...priced });
 });
 
-test("only what lies in the month counts", () => {
-  const runs = [
-    { startedAt: JULY - 3 * HOUR, endedAt: JULY - 2 * HOUR },
-    { startedAt: JULY - HOUR, endedAt: JULY + HOUR },
-  ];
-  assert.equal(machineUsage({ ...facts, machine, runs }).usage.totalUptimeSeconds, 3600);
-});
-
-test("a deleted machine's usage stays what it was", () => {
-  const deleted = { ...machine, deletedAt: now };
-  const runs = [{ startedAt: now - HOUR, endedAt: now }];
-  const later = now + 20 * 24 * HOUR;
-  assert.deepEqual(
-    machineUsage({ ...facts, machine: deleted, runs, now: later }),
-    machineUsage({ ...facts, machine: deleted, runs }),
-  );
-  assert.deepEqual(usagePeriod(deleted, Date.UTC(2026, 7, 3)), { from: JULY, to: now });
-});
-
-test("rounding is down, once, and large amounts stay exact", () => {
-  const runs = [
-    { startedAt: now - 89, endedAt: now },
-    { startedAt: now - 200, endedAt: now - 199 },
-  ];
-  const rates = { cpuHourMicros: 10_000, memoryGbHourMicros: 0 };
+test("each line is rounded down by itself, and large amounts stay exact", () => {
+  const cheap = { ...rate, cpuHourMicros: 10_000 };
   // 90 ms × 4 × 10,000 ÷ 3,600,000 = 1
-  assert.equal(machineUsage({ ...facts, machine, runs, rates }).cost.cpuMicros, 1);
-  const huge = { cpuHourMicros: 9_007_199_254_740_991, memoryGbHourMicros: 0 };
-  const one = machineRecord({ cpus: 1, createdAt: JULY });
-  const hour = [{ startedAt: now - HOUR, endedAt: now }];
-  assert.equal(machineUsage({ ...facts, machine: one, runs: hour, rates: huge }).cost.cpuMicros, huge.cpuHourMicros);
+  assert.equal(lineMicros(line("cpu", 90 * 4, cheap)), 1);
+  assert.equal(lineMicros(line("cpu", 90 * 4 - 1, cheap)), 0);
+  const other = { ...cheap, id: "rate-2" };
+  assert.equal(costBreakdown([line("cpu", 359, cheap), line("cpu", 359, other)]).cpuMicros, 0);
+  const huge = { ...rate, cpuHourMicros: Number.MAX_SAFE_INTEGER };
+  assert.equal(lineMicros(line("cpu", HOUR, huge)), Number.MAX_SAFE_INTEGER);
+});
+
+test("a machine's period is the month, and of a deleted one the month up to its end", () => {
+  const now = JULY + 10 * HOUR;
+  assert.deepEqual(monthUpTo(now), { from: JULY, to: now });
+  assert.deepEqual(monthUpTo(JULY), { from: JULY, to: JULY });
+  assert.deepEqual(usagePeriod({ deletedAt: null }, now), { from: JULY, to: now });
+  assert.deepEqual(usagePeriod({ deletedAt: now }, Date.UTC(2026, 7, 3)), { from: JULY, to: now });
 });

@@ -1,96 +1,100 @@
 /**
- * What a machine used in a period and what it costs: from its runs and its plan's rates. Pure.
+ * What was used in a period and what it costs: from recorded intervals and the rates they name. Pure.
  *
- * Always: money is integer micros, computed from whole machine-milliseconds and rounded down once per line; commands
- * are counted and free.
+ * Always:
+ * - money is integer micros, rounded down once per meter and rate, from the sum over the whole period;
+ * - amounts are integers: a quantity times milliseconds;
+ * - commands are counted and free.
  */
 import type { MachineUsageResponse } from "@flotilla/contract/machines";
 import type { Static } from "@flotilla/contract/schema";
-import type { CostBreakdown } from "@flotilla/contract/usage";
+import type { CostBreakdown, UsageResponse } from "@flotilla/contract/usage";
 
-export interface Rates {
+/** What is metered: time running, virtual processors, MiB of memory, GiB of disk. As the CHECK of usage_intervals. */
+export const METERS = ["uptime", "cpu", "memory", "disk"] as const;
+export type Meter = (typeof METERS)[number];
+
+/** Prices in integer micros, as in the table `rates`. */
+export interface Rate {
+  readonly id: string;
   readonly cpuHourMicros: number;
   readonly memoryGbHourMicros: number;
 }
 
-/** One boot; `endedAt` null: it still runs. Epoch milliseconds. */
-export interface Run {
-  readonly startedAt: number;
-  readonly endedAt: number | null;
+/** What was used of one meter while one rate held. */
+export interface UsageLine {
+  readonly meter: Meter;
+  readonly rate: Rate;
+  /** Quantity × milliseconds. */
+  readonly amount: bigint;
 }
 
-/** What is metered of a machine. Instants in epoch milliseconds. */
-export interface MeteredMachine {
-  readonly id: string;
+/** Instants in epoch milliseconds. */
+export interface Period {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** Everything that was used in a period, by a tenant or by one machine. */
+export interface Usage extends Period {
   readonly tenantId: string;
-  readonly cpus: number;
-  readonly memoryMb: number;
-  readonly diskGb: number;
-  readonly createdAt: number;
-  /** null: it was not deleted. */
-  readonly deletedAt: number | null;
-}
-
-export interface UsageFacts {
-  readonly machine: MeteredMachine;
-  readonly runs: readonly Run[];
+  readonly lines: readonly UsageLine[];
+  /** How many machines there were at any time of the period. */
+  readonly machineCount: number;
   readonly execCount: number;
   readonly execDurationMs: number;
-  readonly rates: Rates;
-  readonly now: number;
 }
 
 const HOUR_MS = 3_600_000;
 const MB_PER_GB = 1024;
 
-/** The current calendar month in UTC; of a deleted machine the month in which it was deleted, up to then. */
-export function usagePeriod(machine: MeteredMachine, now: number): { readonly from: number; readonly to: number } {
-  const to = machine.deletedAt ?? now;
+/** From the start of the calendar month in UTC up to the instant. */
+export function monthUpTo(to: number): Period {
   const date = new Date(to);
   return { from: Date.UTC(date.getUTCFullYear(), date.getUTCMonth(), 1), to };
 }
 
-export function machineUsage(facts: UsageFacts): Static<typeof MachineUsageResponse> {
-  const { machine, runs, rates, now } = facts;
-  const { from, to } = usagePeriod(machine, now);
-  const upMs = runs.reduce((sum, run) => sum + overlapMs(run, from, to), 0);
-  const keptMs = Math.max(0, to - Math.max(from, machine.createdAt));
-  const cpuMicros = micros(upMs * machine.cpus, rates.cpuHourMicros, HOUR_MS);
-  const memoryMicros = micros(upMs * machine.memoryMb, rates.memoryGbHourMicros, HOUR_MS * MB_PER_GB);
+/** The current calendar month in UTC; of a deleted machine the month in which it was deleted, up to then. */
+export const usagePeriod = ({ deletedAt }: { readonly deletedAt: number | null }, now: number): Period =>
+  monthUpTo(deletedAt ?? now);
+
+/** What one line costs, in micros. */
+export function lineMicros({ meter, rate, amount }: UsageLine): number {
+  if (meter === "cpu") return Number((amount * BigInt(rate.cpuHourMicros)) / BigInt(HOUR_MS));
+  if (meter === "memory") return Number((amount * BigInt(rate.memoryGbHourMicros)) / BigInt(HOUR_MS * MB_PER_GB));
+  return 0;
+}
+
+export function usageResponse(usage: Usage): UsageResponse {
+  const total = (meter: Meter): number =>
+    Number(usage.lines.reduce((sum, line) => (line.meter === meter ? sum + line.amount : sum), 0n));
   return {
-    machineId: machine.id,
-    from: new Date(from).toISOString(),
-    to: new Date(to).toISOString(),
-    usage: {
-      tenantId: machine.tenantId,
-      from: new Date(from).toISOString(),
-      to: new Date(to).toISOString(),
-      totalUptimeSeconds: Math.floor(upMs / 1000),
-      cpuHours: (upMs * machine.cpus) / HOUR_MS,
-      memoryGbHours: (upMs * machine.memoryMb) / HOUR_MS / MB_PER_GB,
-      diskGbHours: (keptMs * machine.diskGb) / HOUR_MS,
-      // Not metered yet.
-      egressGb: 0,
-      machineCount: 1,
-      execCount: facts.execCount,
-      execDurationMs: facts.execDurationMs,
-    },
-    cost: costOf({ cpuMicros, memoryMicros }),
+    tenantId: usage.tenantId,
+    from: new Date(usage.from).toISOString(),
+    to: new Date(usage.to).toISOString(),
+    totalUptimeSeconds: Math.floor(total("uptime") / 1000),
+    cpuHours: total("cpu") / HOUR_MS,
+    memoryGbHours: total("memory") / HOUR_MS / MB_PER_GB,
+    diskGbHours: total("disk") / HOUR_MS,
+    // Not metered.
+    egressGb: 0,
+    machineCount: usage.machineCount,
+    execCount: usage.execCount,
+    execDurationMs: usage.execDurationMs,
   };
 }
 
-/** What is not priced is there as 0, because clients in daily use read numbers. */
-function costOf({ cpuMicros, memoryMicros }: Pick<CostBreakdown, "cpuMicros" | "memoryMicros">): CostBreakdown {
+/** What has no price is there as 0, because clients in daily use read numbers. */
+export function costBreakdown(lines: readonly UsageLine[]): CostBreakdown {
+  const cost = (meter: Meter): number =>
+    lines.reduce((sum, line) => (line.meter === meter ? sum + lineMicros(line) : sum), 0);
+  const [cpuMicros, memoryMicros] = [cost("cpu"), cost("memory")];
   const totalMicros = cpuMicros + memoryMicros;
   const free = { execMicros: 0, diskMicros: 0, egressMicros: 0, baseMicros: 0 };
   return { cpuMicros, memoryMicros, ...free, totalMicros, amountDueMicros: totalMicros };
 }
 
-function overlapMs(run: Run, from: number, to: number): number {
-  return Math.max(0, Math.min(run.endedAt ?? to, to) - Math.max(run.startedAt, from));
-}
-
-/** amount × rate ÷ divisor, rounded down; the product does not fit a double. */
-function micros(amount: number, rate: number, divisor: number): number {
-  return Number((BigInt(amount) * BigInt(rate)) / BigInt(divisor));
+export function machineUsage(machineId: string, usage: Usage): Static<typeof MachineUsageResponse> {
+  const answer = usageResponse(usage);
+  return { machineId, from: answer.from, to: answer.to, usage: answer, cost: costBreakdown(usage.lines) };
 }

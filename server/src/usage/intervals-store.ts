@@ -1,0 +1,112 @@
+/**
+ * Reads the intervals that were recorded as used, summed up for a period.
+ *
+ * Writes nothing: triggers (docs/decisions/0029-usage-intervals.md) write intervals together with the runs and machines they are about.
+ *
+ * Always: what is in use counts up to the last heartbeat of its node, so that a node that is silent bills nothing and a sum
+ * read later is never smaller; a change of rates in the middle of what is in use counts from its instant.
+ */
+import type { Queryable, Statement } from "../db/database.ts";
+import { sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
+import type { Meter, Period, Usage, UsageLine } from "./usage.ts";
+
+interface SumRow {
+  readonly tenantId: string;
+  readonly machineCount: number;
+  readonly execCount: number;
+  readonly execDurationMs: number;
+  readonly lines: readonly {
+    readonly meter: Meter;
+    readonly rate_id: string;
+    readonly cpu_hour_micros: number;
+    readonly memory_gb_hour_micros: number;
+    readonly amount: string;
+  }[];
+}
+
+interface ReadOptions extends Period {
+  /** What is in use counts at most up to now. Epoch milliseconds. */
+  readonly now: number;
+}
+
+/** What a tenant used. Commands are counted by whole months, for each month that the period touches. */
+export async function readTenantUsage(
+  db: Queryable,
+  { tenantId, ...options }: ReadOptions & { readonly tenantId: string },
+): Promise<Usage> {
+  const row = await db.queryOne<SumRow>(sql`
+    WITH used AS (SELECT * FROM usage_intervals WHERE tenant_id = ${tenantId} AND ${overlaps(options)}),
+    executed AS (SELECT * FROM machine_exec_months WHERE tenant_id = ${tenantId} AND ${isTouched(options)}),
+    ${sums(options)}`);
+  return usageOf(row, { ...options, tenantId });
+}
+
+/** What one machine used. */
+export async function readMachineUsage(
+  db: Queryable,
+  { machineId, tenantId, ...options }: ReadOptions & { readonly machineId: string; readonly tenantId: string },
+): Promise<Usage> {
+  const row = await db.queryOne<SumRow>(sql`
+    WITH used AS (SELECT * FROM usage_intervals WHERE machine_id = ${machineId} AND ${overlaps(options)}),
+    executed AS (SELECT * FROM machine_exec_months WHERE machine_id = ${machineId} AND ${isTouched(options)}),
+    ${sums(options)}`);
+  return usageOf(row, { ...options, tenantId });
+}
+
+/** What each tenant used that used anything or ran a command, by its id. */
+export async function readAllUsage(db: Queryable, options: ReadOptions): Promise<ReadonlyMap<string, Usage>> {
+  const rows = await db.query<SumRow>(sql`
+    WITH used AS (SELECT * FROM usage_intervals WHERE ${overlaps(options)}),
+    executed AS (SELECT * FROM machine_exec_months WHERE ${isTouched(options)}),
+    ${sums(options)}`);
+  return new Map(rows.map((row) => [row.tenantId, usageOf(row, { ...options, tenantId: row.tenantId })]));
+}
+
+/** Of an interval and the period. */
+const overlaps = ({ from, to }: Period): Statement =>
+  sql`started_at < ${instantOf(to)}::timestamptz AND (ended_at IS NULL OR ended_at > ${instantOf(from)}::timestamptz)`;
+
+/** Of a month and the period. */
+const isTouched = ({ from, to }: Period): Statement =>
+  sql`month >= date_trunc('month', ${instantOf(from)}::timestamptz AT TIME ZONE 'UTC') AND month < ${instantOf(to)}::timestamptz AT TIME ZONE 'UTC'`;
+
+/** One row for each tenant, from the intervals and the months of commands that were selected before. */
+const sums = ({ from, to, now }: ReadOptions): Statement => sql`
+    parts AS (
+      SELECT tenant_id, meter, quantity, rate_id, started_at, ended_at FROM used WHERE ended_at IS NOT NULL
+      UNION ALL
+      SELECT u.tenant_id, u.meter, u.quantity, p.rate_id, p.started_at, p.ended_at
+      FROM used u
+      LEFT JOIN machines m ON u.boot_id IS NOT NULL AND m.id = u.machine_id
+      LEFT JOIN nodes n ON n.id = m.node_id
+      CROSS JOIN LATERAL rated_parts(u.tenant_id, u.started_at,
+        greatest(u.started_at, least(${instantOf(now)}::timestamptz, n.last_heartbeat_at))) p
+      WHERE u.ended_at IS NULL),
+    counted AS (
+      SELECT tenant_id, meter, rate_id, quantity * greatest(0, floor(1000 * extract(epoch FROM
+        least(ended_at, ${instantOf(to)}::timestamptz) - greatest(started_at, ${instantOf(from)}::timestamptz)))) AS amount
+      FROM parts),
+    lines AS (SELECT tenant_id, meter, rate_id, sum(amount)::text AS amount FROM counted GROUP BY 1, 2, 3),
+    commands AS (
+      SELECT tenant_id, sum(exec_count)::bigint AS count, sum(exec_duration_ms)::bigint AS ms FROM executed GROUP BY 1),
+    held AS (SELECT tenant_id, count(DISTINCT machine_id)::int AS machines FROM used WHERE meter = 'disk' GROUP BY 1)
+    SELECT tenant_id AS "tenantId", coalesce(h.machines, 0) AS "machineCount", coalesce(c.count, 0) AS "execCount",
+      coalesce(c.ms, 0) AS "execDurationMs", coalesce((
+        SELECT jsonb_agg(jsonb_build_object('meter', l.meter, 'rate_id', r.id, 'cpu_hour_micros', r.cpu_hour_micros,
+          'memory_gb_hour_micros', r.memory_gb_hour_micros, 'amount', l.amount) ORDER BY r.active_from, r.id, l.meter)
+        FROM lines l JOIN rates r ON r.id = l.rate_id WHERE l.tenant_id = t.tenant_id), '[]') AS lines
+    FROM (SELECT tenant_id FROM lines UNION SELECT tenant_id FROM commands) t
+    LEFT JOIN held h USING (tenant_id) LEFT JOIN commands c USING (tenant_id)`;
+
+function usageOf(row: SumRow | undefined, { tenantId, from, to }: Period & { readonly tenantId: string }): Usage {
+  const lines = (row?.lines ?? []).map(
+    (line): UsageLine => ({
+      meter: line.meter,
+      amount: BigInt(line.amount),
+      rate: { id: line.rate_id, cpuHourMicros: line.cpu_hour_micros, memoryGbHourMicros: line.memory_gb_hour_micros },
+    }),
+  );
+  const { machineCount = 0, execCount = 0, execDurationMs = 0 } = row ?? {};
+  return { tenantId, from, to, lines, machineCount, execCount, execDurationMs };
+}

@@ -1,0 +1,390 @@
+/**
+ * What is recorded as used, and what it costs: compared with sums that are computed here from the history itself.
+ *
+ * The histories write runs, machines, plans and rates as the server's statements do, at chosen instants.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { sql } from "../src/db/database.ts";
+import { instantOf } from "../src/db/instant.ts";
+import { readAllUsage, readMachineUsage, readTenantUsage } from "../src/usage/intervals-store.ts";
+import { costBreakdown, METERS, type Meter, type Usage } from "../src/usage/usage.ts";
+import { startTestServer } from "./support/server.ts";
+
+const HOUR = 3_600_000;
+const server = await startTestServer();
+const { db, ids } = server.context;
+const admin = server.client;
+
+interface Plan {
+  readonly id: string;
+  /** In order; the first since ever. */
+  readonly rates: { readonly from: number; readonly cpu: number; readonly memory: number }[];
+}
+
+interface Span {
+  readonly machine: string;
+  readonly tenant: string;
+  readonly meter: Meter;
+  readonly quantity: number;
+  readonly from: number;
+  to: number | null;
+}
+
+/** Independent of the server: what happened, and the sums that follow from it. */
+class History {
+  readonly plans = new Map<string, Plan>();
+  /** In order; the first since ever. */
+  readonly tenants = new Map<string, { readonly from: number; readonly plan: string }[]>();
+  readonly spans: Span[] = [];
+
+  /** The amounts by meter and price, and the price rounded down for each. */
+  cost(tenant: string, from: number, to: number, now: number): { readonly cpu: bigint; readonly memory: bigint } {
+    const amounts = new Map<string, bigint>();
+    for (const span of this.spans.filter((each) => each.tenant === tenant)) {
+      const [start, end] = [Math.max(from, span.from), Math.min(to, span.to ?? now)];
+      const edges = new Set([start, end]);
+      for (const edge of this.edges(tenant)) if (edge > start && edge < end) edges.add(edge);
+      const sorted = [...edges].sort((a, b) => a - b);
+      for (const [at, edge] of sorted.entries()) {
+        const next = sorted[at + 1];
+        if (next === undefined || start >= end) continue;
+        const key = `${span.meter} ${this.rateAt(tenant, edge)}`;
+        amounts.set(key, (amounts.get(key) ?? 0n) + BigInt(span.quantity) * BigInt(next - edge));
+      }
+    }
+    const micros = (meter: Meter, unit: bigint): bigint =>
+      [...amounts].reduce((sum, [key, amount]) => {
+        const [of, plan, index] = key.split(" ");
+        const rate = this.plans.get(String(plan))?.rates[Number(index)];
+        if (of !== meter || rate === undefined) return sum;
+        return sum + (amount * BigInt(meter === "cpu" ? rate.cpu : rate.memory)) / (3_600_000n * unit);
+      }, 0n);
+    return { cpu: micros("cpu", 1n), memory: micros("memory", 1024n) };
+  }
+
+  amount(tenant: string, meter: Meter, { from, to, now }: { from: number; to: number; now: number }): bigint {
+    return this.spans
+      .filter((span) => span.tenant === tenant && span.meter === meter)
+      .map((span) => [span.quantity, Math.min(to, span.to ?? now) - Math.max(from, span.from)] as const)
+      .reduce((sum, [quantity, ms]) => sum + BigInt(quantity) * BigInt(Math.max(0, ms)), 0n);
+  }
+
+  private edges(tenant: string): readonly number[] {
+    const moves = this.tenants.get(tenant) ?? [];
+    return [
+      ...moves.map(({ from }) => from),
+      ...[...this.plans.values()].flatMap(({ rates }) => rates.map((r) => r.from)),
+    ];
+  }
+
+  private rateAt(tenant: string, at: number): string {
+    const move = this.tenants.get(tenant)?.findLast(({ from }) => from <= at);
+    const plan = this.plans.get(move?.plan ?? "");
+    return `${plan?.id} ${plan?.rates.findLastIndex(({ from }) => from <= at)}`;
+  }
+}
+
+const amountOf = (usage: Usage, meter: Meter): bigint =>
+  usage.lines.reduce((sum, line) => (line.meter === meter ? sum + line.amount : sum), 0n);
+
+/** Plays random lives of machines and prices on the database, and compares along the way. */
+class Play {
+  readonly history = new History();
+  readonly live: string[] = [];
+  readonly running: { boot: string; machine: string; spans: Span[] }[] = [];
+  readonly draw: (max: number) => number;
+  now: number;
+  private plan = "";
+
+  constructor(draw: (max: number) => number) {
+    this.draw = draw;
+    this.now = Date.UTC(2026, 0, 31, 22) + draw(4 * HOUR);
+  }
+
+  async begin(): Promise<void> {
+    for (let count = 0; count < 2; count += 1) await this.makePlan(false);
+    for (let count = 0; count < 2; count += 1) {
+      const id = ids.make("tenant");
+      const at = instantOf(this.now);
+      await db.execute(sql`INSERT INTO tenants (id, name, plan_id, created_at, updated_at)
+        VALUES (${id}, ${id}, ${this.plan}, ${at}, ${at})`);
+      this.history.tenants.set(id, [{ from: 0, plan: this.plan }]);
+    }
+  }
+
+  async step(): Promise<void> {
+    this.now += 2 + this.draw(this.draw(4) === 0 ? 30 * HOUR : HOUR);
+    const actions = [
+      () => this.makeMachine(),
+      () => this.start(),
+      () => this.start(),
+      () => this.end(),
+      () => this.end(),
+      () => this.reportLate(),
+      () => this.remove(),
+      () => this.movePlan(),
+      () => this.setRate(),
+    ];
+    await actions[this.draw(actions.length)]?.();
+  }
+
+  async compare(): Promise<void> {
+    const month = Date.UTC(2026, 1 + this.draw(2), 1);
+    const periods = [
+      { from: 0, to: this.now },
+      { from: month, to: Math.max(month, this.now) },
+      { from: this.now - this.draw(100 * HOUR), to: this.now - this.draw(HOUR) },
+    ];
+    const all = await readAllUsage(db, { from: 0, to: this.now, now: this.now });
+    for (const tenantId of this.history.tenants.keys()) {
+      for (const period of periods.filter(({ from, to }) => from <= to)) {
+        const usage = await readTenantUsage(db, { tenantId, now: this.now, ...period });
+        for (const meter of METERS)
+          assert.equal(
+            amountOf(usage, meter),
+            this.history.amount(tenantId, meter, { ...period, now: this.now }),
+            meter,
+          );
+        const { cpuMicros, memoryMicros } = costBreakdown(usage.lines);
+        const expected = this.history.cost(tenantId, period.from, period.to, this.now);
+        assert.deepEqual([BigInt(cpuMicros), BigInt(memoryMicros)], [expected.cpu, expected.memory]);
+        if (period.from === 0) assert.deepEqual(all.get(tenantId)?.lines ?? [], usage.lines);
+      }
+    }
+  }
+
+  private async makePlan(isDefault: boolean): Promise<void> {
+    const id = ids.make("plan");
+    const [cpu, memory] = [this.draw(100_000), this.draw(100_000)];
+    const answer = await admin.post("/v1/plans", {
+      ...{ id, name: id, isDefault, rateCpuHourMicros: cpu, rateMemoryGbHourMicros: memory },
+    });
+    assert.equal(answer.status, 201, answer.text);
+    this.history.plans.set(id, { id, rates: [{ from: 0, cpu, memory }] });
+    this.plan = id;
+  }
+
+  private pick<T>(items: readonly T[]): T | undefined {
+    return items[this.draw(items.length)];
+  }
+
+  private async makeMachine(): Promise<void> {
+    const [id, tenant] = [ids.make("machine"), this.pick([...this.history.tenants.keys()])];
+    if (tenant === undefined) return;
+    const [cpus, memory, disk] = [1 + this.draw(8), 1 + this.draw(8192), 1 + this.draw(100)];
+    await db.execute(sql`
+      INSERT INTO machines (id, tenant_id, source, network, env, ports, labels, cpus, memory_mb, disk_gb, is_ephemeral, is_public,
+        is_branchable, created_at, updated_at, desired_state, generation, desired_at, observed_state, observed_generation, revision)
+      SELECT ${id}, ${tenant}, '{}', '{}', '{}', '[]', '{}', ${cpus}::int, ${memory}::int, ${disk}::int, false, false, false,
+        at, at, 'stopped', 1, at, 'absent', 0, 1 FROM (SELECT ${instantOf(this.now)}::timestamptz AS at) AS given`);
+    this.history.spans.push({ machine: id, tenant, meter: "disk", quantity: disk, from: this.now, to: null });
+    this.live.push(id);
+  }
+
+  /** Writes a run as the server does when a report names one, with its end if it has ended. */
+  private async write(machine: string, from: number, to: number | null): Promise<{ boot: string; spans: Span[] }> {
+    const boot = ids.make("event");
+    const row = await db.queryOne<{ tenant: string; cpus: number; memory: number }>(sql`
+      WITH m AS (SELECT * FROM machines WHERE id = ${machine}),
+      run AS (
+        INSERT INTO machine_runs (boot_id, machine_id, tenant_id, cpus, memory_mb, started_at, ended_at)
+        SELECT ${boot}, id, tenant_id, cpus, memory_mb, ${instantOf(from)}::timestamptz, ${instantOf(to)}::timestamptz FROM m)
+      SELECT tenant_id AS tenant, cpus, memory_mb AS memory FROM m`);
+    assert.ok(row !== undefined);
+    const span = (meter: Meter, quantity: number): Span => ({ machine, tenant: row.tenant, meter, quantity, from, to });
+    const spans = [span("uptime", 1), span("cpu", row.cpus), span("memory", row.memory)];
+    this.history.spans.push(...spans);
+    return { boot, spans };
+  }
+
+  private async start(): Promise<void> {
+    const machine = this.pick(this.live);
+    if (machine === undefined || this.running.some((run) => run.machine === machine)) return;
+    this.running.push({ machine, ...(await this.write(machine, this.now - this.draw(2000), null)) });
+  }
+
+  private async end(): Promise<void> {
+    const [run] = this.running.splice(this.draw(this.running.length), 1);
+    if (run === undefined) return;
+    const at = Math.max(run.spans[0]?.from ?? 0, this.now - this.draw(3 * HOUR));
+    // Twice, as a report that is repeated.
+    for (let count = 0; count < 2; count += 1)
+      await db.execute(sql`
+        UPDATE machine_runs SET ended_at = ${instantOf(at)}::timestamptz WHERE boot_id = ${run.boot} AND ended_at IS NULL`);
+    for (const span of run.spans) span.to = at;
+  }
+
+  private async reportLate(): Promise<void> {
+    const machine = this.pick(this.live);
+    if (machine === undefined || this.running.some((run) => run.machine === machine)) return;
+    const to = this.now - this.draw(HOUR);
+    await this.write(machine, to - this.draw(40 * HOUR), to);
+  }
+
+  private async remove(): Promise<void> {
+    const machine = this.pick(this.live);
+    if (machine === undefined || this.running.some((run) => run.machine === machine)) return;
+    const at = instantOf(this.now);
+    await db.execute(sql`UPDATE machines SET desired_state = 'absent', deleted_at = ${at} WHERE id = ${machine}`);
+    if (this.draw(2) === 0) await db.execute(sql`DELETE FROM machines WHERE id = ${machine}`);
+    this.live.splice(this.live.indexOf(machine), 1);
+    for (const span of this.history.spans) if (span.machine === machine && span.meter === "disk") span.to = this.now;
+  }
+
+  private async movePlan(): Promise<void> {
+    const [tenant, plan] = [this.pick([...this.history.tenants.keys()]), this.pick([...this.history.plans.keys()])];
+    if (tenant === undefined || plan === undefined) return;
+    const moves = this.history.tenants.get(tenant);
+    if (moves?.at(-1)?.plan === plan) return;
+    await db.execute(
+      sql`UPDATE tenants SET plan_id = ${plan}, updated_at = ${instantOf(this.now)} WHERE id = ${tenant}`,
+    );
+    moves?.push({ from: this.now, plan });
+  }
+
+  /** From an instant on that is still to come, as the API asks for. */
+  private async setRate(): Promise<void> {
+    const plan = this.pick([...this.history.plans.values()]);
+    const from = this.now + 60_000 + this.draw(20 * HOUR);
+    if (plan === undefined || (plan.rates.at(-1)?.from ?? 0) >= from) return;
+    const [cpu, memory] = [this.draw(100_000), this.draw(100_000)];
+    await db.execute(sql`
+      INSERT INTO rates (plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, created_at)
+      VALUES (${plan.id}, ${instantOf(from)}, ${cpu}, ${memory}, ${instantOf(this.now)})`);
+    plan.rates.push({ from, cpu, memory });
+  }
+}
+
+/** Exactly one open interval of each meter for each run that is open and each machine that is there; no gap, no overlap. */
+async function assertSound(): Promise<void> {
+  const wrong = await db.query(sql`
+    WITH subjects AS (
+      SELECT boot_id AS subject, started_at, ended_at, unnest(ARRAY['uptime', 'cpu', 'memory']) AS meter FROM machine_runs
+      UNION ALL SELECT id, created_at, deleted_at, 'disk' FROM machines),
+    parts AS (
+      SELECT coalesce(boot_id, machine_id) AS subject, meter, min(started_at) AS started_at,
+        CASE WHEN bool_and(ended_at IS NOT NULL) THEN max(ended_at) END AS ended_at,
+        coalesce(range_agg(tstzrange(started_at, ended_at)), '{}') AS covered, count(*) FILTER (WHERE ended_at IS NULL) AS open
+      FROM usage_intervals GROUP BY 1, 2)
+    SELECT s.*, p.covered FROM subjects s LEFT JOIN parts p USING (subject, meter)
+    WHERE p.subject IS NULL OR p.started_at <> s.started_at OR p.ended_at IS DISTINCT FROM s.ended_at OR p.open > 1
+      OR (p.covered <> '{}' AND p.covered <> tstzmultirange(tstzrange(s.started_at, s.ended_at)))`);
+  assert.deepEqual(wrong, []);
+}
+
+test("after any history of machines, plans and prices every sum and cost is what the history says, to the micro", async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.infiniteStream(fc.nat(2 ** 30)), async (stream) => {
+      const play = new Play((max) => (max <= 0 ? 0 : (stream.next().value as number) % max));
+      await play.begin();
+      for (let steps = 0; steps < 60; steps += 1) {
+        await play.step();
+        if (steps % 12 === 11) await play.compare();
+      }
+      await assertSound();
+    }),
+    { numRuns: Number(process.env["FLOTILLA_TEST_HISTORIES"] ?? 12) },
+  );
+});
+
+test("the database refuses what is used twice, and a change of what was recorded", async () => {
+  const rate = await db.queryOne<{ id: string }>(sql`SELECT id FROM rates LIMIT 1`);
+  const insert = (boot: string, from: string, to: string | null) =>
+    db.execute(sql`
+      INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, meter, quantity, started_at, ended_at, rate_id)
+      VALUES ('tenant-x', 'mach-x', ${boot}, 'cpu', 1, ${from}, ${to}, ${rate?.id})`);
+  await insert("boot-a", "2026-07-01T00:00:00Z", "2026-07-01T01:00:00Z");
+  await insert("boot-a", "2026-07-01T01:00:00Z", null);
+  await assert.rejects(insert("boot-a", "2026-07-01T00:59:59.999Z", "2026-07-01T01:00:00Z"), /nothing_twice/);
+  await assert.rejects(insert("boot-a", "2026-08-01T00:00:00Z", null), /nothing_twice/);
+  const closed = sql`machine_id = 'mach-x' AND ended_at IS NOT NULL`;
+  await assert.rejects(db.execute(sql`UPDATE usage_intervals SET quantity = 2 WHERE ${closed}`), /never changed/);
+  await assert.rejects(db.execute(sql`DELETE FROM usage_intervals WHERE ${closed}`), /never changed/);
+  await assert.rejects(db.execute(sql`UPDATE rates SET cpu_hour_micros = 0`), /never changed/);
+  await assert.rejects(db.execute(sql`DELETE FROM tenant_plans`), /never changed/);
+});
+
+test("of many writers at once that overlap none is recorded twice", async () => {
+  const rate = await db.queryOne<{ id: string }>(sql`SELECT id FROM rates LIMIT 1`);
+  const writes = Array.from({ length: 400 }, (_, at) => {
+    const from = Date.UTC(2026, 6, 1) + ((at * 7919) % 1000);
+    return db.execute(sql`
+      INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, meter, quantity, started_at, ended_at, rate_id)
+      VALUES ('tenant-y', 'mach-y', ${`boot-${at % 4}`}, 'cpu', 1, ${instantOf(from)}, ${instantOf(from + 1 + (at % 20))}, ${rate?.id})`);
+  });
+  const settled = await Promise.allSettled(writes);
+  const stored = settled.filter(({ status }) => status === "fulfilled").length;
+  assert.ok(stored > 40 && stored < 400, `${stored} of 400 were stored`);
+  const twice = await db.query(sql`
+    SELECT FROM usage_intervals a JOIN usage_intervals b ON a.boot_id = b.boot_id AND a.id < b.id
+      AND tstzrange(a.started_at, a.ended_at) && tstzrange(b.started_at, b.ended_at) WHERE a.machine_id = 'mach-y'`);
+  assert.equal(twice.length, 0);
+});
+
+test("account, usage, meters and machine usage say the same of the same time", async () => {
+  const made = await admin.post("/v1/tenants", { name: "payer" });
+  const tenantId: string = made.json.id;
+  const key = await admin.post("/v1/apikeys", { tenantId });
+  const payer = admin.withKey(key.json.key);
+  const machine = await payer.post("/v1/machines", {
+    source: { type: "image", reference: "local/busybox" },
+    resources: { cpus: 2, memoryMb: 3000 },
+  });
+  const from = Date.now() - 7_654;
+  await db.execute(sql`
+    INSERT INTO rates (plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, created_at)
+    SELECT id, ${instantOf(from - 1000)}, 1234567, 7654321, now() FROM plans WHERE is_default`);
+  await db.execute(sql`
+    INSERT INTO machine_runs (boot_id, machine_id, tenant_id, cpus, memory_mb, started_at, ended_at)
+    VALUES ('boot-payer', ${machine.json.id}, ${tenantId}, 2, 3000, ${instantOf(from)}, ${instantOf(from + 7_001)})`);
+  const expected = {
+    cpu: Math.floor((7_001 * 2 * 1_234_567) / HOUR),
+    memory: Math.floor((7_001 * 3000 * 7_654_321) / HOUR / 1024),
+  };
+  const account = (await payer.get("/v1/account")).json;
+  const usage = (await payer.get(`/v1/usage?from=${encodeURIComponent(instantOf(from - 1000))}`)).json;
+  const meters = (await admin.get("/v1/billing/meters")).json as { tenantId: string; cost: object; cpuHours: number }[];
+  const meter = meters.find((each) => each.tenantId === tenantId);
+  const ofMachine = (await payer.get(`/v1/machines/${machine.json.id}/usage`)).json;
+  const { cpuMicros, memoryMicros, totalMicros } = account.periodCost;
+  assert.deepEqual(
+    [cpuMicros, memoryMicros, totalMicros],
+    [expected.cpu, expected.memory, expected.cpu + expected.memory],
+  );
+  assert.deepEqual(meter?.cost, account.periodCost);
+  assert.deepEqual(ofMachine.cost, account.periodCost);
+  for (const cpuHours of [usage.cpuHours, meter?.cpuHours, ofMachine.usage.cpuHours])
+    assert.equal(cpuHours, account.periodUsage.cpuHours);
+  assert.deepEqual([usage.totalUptimeSeconds, usage.machineCount, usage.tenantId], [7, 1, tenantId]);
+  assert.equal(account.status, "active");
+  assert.equal(account.plan.name, "default");
+  assert.equal((await payer.get("/v1/billing/meters")).status, 403);
+});
+
+test("a machine that is deleted and forgotten stays in its tenant's usage", async () => {
+  const { id, tenantId } = (await admin.post("/v1/machines", { source: { type: "image", reference: "local/busybox" } }))
+    .json;
+  const owner = tenantId ?? (await admin.get("/v1/me")).json.tenantId;
+  const from = Date.now() - 5_000;
+  await db.execute(sql`
+    INSERT INTO machine_runs (boot_id, machine_id, tenant_id, cpus, memory_mb, started_at, ended_at)
+    VALUES ('boot-gone', ${id}, ${owner}, 1, 1024, ${instantOf(from)}, ${instantOf(from + 1_000)})`);
+  const period = { from, to: from + 2_000, now: Date.now() };
+  const before = await readTenantUsage(db, { tenantId: owner, ...period });
+  assert.equal((await admin.delete(`/v1/machines/${id}`)).status, 204);
+  await db.execute(sql`DELETE FROM machines WHERE id = ${id}`);
+  assert.deepEqual((await readTenantUsage(db, { tenantId: owner, ...period })).lines, before.lines);
+  const ofMachine = await readMachineUsage(db, { machineId: id, tenantId: owner, ...period });
+  assert.equal(amountOf(ofMachine, "uptime"), 1_000n);
+});
+
+test("a malformed period is refused", async () => {
+  for (const query of [
+    "from=yesterday",
+    "from=2026-02-30T00:00:00Z",
+    "from=2026-07-02T00:00:00Z&to=2026-07-01T00:00:00Z",
+  ])
+    assert.equal((await admin.get(`/v1/usage?${query}`)).status, 400, query);
+});
