@@ -1,12 +1,12 @@
 /**
- * Waiting that can be given up.
+ * Waiting that can be cancelled.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { orAborted } from "@flotilla/base/abort";
 import { endOfTurn } from "@flotilla/base/clock";
 
-test("work that is given up before it is waited for may fail later, and nobody else hears of it", async () => {
+test("work whose wait was already cancelled may fail later without an unhandled rejection", async () => {
   const unheard: unknown[] = [];
   const listen = (reason: unknown): void => void unheard.push(reason);
   process.on("unhandledRejection", listen);
@@ -22,7 +22,7 @@ test("work that is given up before it is waited for may fail later, and nobody e
   }
 });
 
-test("work that ends first gives what it gives, and is not given up afterwards", async () => {
+test("work that ends before the cancellation gives its result", async () => {
   const controller = new AbortController();
   assert.equal(await orAborted(Promise.resolve("done"), controller.signal), "done");
   await assert.rejects(orAborted(Promise.reject(new Error("it broke")), controller.signal), /it broke/);

@@ -15,7 +15,7 @@ import type { Log } from "@flotilla/base/log";
 import type { NodeFacts } from "@flotilla/contract/link";
 import { type NodeConfig, readNodeConfig } from "./config.ts";
 import { type Equipment, nodeArch, openEquipment } from "./equipment.ts";
-import { endLast } from "./host/out-of-memory.ts";
+import { lowerOomScore } from "./host/out-of-memory.ts";
 import { Outbox } from "./link/outbox.ts";
 import { Reporter } from "./link/report.ts";
 import { serveLink } from "./link/server.ts";
@@ -38,7 +38,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   // Made before the fleet, which needs it; asked only when machines are there.
   const machines: { fleet?: Fleet } = {};
   const stop = stopSignal(log, () => endAtOnce(machines.fleet, log));
-  await endLast();
+  await lowerOomScore();
   await prepareDirectories(config);
   const equipment = await openEquipment({
     config,

@@ -78,7 +78,7 @@ test("a group has the processors that nothing else wants until it gets its share
   await group.share(child.pid ?? 0, "background");
   assert.equal(isMember(), version === 2);
   if (version === 2) assert.equal(kept(group.procsPaths, "cpu", share.name), "1");
-  await group.share(child.pid ?? 0, "usual");
+  await group.share(child.pid ?? 0, "normal");
   assert.ok(isMember());
   assert.equal(kept(group.procsPaths, "cpu", share.name), share.value);
   child.kill("SIGKILL");
@@ -147,7 +147,7 @@ test("a VM that is prepared in the background has the least weight at the disks 
     assert.ok(weights().every((weight) => weight === 100));
     await group.share(child.pid ?? 0, "background");
     assert.ok(weights().every((weight) => weight === 1));
-    await group.share(child.pid ?? 0, "usual");
+    await group.share(child.pid ?? 0, "normal");
     assert.ok(weights().every((weight) => weight === 100));
     child.kill("SIGKILL");
     await exit;

@@ -7,7 +7,7 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
-import { endLast, runTool, TOOL_SCORE } from "../src/host/out-of-memory.ts";
+import { lowerOomScore, runTool, TOOL_SCORE } from "../src/host/out-of-memory.ts";
 import { runConfined } from "../src/images/confine.ts";
 import { temporaryDirectory } from "./support/in-process.ts";
 
@@ -40,8 +40,8 @@ test("the agent is ended last", { skip: canLower ? false : "this host does not a
   const child = spawn(process.execPath, [
     "--input-type=module",
     "-e",
-    `const { endLast } = await import(${JSON.stringify(import.meta.resolve("../src/host/out-of-memory.ts"))});
-     await endLast(); console.log("done"); setInterval(() => {}, 1000);`,
+    `const { lowerOomScore } = await import(${JSON.stringify(import.meta.resolve("../src/host/out-of-memory.ts"))});
+     await lowerOomScore(); console.log("done"); setInterval(() => {}, 1000);`,
   ]);
   const exit = once(child, "exit");
   try {
@@ -57,6 +57,6 @@ test("where a score cannot be lowered the agent runs on with its own", {
   skip: canLower ? "this host allows it" : false,
 }, async () => {
   const before = scoreOf("self");
-  await endLast();
+  await lowerOomScore();
   assert.equal(scoreOf("self"), before);
 });

@@ -15,7 +15,7 @@ import { askFileSystem, isTold, left, openTestImages, skipReason } from "./fixtu
 
 const anyArch = { arch: null, tenantId: null };
 /** All that a tenant is told of a registry that fails. */
-const UNTOLD = /cannot be asked, or does not answer as a registry does; the node's log says more$/;
+const UNAVAILABLE = /cannot be reached, or does not answer as a registry does; see the node's log for the reason$/;
 const LAYER_BYTES = 3 * 1024 * 1024;
 
 let registry: TestRegistry;
@@ -85,7 +85,7 @@ describe("a connection that breaks", { skip: skipReason }, () => {
       return item.earlier === 0 ? { kind: "cut", after: 2_000_000 } : { kind: "status", status: 503 };
     };
     await using store = await openTestImages();
-    await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), UNTOLD);
+    await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), UNAVAILABLE);
     assert.match(store.lines.join(""), /registry .* answered 503"/);
     const [partial = ""] = await left(store.directory, "blobs");
     assert.match(partial, /\.partial$/);
@@ -124,7 +124,7 @@ describe("a registry", { skip: skipReason }, () => {
     const gone = await startRegistry();
     await gone[Symbol.asyncDispose]();
     await using store = await openTestImages();
-    await assert.rejects(store.images.ensure(`${gone.host}/app`, anyArch), UNTOLD);
+    await assert.rejects(store.images.ensure(`${gone.host}/app`, anyArch), UNAVAILABLE);
     assert.match(store.lines.join(""), /cannot be reached: .*ECONNREFUSED/);
   });
 
@@ -132,17 +132,17 @@ describe("a registry", { skip: skipReason }, () => {
     await using front = await startFaultyProxy(registry.url);
     await using store = await openTestImages({ stallTimeoutMs: 200 });
     for (const [status, words, code] of [
-      [500, UNTOLD, null],
+      [500, UNAVAILABLE, null],
       [429, /too many requests; try again later$/, null],
-      [403, /no such image there, or it needs credentials$/, "image_refused"],
+      [403, /the image does not exist there, or it needs credentials$/, "image_refused"],
       [404, /does not exist/, "image_not_found"],
     ] as const) {
       front.behave = () => ({ kind: "status", status });
       await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), isTold(words, code));
     }
     front.behave = () => ({ kind: "hang", after: 1 });
-    await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), UNTOLD);
-    assert.match(store.lines.join(""), /answered 500"[^]*answered 429"[^]*sent nothing for/);
+    await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), UNAVAILABLE);
+    assert.match(store.lines.join(""), /answered 500"[^]*answered 429"[^]*sent no data for/);
   });
 
   it("that sends nonsense for a manifest is refused", async () => {
@@ -152,15 +152,18 @@ describe("a registry", { skip: skipReason }, () => {
     for (const [body, words] of [
       ["<html>", /not a JSON object/],
       ['{"schemaVersion":1}', /schema 1/],
-      ["x".repeat(5 * 1024 * 1024), UNTOLD],
+      ["x".repeat(5 * 1024 * 1024), UNAVAILABLE],
     ] as const) {
       front.behave = () => ({ kind: "body", body, headers: type });
       await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), words);
     }
     const wrong = `${front.host}/app@sha256:${"0".repeat(64)}`;
     front.behave = () => ({ kind: "body", body: "{}", headers: type });
-    await assert.rejects(store.images.ensure(wrong, anyArch), UNTOLD);
-    assert.match(store.lines.join(""), /sent more than 4194304 bytes"[^]*sent a manifest with another digest"/);
+    await assert.rejects(store.images.ensure(wrong, anyArch), UNAVAILABLE);
+    assert.match(
+      store.lines.join(""),
+      /sent more than 4194304 bytes"[^]*sent a manifest that does not match its digest"/,
+    );
   });
 });
 
@@ -170,7 +173,7 @@ describe("bytes that are not the right ones", { skip: skipReason }, () => {
     const layer = await layerPath();
     await using store = await openTestImages();
     front.behave = (item) => (item.path === layer ? { kind: "flip", at: 123_456 } : { kind: "pass" });
-    await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), /what the registry sends is corrupt/);
+    await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), /the registry sent corrupt data/);
     assert.equal(layersOf(front.seen).length, 2);
     assert.deepEqual(await left(store.directory, "blobs"), [], "no corrupt byte is kept");
     const earlier = front.seen.length;
@@ -185,7 +188,7 @@ describe("bytes that are not the right ones", { skip: skipReason }, () => {
     front.behave = (item) =>
       item.path === layer ? { kind: "body", body: Buffer.alloc(2 * LAYER_BYTES) } : { kind: "pass" };
     await using store = await openTestImages();
-    await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), /longer than it should be/);
+    await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), /longer than announced/);
   });
 
   it("a part that was spoiled on the disk is thrown away, not built upon", async () => {

@@ -119,8 +119,8 @@ describe("an import", { skip: skipReason }, () => {
   });
 
   const bad: readonly (readonly [string, () => Buffer, RegExp])[] = [
-    ["text", () => Buffer.from("#!/bin/sh\n".repeat(100)), /it is no tar archive/],
-    ["nothing", () => Buffer.alloc(0), /it is no tar archive/],
+    ["text", () => Buffer.from("#!/bin/sh\n".repeat(100)), /it is not a tar archive/],
+    ["nothing", () => Buffer.alloc(0), /it is not a tar archive/],
     ["damaged gzip", () => gzipSync(HELLO).subarray(0, -20), /compressed data is damaged/],
     ["half of an archive", () => HELLO.subarray(0, 600), /cannot be imported/],
     ["two saved images", () => makeTar(savedMembers([HELLO]).map(twice)), /holds 2 images/],
@@ -132,7 +132,7 @@ describe("an import", { skip: skipReason }, () => {
     [
       "a saved image that names a file of the host",
       () => makeTar(savedMembers([HELLO], { Layers: ["../../../../etc/passwd"] })),
-      /missing|no file in it/,
+      /missing|not a file in it/,
     ],
     [
       "a saved image with a link to a file of the host",
@@ -141,7 +141,7 @@ describe("an import", { skip: skipReason }, () => {
           ...savedMembers([HELLO]).filter(({ name }) => name !== "layer0/layer.tar"),
           { name: "layer0/layer.tar", type: "symlink", target: "/etc/passwd" },
         ]),
-      /missing|no file in it/,
+      /missing|not a file in it/,
     ],
     [
       "a saved image with another layer than its config says",

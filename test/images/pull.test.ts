@@ -78,9 +78,9 @@ describe("names", { skip: skipReason }, () => {
   it("a wrong architecture is told with what the image has", async () => {
     await using store = await openTestImages({ arch: "riscv64" });
     const WRONG = "image_wrong_platform";
-    const list = /has nothing for linux\/riscv64; it has linux\/amd64, linux\/arm64$/;
+    const list = /has no variant for linux\/riscv64; it has linux\/amd64, linux\/arm64$/;
     await assert.rejects(store.images.ensure(`${registry.host}/library/alpine`, anyArch), isTold(list, WRONG));
-    const single = new RegExp(`has nothing for linux/riscv64; it has linux/${HOST_ARCH}$`);
+    const single = new RegExp(`has no variant for linux/riscv64; it has linux/${HOST_ARCH}$`);
     await assert.rejects(store.images.ensure(`${registry.host}/library/busybox`, anyArch), isTold(single, WRONG));
     assert.deepEqual(await left(store.directory, "unpacked"), []);
   });
@@ -123,7 +123,7 @@ describe("mirrors and credentials", { skip: skipReason }, () => {
     await using store = await openTestImages({ credentialsPath: path });
     assert.equal((await store.images.ensure(`${closed.host}/library/busybox`, anyArch)).layerCount, 1);
     const log = store.lines.join("");
-    assert.match(log, /can be read by other users/);
+    assert.match(log, /other users of this host can read/);
     assert.ok(!log.includes(auth) && !log.includes(REGISTRY_USER.password));
     await rm(directory, { recursive: true });
   });

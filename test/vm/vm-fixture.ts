@@ -114,7 +114,7 @@ function makeRoot(tree: string, rootPath: string): void {
   }
   copyFileSync(join(cacheDirectory, "images", "busybox"), join(tree, "bin/busybox"));
   for (const name of ["sh", "cat", "sync", "uname", "poweroff"]) symlinkSync("busybox", join(tree, "bin", name));
-  // Like the root of an image (node/src/images/workshop.ts), so that it grows as one does.
+  // Like the root of an image (node/src/images/image-builder.ts), so that it grows as one does.
   execFileSync("mkfs.ext4", ["-q", "-b", "4096", "-G", "256", "-O", "64bit", "-d", tree, rootPath, "16M"]);
 }
 

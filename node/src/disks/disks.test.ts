@@ -1,5 +1,5 @@
 /**
- * Disks: size, owner, sparseness, and what a failure leaves. Uses the real qemu-img; skipped where there is none.
+ * Disks: size, owner, sparseness, and cleanup after failures. Uses the real qemu-img; skipped without it.
  */
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
@@ -35,41 +35,45 @@ function place(): { directory: string; root: RootFile; diskPath: string; [Symbol
   return { directory, root, diskPath: join(directory, "disk"), [Symbol.dispose]: remove };
 }
 
-test("a disk is as large as asked, but not smaller than its image", () => {
+test("a disk has the requested size, but is never smaller than its image", () => {
   assert.equal(diskBytes(2, 5), 2 * 2 ** 30);
   assert.equal(diskBytes(1, 2 ** 30 + 1), 2 ** 30 + 512);
 });
 
-test("a disk names its image by the path from itself, takes no room and is closed to others", options, async () => {
-  using here = place();
-  await qcow2Disks.make({ diskPath: here.diskPath, root: here.root, diskGb: 10, uid: 700_001 });
-  const output = execFileSync("qemu-img", ["info", "--output=json", here.diskPath], { encoding: "utf8" });
-  const info = JSON.parse(output) as Record<string, unknown>;
-  assert.equal(info["virtual-size"], 10 * 2 ** 30);
-  assert.equal(info["backing-filename"], "../image/root.ext4");
-  const stat = statSync(here.diskPath);
-  assert.ok(stat.blocks * 512 < 2 ** 20, `${stat.blocks} blocks`);
-  assert.equal(stat.mode & 0o777, 0o600);
-  if (process.getuid?.() === 0) assert.equal(stat.uid, 700_001);
-  assert.deepEqual(readdirSync(here.directory).sort(), ["disk"]);
-});
+test(
+  "a disk refers to its image by a relative path, is sparse and is inaccessible to other users",
+  options,
+  async () => {
+    using here = place();
+    await qcow2Disks.make({ diskPath: here.diskPath, root: here.root, diskGb: 10, uid: 700_001 });
+    const output = execFileSync("qemu-img", ["info", "--output=json", here.diskPath], { encoding: "utf8" });
+    const info = JSON.parse(output) as Record<string, unknown>;
+    assert.equal(info["virtual-size"], 10 * 2 ** 30);
+    assert.equal(info["backing-filename"], "../image/root.ext4");
+    const stat = statSync(here.diskPath);
+    assert.ok(stat.blocks * 512 < 2 ** 20, `${stat.blocks} blocks`);
+    assert.equal(stat.mode & 0o777, 0o600);
+    if (process.getuid?.() === 0) assert.equal(stat.uid, 700_001);
+    assert.deepEqual(readdirSync(here.directory).sort(), ["disk"]);
+  },
+);
 
-test("what a crash left half-made is replaced", options, async () => {
+test("an unfinished disk left by a crash is replaced", options, async () => {
   using here = place();
   writeFileSync(`${here.diskPath}.new`, "half");
   await qcow2Disks.make({ diskPath: here.diskPath, root: here.root, diskGb: 1, uid: 700_001 });
   assert.deepEqual(readdirSync(here.directory).sort(), ["disk"]);
 });
 
-test("a disk that can not be made leaves nothing and says why", options, async () => {
+test("a failure to create a disk leaves nothing and gives the reason", options, async () => {
   using here = place();
   const missing = join(here.directory, "nowhere", "disk");
   const made = qcow2Disks.make({ diskPath: missing, root: here.root, diskGb: 1, uid: 700_001 });
-  await assert.rejects(made, /disk can not be made|no such file/i);
+  await assert.rejects(made, /disk cannot be created|no such file/i);
   assert.deepEqual(readdirSync(here.directory), []);
 });
 
-test("a second disk of an image and a size is the same file as the first", options, async () => {
+test("a second disk of the same image and size is an identical file", options, async () => {
   using here = place();
   const second = `${here.diskPath}-2`;
   await qcow2Disks.make({ diskPath: here.diskPath, root: here.root, diskGb: 3, uid: 700_001 });
@@ -79,7 +83,7 @@ test("a second disk of an image and a size is the same file as the first", optio
   assert.notDeepEqual(readFileSync(second), readFileSync(here.diskPath));
 });
 
-test("a disk says which image it was made from, wherever the node's directory is moved", options, async () => {
+test("a disk identifies its image, even after the node's directory was moved", options, async () => {
   using made = place();
   const hex = "ab".repeat(32);
   const directory = join(made.directory, `../images/unpacked/sha256-${hex}`);
@@ -90,7 +94,7 @@ test("a disk says which image it was made from, wherever the node's directory is
   assert.equal(await qcow2Disks.digestOf(made.diskPath), `sha256:${hex}`);
 });
 
-test("a header that is cut off, foreign or hostile names no image", async () => {
+test("a header that is cut off, foreign or hostile gives no image", async () => {
   using made = place();
   const header = (path: string, length = path.length): Buffer => {
     const bytes = Buffer.alloc(200);

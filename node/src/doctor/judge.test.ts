@@ -1,5 +1,5 @@
 /**
- * What the doctor makes of a host: a sound one, then one thing wrong at a time.
+ * The doctor's checks: a host without problems, then one problem at a time.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -30,7 +30,7 @@ const sound: HostFacts = {
   hasLocalBusybox: true,
 };
 
-test("on a sound host everything is ok", () => {
+test("everything is ok on a host without problems", () => {
   assert.deepEqual(
     judge(sound).filter(({ status }) => status !== "ok"),
     [],
@@ -61,14 +61,14 @@ const wrong: readonly (readonly [string, Partial<HostFacts>, string, "warn" | "b
 ];
 
 for (const [what, facts, name, status, meaning] of wrong) {
-  test(`${what} is ${status}, with what to do`, () => {
+  test(`${what} is ${status}, with advice`, () => {
     const check = judge({ ...sound, ...facts }).find((item) => item.name === name);
     assert.equal(check?.status, status);
     assert.match(`${check?.value} ${check?.meaning}`, meaning);
   });
 }
 
-test("a host with cgroups of the older version or with a Flotilla on its address is sound", () => {
+test("cgroup v1 and a running Flotilla on the address are not problems", () => {
   const checks = judge({ ...sound, cgroups: "v1", listen: { address: "127.0.0.1:8080", state: "flotilla" } });
   assert.ok(checks.every(({ status }) => status === "ok"));
 });

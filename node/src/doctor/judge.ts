@@ -1,8 +1,9 @@
 /**
  * What the facts about a host mean for Flotilla, and what to do about them. Pure.
  *
- * Always: `bad` is what keeps machines from running here; `warn` is what makes them slow or will trouble somebody
- * later; every check says what was found and, unless all is well, what to do.
+ * Always:
+ * - `bad` prevents machines from running here; `warn` makes them slow or will cause trouble later;
+ * - every check says what was found and, unless all is well, what to do.
  */
 import type { HostFacts, ListenState } from "./observe.ts";
 
@@ -15,12 +16,12 @@ export interface Check {
   readonly meaning: string;
 }
 
-/** A machine of the default size, and what the host itself needs. */
-const MEMORY_MB_MIN = 9_216;
-const MEMORY_MB_LEAST = 1_024;
-const DISK_GB_MIN = 20;
-const DISK_GB_LEAST = 2;
-/** File times and clocks may differ by a time zone that was set wrongly when the files were copied. */
+/** A machine of the default size, plus the host's own needs. */
+const MEMORY_MB_RECOMMENDED = 9_216;
+const MEMORY_MB_REQUIRED = 1_024;
+const DISK_GB_RECOMMENDED = 20;
+const DISK_GB_REQUIRED = 2;
+/** Tolerates file times from another time zone. */
 const CLOCK_SLACK_MS = 24 * 3_600_000;
 
 export function judge(facts: HostFacts): readonly Check[] {
@@ -41,21 +42,21 @@ export function judge(facts: HostFacts): readonly Check[] {
 
 function judgeUser({ isRoot }: HostFacts): Check {
   if (isRoot) return { name: "user", status: "ok", value: "root", meaning: "every machine gets a user of its own" };
-  const meaning = "machines get users and namespaces of their own, which takes root: start Flotilla with sudo";
+  const meaning = "creating users and namespaces for machines requires root: start Flotilla with sudo";
   return { name: "user", status: "bad", value: "not root", meaning };
 }
 
 function judgePrograms({ missingPrograms }: HostFacts): Check {
   const name = "programs";
-  if (missingPrograms.length === 0) return { name, status: "ok", value: "all there", meaning: "" };
-  const meaning = "sh scripts/setup installs them on Debian; elsewhere install the packages they come in";
+  if (missingPrograms.length === 0) return { name, status: "ok", value: "all installed", meaning: "" };
+  const meaning = "sh scripts/setup installs them on Debian; elsewhere install the packages that contain them";
   return { name, status: "bad", value: `missing: ${missingPrograms.join(", ")}`, meaning };
 }
 
 function judgeDriver({ driver, arch, processors }: HostFacts): readonly Check[] {
   if ("failure" in driver) {
     const meaning =
-      arch === "x64" ? "sh scripts/setup makes what is missing" : `machines need an x86-64 host for now, not ${arch}`;
+      arch === "x64" ? "sh scripts/setup creates missing files" : `machines need an x86-64 host for now, not ${arch}`;
     return [{ name: "machines", status: "bad", value: driver.failure, meaning }];
   }
   const runtime: Check = { name: "runtime", status: "ok", value: driver.runtime, meaning: "what machines run on" };
@@ -63,25 +64,27 @@ function judgeDriver({ driver, arch, processors }: HostFacts): readonly Check[] 
     const value = `kvm, ${processors} processors`;
     return [runtime, { name: "accelerator", status: "ok", value, meaning: driver.acceleratorReason }];
   }
-  const value = `none: machines are emulated, on ${processors} processors`;
+  const value = `none: machines are emulated on ${processors} processors`;
   const meaning = `everything works, several times slower than with KVM; ${driver.acceleratorReason}`;
   return [runtime, { name: "accelerator", status: "warn", value, meaning }];
 }
 
 function judgeJail({ jailFailure, isRoot }: HostFacts): Check {
   const name = "isolation";
-  if (!isRoot) return { name, status: "warn", value: "not tried", meaning: "run the doctor as root to know" };
-  if (jailFailure === null) return { name, status: "ok", value: "namespaces can be made", meaning: "" };
-  const meaning = "machines are put into mount and network namespaces; in a container it takes CAP_SYS_ADMIN";
+  if (!isRoot) return { name, status: "warn", value: "not checked", meaning: "run the doctor as root to check" };
+  if (jailFailure === null) return { name, status: "ok", value: "namespaces can be created", meaning: "" };
+  const meaning =
+    "machines run in mount and network namespaces of their own; in a container this requires CAP_SYS_ADMIN";
   return { name, status: "bad", value: jailFailure, meaning };
 }
 
 function judgeNetwork({ networkFailure, isRoot }: HostFacts): Check {
   const name = "network";
-  if (!isRoot) return { name, status: "warn", value: "not tried", meaning: "run the doctor as root to know" };
-  if (networkFailure === null) return { name, status: "ok", value: "taps, pairs and rules can be made", meaning: "" };
+  if (!isRoot) return { name, status: "warn", value: "not checked", meaning: "run the doctor as root to check" };
+  if (networkFailure === null)
+    return { name, status: "ok", value: "tap and veth devices and nftables rules can be created", meaning: "" };
   const meaning =
-    "no machine starts without: it takes nftables, iproute2 and a kernel with tun, veth and nf_tables; in a container " +
+    "machines cannot start without nftables, iproute2 and a kernel with tun, veth and nf_tables; a container needs " +
     "CAP_NET_ADMIN and /dev/net/tun";
   return { name, status: "bad", value: networkFailure, meaning };
 }
@@ -89,8 +92,8 @@ function judgeNetwork({ networkFailure, isRoot }: HostFacts): Check {
 function judgeMemory({ memory: { totalMb, availableMb } }: HostFacts): Check {
   const name = "memory";
   const value = `${gigabytes(availableMb)} of ${gigabytes(totalMb)} GB available`;
-  if (totalMb < MEMORY_MB_LEAST) return { name, status: "bad", value, meaning: "too little for any machine" };
-  if (availableMb >= MEMORY_MB_MIN) return { name, status: "ok", value, meaning: "" };
+  if (totalMb < MEMORY_MB_REQUIRED) return { name, status: "bad", value, meaning: "too little for any machine" };
+  if (availableMb >= MEMORY_MB_RECOMMENDED) return { name, status: "ok", value, meaning: "" };
   const meaning = "a machine may use 8 GB unless it is created with less (--memory)";
   return { name, status: "warn", value, meaning };
 }
@@ -98,9 +101,9 @@ function judgeMemory({ memory: { totalMb, availableMb } }: HostFacts): Check {
 function judgeDisk({ disk: { path, totalGb, freeGb } }: HostFacts): Check {
   const name = "disk";
   const value = `${freeGb} of ${totalGb} GB free at ${path}`;
-  if (freeGb >= DISK_GB_MIN) return { name, status: "ok", value, meaning: "" };
-  const meaning = "images and disks grow there; free some, or choose another place with FLOTILLA_DATA_DIR";
-  return { name, status: freeGb < DISK_GB_LEAST ? "bad" : "warn", value, meaning };
+  if (freeGb >= DISK_GB_RECOMMENDED) return { name, status: "ok", value, meaning: "" };
+  const meaning = "images and disks grow there: free some space, or choose another directory with FLOTILLA_DATA_DIR";
+  return { name, status: freeGb < DISK_GB_REQUIRED ? "bad" : "warn", value, meaning };
 }
 
 const LISTEN: Readonly<Record<ListenState, readonly [Check["status"], string, string]>> = {
@@ -108,23 +111,23 @@ const LISTEN: Readonly<Record<ListenState, readonly [Check["status"], string, st
   flotilla: ["ok", "a Flotilla runs there", ""],
   taken: [
     "warn",
-    "taken by something else",
-    "choose another with FLOTILLA_LISTEN=host:port, or end what listens there",
+    "in use by another program",
+    "choose another address with FLOTILLA_LISTEN=host:port, or stop the program that uses it",
   ],
-  elsewhere: ["bad", "not an address of this host", "choose another with FLOTILLA_LISTEN=host:port"],
+  elsewhere: ["bad", "not an address of this host", "choose another address with FLOTILLA_LISTEN=host:port"],
   forbidden: [
     "bad",
-    "not allowed for this user",
-    "ports below 1024 take root; choose another with FLOTILLA_LISTEN=host:port",
+    "not permitted for this user",
+    "ports below 1024 require root; choose another with FLOTILLA_LISTEN=host:port",
   ],
 };
 
 function judgeListen({ listen: { address, state } }: HostFacts): Check {
-  const [status, words, meaning] = LISTEN[state];
+  const [status, text, meaning] = LISTEN[state];
   return {
     name: "listen",
     status,
-    value: `${address} is ${state === "flotilla" ? `taken: ${words}` : words}`,
+    value: `${address} is ${state === "flotilla" ? `in use: ${text}` : text}`,
     meaning,
   };
 }
@@ -133,38 +136,39 @@ function judgeClock({ clock: { now, lastInstallAt, isSynchronized } }: HostFacts
   const name = "clock";
   const value = `${new Date(now).toISOString()}${isSynchronized === true ? ", synchronized" : ""}`;
   if (now < lastInstallAt - CLOCK_SLACK_MS) {
-    const meaning = "it is behind the files of this program: certificates, keys and bills will be wrong; set the clock";
+    const meaning =
+      "it is behind the files of this program, so certificates, keys and bills will be wrong: set the clock";
     return { name, status: "bad", value, meaning };
   }
-  if (isSynchronized !== false) return { name, status: "ok", value, meaning: "guests get their time from it" };
-  const meaning = "nothing keeps it right, and guests get their time from it: timedatectl set-ntp true";
+  if (isSynchronized !== false) return { name, status: "ok", value, meaning: "guests use it" };
+  const meaning = "no service synchronizes it, and guests use it: run timedatectl set-ntp true";
   return { name, status: "warn", value: `${value}, not synchronized`, meaning };
 }
 
 function judgeCgroups({ cgroups, hasDiskWeights, isRoot }: HostFacts): Check {
   const name = "cgroups";
   if (cgroups === "v1" || cgroups === "v2") {
-    const bounded = "each machine's memory, tasks and processors are bounded";
+    const limited = "each machine's memory, tasks and processors are limited";
     if (hasDiskWeights)
-      return { name, status: "ok", value: cgroups, meaning: `${bounded}, and disks are shared by weight` };
-    const meaning = `${bounded}, but this kernel weighs no disk requests (io.weight): a machine that writes much slows others and the database`;
-    return { name, status: "warn", value: `${cgroups}, without weights for disks`, meaning };
+      return { name, status: "ok", value: cgroups, meaning: `${limited}, and disks are shared by weight` };
+    const meaning = `${limited}, but this kernel does not weight disk requests (io.weight): a machine that writes a lot slows down others and the database`;
+    return { name, status: "warn", value: `${cgroups}, without disk weights`, meaning };
   }
   if (cgroups === "read-only" && !isRoot) {
-    return { name, status: "warn", value: "not tried", meaning: "run the doctor as root to know" };
+    return { name, status: "warn", value: "not checked", meaning: "run the doctor as root to check" };
   }
-  const value = cgroups === "none" ? "none for memory" : "can not be written";
+  const value = cgroups === "none" ? "none for memory" : "not writable";
   const meaning =
-    "machines run, but nothing keeps a faulty VMM from the host's memory: boot with cgroup v2 and its memory controller; " +
-    "in a container give it a writable /sys/fs/cgroup";
+    "machines run, but nothing limits the memory of a faulty VMM: boot with cgroup v2 and its memory controller; " +
+    "give a container a writable /sys/fs/cgroup";
   return { name, status: "warn", value, meaning };
 }
 
 function judgeBusybox({ hasLocalBusybox }: HostFacts): Check {
   const name = "image local/busybox";
   if (hasLocalBusybox)
-    return { name, status: "ok", value: "at hand", meaning: "machines can be tried without a registry" };
-  return { name, status: "warn", value: "missing", meaning: "sh scripts/setup makes it from Debian's busybox-static" };
+    return { name, status: "ok", value: "present", meaning: "lets you try machines without a registry" };
+  return { name, status: "warn", value: "missing", meaning: "sh scripts/setup builds it from Debian's busybox-static" };
 }
 
 function gigabytes(mb: number): string {

@@ -1,8 +1,8 @@
 /**
- * A program of its own: prints what this host can do for Flotilla, as a JSON array of checks, and ends.
+ * A separate program: prints what this host can do for Flotilla, as a JSON array of checks.
  *
- * Started by `flotilla doctor`, which shows it to people: the command line does not import the node agent. Takes the
- * settings of the environment that a start would take. Ends with 0 whatever it found; with 1 when a setting is wrong.
+ * `flotilla doctor` runs it and shows the checks; the command line does not import the node agent. Reads the same
+ * environment settings as a start. Exits with 0 whatever it found, and with 1 when a setting is invalid.
  */
 import { systemClock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
@@ -11,9 +11,9 @@ import { judge } from "./judge.ts";
 import { observeHost } from "./observe.ts";
 
 try {
-  // tidy-allow environment: the start of a program, as main.ts is of the node agent
+  // tidy-allow environment: entry point of a program, like main.ts of the node agent
   const settings = parseSettings(["dataDirectory", "cacheDirectory", "accelerator", "listen"], process.env);
-  // tidy-allow environment: where programs are looked for is no setting of ours
+  // tidy-allow environment: the search path for programs is not one of our settings
   const searchPath = process.env["PATH"] ?? "";
   const facts = await observeHost({ ...settings, clock: systemClock, searchPath });
   process.stdout.write(`${JSON.stringify(judge(facts))}\n`);

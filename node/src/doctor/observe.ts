@@ -1,8 +1,8 @@
 /**
- * Looks at this host as `flotilla doctor` needs to know it. Judges nothing: that is judge.ts.
+ * Collects the facts about this host for `flotilla doctor`. judge.ts judges them.
  *
- * Changes nothing on the host, except that trying KVM leaves its verdict in the cache, as a start would.
- * Always: whatever can not be found out is a fact too; nothing here throws.
+ * Changes nothing on the host, except that a trial of KVM saves its verdict in the cache, as a start would.
+ * Always: a fact that cannot be determined is reported as such; nothing here throws.
  */
 import { execFile } from "node:child_process";
 import { constants, existsSync } from "node:fs";
@@ -18,23 +18,23 @@ import type { DriverFacts } from "../driver/driver.ts";
 import { qemuFacts } from "../driver/qemu/index.ts";
 import { makeLog } from "../log.ts";
 import { readCgroupLayout, readsDiskWeights } from "../host/cgroups.ts";
-import { patientMs } from "../host/patience.ts";
+import { loadAdjustedMs } from "../host/load-adjusted-timeout.ts";
 
 export interface HostFacts {
   readonly isRoot: boolean;
-  /** As Node names it, such as `x64`. */
+  /** Node's name for it, such as `x64`. */
   readonly arch: string;
   readonly processors: number;
   readonly missingPrograms: readonly string[];
-  /** What the driver would say of itself, or why it can not start. */
+  /** The driver's facts, or why it cannot start. */
   readonly driver: DriverFacts | { readonly failure: string };
-  /** Whether a process can be put into namespaces of its own; null as long as that takes a root that we are not. */
+  /** Why a process cannot be put into namespaces of its own; null if it can, or if we are not root and cannot check. */
   readonly jailFailure: string | null;
-  /** Whether a namespace can be given a network with rules; null as for the jail. */
+  /** Why a namespace cannot get a network with rules; null as for the jail. */
   readonly networkFailure: string | null;
-  /** Where machines can be limited by control groups; `none`: the memory's are not there. */
+  /** Which version can limit machines; `none`: no memory controller. */
   readonly cgroups: "v1" | "v2" | "read-only" | "none";
-  /** Whether requests to disks are weighed by control group; false also where there are none. */
+  /** Whether the kernel weights disk requests by control group; false without control groups. */
   readonly hasDiskWeights: boolean;
   readonly memory: { readonly totalMb: number; readonly availableMb: number };
   readonly disk: { readonly path: string; readonly totalGb: number; readonly freeGb: number };
@@ -43,7 +43,7 @@ export interface HostFacts {
   readonly hasLocalBusybox: boolean;
 }
 
-/** `flotilla`: taken, by a server that answers as ours does. */
+/** `flotilla`: in use by a server that answers like ours. */
 export type ListenState = "free" | "flotilla" | "taken" | "elsewhere" | "forbidden";
 
 export interface ObserveOptions {
@@ -56,14 +56,14 @@ export interface ObserveOptions {
   readonly searchPath: string;
 }
 
-/** Programs that machines can not run without; scripts/setup knows the packages they come in. */
+/** Programs that machines require; scripts/setup knows their packages. */
 const PROGRAMS = [
   ...["qemu-system-x86_64", "qemu-img", "mkfs.ext4", "umoci"],
   ...["unshare", "setpriv", "chrt", "nsenter", "mount", "ip", "nft"],
 ] as const;
-/** Where root finds programs although another user's PATH may not name it. */
+/** Directories for root's programs, which another user's PATH may lack. */
 const ROOT_PATH = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
-/** On a first run the kernel may have to load modules. */
+/** Enough for a first run, when the kernel may have to load modules. */
 const PROGRAM_MS = 5_000;
 const MB = 2 ** 20;
 const GB = 2 ** 30;
@@ -118,12 +118,12 @@ async function observeDriver(options: ObserveOptions): Promise<HostFacts["driver
   return qemuFacts({ cacheDirectory, accelerator, clock, log }).catch((error) => ({ failure: messageOf(error) }));
 }
 
-/** Mount and network namespaces: what every VMM is put into. Containers often may not make them. */
+/** Creates mount and network namespaces, as for every VMM. Containers are often not permitted to. */
 async function observeJail(): Promise<string | null> {
   return failureIn(["--mount", "--net"], "mount -t tmpfs flotilla /mnt");
 }
 
-/** What every machine's namespace has: a tap, a pair of interfaces, and rules with translation. */
+/** Creates what every machine's namespace has: a tap device, a veth pair, and rules with address translation. */
 async function observeNetwork(): Promise<string | null> {
   const interfaces = "ip link add name v0 type veth peer name v1 && ip tuntap add dev t0 mode tap";
   const rules =
@@ -134,7 +134,7 @@ async function observeNetwork(): Promise<string | null> {
 
 function failureIn(namespaces: readonly string[], script: string): Promise<string | null> {
   return promisify(execFile)("unshare", [...namespaces, "--", "sh", "-c", script], {
-    timeout: patientMs(PROGRAM_MS),
+    timeout: loadAdjustedMs(PROGRAM_MS),
   }).then(
     () => null,
     (error: Error & { readonly stderr?: string }) => (error.stderr || error.message).trim(),
@@ -147,7 +147,7 @@ async function observeMemory(): Promise<HostFacts["memory"]> {
   return { totalMb: Math.floor(totalmem() / MB), availableMb: Math.floor(availableKb / 1024) };
 }
 
-/** Of the file system that will hold the directory, which may not exist yet. */
+/** Of the file system that will hold the directory, which need not exist yet. */
 async function observeDisk(directory: string): Promise<HostFacts["disk"]> {
   let path = resolve(directory);
   while (!existsSync(path)) path = dirname(path);

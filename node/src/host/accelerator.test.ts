@@ -1,5 +1,5 @@
 /**
- * What is remembered of a try with KVM, and for how long. Needs a /dev/kvm that can be opened, and no guest.
+ * How long the result of a trial with KVM is remembered. Needs a /dev/kvm that can be opened, but no guest.
  */
 import assert from "node:assert/strict";
 import { accessSync, constants } from "node:fs";
@@ -22,7 +22,7 @@ function isThere(): boolean {
   }
 }
 
-/** The choices at these times, and how often the probe ran for them. */
+/** The choices at these times, and how often the probe ran. */
 async function choose(outcome: "answered" | "silent" | Error, times: readonly number[]) {
   const cacheDirectory = await mkdtemp(join(tmpdir(), "flotilla-accelerator-"));
   let tries = 0;
@@ -52,7 +52,7 @@ test("a guest that did not answer in time is tried again after an hour", { skip 
   assert.match(chosen[1]?.reason ?? "", /did not answer in time/);
 });
 
-test("it is tried again when the clock has been set back", { skip }, async () => {
+test("KVM is tried again when the clock was set back", { skip }, async () => {
   assert.equal((await choose("silent", [START, START - HOUR_MS])).tries, 2);
 });
 

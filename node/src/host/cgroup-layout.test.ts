@@ -1,5 +1,5 @@
 /**
- * Where control groups are found, and what is written into them.
+ * Parsing a host's control group trees, and the values written into their files.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -28,14 +28,14 @@ const limits = { memoryBytes: 300 * 2 ** 20, cpus: 4, tasksMax: 300 };
 const valuesOf = (files: ReturnType<typeof limitFiles>): Record<string, string> =>
   Object.fromEntries(files.map(({ name, value }) => [name, value]));
 
-test("one tree of version 2 has all controllers that it says it has", () => {
+test("version 2 has one tree for all controllers that it lists", () => {
   const layout = cgroupLayout(V2, () => "cpuset cpu io memory hugetlb pids rdma\n");
   assert.equal(layout?.version, 2);
   assert.deepEqual([...(layout?.trees.keys() ?? [])], ["memory", "cpu", "pids", "io"]);
   assert.deepEqual(new Set(layout?.trees.values()), new Set(["/sys/fs/cgroup"]));
 });
 
-test("where the memory is in a tree of version 1, all of it is taken from there", () => {
+test("a host with memory in version 1 uses version 1 for all controllers", () => {
   const layout = cgroupLayout(HYBRID, () => "");
   assert.equal(layout?.version, 1);
   assert.deepEqual(Object.fromEntries(layout?.trees ?? []), {
@@ -46,7 +46,7 @@ test("where the memory is in a tree of version 1, all of it is taken from there"
   });
 });
 
-test("without a controller for memory there are no groups", () => {
+test("a host without a memory controller has no layout", () => {
   assert.equal(
     cgroupLayout(V2, () => "cpu io pids"),
     undefined,
@@ -79,7 +79,7 @@ test("a machine's memory, tasks and share of the processors are limited in both 
   });
 });
 
-test("a share stays within what the kernel takes", () => {
+test("a share stays within the kernel's limits", () => {
   assert.equal(shareFile(2, 100_000).value, "10000");
   assert.equal(shareFile(1, 100_000).value, "262144");
 });
@@ -93,13 +93,13 @@ test("all machines together leave memory to the host", () => {
   assert.equal(left(gib), gib / 2);
 });
 
-test("the kernel's kills are counted in the text of both versions", () => {
+test("the number of killed processes is parsed in both versions", () => {
   assert.equal(memoryKills("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"), 2);
   assert.equal(memoryKills("low 0\nhigh 0\nmax 12\noom 3\noom_kill 1\noom_group_kill 0\n"), 1);
   assert.equal(memoryKills("oom_kill_disable 0\nunder_oom 0\n"), 0);
 });
 
-test("what is prepared in the background has the least weight at the disks, and a node's machines half of the usual", () => {
+test("background groups have the least disk weight, and a node's machines half of the normal one", () => {
   assert.deepEqual(valuesOf(diskWeightFiles(1, "background")), { "blkio.bfq.weight": "1", "blkio.weight": "10" });
   assert.deepEqual(valuesOf(diskWeightFiles(2, "background")), { "io.weight": "1", "io.bfq.weight": "1" });
   const host = { memoryBytes: 2 ** 34, processors: 4 };
@@ -107,7 +107,7 @@ test("what is prepared in the background has the least weight at the disks, and 
   assert.equal(valuesOf(nodeFiles(2, host))["io.weight"], "50");
 });
 
-test("a kernel weighs disk requests where a group has a file for it, or the top of the tree says so", () => {
+test("a kernel weighs disk requests if a group has a file for it, or the top of the tree shows it", () => {
   assert.ok(weighsDisks(["cgroup.procs", "io.stat", "io.cost.qos"]));
   assert.ok(weighsDisks(["cgroup.procs", "io.bfq.weight"]));
   assert.ok(weighsDisks(["blkio.bfq.io_serviced", "blkio.throttle.io_serviced"]));

@@ -1,8 +1,8 @@
 /**
- * Which control groups a host has for machines, and what is written into which of their files. Pure.
+ * The control group trees of a host, and the limits to write into their files. Pure.
  *
- * Both versions of the kernel's interface are spoken: in version 2 a controller is a property of one tree, in version 1 each
- * has a tree of its own. On a host with both, a tree of version 1 that has the memory decides.
+ * Supports both versions of the kernel's interface: in version 2 all controllers share one tree, in version 1 each has its
+ * own. On a host with both, version 1 is used if it has the memory controller.
  */
 
 const CONTROLLERS = ["memory", "cpu", "pids", "io"] as const;
@@ -10,20 +10,20 @@ export type Controller = (typeof CONTROLLERS)[number];
 
 export interface CgroupLayout {
   readonly version: 1 | 2;
-  /** Where each controller's tree is mounted: in version 2 the same place for all. */
+  /** Where each controller's tree is mounted; the same path for all in version 2. */
   readonly trees: ReadonlyMap<Controller, string>;
 }
 
-/** What a VMM may have of the host. */
+/** The resource limits of a VMM. */
 export interface GroupLimits {
   readonly memoryBytes: number;
-  /** Its share of busy processors, against those of other machines. */
+  /** Relative share of processor time when the host is busy. */
   readonly cpus: number;
   /** Processes and threads. */
   readonly tasksMax: number;
 }
 
-/** One file to be written, below a group's directory of the controller's tree. */
+/** A file to write, relative to a group's directory in the controller's tree. */
 export interface GroupFile {
   readonly controller: Controller;
   readonly name: string;
@@ -35,8 +35,8 @@ const V2_WEIGHT_MAX = 10_000;
 const V1_SHARES_MAX = 262_144;
 
 /**
- * From the text of /proc/mounts and of `cgroup.controllers` at the place where version 2 is mounted (null: none is).
- * undefined: the host can not limit a machine's memory this way.
+ * Parses /proc/mounts and the `cgroup.controllers` of version 2's mount point (null: not mounted).
+ * undefined: control groups cannot limit memory on this host.
  */
 export function cgroupLayout(
   mounts: string,
@@ -46,70 +46,70 @@ export function cgroupLayout(
   const v1 = new Map<Controller, string>();
   for (const [, at = "", type, options = ""] of lines) {
     if (type !== "cgroup") continue;
-    const words = options.split(",");
-    for (const controller of CONTROLLERS) if (words.includes(V1_NAMES[controller])) v1.set(controller, unescaped(at));
+    const names = options.split(",");
+    for (const controller of CONTROLLERS) if (names.includes(V1_NAMES[controller])) v1.set(controller, unescaped(at));
   }
   if (v1.has("memory")) return { version: 1, trees: v1 };
   const [, at] = lines.find(([, , type]) => type === "cgroup2") ?? [];
   if (at === undefined) return undefined;
   const mountPoint = unescaped(at);
-  const there = controllersAt(mountPoint)?.trim().split(/\s+/) ?? [];
-  if (!there.includes("memory")) return undefined;
-  const trees = CONTROLLERS.filter((controller) => there.includes(controller)).map(
+  const available = controllersAt(mountPoint)?.trim().split(/\s+/) ?? [];
+  if (!available.includes("memory")) return undefined;
+  const trees = CONTROLLERS.filter((controller) => available.includes(controller)).map(
     (name) => [name, mountPoint] as const,
   );
   return { version: 2, trees: new Map(trees) };
 }
 
-/** Of one VMM's group. Memory that is swapped out counts beside it, as everywhere on the host. */
+/** The limits of one VMM's group. Swapped-out memory is not counted, as everywhere on the host. */
 export function limitFiles(version: 1 | 2, limits: GroupLimits): readonly GroupFile[] {
   const { memoryBytes, tasksMax } = limits;
   return [
     { controller: "memory", name: version === 1 ? "memory.limit_in_bytes" : "memory.max", value: String(memoryBytes) },
     { controller: "pids", name: "pids.max", value: String(tasksMax) },
     shareFile(version, limits.cpus),
-    ...diskWeightFiles(version, "usual"),
+    ...diskWeightFiles(version, "normal"),
   ];
 }
 
-/** A machine has as much of busy processors as others of its size. */
+/** Machines of equal size get equal shares of busy processors. */
 export function shareFile(version: 1 | 2, cpus: number): GroupFile {
   if (version === 1) return { controller: "cpu", name: "cpu.shares", value: String(clamp(cpus * 256, V1_SHARES_MAX)) };
   return { controller: "cpu", name: "cpu.weight", value: String(clamp(cpus * 25, V2_WEIGHT_MAX)) };
 }
 
-/** What a group's disk requests count against others', in the units of each file. `node`: all VMMs of a node together. */
+/** Weights of a group's disk requests, in each file's units. `node`: all VMMs of a node together. */
 const DISK_WEIGHTS = {
   1: [
-    { name: "blkio.bfq.weight", usual: 100, background: 1, node: 50 },
-    { name: "blkio.weight", usual: 500, background: 10, node: 250 },
+    { name: "blkio.bfq.weight", normal: 100, background: 1, node: 50 },
+    { name: "blkio.weight", normal: 500, background: 10, node: 250 },
   ],
   2: [
-    { name: "io.weight", usual: 100, background: 1, node: 50 },
-    { name: "io.bfq.weight", usual: 100, background: 1, node: 50 },
+    { name: "io.weight", normal: 100, background: 1, node: 50 },
+    { name: "io.bfq.weight", normal: 100, background: 1, node: 50 },
   ],
 } as const;
 
 /**
- * All machines count the same, because a disk is asked for as much by a small one as by a large one. Which of the files a
- * kernel has depends on what it schedules disks with; where it has none, nothing is weighed.
+ * All machines have the same weight, because a small one can load a disk as much as a large one. Which files exist depends
+ * on the kernel's I/O scheduler; without any, disk requests are not weighted.
  */
-export function diskWeightFiles(version: 1 | 2, share: "usual" | "background" | "node"): readonly GroupFile[] {
+export function diskWeightFiles(version: 1 | 2, share: "normal" | "background" | "node"): readonly GroupFile[] {
   return DISK_WEIGHTS[version].map((file) => ({ controller: "io", name: file.name, value: String(file[share]) }));
 }
 
 /**
- * Whether a kernel weighs disk requests, by the names in the controller's tree: of its top, where version 2 has no weights,
- * and of a group below it.
+ * Whether the kernel weights disk requests, judged by file names: those at the top of the controller's tree (where
+ * version 2 has no weights) and those in a group below it.
  */
 export function weighsDisks(names: readonly string[]): boolean {
-  const signs: readonly string[] = ["io.weight", "io.bfq.weight", "io.cost.qos", "blkio.weight"];
-  return names.some((name) => signs.includes(name) || name.startsWith("blkio.bfq."));
+  const indicators: readonly string[] = ["io.weight", "io.bfq.weight", "io.cost.qos", "blkio.weight"];
+  return names.some((name) => indicators.includes(name) || name.startsWith("blkio.bfq."));
 }
 
 /**
- * Of the group that all VMMs of a node are in: they leave some of the host's memory to what manages them, and get the
- * processors as if each processor had one task more. On a busy disk they count half of what another group does.
+ * The limits of the group that contains all VMMs of a node. It leaves memory to what manages them, gets processor time as
+ * if each processor had one more task, and has half the usual weight on a busy disk.
  */
 export function nodeFiles(
   version: 1 | 2,
@@ -127,7 +127,7 @@ export function nodeFiles(
   ];
 }
 
-/** How often the kernel has ended a process of the group for want of memory, by the text of the file that says so. */
+/** How many processes of the group the kernel killed because memory ran out, parsed from memoryKillsFile. */
 export function memoryKills(text: string): number {
   return Number(/^oom_kill (\d+)$/m.exec(text)?.[1] ?? 0);
 }
@@ -138,7 +138,7 @@ function clamp(value: number, max: number): number {
   return Math.min(Math.max(Math.round(value), 1), max);
 }
 
-/** The kernel writes blanks in a mount point as octal numbers. */
+/** The kernel writes blanks in mount points as octal escapes. */
 function unescaped(path: string): string {
   return path.replace(/\\(\d{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
 }

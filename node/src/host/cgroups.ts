@@ -1,12 +1,15 @@
 /**
- * A control group of its own for each VMM: what it may have of the host's memory, tasks and processors.
+ * One control group per VMM, with limits on memory, tasks and processor time.
  *
  * Owns `flotilla-<node>/<boot id>/` at the top of the host's trees (cgroup-layout.ts). At the top, because VMMs outlive
- * the agent and must be found again by an agent that runs elsewhere; so limits of the agent's own group do not bound them.
+ * the agent and must be found by an agent that is started elsewhere. So the limits of the agent's own group do not apply
+ * to them.
  *
- * Always: a group is made with its limits before a process joins it, and removed when its VMM has ended. A host without
- * usable groups, or one that refuses a controller, limits less, and machines run all the same. A crash leaves groups: those
- * of VMMs that live are found by the boot's id, empty ones are removed by `sweep`.
+ * Always:
+ * - a group has its limits before a process joins it, and is removed when its VMM has ended;
+ * - machines run also on a host without usable groups or controllers, with fewer limits.
+ *
+ * A crash leaves groups: those of live VMMs are found by the boot's id; `sweep` removes empty ones.
  */
 import { createHash } from "node:crypto";
 import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
@@ -30,12 +33,12 @@ import {
   weighsDisks,
 } from "./cgroup-layout.ts";
 
-const REMOVE_LOOKS_MAX = 100;
-const REMOVE_LOOK_MS = 20;
+const REMOVE_ATTEMPTS_MAX = 100;
+const REMOVE_RETRY_MS = 20;
 const MAKE_ATTEMPTS_MAX = 3;
 
 export interface CgroupsOptions {
-  /** Tells two nodes of one host apart. */
+  /** Distinguishes the nodes of one host. */
   readonly nodeDirectory: string;
   readonly clock: Clock;
   readonly log: Log;
@@ -43,21 +46,21 @@ export interface CgroupsOptions {
 
 /** The group of one VMM. */
 export interface VmmGroup {
-  /** A process joins it by writing 0 into each. */
+  /** A process joins the group by writing 0 into each file. */
   readonly procsPaths: readonly string[];
-  /** Whether the kernel has ended a process of it for want of memory. Never rejects. */
+  /** Whether the kernel killed a process of the group because memory ran out. Never rejects. */
   hasRunOutOfMemory(): Promise<boolean>;
-  /** When all of its processes have ended. Never rejects. */
+  /** Call when all its processes have ended. Never rejects. */
   remove(): Promise<void>;
 }
 
-/** The group of a VMM that this agent has started. */
+/** The group of a VMM that this agent started. */
 export interface NewVmmGroup extends VmmGroup {
-  /** Lets a process of it have the processors and disks that nothing else wants, or its share of them. Never rejects. */
-  share(pid: number, share: "background" | "usual"): Promise<void>;
+  /** Gives a process of the group only idle processor and disk time (`background`), or its normal share. Never rejects. */
+  share(pid: number, share: "background" | "normal"): Promise<void>;
 }
 
-/** What this host has; undefined when it can not limit a machine's memory so. */
+/** The host's layout; undefined when control groups cannot limit memory here. */
 export async function readCgroupLayout(): Promise<CgroupLayout | undefined> {
   const mounts = await readFile("/proc/mounts", "utf8").catch(() => "");
   const [, at = ""] =
@@ -69,7 +72,7 @@ export async function readCgroupLayout(): Promise<CgroupLayout | undefined> {
   return cgroupLayout(mounts, () => controllers);
 }
 
-/** Whether this host weighs disk requests of groups. Never rejects. */
+/** Whether this host weights disk requests by group. Never rejects. */
 export async function readsDiskWeights({ trees }: CgroupLayout): Promise<boolean> {
   const tree = trees.get("io");
   if (tree === undefined) return false;
@@ -79,11 +82,11 @@ export async function readsDiskWeights({ trees }: CgroupLayout): Promise<boolean
   return weighsDisks([...top.map(({ name }) => name), ...below.flat()]);
 }
 
-/** null: VMMs run without groups, and the log says why. */
+/** null: VMMs run without control groups; the log says why. */
 export async function openCgroups(options: CgroupsOptions): Promise<Cgroups | null> {
   const layout = await readCgroupLayout();
   if (layout === undefined) {
-    options.log.warn({}, "this host has no control groups for memory: machines are bounded by their VMMs alone");
+    options.log.warn({}, "control groups cannot limit memory on this host; only the VMMs themselves limit machines");
     return null;
   }
   const cgroups = new Cgroups(layout, options);
@@ -94,7 +97,7 @@ export async function openCgroups(options: CgroupsOptions): Promise<Cgroups | nu
   } catch (error) {
     options.log.warn(
       { reason: messageOf(error) },
-      "no control groups can be made: machines are bounded by their VMMs alone",
+      "control groups cannot be created; only the VMMs themselves limit machines",
     );
     return null;
   }
@@ -113,20 +116,20 @@ export class Cgroups {
     this.#name = `flotilla-${createHash("sha256").update(nodeDirectory).digest("hex").slice(0, 12)}`;
   }
 
-  /** The group that all of the node's are in. Rejects when memory can not be limited here. */
+  /** Creates the group that contains all groups of the node. Rejects when memory cannot be limited here. */
   async makeNodeGroup(): Promise<void> {
     const { version, trees } = this.#layout;
     for (const [controller, tree] of trees) {
-      // In version 2 a tree's controllers must be handed down, level by level.
-      if (version === 2) await this.#handDown(tree, controller);
+      // In version 2 each level must delegate its controllers to the next.
+      if (version === 2) await this.#delegate(tree, controller);
       await mkdir(join(tree, this.#name), { recursive: true });
-      if (version === 2) await this.#handDown(join(tree, this.#name), controller);
+      if (version === 2) await this.#delegate(join(tree, this.#name), controller);
     }
     const host = { memoryBytes: totalmem(), processors: availableParallelism() };
     for (const file of nodeFiles(version, host)) await this.#write(this.#name, file);
   }
 
-  /** Makes the group of a boot. Rejects when its memory can not be limited. */
+  /** Creates the group of a boot. Rejects when its memory cannot be limited. */
   async make(bootId: string, limits: GroupLimits): Promise<NewVmmGroup> {
     for (let attempts = 1; ; attempts += 1) {
       try {
@@ -134,7 +137,7 @@ export class Cgroups {
         break;
       } catch (error) {
         const { code } = error as NodeJS.ErrnoException;
-        // The last group of the node went, and the node's with it; or an earlier attempt of this boot left its own.
+        // ENOENT: the node's group was removed with its last child. EEXIST: an earlier attempt of this boot left a group.
         if (attempts === MAKE_ATTEMPTS_MAX || (code !== "ENOENT" && code !== "EEXIST")) throw error;
         if (code === "EEXIST") await this.find(bootId).remove();
         else await this.makeNodeGroup();
@@ -144,7 +147,7 @@ export class Cgroups {
     return { ...this.find(bootId), share: (pid, share) => this.#share(bootId, pid, { share, cpus: limits.cpus }) };
   }
 
-  /** The group of a boot that an earlier agent has made; it need not exist. */
+  /** The group of a boot that an earlier agent started; need not exist. */
   find(bootId: string): VmmGroup {
     const directories = this.#directories(bootId);
     return {
@@ -154,18 +157,18 @@ export class Cgroups {
     };
   }
 
-  /** Removes all groups without processes, also the node's. Before any is made. */
+  /** Removes all groups without processes, including the node's. Call before any is created. */
   async sweep(): Promise<void> {
     for (const tree of this.#trees()) {
       const names = await readdir(join(tree, this.#name), { withFileTypes: true }).catch(() => []);
-      // One that has a process refuses.
+      // rmdir fails for a group with processes.
       for (const entry of names)
         if (entry.isDirectory()) await rmdir(join(tree, this.#name, entry.name)).catch(() => {});
       await rmdir(join(tree, this.#name)).catch(() => {});
     }
   }
 
-  async #handDown(directory: string, controller: Controller): Promise<void> {
+  async #delegate(directory: string, controller: Controller): Promise<void> {
     try {
       await writeFile(join(directory, "cgroup.subtree_control"), `+${controller}`);
     } catch (error) {
@@ -193,24 +196,24 @@ export class Cgroups {
   }
 
   /**
-   * An idle task is one only within its group, so what is to have the processors that nothing else wants must be in none.
-   * In one tree for all controllers that would take its other limits as well: there it only counts little.
+   * The kernel's idle class works only within a group, so a task that is to run only when the host is idle must be outside
+   * all groups. In version 2's single tree that would also drop the other limits, so there the group gets the least weight.
    */
   async #share(
     bootId: string,
     pid: number,
-    { share, cpus }: { readonly share: "background" | "usual"; readonly cpus: number },
+    { share, cpus }: { readonly share: "background" | "normal"; readonly cpus: number },
   ): Promise<void> {
     const { version, trees } = this.#layout;
     for (const file of diskWeightFiles(version, share)) await this.#write(join(this.#name, bootId), file);
     const tree = trees.get("cpu");
     if (tree === undefined) return;
     const group = join(tree, this.#name, bootId);
-    const usual = shareFile(version, cpus);
+    const normal = shareFile(version, cpus);
     const [path, value] =
       version === 1
         ? [join(share === "background" ? tree : group, "cgroup.procs"), String(pid)]
-        : [join(group, usual.name), share === "background" ? "1" : usual.value];
+        : [join(group, normal.name), share === "background" ? "1" : normal.value];
     await writeFile(path, value).catch(() => {}); // The VMM has ended.
   }
 
@@ -220,18 +223,18 @@ export class Cgroups {
     return memoryKills(await readFile(path, "utf8").catch(() => "")) > 0;
   }
 
-  /** A process leaves its group a moment after it has ended. */
+  /** A process leaves its group shortly after it has ended. */
   async #remove(directories: readonly string[]): Promise<void> {
     for (const directory of directories) {
-      for (let looks = 0; looks < REMOVE_LOOKS_MAX; looks += 1) {
+      for (let attempts = 0; attempts < REMOVE_ATTEMPTS_MAX; attempts += 1) {
         const code = await rmdir(directory).then(
           () => null,
           (error: NodeJS.ErrnoException) => error.code,
         );
         if (code !== "EBUSY") break;
-        await this.#clock.sleep(REMOVE_LOOK_MS);
+        await this.#clock.sleep(REMOVE_RETRY_MS);
       }
-      await rmdir(join(directory, "..")).catch(() => {}); // The node's own, when this was the last.
+      await rmdir(join(directory, "..")).catch(() => {}); // The node's group, if this was its last.
     }
   }
 }

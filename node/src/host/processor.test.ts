@@ -1,5 +1,5 @@
 /**
- * Which differences between two hosts make two processors of them.
+ * Which differences between hosts give different processor identities.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -21,7 +21,7 @@ const block = (flags: string, mhz: string): string =>
 const cpuinfo = `${block("fpu sse rdrand", "2300.0")}\n\n${block("fpu", "1.0")}\n`;
 const identity = processorIdentity(cpuinfo, "6.1.0-40");
 
-test("a feature, a revision, new microcode or another host kernel makes another processor", () => {
+test("a feature, a revision, new microcode or another host kernel gives another identity", () => {
   const others = [
     cpuinfo.replace(" rdrand", ""),
     cpuinfo.replace("0xa0011d1", "0xa0011d2"),
@@ -35,7 +35,7 @@ test("a feature, a revision, new microcode or another host kernel makes another 
   assert.notEqual(processorIdentity(cpuinfo, "6.1.0-41"), identity);
 });
 
-test("the speed of the moment and the other processors of a host make none", () => {
+test("the current clock rate and the other processors do not matter", () => {
   const slower = cpuinfo.replace("2300.0", "1200.0");
   assert.equal(processorIdentity(slower, "6.1.0-40"), identity);
   assert.equal(processorIdentity(block("fpu sse rdrand", "1.0"), "6.1.0-40"), identity);

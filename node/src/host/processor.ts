@@ -1,13 +1,13 @@
 /**
- * What guests see of the host's processor. Pure.
+ * The properties of the host's processor that guests see. Pure.
  */
 
-/** A kernel that boots asks its processor for these once, and never again: it does not survive another. */
+/** A kernel reads these once, at boot: a booted guest does not survive a change. */
 const LINES = ["vendor_id", "cpu family", "model", "stepping", "microcode", "flags", "vmx flags"] as const;
 
 /**
- * Names the processor that guests under KVM see: by the first of the host's processors in the text of /proc/cpuinfo, and
- * by the host kernel's release, which decides what KVM passes on. It changes with every update that shows or hides a feature.
+ * Identifies the processor that guests under KVM see: by the first processor in the text of /proc/cpuinfo, and by the host
+ * kernel's release, which decides what KVM exposes. It changes with every update that adds or removes a feature.
  */
 export function processorIdentity(cpuinfo: string, kernelRelease: string): string {
   const [first = ""] = cpuinfo.split(/\n\s*\n/);
@@ -20,8 +20,8 @@ export function processorIdentity(cpuinfo: string, kernelRelease: string): strin
 }
 
 /**
- * The rate of the time stamp counter in kHz, by the text of /proc/cpuinfo; null when the counter does not run at one rate.
- * The kernel prints twice the rate as `bogomips` on such processors; `cpu MHz` is what the processor happens to do now.
+ * The rate of the time stamp counter in kHz, from the text of /proc/cpuinfo; null when its rate is not constant. On such
+ * processors the kernel prints twice the rate as `bogomips`; `cpu MHz` is only the current clock.
  */
 export function tscKhzIn(cpuinfo: string): number | null {
   if (!/^flags\s*:.*\bconstant_tsc\b/m.test(cpuinfo)) return null;

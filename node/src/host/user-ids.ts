@@ -1,47 +1,47 @@
 /**
- * The unprivileged user of each machine: one number per machine of this node, free again when the machine is removed.
+ * The unprivileged user of each machine: one number per machine of this node, released when the machine is removed.
  *
- * Always: no two machines of one node directory have the same user. Directories on one host get different ranges by
- * the hash of their path, so that two Flotillas side by side do not share users either (one chance in 4,096 that they
- * do, which costs isolation between those two machines' VMMs and nothing else).
+ * Always: no two machines of one node directory have the same user. The hash of its path gives each directory of a host a
+ * range, so that two Flotillas on one host do not share users either. The ranges collide with a probability of 1 in 4,096,
+ * which costs only the isolation between the VMMs of two machines with the same user.
  *
- * The journals hold the numbers; this object only remembers which are taken.
+ * The journals store the numbers; this object only remembers which are in use.
  */
 import { createHash } from "node:crypto";
 
-/** Above the users of people and services, above most ranges of user namespaces. */
+/** Above the users of people and services, and above most ranges of user namespaces. */
 export const USER_ID_FIRST = 700_000;
 const RANGES = 4096;
 export const USERS_PER_RANGE = 4096;
 
 export class UserIds {
   readonly #first: number;
-  readonly #taken = new Set<number>();
+  readonly #used = new Set<number>();
 
-  /** `directory`: the node's own; its absolute path chooses the range. */
+  /** `directory`: the node's; its absolute path selects the range. */
   constructor(directory: string) {
     const range = createHash("sha256").update(directory).digest().readUInt32LE(0) % RANGES;
     this.#first = USER_ID_FIRST + range * USERS_PER_RANGE;
   }
 
-  /** Notes a number that a journal names. */
+  /** Marks a number from a journal as used. */
   reserve(uid: number): void {
-    this.#taken.add(uid);
+    this.#used.add(uid);
   }
 
-  /** Takes a number that a machine's file has, if it is one of this node's and no other machine's. */
+  /** Marks a number from a machine's file as used if it is in this node's range and free. Returns whether it was. */
   takeBack(uid: number): boolean {
     const isOwn = uid >= this.#first && uid < this.#first + USERS_PER_RANGE;
-    if (!isOwn || this.#taken.has(uid)) return false;
-    this.#taken.add(uid);
+    if (!isOwn || this.#used.has(uid)) return false;
+    this.#used.add(uid);
     return true;
   }
 
-  /** Throws when the node has as many machines as it can tell apart. */
+  /** Returns a free number. Throws when all are in use. */
   take(): number {
     for (let uid = this.#first; uid < this.#first + USERS_PER_RANGE; uid += 1) {
-      if (this.#taken.has(uid)) continue;
-      this.#taken.add(uid);
+      if (this.#used.has(uid)) continue;
+      this.#used.add(uid);
       return uid;
     }
     throw new Error(
@@ -50,6 +50,6 @@ export class UserIds {
   }
 
   free(uid: number): void {
-    this.#taken.delete(uid);
+    this.#used.delete(uid);
   }
 }

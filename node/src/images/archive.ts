@@ -1,16 +1,19 @@
 /**
- * Takes an image out of a file that somebody hands over: an OCI layout (directory or tar), what `docker save` writes, or
- * a tar of a root file system. Plain, gzip or zstd; told apart by content, never by name.
+ * Reads an image from a file: an OCI layout (directory or tar), the output of `docker save`, or a tar of a root file
+ * system. Plain, gzip or zstd, detected from the content, never from the name.
  *
- * The archive is as hostile as a registry: GNU tar extracts it confined and without any capability, nothing in it is
- * followed outside of the extracted directory, and every digest that names something is verified. Layers need no digest
- * check of their own, because the config names their content and workshop.ts compares that.
+ * Archives are hostile input, like registries. Always:
+ * - GNU tar extracts the archive confined and without capabilities;
+ * - no link in it is followed outside the extracted directory;
+ * - every digest that names a file is verified.
+ *
+ * Layer digests are not checked here: image-builder.ts compares each layer with the digest in the config.
  */
 import { createHash } from "node:crypto";
 import { lstat, open, readdir, realpath, stat } from "node:fs/promises";
 import { join, sep } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
-import { compressionOf, decompress, readHead } from "./blobs.ts";
+import { CorruptData, compressionOf, decompress, readHead } from "./blobs.ts";
 import { ConfinedFailure, runConfined } from "./confine.ts";
 import type { ImageConfiguration } from "./images.ts";
 import {
@@ -26,25 +29,25 @@ import {
 export interface OpenArchiveOptions {
   /** A file or a directory. */
   readonly path: string;
-  /** An empty directory for what is extracted; the caller removes it. */
+  /** An empty directory for the extracted files; the caller removes it. */
   readonly work: string;
-  /** Wanted from archives that hold several platforms, and assumed for a bare root file system. */
+  /** The platform to choose from archives with several; assumed for a bare root file system. */
   readonly arch: string;
   readonly bytesMax: number;
   readonly signal: AbortSignal;
   readonly clock: Clock;
-  /** What a bare root file system gets. */
+  /** The configuration of a bare root file system, which brings none. */
   readonly configuration: ImageConfiguration;
 }
 
 export interface ArchiveImage {
-  /** Of the manifest; of one made here when the archive has none. */
+  /** Digest of the manifest, or of a generated one when the archive has none. */
   readonly digest: string;
   readonly config: ImageConfig;
   readonly layerPaths: readonly string[];
 }
 
-/** For root file systems that come without a word about how to run them. */
+/** For root file systems, which do not say how to run them. */
 export const PLAIN_CONFIGURATION: ImageConfiguration = {
   env: ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
   workdir: "/",
@@ -54,13 +57,13 @@ export const PLAIN_CONFIGURATION: ImageConfiguration = {
 };
 
 const TIMEOUT_MS = 20 * 60 * 1000;
-/** By these members an archive shows what it is. */
+/** Members that identify the kind of archive. */
 const MARKERS = ["oci-layout", "index.json", "manifest.json"];
 
-/** Throws an Error for people. */
+/** Throws an Error with a user-facing message. */
 export async function openArchive(options: OpenArchiveOptions): Promise<ArchiveImage> {
   const facts = await stat(options.path).catch(() => undefined);
-  if (facts === undefined) throw new Error("the archive is not there");
+  if (facts === undefined) throw new Error("the archive does not exist");
   if (facts.isDirectory()) return readLayout(options.path, options);
   const tar = await plainTar(options);
   const markers = await extract(
@@ -72,28 +75,28 @@ export async function openArchive(options: OpenArchiveOptions): Promise<ArchiveI
   const found = await readdir(markers);
   if (found.includes("oci-layout") && found.includes("index.json"))
     return readLayout(await extract(options, tar, "layout", []), options);
-  // A root file system may have a file of this name; only a list with layers makes it docker's.
+  // A root file system may contain a file of this name; it is a docker archive only if the file lists layers.
   const saved = found.includes("manifest.json") ? await readSavedManifest(markers) : undefined;
   if (saved !== undefined) return readDockerArchive(await extract(options, tar, "saved", []), saved, options);
   return readRootFileSystem(tar, options);
 }
 
-/** The archive as an uncompressed tar. */
+/** Returns the path of the archive as an uncompressed tar. */
 async function plainTar(options: OpenArchiveOptions): Promise<string> {
   const head = await readHead(options.path, 0, 8);
   let path = options.path;
   if (compressionOf(head) !== "none") {
     path = join(options.work, "archive.tar");
     await decompress({ ...options, source: options.path, target: path }).catch((error: Error) => {
-      throw error.message.startsWith("its ") ? new Error("the archive's compressed data is damaged") : error;
+      throw error instanceof CorruptData ? new Error("the archive's compressed data is damaged") : error;
     });
   }
   if (!isTarHeader(await readHead(path, 0, 512)))
-    throw new Error("it is no tar archive (plain, gzip or zstd), which an image or a root file system comes in");
+    throw new Error("it is not a tar archive (plain, gzip or zstd); an image or a root file system must be one");
   return path;
 }
 
-/** By the header's checksum, which every kind of tar has. */
+/** Compares the header's checksum, which every tar format has. */
 function isTarHeader(header: Buffer): boolean {
   if (header.length < 512) return false;
   const stored = Number.parseInt(header.toString("latin1", 148, 156).replace(/[\0 ].*$/s, ""), 8);
@@ -102,7 +105,7 @@ function isTarHeader(header: Buffer): boolean {
   return stored === sum;
 }
 
-/** Extracts all members, or the named ones that are there, into a directory of their own. */
+/** Extracts all members, or those of `members` that exist, into a directory of their own. */
 async function extract(
   options: OpenArchiveOptions,
   tar: string,
@@ -153,7 +156,7 @@ async function readLayout(directory: string, options: OpenArchiveOptions): Promi
   }
 }
 
-/** index.json's entries need not name a platform when there is only one. */
+/** An index.json with a single entry need not name its platform. */
 function chooseEntry(entries: Parameters<typeof choosePlatform>[0], arch: string): { readonly digest: string } {
   const [only] = entries;
   if (only !== undefined && entries.length === 1) return only;
@@ -200,7 +203,7 @@ async function readRootFileSystem(tar: string, options: OpenArchiveOptions): Pro
   return { digest: await manifestDigest(config, [tar], options.signal), config, layerPaths: [tar] };
 }
 
-/** The digest that the image's manifest would have, had the archive brought one; the same archive gives the same. */
+/** The digest that the image's manifest would have. Equal archives give equal digests. */
 async function manifestDigest(config: ImageConfig, paths: readonly string[], signal: AbortSignal): Promise<string> {
   const configBytes = renderConfig(config);
   const layers: { digest: string; size: number }[] = [];
@@ -213,7 +216,7 @@ async function manifestDigest(config: ImageConfig, paths: readonly string[], sig
 
 async function readBlob(directory: string, digest: string): Promise<Buffer> {
   const bytes = await readDocument(directory, blobName(digest));
-  if (digestOf(bytes) !== digest) throw new Error(`the archive is damaged: blob ${digest} has another digest`);
+  if (digestOf(bytes) !== digest) throw new Error(`the archive is damaged: blob ${digest} does not match its digest`);
   return bytes;
 }
 
@@ -229,14 +232,14 @@ async function readDocument(directory: string, name: string): Promise<Buffer> {
   return await file.readFile();
 }
 
-/** A regular file of the archive. Links inside of it are followed (older docker links equal layers), none leads out. */
+/** A regular file of the archive. Links within it are followed (older docker archives link equal layers); links out of it are refused. */
 async function fileIn(directory: string, name: string): Promise<string> {
   const root = await realpath(directory);
   const path = await realpath(join(root, name)).catch(() => undefined);
   if (path === undefined)
-    throw new Error(`the archive is not complete: ${JSON.stringify(name.slice(0, 200))} is missing`);
+    throw new Error(`the archive is incomplete: ${JSON.stringify(name.slice(0, 200))} is missing`);
   if (!path.startsWith(root + sep) || !(await lstat(path)).isFile())
-    throw new Error(`the archive is not valid: ${JSON.stringify(name.slice(0, 200))} is no file in it`);
+    throw new Error(`the archive is not valid: ${JSON.stringify(name.slice(0, 200))} is not a file in it`);
   return path;
 }
 

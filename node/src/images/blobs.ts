@@ -1,13 +1,16 @@
 /**
- * Blobs on their way from a registry to the disk, and layers on their way from a blob to a plain tar.
+ * Downloads blobs from a registry to the disk, and decompresses layers to plain tars.
  *
- * Owns `<images>/blobs`: a finished blob has the name `sha256-…-<source>`, an unfinished one `….partial`; `<source>` is a
- * hash of registry and repository. Blobs of two sources are never shared, even with equal digests: a registry that a
- * tenant runs could otherwise hold up everybody's pull of a well-known layer by sending it slowly.
+ * Owns `<images>/blobs`. A finished blob is named `sha256-…-<source>`, an unfinished one `….partial`; `<source>` is a
+ * hash of registry and repository. Blobs of two sources are never shared, even with equal digests: a tenant could
+ * otherwise delay everyone's pull of a well-known layer by serving it slowly from a registry of its own.
  *
- * Always: a blob gets its final name after size and digest were right; whoever finds a blob or a part of one from an
- * earlier life hashes it again. If the process dies, the part stays and the next pull goes on from it with a Range
- * request; parts that nobody comes back for are swept after a day.
+ * Always:
+ * - a blob gets its final name only after its size and digest were verified;
+ * - a blob or partial blob left by an earlier process is hashed again before use.
+ *
+ * After a crash the partial blob stays, and the next pull resumes it with a Range request. Partial blobs that no pull
+ * resumes are removed after a day.
  */
 import { createHash } from "node:crypto";
 import { createReadStream, type Stats } from "node:fs";
@@ -22,9 +25,9 @@ import { RegistryError } from "./registry-transport.ts";
 import { SharedWork } from "./share.ts";
 
 const LEFTOVER_AGE_MS_MAX = 24 * 60 * 60 * 1000;
-/** Tries in a row that bring not one byte. */
-const FRUITLESS_TRIES_MAX = 5;
-/** Tries in all: a registry that cuts the connection after every few bytes is not worth more. */
+/** Consecutive attempts that may bring no byte. */
+const TRIES_WITHOUT_PROGRESS_MAX = 5;
+/** Attempts in total, against a registry that closes the connection after every few bytes. */
 const TRIES_MAX = 40;
 const RETRY_DELAY_MS_MAX = 10_000;
 const READ_BYTES = 256 * 1024;
@@ -38,7 +41,7 @@ export interface BlobRequest {
   readonly descriptor: Descriptor;
   readonly source: BlobSource;
   readonly signal: AbortSignal;
-  /** Bytes of this blob that are on the disk now; may go back when a part turns out to be bad. */
+  /** Bytes of this blob on the disk. The count decreases when a corrupt part is thrown away. */
   readonly onBytes: (bytes: number) => void;
 }
 
@@ -47,7 +50,7 @@ export class BlobStore {
   readonly #clock: Clock;
   readonly #retryDelayMs: number;
   readonly #fetches = new SharedWork<string, number>();
-  /** How many pulls use a blob: layers common to two tags are fetched once and must outlast the first of them. */
+  /** How many pulls use each blob: two tags share their common layers, which must outlast the pull that ends first. */
   readonly #users = new Map<string, number>();
 
   constructor(options: { readonly directory: string; readonly clock: Clock; readonly retryDelayMs: number }) {
@@ -56,7 +59,7 @@ export class BlobStore {
     this.#retryDelayMs = options.retryDelayMs;
   }
 
-  /** Makes the directory and removes what nobody came back for. */
+  /** Creates the directory and removes blobs older than a day. */
   async open(): Promise<void> {
     await mkdir(this.#directory, { recursive: true, mode: 0o700 });
     for (const name of await readdir(this.#directory)) {
@@ -66,7 +69,7 @@ export class BlobStore {
     }
   }
 
-  /** The path of the blob, whole and verified, there until `release`. Throws RegistryError. */
+  /** Returns the path of the blob, complete and verified; it exists until `release`. Throws RegistryError. */
   async fetch(request: BlobRequest): Promise<string> {
     const path = this.#pathOf(request.reference, request.descriptor.digest);
     const options = { signal: request.signal, onProgress: request.onBytes };
@@ -81,7 +84,7 @@ export class BlobStore {
     }
   }
 
-  /** Says that a pull is done with a blob. `isNeeded`: it was not unpacked, and another try will want it. */
+  /** Ends a pull's use of a blob. `isNeeded`: it was not unpacked, so the next attempt needs it. */
   async release(path: string, { isNeeded }: { readonly isNeeded: boolean }): Promise<void> {
     const users = (this.#users.get(path) ?? 1) - 1;
     if (users > 0) this.#users.set(path, users);
@@ -89,7 +92,7 @@ export class BlobStore {
     if (users === 0 && !isNeeded) await rm(path, { force: true });
   }
 
-  /** Gives the room of a failed pull back: its blobs and parts that no other pull uses. */
+  /** Frees the space of a failed pull: its blobs and partial blobs that no other pull uses. */
   async discard(reference: Reference, digests: readonly string[]): Promise<void> {
     const paths = digests.map((digest) => this.#pathOf(reference, digest)).filter((path) => !this.#users.has(path));
     await Promise.all(paths.flatMap((path) => [rm(path, { force: true }), rm(`${path}.partial`, { force: true })]));
@@ -111,7 +114,7 @@ export class BlobStore {
       await rm(path);
     }
     const partial = `${path}.partial`;
-    // The second time from nothing: the part on the disk may be what is bad.
+    // The second attempt starts from zero, because the part on the disk may be the corrupt one.
     for (const isLast of [false, true]) {
       await this.#complete(request, partial);
       if ((await digestOfFile(partial, request.signal)) === digest) {
@@ -122,13 +125,10 @@ export class BlobStore {
       request.onBytes(0);
       if (isLast) break;
     }
-    throw new RegistryError(
-      "refused",
-      "what the registry sends is corrupt: it does not have the digest it should have",
-    );
+    throw new RegistryError("refused", "the registry sent corrupt data: its digest does not match");
   }
 
-  /** Fills the partial file up to the blob's size, over as many connections as it takes. */
+  /** Fills the partial file up to the blob's size, over several connections if necessary. */
   async #complete({ reference, descriptor, source, signal, onBytes }: BlobRequest, partial: string): Promise<void> {
     await using file = await open(partial, "a+", 0o600);
     let bytes = (await file.stat()).size;
@@ -136,7 +136,7 @@ export class BlobStore {
       await file.truncate(0);
       bytes = 0;
     }
-    let fruitless = 0;
+    let triesWithoutProgress = 0;
     for (let tries = 1; bytes < descriptor.size; tries += 1) {
       onBytes(bytes);
       const before = bytes;
@@ -144,15 +144,17 @@ export class BlobStore {
       try {
         const answer = await source.blob(reference, descriptor.digest, bytes, deadline.signal);
         bytes = await appendAnswer(file, { answer, bytes, bytesMax: descriptor.size, onBytes });
-        if (bytes < descriptor.size) throw new RegistryError("failed", "the registry ended the transfer too early");
+        if (bytes < descriptor.size)
+          throw new RegistryError("failed", "the registry closed the transfer before its end");
       } catch (error) {
         signal.throwIfAborted();
         const failure = deadline.signal.aborted ? new RegistryError("failed", "the registry sends too slowly") : error;
         bytes = (await file.stat()).size;
-        fruitless = bytes > before ? 0 : fruitless + 1;
+        triesWithoutProgress = bytes > before ? 0 : triesWithoutProgress + 1;
         const isFinal = !(failure instanceof RegistryError) || failure.kind !== "failed";
-        if (isFinal || fruitless === FRUITLESS_TRIES_MAX || tries === TRIES_MAX) throw failure;
-        await this.#clock.sleep(Math.min(this.#retryDelayMs * 2 ** fruitless, RETRY_DELAY_MS_MAX), signal);
+        if (isFinal || triesWithoutProgress === TRIES_WITHOUT_PROGRESS_MAX || tries === TRIES_MAX) throw failure;
+        const delayMs = Math.min(this.#retryDelayMs * 2 ** triesWithoutProgress, RETRY_DELAY_MS_MAX);
+        await this.#clock.sleep(delayMs, signal);
         signal.throwIfAborted();
       } finally {
         deadline.dispose();
@@ -164,7 +166,7 @@ export class BlobStore {
 
 interface Append {
   readonly answer: BlobAnswer;
-  /** What the file has. */
+  /** The size of the file now. */
   readonly bytes: number;
   readonly bytesMax: number;
   readonly onBytes: (bytes: number) => void;
@@ -173,14 +175,14 @@ interface Append {
 async function appendAnswer(file: FileHandle, { answer, bytes, bytesMax, onBytes }: Append): Promise<number> {
   let written = bytes;
   if (answer.offset !== bytes) {
-    // The registry does not do ranges and starts anew; any other offset is nonsense and ends in a digest that is wrong.
+    // The registry ignored the range and starts from zero. Any other offset fails the digest check later.
     await file.truncate(0);
     written = 0;
   }
   for await (const chunk of answer.chunks) {
     if (written + chunk.length > bytesMax) {
       await file.truncate(0);
-      throw new RegistryError("refused", "what the registry sends is corrupt: it is longer than it should be");
+      throw new RegistryError("refused", "the registry sent corrupt data: it is longer than announced");
     }
     await file.appendFile(chunk);
     written += chunk.length;
@@ -204,7 +206,14 @@ async function statIfThere(path: string): Promise<Stats | undefined> {
 
 export type Compression = "gzip" | "zstd" | "none";
 
-/** By the first bytes: registries and archives often state the wrong type. */
+/** A layer or archive that cannot be decompressed. The message continues a sentence about it: "its … is damaged". */
+export class CorruptData extends Error {
+  constructor() {
+    super("its compressed data is damaged");
+  }
+}
+
+/** Detected from the first bytes: registries and archives often state the wrong type. */
 export function compressionOf(head: Buffer): Compression {
   if (head.length >= 2 && head[0] === 0x1f && head[1] === 0x8b) return "gzip";
   if (head.length < 4) return "none";
@@ -214,16 +223,16 @@ export function compressionOf(head: Buffer): Compression {
 
 export interface DecompressOptions {
   readonly source: string;
-  /** Written anew. */
+  /** Overwritten. */
   readonly target: string;
-  /** A tiny file can hold a huge one: above this it ends with an error. */
+  /** Exceeding it is an error: a tiny file can decompress to a huge one. */
   readonly bytesMax: number;
   readonly signal: AbortSignal;
-  /** Sees the plain tar as it goes by, and may throw. */
+  /** Receives the plain tar while it is written; may throw. */
   readonly inspect?: (chunk: Buffer) => void;
 }
 
-/** Writes a layer's plain tar. Throws an Error for people when it is damaged or too large. */
+/** Writes a layer's plain tar. Throws CorruptData, or an Error with a user-facing message when it is too large. */
 export async function decompress(
   options: DecompressOptions,
 ): Promise<{ readonly digest: string; readonly bytes: number }> {
@@ -257,7 +266,7 @@ async function* streamChunks(stream: AsyncIterable<unknown>, signal: AbortSignal
       yield chunk as Buffer;
     }
   } catch (error) {
-    throw asDamage(error);
+    throw asCorruptData(error);
   }
 }
 
@@ -265,15 +274,16 @@ const ZSTD_MAGIC = 0xfd2fb528;
 const isSkippable = (magic: number): boolean => magic >= 0x184d2a50 && magic <= 0x184d2a5f;
 
 /**
- * Frame by frame, because Node's stream stops after the first frame without a word, and layers made for lazy pulling
- * have many, with skippable frames between and after them. Where a frame ends is read from its block headers (RFC 8878).
+ * Decompresses frame by frame, because Node's stream silently stops after the first frame. Layers made for lazy pulling
+ * have many frames, with skippable ones between and after them. The end of a frame follows from its block headers
+ * (RFC 8878).
  */
 async function* zstdChunks(source: string, signal: AbortSignal): AsyncGenerator<Buffer> {
   await using file = await open(source, "r");
   const { size } = await file.stat();
   for (let start = 0; start < size; ) {
     const { end, isData } = await findZstdFrame(file, start);
-    if (end > size) throw new Error("its compressed data is damaged");
+    if (end > size) throw new CorruptData();
     if (isData) {
       const raw = createReadStream(source, { start, end: end - 1, highWaterMark: READ_BYTES });
       yield* streamChunks(pipeInto(raw, createZstdDecompress({ chunkSize: READ_BYTES })), signal);
@@ -288,7 +298,7 @@ async function findZstdFrame(file: FileHandle, start: number): Promise<{ end: nu
   await file.read(head, 0, 8, start);
   const magic = head.readUInt32LE(0);
   if (isSkippable(magic)) return { end: start + 8 + head.readUInt32LE(4), isData: false };
-  if (magic !== ZSTD_MAGIC) throw new Error("its compressed data is damaged");
+  if (magic !== ZSTD_MAGIC) throw new CorruptData();
   const flags = head.readUInt8(4);
   const isSingleSegment = (flags & 0x20) !== 0;
   const dictionaryBytes = [0, 1, 2, 4][flags & 3] ?? 0;
@@ -296,9 +306,9 @@ async function findZstdFrame(file: FileHandle, start: number): Promise<{ end: nu
   let at = start + 5 + (isSingleSegment ? 0 : 1) + dictionaryBytes + contentSizeBytes;
   for (;;) {
     const { bytesRead } = await file.read(head, 0, 3, at);
-    if (bytesRead < 3) throw new Error("its compressed data is damaged");
+    if (bytesRead < 3) throw new CorruptData();
     const block = head.readUIntLE(0, 3);
-    // Type 1 is one byte, repeated.
+    // A block of type 1 stores one byte, which is repeated.
     at += 3 + (((block >> 1) & 3) === 1 ? 1 : block >> 3);
     if ((block & 1) === 1) return { end: at + ((flags & 4) === 0 ? 0 : 4), isData: true };
   }
@@ -311,7 +321,7 @@ export async function readHead(path: string, offset: number, length: number): Pr
   return buffer.subarray(0, bytesRead);
 }
 
-/** Like `pipe`, but an error of the source ends the target, and the end of the target the source. */
+/** Like `pipe`, but an error of the source destroys the target, and closing the target destroys the source. */
 function pipeInto<T extends NodeJS.ReadWriteStream & { destroy(error?: Error): void }>(
   source: NodeJS.ReadableStream & { destroy(): void },
   target: T,
@@ -321,8 +331,8 @@ function pipeInto<T extends NodeJS.ReadWriteStream & { destroy(error?: Error): v
   return source.pipe(target);
 }
 
-/** zlib's codes become a sentence; everything else (a full disk, a cancel) stays what it is. */
-function asDamage(error: unknown): unknown {
+/** Errors of zlib become CorruptData; all others (a full disk, a cancellation) pass unchanged. */
+function asCorruptData(error: unknown): unknown {
   const code = (error as { code?: unknown } | null)?.code;
-  return typeof code === "string" && /^(Z_|ZSTD_)/.test(code) ? new Error("its compressed data is damaged") : error;
+  return typeof code === "string" && /^(Z_|ZSTD_)/.test(code) ? new CorruptData() : error;
 }

@@ -1,15 +1,17 @@
 /**
- * Which images this node has, and under which references.
+ * The images on this node's disk, and the references that point to them.
  *
  * Owns `<images>/unpacked/sha256-…/{root.ext4,image.json}` and `<images>/references/*.json`.
  *
- * Always: a directory in `unpacked` is whole, for it gets its name by rename after its files were synced; root.ext4 is
- * never written again, since machines' disks depend on its blocks. References are a small index over it, one file each and each its owner's alone: what one tenant
- * fetched, and what a tag meant to it, another neither sees nor gets;
- * replaced by rename; one without its image is dropped at the next start. When an image was last used is the time stamp
- * of its image.json, which survives restarts and costs no write of data.
+ * Always:
+ * - a directory in `unpacked` is complete: it gets its name by rename after its files were synced;
+ * - root.ext4 is never written again, because machines' disks depend on its blocks;
+ * - a reference is one small file, replaced by rename, and belongs to one owner: tenants neither see nor use what
+ *   another tenant fetched or what a tag meant to it;
+ * - a reference without its image is removed at the next start;
+ * - the time stamp of image.json is when the image was last used: it survives restarts and costs no write of data.
  *
- * Only this process writes here; memory holds everything, so that looking an image up touches no disk.
+ * Only this process writes here. Everything is in memory, so a lookup does not touch the disk.
  */
 import { createHash } from "node:crypto";
 import { chmod, mkdir, open, readdir, readFile, rename, rm, stat, utimes } from "node:fs/promises";
@@ -18,12 +20,13 @@ import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import { isDigest } from "@flotilla/contract/reference";
+import { syncToDisk } from "../host/sync-to-disk.ts";
 import type { ImageConfiguration, UnpackedImage } from "./images.ts";
 
-/** What image.json holds. */
+/** The content of image.json. */
 export interface ImageRecord {
   readonly digest: string;
-  /** Registry and repository it came from first: its name when no reference leads to it any more. */
+  /** Registry and repository it was first pulled from: its name when no reference points to it. */
   readonly source: string;
   readonly architecture: string;
   readonly os: string;
@@ -31,12 +34,12 @@ export interface ImageRecord {
   readonly configuration: ImageConfiguration;
   /** Size of the file system. */
   readonly rootBytes: number;
-  /** What it takes on the disk. */
+  /** Bytes it takes on the disk. */
   readonly sizeBytes: number;
 }
 
 interface ReferenceRecord {
-  /** The tenant whose reference it is; null or absent: the operator's, or a local image's. */
+  /** The tenant that owns the reference; null or absent for the operator's and for local images. */
   readonly owner?: string | null;
   readonly name: string;
   readonly arch: string;
@@ -84,7 +87,7 @@ export class Catalog {
     return record === undefined ? undefined : this.findByDigest(record.digest, name, owner);
   }
 
-  /** Whether one of the owner's references leads to the digest. */
+  /** Whether one of the owner's references points to the digest. */
   hasReference(owner: string | null, digest: string): boolean {
     return [...this.#references.values()].some((record) => record.digest === digest && ownerOf(record) === owner);
   }
@@ -97,12 +100,12 @@ export class Catalog {
     return { ...record, reference, tenantId, source, rootPath: join(this.#pathOf(digest), "root.ext4") };
   }
 
-  /** Architectures under which the node has this reference. */
+  /** Architectures for which the node has this reference. */
   architecturesOf(name: string): readonly string[] {
     return [...this.#references.values()].filter((record) => record.name === name).map((record) => record.arch);
   }
 
-  /** One entry per reference; images that lost theirs to a newer digest appear under `…@sha256:…`. */
+  /** One entry per reference. Images without a reference (replaced by a newer digest) appear as `…@sha256:…`. */
   list(): readonly UnpackedImage[] {
     const named = [...this.#references.values()].map((record) =>
       this.findByDigest(record.digest, record.name, ownerOf(record)),
@@ -118,7 +121,7 @@ export class Catalog {
     return [...this.#images.values()];
   }
 
-  /** Digests to which `name` points, one per architecture; a digest alone stands for itself. */
+  /** The digests that `name` points to, one per architecture. A `name` that is a digest stands for itself. */
   digestsOf(name: string): readonly string[] {
     const digest = name.slice(name.indexOf("@") + 1);
     const pointed = [...this.#references.values()].filter((record) => record.name === name);
@@ -135,38 +138,40 @@ export class Catalog {
     if (held === undefined) return;
     held.lastUsedAt = this.#clock.now();
     const at = held.lastUsedAt / 1000;
-    // Only the order of a later collection depends on it.
+    // Best effort: only the order of a later collection depends on it.
     await utimes(join(this.#pathOf(digest), "image.json"), at, at).catch(() => undefined);
   }
 
-  /** Takes over a directory that holds `root.ext4`, on the same file system: writes its image.json and names it. */
-  async adopt(directory: string, record: ImageRecord): Promise<void> {
+  /** Adds an image: `directory` holds its `root.ext4` on the same file system; gets image.json and its final name. */
+  async add(directory: string, record: ImageRecord): Promise<void> {
     await chmod(join(directory, "root.ext4"), 0o444);
-    await syncPath(join(directory, "root.ext4"));
+    await syncToDisk(join(directory, "root.ext4"));
     await writeSynced(join(directory, "image.json"), JSON.stringify(record, null, 2));
-    // Others may pass, by whatever path they are given to it; above, only root does.
+    // Other users may pass through this directory, if given a path into it; its parent is only for root.
     await chmod(directory, 0o755);
-    await syncPath(directory);
+    await syncToDisk(directory);
     await rename(directory, this.#pathOf(record.digest)).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== "ENOTEMPTY" && error.code !== "EEXIST") throw error;
-      throw new Error("a damaged copy of it is on the node's disk; its operator finds it in the node's log");
+      throw new Error(
+        "a damaged copy of it is on the node's disk; the node's operator can find its path in the node's log",
+      );
     });
-    await syncPath(join(this.#directory, "unpacked"));
+    await syncToDisk(join(this.#directory, "unpacked"));
     this.#images.set(record.digest, { ...record, lastUsedAt: this.#clock.now() });
   }
 
-  async point({ name, arch, owner }: ReferenceKey, digest: string): Promise<void> {
+  async setReference({ name, arch, owner }: ReferenceKey, digest: string): Promise<void> {
     const record: ReferenceRecord = { owner: owner ?? null, name, arch, digest };
     const path = this.#referencePath(record);
-    if (!this.#references.has(keyOf(record))) await this.#makeRoom(record.owner ?? null);
+    if (!this.#references.has(keyOf(record))) await this.#dropOldest(record.owner ?? null);
     await writeSynced(`${path}.new`, JSON.stringify(record));
     await rename(`${path}.new`, path);
-    await syncPath(join(this.#directory, "references"));
+    await syncToDisk(join(this.#directory, "references"));
     this.#references.set(keyOf(record), record);
   }
 
-  /** A tenant that names the same image in ever new ways loses its oldest names. */
-  async #makeRoom(owner: string | null): Promise<void> {
+  /** A tenant above its limit of references loses its oldest one. */
+  async #dropOldest(owner: string | null): Promise<void> {
     if (owner === null) return;
     const own = [...this.#references].filter(([, record]) => record.owner === owner);
     const [oldest] = own;
@@ -175,7 +180,7 @@ export class Catalog {
     await rm(this.#referencePath(oldest[1]), { force: true });
   }
 
-  async forget(name: string): Promise<void> {
+  async removeReferences(name: string): Promise<void> {
     for (const [key, record] of this.#references) {
       if (record.name !== name) continue;
       this.#references.delete(key);
@@ -183,8 +188,8 @@ export class Catalog {
     }
   }
 
-  /** Takes an image and its references out; what is left of it goes to `trash`, to be removed at leisure. */
-  async withdraw(digest: string, trash: string): Promise<void> {
+  /** Removes an image and its references from the catalog and moves its files to `trash`, for the caller to delete. */
+  async remove(digest: string, trash: string): Promise<void> {
     this.#images.delete(digest);
     for (const record of this.#references.values())
       if (record.digest === digest) {
@@ -198,13 +203,13 @@ export class Catalog {
     const directory = join(this.#directory, "unpacked", name);
     try {
       const record = JSON.parse(await readFile(join(directory, "image.json"), "utf8")) as ImageRecord;
-      if (record.digest.replace(":", "-") !== name) throw new Error("image.json names another digest");
+      if (record.digest.replace(":", "-") !== name) throw new Error("image.json names a different digest");
       const root = await stat(join(directory, "root.ext4"));
-      if (root.size !== record.rootBytes) throw new Error("root.ext4 has another size than image.json says");
+      if (root.size !== record.rootBytes) throw new Error("the size of root.ext4 differs from image.json");
       return { ...record, lastUsedAt: (await stat(join(directory, "image.json"))).mtimeMs };
     } catch (error) {
-      // Not removed: a machine's disk may depend on it, and this program never leaves one in this state.
-      this.#log.error({ directory, reason: messageOf(error) }, "an unpacked image is damaged and is not used");
+      // Not removed, because a machine's disk may depend on it. This program never leaves a damaged image behind.
+      this.#log.error({ directory, reason: messageOf(error) }, "an unpacked image is damaged and will not be used");
       return undefined;
     }
   }
@@ -223,7 +228,7 @@ export class Catalog {
   }
 }
 
-/** Names hold no space. */
+/** Unambiguous, because names contain no space. */
 function keyOf({ name, arch, owner }: ReferenceKey): string {
   return typeof owner === "string" ? `${arch} ${name} ${owner}` : `${arch} ${name}`;
 }
@@ -241,10 +246,5 @@ async function readJson<T>(path: string): Promise<T | undefined> {
 async function writeSynced(path: string, text: string): Promise<void> {
   await using file = await open(path, "w", 0o600);
   await file.writeFile(text);
-  await file.sync();
-}
-
-async function syncPath(path: string): Promise<void> {
-  await using file = await open(path, "r");
   await file.sync();
 }

@@ -1,5 +1,5 @@
 /**
- * Which addresses a checked request connects to, seen at its agent; nothing is connected.
+ * The addresses a checked request connects to, recorded at its agent; no connection is made.
  */
 import assert from "node:assert/strict";
 import { Agent } from "node:http";
@@ -11,7 +11,7 @@ import { AddressRefused, type CheckedRequest, sendChecked } from "./checked-requ
 
 class NotConnected extends Error {}
 
-/** Notes what a connection would be made to, and makes none. */
+/** Records the address of each connection attempt and makes no connection. */
 class WatchingAgent extends Agent {
   readonly looked: string[] = [];
 
@@ -35,20 +35,20 @@ async function addressesOf(change: Partial<CheckedRequest> & { readonly answers:
   const signal = new AbortController().signal;
   const url = new URL("http://name.example:81/x");
   await assert.rejects(
-    sendChecked({ url, headers: {}, reach: "public", agents, resolve, signal, ...change }),
+    sendChecked({ url, headers: {}, allowedAddresses: "public", agents, resolve, signal, ...change }),
     NotConnected,
   );
   assert.equal(resolutions, 1);
   return http.looked;
 }
 
-test("of a name with public and private addresses only the public ones are connected to", async () => {
+test("a request connects only to the public addresses of a name that has both kinds", async () => {
   const answers = ["127.0.0.1", "198.41.0.4", "::1", "10.0.0.1", "2606:4700::1", "::ffff:127.0.0.1"];
   assert.deepEqual(await addressesOf({ answers }), ["198.41.0.4", "2606:4700::1"]);
 });
 
-test("a name that may lead anywhere is connected to where it was resolved to, at once", async () => {
-  assert.deepEqual(await addressesOf({ reach: "any", answers: ["127.0.0.1"] }), ["127.0.0.1"]);
+test("a request without restriction connects to whatever address the name resolves to", async () => {
+  assert.deepEqual(await addressesOf({ allowedAddresses: "any", answers: ["127.0.0.1"] }), ["127.0.0.1"]);
 });
 
 const PRIVATE = [
@@ -66,11 +66,11 @@ const PRIVATE = [
   "https://127.1/",
 ];
 for (const text of PRIVATE)
-  test(`${text} is refused where only public addresses may be reached`, async () => {
+  test(`${text} is refused when only public addresses are allowed`, async () => {
     const agents = { http: new WatchingAgent(), https: new HttpsAgent() };
     const resolve = () => assert.fail("an address is not resolved");
     const signal = new AbortController().signal;
-    const request = { url: new URL(text), headers: {}, reach: "public", agents, resolve, signal } as const;
+    const request = { url: new URL(text), headers: {}, allowedAddresses: "public", agents, resolve, signal } as const;
     await assert.rejects(sendChecked(request), AddressRefused);
     assert.deepEqual(agents.http.looked, []);
   });
@@ -79,6 +79,13 @@ test("a name without a public address is refused", async () => {
   const agents = { http: new WatchingAgent(), https: new HttpsAgent() };
   const resolve = async () => [{ address: "192.168.0.1", family: 4 }];
   const signal = new AbortController().signal;
-  const request = { url: new URL("http://a.example/"), headers: {}, reach: "public", agents, resolve, signal } as const;
+  const request = {
+    url: new URL("http://a.example/"),
+    headers: {},
+    allowedAddresses: "public",
+    agents,
+    resolve,
+    signal,
+  } as const;
   await assert.rejects(sendChecked(request), AddressRefused);
 });

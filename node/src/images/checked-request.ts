@@ -1,10 +1,12 @@
 /**
- * One HTTP request to a server whose addresses were looked at first.
+ * Sends one HTTP request to a server whose addresses were checked first.
  *
- * Always: the name is resolved once, and the connection goes to one of the addresses that were checked: between the
- * check and the connection nothing is resolved again, so an answer of the DNS that changes in between has no effect. A
- * URL's host is read as URLs are (`2130706433` and `0x7f.1` are 127.0.0.1) before it is checked. Redirects are answers
- * like any other: callers decide about them. TLS is verified against the URL's host.
+ * Always:
+ * - the name is resolved once, and the connection goes to one of the checked addresses, so a DNS answer that changes
+ *   after the check has no effect;
+ * - the host is normalised as in any URL (`2130706433` and `0x7f.1` are 127.0.0.1) before it is checked;
+ * - redirects are returned like any other answer; the caller decides about them;
+ * - TLS is verified against the URL's host.
  */
 import { lookup } from "node:dns/promises";
 import { type Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
@@ -14,7 +16,7 @@ import { networkInterfaces } from "node:os";
 import { orAborted } from "@flotilla/base/abort";
 import { isPublicAddress } from "./public-address.ts";
 
-/** Resolves a host name as the system does. Rejects with the system's error. */
+/** Resolves a host name with the system's resolver. Rejects with its error. */
 export type Resolve = (hostname: string) => Promise<readonly ResolvedAddress[]>;
 
 export interface ResolvedAddress {
@@ -25,20 +27,20 @@ export interface ResolvedAddress {
 export const systemResolve: Resolve = (hostname) => lookup(hostname, { all: true });
 
 export interface CheckedRequest {
-  /** http or https, without user name. */
+  /** http or https, without a user name. */
   readonly url: URL;
   readonly headers: Readonly<Record<string, string>>;
-  /** `public`: only to addresses of the public internet that are not this host's. `any`: wherever the name leads. */
-  readonly reach: "any" | "public";
+  /** `public`: only addresses of the public internet, except this host's own. `any`: every address the name resolves to. */
+  readonly allowedAddresses: "any" | "public";
   readonly agents: { readonly http: HttpAgent; readonly https: HttpsAgent };
   readonly resolve: Resolve;
   readonly signal: AbortSignal;
 }
 
-/** The name leads only to addresses that the request may not go to. */
+/** The name resolves only to addresses that the request may not use. */
 export class AddressRefused extends Error {}
 
-/** The answer, with its body unread. Rejects with AddressRefused, the signal's reason or the system's error. */
+/** Returns the answer with its body unread. Rejects with AddressRefused, the signal's reason or the system's error. */
 export async function sendChecked(options: CheckedRequest): Promise<IncomingMessage> {
   const { url, headers, agents, signal } = options;
   const addresses = await checkedAddresses(options);
@@ -58,12 +60,14 @@ async function checkedAddresses(options: CheckedRequest): Promise<readonly Resol
   const family = isIP(host);
   const found =
     family === 0 ? await orAborted(options.resolve(host), options.signal) : [{ address: host, family } as const];
-  if (options.reach === "any") return found;
+  if (options.allowedAddresses === "any") return found;
   const own = ownAddresses();
   const allowed = found.filter(({ address }) => isPublicAddress(address) && !own.has(address));
   if (allowed.length > 0) return allowed;
   const shown = found.map(({ address }) => address).join(", ");
-  throw new AddressRefused(`${host} is at ${shown || "no address"}, which is not public or is this host's own`);
+  throw new AddressRefused(
+    `${host} resolves to ${shown || "no address"}; only public addresses other than this host's are allowed`,
+  );
 }
 
 function ownAddresses(): ReadonlySet<string> {
@@ -71,7 +75,7 @@ function ownAddresses(): ReadonlySet<string> {
   return new Set(all.map(({ address }) => address));
 }
 
-/** Takes the place of the second resolution, which the connection would do. */
+/** Replaces the resolution that the connection would do. */
 function pinnedTo(addresses: readonly ResolvedAddress[]): LookupFunction {
   return (_hostname, options, done) => {
     const [first] = addresses;

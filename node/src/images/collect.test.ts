@@ -1,5 +1,5 @@
 /**
- * Which images a collection takes, and which never.
+ * Which images a collection removes, and which it never removes.
  */
 import assert from "node:assert/strict";
 import { it } from "node:test";
@@ -15,23 +15,23 @@ const image = (digest: string, minutesAgo: number, sizeBytes = 10) => ({
 });
 const digests = (images: readonly { digest: string }[]) => images.map(({ digest }) => digest);
 
-it("the least recently used go first, and no more than needed", () => {
+it("the least recently used images are removed first, and no more than needed", () => {
   const images = [image("new", 10), image("old", 30), image("middle", 20)];
   const plan = planCollection(images, { inUse: new Set(), bytesToFree: 15, now: NOW });
   assert.deepEqual(digests(plan), ["old", "middle"]);
 });
 
-it("nothing goes when there is room", () => {
+it("no image is removed while there is room", () => {
   assert.deepEqual(planCollection([image("a", 99)], { inUse: new Set(), bytesToFree: 0, now: NOW }), []);
 });
 
-it("what a machine uses stays, and what was used a minute ago may be about to be used", () => {
+it("images that a machine uses or that were used a minute ago stay", () => {
   const images = [image("used", 99), image("fresh", 1), image("idle", 5)];
   const plan = planCollection(images, { inUse: new Set(["used"]), bytesToFree: 1000, now: NOW });
   assert.deepEqual(digests(plan), ["idle"]);
 });
 
-it("a collection frees enough or takes all it may, and never takes one in use", () => {
+it("a collection frees enough or removes all it may, and never removes an image in use", () => {
   const images = fc.uniqueArray(fc.record({ digest: fc.string(), sizeBytes: fc.nat(1000), lastUsedAt: fc.nat(NOW) }), {
     selector: ({ digest }) => digest,
   });

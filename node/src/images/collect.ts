@@ -1,5 +1,5 @@
 /**
- * Which images leave the disk. Pure.
+ * Chooses the images to remove from the disk. Pure.
  */
 
 export interface Candidate {
@@ -9,10 +9,10 @@ export interface Candidate {
   readonly lastUsedAt: number;
 }
 
-/** A machine that is being made has its image before its disk says so; images used this recently stay. */
+/** Images used within this time stay: a machine that is being created uses its image before its disk refers to it. */
 const RECENT_MS = 2 * 60 * 1000;
 
-/** The images to remove, least recently used first, until `bytesToFree` are freed or no unused one is left. */
+/** The images to remove, least recently used first, until `bytesToFree` are freed or no unused image is left. */
 export function planCollection(
   images: readonly Candidate[],
   {

@@ -1,5 +1,5 @@
 /**
- * Credentials: which registry gets which, and that a bad file never shows in an error.
+ * Which credentials each registry gets, and that the content of a bad file never appears in an error.
  */
 import assert from "node:assert/strict";
 import { it } from "node:test";
@@ -8,7 +8,7 @@ import { parseCredentials } from "./credentials.ts";
 const auth = (pair: string) => ({ auth: Buffer.from(pair).toString("base64") });
 const parse = (auths: object) => parseCredentials(JSON.stringify({ auths }));
 
-it("a registry gets what stands under its host and port, and no other", () => {
+it("a registry gets only the credentials of its exact host and port", () => {
   const credentials = parse({ "127.0.0.1:5000": auth("sailor:main:sail"), "https://ghcr.io/v2/": auth("a:b") });
   const expected = `Basic ${Buffer.from("sailor:main:sail").toString("base64")}`;
   assert.equal(credentials.basicFor("127.0.0.1:5000"), expected);
@@ -17,12 +17,12 @@ it("a registry gets what stands under its host and port, and no other", () => {
     assert.equal(credentials.basicFor(host), undefined);
 });
 
-it("Docker Hub's three names are one", () => {
+it("Docker Hub's three names are the same registry", () => {
   for (const key of ["https://index.docker.io/v1/", "docker.io", "registry-1.docker.io"])
     assert.notEqual(parse({ [key]: auth("a:b") }).basicFor("registry-1.docker.io"), undefined);
 });
 
-it("user name and password may stand apart, and entries of other kinds are passed over", () => {
+it("user name and password may be separate fields, and other entries are ignored", () => {
   const credentials = parse({
     a: { username: "u", password: "p" },
     b: { identitytoken: "t" },

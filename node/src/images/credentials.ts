@@ -1,22 +1,25 @@
 /**
- * Credentials of registries, from a file in the form of docker's config.json.
+ * Registry credentials, from a file in the format of docker's config.json.
  *
- * Always: read anew for each pull, so that a rotated password works without a restart; matched by exact host and port,
- * so that a mirror never gets the credentials of the registry it stands for; never logged, never part of an error.
- * Only `auths` is read. Credential helpers are programs of a user's desktop and are not run.
+ * Always:
+ * - the file is read for each pull, so a rotated password works without a restart;
+ * - credentials match by exact host and port, so a mirror never gets those of the registry it mirrors;
+ * - credentials are never logged and never part of an error.
+ *
+ * Only `auths` is read. Credential helpers are desktop programs and are not run.
  */
 import { open } from "node:fs/promises";
 import type { Log } from "@flotilla/base/log";
 
 export interface Credentials {
-  /** The value of an Authorization header, or undefined. `host` as in a URL, with port. */
+  /** The value of an Authorization header, or undefined. `host` is as in a URL, with its port. */
   basicFor(host: string): string | undefined;
 }
 
 const FILE_BYTES_MAX = 1024 * 1024;
 const NONE: Credentials = { basicFor: () => undefined };
 
-/** Throws when the file cannot be used; the text holds no path and no content, for tenants see it. */
+/** Throws when the file cannot be used. Tenants see the message, so it contains neither the path nor the content. */
 export async function readCredentials(path: string | null, log: Log): Promise<Credentials> {
   if (path === null) return NONE;
   let text: string;
@@ -24,23 +27,27 @@ export async function readCredentials(path: string | null, log: Log): Promise<Cr
     await using file = await open(path, "r");
     const facts = await file.stat();
     if ((facts.mode & 0o077) !== 0)
-      log.warn({ path }, "the registry credentials can be read by other users of this host; chmod 600 it");
+      log.warn({ path }, "other users of this host can read the registry credentials; run chmod 600 on the file");
     if (facts.size > FILE_BYTES_MAX) throw new Error("the file is larger than 1 MiB");
     text = await file.readFile("utf8");
   } catch (error) {
-    log.error({ path, error }, "cannot read the registry credentials");
-    throw new Error("the node's registry credentials cannot be read; its operator finds the reason in the node's log");
+    log.error({ path, error }, "the registry credentials cannot be read");
+    throw new Error(
+      "the node's registry credentials cannot be read; its operator can find the reason in the node's log",
+    );
   }
   try {
     return parseCredentials(text);
   } catch {
-    // The parser's own message would quote the file.
-    log.error({ path }, "the registry credentials are not in the form of docker's config.json");
-    throw new Error("the node's registry credentials cannot be read; its operator finds the reason in the node's log");
+    // The parser's message would quote the file.
+    log.error({ path }, "the registry credentials are not in the format of docker's config.json");
+    throw new Error(
+      "the node's registry credentials cannot be read; its operator can find the reason in the node's log",
+    );
   }
 }
 
-/** Throws when it is not a JSON object with `auths`. */
+/** Throws when the text is not a JSON object with `auths`. */
 export function parseCredentials(text: string): Credentials {
   const document: unknown = JSON.parse(text);
   const auths = objectOf(objectOf(document)?.["auths"]);
@@ -63,7 +70,7 @@ function pairOf(entry: Record<string, unknown>): string | undefined {
   return `${entry["username"]}:${entry["password"]}`;
 }
 
-/** `https://index.docker.io/v1/`, `docker.io` and `registry-1.docker.io` are one. */
+/** `https://index.docker.io/v1/`, `docker.io` and `registry-1.docker.io` are the same registry. */
 function hostOf(key: string): string {
   const host = key
     .replace(/^https?:\/\//, "")

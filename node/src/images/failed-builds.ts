@@ -1,9 +1,9 @@
 /**
- * Images that could not be built, so that the same bytes are not tried again and again.
+ * Remembers images that could not be built, so that the same bytes are not built again and again.
  *
- * Always: a digest that failed is refused for a while without any work, with the reason of its failure; each further
- * failure doubles the while, from half a minute to an hour. The content of a digest never changes, so only what a later
- * version of the node can do makes another try succeed. In memory: a restart forgets.
+ * Always: a digest that failed is refused for some time, at no cost and with the reason of its failure. Each further
+ * failure doubles that time, from 30 seconds to an hour. The content of a digest never changes, so only a newer version
+ * of the node can succeed. Kept in memory only; a restart clears it.
  */
 import type { Clock } from "@flotilla/base/clock";
 
@@ -26,16 +26,16 @@ export class FailedBuilds {
     this.#clock = clock;
   }
 
-  /** Throws an Error for people while the digest is not to be tried. */
+  /** Throws an Error with a user-facing message while the digest may not be tried again. */
   check(digest: string): void {
     const failure = this.#failures.get(digest);
     const leftMs = (failure?.until ?? 0) - this.#clock.monotonic();
     if (failure === undefined || leftMs <= 0) return;
     const seconds = Math.ceil(leftMs / 1000);
-    throw new Error(`${failure.message} (the same image is tried again after ${seconds} s at the earliest)`);
+    throw new Error(`${failure.message} (the next attempt is possible in ${seconds} s)`);
   }
 
-  failed(digest: string, message: string): void {
+  record(digest: string, message: string): void {
     const count = (this.#failures.get(digest)?.count ?? 0) + 1;
     const delayMs = Math.min(FIRST_MS * 2 ** (count - 1), LONGEST_MS);
     this.#failures.delete(digest);

@@ -1,7 +1,7 @@
 /**
- * An image that can not be had however often it is tried, with the code that says so to programs.
+ * An image that cannot be provided, however often it is tried, with an error code for programs.
  *
- * Everything else that goes wrong with an image is a plain Error: the next attempt may succeed.
+ * Every other failure of an image is a plain Error: the next attempt may succeed.
  */
 import type { ImageFault } from "@flotilla/contract/errors";
 
@@ -16,7 +16,7 @@ export class ImageRefused extends Error {
   }
 }
 
-/** null: it may be different the next time. */
+/** null: the next attempt may succeed. */
 export function imageFaultIn(error: unknown): ImageFault | null {
   return error instanceof ImageRefused ? error.code : null;
 }

@@ -1,13 +1,13 @@
 /**
- * What the rest of the node agent sees of the images on its disk.
+ * The interface to the images on this node's disk.
  */
 import type { ImageProgress, NodeImage } from "@flotilla/contract/link";
 
-/** The parts of an OCI image's config that a machine takes over. */
+/** The parts of an OCI image's config that a machine uses. */
 export interface ImageConfiguration {
   /** `NAME=value` lines. */
   readonly env: readonly string[];
-  /** Absolute; `/` when the image says nothing. */
+  /** Absolute; `/` when the image sets none. */
   readonly workdir: string;
   readonly user: string;
   readonly entrypoint: readonly string[];
@@ -17,9 +17,9 @@ export interface ImageConfiguration {
 /** An image unpacked on this node. */
 export interface UnpackedImage extends NodeImage {
   readonly configuration: ImageConfiguration;
-  /** Registry and repository that it was fetched from first, or `local/…`. */
+  /** Registry and repository it was first pulled from, or `local/…`. */
   readonly source: string;
-  /** A read-only ext4 file system in a file, shared by all machines of the image. Never written after it has its name. */
+  /** A read-only ext4 file system in a file, shared by all machines of the image. Never written after it got its name. */
   readonly rootPath: string;
   /** Size of that file system, in bytes: a machine's disk is at least as large. */
   readonly rootBytes: number;
@@ -32,39 +32,39 @@ export interface RootFile {
 }
 
 export interface EnsureOptions {
-  /** `amd64` or `arm64`; null: the node's own. */
+  /** `amd64` or `arm64`; null for the node's own. */
   readonly arch: string | null;
-  /** The tenant that asks; null: the node's operator. */
+  /** The requesting tenant; null for the node's operator. */
   readonly tenantId: string | null;
   readonly onProgress?: (progress: Extract<ImageProgress, { kind: "progress" }>) => void;
-  /** Gives up waiting; a pull that others wait for goes on. */
+  /** Stops waiting; a pull that other callers wait for continues. */
   readonly signal?: AbortSignal;
-  /** Asks the registry what the reference means now, even when the node has an image under it: `PUT /v1/images`. */
+  /** Asks the registry what the reference points to, even when the node has an image for it: `PUT /v1/images`. */
   readonly isRefresh?: boolean;
 }
 
 export interface Images {
   /**
-   * The image, unpacked; pulls it if the tenant has not pulled it. Callers of one tenant share one pull; what another
-   * tenant has unpacked is used after the registry has given this one the manifest.
-   * Throws with a text for the machine's owner: an ImageRefused when it can not be had however often it is tried, and an
-   * Error when the registry is down, the image corrupt or the disk full.
+   * Returns the unpacked image; pulls it if the tenant has not pulled it before. Callers of one tenant share one pull. An
+   * image unpacked for another tenant is used once the registry has served this tenant its manifest.
+   * Throws with a message for the machine's owner: ImageRefused when no attempt can succeed, and an Error when the
+   * registry is down, the image corrupt or the disk full.
    */
   ensure(reference: string, options: EnsureOptions): Promise<UnpackedImage>;
-  /** The image if the tenant (null: the operator) has it on this node's disk, without any network. */
+  /** Finds the image without using the network; undefined if the tenant (null: the operator) does not have it here. */
   find(reference: string, arch: string | null, tenantId?: string | null): Promise<UnpackedImage | undefined>;
-  /** An image by the digest that a machine's disk was made from. */
+  /** The image of a digest that a machine's disk is based on. */
   findByDigest(digest: string): Promise<UnpackedImage | undefined>;
   /**
-   * The image's file system for a disk of so many bytes: the image's own when the disk is at least as large, else a
-   * smaller one, made once. What is on it may need more than was asked.
+   * The file system for a disk of `diskBytes`: the image's own if the disk is at least as large, otherwise a smaller copy,
+   * made once. The result may be larger than requested if the content needs more.
    */
   rootFor(image: UnpackedImage, diskBytes: number): Promise<RootFile>;
-  /** What a tenant has under its references, and local images; without a tenant everything. */
+  /** The images that a tenant has references to, and local images; everything without a tenant. */
   list(tenantId?: string | null): Promise<readonly NodeImage[]>;
-  /** Takes in an OCI layout (tar), a docker archive or a root file system tar, as `local/<name>[:tag]`. */
+  /** Imports an OCI layout (tar), a docker archive or a root file system tar as `local/<name>[:tag]`. */
   importArchive(path: string, reference: string): Promise<UnpackedImage>;
   remove(reference: string): Promise<"removed" | "missing" | "in use">;
-  /** Removes images that no machine's disk depends on until `freeBytesMin` are free, least recently used first. */
+  /** Removes images that no machine's disk depends on, least recently used first, until `freeBytesMin` are free. */
   collectGarbage(inUse: ReadonlySet<string>): Promise<{ readonly removed: number; readonly freedBytes: number }>;
 }

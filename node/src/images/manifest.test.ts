@@ -1,5 +1,5 @@
 /**
- * Manifests and configs as registries send them, and as they should not.
+ * Manifests and configs, valid and invalid.
  */
 import assert from "node:assert/strict";
 import { it } from "node:test";
@@ -19,7 +19,7 @@ const config = (change: object) =>
     ),
   );
 
-it("an OCI manifest and a docker manifest read alike", () => {
+it("an OCI manifest and a docker manifest give the same result", () => {
   const docker = "application/vnd.docker";
   const read = manifest({
     config: { ...CONFIG, mediaType: `${docker}.container.image.v1+json` },
@@ -33,38 +33,38 @@ const BAD_MANIFESTS: readonly (readonly [string, object, RegExp])[] = [
   ["the old schema", { schemaVersion: 1 }, /schema 1/],
   ["no schema", { schemaVersion: undefined }, /schemaVersion/],
   [
-    "a chart in place of an image",
+    "a chart instead of an image",
     { config: { ...CONFIG, mediaType: "application/vnd.cncf.helm.config.v1+json" } },
     /helm/,
   ],
   ["an encrypted layer", { layers: [{ ...LAYER, mediaType: `${OCI}.layer.v1.tar+gzip+encrypted` }] }, /encrypted/],
   ["too many layers", { layers: Array.from({ length: 513 }, () => LAYER) }, /512/],
-  ["layers that are no list", { layers: { length: 1 } }, /layers is missing/],
+  ["layers that are not a list", { layers: { length: 1 } }, /layers is missing/],
   ["a digest of another kind", { layers: [{ ...LAYER, digest: "sha512:00" }] }, /sha256/],
   ["a digest that is a path", { layers: [{ ...LAYER, digest: "sha256:../../../etc/passwd" }] }, /sha256/],
   ["a negative size", { layers: [{ ...LAYER, size: -1 }] }, /size/],
-  ["a size that is no number", { layers: [{ ...LAYER, size: "20" }] }, /size/],
+  ["a size that is not a number", { layers: [{ ...LAYER, size: "20" }] }, /size/],
   ["a config of many MiB", { config: { ...CONFIG, size: 2 ** 30 } }, /larger/],
 ];
 for (const [what, change, why] of BAD_MANIFESTS)
   it(`a manifest with ${what} is refused`, () => assert.throws(() => manifest(change), why));
 
-it("what is no JSON object is refused", () => {
+it("anything but a JSON object is refused", () => {
   for (const text of ["", "null", "[]", "{", "1"]) assert.throws(() => parseManifest(Buffer.from(text), null), /JSON/);
 });
 
-it("a list offers its platforms, and what it lacks is told with what it has", () => {
+it("an error about a missing platform lists the available ones", () => {
   const entry = (os: string, architecture: string) => ({ ...LAYER, os, architecture });
   const entries = [entry("linux", "arm64"), entry("windows", "amd64"), entry("unknown", "unknown")];
   assert.equal(choosePlatform(entries, "arm64").architecture, "arm64");
   assert.throws(
     () => choosePlatform(entries, "amd64"),
-    /nothing for linux\/amd64; it has linux\/arm64, windows\/amd64$/,
+    /no variant for linux\/amd64; it has linux\/arm64, windows\/amd64$/,
   );
   assert.throws(() => choosePlatform([], "amd64"), /no platform/);
 });
 
-it("a config gives what a machine takes over, with nothing where it says nothing", () => {
+it("absent fields of a config become empty values", () => {
   assert.deepEqual(config({}).configuration, { env: [], workdir: "/", user: "", entrypoint: [], command: [] });
   const full = config({
     config: { Env: ["A=b=c", "no value", "=x"], WorkingDir: "srv", User: "1000:1000", Entrypoint: ["/e"], Cmd: null },
@@ -89,7 +89,7 @@ const BAD_CONFIGS: readonly (readonly [string, object, RegExp])[] = [
   ],
   ["a zero byte in the environment", { config: { Env: ["A=\0"] } }, /Env/],
   ["a command in one string", { config: { Cmd: "sh -c ls" } }, /Cmd/],
-  ["a diff_id that is no digest", { rootfs: { diff_ids: ["x"] } }, /diff_id/],
+  ["a diff_id that is not a digest", { rootfs: { diff_ids: ["x"] } }, /diff_id/],
   ["no rootfs", { rootfs: null }, /rootfs/],
 ];
 for (const [what, change, why] of BAD_CONFIGS)

@@ -1,18 +1,19 @@
 /**
- * What a registry or an archive says about an image: manifest lists, manifests and configs, read with suspicion.
+ * Parses what a registry or an archive says about an image: manifest lists, manifests and configs. All of it is
+ * untrusted input.
  *
- * Pure. Knows both dialects (OCI and Docker's schema 2), which differ in media types only. Always: every field used is
- * checked for type and size here, so that the rest of the code works with plain values; what is not a container image
- * for Linux is refused with a text that names what it is.
+ * Pure. Understands both dialects, OCI and Docker's schema 2, which differ only in media types. Always:
+ * - every field is checked for type and size here, so the rest of the code works with plain values;
+ * - anything but a container image for Linux is refused with a message that names what it is.
  */
 import { ENV_BYTES_MAX } from "@flotilla/contract/limits";
 import { ImageRefused } from "./image-refused.ts";
 import type { ImageConfiguration } from "./images.ts";
 import { isDigest } from "@flotilla/contract/reference";
 
-/** What registries themselves allow; real ones have a few KiB. Holds for lists, manifests and configs. */
+/** The limit of registries themselves; real documents have a few KiB. Applies to lists, manifests and configs. */
 export const MANIFEST_BYTES_MAX = 4 * 1024 * 1024;
-/** Container engines stop at 127, because overlay mounts do; tools that flatten go higher. */
+/** Container engines stop at 127, the limit of overlay mounts; tools that flatten layers allow more. */
 const LAYERS_MAX = 512;
 const LIST_ENTRIES_MAX = 1024;
 
@@ -53,15 +54,14 @@ export interface ImageConfig {
   readonly configuration: ImageConfiguration;
 }
 
-/** `mediaType` is what the transport said, if anything; what the document says wins. Throws an Error for people. */
+/** `mediaType` is the transport's; the document's own takes precedence. Throws an Error with a user-facing message. */
 export function parseManifest(bytes: Buffer, mediaType: string | null): Manifest {
   const document = parseObject(bytes, "manifest");
-  if (document["schemaVersion"] === 1)
-    throw new Error("its manifest has the old form, schema 1, which is not supported");
-  if (document["schemaVersion"] !== 2) throw new Error("its manifest has no schemaVersion 2");
-  const said = typeof document["mediaType"] === "string" ? document["mediaType"] : mediaType;
+  if (document["schemaVersion"] === 1) throw new Error("its manifest uses the old schema 1, which is not supported");
+  if (document["schemaVersion"] !== 2) throw new Error("its manifest does not have schemaVersion 2");
+  const type = typeof document["mediaType"] === "string" ? document["mediaType"] : mediaType;
   const isList =
-    said === MANIFEST_TYPES.ociIndex || said === MANIFEST_TYPES.dockerList || Array.isArray(document["manifests"]);
+    type === MANIFEST_TYPES.ociIndex || type === MANIFEST_TYPES.dockerList || Array.isArray(document["manifests"]);
   if (isList) {
     const entries = parseArray(document["manifests"], LIST_ENTRIES_MAX, "manifest list");
     return { kind: "list", entries: entries.map((entry) => ({ ...parseDescriptor(entry), ...parsePlatform(entry) })) };
@@ -77,35 +77,35 @@ export function parseManifest(bytes: Buffer, mediaType: string | null): Manifest
   return { kind: "image", config, layers };
 }
 
-/** The entry for Linux on this architecture. Throws an Error that names what the image has instead. */
+/** The entry for Linux on this architecture. Throws an Error that lists the platforms the image has. */
 export function choosePlatform(entries: readonly ListEntry[], arch: string): ListEntry {
   const found = entries.find((entry) => entry.os === "linux" && entry.architecture === arch);
   if (found !== undefined) return found;
-  // `unknown` is how build attestations stand in a list.
+  // Build attestations appear in a list as platform `unknown`.
   const known = entries.filter((entry) => entry.architecture !== null && entry.architecture !== "unknown");
   const offered = [...new Set(known.map((entry) => `${entry.os}/${entry.architecture}`))].slice(0, 20);
   throw new ImageRefused(
     "image_wrong_platform",
-    `it has nothing for linux/${arch}; it has ${offered.length === 0 ? "no platform" : offered.join(", ")}`,
+    `it has no variant for linux/${arch}; it has ${offered.length === 0 ? "no platform" : offered.join(", ")}`,
   );
 }
 
-/** Throws an Error for people. */
+/** Throws an Error with a user-facing message. */
 export function parseConfig(bytes: Buffer): ImageConfig {
   const document = parseObject(bytes, "config");
   const os = parsePlainText(document["os"] ?? "linux", "os");
-  if (os !== "linux") throw new ImageRefused("image_wrong_platform", `it is made for ${plain(os)}, not for linux`);
+  if (os !== "linux") throw new ImageRefused("image_wrong_platform", `it is built for ${plain(os)}, not for linux`);
   const rootfs = asObject(document["rootfs"], "rootfs");
   const diffIds = parseArray(rootfs["diff_ids"] ?? [], LAYERS_MAX, "config's diff_ids").map((item) => {
     if (typeof item !== "string" || !isDigest(item))
-      throw new Error("its config has a diff_id that is no sha256 digest");
+      throw new Error("its config has a diff_id that is not a sha256 digest");
     return item;
   });
   const architecture = normalArchitecture(parsePlainText(document["architecture"], "architecture"));
   return { architecture, os, diffIds, configuration: parseConfiguration(asObject(document["config"] ?? {}, "config")) };
 }
 
-/** A config in OCI's form: what imports of bare root file systems get, and what the unpacking tool is given. */
+/** Renders a config in OCI's format, for imported root file systems and for the unpacking tool. */
 export function renderConfig(config: ImageConfig): Buffer {
   const { env, workdir, user, entrypoint, command } = config.configuration;
   return Buffer.from(
@@ -193,7 +193,7 @@ function parseArray(value: unknown, lengthMax: number, what: string): readonly u
   return value;
 }
 
-/** `null` stands for an empty list in configs written by Go programs. */
+/** Configs written by Go programs have `null` for an empty list. */
 function parseTexts(value: unknown, what: string): readonly string[] {
   return parseArray(value ?? [], 65_536, `config's ${what}`).map((item) => parseText(item, what, 128 * 1024));
 }
@@ -204,13 +204,13 @@ function parseText(value: unknown, what: string, lengthMax: number): string {
   return value;
 }
 
-/** Words such as `linux` that also appear in error texts. */
+/** Short identifiers such as `linux`, which also appear in error messages. */
 function parsePlainText(value: unknown, what: string): string {
   if (typeof value !== "string" || !/^[\w.-]{1,64}$/.test(value)) throw new Error(`its ${what} is malformed`);
   return value;
 }
 
-/** Foreign text inside an error: printable and short. */
+/** Untrusted text for an error message: escaped and short. */
 function plain(text: string): string {
   return JSON.stringify(text.slice(0, 100));
 }

@@ -1,5 +1,5 @@
 /**
- * Which addresses count as public, in all the ways to write one that is not.
+ * Which addresses count as public, with every notation of those that do not.
  */
 import assert from "node:assert/strict";
 import { it } from "node:test";

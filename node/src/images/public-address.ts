@@ -1,8 +1,8 @@
 /**
- * Tells addresses of the public internet from all others. Pure.
+ * Tells public internet addresses from all others. Pure.
  *
- * Always: what is not known to be public is not. Of IPv6 only 2000::/3 is handed out, and of that the parts that carry an
- * IPv4 address or a documentation's are left out; IPv4 inside IPv6 (mapped, translated) is therefore never public. The
+ * Always: an address is public only if it is known to be. In IPv6 only 2000::/3 is allocated, without the parts that
+ * embed an IPv4 address or are reserved for documentation; IPv4 inside IPv6 (mapped, translated) is never public. The
  * ranges are those of IANA's special-purpose registries.
  */
 import { BlockList, isIP } from "node:net";
@@ -36,7 +36,7 @@ for (const [network, bits] of [
 ] as const)
   SPECIAL.addSubnet(network, bits, "ipv6");
 
-/** Whether an address, as a resolver or a URL writes it, is one of the public internet. */
+/** Whether an address, in the notation of a resolver or a URL, belongs to the public internet. */
 export function isPublicAddress(address: string): boolean {
   switch (isIP(address)) {
     case 4:

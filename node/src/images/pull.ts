@@ -1,12 +1,14 @@
 /**
  * Pulls an image: reference → manifest for this architecture → config and layers → root file system → catalog.
  *
- * Always: a pull ends with a whole image or with an Error whose text tells a machine's owner what to do; blobs that came
- * in stay for the next try until their image is unpacked. Nothing is taken from the registry but bytes whose digest
- * leads back to the manifest; the manifest under a tag is the registry's word, the one under a digest is verified.
+ * Always:
+ * - a pull ends with a complete image or with an Error that tells the machine's owner what to do;
+ * - downloaded blobs stay for the next attempt until their image is unpacked;
+ * - every byte used has a digest that leads back to the manifest. The registry alone decides which manifest a tag means;
+ *   a manifest requested by digest is verified.
  *
- * Blobs are removed once the image is there: the file system is what machines use, and keeping both would double the
- * disk for the rare case of another image with the same layers.
+ * Blobs are removed once the image exists: machines use the file system, and keeping both would double the disk usage
+ * for the rare case of another image with the same layers.
  */
 import { readFile } from "node:fs/promises";
 import type { Clock, Timer } from "@flotilla/base/clock";
@@ -23,8 +25,8 @@ import { RegistryClient, type RegistryOptions } from "./registry.ts";
 import { RegistryError } from "./registry-transport.ts";
 import { SharedWork } from "./share.ts";
 import { asDiskFull, DiskFull, watchSpace } from "./space.ts";
-import { FairTurns } from "./turns.ts";
-import type { Progress, Room, Workshop } from "./workshop.ts";
+import { FairQueue } from "./fair-queue.ts";
+import type { Progress, SpaceNeeded, ImageBuilder } from "./image-builder.ts";
 
 export interface PullerOptions {
   readonly directory: string;
@@ -32,8 +34,8 @@ export interface PullerOptions {
   readonly credentialsPath: string | null;
   readonly catalog: Catalog;
   readonly blobs: BlobStore;
-  readonly workshop: Workshop;
-  readonly makeRoom: (room: Room) => Promise<void>;
+  readonly builder: ImageBuilder;
+  readonly makeRoom: (space: SpaceNeeded) => Promise<void>;
   readonly clock: Clock;
   readonly log: Log;
 }
@@ -41,7 +43,7 @@ export interface PullerOptions {
 export interface PullRequest {
   readonly reference: Reference;
   readonly arch: string;
-  /** null: the node's operator. */
+  /** null for the node's operator. */
   readonly tenantId: string | null;
   readonly signal: AbortSignal;
   readonly report: (progress: Progress) => void;
@@ -53,25 +55,28 @@ interface Resolved {
   readonly layers: readonly Descriptor[];
 }
 
-/** Pulls of one tenant at a time; its others wait. */
+/** Concurrent pulls of one tenant; its other pulls wait. */
 const PULLS_PER_OWNER = 4;
-const LAYERS_AT_A_TIME = 3;
+const CONCURRENT_LAYERS = 3;
 const REPORT_PERIOD_MS = 250;
 
 export class Puller {
   readonly #options: PullerOptions;
   /**
-   * By tenant, source and digest: two references may mean the same image. Tenants do not share it: one whose registry is
-   * slow would keep the others waiting.
+   * Keyed by tenant, source and digest, because two references may mean the same image. Tenants do not share pulls: one
+   * with a slow registry would make the others wait.
    */
   readonly #images = new SharedWork<UnpackedImage, Progress>();
-  readonly #turns = new FairTurns({ atOnce: Number.POSITIVE_INFINITY, atOncePerOwner: PULLS_PER_OWNER });
+  readonly #queue = new FairQueue({
+    concurrencyMax: Number.POSITIVE_INFINITY,
+    concurrencyPerOwnerMax: PULLS_PER_OWNER,
+  });
 
   constructor(options: PullerOptions) {
     this.#options = options;
   }
 
-  /** Pulls and points the reference to what came. Throws an Error for people. */
+  /** Pulls the image and updates the reference. Throws an Error with a user-facing message. */
   async pull(request: PullRequest): Promise<UnpackedImage> {
     const { reference, arch, signal } = request;
     const { catalog, clock, log } = this.#options;
@@ -81,13 +86,13 @@ export class Puller {
       using client = new RegistryClient(this.#options.registry, credentials);
       request.report({ kind: "progress", message: "asking the registry", doneBytes: 0, totalBytes: 0 });
       const resolved = await this.#resolve(client, request);
-      if (!this.#isAtHand(resolved.digest, request)) await this.#share(client, resolved, request);
-      await catalog.point({ name: reference.name, arch, owner: request.tenantId }, resolved.digest);
+      if (!this.#needsNoDownload(resolved.digest, request)) await this.#buildShared(client, resolved, request);
+      await catalog.setReference({ name: reference.name, arch, owner: request.tenantId }, resolved.digest);
       await catalog.touch(resolved.digest);
     } catch (error) {
       signal.throwIfAborted();
-      log.warn({ reference: reference.name, arch, reason: reasonOf(error) }, "an image could not be pulled");
-      throw explained(error, reference);
+      log.warn({ reference: reference.name, arch, reason: logReason(error) }, "an image could not be pulled");
+      throw withImageName(error, reference);
     }
     const image = catalog.find(reference.name, arch, request.tenantId);
     if (image === undefined) throw new Error(`image ${reference.name} was removed while it was pulled`);
@@ -97,30 +102,30 @@ export class Puller {
   }
 
   /**
-   * Whether the image need not be fetched. The registry has just given the tenant the manifest; that is enough for an
-   * image of the same repository. From another one the tenant has to show that it has the layers too: the manifest of
-   * somebody's private image is no secret that gives its content away.
+   * Whether the image on this node can be used without a download. The registry has just served the tenant the manifest,
+   * which is enough for an image of the same repository. For an image from another repository the tenant must also have
+   * access to the layers: knowing the manifest of a private image does not grant access to its content.
    */
-  #isAtHand(digest: string, { reference, tenantId }: PullRequest): boolean {
+  #needsNoDownload(digest: string, { reference, tenantId }: PullRequest): boolean {
     const { catalog } = this.#options;
     const present = catalog.findByDigest(digest);
     if (present === undefined) return false;
     return tenantId === null || present.source === sourceOf(reference) || catalog.hasReference(tenantId, digest);
   }
 
-  #share(client: RegistryClient, resolved: Resolved, request: PullRequest): Promise<UnpackedImage> {
-    this.#options.workshop.checkFailed(resolved.digest);
+  #buildShared(client: RegistryClient, resolved: Resolved, request: PullRequest): Promise<UnpackedImage> {
+    this.#options.builder.checkFailed(resolved.digest);
     const owner = ownerOf(request);
     const key = `${owner} ${sourceOf(request.reference)} ${resolved.digest}`;
     return this.#images.run(key, { signal: request.signal, onProgress: request.report }, (signal, report) =>
-      this.#turns.run(owner, signal, () => this.#fetchAndBuild(client, resolved, { ...request, signal, report })),
+      this.#queue.run(owner, signal, () => this.#fetchAndBuild(client, resolved, { ...request, signal, report })),
     );
   }
 
   async #resolve(client: RegistryClient, { reference, arch, signal }: PullRequest): Promise<Resolved> {
     let answer = await client.manifest(reference, reference.target, signal);
     let manifest = parseManifest(answer.bytes, answer.mediaType);
-    // Lists of lists exist in the specification; two levels are more than anybody serves.
+    // The specification allows lists of lists; no known registry serves more than two levels.
     for (let depth = 0; manifest.kind === "list"; depth += 1) {
       if (depth === 2) throw new Error("its manifest lists are nested too deeply");
       const entry = choosePlatform(manifest.entries, arch);
@@ -132,24 +137,24 @@ export class Puller {
 
   async #fetchAndBuild(client: RegistryClient, resolved: Resolved, request: PullRequest): Promise<UnpackedImage> {
     const layerBytes = resolved.layers.reduce((sum, layer) => sum + layer.size, 0);
-    // At least: the blobs, the plain layers and the tree, if nothing were compressed.
+    // A lower bound: the blobs, the plain layers and the tree, if nothing were compressed.
     await this.#options.makeRoom({ peakBytes: 3 * layerBytes, keptBytes: layerBytes });
     using watch = watchSpace(this.#options.directory, this.#options.clock, request.signal);
     const watched = { ...request, signal: watch.signal };
     try {
       const config = await this.#fetchConfig(client, resolved, watched);
-      await using held = await this.#fetchLayers(client, resolved.layers, watched);
-      const image = await this.#options.workshop.build({
+      await using fetched = await this.#fetchLayers(client, resolved.layers, watched);
+      const image = await this.#options.builder.build({
         digest: resolved.digest,
         owner: ownerOf(request),
         source: sourceOf(request.reference),
         config,
-        layerPaths: resolved.layers.map((layer) => held.paths.get(layer.digest) ?? ""),
+        layerPaths: resolved.layers.map((layer) => fetched.paths.get(layer.digest) ?? ""),
         layerBytes,
         signal: watch.signal,
         report: request.report,
       });
-      held.isNeeded = false;
+      fetched.isNeeded = false;
       return image;
     } catch (thrown) {
       const error: unknown = watch.signal.aborted ? watch.signal.reason : asDiskFull(thrown);
@@ -169,48 +174,48 @@ export class Puller {
     if (config.architecture !== arch)
       throw new ImageRefused(
         "image_wrong_platform",
-        `it has nothing for linux/${arch}; it has ${config.os}/${config.architecture}`,
+        `it has no variant for linux/${arch}; it has ${config.os}/${config.architecture}`,
       );
     return config;
   }
 
-  /** Three layers at a time; equal ones once. */
+  /** Fetches CONCURRENT_LAYERS layers at a time, equal ones once. */
   async #fetchLayers(
     client: RegistryClient,
     layers: readonly Descriptor[],
     { reference, signal, report }: PullRequest,
-  ): Promise<HeldLayers> {
-    using meter = new Meter(layers, report, this.#options.clock);
-    const giveUp = new AbortController();
-    const both = AbortSignal.any([signal, giveUp.signal]);
-    const held = new HeldLayers(this.#options.blobs);
+  ): Promise<FetchedLayers> {
+    using meter = new ProgressMeter(layers, report, this.#options.clock);
+    const failure = new AbortController();
+    const both = AbortSignal.any([signal, failure.signal]);
+    const fetched = new FetchedLayers(this.#options.blobs);
     const waiting = [...new Map(layers.map((layer) => [layer.digest, layer])).values()];
     const work = async (): Promise<void> => {
       for (let layer = waiting.shift(); layer !== undefined; layer = waiting.shift()) {
         const { digest } = layer;
         const onBytes = (bytes: number): void => meter.advance(digest, bytes);
         const blob = { reference, descriptor: layer, source: client, signal: both, onBytes };
-        held.paths.set(digest, await this.#options.blobs.fetch(blob));
+        fetched.paths.set(digest, await this.#options.blobs.fetch(blob));
       }
     };
-    const workers = Array.from({ length: LAYERS_AT_A_TIME }, () =>
+    const workers = Array.from({ length: CONCURRENT_LAYERS }, () =>
       work().catch((error: unknown) => {
-        if (!giveUp.signal.aborted) giveUp.abort(error);
+        if (!failure.signal.aborted) failure.abort(error);
       }),
     );
-    // All of them have let go of their files before anything else happens.
+    // Every worker has closed its files before anything else happens.
     await Promise.all(workers);
-    if (!both.aborted) return held;
-    await held[Symbol.asyncDispose]();
-    // The signal itself was first, or the first layer that failed.
-    throw signal.aborted ? signal.reason : giveUp.signal.reason;
+    if (!both.aborted) return fetched;
+    await fetched[Symbol.asyncDispose]();
+    // The caller's cancellation takes precedence over the first layer that failed.
+    throw signal.aborted ? signal.reason : failure.signal.reason;
   }
 }
 
-/** Layers on the disk that this pull uses; released when disposed. */
-class HeldLayers implements AsyncDisposable {
+/** Layers on the disk that this pull uses; disposing releases them. */
+class FetchedLayers implements AsyncDisposable {
   readonly paths = new Map<string, string>();
-  /** Whether another try would want them. */
+  /** Whether another attempt would need them. */
   isNeeded = true;
   readonly #blobs: BlobStore;
 
@@ -223,8 +228,8 @@ class HeldLayers implements AsyncDisposable {
   }
 }
 
-/** Adds up what the layers have and says so, not more often than people can read; the last word is never swallowed. */
-class Meter implements Disposable {
+/** Reports the sum over all layers, at most once per REPORT_PERIOD_MS. The last value is always reported. */
+class ProgressMeter implements Disposable {
   readonly #sizes: ReadonlyMap<string, number>;
   readonly #done = new Map<string, number>();
   readonly #report: (progress: Progress) => void;
@@ -243,7 +248,7 @@ class Meter implements Disposable {
   advance(digest: string, bytes: number): void {
     this.#done.set(digest, bytes);
     this.#isStale = true;
-    if (this.#pause === undefined) this.#say();
+    if (this.#pause === undefined) this.#emit();
   }
 
   [Symbol.dispose](): void {
@@ -251,12 +256,12 @@ class Meter implements Disposable {
     if (this.#isStale) this.#report(this.#progress());
   }
 
-  #say(): void {
+  #emit(): void {
     this.#isStale = false;
     this.#report(this.#progress());
     this.#pause = this.#clock.timer(REPORT_PERIOD_MS, () => {
       this.#pause = undefined;
-      if (this.#isStale) this.#say();
+      if (this.#isStale) this.#emit();
     });
   }
 
@@ -273,13 +278,13 @@ const ownerOf = ({ tenantId }: PullRequest): string => tenantId ?? "";
 
 const sourceOf = ({ registry, repository }: Reference): string => `${registry}/${repository}`;
 
-/** With what tenants are not told. */
-function reasonOf(error: unknown): string {
+/** The reason for the node's log, with details that tenants do not see. */
+function logReason(error: unknown): string {
   return error instanceof RegistryError ? error.detail : messageOf(error);
 }
 
-/** Puts the image's name in front of whatever went wrong. */
-function explained(error: unknown, reference: Reference): Error {
+/** Prefixes the message with the image's name. */
+function withImageName(error: unknown, reference: Reference): Error {
   const isMissing = error instanceof RegistryError && error.kind === "missing";
   const what = isMissing ? "does not exist" : "cannot be pulled";
   const text = `image ${reference.name} ${what}: ${messageOf(error)}`;

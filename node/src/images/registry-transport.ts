@@ -1,13 +1,18 @@
 /**
- * Requests to registries and token servers: redirects, silence, sizes, and what may be said of a failure.
+ * Sends requests to registries and token servers; handles redirects, stalls, size limits and what may be disclosed of a
+ * failure.
  *
- * Always: each hop of a redirect is checked like the first request (checked-request.ts); a hop never goes from https to
- * http, and credentials never leave the server they are for. A hop may go to any public address; to another one only
- * when the endpoint was named by the operator and the hop's host was too. Every wait is bounded: silence of
- * `stallTimeoutMs` ends a request. Every document has a size limit.
+ * Always:
+ * - each hop of a redirect is checked like the first request (checked-request.ts);
+ * - a redirect never leads from https to http;
+ * - credentials are sent only to the server they belong to;
+ * - a redirect may lead to any public address, and to another one only if the operator listed both the endpoint and the
+ *   hop's host;
+ * - every wait is bounded: a request without data for `stallTimeoutMs` ends;
+ * - every document has a size limit.
  *
- * A RegistryError's `message` is for tenants. It tells whether the registry has the image, and of all else only that it
- * failed: what answered, how and how fast would make a port scanner of the node. `detail` is for the node's log.
+ * Tenants see a RegistryError's `message`. It says whether the registry has the image, and of every other failure only
+ * that it happened: what answered, how and how fast would turn the node into a port scanner. `detail` is for the log.
  */
 import { Agent as HttpAgent, type IncomingMessage } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
@@ -17,13 +22,13 @@ import type { ImageFault } from "@flotilla/contract/errors";
 import { authorityOf, type RegistryList } from "@flotilla/contract/registries";
 import { AddressRefused, type Resolve, sendChecked } from "./checked-request.ts";
 
-/** `missing`: it is not there. `refused`: not for us, ever. `failed`: worth another try. */
+/** `missing`: the registry does not have it. `refused`: no retry can succeed. `failed`: a retry may succeed. */
 export type RegistryFailure = "missing" | "refused" | "failed";
 
 export class RegistryError extends Error {
   readonly kind: RegistryFailure;
   readonly detail: string;
-  /** What a registry that may be asked says of the image for good; null of all else, which looks alike to tenants. */
+  /** The permanent fault that an allowed registry stated; null for all else, which tenants must not tell apart. */
   readonly fault: ImageFault | null;
 
   constructor(
@@ -38,43 +43,45 @@ export class RegistryError extends Error {
   }
 }
 
-/** A server that is asked for an image. */
+/** A server to request an image from. */
 export interface Endpoint {
-  /** Without a slash at the end. */
+  /** Without a trailing slash. */
   readonly base: string;
-  /** As the reference has it: `docker.io`. What tenants are told. */
+  /** As in the reference: `docker.io`. The name that tenants see. */
   readonly registry: string;
-  /** `mirror http://127.0.0.1:5000` or `registry docker.io`: for the log. */
+  /** For the log: `mirror http://127.0.0.1:5000` or `registry docker.io`. */
   readonly label: string;
-  readonly reach: "any" | "public";
+  readonly allowedAddresses: "any" | "public";
 }
 
 export interface TransportOptions {
   readonly registries: RegistryList;
   readonly resolve: Resolve;
   readonly clock: Clock;
-  /** Silence on a connection after which it is given up. */
+  /** A connection that is silent for this long is closed. */
   readonly stallTimeoutMs: number;
 }
 
 interface Exchange {
   readonly url: URL;
-  readonly reach: "any" | "public";
+  readonly allowedAddresses: "any" | "public";
   readonly headers: Readonly<Record<string, string>>;
   readonly stall: StallGuard;
-  /** Whether redirects may lead to another server; a token comes from the one that was named, or from none. */
-  readonly mayLeave: boolean;
+  /** Whether redirects to other servers are followed; not for tokens, which only the named server may issue. */
+  readonly mayChangeServer: boolean;
 }
 
 const REDIRECTS_MAX = 5;
 const REDIRECT_STATUSES = new Set([301, 302, 303, 307, 308]);
-const UNTOLD = "cannot be asked, or does not answer as a registry does; the node's log says more";
+const UNAVAILABLE = "cannot be reached, or does not answer as a registry does; see the node's log for the reason";
 
 export function registryFailure(kind: "refused" | "failed", endpoint: Endpoint, detail: string): RegistryError {
-  return new RegistryError(kind, `registry ${endpoint.registry} ${UNTOLD}`, { detail: `${endpoint.label} ${detail}` });
+  return new RegistryError(kind, `registry ${endpoint.registry} ${UNAVAILABLE}`, {
+    detail: `${endpoint.label} ${detail}`,
+  });
 }
 
-/** Holds the connections of one pull; to be closed with it. */
+/** The connections of one pull; disposing closes them. */
 export class RegistryTransport implements Disposable {
   readonly options: TransportOptions;
   readonly #agents = { http: new HttpAgent({ keepAlive: true }), https: new HttpsAgent({ keepAlive: true }) };
@@ -88,7 +95,7 @@ export class RegistryTransport implements Disposable {
     this.#agents.https.destroy();
   }
 
-  /** The last answer of a chain of redirects, its body unread. Throws RegistryError, or the caller's reason to leave. */
+  /** Returns the last answer of a chain of redirects, its body unread. Throws RegistryError, or the caller's abort reason. */
   async get(endpoint: Endpoint, first: Exchange): Promise<IncomingMessage> {
     const { stall } = first;
     let exchange = first;
@@ -99,19 +106,19 @@ export class RegistryTransport implements Disposable {
       const next = this.#follow(endpoint, exchange, answer.headers.location);
       if (typeof next === "string" || hops === REDIRECTS_MAX) {
         stall.end();
-        throw registryFailure("refused", endpoint, typeof next === "string" ? next : "redirects too often");
+        throw registryFailure("refused", endpoint, typeof next === "string" ? next : "redirected too often");
       }
       exchange = next;
     }
   }
 
-  async #send(endpoint: Endpoint, { url, reach, headers, stall }: Exchange): Promise<IncomingMessage> {
+  async #send(endpoint: Endpoint, { url, allowedAddresses, headers, stall }: Exchange): Promise<IncomingMessage> {
     const { resolve } = this.options;
     stall.touch();
     try {
       return await sendChecked({
         url,
-        reach,
+        allowedAddresses,
         resolve,
         agents: this.#agents,
         signal: stall.signal,
@@ -119,25 +126,27 @@ export class RegistryTransport implements Disposable {
       });
     } catch (error) {
       stall.end();
-      throw stall.wasCanceled() ? error : reachError(endpoint, error);
+      throw stall.wasCanceled() ? error : connectionError(endpoint, error);
     }
   }
 
-  /** The next hop, or why there is none. */
+  /** The next hop, or the reason to refuse it. */
   #follow(endpoint: Endpoint, from: Exchange, location: string | undefined): Exchange | string {
     const { url, headers } = from;
     const next = location === undefined ? null : URL.parse(location, url.href);
-    if (next === null || !/^https?:$/.test(next.protocol) || next.username !== "") return "redirects to no web address";
-    if (url.protocol === "https:" && next.protocol !== "https:") return "redirects from https to http";
+    if (next === null || !/^https?:$/.test(next.protocol) || next.username !== "")
+      return "redirected to something that is not a web address";
+    if (url.protocol === "https:" && next.protocol !== "https:") return "redirected from https to http";
     if (authorityOf(next) === authorityOf(url)) return { ...from, url: next };
-    if (!from.mayLeave) return "redirects a request for a token to another server";
-    const { authorization: _left, ...others } = headers;
-    const isNamed = endpoint.reach === "any" && this.options.registries.right(authorityOf(next)) === "listed";
-    return { ...from, url: next, reach: isNamed ? "any" : "public", headers: others };
+    if (!from.mayChangeServer) return "redirected a request for a token to another server";
+    const { authorization: _dropped, ...others } = headers;
+    const isListed =
+      endpoint.allowedAddresses === "any" && this.options.registries.right(authorityOf(next)) === "listed";
+    return { ...from, url: next, allowedAddresses: isListed ? "any" : "public", headers: others };
   }
 }
 
-/** Ends a request when nothing has arrived for a while, or when the caller gives up. */
+/** Aborts a request when no data has arrived for a while, or when the caller cancels. */
 export class StallGuard {
   readonly #options: TransportOptions;
   readonly #parent: AbortSignal;
@@ -178,11 +187,11 @@ export class StallGuard {
 
 class Stalled extends Error {
   constructor(ms: number) {
-    super(`sent nothing for ${Math.round(ms / 1000)} s`);
+    super(`sent no data for ${Math.round(ms / 1000)} s`);
   }
 }
 
-/** The body as it comes. */
+/** The body, chunk by chunk. */
 export async function* readBody(
   answer: IncomingMessage,
   endpoint: Endpoint,
@@ -191,19 +200,19 @@ export async function* readBody(
   try {
     stall.touch();
     for await (const chunk of answer as AsyncIterable<Buffer>) {
-      // While the reader is busy with the chunk, nobody waits for the registry.
+      // The registry is not being waited for while the reader processes the chunk.
       stall.pause();
       yield chunk;
       stall.touch();
     }
   } catch (error) {
-    throw stall.wasCanceled() ? error : reachError(endpoint, stall.signal.aborted ? stall.signal.reason : error);
+    throw stall.wasCanceled() ? error : connectionError(endpoint, stall.signal.aborted ? stall.signal.reason : error);
   } finally {
     stall.end();
   }
 }
 
-/** The whole of a document that has at most `bytesMax` bytes. */
+/** Reads a whole document of at most `bytesMax` bytes. */
 export async function readAll(
   answer: IncomingMessage,
   endpoint: Endpoint,
@@ -215,7 +224,7 @@ export async function readAll(
   let bytes = 0;
   const read = async (): Promise<Buffer> => {
     for await (const chunk of answer as AsyncIterable<Buffer>) {
-      // The guard is not touched per chunk: a document has the whole time, however slowly it drips.
+      // The guard is not touched per chunk: the time limit is for the whole document, however slowly it arrives.
       bytes += chunk.length;
       if (bytes > bytesMax) throw registryFailure("refused", endpoint, `sent more than ${bytesMax} bytes`);
       chunks.push(chunk);
@@ -228,31 +237,31 @@ export async function readAll(
   } catch (error) {
     answer.destroy();
     if (error instanceof RegistryError || stall.wasCanceled()) throw error;
-    throw reachError(endpoint, error);
+    throw connectionError(endpoint, error);
   } finally {
     if (isLast) stall.end();
   }
 }
 
-/** What a status says of the image; of the registry it says no more than others do. */
+/** Translates a status into what it says about the image; about the registry it discloses no more than other errors. */
 export function statusError(endpoint: Endpoint, status: number): RegistryError {
   const detail = `${endpoint.label} answered ${status}`;
   const label = `registry ${endpoint.registry}`;
   if (status === 404)
     return new RegistryError("missing", `${label} has no such image`, { detail, fault: "image_not_found" });
   if (status === 401 || status === 403) {
-    const text = `${label} refuses it: no such image there, or it needs credentials`;
+    const text = `${label} refuses access: the image does not exist there, or it needs credentials`;
     return new RegistryError("refused", text, { detail, fault: "image_refused" });
   }
   if (status === 429)
-    return new RegistryError("failed", `${label} answers that there were too many requests; try again later`, {
+    return new RegistryError("failed", `${label} reports too many requests; try again later`, {
       detail,
     });
   return registryFailure("failed", endpoint, `answered ${status}`);
 }
 
-function reachError(endpoint: Endpoint, error: unknown): RegistryError {
-  if (error instanceof AddressRefused) return registryFailure("refused", endpoint, `cannot be asked: ${error.message}`);
+function connectionError(endpoint: Endpoint, error: unknown): RegistryError {
+  if (error instanceof AddressRefused) return registryFailure("refused", endpoint, `cannot be used: ${error.message}`);
   const cause = error instanceof Error ? (error.cause ?? error) : error;
   const reason = cause instanceof Error ? cause.message : "connection lost";
   return registryFailure("failed", endpoint, `cannot be reached: ${reason}`);

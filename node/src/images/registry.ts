@@ -1,16 +1,16 @@
 /**
- * Speaks to registries: the two reads of the distribution protocol that a pull needs.
+ * A registry client: the two reads of the distribution protocol that a pull needs.
  *
- * Which server is asked: the mirror configured for the registry, then, if that fails in any way, the registry itself.
- * Only registries that the operator allows are (contract/src/registries.ts), at addresses that fit; plain HTTP only for
- * loopback, for registries configured as insecure and for mirrors whose URL says so.
+ * Requests go to the mirror configured for the registry and, if that fails in any way, to the registry itself. Only
+ * registries that the operator allows are contacted (contract/src/registries.ts), at permitted addresses. Plain HTTP is
+ * used only for loopback, for registries configured as insecure and for mirrors whose URL says so.
  *
- * Tokens come from the registry itself, from a token server that is known to be its own (COMPANIONS), or from a registry
- * that is allowed too; never over plain HTTP when the registry speaks TLS. The operator's credentials go to the host they
- * were written for and to such a token server, except to one that is allowed only by a pattern. A token goes to nobody
- * but the registry.
+ * Tokens come from the registry itself, from its known token server (TOKEN_SERVERS), or from a registry that is allowed
+ * too; never over plain HTTP when the registry uses TLS. The operator's credentials go to the host they were written for
+ * and to its token server, except to a token server that is allowed only by a pattern. A token is sent only to the
+ * registry.
  *
- * What arrives is not trusted here; callers compare digests.
+ * Content is not verified here; callers compare digests.
  */
 import { createHash } from "node:crypto";
 import type { IncomingMessage } from "node:http";
@@ -34,7 +34,7 @@ import {
 
 export interface RegistryOptions extends TransportOptions {
   readonly rules: RegistryRules;
-  /** Before the first retry; doubles with each. */
+  /** Delay before the first retry; doubles with each. */
   readonly retryDelayMs: number;
 }
 
@@ -45,7 +45,7 @@ export interface ManifestAnswer {
 }
 
 export interface BlobAnswer {
-  /** Where the body starts in the blob: what was asked for, or 0 when the registry does not do ranges. */
+  /** Where the body starts in the blob: the requested offset, or 0 when the registry does not support ranges. */
   readonly offset: number;
   readonly chunks: AsyncIterable<Uint8Array>;
 }
@@ -62,8 +62,8 @@ interface TokenServer {
   readonly mayHaveCredentials: boolean;
 }
 
-/** Where well-known registries have their tokens made. */
-const COMPANIONS: Readonly<Record<string, string>> = {
+/** The token servers of well-known registries. */
+const TOKEN_SERVERS: Readonly<Record<string, string>> = {
   "docker.io": "auth.docker.io",
   "registry.gitlab.com": "gitlab.com",
   "lscr.io": "ghcr.io",
@@ -72,12 +72,12 @@ const MANIFEST_TRIES_MAX = 3;
 const TOKEN_BYTES_MAX = 1024 * 1024;
 const ACCEPT = Object.values(MANIFEST_TYPES).join(", ");
 
-/** Lives as long as one pull, and holds its tokens and connections. */
+/** Lives as long as one pull; holds its tokens and connections. */
 export class RegistryClient implements Disposable {
   readonly #options: RegistryOptions;
   readonly #transport: RegistryTransport;
   readonly #credentials: Credentials;
-  /** Authorization headers that worked, by endpoint and repository. */
+  /** Authorization headers that were accepted, by endpoint and repository. */
   readonly #authorizations = new Map<string, string>();
 
   constructor(options: RegistryOptions, credentials: Credentials) {
@@ -90,7 +90,7 @@ export class RegistryClient implements Disposable {
     this.#transport[Symbol.dispose]();
   }
 
-  /** The manifest or list under a tag or digest; a digest is verified. Throws RegistryError. */
+  /** Fetches a manifest or list by tag or digest; verifies a digest. Throws RegistryError. */
   async manifest(reference: Reference, target: string, signal: AbortSignal): Promise<ManifestAnswer> {
     for (let tries = 1; ; tries += 1) {
       try {
@@ -103,7 +103,7 @@ export class RegistryClient implements Disposable {
     }
   }
 
-  /** A blob's bytes from `offset` on, without retries and unverified. Throws RegistryError, also while it is read. */
+  /** Fetches a blob from `offset` on, without retries and unverified. Throws RegistryError, also while it is read. */
   blob(reference: Reference, digest: string, offset: number, signal: AbortSignal): Promise<BlobAnswer> {
     return this.#firstOf(reference, async (endpoint) => {
       const path = `/v2/${reference.repository}/blobs/${digest}`;
@@ -129,23 +129,23 @@ export class RegistryClient implements Disposable {
     const bytes = await readAll(response, endpoint, stall, MANIFEST_BYTES_MAX);
     const digest = `sha256:${createHash("sha256").update(bytes).digest("hex")}`;
     if (target.startsWith("sha256:") && target !== digest)
-      throw registryFailure("failed", endpoint, "sent a manifest with another digest");
+      throw registryFailure("failed", endpoint, "sent a manifest that does not match its digest");
     const mediaType = response.headers["content-type"]?.split(";")[0]?.trim() ?? null;
     return { bytes, mediaType, digest };
   }
 
-  async #firstOf<T>(reference: Reference, ask: (endpoint: Endpoint) => Promise<T>): Promise<T> {
+  async #firstOf<T>(reference: Reference, request: (endpoint: Endpoint) => Promise<T>): Promise<T> {
     const failures: RegistryError[] = [];
     for (const endpoint of this.#endpointsOf(reference.registry)) {
       try {
-        return await ask(endpoint);
+        return await request(endpoint);
       } catch (error) {
         if (!(error instanceof RegistryError)) throw error;
         failures.push(error);
       }
     }
-    // The first one asked decides: a mirror that is down may be back soon; a mirror that knows no such image while the
-    // registry is out of reach will not change its mind, and trying again would only make the caller wait.
+    // The first endpoint's failure decides: a mirror that is down may recover. A mirror that does not have the image while
+    // the registry is unreachable will not change its answer, so a retry would only delay the caller.
     const [first] = failures;
     if (first === undefined)
       throw new RegistryError("refused", registryRefusal(reference.registry), { fault: "image_not_allowed" });
@@ -153,22 +153,22 @@ export class RegistryClient implements Disposable {
     throw new RegistryError(first.kind, first.message, { detail, fault: first.fault });
   }
 
-  /** None when the registry is not allowed. */
+  /** Empty when the registry is not allowed. */
   #endpointsOf(registry: string): readonly Endpoint[] {
     const { registries, rules } = this.#options;
-    const right = registries.right(registry);
-    if (right === null) return [];
+    const permission = registries.right(registry);
+    if (permission === null) return [];
     const host = registry === "docker.io" ? "registry-1.docker.io" : registry;
     const scheme = isLoopback(host) || rules.insecure.includes(registry) ? "http" : "https";
-    const reach = right === "listed" ? "any" : "public";
-    const origin: Endpoint = { base: `${scheme}://${host}`, registry, label: `registry ${registry}`, reach };
+    const allowedAddresses = permission === "listed" ? "any" : "public";
+    const origin: Endpoint = { base: `${scheme}://${host}`, registry, label: `registry ${registry}`, allowedAddresses };
     const mirror = rules.mirrors.get(registry);
     if (mirror === undefined) return [origin];
     const base = mirrorBase(mirror);
-    return [{ base, registry, label: `mirror ${base}`, reach: "any" }, origin];
+    return [{ base, registry, label: `mirror ${base}`, allowedAddresses: "any" }, origin];
   }
 
-  /** An answer that is not an error, with authorization if the server wants one. */
+  /** Returns a successful answer; authorizes if the server requires it. */
   async #request(endpoint: Endpoint, call: Call, stall: StallGuard): Promise<IncomingMessage> {
     const key = `${endpoint.base} ${call.repository}`;
     const url = new URL(`${endpoint.base}${call.path}`);
@@ -177,10 +177,10 @@ export class RegistryClient implements Disposable {
       const headers = { ...call.headers, ...(authorization === undefined ? {} : { authorization }) };
       const answer = await this.#transport.get(endpoint, {
         url,
-        reach: endpoint.reach,
+        allowedAddresses: endpoint.allowedAddresses,
         headers,
         stall,
-        mayLeave: true,
+        mayChangeServer: true,
       });
       const status = answer.statusCode ?? 0;
       if (status >= 200 && status < 300) return answer;
@@ -217,8 +217,14 @@ export class RegistryClient implements Disposable {
     if (service !== undefined) realm.searchParams.set("service", service);
     realm.searchParams.set("scope", `repository:${call.repository}:pull`);
     const headers = server.mayHaveCredentials && basic !== undefined ? { authorization: basic } : {};
-    const { reach } = server.endpoint;
-    const answer = await this.#transport.get(server.endpoint, { url: realm, reach, headers, stall, mayLeave: false });
+    const { allowedAddresses } = server.endpoint;
+    const answer = await this.#transport.get(server.endpoint, {
+      url: realm,
+      allowedAddresses,
+      headers,
+      stall,
+      mayChangeServer: false,
+    });
     const status = answer.statusCode ?? 0;
     if (status < 200 || status > 299) {
       answer.destroy();
@@ -229,17 +235,18 @@ export class RegistryClient implements Disposable {
     return tokenOf(bytes, server.endpoint);
   }
 
-  /** Who makes tokens for the endpoint, or why the one it names is not asked. */
+  /** The token server for the endpoint, or the reason to refuse the one it names. */
   #tokenServer(endpoint: Endpoint, realm: URL): TokenServer | string {
     const base = new URL(endpoint.base);
     if (base.protocol === "https:" && realm.protocol !== "https:") return "names a token server without TLS";
     const named: Endpoint = { ...endpoint, base: realm.origin, label: `the token server of ${endpoint.label}` };
-    const isOwn = authorityOf(realm) === authorityOf(base) || realm.host === COMPANIONS[endpoint.registry];
+    const isOwn = authorityOf(realm) === authorityOf(base) || realm.host === TOKEN_SERVERS[endpoint.registry];
     if (isOwn) return { endpoint: named, mayHaveCredentials: true };
-    const right = this.#options.registries.right(authorityOf(realm));
-    if (right === null) return `names the token server ${realm.origin}, which is not allowed`;
-    const isListed = right === "listed" && endpoint.reach === "any";
-    return { endpoint: { ...named, reach: isListed ? "any" : "public" }, mayHaveCredentials: right === "listed" };
+    const permission = this.#options.registries.right(authorityOf(realm));
+    if (permission === null) return `names the token server ${realm.origin}, which is not allowed`;
+    const isListed = permission === "listed";
+    const allowedAddresses = isListed && endpoint.allowedAddresses === "any" ? "any" : "public";
+    return { endpoint: { ...named, allowedAddresses }, mayHaveCredentials: isListed };
   }
 }
 
@@ -266,7 +273,7 @@ function tokenOf(bytes: Buffer, endpoint: Endpoint): string {
     const document = JSON.parse(bytes.toString("utf8")) as { token?: unknown; access_token?: unknown } | null;
     token = document?.token || document?.access_token;
   } catch {
-    // Falls through to the same refusal.
+    // Handled by the same refusal below.
   }
   if (typeof token !== "string" || !/^[\x21-\x7e]{1,65536}$/.test(token))
     throw registryFailure("failed", endpoint, "sent no token");
@@ -283,13 +290,13 @@ function rangeStart(response: IncomingMessage): number {
   return match === null ? 0 : Number(match[1]);
 }
 
-/** Speaks plain HTTP unless a mirror's URL says otherwise. `host` as in a URL, with port. */
+/** Loopback uses plain HTTP. `host` is as in a URL, with its port. */
 function isLoopback(host: string): boolean {
   const name = host.replace(/:\d+$/, "");
   return name === "localhost" || name === "[::1]" || /^127(?:\.\d{1,3}){3}$/.test(name);
 }
 
-/** Throughput below which a transfer is an attack or a fault: 16 KiB/s, and a minute for everything small. */
+/** The deadline of a transfer at 16 KiB/s plus a minute; anything slower is an attack or a fault. */
 export function transferDeadline(clock: Clock, bytes: number, parent: AbortSignal) {
   return deadlineSignal(clock, 60_000 + Math.ceil(bytes / 16), parent);
 }

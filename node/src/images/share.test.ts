@@ -1,11 +1,11 @@
 /**
- * Shared work: who starts it, who ends it, who hears of it.
+ * Shared work: start, cancellation and progress.
  */
 import assert from "node:assert/strict";
 import { it } from "node:test";
 import { SharedWork } from "./share.ts";
 
-/** Work that ends when told, and counts its starts. */
+/** Work that ends when the test releases it; counts its starts. */
 function scripted() {
   const runs: { signal: AbortSignal; report: (text: string) => void; ended: PromiseWithResolvers<string> }[] = [];
   const start = (signal: AbortSignal, report: (text: string) => void): Promise<string> => {
@@ -16,7 +16,7 @@ function scripted() {
   return { runs, start };
 }
 
-it("many who want the same start it once and get the same answer", async () => {
+it("concurrent callers start the work once and get the same result", async () => {
   const { runs, start } = scripted();
   const work = new SharedWork<string, string>();
   const answers = Promise.all(Array.from({ length: 50 }, () => work.run("a", {}, start)));
@@ -25,7 +25,7 @@ it("many who want the same start it once and get the same answer", async () => {
   assert.equal(runs.length, 1);
 });
 
-it("who gives up leaves alone, and the last one to leave ends the work", async () => {
+it("a caller that cancels leaves alone, and the last one to leave cancels the work", async () => {
   const { runs, start } = scripted();
   const work = new SharedWork<string, string>();
   const [first, second] = [new AbortController(), new AbortController()];
@@ -39,7 +39,7 @@ it("who gives up leaves alone, and the last one to leave ends the work", async (
   assert.equal(runs[0]?.signal.aborted, true);
 });
 
-it("canceled work ends before the same work starts again", async () => {
+it("cancelled work ends before the same work starts again", async () => {
   const { runs, start } = scripted();
   const work = new SharedWork<string, string>();
   const leaving = new AbortController();
@@ -55,7 +55,7 @@ it("canceled work ends before the same work starts again", async () => {
   assert.equal(await two, "again");
 });
 
-it("a failure reaches all, and the next try starts anew", async () => {
+it("a failure reaches all callers, and the next call starts again", async () => {
   const { runs, start } = scripted();
   const work = new SharedWork<string, string>();
   const both = Promise.allSettled([work.run("a", {}, start), work.run("a", {}, start)]);
@@ -69,7 +69,7 @@ it("a failure reaches all, and the next try starts anew", async () => {
   assert.equal(await next, "fine");
 });
 
-it("progress reaches everybody, also who comes late", async () => {
+it("progress reaches all callers, including one that joins late", async () => {
   const { runs, start } = scripted();
   const work = new SharedWork<string, string>();
   const heard: string[] = [];

@@ -1,9 +1,12 @@
 /**
- * One piece of work for many who want the same: fifty machines of an image that is not there start one pull.
+ * Runs one piece of work for all callers that request the same key (single flight): fifty machines that need an image
+ * start one pull.
  *
- * Always: at most one piece of work per key runs, even while a canceled one still cleans up behind itself, because both
- * would write the same files. A caller who gives up leaves alone; the work is canceled when the last one has left. Who
- * joins late gets the latest progress at once.
+ * Always:
+ * - at most one piece of work per key runs, including a cancelled one that still cleans up, because both would write the
+ *   same files;
+ * - a caller that cancels leaves alone; the work is cancelled when its last caller has left;
+ * - a caller that joins late gets the latest progress at once.
  */
 
 export interface ShareOptions<P> {
@@ -22,7 +25,7 @@ interface Entry<T, P> {
 export class SharedWork<T, P = never> {
   readonly #entries = new Map<string, Entry<T, P>>();
 
-  /** Rejects with the signal's reason when the caller gives up, else as the work does. */
+  /** Rejects with the signal's reason when the caller cancels, otherwise as the work does. */
   async run(
     key: string,
     options: ShareOptions<P>,
@@ -53,7 +56,7 @@ export class SharedWork<T, P = never> {
     return this.#join(entry, options);
   }
 
-  /** Cancels everything and waits until it has cleaned up. */
+  /** Cancels all work and waits until it has cleaned up. */
   async stop(): Promise<void> {
     const entries = [...this.#entries.values()];
     for (const entry of entries) entry.controller.abort(new Error("the node agent shuts down"));
@@ -73,7 +76,7 @@ export class SharedWork<T, P = never> {
       signal?.removeEventListener("abort", leave);
       if (onProgress !== undefined) entry.listeners.delete(onProgress);
       entry.waiting -= 1;
-      if (entry.waiting === 0) entry.controller.abort(new Error("nobody waits for it any more"));
+      if (entry.waiting === 0) entry.controller.abort(new Error("all callers have cancelled"));
     }
   }
 }

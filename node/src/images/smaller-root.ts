@@ -1,22 +1,24 @@
 /**
- * An image's file system for a disk smaller than the image's own file: shrunk once per image and size, and kept beside
- * it as `root-<bytes>.ext4`, gone with the image.
+ * Makes the file system for a disk smaller than the image's own file: shrunk once per image and size, stored beside it as
+ * `root-<bytes>.ext4` and removed with the image.
  *
- * Always: a file has its name only when it is whole; a crash in the middle leaves work that the workshop sweeps. The file
- * system was made of what strangers wrote, so the programs that change it run confined.
+ * Always:
+ * - a file gets its name only when it is complete; a crash leaves a work directory, which the image builder removes;
+ * - the programs that change the file system run confined, because its content is untrusted.
  */
-import { chmod, mkdir, open, rename, stat } from "node:fs/promises";
+import { chmod, mkdir, rename, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import { runTool } from "../host/out-of-memory.ts";
+import { syncToDisk } from "../host/sync-to-disk.ts";
 import { ConfinedFailure, runConfined } from "./confine.ts";
 import type { RootFile, UnpackedImage } from "./images.ts";
-import type { Workshop } from "./workshop.ts";
+import type { ImageBuilder } from "./image-builder.ts";
 
 export interface SmallerRootRequest {
   readonly image: UnpackedImage;
   readonly bytes: number;
-  readonly workshop: Workshop;
+  readonly builder: ImageBuilder;
   readonly clock: Clock;
   readonly signal: AbortSignal;
 }
@@ -24,13 +26,13 @@ export interface SmallerRootRequest {
 const TIMEOUT_MS = 5 * 60 * 1000;
 const KIB = 1024;
 
-/** Throws an Error for people when it cannot be made. */
+/** Throws an Error with a user-facing message when it cannot be made. */
 export async function ensureSmallerRoot(request: SmallerRootRequest): Promise<RootFile> {
-  const { image, bytes, workshop } = request;
+  const { image, bytes, builder } = request;
   const rootPath = join(dirname(image.rootPath), `root-${bytes}.ext4`);
   const found = await stat(rootPath).catch(() => undefined);
   if (found !== undefined) return { rootPath, rootBytes: found.size };
-  await using work = await workshop.begin();
+  await using work = await builder.begin();
   const files = join(work.path, "files");
   const made = join(files, "root.ext4");
   await mkdir(files);
@@ -39,12 +41,12 @@ export async function ensureSmallerRoot(request: SmallerRootRequest): Promise<Ro
   await run(request, work.path, ["e2fsck", "-f", "-y", "/files/root.ext4"]);
   await run(request, work.path, ["resize2fs", "/files/root.ext4", `${Math.floor(bytes / KIB)}K`]).catch(
     (error: unknown) => {
-      // What is on it needs more than was asked: as small as it goes.
+      // The content needs more than that: make it as small as possible.
       if (!(error instanceof ConfinedFailure)) throw error;
       return run(request, work.path, ["resize2fs", "-M", "/files/root.ext4"]);
     },
   );
-  await flush(made);
+  await syncToDisk(made);
   await chmod(made, 0o444);
   await rename(made, rootPath);
   return { rootPath, rootBytes: (await stat(rootPath)).size };
@@ -52,13 +54,4 @@ export async function ensureSmallerRoot(request: SmallerRootRequest): Promise<Ro
 
 async function run({ clock, signal }: SmallerRootRequest, directory: string, argv: readonly string[]): Promise<void> {
   await runConfined({ directory, capabilities: ["dac_override"], argv, timeoutMs: TIMEOUT_MS, signal, clock });
-}
-
-async function flush(path: string): Promise<void> {
-  const handle = await open(path, "r");
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
 }

@@ -1,8 +1,8 @@
 /**
- * Room on the disk: how much there is, and the alarm when it runs out during work.
+ * Free space for images: how much there is, and a watch that aborts work when it runs out.
  *
- * Machines' disks lie on the same file system and are sparse: an image that took the last block would make every
- * machine of the node fail its next write. So a part of the file system, 1 GiB or 5 %, is never used for images.
+ * Machines' disks are sparse files on the same file system: an image that took the last block would make the next write
+ * of every machine on the node fail. So images never use a reserve of 1 GiB or 5 % of the file system.
  */
 import { statfs } from "node:fs/promises";
 import type { Clock } from "@flotilla/base/clock";
@@ -11,21 +11,21 @@ const RESERVE_BYTES_MAX = 1024 ** 3;
 const RESERVE_SHARE = 0.05;
 const WATCH_PERIOD_MS = 200;
 
-/** For the machine's owner: a full disk is the node's trouble, and names what ends it. */
+/** Shown to the machine's owner: the disk of the node is full, and what makes room. */
 export class DiskFull extends Error {
   constructor(why: string) {
-    super(`the node's disk is too full for it: ${why}; removing images or machines makes room`);
+    super(`the node's disk is too full: ${why}; remove images or machines to make room`);
   }
 }
 
-/** Bytes that images may still take on the file system of `directory`; negative when the reserve is touched. */
+/** Bytes that images may still use on the file system of `directory`; negative when the reserve is in use. */
 export async function readFreeBytes(directory: string): Promise<number> {
   const facts = await statfs(directory);
   return facts.bavail * facts.bsize - Math.min(RESERVE_BYTES_MAX, facts.blocks * facts.bsize * RESERVE_SHARE);
 }
 
 export interface SpaceWatch extends Disposable {
-  /** Aborted with DiskFull when room runs out, or with the parent. */
+  /** Aborted with DiskFull when space runs out, or with the parent. */
   readonly signal: AbortSignal;
 }
 
@@ -38,7 +38,7 @@ export function watchSpace(directory: string, clock: Clock, parent: AbortSignal)
   const watch = async (): Promise<void> => {
     while (!ended.signal.aborted && !controller.signal.aborted) {
       const freeBytes = await readFreeBytes(directory).catch(() => 0);
-      if (freeBytes < 0) controller.abort(new DiskFull("it filled up during the work"));
+      if (freeBytes < 0) controller.abort(new DiskFull("it filled up during the operation"));
       else await clock.sleep(WATCH_PERIOD_MS, ended.signal);
     }
   };
@@ -52,7 +52,7 @@ export function watchSpace(directory: string, clock: Clock, parent: AbortSignal)
   };
 }
 
-/** A full disk, however it showed itself, becomes DiskFull; everything else stays. */
+/** Converts every form of a full-disk error to DiskFull; returns other errors unchanged. */
 export function asDiskFull(error: unknown): unknown {
   if (error instanceof DiskFull) return error;
   const code = (error as { code?: unknown } | null)?.code;

@@ -1,14 +1,18 @@
 /**
- * The images of a node: what is asked of them from outside, put together from the parts in this folder.
+ * The images of a node, assembled from the parts in this folder.
  *
- * Owns the whole images directory: `unpacked` and `references` (catalog.ts), `blobs` (blobs.ts), `work` (workshop.ts).
+ * Owns the images directory: `unpacked` and `references` (catalog.ts), `blobs` (blobs.ts), `work` (image-builder.ts).
  *
- * Always: `ensure` of an image that the node has asks nobody (container engines call it "if not present"), so machines
- * start when the registry is down and a tag means the same from one start to the next; only `isRefresh` asks what a tag
- * means now. "Has" is of the tenant that asks: what only others have fetched is asked for like what nobody has, and used
- * without a second download when the registry agrees. Local images are everybody's. Images that a machine's disk depends on are never removed.
+ * Always:
+ * - `ensure` of an image that the node has contacts no registry (container engines call this "if not present"), so
+ *   machines start while the registry is down and a tag means the same from one start to the next; only `isRefresh`
+ *   resolves a tag again;
+ * - "has" is per tenant: an image that only other tenants pulled is requested from the registry again, and used without a
+ *   second download if the registry serves its manifest to this tenant;
+ * - local images are available to every tenant;
+ * - images that a machine's disk depends on are never removed.
  *
- * Opening sweeps what a crash left. One process per directory.
+ * Opening removes what a crash left. One process per directory.
  */
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
@@ -31,41 +35,41 @@ import type { RegistryOptions } from "./registry.ts";
 import { SharedWork } from "./share.ts";
 import { ensureSmallerRoot } from "./smaller-root.ts";
 import { asDiskFull, DiskFull, readFreeBytes, watchSpace } from "./space.ts";
-import { type Progress, type Room, Workshop } from "./workshop.ts";
+import { type Progress, type SpaceNeeded, ImageBuilder } from "./image-builder.ts";
 
 export interface ImagesOptions {
-  /** Owned by this module alone; made if missing, 0700. */
+  /** Owned by this module; created with mode 0700 if missing. */
   readonly directory: string;
-  /** What set-up made: `images/busybox` in it becomes `local/busybox`. */
+  /** Written by set-up: its `images/busybox` becomes `local/busybox`. */
   readonly cacheDirectory: string;
   /** The node's own: `amd64` or `arm64`. */
   readonly arch: string;
-  /** As the setting allowed-registries has it; null: the well-known ones. */
+  /** The setting allowed-registries; null for the well-known ones. */
   readonly allowedRegistries: readonly string[] | null;
   readonly mirrors: ReadonlyMap<string, string>;
   readonly insecureRegistries: readonly string[];
   readonly credentialsPath: string | null;
-  /** What unpacked images may take before unused ones are removed. */
+  /** Bytes that unpacked images may use before unused ones are removed. */
   readonly cacheBytesMax: number;
-  /** Digests that some machine's disk depends on, now. */
+  /** Digests that a machine's disk depends on now. */
   readonly digestsInUse: () => Promise<ReadonlySet<string>>;
   readonly clock: Clock;
   readonly log: Log;
-  /** Silence after which a registry's connection is given up; 30 s. */
+  /** A registry connection that is silent for this long is closed; default 30 s. */
   readonly stallTimeoutMs?: number;
-  /** Before the first retry, doubling with each; 500 ms. */
+  /** Delay before the first retry, doubling with each; default 500 ms. */
   readonly retryDelayMs?: number;
-  /** How registries' names are resolved; as the system does. */
+  /** Resolves the names of registries; default the system's resolver. */
   readonly resolve?: Resolve;
 }
 
-/** What the agent itself calls besides `Images`. */
+/** What the node agent uses besides `Images`. */
 export interface NodeImages extends Images, AsyncDisposable {
-  /** Makes `local/busybox` from the busybox of the cache directory; undefined when set-up put none there. */
+  /** Builds `local/busybox` from the busybox in the cache directory; undefined when set-up put none there. */
   ensureLocalBusybox(): Promise<UnpackedImage | undefined>;
 }
 
-/** Opens the image directory and sweeps what a crash left in it. */
+/** Opens the image directory and removes what a crash left in it. */
 export async function openImages(options: ImagesOptions): Promise<NodeImages> {
   await mkdir(options.directory, { recursive: true, mode: 0o700 });
   const images = new ImageStore(options);
@@ -85,20 +89,20 @@ class ImageStore implements NodeImages {
   readonly #options: ImagesOptions;
   readonly #catalog: Catalog;
   readonly #blobs: BlobStore;
-  readonly #workshop: Workshop;
+  readonly #builder: ImageBuilder;
   readonly #puller: Puller;
   readonly #pulls = new SharedWork<UnpackedImage, Progress>();
   readonly #shrinking = new SharedWork<RootFile, Progress>();
-  readonly #closed = new AbortController();
+  readonly #closing = new AbortController();
 
   constructor(options: ImagesOptions) {
     const { directory, clock, log } = options;
     const retryDelayMs = options.retryDelayMs ?? 500;
-    const makeRoom = (room: Room): Promise<void> => this.#makeRoom(room);
+    const makeRoom = (space: SpaceNeeded): Promise<void> => this.#makeRoom(space);
     this.#options = options;
     this.#catalog = new Catalog({ directory, clock, log });
     this.#blobs = new BlobStore({ directory: join(directory, "blobs"), clock, retryDelayMs });
-    this.#workshop = new Workshop({
+    this.#builder = new ImageBuilder({
       directory: join(directory, "work"),
       catalog: this.#catalog,
       clock,
@@ -111,7 +115,7 @@ class ImageStore implements NodeImages {
       credentialsPath: options.credentialsPath,
       catalog: this.#catalog,
       blobs: this.#blobs,
-      workshop: this.#workshop,
+      builder: this.#builder,
       makeRoom,
       clock,
       log,
@@ -119,7 +123,7 @@ class ImageStore implements NodeImages {
   }
 
   async open(): Promise<void> {
-    await this.#workshop.open();
+    await this.#builder.open();
     await this.#blobs.open();
     await this.#catalog.open();
   }
@@ -151,7 +155,7 @@ class ImageStore implements NodeImages {
   rootFor(image: UnpackedImage, diskBytes: number): Promise<RootFile> {
     if (diskBytes >= image.rootBytes) return Promise.resolve(image);
     return this.#shrinking.run(`${image.digest} ${diskBytes}`, {}, (signal) =>
-      ensureSmallerRoot({ image, bytes: diskBytes, workshop: this.#workshop, clock: this.#options.clock, signal }),
+      ensureSmallerRoot({ image, bytes: diskBytes, builder: this.#builder, clock: this.#options.clock, signal }),
     );
   }
 
@@ -167,8 +171,8 @@ class ImageStore implements NodeImages {
   async importArchive(path: string, text: string): Promise<UnpackedImage> {
     const reference = parseReference(text);
     if (!reference.isLocal) throw new Error(`an imported image is named local/<name>[:tag], not ${reference.name}`);
-    const signal = this.#closed.signal;
-    await using work = await this.#workshop.begin();
+    const signal = this.#closing.signal;
+    await using work = await this.#builder.begin();
     using watch = watchSpace(work.path, this.#options.clock, signal);
     try {
       const archive = await openArchive({
@@ -181,7 +185,7 @@ class ImageStore implements NodeImages {
         configuration: PLAIN_CONFIGURATION,
       });
       if (this.#catalog.findByDigest(archive.digest) === undefined)
-        await this.#workshop.build({
+        await this.#builder.build({
           ...archive,
           owner: "",
           source: `local/${reference.repository}`,
@@ -190,7 +194,7 @@ class ImageStore implements NodeImages {
           report: () => undefined,
         });
       const arch = archive.config.architecture;
-      await this.#catalog.point({ name: reference.name, arch, owner: null }, archive.digest);
+      await this.#catalog.setReference({ name: reference.name, arch, owner: null }, archive.digest);
       await this.#catalog.touch(archive.digest);
       this.#options.log.info({ reference: reference.name, arch, digest: archive.digest }, "imported an image");
       return this.#catalog.findByDigest(archive.digest, reference.name) ?? this.#throwMissing(reference);
@@ -202,7 +206,7 @@ class ImageStore implements NodeImages {
   }
 
   async ensureLocalBusybox(): Promise<UnpackedImage | undefined> {
-    await using work = await this.#workshop.begin();
+    await using work = await this.#builder.begin();
     const tar = await makeBusyboxTar(join(this.#options.cacheDirectory, "images", "busybox"), work.path);
     return tar === undefined ? undefined : await this.importArchive(tar, "local/busybox");
   }
@@ -214,7 +218,7 @@ class ImageStore implements NodeImages {
     const leaving = digests.filter((digest) => !this.#catalog.isNamedOtherwise(digest, name));
     const inUse = await this.#options.digestsInUse();
     if (leaving.some((digest) => inUse.has(digest))) return "in use";
-    await this.#catalog.forget(name);
+    await this.#catalog.removeReferences(name);
     for (const digest of leaving) await this.#discard(digest);
     return "removed";
   }
@@ -224,22 +228,22 @@ class ImageStore implements NodeImages {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#closed.abort(new Error("the node agent shuts down"));
+    this.#closing.abort(new Error("the node agent shuts down"));
     await this.#pulls.stop();
   }
 
-  async #makeRoom(room: Room): Promise<void> {
-    const shortBytes = await this.#shortBytes(room);
+  async #makeRoom(space: SpaceNeeded): Promise<void> {
+    const shortBytes = await this.#shortBytes(space);
     if (shortBytes <= 0) return;
     await this.#collect(await this.#options.digestsInUse(), shortBytes);
-    const stillShort = await this.#shortBytes(room);
+    const stillShort = await this.#shortBytes(space);
     if (stillShort <= 0) return;
     const megabytes = Math.ceil(stillShort / 1024 ** 2);
-    throw new DiskFull(`${megabytes} MB are missing, of the disk itself or of what images may take of it`);
+    throw new DiskFull(`${megabytes} MB are missing, on the disk itself or within the limit for images`);
   }
 
-  /** How many bytes must go before this much more can come; zero or less when nothing must. */
-  async #shortBytes({ peakBytes, keptBytes }: Room): Promise<number> {
+  /** How many bytes must be freed before this much more fits; zero or less when none must. */
+  async #shortBytes({ peakBytes, keptBytes }: SpaceNeeded): Promise<number> {
     const cached = this.#catalog.images().reduce((sum, image) => sum + image.sizeBytes, 0);
     const overLimit = cached + keptBytes - this.#options.cacheBytesMax;
     return Math.max(overLimit, peakBytes - (await readFreeBytes(this.#options.directory)));
@@ -258,9 +262,9 @@ class ImageStore implements NodeImages {
   }
 
   async #discard(digest: string): Promise<void> {
-    const trash = this.#workshop.trashPath();
-    await this.#catalog.withdraw(digest, trash);
-    await this.#workshop.discard(trash);
+    const trash = this.#builder.trashPath();
+    await this.#catalog.remove(digest, trash);
+    await this.#builder.discard(trash);
   }
 
   #missingLocal(reference: Reference, arch: string): Error {
@@ -270,7 +274,7 @@ class ImageStore implements NodeImages {
         "image_wrong_platform",
         `image ${reference.name} is on this node for ${others.join(", ")}, not for ${arch}`,
       );
-    const how = "import it with `flotilla image import` or make it with `flotilla image make-local`";
+    const how = "import it with `flotilla image import` or build it with `flotilla image make-local`";
     const text = `image ${reference.name} is not on this node, and local images are never pulled; ${how}`;
     return new ImageRefused("image_not_found", text);
   }

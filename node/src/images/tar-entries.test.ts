@@ -1,5 +1,5 @@
 /**
- * What is counted in a tar, and when it is too much; however the tar comes in pieces.
+ * What is counted in a tar, split into chunks of any size, and when it is refused.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -32,7 +32,7 @@ function count(tar: Buffer, { pieces = tar.length, limits = WIDE } = {}): number
 const tarOf = (...members: readonly Member[]): Buffer => Buffer.concat(members.map(member));
 const pax = (record: string): Member => ({ name: "pax", type: "x", content: record });
 
-test("members are counted and their content is not, in pieces of any size", () => {
+test("members are counted and their content is not, in chunks of any size", () => {
   const tar = tarOf(
     { name: "dir/", type: "5" },
     { name: "dir/a", content: member({ name: "not a member" }) },
@@ -45,12 +45,12 @@ test("members are counted and their content is not, in pieces of any size", () =
   for (const pieces of [1, 7, 511, 512, 513, tar.length]) assert.equal(count(tar, { pieces }), 5);
 });
 
-test("a size in a record before the member is the one that counts", () => {
+test("a size in a record before the member overrides the header's", () => {
   const inner = member({ name: "hidden" });
   assert.equal(count(Buffer.concat([tarOf(pax("11 size=512\n")), member({ name: "a" }), inner])), 1);
 });
 
-test("the further headers of an old sparse file are skipped", () => {
+test("the extra headers of an old sparse file are skipped", () => {
   const head = member({ name: "sparse", type: "S" });
   head[482] = 1;
   const more = Buffer.alloc(512, 1);
@@ -59,7 +59,7 @@ test("the further headers of an old sparse file are skipped", () => {
   assert.equal(count(Buffer.concat([head, more, last, member({ name: "a" })])), 2);
 });
 
-test("what stands behind the end is not looked at", () => {
+test("data after the end of the tar is ignored", () => {
   assert.equal(count(Buffer.concat([member({ name: "a" }), Buffer.alloc(1024), member({ name: "b" })])), 1);
 });
 
@@ -75,7 +75,7 @@ test("too many members, too long a path and too full a directory are refused", (
   assert.equal(count(spread, { limits }), 100);
 });
 
-test("a record that is too large and a size that is none are refused", () => {
+test("a record that is too large and an invalid size are refused", () => {
   const head = member({ name: "x", type: "x" });
   head.write("77777777777", 124, "latin1");
   assert.throws(() => count(head), /too long/);
@@ -84,7 +84,7 @@ test("a record that is too large and a size that is none are refused", () => {
   assert.throws(() => count(head), /too long|damaged/);
 });
 
-test("any bytes are taken or refused, and nothing else", () => {
+test("arbitrary bytes are either accepted or refused with an error", () => {
   let state = 12_345;
   for (let round = 0; round < 300; round += 1) {
     const noise = Buffer.alloc(4096);

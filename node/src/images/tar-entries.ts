@@ -1,18 +1,18 @@
 /**
- * Counts what a layer's tar will cost to unpack while it goes by, and stops one that is made to cost too much.
+ * Counts what a layer's tar will cost to unpack while it streams by, and rejects one that is too expensive.
  *
- * It need not understand a tar as the unpacking tool does: a tar that it misreads is still bound by the processor time
- * that the tools get. Holds no content: one number pair for each directory, which the number of entries bounds.
+ * It need not read a tar exactly as the unpacking tool does: a tar that it misreads is still limited by the processor time
+ * of the tools. It keeps no content, only a pair of numbers per directory, bounded by the number of entries.
  */
 
 export interface EntryLimits {
   /** Files, directories, links and whiteouts of all layers together. */
   readonly entries: number;
-  /** Bytes of a path, as of Linux. */
+  /** Bytes of a path; 4096 is Linux's limit. */
   readonly pathBytes: number;
   /**
-   * `mkfs.ext4 -d` searches a directory for each entry that it adds: this is the sum, over all entries, of the bytes that
-   * their directory had before. 20,000 entries with short names in one directory are 5e9, and 12 s of processor time.
+   * `mkfs.ext4 -d` searches a directory for each entry that it adds. This limits the sum, over all entries, of the bytes
+   * that their directory had before. 20,000 entries with short names in one directory are 5e9, or 12 s of processor time.
    */
   readonly searchedBytes: number;
 }
@@ -20,15 +20,15 @@ export interface EntryLimits {
 const ENTRY_LIMITS: EntryLimits = { entries: 500_000, pathBytes: 4096, searchedBytes: 2e10 };
 
 const BLOCK_BYTES = 512;
-/** Larger records of this kind are refused by the tool. */
+/** The unpacking tool refuses larger records of this kind. */
 const SPECIAL_BYTES_MAX = 1024 * 1024;
 const ENTRY_BYTES = 8;
 
 interface Member {
   readonly type: string;
-  /** Bytes of content that are still to come, with padding. */
+  /** Bytes of content still to come, with padding. */
   left: number;
-  /** What was kept of the content of a record that describes the next member. */
+  /** The kept content of a record that describes the next member. */
   readonly kept: Buffer[];
   readonly size: number;
 }
@@ -40,10 +40,10 @@ export class TarEntries {
   #searched = 0;
   #header: Buffer = Buffer.alloc(0);
   #member: Member | null = null;
-  /** Said by a record before the member it is about. */
+  /** From a record that precedes the member it describes. */
   #longName: Buffer | null = null;
   #longSize: number | null = null;
-  #isOver = false;
+  #hasEnded = false;
 
   constructor(limits: EntryLimits = ENTRY_LIMITS) {
     this.#limits = limits;
@@ -54,19 +54,19 @@ export class TarEntries {
     return this.#count;
   }
 
-  /** To be called before each layer. */
+  /** Call before each layer. */
   begin(): void {
     this.#header = Buffer.alloc(0);
     this.#member = null;
     this.#longName = null;
     this.#longSize = null;
-    this.#isOver = false;
+    this.#hasEnded = false;
   }
 
-  /** Throws an Error for people when a limit is passed. */
+  /** Throws an Error with a user-facing message when a limit is exceeded. */
   add(chunk: Buffer): void {
     let at = 0;
-    while (!this.#isOver && at < chunk.length) {
+    while (!this.#hasEnded && at < chunk.length) {
       if (this.#member !== null) at += this.#skip(this.#member, chunk.subarray(at));
       else {
         const part = chunk.subarray(at, at + BLOCK_BYTES - this.#header.length);
@@ -75,31 +75,31 @@ export class TarEntries {
         if (this.#header.length === BLOCK_BYTES) this.#open(this.#header);
       }
     }
-    // What a caller does with the chunk afterwards must not change a header that it holds the start of.
+    // Copied, because the caller may reuse the chunk while this holds the start of a header.
     if (this.#header.length > 0) this.#header = Buffer.from(this.#header);
   }
 
   #skip(member: Member, rest: Buffer): number {
-    const taken = rest.subarray(0, member.left);
-    if ("xL+".includes(member.type)) member.kept.push(Buffer.from(taken));
-    member.left -= taken.length;
+    const part = rest.subarray(0, member.left);
+    if ("xL+".includes(member.type)) member.kept.push(Buffer.from(part));
+    member.left -= part.length;
     if (member.left === 0) this.#close(member);
-    return taken.length;
+    return part.length;
   }
 
   #open(header: Buffer): void {
     this.#header = Buffer.alloc(0);
-    // A block of zeros ends a tar, also in the middle of a file.
+    // A block of zeros ends a tar, even in the middle of a file.
     if (header.every((byte) => byte === 0)) {
-      this.#isOver = true;
+      this.#hasEnded = true;
       return;
     }
     const type = String.fromCharCode(header[156] ?? 0);
     const isRecord = "xgLK".includes(type);
     const size = (isRecord ? null : this.#longSize) ?? sizeOf(header);
     if (isRecord && size > SPECIAL_BYTES_MAX) throw new Error("it has a name or an attribute that is too long");
-    if (!isRecord) this.#enter(header);
-    // Links and directories have no content, whatever their size says; old sparse files have further headers first.
+    if (!isRecord) this.#countMember(header);
+    // Links and directories have no content, whatever their size field says; old sparse files have further headers first.
     const bytes = "12345".includes(type) ? 0 : size;
     const more = type === "S" && header[482] !== 0 ? BLOCK_BYTES : 0;
     this.#expect(more > 0 ? "+" : type, more || padded(bytes), bytes);
@@ -124,7 +124,7 @@ export class TarEntries {
     }
   }
 
-  #enter(header: Buffer): void {
+  #countMember(header: Buffer): void {
     const path = this.#longName ?? pathOf(header);
     this.#longName = null;
     this.#longSize = null;
@@ -138,11 +138,11 @@ export class TarEntries {
     this.#directories.set(directory, before + ENTRY_BYTES + name);
     this.#searched += before;
     if (this.#searched > this.#limits.searchedBytes)
-      throw new Error("it has too many files in one directory; some 40,000 with short names are possible");
+      throw new Error("it has too many files in one directory; about 40,000 with short names are possible");
   }
 }
 
-/** A hash of the directory, and the length of the name in it. */
+/** Hashes the directory, and returns the length of the name in it. */
 function split(path: Buffer): { readonly directory: number; readonly name: number } {
   let end = path.length;
   while (end > 0 && path[end - 1] === 0x2f) end -= 1;
@@ -164,7 +164,7 @@ function pathOf(header: Buffer): Buffer {
   return Buffer.from(prefix.length === 0 ? name : Buffer.concat([prefix, Buffer.from("/"), name]));
 }
 
-/** Octal digits, or a binary number after a first byte of 0x80. */
+/** Octal digits, or a binary number if the first byte is 0x80. */
 function sizeOf(header: Buffer): number {
   const first = header[124] ?? 0;
   const size =
@@ -177,7 +177,7 @@ function sizeOf(header: Buffer): number {
 
 const padded = (size: number): number => Math.ceil(size / BLOCK_BYTES) * BLOCK_BYTES;
 
-/** `<length> <key>=<value>\n`, again and again. */
+/** Records of the form `<length> <key>=<value>\n`. */
 function* paxRecords(content: Buffer): Generator<readonly [string, Buffer]> {
   for (let at = 0; at < content.length; ) {
     const space = content.indexOf(0x20, at);

@@ -11,7 +11,7 @@ import type { Log } from "@flotilla/base/log";
 import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
 import { type Disks, diskBytes, GIB } from "../disks/disks.ts";
 import type { Driver, PreparedDisk, PrepareRequest } from "../driver/driver.ts";
-import { patientMs } from "../host/patience.ts";
+import { loadAdjustedMs } from "../host/load-adjusted-timeout.ts";
 import type { Images, UnpackedImage } from "../images/images.ts";
 import { makeBootId } from "./boot-vm.ts";
 import { bootDirectoryName, DISK_NAME } from "./paths.ts";
@@ -46,7 +46,7 @@ export async function prepareVm(
   liveBoots.add(bootId);
   const deadline = new AbortController();
   const late = (): void => deadline.abort(new Error("preparing took too long"));
-  const timer = clock.timer(patientMs(PREPARE_DEADLINE_MS), late);
+  const timer = clock.timer(loadAdjustedMs(PREPARE_DEADLINE_MS), late);
   try {
     await mkdir(bootDirectory, { mode: 0o700 });
     const startedAt = clock.monotonic();

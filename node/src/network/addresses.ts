@@ -1,29 +1,30 @@
 /**
- * Which address and which name is whose in the network of a node's machines. Pure.
+ * The addresses and interface names in the network of a node's machines. Pure.
  *
- * Every machine has the same address in its guest, because each has a network namespace of its own: nothing is
- * renumbered when a guest is restored or copied. A namespace is tied to the host by a pair of interfaces whose two
- * addresses are from the node's block; the place in the block is the machine's user, which no two of a node share.
+ * Every machine has the same address in its guest, because each has its own network namespace: nothing is renumbered when
+ * a guest is restored or copied. A pair of interfaces (veth) connects a namespace to the host; their two addresses are
+ * from the node's block, at the index of the machine's user, which is unique on the node.
  *
- * Always: neither range is one that anybody routes. 192.0.0.0/29 is set aside for the two ends of a translator
- * (RFC 7335); 240.0.0.0/4 is reserved, Linux treats it as any other address, and none of it leaves the host, because
- * all is translated on the way out. So no network that a machine may want to reach is hidden behind them.
+ * Always: neither range is routed anywhere, so they hide no network that a machine may want to reach.
+ * - 192.0.0.0/29 is reserved for the two ends of an address translator (RFC 7335).
+ * - 240.0.0.0/4 is reserved. Linux treats it like any other range, and none of it leaves the host, because all traffic is
+ *   translated on the way out.
  */
 import { USER_ID_FIRST, USERS_PER_RANGE } from "../host/user-ids.ts";
 
 export const GUEST_ADDRESS = "192.0.0.2";
 export const GATEWAY_ADDRESS = "192.0.0.1";
 export const GUEST_PREFIX_LENGTH = 30;
-/** Of the guest's interface and of the gateway's: the same in every machine, so a restored guest's neighbours stay true. */
+/** Of the guest's and the gateway's interface: the same in every machine, so the ARP cache of a restored guest stays valid. */
 export const GUEST_MAC = "02:f1:07:11:1a:02";
 export const GATEWAY_MAC = "02:f1:07:11:1a:01";
-/** The interface that the guest's packets come out of, in the machine's namespace. */
+/** The interface that carries the guest's packets, in the machine's namespace. */
 export const TAP_NAME = "tap0";
-/** The namespace's end of the pair that ties it to the host. */
+/** The namespace's end of the veth pair. */
 export const UPLINK_NAME = "up0";
-/** Of the host's ends of all Flotillas on a host. */
+/** Prefix of the host's ends, of all Flotilla nodes on a host. */
 export const HOST_END_PREFIX = "flo";
-/** Where the node agent answers names: at an address of the block, so nothing else on the host is in the way. */
+/** Where the node agent answers DNS queries: on an address of the block, so it conflicts with nothing else on the host. */
 export const NAME_SERVER_PORT = 53_053;
 
 /** Blocks of 16,384 addresses in 240.0.0.0/5. */
@@ -32,14 +33,14 @@ const BLOCKS_FIRST = 240 * 2 ** 24;
 const BLOCK_ADDRESSES = 16_384;
 const BLOCK_PREFIX_LENGTH = 18;
 
-/** What a node has of the host's network. */
+/** The part of the host's network that belongs to one node. */
 export interface Block {
-  /** In hexadecimal: part of the names of interfaces and tables. */
+  /** In hexadecimal; part of the names of interfaces and tables. */
   readonly id: string;
-  /** All addresses, as a network. */
+  /** All its addresses, in CIDR notation. */
   readonly network: string;
   readonly nameServer: string;
-  /** What the names of the host's ends begin with. */
+  /** Prefix of the host's ends of this node. */
   readonly hostEndPrefix: string;
   /** The node's own nftables table. */
   readonly table: string;
@@ -59,8 +60,8 @@ export function blockOf(index: number): Block {
   };
 }
 
-/** A machine's pair of interfaces. */
-export interface Pair {
+/** A machine's veth pair. */
+export interface VethPair {
   /** The host's end: at most 15 characters. */
   readonly hostEnd: string;
   readonly hostAddress: string;
@@ -68,8 +69,8 @@ export interface Pair {
   readonly machineAddress: string;
 }
 
-/** null for a user that is no machine's: templates and probes have no way out of their namespace. */
-export function pairOf(block: Block, uid: number): Pair | null {
+/** null for a user that does not belong to a machine: templates and probes have no uplink. */
+export function vethPairOf(block: Block, uid: number): VethPair | null {
   if (uid < USER_ID_FIRST) return null;
   const slot = (uid - USER_ID_FIRST) % USERS_PER_RANGE;
   return {

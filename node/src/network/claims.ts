@@ -1,12 +1,14 @@
 /**
- * Which node directory of this host has which block of addresses.
+ * Assigns blocks of addresses to the node directories of this host.
  *
- * Owns `/run/flotilla-networks/`, with a file per block that holds the directory. It is forgotten when the host
- * restarts, as the rules are that belong to it.
+ * Owns `/run/flotilla-networks/`, with one file per block that contains the directory. It is lost when the host restarts,
+ * like the rules that belong to it.
  *
- * Always: a block belongs to one directory, because its file is created exclusively; a directory finds the same one
- * again as long as it has machines. The claim of a directory that is not there any more is handed back for removal:
- * so what an agent leaves that was killed and never comes back goes with the next Flotilla on that host.
+ * Always:
+ * - a block belongs to one directory, because its file is created exclusively;
+ * - a directory gets the same block again as long as its claim exists;
+ * - a claim whose directory no longer exists is reported for removal, so the next Flotilla on the host cleans up after an
+ *   agent that was killed and never restarted.
  */
 import { createHash, randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
@@ -17,7 +19,7 @@ import { BLOCKS, type Block, blockOf } from "./addresses.ts";
 export const CLAIMS_DIRECTORY = "/run/flotilla-networks";
 const NAME = /^[0-9a-f]{4}$/;
 
-/** The directory's block: the one that it has, or the first free one from the place that its hash names. */
+/** The directory's block: its existing claim, or the first free block from the index that its hash gives. */
 export async function claimBlock(claims: string, directory: string): Promise<Block> {
   await mkdir(claims, { recursive: true, mode: 0o755 });
   const held = await readClaims(claims);
@@ -29,10 +31,12 @@ export async function claimBlock(claims: string, directory: string): Promise<Blo
     const block = blockOf((start + count) % BLOCKS);
     if (!taken.has(block.id) && (await tryToClaim(claims, block, directory))) return block;
   }
-  throw new Error(`every block of addresses is claimed in ${claims}; remove the files of what does not run`);
+  throw new Error(
+    `every block of addresses is claimed in ${claims}; remove the files of directories that are no longer used`,
+  );
 }
 
-/** Those whose directory is gone. */
+/** Blocks whose directory no longer exists. */
 export async function abandonedBlocks(claims: string): Promise<readonly Block[]> {
   const held = await readClaims(claims);
   return held.filter(({ directory }) => directory !== "" && !existsSync(directory)).map(({ block }) => block);
@@ -42,7 +46,7 @@ export async function releaseBlock(claims: string, block: Block): Promise<void> 
   await rm(join(claims, block.id), { force: true });
 }
 
-/** Whole or not at all: the file has its name only with the directory in it. */
+/** Atomic: the file gets its name only with its content. */
 async function tryToClaim(claims: string, block: Block, directory: string): Promise<boolean> {
   const temporary = join(claims, `.new-${randomBytes(6).toString("hex")}`);
   await writeFile(temporary, directory, { mode: 0o600 });

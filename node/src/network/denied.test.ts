@@ -1,35 +1,35 @@
 /**
- * Which refusals become events, and what is read of the kernel's words.
+ * Which denied connections become events, and the parsing of the kernel's output.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DenialLimit, destinationsIn, refusalsIn } from "./denied.ts";
 
-test("a destination is told once in ten minutes", () => {
-  const told: string[] = [];
-  const limit = new DenialLimit((words) => told.push(words));
+test("a destination is reported once in ten minutes", () => {
+  const reported: string[] = [];
+  const limit = new DenialLimit((detail) => reported.push(detail));
   for (const now of [0, 3_000, 599_000]) limit.denied("192.0.2.1:443 (tcp)", now);
-  assert.deepEqual(told, ["to 192.0.2.1:443 (tcp)"]);
+  assert.deepEqual(reported, ["to 192.0.2.1:443 (tcp)"]);
   limit.denied("192.0.2.1:443 (tcp)", 600_000);
-  assert.equal(told.length, 2);
+  assert.equal(reported.length, 2);
 });
 
-test("a machine that tries the world gets ten events a minute, and a count of the rest", () => {
-  const told: string[] = [];
-  const limit = new DenialLimit((words) => told.push(words));
+test("a machine that scans the internet gets ten events a minute, and a count of the rest", () => {
+  const reported: string[] = [];
+  const limit = new DenialLimit((detail) => reported.push(detail));
   for (let count = 0; count < 500; count += 1) limit.denied(`192.0.2.${count}`, count);
-  assert.equal(told.length, 10);
+  assert.equal(reported.length, 10);
   limit.tick(59_000);
-  assert.equal(told.length, 10);
+  assert.equal(reported.length, 10);
   limit.tick(60_001);
-  assert.deepEqual(told.slice(10), ["to 490 more destinations"]);
+  assert.deepEqual(reported.slice(10), ["to 490 more destinations"]);
   limit.tick(200_000);
-  assert.equal(told.length, 11);
+  assert.equal(reported.length, 11);
   limit.denied("192.0.2.600", 200_001);
-  assert.equal(told.length, 12);
+  assert.equal(reported.length, 12);
 });
 
-test("the kernel's count of refusals is found by its name", () => {
+test("the kernel's count of rejections is found by its name", () => {
   const snmp =
     "Ip: A B\nIp: 1 2\nIcmp: InMsgs OutDestUnreachs OutEchos\nIcmp: 5 17 3\nIcmpMsg: OutType3\nIcmpMsg: 17\n";
   assert.equal(refusalsIn(snmp), 17);

@@ -1,12 +1,14 @@
 /**
- * Tells a machine's owner where it was not allowed to go: `egress denied to 203.0.113.7:443 (tcp)`.
+ * Reports connections that a machine's policy denied to its owner: `egress denied to 203.0.113.7:443 (tcp)`.
  *
- * The rule that refuses a packet notes its destination in a set of the machine's namespace, for a minute. A refusal
- * is also counted by the kernel, in a file that can be read without entering the namespace; so a look at a machine that
- * was refused nothing costs one read of a file in memory.
+ * The rule that rejects a packet records its destination for a minute in a set of the machine's namespace. The kernel
+ * also counts rejections in a file that can be read without entering the namespace, so checking a machine without
+ * rejections costs one read of a file in memory.
  *
- * Always: a destination is told at most once per REPEAT_MS, and at most EVENTS_MAX of a machine per WINDOW_MS; how many
- * more there were is told at the window's end. What was refused while no agent ran is told if the set still has it.
+ * Always:
+ * - a destination is reported at most once per REPEAT_MS;
+ * - a machine reports at most EVENTS_MAX destinations per WINDOW_MS, and at the window's end the number of further ones;
+ * - rejections while no agent runs are reported later if the set still has them.
  */
 import { readFile } from "node:fs/promises";
 import type { Clock } from "@flotilla/base/clock";
@@ -15,49 +17,49 @@ import { inNamespaceOf, run } from "./programs.ts";
 const REPEAT_MS = 10 * 60_000;
 const WINDOW_MS = 60_000;
 const EVENTS_MAX = 10;
-const TOLD_MAX = 1024;
+const REPORTED_MAX = 1024;
 
-/** Which refusals of one machine are worth an event. Pure but for what it remembers. */
+/** Decides which rejections of one machine become events. Stateful, without other effects. */
 export class DenialLimit {
-  readonly #tell: (destination: string) => void;
-  readonly #toldAt = new Map<string, number>();
+  readonly #report: (detail: string) => void;
+  readonly #reportedAt = new Map<string, number>();
   #windowAt = Number.NEGATIVE_INFINITY;
   #inWindow = 0;
   #left = new Set<string>();
 
-  /** `tell` gets what follows `egress denied`. */
-  constructor(tell: (words: string) => void) {
-    this.#tell = tell;
+  /** `report` receives the text after `egress denied`. */
+  constructor(report: (detail: string) => void) {
+    this.#report = report;
   }
 
-  /** `now`: monotonic milliseconds. */
+  /** `now` is in monotonic milliseconds. */
   denied(destination: string, now: number): void {
     this.tick(now);
-    const toldAt = this.#toldAt.get(destination);
-    if (toldAt !== undefined && now - toldAt < REPEAT_MS) return;
+    const reportedAt = this.#reportedAt.get(destination);
+    if (reportedAt !== undefined && now - reportedAt < REPEAT_MS) return;
     if (this.#inWindow >= EVENTS_MAX) {
-      if (this.#left.size < TOLD_MAX) this.#left.add(destination);
+      if (this.#left.size < REPORTED_MAX) this.#left.add(destination);
       return;
     }
     if (this.#inWindow === 0) this.#windowAt = now;
     this.#inWindow += 1;
-    this.#toldAt.delete(destination);
-    this.#toldAt.set(destination, now);
-    const [oldest] = this.#toldAt.keys();
-    if (this.#toldAt.size > TOLD_MAX && oldest !== undefined) this.#toldAt.delete(oldest);
-    this.#tell(`to ${destination}`);
+    this.#reportedAt.delete(destination);
+    this.#reportedAt.set(destination, now);
+    const [oldest] = this.#reportedAt.keys();
+    if (this.#reportedAt.size > REPORTED_MAX && oldest !== undefined) this.#reportedAt.delete(oldest);
+    this.#report(`to ${destination}`);
   }
 
-  /** Closes the window when its time has come. */
+  /** Ends the window when WINDOW_MS have passed. */
   tick(now: number): void {
     if (now - this.#windowAt < WINDOW_MS) return;
-    if (this.#left.size > 0) this.#tell(`to ${this.#left.size} more destinations`);
+    if (this.#left.size > 0) this.#report(`to ${this.#left.size} more destinations`);
     this.#left = new Set();
     this.#inWindow = 0;
   }
 }
 
-/** Looks at one machine's refusals. */
+/** Checks one machine for rejections. */
 export class DenialWatch {
   readonly #pid: number;
   readonly #limit: DenialLimit;
@@ -71,7 +73,7 @@ export class DenialWatch {
   }
 
   /** Rejects when the machine's namespace is gone. */
-  async look(): Promise<void> {
+  async check(): Promise<void> {
     const now = this.#clock.monotonic();
     this.#limit.tick(now);
     const count = refusalsIn(await readFile(`/proc/${this.#pid}/net/snmp`, "utf8"));
@@ -82,13 +84,13 @@ export class DenialWatch {
   }
 }
 
-/** `Icmp: <names>` and `Icmp: <numbers>`: how many packets were answered with "unreachable". */
+/** How many packets were answered with "unreachable", from the lines `Icmp: <names>` and `Icmp: <numbers>`. */
 export function refusalsIn(snmp: string): number {
   const [names = [], numbers = []] = [...snmp.matchAll(/^Icmp: (.*)$/gm)].map((match) => (match[1] ?? "").split(" "));
   return Number(numbers[names.indexOf("OutDestUnreachs")] ?? 0);
 }
 
-/** nft's JSON of the set. Throws when it is something else. */
+/** Parses nft's JSON of the set. Throws on anything else. */
 export function destinationsIn(listing: string): readonly string[] {
   const { nftables } = JSON.parse(listing) as {
     readonly nftables: readonly { readonly set?: { readonly elem?: unknown } }[];

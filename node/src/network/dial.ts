@@ -1,9 +1,9 @@
 /**
- * Connections from the host to a machine's ports: for published ports, the connect bridge and health checks.
+ * Connects the host to a machine's ports: for published ports, the connect bridge and health checks.
  *
- * The address is that of the machine's namespace, which hands every TCP connection of the host's own root on to the
- * guest, whatever its policy is; the guest sees its gateway as the other side. Nothing else on the host or the network
- * can use that way (rules.ts).
+ * The address is that of the machine's namespace, which forwards every TCP connection from the host's root user to the
+ * guest, regardless of the machine's policy. The guest sees its gateway as the peer. Nothing else on the host or the
+ * network can connect this way (rules.ts).
  */
 import { connect, type Socket } from "node:net";
 import { reasonOf } from "@flotilla/base/abort";
@@ -12,20 +12,20 @@ import type { Clock } from "@flotilla/base/clock";
 const CONNECT_MS = 10_000;
 
 export interface DialOptions {
-  /** Gives up connecting; what is connected is the caller's. */
+  /** Cancels connecting; an established connection belongs to the caller. */
   readonly signal?: AbortSignal | undefined;
   readonly clock: Clock;
 }
 
-/** Rejects with the system's error, such as `ECONNREFUSED` when nobody listens there. Half-open ends are kept apart. */
+/** Rejects with the system's error, such as `ECONNREFUSED` when nothing listens. The socket allows half-open connections. */
 export function dialAddress(address: string, port: number, { signal, clock }: DialOptions): Promise<Socket> {
   const { promise, resolve, reject } = Promise.withResolvers<Socket>();
-  if (!Number.isInteger(port) || port < 1 || port > 65_535) throw new RangeError(`${port} is no port`);
+  if (!Number.isInteger(port) || port < 1 || port > 65_535) throw new RangeError(`${port} is not a port`);
   if (signal?.aborted === true) throw reasonOf(signal);
   const socket = connect({ host: address, port, allowHalfOpen: true, noDelay: true });
-  const giveUp = (): void => reject(signal === undefined ? new Error("given up") : reasonOf(signal));
+  const cancel = (): void => reject(signal === undefined ? new Error("cancelled") : reasonOf(signal));
   const timer = clock.timer(CONNECT_MS, () => reject(new Error(`the machine's port ${port} does not answer`)));
-  signal?.addEventListener("abort", giveUp, { once: true });
+  signal?.addEventListener("abort", cancel, { once: true });
   socket.once("connect", () => resolve(socket));
   socket.once("error", reject);
   return promise
@@ -35,7 +35,7 @@ export function dialAddress(address: string, port: number, { signal, clock }: Di
     })
     .finally(() => {
       timer.cancel();
-      signal?.removeEventListener("abort", giveUp);
+      signal?.removeEventListener("abort", cancel);
       socket.removeListener("error", reject);
     });
 }

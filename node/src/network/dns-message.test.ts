@@ -1,5 +1,5 @@
 /**
- * Questions from guests, who send what they like, and the answers to them.
+ * Parsing hostile queries from guests, and rendering answers.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -12,7 +12,7 @@ function queryOf(name: string, { type = 1, id = 7 } = {}): Buffer {
   return Buffer.concat([header, ...labels, Buffer.from([0, 0, type, 0, 1])]);
 }
 
-test("a question is read, with what follows it left aside", () => {
+test("a question is read, and what follows it is ignored", () => {
   const query = Buffer.concat([
     queryOf("Web.Example.test", { id: 513 }),
     Buffer.from([0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0]),
@@ -32,7 +32,7 @@ test("an answer repeats the question and holds the addresses", () => {
   assert.deepEqual([...answer.subarray(-16)], [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 30, 0, 4, 192, 0, 2, 254]);
 });
 
-test("what is no question is not answered", () => {
+test("anything but one complete question is not answered", () => {
   const good = queryOf("a.test");
   const changed = (at: number, value: number): Buffer => {
     const copy = Buffer.from(good);
@@ -52,7 +52,7 @@ test("what is no question is not answered", () => {
   assert.equal(questionOf(queryOf(Array(100).fill("abc").join("."))), null);
 });
 
-test("no bytes at all break it", () => {
+test("arbitrary bytes do not throw", () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 600 }), (bytes) => {
       const query = Buffer.from(bytes);

@@ -1,9 +1,8 @@
 /**
- * As much of DNS messages (RFC 1035) as answering for a machine takes: the question of a query, and answers of ours.
- * Pure.
+ * The part of DNS messages (RFC 1035) needed to answer machines: the question of a query, and our answers. Pure.
  *
- * Always: queries come from guests, which are hostile: a query is one whole question in at most QUERY_BYTES_MAX, without
- * pointers, or it is not answered.
+ * Always: queries come from guests, which are hostile. A query is answered only if it is one complete question in at most
+ * QUERY_BYTES_MAX, without compression pointers.
  */
 
 export const QUERY_BYTES_MAX = 1232;
@@ -18,14 +17,14 @@ export const RESPONSE_CODES = { ok: 0, failed: 2, noSuchName: 3, refused: 5 } as
 
 export interface Question {
   readonly id: number;
-  /** With dots, as it was asked. */
+  /** With dots, in the notation of the query. */
   readonly name: string;
   readonly type: number;
   /** Where the question ends. */
   readonly end: number;
 }
 
-/** null: no query that can be answered. */
+/** null for a query that cannot be answered. */
 export function questionOf(query: Buffer): Question | null {
   if (query.byteLength < HEADER_BYTES || query.byteLength > QUERY_BYTES_MAX) return null;
   const flags = query.readUInt16BE(2);
@@ -46,22 +45,22 @@ export function questionOf(query: Buffer): Question | null {
   return { id: query.readUInt16BE(0), name: labels.join("."), type: query.readUInt16BE(at), end: at + 4 };
 }
 
-/** What answers `query`: its question again, and these addresses. */
+/** The answer to `query`: its question, repeated, and these addresses. */
 export function answerTo(
   query: Buffer,
   question: Question,
   answer: { readonly code: number; readonly addresses?: readonly string[]; readonly ttlSeconds?: number },
 ): Buffer {
   const { code, addresses = [], ttlSeconds = 0 } = answer;
-  const given = addresses.slice(0, ADDRESSES_MAX);
+  const included = addresses.slice(0, ADDRESSES_MAX);
   const header = Buffer.alloc(HEADER_BYTES);
   header.writeUInt16BE(question.id, 0);
   const isRecursionDesired = query.readUInt16BE(2) & 0x0100;
   // A response, recursion available.
   header.writeUInt16BE(0x8080 | isRecursionDesired | code, 2);
   header.writeUInt16BE(1, 4);
-  header.writeUInt16BE(given.length, 6);
-  const records = given.map((address) => {
+  header.writeUInt16BE(included.length, 6);
+  const records = included.map((address) => {
     const record = Buffer.alloc(16);
     record.writeUInt16BE(0xc000 | HEADER_BYTES, 0); // the question's name
     record.writeUInt16BE(TYPE_A, 2);

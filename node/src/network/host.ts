@@ -1,12 +1,16 @@
 /**
- * The host's side of the machines' network: the node's table, its name server's address, and forwarding.
+ * The host's side of the machines' network: the node's nftables table, its name server's address, and IP forwarding.
  *
- * Owns what belongs to the node's block on the host (see claims.ts), and the guard table, which stays until the host
- * restarts: it goes with forwarding, which is not turned off again, because by then others may rely on it.
+ * Owns what belongs to the node's block on the host (see claims.ts), and the guard table. The guard table stays until the
+ * host restarts, because forwarding is not turned off again either: other programs may rely on it by then.
  *
- * Always: made anew as one transaction at each start of the agent, under running machines too; their connections go
- * on. The interfaces of machines are not ours to remove: they vanish with their VMM's namespace. If the process dies,
- * the next agent of this directory does it again, or the next Flotilla on this host removes what is abandoned.
+ * Always:
+ * - each start of the agent replaces everything in one transaction, also under running machines; their connections
+ *   survive;
+ * - the interfaces of machines are not removed here; they vanish with their VMM's namespace.
+ *
+ * After a crash the next agent of this directory replaces everything again; if there is none, the next Flotilla on this
+ * host removes what is abandoned.
  */
 import { existsSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
@@ -20,8 +24,8 @@ import { guardRules, hostRules } from "./rules.ts";
 
 const FORWARDING = "/proc/sys/net/ipv4/ip_forward";
 const TUN = "/dev/net/tun";
-const ABSENCE_MS = 1_000;
-const LOOK_MS = 20;
+const MACHINES_GONE_MS = 1_000;
+const POLL_MS = 20;
 
 export interface HostNetworkOptions {
   readonly claimsDirectory: string;
@@ -29,7 +33,7 @@ export interface HostNetworkOptions {
   readonly log: Log;
 }
 
-/** Throws an Error for people when this host can not carry machines' traffic. */
+/** Throws an Error with a user-facing message when this host cannot carry machines' traffic. */
 export async function openHostNetwork({ claimsDirectory, nodeDirectory, log }: HostNetworkOptions): Promise<Block> {
   for (const block of await abandonedBlocks(claimsDirectory).catch(() => [])) {
     log.info({ block: block.network }, "removing the network of a node whose directory is gone");
@@ -41,11 +45,11 @@ export async function openHostNetwork({ claimsDirectory, nodeDirectory, log }: H
     const block = await claimBlock(claimsDirectory, nodeDirectory);
     await run(NFT, hostRules(block));
     await run(["ip", "address", "replace", `${block.nameServer}/32`, "dev", "lo"]);
-    await forward(log);
+    await enableForwarding(log);
     return block;
   } catch (error) {
     throw new Error(
-      "the network of machines can not be set up (it takes root, nftables, iproute2, and a kernel with tun, veth and " +
+      "the network of machines cannot be set up (requires root, nftables, iproute2, and a kernel with tun, veth and " +
         `nf_tables): ${messageOf(error)}`,
       { cause: error },
     );
@@ -54,21 +58,21 @@ export async function openHostNetwork({ claimsDirectory, nodeDirectory, log }: H
 
 /** Removes the node's part of the host's network, unless machines still run on it. */
 export async function closeHostNetwork(claimsDirectory: string, block: Block, clock: Clock): Promise<void> {
-  const until = clock.monotonic() + ABSENCE_MS;
-  // A namespace goes a moment after the last process in it.
+  const deadline = clock.monotonic() + MACHINES_GONE_MS;
+  // A namespace disappears shortly after its last process.
   while (await hasMachines(block)) {
-    if (clock.monotonic() > until) return;
-    await clock.sleep(LOOK_MS);
+    if (clock.monotonic() > deadline) return;
+    await clock.sleep(POLL_MS);
   }
   await removeFromHost(block);
   await releaseBlock(claimsDirectory, block);
 }
 
-async function forward(log: Log): Promise<void> {
+async function enableForwarding(log: Log): Promise<void> {
   if ((await readFile(FORWARDING, "utf8")).trim() !== "0") return;
   await run(NFT, guardRules());
   await writeFile(FORWARDING, "1\n");
-  log.info({}, "this host forwards packets from now on, those of machines only");
+  log.info({}, "enabled IP forwarding on this host, for packets of machines only");
 }
 
 async function removeFromHost({ table, nameServer }: Block): Promise<void> {
@@ -76,7 +80,7 @@ async function removeFromHost({ table, nameServer }: Block): Promise<void> {
   await run(["ip", "address", "delete", `${nameServer}/32`, "dev", "lo"]).catch(() => {});
 }
 
-/** By the names of the interfaces in this process's network namespace. */
+/** Checks the names of the interfaces in this process's network namespace. */
 async function hasMachines({ hostEndPrefix }: Block): Promise<boolean> {
   const lines = (await readFile("/proc/self/net/dev", "utf8")).split("\n");
   return lines.some((line) => line.trimStart().startsWith(hostEndPrefix));

@@ -1,20 +1,20 @@
 /**
- * Answers the names that machines ask for, over UDP and TCP, at an address of the node's block that only machines reach.
+ * The DNS server of a node's machines, over UDP and TCP, at an address of the node's block that only machines can reach.
  *
- * A machine is known by the address that its packets come from, which its namespace gives them. One that may reach
- * everything is answered by the host's name servers, as they are; one with allowed hosts learns the addresses of these
- * (IPv4: guests have no other), and `refused` for everything else.
+ * A machine is identified by the source address of its packets, which its namespace assigns. Queries of a machine with
+ * open egress are forwarded to the host's name servers unchanged. A machine with allowed hosts gets their addresses
+ * (IPv4: guests have no IPv6), and `refused` for all other names.
  *
- * Always: bounded per machine, so one that floods waits for itself alone: QUERIES_MAX at once, the rest is dropped as
- * packets are; STREAMS_MAX connections, each closed when it is idle. While no agent runs nobody answers; guests ask
- * again.
+ * Always: each machine is bounded, so a flood delays only the machine that sends it: QUERIES_MAX at once, the rest is
+ * dropped like packets; STREAMS_MAX connections, each closed when idle. While no agent runs nothing answers; guests
+ * retry.
  */
 import { createSocket, type Socket as DatagramSocket } from "node:dgram";
 import { once } from "node:events";
 import { createServer, type Server, type Socket } from "node:net";
 import { type Block, NAME_SERVER_PORT } from "./addresses.ts";
 import { answerTo, QUERY_BYTES_MAX, type Question, questionOf, RESPONSE_CODES, TYPE_A } from "./dns-message.ts";
-import type { FollowedNames } from "./names.ts";
+import type { TrackedNames } from "./names.ts";
 import { allowsName, normalName, type Policy } from "./policy.ts";
 import { framed, type Upstream } from "./upstream.ts";
 
@@ -22,11 +22,11 @@ const QUERIES_MAX = 64;
 const STREAMS_MAX = 16;
 const STREAM_IDLE_MS = 10_000;
 
-/** Whoever may ask. */
-export interface Asker {
+/** A machine that may query. */
+export interface DnsClient {
   readonly policy: Policy;
-  /** With allowed hosts. */
-  readonly names: FollowedNames | null;
+  /** Set if the policy has allowed hosts. */
+  readonly names: TrackedNames | null;
   onRefused(name: string): void;
 }
 
@@ -40,8 +40,8 @@ type Transport = "udp" | "tcp";
 export interface NameServerOptions {
   readonly block: Block;
   readonly upstream: Upstream;
-  /** By the address that its packets come from. */
-  readonly askerAt: (address: string) => Asker | undefined;
+  /** The machine with this source address. */
+  readonly clientAt: (address: string) => DnsClient | undefined;
 }
 
 export class MachineNameServer implements AsyncDisposable {
@@ -49,7 +49,7 @@ export class MachineNameServer implements AsyncDisposable {
   readonly #datagrams: DatagramSocket;
   readonly #streams: Server;
   readonly #open = new Set<Socket>();
-  readonly #loads = new WeakMap<Asker, Load>();
+  readonly #loads = new WeakMap<DnsClient, Load>();
 
   constructor(options: NameServerOptions) {
     this.#options = options;
@@ -57,19 +57,19 @@ export class MachineNameServer implements AsyncDisposable {
     this.#streams = createServer((socket) => void this.#serve(socket));
   }
 
-  /** Rejects when the address can not be had. */
+  /** Rejects when the address cannot be bound. */
   async listen(): Promise<void> {
     const place = { address: this.#options.block.nameServer, port: NAME_SERVER_PORT };
     this.#datagrams.bind(place);
     this.#streams.listen({ host: place.address, port: place.port });
     await Promise.all([once(this.#datagrams, "listening"), once(this.#streams, "listening")]);
-    // What is wrong with one packet or one connection is nobody else's matter.
+    // An error of one packet or one connection does not affect the others.
     this.#datagrams.on("error", () => {});
     this.#streams.on("error", () => {});
     this.#datagrams.on("message", (query, { address, port }) => {
-      const asker = this.#options.askerAt(address);
-      if (asker === undefined) return;
-      void this.#answer(asker, query, "udp").then((answer) => {
+      const client = this.#options.clientAt(address);
+      if (client === undefined) return;
+      void this.#answer(client, query, "udp").then((answer) => {
         if (answer !== null) this.#datagrams.send(answer, port, address, () => {});
       });
     });
@@ -81,14 +81,14 @@ export class MachineNameServer implements AsyncDisposable {
     for (const socket of this.#open) socket.destroy();
   }
 
-  /** null: nothing is answered. */
-  async #answer(asker: Asker, query: Buffer, transport: Transport): Promise<Buffer | null> {
+  /** null: no answer is sent. */
+  async #answer(client: DnsClient, query: Buffer, transport: Transport): Promise<Buffer | null> {
     const question = questionOf(query);
-    const load = this.#loadOf(asker);
+    const load = this.#loadOf(client);
     if (question === null || load.queries >= QUERIES_MAX) return null;
     load.queries += 1;
     try {
-      return await this.#answerQuestion(asker, query, question, transport);
+      return await this.#answerQuestion(client, query, question, transport);
     } catch {
       return answerTo(query, question, { code: RESPONSE_CODES.failed });
     } finally {
@@ -96,25 +96,25 @@ export class MachineNameServer implements AsyncDisposable {
     }
   }
 
-  async #answerQuestion(asker: Asker, query: Buffer, question: Question, transport: Transport): Promise<Buffer> {
-    if (asker.policy.mode === "open") return await this.#options.upstream.forward(query, transport);
+  async #answerQuestion(client: DnsClient, query: Buffer, question: Question, transport: Transport): Promise<Buffer> {
+    if (client.policy.mode === "open") return await this.#options.upstream.forward(query, transport);
     const name = normalName(question.name);
-    if (asker.names === null || !allowsName(asker.policy, name)) {
-      asker.onRefused(name);
+    if (client.names === null || !allowsName(client.policy, name)) {
+      client.onRefused(name);
       return answerTo(query, question, { code: RESPONSE_CODES.refused });
     }
-    const addresses = await asker.names.lookup(name);
+    const addresses = await client.names.lookup(name);
     if (addresses === null) return answerTo(query, question, { code: RESPONSE_CODES.failed });
     if (question.type !== TYPE_A) return answerTo(query, question, { code: RESPONSE_CODES.ok });
     if (addresses.length === 0) return answerTo(query, question, { code: RESPONSE_CODES.noSuchName });
-    return answerTo(query, question, { code: RESPONSE_CODES.ok, addresses, ttlSeconds: asker.names.ttlSeconds(name) });
+    return answerTo(query, question, { code: RESPONSE_CODES.ok, addresses, ttlSeconds: client.names.ttlSeconds(name) });
   }
 
-  /** One query after the other. */
+  /** Answers the queries of a connection one after the other. */
   async #serve(socket: Socket): Promise<void> {
-    const asker = this.#options.askerAt(socket.remoteAddress ?? "");
-    if (asker === undefined) return void socket.destroy();
-    const load = this.#loadOf(asker);
+    const client = this.#options.clientAt(socket.remoteAddress ?? "");
+    if (client === undefined) return void socket.destroy();
+    const load = this.#loadOf(client);
     if (load.streams >= STREAMS_MAX) return void socket.destroy();
     load.streams += 1;
     this.#open.add(socket);
@@ -122,12 +122,12 @@ export class MachineNameServer implements AsyncDisposable {
     socket.setTimeout(STREAM_IDLE_MS, () => socket.destroy());
     try {
       for await (const query of queriesOf(socket)) {
-        const answer = await this.#answer(asker, query, "tcp");
+        const answer = await this.#answer(client, query, "tcp");
         if (answer === null) break;
         if (!socket.write(framed(answer))) await once(socket, "drain");
       }
     } catch {
-      // It went away.
+      // The client closed the connection.
     } finally {
       load.streams -= 1;
       this.#open.delete(socket);
@@ -135,9 +135,9 @@ export class MachineNameServer implements AsyncDisposable {
     }
   }
 
-  #loadOf(asker: Asker): Load {
-    const load = this.#loads.get(asker) ?? { queries: 0, streams: 0 };
-    this.#loads.set(asker, load);
+  #loadOf(client: DnsClient): Load {
+    const load = this.#loads.get(client) ?? { queries: 0, streams: 0 };
+    this.#loads.set(client, load);
     return load;
   }
 }

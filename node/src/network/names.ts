@@ -1,10 +1,12 @@
 /**
- * The host names that one machine may reach: which addresses they have now, and that the machine's set has these.
+ * Tracks the host names that one machine may reach: resolves them and keeps their addresses in the machine's set.
  *
- * Always: an address is in the set before the machine is told it, and stays while the name has it; when the name has
- * it no more, it leaves the set HOLD_MS after the last time it was seen, and connections that exist go on. A name is
- * asked for at most every INTERVAL_MS_MIN, however often the machine asks. While nobody answers, what was known is
- * kept until it leaves the set.
+ * Always:
+ * - an address is in the set before the machine learns it, and stays while the name resolves to it;
+ * - an address that the name no longer resolves to leaves the set HOLD_MS after it was last seen; established connections
+ *   continue;
+ * - a name is resolved at most every INTERVAL_MS_MIN, however often the machine queries it;
+ * - while no name server answers, the known addresses are kept until they leave the set.
  */
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
@@ -14,55 +16,55 @@ import type { Upstream } from "./upstream.ts";
 export interface NamePeriods {
   readonly intervalMsMin: number;
   readonly intervalMsMax: number;
-  /** Beyond the time until the name is asked for again. */
+  /** How long an address stays in the set after the next resolution is due. */
   readonly holdMs: number;
 }
 
 export const NAME_PERIODS: NamePeriods = { intervalMsMin: 15_000, intervalMsMax: 300_000, holdMs: 60_000 };
-/** Names below a `*.` that a machine has asked for; the others it lists itself. */
+/** Limits the names below a `*.` that a machine has queried; it lists the others itself. */
 const NAMES_MAX = 512;
-/** Of one name; a guest's own name server could list the world. */
+/** Of one name; a guest's own name server could return any number. */
 const ADDRESSES_MAX = 64;
 const RETRY_MS = 5_000;
-const LOOK_MS = 1_000;
+const POLL_MS_MIN = 1_000;
 
-interface Known {
-  /** null: nobody has answered yet. */
+interface TrackedName {
+  /** null: not resolved yet. */
   addresses: readonly string[] | null;
   /** Monotonic milliseconds. */
-  askAgainAt: number;
-  asking: Promise<void> | null;
+  refreshAt: number;
+  refreshing: Promise<void> | null;
 }
 
-export interface FollowedNamesOptions {
+export interface TrackedNamesOptions {
   readonly hosts: readonly string[];
   readonly upstream: Pick<Upstream, "resolve">;
-  /** Puts addresses into the machine's set, for that long. */
-  readonly admit: (addresses: readonly string[], holdMs: number) => Promise<void>;
+  /** Adds addresses to the machine's set for `holdMs`. */
+  readonly allow: (addresses: readonly string[], holdMs: number) => Promise<void>;
   readonly clock: Clock;
   readonly log: Log;
   readonly periods: NamePeriods;
 }
 
-export class FollowedNames {
-  readonly #options: FollowedNamesOptions;
-  readonly #known = new Map<string, Known>();
+export class TrackedNames {
+  readonly #options: TrackedNamesOptions;
+  readonly #known = new Map<string, TrackedName>();
   readonly #stop = new AbortController();
 
-  constructor(options: FollowedNamesOptions) {
+  constructor(options: TrackedNamesOptions) {
     this.#options = options;
-    for (const host of options.hosts) if (!host.startsWith("*.")) this.#enter(host);
+    for (const host of options.hosts) if (!host.startsWith("*.")) this.#track(host);
   }
 
-  /** Asks for every name again when its time has come, until `close`. */
+  /** Resolves each name again when it is due, until `close`. */
   async run(): Promise<void> {
     const { clock } = this.#options;
     while (!this.#stop.signal.aborted) {
       const now = clock.monotonic();
-      const due = [...this.#known].filter(([, { askAgainAt }]) => askAgainAt <= now);
-      await Promise.all(due.map(([name, known]) => this.#ask(name, known)));
-      const next = Math.min(...[...this.#known.values()].map(({ askAgainAt }) => askAgainAt), Number.POSITIVE_INFINITY);
-      await clock.sleep(Math.max(LOOK_MS, next - clock.monotonic()), this.#stop.signal);
+      const due = [...this.#known].filter(([, { refreshAt }]) => refreshAt <= now);
+      await Promise.all(due.map(([name, known]) => this.#refresh(name, known)));
+      const next = Math.min(...[...this.#known.values()].map(({ refreshAt }) => refreshAt), Number.POSITIVE_INFINITY);
+      await clock.sleep(Math.max(POLL_MS_MIN, next - clock.monotonic()), this.#stop.signal);
     }
   }
 
@@ -70,47 +72,48 @@ export class FollowedNames {
     this.#stop.abort();
   }
 
-  /** The addresses of an allowed name, all of which the machine may reach now; null when nobody knows. */
+  /** The addresses of an allowed name, all of which the machine may reach now; null if they are unknown. */
   async lookup(name: string): Promise<readonly string[] | null> {
-    const known = this.#known.get(name) ?? this.#enter(name);
+    const known = this.#known.get(name) ?? this.#track(name);
     if (known === undefined) return null;
-    if (known.askAgainAt <= this.#options.clock.monotonic()) await this.#ask(name, known);
+    if (known.refreshAt <= this.#options.clock.monotonic()) await this.#refresh(name, known);
     return known.addresses;
   }
 
-  /** How long an answer may be kept. */
+  /** How long the machine may cache an answer. */
   ttlSeconds(name: string): number {
-    const { askAgainAt = 0 } = this.#known.get(name) ?? {};
-    return Math.max(1, Math.floor((askAgainAt - this.#options.clock.monotonic()) / 1000));
+    const { refreshAt = 0 } = this.#known.get(name) ?? {};
+    return Math.max(1, Math.floor((refreshAt - this.#options.clock.monotonic()) / 1000));
   }
 
-  #enter(name: string): Known | undefined {
+  #track(name: string): TrackedName | undefined {
     if (this.#known.size >= NAMES_MAX) return undefined;
-    const known: Known = { addresses: null, askAgainAt: Number.NEGATIVE_INFINITY, asking: null };
+    const known: TrackedName = { addresses: null, refreshAt: Number.NEGATIVE_INFINITY, refreshing: null };
     this.#known.set(name, known);
     return known;
   }
 
-  #ask(name: string, known: Known): Promise<void> {
-    known.asking ??= this.#askNow(name, known).finally(() => {
-      known.asking = null;
+  #refresh(name: string, known: TrackedName): Promise<void> {
+    known.refreshing ??= this.#resolve(name, known).finally(() => {
+      known.refreshing = null;
     });
-    return known.asking;
+    return known.refreshing;
   }
 
   /** Never rejects. */
-  async #askNow(name: string, known: Known): Promise<void> {
-    const { upstream, admit, clock, log, periods } = this.#options;
+  async #resolve(name: string, known: TrackedName): Promise<void> {
+    const { upstream, allow, clock, log, periods } = this.#options;
     try {
       const { addresses, ttlSeconds } = await upstream.resolve(name);
-      const given = addresses.slice(0, ADDRESSES_MAX);
+      const used = addresses.slice(0, ADDRESSES_MAX);
       const intervalMs = Math.min(Math.max(ttlSeconds * 1000, periods.intervalMsMin), periods.intervalMsMax);
-      if (given.length > 0) await admit(given, intervalMs + periods.holdMs);
-      known.addresses = given;
-      known.askAgainAt = clock.monotonic() + intervalMs;
+      if (used.length > 0) await allow(used, intervalMs + periods.holdMs);
+      known.addresses = used;
+      known.refreshAt = clock.monotonic() + intervalMs;
     } catch (error) {
-      if (!this.#stop.signal.aborted) log.debug({ name, reason: messageOf(error) }, "an allowed host was not resolved");
-      known.askAgainAt = clock.monotonic() + Math.min(RETRY_MS, periods.intervalMsMin);
+      if (!this.#stop.signal.aborted)
+        log.debug({ name, reason: messageOf(error) }, "an allowed host could not be resolved");
+      known.refreshAt = clock.monotonic() + Math.min(RETRY_MS, periods.intervalMsMin);
     }
   }
 }

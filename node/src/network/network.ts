@@ -1,12 +1,12 @@
 /**
- * The network of a node's machines: opens it on the host, gives each VMM's namespace its policy, and connects to guests.
+ * The network of a node's machines: opens it on the host, applies a policy to each VMM's namespace, connects to guests.
  *
- * A VMM's namespace, with its interfaces and closed rules, is made as the VMM is spawned (`setup`, used by the jail) and
- * vanishes with it. `reach` is a VMM's that runs, whether spawned now or by an earlier agent; `admit` makes it a
- * machine's.
+ * A VMM's namespace, with its interfaces and closed rules, is made when the VMM is spawned (`setup`, used by the jail)
+ * and vanishes with it. `attach` gives the network of a running VMM, whether this or an earlier agent spawned it;
+ * `GuestNetwork.open` applies a machine's policy to it.
  *
- * Always: closed until admitted, and closed again by nothing but the VMM's end. If the process dies, machines keep
- * what they were given; names are not answered and not followed until the next agent admits them again.
+ * Always: a namespace is closed until `open`, and only the VMM's end closes it again. If the process dies, machines keep
+ * their access; names are neither answered nor tracked until the next agent opens their networks again.
  */
 import { readFile } from "node:fs/promises";
 import type { Socket } from "node:net";
@@ -15,54 +15,61 @@ import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import type { MachineSpec } from "@flotilla/contract/link";
 import type { VmNetwork } from "./vm-network.ts";
-import { type Block, GATEWAY_ADDRESS, GUEST_ADDRESS, GUEST_PREFIX_LENGTH, type Pair, pairOf } from "./addresses.ts";
+import {
+  type Block,
+  GATEWAY_ADDRESS,
+  GUEST_ADDRESS,
+  GUEST_PREFIX_LENGTH,
+  type VethPair,
+  vethPairOf,
+} from "./addresses.ts";
 import { CLAIMS_DIRECTORY } from "./claims.ts";
 import { DenialLimit, DenialWatch } from "./denied.ts";
 import { dialAddress } from "./dial.ts";
 import { closeHostNetwork, openHostNetwork } from "./host.ts";
-import { type Asker, MachineNameServer } from "./name-server.ts";
-import { FollowedNames, NAME_PERIODS, type NamePeriods } from "./names.ts";
+import { type DnsClient, MachineNameServer } from "./name-server.ts";
+import { TrackedNames, NAME_PERIODS, type NamePeriods } from "./names.ts";
 import { type Policy, policyOf } from "./policy.ts";
-import { inNamespaceOf, NFT, run, WaitingChange } from "./programs.ts";
+import { inNamespaceOf, NFT, run, PrestartedProgram } from "./programs.ts";
 import { PublishedPorts } from "./published-ports.ts";
 import { connectionsMax, type NamespaceSetup, namespaceSetup, policyRules, resolvedRules } from "./rules.ts";
 import { HostUpstream, type Upstream } from "./upstream.ts";
 
-const DENIALS_LOOK_MS = 3_000;
+const DENIALS_POLL_MS = 3_000;
 
-/** What a guest is told of its network: the same for all. */
-export const GUEST_NETWORK = {
+/** The guest's network configuration, the same for all. */
+export const GUEST_ADDRESSING = {
   address: { cidr: `${GUEST_ADDRESS}/${GUEST_PREFIX_LENGTH}`, gateway: GATEWAY_ADDRESS },
   nameServer: GATEWAY_ADDRESS,
 } as const;
 
 export interface NetworkOptions {
-  /** Without links in it. */
+  /** Without symbolic links. */
   readonly nodeDirectory: string;
-  /** Whether published ports are opened on the host's loopback too, for everybody on the host. */
+  /** Whether published ports are also opened on the host's loopback, for every user of the host. */
   readonly publishOnLoopback: boolean;
   readonly clock: Clock;
   readonly log: Log;
-  /** For a machine's timeline, such as `egress denied to 203.0.113.7:443 (tcp)`. */
+  /** For a machine's timeline; `message` is such as `egress denied to 203.0.113.7:443 (tcp)`. */
   readonly onDenied: (machineId: string, message: string) => void;
   readonly namePeriods?: NamePeriods;
 }
 
-export interface Admission {
+export interface OpenRequest {
   readonly machineId: string;
   readonly network: MachineSpec["network"];
   readonly publishedPorts: readonly number[];
 }
 
 const CONNECTIONS_OF_HOST = "/proc/sys/net/netfilter/nf_conntrack_max";
-const CONNECTIONS_OF_HOST_USUAL = 262_144;
+const CONNECTIONS_OF_HOST_DEFAULT = 262_144;
 
-/** Throws an Error for people when this host can not carry machines' traffic. */
+/** Throws an Error with a user-facing message when this host cannot carry machines' traffic. */
 export async function openNetwork(options: NetworkOptions): Promise<Network> {
   const { nodeDirectory, clock, log } = options;
   const block = await openHostNetwork({ claimsDirectory: CLAIMS_DIRECTORY, nodeDirectory, log });
-  // There once the host's rules, which ask for it, have been read.
-  const ofHost = Number(await readFile(CONNECTIONS_OF_HOST, "utf8").catch(() => "")) || CONNECTIONS_OF_HOST_USUAL;
+  // The file exists once the host's rules, which use connection tracking, have been loaded.
+  const ofHost = Number(await readFile(CONNECTIONS_OF_HOST, "utf8").catch(() => "")) || CONNECTIONS_OF_HOST_DEFAULT;
   const network = new Network(options, block, {
     upstream: new HostUpstream(clock),
     connections: connectionsMax(ofHost),
@@ -75,7 +82,7 @@ export class Network implements AsyncDisposable {
   readonly block: Block;
   readonly upstream: Upstream;
   readonly options: NetworkOptions;
-  readonly #admitted = new Map<string, Reach>();
+  readonly #open = new Map<string, GuestNetwork>();
   readonly #names: MachineNameServer;
   readonly #connections: number;
   readonly #stop = new AbortController();
@@ -89,7 +96,7 @@ export class Network implements AsyncDisposable {
     this.#connections = connections;
     this.block = block;
     this.upstream = upstream;
-    this.#names = new MachineNameServer({ block, upstream, askerAt: (address) => this.#admitted.get(address)?.asker });
+    this.#names = new MachineNameServer({ block, upstream, clientAt: (address) => this.#open.get(address)?.client });
   }
 
   async begin(): Promise<void> {
@@ -97,30 +104,30 @@ export class Network implements AsyncDisposable {
     void this.#watchDenials();
   }
 
-  /** How the namespace of a user's VMM is made. */
+  /** How to make the namespace of a user's VMM. */
   setup(uid: number): NamespaceSetup {
-    return namespaceSetup(this.block, pairOf(this.block, uid), { uid, connections: this.#connections });
+    return namespaceSetup(this.block, vethPairOf(this.block, uid), { uid, connections: this.#connections });
   }
 
-  /** The network of a VMM that runs in its namespace; null for one that has no way out. */
-  reach(vmm: { readonly pid: number; readonly uid: number }): Reach | null {
-    const pair = pairOf(this.block, vmm.uid);
-    return pair === null ? null : new Reach(this, pair, vmm.pid);
+  /** The network of a VMM that runs in its namespace; null for a VMM without an uplink. */
+  attach(vmm: { readonly pid: number; readonly uid: number }): GuestNetwork | null {
+    const pair = vethPairOf(this.block, vmm.uid);
+    return pair === null ? null : new GuestNetwork(this, pair, vmm.pid);
   }
 
-  /** From when it is admitted until it is closed. */
-  enter(address: string, reach: Reach): void {
-    this.#admitted.set(address, reach);
+  /** Makes a machine's DNS queries answered and its rejections reported, until `unregister`. */
+  register(address: string, network: GuestNetwork): void {
+    this.#open.set(address, network);
   }
 
-  leave(address: string, reach: Reach): void {
-    if (this.#admitted.get(address) === reach) this.#admitted.delete(address);
+  unregister(address: string, network: GuestNetwork): void {
+    if (this.#open.get(address) === network) this.#open.delete(address);
   }
 
-  /** Machines keep what they have; when there are none the host forgets this node. */
+  /** Machines keep their network; without any, everything of this node is removed from the host. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#stop.abort();
-    for (const reach of this.#admitted.values()) reach.close();
+    for (const network of this.#open.values()) network.close();
     await this.#names[Symbol.asyncDispose]();
     await closeHostNetwork(CLAIMS_DIRECTORY, this.block, this.options.clock);
   }
@@ -128,66 +135,66 @@ export class Network implements AsyncDisposable {
   async #watchDenials(): Promise<void> {
     const { clock, log } = this.options;
     for (;;) {
-      await clock.sleep(DENIALS_LOOK_MS, this.#stop.signal);
+      await clock.sleep(DENIALS_POLL_MS, this.#stop.signal);
       if (this.#stop.signal.aborted) return;
-      for (const reach of this.#admitted.values()) {
-        await reach.lookAtDenials().catch((error: unknown) => {
-          log.debug({ reason: messageOf(error) }, "a machine's refusals were not read");
+      for (const network of this.#open.values()) {
+        await network.checkDenials().catch((error: unknown) => {
+          log.debug({ reason: messageOf(error) }, "the denied connections of a machine could not be read");
         });
       }
     }
   }
 }
 
-/** The way to and from one VMM. */
-export class Reach {
+/** The network of one VMM: its policy, DNS, and connections to its guest. */
+export class GuestNetwork {
   readonly #network: Network;
-  readonly #pair: Pair;
+  readonly #pair: VethPair;
   readonly #pid: number;
-  /** Started before it is needed. */
-  #waiting: WaitingChange | null;
-  /** Changes of the namespace come one after the other. */
+  /** Started before it is needed, because spawning takes time. */
+  #program: PrestartedProgram | null;
+  /** Changes of the namespace run one after the other. */
   #lastChange: Promise<unknown> = Promise.resolve();
   #denials: DenialWatch | null = null;
-  #asker: Asker | null = null;
+  #dnsClient: DnsClient | null = null;
   readonly #published = new PublishedPorts();
   readonly #dialed = new Set<Socket>();
   #isClosed = false;
 
-  constructor(network: Network, pair: Pair, pid: number) {
+  constructor(network: Network, pair: VethPair, pid: number) {
     this.#network = network;
     this.#pair = pair;
     this.#pid = pid;
-    this.#waiting = new WaitingChange(inNamespaceOf(pid, NFT));
+    this.#program = new PrestartedProgram(inNamespaceOf(pid, NFT));
   }
 
-  get asker(): Asker | undefined {
-    return this.#asker ?? undefined;
+  get client(): DnsClient | undefined {
+    return this.#dnsClient ?? undefined;
   }
 
-  /** Opens what the machine may reach. Rejects when that failed: it is closed then. Once. */
-  async admit({ machineId, network, publishedPorts }: Admission): Promise<void> {
+  /** Applies the machine's policy. Rejects when that fails; the network stays closed then. Call once. */
+  async open({ machineId, network, publishedPorts }: OpenRequest): Promise<void> {
     const policy = policyOf(network);
     const { clock, onDenied, publishOnLoopback } = this.#network.options;
-    const change = this.#waiting;
-    this.#waiting = null;
+    const change = this.#program;
+    this.#program = null;
     if (change === null || this.#isClosed) throw new Error("the VM has ended");
-    const limit = new DenialLimit((words) => onDenied(machineId, `egress denied ${words}`));
+    const limit = new DenialLimit((detail) => onDenied(machineId, `egress denied ${detail}`));
     this.#denials = new DenialWatch(this.#pid, limit, clock);
     const onRefused = (name: string): void => limit.denied(`${JSON.stringify(name)} (name)`, clock.monotonic());
-    const names = policy.hosts.length === 0 ? null : this.#follow(policy);
-    this.#asker = { policy, names, onRefused };
-    this.#network.enter(this.#pair.machineAddress, this);
+    const names = policy.hosts.length === 0 ? null : this.#trackNames(policy);
+    this.#dnsClient = { policy, names, onRefused };
+    this.#network.register(this.#pair.machineAddress, this);
     const dial = (port: number, signal: AbortSignal): Promise<Socket> => this.dial(port, signal);
     await Promise.all([
-      this.#inTurn(() => change.run(policyRules(policy, this.#network.block))),
+      this.#afterLastChange(() => change.run(policyRules(policy, this.#network.block))),
       this.#published.open({ machineId, ports: publishOnLoopback ? publishedPorts : [], dial }),
     ]);
     if (this.#isClosed) this.#published.close();
     void names?.run();
   }
 
-  /** A connection to a port of the guest. It breaks with `close`: a guest that is gone says nothing. */
+  /** Connects to a port of the guest. `close` destroys the connection, because a guest that has ended sends nothing. */
   async dial(port: number, signal?: AbortSignal): Promise<Socket> {
     const socket = await dialAddress(this.#pair.machineAddress, port, { signal, clock: this.#network.options.clock });
     if (this.#isClosed) {
@@ -199,44 +206,45 @@ export class Reach {
     return socket;
   }
 
-  /** What whoever sets up the guest tells it, and how its ports are reached. After `admit`. */
-  ofGuest(): VmNetwork {
-    const hasNames = this.#asker !== null && (this.#asker.policy.mode === "open" || this.#asker.names !== null);
+  /** The guest's network configuration and the way to its ports. Call after `open`. */
+  vmNetwork(): VmNetwork {
+    const hasNames =
+      this.#dnsClient !== null && (this.#dnsClient.policy.mode === "open" || this.#dnsClient.names !== null);
     return {
-      address: GUEST_NETWORK.address,
-      nameservers: hasNames ? [GUEST_NETWORK.nameServer] : [],
+      address: GUEST_ADDRESSING.address,
+      nameservers: hasNames ? [GUEST_ADDRESSING.nameServer] : [],
       dial: (port, signal) => this.dial(port, signal),
       hostPorts: this.#published.ports,
     };
   }
 
-  async lookAtDenials(): Promise<void> {
-    await this.#denials?.look();
+  async checkDenials(): Promise<void> {
+    await this.#denials?.check();
   }
 
-  /** Its VMM has ended, or the agent lets go of it. */
+  /** Call when the VMM has ended or the agent releases it. */
   close(): void {
     this.#isClosed = true;
-    this.#waiting?.cancel();
-    this.#waiting = null;
+    this.#program?.cancel();
+    this.#program = null;
     this.#denials = null;
     this.#published.close();
     for (const socket of this.#dialed) socket.destroy();
-    this.#asker?.names?.close();
-    this.#network.leave(this.#pair.machineAddress, this);
+    this.#dnsClient?.names?.close();
+    this.#network.unregister(this.#pair.machineAddress, this);
   }
 
-  #follow({ hosts }: Policy): FollowedNames {
+  #trackNames({ hosts }: Policy): TrackedNames {
     const { clock, log, namePeriods } = this.#network.options;
-    const admit = async (addresses: readonly string[], holdMs: number): Promise<void> => {
+    const allow = async (addresses: readonly string[], holdMs: number): Promise<void> => {
       if (this.#isClosed) return;
-      await this.#inTurn(() => run(inNamespaceOf(this.#pid, NFT), resolvedRules(addresses, holdMs)));
+      await this.#afterLastChange(() => run(inNamespaceOf(this.#pid, NFT), resolvedRules(addresses, holdMs)));
     };
     const { upstream } = this.#network;
-    return new FollowedNames({ hosts, upstream, admit, clock, log, periods: namePeriods ?? NAME_PERIODS });
+    return new TrackedNames({ hosts, upstream, allow, clock, log, periods: namePeriods ?? NAME_PERIODS });
   }
 
-  #inTurn<T>(change: () => Promise<T>): Promise<T> {
+  #afterLastChange<T>(change: () => Promise<T>): Promise<T> {
     const done = this.#lastChange.catch(() => undefined).then(change);
     this.#lastChange = done;
     return done;

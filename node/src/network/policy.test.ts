@@ -1,5 +1,5 @@
 /**
- * What the words of a machine's network mean.
+ * How a machine's network specification is parsed.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -7,7 +7,7 @@ import { allowsName, policyOf } from "./policy.ts";
 
 const allow = (cidrs: string[], hosts: string[] = []) => policyOf({ mode: "allowCidrs", cidrs, hosts });
 
-test("networks lose the bits of the host, single addresses become networks, and IPv6 names nothing", () => {
+test("host bits are cleared, single addresses become networks, and IPv6 networks are skipped", () => {
   const { networks } = allow(
     ["10.1.2.3/16", "192.0.2.7", "0.0.0.0/0", "2001:db8::/32", "10.1.0.0/16"],
     ["203.0.113.9"],
@@ -15,7 +15,7 @@ test("networks lose the bits of the host, single addresses become networks, and 
   assert.deepEqual(networks, ["10.1.0.0/16", "192.0.2.7/32", "0.0.0.0/0", "203.0.113.9/32"]);
 });
 
-test("what is no network or no host name is refused with its text", () => {
+test("an invalid network or host name is refused and quoted", () => {
   const networks = [
     "10.0.0.0/33",
     "10.0.0/8",
@@ -32,7 +32,7 @@ test("what is no network or no host name is refused with its text", () => {
   }
 });
 
-test("a host allows itself however it is written, and a star what is below it", () => {
+test("a host allows its name in any notation, and a wildcard all names below it", () => {
   const policy = allow([], ["Example.com.", "*.sub.test", "localhost"]);
   for (const name of ["example.com", "a.sub.test", "b.a.sub.test", "localhost"])
     assert.ok(allowsName(policy, name), name);
@@ -41,7 +41,7 @@ test("a host allows itself however it is written, and a star what is below it", 
   }
 });
 
-test("open and blocked machines have no lists, whatever is said beside the mode", () => {
+test("open and blocked machines have no lists, whatever else the specification says", () => {
   for (const mode of ["open", "blocked"] as const) {
     assert.deepEqual(policyOf({ mode, cidrs: ["10.0.0.0/8"], hosts: ["a.test"] }), { mode, networks: [], hosts: [] });
   }

@@ -1,23 +1,23 @@
 /**
- * What a machine may reach, from the words of its specification. Pure.
+ * What a machine may reach, parsed from its specification. Pure.
  *
- * Always: what can not be understood is refused, never left out: a list that is shorter than its owner thinks is
- * found late. IPv6 is the exception that is no risk: guests have none, so such a network names nothing.
+ * Always: an entry that cannot be parsed is an error, never skipped: a list that is shorter than its owner believes would
+ * be noticed late. IPv6 networks are skipped, without risk, because guests have no IPv6.
  */
 import { isIPv4, isIPv6 } from "node:net";
 import type { MachineSpec } from "@flotilla/contract/link";
 
 export interface Policy {
   readonly mode: MachineSpec["network"]["mode"];
-  /** With `allowCidrs`: IPv4 networks such as 10.1.0.0/16. */
+  /** For `allowCidrs`: IPv4 networks such as 10.1.0.0/16. */
   readonly networks: readonly string[];
-  /** With `allowCidrs`: lower case, without the final dot. `*.name` is every name below. */
+  /** For `allowCidrs`: lower case, without the final dot. `*.name` is every name below `name`. */
   readonly hosts: readonly string[];
 }
 
 const HOST = /^(\*\.)?([a-z0-9_]([a-z0-9_-]{0,62})\.)*[a-z0-9_][a-z0-9_-]{0,62}$/;
 
-/** Throws with the entry that is none. */
+/** Throws an Error that quotes the invalid entry. */
 export function policyOf({ mode, cidrs, hosts }: MachineSpec["network"]): Policy {
   if (mode !== "allowCidrs") return { mode, networks: [], hosts: [] };
   const names = (hosts ?? []).map(normalName);
@@ -26,12 +26,12 @@ export function policyOf({ mode, cidrs, hosts }: MachineSpec["network"]): Policy
   return { mode, networks: [...new Set(networks)], hosts: names.filter((name) => !isIPv4(name)).map(checkedHost) };
 }
 
-/** As names are compared: they do not differ by case or a final dot. */
+/** The form in which names are compared: without case and final dot. */
 export function normalName(name: string): string {
   return name.toLowerCase().replace(/\.$/, "");
 }
 
-/** Whether a name, in its normal form, is one of the policy's hosts. */
+/** Whether `name`, in its normal form, is one of the policy's hosts. */
 export function allowsName({ hosts }: Policy, name: string): boolean {
   return hosts.some((host) =>
     host.startsWith("*.") ? name.endsWith(host.slice(1)) && name.length > host.length - 1 : name === host,
@@ -44,16 +44,16 @@ function checkedHost(host: string): string {
   return host;
 }
 
-/** With the bits of the host cleared; null for IPv6. */
+/** With the host bits cleared; null for IPv6. */
 function networkOf(text: string): string | null {
   const [address = "", length, ...rest] = text.trim().split("/");
-  const wrong = new Error(
+  const invalid = new Error(
     `${JSON.stringify(text)} is not a network such as 10.1.0.0/16; correct the machine's network`,
   );
   const bits = length === undefined ? 32 : Number(length);
-  if (rest.length > 0 || (length !== undefined && !/^\d{1,3}$/.test(length))) throw wrong;
+  if (rest.length > 0 || (length !== undefined && !/^\d{1,3}$/.test(length))) throw invalid;
   if (isIPv6(address) && bits <= 128) return null;
-  if (!isIPv4(address) || bits > 32) throw wrong;
+  if (!isIPv4(address) || bits > 32) throw invalid;
   const number = address.split(".").reduce((sum, part) => sum * 256 + Number(part), 0);
   const first = Math.floor(number / 2 ** (32 - bits)) * 2 ** (32 - bits);
   return `${[24, 16, 8, 0].map((shift) => Math.floor(first / 2 ** shift) % 256).join(".")}/${bits}`;

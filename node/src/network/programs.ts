@@ -1,9 +1,9 @@
 /**
- * Runs the programs that change the network: nft, ip, and nsenter where it is a machine's.
+ * Runs the programs that change the network: nft and ip, through nsenter inside a machine's namespace.
  *
- * Always: a program is given its text on standard input and ended when it takes too long; what it complains about is
- * in the error. A `WaitingChange` is a program that was started before its text is known, so that a machine's start
- * does not wait for a process to be made; when this agent dies first, its input ends and it changes nothing.
+ * Always: a program gets its input on standard input and is killed after PROGRAM_MS; its error output is part of the
+ * error. A `PrestartedProgram` is spawned before its input is known, so that a machine's start does not wait for the
+ * spawn. If this agent dies first, the program's input ends empty and it changes nothing.
  */
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import type { Readable, Writable } from "node:stream";
@@ -13,9 +13,9 @@ const OUTPUT_BYTES_MAX = 4 * 2 ** 20;
 
 type Child = ChildProcessByStdio<Writable, Readable, Readable>;
 
-/** The standard output. Rejects with what the program said when it ends with anything but 0. */
+/** Returns the standard output. Rejects with the program's error output when it ends with anything but 0. */
 export function run(argv: readonly string[], input = ""): Promise<string> {
-  const change = new WaitingChange(argv, PROGRAM_MS);
+  const change = new PrestartedProgram(argv, PROGRAM_MS);
   return change.run(input);
 }
 
@@ -26,7 +26,7 @@ export function inNamespaceOf(pid: number, argv: readonly string[]): readonly st
 
 export const NFT = ["nft", "-f", "-"] as const;
 
-export class WaitingChange {
+export class PrestartedProgram {
   readonly #argv: readonly string[];
   readonly #child: Child;
   readonly #ended: Promise<string>;
@@ -37,16 +37,16 @@ export class WaitingChange {
     const timeout = timeoutMs === undefined ? {} : { timeout: timeoutMs, killSignal: "SIGKILL" as const };
     this.#child = spawn(program, rest, { cwd: "/", stdio: ["pipe", "pipe", "pipe"], ...timeout });
     this.#ended = this.#watch();
-    this.#ended.catch(() => {}); // Nobody may ever ask.
+    this.#ended.catch(() => {}); // The caller may never wait for it.
   }
 
-  /** Gives it its text and waits for its end. */
+  /** Gives the program its input and waits for its end. */
   run(text: string): Promise<string> {
     this.#child.stdin.end(text);
     return this.#ended;
   }
 
-  /** It is not needed. */
+  /** Kills the program, which is not needed. */
   cancel(): void {
     this.#child.kill("SIGKILL");
   }
@@ -55,8 +55,8 @@ export class WaitingChange {
     const { promise, resolve, reject } = Promise.withResolvers<string>();
     const name = this.#argv.join(" ");
     const output = collect(this.#child.stdout);
-    const complaints = collect(this.#child.stderr);
-    // It may end before it has read all: how it ended says more.
+    const errors = collect(this.#child.stderr);
+    // The program may end before it has read everything; its exit code says more than this error.
     this.#child.stdin.on("error", () => {});
     this.#child.once("error", (error: NodeJS.ErrnoException) => {
       reject(
@@ -65,7 +65,7 @@ export class WaitingChange {
     });
     this.#child.once("close", (code, signal) => {
       if (code === 0) resolve(output());
-      else reject(new Error(`${name} ended with ${signal ?? code}: ${complaints().trim().slice(0, 500)}`));
+      else reject(new Error(`${name} ended with ${signal ?? code}: ${errors().trim().slice(0, 500)}`));
     });
     return promise;
   }

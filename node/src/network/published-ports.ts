@@ -1,11 +1,13 @@
 /**
- * A machine's published ports on the host's loopback: listeners that hand each connection on to the guest. Only where the
- * operator wants them (the setting publish-on-loopback): they ask nobody for a key. The server does not use them.
+ * A machine's published ports on the host's loopback: listeners that forward each connection to the guest. Only if the
+ * operator enables the setting publish-on-loopback, because these ports require no key. The server does not use them.
  *
- * Always: a machine's port has the same number on the host from one start to the next, because it is drawn from the
- * names of both, unless somebody else has that number; then it is the next of those drawn. The numbers are below those that
- * the system gives to outgoing connections. When the agent dies the listeners go with it, and the next one opens them
- * again. A connection ends when either side ends it for good; one that is half closed stays so.
+ * Always:
+ * - a machine's port has the same number on the host from one start to the next, because it is derived from a hash of
+ *   machine and port; if another program uses that number, the next one derived is taken;
+ * - the numbers are below the system's range for outgoing connections;
+ * - listeners end with the agent, and the next agent opens them again;
+ * - a connection ends when either side ends it; a half-closed one stays half-closed.
  */
 import { createHash } from "node:crypto";
 import { once } from "node:events";
@@ -25,10 +27,10 @@ export interface PublishOptions {
 
 const LISTEN_ADDRESS = "127.0.0.1";
 const NUMBERS_FIRST = 20_000;
-/** Linux gives away numbers from 32,768 on. */
+/** Linux's ephemeral range starts at 32,768. */
 const NUMBERS = 12_768;
 const DRAWS_MAX = 32;
-/** Per port: whoever publishes one gets no more of the agent's descriptors. */
+/** Per port, so that one machine cannot use up the agent's descriptors. */
 const CONNECTIONS_MAX = 512;
 
 export class PublishedPorts {
@@ -36,12 +38,12 @@ export class PublishedPorts {
   readonly #connections = new Set<Socket>();
   #ports: readonly PublishedPort[] = [];
 
-  /** Those that are open, in the order of the machine's list. */
+  /** The open ports, in the order of the machine's list. */
   get ports(): readonly PublishedPort[] {
     return this.#ports;
   }
 
-  /** Rejects when a port can not be opened; then none is. */
+  /** Rejects when a port cannot be opened; then none is open. */
   async open({ machineId, ports, dial }: PublishOptions): Promise<void> {
     try {
       this.#ports = await Promise.all(
@@ -77,33 +79,33 @@ export class PublishedPorts {
         if ((error as NodeJS.ErrnoException).code !== "EADDRINUSE") throw error;
       }
     }
-    throw new Error("no number is free on the host for a published port; stop other machines or programs");
+    throw new Error("no host port is free for a published port; stop other machines or programs on the host");
   }
 
   async #forward(outer: Socket, dial: (signal: AbortSignal) => Promise<Duplex>): Promise<void> {
     const gone = new AbortController();
     this.#connections.add(outer);
-    outer.on("error", () => {}); // Its end is all that matters.
+    outer.on("error", () => {}); // `close` follows.
     outer.once("close", () => {
       this.#connections.delete(outer);
-      gone.abort(new Error("the caller has gone"));
+      gone.abort(new Error("the caller closed the connection"));
     });
     try {
       const inner = await dial(gone.signal);
       inner.on("error", () => outer.destroy());
       inner.once("close", () => outer.destroySoon());
       outer.once("close", () => inner.destroy());
-      // Each direction ends by itself.
+      // Each direction ends on its own.
       outer.pipe(inner);
       inner.pipe(outer);
     } catch {
-      // As the guest would have: nobody listens there.
+      // The same as the guest's answer when nothing listens on the port.
       outer.resetAndDestroy();
     }
   }
 }
 
-/** The `draw`-th number for a name. */
+/** The `draw`-th candidate for a name. */
 function hostPortOf(name: string, draw: number): number {
   return NUMBERS_FIRST + (createHash("sha256").update(`${name} ${draw}`).digest().readUInt32LE(0) % NUMBERS);
 }

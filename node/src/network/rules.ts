@@ -1,15 +1,16 @@
 /**
- * The rules of the network, as texts for nft and ip. Pure.
+ * The rules of the network, as input for nft and ip. Pure.
  *
- * There are three tables, and each alone keeps a machine from what is not its business:
- * - `machine`, in a machine's own namespace, made before its VMM runs. Nothing passes it but answers to the host's
- *   connections, until a policy opens `egress`. The VMM has no privileges there, so neither it nor its guest can
- *   change that; what the VMM itself would send (it may open sockets) is dropped as well.
- * - the node's, on the host: keeps machines from the host and from each other, whatever their namespaces say.
- * - the guard, only on a host that forwarded nothing before Flotilla: nothing but machines' packets is forwarded.
+ * There are three tables, each of which isolates a machine on its own:
+ * - `machine`, in a machine's own namespace, made before its VMM runs. It passes only answers to the host's connections,
+ *   until a policy opens `egress`. The VMM has no privileges in the namespace, so neither it nor its guest can change the
+ *   table; packets from the VMM's own sockets are dropped as well.
+ * - the node's table, on the host: isolates machines from the host and from each other, regardless of their namespaces.
+ * - the guard table, only on a host that did not forward before Flotilla: forwards only machines' packets.
  *
- * Always: a text replaces what was there as one transaction, and applying it again changes nothing. What is put into
- * a text are addresses, numbers and names that were checked or made here, never words of a user.
+ * Always:
+ * - an input replaces the earlier rules in one transaction, and applying it again changes nothing;
+ * - only addresses, numbers and names that were checked or made here are inserted, never a user's text.
  */
 import {
   type Block,
@@ -19,30 +20,30 @@ import {
   GUEST_PREFIX_LENGTH,
   HOST_END_PREFIX,
   NAME_SERVER_PORT,
-  type Pair,
+  type VethPair,
   TAP_NAME,
   UPLINK_NAME,
 } from "./addresses.ts";
 import type { Policy } from "./policy.ts";
 
-/** What no policy opens: this host's loopback, link-local addresses (clouds keep their metadata there), multicast, our own. */
+/** Destinations that no policy opens: the host's loopback, link-local addresses (cloud metadata), multicast, our own. */
 const NEVER = ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4"] as const;
-/** So many machines that use all their connections fill the host's table, which the control plane's are in, too. */
+/** This many machines at their limit fill the host's connection table, which the control plane uses too. */
 const MACHINES_THAT_FILL = 128;
-const CONNECTIONS_LEAST = 256;
-const CONNECTIONS_MOST = 8192;
+const CONNECTIONS_MIN = 256;
+const CONNECTIONS_MAX = 8192;
 
-/** Connections of one machine that the kernel remembers at once, by how many it remembers of all. */
+/** The limit of tracked connections of one machine, from the limit of the whole host. */
 export function connectionsMax(ofHost: number): number {
-  return Math.min(Math.max(Math.floor(ofHost / MACHINES_THAT_FILL), CONNECTIONS_LEAST), CONNECTIONS_MOST);
+  return Math.min(Math.max(Math.floor(ofHost / MACHINES_THAT_FILL), CONNECTIONS_MIN), CONNECTIONS_MAX);
 }
 
-/** Refused destinations that are remembered for a minute. */
+/** Denied destinations that are recorded for a minute. */
 const DENIED_MAX = 128;
 
 const GUARD_TABLE = "flotilla_guard";
 
-/** Only for a host that does not forward: it must not begin to because of us. */
+/** Only for a host that does not forward, so that enabling forwarding for machines forwards nothing else. */
 export function guardRules(): string {
   return `add table ip ${GUARD_TABLE}
 delete table ip ${GUARD_TABLE}
@@ -90,8 +91,8 @@ table ip ${table} {
 `;
 }
 
-/** The table of a machine's namespace: closed. */
-function machineRules({ nameServer }: Block, { hostAddress }: Pair, connections: number): string {
+/** The table of a machine's namespace, closed. */
+function machineRules({ nameServer }: Block, { hostAddress }: VethPair, connections: number): string {
   return `table inet machine {
   set denied { type ipv4_addr . inet_proto . inet_service; size ${DENIED_MAX}; flags dynamic,timeout; timeout 60s; }
   set networks { type ipv4_addr; flags interval; auto-merge; }
@@ -135,7 +136,7 @@ function machineRules({ nameServer }: Block, { hostAddress }: Pair, connections:
 `;
 }
 
-/** What opens a machine's table as its policy says, and closes what an earlier one opened. */
+/** Opens a machine's table according to its policy, and removes the rules of an earlier policy. */
 export function policyRules({ mode, networks, hosts }: Policy, { nameServer }: Block): string {
   const lines = ["egress", "names"].map((chain) => `flush chain inet machine ${chain}`);
   lines.push("flush set inet machine networks");
@@ -152,32 +153,32 @@ export function policyRules({ mode, networks, hosts }: Policy, { nameServer }: B
   return `${lines.join("\n")}\n`;
 }
 
-/** Addresses of names, until `holdMs` from now. */
+/** Adds addresses of names for `holdMs`. */
 export function resolvedRules(addresses: readonly string[], holdMs: number): string {
   const set = "element inet machine resolved";
   const seconds = Math.ceil(holdMs / 1000);
-  // What is there already keeps its old end unless it is taken out first; all of it is one transaction.
+  // An existing element keeps its old timeout unless it is deleted first; all of it is one transaction.
   return addresses
     .map((one) => `add ${set} { ${one} }\ndelete ${set} { ${one} }\nadd ${set} { ${one} timeout ${seconds}s }\n`)
     .join("");
 }
 
-/** How a VMM's namespace is made; texts for the programs named. */
+/** How to make a VMM's namespace: inputs for the named programs. */
 export interface NamespaceSetup {
-  /** The host's end, which an earlier VMM of the same user may have left for a moment. null: no way out. */
+  /** The host's end, which an earlier VMM of the same user may still hold for a moment. null: no uplink. */
   readonly hostEnd: string | null;
-  /** nft, inside. Before there is any interface. */
+  /** nft, inside the namespace, before any interface exists. */
   readonly rules: string;
-  /** ip, inside. Descriptor 9 is the host's namespace. */
+  /** ip, inside the namespace. Descriptor 9 is the host's namespace. */
   readonly inside: string;
   /** ip, on the host. */
   readonly outside: string;
 }
 
-/** `connections`: that the machine may have at once. */
+/** `connections`: the limit of the machine's concurrent connections. */
 export function namespaceSetup(
   block: Block,
-  pair: Pair | null,
+  pair: VethPair | null,
   { uid, connections }: { readonly uid: number; readonly connections: number },
 ): NamespaceSetup {
   const tap = [

@@ -1,10 +1,9 @@
 /**
- * The name servers of the host, and questions to them: as they are (for machines that may ask anything) and for the
- * addresses of one name (for those that may not).
+ * Queries to the host's name servers: forwarded unchanged (for machines that may query anything), and for the addresses
+ * of one name (for machines that may not).
  *
- * Always: each question goes from a port and with a number of its own, drawn at random; an answer from anybody else or
- * to anything else is not taken. Every question ends within QUESTION_MS. Names of the host's own /etc/hosts are not
- * looked at: they are the host's business.
+ * Always: each query uses a random port and a random id of its own; answers from another source or to another query are
+ * ignored. Every query ends within QUERY_MS. The host's /etc/hosts is not used: its names are private to the host.
  */
 import { randomInt } from "node:crypto";
 import { createSocket } from "node:dgram";
@@ -15,10 +14,10 @@ import type { Clock } from "@flotilla/base/clock";
 
 const RESOLV_CONF = "/etc/resolv.conf";
 const SERVERS_MAX = 3;
-/** How long the host's list of name servers is believed. */
+/** How long the host's list of name servers is cached. */
 const LIST_MS = 5_000;
 const ATTEMPT_MS = 2_000;
-const QUESTION_MS = 6_000;
+const QUERY_MS = 6_000;
 const ANSWER_BYTES_MAX = 65_535;
 
 export interface NameServer {
@@ -26,16 +25,16 @@ export interface NameServer {
   readonly port: number;
 }
 
-/** An address that a name has, for that long. */
+/** The addresses of a name, and how long they are valid. */
 export interface Resolution {
   readonly addresses: readonly string[];
   readonly ttlSeconds: number;
 }
 
 export interface Upstream {
-  /** Rejects when nobody answers. The name has no address: an empty list. */
+  /** An empty list if the name has no address. Rejects when no name server answers. */
   resolve(name: string): Promise<Resolution>;
-  /** The answer to a query as it came. Rejects when nobody answers. */
+  /** The answer to a query, unchanged. Rejects when no name server answers. */
   forward(query: Buffer, transport: "udp" | "tcp"): Promise<Buffer>;
 }
 
@@ -68,14 +67,14 @@ export class HostUpstream implements Upstream {
   }
 
   async forward(query: Buffer, transport: "udp" | "tcp"): Promise<Buffer> {
-    const ask = transport === "udp" ? askByDatagram : askByStream;
-    const until = this.#clock.monotonic() + QUESTION_MS;
+    const send = transport === "udp" ? queryByDatagram : queryByStream;
+    const deadline = this.#clock.monotonic() + QUERY_MS;
     for (const server of await this.#list()) {
-      if (this.#clock.monotonic() > until) break;
-      const answer = await ask(server, query, this.#clock).catch(() => null);
+      if (this.#clock.monotonic() > deadline) break;
+      const answer = await send(server, query, this.#clock).catch(() => null);
       if (answer !== null) return answer;
     }
-    throw new Error("no name server of the host answers");
+    throw new Error("no name server of the host answered");
   }
 
   async #list(): Promise<readonly NameServer[]> {
@@ -84,7 +83,7 @@ export class HostUpstream implements Upstream {
       this.#servers = nameServersIn(await readFile(RESOLV_CONF, "utf8").catch(() => ""));
       this.#readAt = now;
     }
-    if (this.#servers.length === 0) throw new Error("the host has no name server");
+    if (this.#servers.length === 0) throw new Error("the host has no name server in /etc/resolv.conf");
     return this.#servers;
   }
 }
@@ -98,13 +97,13 @@ function nameServersIn(text: string): readonly NameServer[] {
     .map((address) => ({ address, port: 53 }));
 }
 
-function askByDatagram({ address, port }: NameServer, query: Buffer, clock: Clock): Promise<Buffer> {
+function queryByDatagram({ address, port }: NameServer, query: Buffer, clock: Clock): Promise<Buffer> {
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
   const socket = createSocket(isIPv6(address) ? "udp6" : "udp4");
   const id = randomInt(0x1_0000);
   const timer = clock.timer(ATTEMPT_MS, () => reject(new Error("no answer")));
   socket.once("error", reject);
-  // Connected: the kernel lets nobody else's answers through.
+  // Connected, so that the kernel drops packets from other sources.
   socket.connect(port, address, () => socket.send(withId(query, id)));
   socket.on("message", (answer) => {
     if (answer.byteLength >= 12 && answer.readUInt16BE(0) === id) resolve(withId(answer, query.readUInt16BE(0)));
@@ -115,7 +114,7 @@ function askByDatagram({ address, port }: NameServer, query: Buffer, clock: Cloc
   });
 }
 
-function askByStream({ address, port }: NameServer, query: Buffer): Promise<Buffer> {
+function queryByStream({ address, port }: NameServer, query: Buffer): Promise<Buffer> {
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
   const socket = connect({ host: address, port, timeout: ATTEMPT_MS });
   let received = Buffer.alloc(0);
@@ -131,7 +130,7 @@ function askByStream({ address, port }: NameServer, query: Buffer): Promise<Buff
   return promise.finally(() => socket.destroy());
 }
 
-/** As messages are sent over a stream. */
+/** Prefixes the length, as DNS over TCP does. */
 export function framed(message: Buffer): Buffer {
   const length = Buffer.alloc(2);
   length.writeUInt16BE(message.byteLength, 0);

@@ -1,16 +1,16 @@
 /**
- * What others may do with a machine's network, whatever runs the machine. Types only.
+ * What the rest of the agent may do with a machine's network, whatever runs the machine. Types only.
  */
 import type { Duplex } from "node:stream";
 import type { GuestConfiguration } from "../guest/guest.ts";
 
-/** The network of a VM that is a machine's. */
+/** The network of a machine's VM. */
 export interface VmNetwork extends Pick<GuestConfiguration, "address" | "nameservers"> {
   /**
-   * A connection to a TCP port of the guest, whatever the machine itself may reach. Rejects with the system's error,
-   * such as `ECONNREFUSED`, or when nothing answers within seconds; `signal` gives up connecting.
+   * Connects to a TCP port of the guest, regardless of the machine's policy. Rejects with the system's error, such as
+   * `ECONNREFUSED`, or when nothing answers within seconds. `signal` cancels connecting.
    */
   dial(port: number, signal?: AbortSignal): Promise<Duplex>;
-  /** Where on the host's loopback its published ports are. */
+  /** The published ports on the host's loopback. */
   readonly hostPorts: readonly { readonly port: number; readonly hostPort: number }[];
 }

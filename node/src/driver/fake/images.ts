@@ -18,7 +18,7 @@ const FAULTS: readonly (readonly [string, ImageFault, string])[] = [
   ["missing", "image_not_found", "does not exist in its registry"],
   ["secluded", "image_refused", "is refused by its registry"],
   ["outlawed", "image_not_allowed", "is of a registry that is not allowed here"],
-  ["foreign", "image_wrong_platform", "has nothing for this node"],
+  ["foreign", "image_wrong_platform", "has no variant for this node"],
 ];
 
 const isLocalName = (reference: string): boolean => reference.startsWith("local/");

@@ -20,9 +20,9 @@ import type { Log } from "@flotilla/base/log";
 import type { VmOrigin } from "@flotilla/contract/machines";
 import { type AcceleratorVerdict, chooseAccelerator } from "../../host/accelerator.ts";
 import { type Cgroups, openCgroups } from "../../host/cgroups.ts";
-import { patientMs } from "../../host/patience.ts";
+import { loadAdjustedMs } from "../../host/load-adjusted-timeout.ts";
 import { processorIdentity, tscKhzIn } from "../../host/processor.ts";
-import type { Network, Reach } from "../../network/network.ts";
+import type { GuestNetwork, Network } from "../../network/network.ts";
 import type { BootRequest, Driver, DriverFacts, FoundVm, PreparedVm, PrepareRequest, Vm, VmRecord } from "../driver.ts";
 import { type Accelerator, QEMU_PROGRAM } from "./argv.ts";
 import { endedGuest } from "./ended-guest.ts";
@@ -128,7 +128,7 @@ async function readQemuVersion(): Promise<string> {
 async function probeKvm(host: Omit<Host, "verdict" | "network"> & Pick<RuntimeQuestion, "cacheDirectory">) {
   await removeOldProbes(host.cacheDirectory, host.clock);
   const nodeDirectory = await mkdtemp(join(host.cacheDirectory, PROBE_PREFIX));
-  const deadline = deadlineSignal(host.clock, patientMs(PROBE_MS));
+  const deadline = deadlineSignal(host.clock, loadAdjustedMs(PROBE_MS));
   try {
     const verdict = { accelerator: "kvm", reason: "probe" } as const;
     const driver = await openIn(nodeDirectory, { ...host, network: null, verdict });
@@ -214,7 +214,7 @@ class QemuDriver implements Driver {
       if (restored !== undefined) return restored;
       const launch = { ...request, memory: { kind: "private" }, isIncoming: false } as const;
       const attempt = (attemptSignal: AbortSignal): Promise<Vm> => this.#start(launch, attemptSignal);
-      return await withSecondAttempt(attempt, { clock: this.#clock, signal, firstMs: patientMs(FIRST_BOOT_MS) });
+      return await withSecondAttempt(attempt, { clock: this.#clock, signal, firstMs: loadAdjustedMs(FIRST_BOOT_MS) });
     } catch (error) {
       throw new Error(`the VM of machine ${request.machineId} did not start: ${messageOf(error)}`);
     }
@@ -255,7 +255,7 @@ class QemuDriver implements Driver {
       return await this.#open(vmm, request, { origin: null, giveUp: signal });
     } catch (error) {
       // It powered off just now: `exited` says so, which "gone" could not.
-      if (vmm.hasShutDown) return asVm({ vmm, guest: endedGuest(), reach: null, origin: null });
+      if (vmm.hasShutDown) return asVm({ vmm, guest: endedGuest(), guestNetwork: null, origin: null });
       if (!isAlive(vmm.record)) return "gone";
       vmm.release();
       throw new Error(`the VM of machine ${request.machineId} runs but its agent does not answer: ${messageOf(error)}`);
@@ -302,7 +302,7 @@ class QemuDriver implements Driver {
   async #prepare(request: PrepareRequest, signal: AbortSignal): Promise<PreparedVm> {
     const template = await this.#templates.ensure(request, signal);
     const preparing = this.#preparing(template, "prepared");
-    const deadline = deadlineSignal(this.#clock, patientMs(PREPARE_MS), signal);
+    const deadline = deadlineSignal(this.#clock, loadAdjustedMs(PREPARE_MS), signal);
     return prepareVm(request, preparing, deadline.signal).finally(() => deadline.dispose());
   }
 
@@ -333,21 +333,21 @@ class QemuDriver implements Driver {
     const ended = new AbortController();
     void vmm.exited.then((exit) => ended.abort(new Error(exit.detail)));
     const signal = AbortSignal.any([giveUp, ended.signal]);
-    let reach: Reach | null = null;
+    let guestNetwork: GuestNetwork | null = null;
     try {
       const startedAt = this.#clock.monotonic();
       await this.#launcher.control(vmm, channels, signal);
-      if (vmm.hasShutDown) return asVm({ vmm, guest: endedGuest(), reach: null, origin });
+      if (vmm.hasShutDown) return asVm({ vmm, guest: endedGuest(), guestNetwork: null, origin });
       const qmpMs = Math.round(this.#clock.monotonic() - startedAt);
       const { machineId, network, publishedPorts = [] } = channels;
-      reach = network === undefined ? null : this.#launcher.reach(vmm, channels.uid);
-      if (network !== undefined) await reach?.admit({ machineId, network, publishedPorts });
+      guestNetwork = network === undefined ? null : this.#launcher.attachNetwork(vmm, channels.uid);
+      if (network !== undefined) await guestNetwork?.open({ machineId, network, publishedPorts });
       const guest = await this.#launcher.guest(channels, signal);
       const helloMs = Math.round(this.#clock.monotonic() - startedAt);
       this.#log.debug({ boot: channels.bootId, qmpMs, helloMs }, "a guest answers");
-      return asVm({ vmm, guest, reach, origin });
+      return asVm({ vmm, guest, guestNetwork, origin });
     } catch (error) {
-      reach?.close();
+      guestNetwork?.close();
       // Why the VMM ended says more than which channel broke by it.
       await Promise.race([vmm.exited, this.#clock.sleep(LAST_WORDS_MS, giveUp)]);
       signal.throwIfAborted();
@@ -356,13 +356,13 @@ class QemuDriver implements Driver {
   }
 }
 
-function asVm({ vmm, guest, reach, origin }: VmParts): Vm {
+function asVm({ vmm, guest, guestNetwork, origin }: VmParts): Vm {
   const release = (): void => {
     guest.close();
-    reach?.close();
+    guestNetwork?.close();
     vmm.release();
   };
-  const network = reach?.ofGuest() ?? null;
+  const network = guestNetwork?.vmNetwork() ?? null;
   return { record: vmm.record, origin, guest, network, exited: vmm.exited, kill: () => vmm.kill(), release };
 }
 

@@ -17,7 +17,7 @@ import type { Log } from "@flotilla/base/log";
 import { connectGuest } from "../../guest/client.ts";
 import type { Guest, GuestConfiguration } from "../../guest/guest.ts";
 import type { Cgroups, NewVmmGroup, VmmGroup } from "../../host/cgroups.ts";
-import { GUEST_NETWORK, type Network, type Reach } from "../../network/network.ts";
+import { GUEST_ADDRESSING, type GuestNetwork, type Network } from "../../network/network.ts";
 import type { VmRecord } from "../driver.ts";
 import { type GuestMemory, qemuArgv } from "./argv.ts";
 import { bulkPathIn, makeBulkFile, openBulkDisk } from "./bulk.ts";
@@ -227,16 +227,16 @@ export class Launcher {
   }
 
   /** The network of a VMM that runs; null when it has none. It ends with the VMM, or is closed by who lets go of that. */
-  reach(vmm: Vmm, uid: number): Reach | null {
-    const reach = this.#options.network?.reach({ pid: vmm.record.pid, uid }) ?? null;
-    void vmm.exited.then(() => reach?.close());
-    return reach;
+  attachNetwork(vmm: Vmm, uid: number): GuestNetwork | null {
+    const guestNetwork = this.#options.network?.attach({ pid: vmm.record.pid, uid }) ?? null;
+    void vmm.exited.then(() => guestNetwork?.close());
+    return guestNetwork;
   }
 
   /** What a guest is told of its network, which is the same for all. */
-  get guestNetwork(): Pick<GuestConfiguration, "address" | "nameservers"> {
+  get guestAddressing(): Pick<GuestConfiguration, "address" | "nameservers"> {
     if (this.#options.network === null) return { address: null, nameservers: [] };
-    return { address: GUEST_NETWORK.address, nameservers: [GUEST_NETWORK.nameServer] };
+    return { address: GUEST_ADDRESSING.address, nameservers: [GUEST_ADDRESSING.nameServer] };
   }
 
   /** A path's place below the node's directory. */

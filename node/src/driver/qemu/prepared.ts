@@ -15,7 +15,7 @@ import type { Timer } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { VmOrigin } from "@flotilla/contract/machines";
 import type { Guest } from "../../guest/guest.ts";
-import type { Reach } from "../../network/network.ts";
+import type { GuestNetwork } from "../../network/network.ts";
 import type { BootRequest, PreparedDisk, PreparedVm, PrepareRequest, Vm } from "../driver.ts";
 import { VIEW } from "./jail.ts";
 import type { Launcher } from "./launcher.ts";
@@ -45,7 +45,7 @@ export interface Preparing {
 export interface VmParts {
   readonly vmm: Vmm;
   readonly guest: Guest;
-  readonly reach: Reach | null;
+  readonly guestNetwork: GuestNetwork | null;
   readonly origin: Vm["origin"];
 }
 
@@ -89,7 +89,7 @@ async function bringUp(
   const { launcher, tuning, origin } = preparing;
   const { bootDirectory, uid } = request;
   const qmp = await launcher.control(vmm, { bootDirectory, uid }, signal);
-  const reach = launcher.reach(vmm, uid);
+  const guestNetwork = launcher.attachNetwork(vmm, uid);
   const prepare = async (): Promise<Guest> => {
     await restore(qmp, request, preparing, signal);
     const guest = await launcher.guest({ bootDirectory, uid }, signal);
@@ -97,7 +97,7 @@ async function bringUp(
     return guest;
   };
   const guest = origin === "prepared" ? await tuning.inBackground(vmm, prepare) : await prepare();
-  return new Prepared(request, preparing, { vmm, qmp, guest, reach });
+  return new Prepared(request, preparing, { vmm, qmp, guest, guestNetwork });
 }
 
 async function restore(qmp: Qmp, request: PrepareRequest, preparing: Preparing, signal: AbortSignal): Promise<void> {
@@ -125,7 +125,7 @@ async function makeReady(qmp: Qmp, guest: Guest, request: PrepareRequest, prepar
   const attach = async ({ path, backingPaths, bytes, user }: PreparedDisk): Promise<UnnamedFacts> => {
     await launcher.makeReachable(uid, [path], backingPaths);
     await attachDisk(qmp, await launcher.show(bootDirectory, [path, ...backingPaths]), bytes);
-    return { rootDevice, rootBytes: bytes, user, ...launcher.guestNetwork };
+    return { rootDevice, rootBytes: bytes, user, ...launcher.guestAddressing };
   };
   const mounted = disk === null ? null : await attach(disk);
   if (mounted !== null) {
@@ -139,7 +139,7 @@ interface Parts {
   readonly vmm: Vmm;
   readonly qmp: Qmp;
   readonly guest: Guest;
-  readonly reach: Reach | null;
+  readonly guestNetwork: GuestNetwork | null;
 }
 
 class Prepared implements PreparedVm {
@@ -151,11 +151,11 @@ class Prepared implements PreparedVm {
   readonly #vmm: Vmm;
   readonly #qmp: Qmp;
   readonly #guest: Guest;
-  readonly #reach: Reach | null;
+  readonly #guestNetwork: GuestNetwork | null;
   /** null: it is started at once. */
   readonly #settling: Timer | null;
 
-  constructor(request: PrepareRequest, preparing: Preparing, { vmm, qmp, guest, reach }: Parts) {
+  constructor(request: PrepareRequest, preparing: Preparing, { vmm, qmp, guest, guestNetwork }: Parts) {
     this.bootId = request.bootId;
     this.uid = request.uid;
     this.exited = vmm.exited;
@@ -164,7 +164,7 @@ class Prepared implements PreparedVm {
     this.#vmm = vmm;
     this.#qmp = qmp;
     this.#guest = guest;
-    this.#reach = reach;
+    this.#guestNetwork = guestNetwork;
     const { launcher, tuning, origin } = preparing;
     const rest = (): void => void this.#rest();
     this.#settling = origin === "prepared" ? launcher.clock.timer(tuning.settleMs, rest) : null;
@@ -195,11 +195,11 @@ class Prepared implements PreparedVm {
     await Promise.all([
       hasDisk ? undefined : attachDisk(this.#qmp, paths, diskBytes),
       // Closed until then, so the guest need not wait for it.
-      this.#reach?.admit(request),
+      this.#guestNetwork?.open(request),
       this.#qmp.execute("cont"),
     ]);
     if (!hasDisk) launcher.limitDisk(this.#vmm, diskBytes);
-    return asVm({ vmm: this.#vmm, guest: this.#guest, reach: this.#reach, origin });
+    return asVm({ vmm: this.#vmm, guest: this.#guest, guestNetwork: this.#guestNetwork, origin });
   }
 
   async discard(): Promise<void> {

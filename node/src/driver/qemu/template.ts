@@ -38,7 +38,7 @@ import { pipeline } from "node:stream/promises";
 import { orAborted } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
 import type { Guest } from "../../guest/guest.ts";
-import { patientMs } from "../../host/patience.ts";
+import { loadAdjustedMs } from "../../host/load-adjusted-timeout.ts";
 import type { Accelerator } from "./argv.ts";
 import { VIEW } from "./jail.ts";
 import { type Launcher, NOBODY } from "./launcher.ts";
@@ -214,12 +214,16 @@ export class Templates {
       backingPaths: [],
       isIncoming: false,
     });
-    const signal = AbortSignal.any([giveUp, endOf(vmm.exited), timeoutOf(this.#launcher, patientMs(MAKE_DEADLINE_MS))]);
+    const signal = AbortSignal.any([
+      giveUp,
+      endOf(vmm.exited),
+      timeoutOf(this.#launcher, loadAdjustedMs(MAKE_DEADLINE_MS)),
+    ]);
     try {
       const qmp = await this.#launcher.control(vmm, { bootDirectory, uid }, signal);
       const guest = await this.#launcher.guest({ bootDirectory, uid }, signal);
       // The address is the same in all machines, so what it takes to bring the network up need not be done again.
-      const facts = { rootDevice: null, rootBytes: 0, user: "", ...this.#launcher.guestNetwork };
+      const facts = { rootDevice: null, rootBytes: 0, user: "", ...this.#launcher.guestAddressing };
       await orAborted(guest.warmUp(unnamedConfiguration(facts, { now: clock.now(), digit: "0" })), signal);
       for (let count = 0; count < WARM_UP_COMMANDS; count += 1) await runQuietly(guest, signal);
       guest.close();

@@ -19,10 +19,10 @@ export async function inBackground<T>(vmm: Vmm, clock: Clock, work: () => Promis
   if (process.getuid?.() !== 0) return await work();
   await schedule(vmm, "background");
   // When it fails, the VMM has ended, and others say so.
-  const hurry = (): void => void schedule(vmm, "usual").catch(() => {});
+  const hurry = (): void => void schedule(vmm, "normal").catch(() => {});
   const timer = clock.timer(BACKGROUND_MS, hurry);
   const result = await work().finally(() => timer.cancel());
-  await schedule(vmm, "usual");
+  await schedule(vmm, "normal");
   return result;
 }
 
@@ -30,7 +30,7 @@ export async function inBackground<T>(vmm: Vmm, clock: Clock, work: () => Promis
  * Background tasks, or batch tasks as from its start. For a scheduler that knows groups of processes an idle task is one only
  * within its group, so the group of the VMM's session gets the least weight (sched(7), "The autogroup feature").
  */
-async function schedule({ record, group }: Vmm, share: "background" | "usual"): Promise<void> {
+async function schedule({ record, group }: Vmm, share: "background" | "normal"): Promise<void> {
   const { pid } = record;
   if (!isAlive(record)) throw new Error("the VMM has ended");
   const [policy, nice] = share === "background" ? ["idle", "19"] : ["batch", "0"];

@@ -1,13 +1,13 @@
 /**
- * Whose turn is next.
+ * The order in which queued work runs.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { FairTurns } from "./turns.ts";
+import { FairQueue } from "./fair-queue.ts";
 
-/** Pieces of work that run until they are told to end; `started` has their names in order. */
-function scripted(limits: ConstructorParameters<typeof FairTurns>[0]) {
-  const turns = new FairTurns(limits);
+/** Pieces of work that run until released; `started` lists their names in order. */
+function scripted(limits: ConstructorParameters<typeof FairQueue>[0]) {
+  const turns = new FairQueue(limits);
   const started: string[] = [];
   const gates = new Map<string, PromiseWithResolvers<void>>();
   const run = (owner: string, name: string, signal = new AbortController().signal): Promise<void> => {
@@ -25,8 +25,8 @@ function scripted(limits: ConstructorParameters<typeof FairTurns>[0]) {
   return { started, run, end, gates };
 }
 
-test("what one owner queues does not keep another's first piece waiting", async () => {
-  const { started, run, end } = scripted({ atOnce: 2, atOncePerOwner: 1 });
+test("one owner's long queue does not delay another owner's first piece", async () => {
+  const { started, run, end } = scripted({ concurrencyMax: 2, concurrencyPerOwnerMax: 1 });
   const all = ["a1", "a2", "a3", "a4"].map((name) => run("a", name));
   all.push(run("b", "b1"));
   await new Promise(setImmediate);
@@ -37,14 +37,14 @@ test("what one owner queues does not keep another's first piece waiting", async 
   assert.deepEqual(started, ["a1", "b1", "a2", "c1", "b2", "a3", "a4"]);
 });
 
-test("a failure gives its turn back, and who gives up leaves the queue", async () => {
-  const { started, run, end, gates } = scripted({ atOnce: 1, atOncePerOwner: 1 });
+test("a failed piece frees its slot, and a cancelled one leaves the queue", async () => {
+  const { started, run, end, gates } = scripted({ concurrencyMax: 1, concurrencyPerOwnerMax: 1 });
   const leaving = new AbortController();
   const first = run("a", "a1");
   const gone = run("b", "b1", leaving.signal);
   const last = run("c", "c1");
-  leaving.abort(new Error("changed my mind"));
-  await assert.rejects(gone, /changed my mind/);
+  leaving.abort(new Error("cancelled"));
+  await assert.rejects(gone, /cancelled/);
   gates.get("a1")?.reject(new Error("broken"));
   await assert.rejects(first, /broken/);
   await end("c1");
@@ -52,8 +52,8 @@ test("a failure gives its turn back, and who gives up leaves the queue", async (
   assert.deepEqual(started, ["a1", "c1"]);
 });
 
-test("an owner alone has no more at once than its share", async () => {
-  const { started, run, end } = scripted({ atOnce: Number.POSITIVE_INFINITY, atOncePerOwner: 2 });
+test("a single owner runs no more at once than its limit", async () => {
+  const { started, run, end } = scripted({ concurrencyMax: Number.POSITIVE_INFINITY, concurrencyPerOwnerMax: 2 });
   const all = ["a1", "a2", "a3"].map((name) => run("a", name));
   await new Promise(setImmediate);
   assert.deepEqual(started, ["a1", "a2"]);

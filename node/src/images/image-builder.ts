@@ -1,15 +1,19 @@
 /**
- * Turns layers into a root file system: plain tars → tree → ext4 in a file → an image in the catalog.
+ * Builds images from layers: plain tars → tree → ext4 in a file → an image in the catalog.
  *
- * Owns `<images>/work`, one directory per piece of work. Decompressing and hashing happen here; the layers then stand
- * as an OCI layout of plain tars, which Debian's `umoci` unpacks (whiteouts, opaque directories, links, owners,
- * capabilities), and `mkfs.ext4 -d` makes the file without a mount. Both run confined (confine.ts).
+ * Owns `<images>/work`, one directory per piece of work. Layers are decompressed and hashed here and stored as an OCI
+ * layout of plain tars. Debian's `umoci` unpacks that (whiteouts, opaque directories, links, owners, capabilities), and
+ * `mkfs.ext4 -d` makes the file without a mount. Both run confined (confine.ts).
  *
- * Always: a layer is unpacked only if its digest is the one the config names; the tree is never mounted, entered or run;
- * only the finished file leaves the work directory, by rename. A crash leaves a work directory, which `open` sweeps.
+ * Always:
+ * - a layer is unpacked only if its digest is the one in the config;
+ * - the tree is never mounted, entered or executed;
+ * - only the finished file leaves the work directory, by rename.
  *
- * Why a file of our own layout and not an overlay of layers: a machine's disk is a copy-on-write file on one base, and
- * that base must never change or need assembling. A layer shared by two images is therefore on the disk twice.
+ * A crash leaves a work directory, which `open` removes.
+ *
+ * Why a flat file system instead of an overlay of layers: a machine's disk is a copy-on-write file on one base, which
+ * must never change or need assembling. The price: a layer shared by two images is on the disk twice.
  */
 import { createHash, randomUUID } from "node:crypto";
 import { chmod, lstat, mkdir, open, readdir, rename, rm, stat, truncate, writeFile } from "node:fs/promises";
@@ -19,7 +23,7 @@ import { messageOf } from "@flotilla/base/errors";
 import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
 import type { ImageProgress } from "@flotilla/contract/link";
 import { runTool } from "../host/out-of-memory.ts";
-import { decompress } from "./blobs.ts";
+import { CorruptData, decompress } from "./blobs.ts";
 import type { Catalog } from "./catalog.ts";
 import { type ConfinedRun, runConfined } from "./confine.ts";
 import { FailedBuilds } from "./failed-builds.ts";
@@ -28,48 +32,48 @@ import { type ImageConfig, MANIFEST_TYPES, renderConfig, renderManifest } from "
 import { SharedWork } from "./share.ts";
 import { asDiskFull, DiskFull, watchSpace } from "./space.ts";
 import { TarEntries } from "./tar-entries.ts";
-import { FairTurns } from "./turns.ts";
+import { FairQueue } from "./fair-queue.ts";
 
 export type Progress = Extract<ImageProgress, { kind: "progress" }>;
 
 export interface BuildRequest {
   readonly digest: string;
-  /** Whose turn it takes: a tenant, or `""` for the node's operator. */
+  /** The owner for fair queuing: a tenant, or `""` for the node's operator. */
   readonly owner: string;
   /** Registry and repository. */
   readonly source: string;
   readonly config: ImageConfig;
   /** Files that hold the layers, in order, compressed or not. */
   readonly layerPaths: readonly string[];
-  /** Of the layers as they came, for the progress. */
+  /** Size of the layers as downloaded, for the progress. */
   readonly layerBytes: number;
   readonly signal: AbortSignal;
   readonly report: (progress: Progress) => void;
 }
 
-export interface Room {
-  /** What the work takes at its height. */
+export interface SpaceNeeded {
+  /** During the work. */
   readonly peakBytes: number;
-  /** What stays. */
+  /** Afterwards. */
   readonly keptBytes: number;
 }
 
-export interface WorkshopOptions {
+export interface ImageBuilderOptions {
   /** `<images>/work`. */
   readonly directory: string;
   readonly catalog: Catalog;
   readonly clock: Clock;
-  /** Largest image, unpacked. */
+  /** Size limit of an unpacked image. */
   readonly imageBytesMax: number;
-  /** Makes room by removing unused images; throws DiskFull when it cannot. */
-  readonly makeRoom: (room: Room) => Promise<void>;
+  /** Frees disk space by removing unused images; throws DiskFull when it cannot. */
+  readonly makeRoom: (space: SpaceNeeded) => Promise<void>;
 }
 
-/** Unpacking is bound by disk and processor: more at a time only makes each slower and the peak of the disk higher. */
-const BUILDS = { atOnce: 2, atOncePerOwner: 1 } as const;
-/** The server gives a node up that says nothing for 15 minutes. */
+/** Disk and processor are the bottleneck: more concurrent builds would slow each down and raise the peak disk usage. */
+const BUILDS = { concurrencyMax: 2, concurrencyPerOwnerMax: 1 } as const;
+/** Below the 15 minutes of silence after which the server considers a node's pull failed. */
 const PROGRAM_TIMEOUT_MS = 10 * 60 * 1000;
-/** Processor seconds that each program has: some for any image, more for its bytes and its entries. */
+/** Processor seconds that each program may use: a base for any image, plus more for its bytes and its entries. */
 const CPU_SECONDS = 120;
 const BYTES_PER_CPU_SECOND = 50e6;
 const ENTRIES_PER_CPU_SECOND = 2_500;
@@ -85,74 +89,74 @@ const GUEST_DIRECTORIES = [
   ["etc", 0o755],
   ["workspace", 0o1777],
 ] as const;
-/** One inode per so many bytes; a machine's grown disk keeps the density. */
+/** One inode per this many bytes; a machine's disk keeps the density as it grows. */
 const BYTES_PER_INODE = 16_384;
 const BLOCK_BYTES = 4096;
 /**
- * Spelled out so that the host's mke2fs.conf decides nothing. `64bit` lets a machine's disk grow to 16 TiB and beyond;
- * everything here is known to Linux 5.x, whatever kernel the guest has.
+ * Given explicitly, so that the host's mke2fs.conf has no influence. `64bit` lets a machine's disk grow to 16 TiB and
+ * beyond. Linux 5.x and later support all of these.
  */
 const EXT4_FEATURES =
   "none,has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum";
-/** Enough for a disk of many GiB; in a sparse file an unused journal costs nothing. */
+/** Enough for a disk of many GiB. In a sparse file an unused journal takes no space. */
 const JOURNAL_MB = 64;
-/** Groups that keep their metadata together; the guest's disk grows by as many at a time (guest/grow.c). */
+/** Block groups per flex group, which keep their metadata together; the guest's disk grows by this many at a time (guest/grow.c). */
 const GROUPS_TOGETHER = 256;
 const MKFS_COMMAND = `mkfs.ext4 -q -F -m 0 -b ${BLOCK_BYTES} -G ${GROUPS_TOGETHER} -I 256 -i ${BYTES_PER_INODE} -O ${EXT4_FEATURES} -J size=${JOURNAL_MB}`;
-/** Prezeroed: the file is new and sparse, so no guest has to spend its first minutes on zeroing inode tables. */
+/** Prezeroed: the file is new and sparse, so guests need not spend their first minutes zeroing inode tables. */
 const MKFS_EXTENDED = "root_owner=0:0,lazy_itable_init=1,lazy_journal_init=1,assume_storage_prezeroed=1";
-/** Bytes of the content, then the number of files and directories. */
+/** Prints the bytes of the content, then the number of files and directories. */
 const MEASURE_SCRIPT = "du -s --apparent-size --block-size=1 /files/tree && du -s --inodes /files/tree";
 
-export class Workshop {
-  readonly #options: WorkshopOptions;
-  readonly #turns = new FairTurns(BUILDS);
-  /** By digest: what is pulled may at the same time be imported. */
+export class ImageBuilder {
+  readonly #options: ImageBuilderOptions;
+  readonly #queue = new FairQueue(BUILDS);
+  /** By digest: an image may be pulled and imported at the same time. */
   readonly #builds = new SharedWork<UnpackedImage, Progress>();
   readonly #failed: FailedBuilds;
 
-  constructor(options: WorkshopOptions) {
+  constructor(options: ImageBuilderOptions) {
     this.#options = options;
     this.#failed = new FailedBuilds(options.clock);
   }
 
-  /** Throws an Error for people when the image could not be built a moment ago. */
+  /** Throws an Error with a user-facing message if the image failed to build a short time ago. */
   checkFailed(digest: string): void {
     this.#failed.check(digest);
   }
 
-  /** Makes the directory and removes what a crash left in it. */
+  /** Creates the directory and removes what a crash left in it. */
   async open(): Promise<void> {
     await mkdir(this.#options.directory, { recursive: true, mode: 0o700 });
     for (const name of await readdir(this.#options.directory)) await removeTree(join(this.#options.directory, name));
   }
 
-  /** A directory for a piece of work; gone with everything in it when disposed. */
+  /** A directory for a piece of work; removed with its content when disposed. */
   async begin(): Promise<{ readonly path: string } & AsyncDisposable> {
     const path = join(this.#options.directory, randomUUID());
     await mkdir(path, { mode: 0o700 });
     return { path, [Symbol.asyncDispose]: () => removeTree(path) };
   }
 
-  /** A name that nothing has yet, for what is to be thrown away. */
+  /** An unused name, for something to be removed. */
   trashPath(): string {
     return join(this.#options.directory, randomUUID());
   }
 
-  /** Removes a directory below the workshop's. */
+  /** Removes a directory below the builder's. */
   async discard(path: string): Promise<void> {
     await removeTree(path);
   }
 
   /**
-   * Unpacks, makes the file system and enters it in the catalog. Throws an Error for people.
+   * Unpacks the layers, makes the file system and adds it to the catalog. Throws an Error with a user-facing message.
    *
-   * Each caller waits for a turn of its own and shares the work after that: a tenant that queues a well-known image
-   * behind others of its own does not keep other tenants from it.
+   * Each caller waits for its own turn and shares the work after that: a tenant that queues a well-known image behind
+   * others of its own does not delay other tenants that need it.
    */
   build(request: BuildRequest): Promise<UnpackedImage> {
     const { digest, owner, signal, report: onProgress } = request;
-    return this.#turns.run(owner, signal, () =>
+    return this.#queue.run(owner, signal, () =>
       this.#builds.run(digest, { signal, onProgress }, (shared, report) =>
         this.#buildOnce({ ...request, signal: shared, report }),
       ),
@@ -168,7 +172,7 @@ export class Workshop {
     } catch (error) {
       watch.signal.throwIfAborted();
       const known = asDiskFull(error);
-      if (!(known instanceof DiskFull)) this.#failed.failed(request.digest, messageOf(error));
+      if (!(known instanceof DiskFull)) this.#failed.record(request.digest, messageOf(error));
       throw known;
     }
   }
@@ -180,7 +184,7 @@ export class Workshop {
     const { layers, entries } = await this.#layOut(request, work);
     this.#report(request, "unpacking the layers");
     const plainBytes = layers.reduce((sum, layer) => sum + layer.size, 0);
-    // The tree, and the file made from it while the layers are gone already.
+    // The tree, and the file made from it after the layers have been removed.
     await this.#options.makeRoom({ peakBytes: 2 * plainBytes, keptBytes: plainBytes });
     const files = join(work, "files");
     const cpuSeconds = cpuSecondsFor(plainBytes, entries);
@@ -200,7 +204,7 @@ export class Workshop {
     const finished = join(work, "finished");
     await mkdir(finished);
     await rename(join(files, "root.ext4"), join(finished, "root.ext4"));
-    await this.#options.catalog.adopt(finished, {
+    await this.#options.catalog.add(finished, {
       digest,
       source: request.source,
       architecture: config.architecture,
@@ -211,15 +215,15 @@ export class Workshop {
       sizeBytes: (await stat(join(finished, "root.ext4"))).blocks * 512,
     });
     const image = this.#options.catalog.findByDigest(digest);
-    if (image === undefined) throw new Error("the image vanished while it was entered in the catalog");
+    if (image === undefined) throw new Error("the image was removed while it was added to the catalog; try again");
     return image;
   }
 
-  /** Writes the layers as an OCI layout of plain tars; each must be what the config says. */
+  /** Writes the layers as an OCI layout of plain tars. Each must match its digest in the config. */
   async #layOut(request: BuildRequest, work: string) {
     const { config, layerPaths, signal } = request;
     if (config.diffIds.length !== layerPaths.length)
-      throw new Error(`it has ${layerPaths.length} layers, and its config names ${config.diffIds.length}`);
+      throw new Error(`it has ${layerPaths.length} layers, but its config lists ${config.diffIds.length}`);
     const layout = join(work, "files", "layout");
     const blobs = join(layout, "blobs", "sha256");
     await mkdir(blobs, { recursive: true });
@@ -236,14 +240,14 @@ export class Workshop {
       entries.begin();
       const { digest, bytes } = await decompress({ source, target, bytesMax, signal, inspect }).catch(
         (error: Error) => {
-          throw error.message.startsWith("its ") ? new Error(`${ordinal} is corrupt: ${error.message}`) : error;
+          throw error instanceof CorruptData ? new Error(`${ordinal} is corrupt: ${error.message}`) : error;
         },
       );
       if (digest !== expected)
-        throw new Error(`${ordinal} is corrupt: its content has another digest than the config says`);
+        throw new Error(`${ordinal} is corrupt: its content does not match the digest in the config`);
       layers.push({ digest, size: bytes });
     }
-    // A config of our own with nothing in it but the digests: the tool need not read what a stranger wrote.
+    // A config that contains only the digests, so that the tool does not parse the untrusted original.
     const plain = { env: [], workdir: "/", user: "", entrypoint: [], command: [] };
     const configBlob = await writeBlob(blobs, renderConfig({ ...config, configuration: plain }));
     const manifest = await writeBlob(blobs, renderManifest(configBlob, layers));
@@ -257,7 +261,7 @@ export class Workshop {
     return { layers, entries: entries.count };
   }
 
-  /** Makes `files/root.ext4` of `files/tree`, which is gone afterwards. Returns the size of the file system. */
+  /** Makes `files/root.ext4` from `files/tree` and removes the tree. Returns the size of the file system in bytes. */
   async #makeRoot(
     work: string,
     digest: string,
@@ -301,10 +305,10 @@ export class Workshop {
 }
 
 /**
- * Room for the content with its block rounding and metadata, the journal and some air. Generous, because the file is
- * sparse and a machine's disk is grown anyway; many small files need more, for the sake of the inodes.
+ * Bytes of the file system: the content with block rounding and metadata, the journal and a margin; more for many small
+ * files, which need inodes. Generous, because the file is sparse and a machine's disk is grown anyway. At least a
+ * machine's default disk size, so that most machines need not grow it.
  */
-/** As large as a machine's disk is by default, so that most machines find their file system grown already. */
 function rootSize(contentBytes: number, entries: number): number {
   const needed = contentBytes * 1.1 + entries * BLOCK_BYTES * 1.1 + (JOURNAL_MB + 192) * 1024 * 1024;
   const forInodes = (entries + 4096) * BYTES_PER_INODE * 1.1;
@@ -316,7 +320,7 @@ function cpuSecondsFor(bytes: number, entries: number): number {
   return CPU_SECONDS + Math.ceil(bytes / BYTES_PER_CPU_SECOND + entries / ENTRIES_PER_CPU_SECOND);
 }
 
-/** The same image has the same file system id on every node. */
+/** Derived from the digest, so an image has the same file system id on every node. */
 function uuidOf(digest: string): string {
   const hex = digest.slice("sha256:".length);
   return [hex.slice(0, 8), hex.slice(8, 12), `8${hex.slice(13, 16)}`, `8${hex.slice(17, 20)}`, hex.slice(20, 32)].join(
@@ -324,21 +328,20 @@ function uuidOf(digest: string): string {
   );
 }
 
-/** Adds the directories the guest needs. What the image has under these names stays, unless nothing can work with it. */
+/** Adds the directories the guest needs. Existing entries of these names stay if the guest can use them. */
 async function prepareTree(tree: string): Promise<void> {
-  // An image without layers, or one whose first layer gives its root an odd mode.
+  // Missing for an image without layers, or with an unusual mode when the first layer sets one for the root.
   await mkdir(tree, { recursive: true });
   for (const [name, mode] of GUEST_DIRECTORIES) {
     const path = join(tree, name);
     try {
-      // Follows nothing: the parent is our tree, and a link of this name is "exists".
+      // Follows no link: the parent is our tree, and an existing link of this name gives EEXIST.
       await mkdir(path);
       await chmod(path, mode);
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
       const facts = await lstat(path);
-      if (!facts.isDirectory() && !facts.isSymbolicLink())
-        throw new Error(`it has something at /${name} that is no directory`);
+      if (!facts.isDirectory() && !facts.isSymbolicLink()) throw new Error(`its /${name} is not a directory`);
     }
   }
 }
@@ -351,8 +354,8 @@ async function writeBlob(blobs: string, bytes: Buffer): Promise<{ readonly diges
 }
 
 /**
- * `rm` and not `fs.rm`: it walks by directory descriptors, so that paths longer than the kernel allows, which an image
- * can contain, are no obstacle.
+ * Uses `rm` and not `fs.rm`: it walks by directory descriptors, so it can remove paths longer than the kernel's limit,
+ * which an image can contain.
  */
 async function removeTree(path: string): Promise<void> {
   await runTool("rm", ["-rf", "--one-file-system", "--", path]);

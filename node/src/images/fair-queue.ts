@@ -1,30 +1,32 @@
 /**
- * Turns for heavy work, shared fairly among tenants.
+ * A queue that limits concurrent work and shares it fairly among tenants.
  *
- * Always: at most `atOnce` pieces of work run, and at most `atOncePerOwner` of one owner; owners whose work waits take
- * turns, one piece each. So what one owner queues, however much, delays another owner's next piece by no more than the
- * work that runs. Who gives up leaves the queue at once.
+ * Always:
+ * - at most `concurrencyMax` pieces of work run, and at most `concurrencyPerOwnerMax` of one owner;
+ * - owners with waiting work are served round-robin, one piece each, so a long queue of one owner delays another owner's
+ *   next piece only by the work that is running;
+ * - a caller that cancels leaves the queue at once.
  */
 
-export interface TurnLimits {
-  readonly atOnce: number;
-  readonly atOncePerOwner: number;
+export interface FairQueueLimits {
+  readonly concurrencyMax: number;
+  readonly concurrencyPerOwnerMax: number;
 }
 
-export class FairTurns {
-  readonly #limits: TurnLimits;
-  /** In the order of their turns. */
+export class FairQueue {
+  readonly #limits: FairQueueLimits;
+  /** In round-robin order. */
   readonly #waiting = new Map<string, Set<() => void>>();
   readonly #running = new Map<string, number>();
   #count = 0;
 
-  constructor(limits: TurnLimits) {
+  constructor(limits: FairQueueLimits) {
     this.#limits = limits;
   }
 
-  /** Rejects with the signal's reason when it is aborted before the work's turn, else as the work does. */
+  /** Runs `work` in its turn. Rejects with the signal's reason if that aborts while it waits, otherwise as the work does. */
   async run<T>(owner: string, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
-    await this.#turn(owner, signal);
+    await this.#waitForTurn(owner, signal);
     try {
       return await work();
     } finally {
@@ -32,11 +34,11 @@ export class FairTurns {
       if (left > 0) this.#running.set(owner, left);
       else this.#running.delete(owner);
       this.#count -= 1;
-      this.#goOn();
+      this.#startWaiting();
     }
   }
 
-  #turn(owner: string, signal: AbortSignal): Promise<void> {
+  #waitForTurn(owner: string, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted();
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const queue = this.#waiting.get(owner) ?? new Set();
@@ -52,17 +54,19 @@ export class FairTurns {
     signal.addEventListener("abort", leave, { once: true });
     queue.add(begin);
     this.#waiting.set(owner, queue);
-    this.#goOn();
+    this.#startWaiting();
     return promise;
   }
 
-  #goOn(): void {
-    while (this.#count < this.#limits.atOnce) {
-      const next = [...this.#waiting].find(([owner]) => (this.#running.get(owner) ?? 0) < this.#limits.atOncePerOwner);
+  #startWaiting(): void {
+    while (this.#count < this.#limits.concurrencyMax) {
+      const next = [...this.#waiting].find(
+        ([owner]) => (this.#running.get(owner) ?? 0) < this.#limits.concurrencyPerOwnerMax,
+      );
       if (next === undefined) return;
       const [owner, queue] = next;
       const [begin] = queue;
-      // Behind all others.
+      // To the end of the round-robin order.
       this.#waiting.delete(owner);
       if (begin !== undefined) queue.delete(begin);
       if (queue.size > 0) this.#waiting.set(owner, queue);
