@@ -1,8 +1,8 @@
 /**
  * The server's settings, parsed once from flags and environment into a frozen object.
  *
- * Always: no other file of the server reads the environment or the command line. What each setting means stands in
- * contract/src/settings.ts.
+ * Always: no other file of the server reads the environment or the command line. contract/src/settings.ts documents
+ * each setting.
  */
 import { parseArgs } from "node:util";
 import { parseSettings, type SettingName, type SettingValue, settings } from "@flotilla/contract/settings";
@@ -28,7 +28,7 @@ const NAMES = [
 
 export type ServerSettings = { readonly [Name in (typeof NAMES)[number]]: SettingValue<Name> };
 
-/** Reads `process.env` and the given arguments. Throws an Error for people at the first bad value or unknown flag. */
+/** Reads `process.env` and the given arguments. Throws an Error for users at the first bad value or unknown flag. */
 export function readSettings(argv: readonly string[]): ServerSettings {
   const options: Record<string, { type: "string" }> = {};
   for (const name of NAMES) {

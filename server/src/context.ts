@@ -1,8 +1,8 @@
 /**
- * The only thing that is handed around in the server: database, clock, log, ids and randomness.
+ * The dependencies that every part of the server gets: database, clock, log, ids and randomness.
  *
  * Always: time and randomness come from here, never from `Date.now()` or `Math.random()`, so that a test or a seeded
- * simulation can drive the whole control plane.
+ * simulation can control the whole server.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";

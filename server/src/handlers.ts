@@ -1,7 +1,7 @@
 /**
- * Puts the families together: every handler, who knows nodes, and what runs in the background.
+ * Assembles the server: every handler, the node authenticator, and the background work.
  *
- * The only file that knows all families; http/ knows none of them.
+ * The only file that imports all families; http/ imports none of them.
  */
 import type { ConnectTokenAuthenticator, NodeAuthenticator } from "./auth/authenticate.ts";
 import type { KeyCache } from "./auth/key-cache.ts";
@@ -57,7 +57,7 @@ export interface AssemblyOptions {
   readonly metrics: Metrics;
   readonly version: string;
   readonly openapi: unknown;
-  /** In place of the contract's NODE_WAIT_MS. */
+  /** Replaces the contract's NODE_WAIT_MS. */
   readonly nodeWaitMs: number | undefined;
   readonly isStopping: () => boolean;
   readonly isDiskFull: () => boolean;
@@ -70,9 +70,9 @@ export interface Assembly {
   readonly ingress: Ingress;
   readonly findTarget: FindTarget;
   readonly rounds: Rounds;
-  /** Starts what runs in the background. `url`: where the server listens. */
+  /** Starts the background work. `url`: where the server listens. */
   start(url: string): void;
-  /** Ends it; called when no request runs any more. */
+  /** Ends it; called after the last request has ended. */
   stop(): Promise<void>;
 }
 
@@ -116,7 +116,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...tokenHandlers(context),
   } satisfies Handlers;
   return {
-    // Each handler's types were checked against the contract above; the pipeline serves them all alike.
+    // Each handler was checked against the contract above; the pipeline calls them all the same way.
     handlers: handlers as unknown as AnyHandlers,
     nodes: nodeAuthenticator(context, settings.joinToken),
     connectTokens: connectTokenAuthenticator(context),

@@ -1,5 +1,5 @@
 /**
- * Makes identifiers: `<prefix>-<32 hex digits>`, 128 random bits, so that ids from several servers never meet.
+ * Generates identifiers: `<prefix>-<32 hex digits>`, 128 random bits, so that ids from several servers never collide.
  */
 import { ID_PREFIXES } from "@flotilla/contract/ids";
 import type { Ids } from "./context.ts";

@@ -1,11 +1,11 @@
 /**
- * Starts and stops the server: the order of things, and nothing else.
+ * Starts and stops the server, in order; contains nothing else.
  *
  * Run as a program it reads settings, starts, and prints one line of JSON on standard output when it serves
- * (`{"url":…,"adminKeyFile":…,"isAdminKeyNew":…}`). SIGTERM, SIGINT and SIGHUP stop it: what streams without end says so and
- * ends, what else runs may finish for at most STOP_DEADLINE_MS, then the embedded database is stopped. During the start
- * they end the start. Under `flotilla up` the node stops first, or has lost its parent too, so nothing that waits for a
- * node can finish, and ORPHAN_DEADLINE_MS is enough. A later signal cuts off what runs.
+ * (`{"url":…,"adminKeyFile":…,"isAdminKeyNew":…}`). SIGTERM, SIGINT and SIGHUP stop it: endless streams end with a
+ * message, other requests may finish for at most STOP_DEADLINE_MS, then the embedded database is stopped. During the
+ * start they cancel the start. Under `flotilla up` the node stops first, or has lost its parent too, so nothing that
+ * waits for a node can finish, and ORPHAN_DEADLINE_MS is enough. A later signal cuts off what runs.
  *
  * Always: the embedded database is stopped before the process ends, unless the process is killed.
  */
@@ -47,17 +47,17 @@ import { type StopOptions, StopSteps, stopSignals } from "./stop.ts";
 export interface ServerOptions extends ServerSettings {
   readonly clock?: Clock;
   readonly log?: Log;
-  /** Checks every answer against the contract; a fault is a 500. For tests. */
+  /** Checks every answer against the contract; a mismatch is a 500. For tests. */
   readonly checkAnswers?: boolean;
-  /** How long one question to a node waits, in place of NODE_WAIT_MS. For tests. */
+  /** How long one request to a node waits, instead of NODE_WAIT_MS. For tests. */
   readonly nodeWaitMs?: number;
-  /** How often callers that asked for it are told that their answer is on its way. For tests. */
+  /** How often callers that asked for it are told that their request is being processed. For tests. */
   readonly processingMs?: number;
-  /** How many descriptors the process may have, in place of what the system says. For tests. */
+  /** How many descriptors the process may have, instead of the system's value. For tests. */
   readonly descriptorLimit?: number;
   /** How long a connection may wait for its next request. For tests. */
   readonly keepAliveMs?: number;
-  /** Ends a start that is under way: it rejects then, and has stopped what it had started. */
+  /** Cancels a start in progress: it rejects then, and has stopped what it had started. */
   readonly signal?: AbortSignal;
   /** How long the head of a request may take. For tests. */
   readonly headMs?: number;
@@ -67,11 +67,11 @@ export interface RunningServer {
   readonly address: ListenAddress;
   /** `http://host:port`. */
   readonly url: string;
-  /** Where nodes reach it apart from everybody else: `unix:/path`, then `http://host:port` where there is one. */
+  /** Where nodes connect, separate from other callers: `unix:/path`, then `http://host:port` where configured. */
   readonly nodeUrls: readonly string[];
   readonly adminKey: AdminKey;
   readonly context: Context;
-  /** Finishes what runs, then stops everything that was started. */
+  /** Lets running requests finish, then stops everything that was started. */
   stop(options?: StopOptions): Promise<void>;
 }
 
@@ -165,7 +165,7 @@ const startEmbedded = ({ dataDirectory, signal }: ServerOptions, clock: Clock, l
 const urlOf = ({ host, port }: ListenAddress): string => `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
 
 async function main(): Promise<void> {
-  // From the beginning: a start that is interrupted must not leave its database running.
+  // Registered first: an interrupted start must not leave its database running.
   const { ask, hurry } = stopSignals();
   const isUnderUp = process.send !== undefined;
   let server: RunningServer;
@@ -183,7 +183,7 @@ async function main(): Promise<void> {
   const { url, adminKey } = server;
   const line = { url, adminKeyFile: adminKey.path, isAdminKeyNew: adminKey.isNew };
   process.stdout.write(`${JSON.stringify(line)}\n`);
-  // For `flotilla up`: what it shows to a person.
+  // For `flotilla up`, which shows it to the user.
   const nodeSocket = server.nodeUrls.find((address) => address.startsWith("unix:"))?.slice("unix:".length) ?? null;
   process.send?.({ kind: "listening", url, nodeSocket, adminKey: adminKey.isNew ? adminKey.key : null });
 }

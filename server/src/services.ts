@@ -1,9 +1,9 @@
 /**
- * What every family works with beside the context: the link to nodes, placement, ceilings, allowed registries, and work
- * that no request waits for.
+ * What every family uses besides the context: the link to nodes, placement, ceilings, allowed registries, and
+ * background work.
  *
- * Made once per server, by `openServices`. A family that needs more of its own extends it (machines/services.ts), so that
- * this file imports no family that imports it. A function names what it takes: `Pick<Services, "link">`.
+ * Made once per server, by `openServices`. A family that needs more extends it (machines/services.ts), so that this
+ * file imports no family that imports it. Functions declare the part they use: `Pick<Services, "link">`.
  */
 import { NODE_WAIT_MS } from "@flotilla/contract/limits";
 import { RegistryList } from "@flotilla/contract/registries";
@@ -18,17 +18,17 @@ export interface Services {
   readonly link: NodeLink;
   readonly nodes: NodeDirectory;
   readonly registries: RegistryList;
-  /** The address that refusals over a ceiling name; null: none. */
+  /** The address that is named by refusals over a ceiling; null: none. */
   readonly plansUrl: string | null;
-  /** How long one question to a node waits for it, and how long a stop is waited for before the answer says that it continues. */
+  /** How long one request to a node waits, and how long a stop is awaited before the answer says that it continues. */
   readonly nodeWaitMs: number;
   readonly ceilingsOf: (tenantId: string) => Promise<Ceilings>;
-  /** Lets work go on that no request waits for; it is finished before the server ends. Its failure is logged. */
+  /** Runs work that no request waits for; it is finished before the server ends. Its failure is logged. */
   readonly inBackground: (what: string, work: () => Promise<unknown>) => void;
 }
 
 export interface OpenServices extends Services {
-  /** Waits for the work under way, at most STOP_WAIT_MS for what waits for a node, then closes everything. */
+  /** Waits for the running work, at most STOP_WAIT_MS for work that waits for a node, then closes everything. */
   stop(): Promise<void>;
 }
 
@@ -40,7 +40,7 @@ export interface ServiceOptions {
   readonly insecureRegistries?: readonly string[];
 }
 
-/** How long the end of the server waits for calls that no request waits for. */
+/** How long the end of the server waits for background work. */
 const STOP_WAIT_MS = 2_000;
 
 export function openServices(context: Context, options: ServiceOptions): OpenServices {
@@ -64,7 +64,7 @@ export function openServices(context: Context, options: ServiceOptions): OpenSer
       const done = work().then(
         () => undefined,
         (error: unknown) => {
-          // The machine reconciler continues from what was written.
+          // The machine reconciler continues from the written state.
           if (error instanceof NodeAway) context.log.info({ reason: error.reason }, `${what} waits for its node`);
           else context.log.warn({ error }, `${what} could not be finished`);
         },
@@ -76,7 +76,8 @@ export function openServices(context: Context, options: ServiceOptions): OpenSer
       const late = new AbortController();
       await Promise.race([Promise.all(underWay), context.clock.sleep(STOP_WAIT_MS, late.signal)]);
       late.abort();
-      // Calls that still wait for a node end with their connections; the machine reconciler of another server continues.
+      // Calls that still wait for a node end with their connections; the machine reconciler of another server
+      // continues.
       await link.close();
       await Promise.all(underWay);
       nodes.close();

@@ -1,8 +1,8 @@
 /**
- * How the server stops: the signals that ask for it, and the steps that undo its start.
+ * How the server stops: the signals that request it, and the steps that undo its start.
  *
- * Always: signals that arrive within a second are one, because npm passes on what the terminal has sent to everyone. A
- * later signal makes the stop hurry; then only the step of the database is still waited for.
+ * Always: signals that arrive within a second are one, because npm forwards what the terminal has sent to the whole
+ * process group. A later signal hurries the stop: then only the database's step is still awaited.
  */
 import { systemClock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
@@ -10,7 +10,7 @@ import type { Log } from "@flotilla/base/log";
 export interface StopOptions {
   /** How long requests may finish, in milliseconds. */
   readonly deadlineMs?: number;
-  /** Aborted: nothing is waited for any more except the database, which stops at once. */
+  /** Aborted: nothing is awaited any more except the database, which stops immediately. */
   readonly hurry?: AbortSignal;
 }
 
@@ -18,7 +18,7 @@ type Step = (options: StopOptions) => Promise<void> | void;
 
 const SAME_SIGNAL_MS = 1_000;
 
-/** What must be undone, in the order in which it was done. */
+/** The steps that undo the start, in the order of the start. */
 export class StopSteps {
   readonly #log: Log;
   readonly #steps: Step[] = [];
@@ -32,17 +32,17 @@ export class StopSteps {
     return this.#hasBegun;
   }
 
-  /** A step that is not waited for in a hurry. */
+  /** A step that is not awaited in a hurry. */
   push(step: Step): void {
     this.#steps.push((options) => orHurry(step(options), options.hurry));
   }
 
-  /** A step that is waited for also in a hurry. */
+  /** A step that is always awaited. */
   pushAlways(step: Step): void {
     this.#steps.push(step);
   }
 
-  /** The last step first; one that fails is logged. */
+  /** Runs the last step first; a failed step is logged. */
   async run(options: StopOptions = {}): Promise<void> {
     this.#hasBegun = true;
     for (const step of this.#steps.splice(0).reverse()) {
@@ -55,7 +55,7 @@ export class StopSteps {
   }
 }
 
-/** Resolves with the work, or when there is no more time for it. */
+/** Resolves with the work, or when the stop is hurried. */
 async function orHurry(work: Promise<void> | void, hurry: AbortSignal | undefined): Promise<void> {
   if (hurry === undefined) return work;
   const late = Promise.withResolvers<void>();
@@ -64,7 +64,7 @@ async function orHurry(work: Promise<void> | void, hurry: AbortSignal | undefine
   await Promise.race([work, late.promise]);
 }
 
-/** `ask` is aborted by the first signal or by the end of `flotilla up`, `hurry` by a signal after that. */
+/** `ask` is aborted by the first signal or by the end of `flotilla up`, `hurry` by a later signal. */
 export function stopSignals(): { readonly ask: AbortSignal; readonly hurry: AbortSignal } {
   const ask = new AbortController();
   const hurry = new AbortController();
@@ -79,7 +79,7 @@ export function stopSignals(): { readonly ask: AbortSignal; readonly hurry: Abor
     ask.abort(new Error("asked to stop"));
   };
   for (const name of ["SIGTERM", "SIGINT", "SIGHUP"]) process.on(name, onSignal);
-  // Under `flotilla up`, whose end is the end of this. It never insists: a program that was asked to stop goes on.
+  // Under `flotilla up`, whose end stops this process. It never hurries: a program that was asked to stop continues.
   process.on("disconnect", () => {
     if (!ask.signal.aborted) onSignal();
   });

@@ -58,5 +58,5 @@ test("a machine that alone is over what its plan lets run at once gets an error 
   assert.equal(made.status, 201, made.text);
   const answer = await server.client.post(`/v1/machines/${made.json.id}/start`);
   assert.deepEqual([answer.status, answer.headers.get("x-error-code")], [422, "quota_exceeded"]);
-  assert.match(answer.text, /0 are taken and this one needs 1048576; create one with less, or ask the operator/);
+  assert.match(answer.text, /0 are in use and this one needs 1048576; create one with less, or ask the operator/);
 });

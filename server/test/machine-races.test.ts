@@ -67,7 +67,7 @@ test("fifty creates at once on two servers take no more disk together than the p
   assert.equal(refused.headers.get("x-error-code"), "quota_exceeded");
   assert.match(
     refused.text,
-    /^disk limit reached: your .+ plan allows 100 GB of disk for all machines together, 90 are taken and 15 were asked for; ask for less, delete a machine, or ask the operator/,
+    /^disk limit reached: your .+ plan allows 100 GB of disk for all machines together, 90 are in use and 15 were requested; request less, delete a machine, or ask the operator/,
   );
   assert.equal((await mine.post("/v1/machines", { source, resources: { diskGb: 10 } })).status, 201);
   const [{ id }] = (await mine.get("/v1/machines")).json as [{ id: string }];
@@ -79,11 +79,11 @@ test("fifty starts at once on two servers take no more memory or processors toge
   const kinds = [
     [
       { maxTotalMemoryMb: 1_100 },
-      "memory limit reached: your .+ plan allows 1100 MB of memory .*, 1024 are taken .* needs 256",
+      "memory limit reached: your .+ plan allows 1100 MB of memory .*, 1024 are in use .* needs 256",
     ],
     [
       { maxTotalCpus: 9 },
-      "vCPU limit reached: your .+ plan allows 9 vCPUs .*, 8 are taken and this one needs 2; stop a machine",
+      "vCPU limit reached: your .+ plan allows 9 vCPUs .*, 8 are in use and this one needs 2; stop a machine",
     ],
   ] as const;
   for (const [plan, text] of kinds) {

@@ -38,7 +38,7 @@ const STATEMENTS: Readonly<Record<NodeEvent, () => Promise<unknown>>> = {
   registered: () => updateRegistration(db, registration),
   heartbeat: () => updateHeartbeat(db, { id: ID, agentBootId: null, resources: null, now }),
   silent: () => markUnreachable(db, now),
-  drainAsked: () => beginDrain(db, ID),
+  drainRequested: () => beginDrain(db, ID),
   drained: () => endDrain(db, ID, "drained"),
   drainFailed: () => endDrain(db, ID, "drainFailed"),
   revoked: () => revokeNode(db, ID),

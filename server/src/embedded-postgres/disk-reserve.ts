@@ -1,10 +1,15 @@
 /**
- * Space that is kept for the embedded database on a disk that it shares with machines: a file that is removed when the
- * disk is full, so that machines and images can still be deleted, which is what makes room again.
+ * Disk space reserved for the embedded database, because it shares a disk with machines: a file that is removed when
+ * the disk is full, so that machines and images can still be deleted, which frees space again.
  *
- * Owns `<data dir>/postgres/reserve`. Always: the file takes its whole size on the disk, or is not there; while it is not
- * there the server says that it is not ready. It is made again once REFILL_TIMES its size is free. A crash leaves the
- * file, or part of it as `reserve.new`, which the next start replaces.
+ * Owns `<data dir>/postgres/reserve`.
+ *
+ * Always:
+ * - The file has its whole size allocated on the disk, or does not exist.
+ * - While it does not exist, the server reports that it is not ready.
+ * - It is made again once REFILL_TIMES its size is free.
+ *
+ * A crash leaves the file, or part of it as `reserve.new`, which the next start replaces.
  */
 import { execFile } from "node:child_process";
 import { rename, rm, stat, statfs } from "node:fs/promises";
@@ -14,9 +19,9 @@ import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
 
 const RESERVE_BYTES_MAX = 256 * 1024 ** 2;
-/** Of the file system. */
+/** Share of the file system. */
 const RESERVE_SHARE = 0.05;
-/** Free space below this part of the reserve counts as full. */
+/** Less free space than this share of the reserve counts as full. */
 const FULL_SHARE = 1 / 8;
 const REFILL_TIMES = 4;
 const LOOK_MS = 1_000;
@@ -41,12 +46,12 @@ export class DiskReserve {
     this.#path = join(options.directory, "reserve");
   }
 
-  /** Whether the reserve is used up or in use. */
+  /** Whether the reserve is released. */
   get isFull(): boolean {
     return this.#isFull;
   }
 
-  /** Makes the file if there is room, and looks after it until `stop`. */
+  /** Makes the file if there is room, and maintains it until `stop`. */
   async start(): Promise<void> {
     await this.#look();
     this.#looking = this.#keepLooking();
@@ -57,7 +62,7 @@ export class DiskReserve {
     await this.#looking;
   }
 
-  /** The database has found no room. */
+  /** Called when the database found no room. */
   async release(): Promise<void> {
     if (!this.#isFull) this.#options.log.error({ reserve: this.#path }, "the disk is full: its reserve is released");
     this.#isFull = true;
@@ -90,13 +95,13 @@ export class DiskReserve {
   async #fill(bytes: number): Promise<void> {
     const unfinished = `${this.#path}.new`;
     try {
-      // Takes the space without writing it.
+      // Allocates the space without writing it.
       await promisify(execFile)("fallocate", ["--length", String(bytes), unfinished]);
       await rename(unfinished, this.#path);
       if (this.#isFull) this.#options.log.info({ reserve: this.#path }, "the disk has room again");
       this.#isFull = false;
     } catch (error) {
-      // A file system that cannot do it has no reserve, and is full when nothing is left.
+      // A file system without fallocate has no reserve; its disk counts as full when no space is left.
       this.#isFull = false;
       await rm(unfinished, { force: true });
       if (!this.#hasWarned) this.#options.log.warn({ error }, "no space can be reserved for the database");

@@ -1,15 +1,16 @@
 /**
  * The embedded PostgreSQL: a real server in `<data dir>/postgres`, started, adopted, supervised and stopped here.
  *
- * Owns `<data dir>/postgres`: `data/` (the cluster), `password` (0600), `log`, `lib/` (links to libraries), `reserve`.
+ * Owns `<data dir>/postgres`: `data/` (the cluster), `password` (0600), `log`, `lib/` (links to libraries),
+ * `reserve`.
  *
  * Always:
- * - it is reached over a Unix socket inside `data/`, which only its own user can enter, with a generated password.
- *   The socket is opened through a descriptor of the directory (`/proc/self/fd/N`), so the path is never too long;
- * - it is detached: when this process is killed it runs on, and the next one adopts it. Which process it is, is told
- *   by its working directory being our data directory, not by a process id alone;
- * - when it dies it is started again; queries in between fail with DatabaseUnavailable;
- * - it is durable: fsync and synchronous commit stay on.
+ * - It listens on a Unix socket inside `data/`, which only its own user can enter, with a generated password. The
+ *   socket is opened through a descriptor of the directory (`/proc/self/fd/N`), so the path is never too long.
+ * - It is detached: when this process is killed it keeps running, and the next one adopts it. It is identified by its
+ *   working directory, which is our data directory, not by a process id alone.
+ * - When it dies it is restarted; queries in between fail with DatabaseUnavailable.
+ * - It is durable: fsync and synchronous commit stay on.
  *
  * A crash while the cluster is being made leaves a folder `init-…` that the next start removes.
  */
@@ -29,12 +30,12 @@ import { findInstallation, type Installation, launch, linkLibraries } from "./pr
 
 export interface EmbeddedPostgres {
   readonly connection: ConnectionOptions;
-  /** The postmaster's process id now; another one after it was restarted. */
+  /** The postmaster's current process id, which changes with a restart. */
   pid(): number;
-  /** Whether its disk has no room but what is reserved for it. */
+  /** Whether its disk has no space left except the reserve. */
   isDiskFull(): boolean;
   /**
-   * Shuts it down cleanly and gives the directory back. Once `hurry` is aborted it stops without a checkpoint, and the
+   * Shuts it down cleanly and releases the directory. Once `hurry` is aborted it stops without a checkpoint, and the
    * next start recovers from its log.
    */
   stop(hurry?: AbortSignal): Promise<void>;
@@ -46,31 +47,34 @@ export interface EmbeddedOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly randomBytes: (size: number) => Buffer;
-  /** Aborted when this server is to stop: ends a start that is under way. */
+  /** Aborted when this server is to stop: cancels a start in progress. */
   readonly signal?: AbortSignal | undefined;
-  /** Further settings, `name=value`; for tests. */
+  /** Additional settings, `name=value`; for tests. */
   readonly settings?: readonly string[];
 }
 
 const USER = "flotilla";
 const DATABASE = "flotilla";
-/** How long another server is waited for whose starter was killed and that has not noticed yet. */
+/** How long to wait for a server whose parent was killed and that has not noticed it yet. */
 const RUNNING_WAIT_MS = 2_000;
-/** As long as an orderly stop may take. */
+/** The duration of an orderly stop. */
 const STOPPING_WAIT_MS = 45_000;
 const START_TIMEOUT_MS = 60_000;
-/** How long a fast shutdown may take. Longer than a checkpoint; recovery from a crash does not stop for it at once. */
+/**
+ * The limit of a fast shutdown. Longer than a checkpoint takes; recovery from a crash does not stop for it
+ * immediately.
+ */
 const FAST_STOP_MS = 20_000;
-/** PostgreSQL itself kills what has not ended 5 s after an immediate shutdown began. */
+/** PostgreSQL itself kills processes that have not ended 5 s after an immediate shutdown began. */
 const IMMEDIATE_STOP_MS = 7_000;
-/** How often the process is looked at; the end of one that we started ourselves is noticed at once. */
+/** How often the process is checked; the end of our own child is noticed immediately. */
 const WATCH_MS = 200;
 const POLL_MS = 20;
 const RESTART_PAUSE_MS = 100;
-/** After a kill the old process's children hold its memory for a moment, and a start fails until they are gone. */
+/** After a kill, the old process's children hold its memory for a moment, and starts fail until they have ended. */
 const STARTS_MAX = 100;
 
-/** Small memory for a laptop next to machines; enough connections for a few servers' pools. */
+/** Little memory, for a laptop that also runs machines; enough connections for the pools of a few servers. */
 const SETTINGS = [
   "listen_addresses=",
   "unix_socket_directories=.",
@@ -97,11 +101,11 @@ interface State {
 
 interface Postmaster {
   readonly pid: number;
-  /** Aborted when it ends; null for one that was adopted, which is not our child. */
+  /** Aborted when it ends; null for an adopted one, which is not our child. */
   readonly ended: AbortSignal | null;
 }
 
-/** Starts or adopts the server; ready for connections when it resolves. Throws an Error for people. */
+/** Starts or adopts the server; it accepts connections when this resolves. Throws an Error for users. */
 export async function startEmbeddedPostgres(options: EmbeddedOptions): Promise<EmbeddedPostgres> {
   await mkdir(options.directory, { recursive: true, mode: 0o711 });
   const unlock = await lockDirectory(options.directory, {
@@ -164,7 +168,7 @@ async function start(options: EmbeddedOptions, unlock: () => void): Promise<Embe
   };
 }
 
-/** Aborted with the signal; the repetition of a start and the watch end then. */
+/** Aborted with the signal; then repeated starts and the watch end. */
 function stopWith(signal: AbortSignal | undefined): AbortController {
   const stopping = new AbortController();
   if (signal?.aborted) stopping.abort();
@@ -188,7 +192,7 @@ async function ensurePassword(options: EmbeddedOptions): Promise<string> {
   return password;
 }
 
-/** Makes the cluster beside its final place and moves it there, so that `data/` is always a whole one. */
+/** Makes the cluster beside its final place and moves it there, so that `data/` is always complete. */
 async function initialize(options: EmbeddedOptions, installation: Installation, password: string): Promise<void> {
   const directory = join(options.directory, `init-${options.randomBytes(4).toString("hex")}`);
   await mkdir(directory, { mode: 0o700 });
@@ -212,7 +216,7 @@ async function initialize(options: EmbeddedOptions, installation: Installation, 
         "--encoding=UTF8",
       ],
       logFd: log.fd,
-      // A terminal's Ctrl-C is for the server, which then ends it.
+      // A terminal's Ctrl-C is for this server, which then stops PostgreSQL.
       isDetached: true,
     });
     options.signal?.addEventListener("abort", () => child.kill("SIGTERM"), { once: true });
@@ -228,7 +232,7 @@ async function initialize(options: EmbeddedOptions, installation: Installation, 
   await rm(directory, { recursive: true, force: true });
 }
 
-/** The end of the log, for people: what PostgreSQL itself said. */
+/** The end of PostgreSQL's log, for users. */
 async function lastLine(directory: string): Promise<string> {
   const path = join(directory, "log");
   const lines = (await readFile(path, "utf8")).trimEnd().split("\n");
@@ -252,7 +256,7 @@ async function runningPid(dataDirectory: string): Promise<number | undefined> {
   return (await isAlive(pid, dataDirectory)) ? pid : undefined;
 }
 
-/** False for a process id that was given to another program, and for one that has ended but was not collected. */
+/** False for a process id that another program has now, and for a process that has ended but was not reaped. */
 async function isAlive(pid: number, dataDirectory: string): Promise<boolean> {
   try {
     const [theirs, ours] = await Promise.all([stat(`/proc/${pid}/cwd`), stat(dataDirectory)]);
@@ -262,7 +266,7 @@ async function isAlive(pid: number, dataDirectory: string): Promise<boolean> {
   }
 }
 
-/** Starts it, or waits for the one that runs, until it takes connections. */
+/** Starts it, or waits for the running one, until it accepts connections. */
 async function bringUp(state: State): Promise<void> {
   const { clock, directory } = state.options;
   const deadline = clock.monotonic() + START_TIMEOUT_MS;
@@ -283,7 +287,7 @@ async function bringUp(state: State): Promise<void> {
   throw new Error(`the embedded PostgreSQL did not start (${reason}; ${await lastLine(directory)})`);
 }
 
-/** Our own child is asked for by its end alone: on its way to becoming PostgreSQL it is elsewhere for a moment. */
+/** For our own child only its end counts: before it becomes PostgreSQL, its working directory is another one. */
 async function isRunning({ postmaster, dataDirectory }: State): Promise<boolean> {
   if (postmaster.ended !== null) return !postmaster.ended.aborted;
   return postmaster.pid !== 0 && (await isAlive(postmaster.pid, dataDirectory));
@@ -316,9 +320,10 @@ async function spawnPostmaster({ options, dataDirectory, installation }: State):
 }
 
 /**
- * PostgreSQL judges its lock file by whether the process id lives. After a crash it may belong to anything, or to a
- * dead process that nobody collected, and PostgreSQL would refuse to start. The file also keeps it from starting
- * beside children of the old one that still write, so it goes only when no process at all is in the data directory.
+ * PostgreSQL decides by whether the process id in its lock file is alive. After a crash it may belong to another
+ * program, or to a dead process that was not reaped, and PostgreSQL would refuse to start. The file also keeps it
+ * from starting beside children of the old one that still write, so it is removed only when no process at all is in
+ * the data directory.
  */
 async function removeStalePidFile(dataDirectory: string): Promise<void> {
   const path = join(dataDirectory, "postmaster.pid");
@@ -328,11 +333,11 @@ async function removeStalePidFile(dataDirectory: string): Promise<void> {
   for (const name of await readdir("/proc")) {
     if (/^\d+$/.test(name) && (await isAlive(Number(name), dataDirectory))) return;
   }
-  // Another text is that of a server which a killed process of ours had on its way.
+  // A different text belongs to a server that a killed process of ours was starting.
   if ((await read()) === found) await rm(path, { force: true });
 }
 
-/** The error, or undefined when a connection was made; SCRAM proves both sides know the password. */
+/** The error, or undefined when a connection was made; SCRAM proves that both sides know the password. */
 async function tryToConnect(state: State): Promise<unknown> {
   const client = new pg.Client({ ...state.connection, database: "postgres", connectionTimeoutMillis: 5_000 });
   client.on("error", () => undefined);
@@ -368,31 +373,32 @@ async function watch(state: State): Promise<void> {
     const { ended } = state.postmaster;
     await clock.sleep(WATCH_MS, ended === null ? stopping : AbortSignal.any([stopping, ended]));
     if (stopping.aborted || (await isRunning(state))) continue;
-    log.error({ pid: state.postmaster.pid }, "the embedded PostgreSQL ended; starting it again");
+    log.error({ pid: state.postmaster.pid }, "the embedded PostgreSQL ended; restarting it");
     try {
       await bringUp(state);
       log.info({ pid: state.postmaster.pid }, "the embedded PostgreSQL runs again");
     } catch (error) {
-      log.error({ error }, "the embedded PostgreSQL could not be started again; trying on");
+      log.error({ error }, "the embedded PostgreSQL could not be restarted; trying again");
     }
   }
 }
 
 /**
- * Asks for a fast shutdown, which ends open transactions and writes everything down; where that takes too long for an
+ * Requests a fast shutdown, which ends open transactions and writes all data to disk; when that takes too long, an
  * immediate one, which loses nothing that was acknowledged. SIGKILL would leave its children running.
  */
 async function shutDown(state: State, hurry?: AbortSignal): Promise<void> {
   const { log } = state.options;
   const { pid } = state.postmaster;
   if (await endWith(state, "SIGINT", FAST_STOP_MS, hurry)) return;
-  if (hurry?.aborted !== true) log.warn({ pid }, "the embedded PostgreSQL did not stop in time; it stops at once now");
+  if (hurry?.aborted !== true)
+    log.warn({ pid }, "the embedded PostgreSQL did not stop in time; stopping it without a checkpoint");
   if (await endWith(state, "SIGQUIT", IMMEDIATE_STOP_MS)) return;
   log.warn({ pid }, "the embedded PostgreSQL did not stop and is killed; nothing acknowledged is lost");
   signalProcess(pid, "SIGKILL");
 }
 
-/** Whether it has ended within the time, or before `hurry` was aborted. */
+/** Whether it ended within the time, and before `hurry` was aborted. */
 async function endWith(state: State, signal: NodeJS.Signals, waitMs: number, hurry?: AbortSignal): Promise<boolean> {
   const { clock } = state.options;
   if (!(await isRunning(state))) return true;
@@ -405,7 +411,7 @@ async function endWith(state: State, signal: NodeJS.Signals, waitMs: number, hur
   return true;
 }
 
-/** A process that has ended in between is what was wanted. */
+/** A process that has ended in the meantime needs no signal. */
 function signalProcess(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal);

@@ -1,16 +1,15 @@
 /**
- * Runs programs of the PostgreSQL that comes as an npm package: which binaries, as which user, in which view of the
- * file system.
+ * Runs programs of the PostgreSQL npm package: which binaries, as which user, in which view of the file system.
  *
  * Always:
- * - PostgreSQL refuses to run as root, so root runs it as the owner of the data, or at first as `flotilla` or, without
- *   such a user, as `nobody`;
- * - that user may not be able to reach the data directory or node_modules (below a 0700 home), so root gives the
- *   process a mount namespace of its own in which both are bound below /run/flotilla; nothing is mounted outside it.
- *   Where namespaces are not allowed (most containers) the real paths are used; the data directory is then opened for
- *   passing through (0711), and what lies above it must be passable already;
- * - the package's library links are made by us, in the data directory: its install script may not have run, and
- *   node_modules may be read-only.
+ * - PostgreSQL refuses to run as root, so root runs it as the owner of the data; the first time as `flotilla` or,
+ *   without such a user, as `nobody`.
+ * - That user may not be able to reach the data directory or node_modules (below a 0700 home), so root gives the
+ *   process its own mount namespace in which both are bound below /run/flotilla; nothing is mounted outside it. Where
+ *   namespaces are not allowed (most containers) the real paths are used; the data directory can then be traversed
+ *   (0711), and the directories above it must be traversable already.
+ * - We make the package's library links, in the data directory: its install script may not have run, and node_modules
+ *   may be read-only.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { chmod, mkdir, readFile, rm, stat, symlink } from "node:fs/promises";
@@ -22,19 +21,19 @@ export interface Installation {
   readonly root: string;
   /** Our folder of links to its libraries. */
   readonly libraryDirectory: string;
-  /** Who runs it; null: whoever we are. */
+  /** The user that runs it; null: the current one. */
   readonly user: { readonly uid: number; readonly gid: number } | null;
   readonly hasNamespace: boolean;
 }
 
 export interface Launch {
   readonly program: "postgres" | "initdb";
-  /** The one directory the program may write. */
+  /** The only directory that the program may write. */
   readonly directory: string;
-  /** Given the directory as the program sees it. */
+  /** Arguments, given the directory as the program sees it. */
   readonly args: (directory: string) => readonly string[];
   readonly logFd: number;
-  /** Whether it goes on when this process ends. */
+  /** Whether it keeps running when this process ends. */
   readonly isDetached: boolean;
 }
 
@@ -52,7 +51,7 @@ shift 5
 cd ${INSIDE}/data
 exec setpriv --reuid="$uid" --regid="$gid" --clear-groups --inh-caps=-all --no-new-privs -- "$@"`;
 
-/** Finds the binaries; the library links go below `directory`. Throws an Error for people when there are none. */
+/** Finds the binaries; the library links go below `directory`. Throws an Error for users when there are none. */
 export async function findInstallation(directory: string): Promise<Installation> {
   const root = packageRoot();
   const user = process.getuid?.() === 0 ? await unprivilegedUser(join(directory, "data")) : null;
@@ -70,7 +69,9 @@ async function allowPassing(directory: string): Promise<void> {
   await chmod(directory, (mode & 0o777) | 0o011);
 }
 
-/** Makes the library links anew, since the package may have moved. Only while no program of the installation runs. */
+/**
+ * Makes the library links again, because the package may have moved. Only while no program of the installation runs.
+ */
 export async function linkLibraries({ root, libraryDirectory, hasNamespace }: Installation): Promise<void> {
   const visibleRoot = hasNamespace ? `${INSIDE}/postgres` : root;
   await rm(libraryDirectory, { recursive: true, force: true });
@@ -88,7 +89,7 @@ function packageRoot(): string {
     return fileURLToPath(new URL("../native", import.meta.resolve(name)));
   } catch {
     throw new Error(
-      `PostgreSQL's package ${name} is not installed; run npm install, or set DATABASE_URL to a PostgreSQL of your own`,
+      `PostgreSQL's package ${name} is not installed; run npm install, or set DATABASE_URL to an existing PostgreSQL`,
     );
   }
 }
@@ -121,7 +122,7 @@ async function canMakeNamespace(): Promise<boolean> {
   });
 }
 
-/** Starts the program. With a namespace it takes several execs to become it; the process id stays the same. */
+/** Starts the program. With a namespace, several execs lead to it; the process id stays the same. */
 export function launch(installation: Installation, options: Launch): ChildProcess {
   const { root, libraryDirectory, user, hasNamespace } = installation;
   const visibleRoot = hasNamespace ? `${INSIDE}/postgres` : root;

@@ -1,13 +1,14 @@
 /**
- * Statements over the events of tenants: tenant_events.
+ * SQL statements for the events of tenants: tenant_events.
  *
  * An event outlives its machine; after 30 days it is purged. There are two ways to read:
- * - a machine's timeline, in the order in which things happened. Events of nodes and batches are written later than they
- *   happened, so a timeline may gain a line before its last one.
- * - a tenant's events, in the order of the transactions that wrote them (behind those from before a restore). Positions are drawn before a transaction commits,
- *   so a reader that went on from the highest position could miss one that commits later. Therefore only events of
- *   transactions before the oldest one that still runs are read: none can come before them any more. A long transaction
- *   anywhere in the PostgreSQL cluster delays readers, and nothing is lost.
+ * - A machine's timeline, in the order in which things happened. Events of nodes and batches are written later than
+ *   they happened, so a new event may appear before the last one of a timeline.
+ * - A tenant's events, in the order of the transactions that wrote them (after those from before a restore).
+ *   Positions are assigned before a transaction commits, so a reader that continued after the highest position could
+ *   miss an event that commits later. Therefore only events of transactions older than the oldest running one are
+ *   read: no event can be inserted before them any more. A long transaction anywhere in the PostgreSQL cluster delays
+ *   readers, but nothing is lost.
  */
 import type { NodeEvent } from "@flotilla/contract/link";
 import type { EventLevel } from "@flotilla/contract/machines";
@@ -18,7 +19,7 @@ import type { EventRecord, TenantEventRecord } from "./view.ts";
 
 const EVENT_AGE_MAX_MS = 30 * 24 * 60 * 60_000;
 
-/** What a node saw happen to machines that are on it; each is written once, however often it is reported. */
+/** Events that a node reported for its machines; each is written once, however often it is reported. */
 export async function insertNodeEvents(
   context: Context,
   options: { readonly nodeId: string; readonly agentBootId: string; readonly events: readonly NodeEvent[] },
@@ -43,7 +44,7 @@ export async function insertNodeEvents(
     ON CONFLICT (node_id, agent_boot_id, node_sequence) WHERE node_id IS NOT NULL DO NOTHING`);
 }
 
-/** One event for every machine of a node that is meant to run. */
+/** One event for every machine of a node whose desired state is running. */
 export async function noteOnNode(
   context: Context,
   options: { readonly nodeId: string; readonly level: EventLevel; readonly message: string },
@@ -62,7 +63,10 @@ export interface TimelinePage {
   readonly limit: number | null;
 }
 
-/** A machine's timeline, oldest first. A cursor whose event was purged starts at the beginning: that event was older. */
+/**
+ * A machine's timeline, oldest first. A cursor whose event was purged starts at the beginning, because that event was
+ * older.
+ */
 export function listTimeline(
   db: Queryable,
   { machineId, after, limit }: TimelinePage,
@@ -85,8 +89,8 @@ export interface TenantEventsPage {
 }
 
 /**
- * A tenant's events in the order in which they may be followed: a reader that continues after its last event misses none.
- * A cursor whose event was purged starts at the beginning.
+ * A tenant's events in an order that can be followed: a reader that continues after its last event misses none. A
+ * cursor whose event was purged starts at the beginning.
  */
 export function listTenantEvents(
   db: Queryable,
@@ -102,7 +106,7 @@ export function listTenantEvents(
     ORDER BY restored_rank, transaction_id, position LIMIT ${limit}::int`);
 }
 
-/** Forgets old events. Returns how many there were. */
+/** Deletes old events. Returns how many. */
 export function purgeEvents(context: Context, limit: number): Promise<number> {
   return context.db.execute(sql`
     DELETE FROM tenant_events WHERE position IN (
@@ -111,9 +115,9 @@ export function purgeEvents(context: Context, limit: number): Promise<number> {
 }
 
 /**
- * At the start of a server. A dump that was restored into another PostgreSQL brings transaction numbers which are ahead of
- * those given out there: new events would come before old ones, and old ones would not be read. All that are there become
- * events of the current transaction, and their rank keeps the order that they had. Returns how many.
+ * Runs when a server starts. A dump restored into another PostgreSQL has transaction numbers ahead of the new
+ * cluster's: new events would sort before old ones, and old ones would not be read. This assigns all existing events
+ * to the current transaction, and their rank keeps their former order. Returns how many.
  */
 export async function reorderRestoredEvents(db: Database): Promise<number> {
   return await db.execute(sql`

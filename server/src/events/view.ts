@@ -1,11 +1,11 @@
 /**
- * What callers see of events. Pure.
+ * Events as callers see them. Pure.
  */
 import type { TenantEvent } from "@flotilla/contract/events";
 import type { EventInfo, EventLevel } from "@flotilla/contract/machines";
 
 export interface EventRecord {
-  /** A whole number, by which a cursor names the event. */
+  /** A whole number with which a cursor names the event. */
   readonly position: number;
   readonly id: string;
   readonly level: EventLevel;

@@ -1,8 +1,8 @@
 /**
- * The page that shows the API's description: swagger-ui from its npm package, nothing from elsewhere.
+ * The page that shows the API's description: swagger-ui from its npm package, with nothing loaded from elsewhere.
  *
- * Always: public, works offline, and runs no script that is not a file of this server (the content security policy
- * says so to the browser; swagger-ui needs inline styles, not inline scripts).
+ * Always: public, works offline, and runs no script that is not a file of this server. The content security policy
+ * enforces that; swagger-ui needs inline styles, not inline scripts.
  */
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
@@ -47,7 +47,7 @@ const page = (url: string, contentType: string, read: () => Promise<string | Buf
   answer: async () => ({ status: 200, headers: { ...HEADERS, "content-type": contentType }, body: await read() }),
 });
 
-/** The bundle is 1.4 MB and seldom asked for, so it is read at each request and not kept. */
+/** The bundle is 1.4 MB and rarely requested, so it is read for each request and not kept in memory. */
 const packaged = (name: string) => () => readFile(fileURLToPath(import.meta.resolve(`swagger-ui-dist/${name}`)));
 
 export const documentationPages: readonly Page[] = [

@@ -1,5 +1,5 @@
 /**
- * What the server counts, in Prometheus' form. One registry per running server, so that two in a process do not mix.
+ * The server's metrics, in Prometheus' format. One registry per running server, so that two in a process do not mix.
  */
 import { collectDefaultMetrics, Gauge, Registry } from "prom-client";
 import { RequestCounts, type RequestSeen } from "./request-counts.ts";
@@ -8,9 +8,9 @@ export interface Metrics {
   readonly contentType: string;
   setDatabaseUp(isUp: boolean): void;
   observeRequest(seen: RequestSeen): void;
-  /** All that is counted. */
+  /** The text of all metrics. */
   text(): Promise<string>;
-  /** Stops what gathers in the background. */
+  /** Stops collecting in the background. */
   close(): void;
 }
 

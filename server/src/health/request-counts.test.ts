@@ -1,11 +1,11 @@
 /**
- * What is counted of requests, as Prometheus reads it.
+ * Request counts, as Prometheus reads them.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { RequestCounts } from "./request-counts.ts";
 
-test("requests are counted by endpoint and status, and buckets hold what is in the smaller ones", () => {
+test("requests are counted by endpoint and status, and each bucket includes the smaller ones", () => {
   const counts = new RequestCounts();
   counts.observe({ name: "getMachine", status: 200, seconds: 0.001 });
   counts.observe({ name: "getMachine", status: 200, seconds: 0.002 });

@@ -1,13 +1,13 @@
 /**
- * Counts answered requests and how long they took, and prints that in Prometheus' form. Pure.
+ * Counts answered requests and their durations, and prints them in Prometheus' format. Pure.
  *
- * Of our own, where everything else that is counted goes through the library: it makes a text of the labels and looks
- * that up for each observation, twice for each request, which was a twentieth of what a read takes outside the kernel.
+ * Our own code, although all other metrics use the library: the library turns the labels into a string and looks that
+ * up for each observation, twice per request, which was a twentieth of a read's time outside the kernel.
  *
- * Always: `_bucket` counts what took at most so long, each with all below it, as Prometheus wants it.
+ * Always: `_bucket` is cumulative, as Prometheus expects.
  */
 
-/** One answered request: the endpoint's name, or `none` for a path that is not one. */
+/** One answered request: the endpoint's name, or `none` for an unknown path. */
 export interface RequestSeen {
   readonly name: string;
   readonly status: number;
@@ -18,7 +18,7 @@ const BUCKETS_SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 
 interface Tally {
   readonly byStatus: Map<number, number>;
-  /** How many fell between one bound and the next; the last one: above all of them. */
+  /** Number of requests between each bound and the next; the last one: above all bounds. */
   readonly within: number[];
   seconds: number;
 }

@@ -1,10 +1,13 @@
 /**
  * Serves /health, /livez, /readyz, /metrics and /openapi.json.
  *
- * Always: /livez needs nothing but this process; /readyz asks the database, with a deadline of its own, and says no while
- * the server is stopping, so that a load balancer moves on before connections close, while its disk is full, and, where a
- * node is expected, until one has reported to this server; /health and /metrics answer also while the database is away,
- * with what is known. However many ask at once, the database is asked once.
+ * Always:
+ * - /livez needs nothing but this process.
+ * - /readyz queries the database, with its own deadline. It fails while the server is stopping (so that a load
+ *   balancer moves on before connections close), while its disk is full, and, where a node is expected, until one has
+ *   reported to this server.
+ * - /health and /metrics also answer while the database is unreachable, with the last known values.
+ * - Concurrent requests share one query to the database.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
@@ -24,9 +27,12 @@ export interface HealthOptions {
   /** From the nodes family. */
   readonly countNodes: () => Promise<ClusterCounts>;
   readonly isStopping: () => boolean;
-  /** Of a server that is ready only with a node: whether one has reported since it began. null: it needs none. */
+  /**
+   * For a server that is ready only with a node: whether one has reported since the server started. null: it needs
+   * none.
+   */
   readonly hasNode: (() => Promise<boolean>) | null;
-  /** Whether the embedded database has used up the space that is reserved for it. */
+  /** Whether the embedded database has used up its reserved disk space. */
   readonly isDiskFull: () => boolean;
 }
 
@@ -58,8 +64,7 @@ export function healthHandlers(
     getLiveness: async () => ({ status: 200 }),
     getReadiness: async () => {
       if (options.isStopping()) throw notReady("the server is stopping");
-      if (options.isDiskFull())
-        throw notReady("the server's disk is full; delete machines or images, or make it larger");
+      if (options.isDiskFull()) throw notReady("the server's disk is full; delete machines or images, or enlarge it");
       const isInTime = await inTime(context, lookReady());
       if (!isInTime) throw notReady(`the database did not answer within ${DATABASE_TIMEOUT_MS} ms`);
       if (isNodeAwaited) throw notReady("no node has reported yet");
@@ -75,7 +80,7 @@ export function healthHandlers(
 
 const notReady = (why: string): Refusal => new Refusal("unavailable", why, { "retry-after": RETRY_SECONDS });
 
-/** Those who ask while it runs get the same answer. */
+/** Callers during the work share its result. */
 function once(work: () => Promise<void>): () => Promise<void> {
   let running: Promise<void> | null = null;
   return () => {
@@ -86,7 +91,7 @@ function once(work: () => Promise<void>): () => Promise<void> {
   };
 }
 
-/** Whether it was done in time. Rejects when it failed. */
+/** Whether it finished in time. Rejects when it failed. */
 async function inTime({ clock }: Context, work: Promise<void>): Promise<boolean> {
   const waiting = new AbortController();
   const late = clock.sleep(DATABASE_TIMEOUT_MS, waiting.signal).then(() => false);

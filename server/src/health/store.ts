@@ -1,9 +1,9 @@
 /**
- * The two questions that health asks of the database.
+ * The two queries of the health endpoints.
  */
 import { type Queryable, sql } from "../db/database.ts";
 
-/** The identity of this cluster, made when its database was first set up. */
+/** The cluster's id, generated when its database was first set up. */
 export async function getClusterId(db: Queryable): Promise<string> {
   const row = await db.queryOne<{ id: string }>(sql`SELECT id FROM cluster`);
   if (row === undefined) throw new Error("the database has no cluster id");

@@ -1,10 +1,12 @@
 /**
- * Brings an image to nodes before it is needed: as an operation for any number of nodes, and at once for the node of a
- * machine.
+ * Fetches an image to nodes before it is needed: as an operation for any number of nodes, and within a request for
+ * the node of a machine.
  *
- * Always: a node that has the image asks its registry all the same what the name means now, and takes no more than what
- * it lacks; so a pull may be repeated, by the owner or by a server that takes the operation over. What one node cannot
- * do does not keep the others from it. A node whose agent is being restarted is waited for.
+ * Always:
+ * - A node that has the image still asks its registry what the name means now, and downloads only what it lacks. So a
+ *   pull may be repeated, by the owner or by a server that continues the operation.
+ * - One node's failure does not stop the others.
+ * - A node whose agent restarts is waited for.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { NodeImage } from "@flotilla/contract/link";
@@ -18,10 +20,10 @@ import { checkReference } from "../machines/image-reference.ts";
 import { canonicalReference } from "@flotilla/contract/reference";
 
 const PULL_DEADLINE_MS = 60 * 60_000;
-/** How long a node's agent may be away in the middle of a pull. */
+/** How long a node's agent may be unreachable during a pull. */
 const NODE_PATIENCE_MS = 60_000;
 const NODE_RETRY_MS = 2_000;
-/** More at once would all ask the same registry. */
+/** More would query the same registry at the same time. */
 const NODES_AT_A_TIME = 8;
 
 interface PullInput {
@@ -31,22 +33,22 @@ interface PullInput {
 
 const stepOn = (nodeId: string): string => `pull to ${nodeId}`;
 
-/** Asks for a pull to one node, or to all that are ready. */
-export async function askPull(
+/** Requests a pull to one node, or to all that are ready. */
+export async function requestPull(
   { context, registries }: Pick<Services, "context" | "registries">,
-  wish: {
+  request: {
     readonly operationId: string;
     readonly tenantId: string;
     readonly reference: string;
     readonly nodeId: string | null;
   },
 ): Promise<OperationRecord> {
-  const { tenantId, reference } = wish;
+  const { tenantId, reference } = request;
   checkReference(registries, reference);
-  const nodes = chooseNodes(await listNodes(context.db), wish.nodeId);
+  const nodes = chooseNodes(await listNodes(context.db), request.nodeId);
   const input: PullInput = { reference, nodeIds: nodes.map(({ id }) => id) };
   return await beginOperation(context, {
-    id: wish.operationId,
+    id: request.operationId,
     tenantId,
     kind: "image pull",
     resource: { kind: "image", id: canonicalReference(reference), name: reference },
@@ -56,16 +58,16 @@ export async function askPull(
   });
 }
 
-function chooseNodes(nodes: readonly NodeRecord[], wanted: string | null): readonly NodeRecord[] {
+function chooseNodes(nodes: readonly NodeRecord[], nodeId: string | null): readonly NodeRecord[] {
   const ready = nodes.filter(({ status }) => status === "ready");
-  if (wanted === null) {
+  if (nodeId === null) {
     if (ready.length > 0) return ready;
-    throw new Refusal("unavailable", "no node is ready to take the image; check that one runs");
+    throw new Refusal("unavailable", "no node is ready to receive the image; check that one runs");
   }
-  const node = nodes.find(({ id }) => id === wanted);
-  if (node === undefined) throw new Refusal("not_found", `node ${wanted} was not found; list the images to see nodes`);
+  const node = nodes.find(({ id }) => id === nodeId);
+  if (node === undefined) throw new Refusal("not_found", `node ${nodeId} was not found; list the images to see nodes`);
   if (node.status !== "ready")
-    throw new Refusal("unavailable", `node ${wanted} is ${node.status} and takes no image; try another node`);
+    throw new Refusal("unavailable", `node ${nodeId} is ${node.status} and accepts no image; try another node`);
   return [node];
 }
 
@@ -115,13 +117,13 @@ interface NodePull {
   readonly signal: AbortSignal;
 }
 
-/** Goes on when the node's agent is restarted in the middle; what it had fetched by then it has kept. */
+/** Continues when the node's agent restarts during the pull; the node keeps what it had fetched. */
 async function pullPatiently(services: PullServices, pull: NodePull): Promise<NodeImage> {
   const { context, link } = services;
   const { reference, tenantId, nodeId, signal } = pull;
-  let heardAt = context.clock.monotonic();
+  let lastProgressAt = context.clock.monotonic();
   const onProgress = (message: string): void => {
-    heardAt = context.clock.monotonic();
+    lastProgressAt = context.clock.monotonic();
     pull.onProgress(message);
   };
   for (;;) {
@@ -133,7 +135,7 @@ async function pullPatiently(services: PullServices, pull: NodePull): Promise<No
       return await link.pullImage(address, { reference, arch: null, tenantId }, { onProgress, signal });
     } catch (error) {
       signal.throwIfAborted();
-      if (!(error instanceof NodeAway) || context.clock.monotonic() - heardAt > NODE_PATIENCE_MS) throw error;
+      if (!(error instanceof NodeAway) || context.clock.monotonic() - lastProgressAt > NODE_PATIENCE_MS) throw error;
     }
     pull.onProgress(`node ${nodeId} does not answer; it is asked again`);
     await context.clock.sleep(NODE_RETRY_MS, signal);

@@ -1,7 +1,8 @@
 /**
- * The handlers of images: what nodes have cached, fetching images to nodes, and bringing an archive to one.
+ * The handlers of images: listing cached images, fetching images to nodes, and uploading an archive to a node.
  *
- * Owns nothing: the nodes are asked each time. A tenant sees what it fetched itself and local images; an admin sees all. A node that does not answer is left out of the list, unless none does.
+ * Owns nothing: the nodes are asked for each request. A tenant sees the images it fetched itself and local images; an
+ * admin sees all. A node that does not answer is left out of the list, unless no node answers.
  */
 import type { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
@@ -16,7 +17,7 @@ import { findMachine } from "../machines/store.ts";
 import { listNodes, type NodeRecord } from "../nodes/store.ts";
 import { operationInfo } from "../operations/view.ts";
 import type { Services } from "../services.ts";
-import { askPull } from "./pull.ts";
+import { requestPull } from "./pull.ts";
 import { checkReference } from "../machines/image-reference.ts";
 import { canonicalReference } from "@flotilla/contract/reference";
 
@@ -60,7 +61,7 @@ export function imageHandlers(
       const { reference, nodeId = null } = request.body;
       const { tenantId } = request.caller;
       const operationId = request.newId("operation");
-      const operation = await askPull(services, { operationId, tenantId, reference, nodeId });
+      const operation = await requestPull(services, { operationId, tenantId, reference, nodeId });
       return { status: 202, body: operationInfo(operation) };
     },
     async listMachineImages({ caller, params }) {
@@ -108,7 +109,7 @@ function archOf(platform: string | null): string | null {
   return arch;
 }
 
-/** Only an error before the first byte leaves the archive unread, so nothing is tried twice. */
+/** Only an error before the first byte leaves the archive unread, so nothing is retried. */
 async function importTo(
   link: NodeLink,
   node: NodeRecord,
@@ -121,19 +122,20 @@ async function importTo(
   try {
     return await link.importImage({ nodeId: node.id, address: node.address }, reference, archive, signal);
   } catch (error) {
-    // What is left of the archive is read and thrown away, so that the caller gets to read the answer.
+    // The rest of the archive is read and discarded, so that the caller can read the answer.
     if (!(error instanceof NodeAway)) archive.resume();
     throw error;
   }
 }
 
-async function chooseNode({ context }: Pick<Services, "context">, wanted: string | undefined): Promise<NodeRecord> {
+async function chooseNode({ context }: Pick<Services, "context">, nodeId: string | undefined): Promise<NodeRecord> {
   const nodes = (await listNodes(context.db)).filter(({ status }) => status === "ready");
-  const node = wanted === undefined ? nodes[0] : nodes.find(({ id }) => id === wanted);
-  if (wanted !== undefined && node === undefined)
-    throw new Refusal("not_found", `node ${wanted} was not found among the nodes that are ready`);
-  if (node === undefined) throw new Refusal("unavailable", "no node is ready to take the image; check that one runs");
-  if (wanted === undefined && nodes.length > 1) {
+  const node = nodeId === undefined ? nodes[0] : nodes.find(({ id }) => id === nodeId);
+  if (nodeId !== undefined && node === undefined)
+    throw new Refusal("not_found", `node ${nodeId} was not found among the nodes that are ready`);
+  if (node === undefined)
+    throw new Refusal("unavailable", "no node is ready to receive the image; check that one runs");
+  if (nodeId === undefined && nodes.length > 1) {
     const ids = nodes.map(({ id }) => id).join(", ");
     throw new Refusal("invalid_request", `there are several nodes: choose one of them with nodeId: ${ids}`);
   }

@@ -104,8 +104,8 @@ async function choose(services: MachineServices, machine: MachineRecord): Promis
     if (reason === null) return nodeId;
     throw new Refusal("no_capacity", `machine ${machine.id} cannot be started: ${reason}`);
   }
-  const among = await nodesToStartOn(services, machine);
-  const placement = await services.nodes.place({ cpus, memoryMb, arch: machine.source.arch ?? null, among });
+  const candidateIds = await nodesToStartOn(services, machine);
+  const placement = await services.nodes.place({ cpus, memoryMb, arch: machine.source.arch ?? null, candidateIds });
   if (placement.nodeId !== null) return placement.nodeId;
   const advice = placement.canNever
     ? "its size does not change: create a machine with less, or have the operator add a node that is large enough"

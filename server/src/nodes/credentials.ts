@@ -1,8 +1,8 @@
 /**
- * Who a node is: join tokens and credentials, and which of them lets it do what.
+ * Authenticates nodes: join tokens and credentials, and what each of them permits.
  *
- * Always: tokens are compared by hash and never stored; every call of a node is looked up, so that a revoked
- * credential fails at once on every server.
+ * Always: tokens are compared by hash and never stored. Every call of a node is looked up, so that a revoked
+ * credential fails immediately on every server.
  */
 import { timingSafeEqual } from "node:crypto";
 import type { NodeAuthenticator } from "../auth/authenticate.ts";
@@ -12,7 +12,7 @@ import { hashOf, joinTokenPrefix } from "../tokens/mint.ts";
 import { findUsableToken } from "../tokens/store.ts";
 import { findNodeByCredential } from "./store.ts";
 
-/** Stands for the server's own join token, which has no row. No token of the family has this form. */
+/** Represents the server's own join token, which has no row. No stored token has this form. */
 export const OWN_TOKEN = "own";
 
 const CREDENTIAL_FORM = /^node_[A-Za-z0-9_-]{43}$/;
@@ -20,7 +20,7 @@ const CREDENTIAL_FORM = /^node_[A-Za-z0-9_-]{43}$/;
 export const makeCredential = (randomBytes: Context["randomBytes"]): string =>
   `node_${randomBytes(32).toString("base64url")}`;
 
-/** `ownJoinToken`: of this server's settings; null when it has none. */
+/** `ownJoinToken`: from this server's settings; null when it has none. */
 export function nodeAuthenticator(context: Context, ownJoinToken: string | null): NodeAuthenticator {
   const ownHash = ownJoinToken === null ? null : hashOf(ownJoinToken);
   return {

@@ -1,13 +1,14 @@
 /**
- * Drains a node: no machine starts there any more, those that run are given time, and are then stopped.
+ * Drains a node: no machine starts there any more; running ones get time to stop, then they are stopped.
  *
- * A machine's disk is on its node and stays there: draining moves nothing, and says so. A stopped machine is started
- * again when the node is back.
+ * A machine's disk is on its node and stays there: draining moves nothing, and its messages say so. A stopped machine
+ * can be started again when the node is back.
  *
- * Always: a node is `draining` only as long as an operation works on it. One that succeeds leaves it `drained`, until its
- * agent registers again (after the host's maintenance); one that fails, because the node fell silent or a machine did
- * not stop, leaves it `ready` as before. A server that dies in the middle is followed by another: every step may be
- * done twice.
+ * Always:
+ * - A node is `draining` only while an operation works on it.
+ * - A drain that succeeds leaves it `drained`, until its agent registers again (after the host's maintenance).
+ * - A drain that fails, because the node stopped reporting or a machine did not stop, leaves it `ready` as before.
+ * - Every step is idempotent, because another server continues the operation of one that died.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { HEARTBEAT_LOST_MS } from "@flotilla/contract/link";
@@ -24,7 +25,7 @@ import { beginDrain, endDrain, findNode, type NodeRecord } from "./store.ts";
 
 const DEADLINE_SECONDS_DEFAULT = 600;
 const DEADLINE_SECONDS_MAX = 7 * 24 * 3600;
-/** Longer than any machine is given to stop. */
+/** Longer than any machine may take to stop. */
 const STOP_MS_MAX = 10 * 60_000;
 const PERIOD_MS = 1_000;
 const STOPS_AT_A_TIME = 8;
@@ -46,26 +47,26 @@ export interface Draining {
   readonly operationId: string;
 }
 
-/** Begins to drain; of a node that is being drained already it gives the operation that does so. */
-export async function askDrain(
+/** Begins to drain a node. If it is being drained already, returns the running operation. */
+export async function requestDrain(
   { context }: Pick<MachineServices, "context">,
-  wish: {
+  request: {
     readonly operationId: string;
     readonly tenantId: string;
     readonly nodeId: string;
     readonly deadlineSeconds: number | null;
   },
 ): Promise<Draining> {
-  const { tenantId, nodeId } = wish;
+  const { tenantId, nodeId } = request;
   const node = await beginDrain(context.db, nodeId);
   if (node === undefined) throw await notDrainable(context, nodeId);
   await context.db.notify("nodes", nodeId);
   const running = await findRunningOperation(context.db, { kind: "node drain", resourceId: nodeId });
   if (running !== undefined) return { node, operationId: running.id };
-  const seconds = Math.min(wish.deadlineSeconds ?? DEADLINE_SECONDS_DEFAULT, DEADLINE_SECONDS_MAX);
+  const seconds = Math.min(request.deadlineSeconds ?? DEADLINE_SECONDS_DEFAULT, DEADLINE_SECONDS_MAX);
   const input: DrainInput = { nodeId, stopAt: context.clock.now() + seconds * 1000 };
   const { id } = await beginOperation(context, {
-    id: wish.operationId,
+    id: request.operationId,
     tenantId,
     kind: "node drain",
     resource: { kind: "node", id: nodeId, name: nodeId },
@@ -102,28 +103,28 @@ export function nodeDrainWorker(services: MachineServices): OperationWorker {
           const machines = await runningOn(context, nodeId);
           if (machines.length === 0) return "none runs there";
           const leftMs = stopAt - clock.now();
-          if (leftMs <= 0) return `${counted(machines)} when the time was up`;
-          say(`${counted(machines)}; what still does at ${new Date(stopAt).toISOString()} is stopped`);
+          if (leftMs <= 0) return `${counted(machines)} at the deadline`;
+          say(`${counted(machines)}; at ${new Date(stopAt).toISOString()} they are stopped`);
           await clock.sleep(Math.min(PERIOD_MS, leftMs), signal);
           signal.throwIfAborted();
         }
       });
       await run.step(STEPS.stop, async (say) => {
-        const told = new Set<string>();
+        const noted = new Set<string>();
         for (;;) {
           const machines = await runningOn(context, nodeId);
-          if (machines.length === 0) return told.size === 0 ? "there was none" : stoppedText(told.size);
+          if (machines.length === 0) return noted.size === 0 ? "there was none" : stoppedText(noted.size);
           say(counted(machines));
-          for (const { id } of machines.filter((machine) => !told.has(machine.id)))
+          for (const { id } of machines.filter((machine) => !noted.has(machine.id)))
             activity.note(id, "warn", `stopped because node ${nodeId} is drained; its disk stays there`);
-          for (const { id } of machines) told.add(id);
+          for (const { id } of machines) noted.add(id);
           await stopAll(services, machines.slice(0, STOPS_AT_A_TIME), signal);
           await clock.sleep(PERIOD_MS, signal);
           signal.throwIfAborted();
         }
       });
       if (!(await endDrain(db, nodeId, "drained")))
-        throw new Refusal("conflict", `node ${nodeId} was opened again while it was drained; drain it once more`);
+        throw new Refusal("conflict", `node ${nodeId} was reopened during its drain; drain it again`);
       await db.notify("nodes", nodeId);
     },
     async undo({ input }) {
@@ -140,19 +141,19 @@ const counted = ({ length }: readonly unknown[]): string =>
 const stoppedText = (count: number): string =>
   `${count === 1 ? "1 machine was" : `${count} machines were`} stopped; what was on their disks is kept there`;
 
-/** Machines of which something runs there, or is about to. Throws a Refusal when the node cannot say. */
+/** Machines that run there or are about to. Throws a Refusal when the node does not report. */
 async function runningOn({ db, clock }: Context, nodeId: string): Promise<readonly MachineRecord[]> {
   const node = await findNode(db, nodeId);
   if (node === undefined || node.status === "revoked")
-    throw new Refusal("not_found", `node ${nodeId} was revoked while it was drained`);
-  const heardAt = (node.lastHeartbeatAt ?? node.registeredAt).getTime();
-  if (clock.now() - heardAt > HEARTBEAT_LOST_MS)
-    throw new Refusal("unavailable", `node ${nodeId} stopped reporting while it was drained; drain it when it is back`);
+    throw new Refusal("not_found", `node ${nodeId} was revoked during its drain`);
+  const lastSeenAt = (node.lastHeartbeatAt ?? node.registeredAt).getTime();
+  if (clock.now() - lastSeenAt > HEARTBEAT_LOST_MS)
+    throw new Refusal("unavailable", `node ${nodeId} stopped reporting during its drain; drain it when it is back`);
   const machines = await listMachinesOfNode(db, nodeId);
   return machines.filter((machine) => isActive(machine) || machine.deletedAt !== null);
 }
 
-/** What does not stop is found again in the next round. */
+/** Machines that do not stop are found again in the next round. */
 async function stopAll(
   services: MachineServices,
   machines: readonly MachineRecord[],

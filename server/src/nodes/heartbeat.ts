@@ -1,8 +1,8 @@
 /**
- * Takes up a node's heartbeat: that it lives, what it has left, what it sees of machines, what happened there.
+ * Applies a node's heartbeat: that it runs, its free resources, the observed state of its machines, its events.
  *
- * Always: events are written once, however often they are sent; a node that was silent for long and is back shows on
- * the timelines of its machines. What is made of the machines is machines/take-reports.ts's business.
+ * Always: events are written once, however often they are sent. When a node reports again after a long silence, its
+ * machines get an event. machines/take-reports.ts applies the reports of machines.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Heartbeat } from "@flotilla/contract/link";

@@ -1,5 +1,5 @@
 /**
- * Where the server listens for nodes alone. Pure.
+ * The addresses on which the server listens for nodes only. Pure.
  */
 import { join } from "node:path";
 import { NODE_SOCKET_NAME } from "@flotilla/contract/link";
@@ -9,7 +9,10 @@ import type { NodeListen } from "../http/node-listener.ts";
 /** `sun_path` holds 108 bytes with its final NUL. */
 const SOCKET_PATH_BYTES_MAX = 107;
 
-/** Without the socket when the data directory's path is too long for one: then the host's node calls the API's address. */
+/**
+ * Without the socket when the data directory's path is too long for one: the host's node then calls the API's
+ * address.
+ */
 export function nodeListensOf({
   nodeListen,
   dataDirectory,

@@ -1,8 +1,9 @@
 /**
- * Lets a node into the cluster, or takes up that a known one is back.
+ * Registers a new node, or records that a known one is back.
  *
- * Always: a node that exists is taken over only by its own credential, by the server's own join token (its own host's
- * node), or after its credential was revoked; a socket on this host is an address only for a node of this host.
+ * Always: an existing node is replaced only with its own credential, with the server's own join token (by its own
+ * host's node), or after its credential was revoked. A socket on this host is an address only for a node of this
+ * host.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { RegisterNodeRequest } from "@flotilla/contract/nodes";
@@ -54,13 +55,13 @@ async function admit(context: Context, caller: NodeCaller, registration: Registr
   if (node !== undefined) return { node, credential };
   throw new Refusal(
     "conflict",
-    `node ${registration.id} cannot enter: it is in the cluster already, or the join token was used up just now; revoke its credential first, or choose another id`,
+    `node ${registration.id} cannot register: the id is in use, or the join token was just used up; revoke that node's credential first, or choose another id`,
   );
 }
 
 async function welcomeBack(context: Context, caller: NodeCaller, registration: Registration): Promise<Registered> {
   if (caller.nodeId !== registration.id) {
-    const text = `the credential belongs to node ${caller.nodeId}, not to ${registration.id}; enter with a join token`;
+    const text = `the credential belongs to node ${caller.nodeId}, not to ${registration.id}; register with a join token`;
     throw new Refusal("conflict", text);
   }
   const node = await updateRegistration(context.db, registration);

@@ -5,7 +5,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { HandlersOf } from "../http/handler.ts";
 import { listPage } from "../http/list-page.ts";
 import type { MachineServices } from "../machines/services.ts";
-import { askDrain } from "./drain.ts";
+import { requestDrain } from "./drain.ts";
 import { takeHeartbeat } from "./heartbeat.ts";
 import { registerNode } from "./register.ts";
 import { listNodes, revokeNode } from "./store.ts";
@@ -32,7 +32,7 @@ export function nodeHandlers(
       return { status: 200, body: { acceptedAt: acceptedAt.toISOString() } };
     },
     async drainNode(request) {
-      const { node, operationId } = await askDrain(services, {
+      const { node, operationId } = await requestDrain(services, {
         operationId: request.newId("operation"),
         tenantId: request.caller.tenantId,
         nodeId: request.params.id,

@@ -1,36 +1,40 @@
 /**
- * The life of a node as a table: which status an event leads to from which.
+ * The states of a node as a table: which event leads from which status to which.
  *
- * Pure. Always: the statements of store.ts take from here which rows an event may change and what they become, so that
- * what is decided and what is written cannot part.
+ * Pure. Always: the statements of store.ts take from this table which rows an event may change and what they become,
+ * so that the decision and the write cannot differ.
  */
 import { NODE_STATUSES, type NodeStatus } from "@flotilla/contract/nodes";
 
 export const NODE_EVENTS = [
-  /** Let in with a join token, or with the server's own. A join token lets in no node that is known and not revoked. */
+  /**
+   * Registered with a join token, or with the server's own. A join token admits no node that is known and not
+   * revoked.
+   */
   "admitted",
-  /** Its agent has started again and registers with its credential. */
+  /** Its agent has restarted and registers with its credential. */
   "registered",
   "heartbeat",
   /** No heartbeat for too long. */
   "silent",
-  "drainAsked",
+  "drainRequested",
   "drained",
-  /** Its drain failed or was given up. */
+  /** Its drain failed or was abandoned. */
   "drainFailed",
   "revoked",
 ] as const;
 export type NodeEvent = (typeof NODE_EVENTS)[number];
 
-// What is missing is refused, or changes nothing.
+// A missing entry means that the event is refused, or changes nothing.
 const TRANSITIONS: Readonly<Record<NodeEvent, Partial<Readonly<Record<NodeStatus, NodeStatus>>>>> = {
   admitted: { ready: "ready", draining: "ready", drained: "ready", unreachable: "ready", revoked: "ready" },
-  // What was drained for work on its host is open again when its agent is back. It is unreachable until it reports.
+  // A node drained for maintenance is ready again when its agent is back. An unreachable one stays so until it
+  // reports.
   registered: { ready: "ready", draining: "draining", drained: "ready", unreachable: "unreachable" },
   heartbeat: { ready: "ready", draining: "draining", drained: "drained", unreachable: "ready" },
-  // One that is being drained stays so: its drain notices the silence and fails.
+  // A draining node stays so: its drain notices the silence and fails.
   silent: { ready: "unreachable" },
-  drainAsked: { ready: "draining", draining: "draining", drained: "drained" },
+  drainRequested: { ready: "draining", draining: "draining", drained: "drained" },
   drained: { draining: "drained", drained: "drained" },
   drainFailed: { draining: "ready", ready: "ready" },
   revoked: {
@@ -42,11 +46,11 @@ const TRANSITIONS: Readonly<Record<NodeEvent, Partial<Readonly<Record<NodeStatus
   },
 };
 
-/** null: the event means nothing there. */
+/** null: the event does not apply to this status. */
 export const nextStatus = (status: NodeStatus, event: NodeEvent): NodeStatus | null =>
   TRANSITIONS[event][status] ?? null;
 
-/** The statuses that an event may meet, and in the same order what they become. */
+/** The statuses to which an event applies, and, in the same order, the resulting ones. */
 export function movesOf(event: NodeEvent): {
   readonly from: readonly NodeStatus[];
   readonly to: readonly NodeStatus[];

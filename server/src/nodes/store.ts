@@ -1,8 +1,10 @@
 /**
- * Every statement over the rows of nodes.
+ * Every SQL statement for the rows of nodes.
  *
- * Always: credentials are stored as hashes only; a node that entered with a join token has used the token up in the
- * same statement; what becomes of a status is read from the table of state.ts.
+ * Always:
+ * - Credentials are stored as hashes only.
+ * - The statement that registers a node with a join token also counts the token's use.
+ * - Transitions of the status are read from the table of state.ts.
  */
 import type { NodeResources } from "@flotilla/contract/link";
 import type { NodeStatus } from "@flotilla/contract/nodes";
@@ -33,10 +35,10 @@ const COLUMNS = sql`
   n.available_disk_gb AS "availableDiskGb", n.used_disk_gb AS "usedDiskGb", n.used_cpus AS "usedCpus",
   n.registered_at AS "registeredAt", n.last_heartbeat_at AS "lastHeartbeatAt"`;
 
-/** Whether an event may meet the status that a row `n` has. */
+/** Whether an event applies to the status of a row `n`. */
 const meets = (event: NodeEvent): Statement => sql`n.status = ANY(${movesOf(event).from}::text[])`;
 
-/** What becomes of the status of a row `n` by it. As a value of the row itself, so that it holds for what another wrote meanwhile. */
+/** The status of a row `n` after the event. Computed from the row itself, so that concurrent writes are respected. */
 function after(event: NodeEvent): Statement {
   const { from, to } = movesOf(event);
   return sql`(${to}::text[])[array_position(${from}::text[], n.status)]`;
@@ -65,7 +67,7 @@ export interface Registration {
   readonly now: Date;
 }
 
-/** A known node says that it is back, with its credential; one that was drained is open again. undefined: none such. */
+/** Registers a known node again, with its credential; a drained one becomes ready. undefined: there is none. */
 export function updateRegistration(db: Queryable, node: Registration): Promise<NodeRecord | undefined> {
   return db.queryOne<NodeRecord>(sql`
     UPDATE nodes n SET
@@ -78,13 +80,13 @@ export function updateRegistration(db: Queryable, node: Registration): Promise<N
 
 export interface Admission {
   readonly credentialHash: Buffer;
-  /** The token's; null for the server's own token, which also lets a known node in anew. */
+  /** The token's prefix; null for the server's own token, which may also register a known node again. */
   readonly joinTokenPrefix: string | null;
 }
 
 /**
- * Lets a node in with a join token, and gives it a credential. undefined: the token is used up or expired, or the node
- * exists, was not revoked and may not be taken over.
+ * Registers a node with a join token, and gives it a credential. undefined: the token is used up or expired, or the
+ * node exists, was not revoked and may not be replaced.
  */
 export function admitNode(
   db: Queryable,
@@ -118,7 +120,9 @@ export function admitNode(
     RETURNING ${COLUMNS}`);
 }
 
-/** A sign of life. Returns the status the node had before; undefined when it does not exist or was revoked. */
+/**
+ * Records a heartbeat. Returns the status that the node had before; undefined when it does not exist or was revoked.
+ */
 export async function updateHeartbeat(
   db: Queryable,
   options: {
@@ -147,20 +151,22 @@ export async function updateHeartbeat(
   return row?.status;
 }
 
-/** Closes a node to starts, for as long as it is drained. undefined: there is none that reports. */
+/** Closes a node to starts for the time of its drain. undefined: there is no reporting node with this id. */
 export const beginDrain = (db: Queryable, id: string): Promise<NodeRecord | undefined> =>
   db.queryOne<NodeRecord>(sql`
-    UPDATE nodes n SET status = ${after("drainAsked")}
-    WHERE n.id = ${id} AND ${meets("drainAsked")} RETURNING ${COLUMNS}`);
+    UPDATE nodes n SET status = ${after("drainRequested")}
+    WHERE n.id = ${id} AND ${meets("drainRequested")} RETURNING ${COLUMNS}`);
 
-/** Whether the node was being drained, or its drain had ended so already. */
+/** Whether the node was draining, or its drain had already ended this way. */
 export async function endDrain(db: Queryable, id: string, end: "drained" | "drainFailed"): Promise<boolean> {
   const rows = await db.execute(sql`
     UPDATE nodes n SET status = ${after(end)} WHERE n.id = ${id} AND ${meets(end)}`);
   return rows > 0;
 }
 
-/** Whether there was such a node. Its next call fails, and what is on it is out of reach until it is let in again. */
+/**
+ * Whether there was such a node. Its next call fails, and its machines are unreachable until it is registered again.
+ */
 export async function revokeNode(db: Queryable, id: string): Promise<boolean> {
   const rows = await db.execute(sql`
     UPDATE nodes n SET credential_hash = NULL, status = ${after("revoked")}
@@ -177,7 +183,7 @@ export async function markUnreachable(db: Queryable, silentSince: Date): Promise
   return rows.map(({ id }) => id);
 }
 
-/** Whether a node that may take machines has reported since then. */
+/** Whether a ready node has reported since then. */
 export async function hasReported(db: Queryable, since: Date): Promise<boolean> {
   const row = await db.queryOne(sql`
     SELECT id FROM nodes WHERE status = 'ready' AND last_heartbeat_at >= ${since} LIMIT 1`);

@@ -1,5 +1,5 @@
 /**
- * What is shown of a node. Pure.
+ * Nodes as the API shows them. Pure.
  */
 import type { NodeInfo } from "@flotilla/contract/nodes";
 import type { NodeRecord } from "./store.ts";

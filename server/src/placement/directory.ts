@@ -1,12 +1,15 @@
 /**
- * The nodes that machines are placed on, kept in memory for a moment, so that a burst of starts reads them once.
+ * The candidate nodes for placement, cached for a moment, so that a burst of starts reads them once.
  *
- * Always: what was placed since the last read counts, so that a burst spreads; and the picture is never older than
- * FRESH_MS. Two servers may place on the same node at once: memory and processors are
- * overcommitted without a ceiling, and a node that has next to nothing left refuses a start itself.
+ * Always:
+ * - Placements since the last read are counted, so that a burst is spread over nodes.
+ * - The cache is never older than FRESH_MS.
+ *
+ * Two servers may place on the same node at the same time: memory and processors are overcommitted without a ceiling,
+ * and a node that is nearly full refuses a start itself.
  */
 import type { Context } from "../context.ts";
-import { type CandidateNode, type Placement, type PlacementWish, place, startRefusal } from "./place.ts";
+import { type CandidateNode, type Placement, type PlacementRequest, place, startRefusal } from "./place.ts";
 import { listCandidates } from "./store.ts";
 
 const FRESH_MS = 1_000;
@@ -32,18 +35,18 @@ export class NodeDirectory {
   }
 
   /** Chooses a node for a machine that has none. */
-  async place(wish: PlacementWish): Promise<Placement> {
+  async place(request: PlacementRequest): Promise<Placement> {
     if (this.#context.clock.monotonic() - this.#readAt > FRESH_MS) await this.#read();
-    const placement = place(this.#nodes, wish);
+    const placement = place(this.#nodes, request);
     if (placement.nodeId === null) {
-      // A refusal is not given on a picture that is out of date.
+      // A refusal must not be based on an outdated cache.
       await this.#read();
-      return this.#note(place(this.#nodes, wish), wish);
+      return this.#note(place(this.#nodes, request), request);
     }
-    return this.#note(placement, wish);
+    return this.#note(placement, request);
   }
 
-  /** Those that may be given a machine. */
+  /** Nodes that accept machines. */
   async ready(): Promise<readonly CandidateNode[]> {
     if (this.#context.clock.monotonic() - this.#readAt > FRESH_MS) await this.#read();
     return this.#nodes.filter(({ status }) => status === "ready");
@@ -61,14 +64,14 @@ export class NodeDirectory {
     return refusal();
   }
 
-  #note(placement: Placement, wish: PlacementWish): Placement {
+  #note(placement: Placement, request: PlacementRequest): Placement {
     this.#nodes = this.#nodes.map((node) =>
       node.id === placement.nodeId
         ? {
             ...node,
             activeMachines: node.activeMachines + 1,
-            activeCpus: node.activeCpus + wish.cpus,
-            activeMemoryMb: node.activeMemoryMb + wish.memoryMb,
+            activeCpus: node.activeCpus + request.cpus,
+            activeMemoryMb: node.activeMemoryMb + request.memoryMb,
           }
         : node,
     );

@@ -1,5 +1,5 @@
 /**
- * Where machines are placed, and what a refusal says.
+ * Where machines are placed, and the text of a refusal.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -18,7 +18,7 @@ const small: CandidateNode = {
   activeCpus: 0,
   activeMemoryMb: 0,
 };
-const wish = { cpus: 4, memoryMb: 8192, arch: null, among: null };
+const request = { cpus: 4, memoryMb: 8192, arch: null, candidateIds: null };
 
 test("the default machine is placed on a small node a hundred times", () => {
   for (let n = 0; n < 100; n += 1) {
@@ -29,50 +29,54 @@ test("the default machine is placed on a small node a hundred times", () => {
       activeMemoryMb: n * 8192,
       availableMemoryMb: 20_000 - n * 60,
     };
-    assert.deepEqual(place([node], wish), { nodeId: "small" });
+    assert.deepEqual(place([node], request), { nodeId: "small" });
   }
 });
 
-test("the node with the least promised is taken, then the first by name", () => {
+test("the node with the least promised is chosen, then the first by name", () => {
   const busy = { ...small, id: "a-busy", activeCpus: 8, activeMemoryMb: 16_384 };
-  assert.deepEqual(place([busy, small], wish), { nodeId: "small" });
+  assert.deepEqual(place([busy, small], request), { nodeId: "small" });
   assert.deepEqual(
     place(
       [
         { ...small, id: "b" },
         { ...small, id: "a" },
       ],
-      wish,
+      request,
     ),
     { nodeId: "a" },
   );
 });
 
-test("of the nodes that come into question the best is taken, and of the others it is said why not", () => {
+test("of the candidates the best is chosen, and the refusal says why others were not", () => {
   const [a, b, c] = ["a", "b", "c"].map((id) => ({ ...small, id })) as [CandidateNode, CandidateNode, CandidateNode];
-  assert.deepEqual(place([a, b, c], { ...wish, among: ["b", "c"] }), { nodeId: "b" });
-  assert.deepEqual(place([a, { ...b, status: "draining" }], { ...wish, among: ["b"] }), {
+  assert.deepEqual(place([a, b, c], { ...request, candidateIds: ["b", "c"] }), { nodeId: "b" });
+  assert.deepEqual(place([a, { ...b, status: "draining" }], { ...request, candidateIds: ["b"] }), {
     nodeId: null,
     canNever: false,
     reason: "node a does not have the image; node b is draining",
   });
 });
 
-test("what can never fit is refused as such, with every node's reason", () => {
-  const refused = place([small, { ...small, id: "arm", arch: "arm64" }], { ...wish, arch: "amd64", memoryMb: 32_000 });
+test("a request that can never fit is refused as such, with every node's reason", () => {
+  const refused = place([small, { ...small, id: "arm", arch: "arm64" }], {
+    ...request,
+    arch: "amd64",
+    memoryMb: 32_000,
+  });
   assert.deepEqual(refused, {
     nodeId: null,
     canNever: true,
-    reason: "node small has 24000 MB of memory, and 32000 MB are asked for; node arm is arm64, and amd64 is asked for",
+    reason: "node small has 24000 MB of memory, but 32000 MB are requested; node arm is arm64, but amd64 is requested",
   });
 });
 
-test("a node that is away, draining or has next to nothing left gets nothing new", () => {
+test("a node that is unreachable, draining or nearly full gets no new machine", () => {
   const full = { ...small, availableMemoryMb: 100 };
   for (const node of [full, { ...small, availableDiskGb: 0 }, { ...small, status: "draining" as const }]) {
-    const placement = place([node], wish);
+    const placement = place([node], request);
     assert.equal(placement.nodeId, null);
     assert.equal(placement.nodeId === null && placement.canNever, false);
   }
-  assert.equal(place([], wish).nodeId, null);
+  assert.equal(place([], request).nodeId, null);
 });

@@ -4,18 +4,18 @@
  * Pure: facts of nodes and of the machine → a node, or why there is none.
  *
  * Memory and processors are overcommitted: a guest's memory is backed only when it is touched, so a machine of 8 GiB
- * costs what it uses (an idle one some tens of MiB). Refused is what can never fit, and a node that itself says that it
- * has next to nothing left. Disks are sparse for the same reason.
+ * costs what it uses (an idle one some tens of MiB). Refused are requests that can never fit, and nodes that report
+ * almost no free resources. Disks are sparse for the same reason.
  */
 import { memoryKeptMb } from "@flotilla/contract/limits";
 import type { NodeStatus } from "@flotilla/contract/nodes";
 
 export interface CandidateNode {
   readonly id: string;
-  /** Where its agent is. */
+  /** The address of its agent. */
   readonly address: string;
   readonly status: NodeStatus;
-  /** null: it has not said. */
+  /** null: not reported. */
   readonly arch: string | null;
   readonly totalCpus: number;
   readonly totalMemoryMb: number;
@@ -27,12 +27,12 @@ export interface CandidateNode {
   readonly activeMemoryMb: number;
 }
 
-export interface PlacementWish {
+export interface PlacementRequest {
   readonly cpus: number;
   readonly memoryMb: number;
   readonly arch: string | null;
-  /** The nodes that come into question, by id; null: all. */
-  readonly among: readonly string[] | null;
+  /** The ids of the nodes to choose from; null: all. */
+  readonly candidateIds: readonly string[] | null;
 }
 
 export type Placement =
@@ -50,13 +50,13 @@ function memoryLeft(node: CandidateNode): string {
 }
 
 interface Rule {
-  /** Whether waiting helps. */
+  /** Whether waiting is useless. */
   readonly canNever: boolean;
-  test(node: CandidateNode, wish: PlacementWish): boolean;
-  why(node: CandidateNode, wish: PlacementWish): string;
+  test(node: CandidateNode, request: PlacementRequest): boolean;
+  why(node: CandidateNode, request: PlacementRequest): string;
 }
 
-// What speaks against a node: first match wins.
+// The reasons to exclude a node: first match wins.
 const RULES: readonly Rule[] = [
   {
     canNever: false,
@@ -65,19 +65,19 @@ const RULES: readonly Rule[] = [
   },
   {
     canNever: false,
-    test: (node, wish) => wish.among !== null && !wish.among.includes(node.id),
+    test: (node, request) => request.candidateIds !== null && !request.candidateIds.includes(node.id),
     why: (node) => `node ${node.id} does not have the image`,
   },
   {
     canNever: true,
-    test: (node, wish) => wish.arch !== null && node.arch !== null && wish.arch !== node.arch,
-    why: (node, wish) => `node ${node.id} is ${node.arch}, and ${wish.arch} is asked for`,
+    test: (node, request) => request.arch !== null && node.arch !== null && request.arch !== node.arch,
+    why: (node, request) => `node ${node.id} is ${node.arch}, but ${request.arch} is requested`,
   },
   {
     canNever: true,
-    test: (node, wish) => node.totalMemoryMb > 0 && wish.memoryMb > node.totalMemoryMb,
-    why: (node, wish) =>
-      `node ${node.id} has ${node.totalMemoryMb} MB of memory, and ${wish.memoryMb} MB are asked for`,
+    test: (node, request) => node.totalMemoryMb > 0 && request.memoryMb > node.totalMemoryMb,
+    why: (node, request) =>
+      `node ${node.id} has ${node.totalMemoryMb} MB of memory, but ${request.memoryMb} MB are requested`,
   },
   {
     canNever: false,
@@ -99,20 +99,20 @@ export function startRefusal(node: CandidateNode): string | null {
   return `${memoryLeft(node)}, and its disk is there; stop machines on it that are not needed, or try again later`;
 }
 
-/** How much is promised on a node for what it has; the least promised node is the best. */
-function promised(node: CandidateNode, wish: PlacementWish): number {
-  const cpus = (node.activeCpus + wish.cpus) / Math.max(1, node.totalCpus);
-  const memory = (node.activeMemoryMb + wish.memoryMb) / Math.max(1, node.totalMemoryMb);
+/** The share of a node's resources that would be promised; the node with the lowest is the best. */
+function promised(node: CandidateNode, request: PlacementRequest): number {
+  const cpus = (node.activeCpus + request.cpus) / Math.max(1, node.totalCpus);
+  const memory = (node.activeMemoryMb + request.memoryMb) / Math.max(1, node.totalMemoryMb);
   return Math.max(cpus, memory);
 }
 
-export function place(nodes: readonly CandidateNode[], wish: PlacementWish): Placement {
-  const against = nodes.map((node) => ({ node, rule: RULES.find((rule) => rule.test(node, wish)) }));
+export function place(nodes: readonly CandidateNode[], request: PlacementRequest): Placement {
+  const against = nodes.map((node) => ({ node, rule: RULES.find((rule) => rule.test(node, request)) }));
   const fitting = against.filter(({ rule }) => rule === undefined).map(({ node }) => node);
-  const best = fitting.toSorted((a, b) => promised(a, wish) - promised(b, wish) || (a.id < b.id ? -1 : 1))[0];
+  const best = fitting.toSorted((a, b) => promised(a, request) - promised(b, request) || (a.id < b.id ? -1 : 1))[0];
   if (best !== undefined) return { nodeId: best.id };
-  if (nodes.length === 0) return { nodeId: null, canNever: false, reason: "no node has entered the cluster" };
-  const reasons = against.map(({ node, rule }) => rule?.why(node, wish) ?? "").slice(0, 5);
+  if (nodes.length === 0) return { nodeId: null, canNever: false, reason: "no node has registered" };
+  const reasons = against.map(({ node, rule }) => rule?.why(node, request) ?? "").slice(0, 5);
   return {
     nodeId: null,
     canNever: against.every(({ rule }) => rule?.canNever === true),

@@ -1,10 +1,10 @@
 /**
- * Reads nodes together with the machines that count on them. Writes nothing: nodes and machines have stores of their own.
+ * Reads nodes together with their active machines. Writes nothing: nodes and machines have their own stores.
  */
 import { type Queryable, sql } from "../db/database.ts";
 import type { CandidateNode } from "./place.ts";
 
-/** Nodes with what is promised on them. */
+/** Nodes with the resources promised on them. */
 export function listCandidates(db: Queryable): Promise<readonly CandidateNode[]> {
   return db.query<CandidateNode>(sql`
     SELECT n.id, n.address, n.status, n.labels ->> 'arch' AS arch, n.total_cpus AS "totalCpus",

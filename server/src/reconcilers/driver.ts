@@ -1,9 +1,11 @@
 /**
- * Runs the loops of the server: what wakes them, how often they run, and what they report.
+ * Runs the server's loops: what wakes them, how often they run, and what they report.
  *
- * Always: one activation of a loop at a time in this process; other servers run the same loops, and what an activation
- * does is claimed or fenced in the database; an activation that fails is logged and followed by the next, never
- * retried inside. `stop` lets the activation under way end.
+ * Always:
+ * - One activation of a loop at a time in this process. Other servers run the same loops, and every effect of an
+ *   activation is claimed or fenced in the database.
+ * - A failed activation is logged and followed by the next one, never retried inside.
+ * - `stop` lets the running activation end.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Context } from "../context.ts";
@@ -12,11 +14,11 @@ import type { Channel } from "../db/database.ts";
 /** What an activation did. Errors of single items are collected here, not thrown. */
 export interface Report {
   readonly errors: readonly string[];
-  /** Counts of what was found and done, by name. */
+  /** Counts of items found and actions done, by name. */
   readonly counts: Readonly<Record<string, number>>;
-  /** A bound was reached: it is run again at once. */
+  /** A limit was reached: the loop runs again immediately. */
   readonly hasMore?: boolean;
-  /** Something was cleaned up that another process should have finished. */
+  /** It repaired what another process should have finished. */
   readonly isRepair?: boolean;
 }
 
@@ -25,13 +27,13 @@ export interface Reconciler {
   /** Shown in reconcilers/README.md. */
   readonly purpose: string;
   readonly periodMs: number;
-  /** Channels whose notifications wake it; what they say is not read. */
+  /** Channels whose notifications wake it; their payloads are not read. */
   readonly wakeOn: readonly Channel[];
-  /** observe → plan → apply → report. What woke it does not matter. */
+  /** observe → plan → apply → report. It does not depend on what woke it. */
   activate(signal: AbortSignal): Promise<Report>;
 }
 
-/** A loop that is woken by every change waits this long between two activations. */
+/** The minimum pause between two activations of a loop that is woken by every change. */
 const PAUSE_MS = 50;
 
 export class Loops {
@@ -56,7 +58,7 @@ export class Loops {
     this.#running = Promise.all(this.#reconcilers.map((reconciler) => this.#run(reconciler)));
   }
 
-  /** Runs a loop as soon as it can. */
+  /** Runs a loop as soon as possible. */
   wake(name: string): void {
     this.#wakes.get(name)?.abort();
   }
@@ -88,7 +90,7 @@ export class Loops {
       const durationMs = Math.round(clock.monotonic() - startedAt);
       const fields = { loop: reconciler.name, durationMs, ...counts };
       const isIdle = Object.values(counts).every((count) => count === 0);
-      if (errors.length > 0) log.error({ ...fields, errors: errors.slice(0, 10) }, "a loop could not do all it had to");
+      if (errors.length > 0) log.error({ ...fields, errors: errors.slice(0, 10) }, "a loop finished with errors");
       else if (isRepair) log.warn(fields, "a loop repaired something");
       else if (isIdle) log.debug(fields, "a loop found nothing to do");
       else log.info(fields, "a loop did its work");

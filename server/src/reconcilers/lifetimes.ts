@@ -1,9 +1,10 @@
 /**
- * Ends machines whose time is over: stops those in which nothing was done for their autoStopSeconds, deletes those that
- * are older than their ttlSeconds. (Ephemeral machines that have stopped are the machine loop's.)
+ * Ends machines by time: stops those that were idle for their autoStopSeconds, deletes those that are older than
+ * their ttlSeconds. (The machine loop deletes ephemeral machines that have stopped.)
  *
- * Reads machines; writes through the machines family with its fences. Two servers may find the same machine; one of them
- * ends it. If the server dies in between, the machine loop carries a stop or a delete that was written to the node.
+ * Reads machines; writes through the machines family with its fences. Two servers may find the same machine; one of
+ * them ends it. If the server dies in between, the machine loop sends a stop or a delete that was written to the
+ * node.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import { ACTIVITY_DELAY_MAX_MS } from "../machines/activity.ts";
@@ -19,13 +20,13 @@ export function lifetimeReconciler(services: MachineServices): Reconciler {
   const limit = MACHINES_PER_ACTIVATION_MAX;
   return {
     name: "lifetimes",
-    purpose: "stops machines that are idle, and deletes those that are older than they may become",
+    purpose: "stops idle machines, and deletes those that have reached their maximum age",
     periodMs: 15_000,
     wakeOn: [],
     async activate() {
       const expired = await listExpired(services.context, limit);
       const removed = await each(expired, (name) => removeExpired(services, name));
-      // A command that runs on any server is known here by then.
+      // By then, every server knows of commands that run on another one.
       const idle = await listIdle(services.context, { limit, idleMinSeconds: ACTIVITY_DELAY_MAX_MS / 1000 });
       const stopped = await each(idle, (name) => stopIdle(services, name));
       return {

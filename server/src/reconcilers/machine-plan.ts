@@ -1,5 +1,5 @@
 /**
- * What to do with a machine whose facts and wish differ: the judgement of the machine reconciler. Pure.
+ * What to do with a machine whose desired and observed states differ: the decisions of the machine reconciler. Pure.
  *
  * Rules in order, first match wins; the log names the rule.
  */
@@ -8,16 +8,16 @@ import type { MachineRecord } from "../machines/record.ts";
 import { includes, isSettled, NODE_AWAY, phaseOf } from "../machines/state.ts";
 
 export type MachineAction =
-  /** Delete it: it was to live only as long as it ran. */
+  /** Delete it: it was meant to exist only while it ran. */
   | "remove"
-  /** Write down that nothing is left to do. */
+  /** Record that nothing is left to do. */
   | "settle"
-  /** Stop wanting it to run, or to be stopped, and say why. */
-  | "giveUp"
+  /** Abandon its desired state, and record why. */
+  | "abandon"
   /** Wait for its node. */
   | "wait"
-  /** Tell its node what is wanted, and take up the answer. */
-  | "tell";
+  /** Send its desired state to its node, and apply the answer. */
+  | "send";
 
 interface Rule {
   readonly when: string;
@@ -30,14 +30,14 @@ const isPast = (machine: MachineRecord, now: number, deadlineMs: number): boolea
 
 const RULES: readonly Rule[] = [
   { when: "an ephemeral machine has stopped", test: isUsedUp, then: "remove" },
-  { when: "what is wanted is what is seen", test: isSettled, then: "settle" },
+  { when: "it has reached its desired state", test: isSettled, then: "settle" },
   {
     when: "it did not start before its deadline",
     test: (machine, now) => phaseOf(machine) === "starting" && isPast(machine, now, START_DEADLINE_MS),
-    then: "giveUp",
+    then: "abandon",
   },
   {
-    when: "its node is away",
+    when: "its node is unreachable",
     test: (machine) => machine.nodeStatus !== null && includes(NODE_AWAY, machine.nodeStatus),
     then: "wait",
   },
@@ -45,9 +45,9 @@ const RULES: readonly Rule[] = [
     when: "it did not stop before its deadline",
     test: (machine, now) =>
       phaseOf(machine) === "stopping" && machine.error === null && isPast(machine, now, STOP_DEADLINE_MS),
-    then: "giveUp",
+    then: "abandon",
   },
-  { when: "its node has not reached what is wanted", test: () => true, then: "tell" },
+  { when: "it has not reached its desired state", test: () => true, then: "send" },
 ];
 
 export function planMachine(
@@ -55,12 +55,12 @@ export function planMachine(
   now: number,
 ): { readonly action: MachineAction; readonly when: string } {
   const rule = RULES.find(({ test }) => test(machine, now));
-  // The last rule fits everything.
-  return { action: rule?.then ?? "tell", when: rule?.when ?? "" };
+  // The last rule matches everything.
+  return { action: rule?.then ?? "send", when: rule?.when ?? "" };
 }
 
-/** Why the server gives up on a wish. */
-export function giveUpText(machine: MachineRecord): string {
+/** Why the server abandons a desired state. */
+export function abandonText(machine: MachineRecord): string {
   const minutes = (ms: number): string => `${Math.round(ms / 60_000)} minutes`;
   const seen = machine.observedProgress === null ? machine.observedState : machine.observedProgress;
   if (machine.desiredState === "stopped")

@@ -1,11 +1,11 @@
 /**
- * Brings machines to what is wanted of them: finishes what the handler of a dead server began, carries wishes to nodes
- * that were away, ends what takes too long, deletes ephemeral machines that have stopped.
+ * Moves machines to their desired state: finishes what the handler of a dead server began, sends desired states to
+ * nodes that were unreachable, ends what takes too long, deletes ephemeral machines that have stopped.
  *
- * Owns no table: claims rows whose `reconcile_at` has come (SKIP LOCKED, with a lease), and writes through the machines
- * family with its fences. Two servers never have the same row at once, and would do no harm.
+ * Owns no table: claims rows whose `reconcile_at` has come (SKIP LOCKED, with a lease), and writes through the
+ * machines family with its fences. Two servers never hold the same row at the same time, and would do no harm.
  *
- * If the server dies between claim and write, the lease ends and another one takes the row.
+ * If the server dies between claim and write, the lease ends and another one claims the row.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import { NodeAway } from "../link/node-link.ts";
@@ -16,7 +16,7 @@ import type { MachineServices } from "../machines/services.ts";
 import { phaseOf } from "../machines/state.ts";
 import { claimDueMachines, removeMachine, settleMachine } from "../machines/store.ts";
 import type { Reconciler, Report } from "./driver.ts";
-import { giveUpText, type MachineAction, planMachine } from "./machine-plan.ts";
+import { abandonText, type MachineAction, planMachine } from "./machine-plan.ts";
 
 const MACHINES_PER_ACTIVATION_MAX = 64;
 /** Longer than a node takes to answer a call that does not wait. */
@@ -25,7 +25,7 @@ const LEASE_MS = 12_000;
 export function machineReconciler(services: MachineServices): Reconciler {
   return {
     name: "machines",
-    purpose: "brings machines to what is wanted of them, and ends what takes too long",
+    purpose: "moves machines to their desired state, and ends what takes too long",
     periodMs: 1_000,
     wakeOn: [],
     async activate(signal) {
@@ -48,7 +48,7 @@ async function reconcile(services: MachineServices, machine: MachineRecord, sign
     await apply(services, machine, action, signal);
     return { action, error: null };
   } catch (error) {
-    // The node's own report, or the next activation, goes on from here.
+    // The node's own report, or the next activation, continues from here.
     if (error instanceof NodeAway || signal.aborted) return { action: "wait", error: null };
     return { action, error: `${machine.id}: ${ownMessageOf(error)}` };
   }
@@ -68,12 +68,12 @@ async function apply(
       return;
     case "settle":
       return await settleMachine(context.db, machine);
-    case "giveUp":
-      await cache.write([giveUp(machine, giveUpText(machine), context.clock.now())]);
+    case "abandon":
+      await cache.write([giveUp(machine, abandonText(machine), context.clock.now())]);
       return;
     case "wait":
       return;
-    case "tell":
+    case "send":
       await converge(services, machine, { waitMs: 0, signal });
   }
 }

@@ -1,10 +1,10 @@
 /**
- * Marks nodes that have not reported for HEARTBEAT_LOST_MS as unreachable, so that their machines say so.
+ * Marks nodes that have not reported for HEARTBEAT_LOST_MS as unreachable, so that their machines show it.
  *
- * Writes nodes.status only, through nodes/store.ts; a heartbeat sets it back. Several servers may find the same node
- * silent, and one write wins.
+ * Writes nodes.status only, through nodes/store.ts; a heartbeat sets it back. Several servers may find the same
+ * silent node, and one write wins.
  *
- * Always: a server that has just started judges nobody: while no server ran, nobody could report.
+ * Always: a server that has just started marks no node: while no server ran, no node could report.
  */
 import { HEARTBEAT_LOST_MS } from "@flotilla/contract/link";
 import type { Context } from "../context.ts";

@@ -1,10 +1,10 @@
 /**
- * Takes up operations: new ones at once, and those of a server that died once its lease has run out; ends those that are
- * past their deadline.
+ * Claims operations: new ones immediately, and those of a server that died once its lease has run out. Ends those
+ * that are past their deadline.
  *
  * Writes operations through their store. It only claims, and leaves the work to operations/run.ts, which may take an
- * hour: so an activation is short. Two servers never have the same operation at once. If the server dies after the
- * claim, the lease runs out.
+ * hour, so an activation is short. Two servers never have the same operation at the same time. If the server dies
+ * after the claim, the lease runs out.
  */
 import type { Context } from "../context.ts";
 import { OPERATION_LEASE_MS, type OperationRunner } from "../operations/run.ts";
@@ -14,7 +14,7 @@ import type { Reconciler } from "./driver.ts";
 export function operationReconciler(context: Context, runner: OperationRunner): Reconciler {
   return {
     name: "operations",
-    purpose: "works on operations, also on those of a server that died",
+    purpose: "works on operations, including those of a server that died",
     periodMs: 1_000,
     wakeOn: ["operations"],
     async activate() {

@@ -1,8 +1,8 @@
 /**
- * Forgets what is kept no longer: each purge of the list deletes a bounded number of rows whose time is over.
+ * Deletes expired data: each purge of the list deletes a bounded number of expired rows.
  *
- * Always: rows are claimed before they are deleted, so two servers share the work; a purge that fails is reported and does
- * not keep the others from running. A crash leaves rows for the next activation.
+ * Always: rows are claimed before they are deleted, so that two servers share the work. A failed purge is reported
+ * and does not stop the others. A crash leaves rows for the next activation.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import { purgeKeys } from "../apikeys/store.ts";
@@ -14,7 +14,7 @@ import { purgeTombstones } from "../machines/store.ts";
 import { purgeOperations } from "../operations/store.ts";
 import type { Reconciler } from "./driver.ts";
 
-/** What is forgotten, by the name of its count in the log. Each deletes up to `max` rows and gives how many it deleted. */
+/** The purges, by the name of their count in the log. Each deletes up to `max` rows and returns how many. */
 const PURGES: Readonly<Record<string, (context: Context, max: number) => Promise<number>>> = {
   /** Deleted machines, with their runs: their usage stays readable for 30 days. */
   machines: purgeTombstones,
@@ -35,7 +35,7 @@ const ROWS_MAX = 500;
 export function purgeReconciler(context: Context): Reconciler {
   return {
     name: "purges",
-    purpose: "forgets deleted machines, events, operations, credentials and idempotency keys when their time is over",
+    purpose: "deletes expired machines, events, operations, credentials and idempotency keys",
     periodMs: 10 * 60_000,
     wakeOn: [],
     async activate() {

@@ -1,5 +1,5 @@
 /**
- * Every statement over join tokens. A token is used up by nodes/store.ts, in the statement that lets the node in.
+ * Every SQL statement for join tokens. nodes/store.ts counts a token's use, in the statement that registers the node.
  */
 import { type Queryable, sql } from "../db/database.ts";
 
@@ -19,7 +19,7 @@ const COLUMNS = sql`
 export const listJoinTokens = (db: Queryable): Promise<readonly JoinTokenRow[]> =>
   db.query<JoinTokenRow>(sql`SELECT ${COLUMNS} FROM join_tokens ORDER BY created_at DESC, prefix`);
 
-/** undefined: another token has the prefix. One that is there already, with the same hash, was inserted. */
+/** undefined: another token has the prefix. An existing row with the same hash counts as inserted. */
 export function insertJoinToken(
   db: Queryable,
   token: Omit<JoinTokenRow, "uses"> & { readonly hash: Buffer; readonly labels: Readonly<Record<string, string>> },
@@ -37,7 +37,7 @@ export async function removeJoinToken(db: Queryable, prefix: string): Promise<bo
   return (await db.execute(sql`DELETE FROM join_tokens WHERE prefix = ${prefix}`)) > 0;
 }
 
-/** Whether this is the token with the prefix, and may still be used. */
+/** Whether this token has the prefix, and may still be used. */
 export async function findUsableToken(
   db: Queryable,
   { prefix, hash, now }: { readonly prefix: string; readonly hash: Buffer; readonly now: Date },

@@ -1,7 +1,7 @@
 /**
- * The ceilings of tenants' plans, kept in memory: every create and start needs them.
+ * The ceilings of tenants' plans, cached in memory: every create and start needs them.
  *
- * Always: a changed plan or tenant drops them within milliseconds (channel `tenants`).
+ * Always: a changed plan or tenant empties the cache within milliseconds (channel `tenants`).
  */
 import type { Database } from "../db/database.ts";
 import { NotifiedCache } from "../db/notified-cache.ts";
@@ -16,7 +16,7 @@ export class CeilingsCache {
 
   constructor(db: Database) {
     this.#db = db;
-    // A changed plan concerns tenants that are not named, so any change empties it.
+    // A changed plan affects tenants that are not named, so any change empties the cache.
     this.#known = new NotifiedCache(db, { entriesMax: TENANTS_MAX, changes: [{ channel: "tenants" }] });
   }
 

@@ -1,28 +1,29 @@
 /**
- * Ceilings of a tenant's plan, and the texts that refuse what goes over them.
+ * Ceilings of a tenant's plan, and the texts of refusals over them.
  *
- * Pure. The texts of the count and the concurrency refusal are read by clients in daily use: their form is fixed. The
- * counting itself is part of the statements that insert and start machines (machines/store.ts), so that it has no race.
+ * Pure. Clients in daily use read the texts of the count and the concurrency refusal: their form is fixed. The
+ * counting itself is part of the statements that insert and start machines (machines/store.ts), so that it has no
+ * race.
  */
 import { Refusal } from "@flotilla/contract/errors";
 
-/** What a tenant may have: its plan's ceilings, with the tenant's own in place of them where it has any. */
+/** A tenant's ceilings: its plan's, overridden by the tenant's own where it has any. */
 export interface Ceilings {
   readonly planName: string;
   readonly maxMachines: number;
   readonly maxConcurrentMachines: number;
-  /** Of all that are active, together. */
+  /** Sum over all active machines. */
   readonly maxTotalCpus: number;
   readonly maxTotalMemoryMb: number;
-  /** Of all, together. */
+  /** Sum over all machines. */
   readonly maxTotalDiskGb: number;
-  /** Of one machine. */
+  /** For one machine. */
   readonly maxCpus: number;
   readonly maxMemoryMb: number;
   readonly maxDiskGb: number;
 }
 
-/** What the machines of a tenant take: those that are active, but for the disk. */
+/** What a tenant's machines use: the active ones, except for the disk. */
 export interface Totals {
   readonly machines: number;
   readonly cpus: number;
@@ -45,10 +46,10 @@ export const countRefusal = (ceilings: Ceilings, plansUrl: string | null): Refus
 export const diskRefusal = (diskGb: number, held: Totals, ceilings: Ceilings, plansUrl: string | null): Refusal =>
   new Refusal(
     "quota_exceeded",
-    `disk limit reached: ${allows(ceilings)} ${ceilings.maxTotalDiskGb} GB of disk for all machines together, ${held.diskGb} are taken and ${diskGb} were asked for; ask for less, delete a machine, or ${advice(plansUrl)}`,
+    `disk limit reached: ${allows(ceilings)} ${ceilings.maxTotalDiskGb} GB of disk for all machines together, ${held.diskGb} are in use and ${diskGb} were requested; request less, delete a machine, or ${advice(plansUrl)}`,
   );
 
-/** Why one more machine of this size cannot run beside those that are active; undefined: it can. */
+/** Why one more machine of this size cannot run beside the active ones; undefined: it can. */
 export function activeRefusal(
   size: { readonly cpus: number; readonly memoryMb: number },
   held: Totals,
@@ -69,13 +70,13 @@ export function activeRefusal(
     const remedy = asked > max ? "create one with less" : "stop a machine";
     return new Refusal(
       "quota_exceeded",
-      `${what} limit reached: ${allows(ceilings)} ${max} ${unit} for all running machines together, ${taken} are taken and this one needs ${asked}; ${remedy}, or ${advice(plansUrl)}`,
+      `${what} limit reached: ${allows(ceilings)} ${max} ${unit} for all running machines together, ${taken} are in use and this one needs ${asked}; ${remedy}, or ${advice(plansUrl)}`,
     );
   }
   return undefined;
 }
 
-/** Throws when one machine of this size is more than the plan allows for one. `asked`: what the request itself named. */
+/** Throws when one machine of this size exceeds the plan's ceiling for one. `asked`: what the request itself named. */
 export function refuseOversize(
   size: { readonly cpus: number; readonly memoryMb: number; readonly diskGb: number },
   asked: { readonly cpus?: number | null; readonly memoryMb?: number | null } | null | undefined,
@@ -87,12 +88,12 @@ export function refuseOversize(
     [size.memoryMb, ceilings.maxMemoryMb, "MB of memory", typeof asked?.memoryMb === "number" ? null : "memoryMb"],
     [size.diskGb, ceilings.maxDiskGb, "GB of disk", null],
   ];
-  for (const [wanted, max, unit, omitted] of rules) {
-    if (wanted <= max) continue;
+  for (const [requested, max, unit, omitted] of rules) {
+    if (requested <= max) continue;
     const rest =
       omitted === null
-        ? `${wanted} were asked for; ${advice(plansUrl)}`
-        : `${wanted} is the default; name resources.${omitted}, or ${advice(plansUrl)}`;
+        ? `${requested} were requested; ${advice(plansUrl)}`
+        : `${requested} is the default; name resources.${omitted}, or ${advice(plansUrl)}`;
     const text = `machine size quota exceeded: ${allows(ceilings)} ${max} ${unit} per machine, and ${rest}`;
     throw new Refusal("quota_exceeded", text);
   }

@@ -84,7 +84,7 @@ export function usageResponse(usage: Usage): UsageResponse {
   };
 }
 
-/** What has no price is there as 0, because clients in daily use read numbers. */
+/** Unpriced items are 0, because clients in daily use read numbers. */
 export function costBreakdown(lines: readonly UsageLine[]): CostBreakdown {
   const cost = (meter: Meter): number =>
     lines.reduce((sum, line) => (line.meter === meter ? sum + lineMicros(line) : sum), 0);
