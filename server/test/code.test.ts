@@ -3,18 +3,12 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
-import { startTestServer } from "./support/server.ts";
+import { startMachineServer } from "./support/machine-server.ts";
 
-const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
-await startTestNode(server);
-const { client } = server;
+const { client, machine: create } = await startMachineServer();
 
-async function machine(interpreters: string, fields: object = {}): Promise<string> {
-  const source = { type: "image", reference: "local/busybox" };
-  const env = { FAKE_INTERPRETERS: interpreters };
-  return (await client.post("/v1/machines", { source, env, ...fields })).json.id;
-}
+const machine = (interpreters: string, fields: object = {}) =>
+  create({ env: { FAKE_INTERPRETERS: interpreters }, ...fields });
 
 const usual = await machine("python3 node");
 const run = (body: object, id = usual) => client.post(`/v1/machines/${id}/code`, body);

@@ -8,19 +8,11 @@ import { type ClientRequest, type IncomingMessage, request as httpRequest } from
 import { Readable } from "node:stream";
 import { test } from "node:test";
 import { readExecEvents } from "../../sdk/src/events.ts";
-import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
-import { startTestServer } from "./support/server.ts";
+import { startMachineServer } from "./support/machine-server.ts";
 import { until } from "./support/until.ts";
 
-const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
-const node = await startTestNode(server);
-const { client } = server;
+const { server, node, client, machine } = await startMachineServer();
 const MIB = 1024 * 1024;
-
-async function machine(fields: object = {}): Promise<string> {
-  const source = { type: "image", reference: "local/busybox" };
-  return (await client.post("/v1/machines", { source, ...fields })).json.id;
-}
 
 const shared = await machine();
 const stream = (body: object, id = shared) => client.post(`/v1/machines/${id}/exec/stream`, body);

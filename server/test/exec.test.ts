@@ -3,20 +3,12 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
-import { startTestServer } from "./support/server.ts";
+import { startMachineServer } from "./support/machine-server.ts";
 import { countStatements } from "./support/statements.ts";
 import { until } from "./support/until.ts";
 
-const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
-await startTestNode(server);
-const { client } = server;
+const { server, client, machine } = await startMachineServer();
 const MIB = 1024 * 1024;
-
-async function machine(fields: object = {}): Promise<string> {
-  const source = { type: "image", reference: "local/busybox" };
-  return (await client.post("/v1/machines", { source, ...fields })).json.id;
-}
 
 const shared = await machine({ env: { FROM: "machine" } });
 const exec = (body: object, query = "", id = shared) => client.post(`/v1/machines/${id}/exec${query}`, body);

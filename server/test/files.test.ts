@@ -7,19 +7,11 @@ import { once } from "node:events";
 import { type IncomingMessage, request as httpRequest } from "node:http";
 import { connect } from "node:net";
 import { test } from "node:test";
-import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
-import { startTestServer } from "./support/server.ts";
+import { startMachineServer } from "./support/machine-server.ts";
 import { until } from "./support/until.ts";
 
-const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
-await startTestNode(server);
-const { client } = server;
+const { server, client, machine } = await startMachineServer();
 const MIB = 1024 * 1024;
-
-async function machine(fields: object = {}): Promise<string> {
-  const source = { type: "image", reference: "local/busybox" };
-  return (await client.post("/v1/machines", { source, ...fields })).json.id;
-}
 
 const shared = await machine();
 const sha256 = (content: string | Uint8Array): string => createHash("sha256").update(content).digest("hex");

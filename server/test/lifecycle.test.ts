@@ -6,15 +6,11 @@ import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
 import type { Report } from "../src/reconcilers/driver.ts";
 import { lifetimeReconciler } from "../src/reconcilers/lifetimes.ts";
-import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
-import { startTestServer } from "./support/server.ts";
+import { startMachineServer } from "./support/machine-server.ts";
 import { openTestServices } from "./support/services.ts";
 import { until } from "./support/until.ts";
 
-const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
-await startTestNode(server);
-const { client, context } = server;
-const source = { type: "image", reference: "local/busybox" };
+const { server, client, context, machine: create } = await startMachineServer();
 
 /** The server's own loop does the same at a time of its own, so what is looked at is what became of a machine. */
 async function sweep(): Promise<Report> {
@@ -25,9 +21,7 @@ async function sweep(): Promise<Report> {
 }
 
 async function machine(fields: object, isStarted = true): Promise<string> {
-  const answer = await client.post("/v1/machines", { source, ...fields });
-  assert.equal(answer.status, 201, answer.text);
-  const { id } = answer.json;
+  const id = await create(fields);
   if (isStarted) assert.equal((await client.post(`/v1/machines/${id}/start`)).status, 200);
   return id;
 }

@@ -6,21 +6,13 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
 import { test } from "node:test";
-import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
-import { startTestServer } from "./support/server.ts";
+import { startMachineServer } from "./support/machine-server.ts";
 import { until } from "./support/until.ts";
 
-const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
-const node = await startTestNode(server);
-const { client } = server;
+const { server, node, client, machine: create } = await startMachineServer();
 
-async function machine(line: string | null, fields: object = {}): Promise<string> {
-  const source = { type: "image", reference: "local/busybox" };
-  const command = line === null ? {} : { command: ["sh", "-c", line] };
-  const created = await client.post("/v1/machines", { source, ...command, ...fields });
-  assert.equal(created.status, 201, created.text);
-  return created.json.id;
-}
+const machine = (line: string | null, fields: object = {}) =>
+  create({ ...(line === null ? {} : { command: ["sh", "-c", line] }), ...fields });
 
 const logs = (id: string, query = "") => client.get(`/v1/machines/${id}/logs${query}`);
 const linesOf = (text: string): readonly string[] =>

@@ -17,7 +17,7 @@ import { PENDING_ENDPOINTS } from "@flotilla/contract/pending";
 import type { Answer, Client } from "./support/client.ts";
 import { httpGuest } from "./support/guest.ts";
 import { type Asked, documentedCodes, endpointOf, Ledger } from "./support/ledger.ts";
-import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { createMachine, SOURCE, startMachineServer } from "./support/machine-server.ts";
 import { startProxy } from "./support/proxy.ts";
 import { sampleBody, samplePath } from "./support/sample.ts";
 import { startTestServer } from "./support/server.ts";
@@ -42,9 +42,7 @@ const NAMES: readonly EndpointName[] = endpointList
   .toSorted((a, b) => turnOf(a) - turnOf(b));
 const SETTLED = NAMES.filter((name) => !NEWCOMERS.includes(name));
 
-const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
-const node = await startTestNode(server);
-const { client, context } = server;
+const { server, node, client, context } = await startMachineServer();
 const ledger = new Ledger();
 
 /** Another server of the cluster, which waits next to nothing for nodes. */
@@ -55,25 +53,16 @@ async function startHurried(): Promise<Client> {
 
 const guest = await httpGuest((_request, response) => response.end("hello"));
 
-const SOURCE = { type: "image", reference: "local/busybox" };
 const PATIENT = { deadlineMs: 60_000 };
 
-async function machine(
+function machine(
   env: Record<string, string> = {},
   owner: Client = client,
   more: Readonly<Record<string, unknown>> = {},
 ): Promise<string> {
-  const words = { FAKE_INTERPRETERS: "python3", FAKE_PORTS: `80=${guest.port}` };
-  const fields = {
-    source: SOURCE,
-    resources: { cpus: 1, memoryMb: 128 },
-    ports: [{ port: 80 }],
-    env: { ...words, ...env },
-    ...more,
-  };
-  const answer = await owner.post("/v1/machines", fields);
-  assert.equal(answer.status, 201, answer.text);
-  return answer.json.id;
+  const scripted = { FAKE_INTERPRETERS: "python3", FAKE_PORTS: `80=${guest.port}` };
+  const resources = { cpus: 1, memoryMb: 128 };
+  return createMachine(owner, { resources, ports: [{ port: 80 }], env: { ...scripted, ...env }, ...more });
 }
 
 async function tenant(plan: object): Promise<Client> {

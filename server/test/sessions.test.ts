@@ -9,18 +9,12 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
 import { applyChange, changeIn, readingArgv, type SessionState, shellArgv } from "../src/machines/sessions/script.ts";
-import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
-import { startTestServer } from "./support/server.ts";
+import { startMachineServer } from "./support/machine-server.ts";
 import { until } from "./support/until.ts";
 
-const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
-await startTestNode(server);
-const { client } = server;
+const { server, client, machine: create } = await startMachineServer();
 
-async function machine(fields: object = {}): Promise<string> {
-  const source = { type: "image", reference: "local/busybox" };
-  return (await client.post("/v1/machines", { source, env: { FROM: "machine" }, ...fields })).json.id;
-}
+const machine = (fields: object = {}) => create({ env: { FROM: "machine" }, ...fields });
 
 const shared = await machine();
 

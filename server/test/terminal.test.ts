@@ -8,19 +8,12 @@ import { once } from "node:events";
 import { request as httpRequest } from "node:http";
 import { test } from "node:test";
 import { WebSocket } from "ws";
-import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startMachineServer } from "./support/machine-server.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "./support/until.ts";
 
-const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
-const node = await startTestNode(server);
-const { client } = server;
+const { server, node, client, machine } = await startMachineServer();
 const MIB = 1024 * 1024;
-
-async function machine(fields: object = {}): Promise<string> {
-  const source = { type: "image", reference: "local/busybox" };
-  return (await client.post("/v1/machines", { source, ...fields })).json.id;
-}
 
 const shared = await machine();
 
