@@ -1,6 +1,6 @@
 /**
- * Many machines at once: all are asked for in the same moment, and each is started and given a command as soon as it is
- * there. Says how long the slowest took and that all succeeded.
+ * Many machines at the same time: all are created at once, and each is started and given a command as soon as it
+ * exists. Reports how long the slowest took and that all succeeded.
  *
  * Before, as many have been made and removed, so that the node has seen such a demand and prepared for it.
  */
@@ -10,14 +10,14 @@ import { memoryMb } from "./support/host.ts";
 import type { Finding } from "./support/report.ts";
 import { atLeast, atMost, summarize } from "./support/statistics.ts";
 
-/** How long the slowest may take, by the number that is asked for. */
+/** The limit for the slowest, by the number of machines. */
 const SLOWEST_MS: ReadonlyMap<number, number> = new Map([
   [20, 1_500],
   [100, 8_000],
 ]);
-/** What one takes of the host's memory at most, counted beforehand. */
+/** The most memory that one machine uses, measured before. */
 const MACHINE_MB = 100;
-/** What stays free for everything else. */
+/** Memory that stays free for everything else. */
 const SPARE_MB = 2_048;
 const FIRST_ERRORS_MAX = 3;
 
@@ -25,7 +25,7 @@ export async function burst(count: number): Promise<Finding> {
   const { available } = await memoryMb();
   if (available < count * MACHINE_MB + SPARE_MB)
     throw new Error(
-      `${count} machines at once want ${count * MACHINE_MB + SPARE_MB} MB free; there are ${Math.floor(available)}`,
+      `${count} machines at once need ${count * MACHINE_MB + SPARE_MB} MB free; there are ${Math.floor(available)}`,
     );
   await using flotilla = await BenchFlotilla.start({ driver: "qemu" });
   await flotilla.liftLimits();
@@ -36,7 +36,7 @@ export async function burst(count: number): Promise<Finding> {
   const made = results.flatMap((result) => (result.status === "fulfilled" ? [result.value] : []));
   const errors = results.flatMap((result) => (result.status === "rejected" ? [String(result.reason)] : []));
   return findingOf(count, made, [
-    `${waiting ?? "an unknown number of"} VMs waited prepared; the last answer came after ${(wallMs / 1000).toFixed(2)} s`,
+    `${waiting ?? "an unknown number of"} prepared VMs; the last answer came after ${(wallMs / 1000).toFixed(2)} s`,
     ...errors.slice(0, FIRST_ERRORS_MAX),
   ]);
 }
@@ -59,6 +59,6 @@ function findingOf(count: number, made: readonly Made[], notes: readonly string[
       ...(limitMs === undefined ? [] : [atMost("slowest", started.maxMs, limitMs)]),
     ],
     setting: { image: IMAGE, size: "default", count },
-    notes: [...notes, `${prepared} of ${made.length} were served by a VM that waited`],
+    notes: [...notes, `${prepared} of ${made.length} used a prepared VM`],
   };
 }

@@ -1,8 +1,8 @@
 /**
- * What templates and prepared VMs save: our start of a new machine against QEMU booting the same kernel, initramfs, agent
- * and size from nothing, in turns in the same run.
+ * What templates and prepared VMs save: our start of a new machine against QEMU booting the same kernel, initramfs,
+ * agent and size, alternately in the same run.
  *
- * A cold boot under emulation takes seconds, which is time for the node to prepare the next VM.
+ * A cold boot under emulation takes seconds, in which the node can prepare the next VM.
  */
 import { MEMORY_MB_DEFAULT, CPUS_DEFAULT } from "@flotilla/contract/limits";
 import { bareBootMs, vmFacts } from "./support/bare-vm.ts";

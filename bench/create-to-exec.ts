@@ -1,10 +1,10 @@
 /**
- * From nothing to a first answer: create, start and the first exec of a machine of the default size, each through the
- * public API, one machine after another; against a container engine's `run` of the same program, where one works.
+ * Create, start and the first exec of a machine of the default size, each through the public API, one machine after
+ * another; against a container engine's `run` of the same program, where one works.
  *
- * The two are taken in turn, so that a host that grows slower while it runs does not favour one of them. Before the
- * first sample the image is on the node and the node has had time to prepare VMs; how many of the samples got one
- * is told by their machines. Each machine is deleted outside the time of the next.
+ * The two alternate, so that a host that gets slower during the run does not favour one of them. Before the first
+ * sample the image is cached on the node and the node has had time to prepare VMs; the machines report how many of
+ * the samples used one. Deleting a machine is not timed.
  */
 import { Containers } from "./support/container.ts";
 import { BenchFlotilla, IMAGE, type Made } from "./support/flotilla.ts";
@@ -29,7 +29,7 @@ export async function createToExec(n: number): Promise<Finding> {
       if (otherMs !== null) containerMs.push(otherMs);
     }
     return findingOf(made, containerMs, [
-      `${waiting ?? "an unknown number of"} VMs waited prepared before the first sample`,
+      `${waiting ?? "an unknown number of"} prepared VMs before the first sample`,
       typeof containers === "string" ? `no container engine to compare with: ${containers}` : containers.how,
     ]);
   } finally {
@@ -60,6 +60,6 @@ function findingOf(made: readonly Made[], containerMs: readonly number[], notes:
       ...(container === null ? [] : [atMost("p50 ÷ the container engine's", ours.p50Ms / container.p50Ms, 1, "")]),
     ],
     setting: { image: IMAGE, size: "default" },
-    notes: [...notes, `${prepared} of ${made.length} were served by a VM that waited`],
+    notes: [...notes, `${prepared} of ${made.length} used a prepared VM`],
   };
 }

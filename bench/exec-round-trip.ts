@@ -1,10 +1,10 @@
 /**
- * What Flotilla adds to an exec: `true` through the public API (HTTP, server, link, node agent, guest channel) against
- * the guest channel alone, in the same machine in the same run. How it is asked is a matter of the asker: the figure is
- * that of a plain kept-alive connection; what the SDK takes, which asks by `fetch`, stands beside it.
+ * What Flotilla adds to an exec: `true` through the public API (HTTP, server, link, node agent, guest channel)
+ * against the guest channel alone, in the same machine in the same run. The figure is that of a plain kept-alive
+ * connection; the SDK's, which uses `fetch`, is beside it, because the client's own cost is not Flotilla's.
  *
- * The node agent holds the channel while it runs, so the second half is measured after `flotilla up` has stopped, which
- * leaves the machine running; then it is started again and deletes the machine.
+ * The node agent holds the channel while it runs, so the second half is measured after `flotilla up` has stopped,
+ * which leaves the machine running; then it is started again and deletes the machine.
  */
 import { once } from "node:events";
 import { Agent, type IncomingMessage, request } from "node:http";
@@ -17,7 +17,10 @@ import type { Finding } from "./support/report.ts";
 import { atMost, type Summary, summarize } from "./support/statistics.ts";
 import type { Guest } from "../node/src/guest/guest.ts";
 
-/** Emulated code is translated when it is first met, and ours compiled when it has been met often: neither half begins with that. */
+/**
+ * Emulated code is translated when it first runs, and ours is compiled when it has run often: both halves begin after
+ * that.
+ */
 const WARM_UPS = 1500;
 const COMMAND = ["true"];
 
@@ -28,10 +31,10 @@ export async function execRoundTrip(n: number): Promise<Finding> {
   await flotilla.liftLimits();
   await flotilla.untilPrepared(1);
   const { machine } = await flotilla.make();
-  // VMs that are being prepared would be measured along with it.
+  // Preparing a VM meanwhile would be measured too.
   await flotilla.untilPrepared(1);
   const [vmm] = await flotilla.machineVmms();
-  if (vmm === undefined) throw new Error("the machine's VMM is not to be found");
+  if (vmm === undefined) throw new Error("the machine's VMM was not found");
   const programs = { server: await flotilla.pidOf("server"), "node agent": await flotilla.pidOf("node") };
   const ends = { VMM: vmm.pid, "this program": process.pid };
   const bySdk = await samples(n, { ...ends, ...programs }, () => flotilla.execTrue(machine.id));
@@ -46,7 +49,7 @@ export async function execRoundTrip(n: number): Promise<Finding> {
     name: "exec-round-trip",
     series: [
       { what: "exec `true` through the API", summary: ours.summary },
-      { what: "exec `true` by the SDK", summary: bySdk.summary },
+      { what: "exec `true` with the SDK", summary: bySdk.summary },
       { what: "exec `true` on the guest channel", summary: bare.summary, isBaseline: true },
     ],
     reaches: [
@@ -56,7 +59,7 @@ export async function execRoundTrip(n: number): Promise<Finding> {
     setting: { image: IMAGE, size: "default" },
     notes: [
       `processor time for each, through the API: ${ours.processorTime}`,
-      `processor time for each, by the SDK: ${bySdk.processorTime}`,
+      `processor time for each, with the SDK: ${bySdk.processorTime}`,
       `processor time for each, on the guest channel: ${bare.processorTime}`,
     ],
   };
@@ -64,7 +67,7 @@ export async function execRoundTrip(n: number): Promise<Finding> {
 
 interface Samples {
   readonly summary: Summary;
-  /** What each of the processes used for one of them, in words. */
+  /** Processor time of each process per exec, as text. */
   readonly processorTime: string;
 }
 

@@ -1,9 +1,9 @@
 /**
- * The first machines of a Flotilla that has just been started: create, start, first exec and delete, one after another
- * and without a pause, so that few of them find a VM that waits.
+ * The first machines of a Flotilla that was just started: create, start, first exec and delete, one after another
+ * without a pause, so that few of them find a prepared VM.
  *
- * The template is made before the first sample, as on any node that has run before; what `create-to-exec` waits for
- * besides, VMs that wait prepared, is not waited for. How many of the samples got one is told by their machines.
+ * The template is made before the first sample, as on any node that has run before. Unlike `create-to-exec`, it does
+ * not wait for prepared VMs. The machines report how many of the samples used one.
  */
 import { BenchFlotilla, IMAGE, type Made } from "./support/flotilla.ts";
 import type { Finding } from "./support/report.ts";
@@ -35,7 +35,7 @@ export async function fromNowhere(n: number): Promise<Finding> {
     reaches: [atMost("p50", ours.p50Ms, 200)],
     setting: { image: IMAGE, size: "default" },
     notes: [
-      `${countOf("prepared")} of ${n} were served by a VM that waited, ${countOf("template")} were restored, ` +
+      `${countOf("prepared")} of ${n} used a prepared VM, ${countOf("template")} were restored, ` +
         `${countOf("boot")} booted`,
     ],
   };

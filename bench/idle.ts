@@ -1,10 +1,10 @@
 /**
- * What machines cost that do nothing: private memory and processor time of each VMM, and how quickly commands are
- * answered while they all run.
+ * The cost of idle machines: private memory and processor time of each VMM, and how quickly commands are answered
+ * while they all run.
  *
- * Machines are started one after the other, as prepared VMs become ready, until there are as many as asked for or memory
- * grows short; the figures say how many there were.
- * Processor time is that of all of a VMM's threads over a span of quiet after all have settled.
+ * Machines are started one after the other, as prepared VMs become ready, until the requested number runs or memory
+ * is short; the figures say how many there were. Processor time is that of all of a VMM's threads over a quiet period
+ * after all have settled.
  */
 import { sleep, timed } from "./support/clock.ts";
 import { BenchFlotilla, IMAGE } from "./support/flotilla.ts";
@@ -15,13 +15,13 @@ import { atLeast, atMost, summarize } from "./support/statistics.ts";
 const SETTLE_MS = 30_000;
 const QUIET_MS = 30_000;
 const EXECS = 300;
-/** Of the host's memory; below it no further machine is started. */
+/** Share of the host's memory; below it no further machine is started. */
 const FREE_SHARE_MIN = 0.15;
 
 export async function idle(count: number): Promise<Finding> {
   await using flotilla = await BenchFlotilla.start({ driver: "qemu" });
   flotilla.requireOwn();
-  // What starts before there is a template has all of its memory to itself.
+  // A machine started before there is a template does not share its memory.
   await flotilla.liftLimits();
   await flotilla.untilPrepared(1);
   const ids: string[] = [];
@@ -56,14 +56,14 @@ export async function idle(count: number): Promise<Finding> {
     ],
     setting: { image: IMAGE, size: "default", count: ids.length, VMMs: pids.length },
     notes: [
-      `${prepared} of ${ids.length} were served by a VM that waited`,
+      `${prepared} of ${ids.length} used a prepared VM`,
       `private memory, MB: p50 ${megabytes.p50Ms.toFixed(1)}, p99 ${megabytes.p99Ms.toFixed(1)}, most ${megabytes.maxMs.toFixed(1)}`,
       `processor, % of one core: p50 ${percent.p50Ms.toFixed(2)}, p99 ${percent.p99Ms.toFixed(2)}, most ${percent.maxMs.toFixed(2)}, all together ${shares.reduce((sum, share) => sum + share, 0).toFixed(1)}`,
     ],
   };
 }
 
-/** Of one core, in percent, over the quiet span. */
+/** Percent of one core, over the quiet period. */
 async function processorShares(pids: readonly number[]): Promise<readonly number[]> {
   const before = await Promise.all(pids.map(processorMs));
   const tookMs = await timed(() => sleep(QUIET_MS));

@@ -1,9 +1,9 @@
 /**
- * What the way through a machine's address adds: requests to a small web server in a real machine by its public URL
+ * What access by a machine's address adds: requests to a small web server in a real machine by its public URL
  * (server, link, node agent), against the same requests to the same port dialed on the node, in the same run.
  *
- * The node publishes the port on loopback for the second half, so both go through the node agent; the callers keep their
- * connections alive on both sides. Both are asked in turns.
+ * The node publishes the port on loopback for the second half, so both go through the node agent; the clients keep
+ * their connections alive on both sides. The two alternate.
  */
 import { execFile } from "node:child_process";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
@@ -20,7 +20,7 @@ import { summarize } from "./support/statistics.ts";
 const SOURCE = path.join(import.meta.dirname, "support/guest-http.c");
 const CONNECTIONS = 16;
 const TURN_MS = 2_000;
-/** Emulated code is translated when it is first met, and ours compiled when it has been met often. */
+/** Emulated code is translated when it first runs, and ours is compiled when it has run often. */
 const WARM_UP_MS = 6_000;
 const READY_DEADLINE_MS = 60_000;
 
@@ -42,7 +42,7 @@ export async function ingress(n: number): Promise<Finding> {
   const { ports } = await flotilla.client.getMachine(id);
   const hostPort = ports[0]?.hostPort ?? null;
   if (hostPort === null) throw new Error("the node does not publish the machine's port on loopback");
-  // VMs that are being prepared would be measured along with it.
+  // Preparing a VM meanwhile would be measured too.
   await flotilla.untilPrepared(1);
 
   const common = { method: "GET", headers: {}, body: "" } as const;
@@ -67,7 +67,7 @@ export async function ingress(n: number): Promise<Finding> {
     notes: [
       `added, one by one: p50 ${(alone.p50Ms - bare.p50Ms).toFixed(2)} ms, p99 ${(alone.p99Ms - bare.p99Ms).toFixed(2)} ms`,
       `added, ${CONNECTIONS} at once: p50 ${(loaded.p50Ms - bareLoaded.p50Ms).toFixed(2)} ms, p99 ${(loaded.p99Ms - bareLoaded.p99Ms).toFixed(2)} ms`,
-      `by the URL ${Math.round(ours.rate)} a second, on the node ${Math.round(direct.rate)} a second, ratio ${ratio.toFixed(3)}`,
+      `by the URL ${Math.round(ours.rate)} per second, on the node ${Math.round(direct.rate)} per second, ratio ${ratio.toFixed(3)}`,
       `processor time for each, server and node agent: by the URL ${ours.processorTime}, on the node ${direct.processorTime}`,
     ],
   };
@@ -85,7 +85,7 @@ async function guestProgram(): Promise<Buffer> {
   }
 }
 
-/** One way to the machine's port, and what it gave. */
+/** One way to the machine's port, and its results. */
 class Side {
   readonly aloneMs: number[] = [];
   readonly loadedMs: number[] = [];
@@ -100,7 +100,7 @@ class Side {
     this.#processorMs = pids.map(() => 0);
   }
 
-  /** Waits until the web server answers, then asks until the code on the way is warm. */
+  /** Waits until the web server answers, then sends requests until the code is warm. */
   async warmUp(): Promise<void> {
     const deadline = monotonic() + READY_DEADLINE_MS;
     const { url, path: where } = this.#question;
@@ -124,12 +124,12 @@ class Side {
     for (const ms of latenciesMs) this.loadedMs.push(ms);
   }
 
-  /** The median of the turns. */
+  /** The median over the turns. */
   get rate(): number {
     return this.#rates.toSorted((one, two) => one - two)[Math.floor(this.#rates.length / 2)] ?? Number.NaN;
   }
 
-  /** Of each process for one answer. */
+  /** Processor time of each process per answer. */
   get processorTime(): string {
     return this.#processorMs.map((ms) => `${((ms * 1000) / this.loadedMs.length).toFixed(0)} µs`).join(" and ");
   }

@@ -1,10 +1,10 @@
 /**
- * `npm run bench -- <name… | all> [--n N] [--json]`: takes samples of what Flotilla does and of what it is measured
- * against, in the same run, and prints both, their ratio and what is to be reached.
+ * `npm run bench -- <name… | all> [--n N] [--json]`: measures Flotilla and what it is compared with in the same run,
+ * and prints both, their ratio and the target.
  *
- * Always: the number of samples is bounded, so that nobody waits for hours by a typing error; whatever happens, Ctrl-C
- * included, the machines and directories of a run are gone afterwards. With `all` a benchmark that cannot run says why
- * and the others go on.
+ * Always: the number of samples is bounded, so that a typing error does not cost hours. Whatever happens, Ctrl-C
+ * included, the machines and directories of a run are removed. With `all`, a benchmark that cannot run says why and
+ * the others continue.
  */
 import { parseArgs } from "node:util";
 import { ownMessageOf } from "@flotilla/base/errors";
@@ -30,7 +30,7 @@ interface Bench {
   readonly samplesMax: number;
 }
 
-/** Machines for `burst` and `idle`, turns of seconds for the loads, samples for the others. */
+/** `--n` counts machines for `burst` and `idle`, alternations of seconds for the loads, samples for the others. */
 const BENCHES: Readonly<Record<string, Bench>> = {
   "create-to-exec": { run: createToExec, samplesDefault: 20, samplesMax: 90 },
   "from-nowhere": { run: fromNowhere, samplesDefault: 30, samplesMax: 90 },

@@ -1,12 +1,11 @@
 /**
- * What one tenant notices of another that floods: request bodies, streams, handshakes, image pulls, its machine's pages, and
- * all of them together.
+ * How much a flooding tenant affects another one: request bodies, streams, handshakes, image pulls, its machine's
+ * pages, and all of them together.
  *
- * Each kind is taken in turns, side by side: a quiet stretch, a flooded one, and one with the same flood against an empty
- * server that has nothing to do with ours. The last is the control: processors are shared here, and what the flooder takes
- * of them by being on this host is no fault of the server's. The flooder has the default plan; the tenant that is measured
- * has no limit on its calls. With the fake driver, so that no machine's own time is in it: images are pulled without being
- * built.
+ * Each kind alternates between a quiet period, a flooded one, and one with the same flood against an empty server
+ * that has nothing to do with ours. The last is the control: processors are shared here, and what the flooder uses of
+ * them on this host is not the server's fault. The flooder has the default plan; the measured tenant has no rate
+ * limit. The fake driver is used, so that no machine's own time is included: images are pulled without being built.
  */
 import { Flotilla } from "@flotilla/sdk/client";
 import { startEmptyFramework } from "./support/empty-framework.ts";
@@ -21,18 +20,18 @@ import { atMost, type Summary, summarize } from "./support/statistics.ts";
 
 const STRETCH_MS = 2_000;
 const WARM_UP_MS = 3_000;
-/** A flood has begun to bite when it is looked at, and leaves commands and connections behind that end. */
+/** A flood has full effect when measuring begins, and leaves commands and connections behind when it ends. */
 const BEGIN_MS = 300;
 const SETTLE_MS = 500;
 const RATIO_MAX = 2;
 const MANY = 1_000_000;
-/** Everything but what an operator may. */
+/** All scopes except an operator's. */
 const SCOPES_OF_STRANGER = ["machine:read", "machine:create", "machine:delete", "machine:exec", "machine:files"];
 
 type Kind = readonly [string, readonly FloodName[]];
 const KINDS: readonly Kind[] = [...FLOOD_NAMES.map((name): Kind => [name, [name]]), ["all together", FLOOD_NAMES]];
 
-/** Takes n turns of each kind. */
+/** Makes n alternations of each kind. */
 export async function noisyNeighbour(n: number): Promise<Finding> {
   await using flotilla = await BenchFlotilla.start({ driver: "fake" });
   await using empty = await startEmptyFramework();
@@ -48,7 +47,7 @@ export async function noisyNeighbour(n: number): Promise<Finding> {
       reaches: all.map(({ name, quiet, flooded }) =>
         atMost(`${name}, times the quiet p99`, p99(flooded) / p99(quiet), RATIO_MAX, ""),
       ),
-      setting: { turns: n, "seconds a stretch": STRETCH_MS / 1000, calls: "exec, read and list in turns" },
+      setting: { turns: n, "seconds a period": STRETCH_MS / 1000, calls: "exec, read and list in turns" },
       notes: all.flatMap(notesOf),
     };
   } finally {
@@ -93,14 +92,14 @@ async function prepare(
   return { neighbour, order: { url, key, machineId: page.id }, emptyUrl, serverPid: await flotilla.pidOf("server") };
 }
 
-/** What was measured of one kind of flood. */
+/** The measurements for one kind of flood. */
 interface Found {
   readonly name: string;
   readonly quiet: Latencies;
   readonly flooded: Latencies;
   readonly control: Latencies;
   readonly counts: Map<string, number>;
-  /** Shares of a processor in the flooded stretches. */
+  /** Shares of a processor in the flooded periods. */
   readonly used: { server: number; flooder: number };
 }
 
@@ -166,6 +165,6 @@ function notesOf({ name, quiet, flooded, control, counts, used }: Found): readon
   const share = (part: number): string => `${Math.round(part * 100)} %`;
   return [
     `${name}: p99 quiet to flooded: ${each.join(", ")}; with the empty server flooded ${(p99(control) / p99(quiet)).toFixed(2)} times the quiet p99`,
-    `${name}: answers ${answered}; of a processor the server took ${share(used.server)}, the flooder ${share(used.flooder)}`,
+    `${name}: answers ${answered}; of a processor the server used ${share(used.server)}, the flooder ${share(used.flooder)}`,
   ];
 }

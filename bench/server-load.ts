@@ -1,10 +1,10 @@
 /**
- * What one server process serves: execs of machines without a VM (the fake driver) and reads of a machine, each against the
- * same HTTP framework with a handler that does nothing.
+ * The throughput of one server process: execs of machines without a VM (the fake driver) and reads of a machine, each
+ * against the same HTTP framework with an empty handler.
  *
- * Ours and the empty one are asked in turns of a few seconds in the same run; rates are the median of the turns. Before
- * that each is asked until its code has been compiled for good. The processor time of each answer is told as well: it
- * depends less than the rate on what else the host does.
+ * Ours and the empty one alternate every few seconds in the same run; rates are the median of the turns. Before that
+ * each is called until its code is fully compiled. The processor time of each answer is printed as well: it depends
+ * less than the rate on the host's other load.
  */
 import { BenchFlotilla } from "./support/flotilla.ts";
 import { startEmptyFramework } from "./support/empty-framework.ts";
@@ -15,7 +15,7 @@ import { atLeast, type Reach, summarize } from "./support/statistics.ts";
 
 const CONNECTIONS = 32;
 const TURN_MS = 2_000;
-/** Answers after which a server is warm, and the time after which it is taken for it. */
+/** A server counts as warm after this many answers, or after this time. */
 const WARM_ANSWERS = 20_000;
 const WARM_TURNS_MAX = 10;
 
@@ -30,7 +30,7 @@ const EXEC: Load = {
   name: "exec-throughput",
   what: "exec `true` with the fake driver",
   question: (id) => ({ method: "POST", path: `/v1/machines/${id}/exec`, body: '{"command":["true"]}' }),
-  reach: (ours) => atLeast("execs a second", ours, 3_000),
+  reach: (ours) => atLeast("execs per second", ours, 3_000),
 };
 
 const READ: Load = {
@@ -70,14 +70,14 @@ async function measure({ name, what, question, reach }: Load, turns: number): Pr
     reaches: [reach(oursRate, emptyRate)],
     setting: { connections: CONNECTIONS, turns, "seconds a turn": TURN_MS / 1000 },
     notes: [
-      `ours ${Math.round(oursRate)} a second, empty handler ${Math.round(emptyRate)} a second, ratio ${(oursRate / emptyRate).toFixed(3)}`,
+      `ours ${Math.round(oursRate)} per second, empty handler ${Math.round(emptyRate)} per second, ratio ${(oursRate / emptyRate).toFixed(3)}`,
       `processor time of the server's process for each: ours ${ours.processorMicros.toFixed(0)} µs, empty handler ${other.processorMicros.toFixed(0)} µs`,
       `ours one by one, on one connection: p50 ${alone.p50Ms.toFixed(2)} ms, p99 ${alone.p99Ms.toFixed(2)} ms`,
     ],
   };
 }
 
-/** One of the two servers, and what it has answered. */
+/** One of the two servers, and its answers. */
 class Side {
   readonly latenciesMs: number[] = [];
   readonly #question: Question;
@@ -104,7 +104,7 @@ class Side {
     for (const ms of latenciesMs) this.latenciesMs.push(ms);
   }
 
-  /** The times of answers when one question is asked at a time. */
+  /** The latencies of answers when one request is made at a time. */
   async oneByOne(): Promise<readonly number[]> {
     return (await this.#ask(1)).latenciesMs;
   }
@@ -113,7 +113,7 @@ class Side {
     return this.#rates.toSorted((one, two) => one - two)[Math.floor(this.#rates.length / 2)] ?? Number.NaN;
   }
 
-  /** Of the server's process for each answer, in microseconds; what it makes other processes do is not in it. */
+  /** Microseconds of the server's process per answer; other processes that work for it are not included. */
   get processorMicros(): number {
     return (this.#processorMs * 1000) / this.latenciesMs.length;
   }

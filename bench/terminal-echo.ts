@@ -1,6 +1,6 @@
 /**
- * How long a key takes to come back as its echo: through a WebSocket and everything behind it, against the guest channel alone,
- * in the same machine in the same run. The echo is the guest kernel's; the program on the terminal is `cat`.
+ * The time from a key to its echo: through a WebSocket and everything behind it, against the guest channel alone, in
+ * the same machine in the same run. The guest kernel echoes; the program on the terminal is `cat`.
  */
 import { once } from "node:events";
 import type { Guest } from "../node/src/guest/guest.ts";
@@ -10,12 +10,12 @@ import { IMAGE } from "./support/flotilla.ts";
 import type { Finding } from "./support/report.ts";
 import { atMost, summarize } from "./support/statistics.ts";
 
-/** Emulated code is translated when it is first met. */
+/** Emulated code is translated when it first runs. */
 const WARM_UPS = 200;
 const KEY = Buffer.from("k");
 const ADDED_MS_MAX = 2;
 
-/** Presses n keys each way, one after the other's echo. */
+/** Sends n keys each way, each after the previous one's echo. */
 export async function terminalEcho(n: number): Promise<Finding> {
   const { ours, bare } = await aboveAndBelow(
     (machine) => above(machine, n),

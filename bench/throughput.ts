@@ -1,9 +1,9 @@
 /**
- * Bytes between host and guest: a file into a machine and out of it, and the output of a command, through the API against
- * the guest channel alone, in the same machine in the same run.
+ * Throughput between host and guest: a file into a machine and out of it, and the output of a command, through the
+ * API against the guest channel alone, in the same machine in the same run.
  *
- * Files lie on the machine's disk. Content is random, so that nothing on the way is spared by zeros; what comes back is
- * counted. Rates are of 10^6 bytes.
+ * Files are on the machine's disk. Content is random, so that zeros cannot be compressed or skipped on the way;
+ * received bytes are counted. Rates are in units of 10^6 bytes.
  */
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -39,8 +39,8 @@ async function count(from: Readable): Promise<number> {
   return bytes;
 }
 
-function expectBytes(found: number, wanted: number): void {
-  if (found !== wanted) throw new Error(`${found} bytes came, not ${wanted}`);
+function expectBytes(found: number, expected: number): void {
+  if (found !== expected) throw new Error(`${found} bytes arrived, not ${expected}`);
 }
 
 interface Turns {
@@ -109,7 +109,7 @@ async function filesBelow(guest: Guest, n: number): Promise<Turns> {
   const turns: Turns = { upMs: [], downMs: [], notes: [] };
   const begin = (operation: GuestFileRequest["operation"]) =>
     guest.file({ operation, path: PATH, offset: 0, length: null, isFromEnd: false });
-  // The host before may still have been using it.
+  // The previous host may still have been using it.
   await sleep(BULK_QUIET_MS);
   const up = async (): Promise<void> => {
     const exec = begin("write");
@@ -122,7 +122,7 @@ async function filesBelow(guest: Guest, n: number): Promise<Turns> {
     const exec = begin("read");
     exec.stderr.resume();
     const [bytes] = await Promise.all([count(exec.stdout), exec.exit]);
-    if (bytes < FILE_BYTES) throw new Error("the file did not come whole");
+    if (bytes < FILE_BYTES) throw new Error("the file is incomplete");
   };
   for (let turn = 0; turn < n; turn++) turns.upMs.push(await timed(up));
   for (let turn = 0; turn < n; turn++) turns.downMs.push(await timed(down));
@@ -143,7 +143,7 @@ export async function streamThroughput(n: number): Promise<Finding> {
             let bytes = 0;
             const body = answer.body as ReadableStream<Uint8Array> | null;
             for await (const chunk of body ?? []) bytes += chunk.byteLength;
-            if (bytes < OUTPUT_BYTES) throw new Error("the output did not come whole");
+            if (bytes < OUTPUT_BYTES) throw new Error("the output is incomplete");
           }),
         );
       const megabytes = (n * OUTPUT_BYTES) / 1e6;

@@ -1,5 +1,5 @@
 /**
- * Formats printed TypeScript as `npm run format` would.
+ * Formats generated TypeScript as `npm run format` does.
  */
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";

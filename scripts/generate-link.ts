@@ -15,7 +15,7 @@ import { formatted } from "./formatted.ts";
 
 const FILES = { machines, reports, images, streams } as const;
 
-/** As much of JSON Schema as the vocabulary uses, with its own keychoices. */
+/** The part of JSON Schema that the schemas use, and our keyword `choices`. */
 interface Schema {
   readonly type?: string;
   readonly anyOf?: readonly Schema[];
@@ -38,7 +38,7 @@ interface Schema {
   readonly default?: unknown;
 }
 
-/** What is printed besides the function at hand. */
+/** The generated text besides the current function. */
 interface Output {
   /** The text of a schema → its name. */
   readonly names: ReadonlyMap<string, string>;

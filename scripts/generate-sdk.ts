@@ -1,17 +1,18 @@
 /**
- * Prints the SDK's methods and types from the contract: one method for each endpoint, one TypeScript type for each
- * shape. Runs under `npm run golden`; a test compares what is checked in with what this prints.
+ * Generates the SDK's methods and types from the contract: one method for each endpoint, one TypeScript type for each
+ * shape. Runs under `npm run golden`; a test compares the committed file with the generated one.
  *
- * Always: the same contract gives the same text, byte for byte; the printed files hold types and paths only, no
- * validation, because the server validates; a shape that the contract exports keeps its name there, any other is named
- * after its endpoint.
+ * Always:
+ * - The same contract gives the same text, byte for byte.
+ * - The generated file contains types and paths only, no validation, because the server validates.
+ * - A shape that the contract exports keeps its name; any other is named after its endpoint.
  */
 import { readdirSync } from "node:fs";
 import type { Endpoint } from "@flotilla/contract/endpoint";
 import { endpointList } from "@flotilla/contract/endpoints";
 import { formatted } from "./formatted.ts";
 
-/** As much of JSON Schema as the contract uses. */
+/** The part of JSON Schema that the contract uses. */
 interface Schema {
   readonly type?: string;
   readonly description?: string;
@@ -50,11 +51,11 @@ ${types.join("\n")}`;
 interface Names {
   /** Every named shape. */
   readonly all: Map<string, Schema>;
-  /** A shape's text → its name: equal shapes share one name, however often the contract copied them. */
+  /** A shape's text → its name: equal shapes share one name, however often the contract copies them. */
   readonly byText: Map<string, string>;
 }
 
-/** Collects the contract's exported shapes, then names what endpoints hold without a name. */
+/** Collects the contract's exported shapes, then names the endpoints' unnamed ones. */
 async function readNames(): Promise<Names> {
   const names: Names = { all: new Map(), byText: new Map() };
   const folder = new URL("../contract/src/", import.meta.url);
@@ -75,7 +76,7 @@ async function readNames(): Promise<Names> {
   return names;
 }
 
-/** Whether a value exported by the contract is an object shape, or a choice between some. */
+/** Whether a value exported by the contract is an object shape, or a union of some. */
 function isShape(value: unknown): value is Schema {
   const schema = value as Schema | null;
   if (typeof schema !== "object" || schema === null) return false;

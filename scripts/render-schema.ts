@@ -1,8 +1,9 @@
 /**
- * Draws server/src/db/schema.sql from the catalog of a migrated database: what all migrations together have made.
+ * Generates server/src/db/schema.sql from the catalog of a migrated database: the result of all migrations.
  *
- * Always: the same schema gives the same text; tables, indexes, functions with views, and triggers are in the order of their names, the
- * columns of a table in that of the table. The page is for readers and reviews: databases are made by the migrations.
+ * Always: the same schema gives the same text. Tables, indexes, functions with views, and triggers are in the order
+ * of their names, the columns of a table in the table's order. The page is for readers and reviews: the migrations
+ * make databases.
  */
 import type pg from "pg";
 
@@ -19,13 +20,13 @@ const COLUMNS = `
   WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace
   ORDER BY c.relname COLLATE "C", a.attnum`;
 
-// What is NOT NULL is said with the column; older servers list it as no constraint.
+// NOT NULL is part of the column; older servers do not list it as a constraint.
 const CONSTRAINTS = `
   SELECT conrelid::regclass::text AS "table", format('CONSTRAINT %I %s', conname, pg_get_constraintdef(oid)) AS text
   FROM pg_constraint WHERE connamespace = 'public'::regnamespace AND conrelid <> 0 AND contype <> 'n'
   ORDER BY contype DESC, conname COLLATE "C"`;
 
-// What belongs to an extension is said by its name alone.
+// An extension is listed by its name, without its objects.
 const THE_REST = `
   SELECT text FROM (
     SELECT format('CREATE EXTENSION %I;', extname) AS text, 0 AS kind, extname::text AS name FROM pg_extension
@@ -53,7 +54,7 @@ interface Column {
   readonly tableComment: string | null;
 }
 
-/** The whole text, from the database that the client is connected to. */
+/** The whole text, from the client's database. */
 export async function renderSchema(client: pg.Client): Promise<string> {
   const { rows: columns } = await client.query<Column>(COLUMNS);
   const { rows: constraints } = await client.query<{ table: string; text: string }>(CONSTRAINTS);
@@ -72,7 +73,7 @@ function tableText(table: string, columns: readonly Column[], constraints: reado
   return `${head ? `-- ${head}\n` : ""}CREATE TABLE ${table} (\n${body}\n);`;
 }
 
-/** A column with a comma behind it, under its comment. */
+/** A column with a trailing comma, under its comment. */
 function columnText(column: Column): string {
   const words = [column.name, column.type];
   if (column.generated !== "") words.push(`GENERATED ALWAYS AS (${column.value}) STORED`);

@@ -1,8 +1,8 @@
 /**
- * Writes server/src/db/schema.sql anew, from an embedded PostgreSQL that it starts, migrates and ends again.
+ * Regenerates server/src/db/schema.sql, from an embedded PostgreSQL that it starts, migrates and stops.
  *
- * Not part of `npm run golden`, which needs no database; server/test/schema.test.ts says when the file is stale. A run that is
- * killed leaves its temporary directory.
+ * Not part of `npm run golden`, which needs no database; server/test/schema.test.ts fails when the file is stale. A
+ * killed run leaves its temporary directory.
  */
 import { randomBytes } from "node:crypto";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";

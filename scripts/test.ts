@@ -1,8 +1,8 @@
 /**
  * `npm test` after set-up, and `npm run check`: runs the static checks and the layers of tests, then prints the
- * slowest tests, what was skipped and why, and as its last line the plain sum `N passed, N failed`.
+ * slowest tests, the skipped ones and why, and as its last line `N passed, N failed`.
  *
- *     node scripts/test.ts                    static checks and every layer that is not run on demand only
+ *     node scripts/test.ts                    static checks and every layer except on-demand ones
  *     node scripts/test.ts check              static checks and the pure layer: under a minute
  *     node scripts/test.ts vm crash           these layers only
  *     node scripts/test.ts test/vm/a.test.ts  this file only, with the limits of its layer
@@ -41,7 +41,7 @@ async function main(): Promise<number> {
   return close(outcomes);
 }
 
-/** The files to run, by layer; null when an argument names nothing. */
+/** The files to run, by layer; null when an argument matches nothing. */
 function chosenFiles(): ReadonlyMap<string, readonly string[]> | null {
   const all = testFilesByLayer(root);
   if (wanted.length === 0) return new Map([...all].filter(([name]) => !isOnDemand(name)));

@@ -1,8 +1,8 @@
 /**
- * Shows each rule of `npm run tidy` failing on a few lines that break it and passing on their mended form.
+ * Each rule of `npm run tidy` fails on a few lines that break it and passes on their corrected form.
  *
  * A case is two small trees and the rule's name: the first must give exactly one finding of that rule, the second
- * none. What the tokenizer must not be fooled by stands in cases of its own.
+ * none. The tokenizer's difficult inputs have their own cases.
  */
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
@@ -35,7 +35,7 @@ const CASES: readonly Case[] = [
   ...directions(),
   ...rooms(),
   {
-    says: "files import each other in no circle, not even for types",
+    says: "files do not import each other in a cycle, not even for types",
     rule: "cycle",
     check: checkCycles,
     bad: {
@@ -55,7 +55,7 @@ const CASES: readonly Case[] = [
   ...phrases(),
   ...deads(),
   {
-    says: "SQL stands in a store",
+    says: "only a store contains SQL",
     rule: "role",
     check: checkRoles,
     bad: at("server/src/machines/start.ts", "const rows = db.query(sql`SELECT 1`);"),
@@ -76,7 +76,7 @@ for (const { says, rule, check, bad, good } of CASES) {
 }
 
 for (const [member, { ground, rooms }] of Object.entries(PROGRAMS)) {
-  it(`the table of rooms lets ${member} have no cycle`, () => {
+  it(`the table of rooms has no cycle in ${member}`, () => {
     const below = new Set(ground);
     for (const [room, permitted] of Object.entries(rooms)) {
       for (const other of permitted) assert.ok(below.has(other), `${room} imports ${other}, which is not before it`);
@@ -95,22 +95,22 @@ function rooms(): Case[] {
   });
   const db = "server/src/db/a.ts";
   return [
-    edge("http knows no family", "server/src/http/b.ts", "server/src/machines/a.ts", "server/src/auth/a.ts"),
+    edge("http imports no family", "server/src/http/b.ts", "server/src/machines/a.ts", "server/src/auth/a.ts"),
     edge("db is below everything", "server/src/db/b.ts", "server/src/http/a.ts", db),
-    edge("what stands on the ground is in order too", "server/src/db/b.ts", "server/src/context.ts", db),
-    edge("a family knows no reconciler", "server/src/plans/b.ts", "server/src/reconcilers/a.ts", db),
-    edge("machines know no node", "server/src/machines/b.ts", "server/src/nodes/a.ts", "server/src/link/a.ts"),
-    edge("services know no machines", "server/src/services.ts", "server/src/machines/a.ts", "server/src/link/a.ts"),
-    edge("no room imports what puts rooms together", "server/src/http/b.ts", "server/src/handlers.ts", db),
+    edge("the ground is ordered too", "server/src/db/b.ts", "server/src/context.ts", db),
+    edge("a family imports no reconciler", "server/src/plans/b.ts", "server/src/reconcilers/a.ts", db),
+    edge("machines import no node", "server/src/machines/b.ts", "server/src/nodes/a.ts", "server/src/link/a.ts"),
+    edge("services import no machines", "server/src/services.ts", "server/src/machines/a.ts", "server/src/link/a.ts"),
+    edge("no room imports a top file", "server/src/http/b.ts", "server/src/handlers.ts", db),
     {
-      says: "a room is in the table",
+      says: "every room is in the table",
       rule: "room",
       check: checkRooms,
       bad: { "server/src/cellar/a.ts": "", "server/src/cellar/b.ts": "" },
       good: { "server/src/machines/a.ts": "", "server/src/cellar/a.test.ts": "" },
     },
     {
-      says: "the table names no import that is gone",
+      says: "the table lists no unused import",
       rule: "room",
       check: checkRooms,
       bad: { "scripts/tidy/rooms.ts": "", "server/src/http/b.ts": "", "server/src/auth/a.ts": "" },
@@ -121,7 +121,7 @@ function rooms(): Case[] {
       },
     },
     {
-      says: "a test imports what it tests with",
+      says: "tests may import any room",
       rule: "room",
       check: checkRooms,
       bad: at("server/src/link/b.ts", 'import { a } from "../nodes/a.ts";'),
@@ -142,7 +142,7 @@ function directions(): Case[] {
   return [
     edge("contract imports nothing of ours", "contract/src/b.ts", "server/src/a.ts", own),
     edge("base imports nothing of ours", "base/src/b.ts", own, "base/src/a.ts"),
-    edge("the sdk does without base", "sdk/src/b.ts", "base/src/a.ts", "sdk/src/a.ts"),
+    edge("the sdk does not import base", "sdk/src/b.ts", "base/src/a.ts", "sdk/src/a.ts"),
     edge("the server does not import the node", "server/src/b.ts", "node/src/a.ts", own),
     edge("the node does not import the server", "node/src/b.ts", "server/src/a.ts", own),
     edge("the sdk imports only itself", "sdk/src/b.ts", own, "sdk/src/a.ts"),
@@ -178,7 +178,7 @@ function directions(): Case[] {
       good: { "node/src/b.ts": 'import { request } from "node:http";\n' },
     },
     {
-      says: "the sdk imports no module of Node's",
+      says: "the sdk imports no module of Node",
       rule: "direction",
       check: checkDirections,
       bad: { "sdk/src/b.ts": 'import { request } from "node:http";\n' },
@@ -219,7 +219,7 @@ function bans(): Case[] {
   return [
     ban("the time comes from the clock", "clock", "const now = Date.now();", "const now = clock.now();"),
     ban(
-      "tests may measure, and do not wait",
+      "tests may read clocks, but not wait",
       "timer",
       "setTimeout(go, 5);",
       "const at = performance.now();",
@@ -228,7 +228,7 @@ function bans(): Case[] {
     ban("a date is made from a time", "clock", "const d = new Date();", "const d = new Date(at);"),
     ban("timers live in the clock", "timer", "setTimeout(go, 5);", "await clock.sleep(5);"),
     ban(
-      "timers are not imported around the clock",
+      "timers are not imported past the clock",
       "timer",
       'import { setTimeout as sleep } from "node:timers/promises";',
       'import { once } from "node:events";',
@@ -270,7 +270,7 @@ function forms(): Case[] {
     form("a file begins with its head", "head", { "server/src/a.ts": "a();\n" }, at("server/src/a.ts", "a();")),
     form("a head is not one line", "head", { "a.ts": "/** A. */\n" }, { "a.ts": HEAD }),
     form(
-      "a head is not an essay",
+      "a head is at most 25 lines",
       "head",
       { "a.ts": `/*\n${"*\n".repeat(24)}*/\n` },
       { "a.ts": `/*\n${"*\n".repeat(23)}*/\n` },
@@ -301,7 +301,7 @@ function forms(): Case[] {
       "a check is switched off with a reason",
       "switched off",
       at("a.ts", "// oxlint-disable-next-line no-var"),
-      at("a.ts", "// oxlint-disable-next-line no-var -- the old interface wants it"),
+      at("a.ts", "// oxlint-disable-next-line no-var -- the old interface needs it"),
     ),
   ];
 }
@@ -421,7 +421,7 @@ describe("the tokenizer", () => {
     assert.equal(masked("return /[/]`/g;"), "return        ;");
   });
 
-  it("is not fooled by quotes in comments or comments in quotes", () => {
+  it("is not confused by quotes in comments or comments in quotes", () => {
     assert.equal(masked("// don't\na('//');").trim(), "a('  ');");
   });
 

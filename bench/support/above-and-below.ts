@@ -9,7 +9,7 @@ import { channelBelow } from "./bare-vm.ts";
 import { BenchFlotilla } from "./flotilla.ts";
 import { processorMs } from "./host.ts";
 
-/** A machine that is asked through the API. */
+/** A machine that is called through the API. */
 export interface Above {
   readonly flotilla: BenchFlotilla;
   readonly id: string;
@@ -31,7 +31,7 @@ export async function aboveAndBelow<T>(
   flotilla.requireOwn();
   await flotilla.untilPrepared(1);
   const { machine } = await flotilla.make();
-  // VMs that are being prepared would be measured along with it.
+  // Preparing a VM meanwhile would be measured too.
   await flotilla.untilPrepared(1);
   const [vmm] = await flotilla.machineVmms();
   if (vmm === undefined) throw new Error("the machine has no VMM");
@@ -50,7 +50,7 @@ export async function aboveAndBelow<T>(
   }
 }
 
-/** Processor time for each of so many units. */
+/** Processor time per unit of work. */
 export function usedNote(before: Used, after: Used, units: number, unit: string): string {
   const [server, node, vmm] = (["server", "node", "vmm"] as const).map((name) =>
     ((after[name] - before[name]) / units).toFixed(2),

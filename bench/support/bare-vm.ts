@@ -1,6 +1,6 @@
 /**
- * The least there is: QEMU booting the same kernel, initramfs and agent with the driver's own arguments, from spawn to the
- * agent's hello; and the guest channel of a machine that runs, with nothing of Flotilla in between.
+ * The minimum: QEMU booting the same kernel, initramfs and agent with the driver's own arguments, from spawn to the
+ * agent's hello; and the guest channel of a running machine, without Flotilla in between.
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -25,16 +25,16 @@ import { monotonic } from "./clock.ts";
 
 const { cacheDirectory } = parseSettings(["cacheDirectory"], process.env);
 const BOOT_DEADLINE_MS = 60_000;
-/** Of a boot's id, the digits that name its directory. */
+/** The digits of a boot's id that name its directory. */
 const BOOT_NAME_LENGTH = 12;
 
-/** What runs machines on this host, as the node agent would choose it. */
+/** How this host runs machines, as the node agent would choose. */
 export async function vmFacts(): Promise<DriverFacts> {
   const log = makeLog({ level: "silent", clock: systemClock });
   return await qemuFacts({ cacheDirectory, accelerator: "auto", clock: systemClock, log });
 }
 
-/** Boots once and ends it; milliseconds from spawn to the agent's hello. */
+/** Boots a VM and ends it; milliseconds from spawn to the agent's hello. */
 export async function bareBootMs(size: { cpus: number; memoryMb: number }, accelerator: Accelerator): Promise<number> {
   const directory = await mkdtemp(path.join(tmpdir(), "flotilla-bare-"));
   const repositoryDirectory = path.resolve(import.meta.dirname, "../..");
@@ -72,7 +72,7 @@ export async function bareBootMs(size: { cpus: number; memoryMb: number }, accel
   }
 }
 
-/** The channel of a boot below the data directory that no node agent holds. */
+/** The channel of a boot below the data directory, while no node agent holds it. */
 export async function channelBelow(dataDirectory: string, bootId: string): Promise<Guest> {
   const names = await readdir(dataDirectory, { recursive: true });
   const home = bootId.slice("boot-".length, "boot-".length + BOOT_NAME_LENGTH);

@@ -1,11 +1,11 @@
 /**
- * The one place of the benchmarks in which time passes.
+ * The only place of the benchmarks that uses real time.
  */
 
 /** Milliseconds since some fixed point. */
 export const monotonic = (): number => performance.now();
 
-/** How long the work takes, in milliseconds. */
+/** The duration of the work, in milliseconds. */
 export async function timed(work: () => Promise<unknown>): Promise<number> {
   const startedAt = monotonic();
   await work();

@@ -1,9 +1,9 @@
 /**
- * A container engine on the same host, for comparison: `podman run` with runc of the same busybox, its image there
- * already, without a network.
+ * A container engine on the same host, for comparison: `podman run` with runc of the same busybox, from a local
+ * image, without a network.
  *
  * Always: images and containers are in a directory of this run and nowhere else. Where podman cannot run a container
- * the reason is kept, and benchmarks say it in place of figures.
+ * the reason is kept, and benchmarks print it instead of figures.
  */
 import { execFile } from "node:child_process";
 import { copyFile, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
@@ -18,7 +18,7 @@ const RUN_DEADLINE_MS = 30_000;
 const BUSYBOX = "/bin/busybox";
 const IMAGE = "localhost/flotilla-bench";
 /**
- * runc without the limits on processes and files that podman asks for: a host whose root may not raise limits refuses the
+ * runc without the limits on processes and files that podman sets: a host whose root may not raise limits refuses the
  * container because of them. Costs a shell and a sed, a few milliseconds.
  */
 const RUNC_WITHOUT_LIMITS = `#!/bin/sh
@@ -33,7 +33,7 @@ exec runc "$@"
 export class Containers implements AsyncDisposable {
   readonly #directory: string;
   readonly #runtime: string;
-  /** How containers are run, in words. */
+  /** How containers are run, as text. */
   readonly how: string;
   readonly #forget: () => void;
 
@@ -44,7 +44,7 @@ export class Containers implements AsyncDisposable {
     this.#forget = removeOnInterrupt(() => this[Symbol.asyncDispose]());
   }
 
-  /** Runs one to see whether it works; answers the reason when it does not. */
+  /** Runs one to check that it works; returns the reason when it does not. */
   static async open(): Promise<Containers | string> {
     const directory = await mkdtemp(path.join(tmpdir(), "flotilla-containers-"));
     const wrapper = path.join(directory, "runc-without-limits");
@@ -74,7 +74,7 @@ export class Containers implements AsyncDisposable {
   }
 
   async #runTrue(): Promise<void> {
-    // `--cgroups=disabled` would be quicker and no container as people run them.
+    // `--cgroups=disabled` would be quicker, but is not how people run containers.
     await this.#podman("run", "--network", "none", IMAGE, "/bin/busybox", "true");
   }
 

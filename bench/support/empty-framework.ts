@@ -1,5 +1,5 @@
 /**
- * Starts and ends empty-server.ts, which a benchmark of the server is measured against.
+ * Starts and ends empty-server.ts, with which a benchmark compares the server.
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -16,7 +16,7 @@ export interface EmptyFramework extends AsyncDisposable {
 export async function startEmptyFramework(): Promise<EmptyFramework> {
   const child = spawn(process.execPath, [PROGRAM], {
     stdio: ["pipe", "pipe", "inherit"],
-    // In a session of its own, as ours is: Linux shares the processors between sessions first.
+    // In its own session, as ours is: Linux shares the processors between sessions first.
     detached: true,
   });
   const [url] = (await once(createInterface({ input: child.stdout }), "line")) as [string];

@@ -1,6 +1,6 @@
 /**
- * The least that the HTTP framework does for a request: a process of its own with handlers that do nothing, for the
- * routes that benchmarks ask for. It also stands for what listens in a machine: an upload to `/` is read and thrown away.
+ * The least that the HTTP framework does for a request: a separate process with empty handlers for the routes that
+ * benchmarks call. It also plays the listener in a machine: an upload to `/` is read and discarded.
  *
  * Prints its address on one line and ends with its parent.
  */

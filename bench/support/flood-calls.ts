@@ -1,7 +1,8 @@
 /**
- * The calls that a flood is made of: many at once, each followed by the next, until they are stopped or too many.
+ * The calls of a flood: many concurrent workers, each making one call after another, until they are stopped or have
+ * made too many.
  *
- * Always: what is answered counts by its status; whatever breaks is begun again, no faster than every RETRY_MS.
+ * Always: answers are counted by status; what breaks is started again, at most once per RETRY_MS.
  */
 import { Agent, type IncomingMessage, request as httpRequest } from "node:http";
 import { sleep } from "./clock.ts";
@@ -9,12 +10,12 @@ import { sleep } from "./clock.ts";
 export const FLOOD_NAMES = ["bodies", "streams", "handshakes", "images", "ingress"] as const;
 export type FloodName = (typeof FLOOD_NAMES)[number];
 
-/** What a flood goes to, and as whom. */
+/** The target of a flood, and its caller. */
 export interface FloodOrder {
   readonly url: string;
-  /** Of the tenant that floods. */
+  /** The key of the tenant that floods. */
   readonly key: string;
-  /** A machine of its own. */
+  /** That tenant's machine. */
   readonly machineId: string;
   readonly floods: readonly FloodName[];
 }
@@ -28,7 +29,7 @@ export interface Call {
   readonly key?: string;
   readonly body?: Buffer;
   readonly headers?: Readonly<Record<string, string>>;
-  /** On a connection of its own. */
+  /** On a separate connection. */
   readonly isApart?: boolean;
   /** The answer is left unread until the end of the flood. */
   readonly isUnread?: boolean;
@@ -48,7 +49,7 @@ export class Calls {
     this.order = order;
   }
 
-  /** So many workers, each of which makes one call after another. */
+  /** Starts this many workers, each of which makes one call after another. */
   repeat(workers: number, next: () => Call): void {
     for (let worker = 0; worker < workers; worker++) void this.#work(next);
   }

@@ -1,5 +1,6 @@
 /**
- * What a tenant, or a stranger, may flood a server with. Each prepares what it sends, and begins when it is called again.
+ * Ways in which a tenant, or a caller without a key, may flood a server. Each prepares its data, and begins when the
+ * returned function is called.
  */
 import { randomBytes } from "node:crypto";
 import { EXEC_BODY_BYTES_MAX, EXEC_STDIN_BYTES_MAX, JSON_BODY_BYTES_MAX } from "@flotilla/contract/limits";
@@ -7,13 +8,13 @@ import type { Calls, FloodName } from "./flood-calls.ts";
 
 type Flood = (calls: Calls) => () => void;
 
-/** Of a pull that the fake driver does. */
+/** Duration of a pull with the fake driver. */
 const PULL_MS = 20;
 const UPLOAD_BYTES = 1024 * 1024;
 
 const unknownKey = (): string => `smk_${randomBytes(32).toString("base64url")}`;
 
-/** A JSON list of small values that is nearly as long as is allowed. */
+/** A JSON list of small values that is nearly as long as permitted. */
 function manyValues(name: string, bytesMax: number): Buffer {
   const count = Math.floor((bytesMax - 100) / 3);
   return Buffer.from(`{"${name}":[${"{},".repeat(count)}{}]}`);

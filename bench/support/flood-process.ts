@@ -14,15 +14,15 @@ const PROGRAM = fileURLToPath(new URL("./flood.ts", import.meta.url));
 export interface FloodProcess extends AsyncDisposable {
   readonly pid: number;
   begin(): void;
-  /** Resolves with what it was answered. */
+  /** Resolves with the counts of its answers. */
   end(): Promise<FloodCount>;
 }
 
-/** Resolves when all that it sends is prepared. */
+/** Resolves when all its data is prepared. */
 export async function startFlood(order: FloodOrder): Promise<FloodProcess> {
   const child = spawn(process.execPath, [PROGRAM, JSON.stringify(order)], {
     stdio: ["pipe", "pipe", "inherit"],
-    // In a session of its own, as the server is: Linux shares the processors between sessions first.
+    // In its own session, as the server is: Linux shares the processors between sessions first.
     detached: true,
   });
   const exited = once(child, "exit");
@@ -34,7 +34,7 @@ export async function startFlood(order: FloodOrder): Promise<FloodProcess> {
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   const line = async (): Promise<string> => {
     const { value, done } = await lines.next();
-    if (done === true) throw new Error("the flood ended by itself; its messages stand above");
+    if (done === true) throw new Error("the flood ended by itself; its messages are above");
     return value;
   };
   await giveLeftovers(child.pid ?? 0);

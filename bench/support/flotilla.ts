@@ -1,10 +1,12 @@
 /**
- * A whole Flotilla for a benchmark: `flotilla up` as a user starts it, on a data directory of its own and a port that the
- * system chooses, spoken to through the SDK; or, where FLOTILLA_URL and FLOTILLA_API_KEY name one, that.
+ * A whole Flotilla for a benchmark: `flotilla up` as a user starts it, with its own data directory and a port chosen
+ * by the system, used through the SDK; or, where FLOTILLA_URL and FLOTILLA_API_KEY name one, that.
  *
- * Always: quiet logs, so that writing them is not measured. `stop` leaves machines running, as it does for users, and
- * another `start` on the same directory takes them up again; `remove` deletes all machines that were made here, and
- * the directory. Of somebody's Flotilla only machines with this run's label are touched.
+ * Always:
+ * - Logs are quiet, so that writing them is not measured.
+ * - `stop` leaves machines running, as it does for users, and another `start` on the same directory adopts them.
+ * - `remove` deletes all machines that were made here, and the directory.
+ * - In an existing Flotilla only machines with this run's label are touched.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -23,24 +25,24 @@ const LAUNCHER = path.resolve(import.meta.dirname, "../../flotilla");
 const START_DEADLINE_MS = 120_000;
 const LABEL = "flotilla-bench";
 const POLL_MS = 250;
-/** So long without another one: the node has prepared what it wants to. It looks every 2 s. */
+/** After this long without a new one the node has prepared as many as it will. It checks every 2 s. */
 const SETTLED_MS = 5_000;
-/** What preparing one may take. */
+/** The most time for preparing one. */
 const PREPARE_MS = 4_000;
-/** What the template that they are restored from may take before. */
+/** The most time for making the template that they are restored from. */
 const TEMPLATE_MS = 90_000;
-/** In somebody's Flotilla nobody sees what waits. */
+/** In an existing Flotilla prepared VMs cannot be seen. */
 const BLIND_MS = 30_000;
 const GONE_DEADLINE_MS = 60_000;
 const AT_ONCE = 4;
 
 export interface BenchFlotillaOptions {
   readonly driver: "qemu" | "fake";
-  /** Further settings. */
+  /** Additional settings. */
   readonly environment?: Readonly<Record<string, string>>;
 }
 
-/** A machine and how long it took to be asked for, to run, and to have answered. */
+/** A machine, and how long its creation, start and first answer took. */
 export interface Made {
   readonly machine: MachineInfo;
   readonly createdMs: number;
@@ -68,7 +70,7 @@ export class BenchFlotilla implements AsyncDisposable {
     this.#forget = removeOnInterrupt(() => this[Symbol.asyncDispose]());
   }
 
-  /** The fake driver is always one of our own. */
+  /** With the fake driver it always starts its own. */
   static async start(options: BenchFlotillaOptions): Promise<BenchFlotilla> {
     const made = await mkdtemp(path.join(tmpdir(), "flotilla-bench-"));
     const flotilla = new BenchFlotilla(await realpath(made), options);
@@ -91,12 +93,12 @@ export class BenchFlotilla implements AsyncDisposable {
     return { url: this.#url, headers: { authorization: `Bearer ${this.#apiKey}`, "content-type": "application/json" } };
   }
 
-  /** Whether it is this run's own, so that its directories and processes may be looked at. */
+  /** Whether this run started it, so that its directories and processes may be inspected. */
   get isOwn(): boolean {
     return this.#attached === null;
   }
 
-  /** Throws for a benchmark that looks below the API. */
+  /** Throws for a benchmark that inspects more than the API. */
   requireOwn(): void {
     if (!this.isOwn) throw new Error("this benchmark looks at processes and files: run it without FLOTILLA_URL");
   }
@@ -108,7 +110,7 @@ export class BenchFlotilla implements AsyncDisposable {
     } else {
       const flags = ["--listen", "127.0.0.1:0", "--data-dir", this.dataDirectory, "--log-level", "error"];
       const words = ["up", ...flags, "--driver", this.#driver];
-      // Out of reach of a Ctrl-C, which would leave its machines running.
+      // A Ctrl-C must not reach it, because it would leave its machines running.
       const env = { ...process.env, ...this.#environment };
       const child = spawn(LAUNCHER, words, { env, stdio: ["ignore", "pipe", "inherit"], detached: true });
       this.#process = child;
@@ -142,7 +144,7 @@ export class BenchFlotilla implements AsyncDisposable {
     await this.#removeAll();
   }
 
-  /** A delete is answered before the node has done it. */
+  /** A delete is answered before the node has finished it. */
   async #untilGone(): Promise<void> {
     const deadline = monotonic() + GONE_DEADLINE_MS;
     while ((await this.machineVmms()).length > 0 && monotonic() < deadline) await sleep(POLL_MS);
@@ -151,7 +153,7 @@ export class BenchFlotilla implements AsyncDisposable {
   async #removeAll(): Promise<void> {
     this.#forget();
     await this.stop();
-    // Without its directory nobody would ever find a VMM that is left.
+    // Without its directory a remaining VMM could not be found any more.
     for (const { pid } of await findVmms(path.join(this.dataDirectory, "node"))) process.kill(pid, "SIGKILL");
     await rm(this.dataDirectory, { recursive: true, force: true });
   }
@@ -162,7 +164,7 @@ export class BenchFlotilla implements AsyncDisposable {
     return await this.client.createMachine({ source, labels: { [LABEL]: String(process.pid) }, ...request });
   }
 
-  /** Create, start and first exec, with the clock beside them. */
+  /** Create, start and first exec, with their times. */
   async make(): Promise<Made> {
     const startedAt = monotonic();
     const { id } = await this.create();
@@ -179,8 +181,8 @@ export class BenchFlotilla implements AsyncDisposable {
   }
 
   /**
-   * Makes and removes as many machines, so that the node sees the demand, then waits until as many VMs wait prepared, or
-   * until the node prepares no more. Answers how many wait; null where that cannot be seen.
+   * Makes and removes as many machines, so that the node sees the demand, then waits until as many VMs are prepared,
+   * or until the node prepares no more. Returns how many are prepared; null where that cannot be seen.
    */
   async warmUp(count: number): Promise<number | null> {
     await inTurns(Array.from({ length: count }), async () => {
@@ -198,7 +200,7 @@ export class BenchFlotilla implements AsyncDisposable {
     const deadline = monotonic() + TEMPLATE_MS + count * PREPARE_MS;
     let [most, since] = [0, monotonic()];
     for (;;) {
-      // A VM that is being prepared has its directory already, also while its template is made.
+      // A VM has its directory while it is being prepared, even while its template is made.
       const waiting = (await this.#hasTemplate()) ? (await this.#preparedNames()).length : 0;
       const now = monotonic();
       if (waiting !== most) [most, since] = [waiting, now];
@@ -207,13 +209,16 @@ export class BenchFlotilla implements AsyncDisposable {
     }
   }
 
-  /** Waits until a prepared VM waits, for so long as preparing some takes. One may be in the making, so two are looked for. */
+  /**
+   * Waits until one VM is prepared, for as long as preparing some takes. One may still be in preparation, so it waits
+   * for two directories.
+   */
   async untilOneWaits(): Promise<void> {
     const deadline = monotonic() + SETTLED_MS + 2 * PREPARE_MS;
     while (this.isOwn && (await this.#preparedNames()).length < 2 && monotonic() < deadline) await sleep(POLL_MS);
   }
 
-  /** The VMM processes of machines: those that wait prepared are left out. */
+  /** The VMM processes of machines, without prepared VMs. */
   async machineVmms(): Promise<readonly FoundVmm[]> {
     const waiting = await this.#preparedNames();
     const all = await findVmms(path.join(this.dataDirectory, "node"));
@@ -230,7 +235,7 @@ export class BenchFlotilla implements AsyncDisposable {
     throw new Error(`the benchmark's Flotilla runs no ${program}`);
   }
 
-  /** Lifts the default plan's limits, which is what a load would be measuring otherwise. Of a Flotilla of this run only. */
+  /** Removes the default plan's limits, which a load would measure otherwise. Only for a Flotilla of this run. */
   async liftLimits(): Promise<void> {
     if (!this.isOwn) return;
     const [rate, total] = [1_000_000, 1_000_000_000];
@@ -247,7 +252,7 @@ export class BenchFlotilla implements AsyncDisposable {
     });
   }
 
-  /** One directory for each that waits or is being prepared. */
+  /** One directory for each VM that is prepared or being prepared. */
   async #preparedNames(): Promise<readonly string[]> {
     return await readdir(path.join(this.dataDirectory, "node", "prepared")).catch(() => []);
   }
@@ -257,14 +262,14 @@ export class BenchFlotilla implements AsyncDisposable {
     return names.some((name) => !name.endsWith(".new"));
   }
 
-  /** Reads the greeting up to the address; goes on reading, so that the pipe never fills. */
+  /** Reads the greeting up to the address, and keeps reading, so that the pipe never fills. */
   async #urlOf(child: ChildProcess, deadline: AbortSignal): Promise<string> {
     if (child.stdout === null) throw new Error("the benchmark's Flotilla has no output");
     const lines = createInterface({ input: child.stdout });
     return await new Promise((resolve, reject) => {
-      const giveUp = (why: string) => () => reject(new Error(`flotilla up did not start: ${why}`));
-      deadline.addEventListener("abort", giveUp(`no greeting within ${START_DEADLINE_MS / 1000} s`));
-      child.once("exit", giveUp("it ended; its messages stand above"));
+      const fail = (why: string) => () => reject(new Error(`flotilla up did not start: ${why}`));
+      deadline.addEventListener("abort", fail(`no greeting within ${START_DEADLINE_MS / 1000} s`));
+      child.once("exit", fail("it ended; its messages are above"));
       child.once("error", reject);
       lines.on("line", (line) => {
         const url = /^Flotilla runs at (\S+)/.exec(line)?.[1];
@@ -274,7 +279,7 @@ export class BenchFlotilla implements AsyncDisposable {
   }
 }
 
-/** Does the work for each item, a few at a time. */
+/** Does the work for each item, a few concurrently. */
 async function inTurns<T>(items: readonly T[], work: (item: T) => Promise<unknown>): Promise<void> {
   const left = items.values();
   const worker = async (): Promise<void> => {

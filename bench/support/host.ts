@@ -1,10 +1,10 @@
 /**
- * What Linux says of this host's memory and of single processes, and what is set for them. Uses /proc.
+ * Linux' figures for this host's memory and for single processes, and process priorities. Uses /proc.
  */
 import { readFile, writeFile } from "node:fs/promises";
 import { setPriority } from "node:os";
 
-/** The kernel's unit of processor time, for every program alike. */
+/** The kernel's unit of processor time, the same for every program. */
 const TICKS_PER_SECOND = 100;
 
 export async function memoryMb(): Promise<{ readonly total: number; readonly available: number }> {
@@ -12,7 +12,7 @@ export async function memoryMb(): Promise<{ readonly total: number; readonly ava
   return { total: kilobytes(text, "MemTotal") / 1024, available: kilobytes(text, "MemAvailable") / 1024 };
 }
 
-/** Memory that would come back if this process ended. */
+/** Memory that would be freed if this process ended. */
 export async function privateMemoryMb(pid: number): Promise<number> {
   const text = await readFile(`/proc/${pid}/smaps_rollup`, "utf8");
   return (kilobytes(text, "Private_Clean") + kilobytes(text, "Private_Dirty")) / 1024;
@@ -21,7 +21,7 @@ export async function privateMemoryMb(pid: number): Promise<number> {
 /** Processor time that the process has used, in milliseconds. */
 export async function processorMs(pid: number): Promise<number> {
   const text = await readFile(`/proc/${pid}/stat`, "utf8");
-  // The name may hold anything, brackets and spaces included; the fields after it are numbers.
+  // The name may contain anything, including brackets and spaces; the fields after it are numbers.
   const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
   const [user = 0, system = 0] = fields.slice(11, 13).map(Number);
   return ((user + system) * 1000) / TICKS_PER_SECOND;
@@ -30,8 +30,8 @@ export async function processorMs(pid: number): Promise<number> {
 const LEAST = 19;
 
 /**
- * Leaves the process, which leads a session, what others do not use of the processors: what it does should be felt as if it
- * came from another host. Linux may share processors between sessions first, and then their priority counts.
+ * Gives the process, which leads a session, the lowest priority: it should affect others as if it ran on another
+ * host. Linux may share processors between sessions first, and then their priority counts.
  */
 export async function giveLeftovers(pid: number): Promise<void> {
   setPriority(pid, LEAST);
@@ -40,6 +40,6 @@ export async function giveLeftovers(pid: number): Promise<void> {
 
 function kilobytes(text: string, name: string): number {
   const found = new RegExp(`^${name}: +(\\d+) kB$`, "m").exec(text)?.[1];
-  if (found === undefined) throw new Error(`/proc does not tell ${name}`);
+  if (found === undefined) throw new Error(`/proc has no ${name}`);
   return Number(found);
 }

@@ -1,6 +1,6 @@
 /**
- * What must be gone also when somebody stops a benchmark with Ctrl-C: each thing that is made registers how it is removed,
- * and a signal removes them all, the latest first, before the process ends.
+ * Clean-up when a user stops a benchmark with Ctrl-C: each thing that is made registers its removal, and a signal
+ * removes them all, the latest first, before the process ends.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 
@@ -8,18 +8,18 @@ const cleanUps = new Set<() => Promise<void>>();
 const EXIT_INTERRUPTED = 130;
 let isEnding = false;
 
-/** The returned function forgets it again: when it has been removed in the ordinary way. */
+/** The returned function unregisters it, when it has been removed normally. */
 export function removeOnInterrupt(cleanUp: () => Promise<void>): () => void {
   cleanUps.add(cleanUp);
   return () => void cleanUps.delete(cleanUp);
 }
 
-/** From now on SIGINT and SIGTERM end the process that way. */
+/** From now on SIGINT and SIGTERM clean up and end the process. */
 export function handleInterrupts(): void {
   for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, () => void end());
 }
 
-/** Once a signal has come, what was under way fails, and that is no news: this never resolves then. */
+/** After a signal, running work fails, which is expected: this never resolves then. */
 export async function unlessInterrupted(): Promise<void> {
   if (isEnding) await new Promise(() => {});
 }

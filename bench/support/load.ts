@@ -1,9 +1,9 @@
 /**
- * Asks a server the same question over and over on a number of kept-alive connections, with as little work of its own as
- * there can be: the processors are shared with what is measured.
+ * Sends the same request to a server repeatedly on a number of kept-alive connections, with as little work as
+ * possible: the processors are shared with what is measured.
  *
- * Always: each connection has one question under way; answers carry their length; an answer other than 200 counts as
- * failed and has no time.
+ * Always: each connection has one outstanding request; answers have a content-length; an answer other than 200 counts
+ * as failed and has no time.
  */
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
@@ -25,7 +25,7 @@ export interface Answered {
 
 const HEAD_END = Buffer.from("\r\n\r\n");
 
-/** Asks for the given time. Rejects when a connection ends. */
+/** Sends requests for the given time. Rejects when a connection ends. */
 export async function askFor(
   question: Question,
   { connections, forMs }: { readonly connections: number; readonly forMs: number },
@@ -89,7 +89,7 @@ function askOn(
   return promise;
 }
 
-/** The first answer in there, once it has come whole. */
+/** The first answer in the buffer, once it is complete. */
 function wholeAnswer(received: Buffer): { readonly status: number; readonly length: number } | null {
   const at = received.indexOf(HEAD_END);
   if (at === -1) return null;

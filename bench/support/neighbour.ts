@@ -1,6 +1,6 @@
 /**
- * The tenant whose calls are measured: a few kinds of calls in turns, at fixed moments, however long others take. So a server
- * that answers nothing for a while is seen by every call that falls into it.
+ * The tenant whose calls are measured: a few kinds of calls in turns, at fixed moments, however long others take. So
+ * when a server answers nothing for a while, every call in that period records it.
  */
 import { once } from "node:events";
 import { Agent, type IncomingMessage, request as httpRequest } from "node:http";
@@ -31,7 +31,7 @@ export class Neighbour {
     this.#calls = calls;
   }
 
-  /** Calls for so long, and waits for all answers. One that is not 200 counts as FAILED_MS. */
+  /** Makes calls for this time, and waits for all answers. One that is not 200 counts as FAILED_MS. */
   async call(forMs: number, latencies: Latencies): Promise<void> {
     const startedAt = monotonic();
     const waiting: Promise<void>[] = [];

@@ -1,9 +1,9 @@
 /**
- * Prints what a benchmark found: the environment, then each series and what was to be reached, as text or as one line
- * of JSON.
+ * Prints the results of a benchmark: the environment, then each series and the target, as text or as one line of
+ * JSON.
  *
- * Always: figures come with the environment they were taken in, the host's load included, because they mean nothing
- * without it.
+ * Always: figures come with the environment they were measured in, including the host's load, because they mean
+ * nothing without it.
  */
 import { cpus, loadavg, release, totalmem } from "node:os";
 import type { DriverFacts } from "../../node/src/driver/driver.ts";
@@ -11,10 +11,10 @@ import { isReached, type Reach, type Summary } from "./statistics.ts";
 
 /** Samples of one thing. */
 export interface Series {
-  /** In words. */
+  /** Description. */
   readonly what: string;
   readonly summary: Summary;
-  /** What ours, the first series, is measured against. */
+  /** The comparison for ours, the first series. */
   readonly isBaseline?: true;
 }
 
@@ -23,12 +23,12 @@ export interface Finding {
   /** Ours first. */
   readonly series: readonly Series[];
   readonly reaches: readonly Reach[];
-  /** Anything else that matters, such as the machine's size. */
+  /** Other relevant facts, such as the machine's size. */
   readonly setting: Readonly<Record<string, string | number>>;
   readonly notes: readonly string[];
 }
 
-/** The host's load before a benchmark begins: what else runs then takes part in every figure. */
+/** The host's load before a benchmark begins: other programs affect every figure. */
 export const loadNow = (): string =>
   loadavg()
     .map((load) => load.toFixed(1))

@@ -1,5 +1,5 @@
 /**
- * What a benchmark says of its samples. Pure.
+ * Statistics over a benchmark's samples. Pure.
  */
 
 export interface Summary {
@@ -11,7 +11,7 @@ export interface Summary {
   readonly maxMs: number;
 }
 
-/** Percentiles by nearest rank: every figure is a sample that was measured. Throws when there is none. */
+/** Percentiles by nearest rank: every figure is a measured sample. Throws when there is none. */
 export function summarize(samplesMs: readonly number[]): Summary {
   const sorted = samplesMs.toSorted((one, other) => one - other);
   const rank = (share: number): number => {
@@ -22,12 +22,12 @@ export function summarize(samplesMs: readonly number[]): Summary {
   return { n: sorted.length, p50Ms: rank(0.5), p95Ms: rank(0.95), p99Ms: rank(0.99), minMs: rank(0), maxMs: rank(1) };
 }
 
-/** What is to be reached, and what was found. */
+/** A target, and the result. */
 export interface Reach {
   readonly what: string;
   readonly found: number;
   readonly limit: number;
-  /** Whether `limit` is the least or the most that `found` may be. */
+  /** Whether `limit` is the minimum or the maximum for `found`. */
   readonly is: "at least" | "at most";
   readonly unit: string;
 }

@@ -1,22 +1,24 @@
 /**
- * The layers of tests, in the order in which they run: what is quick and says most comes first.
+ * The layers of tests, in the order in which they run: quick and informative ones first.
  *
- * Always: every *.test.ts of the repository belongs to exactly one layer, the first whose pattern fits, so a test
- * file cannot be forgotten. Layers run one after the other; what boots machines or kills processes never runs beside
- * anything else, because its deadlines assume a processor.
+ * Always:
+ * - Every *.test.ts of the repository belongs to exactly one layer, the first whose pattern matches, so no test file
+ *   is missed.
+ * - Layers run one after the other.
+ * - Files that boot machines or kill processes run alone, because their deadlines assume a free processor.
  */
 import { globSync } from "node:fs";
 
 export interface Layer {
   readonly name: string;
-  /** In a few words, for the docs and for `npm test -- --list`. */
+  /** A short description, for `npm test -- --list`. */
   readonly holds: string;
   readonly fits: (path: string) => boolean;
-  /** How many test files run at once. */
+  /** How many test files run at the same time. */
   readonly concurrency: number;
-  /** Runs only when it is asked for by name. */
+  /** Runs only when it is named. */
   readonly isOnDemand?: boolean;
-  /** After this long a test file is ended and has failed. */
+  /** A test file is ended and fails after this time. */
   readonly fileTimeoutMs: number;
 }
 
@@ -25,7 +27,7 @@ const SECOND_MS = 1000;
 export const LAYERS: readonly Layer[] = [
   {
     name: "pure",
-    holds: "tests beside the code, of scripts and of the house itself: no process, no network, no database",
+    holds: "tests beside the code, of scripts and of the repository: no process, no network, no database",
     fits: (path) =>
       /^(base|contract|server|node|sdk|cli)\/src\//.test(path) || /^(scripts|bench|test\/house)\//.test(path),
     concurrency: 2,
@@ -62,7 +64,7 @@ export const LAYERS: readonly Layer[] = [
   },
 ];
 
-/** The order in which layers run; patterns above are tried in their own order. */
+/** The order in which layers run; the patterns above are tried in their own order. */
 export const LAYER_ORDER: readonly string[] = ["pure", "programs", "crash", "vm", "kvm"];
 
 /** All test files of the checkout at `root`, by the name of their layer; paths are relative to it. */

@@ -1,5 +1,5 @@
 /**
- * Prints what Node's test runner reports of one test file as JSON lines, for run-file.ts to read.
+ * Prints the events of Node's test runner for one test file as JSON lines, which run-file.ts reads.
  *
  * Always: one line for each test and suite that ended, in the order of their ends, and nothing else.
  */
@@ -11,13 +11,13 @@ export interface TestRecord {
   readonly name: string;
   readonly isSuite: boolean;
   readonly ms: number;
-  /** The reason, or that there is none. */
+  /** The reason for skipping; null: not skipped. */
   readonly skip: string | null;
   readonly isTodo: boolean;
   readonly error: string | null;
 }
 
-// tidy-allow default export: Node's test runner takes a reporter by this name only
+// tidy-allow default export: Node's test runner requires a reporter to be a default export
 export default async function* report(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {
   for await (const event of events) {
     if (event.type !== "test:pass" && event.type !== "test:fail") continue;

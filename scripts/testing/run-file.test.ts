@@ -1,5 +1,5 @@
 /**
- * Shows that a test file cannot fail without being seen: each way in which a file can go wrong, as a file.
+ * Every way in which a test file can fail is detected: each as a file.
  */
 import assert from "node:assert/strict";
 import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
@@ -34,7 +34,7 @@ it("a file whose tests pass has no problem, and its records say what passed, was
   );
 });
 
-it("a test that fails is a record with its error, and no problem of the file besides", async () => {
+it("a failed test is a record with its error, and not also a problem of the file", async () => {
   const { records, problem } = await resultOf('it("one", () => { throw new Error("broken"); });');
   assert.equal(problem, null);
   assert.match(records[0]?.error ?? "", /broken/);
@@ -54,14 +54,14 @@ it("a file that is killed has failed", async () => {
   assert.equal(problem, "the process ended with SIGKILL");
 });
 
-/** A mark in a command line by which the processes of a test are found, as this test sees them. */
+/** A mark in a command line, with which this test finds the processes of a test file. */
 let marks = 0;
 const sleeper = (): { readonly mark: string; readonly argv: string } => {
   const mark = `left-behind-${process.pid}-${++marks}`;
   return { mark, argv: JSON.stringify(["-c", "sleep 60; :", mark]) };
 };
 
-it("a file that hangs is ended with what it started, and what it wrote is kept", async () => {
+it("a file that hangs is ended with all its processes, and its output is kept", async () => {
   const { mark, argv } = sleeper();
   const { problem, output } = await resultOf(
     `import { spawn } from "node:child_process";
@@ -74,9 +74,9 @@ it("a file that hangs is ended with what it started, and what it wrote is kept",
   await untilGone(mark);
 });
 
-const skip = process.getuid?.() === 0 ? false : "without root a test file has no namespace of its own";
+const skip = process.getuid?.() === 0 ? false : "without root a test file has no namespaces";
 
-it("a file that hangs leaves nothing that was in a session of its own, as VMMs are", { skip }, async () => {
+it("a file that hangs leaves no process in another session, as VMMs are", { skip }, async () => {
   const { mark, argv } = sleeper();
   const { output } = await resultOf(
     `import { spawn } from "node:child_process";
@@ -90,7 +90,7 @@ it("a file that hangs leaves nothing that was in a session of its own, as VMMs a
   await untilGone(mark);
 });
 
-it("a file that passes leaves nothing behind either", { skip }, async () => {
+it("a file that passes leaves no process either", { skip }, async () => {
   const { mark, argv } = sleeper();
   const { problem } = await resultOf(
     `import { spawn } from "node:child_process";
@@ -105,7 +105,7 @@ it("a file that passes leaves nothing behind either", { skip }, async () => {
   await untilGone(mark);
 });
 
-/** Waits until no process has the mark in its command line; one that was killed has none. */
+/** Waits until no process has the mark in its command line; a killed one has none. */
 async function untilGone(mark: string): Promise<void> {
   const hasMark = async (pid: string): Promise<boolean> =>
     (await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")).split("\0").includes(mark);

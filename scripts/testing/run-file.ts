@@ -1,13 +1,14 @@
 /**
- * Runs one test file in a process of its own and says how it ended.
+ * Runs one test file in its own process and returns how it ended.
  *
- * Always: the file fails when a test fails, when no test ran, when the process ends with an error or when its time is
- * up. However it ends, nothing that it started lives on: as root it runs in a PID and a mount namespace of its own, and
- * the kernel ends every process of a namespace with its first one, also those that made themselves sessions of their own,
- * such as VMMs, node agents' children and PostgreSQL. Without root, where no VM runs, only its process group is ended.
+ * Always:
+ * - The file fails when a test fails, when no test ran, when the process ends with an error, or at its timeout.
+ * - However it ends, no process that it started survives. As root it runs in its own PID and mount namespaces, and
+ *   the kernel ends every process of a namespace with its first one, including those in other sessions, such as VMMs,
+ *   node agents' children and PostgreSQL. Without root, where no VM runs, only its process group is ended.
  *
- * Node's own runner (`node --test`, `run()`) is not used across files, because it passes over the exit code of a file
- * whose tests passed and leaves a file that hangs alone.
+ * Node's own runner (`node --test`, `run()`) is not used across files, because it ignores the exit code of a file
+ * whose tests passed and does not end a file that hangs.
  */
 import { spawn } from "node:child_process";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
@@ -20,19 +21,19 @@ export interface FileResult {
   readonly records: readonly TestRecord[];
   /** Why the file failed as a whole, besides its tests; null when it did not. */
   readonly problem: string | null;
-  /** Both output streams of the process, in the order in which they came. */
+  /** Both output streams of the process, in order of arrival. */
   readonly output: string;
 }
 
 /**
- * The first process is a shell: it waits for what loses its parent, as the init of a host does, and signals have their
- * usual effect on the test below it.
+ * The first process is a shell: it reaps orphans, as a host's init does, and signals have their usual effect on the
+ * test below it.
  */
 const NAMESPACE: readonly string[] =
   process.getuid?.() === 0
     ? ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "sh", "-c", '"$@"; exit $?', "sh"]
     : [];
-/** A shell's exit code for a program that was ended by a signal is this and the signal's number. */
+/** A shell's exit code for a program ended by a signal is this plus the signal's number. */
 const SIGNALLED = 128;
 
 const running = new Set<number>();
@@ -95,15 +96,15 @@ function endOf(code: number | null, signal: NodeJS.Signals | null): string {
 
 function problemOf(records: readonly TestRecord[], exit: string | null): string | null {
   if (!records.some((record) => !record.isSuite)) return exit ?? "it ran no test";
-  // A failed test ends the process with 1, and has been counted.
+  // A failed test ends the process with 1, and is already counted.
   return records.some((record) => record.error !== null) && exit?.endsWith(" 1") ? null : exit;
 }
 
-/** Ends what a file left running in its group; there may be nothing. */
+/** Kills what a file left running in its group; there may be nothing. */
 function killGroup(pid: number): void {
   try {
     process.kill(-pid, "SIGKILL");
   } catch {
-    // Nothing is left of it.
+    // No process is left.
   }
 }

@@ -1,11 +1,11 @@
 /**
- * Runs the test files of one layer and prints a line for each as it ends; of a file that failed also its failures and
- * everything it wrote.
+ * Runs the test files of one layer and prints a line for each as it ends; for a failed file also its failures and all
+ * its output.
  */
 import type { Layer } from "./layers.ts";
 import { type FileResult, runFile } from "./run-file.ts";
 
-/** How a part of the tests ended; parts are added up for the closing line. */
+/** The result of a part of the tests; parts are added up for the last line. */
 export interface Outcome {
   readonly passed: number;
   readonly failed: number;
@@ -49,14 +49,14 @@ function printFile({ file, records, problem, output }: FileResult, outcome: Outc
   print(`  ${word.padEnd(6)} ${String(count).padStart(4)} tests ${seconds(ms).padStart(8)}  ${file}`);
   if (outcome.failed === 0) return;
   for (const { name, error } of records) {
-    // What failed only because something inside it did has nothing to add.
+    // An error that only says that a subtest failed adds nothing.
     if (error !== null && !/^'\d+ subtests? failed'$/.test(error)) print(indent(`✖ ${name}\n${withoutRunner(error)}`));
   }
   if (problem !== null) print(indent(`✖ ${file} failed as a whole: ${problem}`));
   if (output !== "") print(indent(`— what it wrote:\n${output.trimEnd()}`));
 }
 
-/** Leaves the test runner's own frames out of a stack. */
+/** Removes the test runner's own frames from a stack. */
 function withoutRunner(error: string): string {
   return error.replace(/^ +at .*node:internal\/.*\n/gm, "");
 }

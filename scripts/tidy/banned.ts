@@ -1,8 +1,8 @@
 /**
- * What no line of TypeScript may do, each with the place where it may and what to write instead.
+ * Banned TypeScript calls, each with the paths where it is allowed and what to write instead.
  *
- * Always: looks only at code, never at comments or strings. A line that must break a rule says so, with its reason:
- * `// tidy-allow <rule>: <reason>` on the line or the one above it.
+ * Always: only code counts, not comments or strings. A line that must break a rule gives its reason: `// tidy-allow
+ * <rule>: <reason>` on the line or the one above it.
  */
 import { type Finding, lineAt, type Source, type Tree } from "./tree.ts";
 
@@ -11,15 +11,15 @@ interface Ban {
   readonly pattern: RegExp;
   /** What to write instead. */
   readonly instead: string;
-  /** Paths in which it is right. */
+  /** Paths where it is allowed. */
   readonly allowed: RegExp;
 }
 
-/** The one file of each member in which time passes. */
+/** The only file of each member that uses real time. */
 const CLOCKS = /(^|\/)(clock|until)\.ts$/;
-/** Tests measure how long real things take; they still do not wait by the clock. */
+/** Tests may measure real durations, but do not wait by the clock. */
 const CLOCKS_AND_TESTS = /(^|\/)(clock|until)\.ts$|^test\/|\/test\/|\.test\.ts$/;
-/** Where a program looks at its surroundings; what starts other programs passes its environment on. */
+/** The files that may read the environment; programs that start others pass their environment on. */
 const SURROUNDINGS = /(^|\/)(main|config)\.ts$|^(scripts|bench|test)\/|\/test\/|\.test\.ts$/;
 const NOWHERE = /^$/;
 
@@ -27,7 +27,7 @@ const BANS: readonly Ban[] = [
   {
     rule: "clock",
     pattern: /\bDate\.now\s*\(|\bnew Date\(\s*\)|\bDate\(\s*\)|\bperformance\.now\s*\(|\bhrtime\b/g,
-    instead: "take the time from the clock that is handed in (now() or monotonic()), so that a test can set it",
+    instead: "use the clock that is passed in (now() or monotonic()), so that a test can set the time",
     allowed: CLOCKS_AND_TESTS,
   },
   {
@@ -46,31 +46,31 @@ const BANS: readonly Ban[] = [
     rule: "console",
     pattern: /\bconsole\s*\./g,
     instead:
-      "write to the log that is handed in; a program for people writes to process.stdout through its output file",
+      "write to the log that is passed in; a program for people writes to process.stdout through its output file",
     allowed: NOWHERE,
   },
   {
     rule: "environment",
     pattern: /\bprocess\.env\b/g,
-    instead: "declare a setting in contract/src/settings.ts and take its value from the program's config",
+    instead: "declare a setting in contract/src/settings.ts and read its value from the program's config",
     allowed: SURROUNDINGS,
   },
   {
     rule: "blocking",
     pattern: /\b(?:execSync|execFileSync|spawnSync|readFileSync|writeFileSync|readdirSync|statSync)\s*\(/g,
-    instead: "use the asynchronous form: this stops every request and every machine of the process",
+    instead: "use the asynchronous form: this one blocks every request and every machine of the process",
     allowed: /^(?!(server|node)\/src\/)|(^|\/)(main|config)\.ts$|\.test\.ts$/,
   },
   {
     rule: "sleep in a test",
     pattern: /\bawait\b[^\n;]*\bsleep\s*\(/g,
-    instead: "wait for what should happen: until(condition, deadline)",
+    instead: "wait for the expected condition: until(condition, deadline)",
     allowed: /^(?!.*\.test\.ts$)/,
   },
   {
     rule: "only",
     pattern: /\b(?:test|it|describe|suite)\.(?:only|todo)\b/g,
-    instead: "run one file or use --test-name-pattern; the tree holds tests that all run",
+    instead: "run one file or use --test-name-pattern; all tests in the repository run",
     allowed: NOWHERE,
   },
   {
@@ -90,7 +90,7 @@ const BANS: readonly Ban[] = [
 const TIMER_IMPORT = "node:timers/promises";
 const NON_NULL = /[\w)\]]!(?=[.;,)\]}[(:?]|\s*$|\s(?![=]))/gm;
 
-/** Banned calls and words of every TypeScript file. */
+/** Banned calls in every TypeScript file. */
 export function checkBanned(tree: Tree): Finding[] {
   const findings: Finding[] = [];
   for (const source of tree.sources.values()) {
@@ -118,7 +118,7 @@ function checkTimerImport(findings: Finding[], source: Source): void {
       });
 }
 
-/** `value!` hides a doubt: it stands only beside a comment that says why there is none. */
+/** `value!` needs a comment on its line that says why the value exists. */
 function checkNonNull(findings: Finding[], source: Source): void {
   for (const match of source.code.matchAll(NON_NULL)) {
     const line = lineAt(source.code, match.index);

@@ -1,9 +1,9 @@
 /**
- * Files and exported names that nothing uses.
+ * Files and exported names that are unused.
  *
- * A file lives when another imports it, when it is one of the entry points, or when another file names it in a string
- * (a program that is started as a process). A name lives when another file imports it. In contract a name may also
- * live from its own file alone: schemas are composed there, and their names are for readers of the API.
+ * A file is used when another imports it, when it is an entry point, or when another file names it in a string (a
+ * program that is started as a process). A name is used when another file imports it. In contract a name may also be
+ * used in its own file only: schemas are composed there, and their names are for readers of the API.
  */
 import type { Finding, Source, Tree } from "./tree.ts";
 
@@ -16,12 +16,12 @@ const ENTRY_POINTS = [
   /^docs\//,
 ];
 
-/** Folders whose exports are for others than us. */
+/** Folders whose exports are for other projects. */
 const PUBLIC = [/^sdk\/src\//];
-/** Names that may be used in their own file alone; types may anywhere, as part of what the file exports. */
+/** Folders where a name may be used in its own file only; types may everywhere, as part of what the file exports. */
 const MAY_LIVE_ALONE = [/^contract\/src\//];
 
-/** Dead files and dead exports. */
+/** Unused files and exports. */
 export function checkDead(tree: Tree): Finding[] {
   const used = namesInUse(tree);
   const findings: Finding[] = [];
@@ -56,7 +56,7 @@ function countOf(source: Source, name: string): number {
   return [...source.code.matchAll(new RegExp(`(?<![\\w$])${name.replaceAll("$", "\\$")}(?![\\w$])`, "g"))].length;
 }
 
-/** For each imported file the names taken from it; null: all of them. */
+/** The names imported from each file; null: all of them. */
 function namesInUse(tree: Tree): Map<string, Set<string> | null> {
   const used = new Map<string, Set<string> | null>();
   for (const source of tree.sources.values()) {

@@ -1,18 +1,18 @@
 /**
- * Who may import whom: the walls between the programs, and what decides apart from what acts. Rooms inside a program: rooms.ts.
+ * Which program may import which, and which files must be pure. Rooms inside a program: rooms.ts.
  *
- * The table of members is the one in docs/architecture.md. A refused edge says which way leads there instead.
- * Type-only imports count between members (a type is knowledge of the other side) except where the table says so;
- * they do not count for files that must be pure, because a type has no effects.
+ * docs/architecture.md has the same table of members. The message of a refused import says what to do instead.
+ * Type-only imports count between members (a type is knowledge of the other side) except where the table says
+ * otherwise; they do not count for files that must be pure, because a type has no effects.
  */
 import type { Finding, ImportEdge, Source, Tree } from "./tree.ts";
 
 interface Member {
   /** Members whose files it may import. */
   readonly members: readonly string[];
-  /** Members of which it may import types only. */
+  /** Members from which it may import types only. */
   readonly types?: readonly string[];
-  /** What to do instead, when an edge is refused. */
+  /** What to do instead of a refused import. */
   readonly advice: string;
 }
 
@@ -35,13 +35,13 @@ const MEMBERS: Readonly<Record<string, Member>> = {
   scripts: { members: EVERY_MEMBER, advice: "" },
 };
 
-/** Members that run with nothing but Node's own modules; the sdk without those either. */
+/** Members that use nothing but Node's own modules; the sdk not even those. */
 const WITHOUT_PACKAGES = ["base", "node", "sdk"];
 
-/** The one file of contract that the command line may import at runtime: the sdk carries everything else. */
+/** The only file of contract that the command line may import at runtime: everything else comes through the sdk. */
 const CLI_FROM_CONTRACT = ["contract/src/settings.ts"];
 
-/** Refused imports of every file. */
+/** Refused imports of all files. */
 export function checkDirections(tree: Tree): Finding[] {
   const findings: Finding[] = [];
   for (const source of tree.sources.values()) {
@@ -89,9 +89,11 @@ function refusalOf(source: Source, edge: ImportEdge, tree: Tree): string | null 
 function packageRefusal(source: Source, edge: ImportEdge, member: string, tree: Tree): string | null {
   const isTypeOfTest = isTest(source.path) || ["test", "bench", "scripts", "guest"].includes(member);
   if (isPure(source.path) && !edge.isTypeOnly && edge.specifier.startsWith("node:") && !isPureModule(edge.specifier))
-    return `a file that decides imports nothing with effects, and ${edge.specifier} has some: pass the value in`;
+    return `a pure file imports nothing with effects, and ${edge.specifier} has some: pass the value in`;
   if (edge.specifier.startsWith("node:"))
-    return member === "sdk" && !isTest(source.path) ? "the sdk runs in browsers too: no module of Node's" : null;
+    return member === "sdk" && !isTest(source.path)
+      ? "the sdk runs in browsers too: it imports no module of Node"
+      : null;
   const name = edge.specifier.split("/", edge.specifier.startsWith("@") ? 2 : 1).join("/");
   if (WITHOUT_PACKAGES.includes(member) && !isTest(source.path) && !edge.isTypeOnly)
     return `${member} has no third-party dependency at runtime: do it without ${name}`;
@@ -100,7 +102,7 @@ function packageRefusal(source: Source, edge: ImportEdge, member: string, tree: 
   return known.includes(name) ? null : `${member}/package.json does not list ${name}`;
 }
 
-/** Files that decide and do nothing: planners, state machines, the rules of placement, views. */
+/** Pure files: planners, state machines, the rules of placement, views. */
 function isPure(path: string): boolean {
   if (isTest(path)) return false;
   return /^(server|node)\/src\/.*\/(plan|state|view|place)\.ts$/.test(path);
@@ -112,14 +114,8 @@ function isPureModule(specifier: string): boolean {
 
 function pureRefusal(path: string, edge: ImportEdge, target: string): string | null {
   if (!isPure(path) || edge.isTypeOnly || target.startsWith("contract/")) return null;
-  const isHarmless = isPure(target) || PURE_BY_DECLARATION.some((name) => target.endsWith(name));
-  return isHarmless
-    ? null
-    : `a file that decides imports nothing with effects, and ${target} is not known to have none`;
+  return isPure(target) ? null : `a pure file imports nothing with effects, and ${target} is not known to be pure`;
 }
-
-/** Further files without effects, which planners, states and views may use. */
-const PURE_BY_DECLARATION = ["/rules.ts", "/quota.ts", "/limits.ts"];
 
 function isTest(path: string): boolean {
   return path.endsWith(".test.ts") || path.includes("/test/") || path.startsWith("test/");

@@ -1,17 +1,17 @@
 /**
- * Tells code from comments and strings in TypeScript, for rules that look for words in one of them.
+ * Separates code from comments and strings in TypeScript, for rules that search in one of them.
  *
- * Always: `code` has the length and the lines of the text, so an offset means the same in both. Quotes and the code
- * inside `${}` stay; what stands in strings, templates, regular expressions and comments becomes spaces.
+ * Always: `code` has the length and the lines of the text, so offsets are the same in both. Quotes and the code
+ * inside `${}` are kept; the content of strings, templates, regular expressions and comments becomes spaces.
  *
  * Whether a slash begins a regular expression is guessed from the token before it, as every small tokenizer does. A
- * regular expression straight after `)` or `}` is taken for a division; the formatter's output has none.
+ * regular expression directly after `)` or `}` is read as a division; the formatter's output has none.
  */
 
 export interface Comment {
   /** Offset of its first character in the text. */
   readonly start: number;
-  /** With its slashes and stars. */
+  /** Including its slashes and stars. */
   readonly text: string;
 }
 

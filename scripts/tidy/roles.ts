@@ -1,16 +1,16 @@
 /**
- * What a file's name promises (docs/architecture.md, "Files and their roles"), checked in the server, where families
- * stand side by side: SQL only in store.ts, HTTP words only in routes.ts, no decision of state in routes.
+ * What a file's name promises (docs/architecture.md, "Files and their roles"), checked in the server: only store.ts
+ * contains SQL.
  */
 import { type Finding, lineAt, type Source, type Tree } from "./tree.ts";
 
 /**
- * Files that may hold SQL: stores, tests, and what is no family of the API: the database's
- * own folder, the steps of every request with their small tables, and health, which asks whether anything answers.
+ * Files that may contain SQL: stores, tests, and what is not a family of the API: the database's own folder, the steps
+ * of every request with their small tables, and health, which checks whether the database answers.
  */
 const HOLDS_SQL = /^server\/src\/(db|http|auth|health)\/|(^|[/-])store\.ts$|\.test\.ts$|^(?!server\/src\/)/;
 
-/** Broken promises of file names. */
+/** SQL outside stores. */
 export function checkRoles(tree: Tree): Finding[] {
   const findings: Finding[] = [];
   for (const source of tree.sources.values()) {

@@ -1,20 +1,20 @@
 /**
- * Which room of a program may import which other: a room is a folder of its `src`, or a file beside them.
+ * Which room of a program may import which: a room is a folder of its `src`, or a file beside them.
  *
- * The table is in order from the ground up: a room imports only rooms that are before it, so there is no cycle. Types
- * count: who names another room's type cannot be understood without it. Tests may import anything.
+ * The table is ordered from the lowest room up: a room imports only rooms before it, so there is no cycle. Types count,
+ * because code that names another room's type cannot be understood without it. Tests may import anything.
  *
- * A new import between rooms is a new line in this table, to be judged as a change of the structure; one that is not
- * used any more is a finding too.
+ * A new import between rooms is a new entry in this table, and is reviewed as a change of the structure; an unused
+ * entry is a finding too.
  */
 import type { Finding, Tree } from "./tree.ts";
 
 export interface Program {
-  /** What every other room may import, from the ground up as well. */
+  /** What every other room may import; ordered as well. */
   readonly ground: readonly string[];
-  /** What each room may import beside the ground. */
+  /** What each room may import besides the ground. */
   readonly rooms: Readonly<Record<string, readonly string[]>>;
-  /** Files that put the rooms together: they import all, and no room imports them. */
+  /** Files that connect the rooms: they may import all, and no room imports them. */
   readonly top: readonly string[];
 }
 
@@ -67,16 +67,16 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
   },
 };
 
-/** Why a room does not import another, where the table alone does not say it. */
+/** What to do instead of a refused import, where the table alone does not say it. */
 const ADVICE: readonly { readonly from: RegExp; readonly to: RegExp; readonly text: string }[] = [
-  { from: /^server\/http$/, to: /./, text: "http knows no family: let handlers.ts hand in what it needs" },
+  { from: /^server\/http$/, to: /./, text: "http imports no family: let handlers.ts pass in what it needs" },
   { from: /^server\/db$/, to: /./, text: "db is below everything" },
-  { from: /./, to: /^server\/reconcilers$/, text: "a family knows no loop: write the row, and the loop sees it" },
+  { from: /./, to: /^server\/reconcilers$/, text: "a family imports no loop: write the row, and the loop finds it" },
 ];
 
 const TABLE = "scripts/tidy/rooms.ts";
 
-/** Imports between rooms that the table does not permit, rooms that it does not know, and lines that nothing uses. */
+/** Imports between rooms that the table does not permit, unknown rooms, and unused entries of the table. */
 export function checkRooms(tree: Tree): Finding[] {
   const findings: Finding[] = [];
   const used = new Set<string>();
@@ -87,7 +87,7 @@ export function checkRooms(tree: Tree): Finding[] {
     if (!isKnown(from) && !unknown.has(from.name)) {
       unknown.add(from.name);
       findings.push(
-        finding(source.path, 1, `${from.name} is no room of the table in ${TABLE}: add it with what it imports`),
+        finding(source.path, 1, `${from.name} is not in the table of ${TABLE}: add it with what it imports`),
       );
     }
     for (const edge of source.imports) {
@@ -129,7 +129,7 @@ function refusalOf(from: Room, to: Room): string | null {
 }
 
 function unusedLines(tree: Tree, used: ReadonlySet<string>): Finding[] {
-  // A part of the tree says nothing of what is not used.
+  // In a partial tree, unused entries mean nothing.
   if (!tree.files.has(TABLE)) return [];
   const there = new Set([...tree.sources.keys()].map((path) => roomOf(path)?.name));
   const findings: Finding[] = [];
@@ -139,7 +139,7 @@ function unusedLines(tree: Tree, used: ReadonlySet<string>): Finding[] {
         const areThere = there.has(`${member}/${from}`) && there.has(`${member}/${to}`);
         if (areThere && !used.has(`${member}/${from} ${member}/${to}`))
           findings.push(
-            finding(TABLE, 1, `${member}/${from} does not import ${member}/${to} any more: take it out of the table`),
+            finding(TABLE, 1, `${member}/${from} no longer imports ${member}/${to}: remove it from the table`),
           );
       }
     }

@@ -1,12 +1,12 @@
 /**
- * The repository as tidy sees it: every text file by its path, and every TypeScript file read once into code,
+ * The repository as tidy reads it: every text file by its path, and every TypeScript file parsed once into code,
  * comments, imports and exports.
  *
- * Always: reads nothing but the files that git tracks or would track, so that what a developer has lying about is
- * not judged; a test makes a tree from a few strings instead.
+ * Always: reads only files that git tracks or would track, so that a developer's other files are not checked. A test
+ * makes a tree from a few strings instead.
  *
- * TypeScript is read by a small tokenizer rather than by a compiler: the compiler in use has no programming
- * interface, and tidy asks only questions that a token can answer.
+ * A small tokenizer reads TypeScript, not a compiler: the compiler in use has no programming interface, and tidy asks
+ * only questions that tokens can answer.
  */
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
@@ -19,9 +19,9 @@ export interface ImportEdge {
   readonly specifier: string;
   /** Erased before the program runs. */
   readonly isTypeOnly: boolean;
-  /** The names it takes as the other file calls them; null: all of them. */
+  /** The imported names as the other file exports them; null: all of them. */
   readonly names: readonly string[] | null;
-  /** Path of the file of ours that it names; null: a package or one of Node's modules. */
+  /** Path of the imported file of ours; null: a package or one of Node's modules. */
   readonly target: string | null;
 }
 
@@ -36,7 +36,7 @@ export interface ExportedName {
 export interface Source {
   readonly path: string;
   readonly text: string;
-  /** The text with comments and the insides of strings and regular expressions blanked; same length, same lines. */
+  /** The text with comments and the content of strings and regular expressions blanked; same length, same lines. */
   readonly code: string;
   readonly comments: readonly Comment[];
   readonly imports: readonly ImportEdge[];
@@ -48,7 +48,7 @@ export interface Tree {
   readonly sources: ReadonlyMap<string, Source>;
 }
 
-/** Something that breaks a rule. */
+/** A violation of a rule. */
 export interface Finding {
   readonly path: string;
   /** From 1. */
@@ -58,7 +58,7 @@ export interface Finding {
   readonly message: string;
 }
 
-/** Reads the tree of the git checkout at `root`, with files that are new and not ignored. */
+/** Reads the tree of the git checkout at `root`, including new files that are not ignored. */
 export function readTree(root: string): Tree {
   const listed = execFileSync("git", ["ls-files", "-co", "--exclude-standard", "-z"], { cwd: root, encoding: "utf8" });
   const files: [string, string][] = [];
@@ -79,7 +79,7 @@ export function makeTree(files: Iterable<readonly [string, string]>): Tree {
   return { files: byPath, sources };
 }
 
-/** The line, from 1, in which the character at `offset` stands. */
+/** The line, from 1, of the character at `offset`. */
 export function lineAt(text: string, offset: number): number {
   let line = 1;
   for (let at = text.indexOf("\n"); at !== -1 && at < offset; at = text.indexOf("\n", at + 1)) line++;

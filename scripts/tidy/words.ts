@@ -1,6 +1,6 @@
 /**
- * Words that stand nowhere in the repository: leftovers of work in progress, and traces of the machine or the way it
- * was written on. A reader of the repository meets the program, not its making.
+ * Strings that must not be in the repository: leftovers of unfinished work, and traces of the machine or the way it
+ * was written on. A reader sees the program, not its making.
  */
 import { type Finding, lineAt, type Tree } from "./tree.ts";
 
@@ -8,12 +8,12 @@ interface Word {
   readonly rule: string;
   readonly pattern: RegExp;
   readonly instead: string;
-  /** Paths that may hold it. */
+  /** Paths that may contain it. */
   readonly allowed?: RegExp;
 }
 
 const WORDS: readonly Word[] = [
-  { rule: "unfinished", pattern: /\bFIXME\b|\bXXX\b/g, instead: "mend it, or make it a TODO(topic)" },
+  { rule: "unfinished", pattern: /\bFIXME\b|\bXXX\b/g, instead: "fix it, or make it a TODO(topic)" },
   { rule: "unfinished", pattern: /\bTODO\b(?!\([a-z-]+\): \S)/g, instead: "write TODO(topic): what is missing" },
   {
     rule: "machine path",
@@ -30,24 +30,24 @@ const WORDS: readonly Word[] = [
   {
     rule: "registry host",
     pattern: /\b(?:registry\.npmjs|deb\.debian|archive\.ubuntu|security\.debian|pypi)\.org\b|\bcrates\.io\b/g,
-    instead: "name the package, not where this machine takes it from",
+    instead: "name the package, not the registry it comes from",
   },
   {
     rule: "trace",
     pattern: /\b(?:issue|ticket) #?\d+\b|\bco-authored-by\b|\bgenerated (?:by|with) (?:an? )?(?:AI|LLM)\b/gi,
-    instead: "say the reason itself: a reader cannot open where it was discussed",
+    instead: "state the reason itself: readers cannot open the discussion",
   },
   {
     rule: "trace",
     pattern: /\b(?:A[I]|L[L]M|G[P]T|Chat[G]PT|Cl[a]ude|Anthr[o]pic|Open[A]I|Cop[i]lot|Cod[e]x)\b/g,
-    instead: "who or what wrote a line is no part of it",
+    instead: "do not name the author or the tool",
   },
 ];
 
-/** Where the rules themselves and their tests spell the words out. */
+/** The rules themselves and their tests contain the strings. */
 const RULES = /^scripts\/tidy(\/|\.test\.ts$)/;
 
-/** Banned words of every file, whatever its kind. */
+/** Banned strings in all files. */
 export function checkWords(tree: Tree): Finding[] {
   const findings: Finding[] = [];
   for (const [path, text] of tree.files) {
