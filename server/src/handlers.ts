@@ -11,6 +11,7 @@ import { accountHandlers } from "./account/routes.ts";
 import { apiKeyHandlers } from "./apikeys/routes.ts";
 import type { Metrics } from "./health/metrics.ts";
 import { healthHandlers } from "./health/routes.ts";
+import { AtWork } from "./http/at-work.ts";
 import type { Rounds } from "./http/body.ts";
 import type { FindTarget } from "./http/exchange.ts";
 import type { AnyHandlers, Handlers } from "./http/handler.ts";
@@ -70,6 +71,7 @@ export interface Assembly {
   readonly ingress: Ingress;
   readonly findTarget: FindTarget;
   readonly rounds: Rounds;
+  readonly atWork: AtWork;
   /** Starts the background work. `url`: where the server listens. */
   start(url: string): void;
   /** Ends it; called after the last request has ended. */
@@ -79,7 +81,8 @@ export interface Assembly {
 export function assemble({ context, keys, settings, ...options }: AssemblyOptions): Assembly {
   const services = openServices(context, { ...settings, nodeWaitMs: options.nodeWaitMs });
   const machines = openMachineServices(services, settings);
-  const operations = new OperationRunner(context, [imagePullWorker(services), nodeDrainWorker(machines)]);
+  const atWork = new AtWork(context.clock);
+  const operations = new OperationRunner(context, atWork, [imagePullWorker(services), nodeDrainWorker(machines)]);
   const loops = new Loops(context, [
     machineReconciler(machines),
     lifetimeReconciler(machines),
@@ -122,6 +125,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     connectTokens: connectTokenAuthenticator(context),
     ingress: new MachineIngress({ ...machines, access }),
     rounds: services.link.turns,
+    atWork,
     findTarget: (endpoint, params, tenantId) => {
       if (!endpoint.path.startsWith("/v1/machines/{id}/")) return undefined;
       return requireMachine(machines, { tenantId, id: params["id"] ?? "" });

@@ -53,7 +53,7 @@ test("an error is one plain sentence, and RFC 9457 JSON for callers that accept 
     assert.equal(problem.headers.get("content-type"), accept);
     assert.deepEqual(problem.json, {
       type: "about:blank",
-      title: "no such resource, or not one of the caller's",
+      title: "the resource does not exist, or is another tenant's",
       status: 404,
       detail: "no tenant none",
       code: "not_found",

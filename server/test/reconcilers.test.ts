@@ -4,6 +4,7 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
+import { AtWork } from "../src/http/at-work.ts";
 import { sql } from "../src/db/database.ts";
 import { OperationRunner } from "../src/operations/run.ts";
 import { Loops, type Reconciler } from "../src/reconcilers/driver.ts";
@@ -117,7 +118,7 @@ test("every loop stands in the README", async () => {
     machineReconciler(services),
     lifetimeReconciler(services),
     nodeReconciler(context),
-    operationReconciler(context, new OperationRunner(context, [])),
+    operationReconciler(context, new OperationRunner(context, new AtWork(context.clock), [])),
     purgeReconciler(context),
   ]) {
     assert.match(readme, new RegExp(`\\| ${name} +\\|.*${purpose}`));

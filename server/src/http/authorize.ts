@@ -12,11 +12,17 @@ import { after, callerOf, type Exchange, type HandleParts, searchOf } from "./ex
 import { isOperation } from "./right.ts";
 import type { Route } from "./route-table.ts";
 
-/** What stands before a query for a credential. */
+/** Precedes every query for a credential: callers from one address share a rate of unknown ones, and a turn. */
 export const guardOf =
   (parts: HandleParts, exchange: Exchange): Guard =>
-  (name, read) =>
-    exchange.isFromNodes ? read() : parts.admission.strangers.ask(callerOf(parts, exchange), name, read);
+  async (name, read) => {
+    if (exchange.isFromNodes) return await read();
+    const from = callerOf(parts, exchange);
+    return await parts.admission.strangers.ask(from, name, async () => {
+      const end = await parts.atWork.begin(`callers from ${from.address}`);
+      return await read().finally(end);
+    });
+  };
 
 /**
  * Writes the caller into the exchange. `route` undefined: a path that does not exist asks for an API key, as most do. Throws

@@ -10,6 +10,7 @@ import type { KeyCache, KnownKey } from "../auth/key-cache.ts";
 import type { LastUsed } from "../auth/last-used.ts";
 import type { Context } from "../context.ts";
 import type { Admission } from "./admission.ts";
+import type { AtWork } from "./at-work.ts";
 import type { BodyShare, Rounds } from "./body.ts";
 import type { CallerAddress } from "./caller-address.ts";
 import type { CallerPresence } from "./caller-presence.ts";
@@ -40,6 +41,7 @@ export interface HandleParts {
   readonly admission: Admission;
   /** In which bodies are read. */
   readonly rounds: Rounds;
+  readonly atWork: AtWork;
   readonly readers: LastReaders;
   readonly idempotency: IdempotencyUse;
   /** Throws a Refusal when what the path names does not exist or is not the tenant's; for requests with large bodies. */
@@ -79,8 +81,10 @@ export interface Exchange extends Incoming {
   node: NodeCaller | undefined;
   /** What its body holds of the memory, until its end. */
   share: BodyShare | undefined;
-  /** Gives back what else it holds. */
+  /** Ends its place among the open requests. */
   close: (() => void) | undefined;
+  /** Ends its place among the requests at work. */
+  endWork: (() => void) | undefined;
 }
 
 /**

@@ -54,6 +54,7 @@ export function handle(parts: HandleParts, incoming: Incoming, presence: CallerP
     node: undefined,
     share: undefined,
     close: undefined,
+    endWork: undefined,
   };
   const answering = answerAlways(parts, exchange, () => answer(parts, exchange));
   if (answering instanceof Promise && wantsProcessing(message)) tellOfProcessing(parts, exchange, answering);
@@ -112,6 +113,7 @@ function letGo(exchange: Exchange): void {
   exchange.share?.letGo();
   exchange.close?.();
   exchange.close = undefined;
+  exchange.endWork?.();
 }
 
 function sendOut(
@@ -190,8 +192,16 @@ function serve(parts: HandleParts, exchange: Exchange, route: Route | undefined)
   const query = checkQuery(exchange.url, route);
   if (key !== undefined) exchange.close = admission.open(key.tenantId, "api");
   return after(receiveBody(parts, exchange, route, params), (input) =>
-    call(parts, exchange, { route, handler, params, query, input }),
+    after(beginWork(parts, exchange, key?.tenantId), () =>
+      call(parts, exchange, { route, handler, params, query, input }),
+    ),
   );
+}
+
+/** Waits for a turn, if other tenants ask as well. Nodes do not wait. */
+function beginWork({ atWork }: HandleParts, exchange: Exchange, holder: string | undefined): Promise<void> | void {
+  if (holder === undefined) return;
+  return after(atWork.begin(holder), (end) => void (exchange.endWork = end));
 }
 
 interface Call {
@@ -223,7 +233,7 @@ function call(parts: HandleParts, exchange: Exchange, asked: Call): Promise<Outg
   return once({ context, use }, request);
 }
 
-function answerForMachine(parts: HandleParts, exchange: Exchange): Promise<Outgoing> {
+async function answerForMachine(parts: HandleParts, exchange: Exchange): Promise<Outgoing> {
   const { admission } = parts;
   const { message, presence, startedAt } = exchange;
   const from = callerOf(parts, exchange);
@@ -244,7 +254,10 @@ function answerForMachine(parts: HandleParts, exchange: Exchange): Promise<Outgo
     strangers.pay(from);
     return () => strangers.repay(from);
   };
-  return parts.ingress.answer({ raw: exchange, signal: presence.signal, authenticate: authenticateBearer, pay, admit });
+  const request = { raw: exchange, signal: presence.signal, authenticate: authenticateBearer, pay, admit };
+  // Whose machine it is will be known later.
+  await beginWork(parts, exchange, `visitors from ${from.address}`);
+  return await parts.ingress.answer(request);
 }
 
 function logRequest({ context, observe }: HandleParts, exchange: Exchange, status: number): void {

@@ -14,6 +14,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { OperationKind } from "@flotilla/contract/operations";
 import type { Context } from "../context.ts";
 import { DatabaseUnavailable } from "../db/database.ts";
+import type { AtWork } from "../http/at-work.ts";
 import { beginStep, endStep, failRunning, findStep, type Steps, tellStep } from "./steps.ts";
 import { endOperation, type OperationRecord, releaseOperation, saveProgress, type Turn } from "./store.ts";
 
@@ -50,12 +51,14 @@ const LATE = new Error("the operation is past its deadline");
 export class OperationRunner {
   readonly kinds: readonly OperationKind[];
   readonly #context: Context;
+  readonly #atWork: AtWork;
   readonly #workers: ReadonlyMap<OperationKind, OperationWorker>;
   readonly #underWay = new Set<Promise<void>>();
   readonly #stopping = new AbortController();
 
-  constructor(context: Context, workers: readonly OperationWorker[]) {
+  constructor(context: Context, atWork: AtWork, workers: readonly OperationWorker[]) {
     this.#context = context;
+    this.#atWork = atWork;
     this.#workers = new Map(workers.map((worker) => [worker.kind, worker]));
     this.kinds = [...this.#workers.keys()];
   }
@@ -67,7 +70,7 @@ export class OperationRunner {
 
   /** Begins to work on an operation that was claimed for this server. */
   take(operation: OperationRecord): void {
-    const done = this.#run(operation).catch((error: unknown) => {
+    const done = this.#runInTurn(operation).catch((error: unknown) => {
       // Its lease runs out, and whoever takes it up next goes on.
       const fields = { operationId: operation.id, error };
       this.#context.log.warn(fields, "an operation could not be written and waits for its next turn");
@@ -79,6 +82,12 @@ export class OperationRunner {
   async stop(): Promise<void> {
     this.#stopping.abort(STOPPED);
     await Promise.all(this.#underWay);
+  }
+
+  /** Operations share the event loop with the requests of their tenant. */
+  async #runInTurn(operation: OperationRecord): Promise<void> {
+    const end = await this.#atWork.begin(operation.tenantId);
+    await this.#run(operation).finally(end);
   }
 
   async #run(operation: OperationRecord): Promise<void> {

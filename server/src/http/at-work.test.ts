@@ -1,0 +1,105 @@
+/**
+ * How tenants share the event loop: on a clock that the test moves, with rounds as long as the test says.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { AtWork } from "./at-work.ts";
+
+function scene() {
+  let now = 0;
+  const timers: (() => void)[] = [];
+  const clock = {
+    monotonic: () => now,
+    timer: (_ms: number, callback: () => void) => {
+      timers.push(callback);
+      return { cancel: () => undefined };
+    },
+  };
+  const atWork = new AtWork(clock);
+  const pass = (ms: number): void => {
+    now += ms;
+    for (const callback of timers.splice(0)) callback();
+  };
+  /** A request of each of the names, in a round of the loop that is long. */
+  const busyRound = async (...names: string[]): Promise<void> => {
+    const ends = await Promise.all(names.map(async (name) => await atWork.begin(name)));
+    now += 5;
+    await new Promise<void>((resolve) => void setImmediate(resolve));
+    for (const end of ends) end();
+  };
+  return { atWork, pass, busyRound };
+}
+
+/** Begins so many requests, and notes which ones may begin. */
+function ask(atWork: AtWork, name: string, count: number) {
+  const ends: (() => void)[] = [];
+  for (let index = 0; index < count; index += 1) {
+    const beginning = atWork.begin(name);
+    if (beginning instanceof Promise) void beginning.then((end) => ends.push(end));
+    else ends.push(beginning);
+  }
+  return ends;
+}
+
+const settled = () => new Promise<void>((resolve) => void setImmediate(resolve));
+
+test("a tenant that asks alone never waits, however long rounds are", async () => {
+  const { atWork, busyRound } = scene();
+  await busyRound("a", "a");
+  assert.equal(ask(atWork, "a", 100).length, 100);
+});
+
+test("while rounds are short nothing waits, however many ask", async () => {
+  const { atWork } = scene();
+  assert.equal(ask(atWork, "a", 50).length, 50);
+  await settled();
+  assert.equal(ask(atWork, "b", 50).length, 50);
+  await settled();
+  assert.equal(ask(atWork, "a", 50).length, 50);
+});
+
+test("when rounds are long, a tenant with many requests waits and one with few does not", async () => {
+  const { atWork, busyRound } = scene();
+  await busyRound("a", "a", "a", "b");
+  const many = ask(atWork, "a", 20);
+  assert.ok(many.length < 5);
+  assert.equal(ask(atWork, "b", 10).length, 10);
+});
+
+test("every request begins in the end, and those of one tenant in their order", async () => {
+  const { atWork, busyRound } = scene();
+  await busyRound("a", "b", "c", "d", "e", "f");
+  const begun: string[] = [];
+  const all = ["a", "b", "c", "d", "e", "f"].flatMap((name) =>
+    Array.from({ length: 10 }, async (_, index) => {
+      const end = await atWork.begin(name);
+      begun.push(`${name}${index}`);
+      await settled();
+      end();
+    }),
+  );
+  await Promise.all(all);
+  assert.equal(begun.length, 60);
+  for (const name of ["a", "f"]) {
+    const own = begun.filter((request) => request.startsWith(name));
+    assert.deepEqual(
+      own,
+      Array.from({ length: 10 }, (_, index) => `${name}${index}`),
+    );
+  }
+});
+
+test("a request that takes long counts no longer, so others of its tenant begin", async () => {
+  const { atWork, pass, busyRound } = scene();
+  await busyRound("a", "a", "a", "b");
+  const begun = ask(atWork, "a", 6);
+  const first = begun.length;
+  assert.ok(first < 6);
+  pass(25);
+  await settled();
+  assert.ok(begun.length > first);
+  pass(25);
+  await settled();
+  assert.equal(begun.length, 6);
+  for (const end of begun) end();
+});
