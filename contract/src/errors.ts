@@ -19,6 +19,7 @@ export const ERRORS = {
   method_not_allowed: { status: 405, actor: "caller", meaning: "the path exists, but not with this method" },
   body_too_slow: { status: 408, actor: "caller", meaning: "the request, or its body, arrived too slowly" },
   conflict: { status: 409, actor: "caller", meaning: "the resource's state or name does not allow this" },
+  link_version: { status: 409, actor: "operator", meaning: "the node's release and the server's do not work together" },
   name_taken: { status: 409, actor: "caller", meaning: "another resource of the tenant has this name" },
   idempotency_in_progress: { status: 409, actor: "caller", meaning: "the first request with this key still runs" },
   body_too_large: { status: 413, actor: "caller", meaning: "the body is larger than the endpoint accepts" },

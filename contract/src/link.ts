@@ -27,7 +27,8 @@ export * from "./link/states.ts";
 export type { DesiredMachine, EndedRun, MachineSpec, ObservedMachine } from "./link/machines.ts";
 export type { Heartbeat, NodeEvent, NodeResources } from "./link/reports.ts";
 export type { ImageProgress, NodeImage } from "./link/images.ts";
-export type { DialRefusal, ExecExit, ExecFailure, ExecStart, FileRequest } from "./link/streams.ts";
+export type { ExecExit, ExecStart, FileRequest } from "./link/streams.ts";
+export type { LinkError } from "./link/errors.ts";
 
 /** A line of a machine's log. */
 export interface LogLine {

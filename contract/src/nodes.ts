@@ -40,6 +40,9 @@ export const NodeInfo = Type.Object({
 });
 export type NodeInfo = Static<typeof NodeInfo>;
 
+/** Which versions of the link between server and nodes a side works with; a node that says nothing has version 1. */
+export const LinkVersions = Type.Object({ version: int32({ minimum: 1 }), lowest: int32({ minimum: 1 }) });
+
 /** Lenient: clients send whole NodeInfo records; fields that the server itself determines are ignored. */
 export const RegisterNodeRequest = Type.Object({
   id: Type.String({ pattern: "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$" }),
@@ -49,6 +52,7 @@ export const RegisterNodeRequest = Type.Object({
   totalDiskGb: optional(int64()),
   labels: optional(stringMap("facts")),
   runtime: optional(text({ maxLength: 200 })),
+  link: optional(LinkVersions),
 });
 export type RegisterNodeRequest = Static<typeof RegisterNodeRequest>;
 
@@ -56,6 +60,7 @@ export type RegisterNodeRequest = Static<typeof RegisterNodeRequest>;
 export const RegisteredNode = Type.Object({
   ...NodeInfo.properties,
   credential: nullable(Type.String({ description: "shown once; null when the node called with its credential" })),
+  link: LinkVersions,
 });
 export type RegisteredNode = Static<typeof RegisteredNode>;
 
@@ -89,7 +94,7 @@ export const nodeEndpoints = {
     access: "joinToken",
     body: { kind: "json", schema: RegisterNodeRequest },
     answers: { 200: json(RegisteredNode) },
-    errors: ["invalid_json", "invalid_body", "conflict"],
+    errors: ["invalid_json", "invalid_body", "conflict", "link_version"],
   }),
   revokeNodeCredential: endpoint({
     method: "DELETE",
@@ -122,8 +127,8 @@ export const nodeEndpoints = {
     description: "The body is `Heartbeat` of contract/src/link.ts; without a body it only reports that the node runs.",
     access: "nodeCredential",
     body: { kind: "json", isOptional: true, schema: Type.Unsafe<unknown>({}), maxBytes: 8 * 1024 * 1024 },
-    answers: { 200: json(Type.Object({ acceptedAt: timestamp() })) },
-    errors: ["not_found", "invalid_json", "invalid_body"],
+    answers: { 200: json(Type.Object({ acceptedAt: timestamp(), link: LinkVersions })) },
+    errors: ["not_found", "invalid_json", "invalid_body", "link_version"],
   }),
   listJoinTokens: endpoint({
     method: "GET",

@@ -7,7 +7,7 @@ import { type ClientRequest, type IncomingMessage, request as httpRequest } from
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
-import { DIAL_PREAMBLE, type DialRefusal } from "@flotilla/contract/link";
+import { DIAL_PREAMBLE, type LinkError } from "@flotilla/contract/link";
 import { until } from "../../test/support/until.ts";
 import { machineIdOf, type TestNode } from "./support/in-process.ts";
 import { startTestLink } from "./support/link.ts";
@@ -25,7 +25,7 @@ interface Served extends AsyncDisposable {
   readonly env: Readonly<Record<string, string>>;
   /** What the guest's port 80 has accepted. */
   readonly accepted: Socket[];
-  dial(machineId: string, port: number): Promise<Dialed | { readonly status: number; readonly body: DialRefusal }>;
+  dial(machineId: string, port: number): Promise<Dialed | { readonly status: number; readonly body: LinkError }>;
   /** A connection to the guest's port 80. */
   connect(): Promise<Dialed>;
   closeLink(): Promise<void>;
@@ -48,7 +48,7 @@ async function serve(): Promise<Served> {
       input.on("response", (output) => {
         const { statusCode: status = 0 } = output;
         if (status === 200) resolve({ input, output: output.on("error", () => {}) });
-        else void text(output).then((body) => resolve({ status, body: JSON.parse(body) as DialRefusal }));
+        else void text(output).then((body) => resolve({ status, body: JSON.parse(body) as LinkError }));
       });
       input.on("error", reject);
       input.write(DIAL_PREAMBLE);
@@ -132,7 +132,7 @@ test("an end of either side, of the machine or of the link is an end for the oth
 
 test("what can not be connected is refused, with the reason", async () => {
   await using served = await serve();
-  const refusal = async (machineId: string, port: number): Promise<readonly [number, string | null]> => {
+  const refusal = async (machineId: string, port: number): Promise<readonly [number, string]> => {
     const answer = await served.dial(machineId, port);
     assert.ok("status" in answer);
     return [answer.status, answer.body.code];

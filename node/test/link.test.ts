@@ -6,7 +6,7 @@ import { stat } from "node:fs/promises";
 import { type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
 import { join } from "node:path";
 import { test } from "node:test";
-import type { ExecExit, ExecFailure, ExecStart } from "@flotilla/contract/link";
+import type { ExecExit, LinkError, ExecStart } from "@flotilla/contract/link";
 import { encodeLinkFrame, LinkDecoder, type LinkFrame } from "@flotilla/contract/link-stream";
 import { until } from "../../test/support/until.ts";
 import { linkSocketPath } from "../src/link/socket-path.ts";
@@ -73,11 +73,11 @@ class Exec {
     return Buffer.concat(parts).toString("utf8");
   }
 
-  async end(): Promise<ExecExit | ExecFailure> {
+  async end(): Promise<ExecExit | LinkError> {
     await this.#ended.promise;
     const last = this.frames.at(-1);
     assert.ok(last?.type === "exit" || last?.type === "failure", `last frame ${last?.type}`);
-    return JSON.parse(Buffer.from(last.payload).toString("utf8")) as ExecExit | ExecFailure;
+    return JSON.parse(Buffer.from(last.payload).toString("utf8")) as ExecExit | LinkError;
   }
 }
 
@@ -268,16 +268,16 @@ test("frames that make no sense end the exec with a failure", async () => {
   await using served = await startTestLink();
   await runs(served);
   const empty = new Exec(served.socketPath, { argv: [] });
-  assert.equal(((await empty.end()) as ExecFailure).code, "invalid");
+  assert.equal(((await empty.end()) as LinkError).code, "invalid");
   const twice = exec(served, ["cat"], { hasStdin: true });
   twice.request.write(encodeLinkFrame("start", "{}"));
-  assert.match(((await twice.end()) as ExecFailure).message, /second start/);
+  assert.match(((await twice.end()) as LinkError).message, /second start/);
   const wrong = exec(served, ["cat"], { hasStdin: true });
   wrong.request.write(encodeLinkFrame("exit", "{}"));
-  assert.equal(((await wrong.end()) as ExecFailure).code, "invalid");
+  assert.equal(((await wrong.end()) as LinkError).code, "invalid");
   const unknown = exec(served, ["cat"], { hasStdin: true });
   unknown.request.write(Buffer.from([99, 0, 0, 0, 0]));
-  assert.equal(((await unknown.end()) as ExecFailure).code, "invalid");
+  assert.equal(((await unknown.end()) as LinkError).code, "invalid");
 });
 
 test("an exec is refused when the machine is not there or does not run", async () => {
@@ -294,7 +294,7 @@ test("a VM that ends takes its execs along, as guest_unreachable", async () => {
   const run = exec(served, ["sleep", "60"]);
   await until(() => run.response !== null, { what: "an answer" });
   exec(served, ["crash"]);
-  assert.equal(((await run.end()) as ExecFailure).code, "guest_unreachable");
+  assert.equal(((await run.end()) as LinkError).code, "guest_unreachable");
 });
 
 test("a command for which there is no room is refused as busy, and there is room when another has ended", async () => {
@@ -303,7 +303,7 @@ test("a command for which there is no room is refused as busy, and there is room
   const first = exec(served, ["cat"], { hasStdin: true });
   await until(() => first.response !== null, { what: "an answer" });
   const second = exec(served, ["echo", "hi"]);
-  assert.equal(((await second.end()) as ExecFailure).code, "busy");
+  assert.equal(((await second.end()) as LinkError).code, "busy");
   first.request.end();
   await first.end();
   const third = exec(served, ["echo", "hi"]);

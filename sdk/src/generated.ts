@@ -898,7 +898,7 @@ export abstract class Methods {
    * Register a node, or report that a known node is back.
    *
    * `POST /v1/nodes/register`; needs a join token.
-   * Refuses with invalid_json, invalid_body, conflict.
+   * Refuses with invalid_json, invalid_body, conflict, link_version.
    */
   registerNode(body: RegisterNodeRequest, options: CallOptions = {}): Promise<RegisteredNode> {
     return this.call({ method: "POST", path: "/v1/nodes/register", json: body, answer: "json" }, options);
@@ -934,7 +934,7 @@ export abstract class Methods {
    * The body is `Heartbeat` of contract/src/link.ts; without a body it only reports that the node runs.
    *
    * `POST /v1/nodes/{id}/heartbeat`; needs a node's credential.
-   * Refuses with not_found, invalid_json, invalid_body.
+   * Refuses with not_found, invalid_json, invalid_body, link_version.
    */
   heartbeatNode(id: string, body?: unknown, options: CallOptions = {}): Promise<HeartbeatNodeAnswer> {
     return this.call(
@@ -1537,6 +1537,7 @@ export interface HeartbeatLeaseRequest {
 export interface HeartbeatNodeAnswer {
   /** RFC 3339, UTC, with milliseconds */
   acceptedAt: string;
+  link: LinkVersions;
 }
 
 export interface ImageInfo {
@@ -1603,6 +1604,11 @@ export interface LeaseInfo {
 export interface Lineage {
   rootMachineId: string;
   machines: readonly MachineInfo[];
+}
+
+export interface LinkVersions {
+  version: number;
+  lowest: number;
 }
 
 export interface ListApiKeysQuery {
@@ -2004,6 +2010,7 @@ export interface RegisterNodeRequest {
   /** facts */
   labels?: Record<string, string> | null | undefined;
   runtime?: string | null | undefined;
+  link?: LinkVersions | null | undefined;
 }
 
 export interface RegisterPackageAnswer {
@@ -2046,6 +2053,7 @@ export interface RegisteredNode {
   usedDiskGb: number;
   /** shown once; null when the node called with its credential */
   credential: string | null;
+  link: LinkVersions;
 }
 
 export interface ScaleRequest {

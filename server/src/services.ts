@@ -8,7 +8,8 @@
 import { NODE_WAIT_MS } from "@flotilla/contract/limits";
 import { RegistryList } from "@flotilla/contract/registries";
 import type { Context } from "./context.ts";
-import { NodeAway, NodeLink } from "./link/node-link.ts";
+import { NodeLink } from "./link/node-link.ts";
+import { NodeAway } from "./link/refusals.ts";
 import { NodeDirectory } from "./placement/directory.ts";
 import { CeilingsCache } from "./usage/ceilings-cache.ts";
 import type { Ceilings } from "./usage/quota.ts";

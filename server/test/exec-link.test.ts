@@ -8,8 +8,9 @@ import type { AddressInfo, Socket } from "node:net";
 import { after, test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
 import { encodeLinkFrame } from "@flotilla/contract/link-stream";
-import { NotRunning, type OutputSink, runOnNode } from "../src/link/exec-link.ts";
-import { NodeAway, NodeLink } from "../src/link/node-link.ts";
+import { type OutputSink, runOnNode } from "../src/link/exec-link.ts";
+import { NodeLink } from "../src/link/node-link.ts";
+import { NodeAway, NotRunning } from "../src/link/refusals.ts";
 import { createLog } from "../src/log.ts";
 import { until } from "./support/until.ts";
 
@@ -185,13 +186,15 @@ test("a node that does not keep the time limit is given up, unless it is the rea
 });
 
 test("what a node says instead of an exit has its own error each", async () => {
-  const status =
-    (code: number): Answer =>
+  const refusal =
+    (status: number, body: string): Answer =>
     (response) =>
-      response.writeHead(code).end("because");
-  await assert.rejects(run(status(404)), NotRunning);
-  await assert.rejects(run(status(409)), NotRunning);
-  await assert.rejects(run(status(500)), NodeAway);
+      response.writeHead(status).end(body);
+  const notRunning = JSON.stringify({ code: "not_running", message: "because" });
+  await assert.rejects(run(refusal(404, notRunning)), NotRunning);
+  await assert.rejects(run(refusal(409, notRunning)), NotRunning);
+  await assert.rejects(run(refusal(409, "not running, by its text alone")), NodeAway);
+  await assert.rejects(run(refusal(500, JSON.stringify({ code: "internal", message: "because" }))), NodeAway);
   const failed = encodeLinkFrame("failure", JSON.stringify({ code: "not_running", message: "it ended" }));
   await assert.rejects(
     run((response) => response.end(failed)),

@@ -3,17 +3,17 @@
  * `npm run golden`. Reads the messages of the link as read.ts says.
  */
 import type { DesiredMachine, EndedRun, MachineSpec, ObservedMachine } from "./machines.ts";
-import type { Heartbeat, NodeEvent, NodeResources } from "./reports.ts";
-import type { ImageProgress, NodeImage, PullRequest } from "./images.ts";
 import type {
-  DialRefusal,
-  ExecExit,
-  ExecFailure,
-  ExecStart,
-  FileRequest,
-  SignalRequest,
-  TerminalSize,
-} from "./streams.ts";
+  Heartbeat,
+  HeartbeatAnswer,
+  LinkVersions,
+  NodeEvent,
+  NodeResources,
+  RegistrationAnswer,
+} from "./reports.ts";
+import type { ImageProgress, NodeImage, PullRequest } from "./images.ts";
+import type { ExecExit, ExecStart, FileRequest, SignalRequest, TerminalSize } from "./streams.ts";
+import type { LinkError } from "./errors.ts";
 import {
   bytesAtMost,
   clipped,
@@ -59,9 +59,17 @@ const IMAGE_PROGRESS_REASON_CODE = [
 const IMAGE_PROGRESS_KIND = ["progress", "done", "failed"] as const;
 const PULL_REQUEST_REFERENCE_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,511}$/;
 const PULL_REQUEST_ARCH = ["amd64", "arm64"] as const;
-const DIAL_REFUSAL_CODE = ["not_running", "refused", "busy", "invalid"] as const;
-const EXEC_FAILURE_CODE = ["not_running", "guest_unreachable", "busy", "invalid"] as const;
 const FILE_REQUEST_OPERATION = ["read", "write", "stat", "list", "remove"] as const;
+const LINK_ERROR_CODE = [
+  "invalid",
+  "version",
+  "not_found",
+  "not_running",
+  "guest_unreachable",
+  "refused",
+  "busy",
+  "no_space",
+] as const;
 
 export function readDesiredMachine(value: unknown): DesiredMachine {
   const fields = record(value, "DesiredMachine");
@@ -222,10 +230,26 @@ export function readHeartbeat(value: unknown): Heartbeat {
   const fields = record(value, "Heartbeat");
   return {
     bootId: clipped(fields["bootId"], "Heartbeat.bootId", 4000),
+    link: readLinkVersions(fields["link"] ?? { version: 1, lowest: 1 }),
     isComplete: fields["isComplete"] === true,
     resources: readNodeResources(fields["resources"]),
     machines: list(fields["machines"], "Heartbeat.machines", 50000, readObservedMachine),
     events: list(fields["events"], "Heartbeat.events", 10000, readNodeEvent),
+  };
+}
+
+export function readHeartbeatAnswer(value: unknown): HeartbeatAnswer {
+  const fields = record(value, "HeartbeatAnswer");
+  return {
+    link: readLinkVersions(fields["link"] ?? { version: 1, lowest: 1 }),
+  };
+}
+
+export function readLinkVersions(value: unknown): LinkVersions {
+  const fields = record(value, "LinkVersions");
+  return {
+    version: whole(fields["version"], "LinkVersions.version", 1, 999999),
+    lowest: whole(fields["lowest"], "LinkVersions.lowest", 1, 999999),
   };
 }
 
@@ -251,6 +275,17 @@ export function readNodeResources(value: unknown): NodeResources {
     usedCpus: measure(fields["usedCpus"], "NodeResources.usedCpus", 2000000000),
     usedMemoryMb: count(fields["usedMemoryMb"], "NodeResources.usedMemoryMb", 2000000000),
     usedDiskGb: count(fields["usedDiskGb"], "NodeResources.usedDiskGb", 2000000000),
+  };
+}
+
+export function readRegistrationAnswer(value: unknown): RegistrationAnswer {
+  const fields = record(value, "RegistrationAnswer");
+  return {
+    credential:
+      fields["credential"] === undefined || fields["credential"] === null
+        ? null
+        : text(fields["credential"], "RegistrationAnswer.credential", 1000),
+    link: readLinkVersions(fields["link"] ?? { version: 1, lowest: 1 }),
   };
 }
 
@@ -317,14 +352,6 @@ export function readPullRequest(value: unknown): PullRequest {
   };
 }
 
-export function readDialRefusal(value: unknown): DialRefusal {
-  const fields = record(value, "DialRefusal");
-  return {
-    code: oneOfOr(fields["code"], DIAL_REFUSAL_CODE, null),
-    message: clipped(fields["message"], "DialRefusal.message", 500),
-  };
-}
-
 export function readExecExit(value: unknown): ExecExit {
   const fields = record(value, "ExecExit");
   return {
@@ -335,14 +362,6 @@ export function readExecExit(value: unknown): ExecExit {
       fields["pid"] === undefined || fields["pid"] === null
         ? null
         : count(fields["pid"], "ExecExit.pid", 9007199254740991),
-  };
-}
-
-export function readExecFailure(value: unknown): ExecFailure {
-  const fields = record(value, "ExecFailure");
-  return {
-    code: oneOfOr(fields["code"], EXEC_FAILURE_CODE, "guest_unreachable"),
-    message: clipped(fields["message"], "ExecFailure.message", 500),
   };
 }
 
@@ -395,5 +414,13 @@ export function readTerminalSize(value: unknown): TerminalSize {
   return {
     cols: whole(fields["cols"], "TerminalSize.cols", 1, 10000),
     rows: whole(fields["rows"], "TerminalSize.rows", 1, 10000),
+  };
+}
+
+export function readLinkError(value: unknown): LinkError {
+  const fields = record(value, "LinkError");
+  return {
+    code: oneOfOr(fields["code"], LINK_ERROR_CODE, "internal"),
+    message: clipped(fields["message"], "LinkError.message", 500),
   };
 }

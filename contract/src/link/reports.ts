@@ -3,7 +3,20 @@
  */
 import { EVENT_LEVELS } from "../machines.ts";
 import { ObservedMachine } from "./machines.ts";
-import { clipped, count, flag, instant, type Message, measure, list, oneOf, Type } from "./vocabulary.ts";
+import {
+  clipped,
+  count,
+  flag,
+  instant,
+  list,
+  type Message,
+  measure,
+  nullable,
+  oneOf,
+  text,
+  Type,
+  whole,
+} from "./vocabulary.ts";
 
 /** The body of a heartbeat has at most 8 MiB, which holds about as many. */
 const MACHINES_MAX = 50_000;
@@ -19,6 +32,13 @@ export const NodeEvent = Type.Object({
   at: instant(),
 });
 export type NodeEvent = Message<typeof NodeEvent>;
+
+/** The versions of the link that a side works with; see version.ts. */
+export const LinkVersions = Type.Object(
+  { version: whole(1, 999_999), lowest: whole(1, 999_999) },
+  { default: { version: 1, lowest: 1 } },
+);
+export type LinkVersions = Message<typeof LinkVersions>;
 
 export const NodeResources = Type.Object({
   totalCpus: count(),
@@ -40,9 +60,22 @@ export type NodeResources = Message<typeof NodeResources>;
 export const Heartbeat = Type.Object({
   /** One incarnation of the node agent. */
   bootId: clipped(),
+  link: LinkVersions,
   isComplete: flag(),
   resources: NodeResources,
   machines: list(ObservedMachine, MACHINES_MAX),
   events: list(NodeEvent, EVENTS_MAX),
 });
 export type Heartbeat = Message<typeof Heartbeat>;
+
+/** What a node reads of the answer to its registration. */
+export const RegistrationAnswer = Type.Object({
+  /** null: it called with its credential. */
+  credential: nullable(text(1_000)),
+  link: LinkVersions,
+});
+export type RegistrationAnswer = Message<typeof RegistrationAnswer>;
+
+/** What a node reads of the answer to a heartbeat. */
+export const HeartbeatAnswer = Type.Object({ link: LinkVersions });
+export type HeartbeatAnswer = Message<typeof HeartbeatAnswer>;

@@ -1,26 +1,13 @@
 /**
- * Messages of what runs in a machine or connects to it: commands, file requests, connections to ports, lines of a log.
+ * Messages of a command or a file request in a machine.
  */
 import { ENV_BYTES_MAX, EXEC_TIMEOUT_MAX_SECONDS } from "../limits.ts";
 import { absolutePath, argv, PATH_CHARACTERS_MAX } from "./machines.ts";
 import { FILE_OPERATIONS } from "./states.ts";
-import {
-  clipped,
-  count,
-  environment,
-  flag,
-  type Message,
-  nullable,
-  Type,
-  text,
-  whole,
-  oneOf,
-  oneOfOr,
-} from "./vocabulary.ts";
+import { count, environment, flag, type Message, nullable, Type, text, whole, oneOf } from "./vocabulary.ts";
 
 const SIDE_MAX = 10_000;
 const SIZE_MAX = Number.MAX_SAFE_INTEGER;
-const MESSAGE_CHARACTERS_MAX = 500;
 
 /** The size of a terminal, in characters. */
 export const TerminalSize = Type.Object({ cols: whole(1, SIDE_MAX), rows: whole(1, SIDE_MAX) });
@@ -69,17 +56,3 @@ export const ExecExit = Type.Object({
   pid: nullable(count(SIZE_MAX)),
 });
 export type ExecExit = Message<typeof ExecExit>;
-
-/** `busy`: as many commands run in the machine as it can run at once. */
-export const ExecFailure = Type.Object({
-  code: oneOfOr(["not_running", "guest_unreachable", "busy", "invalid"], "guest_unreachable"),
-  message: clipped(MESSAGE_CHARACTERS_MAX),
-});
-export type ExecFailure = Message<typeof ExecFailure>;
-
-/** Why a connection to a port was not made. */
-export const DialRefusal = Type.Object({
-  code: oneOfOr(["not_running", "refused", "busy", "invalid"], null),
-  message: clipped(MESSAGE_CHARACTERS_MAX),
-});
-export type DialRefusal = Message<typeof DialRefusal>;

@@ -14,7 +14,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import { messageOf } from "@flotilla/base/errors";
-import { DIAL_PREAMBLE, type DialRefusal } from "@flotilla/contract/link";
+import { DIAL_PREAMBLE, type LinkError } from "@flotilla/contract/link";
 import type { VmNetwork } from "../network/vm-network.ts";
 import type { Supervisor } from "../machines/supervisor.ts";
 import type { UnreadableMachine } from "../machines/unreadable-machine.ts";
@@ -37,7 +37,7 @@ export class Dials {
     request: IncomingMessage,
     response: ServerResponse,
     { machineId, port, machine }: DialTarget,
-  ): Promise<(DialRefusal & { readonly status: number }) | null> {
+  ): Promise<(LinkError & { readonly status: number }) | null> {
     if (machine === undefined)
       return { status: 404, code: "not_running", message: `machine ${machineId} is not on this node` };
     if (machine.guest === null)

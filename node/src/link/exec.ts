@@ -17,7 +17,7 @@ import type { Readable } from "node:stream";
 import type { Clock, Timer } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import { EXIT_CODE_TIMEOUT } from "@flotilla/contract/limits";
-import type { ExecExit, ExecFailure, ExecStart } from "@flotilla/contract/link";
+import type { ExecExit, ExecStart, LinkError } from "@flotilla/contract/link";
 import { readExecStart, readSignalRequest, readTerminalSize } from "@flotilla/contract/link/generated";
 import { InvalidMessage } from "@flotilla/contract/link/read";
 import {
@@ -293,13 +293,13 @@ class LinkExec {
     );
   }
 
-  #fail(failure: ExecFailure): void {
+  #fail(failure: LinkError): void {
     if (this.#isFinished) return;
     if (this.#exit === null && this.#start?.isBackground !== true) this.#kill();
     this.#finish("failure", failure);
   }
 
-  #finish(type: "exit" | "failure", message: ExecExit | ExecFailure): void {
+  #finish(type: "exit" | "failure", message: ExecExit | LinkError): void {
     if (this.#isFinished) return;
     this.#release();
     // The end of a corked answer overtakes what is corked, which is lost then (Node 24).

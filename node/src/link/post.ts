@@ -8,6 +8,8 @@ import { type IncomingMessage, request as httpRequest } from "node:http";
 /** What the server answers to nodes has a few hundred bytes. */
 const ANSWER_BYTES_MAX = 1024 * 1024;
 
+const CODE_HEADER = "x-error-code";
+
 export interface Post {
   readonly path: string;
   readonly token: string;
@@ -15,16 +17,23 @@ export interface Post {
   readonly signal: AbortSignal;
 }
 
+export interface Answer {
+  readonly status: number;
+  readonly text: string;
+  /** Of a refusal, for programs; null: none. */
+  readonly code: string | null;
+}
+
 /** Throws an Error when there is no answer. */
 export async function postJson(
   { serverUrl, serverSocket }: { readonly serverUrl: string; readonly serverSocket: string | null },
   { path, token, body, signal }: Post,
-): Promise<{ readonly status: number; readonly text: string }> {
+): Promise<Answer> {
   const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
   const text = JSON.stringify(body);
   if (serverSocket === null) {
     const response = await fetch(`${serverUrl}${path}`, { method: "POST", headers, body: text, signal });
-    return { status: response.status, text: await response.text() };
+    return { status: response.status, text: await response.text(), code: response.headers.get(CODE_HEADER) };
   }
   const answer = await new Promise<IncomingMessage>((resolve, reject) => {
     const request = httpRequest(
@@ -39,5 +48,6 @@ export async function postJson(
     received += chunk;
     if (received.length > ANSWER_BYTES_MAX) throw new Error(`the answer to POST ${path} does not end`);
   }
-  return { status: answer.statusCode ?? 0, text: received };
+  const code = answer.headers[CODE_HEADER];
+  return { status: answer.statusCode ?? 0, text: received, code: typeof code === "string" ? code : null };
 }

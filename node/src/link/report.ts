@@ -27,6 +27,8 @@ import {
   type NodeResources,
   type ObservedMachine,
 } from "@flotilla/contract/link";
+import { readHeartbeatAnswer, readRegistrationAnswer } from "@flotilla/contract/link/generated";
+import { type LinkVersions, OWN_LINK_VERSIONS, versionRefusal } from "@flotilla/contract/link/version";
 import type { Outbox } from "./outbox.ts";
 import { postJson } from "./post.ts";
 
@@ -37,6 +39,8 @@ const RETRY_MS_MIN = 200;
 /** Well below what makes a node count as lost, so that a server that comes back sees its nodes at once. */
 const RETRY_MS_MAX = 3_000;
 const EVENTS_PER_REPORT_MAX = 1_000;
+/** Until one of the two programs is upgraded, no call succeeds. */
+const RETRY_OF_VERSION_MS = 15_000;
 
 export interface ReporterOptions {
   readonly serverUrl: string;
@@ -53,7 +57,12 @@ export interface ReporterOptions {
   readonly observeAll: () => readonly ObservedMachine[];
   readonly clock: Clock;
   readonly log: Log;
+  /** Default: those of this release. */
+  readonly versions?: LinkVersions;
 }
+
+/** This node and the server have versions of the link that do not work together. */
+class VersionMismatch extends Error {}
 
 /** The server answered, and refused. */
 class Refused extends Error {
@@ -96,7 +105,7 @@ export class Reporter {
       } catch (error) {
         if (signal.aborted) return;
         this.#onFailure(error);
-        await clock.sleep(Math.min(RETRY_MS_MIN * 2 ** (this.#failures - 1), RETRY_MS_MAX), signal);
+        await clock.sleep(retryMs(error, this.#failures), signal);
       }
     }
   }
@@ -116,6 +125,7 @@ export class Reporter {
     const level = reason === this.#lastFailure ? "debug" : "warn";
     this.#lastFailure = reason;
     log[level]({ reason, failures: this.#failures }, "the server could not be told");
+    if (error instanceof VersionMismatch) this.#isRegistered = false;
     if (!(error instanceof Refused) || ![401, 403, 404].includes(error.status)) return;
     this.#isRegistered = false;
     if (error.status !== 404 && this.#credential !== null && joinToken !== null) this.#credential = null;
@@ -135,13 +145,25 @@ export class Reporter {
       totalDiskGb,
       labels: { driver, accelerator, acceleratorReason, arch },
       runtime,
+      link: this.#versions,
     };
-    const answer = (await this.#post("/v1/nodes/register", token, body, signal)) as { credential?: unknown } | null;
-    if (typeof answer?.credential === "string") await this.#keepCredential(answer.credential);
+    const answer = readRegistrationAnswer(await this.#post("/v1/nodes/register", token, body, signal));
+    this.#checkVersions(answer.link);
+    if (answer.credential !== null) await this.#keepCredential(answer.credential);
     if (this.#credential === null) throw new Error("the server let the node in without giving it a credential");
     this.#isRegistered = true;
     this.#isComplete = true;
     log.info({ node: nodeId, server: this.#options.serverUrl }, "the node has entered the cluster");
+  }
+
+  get #versions(): LinkVersions {
+    return this.#options.versions ?? OWN_LINK_VERSIONS;
+  }
+
+  /** The server may have been replaced by one of another release since the last call. */
+  #checkVersions(versions: LinkVersions): void {
+    const refusal = versionRefusal({ name: "this node", versions: this.#versions }, { name: "the server", versions });
+    if (refusal !== null) throw new VersionMismatch(refusal);
   }
 
   async #keepCredential(credential: string): Promise<void> {
@@ -157,8 +179,11 @@ export class Reporter {
     const changed = outbox.takeChanged();
     const events = outbox.oldest(EVENTS_PER_REPORT_MAX);
     const machines = isComplete ? observeAll() : changed.map(observe);
-    const heartbeat: Heartbeat = { bootId: this.#bootId, isComplete, resources, machines, events };
-    await this.#post(`/v1/nodes/${facts.nodeId}/heartbeat`, this.#credential ?? "", heartbeat, signal);
+    const link = this.#versions;
+    const heartbeat: Heartbeat = { bootId: this.#bootId, link, isComplete, resources, machines, events };
+    const path = `/v1/nodes/${facts.nodeId}/heartbeat`;
+    const answer = readHeartbeatAnswer(await this.#post(path, this.#credential ?? "", heartbeat, signal));
+    this.#checkVersions(answer.link);
     this.#isComplete = false;
     outbox.accepted(events.at(-1)?.sequence ?? 0);
   }
@@ -166,11 +191,17 @@ export class Reporter {
   async #post(path: string, token: string, body: unknown, signal: AbortSignal): Promise<unknown> {
     const deadline = deadlineSignal(this.#options.clock, ANSWER_DEADLINE_MS, signal);
     try {
-      const { status, text } = await postJson(this.#options, { path, token, body, signal: deadline.signal });
+      const { status, text, code } = await postJson(this.#options, { path, token, body, signal: deadline.signal });
+      if (code === "link_version") throw new VersionMismatch(text);
       if (status < 200 || status > 299) throw new Refused(path, status, text);
       return text === "" ? null : JSON.parse(text);
     } finally {
       deadline.dispose();
     }
   }
+}
+
+function retryMs(error: unknown, failures: number): number {
+  if (error instanceof VersionMismatch) return RETRY_OF_VERSION_MS;
+  return Math.min(RETRY_MS_MIN * 2 ** (failures - 1), RETRY_MS_MAX);
 }

@@ -16,9 +16,16 @@ import { pipeline } from "node:stream/promises";
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
-import type { DesiredMachine, DialRefusal, ImageProgress } from "@flotilla/contract/link";
+import type { DesiredMachine, ImageProgress, LinkError } from "@flotilla/contract/link";
 import { readDesiredMachine, readPullRequest } from "@flotilla/contract/link/generated";
 import { InvalidMessage } from "@flotilla/contract/link/read";
+import {
+  LINK_HEADER,
+  type LinkVersions,
+  linkVersionsOf,
+  OWN_LINK_VERSIONS,
+  versionRefusal,
+} from "@flotilla/contract/link/version";
 import { imageFaultIn } from "../images/image-refused.ts";
 import type { Images } from "../images/images.ts";
 import type { Fleet } from "../machines/fleet.ts";
@@ -45,6 +52,8 @@ export interface LinkOptions {
   readonly images: Images;
   readonly clock: Clock;
   readonly log: Log;
+  /** Default: those of this release. */
+  readonly versions?: LinkVersions;
 }
 
 interface Exchange {
@@ -106,9 +115,26 @@ class Link {
   }
 
   handle(request: IncomingMessage, response: ServerResponse): void {
+    const refusal = this.#versionRefusal(request);
+    if (refusal !== null) {
+      request.resume();
+      return refuse(response, 426, refusal);
+    }
     const exec = /^\/v1\/machines\/(mach-[0-9a-f]{32})\/exec$/.exec(request.url ?? "");
     if (exec?.[1] !== undefined && request.method === "POST") this.#exec(exec[1], request, response);
     else this.#answer(request, response).catch((error: unknown) => this.#refuse(response, error));
+  }
+
+  /** The server's version and this node's may not meet. */
+  #versionRefusal(request: IncomingMessage): LinkError | null {
+    try {
+      const versions = linkVersionsOf(request.headers[LINK_HEADER]);
+      const own = { name: "this node", versions: this.#options.versions ?? OWN_LINK_VERSIONS };
+      const message = versionRefusal(own, { name: "the server", versions });
+      return message === null ? null : { code: "version", message };
+    } catch (error) {
+      return { code: "invalid", message: messageOf(error) };
+    }
   }
 
   #exec(machineId: string, request: IncomingMessage, response: ServerResponse): void {
@@ -119,7 +145,7 @@ class Link {
       return serveExec(request, response, { guest, clock, hasRoom: () => hasRoom(temporaryDirectory) });
     request.resume();
     const message = `machine ${machineId} ${machine === undefined ? "is not on this node" : "does not run"}`;
-    send(response, machine === undefined ? 404 : 409, { code: "not_running", message });
+    refuse(response, machine === undefined ? 404 : 409, { code: "not_running", message });
   }
 
   async #dial({ request, response }: Exchange, machineId: string, port: number): Promise<void> {
@@ -127,10 +153,10 @@ class Link {
     const machine = this.#options.fleet.find(machineId);
     const refusal = await this.#dials.serve(request, response, { machineId, port, machine });
     if (refusal === null || response.destroyed) return;
-    const { status, code, message } = refusal;
+    const { status, ...error } = refusal;
     // Its body goes on for as long as the caller likes.
     response.shouldKeepAlive = false;
-    send(response, status, { code, message } satisfies DialRefusal);
+    refuse(response, status, error);
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -154,13 +180,14 @@ class Link {
         return await this.#importImage(exchange);
       default:
         request.resume();
-        return send(response, 404, { message: `no route ${request.method} ${pathname}` });
+        return refuse(response, 404, { code: "not_found", message: `no route ${request.method} ${pathname}` });
     }
   }
 
   async #readLogs({ response, url, signal }: Exchange, machineId: string): Promise<void> {
     const machine = this.#options.fleet.find(machineId);
-    if (machine === undefined) send(response, 404, { message: `machine ${machineId} is not on this node` });
+    if (machine === undefined)
+      refuse(response, 404, { code: "not_found", message: `machine ${machineId} is not on this node` });
     else await serveLogs(response, machine.machineLog, { wanted: parseLogsWanted(url.searchParams), signal });
   }
 
@@ -199,7 +226,11 @@ class Link {
     const isInvalid = error instanceof InvalidMessage || error instanceof SyntaxError;
     if (!isInvalid) this.#options.log.error({ error }, "a request on the link failed");
     if (response.headersSent) response.destroy();
-    else send(response, isInvalid ? 400 : 500, { message: messageOf(error) });
+    else
+      refuse(response, isInvalid ? 400 : 500, {
+        code: isInvalid ? "invalid" : codeOf(error),
+        message: messageOf(error),
+      });
   }
 }
 
@@ -218,6 +249,11 @@ async function hasRoom(directory: string): Promise<boolean> {
   const { bavail, bsize } = await statfs(directory);
   return bavail * bsize >= FREE_BYTES_MIN;
 }
+
+const codeOf = (error: unknown): LinkError["code"] =>
+  (error as NodeJS.ErrnoException | null)?.code === "ENOSPC" ? "no_space" : "internal";
+
+const refuse = (response: ServerResponse, status: number, error: LinkError): void => send(response, status, error);
 
 function send(response: ServerResponse, status: number, body: unknown): void {
   const bytes = Buffer.from(JSON.stringify(body));

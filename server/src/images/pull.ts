@@ -10,7 +10,7 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { NodeImage } from "@flotilla/contract/link";
-import { NodeAway } from "../link/node-link.ts";
+import { NodeAway } from "../link/refusals.ts";
 import { findNode, listNodes, type NodeRecord } from "../nodes/store.ts";
 import { beginOperation } from "../operations/begin.ts";
 import type { OperationRun, OperationWorker } from "../operations/run.ts";

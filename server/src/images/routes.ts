@@ -11,7 +11,7 @@ import type { NodeImage } from "@flotilla/contract/link";
 import type { HandlersOf } from "../http/handler.ts";
 import { listPage } from "../http/list-page.ts";
 import type { NodeLink } from "../link/node-link.ts";
-import { NodeAway } from "../link/node-link.ts";
+import { NodeAway } from "../link/refusals.ts";
 import { machineNotFound } from "../machines/start.ts";
 import { findMachine } from "../machines/store.ts";
 import { listNodes, type NodeRecord } from "../nodes/store.ts";

@@ -7,10 +7,10 @@
  *   read again, and the work is repeated only if it runs elsewhere or in another boot.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import { NotRunning } from "../link/exec-link.ts";
+import { NotRunning } from "../link/refusals.ts";
 import type { NodeAddress } from "../link/node-link.ts";
 import type { MachineCache } from "../machines/machine-cache.ts";
-import type { MachineName, MachineRecord } from "../machines/record.ts";
+import { type MachineName, type MachineRecord, nodeOf } from "../machines/record.ts";
 import { machineNotFound } from "../machines/start.ts";
 import { phaseOf } from "../machines/state.ts";
 import { shownState } from "../machines/view.ts";
@@ -81,6 +81,6 @@ function publishedPort(machine: MachineRecord, port: number | null): GuestPort {
     machineId: machine.id,
     bootId: machine.observedBootId ?? "",
     port: published.port,
-    node: { nodeId: machine.nodeId ?? "", address: machine.nodeAddress ?? "" },
+    node: nodeOf(machine),
   };
 }

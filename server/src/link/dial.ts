@@ -6,14 +6,12 @@
  */
 import { Duplex, PassThrough, type Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
-import { DIAL_PREAMBLE, type DialRefusal } from "@flotilla/contract/link";
-import { readDialRefusal } from "@flotilla/contract/link/generated";
-import { NotRunning } from "./exec-link.ts";
-import { type NodeAddress, NodeAway, type NodeLink } from "./node-link.ts";
+import { DIAL_PREAMBLE } from "@flotilla/contract/link";
+import type { NodeAddress, NodeLink } from "./node-link.ts";
+import { NodeAway, NodeRefused } from "./refusals.ts";
 
 /** The node itself gives a guest 10 s to accept. */
 const HEADERS_TIMEOUT_MS = 15_000;
-const REFUSAL_CHARACTERS_MAX = 500;
 
 export interface DialOptions {
   /** Whose turns its bytes take. */
@@ -33,21 +31,18 @@ export async function dialOnNode(link: NodeLink, node: NodeAddress, options: Dia
   input.on("error", () => undefined);
   input.write(DIAL_PREAMBLE);
   try {
-    const { statusCode, body } = await link.pool(node.address).request({
+    const body = await link.open(node, {
       method: "POST",
       path: `/v1/machines/${machineId}/dial/${port}`,
       body: input,
-      headers: { "content-type": "application/octet-stream" },
+      contentType: "application/octet-stream",
       headersTimeout: HEADERS_TIMEOUT_MS,
-      bodyTimeout: 0,
       signal: AbortSignal.any([signal, gone.signal]),
     });
-    if (statusCode !== 200) throw refused(statusCode, await body.text(), { machineId, port });
     return new DialedConnection({ input, output: body, gone, turn: (work) => link.turns.run(tenantId, work) });
   } catch (error) {
     input.destroy();
-    if (error instanceof Refusal || error instanceof NotRunning || signal.aborted) throw error;
-    throw new NodeAway(node.nodeId, error);
+    throw error instanceof NodeRefused ? refused(node, error, options) : error;
   }
 }
 
@@ -112,26 +107,14 @@ class DialedConnection extends Duplex {
   }
 }
 
-function refused(status: number, text: string, { machineId, port }: Pick<DialOptions, "machineId" | "port">): Error {
-  const { code, message } = parse(text);
-  switch (code) {
-    case "not_running":
-      return new NotRunning(message);
+function refused(node: NodeAddress, error: NodeRefused, { machineId, port }: DialOptions): Refusal {
+  const name = `port ${port} of machine ${machineId}`;
+  switch (error.code) {
     case "refused":
-      return new Refusal("guest_unreachable", `port ${port} of machine ${machineId} does not answer: ${message}`);
-    case "busy": {
-      const why = `port ${port} of machine ${machineId} is not connected: ${message}`;
-      return new Refusal("unavailable", `${why}; try again later`);
-    }
+      return new Refusal("guest_unreachable", `${name} does not answer: ${error.message}`);
+    case "busy":
+      return new Refusal("unavailable", `${name} is not connected: ${error.message}; try again later`);
     default:
-      return new Error(`a connection to port ${port} was answered with ${status}: ${message}`);
-  }
-}
-
-function parse(text: string): DialRefusal {
-  try {
-    return readDialRefusal(JSON.parse(text));
-  } catch {
-    return { code: null, message: text.slice(0, REFUSAL_CHARACTERS_MAX) };
+      return new NodeAway(node.nodeId, error);
   }
 }

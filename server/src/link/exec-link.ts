@@ -10,8 +10,8 @@
 import { reasonOf } from "@flotilla/base/abort";
 import type { Clock, Timer } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
-import type { ExecExit, ExecFailure, ExecStart } from "@flotilla/contract/link";
-import { readExecExit, readExecFailure } from "@flotilla/contract/link/generated";
+import type { ExecExit, ExecStart, LinkError } from "@flotilla/contract/link";
+import { readExecExit, readLinkError } from "@flotilla/contract/link/generated";
 import {
   encodeLinkFrame,
   encodeLinkFrameHead,
@@ -20,10 +20,8 @@ import {
   type LinkFrame,
 } from "@flotilla/contract/link-stream";
 import type { Dispatcher } from "undici";
-import { type NodeAddress, NodeAway, type NodeLink } from "./node-link.ts";
-
-/** The machine does not run there: what was known of it is out of date. */
-export class NotRunning extends Error {}
+import type { NodeAddress, NodeLink } from "./node-link.ts";
+import { NodeAway, NotRunning, refusalOf } from "./refusals.ts";
 
 export interface OutputSink {
   /** A promise that is returned is waited for before more is read. The chunk may be kept. */
@@ -63,17 +61,9 @@ export function runOnNode(
   if (options.signal.aborted) return Promise.reject(reasonOf(options.signal));
   const command = new NodeCommand(link, node.nodeId, options, clock, { resolve, reject });
   const { body, bytes } = requestBody(options.start, options.stdin);
-  const request = {
-    method: "POST" as const,
-    path: `/v1/machines/${options.machineId}/exec`,
-    body: body as Buffer,
-    headers: ["content-type", "application/octet-stream", "content-length", String(bytes)],
-    headersTimeout: HEADERS_TIMEOUT_MS,
-    // Silence is the command's business; its time limit is kept by the node, and by the caller's signal.
-    bodyTimeout: 0,
-  };
+  const path = `/v1/machines/${options.machineId}/exec`;
   try {
-    link.pool(node.address).dispatch(request, command);
+    link.post(node, path, { body, bytes, headersTimeout: HEADERS_TIMEOUT_MS }, command);
   } catch (error) {
     reject(new NodeAway(node.nodeId, error));
   }
@@ -145,7 +135,7 @@ class NodeCommand implements Dispatcher.DispatchHandler {
   onResponseEnd(): void {
     if (this.#isSettled) return;
     this.#hasEnded = true;
-    if (this.#status !== 200) this.#fail(refusedBecause(this.#status, this.#refusal));
+    if (this.#status !== 200) this.#fail(refusalOf(this.#nodeId, this.#status, this.#refusal));
     else if (!this.#isWaiting) this.#fail(new Error("the answer ended without an exit frame"));
   }
 
@@ -246,7 +236,7 @@ export function take(frame: LinkFrame, sink: OutputSink, machineId: string): Pro
     return waiting instanceof Promise ? waiting.then(() => null) : null;
   }
   if (frame.type === "exit") return readExecExit(parse(frame));
-  if (frame.type === "failure") throw failure(readExecFailure(parse(frame)), machineId);
+  if (frame.type === "failure") throw failure(readLinkError(parse(frame)), machineId);
   throw new Error(`a ${frame.type} frame does not come from a node`);
 }
 
@@ -254,7 +244,7 @@ function parse({ payload }: LinkFrame): unknown {
   return JSON.parse(Buffer.from(payload.buffer, payload.byteOffset, payload.byteLength).toString("utf8"));
 }
 
-function failure({ code, message }: ExecFailure, machineId: string): Error {
+function failure({ code, message }: LinkError, machineId: string): Error {
   switch (code) {
     case "not_running":
       return new NotRunning(message);
@@ -264,22 +254,10 @@ function failure({ code, message }: ExecFailure, machineId: string): Error {
     }
     case "invalid":
       return new Refusal("invalid_request", `exec in ${machineId} was refused: ${message}`);
-    case "guest_unreachable": {
+    default: {
       const why = `its agent does not answer: ${message}`;
       const text = `exec in ${machineId} failed, ${why}; stop and start the machine if it still runs`;
       return new Refusal("guest_unreachable", text);
     }
   }
-}
-
-/** The error that a status other than 200 means. */
-export async function refused(status: number, body: { text(): Promise<string> }): Promise<Error> {
-  return refusedBecause(status, await body.text());
-}
-
-function refusedBecause(status: number, words: string): Error {
-  const text = words.slice(0, REFUSAL_CHARACTERS_MAX);
-  return status === 404 || status === 409
-    ? new NotRunning(text)
-    : new Error(`exec was answered with ${status}: ${text}`);
 }

@@ -12,12 +12,13 @@
  */
 import type { Readable } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
-import { ownMessageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import { type ImageFault, Refusal } from "@flotilla/contract/errors";
 import type { DesiredMachine, NodeImage, ObservedMachine } from "@flotilla/contract/link";
 import { readImageProgress, readNodeImages, readObservedMachine } from "@flotilla/contract/link/generated";
-import { Pool } from "undici";
+import { linkHeader, LINK_HEADER, OWN_LINK_VERSIONS } from "@flotilla/contract/link/version";
+import { type Dispatcher, Pool } from "undici";
+import { NodeAway, NodeRefused, NotRunning, refusalOf } from "./refusals.ts";
 import { Turns } from "./turns.ts";
 
 /** A node as the link needs it. */
@@ -26,32 +27,11 @@ export interface NodeAddress {
   readonly address: string;
 }
 
-/** The node's agent answered that it cannot do what it was asked: its disk is full, say. */
-class NodeFault extends Refusal {
-  constructor(nodeId: string, what: string, message: string) {
-    super("unavailable", `node ${nodeId} could not take up ${what}: ${message.slice(0, 500)}`);
-    this.name = "NodeFault";
-  }
-}
-
-/** The node's agent cannot be reached, or went away in the middle. */
-export class NodeAway extends Refusal {
-  readonly reason: string;
-
-  constructor(nodeId: string, cause: unknown) {
-    super("unavailable", `node ${nodeId} does not answer; check that its agent runs there, then try again`);
-    this.name = "NodeAway";
-    this.cause = cause;
-    this.reason = ownMessageOf(cause);
-  }
-}
-
 const ANSWER_TIMEOUT_MS = 10_000;
 const JSON_BYTES_MAX = 16 * 1024 * 1024;
 const KEEP_ALIVE_MS = 60_000;
 /** A node says nothing while it unpacks, which it does for ten minutes at most. */
 const IMAGE_SILENCE_MAX_MS = 15 * 60_000;
-const IMAGE_REASON_CHARACTERS_MAX = 1_000;
 const LINE_CHARACTERS_MAX = 64 * 1024;
 
 interface JsonRequest {
@@ -64,14 +44,35 @@ interface JsonRequest {
 }
 
 interface ImageWork {
-  readonly method: "POST" | "PUT";
-  readonly path: string;
-  readonly contentType: string;
-  readonly body: Readable | string;
-  readonly signal: AbortSignal;
+  readonly request: Omit<StreamRequest, "headersTimeout" | "bodyTimeout">;
   readonly onProgress?: (message: string) => void;
   readonly onFailure: (reason: string, code: ImageFault | null) => Refusal;
 }
+
+/** A request whose answer is a stream. Times are milliseconds; 0: no limit. */
+export interface StreamRequest {
+  readonly method: "GET" | "POST" | "PUT";
+  readonly path: string;
+  readonly body?: Readable | string;
+  readonly contentType?: string;
+  readonly headersTimeout: number;
+  /** Between two pieces of the answer. */
+  readonly bodyTimeout?: number;
+  /** Ends the request, and the answer if it has begun. */
+  readonly signal: AbortSignal;
+}
+
+/** A body that is complete, in one piece or in several that are sent one after the other. */
+export interface PostBody {
+  readonly body: Buffer | Buffer[];
+  readonly bytes: number;
+  readonly headersTimeout: number;
+}
+
+/** The answer's body, as the node sends it. */
+export type NodeStream = Dispatcher.ResponseData["body"];
+
+const OWN_VERSIONS = linkHeader(OWN_LINK_VERSIONS);
 
 export class NodeLink {
   readonly #pools = new Map<string, Pool>();
@@ -104,10 +105,13 @@ export class NodeLink {
     const path = `/v1/machines/${machineId}?waitMs=${Math.round(waitMs)}`;
     const answer = await this.#json(node, { method: "PUT", path, body: desired, waitMs, signal });
     // 409: the node has seen a newer wish. It says what it observes in any case.
-    if (answer.status !== 200 && answer.status !== 409)
-      throw new NodeFault(node.nodeId, `machine ${machineId}`, messageOf(answer));
+    if (answer.status !== 200 && answer.status !== 409) {
+      const error = refusalOf(node.nodeId, answer.status, answer.text);
+      if (error instanceof Refusal) throw error;
+      throw new Refusal("unavailable", `node ${node.nodeId} could not take up machine ${machineId}: ${error.message}`);
+    }
     return await this.#away(node, () => {
-      const observed = readObservedMachine(answer.body);
+      const observed = readObservedMachine(JSON.parse(answer.text));
       if (observed.machineId === machineId) return observed;
       throw new Error(`expected machine ${machineId}, got ${observed.machineId}`);
     });
@@ -117,19 +121,17 @@ export class NodeLink {
   async listImages(node: NodeAddress, tenantId: string | null): Promise<readonly NodeImage[]> {
     const query = tenantId === null ? "" : `?tenantId=${encodeURIComponent(tenantId)}`;
     const answer = await this.#json(node, { method: "GET", path: `/v1/images${query}` });
-    if (answer.status !== 200)
-      throw new NodeAway(node.nodeId, new Error(`the list of images was answered with ${answer.status}`));
-    return await this.#away(node, () => readNodeImages(answer.body));
+    return await this.#away(node, () => {
+      if (answer.status !== 200) throw refusalOf(node.nodeId, answer.status, answer.text);
+      return readNodeImages(JSON.parse(answer.text));
+    });
   }
 
   /** Streams an archive to the node; throws a Refusal with the node's own text when it is no good. */
   async importImage(node: NodeAddress, reference: string, archive: Readable, signal: AbortSignal): Promise<NodeImage> {
+    const path = `/v1/images/import?reference=${encodeURIComponent(reference)}`;
     return await this.#imageWork(node, {
-      method: "POST",
-      path: `/v1/images/import?reference=${encodeURIComponent(reference)}`,
-      contentType: "application/octet-stream",
-      body: archive,
-      signal,
+      request: { method: "POST", path, contentType: "application/octet-stream", body: archive, signal },
       onFailure: (reason) => new Refusal("invalid_request", `import of ${reference} failed: ${reason}`),
     });
   }
@@ -143,45 +145,75 @@ export class NodeLink {
     request: { readonly reference: string; readonly arch: string | null; readonly tenantId: string },
     { onProgress, signal }: { readonly onProgress: (message: string) => void; readonly signal: AbortSignal },
   ): Promise<NodeImage> {
+    const body = JSON.stringify(request);
     return await this.#imageWork(node, {
-      method: "PUT",
-      path: "/v1/images",
-      contentType: "application/json",
-      body: JSON.stringify(request),
-      signal,
+      request: { method: "PUT", path: "/v1/images", contentType: "application/json", body, signal },
       onProgress,
       onFailure: (reason, code) => new Refusal(code ?? "unavailable", reason),
     });
   }
 
-  /** Work on an image, of which the node tells line by line. */
-  async #imageWork(node: NodeAddress, work: ImageWork): Promise<NodeImage> {
-    return await this.#away(node, async () => {
-      const { statusCode, body } = await this.pool(node.address).request({
-        method: work.method,
-        path: work.path,
-        body: work.body,
-        headers: { "content-type": work.contentType },
-        headersTimeout: 0,
-        bodyTimeout: IMAGE_SILENCE_MAX_MS,
-        signal: work.signal,
-      });
-      if (statusCode !== 200) {
-        const { message } = JSON.parse(await body.text()) as { readonly message?: unknown };
-        throw new Refusal("invalid_request", String(message).slice(0, IMAGE_REASON_CHARACTERS_MAX));
-      }
+  /** Work on an image. The node reports its progress line by line. */
+  async #imageWork(node: NodeAddress, { request, onProgress, onFailure }: ImageWork): Promise<NodeImage> {
+    try {
+      const body = await this.open(node, { ...request, headersTimeout: 0, bodyTimeout: IMAGE_SILENCE_MAX_MS });
       for await (const line of linesOf(body as AsyncIterable<Buffer>)) {
         const progress = readImageProgress(JSON.parse(line));
         if (progress.kind === "done") return progress.image;
-        if (progress.kind === "failed") throw work.onFailure(progress.message, progress.reasonCode);
-        work.onProgress?.(progress.message);
+        if (progress.kind === "failed") throw onFailure(progress.message, progress.reasonCode);
+        onProgress?.(progress.message);
       }
       throw new Error("the answer ended without a result");
-    });
+    } catch (error) {
+      if (error instanceof Refusal) throw error;
+      if (error instanceof NodeRefused) throw new Refusal("invalid_request", error.message);
+      throw new NodeAway(node.nodeId, error);
+    }
+  }
+
+  /**
+   * Sends a request and returns the answer's body once the node has answered 200: the one way to a stream of a node. Throws
+   * NodeAway, NotRunning, NodeRefused, a Refusal when the versions do not meet, and what aborted the signal.
+   */
+  async open(node: NodeAddress, request: StreamRequest): Promise<NodeStream> {
+    const { method, path, contentType, headersTimeout, signal } = request;
+    try {
+      const { statusCode, body } = await this.#pool(node).request({
+        method,
+        path,
+        headers: { [LINK_HEADER]: OWN_VERSIONS, ...(contentType === undefined ? {} : { "content-type": contentType }) },
+        body: request.body ?? null,
+        headersTimeout,
+        bodyTimeout: request.bodyTimeout ?? 0,
+        signal,
+      });
+      if (statusCode === 200) return body;
+      throw refusalOf(node.nodeId, statusCode, await body.text());
+    } catch (error) {
+      if (error instanceof Refusal || error instanceof NotRunning || error instanceof NodeRefused) throw error;
+      if (signal.aborted) throw error;
+      throw new NodeAway(node.nodeId, error);
+    }
+  }
+
+  /** As `open`, for a body of known length and a handler, which cost half of the promise and the stream. */
+  post(node: NodeAddress, path: string, body: PostBody, handler: Dispatcher.DispatchHandler): void {
+    const headers = [LINK_HEADER, OWN_VERSIONS, "content-type", "application/octet-stream"];
+    headers.push("content-length", String(body.bytes));
+    const { headersTimeout } = body;
+    const options = {
+      method: "POST" as const,
+      path,
+      body: body.body as Buffer,
+      headers,
+      headersTimeout,
+      bodyTimeout: 0,
+    };
+    this.#pool(node).dispatch(options, handler);
   }
 
   /** The connections to a node. */
-  pool(address: string): Pool {
+  #pool({ address }: NodeAddress): Pool {
     let pool = this.#pools.get(address);
     if (pool === undefined) {
       const options = { keepAliveTimeout: KEEP_ALIVE_MS, keepAliveMaxTimeout: KEEP_ALIVE_MS, pipelining: 1 };
@@ -197,7 +229,7 @@ export class NodeLink {
     await Promise.all([...this.#pools.values()].map((pool) => pool.destroy()));
   }
 
-  async #json(node: NodeAddress, request: JsonRequest): Promise<{ readonly status: number; readonly body: unknown }> {
+  async #json(node: NodeAddress, request: JsonRequest): Promise<{ readonly status: number; readonly text: string }> {
     return await this.#away(node, async () => {
       try {
         return await this.#attempt(node, request);
@@ -208,15 +240,16 @@ export class NodeLink {
     });
   }
 
-  async #attempt(node: NodeAddress, request: JsonRequest): Promise<{ status: number; body: unknown }> {
-    const { statusCode, body } = await this.pool(node.address).request({
+  async #attempt(node: NodeAddress, request: JsonRequest): Promise<{ status: number; text: string }> {
+    const versions = { [LINK_HEADER]: OWN_VERSIONS };
+    const { statusCode, body } = await this.#pool(node).request({
       method: request.method,
       path: request.path,
       headersTimeout: ANSWER_TIMEOUT_MS + (request.waitMs ?? 0),
       bodyTimeout: ANSWER_TIMEOUT_MS,
       ...(request.body === undefined
-        ? {}
-        : { body: JSON.stringify(request.body), headers: { "content-type": "application/json" } }),
+        ? { headers: versions }
+        : { body: JSON.stringify(request.body), headers: { ...versions, "content-type": "application/json" } }),
       ...(request.signal === undefined ? {} : { signal: request.signal }),
     });
     const chunks: Buffer[] = [];
@@ -226,7 +259,7 @@ export class NodeLink {
       if (bytes > JSON_BYTES_MAX) throw new Error(`the answer is larger than ${JSON_BYTES_MAX} bytes`);
       chunks.push(chunk);
     }
-    return { status: statusCode, body: JSON.parse(Buffer.concat(chunks).toString("utf8")) };
+    return { status: statusCode, text: Buffer.concat(chunks).toString("utf8") };
   }
 
   async #away<T>(node: NodeAddress, work: () => Promise<T> | T): Promise<T> {
@@ -237,11 +270,6 @@ export class NodeLink {
       throw new NodeAway(node.nodeId, error);
     }
   }
-}
-
-function messageOf({ status, body }: { readonly status: number; readonly body: unknown }): string {
-  const message = (body as { message?: unknown } | null)?.message;
-  return typeof message === "string" ? message : `it answered with status ${status}`;
 }
 
 async function* linesOf(chunks: AsyncIterable<Buffer>): AsyncGenerator<string, undefined> {

@@ -10,8 +10,9 @@ import { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit, ExecStart } from "@flotilla/contract/link";
 import { encodeLinkFrame, LinkDecoder, type LinkFrame, type LinkFrameType } from "@flotilla/contract/link-stream";
-import { HEADERS_TIMEOUT_MS, NotRunning, type OutputSink, refused, take } from "./exec-link.ts";
-import { type NodeAddress, NodeAway, type NodeLink } from "./node-link.ts";
+import { HEADERS_TIMEOUT_MS, type OutputSink, take } from "./exec-link.ts";
+import type { NodeAddress, NodeLink } from "./node-link.ts";
+import { NodeAway, NotRunning } from "./refusals.ts";
 
 /** What waits here for a node that does not read. */
 const INPUT_BYTES_MAX = 256 * 1024;
@@ -53,16 +54,14 @@ export async function openOnNode(link: NodeLink, node: NodeAddress, options: Ope
   const input = new Input();
   input.push(encodeLinkFrame("start", JSON.stringify(start)));
   try {
-    const { statusCode, body } = await link.pool(node.address).request({
+    const body = await link.open(node, {
       method: "POST",
       path: `/v1/machines/${machineId}/exec`,
       body: input,
-      headers: { "content-type": "application/octet-stream" },
+      contentType: "application/octet-stream",
       headersTimeout: HEADERS_TIMEOUT_MS,
-      bodyTimeout: 0,
       signal: AbortSignal.any([signal, gone.signal]),
     });
-    if (statusCode !== 200) throw await refused(statusCode, body);
     const exec = new OpenExec({
       link,
       work: start.file === undefined ? "command" : "file",

@@ -1,7 +1,9 @@
 /**
  * A machine's log as its node sends it: lines that are there, and with `isFollowing` those that come.
  */
-import { type NodeAddress, NodeAway, type NodeLink } from "./node-link.ts";
+import { Refusal } from "@flotilla/contract/errors";
+import type { NodeAddress, NodeLink } from "./node-link.ts";
+import { NodeAway, NodeRefused } from "./refusals.ts";
 
 const HEADERS_TIMEOUT_MS = 10_000;
 
@@ -24,19 +26,14 @@ export async function openLogOnNode(
 ): Promise<NodeLog | null> {
   const where = "after" in from ? `after=${from.after}` : `tail=${from.tail}`;
   try {
-    const { statusCode, body } = await link.pool(node.address).request({
+    return await link.open(node, {
       method: "GET",
       path: `/v1/machines/${machineId}/logs?${where}${isFollowing ? "&follow=1" : ""}`,
       headersTimeout: HEADERS_TIMEOUT_MS,
-      // A log may be silent for as long as it likes.
-      bodyTimeout: 0,
       signal,
     });
-    if (statusCode === 200) return body;
-    await body.dump();
-    if (statusCode === 404) return null;
-    throw new Error(`the log was answered with ${statusCode}`);
   } catch (error) {
-    throw new NodeAway(node.nodeId, error);
+    if (error instanceof NodeRefused && error.status === 404) return null;
+    throw error instanceof Refusal ? error : new NodeAway(node.nodeId, error);
   }
 }

@@ -6,7 +6,7 @@
  * write is fenced.
  */
 import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link";
-import { NodeAway } from "../link/node-link.ts";
+import { NodeAway } from "../link/refusals.ts";
 import { observe } from "./observe.ts";
 import { type MachineRecord, specOf } from "./record.ts";
 import type { MachineServices } from "./services.ts";

@@ -3,9 +3,11 @@
  *
  * Types only, and the one translation to what a node is told. Instants are epoch milliseconds.
  */
+import { Refusal } from "@flotilla/contract/errors";
 import type { MachineSpec } from "@flotilla/contract/link";
 import type { MachineNetwork, MachineSource, Restart } from "@flotilla/contract/machines";
 import type { NodeStatus } from "@flotilla/contract/nodes";
+import type { NodeAddress } from "../link/node-link.ts";
 import type { MutableMachine } from "./change.ts";
 import type { MachineSecrets } from "./secrets.ts";
 
@@ -51,6 +53,13 @@ export interface MachineRecord extends MachineDescription, MutableMachine {
   readonly deletedAt: number | null;
   readonly nodeStatus: NodeStatus | null;
   readonly nodeAddress: string | null;
+}
+
+/** The node that runs it. Throws a Refusal when the machine has none that the server knows the address of. */
+export function nodeOf({ id, nodeId, nodeAddress }: MachineRecord): NodeAddress {
+  if (nodeId === null || nodeAddress === null)
+    throw new Refusal("unavailable", `the node of machine ${id} is not known; start the machine again`);
+  return { nodeId, address: nodeAddress };
 }
 
 /** What its node needs to run it. */

@@ -6,7 +6,7 @@
  * a second time only when the node said that it did not take it up (NotRunning).
  */
 import { Refusal } from "@flotilla/contract/errors";
-import { NotRunning } from "../link/exec-link.ts";
+import { NotRunning } from "../link/refusals.ts";
 import { converge } from "./converge.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";

@@ -11,11 +11,13 @@ import { InvalidMessage } from "@flotilla/contract/link/read";
 import type { MachineServices } from "../machines/services.ts";
 import { takeReports } from "../machines/take-reports.ts";
 import { insertNodeEvents, noteOnNode } from "../events/store.ts";
+import { checkLinkVersions } from "./link-version.ts";
 import { updateHeartbeat } from "./store.ts";
 
 export async function takeHeartbeat(services: MachineServices, nodeId: string, body: unknown): Promise<Date> {
   const { context } = services;
   const heartbeat = body === undefined || body === null ? null : heartbeatOf(body);
+  if (heartbeat !== null) checkLinkVersions(nodeId, heartbeat.link);
   const now = new Date(context.clock.now());
   const before = await updateHeartbeat(context.db, {
     id: nodeId,

@@ -9,6 +9,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { RegisterNodeRequest } from "@flotilla/contract/nodes";
 import type { Context } from "../context.ts";
 import type { NodeCaller } from "../auth/caller.ts";
+import { checkLinkVersions } from "./link-version.ts";
 import { hashOf } from "../tokens/mint.ts";
 import { makeCredential, OWN_TOKEN } from "./credentials.ts";
 import { admitNode, findNode, type NodeRecord, type Registration, updateRegistration } from "./store.ts";
@@ -36,6 +37,7 @@ export async function registerNode(
     runtime: request.runtime ?? null,
     now: new Date(context.clock.now()),
   };
+  checkLinkVersions(request.id, request.link ?? { version: 1, lowest: 1 });
   await checkAddress(context, caller, request);
   const registered =
     caller.nodeId === null

@@ -2,6 +2,7 @@
  * The handlers of nodes: list, register, heartbeat, drain, revoke.
  */
 import { Refusal } from "@flotilla/contract/errors";
+import { OWN_LINK_VERSIONS } from "@flotilla/contract/link/version";
 import type { HandlersOf } from "../http/handler.ts";
 import { listPage } from "../http/list-page.ts";
 import type { MachineServices } from "../machines/services.ts";
@@ -23,13 +24,13 @@ export function nodeHandlers(
     async registerNode({ caller, body, log }) {
       const { node, credential } = await registerNode(context, caller, body);
       log.info({ nodeId: node.id, address: node.address, isNew: credential !== null }, "a node has registered");
-      return { status: 200, body: { ...nodeInfo(node), credential } };
+      return { status: 200, body: { ...nodeInfo(node), credential, link: OWN_LINK_VERSIONS } };
     },
     async heartbeatNode({ caller, params, body }) {
       if (caller.nodeId !== params.id)
         throw new Refusal("not_found", `node ${params.id} is not the one that this credential belongs to`);
       const acceptedAt = await takeHeartbeat(services, params.id, body);
-      return { status: 200, body: { acceptedAt: acceptedAt.toISOString() } };
+      return { status: 200, body: { acceptedAt: acceptedAt.toISOString(), link: OWN_LINK_VERSIONS } };
     },
     async drainNode(request) {
       const { node, operationId } = await requestDrain(services, {

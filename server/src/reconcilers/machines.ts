@@ -8,7 +8,7 @@
  * If the server dies between claim and write, the lease ends and another one claims the row.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
-import { NodeAway } from "../link/node-link.ts";
+import { NodeAway } from "../link/refusals.ts";
 import { giveUp } from "../machines/change.ts";
 import { converge } from "../machines/converge.ts";
 import type { MachineRecord } from "../machines/record.ts";

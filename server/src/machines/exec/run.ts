@@ -7,7 +7,7 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit } from "@flotilla/contract/link";
 import { type OutputSink, runOnNode } from "../../link/exec-link.ts";
-import type { MachineRecord } from "../record.ts";
+import { type MachineRecord, nodeOf } from "../record.ts";
 import { inRunningMachine } from "../running.ts";
 import type { MachineServices } from "../services.ts";
 import { phaseOf } from "../state.ts";
@@ -77,6 +77,5 @@ function attemptOnce(
   machine: MachineRecord,
   { tenantId, command, sink, signal }: RunOptions,
 ): Promise<ExecExit> {
-  const node = { nodeId: machine.nodeId ?? "", address: machine.nodeAddress ?? "" };
-  return runOnNode(link, node, { tenantId, machineId: machine.id, ...command, sink, signal }, context.clock);
+  return runOnNode(link, nodeOf(machine), { tenantId, machineId: machine.id, ...command, sink, signal }, context.clock);
 }

@@ -11,6 +11,7 @@ import { type OpenExec, openOnNode } from "../../link/open-exec.ts";
 import { type InMachine, inRunningMachine } from "../running.ts";
 import type { MachineServices } from "../services.ts";
 import { fileRefusal } from "./answer.ts";
+import { nodeOf } from "../record.ts";
 
 const NEWLINE = 0x0a;
 const LINE_BYTES_MAX = 256;
@@ -52,7 +53,7 @@ export async function beginFileWork(
     file: { ...request, path: posix.normalize(`/${path}`) },
   };
   const exec = await inRunningMachine(services, target, (machine) => {
-    const node = { nodeId: machine.nodeId ?? "", address: machine.nodeAddress ?? "" };
+    const node = nodeOf(machine);
     return openOnNode(link, node, { tenantId: target.tenantId, machineId: id, start, signal });
   });
   activity.execBegan(id);

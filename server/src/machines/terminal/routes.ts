@@ -10,6 +10,7 @@ import { checkArguments, checkEnvironment, environmentOf } from "../environment.
 import { inRunningMachine } from "../running.ts";
 import type { MachineServices } from "../services.ts";
 import { serveTerminal } from "./terminal.ts";
+import { nodeOf } from "../record.ts";
 
 /** From the specification: a terminal is open for at most an hour. The node keeps the time. */
 const TERMINAL_MS_MAX = 60 * 60_000;
@@ -35,7 +36,7 @@ export function terminalHandlers(services: MachineServices): HandlersOf<"openTer
       };
       const { id } = params;
       const exec = await inRunningMachine(services, { tenantId: caller.tenantId, id, signal }, (machine) => {
-        const node = { nodeId: machine.nodeId ?? "", address: machine.nodeAddress ?? "" };
+        const node = nodeOf(machine);
         return openOnNode(link, node, { tenantId: machine.tenantId, machineId: id, start, signal });
       });
       return {

@@ -1,0 +1,60 @@
+/**
+ * What goes wrong between the server and a node, as errors that callers tell apart by class and code.
+ *
+ * Pure. Always: a program decides by the class or by `code`, never by a message.
+ */
+import { ownMessageOf } from "@flotilla/base/errors";
+import { Refusal } from "@flotilla/contract/errors";
+import type { LinkError } from "@flotilla/contract/link";
+import { readLinkError } from "@flotilla/contract/link/generated";
+
+const MESSAGE_CHARACTERS_MAX = 500;
+
+/** The node's agent cannot be reached, or the connection broke before the answer was complete. */
+export class NodeAway extends Refusal {
+  readonly reason: string;
+
+  constructor(nodeId: string, cause: unknown) {
+    super("unavailable", `node ${nodeId} does not answer; check that its agent runs there, then try again`);
+    this.name = "NodeAway";
+    this.cause = cause;
+    this.reason = ownMessageOf(cause);
+  }
+}
+
+/** The machine does not run on the node: what the server knew of it is out of date. */
+export class NotRunning extends Error {}
+
+/** The node answered with an error. */
+export class NodeRefused extends Error {
+  readonly status: number;
+  readonly code: LinkError["code"];
+
+  constructor(status: number, { code, message }: LinkError) {
+    super(message);
+    this.name = "NodeRefused";
+    this.status = status;
+    this.code = code;
+  }
+}
+
+/** The error that an answer of the node means. `text`: its body, or the beginning of it. */
+export function refusalOf(nodeId: string, status: number, text: string): Refusal | NotRunning | NodeRefused {
+  const error = linkError(text);
+  switch (error.code) {
+    case "version":
+      return new Refusal("unavailable", `node ${nodeId} refused the call: ${error.message}`);
+    case "not_running":
+      return new NotRunning(error.message);
+    default:
+      return new NodeRefused(status, error);
+  }
+}
+
+function linkError(text: string): LinkError {
+  try {
+    return readLinkError(JSON.parse(text));
+  } catch {
+    return { code: "internal", message: text.slice(0, MESSAGE_CHARACTERS_MAX) };
+  }
+}

@@ -1,0 +1,231 @@
+/**
+ * A server and a node whose versions of the link differ: neighbours work together; others refuse each other and say what to
+ * do.
+ *
+ * The other side is played with contract/vectors/link-v1.json, which was recorded from programs of version 1.
+ */
+import assert from "node:assert/strict";
+import { type ChildProcess, spawn } from "node:child_process";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { createServer, type IncomingMessage, request as httpRequest, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startTestServer } from "./support/server.ts";
+import { until } from "./support/until.ts";
+
+type Fields = Record<string, unknown>;
+interface Recorded {
+  readonly request: Fields;
+  readonly answer: Fields;
+}
+
+const VECTORS = new URL("../../contract/vectors/link-v1.json", import.meta.url);
+const NODE_MAIN = new URL("../../node/src/main.ts", import.meta.url).pathname;
+const recorded = JSON.parse(await readFile(VECTORS, "utf8")) as {
+  readonly [Name in "register" | "heartbeat" | "running" | "failed" | "stopped" | "absent"]: Recorded;
+} & {
+  readonly exec: { readonly request: string; readonly answer: string };
+  readonly pull: { readonly request: Fields; readonly answer: readonly Fields[] };
+  readonly images: { readonly answer: readonly Fields[] };
+};
+
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+const { client } = server;
+const directory = await mkdtemp(join(tmpdir(), "flotilla-link-"));
+after(() => rm(directory, { recursive: true, force: true }));
+
+async function bodyOf(message: IncomingMessage): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of message) chunks.push(chunk as Buffer);
+  return Buffer.concat(chunks);
+}
+
+async function listening(answer: (request: IncomingMessage, response: ServerResponse, body: Buffer) => void) {
+  const listener = createServer((request, response) => {
+    void bodyOf(request).then((body) => answer(request, response, body));
+  });
+  await new Promise<void>((resolve) => {
+    listener.listen(0, "127.0.0.1", resolve);
+  });
+  after(() => {
+    listener.closeAllConnections();
+    listener.close();
+  });
+  return `http://127.0.0.1:${(listener.address() as AddressInfo).port}`;
+}
+
+/** A node of version 1 that gives the recorded answers. */
+async function playNode(id: string): Promise<void> {
+  const address = await listening(({ method, url = "" }, response, body) => {
+    if (url.endsWith("/exec")) return void response.end(Buffer.from(recorded.exec.answer, "base64"));
+    if (method === "GET") return void response.end(JSON.stringify(recorded.images.answer));
+    if (url === "/v1/images")
+      return void response.end(recorded.pull.answer.map((line) => `${JSON.stringify(line)}\n`).join(""));
+    const { generation, state, spec } = JSON.parse(body.toString()) as Fields & { spec: { image: Fields } | null };
+    const name = spec?.image["reference"] === "missing" ? "failed" : (state as "running");
+    const machineId = /mach-[0-9a-f]{32}/.exec(url)?.[0];
+    response.end(JSON.stringify({ ...recorded[name].answer, machineId, generation }));
+  });
+  const entry = { ...recorded.register.request, id, address };
+  const entered = await client.withKey(TEST_JOIN_TOKEN).post("/v1/nodes/register", entry);
+  assert.equal(entered.status, 200, entered.text);
+  const own = client.withKey(entered.json.credential as string);
+  const reported = await own.post(`/v1/nodes/${id}/heartbeat`, { ...recorded.heartbeat.request, machines: [] });
+  assert.equal(reported.status, 200, reported.text);
+}
+
+test("a node of version 1 runs machines for this server", async () => {
+  await playNode("node-v1");
+  const create = async (reference: string) =>
+    (await client.post("/v1/machines", { source: { type: "image", reference } })).json.id as string;
+  const id = await create("local/busybox");
+  assert.equal((await client.post(`/v1/machines/${id}/start`)).json.state, "started");
+  const ran = (await client.post(`/v1/machines/${id}/exec`, { command: ["echo", "hi"] })).json;
+  assert.deepEqual([ran.stdout, ran.exitCode], ["hi\n", 0]);
+  assert.equal((await client.post("/v1/images/pull", { reference: "app:slow-20" })).status, 202);
+  const listed = (await client.get("/v1/images")).json as Fields[];
+  assert.deepEqual(listed.map(({ reference }) => reference).toSorted(), ["app:slow-20", "local/busybox"]);
+  assert.equal((await client.post(`/v1/machines/${id}/stop`)).json.state, "stopped");
+  const failed = await client.post(`/v1/machines/${await create("missing")}/start`);
+  assert.deepEqual([failed.status, failed.headers.get("x-error-code")], [422, "image_not_found"]);
+  assert.equal((await client.delete(`/v1/machines/${id}`)).status, 204);
+});
+
+/** A real node agent whose server answers as given; gives the bodies that it posted, and its address. */
+async function startAgent(name: string, answers: { readonly register: Fields; readonly heartbeat: Fields }) {
+  const posted: { readonly path: string; readonly body: Fields }[] = [];
+  const url = await listening(({ url: path = "" }, response, body) => {
+    posted.push({ path, body: JSON.parse(body.toString()) as Fields });
+    response.end(JSON.stringify(path.endsWith("/register") ? answers.register : answers.heartbeat));
+  });
+  let log = "";
+  const env = {
+    ...process.env,
+    FLOTILLA_DRIVER: "fake",
+    FLOTILLA_DATA_DIR: join(directory, name),
+    FLOTILLA_URL: url,
+    FLOTILLA_JOIN_TOKEN: TEST_JOIN_TOKEN,
+    FLOTILLA_NODE_ID: name,
+    FLOTILLA_LOG_LEVEL: "warn",
+  };
+  const agent: ChildProcess = spawn(process.execPath, [NODE_MAIN], { env, stdio: ["ignore", "pipe", "pipe"] });
+  for (const output of [agent.stdout, agent.stderr]) output?.on("data", (chunk) => (log += String(chunk)));
+  after(() => agent.kill("SIGKILL"));
+  await until(() => posted.length > 0, { deadlineMs: 15_000, what: "the registration of an agent" });
+  return { posted, socketPath: String(posted[0]?.body["address"]).slice("unix:".length), log: () => log };
+}
+
+function call(
+  socketPath: string,
+  method: string,
+  path: string,
+  body: Buffer | object,
+  headers: Record<string, string> = {},
+) {
+  return new Promise<{ readonly status: number; readonly text: string }>((resolve, reject) => {
+    const request = httpRequest({ socketPath, method, path, headers }, (response) => {
+      void bodyOf(response).then((bytes) => resolve({ status: response.statusCode ?? 0, text: bytes.toString() }));
+    });
+    request.on("error", reject);
+    request.end(method === "GET" ? undefined : Buffer.isBuffer(body) ? body : JSON.stringify(body));
+  });
+}
+
+/** Every field of the older message is there, with a value of the same type. */
+function contains(newer: Fields, older: Fields): void {
+  for (const [name, value] of Object.entries(older)) {
+    assert.ok(name in newer, `${name} is missing`);
+    if (value !== null && newer[name] !== null) assert.equal(typeof newer[name], typeof value, name);
+  }
+}
+
+test("this node runs machines for a server of version 1", async () => {
+  const { posted, socketPath } = await startAgent("node-new", {
+    register: recorded.register.answer,
+    heartbeat: recorded.heartbeat.answer,
+  });
+  const machineId = recorded.running.request["spec"] && (recorded.running.request["spec"] as Fields)["machineId"];
+  for (const name of ["running", "stopped", "running", "absent"] as const) {
+    const { request, answer } = recorded[name];
+    const generation = (request["generation"] as number) + (name === "running" && posted.length > 2 ? 2 : 0);
+    const told = await call(socketPath, "PUT", `/v1/machines/${machineId}?waitMs=5000`, { ...request, generation });
+    assert.ok(told.status === 200 || told.status === 409, told.text);
+    contains(JSON.parse(told.text) as Fields, answer);
+    if (name === "running" && generation === request["generation"]) {
+      assert.equal((JSON.parse(told.text) as Fields)["state"], "running");
+      const ran = await call(
+        socketPath,
+        "POST",
+        `/v1/machines/${machineId}/exec`,
+        Buffer.from(recorded.exec.request, "base64"),
+      );
+      assert.match(ran.text, /hi/);
+    }
+  }
+  const pulled = await call(socketPath, "PUT", "/v1/images", recorded.pull.request);
+  const lines = pulled.text
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line) as Fields);
+  contains(lines.at(-1) ?? {}, recorded.pull.answer.at(-1) ?? {});
+  const images = JSON.parse((await call(socketPath, "GET", "/v1/images", {})).text) as Fields[];
+  contains(images[0] ?? {}, recorded.images.answer[0] ?? {});
+  await until(() => posted.some(({ path }) => path.endsWith("/heartbeat")), {
+    deadlineMs: 10_000,
+    what: "a heartbeat",
+  });
+  contains(posted[0]?.body ?? {}, recorded.register.request);
+  contains(posted.find(({ path }) => path.endsWith("/heartbeat"))?.body ?? {}, recorded.heartbeat.request);
+});
+
+test("a node that is too new or too old does not enter, and is refused when it reports", async () => {
+  const own = client.withKey(TEST_JOIN_TOKEN);
+  const link = { version: 9, lowest: 8 };
+  const entry = { ...recorded.register.request, id: "node-v9", address: "http://127.0.0.1:9" };
+  const refused = await own.post("/v1/nodes/register", { ...entry, link });
+  assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [409, "link_version"]);
+  assert.match(refused.text, /node node-v9 has version 9 .* upgrade this server, one release at a time/);
+  const { credential } = (await own.post("/v1/nodes/register", { ...entry, link: { version: 3, lowest: 2 } })).json;
+  const report = { ...recorded.heartbeat.request, machines: [], link };
+  const later = await client.withKey(credential as string).post("/v1/nodes/node-v9/heartbeat", report);
+  assert.deepEqual([later.status, later.headers.get("x-error-code")], [409, "link_version"]);
+});
+
+test("an agent whose server is too new says so once, reports nothing and refuses its calls", async () => {
+  const link = { version: 9, lowest: 8 };
+  const agent = await startAgent("node-old", {
+    register: { ...recorded.register.answer, link },
+    heartbeat: { ...recorded.heartbeat.answer, link },
+  });
+  const isSaid = (): boolean => agent.log().includes("the server has version 9");
+  await until(isSaid, { deadlineMs: 10_000, what: "a line of the agent's log" });
+  assert.match(agent.log(), /upgrade this node, one release at a time/);
+  assert.ok(!agent.posted.some(({ path }) => path.endsWith("/heartbeat")));
+  const { running } = recorded;
+  const path = `/v1/machines/${(running.answer as { machineId: string }).machineId}`;
+  const refused = await call(agent.socketPath, "PUT", path, running.request, { "flotilla-link": "8-9" });
+  assert.equal(refused.status, 426);
+  assert.equal((JSON.parse(refused.text) as Fields)["code"], "version");
+  assert.equal((await call(agent.socketPath, "PUT", path, running.request, { "flotilla-link": "x" })).status, 426);
+});
+
+test("a node that refuses the server's version is named to the caller with what to do", async () => {
+  const address = await listening((_, response) => {
+    response.writeHead(426).end(JSON.stringify({ code: "version", message: "upgrade the server" }));
+  });
+  const own = client.withKey(TEST_JOIN_TOKEN);
+  const entry = { ...recorded.register.request, id: "node-z", address, link: { version: 3, lowest: 2 } };
+  const { credential } = (await own.post("/v1/nodes/register", entry)).json;
+  await client
+    .withKey(credential as string)
+    .post("/v1/nodes/node-z/heartbeat", { ...recorded.heartbeat.request, machines: [] });
+  const refused = await client.call("POST", "/v1/images/import?reference=local/mine&nodeId=node-z", {
+    raw: "archive",
+    headers: { "content-type": "application/octet-stream" },
+  });
+  assert.equal(refused.status, 503, refused.text);
+  assert.match(refused.text, /node node-z refused the call: upgrade the server/);
+});
