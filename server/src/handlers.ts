@@ -27,6 +27,7 @@ import { execHandlers } from "./machines/exec/routes.ts";
 import { fileHandlers } from "./machines/files/routes.ts";
 import { logHandlers } from "./machines/logs/routes.ts";
 import { machineHandlers } from "./machines/routes.ts";
+import { IdleConnections } from "./ingress/idle-connections.ts";
 import { MachineIngress } from "./ingress/ingress.ts";
 import { requireMachine } from "./machines/running.ts";
 import { openMachineServices } from "./machines/services.ts";
@@ -62,6 +63,8 @@ export interface AssemblyOptions {
   readonly nodeWaitMs: number | undefined;
   readonly isStopping: () => boolean;
   readonly isDiskFull: () => boolean;
+  /** How many connections to guests may wait for another request. */
+  readonly idleConnectionsMax: number;
 }
 
 export interface Assembly {
@@ -91,6 +94,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     purgeReconciler(context),
   ]);
   const access = new AccessTable(context);
+  const idle = new IdleConnections(context.clock, options.idleConnectionsMax);
   const startedAt = new Date(context.clock.now());
   const answers = new CommandAnswers(machines);
   const handlers = {
@@ -109,7 +113,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...sessionHandlers(machines, answers),
     ...terminalHandlers(machines),
     ...fileHandlers(machines),
-    ...connectHandlers(machines),
+    ...connectHandlers({ ...machines, idle }),
     ...logHandlers(machines),
     ...shareHandlers(machines),
     ...imageHandlers(services),
@@ -123,7 +127,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     handlers: handlers as unknown as AnyHandlers,
     nodes: nodeAuthenticator(context, settings.joinToken),
     connectTokens: connectTokenAuthenticator(context),
-    ingress: new MachineIngress({ ...machines, access }),
+    ingress: new MachineIngress({ ...machines, access, idle }),
     rounds: services.link.turns,
     atWork,
     findTarget: (endpoint, params, tenantId) => {
@@ -136,6 +140,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
       loops.start();
     },
     async stop() {
+      idle.close();
       await loops.stop();
       await operations.stop();
       await services.stop();

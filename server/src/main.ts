@@ -33,7 +33,7 @@ import { documentationPages } from "./health/documentation.ts";
 import { createMetrics, type Metrics } from "./health/metrics.ts";
 import type { RequestSeen } from "./health/request-counts.ts";
 import { Admission } from "./http/admission.ts";
-import { connectionBounds, descriptorLimit } from "./http/bounds.ts";
+import { type ConnectionBounds, connectionBounds, descriptorLimit } from "./http/bounds.ts";
 import { IdempotencyUse } from "./http/idempotency-use.ts";
 import { LastReaders } from "./http/last-readers.ts";
 import { requestIds } from "./http/request-id.ts";
@@ -102,6 +102,8 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     undo.push(() => lastUsed.stop());
     const metrics = createMetrics();
     undo.push(() => metrics.close());
+    const descriptors = options.descriptorLimit ?? (await descriptorLimit());
+    const bounds = connectionBounds(descriptors, options.connectionsPerAddress);
     const assembly = assemble({
       context,
       settings: options,
@@ -112,9 +114,10 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       nodeWaitMs: options.nodeWaitMs,
       isStopping: () => undo.hasBegun,
       isDiskFull: () => embedded?.isDiskFull() ?? false,
+      idleConnectionsMax: bounds.idleToGuests,
     });
     undo.push(() => assembly.stop());
-    const http = await serve(options, { context, keys, access, lastUsed, metrics, assembly });
+    const http = await serve(options, { context, keys, access, lastUsed, metrics, assembly, bounds });
     undo.push(({ deadlineMs = STOP_DEADLINE_MS, hurry }) => http.close({ deadlineMs, hurry }));
     signal?.throwIfAborted();
     lastUsed.start();
@@ -136,11 +139,11 @@ interface Served {
   readonly lastUsed: LastUsed;
   readonly metrics: Metrics;
   readonly assembly: Assembly;
+  readonly bounds: ConnectionBounds;
 }
 
 /** Opens the listeners. */
-async function serve(options: ServerOptions, { assembly, metrics, ...rest }: Served): Promise<HttpServer> {
-  const bounds = connectionBounds(options.descriptorLimit ?? (await descriptorLimit()), options.connectionsPerAddress);
+async function serve(options: ServerOptions, { assembly, metrics, bounds, ...rest }: Served): Promise<HttpServer> {
   const { clock } = rest.context;
   const table = buildRouteTable(assembly.handlers, { checkAnswers: options.checkAnswers ?? false });
   const connections = { max: bounds.connections, perAddress: bounds.perAddress };

@@ -39,6 +39,9 @@ const DESCRIPTORS_RESERVED = 128;
 /** Each takes about 20 kB; more come through a proxy or to several servers. */
 const CONNECTIONS_MAX = 10_000;
 const CONNECTIONS_MIN = 16;
+/** Connections to guests that wait for another request: one for so many connections of callers, out of what is reserved. */
+const CONNECTIONS_PER_IDLE = 16;
+const IDLE_MAX = 256;
 /** Requests that one tenant may have open: commands, logs that are followed, terminals, bridges. */
 const OPEN_PER_TENANT_MAX = 1_024;
 
@@ -49,6 +52,8 @@ export interface ConnectionBounds {
   readonly perAddress: number;
   /** Open requests of one tenant. */
   readonly openPerTenant: number;
+  /** Connections to guests that wait for another request. */
+  readonly idleToGuests: number;
 }
 
 /** `descriptors`: how many this process may have. A request that goes on to a node takes a second one. Pure. */
@@ -59,6 +64,7 @@ export function connectionBounds(descriptors: number, perAddress: number | null)
     connections,
     perAddress: Math.min(connections, perAddress ?? Math.ceil(connections / 4)),
     openPerTenant: Math.min(OPEN_PER_TENANT_MAX, Math.ceil(connections / 2)),
+    idleToGuests: Math.min(IDLE_MAX, Math.floor(connections / CONNECTIONS_PER_IDLE)),
   };
 }
 

@@ -1,39 +1,41 @@
 /**
  * Hands one request on to a port of a machine and brings back what the guest answers: the core of the connect bridge and
- * of the ingress. One connection to the guest for each request.
+ * of the ingress.
  *
  * Always:
  * - bodies are streamed, and neither side is read faster than the other takes it;
  * - a caller who goes away ends the guest's connection, and a guest that goes away in the middle of an answer breaks the
  *   caller's, so that no part is taken for the whole;
- * - the guest is hostile: what is not HTTP, a head larger than HEAD_BYTES_MAX, and no answer within ANSWER_MS_MAX of the
- *   request's end are refusals with 502; further answers before the final one (1xx) are dropped;
- * - the machine counts as used as long as the connection is open;
+ * - a request is sent to the guest once. Only a repeatable one (guest-request.ts) uses a connection that waited, and only
+ *   if the guest closed that without a byte of an answer is it sent again, once, on a new connection;
+ * - the machine counts as used while a request is under way or an upgraded connection is open;
  * - nothing starts a machine: one that does not run is 503.
- *
- * Node's own HTTP client speaks to the guest over the dialed connection: it streams both bodies, frames them anew and takes
- * upgrades. It reads heads as browsers and curl do, lines that end without a carriage return among them; what could mean
- * one thing here and another to the caller is refused all the same (head.ts).
  */
-import { type ClientRequest, type IncomingMessage, request as httpRequest, type ServerResponse } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { pipeline } from "node:stream/promises";
-import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import type { PassedReply, RawRequest } from "../http/handler.ts";
 import { endWhenStalled } from "../http/stalled.ts";
-import { dialOnNode } from "../link/dial.ts";
 import type { NodeLink } from "../link/node-link.ts";
 import type { Activity } from "../machines/activity.ts";
 import type { MachineCache } from "../machines/machine-cache.ts";
-import { type PortRequest, withGuestPort } from "./guest-port.ts";
-import { answerHead, faultOfAnswer, requestHead } from "./head.ts";
+import { connectToGuest, type GuestConnection } from "./guest-connection.ts";
+import { type GuestPort, type PortRequest, withGuestPort } from "./guest-port.ts";
+import { ask, isRepeatable, Unanswered } from "./guest-request.ts";
+import { answerHead } from "./head.ts";
+import type { IdleConnections } from "./idle-connections.ts";
 import { splice } from "./splice.ts";
 
-const HEAD_BYTES_MAX = 64 * 1024;
-/** Long enough for a long poll. */
-const ANSWER_MS_MAX = 5 * 60_000;
+/** What forwarding works with. */
+export interface ForwardServices {
+  readonly context: Context;
+  readonly link: NodeLink;
+  readonly cache: MachineCache;
+  readonly activity: Activity;
+  readonly idle: IdleConnections;
+}
 
 export interface ForwardOptions extends PortRequest {
   readonly raw: RawRequest;
@@ -46,120 +48,90 @@ export interface ForwardOptions extends PortRequest {
 
 /** Resolves when the head of the guest's answer is there. Throws a Refusal when there is none. */
 export async function forward(services: ForwardServices, options: ForwardOptions): Promise<PassedReply> {
-  const { raw, machine, signal } = options;
-  const connection = await withGuestPort(services.cache, options, ({ node, ...guestPort }) =>
-    dialOnNode(services.link, node, { ...guestPort, signal }),
-  );
-  whenClosed(connection, services.activity.opened(machine.id));
-  const end = (): void => void connection.destroy();
-  // Once the answer is sent the caller's end means nothing, and by then the connection is closed.
-  signal.addEventListener("abort", end, { once: true });
-  whenClosed(connection, () => signal.removeEventListener("abort", end));
-  if (signal.aborted) end();
   try {
-    const answered = await ask(services, connection, options);
-    return answered.upgraded === null
-      ? passedAnswer(connection, answered.message, options)
-      : passedUpgrade(services, answered.message, { ...options, guest: answered.upgraded });
+    return await withGuestPort(services.cache, options, (port) => throughPort(services, options, port));
   } catch (error) {
-    connection.destroy();
-    raw.message.resume();
+    options.raw.message.resume();
     throw error;
   }
 }
 
-function whenClosed(connection: Duplex, call: () => void): void {
-  if (connection.closed) call();
-  else connection.once("close", call);
-}
-
-/** What forwarding works with. */
-export interface ForwardServices {
-  readonly context: Context;
-  readonly link: NodeLink;
-  readonly cache: MachineCache;
-  readonly activity: Activity;
-}
-
-interface Answered {
-  readonly message: IncomingMessage;
-  /** The connection, when it has become something else. */
-  readonly upgraded: Duplex | null;
-}
-
-async function ask(services: ForwardServices, connection: Duplex, options: ForwardOptions): Promise<Answered> {
-  const { raw, machine } = options;
-  const request = open(connection, options);
-  const { promise, resolve, reject } = Promise.withResolvers<Answered>();
-  const fail = (why: string): void =>
-    reject(new Refusal("guest_unreachable", `what listens in machine ${machine.id} gave no answer: ${why}`));
-  request.once("response", (message) => {
-    // Three digits are all that the parser asks of a status.
-    const fault = faultOfAnswer(message.rawHeaders);
-    if ((message.statusCode ?? 0) < 200) fail(`it answers with status ${message.statusCode}`);
-    else if (fault !== null) fail(fault);
-    else resolve({ message, upgraded: null });
-  });
-  if (raw.upgrade !== undefined)
-    request.once("upgrade", (message, socket, head) => {
-      const fault = faultOfAnswer(message.rawHeaders);
-      if (fault !== null) return fail(fault);
-      if (head.byteLength > 0) socket.unshift(head);
-      resolve({ message, upgraded: socket });
-    });
-  // Also after the answer has begun: then its own end tells.
-  request.on("error", (error: NodeJS.ErrnoException) => fail(reasonOf(error)));
-  request.once("close", () => fail("it closed the connection"));
-  const answered = new AbortController();
-  const { clock } = services.context;
-  request.once("finish", () => {
-    void clock.sleep(ANSWER_MS_MAX, answered.signal).then(() => fail(`none came in ${ANSWER_MS_MAX / 1000} s`));
-  });
-  send(raw, request);
+async function throughPort(services: ForwardServices, options: ForwardOptions, port: GuestPort): Promise<PassedReply> {
+  const waiting = isRepeatable(options.raw) ? services.idle.take(port) : undefined;
+  if (waiting !== undefined) {
+    try {
+      return await exchange(services, options, { port, connection: waiting });
+    } catch (error) {
+      if (!(error instanceof Unanswered) || options.signal.aborted) throw error;
+    }
+  }
+  const connection = await connectToGuest(services.link, port, options.signal);
+  const answered = services.idle.waits(port);
   try {
-    return await promise;
+    return await exchange(services, options, { port, connection });
   } finally {
-    answered.abort();
+    answered();
   }
 }
 
-/** Does not throw: what stands in the request has passed a parser that is as strict as this client. */
-function open(connection: Duplex, { raw, path, prefix }: ForwardOptions): ClientRequest {
-  const { message, upgrade } = raw;
-  const { method = "GET", socket } = message;
-  const upgradeTo = upgrade === undefined ? null : (message.headers.upgrade ?? null);
-  const remoteAddress = socket.remoteAddress ?? "";
-  const facts = { prefix, remoteAddress, isEncrypted: "encrypted" in socket, upgradeTo };
-  return httpRequest({
-    createConnection: () => connection,
-    method,
-    path,
-    headers: requestHead(message.rawHeaders, method, facts),
-    maxHeaderSize: HEAD_BYTES_MAX,
-    // For the answer. The connection carries no other, so what follows it is nobody's.
-    insecureHTTPParser: true,
-    setHost: false,
-  });
+interface Dialed {
+  readonly port: GuestPort;
+  readonly connection: GuestConnection;
 }
 
-function send({ message, upgrade }: RawRequest, request: ClientRequest): void {
-  if (upgrade !== undefined) return void request.end();
-  // A guest that ends early takes no more; the rest is read and dropped, so that the caller gets to the answer.
-  request.once("close", () => {
-    message.unpipe(request);
-    message.resume();
-  });
-  message.on("error", () => request.destroy());
-  message.pipe(request);
+async function exchange(
+  services: ForwardServices,
+  { raw, machine, path, prefix, signal }: ForwardOptions,
+  { port, connection }: Dialed,
+): Promise<PassedReply> {
+  const { socket } = connection;
+  const end = (): void => void socket.destroy();
+  const isInUse = useOf(services, { port, connection }, () => signal.removeEventListener("abort", end));
+  signal.addEventListener("abort", end, { once: true });
+  if (signal.aborted) end();
+  try {
+    const request = { raw, machineId: machine.id, path, prefix };
+    const { message, upgraded } = await ask(connection, request, services.context.clock);
+    if (upgraded !== null) return passedUpgrade(services, message, { guest: upgraded, prefix });
+    // Once the connection was given back it may be another request's.
+    const close = (): void => void (isInUse() && socket.destroy());
+    return passedAnswer(message, { raw, prefix, close });
+  } catch (error) {
+    if (isInUse()) socket.destroy();
+    throw error;
+  }
 }
 
-function reasonOf({ code, message }: NodeJS.ErrnoException): string {
-  if (code === "HPE_HEADER_OVERFLOW") return `the head of its answer is larger than ${HEAD_BYTES_MAX} bytes`;
-  if (code?.startsWith("HPE_")) return `what it sends is not HTTP (${code})`;
-  return message;
+/** Notes that the machine is used until the connection is closed or free for another request. Gives whether it is neither. */
+function useOf({ activity, idle }: ForwardServices, { port, connection }: Dialed, onOver: () => void): () => boolean {
+  const { socket } = connection;
+  const closed = activity.opened(port.machineId);
+  let isInUse = true;
+  const over = (): void => {
+    isInUse = false;
+    socket.off("close", over);
+    socket.off("free", free);
+    closed();
+    onOver();
+  };
+  const free = (): void => {
+    over();
+    idle.keep(port, connection);
+  };
+  socket.once("free", free);
+  socket.once("close", over);
+  if (socket.closed) over();
+  return () => isInUse;
 }
 
-function passedAnswer(connection: Duplex, answer: IncomingMessage, { prefix, raw }: ForwardOptions): PassedReply {
+interface Passing {
+  readonly raw: RawRequest;
+  readonly prefix: string;
+  /** Breaks the connection to the guest, if it is still this request's. */
+  readonly close: () => void;
+}
+
+function passedAnswer(answer: IncomingMessage, { raw, prefix, close }: Passing): PassedReply {
   const status = answer.statusCode ?? 502;
   const sendAnswer = async (response: ServerResponse, own: Readonly<Record<string, string>>): Promise<boolean> => {
     try {
@@ -174,7 +146,7 @@ function passedAnswer(connection: Duplex, answer: IncomingMessage, { prefix, raw
       response.destroy();
       return false;
     } finally {
-      connection.destroy();
+      close();
       raw.message.resume();
     }
   };
@@ -184,7 +156,7 @@ function passedAnswer(connection: Duplex, answer: IncomingMessage, { prefix, raw
 function passedUpgrade(
   { context }: Pick<ForwardServices, "context">,
   answer: IncomingMessage,
-  { guest, prefix }: ForwardOptions & { readonly guest: Duplex },
+  { guest, prefix }: { readonly guest: Duplex; readonly prefix: string },
 ): PassedReply {
   return {
     status: 101,
@@ -195,7 +167,7 @@ function passedUpgrade(
       for (let at = 0; at + 1 < headers.length; at += 2) lines.push(`${headers[at]}: ${headers[at + 1]}`);
       socket.write(`${lines.join("\r\n")}\r\n\r\n`, "latin1");
       if (head.byteLength > 0) socket.unshift(head);
-      // Whoever is gone without a word is found out by the system.
+      // A caller that vanished without a word is found by TCP.
       if (socket instanceof Socket) socket.setKeepAlive(true, 60_000);
       splice(socket, guest, { clock: context.clock, closing });
     },

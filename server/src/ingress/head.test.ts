@@ -9,7 +9,7 @@ import { answerHead, faultOfAnswer, requestHead, withoutCredential } from "./hea
 const KEY = `smk_${"k".repeat(43)}`;
 const CONNECT_TOKEN = `smc_${"c".repeat(43)}`;
 const SHARE_TOKEN = `sms_${"s".repeat(43)}`;
-const FACTS = { prefix: "", remoteAddress: "192.0.2.1", isEncrypted: false, upgradeTo: null } as const;
+const FACTS = { prefix: "", remoteAddress: "192.0.2.1", isEncrypted: false, upgradeTo: null, isKept: false } as const;
 
 function valuesOf(head: readonly string[], name: string): readonly string[] {
   return head.flatMap((item, at) => (at % 2 === 0 && item.toLowerCase() === name ? [head[at + 1] ?? ""] : []));

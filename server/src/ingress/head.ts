@@ -54,6 +54,8 @@ export interface RequestFacts {
   readonly isEncrypted: boolean;
   /** To what the connection is to be upgraded; null: it is not. */
   readonly upgradeTo: string | null;
+  /** Whether the connection may carry another request after this one. */
+  readonly isKept: boolean;
 }
 
 export function requestHead(raw: Head, method: string, facts: RequestFacts): string[] {
@@ -81,7 +83,7 @@ export function requestHead(raw: Head, method: string, facts: RequestFacts): str
   out.push("x-forwarded-proto", /^https?$/.test(proto) ? proto : facts.isEncrypted ? "https" : "http");
   out.push("x-forwarded-host", last.get("x-forwarded-host") ?? last.get("host") ?? "");
   if (facts.prefix !== "") out.push("x-forwarded-prefix", facts.prefix);
-  if (facts.upgradeTo === null) out.push("connection", "close");
+  if (facts.upgradeTo === null) out.push("connection", facts.isKept ? "keep-alive" : "close");
   else out.push("connection", "Upgrade", "upgrade", facts.upgradeTo);
   return out;
 }

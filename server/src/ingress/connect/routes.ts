@@ -4,8 +4,7 @@
 import { Refusal } from "@flotilla/contract/errors";
 import { makeConnectToken } from "../../auth/keys.ts";
 import type { HandlersOf, PassedReply, Request } from "../../http/handler.ts";
-import type { MachineServices } from "../../machines/services.ts";
-import { forward } from "../forward.ts";
+import { forward, type ForwardServices } from "../forward.ts";
 import { withoutCredential } from "../head.ts";
 import { makeMachineToken } from "./tokens.ts";
 
@@ -21,7 +20,7 @@ type Bridge =
 /** Before the guest's own path: what the router took for five segments, however they are escaped, and for an origin. */
 const BRIDGE_PATH = /^(?:https?:\/\/[^/]*)?(?:\/[^/?]+){5}/;
 
-export function connectHandlers(services: MachineServices): HandlersOf<Bridge | "createConnectToken"> {
+export function connectHandlers(services: ForwardServices): HandlersOf<Bridge | "createConnectToken"> {
   const connect = async (request: Pick<Request, "signal" | "raw"> & BridgeRequest): Promise<PassedReply> => {
     const { caller, params, raw, signal } = request;
     const prefix = `/v1/machines/${params.id}/connect/${params.port}`;

@@ -1,0 +1,139 @@
+/**
+ * One HTTP request to a guest on one connection, up to the head of the answer.
+ *
+ * Always: the guest is hostile. What is not HTTP, a head larger than HEAD_BYTES_MAX, and no answer within ANSWER_MS_MAX of
+ * the request's end are refusals with 502. Answers before the final one (1xx) are dropped.
+ *
+ * Node's own HTTP client speaks over the connection: it streams both bodies, frames them again and accepts upgrades. It reads
+ * heads as browsers and curl do, lines that end without a carriage return among them; what could mean one thing here and
+ * another to the caller is refused all the same (head.ts).
+ */
+import { type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
+import type { Duplex } from "node:stream";
+import type { Clock } from "@flotilla/base/clock";
+import { Refusal } from "@flotilla/contract/errors";
+import { hasBody } from "../http/body.ts";
+import type { RawRequest } from "../http/handler.ts";
+import type { GuestConnection } from "./guest-connection.ts";
+import { faultOfAnswer, requestHead } from "./head.ts";
+
+const HEAD_BYTES_MAX = 64 * 1024;
+/** Long enough for a long poll. */
+const ANSWER_MS_MAX = 5 * 60_000;
+
+export interface GuestRequest {
+  readonly raw: RawRequest;
+  readonly machineId: string;
+  /** Path and query for the guest. */
+  readonly path: string;
+  /** The path under which the caller sees the guest's root. */
+  readonly prefix: string;
+}
+
+export interface GuestAnswer {
+  readonly message: IncomingMessage;
+  /** The connection, if it has become something else. */
+  readonly upgraded: Duplex | null;
+}
+
+/** The connection was closed before any byte of the answer arrived: the guest may not have read the request. */
+export class Unanswered extends Refusal {}
+
+/**
+ * Whether a request may be sent a second time, and so on a connection that the guest may be closing: a safe method
+ * without a body (RFC 9110, 9.2.1).
+ */
+export const isRepeatable = ({ message, upgrade }: RawRequest): boolean =>
+  upgrade === undefined && !hasBody(message) && (message.method === "GET" || message.method === "OPTIONS");
+
+/** Throws a Refusal; Unanswered only for a request that is repeatable. */
+export async function ask(
+  connection: GuestConnection,
+  asked: GuestRequest,
+  clock: Pick<Clock, "sleep">,
+): Promise<GuestAnswer> {
+  const { raw } = asked;
+  const request = open(connection, asked);
+  const { promise, resolve, reject } = Promise.withResolvers<GuestAnswer>();
+  const textOf = (why: string): string => `what listens in machine ${asked.machineId} gave no answer: ${why}`;
+  const fail = (why: string): void => reject(new Refusal("guest_unreachable", textOf(why)));
+  const failClosed = (why: string): void => {
+    if (!isRepeatable(raw) || connection.frame.hasBegun) fail(why);
+    else reject(new Unanswered("guest_unreachable", textOf(why)));
+  };
+  request.once("response", (message) => {
+    // Three digits are all that the parser asks of a status.
+    const fault = faultOfAnswer(message.rawHeaders);
+    if ((message.statusCode ?? 0) < 200) fail(`it answers with status ${message.statusCode}`);
+    else if (fault !== null) fail(fault);
+    else resolve({ message, upgraded: null });
+  });
+  if (raw.upgrade !== undefined)
+    request.once("upgrade", (message, socket, head) => {
+      const fault = faultOfAnswer(message.rawHeaders);
+      if (fault !== null) return fail(fault);
+      if (head.byteLength > 0) socket.unshift(head);
+      resolve({ message, upgraded: socket });
+    });
+  // Also after the answer has begun: then its own end tells.
+  request.on("error", (error: NodeJS.ErrnoException) => failClosed(reasonOf(error)));
+  request.once("close", () => failClosed("it closed the connection"));
+  const answered = new AbortController();
+  request.once("finish", () => {
+    void clock.sleep(ANSWER_MS_MAX, answered.signal).then(() => fail(`none came in ${ANSWER_MS_MAX / 1000} s`));
+  });
+  send(raw, request);
+  try {
+    return await promise;
+  } finally {
+    answered.abort();
+  }
+}
+
+/** Does not throw: what stands in the request has passed a parser that is as strict as this client. */
+function open({ socket, frame, isReused }: GuestConnection, { raw, path, prefix }: GuestRequest): ClientRequest {
+  const { message, upgrade } = raw;
+  const { method = "GET", socket: caller } = message;
+  const upgradeTo = upgrade === undefined ? null : (message.headers.upgrade ?? null);
+  const isKept = isRepeatable(raw);
+  const remoteAddress = caller.remoteAddress ?? "";
+  const facts = { prefix, remoteAddress, isEncrypted: "encrypted" in caller, upgradeTo, isKept };
+  const request = httpRequest({
+    createConnection: () => socket,
+    method,
+    path,
+    headers: requestHead(message.rawHeaders, method, facts),
+    maxHeaderSize: HEAD_BYTES_MAX,
+    // For the answer. Whether the connection carries another is decided by a stricter reader (answer-frame.ts).
+    insecureHTTPParser: true,
+    setHost: false,
+  });
+  if (!isKept) return request;
+  // The client then gives the connection back with the event `free`, in place of ending it.
+  request.shouldKeepAlive = true;
+  frame.begin(method);
+  // Behind the client's own listener: a listener before it would take bytes that have arrived already.
+  if (!isReused) request.once("socket", () => socket.on("data", (chunk: Buffer) => frame.take(chunk)));
+  return request;
+}
+
+function send({ message, upgrade }: RawRequest, request: ClientRequest): void {
+  if (upgrade !== undefined) return void request.end();
+  if (!hasBody(message)) {
+    message.resume();
+    return void request.end();
+  }
+  // A guest that ends early takes no more; the rest is read and dropped, so that the caller gets to the answer.
+  request.once("close", () => {
+    message.unpipe(request);
+    message.resume();
+  });
+  message.on("error", () => request.destroy());
+  message.pipe(request);
+}
+
+function reasonOf({ code, message }: NodeJS.ErrnoException): string {
+  if (code === "HPE_HEADER_OVERFLOW") return `the head of its answer is larger than ${HEAD_BYTES_MAX} bytes`;
+  if (code?.startsWith("HPE_")) return `what it sends is not HTTP (${code})`;
+  return message;
+}
