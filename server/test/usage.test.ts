@@ -11,6 +11,7 @@ import { instantOf } from "../src/db/instant.ts";
 import { readAllUsage, readMachineUsage, readTenantUsage } from "../src/usage/intervals-store.ts";
 import { costBreakdown, METERS, type Meter, type Usage } from "../src/usage/usage.ts";
 import { startTestServer } from "./support/server.ts";
+import { until } from "./support/until.ts";
 
 const HOUR = 3_600_000;
 const server = await startTestServer();
@@ -304,6 +305,27 @@ test("the database refuses what is used twice, and a change of what was recorded
   await assert.rejects(db.execute(sql`DELETE FROM usage_intervals WHERE ${closed}`), /never changed/);
   await assert.rejects(db.execute(sql`UPDATE rates SET cpu_hour_micros = 0`), /never changed/);
   await assert.rejects(db.execute(sql`DELETE FROM tenant_plans`), /never changed/);
+});
+
+test("a change of plan waits for what is being recorded, and begins after it, whatever the clocks say", async () => {
+  const { id: tenant } = (await admin.post("/v1/tenants", { name: "mover" })).json;
+  const plan = (await admin.post("/v1/plans", { name: "moves" })).json.id;
+  const end = Date.now() - 1_000;
+  const move = { isDone: false };
+  let moved: Promise<unknown> = Promise.resolve();
+  await db.transaction(async (transaction) => {
+    await transaction.execute(sql`
+      INSERT INTO machine_runs (boot_id, machine_id, tenant_id, cpus, memory_mb, started_at, ended_at)
+      SELECT 'boot-mover', id, ${tenant}, 1, 1, ${instantOf(end - 10_000)}, ${instantOf(end)} FROM machines LIMIT 1`);
+    moved = db
+      .execute(sql`UPDATE tenants SET plan_id = ${plan}, updated_at = ${instantOf(end - 500)} WHERE id = ${tenant}`)
+      .then(() => Object.assign(move, { isDone: true }));
+    await until(async () => move.isDone || (await db.query(sql`SELECT FROM pg_locks WHERE NOT granted`)).length > 0);
+  });
+  await moved;
+  const [before, after, ...more] = await db.query<{ at: Date }>(sql`
+    SELECT active_from AS at FROM tenant_plans WHERE tenant_id = ${tenant} ORDER BY 1`);
+  assert.deepEqual([before?.at.getTime(), after?.at.getTime(), more.length], [0, end, 0]);
 });
 
 test("of many writers at once that overlap none is recorded twice", async () => {
