@@ -33,6 +33,15 @@ function withUnit(text: string, units: Readonly<Record<string, number>>, expecte
   return Number(match[1]) * unit;
 }
 
+/** A date, which begins at midnight in UTC, or an instant with its time zone; as RFC 3339. */
+export function instant(text: string): string {
+  const isDate = /^\d{4}-\d{2}-\d{2}$/.test(text);
+  const isInstant = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})$/.test(text);
+  if ((!isDate && !isInstant) || Number.isNaN(Date.parse(text)))
+    throw new InvalidArgumentError("Expected a date such as 2026-07-01, or a time such as 2026-07-01T12:00:00Z.");
+  return new Date(text).toISOString();
+}
+
 /** Collects `name=value` pairs; a value may contain `=` and may be empty. */
 export function pair(text: string, before: Readonly<Record<string, string>> = {}): Readonly<Record<string, string>> {
   const at = text.indexOf("=");

@@ -5,6 +5,7 @@
  */
 import { type Setting, settings, type Program } from "@flotilla/contract/settings";
 import { Command, CommanderError, Option } from "commander";
+import { addAccountCommands } from "./account/commands.ts";
 import { addBenchCommand } from "./bench/command.ts";
 import { addVerb, type Tree } from "./command.ts";
 import { EXIT_USAGE } from "./failure.ts";
@@ -13,6 +14,7 @@ import { addKeyCommands } from "./key/commands.ts";
 import { addMachineCommands } from "./machine/commands.ts";
 import { addNodeCommands } from "./node/commands.ts";
 import { addOperationCommands } from "./operation/commands.ts";
+import { addTenantCommands } from "./tenant/commands.ts";
 
 export function buildProgram(tree: Tree): Command {
   const { output, errors } = tree.world.streams;
@@ -34,6 +36,8 @@ export function buildProgram(tree: Tree): Command {
   addImageCommands(tree, root);
   addOperationCommands(tree, root);
   addKeyCommands(tree, root);
+  addAccountCommands(tree, root);
+  addTenantCommands(tree, root);
   addVerb(tree, root, {
     usage: "login",
     summary: "save a server's address and a key for later calls",

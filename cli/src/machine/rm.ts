@@ -5,6 +5,7 @@
  * usage and cost of each are shown; with --json they are an array.
  */
 import type { MachineInfo, MachineUsageResponse } from "@flotilla/sdk";
+import { renderMicros } from "../account/money.ts";
 import type { Call } from "../call.ts";
 import { renderSpan } from "../table.ts";
 import { findMachine } from "./find.ts";
@@ -12,8 +13,6 @@ import { findMachine } from "./find.ts";
 export interface RemoveOptions {
   readonly usage?: boolean;
 }
-
-const MICROS = 1_000_000;
 
 export async function run(call: Call, references: readonly string[], options: RemoveOptions): Promise<void> {
   const flotilla = call.flotilla();
@@ -43,5 +42,5 @@ async function remove(
 
 function usageText({ usage, cost }: MachineUsageResponse): string {
   const up = renderSpan(usage.totalUptimeSeconds * 1000);
-  return `up ${up}, ${usage.execCount} execs, cost ${(cost.totalMicros / MICROS).toFixed(6)}`;
+  return `up ${up}, ${usage.execCount} execs, cost ${renderMicros(cost.totalMicros)}`;
 }

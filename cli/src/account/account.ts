@@ -1,0 +1,35 @@
+/**
+ * `flotilla account`: the tenant's plan, its limits, and the usage and cost of the current month in UTC.
+ */
+import type { AccountInfo } from "@flotilla/sdk";
+import type { Call } from "../call.ts";
+import { renderMemory } from "../table.ts";
+import { costFacts, renderMicros, usageFacts } from "./money.ts";
+
+export async function run(call: Call): Promise<void> {
+  const account = await call.flotilla().getAccount();
+  if (call.output.isJson) return call.output.json(account);
+  call.output.facts([
+    ["tenant", account.tenantId],
+    ["status", account.status],
+    ["plan", account.plan?.name ?? null],
+    ["machines", `at most ${account.effectiveMaxMachines}`],
+    ["one machine", sizes(account.effectiveMaxCpus, account.effectiveMaxMemoryMb, account.effectiveMaxDiskGb)],
+    [
+      "all together",
+      sizes(account.effectiveMaxTotalCpus, account.effectiveMaxTotalMemoryMb, account.effectiveMaxTotalDiskGb),
+    ],
+    ["budget", budget(account)],
+  ]);
+  call.output.line();
+  call.output.facts([...usageFacts(account.periodUsage), ...costFacts(account.periodCost)]);
+}
+
+const sizes = (cpus: number, memoryMb: number, diskGb: number): string =>
+  `at most ${cpus} CPUs, ${renderMemory(memoryMb)} memory, ${diskGb} GB disk`;
+
+function budget({ monthlyBudgetMicros, budgetRemainingMicros, plan }: AccountInfo): string | null {
+  if (monthlyBudgetMicros === null || budgetRemainingMicros === null) return null;
+  const policy = plan === null ? "" : ` (policy: ${plan.budgetPolicy})`;
+  return `${renderMicros(monthlyBudgetMicros)} a month, ${renderMicros(budgetRemainingMicros)} remaining${policy}`;
+}

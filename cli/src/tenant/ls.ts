@@ -1,0 +1,23 @@
+/**
+ * `flotilla tenant ls`: all tenants, with their usage and cost of the current month in UTC.
+ */
+import type { Call } from "../call.ts";
+import { renderMicros } from "../account/money.ts";
+
+export async function run(call: Call): Promise<void> {
+  const flotilla = call.flotilla();
+  const [tenants, meters] = await Promise.all([flotilla.listTenants(), flotilla.listMeters()]);
+  if (call.output.isJson) return call.output.json(tenants);
+  const metered = new Map(meters.map((meter) => [meter.tenantId, meter]));
+  call.output.table(
+    ["ID", "NAME", "STATUS", "PLAN", "CPU HOURS", "MEMORY GB HOURS", "COST THIS MONTH"],
+    tenants.map(({ id, name, status, planId }) => {
+      const meter = metered.get(id);
+      return [
+        ...[id, name, status, planId ?? "default"],
+        ...[meter?.cpuHours.toFixed(3) ?? "", meter?.memoryGbHours.toFixed(3) ?? ""],
+        meter === undefined ? "" : renderMicros(meter.cost.totalMicros),
+      ];
+    }),
+  );
+}
