@@ -43,6 +43,41 @@ async function makeOlder(id: string, seconds: number): Promise<void> {
     WHERE id = ${id}`);
 }
 
+test("the machines of a suspended tenant stop soon, keep their disks, and stay stopped when it is active again", async () => {
+  const { id: tenantId } = (await client.post("/v1/tenants", { name: "late payer" })).json;
+  const owner = client.withKey((await client.post("/v1/apikeys", { tenantId })).json.key);
+  const { id } = (await owner.post("/v1/machines", { source })).json;
+  assert.equal((await owner.post(`/v1/machines/${id}/start`)).status, 200);
+  const other = await machine({});
+  assert.equal((await client.post(`/v1/tenants/${tenantId}/suspend`)).status, 204);
+  await until(async () => {
+    const row = await context.db.queryOne<{ state: string }>(
+      sql`SELECT observed_state AS state FROM machines WHERE id = ${id}`,
+    );
+    return row?.state === "stopped";
+  });
+  assert.equal((await get(other)).state, "started");
+  assert.equal((await client.post(`/v1/tenants/${tenantId}/reactivate`)).status, 204);
+  const found = await owner.get(`/v1/machines/${id}`);
+  assert.equal(found.json.state, "stopped");
+  const events = (await owner.get(`/v1/machines/${id}/events`)).json as { message: string }[];
+  assert.ok(events.some(({ message }) => message === "stopped: the tenant is suspended"));
+  assert.equal((await owner.post(`/v1/machines/${id}/start`)).status, 200);
+});
+
+test("reading about a machine is not activity, however often it is done", async () => {
+  const id = await machine({ autoStopSeconds: 60 });
+  await makeOlder(id, 61);
+  const paths = ["", "/events", "/usage", "/sessions", "/logs"].map((path) => `/v1/machines/${id}${path}`);
+  for (let count = 0; count < 50; count += 1) {
+    for (const path of [...paths, "/v1/machines", "/v1/account", "/v1/events", "/health"])
+      assert.equal((await client.get(path)).status, 200, path);
+    if ((await get(id)).state !== "started") break;
+  }
+  await sweep();
+  await until(async () => (await get(id)).state === "stopped");
+});
+
 test("a machine in which nothing is done is stopped, keeps its disk and says why", async () => {
   const id = await machine({ autoStopSeconds: 60 });
   await makeOlder(id, 59);

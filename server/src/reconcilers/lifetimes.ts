@@ -1,6 +1,6 @@
 /**
- * Ends machines by time: stops those that were idle for their autoStopSeconds, deletes those that are older than
- * their ttlSeconds. (The machine loop deletes ephemeral machines that have stopped.)
+ * Ends machines whose time is over: stops those that were idle for their autoStopSeconds and those of suspended
+ * tenants, deletes those that are older than their ttlSeconds. (The machine loop deletes ephemeral machines that have stopped.)
  *
  * Reads machines; writes through the machines family with its fences. Two servers may find the same machine; one of
  * them ends it. If the server dies in between, the machine loop sends a stop or a delete that was written to the
@@ -8,8 +8,8 @@
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import { ACTIVITY_DELAY_MAX_MS } from "../machines/activity.ts";
-import { removeExpired, stopIdle } from "../machines/lifetime/end.ts";
-import { listExpired, listIdle } from "../machines/lifetime/store.ts";
+import { removeExpired, stopIdle, stopSuspended } from "../machines/lifetime/end.ts";
+import { listExpired, listIdle, listSuspended } from "../machines/lifetime/store.ts";
 import type { MachineName } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
 import type { Reconciler } from "./driver.ts";
@@ -20,20 +20,23 @@ export function lifetimeReconciler(services: MachineServices): Reconciler {
   const limit = MACHINES_PER_ACTIVATION_MAX;
   return {
     name: "lifetimes",
-    purpose: "stops idle machines, and deletes those that have reached their maximum age",
+    purpose:
+      "stops idle machines and those of suspended tenants, and deletes those that have reached their maximum age",
     periodMs: 15_000,
-    wakeOn: [],
+    wakeOn: ["tenants"],
     async activate() {
       const expired = await listExpired(services.context, limit);
       const removed = await each(expired, (name) => removeExpired(services, name));
       // By then, every server knows of commands that run on another one.
       const idle = await listIdle(services.context, { limit, idleMinSeconds: ACTIVITY_DELAY_MAX_MS / 1000 });
       const stopped = await each(idle, (name) => stopIdle(services, name));
+      const ofSuspended = await listSuspended(services.context, limit);
+      const suspended = await each(ofSuspended, (name) => stopSuspended(services, name));
       return {
-        counts: { removed: removed.count, stopped: stopped.count },
-        errors: [...removed.errors, ...stopped.errors],
+        counts: { removed: removed.count, stopped: stopped.count, suspended: suspended.count },
+        errors: [...removed.errors, ...stopped.errors, ...suspended.errors],
         // Machines that could not be ended are found again: a full batch of them must not become a busy loop.
-        hasMore: removed.count === limit || stopped.count === limit,
+        hasMore: [removed, stopped, suspended].some(({ count }) => count === limit),
       };
     },
   };

@@ -1,5 +1,5 @@
 /**
- * Ends machines whose time is over: stops the idle, deletes the expired.
+ * Ends machines whose time is over: stops the idle and those of suspended tenants, deletes the expired.
  *
  * Always: a machine is stopped by the same fenced write as by its owner, so two servers stop it once, and one that was
  * started, stopped or used through this server meanwhile is left alone. A command that begins on another server in the
@@ -8,7 +8,7 @@
 import { Refusal } from "@flotilla/contract/errors";
 import { askStop } from "../change.ts";
 import { converge } from "../converge.ts";
-import type { MachineName } from "../record.ts";
+import type { MachineName, MachineRecord } from "../record.ts";
 import { deleteMachine } from "../remove.ts";
 import type { MachineServices } from "../services.ts";
 import { includes, NODE_AWAY, phaseOf } from "../state.ts";
@@ -16,16 +16,29 @@ import { findAnyMachine } from "../store.ts";
 
 /** Whether it was stopped. */
 export async function stopIdle(services: MachineServices, { id }: MachineName): Promise<boolean> {
-  const { context, cache, activity } = services;
+  const { context, activity } = services;
   const machine = await findAnyMachine(context.db, id);
   if (machine === undefined || phaseOf(machine) !== "running" || activity.isBusy(id)) return false;
   // What is done on a node that is away is not heard of here.
   if (machine.nodeStatus !== null && includes(NODE_AWAY, machine.nodeStatus)) return false;
-  const message = `auto-stop: nothing was done in the machine for ${machine.autoStopSeconds} s`;
+  return stop(services, machine, `auto-stop: nothing was done in the machine for ${machine.autoStopSeconds} s`);
+}
+
+/** Whether it was stopped. Its disk stays, and it stays stopped when the suspension ends. */
+export async function stopSuspended(services: MachineServices, { id }: MachineName): Promise<boolean> {
+  const machine = await findAnyMachine(services.context.db, id);
+  if (machine?.desiredState !== "running") return false;
+  return stop(services, machine, "stopped: the tenant is suspended");
+}
+
+async function stop(services: MachineServices, machine: MachineRecord, message: string): Promise<boolean> {
+  const { context, cache } = services;
   const change = { ...askStop(machine, context.clock.now()), timeline: [{ level: "info", message }] as const };
-  const written = (await cache.write([change])).get(id);
+  const written = (await cache.write([change])).get(machine.id);
   if (written === undefined) return false;
-  services.inBackground(`auto-stop of ${id}`, () => converge(services, written, { waitMs: services.nodeWaitMs }));
+  services.inBackground(`${message} (${machine.id})`, () =>
+    converge(services, written, { waitMs: services.nodeWaitMs }),
+  );
   return true;
 }
 

@@ -15,6 +15,13 @@ export function listExpired(context: Context, limit: number): Promise<readonly M
     ORDER BY created_at LIMIT ${limit}`);
 }
 
+/** Machines that are to run although their tenant is suspended. */
+export function listSuspended(context: Context, limit: number): Promise<readonly MachineName[]> {
+  return context.db.query<MachineName>(sql`
+    SELECT m.id, m.tenant_id AS "tenantId" FROM machines m JOIN tenants t ON t.id = m.tenant_id
+    WHERE t.status = 'suspended' AND m.desired_state = 'running' ORDER BY m.id LIMIT ${limit}`);
+}
+
 /** Running machines in which nothing was done for their autoStopSeconds, but at least for `idleMinSeconds`. */
 export function listIdle(
   context: Context,
