@@ -46,6 +46,7 @@ async function makeOlder(id: string, seconds: number): Promise<void> {
 test("the machines of a suspended tenant stop soon, keep their disks, and stay stopped when it is active again", async () => {
   const { id: tenantId } = (await client.post("/v1/tenants", { name: "late payer" })).json;
   const owner = client.withKey((await client.post("/v1/apikeys", { tenantId })).json.key);
+  const source = { type: "image", reference: "local/busybox" };
   const { id } = (await owner.post("/v1/machines", { source })).json;
   assert.equal((await owner.post(`/v1/machines/${id}/start`)).status, 200);
   const other = await machine({});
