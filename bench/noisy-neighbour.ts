@@ -8,7 +8,7 @@
  * limit. The fake driver is used, so that no machine's own time is included: images are pulled without being built.
  */
 import { Flotilla } from "@flotilla/sdk/client";
-import { startEmptyFramework } from "./support/empty-framework.ts";
+import { startEmptyHttp } from "./support/empty-http.ts";
 import { FLOOD_NAMES, type FloodCount, type FloodName, type FloodOrder } from "./support/flood-calls.ts";
 import { startFlood } from "./support/flood-process.ts";
 import { BenchFlotilla, IMAGE } from "./support/flotilla.ts";
@@ -34,8 +34,8 @@ const KINDS: readonly Kind[] = [...FLOOD_NAMES.map((name): Kind => [name, [name]
 /** Makes n alternations of each kind. */
 export async function noisyNeighbour(n: number): Promise<Finding> {
   await using flotilla = await BenchFlotilla.start({ driver: "fake" });
-  await using empty = await startEmptyFramework();
-  await using guest = await startEmptyFramework();
+  await using empty = await startEmptyHttp();
+  await using guest = await startEmptyHttp();
   for (const { pid } of [empty, guest]) await giveLeftovers(pid);
   const field = await prepare(flotilla, { emptyUrl: empty.url, guestUrl: guest.url });
   try {

@@ -1,13 +1,13 @@
 /**
  * The throughput of one server process: execs of machines without a VM (the fake driver) and reads of a machine, each
- * against the same HTTP framework with an empty handler.
+ * against node:http and the same router with an empty handler.
  *
  * Ours and the empty one alternate every few seconds in the same run; rates are the median of the turns. Before that
  * each is called until its code is fully compiled. The processor time of each answer is printed as well: it depends
  * less than the rate on the host's other load.
  */
 import { BenchFlotilla } from "./support/flotilla.ts";
-import { startEmptyFramework } from "./support/empty-framework.ts";
+import { startEmptyHttp } from "./support/empty-http.ts";
 import { processorMs } from "./support/host.ts";
 import { askFor, type Answered, type Question } from "./support/load.ts";
 import type { Finding } from "./support/report.ts";
@@ -46,7 +46,7 @@ export const read = (n: number): Promise<Finding> => measure(READ, n);
 
 async function measure({ name, what, question, reach }: Load, turns: number): Promise<Finding> {
   await using flotilla = await BenchFlotilla.start({ driver: "fake" });
-  await using empty = await startEmptyFramework();
+  await using empty = await startEmptyHttp();
   await flotilla.liftLimits();
   const { machine } = await flotilla.make();
   const { url, headers } = flotilla.access;

@@ -1,18 +1,18 @@
 /**
- * The HTTP server: Fastify for sockets, routing and life cycle; everything else about a request is in handle.ts.
+ * The HTTP server: node:http for connections and parsing, find-my-way for paths; the rest of a request is in handle.ts.
  *
- * Fastify's own parsing, validation and serialization are not used: each request is taken over in its first hook.
- *
- * Always: a path with a `%` that is no escape is taken literally instead of being refused by the router; closing stops
- * accepting, ends what streams without end, lets what else runs finish until a deadline, then aborts it; connections.ts
- * decides which connections of the public listener are held; those of nodes are apart and not counted there.
+ * Always:
+ * - A path with a `%` that is no escape is taken literally.
+ * - connections.ts decides which connections of the public listener are held; those of nodes are separate and not counted.
+ * - Closing stops accepting, ends streams without end, lets other requests finish until a deadline, then aborts them.
  */
-import { type IncomingMessage, ServerResponse } from "node:http";
+import { createServer, type IncomingMessage, type Server, ServerResponse } from "node:http";
+import { once } from "node:events";
 import type { AddressInfo, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
 import type { ListenAddress } from "@flotilla/contract/settings";
-import { type FastifyInstance, fastify } from "fastify";
+import findMyWay from "find-my-way";
 import { HEAD_MS_MAX } from "./bounds.ts";
 import { answerBrokenRequest, takeExpectations } from "./broken.ts";
 import { CallerPresence } from "./caller-presence.ts";
@@ -32,15 +32,10 @@ export interface HttpServer {
   close(options: { readonly deadlineMs: number; readonly hurry?: AbortSignal | undefined }): Promise<void>;
 }
 
-declare module "fastify" {
-  interface FastifyContextConfig {
-    entry?: PathEntry | Page;
-  }
-}
-
 /** How often connections are looked at whose head does not come. */
 const HEAD_LOOK_MS = 5_000;
-const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+/** A request with another method gets the answer of an unknown path. */
+const METHODS = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]);
 /** A parameter may be the path of a file. */
 const PARAMETER_CHARACTERS_MAX = 16_384;
 /** Longer than the pools of common clients and proxies keep a connection, so that they close it, not we. */
@@ -56,6 +51,8 @@ const CONNECTIONS = {
   optimizeEmptyRequests: true,
   // It is asked for in handle.ts, where the refusal gets a request id.
   requireHostHeader: false,
+  // Bodies have their own deadlines (body-watch.ts).
+  requestTimeout: 0,
 };
 /** How often a server that closes looks for connections on which nothing is asked any more. */
 const IDLE_LOOK_MS = 50;
@@ -84,72 +81,81 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
     clock: context.clock,
     requestId: () => requestIds(undefined),
   });
-  const app = makeApp(options, connections, parts);
-  const take = admitConnections(app, connections);
-  const upgrades = takeUpgrades(app, closing.signal);
-  takeExpectations(app.server, requestIds);
-  // Without calling back: the framework has nothing more to do.
-  app.addHook("onRequest", (request, reply, _next) => {
-    reply.hijack();
-    const { raw: message } = request;
-    const { raw: response } = reply;
+  const server = makeServer(options, connections, parts);
+  const take = admitConnections(server, connections);
+  takeExpectations(server, requestIds);
+  const find = makeRouter(options.entries);
+  const onRequest = (message: IncomingMessage, response: ServerResponse, upgrade?: Upgrade): void => {
     // A connection that is kept alive would hold a closing server open until the deadline.
     if (closing.signal.aborted) response.setHeader("connection", "close");
     connections.began(message.socket, response);
-    const upgrade = upgrades.get(message);
     const presence = new CallerPresence(response, { upgraded: upgrade?.socket, waiting, closing: closing.signal });
-    const params = request.params as Record<string, string>;
-    const entry = request.routeOptions.config?.entry;
+    const { url = "/", method = "" } = message;
+    const { entry, params } = METHODS.has(method) ? find(url) : NOWHERE;
     const isFromNodes = nodes.some((listener) => listener.has(message.socket));
-    handleSafely(parts, { message, response, params, entry, url: request.originalUrl, upgrade, isFromNodes }, presence);
-  });
-  try {
-    await app.listen({ host: listen.host, port: listen.port });
-  } catch (error) {
-    throw cannotListen(listen, error as NodeJS.ErrnoException);
-  }
+    handleSafely(parts, { message, response, params, entry, url, upgrade, isFromNodes }, presence);
+  };
+  server.on("request", onRequest);
+  server.on("upgrade", (message: IncomingMessage, socket: Duplex, head: Buffer) =>
+    onRequest(message, responseOn(message, socket), { message, socket, head, closing: closing.signal }),
+  );
+  await startListening(server, listen);
   for (const nodeListen of options.nodeListens) nodes.push(await startNodeListener(nodeListen, take));
-  const { port } = app.server.address() as AddressInfo;
+  const { port } = server.address() as AddressInfo;
   return {
     address: { host: listen.host, port },
     nodeAddresses: nodes.map((listener) => listener.address),
     close: async (stopping) => {
       closing.abort();
       const closings = nodes.map((listener) => listener.close());
-      await Promise.all([close(app, { waiting, connections }, parts, stopping), ...closings]);
+      await Promise.all([close(server, { waiting, connections }, parts, stopping), ...closings]);
     },
   };
 }
 
-function makeApp(
-  { entries, keepAliveMs = KEEP_ALIVE_MS, headMs = HEAD_MS_MAX }: HttpOptions,
+function makeServer(
+  { keepAliveMs = KEEP_ALIVE_MS, headMs = HEAD_MS_MAX }: HttpOptions,
   connections: Connections,
-  parts: HandleParts,
-): FastifyInstance {
-  const app = fastify({
-    logger: false,
-    exposeHeadRoutes: false,
-    forceCloseConnections: "idle",
-    return503OnClosing: false,
+  { ingress, requestIds }: HandleParts,
+): Server {
+  const server = createServer({
+    ...CONNECTIONS,
     keepAliveTimeout: keepAliveMs,
-    http: {
-      ...CONNECTIONS,
-      headersTimeout: headMs,
-      connectionsCheckingInterval: Math.min(headMs, HEAD_LOOK_MS),
-      shouldUpgradeCallback: (message) => isUpgrade(message, parts.ingress.owns(message)),
-    },
-    routerOptions: { maxParamLength: PARAMETER_CHARACTERS_MAX },
-    rewriteUrl: (message) => literalPercent(message.url ?? "/"),
-    clientErrorHandler(error, socket) {
-      const { requestIds } = parts;
-      answerBrokenRequest(error as NodeJS.ErrnoException, socket, { connections, requestIds });
-    },
+    headersTimeout: headMs,
+    connectionsCheckingInterval: Math.min(headMs, HEAD_LOOK_MS),
+    shouldUpgradeCallback: (message) => isUpgrade(message, ingress.owns(message)),
   });
-  app.setNotFoundHandler(() => undefined);
-  for (const entry of entries) {
-    app.route({ method: METHODS, url: entry.url, config: { entry }, handler: () => undefined });
+  server.on("clientError", (error, socket) =>
+    // A connection of this server's: Node calls it a Duplex because others can be handed in.
+    answerBrokenRequest(error, socket as Socket, { connections, requestIds }),
+  );
+  return server;
+}
+
+interface Found {
+  readonly entry: PathEntry | Page | undefined;
+  readonly params: Incoming["params"];
+}
+
+const NOWHERE: Found = { entry: undefined, params: {} };
+
+/** Finds what is served under a URL. */
+function makeRouter(entries: readonly (PathEntry | Page)[]): (url: string) => Found {
+  const router = findMyWay({ maxParamLength: PARAMETER_CHARACTERS_MAX });
+  for (const entry of entries) router.on("GET", entry.url, () => undefined, entry);
+  return (url) => {
+    const found = router.find("GET", literalPercent(url));
+    return found === null ? NOWHERE : { entry: found.store as PathEntry | Page, params: found.params };
+  };
+}
+
+async function startListening(server: Server, listen: ListenAddress): Promise<void> {
+  server.listen({ host: listen.host, port: listen.port });
+  try {
+    await once(server, "listening");
+  } catch (error) {
+    throw cannotListen(listen, error as NodeJS.ErrnoException);
   }
-  return app;
 }
 
 function handleSafely(parts: HandleParts, incoming: Incoming, presence: CallerPresence): void {
@@ -166,8 +172,8 @@ function handleSafely(parts: HandleParts, incoming: Incoming, presence: CallerPr
   }
 }
 
-/** Puts the decision before what Node does with a new connection; that is given back, for connections of nodes. */
-function admitConnections({ server }: FastifyInstance, connections: Connections): (socket: Socket) => void {
+/** Decides about each new connection before Node does anything with it. Returns Node's part, for connections of nodes. */
+function admitConnections(server: Server, connections: Connections): (socket: Socket) => void {
   const listeners = server.listeners("connection");
   const take = (socket: Socket): void => {
     for (const listener of listeners) listener.call(server, socket);
@@ -177,15 +183,6 @@ function admitConnections({ server }: FastifyInstance, connections: Connections)
     if (connections.admit(socket)) take(socket);
   });
   return take;
-}
-
-function takeUpgrades(app: FastifyInstance, closing: AbortSignal): WeakMap<IncomingMessage, Upgrade> {
-  const upgrades = new WeakMap<IncomingMessage, Upgrade>();
-  app.server.on("upgrade", (message: IncomingMessage, socket: Duplex, head: Buffer) => {
-    upgrades.set(message, { message, socket, head, closing });
-    app.routing(message, responseOn(message, socket));
-  });
-  return upgrades;
 }
 
 /** Where a refused handshake is answered: nothing reads the connection any more, so it ends with the answer. */
@@ -221,28 +218,28 @@ function cannotListen({ host, port }: ListenAddress, error: NodeJS.ErrnoExceptio
 }
 
 async function close(
-  app: FastifyInstance,
+  server: Server,
   { waiting, connections }: { readonly waiting: ReadonlySet<CallerPresence>; readonly connections: Connections },
   { context }: HandleParts,
   { deadlineMs, hurry }: Parameters<HttpServer["close"]>[0],
 ): Promise<void> {
   const closed = new AbortController();
-  const idling = closeIdle(app, connections, { clock: context.clock, closed: closed.signal });
+  const idling = closeIdle(server, connections, { clock: context.clock, closed: closed.signal });
   const wakes = hurry === undefined ? closed.signal : AbortSignal.any([closed.signal, hurry]);
   const late = context.clock.sleep(deadlineMs, wakes).then(() => {
     if (closed.signal.aborted) return;
     context.log.warn({ waiting: waiting.size }, "requests did not finish in time and are ended");
     for (const presence of waiting) presence.end();
-    app.server.closeAllConnections();
+    server.closeAllConnections();
   });
-  await app.close();
+  await new Promise((resolve) => void server.close(resolve));
   closed.abort();
   await Promise.all([late, idling]);
 }
 
 /** A connection that is kept alive after its last answer would hold a closing server open until the deadline. */
 async function closeIdle(
-  { server }: FastifyInstance,
+  server: Server,
   connections: Connections,
   { clock, closed }: { readonly clock: Clock; readonly closed: AbortSignal },
 ): Promise<void> {

@@ -8,12 +8,12 @@ import { fileURLToPath } from "node:url";
 
 const PROGRAM = fileURLToPath(new URL("./empty-server.ts", import.meta.url));
 
-export interface EmptyFramework extends AsyncDisposable {
+export interface EmptyHttp extends AsyncDisposable {
   readonly url: string;
   readonly pid: number;
 }
 
-export async function startEmptyFramework(): Promise<EmptyFramework> {
+export async function startEmptyHttp(): Promise<EmptyHttp> {
   const child = spawn(process.execPath, [PROGRAM], {
     stdio: ["pipe", "pipe", "inherit"],
     // In its own session, as ours is: Linux shares the processors between sessions first.
