@@ -1,9 +1,9 @@
 /*
- * What PID 1 does before it can hear the host: mounts, modules, the port.
+ * The steps of PID 1 before it can receive the host's requests: mounts, modules, processors, the port.
  *
- * Always: nothing here knows which machine this is, and all processors run before the host hears of the guest. The modules
- * stand in /modules.list, one path per line, in the order in which they must be loaded; their files are removed afterwards,
- * because the initial file system is memory.
+ * Always: nothing here depends on which machine this is, and all processors run before the host can connect. The modules
+ * are listed in /modules.list, one path per line, in load order; their files are removed after loading, because the initial
+ * file system is in memory.
  */
 #include "boot.h"
 
@@ -17,8 +17,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent-limits.h"
 #include "log.h"
-#include "machine.h"
 #include "memory.h"
 #include "mount.h"
 
@@ -59,8 +59,8 @@ static void load_modules(void)
 }
 
 /*
- * The kernel was told to boot on one processor (node/src/driver/qemu/argv.ts says why). One that does not start leaves a
- * machine with fewer.
+ * The kernel boots with one processor (node/src/driver/qemu/argv.ts has the reason); this starts the others. A processor
+ * that fails to start leaves a machine with fewer.
  */
 static void start_processors(void)
 {
@@ -77,7 +77,7 @@ static void start_processors(void)
 	}
 }
 
-/* A kernel without the setting is as good. */
+/* Best effort: the kernel may lack the setting. */
 static void set_number(const char *path, const char *number)
 {
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -121,7 +121,7 @@ static int open_port(void)
 	return fd;
 }
 
-/* Hears of every device that appears or gets its name. */
+/* Receives an event for every device that appears or gets its name. */
 static int open_device_events(void)
 {
 	struct sockaddr_nl address = {.nl_family = AF_NETLINK, .nl_groups = 1};
@@ -134,7 +134,7 @@ static int open_device_events(void)
 	return fd < 0 ? -errno : fd;
 }
 
-/* The port's device comes after its driver, and its name after its device. */
+/* The port's device appears after its driver is loaded, and its name after the device. */
 static int wait_for_port(int device_events)
 {
 	char event[4096];
@@ -160,7 +160,7 @@ static void open_console(void)
 		close(fd);
 }
 
-/* 0 with the open port to the host. */
+/* Returns 0 and the open port to the host, or a negative errno. */
 int boot(int *port)
 {
 	int error = mount_early();
@@ -172,7 +172,7 @@ int boot(int *port)
 	if (device_events < 0)
 		return device_events;
 	load_modules();
-	/* Counting pages every second and looking for fragments twice a second is most of what an idle guest does. */
+	/* Most of an idle guest's work is counting pages every second and checking fragmentation twice a second. */
 	set_number("/proc/sys/vm/stat_interval", "60");
 	set_number("/proc/sys/vm/compaction_proactiveness", "0");
 	start_processors();

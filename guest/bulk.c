@@ -1,14 +1,16 @@
 /*
- * Content of a file in pieces that lie on the bulk disk: a small disk of the machine whose other side the host reads and
- * writes. Over the channel goes only what tells of them. A worker's part: every function here may end the process.
+ * Transfers the content of a file in pieces over the bulk disk: a small disk of the machine whose other side the host reads
+ * and writes. The channel carries only the records that announce the pieces. Part of the file worker: every function here
+ * may end the process.
  *
- * The channel takes a byte in pieces of 4 KiB, each with an interrupt, and copies it five times in this guest; a disk takes a
- * mebibyte at once and copies it on the host. So content passes through one buffer here, read from one disk and written to
- * the other without the page cache, and the processor of the guest never touches it.
+ * The channel moves bytes in pieces of 4 KiB, with an interrupt each, and copies them five times in the guest; a disk moves
+ * a mebibyte at once, copied on the host. So content passes through one buffer here, read from one disk and written to the
+ * other without the page cache, and the guest's processor never touches it.
  *
- * Always: a piece's place is used again only when its reader has said that it has it. What begins or ends in the middle of a
- * block, and what a file system does not let pass around its cache, goes through the cache. Small content stays in the
- * channel.
+ * Always:
+ * - a slot is reused only after the reader acknowledges it;
+ * - an unaligned start or end, and content on a file system without direct I/O, goes through the page cache;
+ * - small content stays in the channel.
  */
 #include "bulk.h"
 
@@ -22,7 +24,7 @@
 #define BLOCK_BYTES 4096
 #define HUGE_BYTES (2 * 1024 * 1024)
 
-/* How a file is open now. */
+/* A file with or without direct I/O. */
 struct direct {
 	int fd;
 	bool is_on;
@@ -31,12 +33,12 @@ struct direct {
 
 static int bulk_fd = -1;
 static uint64_t bulk_offset;
-static uint32_t places;
-static uint32_t places_used; /* told to the host, which has not taken them yet */
-static uint32_t next_place;
+static uint32_t slots;
+static uint32_t slots_used; /* announced to the host and not acknowledged yet */
+static uint32_t next_slot;
 static uint8_t *buffer;
 
-/* What the host offers makes sense. */
+/* Whether the host's window is valid. */
 bool bulk_fits(const struct file_request *request)
 {
 	return request->bulk_offset % BULK_PIECE_BYTES == 0 && request->bulk_bytes % BULK_PIECE_BYTES == 0 &&
@@ -48,7 +50,7 @@ bool bulk_is_open(void)
 	return bulk_fd >= 0;
 }
 
-/* Of large pages where there are some, so that a piece is one stretch of memory for the disk. */
+/* In large pages if available, so that a piece is contiguous memory for the disk. */
 static uint8_t *make_buffer(void)
 {
 	size_t size = BULK_PIECE_BYTES + HUGE_BYTES;
@@ -65,13 +67,13 @@ void bulk_open(const struct file_request *request)
 	int flags = (request->operation == FILE_WRITE ? O_RDONLY : O_RDWR) | O_CLOEXEC;
 
 	bulk_fd = open(request->bulk_device, flags | O_DIRECT);
-	/* A file in memory stands for the disk in tests; no disk says this. */
+	/* Tests use a file in memory as the disk, which refuses O_DIRECT; a real disk does not. */
 	if (bulk_fd < 0 && errno == EINVAL)
 		bulk_fd = open(request->bulk_device, flags);
 	if (bulk_fd < 0)
 		file_fail("refused", "the bulk disk cannot be opened");
 	bulk_offset = request->bulk_offset;
-	places = (uint32_t)(request->bulk_bytes / BULK_PIECE_BYTES);
+	slots = (uint32_t)(request->bulk_bytes / BULK_PIECE_BYTES);
 	buffer = make_buffer();
 }
 
@@ -91,8 +93,8 @@ static void set_direct(struct direct *direct, bool is_wanted)
 		direct->is_possible = false;
 }
 
-/* Whether it is worth another try, through the cache. */
-static bool gives_up_direct(struct direct *direct)
+/* After a failed read or write: whether to try again, through the page cache. */
+static bool falls_back_to_cache(struct direct *direct)
 {
 	if (errno != EINVAL || !direct->is_on)
 		return false;
@@ -101,8 +103,8 @@ static bool gives_up_direct(struct direct *direct)
 	return true;
 }
 
-/* 0, or an errno. */
-static int put(struct direct *file, size_t length, uint64_t at)
+/* Writes the buffer into the file at `at`. Returns 0 or an errno. */
+static int write_piece(struct direct *file, size_t length, uint64_t at)
 {
 	for (size_t done = 0; done < length;) {
 		set_direct(file, (done | length | at) % BLOCK_BYTES == 0);
@@ -110,14 +112,14 @@ static int put(struct direct *file, size_t length, uint64_t at)
 
 		if (written >= 0)
 			done += (size_t)written;
-		else if (errno != EINTR && !gives_up_direct(file))
+		else if (errno != EINTR && !falls_back_to_cache(file))
 			return errno;
 	}
 	return 0;
 }
 
-/* Whether all of it came; false at an end that lies between records. */
-static bool hear(uint8_t *bytes, size_t length, bool may_end)
+/* Reads `length` bytes from stdin. Returns false at an end of input before the first byte, if `may_end`. */
+static bool read_input(uint8_t *bytes, size_t length, bool may_end)
 {
 	for (size_t done = 0; done < length;) {
 		ssize_t got = read(STDIN_FILENO, bytes + done, length - done);
@@ -134,9 +136,9 @@ static bool hear(uint8_t *bytes, size_t length, bool may_end)
 	return true;
 }
 
-static void fetch(uint32_t place, size_t length)
+static void read_slot(uint32_t slot, size_t length)
 {
-	off_t at = (off_t)(bulk_offset + (uint64_t)place * BULK_PIECE_BYTES);
+	off_t at = (off_t)(bulk_offset + (uint64_t)slot * BULK_PIECE_BYTES);
 
 	for (size_t done = 0; done < length;) {
 		ssize_t got = pread(bulk_fd, buffer + done, in_blocks(length - done), at + (off_t)done);
@@ -150,25 +152,25 @@ static void fetch(uint32_t place, size_t length)
 	}
 }
 
-/* Writes all pieces that come into the file. 0 when all are there, an errno otherwise. */
-int bulk_take(int fd)
+/* Writes all pieces that arrive into the file. Returns 0 at the end of the content, or an errno. */
+int bulk_receive(int fd)
 {
 	struct direct file = {.fd = fd, .is_possible = true};
 	uint8_t record[BULK_RECORD_BYTES];
 	uint64_t at = 0;
 
-	while (hear(record, sizeof(record), true)) {
-		uint32_t length = read_u32(record), place = read_u32(record + 4);
+	while (read_input(record, sizeof(record), true)) {
+		uint32_t length = read_u32(record), slot = read_u32(record + 4);
 
-		if (length == 0 || length > BULK_PIECE_BYTES || (place >= places && place != BULK_INLINE))
-			file_fail("refused", "a piece that cannot be");
-		if (place == BULK_INLINE) {
-			hear(buffer, length, false);
+		if (length == 0 || length > BULK_PIECE_BYTES || (slot >= slots && slot != BULK_INLINE))
+			file_fail("refused", "invalid length or slot of a piece");
+		if (slot == BULK_INLINE) {
+			read_input(buffer, length, false);
 		} else {
-			fetch(place, length);
-			file_say("+", 1); /* the host may fill it again while this is written */
+			read_slot(slot, length);
+			file_send("+", 1); /* the host may fill the slot again during the write below */
 		}
-		int error = put(&file, length, at);
+		int error = write_piece(&file, length, at);
 		if (error != 0)
 			return error;
 		at += length;
@@ -176,38 +178,38 @@ int bulk_take(int fd)
 	return 0;
 }
 
-static void say_record(size_t length, uint32_t place)
+static void send_record(size_t length, uint32_t slot)
 {
 	uint8_t record[BULK_RECORD_BYTES];
 
 	write_u32(record, (uint32_t)length);
-	write_u32(record + 4, place);
-	file_say(record, sizeof(record));
+	write_u32(record + 4, slot);
+	file_send(record, sizeof(record));
 }
 
-/* Waits until the host has taken something. */
-static void wait_for_place(void)
+/* Waits until the host has acknowledged a slot, if all are in use. */
+static void wait_for_slot(void)
 {
-	uint8_t taken[BULK_PIECES_MAX];
+	uint8_t acknowledged[BULK_PIECES_MAX];
 
-	while (places_used == places) {
-		ssize_t got = read(STDIN_FILENO, taken, sizeof(taken));
+	while (slots_used == slots) {
+		ssize_t got = read(STDIN_FILENO, acknowledged, sizeof(acknowledged));
 
 		if (got == 0 || (got < 0 && errno != EINTR))
-			_exit(1); /* nobody listens any more */
+			_exit(1); /* the agent has closed the channel */
 		if (got > 0)
-			places_used -= (uint32_t)got < places_used ? (uint32_t)got : places_used;
+			slots_used -= (uint32_t)got < slots_used ? (uint32_t)got : slots_used;
 	}
 }
 
-static void say_piece(size_t length)
+static void send_piece(size_t length)
 {
 	if (length <= BULK_INLINE_BYTES_MAX) {
-		bulk_say_bytes(buffer, length);
+		bulk_send_bytes(buffer, length);
 		return;
 	}
-	wait_for_place();
-	off_t at = (off_t)(bulk_offset + (uint64_t)next_place * BULK_PIECE_BYTES);
+	wait_for_slot();
+	off_t at = (off_t)(bulk_offset + (uint64_t)next_slot * BULK_PIECE_BYTES);
 	for (size_t done = 0; done < in_blocks(length);) {
 		ssize_t written = pwrite(bulk_fd, buffer + done, in_blocks(length) - done, at + (off_t)done);
 
@@ -216,13 +218,13 @@ static void say_piece(size_t length)
 		if (written > 0)
 			done += (size_t)written;
 	}
-	say_record(length, next_place);
-	places_used++;
-	next_place = (next_place + 1) % places;
+	send_record(length, next_slot);
+	slots_used++;
+	next_slot = (next_slot + 1) % slots;
 }
 
-/* Says `count` bytes of the file from `start`. */
-void bulk_say(int fd, uint64_t start, uint64_t count)
+/* Sends `count` bytes of the file from `start`. */
+void bulk_send(int fd, uint64_t start, uint64_t count)
 {
 	struct direct file = {.fd = fd, .is_possible = true};
 
@@ -231,25 +233,25 @@ void bulk_say(int fd, uint64_t start, uint64_t count)
 
 		set_direct(&file, at % BLOCK_BYTES == 0 && wanted > BULK_INLINE_BYTES_MAX);
 		ssize_t got = pread(fd, buffer, file.is_on ? in_blocks(wanted) : wanted, (off_t)at);
-		if (got < 0 && (errno == EINTR || gives_up_direct(&file)))
+		if (got < 0 && (errno == EINTR || falls_back_to_cache(&file)))
 			continue;
 		if (got < 0)
 			file_fail_errno(errno);
 		if (got == 0)
-			file_fail("changed", "the file became shorter while it was read");
+			file_fail("changed", "the file shrank while it was read");
 		size_t length = (size_t)got < wanted ? (size_t)got : wanted;
-		say_piece(length);
+		send_piece(length);
 		at += length;
 	}
 }
 
-void bulk_say_bytes(const uint8_t *bytes, size_t length)
+void bulk_send_bytes(const uint8_t *bytes, size_t length)
 {
 	for (size_t done = 0; done < length;) {
 		size_t part = length - done < BULK_INLINE_BYTES_MAX ? length - done : BULK_INLINE_BYTES_MAX;
 
-		say_record(part, BULK_INLINE);
-		file_say(bytes + done, part);
+		send_record(part, BULK_INLINE);
+		file_send(bytes + done, part);
 		done += part;
 	}
 }

@@ -1,4 +1,4 @@
-/* Content of files that goes over a disk shared with the host, in place of the channel. A worker's part. */
+/* Transfers the content of a file over a disk shared with the host instead of the channel: part of the file worker. */
 #ifndef FLOTILLA_BULK_H
 #define FLOTILLA_BULK_H
 
@@ -6,13 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "file.h"
+#include "file-worker.h"
 
 bool bulk_fits(const struct file_request *request);
 void bulk_open(const struct file_request *request);
 bool bulk_is_open(void);
-int bulk_take(int fd);
-void bulk_say(int fd, uint64_t start, uint64_t count);
-void bulk_say_bytes(const uint8_t *bytes, size_t length);
+int bulk_receive(int fd);
+void bulk_send(int fd, uint64_t start, uint64_t count);
+void bulk_send_bytes(const uint8_t *bytes, size_t length);
 
 #endif

@@ -1,13 +1,14 @@
 /*
- * A control group for each command, so that killing the command reaches every descendant, whatever it did to escape.
+ * One control group per command, so that killing the command reaches all its descendants.
  *
  * Owns the directories `<parent>/flotilla-<n>` and two descriptors for each.
  *
- * Always: a group is handed out only when the kernel says that nothing lives in it. Groups are used again instead of
- * removed: making one takes longer than starting a process. What a command left running keeps its group; such groups are
- * looked at again before a new one is made. A group that was killed is not used again: newer kernels (6.18 seen) kill what
- * is started in it ever after. Without cgroup version 2 there are none, and commands are killed by process
- * group only.
+ * Always:
+ * - a group is handed out only when the kernel reports it as empty;
+ * - groups are reused, because creating one takes longer than starting a process;
+ * - a group in which a command left processes stays reserved, and is checked again before a new one is created;
+ * - a killed group is not reused: newer kernels (observed with 6.18) kill every process that is started in it later;
+ * - without cgroup version 2 there are no groups, and commands are killed by process group only.
  */
 #include "cgroup.h"
 
@@ -20,25 +21,25 @@
 
 #define CGROUPS_MAX 512
 #define NAME_BYTES_MAX 48
-#define LOOKS_MAX 8 /* how many left groups are looked at before a new one is made */
+#define CHECKS_MAX 8 /* abandoned groups that are checked before a new one is created */
 
 struct cgroup {
 	int directory;
-	int events; /* cgroup.events: says whether anything lives in it */
-	bool is_taken;
-	bool is_left;	/* its command has ended, and something of it may live on */
+	int events; /* cgroup.events: says whether it has processes */
+	bool is_used;
+	bool is_abandoned; /* its command has ended, but may have left processes */
 	bool is_killed;
 	int name;
 };
 
 static struct cgroup cgroups[CGROUPS_MAX];
 static int cgroup_count;
-static int next_look;
+static int next_check;
 static int last_name;
 static int parent_directory = -1;
-static long agent_pid; /* in the names: several agents of a test share a parent */
+static long agent_pid; /* part of the names, because agents in tests share a parent */
 
-/* Makes the groups below this directory, which is on a cgroup2 file system; without it there are none. Once is enough. */
+/* Sets the directory for groups, which is on a cgroup2 file system; without it there are none. Only the first call counts. */
 void cgroup_use(const char *parent)
 {
 	if (parent_directory >= 0)
@@ -58,7 +59,7 @@ static bool is_empty(const struct cgroup *cgroup)
 	return strstr(events, "populated 0") != NULL;
 }
 
-/* Whether anything of the command lives; without a group nobody knows, and nothing is said to. */
+/* Whether processes of the command live; false when unknown, without a group. */
 bool cgroup_is_populated(int cgroup)
 {
 	return cgroup != CGROUP_NONE && !is_empty(&cgroups[cgroup]);
@@ -85,12 +86,12 @@ static int make(struct cgroup *cgroup)
 		close(directory);
 		return -errno;
 	}
-	*cgroup = (struct cgroup){.directory = directory, .events = events, .is_taken = true, .name = last_name};
+	*cgroup = (struct cgroup){.directory = directory, .events = events, .is_used = true, .name = last_name};
 	return 0;
 }
 
-/* Puts a fresh group in the place of one that was killed. */
-static int make_again(struct cgroup *cgroup)
+/* Replaces a killed group by a new one of the same name. */
+static int recreate(struct cgroup *cgroup)
 {
 	char name[NAME_BYTES_MAX];
 
@@ -106,23 +107,23 @@ static int make_again(struct cgroup *cgroup)
 	return 0;
 }
 
-/* A group for a command, or CGROUP_NONE. */
-int cgroup_take(void)
+/* Returns a group for a command, or CGROUP_NONE. */
+int cgroup_acquire(void)
 {
 	for (int at = 0; at < cgroup_count; at++)
-		if (!cgroups[at].is_taken && !cgroups[at].is_left) {
-			cgroups[at].is_taken = true;
+		if (!cgroups[at].is_used && !cgroups[at].is_abandoned) {
+			cgroups[at].is_used = true;
 			return at;
 		}
-	for (int look = 0; look < LOOKS_MAX && look < cgroup_count; look++) {
-		struct cgroup *cgroup = &cgroups[next_look++ % cgroup_count];
+	for (int check = 0; check < CHECKS_MAX && check < cgroup_count; check++) {
+		struct cgroup *cgroup = &cgroups[next_check++ % cgroup_count];
 
-		if (!cgroup->is_left || !is_empty(cgroup))
+		if (!cgroup->is_abandoned || !is_empty(cgroup))
 			continue;
-		if (cgroup->is_killed && make_again(cgroup) != 0)
+		if (cgroup->is_killed && recreate(cgroup) != 0)
 			continue;
-		cgroup->is_left = false;
-		cgroup->is_taken = true;
+		cgroup->is_abandoned = false;
+		cgroup->is_used = true;
 		return (int)(cgroup - cgroups);
 	}
 	if (parent_directory < 0 || cgroup_count == CGROUPS_MAX || make(&cgroups[cgroup_count]) != 0)
@@ -148,7 +149,7 @@ void cgroup_kill(int cgroup)
 	close(fd);
 }
 
-/* Removes every group that nothing lives in. */
+/* Removes every group without processes. */
 void cgroup_remove_all(void)
 {
 	char name[NAME_BYTES_MAX];
@@ -163,6 +164,6 @@ void cgroup_release(int cgroup)
 {
 	if (cgroup == CGROUP_NONE)
 		return;
-	cgroups[cgroup].is_taken = false;
-	cgroups[cgroup].is_left = cgroups[cgroup].is_killed || !is_empty(&cgroups[cgroup]);
+	cgroups[cgroup].is_used = false;
+	cgroups[cgroup].is_abandoned = cgroups[cgroup].is_killed || !is_empty(&cgroups[cgroup]);
 }

@@ -4,11 +4,11 @@
  * Owns the channels, their pipes and the buffers for input that commands have not read yet.
  *
  * Always:
- * - A command's output is read only while the host has given credit for it and the queue to the host has room; else its
- *   pipe fills and it waits. So a host that does not read one command stops that one only.
- * - A channel ends when its process has exited and what it had written until then is sent, even when its children hold
- *   the pipe open and go on writing.
- * - Pipes are watched level-triggered, and taken out of the set while they may not be read: an idle guest does nothing.
+ * - A command's output is read only while the host has given credit for it and the queue to the host has room; otherwise
+ *   its pipe fills and it blocks. So a host that does not read one command blocks only that one.
+ * - A channel ends when its process has exited and everything written until then is sent, even if its children keep the
+ *   pipe open and continue to write.
+ * - Pipes are watched level-triggered, and removed from the set while they may not be read, so an idle guest does nothing.
  */
 #include "channel.h"
 
@@ -17,16 +17,16 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cgroup.h"
+#include "clock.h"
 #include "output.h"
 
-/* Credit for input goes back in parts of this size, not per write. */
+/* Credit for input is returned in steps of this size, not per write. */
 #define STDIN_CREDIT_STEP_BYTES (STDIN_WINDOW_BYTES / 4)
 #define GRACE_MS_MAX 60000
-#define END_OF_TRANSMISSION 4 /* what a terminal takes for the end of input */
+#define END_OF_TRANSMISSION 4 /* a terminal's end of input */
 
 static struct channel channels[CHANNELS_MAX];
 static int last_sender;
@@ -39,7 +39,7 @@ void channel_init(int epoll)
 	epoll_fd = epoll;
 }
 
-/* NULL when there cannot be such a channel; it may be closed. */
+/* NULL for an invalid number; the channel may be closed. */
 struct channel *channel_get(uint32_t number)
 {
 	return number >= 1 && number <= CHANNELS_MAX ? &channels[number - 1] : NULL;
@@ -50,7 +50,7 @@ uint32_t channel_number(const struct channel *channel)
 	return (uint32_t)(channel - channels) + 1;
 }
 
-/* Makes the channel fresh; the caller fills in the process and its descriptors. */
+/* Resets the channel; the caller sets the process and its descriptors. */
 void channel_open(struct channel *channel)
 {
 	uint32_t generation = channel->generation + 1;
@@ -88,7 +88,7 @@ static void set_grace(struct channel *channel, int64_t kill_at_ms)
 	channel->kill_at_ms = kill_at_ms;
 }
 
-/* Frees the channel. What still runs of its command stays in its control group. */
+/* Frees the channel. Remaining processes of its command stay in its control group. */
 void channel_close(struct channel *channel)
 {
 	close_stdin(channel);
@@ -126,7 +126,7 @@ void channel_watch_outputs(struct channel *channel)
 		watch_output(channel, &channel->outputs[at], true);
 }
 
-/* How much of the stream may be sent now. */
+/* How many bytes of the stream may be sent now. */
 static size_t sendable(const struct channel *channel, const struct output_stream *stream)
 {
 	size_t size = output_data_room();
@@ -138,7 +138,7 @@ static size_t sendable(const struct channel *channel, const struct output_stream
 	return channel->has_exited && size > stream->left ? stream->left : size;
 }
 
-/* Reads once and sends it. Returns whether there may be more. The caller knows that there is something, or the end. */
+/* Reads once and sends the data. The caller knows that data or the end is available. Returns whether there may be more. */
 static bool send_some(struct channel *channel, struct output_stream *stream, size_t size)
 {
 	uint8_t type = stream == &channel->outputs[0] ? GUEST_FRAME_STDOUT : GUEST_FRAME_STDERR;
@@ -155,8 +155,8 @@ static bool send_some(struct channel *channel, struct output_stream *stream, siz
 	if (got < 0 && (errno == EINTR || (errno == EAGAIN && !channel->has_exited)))
 		return errno == EINTR;
 	/*
-	 * The end; a terminal says EIO when its last user has closed it. Closing it then would send a hang-up signal to the
-	 * command, which may be about to exit with a code of its own.
+	 * The end of the output. A terminal reports EIO when its last user has closed it. Closing it now would send SIGHUP to the
+	 * command, which may be about to exit with its own code.
 	 */
 	if (channel->has_terminal && !channel->has_exited)
 		stream->has_hung_up = true;
@@ -165,14 +165,14 @@ static bool send_some(struct channel *channel, struct output_stream *stream, siz
 	return false;
 }
 
-/* After the exit: sends what was written until then, as far as the host lets us. */
+/* After the exit: sends what was written until then, as far as the host gives credit. */
 static void drain(struct channel *channel, struct output_stream *stream)
 {
 	while (stream->fd >= 0 && stream->left > 0) {
 		size_t size = sendable(channel, stream);
 
 		if (size == 0) {
-			/* The host gave up on a killed command's output: it gets what its credit allows. */
+			/* The host does not want a killed command's output: it gets only what its credit allows. */
 			if (channel->is_killed && output_data_room() > 0)
 				break;
 			return;
@@ -184,23 +184,15 @@ static void drain(struct channel *channel, struct output_stream *stream)
 
 static void give_stdin_credit(struct channel *channel)
 {
-	if (channel->stdin_taken < STDIN_CREDIT_STEP_BYTES || !output_has_room())
+	if (channel->stdin_consumed < STDIN_CREDIT_STEP_BYTES || !output_has_room())
 		return;
 	output_begin(GUEST_FRAME_STDIN_CREDIT, channel_number(channel));
-	output_number(FIELD_BYTES, channel->stdin_taken);
+	output_u32(FIELD_BYTES, channel->stdin_consumed);
 	output_end();
-	channel->stdin_taken = 0;
+	channel->stdin_consumed = 0;
 }
 
-static int64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-/* Does what can be done for the channel now. Called after everything that may have changed it. */
+/* Does everything that is possible for the channel now. Called after every change to it. */
 static void pump(struct channel *channel)
 {
 	for (int at = 0; at < OUTPUTS; at++) {
@@ -214,19 +206,19 @@ static void pump(struct channel *channel)
 	give_stdin_credit(channel);
 	if (!channel->has_exited || channel->outputs[0].fd >= 0 || channel->outputs[1].fd >= 0 || !output_has_room())
 		return;
-	/* Hung up, and the shell was the first to go: the rest of its command has the rest of the grace. */
+	/* Hung up, and the shell exited first: the rest of its command gets the rest of the grace. */
 	if (channel->kill_at_ms > 0 && cgroup_is_populated(channel->cgroup))
 		return;
 	set_grace(channel, 0);
 	output_begin(GUEST_FRAME_EXIT, channel_number(channel));
-	output_number(FIELD_EXIT_CODE, (uint32_t)channel->exit_code);
+	output_u32(FIELD_EXIT_CODE, (uint32_t)channel->exit_code);
 	output_end();
 	channel_close(channel);
 }
 
 /*
- * Room in the queue has come back: goes on with everything that waited for it. They get events in the order in which they
- * are watched, so whoever comes after the last that sent is first; else a slow port would be all for the low numbers.
+ * Called when the queue has room again: continues everything that waited for it. Round-robin from the channel after the
+ * last sender, so that low-numbered channels cannot starve the rest on a slow port.
  */
 void channel_pump_all(void)
 {
@@ -237,7 +229,7 @@ void channel_pump_all(void)
 			pump(&channels[at % CHANNELS_MAX]);
 }
 
-/* Writes as much as the command takes. Returns how much; everything when it reads no more. */
+/* Writes as much as the command accepts. Returns how much; `length` if the command has closed its input. */
 static uint32_t write_stdin(struct channel *channel, const uint8_t *bytes, uint32_t length)
 {
 	uint32_t done = 0;
@@ -260,7 +252,7 @@ static void end_stdin(struct channel *channel)
 	const char end = END_OF_TRANSMISSION;
 
 	if (channel->has_terminal && channel->stdin_fd >= 0 && write(channel->stdin_fd, &end, 1) < 0 && errno == EAGAIN)
-		return; /* the terminal's input is full of what nobody reads */
+		return; /* the terminal's input buffer is full of unread input */
 	close_stdin(channel);
 }
 
@@ -270,7 +262,7 @@ static void flush_stdin(struct channel *channel)
 	uint32_t waiting = channel->stdin_tail - channel->stdin_head;
 	uint32_t done = write_stdin(channel, buffer + channel->stdin_head, waiting);
 
-	channel->stdin_taken += done;
+	channel->stdin_consumed += done;
 	give_stdin_credit(channel);
 	if (done < waiting) {
 		channel->stdin_head += done;
@@ -285,7 +277,7 @@ static void flush_stdin(struct channel *channel)
 	}
 }
 
-/* -EBADMSG when the host sends more than it was given credit for. */
+/* Returns -EBADMSG when the host sends more than its credit allows. */
 int channel_stdin(struct channel *channel, const uint8_t *bytes, uint32_t length)
 {
 	uint8_t *buffer = stdin_buffers[channel - channels];
@@ -294,7 +286,7 @@ int channel_stdin(struct channel *channel, const uint8_t *bytes, uint32_t length
 
 	if (waiting == 0) {
 		done = write_stdin(channel, bytes, length);
-		channel->stdin_taken += done;
+		channel->stdin_consumed += done;
 		give_stdin_credit(channel);
 	}
 	if (done == length)
@@ -338,7 +330,7 @@ void channel_resize(const struct channel *channel, uint32_t cols, uint32_t rows)
 		ioctl(channel->outputs[0].fd, TIOCSWINSZ, &size);
 }
 
-/* A process that has been reaped is not signaled: its number may be somebody else's. */
+/* A process that was reaped is not signaled: its number may belong to another process. */
 void channel_signal(const struct channel *channel, uint32_t number)
 {
 	if (channel->pid > 0 && number > 0 && number <= (uint32_t)SIGRTMAX)
@@ -355,21 +347,21 @@ void channel_kill(struct channel *channel)
 }
 
 /*
- * The terminal is gone: its shell is told, and its death tells the job in the foreground. What is left of the command when
- * the grace is over is killed. One that was stopped is woken, so that it hears of it.
+ * The terminal is closed: the shell gets SIGHUP, and its death ends the foreground job. What remains of the command when the
+ * grace is over is killed. SIGCONT wakes a stopped command, so that it receives the SIGHUP.
  */
 void channel_hang_up(struct channel *channel, uint32_t grace_ms)
 {
 	if (channel->is_killed)
 		return;
 	channel->is_killed = true;
-	set_grace(channel, now_ms() + (grace_ms < GRACE_MS_MAX ? grace_ms : GRACE_MS_MAX));
+	set_grace(channel, clock_ms() + (grace_ms < GRACE_MS_MAX ? grace_ms : GRACE_MS_MAX));
 	channel_signal(channel, SIGHUP);
 	channel_signal(channel, SIGCONT);
 	pump(channel);
 }
 
-/* How long nothing need be done for those that were hung up: -1 without limit. */
+/* Milliseconds until channel_step() has something to do: -1 without limit. */
 int channel_timeout_ms(void)
 {
 	int64_t next = INT64_MAX;
@@ -379,16 +371,16 @@ int channel_timeout_ms(void)
 	for (int at = 0; at < CHANNELS_MAX; at++)
 		if (channels[at].kill_at_ms > 0 && channels[at].kill_at_ms < next)
 			next = channels[at].kill_at_ms;
-	next -= now_ms();
+	next -= clock_ms();
 	return next > 0 ? (int)next : 0;
 }
 
-/* Called after every event: ends those whose grace is over, or of which nothing is left. */
+/* Called after every event: kills commands whose grace is over, and ends those without remaining processes. */
 void channel_step(void)
 {
 	if (graces == 0)
 		return;
-	int64_t now = now_ms();
+	int64_t now = clock_ms();
 	for (int at = 0; at < CHANNELS_MAX; at++) {
 		if (channels[at].kill_at_ms > 0 && channels[at].kill_at_ms <= now)
 			channel_kill(&channels[at]);
@@ -415,8 +407,8 @@ void channel_event(uint64_t key)
 	pump(channel);
 }
 
-/* What the command has written and the host has not got. All of a terminal's: its last bytes may not be counted yet. */
-static size_t left_in(const struct channel *channel, const struct output_stream *stream)
+/* Bytes that the command has written and that were not sent. For a terminal everything, because FIONREAD may miss its last bytes. */
+static size_t unsent_in(const struct channel *channel, const struct output_stream *stream)
 {
 	int size = 0;
 
@@ -427,7 +419,7 @@ static size_t left_in(const struct channel *channel, const struct output_stream 
 	return ioctl(stream->fd, FIONREAD, &size) == 0 && size > 0 ? (size_t)size : 0;
 }
 
-/* Whether the process was a channel's. */
+/* Returns whether the process belonged to a channel. */
 bool channel_exited(pid_t pid, int exit_code)
 {
 	for (int at = 0; at < CHANNELS_MAX; at++) {
@@ -442,8 +434,8 @@ bool channel_exited(pid_t pid, int exit_code)
 		for (int output = 0; output < OUTPUTS; output++) {
 			struct output_stream *stream = &channel->outputs[output];
 
-			stream->left = left_in(channel, stream);
-			if (stream->left > 0) /* else it is closed, which ends the watch too */
+			stream->left = unsent_in(channel, stream);
+			if (stream->left > 0) /* otherwise it is closed, which also ends the watch */
 				watch_output(channel, stream, false);
 		}
 		pump(channel);
@@ -452,7 +444,7 @@ bool channel_exited(pid_t pid, int exit_code)
 	return false;
 }
 
-/* Ends what belonged to a host that is gone. */
+/* Ends the commands of a host that has disconnected. */
 void channel_end_all(void)
 {
 	for (int at = 0; at < CHANNELS_MAX; at++)
@@ -470,7 +462,7 @@ void channel_signal_all(uint32_t number)
 			channel_signal(&channels[at], number);
 }
 
-/* Interactive shells ignore a request to terminate, but not that their terminal is gone. */
+/* Interactive shells ignore SIGTERM, but not SIGHUP. */
 void channel_hang_up_terminals(void)
 {
 	for (int at = 0; at < CHANNELS_MAX; at++)

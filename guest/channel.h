@@ -12,30 +12,30 @@ enum source { SOURCE_PORT, SOURCE_SIGNALS, SOURCE_WORKLOAD, SOURCE_STDIN, SOURCE
 #define OUTPUTS 2
 
 struct output_stream {
-	int fd; /* -1: has ended */
+	int fd; /* -1: the stream has ended */
 	bool is_watched;
-	bool has_hung_up; /* a terminal that nobody has open now */
+	bool has_hung_up; /* the terminal's inner side is not open now */
 	uint32_t credit;
-	size_t left; /* once the command has exited: what it had written and is still to be sent */
+	size_t left; /* after the command's exit: bytes written before it and not sent yet */
 };
 
 struct channel {
 	bool is_open;
 	bool has_exited;
 	bool is_killed;
-	int64_t kill_at_ms; /* 0: it was not hung up, or its grace is over */
+	int64_t kill_at_ms; /* when the grace after a hang-up ends; 0: none is running */
 	bool has_terminal;
-	uint32_t generation; /* tells an event for this command from one for its predecessor */
-	pid_t pid;	     /* 0 once it is reaped */
+	uint32_t generation; /* distinguishes events for this command from those for an earlier one */
+	pid_t pid;	     /* 0 after it was reaped */
 	int exit_code;
 	int cgroup;
 	struct output_stream outputs[OUTPUTS];
-	int stdin_fd; /* -1: closed, or there is none */
+	int stdin_fd; /* -1: closed, or the command has no stdin */
 	bool stdin_is_watched;
-	bool stdin_has_ended; /* close it when nothing waits any more */
-	uint32_t stdin_head;  /* what waits is stdin_buffers[…][head, tail) */
+	bool stdin_has_ended; /* close it when the buffer is empty */
+	uint32_t stdin_head;  /* the buffered input is stdin_buffers[…][head, tail) */
 	uint32_t stdin_tail;
-	uint32_t stdin_taken; /* credit that is not given back yet */
+	uint32_t stdin_consumed; /* bytes for which credit was not returned yet */
 };
 
 void channel_init(int epoll);

@@ -1,10 +1,10 @@
 /*
- * Answers a request to run a command: reads it, puts environment and user together, makes pipes or a terminal, starts it.
+ * Handles a request to run a command: parses it, builds environment and identity, makes pipes or a terminal, starts it.
  *
- * Owns the argument and environment lists of the command being started; the texts they point to lie in the request.
+ * Owns the argument and environment lists of the command being started; their texts are in the request.
  *
- * Always: the host gets either `started`, if it needs the pid, or a text on stderr and exit code 255, in the order in which
- * a command would have said it. A background command answers `started` and `exit` at once, and lives on when the host is gone.
+ * Always: the host gets either `started`, if it needs the pid, or a text on stderr and exit code 255, in the order of a
+ * command's own output. A background command answers `started` and `exit` at once, and outlives the host's connection.
  */
 #include "exec.h"
 
@@ -37,7 +37,7 @@ struct request {
 	uint32_t rows;
 };
 
-/* One before the arguments for the shell that runs a script, one behind them for the end. */
+/* One free entry before the arguments, for the shell that runs a script, and one after them for the end. */
 static const char *arguments[ARGUMENTS_MAX + 2];
 static const char *environment[ENVIRONMENT_MAX + 4];
 static size_t environment_count;
@@ -59,7 +59,7 @@ static const char *environment_get(const char *name)
 	return NULL;
 }
 
-/* Adds `NAME=value`, or puts it in the place of the one with this name. What has no name cannot be a variable: left out. */
+/* Adds `NAME=value`, or replaces the variable of this name. An entry without a name cannot be a variable and is skipped. */
 static int environment_put(const char *entry)
 {
 	const char *equals = strchr(entry, '=');
@@ -100,24 +100,24 @@ static int read_field(const struct field *field, struct request *request)
 		return field_text(field, &request->user);
 	case FIELD_COLS:
 		request->has_terminal = true;
-		return field_number(field, &request->cols);
+		return field_u32(field, &request->cols);
 	case FIELD_ROWS:
 		request->has_terminal = true;
-		return field_number(field, &request->rows);
+		return field_u32(field, &request->rows);
 	case FIELD_HAS_STDIN:
-		error = field_number(field, &number);
+		error = field_u32(field, &number);
 		request->has_stdin = number != 0;
 		return error;
 	case FIELD_IS_BACKGROUND:
-		error = field_number(field, &number);
+		error = field_u32(field, &number);
 		request->is_background = number != 0;
 		return error;
 	case FIELD_NEEDS_PID:
-		error = field_number(field, &number);
+		error = field_u32(field, &number);
 		request->needs_pid = number != 0;
 		return error;
 	default:
-		return 0; /* of a newer host */
+		return 0; /* from a newer host */
 	}
 }
 
@@ -143,7 +143,7 @@ static int read_request(struct fields fields, struct request *request)
 	return 0;
 }
 
-/* What a command finds in its environment when nobody has said anything else. */
+/* Variables that every command has, unless the machine or the request sets them. */
 static void add_defaults(const struct request *request, const struct identity *identity)
 {
 	static char home[sizeof("HOME=") + USER_HOME_BYTES_MAX];
@@ -166,7 +166,7 @@ static void close_pair(int pair[2])
 			close(pair[at]);
 }
 
-/* The command's ends of its pipes go into `fds`, ours into the channel. */
+/* Puts the command's ends of its pipes into `fds` and the agent's ends into the channel. */
 int exec_open_pipes(struct channel *channel, bool has_stdin, int fds[3])
 {
 	int input[2] = {-1, -1}, output[2] = {-1, -1}, errors[2] = {-1, -1};
@@ -189,7 +189,7 @@ failed:;
 	return error;
 }
 
-/* The terminal's inner side goes into `fds`, its outer side, twice, into the channel. */
+/* Puts the terminal's inner side into `fds` and its outer side, twice, into the channel. */
 static int open_terminal(struct channel *channel, const struct request *request, const struct identity *identity, int fds[3])
 {
 	int unlock = 0;
@@ -232,18 +232,18 @@ void exec_close_streams(const int fds[3])
 void exec_send_started(const struct channel *channel)
 {
 	output_begin(GUEST_FRAME_STARTED, channel_number(channel));
-	output_number(FIELD_PID, (uint32_t)channel->pid);
+	output_u32(FIELD_PID, (uint32_t)channel->pid);
 	output_end();
 }
 
 static void send_exit(const struct channel *channel, int exit_code)
 {
 	output_begin(GUEST_FRAME_EXIT, channel_number(channel));
-	output_number(FIELD_EXIT_CODE, (uint32_t)exit_code);
+	output_u32(FIELD_EXIT_CODE, (uint32_t)exit_code);
 	output_end();
 }
 
-/* The command could not be run: says so where its own words would have stood. */
+/* The command could not be run: sends the reason as its output would have been. */
 static void send_not_run(const struct channel *channel, const struct request *request, const char *message)
 {
 	uint8_t type = request->has_terminal ? GUEST_FRAME_STDOUT : GUEST_FRAME_STDERR;
@@ -256,7 +256,7 @@ static void send_not_run(const struct channel *channel, const struct request *re
 	send_exit(channel, EXIT_CODE_NOT_RUN);
 }
 
-/* Everything but its streams and its control group. */
+/* Fills in everything except streams and control group. */
 static int describe(const struct request *request, struct spawn *spawn, char *message, size_t message_size)
 {
 	*spawn = (struct spawn){
@@ -282,7 +282,7 @@ static int start(struct channel *channel, const struct request *request, char *m
 		return error;
 	error = open_streams(channel, request, spawn.identity, spawn.fds);
 	if (error == 0) {
-		channel->cgroup = cgroup_take();
+		channel->cgroup = cgroup_acquire();
 		spawn.cgroup_directory = cgroup_directory(channel->cgroup);
 		error = spawn_start(&spawn, &channel->pid, message, message_size);
 	} else {
@@ -292,7 +292,7 @@ static int start(struct channel *channel, const struct request *request, char *m
 	return error;
 }
 
-/* 0 when the host has been answered, whatever came of the command; a negative errno when the request makes no sense. */
+/* Returns 0 when the host has been answered, whether the command runs or not; a negative errno for an invalid request. */
 int exec_request(struct channel *channel, struct fields fields)
 {
 	static char message[GUEST_MESSAGE_BYTES_MAX];
@@ -324,8 +324,8 @@ int exec_request(struct channel *channel, struct fields fields)
 }
 
 /*
- * Starts a command that has no input and says everything to `output`, as the machine's own user. 0 with its pid; -EBADMSG
- * when the request makes no sense; another negative errno with a text when the command cannot be run.
+ * Starts a command without input, whose output goes to `output`, as the machine's user. Returns 0 with its pid; -EBADMSG for
+ * an invalid request; another negative errno with a message when the command cannot be run.
  */
 int exec_workload(struct fields fields, int output, int cgroup, pid_t *pid, char *message, size_t message_size)
 {
@@ -342,7 +342,7 @@ int exec_workload(struct fields fields, int output, int cgroup, pid_t *pid, char
 	error = describe(&request, &spawn, message, message_size);
 	if (error != 0)
 		return error;
-	/* Programs that open /dev/stdout again need a right to it. */
+	/* Programs that open /dev/stdout again need the permission. */
 	if (spawn.identity->uid != 0 && fchown(output, spawn.identity->uid, (gid_t)-1) != 0)
 		error = -errno;
 	spawn.fds[0] = null_fd;

@@ -1,4 +1,4 @@
-/* Starting commands for the host. */
+/* Starts commands for the host. */
 #ifndef FLOTILLA_EXEC_H
 #define FLOTILLA_EXEC_H
 

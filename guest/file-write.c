@@ -1,15 +1,17 @@
 /*
- * Writing a file for the host: into a file without a name in the same directory, which gets its name when all of it is on
- * the disk. A worker's part: every function here may end the process.
+ * Writes a file for the host: into an unnamed file in the same directory, which gets its name when its content is complete
+ * and on the disk. Part of the file worker: every function here may end the process.
  *
- * Always: whoever looks sees the old file or the whole new one; a worker that fails or is killed leaves nothing behind (on
- * file systems without nameless files, a hidden one). What is replaced leaves its mode and owner to the new file. Missing
- * directories are made.
+ * Always:
+ * - readers see the old file or the complete new one;
+ * - a worker that fails or is killed leaves nothing (a hidden file on file systems without unnamed files);
+ * - the new file gets mode and owner of the one it replaces;
+ * - missing directories are created.
  *
- * A symbolic link is followed, unless it leads from a disk into memory: whoever named a path on the disk would find the
- * file gone after the next stop. Who names a path in memory means it.
+ * Symbolic links are followed, except from a disk into memory: a caller who named a path on the disk would lose the file at
+ * the next stop. A path that is in memory itself is accepted.
  */
-#include "file.h"
+#include "file-write.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +24,7 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
+#include "agent-limits.h"
 #include "bulk.h"
 
 #define LINKS_MAX 40
@@ -30,11 +33,11 @@
 #define TEMPORARY_NAME_BYTES 48
 
 struct target {
-	char path[FILE_PATH_BYTES_MAX]; /* without links; its last parts need not exist */
-	char *name;			/* the last part */
+	char path[PATH_BYTES_MAX]; /* with links resolved; its last components need not exist */
+	char *name;			/* the last component */
 	int directory;
 	bool exists;
-	struct stat status; /* of what exists */
+	struct stat status; /* if it exists */
 };
 
 static bool is_memory(const char *path)
@@ -45,7 +48,7 @@ static bool is_memory(const char *path)
 	       (status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC);
 }
 
-/* Adds a part to the path, or takes one away for `..`. */
+/* Appends a component to the path; `..` removes one. */
 static void append(char *path, const char *part, size_t length)
 {
 	size_t end = strlen(path);
@@ -59,26 +62,26 @@ static void append(char *path, const char *part, size_t length)
 			*slash = 0;
 		return;
 	}
-	if (end + 1 + length >= FILE_PATH_BYTES_MAX)
+	if (end + 1 + length >= PATH_BYTES_MAX)
 		file_fail_errno(ENAMETOOLONG);
 	path[end] = '/';
 	memcpy(path + end + 1, part, length);
 	path[end + 1 + length] = 0;
 }
 
-/* Takes the last part off again. */
-static void cut_last(char *path)
+/* Removes the last component. */
+static void remove_last(char *path)
 {
 	*strrchr(path, '/') = 0;
 }
 
 /*
- * Follows the links of `wanted` into `path` (empty for the root); what does not exist is taken as it stands. Returns whether
- * the first link stands on a disk; false without any link.
+ * Resolves the links of `wanted` into `path` (empty for the root); components that do not exist are kept. Returns whether
+ * the first link is on a disk; false without links.
  */
 static bool resolve(const char *wanted, char *path)
 {
-	static char rest[FILE_PATH_BYTES_MAX], link[FILE_PATH_BYTES_MAX], joined[2 * FILE_PATH_BYTES_MAX];
+	static char rest[PATH_BYTES_MAX], link[PATH_BYTES_MAX], joined[2 * PATH_BYTES_MAX];
 	bool is_from_disk = false;
 	int links = 0;
 
@@ -96,10 +99,10 @@ static bool resolve(const char *wanted, char *path)
 			continue;
 		ssize_t size = readlink(path, link, sizeof(link) - 1);
 		if (size < 0)
-			continue; /* no link, or nothing at all */
+			continue; /* not a link, or does not exist */
 		if (++links > LINKS_MAX)
 			file_fail_errno(ELOOP);
-		cut_last(path);
+		remove_last(path);
 		if (links == 1)
 			is_from_disk = !is_memory(path[0] == 0 ? "/" : path);
 		link[size] = 0;
@@ -113,7 +116,7 @@ static bool resolve(const char *wanted, char *path)
 	return is_from_disk;
 }
 
-/* Makes the missing directories above the path. Returns the deepest one, opened. */
+/* Creates the missing directories of the path. Returns the last one, opened. */
 static int open_directory(const struct file_request *request, char *path)
 {
 	char *last = strrchr(path, '/');
@@ -136,15 +139,15 @@ static int open_directory(const struct file_request *request, char *path)
 	return directory;
 }
 
-/* The deepest part of the path that exists lies in memory. */
+/* Whether the deepest existing directory of the path is in memory. */
 static bool ends_in_memory(const char *path)
 {
-	char part[FILE_PATH_BYTES_MAX];
+	char part[PATH_BYTES_MAX];
 	struct stat status;
 
 	strcpy(part, path);
 	while (part[0] != 0 && lstat(part, &status) != 0)
-		cut_last(part);
+		remove_last(part);
 	return is_memory(part[0] == 0 ? "/" : part);
 }
 
@@ -160,7 +163,7 @@ static void find_target(const struct file_request *request, struct target *targe
 	if (target->exists && S_ISDIR(target->status.st_mode))
 		file_fail_errno(EISDIR);
 	if (target->exists && !S_ISREG(target->status.st_mode))
-		file_fail("not_regular", "it is no regular file");
+		file_fail("not_regular", "it is not a regular file");
 	target->directory = open_directory(request, target->path);
 	target->name = strrchr(target->path, '/') + 1;
 	if (strlen(target->name) > NAME_MAX)
@@ -174,7 +177,7 @@ static void temporary_name(char *name)
 	snprintf(name, TEMPORARY_NAME_BYTES, ".flotilla-%d-%u", (int)getpid(), tries++);
 }
 
-/* A file without a name; where that cannot be, a hidden one, whose name is put into `name`. */
+/* Opens an unnamed file; where that is not supported, a hidden one, whose name is put into `name`. */
 static int open_new(const struct target *target, char *name)
 {
 	int fd = openat(target->directory, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -192,15 +195,15 @@ static int open_new(const struct target *target, char *name)
 	return fd;
 }
 
-static _Noreturn void give_up(const struct target *target, const char *name, int error)
+static _Noreturn void discard(const struct target *target, const char *name, int error)
 {
 	if (name[0] != 0)
 		unlinkat(target->directory, name, 0);
 	file_fail_errno(error);
 }
 
-/* 0 when all that came is in the file. */
-static int take_content(int fd)
+/* Writes the content from stdin. Returns 0 when all of it is in the file, or an errno. */
+static int receive_content(int fd)
 {
 	static uint8_t buffer[FILE_BUFFER_BYTES];
 
@@ -222,7 +225,7 @@ static int take_content(int fd)
 	}
 }
 
-static int name_it(const struct target *target, int fd, const char *name)
+static int link_file(const struct target *target, int fd, const char *name)
 {
 	char path[sizeof("/proc/self/fd/") + 10];
 
@@ -230,17 +233,17 @@ static int name_it(const struct target *target, int fd, const char *name)
 	return linkat(AT_FDCWD, path, target->directory, name, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
 }
 
-/* Gives the file its name, in the place of what has it now. */
+/* Gives the file its name, replacing the existing file. */
 static int publish(const struct target *target, int fd, char *name)
 {
 	if (name[0] == 0) {
-		int error = name_it(target, fd, target->name);
+		int error = link_file(target, fd, target->name);
 
 		if (error != EEXIST)
 			return error;
 		temporary_name(name);
 		unlinkat(target->directory, name, 0);
-		error = name_it(target, fd, name);
+		error = link_file(target, fd, name);
 		if (error != 0)
 			return error;
 	}
@@ -257,17 +260,17 @@ _Noreturn void file_write(const struct file_request *request)
 	uid_t uid = target.exists ? target.status.st_uid : request->uid;
 	gid_t gid = target.exists ? target.status.st_gid : request->gid;
 	mode_t mode = target.exists ? target.status.st_mode & 07777 : MODE_NEW;
-	/* The owner first: a change of it takes set-user-id bits away. */
+	/* The owner first, because changing it clears set-user-id bits. */
 	if (fchown(fd, uid, gid) != 0 || fchmod(fd, mode) != 0)
-		give_up(&target, name, errno);
-	file_say("ready\n", 6);
-	int error = bulk_is_open() ? bulk_take(fd) : take_content(fd);
+		discard(&target, name, errno);
+	file_send("ready\n", 6);
+	int error = bulk_is_open() ? bulk_receive(fd) : receive_content(fd);
 	if (error == 0 && fsync(fd) != 0)
 		error = errno;
 	if (error == 0)
 		error = publish(&target, fd, name);
 	if (error != 0)
-		give_up(&target, name, error);
+		discard(&target, name, error);
 	fsync(target.directory);
 	file_done();
 }

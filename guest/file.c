@@ -1,13 +1,15 @@
 /*
- * Files for the host: a worker process per request reads, writes, lists or removes one path in the machine.
+ * Files for the host: one worker process per request reads, writes, lists or removes one path in the machine.
  *
- * The worker is a fork of the agent on a channel of its own, like a command: what it has to say goes over stdout, what it
- * is to write comes over stdin, both with the credit of commands, and `kill` ends it. So a slow disk stops nobody else.
+ * The worker is a fork of the agent on its own channel, like a command: its output goes over stdout, the content of a write
+ * comes over stdin, both with the credit of commands, and `kill` ends it. So a slow disk blocks nothing else.
  *
- * Always: what succeeds ends with exit code 0; what fails says one word and a reason on stderr (`not_found No such file or
- * directory`) and ends with 1, before anything but a whole first line has been said, or, when a file shrinks while it is
- * read, in the middle. The first line of read, stat and list is `<f|d|l|o> <mode> <size> <mtime in ms>`; write says `ready`
- * when it wants the content.
+ * Always:
+ * - success ends with exit code 0; failure with 1 and an error code and reason on stderr (`not_found No such file or
+ *   directory`);
+ * - a failure comes before any output except a complete first line, or in the middle if a file shrinks during a read;
+ * - the first line of read, stat and list is `<f|d|l|o> <mode> <size> <mtime in ms>`; write sends `ready` when it is ready
+ *   for the content.
  */
 #include "file.h"
 
@@ -24,85 +26,16 @@
 #include "bulk.h"
 #include "cgroup.h"
 #include "exec.h"
+#include "file-write.h"
 #include "machine.h"
 #include "output.h"
 #include "user.h"
 
-#define PIPE_BYTES (1024 * 1024) /* fewer switches between agent and worker */
-#define STATUS_BYTES_MAX 96
+#define PIPE_BYTES (1024 * 1024) /* reduces switches between agent and worker */
 
-void file_say(const void *bytes, size_t length)
-{
-	const uint8_t *at = bytes;
 
-	while (length > 0) {
-		ssize_t written = write(STDOUT_FILENO, at, length);
-
-		if (written < 0 && errno == EINTR)
-			continue;
-		if (written < 0)
-			_exit(1); /* nobody listens any more */
-		at += written;
-		length -= (size_t)written;
-	}
-}
-
-_Noreturn void file_fail(const char *word, const char *detail)
-{
-	dprintf(STDERR_FILENO, "%s %s", word, detail);
-	_exit(1);
-}
-
-_Noreturn void file_fail_errno(int error)
-{
-	const char *word = "refused";
-
-	if (error == ENOENT)
-		word = "not_found";
-	else if (error == ENOSPC || error == EDQUOT)
-		word = "no_space";
-	else if (error == EISDIR)
-		word = "is_directory";
-	else if (error == ENOTDIR)
-		word = "not_directory";
-	else if (error == ENOTEMPTY)
-		word = "not_empty";
-	else if (error == ENAMETOOLONG)
-		word = "name_too_long";
-	file_fail(word, strerror(error));
-}
-
-_Noreturn void file_done(void)
-{
-	_exit(0);
-}
-
-static char kind_of(mode_t mode)
-{
-	if (S_ISREG(mode))
-		return 'f';
-	if (S_ISDIR(mode))
-		return 'd';
-	return S_ISLNK(mode) ? 'l' : 'o';
-}
-
-static int print_status(char *text, size_t size, const struct stat *status, uint64_t bytes, char end)
-{
-	long long modified_ms = (long long)status->st_mtim.tv_sec * 1000 + status->st_mtim.tv_nsec / 1000000;
-
-	return snprintf(text, size, "%c %04o %llu %lld%c", kind_of(status->st_mode), status->st_mode & 07777,
-			(unsigned long long)bytes, modified_ms, end);
-}
-
-void file_say_status(const struct stat *status, uint64_t size)
-{
-	char line[STATUS_BYTES_MAX];
-
-	file_say(line, (size_t)print_status(line, sizeof(line), status, size, '\n'));
-}
-
-/* Says `count` bytes of the file from where it stands. */
-static void say_content(int fd, uint64_t count)
+/* Sends `count` bytes of the file from its current position. */
+static void send_content(int fd, uint64_t count)
 {
 	while (count > 0) {
 		ssize_t moved = splice(fd, NULL, STDOUT_FILENO, NULL, count < PIPE_BYTES ? count : PIPE_BYTES, SPLICE_F_MOVE);
@@ -112,12 +45,12 @@ static void say_content(int fd, uint64_t count)
 		if (moved < 0)
 			file_fail_errno(errno);
 		if (moved == 0)
-			file_fail("changed", "the file became shorter while it was read");
+			file_fail("changed", "the file shrank while it was read");
 		count -= (uint64_t)moved;
 	}
 }
 
-/* Files of the kernel's own say that they are empty, and cannot be spliced. */
+/* Files of the kernel (/proc, /sys) report size 0 and cannot be spliced. */
 static _Noreturn void read_unsized(int fd, const struct file_request *request, const struct stat *status)
 {
 	static char buffer[FILE_BUFFER_BYTES];
@@ -137,11 +70,11 @@ static _Noreturn void read_unsized(int fd, const struct file_request *request, c
 	uint64_t count = start < size ? size - start : 0;
 	if (count > request->length)
 		count = request->length;
-	file_say_status(status, size);
+	file_send_status(status, size);
 	if (bulk_is_open())
-		bulk_say_bytes((const uint8_t *)buffer + (count > 0 ? start : 0), count);
+		bulk_send_bytes((const uint8_t *)buffer + (count > 0 ? start : 0), count);
 	else
-		file_say(buffer + (count > 0 ? start : 0), count);
+		file_send(buffer + (count > 0 ? start : 0), count);
 	file_done();
 }
 
@@ -155,7 +88,7 @@ static _Noreturn void read_file(const struct file_request *request)
 	if (S_ISDIR(status.st_mode))
 		file_fail_errno(EISDIR);
 	if (!S_ISREG(status.st_mode))
-		file_fail("not_regular", "it is no regular file");
+		file_fail("not_regular", "it is not a regular file");
 	if (status.st_size == 0)
 		read_unsized(fd, request, &status);
 	uint64_t size = (uint64_t)status.st_size;
@@ -163,14 +96,14 @@ static _Noreturn void read_file(const struct file_request *request)
 	uint64_t count = start < size ? size - start : 0;
 	if (count > request->length)
 		count = request->length;
-	file_say_status(&status, size);
+	file_send_status(&status, size);
 	if (bulk_is_open()) {
-		bulk_say(fd, start, count);
+		bulk_send(fd, start, count);
 		file_done();
 	}
 	if (count > 0 && lseek(fd, (off_t)start, SEEK_SET) < 0)
 		file_fail_errno(errno);
-	say_content(fd, count);
+	send_content(fd, count);
 	file_done();
 }
 
@@ -180,20 +113,20 @@ static _Noreturn void stat_file(const struct file_request *request)
 
 	if (stat(request->path, &status) != 0)
 		file_fail_errno(errno);
-	file_say_status(&status, (uint64_t)status.st_size);
+	file_send_status(&status, (uint64_t)status.st_size);
 	file_done();
 }
 
-/* Each entry is a line like the first, with a zero byte and the name, and another zero byte, behind it. */
+/* Each entry has the format of the first line, with a zero byte instead of the line's end, its name, and a zero byte. */
 static _Noreturn void list_directory(const struct file_request *request)
 {
-	char text[STATUS_BYTES_MAX + 512];
+	char text[FILE_STATUS_BYTES_MAX + 512];
 	struct stat status;
 	DIR *directory = opendir(request->path);
 
 	if (directory == NULL || fstat(dirfd(directory), &status) != 0)
 		file_fail_errno(errno);
-	file_say_status(&status, 0);
+	file_send_status(&status, 0);
 	for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
 		size_t length = strlen(entry->d_name);
 
@@ -201,9 +134,9 @@ static _Noreturn void list_directory(const struct file_request *request)
 			continue;
 		if (fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0)
 			continue; /* it has just been removed */
-		size_t at = (size_t)print_status(text, STATUS_BYTES_MAX, &status, (uint64_t)status.st_size, 0);
+		size_t at = (size_t)file_print_status(text, FILE_STATUS_BYTES_MAX, &status, (uint64_t)status.st_size, 0);
 		memcpy(text + at, entry->d_name, length + 1);
-		file_say(text, at + length + 1);
+		file_send(text, at + length + 1);
 	}
 	file_done();
 }
@@ -264,21 +197,21 @@ static int read_field(const struct field *field, struct file_request *request)
 {
 	switch (field->tag) {
 	case FIELD_OPERATION:
-		return field_number(field, &request->operation);
+		return field_u32(field, &request->operation);
 	case FIELD_PATH:
 		return field_text(field, &request->path);
 	case FIELD_OFFSET:
-		return field_time(field, &request->offset);
+		return field_u64(field, &request->offset);
 	case FIELD_LENGTH:
-		return field_time(field, &request->length);
+		return field_u64(field, &request->length);
 	case FIELD_IS_FROM_END:
-		return field_number(field, &request->is_from_end);
+		return field_u32(field, &request->is_from_end);
 	case FIELD_BULK_DEVICE:
 		return field_text(field, &request->bulk_device);
 	case FIELD_BULK_OFFSET:
-		return field_time(field, &request->bulk_offset);
+		return field_u64(field, &request->bulk_offset);
 	case FIELD_BULK_BYTES:
-		return field_time(field, &request->bulk_bytes);
+		return field_u64(field, &request->bulk_bytes);
 	default:
 		return 0;
 	}
@@ -301,7 +234,7 @@ static int read_request(struct fields fields, struct file_request *request)
 	return request->bulk_device == NULL || bulk_fits(request) ? 0 : -EBADMSG;
 }
 
-/* 0 when the host has been answered, whatever came of it; a negative errno when the request makes no sense. */
+/* Returns 0 when the host has been answered, whatever the result; a negative errno for an invalid request. */
 int file_request(struct channel *channel, struct fields fields)
 {
 	static char message[GUEST_MESSAGE_BYTES_MAX];
@@ -312,7 +245,7 @@ int file_request(struct channel *channel, struct fields fields)
 
 	if (error != 0)
 		return error;
-	/* A user that the image does not know is no reason to refuse a file. */
+	/* A user that the image does not have is no reason to refuse a file. */
 	if (user_resolve(machine.user, &identity, message, sizeof(message)) == 0) {
 		request.uid = identity->uid;
 		request.gid = identity->gid;
@@ -322,7 +255,7 @@ int file_request(struct channel *channel, struct fields fields)
 	if (error == 0) {
 		fcntl(fds[0], F_SETPIPE_SZ, PIPE_BYTES);
 		fcntl(fds[1], F_SETPIPE_SZ, PIPE_BYTES);
-		channel->cgroup = cgroup_take();
+		channel->cgroup = cgroup_acquire();
 		channel->pid = fork_into(cgroup_directory(channel->cgroup));
 		if (channel->pid == 0)
 			work(&request, fds);

@@ -1,10 +1,10 @@
 /*
- * The frame and field codec: bytes to frames, payloads to fields.
+ * The frame and field decoder: bytes to frames, payloads to fields.
  *
- * Owns nothing and keeps nothing: every function looks only at the bytes it is given, which come from the host and are
- * still not trusted to be well formed, because a host may have died in the middle of a frame.
+ * Stateless: every function reads only the bytes it is given. They come from the host, but may be malformed, because a host
+ * can die in the middle of a frame.
  *
- * Always: a frame is reported only with its end byte. Never reads outside [bytes, bytes + size). This is the fuzz target.
+ * Always: a frame is returned only with its end byte. Never reads outside [bytes, bytes + size). This is the fuzz target.
  */
 #include "frame.h"
 
@@ -35,8 +35,8 @@ void frame_write_header(uint8_t *at, uint8_t type, uint32_t channel, uint32_t le
 }
 
 /*
- * Reads the padding and the frame that `bytes` begins with. Returns how many bytes they take, with frame->type 0 when
- * it is padding only; 0 when the frame is not complete; -EBADMSG when the bytes are no frame.
+ * Reads the padding or the frame at the start of `bytes`. Returns its size, with frame->type 0 for padding; 0 when the frame
+ * is incomplete; -EBADMSG for invalid bytes.
  */
 ssize_t frame_next(const uint8_t *bytes, size_t size, struct frame *frame)
 {
@@ -68,7 +68,7 @@ ssize_t frame_next(const uint8_t *bytes, size_t size, struct frame *frame)
 	return (ssize_t)(length + FRAME_EXTRA_BYTES);
 }
 
-/* How many bytes to throw away so that the rest begins with what may become a hello frame. */
+/* How many bytes to discard so that the rest starts with a possible hello frame. */
 size_t frame_find_hello(const uint8_t *bytes, size_t size)
 {
 	static const uint8_t begin[] = {FRAME_MAGIC, HOST_FRAME_HELLO, 0, 0, 0, 0, 0, 0};
@@ -82,7 +82,7 @@ size_t frame_find_hello(const uint8_t *bytes, size_t size)
 	return size;
 }
 
-/* 1 with the next field, 0 at the end, -EBADMSG when the list does not add up. */
+/* Returns 1 with the next field, 0 at the end, -EBADMSG for a malformed list. */
 int fields_next(struct fields *fields, struct field *field)
 {
 	size_t left = (size_t)(fields->end - fields->at);
@@ -100,7 +100,7 @@ int fields_next(struct fields *fields, struct field *field)
 	return 1;
 }
 
-int field_number(const struct field *field, uint32_t *number)
+int field_u32(const struct field *field, uint32_t *number)
 {
 	if (field->length != 4)
 		return -EBADMSG;
@@ -108,15 +108,15 @@ int field_number(const struct field *field, uint32_t *number)
 	return 0;
 }
 
-int field_time(const struct field *field, uint64_t *time)
+int field_u64(const struct field *field, uint64_t *number)
 {
 	if (field->length != 8)
 		return -EBADMSG;
-	*time = (uint64_t)read_u32(field->value) | (uint64_t)read_u32(field->value + 4) << 32;
+	*number = (uint64_t)read_u32(field->value) | (uint64_t)read_u32(field->value + 4) << 32;
 	return 0;
 }
 
-/* The text lies in the message and ends with its only zero byte. */
+/* The text is part of the message and ends with its only zero byte. */
 int field_text(const struct field *field, const char **text)
 {
 	if (field->length == 0 || memchr(field->value, 0, field->length) != field->value + field->length - 1)

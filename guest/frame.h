@@ -1,4 +1,4 @@
-/* Frames and fields, as frame.c reads and writes them. */
+/* Frames and fields: decoding and the integer encoding. */
 #ifndef FLOTILLA_FRAME_H
 #define FLOTILLA_FRAME_H
 
@@ -9,11 +9,11 @@
 #include "protocol.h"
 
 struct frame {
-	uint8_t type; /* 0: there was no frame, only padding */
+	uint8_t type; /* 0: only padding, no frame */
 	uint8_t flags;
 	uint32_t channel;
 	uint32_t length;
-	const uint8_t *payload; /* where it lies in the bytes that were given */
+	const uint8_t *payload; /* points into the input */
 };
 
 struct field {
@@ -22,7 +22,7 @@ struct field {
 	const uint8_t *value;
 };
 
-/* What is left of a message's fields. */
+/* The remaining fields of a message. */
 struct fields {
 	const uint8_t *at;
 	const uint8_t *end;
@@ -33,8 +33,8 @@ size_t frame_find_hello(const uint8_t *bytes, size_t size);
 void frame_write_header(uint8_t *at, uint8_t type, uint32_t channel, uint32_t length);
 
 int fields_next(struct fields *fields, struct field *field);
-int field_number(const struct field *field, uint32_t *number);
-int field_time(const struct field *field, uint64_t *time);
+int field_u32(const struct field *field, uint32_t *number);
+int field_u64(const struct field *field, uint64_t *number);
 int field_text(const struct field *field, const char **text);
 
 uint32_t read_u32(const uint8_t *at);

@@ -1,13 +1,13 @@
 /*
- * Lets the machine's file system fill its disk, when that is larger than the image it was made from.
+ * Grows the machine's file system to the size of its disk, if that is larger than the image it was made from.
  *
- * The first AT_ONCE_BYTES are there before the machine runs; the rest follows in the background, a step at a time, because
- * a file system of 16 TiB has 131,072 groups to describe, which takes an emulated processor a minute or more.
+ * The first GROW_FIRST_BYTES are added before the machine runs, the rest in the background, step by step: a file system of
+ * 16 TiB has 131,072 groups to initialize, which takes an emulated processor a minute or more.
  *
- * Always: a guest that ends in the middle has a whole file system of some size, and the next boot goes on. Nothing is
- * written but descriptions of groups: inode tables of a new disk read as zeros already. A kernel that is told not to
- * initialize them in the background does it at once instead, gigabytes of writes, so it is told to do it very slowly,
- * and at the end not to.
+ * Always: a guest that ends in the middle leaves a valid file system of some size, and the next boot continues. Only group
+ * descriptors are written: inode tables of a new disk read as zeros already. A kernel with `noinit_itable` would write
+ * them at once, gigabytes of zeros; so during the growth it is told to initialize them in the background very slowly, and
+ * afterwards not at all.
  */
 #include "grow.h"
 
@@ -26,15 +26,15 @@
 
 #include "log.h"
 
-/* From the kernel's fs/ext4/ext4.h, which is not among its headers for programs. */
+/* From the kernel's fs/ext4/ext4.h, which is not part of its exported headers. */
 #define EXT4_IOC_RESIZE_FS _IOW('f', 16, uint64_t)
 #define SUPERBLOCK_OFFSET 1024
 #define SUPERBLOCK_BYTES 1024
 #define SUPERBLOCK_MAGIC 0xef53
 
 #define GIB (UINT64_C(1) << 30)
-#define AT_ONCE_BYTES (256 * GIB)
-/* The groups that keep their metadata together (node/src/images/workshop.ts): their bitmaps begin where they begin. */
+#define GROW_FIRST_BYTES (256 * GIB)
+/* The size of a flex group (node/src/images/image-builder.ts), whose bitmaps are at its start. */
 #define STEP_BYTES (32 * GIB)
 #define BITMAPS_BYTES (3U << 20)
 #define READ_BYTES (1U << 20)
@@ -58,7 +58,7 @@ static uint64_t number_at(const uint8_t *bytes, size_t size)
 	return number;
 }
 
-/* The size of the file system that is mounted from the device. */
+/* Reads the size of the file system on the device. */
 static int read_superblock(struct growth *of)
 {
 	uint8_t bytes[SUPERBLOCK_BYTES];
@@ -74,8 +74,8 @@ static int read_superblock(struct growth *of)
 }
 
 /*
- * The kernel reads the bitmaps of each new group, one block at a time, and waits for each; here those of a whole step come
- * in a few large reads before it asks. They are of no use afterwards.
+ * The kernel reads the bitmaps of each new group one block at a time and waits for each. This reads those of a whole step in
+ * a few large requests before, and drops them from the cache afterwards.
  */
 static void advise_bitmaps(const struct growth *of, uint64_t step, int advice)
 {
@@ -85,7 +85,7 @@ static void advise_bitmaps(const struct growth *of, uint64_t step, int advice)
 		posix_fadvise(of->device, (off_t)(step + at), READ_BYTES, advice);
 }
 
-/* One step towards `to`. */
+/* Grows by one step towards `to`. */
 static int grow_once(struct growth *of, uint64_t to)
 {
 	uint64_t from = of->bytes;
@@ -139,14 +139,14 @@ static int open_growth(const char *device, const char *root)
 	return read_superblock(&growth);
 }
 
-/* Grows the file system that is mounted at `root` to what is needed at once. What then remains is grow_the_rest()'s. */
-int grow_at_once(const char *device, const char *root)
+/* Grows the file system mounted at `root` by the part needed before the start. grow_in_background() does the rest. */
+int grow_first(const char *device, const char *root)
 {
 	int error = open_growth(device, root);
 
 	if (error == 0 && has_room(&growth)) {
 		initialize_tables(root, "init_itable=1000");
-		error = grow_to(&growth, growth.device_bytes < AT_ONCE_BYTES ? growth.device_bytes : AT_ONCE_BYTES);
+		error = grow_to(&growth, growth.device_bytes < GROW_FIRST_BYTES ? growth.device_bytes : GROW_FIRST_BYTES);
 		if (error == 0 && has_room(&growth))
 			return 0;
 		initialize_tables(root, "noinit_itable");
@@ -155,7 +155,7 @@ int grow_at_once(const char *device, const char *root)
 	return error;
 }
 
-static _Noreturn void be_the_child(void)
+static _Noreturn void grow_in_child(void)
 {
 	sigset_t none;
 
@@ -165,22 +165,22 @@ static _Noreturn void be_the_child(void)
 	setpriority(PRIO_PROCESS, 0, 19);
 	int error = grow_to(&growth, growth.device_bytes);
 	if (error != 0)
-		log_line("cannot grow all of the file system", NULL, error);
+		log_line("cannot grow the file system to the size of its disk", NULL, error);
 	initialize_tables("/", "noinit_itable");
 	_exit(0);
 }
 
 /*
- * Called when the file system is the root: a child goes on, and ends when all is done or the machine is. Not where a
- * machine is only played (warm.c), which must leave nothing behind.
+ * Called when the file system is the root: a child continues, and ends when the growth is complete or the machine ends. Not
+ * done by a warm-up (warm.c), which must leave nothing behind.
  */
-void grow_the_rest(void)
+void grow_in_background(void)
 {
 	pid_t pid = growth.device < 0 || getpid() != 1 ? 1 : fork();
 
 	if (pid == 0)
-		be_the_child();
+		grow_in_child();
 	if (pid < 0)
-		log_line("cannot grow all of the file system", NULL, -errno);
+		log_line("cannot grow the file system to the size of its disk", NULL, -errno);
 	close_growth();
 }

@@ -1,13 +1,13 @@
 /*
- * The host's side of the conversation: reads frames from the port and does what they ask.
+ * The host's requests: reads frames from the port and dispatches them.
  *
- * Owns the input buffer, the buffer for messages that come in several frames, and the list of syncs under way.
+ * Owns the input buffer, the buffer for messages split into several frames, and the list of running workers.
  *
  * Always:
- * - Nothing is done before a whole frame with its end byte is there, and nothing is read while the queue to the host has no
- *   room for the answers.
- * - After bytes that make no sense, nothing is listened to but a hello. A hello always works: it ends the commands of the
- *   host before and forgets what was meant for it. The guest need not have noticed that it went away.
+ * - Nothing is done before a complete frame with its end byte has arrived, and nothing is read while the queue to the host
+ *   has no room for the answers.
+ * - After invalid bytes everything except a hello is ignored. A hello always works: it ends the commands of the previous
+ *   host and discards its queued output. The guest need not have noticed the disconnect.
  */
 #include "host.h"
 
@@ -33,20 +33,20 @@
 #define WORKERS_MAX 16
 #define HELLO_MAGIC_BYTES (sizeof(HELLO_MAGIC) - 1)
 
-/* A process of ours that syncs or warms up, because that may take longer than anybody else should wait. */
+/* A child that syncs or warms up, because that may take too long for the event loop. */
 struct worker {
 	pid_t pid; /* 0: free */
 	uint32_t request;
-	bool is_wanted; /* the host that asked is still there */
+	bool is_awaited; /* the host that sent the request is still connected */
 };
 
 static int port_fd;
 static uint8_t input[INPUT_BYTES_MAX];
 static size_t input_size;
-static bool is_lost = true; /* listens to nothing but a hello */
+static bool is_lost = true; /* ignores everything except a hello */
 
 static _Alignas(4096) uint8_t message[MESSAGE_BYTES_MAX];
-static size_t message_size; /* 0: no message is open */
+static size_t message_size; /* bytes of the open message */
 static uint8_t message_type;
 static uint32_t message_channel;
 static bool message_is_open;
@@ -66,10 +66,10 @@ static void answer_hello(const uint8_t *nonce)
 	output_begin(GUEST_FRAME_HELLO_ANSWER, 0);
 	output_bytes(HELLO_MAGIC, HELLO_MAGIC_BYTES);
 	output_bytes(nonce, HELLO_NONCE_BYTES);
-	output_number(FIELD_PROTOCOL, GUEST_PROTOCOL);
+	output_u32(FIELD_PROTOCOL, GUEST_PROTOCOL);
 	output_text(FIELD_AGENT_VERSION, AGENT_VERSION);
-	output_number(FIELD_IS_CONFIGURED, machine.is_configured);
-	output_time(FIELD_UPTIME_MS, (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+	output_u32(FIELD_IS_CONFIGURED, machine.is_configured);
+	output_u64(FIELD_UPTIME_MS, (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
 	output_end();
 }
 
@@ -83,31 +83,31 @@ static int on_hello(const struct frame *frame)
 	channel_end_all();
 	workload_detach();
 	for (int at = 0; at < WORKERS_MAX; at++)
-		workers[at].is_wanted = false;
+		workers[at].is_awaited = false;
 	output_discard();
 	answer_hello(frame->payload + HELLO_MAGIC_BYTES);
 	return 0;
 }
 
-static int find_number(struct fields fields, uint8_t tag, uint32_t *number)
+static int find_u32(struct fields fields, uint8_t tag, uint32_t *number)
 {
 	struct field field;
 	int got;
 
 	while ((got = fields_next(&fields, &field)) > 0)
 		if (field.tag == tag)
-			return field_number(&field, number);
+			return field_u32(&field, number);
 	return -EBADMSG;
 }
 
-static int find_time(struct fields fields, uint8_t tag, uint64_t *time)
+static int find_u64(struct fields fields, uint8_t tag, uint64_t *number)
 {
 	struct field field;
 	int got;
 
 	while ((got = fields_next(&fields, &field)) > 0)
 		if (field.tag == tag)
-			return field_time(&field, time);
+			return field_u64(&field, number);
 	return -EBADMSG;
 }
 
@@ -121,7 +121,7 @@ static void configure(uint32_t request, struct fields fields)
 		output_done(request);
 		return;
 	}
-	snprintf(text, sizeof(text), "cannot configure the machine: %s failed: %s", step, strerror(-error));
+	snprintf(text, sizeof(text), "cannot configure the machine: failed to %s: %s", step, strerror(-error));
 	output_failed(0, request, text);
 }
 
@@ -133,13 +133,13 @@ static struct worker *free_worker(void)
 	return NULL;
 }
 
-/* The request is answered when the process has ended. */
+/* Answers the request when the process has ended. */
 static void wait_for(struct worker *worker, pid_t pid, uint32_t request)
 {
 	if (pid < 0)
 		output_failed(0, request, strerror(errno));
 	else
-		*worker = (struct worker){.pid = pid, .request = request, .is_wanted = true};
+		*worker = (struct worker){.pid = pid, .request = request, .is_awaited = true};
 }
 
 static pid_t sync_file_systems(void)
@@ -158,40 +158,40 @@ static void work(uint8_t type, uint32_t request, struct fields fields)
 	struct worker *worker = free_worker();
 
 	if (worker == NULL)
-		output_failed(0, request, "too many requests at once");
+		output_failed(0, request, "too many concurrent requests");
 	else if (type == HOST_FRAME_SYNC_FILE_SYSTEMS)
 		wait_for(worker, sync_file_systems(), request);
 	else if (machine.is_configured)
-		output_failed(0, request, "the guest is a machine already");
+		output_failed(0, request, "the guest is already configured");
 	else
 		wait_for(worker, warm_up(fields), request);
 }
 
-/* Whether the process was one of ours. */
+/* Returns whether the process was a worker. */
 bool host_worker_exited(pid_t pid, int exit_code)
 {
 	for (int at = 0; at < WORKERS_MAX; at++) {
 		if (workers[at].pid != pid)
 			continue;
 		workers[at].pid = 0;
-		if (workers[at].is_wanted && exit_code == 0)
+		if (workers[at].is_awaited && exit_code == 0)
 			output_done(workers[at].request);
-		else if (workers[at].is_wanted)
-			output_failed(0, workers[at].request, "it was interrupted");
+		else if (workers[at].is_awaited)
+			output_failed(0, workers[at].request, "the worker process failed");
 		return true;
 	}
 	return false;
 }
 
-/* Starts the machine's workload, unless that has been done, and sends what it says from then on. */
+/* Starts the machine's workload unless it was started before, and sends its output from then on. */
 static int on_workload(uint32_t request, struct fields fields)
 {
 	uint64_t offset;
 
-	if (find_time(fields, FIELD_OFFSET, &offset) != 0)
+	if (find_u64(fields, FIELD_OFFSET, &offset) != 0)
 		return -EBADMSG;
 	if (!machine.is_configured || shutdown_has_begun()) {
-		output_failed(0, request, machine.is_configured ? "the machine is shutting down" : "the guest is no machine yet");
+		output_failed(0, request, machine.is_configured ? "the machine is shutting down" : "the guest is not configured yet");
 		return 0;
 	}
 	int error = workload_start(fields);
@@ -211,16 +211,16 @@ static int on_workload_taken(struct fields fields)
 	uint64_t offset;
 	uint32_t bytes;
 
-	if (find_time(fields, FIELD_OFFSET, &offset) != 0 || find_number(fields, FIELD_BYTES, &bytes) != 0)
+	if (find_u64(fields, FIELD_OFFSET, &offset) != 0 || find_u32(fields, FIELD_BYTES, &bytes) != 0)
 		return -EBADMSG;
-	return workload_taken(offset, bytes);
+	return workload_acknowledge(offset, bytes);
 }
 
 static int on_request(uint8_t type, struct fields fields)
 {
 	uint32_t request;
 
-	if (find_number(fields, FIELD_REQUEST, &request) != 0)
+	if (find_u32(fields, FIELD_REQUEST, &request) != 0)
 		return -EBADMSG;
 	switch (type) {
 	case HOST_FRAME_CONFIGURE:
@@ -234,9 +234,6 @@ static int on_request(uint8_t type, struct fields fields)
 		return on_workload(request, fields);
 	case HOST_FRAME_SHUT_DOWN:
 		shutdown_begin();
-		output_done(request);
-		return 0;
-	case HOST_FRAME_PING:
 		output_done(request);
 		return 0;
 	default:
@@ -255,7 +252,7 @@ static int on_exec(uint8_t type, struct channel *channel, struct fields fields)
 	return type == HOST_FRAME_EXEC ? exec_request(channel, fields) : file_request(channel, fields);
 }
 
-/* Frames for a channel that has ended are late, not wrong. */
+/* Frames for a channel that has ended are late, but valid. */
 static int on_channel(uint8_t type, struct channel *channel, const uint8_t *payload, uint32_t length)
 {
 	struct fields fields = {.at = payload, .end = payload + length};
@@ -272,22 +269,22 @@ static int on_channel(uint8_t type, struct channel *channel, const uint8_t *payl
 		channel_stdin_end(channel);
 		return 0;
 	case HOST_FRAME_KILL:
-		if (find_number(fields, FIELD_GRACE_MS, &first) == 0)
+		if (find_u32(fields, FIELD_GRACE_MS, &first) == 0)
 			channel_hang_up(channel, first);
 		else
 			channel_kill(channel);
 		return 0;
 	case HOST_FRAME_CREDIT:
-		if (find_number(fields, FIELD_STREAM, &first) != 0 || find_number(fields, FIELD_BYTES, &second) != 0)
+		if (find_u32(fields, FIELD_STREAM, &first) != 0 || find_u32(fields, FIELD_BYTES, &second) != 0)
 			return -EBADMSG;
 		return channel_credit(channel, first, second);
 	case HOST_FRAME_RESIZE:
-		if (find_number(fields, FIELD_COLS, &first) != 0 || find_number(fields, FIELD_ROWS, &second) != 0)
+		if (find_u32(fields, FIELD_COLS, &first) != 0 || find_u32(fields, FIELD_ROWS, &second) != 0)
 			return -EBADMSG;
 		channel_resize(channel, first, second);
 		return 0;
 	case HOST_FRAME_SIGNAL:
-		if (find_number(fields, FIELD_SIGNAL, &first) != 0)
+		if (find_u32(fields, FIELD_SIGNAL, &first) != 0)
 			return -EBADMSG;
 		channel_signal(channel, first);
 		return 0;
@@ -306,7 +303,7 @@ static int dispatch(uint8_t type, uint32_t number, const uint8_t *payload, uint3
 	return channel == NULL ? -EBADMSG : on_channel(type, channel, payload, length);
 }
 
-/* Adds the frame to the open message, and does what it asks when it is the last one. */
+/* Appends the frame to the open message, and dispatches the message after its last frame. */
 static int on_part(const struct frame *frame)
 {
 	if (frame->type != HOST_FRAME_EXEC && frame->type != HOST_FRAME_CONFIGURE && frame->type != HOST_FRAME_WORKLOAD)
@@ -341,18 +338,18 @@ static int on_frame(const struct frame *frame)
 	return dispatch(frame->type, frame->channel, frame->payload, frame->length);
 }
 
-/* The bytes do not make sense: from here on only a hello does. */
+/* After invalid bytes: from here on only a hello is accepted. */
 static size_t lose(size_t at)
 {
 	if (!is_lost)
-		log_line("the host's bytes make no sense; waiting for its hello", NULL, 0);
+		log_line("received invalid bytes from the host; waiting for a hello", NULL, 0);
 	is_lost = true;
 	message_is_open = false;
 	return at + 1 + frame_find_hello(input + at + 1, input_size - at - 1);
 }
 
-/* Handles what is complete in the input. */
-static void take_frames(void)
+/* Processes the complete frames in the input. */
+static void process_frames(void)
 {
 	size_t at = 0;
 
@@ -367,27 +364,27 @@ static void take_frames(void)
 		else
 			at += (size_t)size;
 	}
-	/* A large frame comes in many pieces, so most of the time nothing is to be moved. */
+	/* A large frame arrives in many reads, so most of the time nothing is moved. */
 	if (at > 0)
 		memmove(input, input + at, input_size - at);
 	input_size -= at;
 }
 
 /*
- * Takes all that the host has sent and there is room for. Returns 0 when there is no more now, 1 when the queue to the host
- * must empty first, a negative errno when the port has ended.
+ * Processes everything the host has sent, while there is room for answers. Returns 0 when there is no more now, 1 when the
+ * queue to the host must empty first, a negative errno when the port has ended.
  */
 int host_read(void)
 {
 	for (;;) {
-		take_frames();
+		process_frames();
 		if (!output_has_room())
 			return 1;
 		ssize_t got = read(port_fd, input + input_size, sizeof(input) - input_size);
 		if (got > 0)
 			input_size += (size_t)got;
 		else if (got == 0)
-			return machine.is_init ? 0 : -EPIPE; /* of a guest's port: no host is connected now */
+			return machine.is_init ? 0 : -EPIPE; /* for a guest's port this means that no host is connected */
 		else if (errno != EINTR)
 			return errno == EAGAIN ? 0 : -errno;
 	}

@@ -1,10 +1,10 @@
 /*
- * Gives the machine its own clock, randomness, name and machine id.
+ * Gives the machine its clock, randomness, host name and machine id.
  *
- * Owns /etc/hostname, /etc/machine-id, lines of /etc/hosts, and /etc/resolv.conf when there are nameservers.
+ * Owns /etc/hostname, /etc/machine-id, lines of /etc/hosts, and /etc/resolv.conf if there are nameservers.
  *
- * Always: a file that says the right thing is not written, so a start does not wait for the disk. A link in the place of a
- * file is replaced by a file: images link resolv.conf to daemons that do not run here.
+ * Always: a file that is correct already is not written, so a start does not wait for the disk. A symbolic link is replaced
+ * by a file: images link resolv.conf to daemons that do not run here.
  */
 #include "identity.h"
 
@@ -31,7 +31,7 @@ int identity_clock(uint64_t now_ms)
 	return clock_settime(CLOCK_REALTIME, &now) == 0 ? 0 : -errno;
 }
 
-/* Makes the kernel's generator start over from these bytes, so that nothing drawn before the template was saved helps. */
+/* Reseeds the kernel's generator with these bytes, so that its state in the template does not matter. */
 int identity_entropy(const uint8_t *bytes, size_t length)
 {
 	struct {
@@ -53,7 +53,7 @@ int identity_entropy(const uint8_t *bytes, size_t length)
 	return error;
 }
 
-/* The file's beginning as a text in file_text; empty when there is none. */
+/* Reads the start of the file into file_text; empty if there is no file. */
 static void read_file(const char *path)
 {
 	ssize_t size = -1;
@@ -84,14 +84,14 @@ static int write_file(const char *path, const char *text, int extra_flags)
 	return error;
 }
 
-/* Cut after it was written: ext4 writes a file to the disk at once that was emptied before. */
+/* Truncated after writing: ext4 flushes a file at once that was truncated to zero before. */
 static int ensure_file(const char *path, const char *text)
 {
 	read_file(path);
 	return strcmp(file_text, text) == 0 ? 0 : write_file(path, text, 0);
 }
 
-/* Whether the text has the word, between spaces and line ends. */
+/* Whether the text contains the word, delimited by blanks or line ends. */
 static bool has_word(const char *text, const char *word)
 {
 	size_t length = strlen(word);
@@ -125,7 +125,7 @@ static int ensure_nameservers(const char *const *nameservers, size_t count)
 	char text[NAMESERVERS_MAX * 64] = "";
 	size_t length = 0;
 
-	/* What the guest was told before it was this machine. */
+	/* Written when the guest was configured before it was this machine. */
 	if (count == 0 && is_ours)
 		unlink("/etc/resolv.conf");
 	is_ours = count > 0;

@@ -1,4 +1,4 @@
-/* What makes a machine differ from others that come from the same template. */
+/* What distinguishes a machine from others that were started from the same template. */
 #ifndef FLOTILLA_IDENTITY_H
 #define FLOTILLA_IDENTITY_H
 

@@ -1,8 +1,8 @@
 /*
- * What the agent says on the console (standard error): a machine's owner sees it in the boot's log.
+ * The agent's messages on the console (standard error); a machine's owner sees them in the boot's log.
  *
- * Always: one line is one write, of at most LOG_LINE_BYTES_MAX. Nothing is logged for what guests or hosts can cause again
- * and again: it would fill the host's log.
+ * Always: one line is one write of at most LOG_LINE_BYTES_MAX. Events that guests or hosts can repeat at will are not
+ * logged, because they would fill the host's log.
  */
 #include "log.h"
 
@@ -23,10 +23,10 @@ void log_line(const char *what, const char *name, int error)
 	if (length > (int)sizeof(line) - 1)
 		length = (int)sizeof(line) - 1;
 	if (length > 0 && write(STDERR_FILENO, line, (size_t)length) < 0)
-		return; /* a console that is not there is no reason to stop */
+		return; /* works without a console */
 }
 
-/* Ends the agent. As PID 1 that is a kernel panic, which ends the machine: better than one that answers nothing. */
+/* Ends the agent. For PID 1 that is a kernel panic, which ends the machine: better than one that does not respond. */
 _Noreturn void log_fatal(const char *what, int error)
 {
 	log_line(what, NULL, error);

@@ -1,4 +1,4 @@
-/* Words for the console. */
+/* Messages on the console. */
 #ifndef FLOTILLA_LOG_H
 #define FLOTILLA_LOG_H
 

@@ -1,11 +1,11 @@
 /*
- * Takes up the host's configuration: from then on the guest is one certain machine.
+ * Applies the host's configuration, which makes the guest a specific machine.
  *
  * Owns what every command starts with: environment, working directory and user.
  *
- * Always: nothing of a machine is known or touched before, so a guest may wait unconfigured for as long as it likes, and be
- * saved and restored as many. A configuration may come again, from a host that lost the answer or to make a copy of a
- * running machine another one: what can be done only once is skipped, the rest is done again.
+ * Always: nothing of a machine is known or touched before, so a guest may wait unconfigured for any time, and be saved and
+ * restored any number of times. A configuration may be repeated, by a host that lost the answer or to turn a copy of a
+ * running machine into another one: steps that work only once are skipped, the others are done again.
  */
 #include "machine.h"
 
@@ -22,14 +22,14 @@
 struct machine machine = {.workdir = "/"};
 static char environment_bytes[ENVIRONMENT_BYTES_MAX];
 
-/* The texts lie in the message. */
+/* The texts are in the message. */
 struct configuration {
 	const char *hostname;
 	const char *machine_id;
 	const char *workdir;
 	const char *user;
-	const char *root_device; /* NULL: the root is already there */
-	uint64_t root_bytes;	 /* 0: whatever size the device has */
+	const char *root_device; /* NULL: the root is mounted already */
+	uint64_t root_bytes;	 /* 0: any size */
 	const char *address;	 /* NULL: none */
 	const char *gateway;
 	uint64_t now_ms;
@@ -79,13 +79,13 @@ static int read_field(const struct field *field, struct configuration *configura
 	case FIELD_ROOT_DEVICE:
 		return field_text(field, &configuration->root_device);
 	case FIELD_ROOT_BYTES:
-		return field_time(field, &configuration->root_bytes);
+		return field_u64(field, &configuration->root_bytes);
 	case FIELD_ADDRESS:
 		return field_text(field, &configuration->address);
 	case FIELD_GATEWAY:
 		return field_text(field, &configuration->gateway);
 	case FIELD_NOW:
-		return field_time(field, &configuration->now_ms);
+		return field_u64(field, &configuration->now_ms);
 	case FIELD_ENTROPY:
 		configuration->entropy = field->value;
 		configuration->entropy_length = field->length;
@@ -122,7 +122,7 @@ static int read_configuration(struct fields fields, struct configuration *config
 	return 0;
 }
 
-/* The place for work that is to persist belongs to whoever the machine's commands run as; a user that is not there, to root. */
+/* The directory for persistent work belongs to the user of the machine's commands, or to root if that user does not exist. */
 static int make_workspace(const char *user)
 {
 	char message[GUEST_MESSAGE_BYTES_MAX];
@@ -135,8 +135,8 @@ static int make_workspace(const char *user)
 	return chown("/workspace", identity->uid, identity->gid) == 0 ? 0 : -errno;
 }
 
-/* Makes the guest this machine. `step` says what was being done, for the text of an error. */
-static int become(const struct configuration *configuration, const char **step)
+/* Applies the configuration to the guest. `step` names the current step for error messages. */
+static int apply(const struct configuration *configuration, const char **step)
 {
 	*step = "set the clock";
 	int error = identity_clock(configuration->now_ms);
@@ -161,7 +161,7 @@ static int become(const struct configuration *configuration, const char **step)
 			       configuration->nameserver_count);
 	if (error != 0)
 		return error;
-	*step = "make the working directory";
+	*step = "create the working directory";
 	error = make_workspace(configuration->user);
 	if (error == 0 && configuration->workdir[0] == '/')
 		error = make_directory(configuration->workdir);
@@ -174,7 +174,7 @@ static int become(const struct configuration *configuration, const char **step)
 	return error;
 }
 
-/* 0 or a negative errno with the step that failed. */
+/* Returns 0, or a negative errno with the step that failed. */
 int machine_configure(struct fields fields, const char **step)
 {
 	struct configuration configuration;
@@ -182,7 +182,7 @@ int machine_configure(struct fields fields, const char **step)
 	*step = "read the configuration";
 	int error = read_configuration(fields, &configuration);
 	if (error == 0 && machine.is_init)
-		error = become(&configuration, step);
+		error = apply(&configuration, step);
 	if (error != 0)
 		return error;
 	strcpy(machine.workdir, configuration.workdir[0] == 0 ? "/" : configuration.workdir);

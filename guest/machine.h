@@ -1,20 +1,20 @@
-/* What the agent knows of its machine: nothing until the host has said so. */
+/* The machine's configuration: empty until the host has sent it. */
 #ifndef FLOTILLA_MACHINE_H
 #define FLOTILLA_MACHINE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "agent-limits.h"
 #include "frame.h"
 #include "user.h"
 
-#define ENVIRONMENT_MAX 8192 /* variables of a command, the machine's among them */
+#define ENVIRONMENT_MAX 8192 /* variables of a command, including the machine's */
 #define ENVIRONMENT_BYTES_MAX (512 * 1024)
-#define PATH_BYTES_MAX 4096
 #define HOSTNAME_BYTES_MAX 64
 
 struct machine {
-	bool is_init; /* the agent is PID 1 of a guest; else it only runs commands, for tests */
+	bool is_init; /* the agent is PID 1 of a guest; otherwise it only runs commands, for tests */
 	bool is_configured;
 	char workdir[PATH_BYTES_MAX];
 	char user[USER_BYTES_MAX];

@@ -1,14 +1,16 @@
 /*
- * The agent of a Flotilla machine: PID 1 of its guest, and the host's hand in it.
+ * The agent of a Flotilla machine: PID 1 of its guest, controlled by the host.
  *
- * Reads as a list: boot, then one loop over the port to the host, the signals of ended processes and the pipes of commands.
+ * Boots, then runs one loop over the port to the host, the signals of ended processes and the pipes of commands.
  *
- * Always: one thread, and no timer but while the machine or a terminal is being ended or nobody takes the words of its
- * workload, and a slow one while commands run (memory.c), so an idle guest does nothing at all. The port is watched edge-triggered: it would otherwise be reported again
- * and again while no host is connected.
+ * Always:
+ * - one thread;
+ * - timers run only while the machine or a terminal is being ended or the workload's output is blocked, plus a slow one
+ *   while commands run (memory.c), so an idle guest does nothing;
+ * - the port is watched edge-triggered, because otherwise it would be reported continuously while no host is connected.
  *
- * `agent --fd N` runs the same on the host over an inherited socket, for tests: it mounts nothing and configures nothing of
- * the system. `--cgroup DIRECTORY` gives it a place for control groups there.
+ * `agent --fd N` runs the same on the host over an inherited socket, for tests: it mounts nothing and does not change the
+ * system. `--cgroup DIRECTORY` names a directory for control groups there.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -43,8 +45,8 @@
 
 static int epoll_fd, port_fd, signals_fd;
 static bool has_children = true;
-static bool input_waits;      /* the host has said more than there was room to answer */
-static bool port_wants_write; /* the port took no more, and says when it does */
+static bool input_waits;      /* unprocessed input, because the answers had no room */
+static bool port_wants_write; /* the port is full; waits for it to become writable */
 
 static int watch(int fd, enum source source, uint32_t events, int operation)
 {
@@ -53,7 +55,7 @@ static int watch(int fd, enum source source, uint32_t events, int operation)
 	return epoll_ctl(epoll_fd, operation, fd, &event) == 0 ? 0 : -errno;
 }
 
-/* All signals are blocked: SIGCHLD comes as an event, and a write to a closed pipe is an error like others. */
+/* All signals are blocked: SIGCHLD arrives as an event, and writing to a closed pipe is an ordinary error. */
 static int open_signals(void)
 {
 	sigset_t all, children;
@@ -78,13 +80,13 @@ static void raise_limits(void)
 		log_line("cannot raise the limit of open files", NULL, -errno);
 }
 
-/* The earlier of two times to wait, of which -1 is without limit. */
+/* The earlier of two timeouts; -1 is without limit. */
 static int earlier(int one, int other)
 {
 	return one < 0 || (other >= 0 && other < one) ? other : one;
 }
 
-/* Until something is to be done that no event will tell of: -1 without limit. */
+/* Milliseconds until a timer is due: -1 without limit. */
 static int timeout_ms(void)
 {
 	int soonest = earlier(earlier(shutdown_timeout_ms(), workload_timeout_ms()), channel_timeout_ms());
@@ -114,7 +116,7 @@ static int prepare(void)
 	return error;
 }
 
-/* Takes leave of every process that has ended, whoever's it was. Stops while there is no room to say so. */
+/* Reaps every exited child and reports it to its owner. */
 static void reap(void)
 {
 	struct signalfd_siginfo signals[8];
@@ -129,20 +131,20 @@ static void reap(void)
 
 		if (!channel_exited(pid, exit_code) && !workload_exited(pid, exit_code))
 			host_worker_exited(pid, exit_code);
-		memory_look(usage.ru_maxrss);
+		memory_check(usage.ru_maxrss);
 	}
 	has_children = pid == 0;
 }
 
-/* Asks without taking leave of any. What was seen when one ended last is too old: others may have begun since. */
-static bool look_for_children(void)
+/* Checks without reaping. The result of the last reap is too old: other children may have been started since. */
+static bool check_for_children(void)
 {
 	siginfo_t ignored;
 
 	return waitid(P_ALL, 0, &ignored, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-/* Writes what waits for the host, and asks the port to tell when it can take the rest. */
+/* Writes the queue to the port, and waits for it to become writable if it is full. */
 static int flush(void)
 {
 	int error = output_flush(port_fd);
@@ -168,7 +170,7 @@ static void handle(const struct epoll_event *event, bool *has_input)
 		channel_event(event->data.u64);
 }
 
-/* One turn of the loop: everything that has happened, then what it led to. */
+/* One iteration of the loop: handles all events, then their consequences. */
 static int turn(void)
 {
 	struct epoll_event events[EVENTS_MAX];
@@ -178,8 +180,8 @@ static int turn(void)
 	if (count < 0)
 		return errno == EINTR ? 0 : -errno;
 	if (count == 0) {
-		reap(); /* says whether anything runs at all */
-		memory_look(0);
+		reap(); /* updates has_children */
+		memory_check(0);
 	}
 	for (int at = 0; at < count; at++)
 		handle(&events[at], &has_input);
@@ -198,12 +200,12 @@ static int turn(void)
 			channel_pump_all();
 			workload_pump();
 		}
-		/* More to hear and room again: do not wait for an event that has already come. */
+		/* There is more input and room again: do not wait for an event that has already been delivered. */
 	} while ((has_input && output_has_room()) || (!output_is_empty() && !port_wants_write));
 	workload_step();
 	if (shutdown_has_begun())
-		has_children = look_for_children();
-	shutdown_step(has_children || workload_has_words());
+		has_children = check_for_children();
+	shutdown_step(has_children || workload_has_unsent_output());
 	return 0;
 }
 
@@ -223,7 +225,7 @@ static int parse_arguments(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	memory_spare();
+	memory_use_small_pages();
 	machine.is_init = getpid() == 1 && argc == 1;
 	int error = machine.is_init ? boot(&port_fd) : parse_arguments(argc, argv);
 
@@ -238,5 +240,5 @@ int main(int argc, char **argv)
 		workload_signal(SIGKILL);
 		return 0;
 	}
-	log_fatal("cannot go on", error);
+	log_fatal("the agent cannot continue", error);
 }

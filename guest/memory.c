@@ -1,15 +1,15 @@
 /*
- * Gives memory back to the host that commands have used and freed.
+ * Returns memory to the host that commands have used and freed.
  *
- * The kernel's balloon driver tells the host which memory is free, and the host takes it. It is loaded when commands have
- * used much, and not before: it goes through all free memory once and writes a page of the kernel's own for every few MB of
- * it. That is 8 MB of each guest of 8 GB, which a machine that does little would never get back.
+ * The kernel's balloon driver reports free memory to the host, which takes it. The driver is loaded only after commands have
+ * used a lot of memory: when loaded it scans all free memory once and writes a page of the kernel for every few MB. That
+ * costs 8 MB per guest of 8 GB, which would never pay off in a machine that does little.
  *
- * Always: once loaded it stays. What commands have used is looked at when one ends, and every LOOK_MS while any runs: a
- * server may use and free memory for weeks. Nobody wakes a guest in which nothing runs.
+ * Always: once loaded, it stays. Memory usage is checked when a command ends, and every CHECK_MS while any runs, because a
+ * server may use and free memory for weeks. A guest without commands is not woken.
  *
- * The agent itself takes small pages only: its buffers are many and mostly never used, and the kernel would give it, and write,
- * 2 MB for the first byte of each.
+ * The agent itself uses small pages: its many buffers are mostly unused, and with huge pages the kernel would allocate and
+ * zero 2 MB for the first byte of each.
  */
 #include "memory.h"
 
@@ -25,25 +25,25 @@
 
 #define DRIVER "/balloon.ko"
 #define MUCH_BYTES (128ULL << 20)
-#define MUCH_SHARE 4 /* of a small guest's memory, one part of so many */
-#define LOOK_MS 10000
+#define MUCH_SHARE 4 /* a small guest: this fraction of its memory */
+#define CHECK_MS 10000
 
 static int driver_fd = -1;
 static uint64_t most_free;
 
-extern char __bss_start[], _end[]; /* the linker's names for where the buffers are */
+extern char __bss_start[], _end[]; /* the linker's symbols for the buffers' section */
 
-/* Before any of the buffers is used. */
-void memory_spare(void)
+/* Call before any of the buffers is used. */
+void memory_use_small_pages(void)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 	uintptr_t start = ((uintptr_t)__bss_start + page - 1) / page * page;
 
-	/* Without it the agent is larger, and works. */
+	/* Best effort: otherwise the agent only uses more memory. */
 	(void)madvise((void *)start, (uintptr_t)_end - start, MADV_NOHUGEPAGE);
 }
 
-/* Holds the driver: its file belongs to a file system that a machine does not see. */
+/* Opens the driver now, because its file is on the initial file system, which a machine cannot see. */
 void memory_init(void)
 {
 	driver_fd = open(DRIVER, O_RDONLY | O_CLOEXEC);
@@ -61,8 +61,8 @@ static void load_driver(void)
 	driver_fd = -1;
 }
 
-/* `peak_kilobytes`: what a process that has ended has used at most; 0 when none has. */
-void memory_look(long peak_kilobytes)
+/* `peak_kilobytes`: peak memory of a process that has ended; 0 without one. */
+void memory_check(long peak_kilobytes)
 {
 	struct sysinfo info;
 
@@ -78,8 +78,8 @@ void memory_look(long peak_kilobytes)
 		load_driver();
 }
 
-/* How long the loop may wait until it looks again: -1 without limit. */
+/* Milliseconds until the next check is due: -1 without limit. */
 int memory_timeout_ms(bool has_children)
 {
-	return driver_fd >= 0 && has_children ? LOOK_MS : -1;
+	return driver_fd >= 0 && has_children ? CHECK_MS : -1;
 }

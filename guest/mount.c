@@ -1,8 +1,8 @@
 /*
- * Mounts: the few that booting needs, the machine's root, and what every Linux program expects in it.
+ * Mounts: the few for booting, the machine's root, and those that Linux programs expect.
  *
- * Always: every step may be done twice, so a host that lost the answer to a configuration may send it again. Nothing of
- * the machine's disk is read before mount_root(): until then the guest may be saved as a template and given another disk.
+ * Always: every step may be repeated, so a host that lost the answer to a configuration may send it again. Nothing of the
+ * machine's disk is read before mount_root(): until then the guest may be saved as a template and get another disk.
  */
 #include "mount.h"
 
@@ -19,13 +19,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent-limits.h"
 #include "grow.h"
 #include "log.h"
-#include "machine.h"
 
 #define NEW_ROOT "/newroot"
-#define SIZE_LOOK_US 500
-#define SIZE_LOOKS_MAX 10000 /* 5 s and more */
+#define SIZE_POLL_US 500
+#define SIZE_POLLS_MAX 10000 /* at least 5 s */
 
 struct mount_point {
 	const char *type;
@@ -47,7 +47,7 @@ static const struct mount_point machine_mounts[] = {
 
 static bool has_root;
 
-/* Makes the directory and those above it. 0 also when it is there. */
+/* Creates the directory and its parents. Returns 0 also when it exists. */
 int make_directory(const char *path)
 {
 	char part[PATH_BYTES_MAX];
@@ -68,7 +68,7 @@ int make_directory(const char *path)
 
 static int mount_one(const struct mount_point *point)
 {
-	/* sysfs makes its own directories; mkdir there is refused. */
+	/* sysfs creates its directories itself and refuses mkdir. */
 	if (mkdir(point->path, 0755) != 0 && errno != EEXIST && errno != EPERM)
 		return -errno;
 	if (mount(point->type, point->path, point->type, point->flags, point->options) != 0 && errno != EBUSY)
@@ -76,7 +76,7 @@ static int mount_one(const struct mount_point *point)
 	return 0;
 }
 
-/* What the agent itself needs before it knows which machine it is in. */
+/* The mounts that the agent needs before the guest is configured. */
 int mount_early(void)
 {
 	for (size_t at = 0; at < 3; at++) {
@@ -98,21 +98,21 @@ static int device_size(const char *device, uint64_t *bytes)
 	return error;
 }
 
-/* A disk that has just been put into a waiting guest: its new size comes as an interrupt, which this may have overtaken. */
+/* The disk may just have been attached to a waiting guest: its new size arrives as an interrupt, which may come later. */
 static int wait_for_size(const char *device, uint64_t wanted)
 {
-	for (int look = 0; look < SIZE_LOOKS_MAX; look++) {
+	for (int poll = 0; poll < SIZE_POLLS_MAX; poll++) {
 		uint64_t bytes;
 		int error = device_size(device, &bytes);
 
 		if (error != 0 || bytes == wanted)
 			return error;
-		usleep(SIZE_LOOK_US);
+		usleep(SIZE_POLL_US);
 	}
 	return -ENXIO;
 }
 
-/* Makes the device's ext4 the agent's and every later command's root. */
+/* Makes the device's ext4 file system the root of the agent and of all commands. */
 int mount_root(const char *device, uint64_t bytes)
 {
 	int error;
@@ -126,15 +126,15 @@ int mount_root(const char *device, uint64_t bytes)
 	}
 	if (mkdir(NEW_ROOT, 0755) != 0 && errno != EEXIST)
 		return -errno;
-	/* Inode tables of a disk that has grown are not zeroed in the background: what was never written reads as zeros. */
+	/* Inode tables are not zeroed in the background: what was never written reads as zeros. */
 	if (mount(device, NEW_ROOT, "ext4", 0, "noinit_itable") != 0 && errno != EBUSY)
 		return -errno;
-	error = grow_at_once(device, NEW_ROOT);
+	error = grow_first(device, NEW_ROOT);
 	if (error != 0)
 		log_line("cannot grow the file system of", device, error);
 	if (chdir(NEW_ROOT) != 0 || mount(".", "/", NULL, MS_MOVE, NULL) != 0 || chroot(".") != 0 || chdir("/") != 0)
 		return -errno;
-	grow_the_rest();
+	grow_in_background();
 	has_root = true;
 	return 0;
 }
@@ -168,7 +168,7 @@ int mount_machine(void)
 	return error;
 }
 
-/* Everything is on the disk, and the root's file system is as after an unmount. */
+/* Flushes everything to the disk and leaves the root file system as after an unmount. */
 void mount_sync_and_close(void)
 {
 	sync();

@@ -1,7 +1,7 @@
 /*
- * Brings network interfaces up: the loopback, and eth0 with the address that the host gives it.
+ * Configures the network interfaces: the loopback, and eth0 with the address from the host.
  *
- * Always: setting what is set already is no error, so a configuration may come twice.
+ * Always: setting what is already set is not an error, so a configuration may be repeated.
  */
 #include "net.h"
 
@@ -85,7 +85,7 @@ int net_loopback(void)
 	return error;
 }
 
-/* `cidr` such as 10.0.0.2/30; `gateway` in the same network. */
+/* `cidr` is such as 10.0.0.2/30; `gateway` is in the same network. */
 int net_address(const char *cidr, const char *gateway)
 {
 	struct in_addr address, mask, router;

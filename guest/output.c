@@ -1,12 +1,12 @@
 /*
- * The queue of bytes to the host: one buffer that frames are written into and the port is written from.
+ * The queue to the host: one buffer that frames are written into and the port is written from.
  *
- * Owns output_buffer. A command's output is read from its pipe straight into it, behind room for the header, so a byte is
- * copied once on its way out.
+ * Owns output_buffer. A command's output is read from its pipe directly into it, after room for the header, so each byte is
+ * copied once.
  *
- * Always: whoever adds a message has asked output_has_room() since the last event, which promises
- * OUTPUT_RESERVE_BYTES; whoever adds data has asked output_data_room(). When the host does not read, nothing more is
- * taken from pipes or from the host, so the buffer never overflows.
+ * Always: callers that add a message have checked output_has_room() since the last event, which guarantees
+ * OUTPUT_RESERVE_BYTES; callers that add data have checked output_data_room(). While the host does not read, nothing more
+ * is read from pipes or from the host, so the buffer never overflows.
  */
 #include "output.h"
 
@@ -18,17 +18,17 @@
 #include "log.h"
 
 #define OUTPUT_BUFFER_BYTES_MAX (256 * 1024)
-/* Room for the answers to one event, of which none is longer than a message text and some fields. */
+/* Room for the answers to one event, each of which has at most a message text and some fields. */
 #define OUTPUT_RESERVE_BYTES (8 * 1024)
-/* Below this it is better to wait until the host has read than to send data in crumbs. */
+/* With less room, data waits until the host has read more, so that it is not sent in tiny frames. */
 #define OUTPUT_DATA_BYTES_MIN (4 * 1024)
 
 static uint8_t output_buffer[OUTPUT_BUFFER_BYTES_MAX];
 static size_t output_head; /* first byte that is not written yet */
-static size_t output_tail; /* end of what is complete */
-static size_t output_open; /* end of the message being written, which began at output_tail */
+static size_t output_tail; /* end of the complete frames */
+static size_t output_open; /* end of the message being written, which starts at output_tail */
 
-/* Moves what waits to the front when the room behind it is short. */
+/* Moves the queue to the front of the buffer when the room behind it is too small. */
 static void make_room(size_t needed)
 {
 	if (output_head == 0 || sizeof(output_buffer) - output_tail >= needed)
@@ -48,7 +48,7 @@ bool output_has_room(void)
 	return free_bytes() >= OUTPUT_RESERVE_BYTES;
 }
 
-/* How many bytes of data output_data() has room for; 0 when the host should read first. */
+/* How many bytes of data fit; 0 when the host should read first. */
 size_t output_data_room(void)
 {
 	size_t used = OUTPUT_RESERVE_BYTES + FRAME_EXTRA_BYTES;
@@ -59,7 +59,7 @@ size_t output_data_room(void)
 	return room < FRAME_PAYLOAD_BYTES_MAX ? room : FRAME_PAYLOAD_BYTES_MAX;
 }
 
-/* Where to put the data; output_data_sent() makes a frame of it, and without that call it is as if nothing were there. */
+/* Where to put data. output_data_sent() turns it into a frame; without that call the data is ignored. */
 uint8_t *output_data(void)
 {
 	make_room(output_data_room() + FRAME_EXTRA_BYTES + OUTPUT_RESERVE_BYTES);
@@ -73,7 +73,7 @@ void output_data_sent(uint8_t type, uint32_t channel, size_t length)
 	output_buffer[output_tail++] = FRAME_END;
 }
 
-/* For a message of `size` bytes beyond those that every message has room for; output_data_room() has promised them. */
+/* Starts a message with `size` bytes more than every message may have; output_data_room() has guaranteed them. */
 void output_begin_large(uint8_t type, uint32_t channel, size_t size)
 {
 	make_room(OUTPUT_RESERVE_BYTES + size);
@@ -89,7 +89,7 @@ void output_begin(uint8_t type, uint32_t channel)
 void output_bytes(const void *bytes, size_t length)
 {
 	if (length > sizeof(output_buffer) - FRAME_EXTRA_BYTES - output_open)
-		log_fatal("a message to the host is larger than its room", -EOVERFLOW);
+		log_fatal("a message to the host exceeds its reserved room", -EOVERFLOW);
 	memcpy(output_buffer + output_open, bytes, length);
 	output_open += length;
 }
@@ -103,7 +103,7 @@ void output_field(uint8_t tag, const void *value, size_t length)
 	output_bytes(value, length);
 }
 
-void output_number(uint8_t tag, uint32_t number)
+void output_u32(uint8_t tag, uint32_t number)
 {
 	uint8_t value[4];
 
@@ -111,12 +111,12 @@ void output_number(uint8_t tag, uint32_t number)
 	output_field(tag, value, sizeof(value));
 }
 
-void output_time(uint8_t tag, uint64_t time)
+void output_u64(uint8_t tag, uint64_t number)
 {
 	uint8_t value[8];
 
-	write_u32(value, (uint32_t)time);
-	write_u32(value + 4, (uint32_t)(time >> 32));
+	write_u32(value, (uint32_t)number);
+	write_u32(value + 4, (uint32_t)(number >> 32));
 	output_field(tag, value, sizeof(value));
 }
 
@@ -125,7 +125,7 @@ void output_text(uint8_t tag, const char *text)
 	size_t length = strnlen(text, GUEST_MESSAGE_BYTES_MAX - 1);
 
 	output_field(tag, text, length);
-	/* The text's zero byte: it may be cut, so it is not the one of `text`. */
+	/* A separate zero byte, because the text may have been cut. */
 	output_bytes("", 1);
 	write_u32(output_buffer + output_open - length - 1 - 4, (uint32_t)length + 1);
 }
@@ -140,16 +140,16 @@ void output_end(void)
 void output_done(uint32_t request)
 {
 	output_begin(GUEST_FRAME_DONE, 0);
-	output_number(FIELD_REQUEST, request);
+	output_u32(FIELD_REQUEST, request);
 	output_end();
 }
 
-/* `channel` 0 refuses the request; another ends that channel. */
+/* `channel` 0 refuses the request; another number ends that channel. */
 void output_failed(uint32_t channel, uint32_t request, const char *message)
 {
 	output_begin(GUEST_FRAME_FAILED, channel);
 	if (channel == 0)
-		output_number(FIELD_REQUEST, request);
+		output_u32(FIELD_REQUEST, request);
 	output_text(FIELD_MESSAGE, message);
 	output_end();
 }
@@ -159,14 +159,14 @@ bool output_is_empty(void)
 	return output_head == output_tail;
 }
 
-/* Forgets what was meant for a host that is gone; the new one finds the beginning of its answer by its nonce. */
+/* Discards what was meant for an earlier host. The new one finds its answer by the nonce. */
 void output_discard(void)
 {
 	output_head = 0;
 	output_tail = 0;
 }
 
-/* 0 when everything is written, -EAGAIN when the port takes no more now. */
+/* Returns 0 when everything is written, -EAGAIN when the port is full. */
 int output_flush(int fd)
 {
 	while (output_head < output_tail) {

@@ -1,4 +1,4 @@
-/* What is on its way to the host. */
+/* The queue of frames to the host. */
 #ifndef FLOTILLA_OUTPUT_H
 #define FLOTILLA_OUTPUT_H
 
@@ -15,8 +15,8 @@ void output_begin(uint8_t type, uint32_t channel);
 void output_begin_large(uint8_t type, uint32_t channel, size_t size);
 void output_field(uint8_t tag, const void *value, size_t length);
 void output_bytes(const void *bytes, size_t length);
-void output_number(uint8_t tag, uint32_t number);
-void output_time(uint8_t tag, uint64_t time);
+void output_u32(uint8_t tag, uint32_t number);
+void output_u64(uint8_t tag, uint64_t number);
 void output_text(uint8_t tag, const char *text);
 void output_end(void);
 

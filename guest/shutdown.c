@@ -1,8 +1,8 @@
 /*
- * Ends the machine in an orderly way: asks all processes to end, waits for them, kills the rest, syncs and powers off.
+ * Shuts the machine down: asks all processes to end, waits for them, kills the rest, syncs and powers off.
  *
- * Always: takes at most GRACE_MS and the time of a sync, and no longer than the processes need. Once begun it goes on to
- * its end, whether the host is still there or not.
+ * Always: takes at most GRACE_MS plus the time of a sync, and no longer than the processes need. Once begun it completes,
+ * whether the host is connected or not.
  */
 #include "shutdown.h"
 
@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "channel.h"
+#include "clock.h"
 #include "log.h"
 #include "machine.h"
 #include "mount.h"
@@ -25,20 +26,12 @@
 static bool has_begun;
 static int64_t deadline_ms;
 
-static int64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 void shutdown_begin(void)
 {
 	if (has_begun)
 		return;
 	has_begun = true;
-	deadline_ms = now_ms() + GRACE_MS;
+	deadline_ms = clock_ms() + GRACE_MS;
 	channel_hang_up_terminals();
 	if (machine.is_init)
 		kill(-1, SIGTERM);
@@ -53,17 +46,17 @@ bool shutdown_has_begun(void)
 	return has_begun;
 }
 
-/* How long the loop may wait for the next event: -1 without limit. */
+/* Milliseconds until the grace is over: -1 without limit. */
 int shutdown_timeout_ms(void)
 {
-	int64_t left = deadline_ms - now_ms();
+	int64_t left = deadline_ms - clock_ms();
 
 	if (!has_begun)
 		return -1;
 	return left > 0 ? (int)left : 0;
 }
 
-/* Called after every event: goes on when nobody is left and the host has what was said, or when the grace is over. Does not return then. */
+/* Called after every event: completes the shutdown when no process is left and all output is stored, or the grace is over. */
 void shutdown_step(bool is_busy)
 {
 	if (!has_begun || (is_busy && shutdown_timeout_ms() > 0))
@@ -78,6 +71,6 @@ void shutdown_step(bool is_busy)
 		;
 	mount_sync_and_close();
 	reboot(RB_POWER_OFF);
-	reboot(RB_AUTOBOOT); /* on a machine that cannot be switched off, its reset ends the VMM */
+	reboot(RB_AUTOBOOT); /* a machine that cannot power off: its reset ends the VMM */
 	log_fatal("cannot power off", -errno);
 }

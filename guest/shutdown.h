@@ -1,4 +1,4 @@
-/* The machine's end. */
+/* Shuts the machine down. */
 #ifndef FLOTILLA_SHUTDOWN_H
 #define FLOTILLA_SHUTDOWN_H
 

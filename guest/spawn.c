@@ -1,15 +1,15 @@
 /*
- * Starts a command: a new process in its own session, control group, directory and identity, which runs a program.
+ * Starts a command: a new process in its own session, control group, directory and identity that runs a program.
  *
- * Owns the stack that a child runs on until it has become its program, and the place where it says why it could not.
+ * Owns the stack that a child uses until it runs its program, and the report of why it could not.
  *
- * Always: when spawn_start() returns 0 the program runs. The agent waits until then (CLONE_VFORK), so no pipe and no event
- * is needed to learn how it went. A child never returns from here.
+ * Always: when spawn_start() returns 0 the program runs. The agent waits until then (CLONE_VFORK), so it learns the result
+ * without a pipe or an event. A child never returns from here.
  *
- * Until then a child shares the agent's memory (CLONE_VM): copying its page tables, and then every page that either of the
- * two writes, took a sixth of a short command's time. So a child changes nothing that the agent does not expect, and has
- * descriptors, directory and signal mask of its own. When it has taken a user's identity, that user still cannot look into
- * it: the kernel protects the memory of whoever has changed identity until it runs another program.
+ * Until then a child shares the agent's memory (CLONE_VM): copying page tables, and then every page written by either
+ * process, took a sixth of a short command's time. So a child changes only memory that the agent expects to change, and
+ * has its own descriptors, directory and signal mask. After a child has changed its identity, its user still cannot inspect
+ * it: the kernel protects the memory of a process that changed identity until it runs another program.
  */
 #include "spawn.h"
 
@@ -28,17 +28,17 @@
 
 #define PROGRAM_PATH_BYTES_MAX 4096
 #define CHILD_STACK_BYTES (64 * 1024)
-/* For every function of a child's: the address sanitizer knows only the stacks that the system made. */
+/* For every function that runs in a child: the address sanitizer does not know its stack. */
 #define IN_CHILD __attribute__((no_sanitize_address))
 
 enum step { STEP_RUNNING, STEP_IDENTITY, STEP_DIRECTORY, STEP_PROGRAM };
 
 struct report {
-	enum step step; /* that failed */
+	enum step step; /* the step that failed */
 	int error;
 };
 
-static volatile struct report report; /* a child's word to the agent */
+static volatile struct report report; /* from the child to the agent */
 static bool has_plain_root;	      /* the agent is root without supplementary groups */
 static uint8_t child_stack[CHILD_STACK_BYTES] __attribute__((aligned(16)));
 
@@ -48,14 +48,14 @@ int spawn_init(void)
 	return 0;
 }
 
-IN_CHILD static _Noreturn void give_up(enum step step, int error)
+IN_CHILD static _Noreturn void report_failure(enum step step, int error)
 {
 	report.error = error;
 	report.step = step;
 	_exit(255);
 }
 
-IN_CHILD static int take_identity(const struct identity *identity)
+IN_CHILD static int assume_identity(const struct identity *identity)
 {
 	if (identity->uid == getuid() && identity->gid == getgid() && identity->group_count == 0 && has_plain_root)
 		return 0;
@@ -65,7 +65,7 @@ IN_CHILD static int take_identity(const struct identity *identity)
 	return 0;
 }
 
-/* Runs the file; one that is neither a program nor names its interpreter is a shell script. */
+/* Runs the file. A file that is neither a program nor names an interpreter is run as a shell script. */
 IN_CHILD static int run(const struct spawn *spawn, const char *file)
 {
 	execve(file, spawn->argv, spawn->environment);
@@ -81,7 +81,7 @@ IN_CHILD static int run(const struct spawn *spawn, const char *file)
 	return -errno;
 }
 
-/* Returns only when there is nothing to run. A file that may not be run is remembered, and the search goes on. */
+/* Returns only if nothing could be run. A file without permission is remembered, and the search continues. */
 IN_CHILD static int run_from_path(const struct spawn *spawn)
 {
 	const char *name = spawn->argv[0];
@@ -109,7 +109,7 @@ IN_CHILD static int run_from_path(const struct spawn *spawn)
 	return found;
 }
 
-IN_CHILD static _Noreturn void become(const struct spawn *spawn)
+IN_CHILD static _Noreturn void run_child(const struct spawn *spawn)
 {
 	sigset_t none;
 	int error;
@@ -117,23 +117,23 @@ IN_CHILD static _Noreturn void become(const struct spawn *spawn)
 	setsid();
 	for (int fd = 0; fd < 3; fd++)
 		if (dup2(spawn->fds[fd], fd) < 0)
-			give_up(STEP_PROGRAM, -errno);
+			report_failure(STEP_PROGRAM, -errno);
 	if (spawn->has_terminal)
 		ioctl(0, TIOCSCTTY, 0);
-	/* With the command's own rights, so that it finds no directory that it may not enter. */
-	error = take_identity(spawn->identity);
+	/* With the command's own rights, so that the directory must be accessible to its user. */
+	error = assume_identity(spawn->identity);
 	if (error != 0)
-		give_up(STEP_IDENTITY, error);
+		report_failure(STEP_IDENTITY, error);
 	if (chdir(spawn->cwd) != 0)
-		give_up(STEP_DIRECTORY, -errno);
+		report_failure(STEP_DIRECTORY, -errno);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	give_up(STEP_PROGRAM, run_from_path(spawn));
+	report_failure(STEP_PROGRAM, run_from_path(spawn));
 }
 
 /*
- * The C library has no function for this: a child that shares memory may not return from the function that made it, whose
- * frame the agent still needs. The child begins at the top of its own stack, in become().
+ * The C library has no function for this: a child that shares memory must not return from the function that created it,
+ * because the agent still needs that stack frame. The child starts at the top of its own stack, in run_child().
  */
 static pid_t clone_child(const struct spawn *spawn)
 {
@@ -155,18 +155,18 @@ static pid_t clone_child(const struct spawn *spawn)
 			 "jnz 1f\n\t"
 			 "xor %%ebp, %%ebp\n\t"
 			 "mov %%r12, %%rdi\n\t"
-			 "call *%[become]\n\t"
+			 "call *%[run_child]\n\t"
 			 "ud2\n"
 			 "1:"
 			 : "=a"(result)
-			 : "a"(SYS_clone3), "D"(&args), "S"(sizeof(args)), "r"(spawned), [become] "r"(become)
+			 : "a"(SYS_clone3), "D"(&args), "S"(sizeof(args)), "r"(spawned), [run_child] "r"(run_child)
 			 : "rcx", "r11", "memory");
 	if (result < 0)
 		errno = (int)-result;
 	return result < 0 ? -1 : (pid_t)result;
 }
 
-/* 0 with the pid; a negative errno with a text for the command's stderr when the program cannot be run. */
+/* Returns 0 with the pid, or a negative errno with a message for the command's stderr. */
 int spawn_start(const struct spawn *spawn, pid_t *pid, char *message, size_t message_size)
 {
 	report.step = STEP_RUNNING;

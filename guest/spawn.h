@@ -1,4 +1,4 @@
-/* Starting a process. */
+/* Starts a process. */
 #ifndef FLOTILLA_SPAWN_H
 #define FLOTILLA_SPAWN_H
 

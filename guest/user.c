@@ -1,10 +1,10 @@
 /*
- * Finds out who `name`, `uid`, `name:group` or `uid:gid` is, from the machine's own /etc/passwd and /etc/group.
+ * Resolves `name`, `uid`, `name:group` or `uid:gid` with the machine's /etc/passwd and /etc/group.
  *
- * Owns the answer of the last question, which is given again as long as neither file has changed: nearly every command of a
- * machine asks the same, and this way it costs two stat calls.
+ * Owns the last result, which stays valid while neither file has changed: nearly every command of a machine has the same
+ * user, which then costs two stat calls.
  *
- * The C library's getpwnam is not used: in a static program it would load the host's plugins.
+ * The C library's getpwnam is not used, because in a static program it would load the host's plugins.
  */
 #include "user.h"
 
@@ -18,10 +18,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define FILE_BYTES_MAX (256 * 1024) /* the rest of a larger file is not looked at */
+#define FILE_BYTES_MAX (256 * 1024) /* the rest of a larger file is ignored */
 #define COLUMNS_MAX 7
 
-/* Enough of a file's stat to see that it changed. */
+/* The parts of a file's stat that show a change. */
 struct version {
 	ino_t inode;
 	off_t size;
@@ -55,7 +55,7 @@ static struct version version_of(const char *path)
 	return version;
 }
 
-/* Reads the file into file_text, as far as it fits and exists. */
+/* Reads the start of the file into file_text; empty if it does not exist. */
 static void read_file(const char *path)
 {
 	size_t size = 0;
@@ -75,7 +75,7 @@ static void read_file(const char *path)
 	file_text[size] = 0;
 }
 
-/* Cuts the next line of `rest` at its colons. Returns how many columns it has, 0 at the end. */
+/* Splits the next line of `rest` at its colons. Returns the number of columns, 0 at the end. */
 static size_t next_line(char **rest, char *columns[COLUMNS_MAX])
 {
 	char *line = strsep(rest, "\n");
@@ -103,7 +103,7 @@ static bool parse_id(const char *text, uint32_t *id)
 	return true;
 }
 
-/* Looks the user up by name, then by number, as image configurations mean it. */
+/* Finds the user by name, then by number, as image configurations require. */
 static struct account find_account(const char *user, struct identity *identity)
 {
 	struct account account = {.is_found = false};
@@ -144,36 +144,52 @@ static bool has_member(char *members, const char *name)
 	return false;
 }
 
-/* Supplementary groups: those that list the account's name. */
+struct group {
+	const char *name;
+	gid_t gid;
+	char *members; /* separated by commas */
+};
+
+/* Parses the next valid line of /etc/group from `rest`. Returns false at the end. */
+static bool next_group(char **rest, struct group *group)
+{
+	static char none[1];
+	char *columns[COLUMNS_MAX];
+
+	for (size_t count; (count = next_line(rest, columns)) > 0;) {
+		if (count < 3 || !parse_id(columns[2], &group->gid))
+			continue;
+		group->name = columns[0];
+		group->members = count > 3 ? columns[3] : none;
+		return true;
+	}
+	return false;
+}
+
+/* Adds the supplementary groups: those that list the account's name. */
 static void add_groups(const char *name, struct identity *identity)
 {
 	char *rest = file_text;
-	char *columns[COLUMNS_MAX];
-	uint32_t gid;
+	struct group group;
 
 	read_file("/etc/group");
-	for (size_t count; (count = next_line(&rest, columns)) > 0;)
-		if (count >= 4 && parse_id(columns[2], &gid) && has_member(columns[3], name) &&
-		    identity->group_count < USER_GROUPS_MAX)
-			identity->groups[identity->group_count++] = gid;
+	while (identity->group_count < USER_GROUPS_MAX && next_group(&rest, &group))
+		if (has_member(group.members, name))
+			identity->groups[identity->group_count++] = group.gid;
 }
 
-static bool find_group(const char *group, struct identity *identity)
+static bool find_group(const char *name, struct identity *identity)
 {
 	char *rest = file_text;
-	char *columns[COLUMNS_MAX];
-	uint32_t gid;
+	struct group group;
 
 	read_file("/etc/group");
-	for (size_t count; (count = next_line(&rest, columns)) > 0;)
-		if (count >= 3 && strcmp(columns[0], group) == 0 && parse_id(columns[2], &gid)) {
-			identity->gid = gid;
+	while (next_group(&rest, &group))
+		if (strcmp(group.name, name) == 0) {
+			identity->gid = group.gid;
 			return true;
 		}
-	if (!parse_id(group, &gid))
-		return false;
-	identity->gid = gid;
-	return true;
+	return parse_id(name, &identity->gid);
 }
 
 static int look_up(const char *user, struct identity *identity, char *message, size_t message_size)
@@ -200,13 +216,13 @@ static int look_up(const char *user, struct identity *identity, char *message, s
 	return 0;
 }
 
-/* 0 with `identity`, which is good until the next call; -ENOENT with a text for the command's stderr. */
+/* Returns 0 with `identity`, valid until the next call; -ENOENT with a message for the command's stderr. */
 int user_resolve(const char *user, const struct identity **identity, char *message, size_t message_size)
 {
 	struct version versions[2] = {version_of("/etc/passwd"), version_of("/etc/group")};
 
 	if (strlen(user) >= sizeof(known_user)) {
-		snprintf(message, message_size, "unable to find user: its name is too long");
+		snprintf(message, message_size, "unable to find user: the name is too long");
 		return -ENOENT;
 	}
 	if (!is_known || strcmp(known_user, user) != 0 || memcmp(versions, known_versions, sizeof(versions)) != 0) {

@@ -1,4 +1,4 @@
-/* Who a command runs as. */
+/* The user of a command. */
 #ifndef FLOTILLA_USER_H
 #define FLOTILLA_USER_H
 

@@ -1,12 +1,11 @@
 /*
- * Goes the way of a machine's start before there is a machine: an emulated processor has then translated that code.
+ * Runs a machine's start before there is a machine, so that an emulated processor has already translated that code.
  *
- * A child, in mount and host name namespaces of its own, is configured like a machine, runs a few commands on the disk that it
- * was given for that, if any, and ends.
+ * A child, in its own mount and host name namespaces, is configured like a machine, runs a few commands on a temporary
+ * disk, if it got one, and ends.
  *
- * Always: when the child has ended, its mounts are gone and nothing on the disk is in use or remembered; of the guest itself it
- * has only set the clock and raised its interfaces, with the address that is the same in every machine. The agent stays
- * unconfigured.
+ * Always: when the child has ended, its mounts are gone and the disk is not in use. It has changed only the guest's clock
+ * and its network interfaces, which have the same address in every machine. The agent stays unconfigured.
  */
 #include "warm.h"
 
@@ -40,7 +39,7 @@ static int run_command(int null_fd)
 
 	if (error != 0)
 		return error;
-	int cgroup = cgroup_take();
+	int cgroup = cgroup_acquire();
 	spawn.cgroup_directory = cgroup_directory(cgroup);
 	error = spawn_start(&spawn, &pid, text, sizeof(text));
 	while (error == 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
@@ -49,9 +48,9 @@ static int run_command(int null_fd)
 	return error;
 }
 
-static int play_machine(struct fields fields)
+static int run_start(struct fields fields)
 {
-	const char *step = "make namespaces";
+	const char *step = "create namespaces";
 	int error = unshare(CLONE_NEWNS | CLONE_NEWUTS) == 0 ? 0 : -errno;
 
 	if (error == 0)
@@ -64,16 +63,16 @@ static int play_machine(struct fields fields)
 	for (int round = 0; round < ROUNDS && error == 0; round++)
 		error = run_command(null_fd);
 	cgroup_remove_all();
-	/* Without a disk there is no shell. */
+	/* Without a disk there is no shell, which is not an error. */
 	return error == -ENOENT ? 0 : error;
 }
 
-/* The child's pid; it ends with 0 when all went well. */
+/* Returns the child's pid; it exits with 0 on success. */
 pid_t warm_up(struct fields fields)
 {
 	pid_t pid = fork();
 
 	if (pid == 0)
-		_exit(play_machine(fields) == 0 ? 0 : 1);
+		_exit(run_start(fields) == 0 ? 0 : 1);
 	return pid;
 }

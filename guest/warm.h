@@ -1,4 +1,4 @@
-/* Going the way of a machine's start before there is a machine. */
+/* Runs a machine's start before there is a machine. */
 #ifndef FLOTILLA_WARM_H
 #define FLOTILLA_WARM_H
 

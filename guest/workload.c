@@ -1,15 +1,15 @@
 /*
  * The machine's workload: the command of its image, or of its owner, that runs from the machine's start on.
  *
- * Owns its process, the pipe that is both its stdout and its stderr, and a ring with what it has said last.
+ * Owns its process, the pipe that is its stdout and stderr, and a ring buffer with its latest output.
  *
  * Always:
- * - It is started at most once in the life of the guest, and nothing that the host does or leaves undone ends it.
- * - Each byte that it says has a number, its offset. The ring keeps what the host has not said to be safe, so a host that
- *   comes back gets everything from where the one before it had got to.
- * - It waits while the ring is full, as it would for a terminal; but when the host takes nothing for STALLED_MS, the oldest
- *   bytes are dropped for as long as that lasts: a service must not hang because nobody reads its log. The host sees it by
- *   the offset of what comes next.
+ * - It is started at most once in the life of the guest, and nothing that the host does or omits ends it.
+ * - Each byte of its output has an offset. The ring keeps output until the host acknowledges that it is stored, so a
+ *   reconnecting host gets everything from where the previous one had stopped.
+ * - The workload blocks while the ring is full. But when the host acknowledges nothing for STALLED_MS, the oldest bytes
+ *   are dropped for as long as that lasts: a service must not hang because its log is not read. The host recognizes the
+ *   gap by the next offset.
  */
 #include "workload.h"
 
@@ -20,48 +20,41 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cgroup.h"
 #include "channel.h"
+#include "clock.h"
 #include "exec.h"
 #include "output.h"
 
 #define STALLED_MS 2000
 #define EXIT_CODE_NOT_RUN 255
-/* A frame's data besides its fields: small enough that what commands say comes between. */
+/* Data per frame besides its fields: small enough that the output of commands is sent in between. */
 #define PIECE_BYTES_MAX (32 * 1024)
 #define PIECE_FIELDS_BYTES (2 * FIELD_HEADER_BYTES + 8)
 
 static int epoll_fd;
 static bool has_started, has_exited;
-static pid_t workload_pid; /* 0: none runs */
+static pid_t workload_pid; /* 0: not running */
 static int workload_cgroup = CGROUP_NONE;
 static int exit_code;
-static uint64_t words_end; /* once it has exited: the end of what it had said until then */
+static uint64_t exit_offset; /* after its exit: the end of the output written before */
 
-static int pipe_fd = -1; /* stays open while anything that it started holds the other end */
+static int pipe_fd = -1; /* stays open while any of its descendants holds the other end */
 static bool is_watched;
 
 static uint8_t ring[WORKLOAD_WINDOW_BYTES];
-static uint64_t kept; /* the oldest byte of the ring, which holds [kept, end) */
-static uint64_t sent; /* the next to send */
+static uint64_t kept; /* offset of the oldest byte in the ring, which contains [kept, end) */
+static uint64_t sent; /* offset of the next byte to send */
 static uint64_t end;
 
-static bool is_attached; /* a host wants to hear it */
-static bool is_told;	 /* the host knows that it has exited */
-static uint32_t credit;	 /* how much may be sent before the host has taken something */
+static bool is_attached; /* a host receives the output */
+static bool is_exit_reported;
+static uint32_t credit;	 /* bytes that may be sent without acknowledgement */
 static bool is_dropping;
 static int64_t full_since_ms; /* 0: the ring is not full */
 
-static int64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 void workload_init(int epoll)
 {
@@ -90,7 +83,7 @@ static void watch_pipe(bool is_wanted)
 		is_watched = is_wanted;
 }
 
-/* Reads once into the ring, over its oldest bytes when they are being dropped. */
+/* Reads once into the ring, over its oldest bytes while dropping. */
 static void read_some(void)
 {
 	size_t at = end % sizeof(ring);
@@ -119,39 +112,39 @@ static void read_some(void)
 static void send_piece(size_t size)
 {
 	output_begin_large(GUEST_FRAME_WORKLOAD_OUTPUT, 0, PIECE_FIELDS_BYTES + size);
-	output_time(FIELD_OFFSET, sent);
+	output_u64(FIELD_OFFSET, sent);
 	output_field(FIELD_OUTPUT, ring + sent % sizeof(ring), size);
 	output_end();
 	sent += size;
 	credit -= (uint32_t)size;
 }
 
-static size_t least(size_t one, size_t other)
+static size_t min_size(size_t one, size_t other)
 {
 	return one < other ? one : other;
 }
 
-/* Does what can be done now. Called after everything that may have changed it. */
+/* Does everything that is possible now. Called after every change. */
 void workload_pump(void)
 {
 	while (is_attached && sent < end && credit > 0) {
 		size_t room = output_data_room();
-		size_t size = least(least((size_t)(end - sent), credit), sizeof(ring) - sent % sizeof(ring));
+		size_t size = min_size(min_size((size_t)(end - sent), credit), sizeof(ring) - sent % sizeof(ring));
 
 		if (room <= PIECE_FIELDS_BYTES)
 			break;
-		send_piece(least(size, least(room - PIECE_FIELDS_BYTES, PIECE_BYTES_MAX)));
+		send_piece(min_size(size, min_size(room - PIECE_FIELDS_BYTES, PIECE_BYTES_MAX)));
 	}
-	if (is_attached && has_exited && !is_told && sent >= words_end && output_has_room()) {
+	if (is_attached && has_exited && !is_exit_reported && sent >= exit_offset && output_has_room()) {
 		output_begin(GUEST_FRAME_WORKLOAD_ENDED, 0);
-		output_number(FIELD_EXIT_CODE, (uint32_t)exit_code);
+		output_u32(FIELD_EXIT_CODE, (uint32_t)exit_code);
 		output_end();
-		is_told = true;
+		is_exit_reported = true;
 	}
 	if (!is_full())
 		full_since_ms = 0;
 	else if (full_since_ms == 0)
-		full_since_ms = now_ms();
+		full_since_ms = clock_ms();
 	watch_pipe(!is_full());
 }
 
@@ -161,17 +154,17 @@ void workload_event(void)
 	workload_pump();
 }
 
-/* How long the loop may wait before workload_step() has something to do: -1 without limit. */
+/* Milliseconds until workload_step() has something to do: -1 without limit. */
 int workload_timeout_ms(void)
 {
 	if (full_since_ms == 0 || pipe_fd < 0)
 		return -1;
-	int64_t left = full_since_ms + STALLED_MS - now_ms();
+	int64_t left = full_since_ms + STALLED_MS - clock_ms();
 
 	return left > 0 ? (int)left : 0;
 }
 
-/* Called after every event: when nobody has taken anything for too long, the newest words are kept, not the oldest. */
+/* Called after every event: starts dropping the oldest output when the host has acknowledged nothing for too long. */
 void workload_step(void)
 {
 	if (workload_timeout_ms() != 0)
@@ -186,14 +179,14 @@ static void ended(int code)
 
 	if (pipe_fd >= 0 && ioctl(pipe_fd, FIONREAD, &waiting) != 0)
 		waiting = 0;
-	words_end = end + (uint64_t)waiting;
+	exit_offset = end + (uint64_t)waiting;
 	has_exited = true;
 	exit_code = code;
 	workload_pid = 0;
 	cgroup_release(workload_cgroup);
 }
 
-/* Whether the process was the workload. */
+/* Returns whether the process was the workload. */
 bool workload_exited(pid_t pid, int code)
 {
 	if (workload_pid == 0 || workload_pid != pid)
@@ -203,12 +196,12 @@ bool workload_exited(pid_t pid, int code)
 	return true;
 }
 
-/* A command that can not be run says so itself, as one that was run by hand would, and has ended. */
+/* A command that cannot be run has the reason as its output, like an exec, and counts as ended. */
 static int run(struct fields fields, int output)
 {
 	static char message[GUEST_MESSAGE_BYTES_MAX];
 
-	workload_cgroup = cgroup_take();
+	workload_cgroup = cgroup_acquire();
 	int error = exec_workload(fields, output, cgroup_directory(workload_cgroup), &workload_pid, message, sizeof(message));
 	if (error == -EBADMSG) {
 		cgroup_release(workload_cgroup);
@@ -224,7 +217,7 @@ static int run(struct fields fields, int output)
 	return 0;
 }
 
-/* 0 when it runs or has run; -EBADMSG when the request makes no sense; another negative errno when there is no pipe. */
+/* Returns 0 when it runs or has run; -EBADMSG for an invalid request; another negative errno without a pipe. */
 int workload_start(struct fields fields)
 {
 	int ends[2];
@@ -242,7 +235,7 @@ int workload_start(struct fields fields)
 	return error;
 }
 
-/* A host that has got everything before `offset` wants to hear the rest. */
+/* A host that has stored everything before `offset` wants the rest. */
 void workload_attach(uint64_t offset)
 {
 	if (offset > end)
@@ -251,20 +244,20 @@ void workload_attach(uint64_t offset)
 		kept = offset;
 	sent = kept;
 	is_attached = true;
-	is_told = false;
+	is_exit_reported = false;
 	is_dropping = false;
 	credit = WORKLOAD_WINDOW_BYTES;
 	workload_pump();
 }
 
-/* The host is gone, and with it what it had not made safe. */
+/* The host has disconnected; unacknowledged output stays in the ring. */
 void workload_detach(void)
 {
 	is_attached = false;
 }
 
-/* The host has made safe what comes before `offset`, and has room for `bytes` more. */
-int workload_taken(uint64_t offset, uint32_t bytes)
+/* The host has stored everything before `offset`, and may be sent `bytes` more. */
+int workload_acknowledge(uint64_t offset, uint32_t bytes)
 {
 	if (offset > sent || bytes > WORKLOAD_WINDOW_BYTES - credit)
 		return -EBADMSG;
@@ -277,12 +270,12 @@ int workload_taken(uint64_t offset, uint32_t bytes)
 }
 
 /*
- * Whether there is something that a host wants to hear and has not made safe. What has only gone out may be lost on its
- * way: a host that writes to a guest that is gone reads nothing more of it.
+ * Whether output for the connected host is not acknowledged yet. Output that was only sent may still be lost: a host that
+ * writes to a guest that is gone reads no more from it.
  */
-bool workload_has_words(void)
+bool workload_has_unsent_output(void)
 {
-	return is_attached && (kept < end || (has_exited && !is_told) || !output_is_empty());
+	return is_attached && (kept < end || (has_exited && !is_exit_reported) || !output_is_empty());
 }
 
 void workload_signal(int number)

@@ -1,4 +1,4 @@
-/* The machine's workload: the one command that it was made for. */
+/* The machine's main command, which it runs from its start on. */
 #ifndef FLOTILLA_WORKLOAD_H
 #define FLOTILLA_WORKLOAD_H
 
@@ -12,14 +12,14 @@ void workload_init(int epoll);
 int workload_start(struct fields fields);
 void workload_attach(uint64_t offset);
 void workload_detach(void);
-int workload_taken(uint64_t offset, uint32_t bytes);
+int workload_acknowledge(uint64_t offset, uint32_t bytes);
 
 void workload_event(void);
 bool workload_exited(pid_t pid, int exit_code);
 void workload_pump(void);
 void workload_step(void);
 int workload_timeout_ms(void);
-bool workload_has_words(void);
+bool workload_has_unsent_output(void);
 void workload_signal(int number);
 
 #endif

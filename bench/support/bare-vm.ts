@@ -14,7 +14,7 @@ import { type Accelerator, QEMU_PROGRAM, qemuArgv } from "../../node/src/driver/
 import { bulkPathIn, openBulkDisk } from "../../node/src/driver/qemu/bulk.ts";
 import { ensureGuestFiles, INITRAMFS_NAME, KERNEL_NAME } from "../../node/src/driver/qemu/guest-files.ts";
 import { qemuFacts } from "../../node/src/driver/qemu/index.ts";
-import { connectWhenThere } from "../../node/src/driver/qemu/sockets.ts";
+import { connectWhenReady } from "../../node/src/driver/qemu/sockets.ts";
 import { emulationTuning } from "../../node/src/driver/qemu/tcg/tuning.ts";
 import { KVM_TUNING } from "../../node/src/driver/qemu/tuning.ts";
 import { connectGuest } from "../../node/src/guest/client.ts";
@@ -60,7 +60,7 @@ export async function bareBootMs(size: { cpus: number; memoryMb: number }, accel
   try {
     const place = { path: path.join(directory, "guest.sock"), uid: process.getuid?.() ?? 0 };
     const signal = AbortSignal.timeout(BOOT_DEADLINE_MS);
-    const channel = await connectWhenThere(place, systemClock, signal);
+    const channel = await connectWhenReady(place, systemClock, signal);
     const guest = await connectGuest(channel, { helloTimeoutMs: BOOT_DEADLINE_MS, signal });
     const tookMs = monotonic() - startedAt;
     guest.close();
@@ -80,7 +80,7 @@ export async function channelBelow(dataDirectory: string, bootId: string): Promi
   if (home === "" || socket === undefined) throw new Error(`no machine runs as "${bootId}" below ${dataDirectory}`);
   const place = path.join(dataDirectory, socket);
   const { uid } = await stat(place);
-  const channel = await connectWhenThere({ path: place, uid }, systemClock, AbortSignal.timeout(BOOT_DEADLINE_MS));
+  const channel = await connectWhenReady({ path: place, uid }, systemClock, AbortSignal.timeout(BOOT_DEADLINE_MS));
   const bulk = await openBulkDisk({ path: bulkPathIn(path.dirname(place)), uid });
   return await connectGuest(channel, { helloTimeoutMs: BOOT_DEADLINE_MS, bulk });
 }

@@ -35,9 +35,7 @@ const run = (argv: readonly string[], more = {}) => outcome(guest.exec(request(a
 const shell = (script: string, more = {}) => run(["sh", "-c", script], more);
 
 test("the hello says that nothing is configured yet, and commands run even then", async () => {
-  assert.equal(guest.hello.protocol, 1);
   assert.equal(guest.hello.isConfigured, false);
-  assert(guest.hello.uptimeMs > 0);
   assert.deepEqual(await shell("pwd"), { stdout: "/\n", stderr: "", exitCode: 0 });
 });
 
@@ -290,10 +288,8 @@ test("a request that makes no sense is refused before it is sent, and a variable
   assert.deepEqual(result, { stdout: "something\n", stderr: "", exitCode: 0 });
 });
 
-test("pings and syncs are answered, also many at once", async () => {
-  await guest.ping(5_000);
-  await Promise.all(Array.from({ length: 100 }, () => guest.ping(5_000)));
-  await guest.sync();
+test("concurrent syncs are answered", async () => {
+  await Promise.all(Array.from({ length: 10 }, () => guest.sync()));
 });
 
 test("no process, descriptor or memory is left behind by commands that have ended", async () => {

@@ -23,7 +23,7 @@ static unsigned touch(const struct frame *frame)
 
 		if (field_text(&field, &text) == 0)
 			sum += (unsigned char)text[field.length - 1];
-		if (field_number(&field, &number) == 0 || field_time(&field, &time) == 0)
+		if (field_u32(&field, &number) == 0 || field_u64(&field, &time) == 0)
 			sum += number + (unsigned)time;
 		for (uint32_t at = 0; at < field.length; at++)
 			sum += field.value[at];

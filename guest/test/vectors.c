@@ -2,7 +2,7 @@
  * Decodes what a test gives it on standard input, one line of hexadecimal each, and prints what it found.
  *
  * `vectors frames`: for each line its frames as `frame <type> <flags> <channel> <payload>`, then `ok`, `incomplete` or
- * `refused`. `vectors fields`: its fields as `field <tag> <value>`, with the value as number, time or text when it can be
+ * `refused`. `vectors fields`: its fields as `field <tag> <value>`, with the value as u32, u64 or text when it can be
  * one, then `ok` or `refused`. Each line's bytes lie in a buffer of exactly their size, so that the sanitizers see a read
  * past the end.
  */
@@ -50,10 +50,10 @@ static void print_field(const struct field *field)
 
 	printf("field %u ", field->tag);
 	print_hex(field->value, field->length);
-	if (field_number(field, &number) == 0)
-		printf(" number=%u", number);
-	if (field_time(field, &time) == 0)
-		printf(" time=%llu", (unsigned long long)time);
+	if (field_u32(field, &number) == 0)
+		printf(" u32=%u", number);
+	if (field_u64(field, &time) == 0)
+		printf(" u64=%llu", (unsigned long long)time);
 	if (field_text(field, &text) == 0) {
 		printf(" text=");
 		print_hex((const uint8_t *)text, strlen(text));

@@ -65,7 +65,7 @@ function hear(guest: Guest, argv: readonly string[], { offset = 0, isTaking = tr
         heard.dropped += at - next;
         next = at + bytes.byteLength;
         heard.text += bytes.toString();
-        if (isTaking) heard.workload.taken(next, bytes.byteLength);
+        if (isTaking) heard.workload.acknowledge(next, bytes.byteLength);
       },
       onEnd: (exitCode) => heard.ends.push(exitCode),
     }),
@@ -153,7 +153,7 @@ test("a host that stops taking is sent no more than the window, and commands run
       assert.equal((await outcome(guest.exec(request(["echo", "fine"])))).stdout, "fine\n");
     }
     assert.equal(heard.text.length, WORKLOAD_WINDOW_BYTES);
-    heard.workload.taken(WORKLOAD_WINDOW_BYTES, WORKLOAD_WINDOW_BYTES);
+    heard.workload.acknowledge(WORKLOAD_WINDOW_BYTES, WORKLOAD_WINDOW_BYTES);
     await until(() => heard.text.length === 2 * WORKLOAD_WINDOW_BYTES);
   }));
 

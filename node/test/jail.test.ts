@@ -53,7 +53,7 @@ const jail: Jail = {
   groups: [],
   limits: { fileBytes: 4096, filesOpen: 64, tasksMax: 100 },
   environment: { WORD: "b" },
-  diesWithStarter: false,
+  diesWithParent: false,
   moreSteps: [],
 };
 
@@ -120,7 +120,7 @@ const STARTER =
   "console.log(c.pid); setInterval(() => {}, 1000);";
 
 test("what is to die with its starter is gone when that was killed", { skip }, async () => {
-  const argv = jailArgv({ ...jail, diesWithStarter: true }, ["sleep", "60"]);
+  const argv = jailArgv({ ...jail, diesWithParent: true }, ["sleep", "60"]);
   const starter = spawn(process.execPath, ["-e", STARTER, ...argv], { stdio: ["ignore", "pipe", "inherit"] });
   const [line] = (await once(starter.stdout, "data")) as [Buffer];
   const pid = Number(line.toString());

@@ -12,6 +12,7 @@ import type { Driver, Vm } from "../../node/src/driver/driver.ts";
 import { readCgroupLayout } from "../../node/src/host/cgroups.ts";
 import { until } from "../support/until.ts";
 import {
+  answersWithin,
   BOOT_DEADLINE_MS,
   configure,
   NodePlace,
@@ -55,7 +56,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     assert.ok(size > 200_000, `the file system was not grown to the disk: ${size} blocks`);
     await shell(first.guest, "echo kept > /workspace/file && sync");
     process.kill(first.record.pid, "SIGKILL");
-    assert.deepEqual(await first.exited, { kind: "killed", detail: "the VMM was ended by SIGKILL" });
+    assert.deepEqual(await first.exited, { kind: "killed", detail: "the VMM was killed by SIGKILL" });
 
     const second = await driver.boot(place.bootOf(machine, "boot-keep-2"), deadline());
     await configure(second.guest, driver);
@@ -173,11 +174,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
       vm.guest,
       "busybox dd if=/dev/zero of=/file bs=1M count=40 2>/dev/null && sync && busybox stat -c %s /file",
     );
-    const isPaused = (): Promise<boolean> =>
-      vm.guest.ping(500).then(
-        () => false,
-        () => true,
-      );
+    const isPaused = async (): Promise<boolean> => !(await answersWithin(vm.guest, 1_000));
     await until(isPaused, { what: "the machine to wait for room", deadlineMs: 30_000 });
     rmSync(ballast);
     assert.equal(await written, `${40 * 2 ** 20}\n`);
@@ -194,10 +191,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     const isOff = async (): Promise<boolean> => {
       const vm = await (await place.driver()).adopt(request, first.record, deadline());
       if (vm === "gone") throw new Error("its end was lost");
-      const isUp = await vm.guest.ping(1_000).then(
-        () => true,
-        () => false,
-      );
+      const isUp = await answersWithin(vm.guest, 1_000);
       if (isUp) vm.release();
       else assert.equal((await vm.exited).kind, "poweroff");
       return !isUp;
@@ -233,7 +227,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     assert.equal(await other.sweep(new Set()), 0);
     lost.release();
     assert.equal(await (await place.driver()).sweep(new Set(["boot-known"])), 1);
-    await kept.guest.ping(5_000);
+    assert.ok(await answersWithin(kept.guest, 5_000));
     await kept.kill();
   });
 
@@ -241,7 +235,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     const machine = await place.machine("mach-twice", 700_008);
     const first = await driver.boot(place.bootOf(machine, "boot-twice-1"), deadline());
     await assert.rejects(driver.boot(place.bootOf(machine, "boot-twice-2"), deadline()), /lock/);
-    await first.guest.ping(5_000);
+    assert.ok(await answersWithin(first.guest, 5_000));
     await first.kill();
     assert.equal(await driver.sweep(new Set()), 0);
   });
@@ -251,7 +245,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     writeFileSync(machine.diskPath, "not a disk");
     await assert.rejects(
       driver.boot(place.bootOf(machine, "boot-bad"), deadline()),
-      /^Error: the VM of machine mach-bad did not start: .*qcow2/,
+      /^Error: the VM of machine mach-bad failed to start: .*qcow2/,
     );
     assert.equal(await driver.sweep(new Set()), 0);
   });
@@ -261,7 +255,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     const controller = new AbortController();
     const request = place.bootOf(machine, "boot-given-up");
     const booting = driver.boot(request, controller.signal);
-    const refused = assert.rejects(booting, /did not start: no longer wanted/);
+    const refused = assert.rejects(booting, /failed to start: no longer wanted/);
     await until(() => existsSync(join(request.bootDirectory, "qmp.sock")), { what: "the VMM to be there" });
     controller.abort(new Error("no longer wanted"));
     await refused;

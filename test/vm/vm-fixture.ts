@@ -154,6 +154,17 @@ function shellRequest(line: string): GuestExecRequest {
   return { argv, cwd: null, env: {}, user: null, hasStdin: false, terminal: null, isBackground: false };
 }
 
+/** Whether the guest answers a request for a command within `ms` milliseconds; one that is paused or has ended does not. */
+export async function answersWithin(guest: Guest, ms: number): Promise<boolean> {
+  // Before a root disk is mounted there is no shell: the exit code for that is an answer too.
+  const { exit } = guest.exec({ ...shellRequest("true"), needsPid: false });
+  const answered = exit.then(
+    () => true,
+    () => false,
+  );
+  return await Promise.race([answered, systemClock.sleep(ms).then(() => false)]);
+}
+
 /** A line that is expected to end the guest: nothing is waited for. */
 export function shellAndForget(guest: Guest, line: string): void {
   shell(guest, line).catch(() => {});

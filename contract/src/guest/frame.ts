@@ -1,19 +1,18 @@
 /**
- * Frames between host and guest, and their encoding. GUEST-PROTOCOL.md describes the same; guest/frame.c implements
- * the guest's side, and both are tested with contract/vectors.
+ * Frames between host and guest: encoding and decoding. GUEST-PROTOCOL.md describes them; guest/frame.c is the other side,
+ * and both are tested with contract/vectors.
  *
  *     magic 0xF1 · type u8 · flags u8 · 0 u8 · channel u32 · length u32 · payload · end 0xED        (little endian)
  *
  * Always:
- * - Zero bytes between frames are ignored, so a new host may send enough of them to complete a frame that a former
- *   one left unfinished.
- * - A frame is valid only with its end byte. A frame completed by zeros has none and is refused: half a message never
- *   counts as a whole one.
- * - A decoder holds at most one payload, of at most FRAME_PAYLOAD_BYTES_MAX. It throws on the first invalid byte and
+ * - Zero bytes between frames are ignored, so a new connection can send as many as it takes to complete a frame that an
+ *   earlier one left unfinished.
+ * - A frame is valid only with its end byte. A frame completed by zeros has none, so half a message is never accepted.
+ * - A decoder buffers at most one payload, of at most FRAME_PAYLOAD_BYTES_MAX, and throws on the first invalid byte; it
  *   cannot be used afterwards.
  */
 
-/** Version of everything in GUEST-PROTOCOL.md. The host uses the version that the guest names in its first answer. */
+/** Version of everything in GUEST-PROTOCOL.md. The host requires this version in the guest's answer to its hello. */
 export const GUEST_PROTOCOL = 1;
 export const FRAME_MAGIC = 0xf1;
 export const FRAME_END = 0xed;
@@ -21,37 +20,33 @@ export const FRAME_HEADER_BYTES = 12;
 /** Header and end byte. */
 export const FRAME_EXTRA_BYTES = FRAME_HEADER_BYTES + 1;
 export const FRAME_PAYLOAD_BYTES_MAX = 64 * 1024;
-/** More zeros than complete any frame. */
+/** Enough zeros to complete any frame. */
 export const FRAME_PADDING_BYTES = FRAME_PAYLOAD_BYTES_MAX + 2 * FRAME_EXTRA_BYTES;
 
-/**
- * The message continues in the next frame, which has the same type and channel. Only `configure`, `exec` and
- * `workload` may be split.
- */
+/** The message continues in the next frame, of the same type and channel. Only `configure`, `exec` and `workload` may be split. */
 export const FRAME_FLAG_MORE = 1;
-/** The largest message after reassembly: ENV_BYTES_MAX of environment, and as much of arguments. */
+/** Limit of a message assembled from its frames: ENV_BYTES_MAX of environment and as much of arguments. */
 export const MESSAGE_BYTES_MAX = 1280 * 1024;
 
-/** Channels are numbered from 1 and belong to one command each; 0 is the machine itself. */
+/** Each channel from 1 on belongs to one command; 0 is the machine itself. */
 export const CHANNELS_MAX = 256;
 
 /** Bytes that a stream may send before the first credit. */
 export const OUTPUT_WINDOW_BYTES = 256 * 1024;
 export const STDIN_WINDOW_BYTES = 64 * 1024;
 /**
- * A frame of stdout or stderr costs its payload and this, because the host keeps an object for each of them.
- * Otherwise one byte per frame would cost a hundred times the memory that the window permits.
+ * A frame of stdout or stderr costs its payload plus this, because the host allocates an object for each: otherwise frames
+ * of one byte would cost a hundred times the memory of the window.
  */
 export const OUTPUT_FRAME_COST_BYTES = 256;
 
-/** Bytes that the workload may write before the host has read any of them. */
+/** Output of the workload that may be sent unacknowledged. */
 export const WORKLOAD_WINDOW_BYTES = 256 * 1024;
 
 /** Host to guest. */
 export const HOST_FRAMES = {
   hello: 0x01,
   configure: 0x02,
-  ping: 0x03,
   syncFileSystems: 0x04,
   shutDown: 0x05,
   warmUp: 0x06,
@@ -83,7 +78,7 @@ export const GUEST_FRAMES = {
 } as const;
 export type GuestFrameType = keyof typeof GUEST_FRAMES;
 
-/** Why bytes are not a frame, or a frame is not a message. */
+/** Invalid bytes in place of a frame, or an invalid message in a frame. */
 export class GuestProtocolError extends Error {
   override readonly name = "GuestProtocolError";
 }
@@ -94,7 +89,7 @@ export interface FrameHeader {
   readonly flags?: number;
 }
 
-/** One frame as bytes. Throws RangeError when the payload is too large. */
+/** Encodes a frame. Throws RangeError when the payload is too large. */
 export function encodeFrame(header: FrameHeader, payload: Uint8Array): Buffer {
   if (payload.byteLength > FRAME_PAYLOAD_BYTES_MAX) throw new RangeError(`guest frame of ${payload.byteLength} bytes`);
   const frame = Buffer.allocUnsafe(FRAME_EXTRA_BYTES + payload.byteLength);
@@ -104,7 +99,7 @@ export function encodeFrame(header: FrameHeader, payload: Uint8Array): Buffer {
   return frame;
 }
 
-/** A message as one frame, or as several when it is larger than a payload. Throws RangeError over MESSAGE_BYTES_MAX. */
+/** Encodes a message as one frame, or as several when it exceeds a payload. Throws RangeError over MESSAGE_BYTES_MAX. */
 export function encodeMessage(header: FrameHeader, message: Uint8Array): Buffer {
   if (message.byteLength <= FRAME_PAYLOAD_BYTES_MAX) return encodeFrame(header, message);
   if (message.byteLength > MESSAGE_BYTES_MAX) {
@@ -132,19 +127,19 @@ export interface Frame {
   readonly type: number;
   readonly flags: number;
   readonly channel: number;
-  /** May be part of the chunk it came in: copy what is kept. */
+  /** May share memory with the chunk; copy what is kept. */
   readonly payload: Buffer;
 }
 
-/** Turns chunks of any size into frames. Throws GuestProtocolError on invalid bytes. */
+/** Decodes chunks of any size into frames. Throws GuestProtocolError on invalid bytes. */
 export class FrameDecoder {
-  /** The unfinished frame; its first `#heldBytes` bytes are known. Grows once, when the header gives the length. */
+  /** The unfinished frame, of which `#heldBytes` bytes have arrived. Grows once, when the header gives the length. */
   #held = Buffer.alloc(FRAME_HEADER_BYTES);
   #heldBytes = 0;
   readonly #paddingMax: number;
   #padding = 0;
 
-  /** `paddingMax`: the most bytes between frames, over the decoder's life. */
+  /** `paddingMax`: limit of zero bytes between frames over the decoder's life. */
   constructor(paddingMax = Number.POSITIVE_INFINITY) {
     this.#paddingMax = paddingMax;
   }
@@ -184,24 +179,24 @@ export class FrameDecoder {
     this.#heldBytes = bytes.byteLength;
   }
 
-  /** Adds to the unfinished frame; returns how many bytes it consumed. */
+  /** Appends to the unfinished frame; returns how many bytes were used. */
   #complete(chunk: Buffer, onFrame: (frame: Frame) => void): number {
-    const taken = chunk.copy(this.#held, this.#heldBytes);
-    this.#heldBytes += taken;
+    const used = chunk.copy(this.#held, this.#heldBytes);
+    this.#heldBytes += used;
     const size = frameSize(this.#held, 0, this.#heldBytes);
-    if (size === undefined) return taken;
+    if (size === undefined) return used;
     if (this.#held.byteLength < size) {
       this.#hold(this.#held.subarray(0, this.#heldBytes), size);
-      return taken;
+      return used;
     }
-    if (this.#heldBytes < size) return taken;
+    if (this.#heldBytes < size) return used;
     this.#heldBytes = 0;
     onFrame(frameOf(this.#held, 0, size));
-    return taken;
+    return used;
   }
 }
 
-/** Bytes of the whole frame that begins at `at`; undefined while its header is incomplete. */
+/** Size of the frame that starts at `at`; undefined until its header is complete. */
 function frameSize(bytes: Buffer, at: number, end: number): number | undefined {
   if (bytes[at] !== FRAME_MAGIC) throw new GuestProtocolError(`byte ${bytes[at]} where a frame should begin`);
   if (end - at < FRAME_HEADER_BYTES) return undefined;

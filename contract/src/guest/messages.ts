@@ -1,11 +1,12 @@
 /**
- * The payloads of guest frames: lists of fields (tag u8, length u32, value), and their encoder and decoder.
+ * The payloads of guest frames: lists of fields (tag u8, length u32, value), encoded by the sender and decoded by the
+ * receiver.
  *
  * Always:
- * - A text is UTF-8 and ends with its only zero byte, so that C can use it in place.
- * - A number has four bytes, a time eight.
- * - An unknown field is skipped, because a newer side may send more.
- * - A field of the wrong size, a repeated single field, or a missing one refuses the whole message.
+ * - a text is UTF-8 and ends with its only zero byte, so that C can use it in place;
+ * - an integer is a u32 or a u64, as GUEST-PROTOCOL.md says for the field;
+ * - an unknown field is skipped, because a newer sender may add fields;
+ * - a field that has the wrong size, is missing, or is repeated where only one is allowed makes the message invalid.
  */
 import { GuestProtocolError } from "./frame.ts";
 
@@ -61,21 +62,21 @@ export const GUEST_STREAMS = { stdout: 1, stderr: 2 } as const;
 export const GUEST_FILE_OPERATIONS = { read: 1, write: 2, stat: 3, list: 4, remove: 5 } as const;
 
 /**
- * The first bytes of hello and its answer, before the nonce: the host looks for them while it discards what was meant
- * for another host.
+ * First bytes of hello and its answer, before the nonce. The host searches for them while it discards data meant for an
+ * earlier host.
  */
 export const HELLO_MAGIC = Buffer.from("FLOTILLA");
 export const HELLO_NONCE_BYTES = 16;
-/** The guest truncates error texts to this length, and the host refuses longer ones. */
+/** The guest cuts its error texts to this size; the host refuses longer ones. */
 export const GUEST_MESSAGE_BYTES_MAX = 1024;
 
 const FIELD_HEADER_BYTES = 5;
 
-/** Appends fields to a message. */
+/** Encodes fields one after the other. */
 export class FieldWriter {
   readonly #parts: Buffer[] = [];
 
-  number(field: GuestField, value: number): this {
+  u32(field: GuestField, value: number): this {
     const part = Buffer.allocUnsafe(FIELD_HEADER_BYTES + 4);
     part.writeUInt8(GUEST_FIELDS[field], 0);
     part.writeUInt32LE(4, 1);
@@ -84,7 +85,7 @@ export class FieldWriter {
     return this;
   }
 
-  time(field: GuestField, value: number): this {
+  u64(field: GuestField, value: number): this {
     const part = Buffer.allocUnsafe(FIELD_HEADER_BYTES + 8);
     part.writeUInt8(GUEST_FIELDS[field], 0);
     part.writeUInt32LE(8, 1);
@@ -124,7 +125,7 @@ export class FieldWriter {
   }
 }
 
-/** The fields of a received message. Throws GuestProtocolError on a malformed list. */
+/** Decodes a message's fields. Throws GuestProtocolError on a malformed list. */
 export class FieldReader {
   readonly #values = new Map<number, Buffer>();
 
@@ -137,29 +138,29 @@ export class FieldReader {
       at += FIELD_HEADER_BYTES;
       if (tag === 0) throw new GuestProtocolError("field without a tag");
       if (length > payload.byteLength - at) throw new GuestProtocolError(`field ${tag} of ${length} bytes is cut off`);
-      if (this.#values.has(tag)) throw new GuestProtocolError(`field ${tag} is there twice`);
+      if (this.#values.has(tag)) throw new GuestProtocolError(`field ${tag} appears twice`);
       this.#values.set(tag, payload.subarray(at, at + length));
       at += length;
     }
   }
 
-  number(field: GuestField): number {
+  u32(field: GuestField): number {
     return this.#sized(field, 4).readUInt32LE(0);
   }
 
-  time(field: GuestField): number {
+  u64(field: GuestField): number {
     return Number(this.#sized(field, 8).readBigUInt64LE(0));
   }
 
   text(field: GuestField): string {
     const value = this.#value(field);
     if (value.byteLength === 0 || value.indexOf(0) !== value.byteLength - 1)
-      throw new GuestProtocolError(`${field} is not text`);
+      throw new GuestProtocolError(`${field} is not a text`);
     if (value.byteLength > GUEST_MESSAGE_BYTES_MAX) throw new GuestProtocolError(`${field} is too long`);
     return value.toString("utf8", 0, value.byteLength - 1);
   }
 
-  /** Throws GuestProtocolError when it is missing, or longer than `bytesMax`. May be part of the message it came in. */
+  /** Throws GuestProtocolError when it is empty or larger than `bytesMax`. May share memory with the message. */
   bytes(field: GuestField, bytesMax: number): Buffer {
     const value = this.#value(field);
     if (value.byteLength === 0 || value.byteLength > bytesMax) {

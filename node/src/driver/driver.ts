@@ -1,81 +1,83 @@
 /**
- * The interface between the node agent and whatever runs machines. `qemu` is real; `fake` is scripted, for tests of
- * the control plane at scale. A third driver changes nothing outside this folder.
+ * The interface between the node agent and what runs machines. `qemu` is real; `fake` is scripted, for tests of the
+ * control plane at scale. A third driver would change nothing outside this folder.
  *
- * Always: a VM does not end because the node agent ends. `boot` writes nothing outside the boot's directory; whoever
- * calls it has written the boot into the machine's journal before, so that a crash at any point leaves something that
- * `adopt` or `sweep` finds.
+ * Always:
+ * - a VM does not end when the node agent ends;
+ * - `boot` writes only into the boot's directory;
+ * - the caller has recorded the boot in the machine's journal before, so a crash at any point leaves something that
+ *   `adopt` or `sweep` finds.
  */
 import type { MachineSpec } from "@flotilla/contract/link";
 import type { VmOrigin } from "@flotilla/contract/machines";
 import type { Guest } from "../guest/guest.ts";
 import type { VmNetwork } from "../network/vm-network.ts";
 
-/** One incarnation of a machine, as the driver needs to know it. */
+/** One boot of a machine: what the driver needs to know. */
 export interface BootRequest {
   readonly machineId: string;
   readonly bootId: string;
-  /** Belongs to this boot alone: sockets, pid file, console log. Exists, and is removed by the caller afterwards. */
+  /** For this boot alone: sockets, bulk file, VMM log. Exists already; the caller removes it afterwards. */
   readonly bootDirectory: string;
   readonly cpus: number;
   readonly memoryMb: number;
-  /** The machine's own writable disk, and its size as the guest sees it. */
+  /** The machine's writable disk, and its size as the guest sees it. */
   readonly diskPath: string;
   readonly diskBytes: number;
-  /** Files the disk depends on: the VMM must be able to read them. */
+  /** Files the disk depends on; the VMM must be able to read them. */
   readonly backingPaths: readonly string[];
   /** The unprivileged user the VMM runs as; owns diskPath and bootDirectory. */
   readonly uid: number;
-  /** What the machine may reach. */
+  /** What the machine may connect to. */
   readonly network: MachineSpec["network"];
-  /** Its ports that others on the host may connect to. */
+  /** The machine's ports that are published on the host. */
   readonly publishedPorts: readonly number[];
-  /** The guest is to boot, whatever templates there are. */
+  /** Boot the guest instead of restoring a template. */
   readonly mustBoot?: boolean;
 }
 
-/** What must be known to find a VM again after a crash; goes into the journal as it is. */
+/** Identifies a VM after a crash of the agent; stored in the journal unchanged. */
 export interface VmRecord {
   readonly bootId: string;
   readonly pid: number;
-  /** Of /proc/<pid>/stat, in clock ticks since the host's boot: the pair (pid, startTime) is never reused. */
+  /** From /proc/<pid>/stat, in clock ticks since the host's boot. The pair (pid, startTime) is never reused. */
   readonly startTime: number;
 }
 
 /** How a VM ended. */
 export interface VmExit {
-  /** `poweroff`: the guest ended by itself. `killed`: somebody ended the VMM. `crashed`: the VMM ended with an error. */
+  /** `poweroff`: the guest powered off. `killed`: someone killed the VMM. `crashed`: the VMM failed. */
   readonly kind: "poweroff" | "killed" | "crashed";
-  /** For people, such as the VMM's last words. */
+  /** For people, such as the VMM's last message. */
   readonly detail: string;
 }
 
 export interface Vm {
   readonly record: VmRecord;
-  /** null: an earlier node agent started it. */
+  /** null: started by an earlier node agent. */
   readonly origin: VmOrigin | null;
   readonly guest: Guest;
-  /** null: the guest has no interface. */
+  /** null: the guest has no network interface. */
   readonly network: VmNetwork | null;
   /** Resolves when the VM has ended. Never rejects. */
   readonly exited: Promise<VmExit>;
-  /** Ends the VM at once and waits until its process is gone. */
+  /** Kills the VM at once and waits until its process is gone. */
   kill(): Promise<void>;
-  /** Lets go of it without ending it: the node agent shuts down. */
+  /** Stops watching the VM without ending it; for the shutdown of the node agent. */
   release(): void;
 }
 
-/** What a VM is prepared from. */
+/** A VM to prepare. */
 export interface PrepareRequest {
   readonly bootId: string;
-  /** Exists. It becomes the boot's directory of the machine that takes the VM. */
+  /** Exists already. Becomes the boot directory of the machine that uses the VM. */
   readonly bootDirectory: string;
   readonly cpus: number;
   readonly memoryMb: number;
   readonly uid: number;
-  /** The new disk of a machine to be, which the guest mounts: only a machine with that disk can take the VM. null: any machine can. */
+  /** A machine's new disk for the guest to mount: only a machine with that disk can use the VM. null: any machine can. */
   readonly disk: PreparedDisk | null;
-  /** Makes a disk in the boot's directory for a guest that has none to practise on; the driver removes it. null: it can not be made. */
+  /** Makes a temporary disk in the boot directory for warming up a guest without a disk; the driver removes it. null: not available. */
   readonly makeScratchDisk: (() => Promise<PreparedDisk>) | null;
 }
 
@@ -83,36 +85,36 @@ export interface PreparedDisk {
   readonly path: string;
   readonly backingPaths: readonly string[];
   readonly bytes: number;
-  /** As whom the machine's commands will run, as in an image's config. */
+  /** The user of the machine's commands, as in an image's config. */
   readonly user: string;
 }
 
-/** A VM without a machine, which waits, paused as soon as it has settled. It is either started once or discarded. */
+/** A VM that waits for a machine, paused once it has settled. It is either started once or discarded. */
 export interface PreparedVm {
   readonly bootId: string;
   readonly uid: number;
   /** Resolves when it has ended. Never rejects. */
   readonly exited: Promise<VmExit>;
-  /** Makes it the machine's: `bootId` and `uid` of the request are this VM's. Rejects when it has ended. */
+  /** Assigns it to the machine; `request` has this VM's `bootId` and `uid`. Rejects when the VM has ended. */
   start(request: BootRequest): Promise<Vm>;
-  /** Ends it and removes its directory. */
+  /** Kills it and removes its directory. */
   discard(): Promise<void>;
 }
 
-/** A VM that runs, of which only its process is known. */
+/** A running VM of which only the process is known. */
 export interface FoundVm {
   readonly record: VmRecord;
-  /** What it was started for: a machine's id, or another word for one that waited prepared. */
+  /** What it was started for: a machine's id, or a constant for a VM that was prepared. */
   readonly startedFor: string;
-  /** The unprivileged user that it runs as; null: the driver has none. */
+  /** The unprivileged user it runs as; null if the driver has none. */
   readonly uid: number | null;
 }
 
-/** How many VMs a host starts at the same time without making all of them slower. */
-export interface StartsAtOnceMax {
-  /** That are booted or restored. */
+/** How many VMs may start concurrently on this host without all of them becoming slower. */
+export interface ConcurrentStartsMax {
+  /** VMs that boot or are restored. */
   readonly boots: number;
-  /** That waited prepared, each until it is configured. */
+  /** Prepared VMs that are resumed, each until it is configured. */
   readonly wakes: number;
 }
 
@@ -120,30 +122,30 @@ export interface DriverFacts {
   readonly name: "qemu" | "fake";
   /** `kvm` or `tcg`, or `none`. */
   readonly accelerator: string;
-  /** Why this accelerator: what the probe saw. */
+  /** Why this accelerator was chosen: the result of the probe. */
   readonly acceleratorReason: string;
   /** Such as `QEMU 7.2.22, Linux 6.1.0-40-cloud-amd64`. */
   readonly runtime: string;
-  /** The device under which the guest sees its root disk; null when there is none. */
+  /** The guest's block device for its root disk; null if there is none. */
   readonly rootDevice: string | null;
 }
 
 export interface Driver {
   readonly facts: DriverFacts;
-  readonly startsAtOnceMax: StartsAtOnceMax;
+  readonly concurrentStartsMax: ConcurrentStartsMax;
   /**
-   * Starts a VM and waits for its agent's hello. Throws with a text for the machine's owner when it cannot, and has
-   * ended the VMM then. `signal` gives up: the VMM is ended.
+   * Starts a VM and waits for its agent's hello. On failure it has killed the VMM and throws with a message for the
+   * machine's owner. Aborting `signal` cancels the start.
    */
   boot(request: BootRequest, signal: AbortSignal): Promise<Vm>;
-  /** Makes a VM that can be started within milliseconds. null: this driver has none. */
+  /** Makes a VM that can be started within milliseconds. null: not supported by this driver. */
   readonly prepare: ((request: PrepareRequest, signal: AbortSignal) => Promise<PreparedVm>) | null;
-  /** Makes sure that no VM of this size is started from a template that exists now, unless it was made just before. */
+  /** Makes sure that no VM of this size starts from the current template, unless that was made within the last hour. */
   forgetTemplate(size: Pick<BootRequest, "cpus" | "memoryMb">): Promise<void>;
-  /** Finds a VM of an earlier node agent again. `gone` when its process does not live; throws when its agent does not answer. */
+  /** Finds a VM started by an earlier agent. `gone` if its process has ended; throws when its guest does not answer. */
   adopt(request: BootRequest, record: VmRecord | null, signal: AbortSignal): Promise<Vm | "gone">;
-  /** Every VM of this node's directory that runs. */
+  /** All running VMs of this node's directory. */
   find(): Promise<readonly FoundVm[]>;
-  /** Ends every VM of this node's directory whose boot is not in `known`. Returns how many there were. */
+  /** Kills every VM of this node's directory whose boot is not in `known`. Returns their number. */
   sweep(known: ReadonlySet<string>): Promise<number>;
 }

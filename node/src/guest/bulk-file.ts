@@ -1,11 +1,15 @@
 /**
- * A file's transfer whose content goes over the bulk disk: looks like one whose content goes over the channel.
+ * A file transfer whose content goes over the bulk disk. It has the same interface as one over the channel.
  *
- * Always: at most FLUSH_BYTES of what is written wait here before they lie on the disk, and at most one buffer of what is read
- * beyond what its reader takes. A place is filled again only when the other side has said that it is free. The window goes
- * back when the guest's worker has ended and nothing is read any more.
+ *     write: caller → BulkInput  → pieces in the window's slots, records on the worker's stdin
+ *     read:  worker's stdout → records → BulkOutput → pieces from the slots → caller
  *
- * What a guest says that fits no window ends the transfer.
+ * Always:
+ * - at most FLUSH_BYTES of a write are buffered here before they are on the disk, and at most one buffer of a read beyond
+ *   what its reader consumed;
+ * - a slot is reused only after the reader acknowledges it;
+ * - the window is released when the guest's worker has ended and no read is pending;
+ * - a guest that violates the protocol ends the transfer.
  */
 import { Readable, Writable } from "node:stream";
 import { errorOf } from "@flotilla/base/errors";
@@ -14,7 +18,7 @@ import {
   BULK_INLINE_BYTES_MAX,
   BULK_PIECE_BYTES,
   BULK_RECORD_BYTES,
-  BULK_TAKEN,
+  BULK_ACKNOWLEDGED,
   decodeBulkRecord,
   encodeBulkRecord,
 } from "@flotilla/contract/guest/bulk";
@@ -22,12 +26,12 @@ import { GuestProtocolError } from "@flotilla/contract/guest/frame";
 import type { BulkWindow } from "./bulk-disk.ts";
 import type { GuestExec, GuestExit } from "./guest.ts";
 
-/** So much is written to the disk, and read from it, in one call. */
+/** Size of one write to or read from the disk. */
 const FLUSH_BYTES = 256 * 1024;
 const LINE_BYTES_MAX = 256;
 const NEWLINE = 0x0a;
 
-/** `inner` is the agent's worker, which was told of the window. */
+/** `inner` is the agent's worker, which got the window in its request. */
 export function overBulkDisk(inner: GuestExec, window: BulkWindow, isWrite: boolean): GuestExec {
   const killed = Promise.withResolvers<void>();
   const input = isWrite ? new BulkInput(inner.stdin, window) : null;
@@ -66,30 +70,30 @@ function noInput(): Writable {
 
 type Done = (error?: Error | null) => void;
 
-/** Tells a stream how the work ended. */
-async function tell(work: Promise<void>, done: Done): Promise<void> {
+/** Calls a stream's callback when the work has ended. */
+async function settle(work: Promise<void>, done: Done): Promise<void> {
   const error = await work.then(() => null, errorOf);
   done(error);
 }
 
-/** Content for a file. */
+/** The content to write: stores it in slots and sends a record per slot. */
 class BulkInput extends Writable {
   readonly #records: Writable;
   readonly #window: BulkWindow;
   #waiting: Buffer[] = [];
   #waitingBytes = 0;
-  #place = 0;
-  #placeBytes = 0;
-  #freePlaces: number;
+  #slot = 0;
+  #slotBytes = 0;
+  #freeSlots: number;
   #onFree: () => void = () => undefined;
 
   constructor(records: Writable, window: BulkWindow) {
     super({ highWaterMark: FLUSH_BYTES });
     this.#records = records;
     this.#window = window;
-    this.#freePlaces = window.places;
+    this.#freeSlots = window.slots;
     this.on("error", () => undefined);
-    // The worker reads no more: whoever still writes is let go.
+    // The worker reads no more, so writers are released.
     records.on("close", () => this.destroy());
   }
 
@@ -97,11 +101,11 @@ class BulkInput extends Writable {
     this.#waiting.push(chunk);
     this.#waitingBytes += chunk.byteLength;
     if (this.#waitingBytes < FLUSH_BYTES) done();
-    else void tell(this.#flush(), done);
+    else void settle(this.#flush(), done);
   }
 
   override _final(done: Done): void {
-    void tell(this.#end(), done);
+    void settle(this.#end(), done);
   }
 
   override _destroy(error: Error | null, done: Done): void {
@@ -110,25 +114,25 @@ class BulkInput extends Writable {
     done(error);
   }
 
-  /** The worker has taken so many pieces. */
-  taken(count: number): void {
-    this.#freePlaces += count;
-    if (this.#freePlaces > this.#window.places) throw new GuestProtocolError("pieces taken that were not sent");
+  /** The worker has acknowledged `count` pieces. */
+  acknowledge(count: number): void {
+    this.#freeSlots += count;
+    if (this.#freeSlots > this.#window.slots) throw new GuestProtocolError("acknowledged pieces that were not sent");
     this.#onFree();
   }
 
   async #end(): Promise<void> {
-    if (this.#placeBytes === 0 && this.#waitingBytes <= BULK_INLINE_BYTES_MAX) {
+    if (this.#slotBytes === 0 && this.#waitingBytes <= BULK_INLINE_BYTES_MAX) {
       if (this.#waitingBytes > 0) {
-        this.#records.write(encodeBulkRecord({ length: this.#waitingBytes, place: BULK_INLINE }));
+        this.#records.write(encodeBulkRecord({ length: this.#waitingBytes, slot: BULK_INLINE }));
         for (const part of this.#waiting) this.#records.write(part);
       }
     } else {
       await this.#flush();
-      if (this.#placeBytes > 0) this.#send();
+      if (this.#slotBytes > 0) this.#send();
     }
     this.#waiting = [];
-    // Whoever has ended is destroyed, and the records with it: not before they have left.
+    // The stream is destroyed after its end, and the records with it: wait until they are sent.
     await new Promise<void>((resolve) => {
       this.#records.end(() => resolve());
     });
@@ -136,21 +140,21 @@ class BulkInput extends Writable {
 
   async #flush(): Promise<void> {
     while (this.#waitingBytes > 0 && !this.destroyed) {
-      while (this.#freePlaces === 0 && !this.destroyed) {
+      while (this.#freeSlots === 0 && !this.destroyed) {
         await new Promise<void>((resolve) => {
           this.#onFree = resolve;
         });
       }
       if (this.destroyed) return;
-      const parts = this.#cut(BULK_PIECE_BYTES - this.#placeBytes);
+      const parts = this.#cut(BULK_PIECE_BYTES - this.#slotBytes);
       const bytes = parts.reduce((sum, part) => sum + part.byteLength, 0);
-      await this.#window.write(this.#place, this.#placeBytes, parts);
-      this.#placeBytes += bytes;
-      if (this.#placeBytes === BULK_PIECE_BYTES) this.#send();
+      await this.#window.write(this.#slot, this.#slotBytes, parts);
+      this.#slotBytes += bytes;
+      if (this.#slotBytes === BULK_PIECE_BYTES) this.#send();
     }
   }
 
-  /** Takes at most so much out of what waits. */
+  /** Removes up to `bytesMax` bytes from the buffer. */
   #cut(bytesMax: number): readonly Buffer[] {
     const parts: Buffer[] = [];
     for (let left = bytesMax; left > 0; ) {
@@ -165,27 +169,27 @@ class BulkInput extends Writable {
   }
 
   #send(): void {
-    this.#records.write(encodeBulkRecord({ length: this.#placeBytes, place: this.#place }));
-    this.#place = (this.#place + 1) % this.#window.places;
-    this.#placeBytes = 0;
-    this.#freePlaces -= 1;
+    this.#records.write(encodeBulkRecord({ length: this.#slotBytes, slot: this.#slot }));
+    this.#slot = (this.#slot + 1) % this.#window.slots;
+    this.#slotBytes = 0;
+    this.#freeSlots -= 1;
   }
 }
 
-/** What the worker says: a first line, then content, or what it has taken of the input. */
+/** The worker's output: a first line, then the content of a read, or the acknowledgements of a write. */
 class BulkOutput extends Readable {
-  /** Resolves when nothing more is done for it. */
+  /** Resolves when all processing has ended. */
   readonly finished: Promise<void>;
-  /** Why it ended before its time. */
+  /** Why it ended early. */
   fault: Error | null = null;
   readonly #inner: GuestExec;
   readonly #window: BulkWindow;
   readonly #input: BulkInput | null;
   #rest: Buffer = Buffer.alloc(0);
   #hasLine = false;
-  /** Of the piece that follows its record. */
+  /** Bytes still to come of a piece that follows its record. */
   #inlineBytes = 0;
-  #onWanted: () => void = () => undefined;
+  #onRead: () => void = () => undefined;
 
   constructor(inner: GuestExec, window: BulkWindow, input: BulkInput | null) {
     super({ highWaterMark: FLUSH_BYTES });
@@ -197,11 +201,11 @@ class BulkOutput extends Readable {
   }
 
   override _read(): void {
-    this.#onWanted();
+    this.#onRead();
   }
 
   override _destroy(error: Error | null, done: Done): void {
-    this.#onWanted();
+    this.#onRead();
     done(error);
   }
 
@@ -219,12 +223,12 @@ class BulkOutput extends Readable {
     }
   }
 
-  /** Does one thing with what has come; false when that takes more. */
+  /** Processes one element of the data received; false when more data is needed. */
   async #step(): Promise<boolean> {
     if (this.#rest.byteLength === 0) return false;
     if (!this.#hasLine) return await this.#line();
     if (this.#input !== null) {
-      this.#input.taken(this.#rest.byteLength);
+      this.#input.acknowledge(this.#rest.byteLength);
       this.#rest = this.#rest.subarray(this.#rest.byteLength);
       return false;
     }
@@ -232,42 +236,42 @@ class BulkOutput extends Readable {
       const part = this.#rest.subarray(0, this.#inlineBytes);
       this.#rest = this.#rest.subarray(part.byteLength);
       this.#inlineBytes -= part.byteLength;
-      await this.#give(part);
+      await this.#deliver(part);
       return true;
     }
     if (this.#rest.byteLength < BULK_RECORD_BYTES) return false;
-    const { length, place } = decodeBulkRecord(this.#rest, this.#window.places);
+    const { length, slot } = decodeBulkRecord(this.#rest, this.#window.slots);
     this.#rest = this.#rest.subarray(BULK_RECORD_BYTES);
-    if (place === BULK_INLINE) this.#inlineBytes = length;
-    else await this.#piece(place, length);
+    if (slot === BULK_INLINE) this.#inlineBytes = length;
+    else await this.#readPiece(slot, length);
     return true;
   }
 
   async #line(): Promise<boolean> {
     const end = this.#rest.indexOf(NEWLINE);
     if (end < 0 && this.#rest.byteLength <= LINE_BYTES_MAX) return false;
-    if (end < 0) throw new GuestProtocolError("a first line without an end");
+    if (end < 0) throw new GuestProtocolError("a first line that is too long");
     this.#hasLine = true;
     const line = this.#rest.subarray(0, end + 1);
     this.#rest = this.#rest.subarray(end + 1);
-    await this.#give(line);
+    await this.#deliver(line);
     return true;
   }
 
-  async #piece(place: number, length: number): Promise<void> {
+  async #readPiece(slot: number, length: number): Promise<void> {
     for (let at = 0; at < length && !this.destroyed; at += FLUSH_BYTES) {
       const bytes = Buffer.allocUnsafeSlow(Math.min(FLUSH_BYTES, length - at));
-      await this.#window.read(place, at, bytes);
-      if (at + FLUSH_BYTES >= length) this.#inner.stdin.write(BULK_TAKEN);
-      await this.#give(bytes);
+      await this.#window.read(slot, at, bytes);
+      if (at + FLUSH_BYTES >= length) this.#inner.stdin.write(BULK_ACKNOWLEDGED);
+      await this.#deliver(bytes);
     }
   }
 
-  /** Resolves when there is room for more. */
-  async #give(bytes: Buffer): Promise<void> {
+  /** Passes bytes to the reader. Resolves when it accepts more. */
+  async #deliver(bytes: Buffer): Promise<void> {
     if (this.destroyed || this.push(bytes)) return;
     await new Promise<void>((resolve) => {
-      this.#onWanted = resolve;
+      this.#onRead = resolve;
     });
   }
 }

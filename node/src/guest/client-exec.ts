@@ -1,11 +1,11 @@
 /**
- * One running command, as the host sees it: its streams, their credit and its end.
+ * One running command on the host: its streams, their credit and its end.
  *
  * Always:
- * - Of each output stream at most OUTPUT_WINDOW_BYTES wait here for a reader. The guest gets credit back when what
- *   waits has been read; one that sends without credit has broken the protocol.
- * - `exit` resolves when those who read have got all output. A stream that nobody has begun to read does not hold it back,
- *   and after `kill` none does.
+ * - At most OUTPUT_WINDOW_BYTES of each output stream are buffered here. The guest gets new credit when the buffered data
+ *   has been read; output without credit violates the protocol.
+ * - `exit` resolves when the readers have received all output. A stream without a reader does not delay it, and after
+ *   `kill` no stream does.
  */
 import { Readable, Writable } from "node:stream";
 import {
@@ -21,24 +21,24 @@ import type { GuestExec, GuestExit } from "./guest.ts";
 
 type OutputName = keyof typeof GUEST_STREAMS;
 
-/** Credit is given back when this much of the window is used: small outputs need no frame for it. */
+/** New credit is given when this much of the window is used, so that small outputs need no credit frame. */
 const CREDIT_STEP_BYTES = OUTPUT_WINDOW_BYTES / 4;
-/** A piece of a larger buffer is copied when it would keep more than this alive for nothing. */
+/** A payload is copied if keeping it would also keep more unused bytes of a larger buffer than this. */
 const WASTE_BYTES_MAX = 4096;
 const NOTHING = Buffer.alloc(0);
 
 export interface ClientExecOptions {
   readonly hasStdin: boolean;
-  /** Does nothing once the channel of the command is closed. */
+  /** Does nothing once the command's channel is closed. */
   readonly send: (type: HostFrameType, payload: Buffer) => void;
 }
 
-/** Output of a command. Reading it gives the guest credit for more. */
+/** Output of a command. Reading it gives the guest new credit. */
 class OutputStream extends Readable {
   readonly #onRead: (usedBytes: number) => boolean;
   #usedBytes = 0;
 
-  /** `onRead` is told what of the window has been read; true when it gave that back to the guest. */
+  /** `onRead` receives the used bytes of the window; it returns true when it gave them back to the guest. */
   constructor(onRead: (usedBytes: number) => boolean) {
     super({ highWaterMark: OUTPUT_WINDOW_BYTES });
     this.#onRead = onRead;
@@ -51,14 +51,14 @@ class OutputStream extends Readable {
     this.#settle();
   }
 
-  // Every way of reading comes through here, but for the data that `push` hands on at once.
+  // Every way of reading calls this method, except for data that `push` delivers at once.
   override read(size?: number): unknown {
     const chunk: unknown = super.read(size);
     this.#settle();
     return chunk;
   }
 
-  /** Throws GuestProtocolError when the guest had no credit for it. */
+  /** Throws GuestProtocolError when the guest had no credit. */
   accept(payload: Buffer): void {
     this.#usedBytes += payload.byteLength + OUTPUT_FRAME_COST_BYTES;
     if (payload.byteLength === 0 || this.#usedBytes > OUTPUT_WINDOW_BYTES) {
@@ -68,7 +68,7 @@ class OutputStream extends Readable {
     this.#settle();
   }
 
-  /** Whether whoever reads has got everything that came. Nobody may read it at all. */
+  /** Whether the reader, if there is one, has received everything so far. */
   get isDelivered(): boolean {
     return this.#isEmpty || this.readableFlowing === null;
   }
@@ -108,12 +108,12 @@ export class ClientExec implements GuestExec {
     this.#send = options.send;
     this.pid = this.#pidPromise.promise;
     this.exit = this.#exitPromise.promise;
-    // Whoever looks only at one of them must not be ended by the other.
+    // The caller may await only one of them; a rejection of the other must not end this process.
     this.pid.catch(() => {});
     this.exit.catch(() => {});
     this.stdout = new OutputStream((usedBytes) => this.#onRead("stdout", usedBytes));
     this.stderr = new OutputStream((usedBytes) => this.#onRead("stderr", usedBytes));
-    // The error of a lost channel reaches readers; one that nobody reads must not end this process.
+    // Readers get the error of a lost channel; without a reader it must not end this process.
     this.stdout.on("error", () => {});
     this.stderr.on("error", () => {});
     this.stdin = this.#makeStdin(options.hasStdin);
@@ -137,27 +137,27 @@ export class ClientExec implements GuestExec {
   }
 
   resize(size: { cols: number; rows: number }): void {
-    this.#send("resize", new FieldWriter().number("cols", size.cols).number("rows", size.rows).end());
+    this.#send("resize", new FieldWriter().u32("cols", size.cols).u32("rows", size.rows).end());
   }
 
   signal(signal: number): void {
-    this.#send("signal", new FieldWriter().number("signal", signal).end());
+    this.#send("signal", new FieldWriter().u32("signal", signal).end());
   }
 
   kill(graceMs = 0): void {
     this.#isKilled = true;
-    this.#send("kill", graceMs > 0 ? new FieldWriter().number("graceMs", graceMs).end() : NOTHING);
+    this.#send("kill", graceMs > 0 ? new FieldWriter().u32("graceMs", graceMs).end() : NOTHING);
     this.#endWhenDelivered();
   }
 
-  /** The guest says that the command runs. */
+  /** The guest reports that the command runs. */
   start(pid: number): void {
     if (this.#hasStarted) throw new GuestProtocolError("a command started twice");
     this.#hasStarted = true;
     this.#pidPromise.resolve(pid);
   }
 
-  take(name: OutputName, payload: Buffer): void {
+  receive(name: OutputName, payload: Buffer): void {
     this[name].accept(payload);
   }
 
@@ -167,7 +167,7 @@ export class ClientExec implements GuestExec {
     this.#sendStdin();
   }
 
-  /** The guest says that the command has ended. */
+  /** The guest reports that the command has ended. */
   end(exitCode: number): void {
     this.#exitCode = exitCode;
     if (!this.#hasStarted) this.#pidPromise.reject(new Error("the command could not be run"));
@@ -188,7 +188,7 @@ export class ClientExec implements GuestExec {
   #onRead(name: OutputName, usedBytes: number): boolean {
     if (this.#exitCode !== undefined) this.#endWhenDelivered();
     if (usedBytes < CREDIT_STEP_BYTES) return false;
-    this.#send("credit", new FieldWriter().number("stream", GUEST_STREAMS[name]).number("bytes", usedBytes).end());
+    this.#send("credit", new FieldWriter().u32("stream", GUEST_STREAMS[name]).u32("bytes", usedBytes).end());
     return true;
   }
 
@@ -199,7 +199,7 @@ export class ClientExec implements GuestExec {
     }
   }
 
-  /** Sends as much of the waiting input as there is credit for. */
+  /** Sends as much of the pending input as the credit allows. */
   #sendStdin(): void {
     const waiting = this.#stdinWaiting;
     if (waiting === undefined) return;
@@ -214,7 +214,7 @@ export class ClientExec implements GuestExec {
     waiting.done();
   }
 
-  /** Nobody reads the input any more: whoever still writes is let go. */
+  /** The command reads no more input: releases the writer. */
   #dropStdin(): void {
     const waiting = this.#stdinWaiting;
     this.#stdinWaiting = undefined;

@@ -1,16 +1,16 @@
 /**
- * The host's end of a guest channel: implements `Guest` over a stream of bytes that leads to a guest agent.
+ * The host's end of a guest channel: implements `Guest` over a byte stream to a guest agent.
  *
- * Owns the stream from the call on. GUEST-PROTOCOL.md in contract/ says what goes over it.
+ * Owns the stream from the call on. contract/GUEST-PROTOCOL.md describes the protocol.
  *
  * Always:
- * - The guest is hostile: what does not fit the protocol ends the channel with a reason, and it cannot make this process
- *   hold more than the window of each stream.
- * - When the channel is lost, everything that waits for it is told: promises reject, readers of output get an error.
- * - Commands do not wait for each other: each stream has its own credit.
+ * - The guest is hostile: a protocol violation closes the channel with a reason, and the guest cannot make this process
+ *   buffer more than the window of each stream.
+ * - When the channel is lost, everything that waits for it ends: promises reject, readers of output get an error.
+ * - Commands do not block each other: each stream has its own credit.
  *
- * A node agent that dies leaves bytes of its last frame missing and answers unread. So whoever connects first sends
- * zeros that complete any frame, then a hello with a nonce, and throws away what comes before the nonce is repeated.
+ * A node agent that dies leaves an incomplete frame and unread answers. So a new connection first sends zeros that
+ * complete any frame, then a hello with a nonce, and discards everything before the nonce is repeated.
  */
 import { randomBytes } from "node:crypto";
 import type { Duplex } from "node:stream";
@@ -46,43 +46,43 @@ import {
 } from "./guest.ts";
 
 export interface ConnectGuestOptions {
-  /** How long the agent may take to answer, in milliseconds: the guest may still be booting. */
+  /** Milliseconds to wait for the agent's answer: the guest may still be booting. */
   readonly helloTimeoutMs: number;
-  /** Gives up connecting; the stream is destroyed. Has no effect once connected. */
+  /** Cancels connecting and destroys the stream. Has no effect once connected. */
   readonly signal?: AbortSignal;
   readonly clock?: Clock;
-  /** Belongs to the client from now on; null or absent: content of files goes over the channel. */
+  /** Owned by the client from now on; null or absent: files are transferred over the channel. */
   readonly bulk?: BulkDisk | null;
 }
 
-/** What may wait in this process for a guest that does not read. Over it commands are refused, over twice that it is cut off. */
+/** Max bytes queued for a guest that stopped reading. Above it, commands are refused; above 2×, the channel is closed. */
 const UNREAD_BYTES_MAX = 64 * 1024 * 1024;
 const REQUESTS_MAX = 1024;
 /**
- * A worker for the host before may still be in the middle of a write when the guest has ended it: so long its bulk disk is
- * left alone.
+ * How long a new connection does not use the bulk disk: after the hello, a worker of the previous host may still finish a
+ * write to it.
  */
 export const BULK_QUIET_MS = 30_000;
 
 /**
- * Takes over the stream and resolves when the agent has answered. Rejects, and has destroyed the stream, when it does
- * not answer in time, breaks the protocol or the stream ends.
+ * Takes ownership of the stream and resolves when the agent has answered. Rejects and destroys the stream if the agent does
+ * not answer in time or violates the protocol, or if the stream ends.
  */
 export async function connectGuest(stream: Duplex, options: ConnectGuestOptions): Promise<Guest> {
   const clock = options.clock ?? systemClock;
   const client = new GuestClient(stream, clock, options.bulk ?? null);
-  const giveUp = (): void => client.lose("the caller gave up waiting for it");
+  const cancel = (): void => client.lose("the caller cancelled the connection");
   const timer = clock.timer(options.helloTimeoutMs, () =>
     client.lose(`it did not answer within ${options.helloTimeoutMs} ms`),
   );
-  options.signal?.addEventListener("abort", giveUp, { once: true });
+  options.signal?.addEventListener("abort", cancel, { once: true });
   try {
-    if (options.signal?.aborted) giveUp();
+    if (options.signal?.aborted) cancel();
     await client.greet();
     return client;
   } finally {
     timer.cancel();
-    options.signal?.removeEventListener("abort", giveUp);
+    options.signal?.removeEventListener("abort", cancel);
   }
 }
 
@@ -95,12 +95,12 @@ class GuestClient implements Guest {
   readonly closed: Promise<string>;
   readonly #stream: Duplex;
   readonly #clock: Clock;
-  /** Only a host that connects has a use for zeros: a guest that sends many keeps this process busy for nothing. */
+  /** Limits padding: only a connecting host needs zeros; a guest that sends many would waste this process's time. */
   readonly #decoder = new FrameDecoder(FRAME_PADDING_BYTES);
   readonly #search: HelloSearch;
   readonly #execs = new Map<number, ClientExec>();
   readonly #requests = new Map<number, Pending>();
-  readonly #onFrame = (frame: Frame): void => this.#take(frame);
+  readonly #onFrame = (frame: Frame): void => this.#receive(frame);
   #hello: GuestHello | undefined;
   #greeting: Pending | undefined;
   #lostBecause: string | undefined;
@@ -127,7 +127,7 @@ class GuestClient implements Guest {
     return this.#hello;
   }
 
-  /** Says hello and resolves with the answer. */
+  /** Sends the hello and resolves with the answer. */
   greet(): Promise<void> {
     return new Promise((resolve, reject) => {
       if (this.#lostBecause !== undefined) return reject(this.#lostError());
@@ -139,7 +139,7 @@ class GuestClient implements Guest {
       stream.on("close", () => this.lose("its channel was closed"));
       if (stream.destroyed) return this.lose("its channel was closed");
       stream.write(Buffer.alloc(FRAME_PADDING_BYTES));
-      stream.write(encodeFrame({ type: HOST_FRAMES.hello, channel: 0 }, this.#search.question));
+      stream.write(encodeFrame({ type: HOST_FRAMES.hello, channel: 0 }, this.#search.hello));
     });
   }
 
@@ -158,26 +158,26 @@ class GuestClient implements Guest {
     const fields = new FieldWriter()
       .texts("argument", request.argv)
       .texts("environment", environmentLines(request.env))
-      .number("hasStdin", request.hasStdin ? 1 : 0)
-      .number("isBackground", request.isBackground ? 1 : 0)
-      .number("needsPid", request.needsPid === false ? 0 : 1);
+      .u32("hasStdin", request.hasStdin ? 1 : 0)
+      .u32("isBackground", request.isBackground ? 1 : 0)
+      .u32("needsPid", request.needsPid === false ? 0 : 1);
     if (request.cwd !== null) fields.text("cwd", request.cwd);
     if (request.user !== null) fields.text("user", request.user);
-    if (request.terminal !== null) fields.number("cols", request.terminal.cols).number("rows", request.terminal.rows);
+    if (request.terminal !== null) fields.u32("cols", request.terminal.cols).u32("rows", request.terminal.rows);
     return this.#open("exec", channel, fields, request.hasStdin || request.terminal !== null);
   }
 
   file(request: GuestFileRequest): GuestExec {
     const fields = new FieldWriter()
-      .number("operation", GUEST_FILE_OPERATIONS[request.operation])
+      .u32("operation", GUEST_FILE_OPERATIONS[request.operation])
       .text("path", request.path)
-      .time("offset", request.offset)
-      .number("isFromEnd", request.isFromEnd ? 1 : 0);
-    if (request.length !== null) fields.time("length", request.length);
+      .u64("offset", request.offset)
+      .u32("isFromEnd", request.isFromEnd ? 1 : 0);
+    if (request.length !== null) fields.u64("length", request.length);
     const { operation } = request;
     const window = this.#bulkWindow(operation);
     if (window === null) return this.#open("file", this.#freeChannel(), fields, operation === "write");
-    fields.text("bulkDevice", window.device).time("bulkOffset", window.offset).time("bulkBytes", window.bytes);
+    fields.text("bulkDevice", window.device).u64("bulkOffset", window.offset).u64("bulkBytes", window.bytes);
     try {
       return overBulkDisk(this.#open("file", this.#freeChannel(), fields, true), window, operation === "write");
     } catch (error) {
@@ -188,13 +188,13 @@ class GuestClient implements Guest {
 
   #bulkWindow(operation: GuestFileRequest["operation"]): BulkWindow | null {
     const hasContent = operation === "read" || operation === "write";
-    return !hasContent || this.#clock.monotonic() < this.#bulkFromMs ? null : (this.#bulk?.take() ?? null);
+    return !hasContent || this.#clock.monotonic() < this.#bulkFromMs ? null : (this.#bulk?.claim() ?? null);
   }
 
   #open(type: HostFrameType, channel: number, fields: FieldWriter, hasStdin: boolean): GuestExec {
     const message = encodeMessage({ type: HOST_FRAMES[type], channel }, fields.end());
     if (this.#stream.writableLength + message.byteLength > UNREAD_BYTES_MAX) {
-      throw new Error("cannot run the command: the guest agent does not read what it is sent");
+      throw new Error("cannot run the command: the guest agent has stopped reading");
     }
     const exec = new ClientExec({
       hasStdin,
@@ -209,27 +209,11 @@ class GuestClient implements Guest {
   }
 
   workload(request: GuestWorkloadRequest): GuestWorkload {
-    const fields = new FieldWriter().texts("argument", request.argv).time("offset", request.offset);
+    const fields = new FieldWriter().texts("argument", request.argv).u64("offset", request.offset);
     this.#workload = new ClientWorkload(request, this.#request("workload", fields), (payload) =>
       this.#write(encodeFrame({ type: HOST_FRAMES.workloadTaken, channel: 0 }, payload)),
     );
     return this.#workload;
-  }
-
-  async ping(timeoutMs: number): Promise<void> {
-    const answer = this.#request("ping");
-    let timer: { cancel(): void } | undefined;
-    const late = new Promise<never>((_, reject) => {
-      timer = this.#clock.timer(timeoutMs, () =>
-        reject(new Error(`the guest agent did not answer a ping within ${timeoutMs} ms`)),
-      );
-    });
-    try {
-      await Promise.race([answer, late]);
-    } finally {
-      timer?.cancel();
-      answer.catch(() => {});
-    }
   }
 
   sync(): Promise<void> {
@@ -241,10 +225,10 @@ class GuestClient implements Guest {
   }
 
   close(): void {
-    this.lose("it was let go of");
+    this.lose("the host closed it");
   }
 
-  /** Ends the channel for good and tells everybody who waits. */
+  /** Closes the channel and ends everything that waits for it. */
   lose(reason: string): void {
     if (this.#lostBecause !== undefined) return;
     this.#lostBecause = reason;
@@ -266,7 +250,7 @@ class GuestClient implements Guest {
   #freeChannel(): number {
     if (this.#lostBecause !== undefined) throw this.#lostError();
     if (this.#execs.size >= CHANNELS_MAX) {
-      throw new GuestBusy(`it runs ${CHANNELS_MAX} commands at once already`);
+      throw new GuestBusy(`the guest already runs its maximum of ${CHANNELS_MAX} commands`);
     }
     do {
       this.#lastChannel = (this.#lastChannel % CHANNELS_MAX) + 1;
@@ -277,17 +261,18 @@ class GuestClient implements Guest {
   #request(type: HostFrameType, fields = new FieldWriter()): Promise<void> {
     return new Promise((resolve, reject) => {
       if (this.#lostBecause !== undefined) return reject(this.#lostError());
-      if (this.#requests.size >= REQUESTS_MAX) return reject(new Error("too many requests wait for the guest agent"));
+      if (this.#requests.size >= REQUESTS_MAX)
+        return reject(new Error("too many requests are pending at the guest agent"));
       this.#lastRequest = (this.#lastRequest % 0xffff_ffff) + 1;
       const request = this.#lastRequest;
-      const message = fields.number("request", request).end();
+      const message = fields.u32("request", request).end();
       const bytes = encodeMessage({ type: HOST_FRAMES[type], channel: 0 }, message);
       this.#requests.set(request, { resolve, reject });
       this.#write(bytes);
     });
   }
 
-  /** What is written in one turn of the event loop goes out together. */
+  /** Writes of one turn of the event loop are sent together. */
   #write(bytes: Buffer): void {
     if (this.#lostBecause !== undefined) return;
     if (!this.#isCorked) {
@@ -299,7 +284,7 @@ class GuestClient implements Guest {
       });
     }
     this.#stream.write(bytes);
-    if (this.#stream.writableLength > 2 * UNREAD_BYTES_MAX) this.lose("it does not read what it is sent");
+    if (this.#stream.writableLength > 2 * UNREAD_BYTES_MAX) this.lose("the guest agent has stopped reading");
   }
 
   #read(chunk: Buffer): void {
@@ -309,61 +294,61 @@ class GuestClient implements Guest {
       if (bytes !== undefined) this.#decoder.push(bytes, this.#onFrame);
     } catch (error) {
       if (!(error instanceof GuestProtocolError)) throw error;
-      this.lose(`it broke the protocol: ${error.message}`);
+      this.lose(`the guest violated the protocol: ${error.message}`);
     }
   }
 
-  #take(frame: Frame): void {
+  #receive(frame: Frame): void {
     if (this.#lostBecause !== undefined) return;
-    if (frame.flags !== 0) throw new GuestProtocolError("a message in several frames");
-    if (frame.channel !== 0) this.#takeForExec(frame);
-    else if (this.#hello === undefined) this.#takeHello(frame);
-    else if (!this.#takeFromWorkload(frame)) this.#takeAnswer(frame);
+    if (frame.flags !== 0) throw new GuestProtocolError("a message split into frames");
+    if (frame.channel !== 0) this.#receiveForExec(frame);
+    else if (this.#hello === undefined) this.#receiveHello(frame);
+    else if (!this.#receiveFromWorkload(frame)) this.#receiveAnswer(frame);
   }
 
-  #takeFromWorkload({ type, payload }: Frame): boolean {
-    if (type === GUEST_FRAMES.workloadOutput) this.#workload?.takeOutput(payload);
-    else if (type === GUEST_FRAMES.workloadEnded) this.#workload?.takeEnd(payload);
+  #receiveFromWorkload({ type, payload }: Frame): boolean {
+    if (type === GUEST_FRAMES.workloadOutput) this.#workload?.receiveOutput(payload);
+    else if (type === GUEST_FRAMES.workloadEnded) this.#workload?.receiveEnd(payload);
     else return false;
-    if (this.#workload === undefined) throw new GuestProtocolError("words of a workload that nobody asked for");
+    if (this.#workload === undefined) throw new GuestProtocolError("output of a workload that was not requested");
     return true;
   }
 
-  #takeHello(frame: Frame): void {
+  #receiveHello(frame: Frame): void {
     this.#hello = this.#search.read(frame);
     if (this.#hello.isConfigured) this.#bulkFromMs = this.#clock.monotonic() + BULK_QUIET_MS;
     this.#greeting?.resolve();
     this.#greeting = undefined;
   }
 
-  #takeAnswer(frame: Frame): void {
+  #receiveAnswer(frame: Frame): void {
     if (frame.type !== GUEST_FRAMES.done && frame.type !== GUEST_FRAMES.failed) {
       throw new GuestProtocolError(`a frame of type ${frame.type} for the machine`);
     }
     const fields = new FieldReader(frame.payload);
-    const request = fields.number("request");
+    const request = fields.u32("request");
     const failure = frame.type === GUEST_FRAMES.failed ? new Error(fields.text("message")) : undefined;
     const pending = this.#requests.get(request);
-    if (pending === undefined) throw new GuestProtocolError(`an answer to request ${request}, which nobody made`);
+    if (pending === undefined) throw new GuestProtocolError(`an answer to request ${request}, which is not pending`);
     this.#requests.delete(request);
     if (failure === undefined) pending.resolve();
     else pending.reject(failure);
   }
 
-  #takeForExec(frame: Frame): void {
+  #receiveForExec(frame: Frame): void {
     const exec = this.#execs.get(frame.channel);
     if (exec === undefined) throw new GuestProtocolError(`a frame for channel ${frame.channel}, which is not open`);
     switch (frame.type) {
       case GUEST_FRAMES.stdout:
-        return exec.take("stdout", frame.payload);
+        return exec.receive("stdout", frame.payload);
       case GUEST_FRAMES.stderr:
-        return exec.take("stderr", frame.payload);
+        return exec.receive("stderr", frame.payload);
       case GUEST_FRAMES.started:
-        return exec.start(new FieldReader(frame.payload).number("pid"));
+        return exec.start(new FieldReader(frame.payload).u32("pid"));
       case GUEST_FRAMES.stdinCredit:
-        return exec.creditStdin(new FieldReader(frame.payload).number("bytes"));
+        return exec.creditStdin(new FieldReader(frame.payload).u32("bytes"));
       case GUEST_FRAMES.exit: {
-        const exitCode = new FieldReader(frame.payload).number("exitCode");
+        const exitCode = new FieldReader(frame.payload).u32("exitCode");
         if (exitCode > 255) throw new GuestProtocolError(`exit code ${exitCode}`);
         this.#execs.delete(frame.channel);
         return exec.end(exitCode);
@@ -387,14 +372,14 @@ function configurationFields(configuration: GuestConfiguration): FieldWriter {
   const fields = new FieldWriter()
     .text("hostname", configuration.hostname)
     .text("machineId", configuration.machineId)
-    .time("now", configuration.now)
+    .u64("now", configuration.now)
     .bytes("entropy", configuration.entropy)
     .texts("environment", environmentLines(configuration.env))
     .text("workdir", configuration.workdir)
     .text("user", configuration.user)
     .texts("nameserver", configuration.nameservers);
   if (configuration.rootDevice !== null) fields.text("rootDevice", configuration.rootDevice);
-  if (configuration.rootBytes !== null) fields.time("rootBytes", configuration.rootBytes);
+  if (configuration.rootBytes !== null) fields.u64("rootBytes", configuration.rootBytes);
   if (configuration.address !== null) {
     fields.text("address", configuration.address.cidr).text("gateway", configuration.address.gateway);
   }

@@ -1,19 +1,15 @@
 /**
- * What the rest of the node agent sees of a machine's guest agent, whatever carries the bytes.
+ * The interface to a machine's guest agent, independent of the transport.
  *
- * `client.ts` implements it over the guest protocol (GUEST-PROTOCOL.md); the fake driver implements it by script.
+ * `client.ts` implements it over the guest protocol (GUEST-PROTOCOL.md); the fake driver implements it by a script.
  */
 import type { Readable, Writable } from "node:stream";
 import type { FileRequest } from "@flotilla/contract/link";
 
-/** What the agent said of itself when the channel opened. */
+/** What the agent reported when the channel opened. */
 export interface GuestHello {
-  readonly protocol: number;
-  readonly agentVersion: string;
-  /** Whether `configure` has been done since the guest booted: true when a node agent comes back to a running guest. */
+  /** Whether the guest was configured since it booted: true when a node agent reconnects to a running machine. */
   readonly isConfigured: boolean;
-  /** Milliseconds since the guest kernel started. */
-  readonly uptimeMs: number;
 }
 
 /** Everything about a machine that must not be part of a boot or a template. */
@@ -23,16 +19,16 @@ export interface GuestConfiguration {
   readonly machineId: string;
   /** Epoch milliseconds. */
   readonly now: number;
-  /** At least 32 bytes, credited to the guest's random pool. */
+  /** At least 32 bytes, added to the guest's random pool. */
   readonly entropy: Uint8Array;
-  /** The environment of every command: the image's, then the machine's on top. */
+  /** The environment of every command: the image's, overridden by the machine's. */
   readonly env: Readonly<Record<string, string>>;
   readonly workdir: string;
   /** As in an image's config: `user`, `uid`, `user:group`, `uid:gid`; empty is root. */
   readonly user: string;
-  /** The root disk's block device inside the guest; null when the root is already there (agent on a socketpair). */
+  /** The root disk's block device in the guest; null when the root file system is mounted already (agent on a socketpair). */
   readonly rootDevice: string | null;
-  /** The device's size, in bytes: it may have changed a moment ago, and is waited for. null: whatever it has. */
+  /** The device's expected size in bytes: it may just have changed, so the guest waits for it. null: any size. */
   readonly rootBytes: number | null;
   readonly nameservers: readonly string[];
   readonly address: { readonly cidr: string; readonly gateway: string } | null;
@@ -45,95 +41,93 @@ export interface GuestExecRequest {
   readonly user: string | null;
   readonly hasStdin: boolean;
   readonly terminal: { readonly cols: number; readonly rows: number } | null;
-  /** The command outlives the channel and the exec ends as soon as it runs. */
+  /** The command outlives the channel, and the exec ends as soon as the command runs. */
   readonly isBackground: boolean;
   /**
-   * Absent: true. false: nobody waits for `pid`, which rejects in the end. The guest then speaks once less for each command,
-   * which spares a turn of the VMM and one of this process.
+   * Absent: true. false: the caller does not wait for `pid`, which will reject. This saves a message per command, and with it
+   * a wake-up of the VMM and one of this process.
    */
   readonly needsPid?: boolean;
 }
 
-/** The guest runs as many commands at once as it can; nothing is wrong with it. */
+/** The guest runs its maximum of concurrent commands; try again later. */
 export class GuestBusy extends Error {}
 
-/** Something to be done with one path, as contract/src/link.ts describes it. */
+/** An operation on one path, as contract/src/link.ts describes it. */
 export type GuestFileRequest = FileRequest;
 
-/** How a command ended: an exit code, or 128 + the signal's number; 255 with a stderr text when it could not be run. */
+/** How a command ended: its exit code, 128 + the number of the signal that killed it, or 255 and a stderr text if it could not run. */
 export interface GuestExit {
   readonly exitCode: number;
 }
 
 /** A running command. */
 export interface GuestExec {
-  /** In the guest; resolves as soon as it runs. */
+  /** The process id in the guest; resolves when the command runs. */
   readonly pid: Promise<number>;
   readonly stdin: Writable;
-  /** Not reading one of them stops only this command. */
+  /** A reader that stops reading blocks only this command. */
   readonly stdout: Readable;
   readonly stderr: Readable;
   /**
-   * Resolves after both outputs have been delivered in full to those who read them; rejects when the channel is lost. An
-   * output that nobody has begun to read by then does not hold it back, and can still be read.
+   * Resolves after both outputs were delivered completely to their readers; rejects when the channel is lost. An output
+   * that has no reader by then does not delay it, and can still be read.
    */
   readonly exit: Promise<GuestExit>;
   resize(size: { cols: number; rows: number }): void;
   /** Sends a signal to the command's process group. */
   signal(signal: number): void;
   /**
-   * Kills the command and every descendant; with a grace (milliseconds), they are told first that their terminal is gone
-   * (SIGHUP to the command), and what is left then is killed. `exit` still resolves.
+   * Kills the command and all its descendants. With `graceMs` the command gets SIGHUP first, as if its terminal had closed,
+   * and what remains after that time is killed. `exit` still resolves.
    */
   kill(graceMs?: number): void;
 }
 
 export interface GuestWorkloadRequest {
   readonly argv: readonly string[];
-  /** So much of what it has said since the guest booted is safe already. */
+  /** The offset in the output, counted since the guest booted, that the host has stored already. */
   readonly offset: number;
   /**
-   * It has said something; `offset` is that of the first byte, and a gap before it was dropped in the guest. The bytes are
-   * the caller's only until this returns. At most WORKLOAD_WINDOW_BYTES come before some were taken.
+   * New output; `offset` is that of its first byte. The guest dropped what is missing before it. `bytes` is valid only during
+   * the call. At most WORKLOAD_WINDOW_BYTES arrive without `acknowledge`.
    */
   onOutput(offset: number, bytes: Buffer): void;
-  /** It has ended, after all that was heard until now. May come again from a guest that is asked again. */
+  /** The workload has ended; comes after the output until then. May repeat when a host reconnects. */
   onEnd(exitCode: number): void;
 }
 
-/** The one command that a machine was made for. */
+/** The main command of a machine. */
 export interface GuestWorkload {
-  /** Resolves when it runs, or has run before; what can not be run has ended. Rejects when the guest refuses. */
+  /** Resolves when the workload runs or ran before (also if it could not be started). Rejects when the guest refuses. */
   readonly started: Promise<void>;
-  /** What comes before `offset` is safe, and there is room for `bytes` more, of those that came. */
-  taken(offset: number, bytes: number): void;
+  /** The host has stored the output before `offset`; the guest may send `bytes` more. */
+  acknowledge(offset: number, bytes: number): void;
 }
 
 export interface Guest {
   readonly hello: GuestHello;
   configure(configuration: GuestConfiguration): Promise<void>;
   /**
-   * Goes the way of a machine's start, in namespaces that are gone when this resolves: nothing of the configuration
-   * stays. Refused when the guest is a machine already.
+   * Runs a machine's start in namespaces that are gone when this resolves, so nothing of the configuration remains. Refused
+   * by a guest that is already configured.
    */
   warmUp(configuration: GuestConfiguration): Promise<void>;
   /**
-   * Throws when the request cannot be sent: channel lost, too many commands at once, no program, a zero byte in a text,
-   * or more arguments and environment than a message holds.
+   * Throws when the request cannot be sent: channel lost, too many concurrent commands, no program, a zero byte in a text, or
+   * arguments and environment larger than a message.
    */
   exec(request: GuestExecRequest): GuestExec;
-  /** Like a command, whose streams hold what GUEST-PROTOCOL.md says of files. */
+  /** Like a command, whose streams contain what GUEST-PROTOCOL.md describes under files. */
   file(request: GuestFileRequest): GuestExec;
-  /** Starts the machine's workload, once in the life of a guest, and hears what it says from `offset` on. */
+  /** Starts the machine's workload, once in the life of a guest, and receives its output from `offset` on. */
   workload(request: GuestWorkloadRequest): GuestWorkload;
-  /** Round trip; rejects after `timeoutMs`. */
-  ping(timeoutMs: number): Promise<void>;
   /** Flushes all file systems to disk. */
   sync(): Promise<void>;
-  /** Ends all processes, syncs, unmounts and powers off. Resolves when the guest has said that it begins. */
+  /** Ends all processes, syncs, unmounts and powers off. Resolves when the guest has confirmed that it begins. */
   shutDown(): Promise<void>;
   /** Resolves when the channel is lost, with the reason. Never rejects. */
   readonly closed: Promise<string>;
-  /** Lets go of the channel; the guest runs on. */
+  /** Closes the channel; the guest continues to run. */
   close(): void;
 }

@@ -74,8 +74,8 @@ export function makeSurroundings(options: SurroundingsOptions): Surroundings {
     users,
     liveBoots,
     prepared,
-    bootSlots: new BootSlots(driver.startsAtOnceMax.boots),
-    wakeSlots: new BootSlots(driver.startsAtOnceMax.wakes),
+    bootSlots: new BootSlots(driver.concurrentStartsMax.boots),
+    wakeSlots: new BootSlots(driver.concurrentStartsMax.wakes),
     ensureMemoryRoom: () => ensureMemoryRoom(room),
   };
 }

@@ -242,7 +242,7 @@ class Hearing {
       }
       const waitMs = this.#waitFor(batch.lines.byteLength);
       if (waitMs > 0) await clock.sleep(waitMs, signal);
-      if (batch.bytes > 0 && !signal.aborted) this.#guestWorkload?.taken(batch.offset, batch.bytes);
+      if (batch.bytes > 0 && !signal.aborted) this.#guestWorkload?.acknowledge(batch.offset, batch.bytes);
     }
     this.#writing = null;
   }

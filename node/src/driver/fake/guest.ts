@@ -53,10 +53,10 @@ export class FakeGuest implements Guest {
   #workload: FakeWorkload | null = null;
   readonly #ending = new AbortController();
 
-  constructor(machine: FakeMachine, configuration: FakeConfiguration | null, uptimeMs: number) {
+  constructor(machine: FakeMachine, configuration: FakeConfiguration | null) {
     this.#machine = machine;
     this.#configuration = configuration ?? { hostname: "localhost", env: {}, workdir: "/" };
-    this.hello = { protocol: 1, agentVersion: "fake", isConfigured: configuration !== null, uptimeMs };
+    this.hello = { isConfigured: configuration !== null };
     this.closed = this.#closing.promise;
   }
 
@@ -123,16 +123,12 @@ export class FakeGuest implements Guest {
     return exec;
   }
 
-  ping(): Promise<void> {
+  sync(): Promise<void> {
     return this.#closedBecause === null ? Promise.resolve() : Promise.reject(new Error(this.#closedBecause));
   }
 
-  sync(): Promise<void> {
-    return this.ping();
-  }
-
   async shutDown(): Promise<void> {
-    await this.ping();
+    await this.sync();
     if (this.#machine.words["FAKE_IGNORE_SHUTDOWN"] === undefined) this.#machine.end("poweroff");
   }
 

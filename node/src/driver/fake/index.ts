@@ -79,7 +79,7 @@ export class FakeDriver implements Driver {
     runtime: "fake driver, no virtual machines",
     rootDevice: null,
   };
-  readonly startsAtOnceMax: Driver["startsAtOnceMax"];
+  readonly concurrentStartsMax: Driver["concurrentStartsMax"];
   /** The sizes that `forgetTemplate` was asked for. */
   readonly forgottenTemplates: Pick<BootRequest, "cpus" | "memoryMb">[] = [];
   readonly #options: FakeDriverOptions;
@@ -90,7 +90,7 @@ export class FakeDriver implements Driver {
   constructor(options: FakeDriverOptions) {
     this.#options = options;
     const { preparing, bootsAtOnceMax = AT_ONCE_MAX } = options;
-    this.startsAtOnceMax = { boots: bootsAtOnceMax, wakes: AT_ONCE_MAX };
+    this.concurrentStartsMax = { boots: bootsAtOnceMax, wakes: AT_ONCE_MAX };
     this.prepare = preparing === undefined ? null : (request, signal) => this.#prepare(request, preparing, signal);
   }
 
@@ -278,7 +278,6 @@ class FakeVm implements Vm {
     this.guest = new FakeGuest(
       { clock, words, files, configured, startWorkload, end, diesAtSetUp: origin === "template" },
       file.configuration,
-      clock.now() - file.startedAt,
     );
   }
 

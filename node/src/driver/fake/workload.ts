@@ -34,7 +34,7 @@ export class FakeWorkload implements GuestWorkload {
     this.#goOn?.();
   }
 
-  taken(_offset: number, bytes: number): void {
+  acknowledge(_offset: number, bytes: number): void {
     this.#usedBytes -= bytes;
     this.#goOn?.();
   }

@@ -11,7 +11,7 @@ import { KVM_TUNING } from "./tuning.ts";
 const plan: VmmPlan = {
   name: "mach-1/boot-1@/data/node",
   processor: ["-accel", "none", "-cpu", "some"],
-  kernelWords: [],
+  kernelParameters: [],
   cpus: 4,
   memoryMb: 8192,
   memory: { kind: "private" },

@@ -1,21 +1,21 @@
 /**
- * The file behind a VM's bulk disk: made before the VMM is started, opened again by whoever talks to its guest.
+ * The file behind a VM's bulk disk: created before the VMM starts, and opened by each connection to the guest.
  *
- * Always: it stands in a directory that belongs to the VMM's user, and the node agent is root, so nothing about it is
- * believed: it is opened without following a link, and must be a plain file of that user that has no other name.
+ * Always: its directory belongs to the VMM's user while the node agent is root, so nothing about the file is trusted: it
+ * is opened without following links, and must be a regular file of that user without other names.
  */
 import { constants } from "node:fs";
 import { open, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { BULK_DISK_BYTES, BulkDisk } from "../../guest/bulk-disk.ts";
 import { BULK_DEVICE } from "./argv.ts";
-import type { SocketPlace } from "./sockets.ts";
+import type { SocketPath } from "./sockets.ts";
 
 export const bulkPathIn = (bootDirectory: string): string => join(bootDirectory, "bulk");
 
-/** Sparse: takes no space until it is used. */
+/** Sparse: uses no space until it is written. */
 export async function makeBulkFile(path: string): Promise<void> {
-  // Of an attempt before, by whoever ran it.
+  // May exist from an earlier attempt, with any owner.
   await rm(path, { force: true });
   const handle = await open(path, "wx", 0o600);
   try {
@@ -25,8 +25,8 @@ export async function makeBulkFile(path: string): Promise<void> {
   }
 }
 
-/** null when the VM has none, or one that is not as it was made: files then go over the channel. */
-export async function openBulkDisk({ path, uid }: SocketPlace): Promise<BulkDisk | null> {
+/** null if the VM has no bulk disk or the file was tampered with; files then go over the channel. */
+export async function openBulkDisk({ path, uid }: SocketPath): Promise<BulkDisk | null> {
   const flags = constants.O_RDWR | constants.O_NOFOLLOW | constants.O_NONBLOCK;
   const handle = await open(path, flags).catch(() => null);
   if (handle === null) return null;

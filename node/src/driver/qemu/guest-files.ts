@@ -1,9 +1,9 @@
 /**
- * The files that a guest boots from: Debian's kernel and an initramfs of the guest agent and the modules it loads.
+ * The files a guest boots from: Debian's kernel, and an initramfs with the guest agent and the kernel modules it loads.
  *
  * Owns `<cache>/guest/boot-<key>/`, made from what scripts/setup has put below `<cache>/guest/`. Always: the key covers
- * everything the files are made of, and a directory has its name only when it is complete; so it is never written
- * again, and several node agents may share the cache. A crash in the middle leaves a `.new-` directory that nobody uses.
+ * everything the files are made from, and a directory gets its name only when it is complete. So it is never changed, and
+ * several node agents can share the cache. A crash leaves a `.new-` directory that nothing uses.
  */
 import { execFile } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
@@ -15,7 +15,7 @@ import { type ArchiveEntry, DIRECTORY_MODE, FILE_MODE, PROGRAM_MODE, writeCpio }
 import { readModules } from "./kernel-modules.ts";
 
 export interface GuestFiles {
-  /** Holds KERNEL_NAME and INITRAMFS_NAME. */
+  /** Contains KERNEL_NAME and INITRAMFS_NAME. */
   readonly directory: string;
   /** Such as `6.1.0-40-cloud-amd64`. */
   readonly kernelVersion: string;
@@ -24,35 +24,35 @@ export interface GuestFiles {
 
 export const KERNEL_NAME = "vmlinuz";
 export const INITRAMFS_NAME = "initramfs";
-/** The head of the kernel's file: all that QEMU needs of it to start a VMM that will never boot. */
+/** The head of the kernel's file: all that QEMU needs for a VMM that never boots. */
 export const RESTORE_KERNEL_NAME = "vmlinuz-head";
-/** Loaded into VMMs that are restored from a template. */
+/** A library loaded into VMMs that are restored from a template. */
 export const TEMPLATE_MEMORY_NAME = "template-memory.so";
-/** Puts a VMM into its jail. */
+/** The program that puts a VMM into its jail. */
 export const JAIL_NAME = "jail";
-/** Stands for the host's file of this name, which a jail does not show: memory may be overcommitted. */
+/** Replaces the host's file of this name, which a jail hides: says that memory may be overcommitted. */
 export const OVERCOMMIT_NAME = "overcommit_memory";
-/** What a machine's devices need; what these need in turn is found out from the modules themselves. */
+/** The modules for a machine's devices; their dependencies are read from the modules themselves. */
 const MODULES = ["virtio_mmio", "virtio_blk", "virtio_console", "virtio_net"] as const;
-/** Gives memory back to the host; the agent loads it when it is of use (guest/memory.c). */
+/** Returns memory to the host; the agent loads it when it is useful (guest/memory.c). */
 const BALLOON_MODULE = "virtio_balloon";
-/** Raise it when the making of these files changes. */
+/** Increment when the way these files are made changes. */
 const RECIPE = "6";
 
 export interface GuestFilesOptions {
   readonly cacheDirectory: string;
-  /** Where guest/ is: the agent is found by the hash of its sources. */
+  /** Contains guest/: the agent is found by the hash of its sources. */
   readonly repositoryDirectory: string;
 }
 
-/** Throws with what to do when set-up has not run. */
+/** Throws with instructions when set-up has not run. */
 export async function ensureGuestFiles(options: GuestFilesOptions): Promise<GuestFiles> {
   const guestCache = join(options.cacheDirectory, "guest");
   const kernelVersion = await newestKernel(join(guestCache, "kernel"));
   const kernelDirectory = join(guestCache, "kernel", kernelVersion);
   const agentName = `agent-${await agentKey(join(options.repositoryDirectory, "guest"))}`;
   const agentPath = join(guestCache, agentName, "agent");
-  if (!existsSync(agentPath)) throw new Error(`no guest agent at ${agentPath}; run scripts/setup, which builds it`);
+  if (!existsSync(agentPath)) throw new Error(`no guest agent at ${agentPath}; run scripts/setup to build it`);
   const agent = await readFile(agentPath);
   const jailSource = join(options.repositoryDirectory, "node", "native", "jail.c");
   const templateMemorySource = join(options.repositoryDirectory, "node", "native", "template-memory.c");
@@ -78,26 +78,26 @@ export async function ensureGuestFiles(options: GuestFilesOptions): Promise<Gues
     await compile(templateMemorySource, join(unfinished, TEMPLATE_MEMORY_NAME), library);
     await writeFile(join(unfinished, OVERCOMMIT_NAME), "0\n");
     await compile(jailSource, join(unfinished, JAIL_NAME), []);
-    // VMMs read them as users of their own.
+    // VMMs read them as unprivileged users.
     for (const name of await readdir(unfinished)) await chmod(join(unfinished, name), 0o644);
     await chmod(join(unfinished, JAIL_NAME), 0o755);
     await chmod(unfinished, 0o755);
     await rename(unfinished, directory);
   } catch (error) {
     await rm(unfinished, { recursive: true, force: true });
-    // Another node agent was faster: what it made is the same.
+    // Another node agent may have finished first; its result is the same.
     if (!existsSync(directory)) throw error;
   }
   return { directory, kernelVersion, key };
 }
 
-/** Where a bzImage says how many sectors its real-mode part has, and how many 16-byte paragraphs follow it. */
+/** Offsets in a bzImage: the number of sectors of its real-mode part, and of the 16-byte paragraphs that follow. */
 const SETUP_SECTORS_AT = 0x1f1;
 const PARAGRAPHS_AT = 0x1f4;
 const SECTOR_BYTES = 512;
 const KERNEL_HEAD_BYTES = 65_536;
 
-/** A kernel that QEMU takes for one and that holds no code beyond its head. */
+/** A kernel that QEMU accepts, without code beyond its head. */
 function kernelHead(kernel: Buffer): Buffer {
   const head = Buffer.from(kernel.subarray(0, KERNEL_HEAD_BYTES));
   const setupBytes = (head.readUInt8(SETUP_SECTORS_AT) + 1) * SECTOR_BYTES;
@@ -106,9 +106,9 @@ function kernelHead(kernel: Buffer): Buffer {
 }
 
 async function compile(source: string, path: string, options: readonly string[]): Promise<void> {
-  const usual = ["-O2", "-s", "-Wall", "-Wextra", "-Wconversion", "-Werror"];
-  await promisify(execFile)("cc", [...options, ...usual, "-o", path, source]).catch((error: unknown) => {
-    throw new Error(`${source} could not be compiled; run scripts/setup, which installs a compiler`, { cause: error });
+  const common = ["-O2", "-s", "-Wall", "-Wextra", "-Wconversion", "-Werror"];
+  await promisify(execFile)("cc", [...options, ...common, "-o", path, source]).catch((error: unknown) => {
+    throw new Error(`${source} could not be compiled; run scripts/setup to install a compiler`, { cause: error });
   });
 }
 
@@ -116,7 +116,7 @@ async function newestKernel(directory: string): Promise<string> {
   const names = await readdir(directory).catch(() => []);
   const versions = names.filter((name) => existsSync(join(directory, name, KERNEL_NAME)));
   const newest = versions.sort((one, two) => one.localeCompare(two, "en", { numeric: true })).at(-1);
-  if (newest === undefined) throw new Error(`no guest kernel in ${directory}; run scripts/setup, which fetches one`);
+  if (newest === undefined) throw new Error(`no guest kernel in ${directory}; run scripts/setup to download one`);
   return newest;
 }
 

@@ -2,11 +2,13 @@
  * The driver that runs machines in QEMU: one unprivileged, jailed VMM per boot.
  *
  * Owns the VMM processes of one node directory, and in each boot's directory `qmp.sock`, `guest.sock`, `bulk` and
- * `vmm.log`. Leaves directories, journals and the bound on boots at once to machines/.
+ * `vmm.log`. Leaves directories, journals and the limit of concurrent boots to machines/.
  *
- * Always: a VMM is in a session of its own and outlives this process. It is found again by its command line, which
- * names machine, boot and node directory, so a crash between spawning and writing its record loses nothing. A boot
- * that fails has no VMM any more when `boot` rejects.
+ * Always:
+ * - a VMM has a session of its own and outlives this process;
+ * - it is found again by its command line, which names machine, boot and node directory, so a crash between spawning it
+ *   and writing its record loses nothing;
+ * - when `boot` rejects, its VMM has ended.
  */
 import { execFile } from "node:child_process";
 import { mkdir, mkdtemp, readdir, readFile, realpath, rm, stat } from "node:fs/promises";
@@ -28,7 +30,7 @@ import { type Accelerator, QEMU_PROGRAM } from "./argv.ts";
 import { endedGuest } from "./ended-guest.ts";
 import { ensureGuestFiles, type GuestFiles } from "./guest-files.ts";
 import { type Launch, Launcher, NOBODY } from "./launcher.ts";
-import { PREPARED, type Preparing, prepareVm, type VmParts } from "./prepared.ts";
+import { PREPARED, type PrepareContext, prepareVm, type VmParts } from "./prepared.ts";
 import { findVmms, isAlive, killNow } from "./processes.ts";
 import { findRuntimeFiles, type RuntimeFiles } from "./runtime-files.ts";
 import { FIRST_BOOT_MS, withSecondAttempt } from "./second-attempt.ts";
@@ -38,58 +40,58 @@ import { KVM_TUNING, type Tuning } from "./tuning.ts";
 import type { Vmm } from "./vmm.ts";
 
 export interface QemuDriverOptions {
-  /** Everything that a VMM reads and writes lies below it: boots, disks, images. */
+  /** Contains everything that a VMM reads and writes: boots, disks, images. */
   readonly nodeDirectory: string;
   readonly cacheDirectory: string;
   readonly accelerator: "auto" | Accelerator;
-  /** null: guests have no interface. */
+  /** null: guests have no network interface. */
   readonly network: Network | null;
   readonly clock: Clock;
   readonly log: Log;
 }
 
-/** Where guest/ is. */
+/** Contains guest/. */
 const REPOSITORY_DIRECTORY = join(import.meta.dirname, "../../../..");
-/** A guest that KVM really runs answers within a second; this one may share its host with many. */
+/** A guest that really runs under KVM answers within a second; this allows for a host shared with many. */
 const PROBE_MS = 8_000;
 const PROBE_PREFIX = "probe-";
 const OLD_PROBE_MS = 10 * 60_000;
 
-/** Throws with what to do when QEMU, kernel or agent are missing. Probes for KVM when that has not been done. */
+/** Throws with instructions when QEMU, kernel or agent are missing. Probes KVM if that has not been done. */
 export async function openQemuDriver(options: QemuDriverOptions): Promise<Driver> {
   const { cacheDirectory, accelerator, clock, log } = options;
   const runtime = await openRuntime({ cacheDirectory, setting: accelerator, clock, log });
   return openIn(options.nodeDirectory, { ...runtime, network: options.network, clock, log });
 }
 
-/** What `doctor` tells of this host: the same that a driver would find. */
+/** The facts for `doctor`: the same that a driver would have. */
 export async function qemuFacts(options: Omit<QemuDriverOptions, "nodeDirectory" | "network">): Promise<DriverFacts> {
   const { cacheDirectory, accelerator, clock, log } = options;
   const runtime = await openRuntime({ cacheDirectory, setting: accelerator, clock, log });
   return factsOf(runtime);
 }
 
-/** Programs and files on this host, and what it can do with them. */
+/** Programs and files on this host, and its capabilities. */
 interface Runtime {
   readonly qemuVersion: string;
   readonly runtimeFiles: RuntimeFiles;
   readonly guestFiles: GuestFiles;
   readonly tscKhz: number | null;
-  /** What guests under KVM see of the host's processor. */
+  /** The host's processor as guests under KVM see it. */
   readonly processor: string;
   readonly verdict: AcceleratorVerdict;
 }
 
 type Host = Runtime & { readonly network: Network | null; readonly clock: Clock; readonly log: Log };
 
-interface RuntimeQuestion {
+interface RuntimeOptions {
   readonly cacheDirectory: string;
   readonly setting: "auto" | Accelerator;
   readonly clock: Clock;
   readonly log: Log;
 }
 
-async function openRuntime({ cacheDirectory, setting, clock, log }: RuntimeQuestion): Promise<Runtime> {
+async function openRuntime({ cacheDirectory, setting, clock, log }: RuntimeOptions): Promise<Runtime> {
   const [qemuVersion, runtimeFiles, guestFiles, cpuinfo] = await Promise.all([
     readQemuVersion(),
     findRuntimeFiles(),
@@ -124,8 +126,8 @@ async function readQemuVersion(): Promise<string> {
   return /version (\S+)/.exec(stdout)?.[1] ?? "unknown";
 }
 
-/** Boots the smallest guest with KVM, without a disk and without leaving anything. Rejects when its VMM fails. */
-async function probeKvm(host: Omit<Host, "verdict" | "network"> & Pick<RuntimeQuestion, "cacheDirectory">) {
+/** Boots a minimal guest with KVM, without a disk; leaves nothing behind. Rejects when its VMM fails. */
+async function probeKvm(host: Omit<Host, "verdict" | "network"> & Pick<RuntimeOptions, "cacheDirectory">) {
   await removeOldProbes(host.cacheDirectory, host.clock);
   const nodeDirectory = await mkdtemp(join(host.cacheDirectory, PROBE_PREFIX));
   const deadline = deadlineSignal(host.clock, loadAdjustedMs(PROBE_MS));
@@ -143,7 +145,7 @@ async function probeKvm(host: Omit<Host, "verdict" | "network"> & Pick<RuntimeQu
   }
 }
 
-/** What a probe leaves that was killed: its VMM ended with it. Others may be probing now. */
+/** Removes directories of killed probes, whose VMMs ended with them. Other probes may be running. */
 async function removeOldProbes(cacheDirectory: string, clock: Clock): Promise<void> {
   for (const name of await readdir(cacheDirectory)) {
     if (!name.startsWith(PROBE_PREFIX)) continue;
@@ -167,14 +169,14 @@ function factsOf({
   };
 }
 
-/** How an attempt to open a VM's channels names it. */
+/** What an attempt to open a VM's channels needs. */
 type Channels = Pick<Launch, "machineId" | "bootDirectory" | "uid" | "bootId"> &
   Partial<Pick<BootRequest, "network" | "publishedPorts">>;
 
 class QemuDriver implements Driver {
   readonly facts: DriverFacts;
   readonly prepare: Driver["prepare"];
-  readonly startsAtOnceMax: Driver["startsAtOnceMax"];
+  readonly concurrentStartsMax: Driver["concurrentStartsMax"];
   readonly #tuning: Tuning;
   readonly #launcher: Launcher;
   readonly #templates: Templates;
@@ -195,7 +197,7 @@ class QemuDriver implements Driver {
     this.#log = options.log.child({ driver: "qemu" });
     const { accelerator } = options.verdict;
     this.#tuning = accelerator === "kvm" ? KVM_TUNING : emulationTuning(options);
-    this.startsAtOnceMax = this.#tuning.startsAtOnceMax;
+    this.concurrentStartsMax = this.#tuning.concurrentStartsMax;
     this.#launcher = new Launcher({ ...options, tuning: this.#tuning, log: this.#log });
     const hasNetwork = options.network !== null;
     const ingredients = templateIngredients({ ...options, accelerator, hasNetwork });
@@ -203,7 +205,7 @@ class QemuDriver implements Driver {
     this.prepare = (request, signal) => this.#prepare(request, signal);
   }
 
-  /** Removes what a crash has left of templates. */
+  /** Removes what a crash left of templates. */
   open(): Promise<void> {
     return this.#templates.open();
   }
@@ -216,7 +218,7 @@ class QemuDriver implements Driver {
       const attempt = (attemptSignal: AbortSignal): Promise<Vm> => this.#start(launch, attemptSignal);
       return await withSecondAttempt(attempt, { clock: this.#clock, signal, firstMs: loadAdjustedMs(FIRST_BOOT_MS) });
     } catch (error) {
-      throw new Error(`the VM of machine ${request.machineId} did not start: ${messageOf(error)}`);
+      throw new Error(`the VM of machine ${request.machineId} failed to start: ${messageOf(error)}`);
     }
   }
 
@@ -226,7 +228,7 @@ class QemuDriver implements Driver {
     const names = { machineId: "probe", bootId: "probe", bootDirectory, uid: NOBODY };
     const size = { cpus: 1, memoryMb: 128, memory: { kind: "private" } } as const;
     const vm = await this.#start(
-      { ...names, ...size, diskPath: null, diskBytes: 0, backingPaths: [], isIncoming: false, diesWithStarter: true },
+      { ...names, ...size, diskPath: null, diskBytes: 0, backingPaths: [], isIncoming: false, diesWithParent: true },
       signal,
     );
     vm.guest.close();
@@ -239,26 +241,28 @@ class QemuDriver implements Driver {
       (vmm) =>
         vmm.bootId === request.bootId &&
         (record === null || (vmm.pid === record.pid && vmm.startTime === record.startTime)) &&
-        // A launcher is still root; anybody else only pretends to be this boot.
+        // A launcher is still root. A process of any other user only pretends to be this boot.
         (vmm.uid === uid || vmm.uid === process.getuid?.()),
     );
     if (found === undefined) return "gone";
     const { bootId, pid, startTime } = found;
     const vmm = this.#launcher.watch({ bootId, pid, startTime }, request.bootDirectory);
-    // Prepared, and its start was not written down: it may lack its directory or its disk, may be paused or half
-    // restored, and nobody was told that the machine runs.
+    // A prepared VM whose start was not recorded: it may lack its directory or disk, may be paused or half restored, and
+    // the machine was never reported as running.
     if (found.machineId === PREPARED && record === null) {
       await vmm.kill();
       return "gone";
     }
     try {
-      return await this.#open(vmm, request, { origin: null, giveUp: signal });
+      return await this.#open(vmm, request, { origin: null, callerSignal: signal });
     } catch (error) {
-      // It powered off just now: `exited` says so, which "gone" could not.
+      // The guest powered off meanwhile. `exited` reports that, which "gone" could not.
       if (vmm.hasShutDown) return asVm({ vmm, guest: endedGuest(), guestNetwork: null, origin: null });
       if (!isAlive(vmm.record)) return "gone";
       vmm.release();
-      throw new Error(`the VM of machine ${request.machineId} runs but its agent does not answer: ${messageOf(error)}`);
+      throw new Error(
+        `the VM of machine ${request.machineId} runs, but its guest agent does not answer: ${messageOf(error)}`,
+      );
     }
   }
 
@@ -272,10 +276,10 @@ class QemuDriver implements Driver {
   async sweep(known: ReadonlySet<string>): Promise<number> {
     const unknown = (await findVmms(this.#launcher.nodeDirectory)).filter(({ bootId }) => !known.has(bootId));
     for (const vmm of unknown) {
-      this.#log.warn({ boot: vmm.bootId, pid: vmm.pid }, "ending a VM that no journal knows");
+      this.#log.warn({ boot: vmm.bootId, pid: vmm.pid }, "killing a VM that is in no machine's journal");
       killNow(vmm);
     }
-    for (const vmm of unknown) while (isAlive(vmm)) await this.#clock.sleep(SWEEP_LOOK_MS);
+    for (const vmm of unknown) while (isAlive(vmm)) await this.#clock.sleep(SWEEP_POLL_MS);
     if (this.#cgroups !== null) for (const { bootId } of unknown) await this.#cgroups.find(bootId).remove();
     return unknown.length;
   }
@@ -284,29 +288,29 @@ class QemuDriver implements Driver {
     return this.#templates.forget(size);
   }
 
-  /** A start from a template, if there is one of the size. A template that does not work costs time and nothing else. */
+  /** Starts from a template of the size, if there is one. A template that does not work costs only time. */
   async #restore(request: BootRequest, signal: AbortSignal): Promise<Vm | undefined> {
     if (request.mustBoot === true) return undefined;
     const template = await orAborted(this.#templates.findOrAwait(request), signal);
     if (template === undefined) return undefined;
     try {
       const restored = { ...request, disk: null, makeScratchDisk: null };
-      return await (await prepareVm(restored, this.#preparing(template, "template"), signal)).start(request);
+      return await (await prepareVm(restored, this.#context(template, "template"), signal)).start(request);
     } catch (error) {
       signal.throwIfAborted();
-      this.#log.warn({ reason: messageOf(error) }, "a template could not be used; the machine boots without");
+      this.#log.warn({ reason: messageOf(error) }, "a template could not be used; the machine boots instead");
       return undefined;
     }
   }
 
   async #prepare(request: PrepareRequest, signal: AbortSignal): Promise<PreparedVm> {
     const template = await this.#templates.ensure(request, signal);
-    const preparing = this.#preparing(template, "prepared");
+    const context = this.#context(template, "prepared");
     const deadline = deadlineSignal(this.#clock, loadAdjustedMs(PREPARE_MS), signal);
-    return prepareVm(request, preparing, deadline.signal).finally(() => deadline.dispose());
+    return prepareVm(request, context, deadline.signal).finally(() => deadline.dispose());
   }
 
-  #preparing(template: Template, origin: VmOrigin): Preparing {
+  #context(template: Template, origin: VmOrigin): PrepareContext {
     const { rootDevice } = this.facts;
     return { launcher: this.#launcher, tuning: this.#tuning, template, rootDevice, origin, asVm };
   }
@@ -315,12 +319,12 @@ class QemuDriver implements Driver {
     signal.throwIfAborted();
     const vmm = await this.#launcher.spawn(launch);
     try {
-      return await this.#open(vmm, launch, { origin: "boot", giveUp: signal });
+      return await this.#open(vmm, launch, { origin: "boot", callerSignal: signal });
     } catch (error) {
-      const words = await Promise.race([vmm.lastWords(), this.#clock.sleep(LAST_WORDS_MS)]);
+      const output = await Promise.race([vmm.lastOutput(), this.#clock.sleep(LAST_OUTPUT_MS)]);
       await vmm.kill();
-      const saying = words && !messageOf(error).includes(words) ? `; the guest's last words: ${words}` : "";
-      throw new Error(`${messageOf(error)}${saying}`);
+      const suffix = output && !messageOf(error).includes(output) ? `; last output of the VM: ${output}` : "";
+      throw new Error(`${messageOf(error)}${suffix}`);
     }
   }
 
@@ -328,11 +332,11 @@ class QemuDriver implements Driver {
   async #open(
     vmm: Vmm,
     channels: Channels,
-    { origin, giveUp }: { readonly origin: Vm["origin"]; readonly giveUp: AbortSignal },
+    { origin, callerSignal }: { readonly origin: Vm["origin"]; readonly callerSignal: AbortSignal },
   ): Promise<Vm> {
     const ended = new AbortController();
     void vmm.exited.then((exit) => ended.abort(new Error(exit.detail)));
-    const signal = AbortSignal.any([giveUp, ended.signal]);
+    const signal = AbortSignal.any([callerSignal, ended.signal]);
     let guestNetwork: GuestNetwork | null = null;
     try {
       const startedAt = this.#clock.monotonic();
@@ -344,12 +348,12 @@ class QemuDriver implements Driver {
       if (network !== undefined) await guestNetwork?.open({ machineId, network, publishedPorts });
       const guest = await this.#launcher.guest(channels, signal);
       const helloMs = Math.round(this.#clock.monotonic() - startedAt);
-      this.#log.debug({ boot: channels.bootId, qmpMs, helloMs }, "a guest answers");
+      this.#log.debug({ boot: channels.bootId, qmpMs, helloMs }, "a guest agent answered");
       return asVm({ vmm, guest, guestNetwork, origin });
     } catch (error) {
       guestNetwork?.close();
-      // Why the VMM ended says more than which channel broke by it.
-      await Promise.race([vmm.exited, this.#clock.sleep(LAST_WORDS_MS, giveUp)]);
+      // The reason of the VMM's end says more than the channel that broke because of it.
+      await Promise.race([vmm.exited, this.#clock.sleep(LAST_OUTPUT_MS, callerSignal)]);
       signal.throwIfAborted();
       throw error;
     }
@@ -366,8 +370,8 @@ function asVm({ vmm, guest, guestNetwork, origin }: VmParts): Vm {
   return { record: vmm.record, origin, guest, network, exited: vmm.exited, kill: () => vmm.kill(), release };
 }
 
-const SWEEP_LOOK_MS = 5;
-/** How long a VMM that is being given up may take to say why. */
-const LAST_WORDS_MS = 500;
-/** It takes about a second; a guest that needs longer than this is silent for good. */
+const SWEEP_POLL_MS = 5;
+/** How long to wait for the last output of a VMM that is about to be killed. */
+const LAST_OUTPUT_MS = 500;
+/** It usually takes about a second; a guest that takes longer than this will never answer. */
 const PREPARE_MS = 30_000;

@@ -1,13 +1,12 @@
 /**
  * Writes the guest's initramfs: the agent as /init, the kernel modules it loads, and their list.
  *
- * Pure: bytes in, bytes out. The format is the kernel's `newc` cpio (header of hexadecimal fields, name, data, each
- * padded to four bytes), which a kernel unpacks without any program of the guest. It is not compressed: under
- * emulation unpacking costs more than reading.
+ * Pure. The format is the kernel's `newc` cpio (a header of hexadecimal fields, name, data, each padded to four bytes),
+ * which the kernel unpacks itself. It is not compressed, because under emulation decompressing costs more than reading.
  */
 
 export interface ArchiveEntry {
-  /** Without the leading slash; parents must come before. */
+  /** Without the leading slash; parent directories must precede. */
   readonly name: string;
   readonly mode: number;
   /** Absent for a directory. */
@@ -39,7 +38,7 @@ function padded(bytes: Buffer): Buffer {
   return rest === 0 ? bytes : Buffer.concat([bytes, Buffer.alloc(4 - rest)]);
 }
 
-/** The names of the modules that a kernel module needs, as it says itself (`depends=` in its .modinfo). */
+/** The names of the modules that a kernel module depends on, from `depends=` in its .modinfo. */
 export function moduleDependencies(module: Buffer): readonly string[] {
   const key = "\0depends=";
   const start = module.indexOf(key);
@@ -51,14 +50,14 @@ export function moduleDependencies(module: Buffer): readonly string[] {
     .filter((name) => name !== "");
 }
 
-/** Orders the wanted modules so that each comes after what it needs; adds what they need. Throws when one is missing. */
+/** Orders modules so that each follows its dependencies, which are added. Throws when one is missing or they are circular. */
 export function inLoadOrder(
   wanted: readonly string[],
   dependenciesOf: (name: string) => readonly string[],
 ): readonly string[] {
   const ordered: string[] = [];
   const visit = (name: string, from: readonly string[]): void => {
-    if (from.includes(name)) throw new Error(`kernel modules depend on each other in a circle: ${name}`);
+    if (from.includes(name)) throw new Error(`circular dependency of kernel module ${name}`);
     if (ordered.includes(name)) return;
     for (const needed of dependenciesOf(name)) visit(needed, [...from, name]);
     ordered.push(name);

@@ -19,7 +19,7 @@ const jail: Jail = {
   groups: ["/sys/fs/cgroup/flotilla-1/b/cgroup.procs"],
   limits: { fileBytes: 4096, filesOpen: 64, tasksMax: 100 },
   environment: { A: "b c" },
-  diesWithStarter: false,
+  diesWithParent: false,
   moreSteps: [],
 };
 

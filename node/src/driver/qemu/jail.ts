@@ -1,17 +1,20 @@
 /**
- * The command line that puts a VMM into its jail: launchers that become the VMM, the last of them node/native/jail.c. Pure.
+ * The command line that puts a VMM into its jail: launchers that replace themselves, the last of them node/native/jail.c.
+ * Pure.
  *
- * A VMM has: its own user (no privileges, and none to be had), its own network namespace (closed, with the guest's
- * interface and the way to the host when it has a network; else nothing but its own loopback), its own IPC namespace,
- * limits, and a root of its own, in which there is nothing but what QEMU needs: its program, libraries and firmware, the
- * guest's kernel, five devices, the memory of its template, and the boot's directory, the only place that it can write to.
- * Files elsewhere, such as its disk, have a second name in that directory (launcher.ts).
+ * A VMM gets:
+ * - its own user, without privileges or a way to gain them;
+ * - its own network namespace: with a network, the guest's interface and a closed uplink; otherwise only a loopback;
+ * - its own IPC namespace, and resource limits;
+ * - its own root directory with only what QEMU needs: its program, libraries and firmware, the guest's kernel, five
+ *   devices, the memory of its template, and the boot's directory, the only one it can write to. Files elsewhere, such as
+ *   its disk, are hard-linked into that directory (launcher.ts).
  *
- * Always: the launcher replaces itself (`exec` all the way), so the process that is spawned is the VMM, under one
- * process id and start time. No root is left in it, and no descriptor but its standard ones.
+ * Always: every launcher uses `exec`, so the spawned process becomes the VMM, with the same process id and start time. The
+ * VMM keeps no root privilege and only the standard descriptors.
  *
- * Without root the VMM runs as the caller, in a user namespace, and sees as little: machines are then not protected from
- * each other's VMMs by their users, only by what each can see.
+ * Without root the VMM runs as the caller in a user namespace with the same view. Machines are then protected from each
+ * other's VMMs only by that view, not by users.
  */
 import type { NamespaceSetup } from "../../network/rules.ts";
 import type { VmmLimits } from "./limits.ts";
@@ -23,35 +26,35 @@ export interface Jail {
   readonly runtime: RuntimeFiles;
   /** The guest's kernel and initramfs. */
   readonly guestDirectory: string;
-  /** Single files, read-only, under other names. */
+  /** Single files, mounted read-only under other names. */
   readonly files: readonly { readonly from: string; readonly to: string }[];
   /** Belongs to the VMM's user. */
   readonly bootDirectory: string;
-  /** The file behind the guest's memory; null when there is none. */
+  /** The file behind the guest's memory; null if there is none. */
   readonly memory: { readonly path: string; readonly isShared: boolean } | null;
-  /** Images, where they are on a disk of their own and can have no second name; null otherwise. */
+  /** The directory of images if it is on another file system, where hard links are impossible; null otherwise. */
   readonly imagesDirectory: string | null;
-  /** null: as the caller, who is not root. */
+  /** null: run as the caller, who is not root. */
   readonly uid: number | null;
-  /** The VMM uses /dev/kvm. With root it gets one that its user may open, whatever the host's is like. */
+  /** Whether the VMM uses /dev/kvm. As root it gets one that its user may open, whatever the host's permissions. */
   readonly hasKvm: boolean;
-  /** null: nothing but a loopback. Otherwise takes root. */
+  /** null: only a loopback. Otherwise requires root. */
   readonly network: NamespaceSetup | null;
-  /** Files by which it joins its control groups; none where there are none. */
+  /** Files by which it joins its control groups; may be empty. */
   readonly groups: readonly string[];
   readonly limits: Pick<VmmLimits, "fileBytes" | "filesOpen" | "tasksMax">;
-  /** All that is in its environment. */
+  /** Its whole environment. */
   readonly environment: Readonly<Record<string, string>>;
-  /** It is killed when the process that starts it ends. */
-  readonly diesWithStarter: boolean;
-  /** Steps that its accelerator needs (tuning.ts). */
+  /** Whether it is killed when the process that started it ends. */
+  readonly diesWithParent: boolean;
+  /** Additional steps for its accelerator (tuning.ts). */
   readonly moreSteps: readonly (readonly string[])[];
 }
 
-/** Where a VMM sees what. */
+/** The paths in the jail. */
 export const VIEW = { boot: "/boot", guest: "/guest", memory: "/memory", images: "/images" } as const;
 
-/** The kernel's numbers of devices that every VMM has. */
+/** The device numbers of the devices that every VMM has. */
 const DEVICES: readonly (readonly [string, number, number])[] = [
   ["/dev/null", 1, 3],
   ["/dev/zero", 1, 5],
@@ -61,8 +64,8 @@ const KVM_DEVICE = ["/dev/kvm", 10, 232] as const;
 const TUN_DEVICE = ["/dev/net/tun", 10, 200] as const;
 
 /**
- * On the host's side: the descriptor is the way back to its namespace, and the end of a pair that an earlier VMM of this
- * user has left makes room: a namespace goes a moment after its last process.
+ * On the host's side. Descriptor 9 refers to the host's namespace. An earlier VMM of this user may still hold its veth pair,
+ * because a namespace disappears shortly after its last process; it is deleted.
  */
 const WITH_NETWORK = [
   "set -e",
@@ -71,7 +74,7 @@ const WITH_NETWORK = [
   'exec unshare --net -- "$@"',
 ].join("\n");
 
-/** Inside: closed first, then its interfaces. Refusals go to the guest alone, so the kernel need not count them out. */
+/** Inside: closed rules first, then the interfaces. Rejections go only to the guest, so the kernel need not rate-limit them. */
 const NAMESPACE = [
   "set -e",
   "rules=$1 inside=$2 outside=$3; shift 3",
@@ -87,14 +90,14 @@ const NAMESPACE = [
 
 export function jailArgv(jail: Jail, programArgv: readonly string[]): readonly string[] {
   const { network, runtime, uid } = jail;
-  const words = [jail.launcher, ...steps(jail).flat().map(String), "--", runtime.program, ...programArgv];
-  if (network === null) return uid === null ? ["unshare", "--user", "--map-root-user", "--", ...words] : words;
+  const command = [jail.launcher, ...steps(jail).flat().map(String), "--", runtime.program, ...programArgv];
+  if (network === null) return uid === null ? ["unshare", "--user", "--map-root-user", "--", ...command] : command;
   const { hostEnd, rules, inside, outside } = network;
   const namespace = ["sh", "-c", NAMESPACE, "sh", rules, inside, outside];
-  return ["sh", "-c", WITH_NETWORK, "sh", hostEnd ?? "", ...namespace, ...words];
+  return ["sh", "-c", WITH_NETWORK, "sh", hostEnd ?? "", ...namespace, ...command];
 }
 
-/** What the launcher is to do, as it says itself. */
+/** The steps of the launcher, in the syntax of jail.c. */
 function steps(jail: Jail): readonly (readonly (string | number)[])[] {
   const { runtime, memory, imagesDirectory, uid, limits, groups, environment } = jail;
   const read = (from: string, to = from): readonly string[] => ["read", from, to];
@@ -114,10 +117,10 @@ function steps(jail: Jail): readonly (readonly (string | number)[])[] {
     ["limit", "core", 0],
     ["limit", "fsize", limits.fileBytes],
     ["limit", "nofile", limits.filesOpen],
-    // They count for the user, and the caller has others.
+    // The limit counts all processes of the user, and the caller has others.
     ...(uid === null ? [] : [["limit", "nproc", limits.tasksMax]]),
     ...jail.moreSteps,
     ...(uid === null ? [] : [["user", uid]]),
-    ...(jail.diesWithStarter ? [["dies"]] : []),
+    ...(jail.diesWithParent ? [["dies"]] : []),
   ];
 }

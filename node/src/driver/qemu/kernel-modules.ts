@@ -1,8 +1,7 @@
 /**
- * The modules of a guest's kernel: which files they are, and in which order they must be loaded.
+ * The modules of a guest's kernel: their files, and the order to load them in.
  *
- * What one release of a kernel has as a module is part of the kernel itself in the next (virtio_console in 6.12). Such a
- * module has no file and needs none.
+ * A module of one kernel release can be built into the next (virtio_console in 6.12); it then has no file and needs none.
  */
 import { execFile } from "node:child_process";
 import { readdir, readFile } from "node:fs/promises";
@@ -13,8 +12,8 @@ import { inLoadOrder, moduleDependencies } from "./initramfs.ts";
 const MODULE_BYTES_MAX = 64 * 2 ** 20;
 
 /**
- * The wanted modules of the kernel in `directory` and all that they need, unpacked, in load order; without those that
- * are part of the kernel. Throws when one is neither there nor part of the kernel.
+ * The `wanted` modules of the kernel in `directory` with their dependencies, decompressed, in load order, without built-in
+ * ones. Throws when one is neither present nor built in.
  */
 export async function readModules(directory: string, wanted: readonly string[]): Promise<ReadonlyMap<string, Buffer>> {
   const [paths, builtIn] = await Promise.all([modulePaths(directory), builtInModules(directory)]);
@@ -37,7 +36,7 @@ export async function readModules(directory: string, wanted: readonly string[]):
   );
 }
 
-/** By the name that kernels use for them, in which `-` is `_`. */
+/** By the kernel's names for them, with `_` instead of `-`. */
 async function modulePaths(directory: string): Promise<ReadonlyMap<string, string>> {
   const files = await readdir(directory, { recursive: true });
   return new Map(
@@ -45,7 +44,7 @@ async function modulePaths(directory: string): Promise<ReadonlyMap<string, strin
   );
 }
 
-/** From the kernel's own list, which every kernel package has. */
+/** From the list in every kernel package. */
 async function builtInModules(directory: string): Promise<ReadonlySet<string>> {
   const list = await readFile(join(directory, "modules.builtin"), "utf8").catch(() => "");
   return new Set(list.split("\n").map(moduleName));
@@ -57,7 +56,7 @@ function moduleName(path: string): string {
     .replaceAll("-", "_");
 }
 
-/** Debian packs modules since version 13. */
+/** Debian compresses modules since version 13. */
 async function readModule(path: string): Promise<Buffer> {
   if (!path.endsWith(".xz")) return readFile(path);
   const options = { encoding: "buffer", maxBuffer: MODULE_BYTES_MAX } as const;

@@ -1,10 +1,9 @@
 /**
- * Starts VMM processes in their jail and connects to their channels: what booting, making a template and preparing a VM
- * have in common.
+ * Starts VMM processes in their jail and connects to their channels: the common part of booting, making a template and
+ * preparing a VM.
  *
- * Always: a VMM is in a session of its own and outlives this process; its command line names boot and node directory,
- * so it is found again whatever this process forgot. Paths in a launch are the host's; the VMM is told them as its jail
- * shows them.
+ * Always: a VMM has a session of its own and outlives this process. Its command line names boot and node directory, so it
+ * can be found without any other record. Paths in a launch are the host's; the VMM gets them as its jail shows them.
  */
 import { execFile, spawn } from "node:child_process";
 import { constants } from "node:fs";
@@ -35,16 +34,16 @@ import { fileBytesMax, type VmmLimits, vmmLimits } from "./limits.ts";
 import { isAlive, startTimeOf, vmmName } from "./processes.ts";
 import { Qmp } from "./qmp.ts";
 import type { RuntimeFiles } from "./runtime-files.ts";
-import { connectWhenThere } from "./sockets.ts";
+import { connectWhenReady } from "./sockets.ts";
 import type { Tuning } from "./tuning.ts";
 import { Vmm, type VmmOptions } from "./vmm.ts";
 
-/** A VMM to be started. Paths lie below the node's directory. */
+/** A VMM to start. Paths are below the node's directory. */
 export interface Launch {
-  /** Of the machine, or what the VM is for. */
+  /** The machine's id, or what the VM is for. */
   readonly machineId: string;
   readonly bootId: string;
-  /** Exists; becomes the user's. */
+  /** Exists already; its ownership goes to the VMM's user. */
   readonly bootDirectory: string;
   readonly uid: number;
   readonly cpus: number;
@@ -52,44 +51,44 @@ export interface Launch {
   readonly memory: GuestMemory;
   /** null: a placeholder. */
   readonly diskPath: string | null;
-  /** Of the disk that it has or gets, as its guest sees it; null: not known yet. */
+  /** Size of its current or future disk, as the guest sees it; null if not known yet. */
   readonly diskBytes: number | null;
   readonly backingPaths: readonly string[];
   /** Waits for a template's device state instead of booting. */
   readonly isIncoming: boolean;
-  /** It ends with this process, and no later agent is to find it. */
-  readonly diesWithStarter?: boolean;
+  /** Whether it ends with this process, so that no later agent finds it. */
+  readonly diesWithParent?: boolean;
 }
 
 export interface LauncherOptions {
   readonly nodeDirectory: string;
-  /** The same directory as callers may name it, such as through a link. */
+  /** The same directory in the caller's notation, such as through a symbolic link. */
   readonly givenDirectory: string;
   readonly guestFiles: GuestFiles;
   readonly runtimeFiles: RuntimeFiles;
   readonly tuning: Tuning;
-  /** null: guests have no interface. Takes root. */
+  /** null: guests have no network interface. Otherwise requires root. */
   readonly network: Network | null;
-  /** null: the host has none that could be used. */
+  /** null: the host has none that can be used. */
   readonly cgroups: Cgroups | null;
   readonly clock: Clock;
   readonly log: Log;
 }
 
-/** The caller's signal gives up earlier; this only ends what nobody waits for any more. */
+/** The caller's signal ends the wait earlier; this only limits abandoned connections. */
 const HELLO_MS_MAX = 600_000;
-/** What a launcher needs of the environment; it is told nothing else. */
+/** The whole environment of the launchers. */
 const LAUNCHER_ENVIRONMENT = { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" };
-/** QEMU's threads seldom allocate: a heap for each of them keeps 2 MB that nothing uses. */
+/** QEMU's threads rarely allocate: a heap per thread would waste 2 MB each. */
 const VMM_ENVIRONMENT = { MALLOC_ARENA_MAX: "1" };
 export const NOBODY = 65_534;
-/** Where images are, below the node's directory. */
+/** The directory of images below the node's directory. */
 const IMAGES_NAME = "images";
-/** QEMU asks here whether it may leave memory unreserved, and the kernel decides in the end. */
+/** QEMU reads this file to learn whether memory may be overcommitted; the kernel decides in the end. */
 const OVERCOMMIT_PATH = "/proc/sys/vm/overcommit_memory";
 
 export class Launcher {
-  /** Without links in it: what command lines are compared with. */
+  /** Without symbolic links; compared with command lines. */
   readonly nodeDirectory: string;
   readonly clock: Clock;
   readonly log: Log;
@@ -103,12 +102,12 @@ export class Launcher {
     this.#options = options;
   }
 
-  /** The user that a VMM really runs as. */
+  /** The user that a VMM effectively runs as. */
   uidOf(launch: { readonly uid: number }): number {
     return this.isRoot ? launch.uid : (process.getuid?.() ?? NOBODY);
   }
 
-  /** The boot's directory is its user's; those on the way to its files may be passed by it, and not be listed. */
+  /** Gives `owned` files to the VMM's user, and lets every user traverse, but not list, the directories on the way. */
   async makeReachable(uid: number, owned: readonly string[], read: readonly string[]): Promise<void> {
     if (!this.isRoot) return;
     for (const path of owned) await chown(path, uid, uid);
@@ -125,9 +124,9 @@ export class Launcher {
   }
 
   /**
-   * Lets the VMM of a boot see files of its machine: they get a second name in the boot's directory, and these names are
-   * what the VMM is told. Before it runs or later; they go with the directory. Rejects when a file is on another file system
-   * than the node's directory and no image.
+   * Makes files of a machine visible to the VMM of a boot: hard-links them into the boot's directory and returns the paths
+   * in the jail. Works before or after the VMM starts; the links are removed with the directory. Rejects when a file other
+   * than an image is on a different file system than the node's directory.
    */
   show(bootDirectory: string, paths: readonly string[]): Promise<readonly string[]> {
     return Promise.all(paths.map((path, index) => this.#show(bootDirectory, path, `file-${index}${extname(path)}`)));
@@ -138,7 +137,7 @@ export class Launcher {
     if (!inside.startsWith("..")) return join(VIEW.boot, inside);
     const second = join(bootDirectory, name);
     try {
-      // Of an attempt before.
+      // May exist from an earlier attempt.
       await rm(second, { force: true });
       await link(path, second);
       return join(VIEW.boot, name);
@@ -164,7 +163,7 @@ export class Launcher {
     const log = await open(logPath, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0o600);
     try {
       const [program = "", ...rest] = argv;
-      // A session of its own: it must outlive this process and its terminal.
+      // A session of its own, because it must outlive this process and its terminal.
       const child = spawn(program, rest, {
         cwd: "/",
         detached: true,
@@ -180,7 +179,7 @@ export class Launcher {
     }
   }
 
-  /** Watches a VMM that an earlier agent has started. */
+  /** Watches a VMM that an earlier agent started. */
   watch(record: VmRecord, bootDirectory: string): Vmm {
     const group = this.#options.cgroups?.find(record.bootId) ?? null;
     return this.#watch(record, bootDirectory, { child: null, group });
@@ -191,7 +190,7 @@ export class Launcher {
     return new Vmm({ record, child, group, logPath, clock: this.clock, log: this.log });
   }
 
-  /** null: it runs without, as on a host that has none. */
+  /** null: the VMM runs without a control group, as on a host that has none. */
   async #makeGroup(bootId: string, limits: VmmLimits): Promise<NewVmmGroup | null> {
     try {
       return (await this.#options.cgroups?.make(bootId, limits)) ?? null;
@@ -201,18 +200,19 @@ export class Launcher {
     }
   }
 
-  /** A VMM that could get any disk has this one. Nothing waits for it: until then it may write more than it can. */
+  /** Limits the files of a VMM whose disk was not known before. Not awaited: until then the limit is only too generous. */
   limitDisk({ record }: Vmm, diskBytes: number): void {
     const argv = ["--pid", String(record.pid), `--fsize=${fileBytesMax(diskBytes)}`];
     promisify(execFile)("prlimit", argv).catch((error: unknown) => {
-      if (isAlive(record)) this.log.warn({ reason: messageOf(error) }, "the size of a VMM's files is not limited");
+      if (isAlive(record))
+        this.log.warn({ reason: messageOf(error) }, "the size of a VMM's files could not be limited");
     });
   }
 
   /** Connects to a VMM's control channel. */
   async control(vmm: Vmm, launch: Pick<Launch, "bootDirectory" | "uid">, signal: AbortSignal): Promise<Qmp> {
     const place = { path: join(launch.bootDirectory, "qmp.sock"), uid: this.uidOf(launch) };
-    const socket = await connectWhenThere(place, this.clock, signal);
+    const socket = await connectWhenReady(place, this.clock, signal);
     const qmp = await Qmp.connect(socket, vmm.onEvent, signal);
     await vmm.attach(qmp);
     return qmp;
@@ -222,24 +222,24 @@ export class Launcher {
   async guest(launch: Pick<Launch, "bootDirectory" | "uid">, signal: AbortSignal): Promise<Guest> {
     const place = { path: join(launch.bootDirectory, "guest.sock"), uid: this.uidOf(launch) };
     const bulk = await openBulkDisk({ ...place, path: bulkPathIn(launch.bootDirectory) });
-    const channel = await connectWhenThere(place, this.clock, signal);
+    const channel = await connectWhenReady(place, this.clock, signal);
     return connectGuest(channel, { helloTimeoutMs: HELLO_MS_MAX, signal, clock: this.clock, bulk });
   }
 
-  /** The network of a VMM that runs; null when it has none. It ends with the VMM, or is closed by who lets go of that. */
+  /** The network of a running VMM; null if it has none. Closed when the VMM ends, or by the caller on release. */
   attachNetwork(vmm: Vmm, uid: number): GuestNetwork | null {
     const guestNetwork = this.#options.network?.attach({ pid: vmm.record.pid, uid }) ?? null;
     void vmm.exited.then(() => guestNetwork?.close());
     return guestNetwork;
   }
 
-  /** What a guest is told of its network, which is the same for all. */
+  /** The guest's network configuration, the same for all. */
   get guestAddressing(): Pick<GuestConfiguration, "address" | "nameservers"> {
     if (this.#options.network === null) return { address: null, nameservers: [] };
     return { address: GUEST_ADDRESSING.address, nameservers: [GUEST_ADDRESSING.nameServer] };
   }
 
-  /** A path's place below the node's directory. */
+  /** A path relative to the node's directory. */
   #inside(path: string): string {
     for (const directory of [this.nodeDirectory, this.#options.givenDirectory]) {
       const place = relative(directory, path);
@@ -271,13 +271,13 @@ export class Launcher {
       groups: group?.procsPaths ?? [],
       limits,
       environment: { ...VMM_ENVIRONMENT, ...(isRestored ? preloaded : {}) },
-      diesWithStarter: launch.diesWithStarter ?? false,
+      diesWithParent: launch.diesWithParent ?? false,
       moreSteps: tuning.jailSteps({ isRestored }),
     };
     return jailArgv(jail, this.#program(launch, shown));
   }
 
-  /** The directory of images when it is on a file system of its own; null otherwise. */
+  /** The directory of images if it is on a different file system; null otherwise. */
   async #separateImages(): Promise<string | null> {
     const images = join(this.nodeDirectory, IMAGES_NAME);
     const [own, theirs] = await Promise.all([stat(this.nodeDirectory), stat(images).catch(() => null)]);
@@ -286,15 +286,15 @@ export class Launcher {
 
   #program(launch: Launch, [diskPath, ...backingPaths]: readonly string[]): readonly string[] {
     const { machineId, bootId, cpus, memoryMb, memory, isIncoming } = launch;
-    const { processor, kernelWords } = this.#options.tuning;
+    const { processor, kernelParameters } = this.#options.tuning;
     return qemuArgv({
       name: vmmName(machineId, bootId, this.nodeDirectory),
       processor,
-      kernelWords,
+      kernelParameters,
       cpus,
       memoryMb,
       memory: memory.kind === "file" ? { ...memory, path: VIEW.memory } : memory,
-      // What is restored has booted: the kernel's place is only kept, and its 14 MB are saved in every VMM.
+      // A restored VM has already booted: QEMU only allocates space for the kernel, and the head saves 14 MB per VMM.
       kernelPath: join(VIEW.guest, isIncoming ? RESTORE_KERNEL_NAME : KERNEL_NAME),
       initramfsPath: isIncoming ? null : join(VIEW.guest, INITRAMFS_NAME),
       disk: diskPath === undefined ? null : { path: diskPath, backingPaths },

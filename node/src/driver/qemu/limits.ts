@@ -1,29 +1,29 @@
 /**
- * What a VMM may take of its host, beyond which something is wrong with it. Pure.
+ * The resource limits of a VMM; a VMM that exceeds one is faulty. Pure.
  */
 import { DISK_GB_MAX } from "@flotilla/contract/limits";
 import type { GroupLimits } from "../../host/cgroup-layout.ts";
 
 const MB = 2 ** 20;
-/** Of the VMM itself: its code, its buffers for disks and sockets, the tables of the guest's pages. */
+/** Memory of the VMM itself: code, buffers for disks and sockets, page tables. */
 const OWN_MB = 256;
-/** A guest's memory needs tables in the host's kernel. */
+/** The host kernel's tables for a guest's memory. */
 const TABLES_SHARE = 1 / 64;
-/** Besides one for each of the guest's processors: threads for disks, at most 64, and few others. */
+/** Besides one thread per guest processor: up to 64 threads for disks, and a few others. */
 const TASKS = 192;
 
-/** Files that a VMM has open at once: some tens. */
+/** A VMM needs a few dozen open files. */
 const FILES_OPEN = 512;
-/** Of a disk's own tables, and for what else is written. */
+/** For a disk's metadata and other files. */
 const FILE_SLACK_BYTES = 2 ** 30;
 
 export interface VmmLimits extends GroupLimits {
-  /** The size of any file that it writes. */
+  /** Maximum size of any file that it writes. */
   readonly fileBytes: number;
   readonly filesOpen: number;
 }
 
-/** `diskBytes` null: any disk may come to it later. `acceleratorMb`: what its accelerator takes (tuning.ts). */
+/** `diskBytes` is null if any disk may be attached later. `acceleratorMb`: overhead of its accelerator (tuning.ts). */
 export function vmmLimits(
   size: { readonly cpus: number; readonly memoryMb: number; readonly diskBytes: number | null },
   acceleratorMb: number,
@@ -34,13 +34,13 @@ export function vmmLimits(
     memoryBytes: Math.ceil(memoryMb + ownMb) * MB,
     cpus,
     tasksMax: TASKS + cpus,
-    // A template's memory is a file, too.
+    // A template's memory is a file too.
     fileBytes: fileBytesMax(Math.max(diskBytes ?? DISK_GB_MAX * 2 ** 30, memoryMb * MB)),
     filesOpen: FILES_OPEN,
   };
 }
 
-/** Of the largest file that holds a disk of this size. */
+/** The size of the largest file for a disk of this size. */
 export function fileBytesMax(diskBytes: number): number {
   return Math.ceil(diskBytes * (1 + 1 / 64)) + FILE_SLACK_BYTES;
 }

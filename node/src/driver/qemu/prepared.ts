@@ -1,12 +1,13 @@
 /**
  * A prepared VM: restored from a template, and paused until a machine needs it.
  *
- * Owns its boot directory. Leaves to machines/prepared-vms.ts how many there are, and what for; to the tuning what else it
- * does before it is paused.
+ * Owns its boot directory. machines/prepared-vms.ts decides how many there are and for what; the tuning decides what else
+ * is done before the pause.
  *
- * Always: nothing of a machine is in it before `start`, and it is started at most once. One with a disk has played a machine
- * without a name on a disk that has what the image has: a machine takes disk and VM together, and is configured like any
- * other, which replaces the name, the machine id and the seed of the random pool.
+ * Always:
+ * - it contains nothing of a machine before `start`, and is started at most once;
+ * - one with a disk was configured as a throw-away machine on a fresh disk of the image. A machine takes disk and VM
+ *   together and is configured like any other, which replaces the host name, the machine id and the random seed.
  */
 import { rename, rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -22,26 +23,26 @@ import type { Launcher } from "./launcher.ts";
 import { isAlive } from "./processes.ts";
 import type { Qmp } from "./qmp.ts";
 import { attachDisk, detachDisk } from "./root-disk.ts";
-import { connectWhenThere } from "./sockets.ts";
+import { connectWhenReady } from "./sockets.ts";
 import { loadState, readState, type Template } from "./template.ts";
 import type { Tuning } from "./tuning.ts";
-import { type UnnamedFacts, unnamedConfiguration } from "./unnamed.ts";
+import { type PlaceholderFacts, placeholderConfiguration } from "./placeholder-machine.ts";
 import type { Vmm } from "./vmm.ts";
 
-/** What its command line names in place of a machine, also when it has become one. */
+/** The machine id on its command line, even after it was assigned to a machine. */
 export const PREPARED = "prepared";
 
-export interface Preparing {
+export interface PrepareContext {
   readonly launcher: Launcher;
   readonly tuning: Tuning;
   readonly template: Template;
   readonly rootDevice: string | null;
-  /** What a start by it will be called. `prepared`: nobody waits for it yet. */
+  /** The origin reported for a start with it. `prepared`: no machine waits for it yet. */
   readonly origin: VmOrigin;
   readonly asVm: (parts: VmParts) => Vm;
 }
 
-/** What is held of a VM that runs. */
+/** The parts of a running VM. */
 export interface VmParts {
   readonly vmm: Vmm;
   readonly guest: Guest;
@@ -49,13 +50,13 @@ export interface VmParts {
   readonly origin: Vm["origin"];
 }
 
-/** Rejects with the reason, and has ended the VMM then. */
+/** Rejects with the reason after killing the VMM. */
 export async function prepareVm(
   request: PrepareRequest,
-  preparing: Preparing,
+  context: PrepareContext,
   signal: AbortSignal,
 ): Promise<PreparedVm> {
-  const { launcher, template } = preparing;
+  const { launcher, template } = context;
   const { bootId, bootDirectory, uid, cpus, memoryMb } = request;
   const vmm = await launcher.spawn({
     machineId: PREPARED,
@@ -71,37 +72,37 @@ export async function prepareVm(
     isIncoming: true,
   });
   try {
-    return await orAborted(bringUp(vmm, request, preparing, signal), signal);
+    return await orAborted(bringUp(vmm, request, context, signal), signal);
   } catch (error) {
-    const words = await vmm.saidLast();
+    const output = await vmm.lastOutputIfAny();
     await vmm.kill();
-    throw words === null ? error : new Error(`${messageOf(error)}; the guest's last words: ${words}`);
+    throw output === null ? error : new Error(`${messageOf(error)}; last output of the VM: ${output}`);
   }
 }
 
-/** A guest may be silent at any step of it, for ever: whoever waits gives up by the signal and ends the VMM. */
+/** A guest may hang at any step; the caller cancels by the signal and kills the VMM. */
 async function bringUp(
   vmm: Vmm,
   request: PrepareRequest,
-  preparing: Preparing,
+  context: PrepareContext,
   signal: AbortSignal,
 ): Promise<PreparedVm> {
-  const { launcher, tuning, origin } = preparing;
+  const { launcher, tuning, origin } = context;
   const { bootDirectory, uid } = request;
   const qmp = await launcher.control(vmm, { bootDirectory, uid }, signal);
   const guestNetwork = launcher.attachNetwork(vmm, uid);
   const prepare = async (): Promise<Guest> => {
-    await restore(qmp, request, preparing, signal);
+    await restore(qmp, request, context, signal);
     const guest = await launcher.guest({ bootDirectory, uid }, signal);
-    if (origin === "prepared") await makeReady(qmp, guest, request, preparing);
+    if (origin === "prepared") await mountAndWarmUp(qmp, guest, request, context);
     return guest;
   };
   const guest = origin === "prepared" ? await tuning.inBackground(vmm, prepare) : await prepare();
-  return new Prepared(request, preparing, { vmm, qmp, guest, guestNetwork });
+  return new Prepared(request, context, { vmm, qmp, guest, guestNetwork });
 }
 
-async function restore(qmp: Qmp, request: PrepareRequest, preparing: Preparing, signal: AbortSignal): Promise<void> {
-  const { launcher, template } = preparing;
+async function restore(qmp: Qmp, request: PrepareRequest, context: PrepareContext, signal: AbortSignal): Promise<void> {
+  const { launcher, template } = context;
   const name = "incoming.sock";
   const socketPath = join(request.bootDirectory, name);
   const state = await readState(template);
@@ -109,8 +110,8 @@ async function restore(qmp: Qmp, request: PrepareRequest, preparing: Preparing, 
     uri: `unix:${join(VIEW.boot, name)}`,
     send: async () => {
       const place = { path: socketPath, uid: launcher.uidOf(request) };
-      const socket = await connectWhenThere(place, launcher.clock, signal);
-      socket.on("error", () => {}); // The VMM's end says more.
+      const socket = await connectWhenReady(place, launcher.clock, signal);
+      socket.on("error", () => {}); // The VMM's exit reports the reason.
       socket.end(state);
     },
     sleep: (ms) => launcher.clock.sleep(ms, signal),
@@ -118,23 +119,23 @@ async function restore(qmp: Qmp, request: PrepareRequest, preparing: Preparing, 
   await rm(socketPath, { force: true });
 }
 
-/** Has the guest mount the disk that it waits with, if any, and warm up. */
-async function makeReady(qmp: Qmp, guest: Guest, request: PrepareRequest, preparing: Preparing): Promise<void> {
-  const { launcher, tuning, rootDevice } = preparing;
+/** Configures the guest with its disk, if any, and warms it up. */
+async function mountAndWarmUp(qmp: Qmp, guest: Guest, request: PrepareRequest, context: PrepareContext): Promise<void> {
+  const { launcher, tuning, rootDevice } = context;
   const { disk, makeScratchDisk, uid, bootDirectory } = request;
-  const attach = async ({ path, backingPaths, bytes, user }: PreparedDisk): Promise<UnnamedFacts> => {
+  const attach = async ({ path, backingPaths, bytes, user }: PreparedDisk): Promise<PlaceholderFacts> => {
     await launcher.makeReachable(uid, [path], backingPaths);
     await attachDisk(qmp, await launcher.show(bootDirectory, [path, ...backingPaths]), bytes);
     return { rootDevice, rootBytes: bytes, user, ...launcher.guestAddressing };
   };
   const mounted = disk === null ? null : await attach(disk);
   if (mounted !== null) {
-    await guest.configure(unnamedConfiguration(mounted, { now: launcher.clock.now(), digit: "0" }));
+    await guest.configure(placeholderConfiguration(mounted, { now: launcher.clock.now(), digit: "0" }));
   }
   await tuning.warmUp({ guest, mounted, makeScratchDisk, attach, detach: () => detachDisk(qmp) });
 }
 
-/** What a prepared VM is held by. */
+/** The parts of a prepared VM. */
 interface Parts {
   readonly vmm: Vmm;
   readonly qmp: Qmp;
@@ -147,7 +148,7 @@ class Prepared implements PreparedVm {
   readonly uid: number;
   readonly exited: PreparedVm["exited"];
   readonly #request: PrepareRequest;
-  readonly #preparing: Preparing;
+  readonly #context: PrepareContext;
   readonly #vmm: Vmm;
   readonly #qmp: Qmp;
   readonly #guest: Guest;
@@ -155,37 +156,37 @@ class Prepared implements PreparedVm {
   /** null: it is started at once. */
   readonly #settling: Timer | null;
 
-  constructor(request: PrepareRequest, preparing: Preparing, { vmm, qmp, guest, guestNetwork }: Parts) {
+  constructor(request: PrepareRequest, context: PrepareContext, { vmm, qmp, guest, guestNetwork }: Parts) {
     this.bootId = request.bootId;
     this.uid = request.uid;
     this.exited = vmm.exited;
     this.#request = request;
-    this.#preparing = preparing;
+    this.#context = context;
     this.#vmm = vmm;
     this.#qmp = qmp;
     this.#guest = guest;
     this.#guestNetwork = guestNetwork;
-    const { launcher, tuning, origin } = preparing;
-    const rest = (): void => void this.#rest();
-    this.#settling = origin === "prepared" ? launcher.clock.timer(tuning.settleMs, rest) : null;
+    const { launcher, tuning, origin } = context;
+    const pause = (): void => void this.#pause();
+    this.#settling = origin === "prepared" ? launcher.clock.timer(tuning.settleMs, pause) : null;
   }
 
   /** Pauses it until it is started. */
-  async #rest(): Promise<void> {
-    const { log } = this.#preparing.launcher;
+  async #pause(): Promise<void> {
+    const { log } = this.#context.launcher;
     await this.#qmp.execute("stop").catch((error: unknown) => {
       if (!isAlive(this.#vmm.record)) return;
-      log.warn({ boot: this.bootId, reason: messageOf(error) }, "a prepared VM does not rest");
+      log.warn({ boot: this.bootId, reason: messageOf(error) }, "a prepared VM could not be paused");
     });
   }
 
   async start(request: BootRequest): Promise<Vm> {
     const { bootDirectory, diskPath, diskBytes, backingPaths } = request;
-    const { launcher, origin, asVm } = this.#preparing;
+    const { launcher, origin, asVm } = this.#context;
     const hasDisk = this.#request.disk !== null;
-    // A pause that was asked for before is answered before the VM is let run below.
+    // QMP answers in order, so a pause that was already requested completes before `cont` below.
     this.#settling?.cancel();
-    // Sockets are known by what they are, not by their path: open ones are found under the new one.
+    // Open sockets survive the rename of their directory.
     if (bootDirectory !== this.#request.bootDirectory) {
       await rename(this.#request.bootDirectory, bootDirectory);
       this.#vmm.moved(bootDirectory);
@@ -194,7 +195,7 @@ class Prepared implements PreparedVm {
     const paths = hasDisk ? [] : await launcher.show(bootDirectory, [diskPath, ...backingPaths]);
     await Promise.all([
       hasDisk ? undefined : attachDisk(this.#qmp, paths, diskBytes),
-      // Closed until then, so the guest need not wait for it.
+      // Closed until then; the guest need not wait for it.
       this.#guestNetwork?.open(request),
       this.#qmp.execute("cont"),
     ]);

@@ -1,22 +1,21 @@
 /**
- * What /proc says about VMM processes: which there are, whose they are, and whether one still lives.
+ * VMM processes in /proc: which exist, who owns them, and whether one is alive.
  *
- * Always: a process is named by the pair of its id and its start time, which is never reused. A VMM is recognized by the
- * value of its `-name`, which holds machine, boot and node directory; two Flotillas on one host never see each
- * other's.
+ * Always: a process is identified by its id and start time, a pair that is never reused. A VMM is recognized by the value
+ * of its `-name`, which contains machine, boot and node directory, so two Flotillas on one host never see each other's.
  */
 import { readFileSync } from "node:fs";
 import { readdir, readFile, stat } from "node:fs/promises";
 import type { VmRecord } from "../driver.ts";
 
-/** Ids have neither slash nor @, so the parts can be told apart whatever the directory is called. */
+/** Ids contain neither slash nor @, so the parts can be separated whatever the directory is called. */
 export function vmmName(machineId: string, bootId: string, nodeDirectory: string): string {
   return `${machineId}/${bootId}@${nodeDirectory}`;
 }
 
 /** A process that runs a VMM, or is about to become one. */
 export interface FoundVmm extends VmRecord {
-  /** The machine that it was started for, or what else it is for. */
+  /** The machine it was started for, or its other purpose. */
   readonly machineId: string;
   /** The user it runs as. */
   readonly uid: number;
@@ -37,11 +36,11 @@ async function asVmm(pid: number, nodeDirectory: string): Promise<FoundVmm | und
     if (name === undefined || startTime === undefined) return undefined;
     return { ...name, pid, startTime, uid: (await stat(`/proc/${pid}`)).uid };
   } catch {
-    return undefined; // It ended while it was looked at.
+    return undefined; // It ended meanwhile.
   }
 }
 
-/** What a command line runs, if it is a VMM's of this node directory. */
+/** Parses a command line; undefined unless it is that of a VMM of this node directory. */
 function nameIn(argv: readonly string[], nodeDirectory: string): Pick<FoundVmm, "machineId" | "bootId"> | undefined {
   const at = argv.indexOf("-name");
   const name = at === -1 ? undefined : argv[at + 1]?.replaceAll(",,", ",");
@@ -50,17 +49,17 @@ function nameIn(argv: readonly string[], nodeDirectory: string): Pick<FoundVmm, 
   return { machineId, bootId };
 }
 
-/** In clock ticks since the host's boot; undefined when the process has ended, also when nobody has reaped it yet. */
+/** In clock ticks since the host's boot; undefined when the process has ended, even if not reaped yet. */
 export function startTimeOf(pid: number): number | undefined {
   try {
-    // tidy-allow blocking: /proc is memory, read in microseconds, and a kill must not come long after this look
+    // tidy-allow blocking: /proc is in memory, read in microseconds, and a kill must follow the check immediately
     return parseStartTime(readFileSync(`/proc/${pid}/stat`, "utf8"));
   } catch {
     return undefined;
   }
 }
 
-/** `<pid> (<any name>) <state> <ppid> …`, with the start time as the 22nd field. */
+/** Format: `<pid> (<any name>) <state> <ppid> …`; the start time is the 22nd field. */
 function parseStartTime(stat: string): number | undefined {
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   const state = fields[0];
@@ -73,7 +72,7 @@ export function isAlive(record: VmRecord): boolean {
   return startTimeOf(record.pid) === record.startTime;
 }
 
-/** Ends the process at once. Returns whether there was one to end. */
+/** Kills the process. Returns whether it was alive. */
 export function killNow(record: VmRecord): boolean {
   if (!isAlive(record)) return false;
   try {

@@ -1,16 +1,16 @@
 /**
  * A client of QMP, the VMM's control channel: JSON lines over a Unix socket.
  *
- * Owns the socket. One client at a time may be connected to a VMM, so this one lives as long as the node agent holds
- * the VM; when it closes, the VMM has ended or is about to.
+ * Owns the socket. A VMM accepts one client at a time, so this one is kept for as long as the node agent holds the VM.
+ * When the connection closes, the VMM has ended or is about to.
  *
- * Always: a VMM that may have been taken over by its guest is on the other end, so a line has a limit and anything that
- * is not understood ends the connection. Every command is answered or rejected: by its error, or by the end.
+ * Always: the VMM may have been taken over by its guest, so lines are limited in length and anything unexpected ends the
+ * connection. Every command is settled: by its result, its error, or the end of the connection.
  */
 import type { Duplex } from "node:stream";
 import { messageOf } from "@flotilla/base/errors";
 
-/** The longest line that QEMU has reason to send is the console's ring, written as JSON escapes. */
+/** The longest legitimate line is the console's ring buffer as JSON escapes. */
 const LINE_BYTES_MAX = 1_048_576;
 
 export interface QmpEvent {
@@ -28,7 +28,7 @@ export class Qmp {
   readonly #pending = new Map<number, Pending>();
   readonly #onEvent: (event: QmpEvent) => void;
   #lastId = 0;
-  /** Chunks of a line that has not ended yet, and their size. */
+  /** Chunks of the unfinished line, and their size in bytes. */
   #partial: Buffer[] = [];
   #partialBytes = 0;
   /** Resolves with the reason when the connection has ended. Never rejects. */
@@ -48,11 +48,11 @@ export class Qmp {
         resolve(reason);
       });
     });
-    stream.on("data", (chunk: Buffer) => this.#take(chunk));
+    stream.on("data", (chunk: Buffer) => this.#receive(chunk));
     stream.on("end", () => stream.destroy());
   }
 
-  /** Takes over the stream; resolves when commands may be sent. Aborting destroys the stream. */
+  /** Takes ownership of the stream; resolves when commands may be sent. Aborting destroys the stream. */
   static async connect(stream: Duplex, onEvent: (event: QmpEvent) => void, signal: AbortSignal): Promise<Qmp> {
     const abort = (): void => void stream.destroy();
     signal.addEventListener("abort", abort, { once: true });
@@ -78,7 +78,7 @@ export class Qmp {
     this.#lastId += 1;
     const id = this.#lastId;
     return new Promise((resolve, reject) => {
-      if (this.#stream.destroyed) return reject(new Error(`the VMM can not be asked to ${command}: it has ended`));
+      if (this.#stream.destroyed) return reject(new Error(`cannot send ${command} to the VMM: it has ended`));
       this.#pending.set(id, { resolve, reject: (error) => reject(new Error(`${command}: ${error.message}`)) });
       this.#stream.write(`${JSON.stringify({ execute: command, ...(parameters && { arguments: parameters }), id })}\n`);
     });
@@ -88,29 +88,29 @@ export class Qmp {
     this.#stream.destroy();
   }
 
-  #take(chunk: Buffer): void {
+  #receive(chunk: Buffer): void {
     let start = 0;
     for (let end = chunk.indexOf(10); end !== -1 && !this.#stream.destroyed; end = chunk.indexOf(10, start)) {
       const line = Buffer.concat([...this.#partial, chunk.subarray(start, end)]);
       this.#partial = [];
       this.#partialBytes = 0;
       start = end + 1;
-      this.#takeLine(line);
+      this.#receiveLine(line);
     }
     if (start === chunk.length) return;
     this.#partial.push(chunk.subarray(start));
     this.#partialBytes += chunk.length - start;
-    if (this.#partialBytes > LINE_BYTES_MAX) this.#fail("it sent a line without end");
+    if (this.#partialBytes > LINE_BYTES_MAX) this.#fail("a line is too long");
   }
 
-  #takeLine(line: Buffer): void {
+  #receiveLine(line: Buffer): void {
     let message: unknown;
     try {
       message = JSON.parse(line.toString());
     } catch {
-      return this.#fail("it sent something that is not JSON");
+      return this.#fail("a line is not JSON");
     }
-    if (!isRecord(message)) return this.#fail("it sent something that is not an object");
+    if (!isRecord(message)) return this.#fail("a message is not an object");
     if ("QMP" in message) return this.#settle(GREETING_ID, (pending) => pending.resolve(undefined));
     if (typeof message["event"] === "string") {
       const data = isRecord(message["data"]) ? message["data"] : {};
@@ -125,7 +125,7 @@ export class Qmp {
 
   #settle(id: unknown, act: (pending: Pending) => void): void {
     const pending = typeof id === "number" ? this.#pending.get(id) : undefined;
-    if (pending === undefined) return this.#fail("it answered what nobody asked");
+    if (pending === undefined) return this.#fail("a response matches no command");
     this.#pending.delete(id as number);
     act(pending);
   }
@@ -140,7 +140,7 @@ export class Qmp {
   }
 }
 
-/** The greeting comes unasked, as if it answered this. */
+/** The id under which the greeting, which has no request, is awaited. */
 const GREETING_ID = 0;
 
 function isRecord(value: unknown): value is Record<string, unknown> {

@@ -1,14 +1,14 @@
 /**
- * The files under a running guest's disk device, which can be replaced at any time: QEMU's block node ROOT_NODE stays, and
- * what is below it is opened anew.
+ * Replaces the files under a running guest's disk device: QEMU's block node ROOT_NODE stays, and the node below it is
+ * opened again.
  */
 import { diskLayers, PLACEHOLDER, ROOT_NODE } from "./argv.ts";
 import type { Qmp } from "./qmp.ts";
 
-/** The node of the disk below ROOT_NODE. */
+/** The block node of the disk, below ROOT_NODE. */
 const DISK_NODE = "disk";
 
-/** Puts a disk there: its file first, what it stands on behind it, as the VMM sees them. Asked at once and answered in order. */
+/** Attaches a disk: its file first, then its backing files, as the VMM sees them. The commands are sent together and run in order. */
 export async function attachDisk(qmp: Qmp, paths: readonly string[], bytes: number): Promise<void> {
   const options = [{ driver: "raw", "node-name": ROOT_NODE, discard: "unmap", file: DISK_NODE }];
   await Promise.all([
@@ -18,7 +18,7 @@ export async function attachDisk(qmp: Qmp, paths: readonly string[], bytes: numb
   ]);
 }
 
-/** Puts the placeholder there again, and closes the disk's files. */
+/** Attaches the placeholder again, and closes the disk's files. */
 export async function detachDisk(qmp: Qmp): Promise<void> {
   const options = [{ driver: "raw", "node-name": ROOT_NODE, file: "placeholder" }];
   await qmp.execute("blockdev-add", { ...PLACEHOLDER, "node-name": "placeholder" });

@@ -1,6 +1,6 @@
 /**
- * What of the host's files QEMU needs to run: its program, the directories of its libraries, and its firmware. A jail shows
- * them and no others, so all of it is found out before.
+ * The host's files that QEMU needs to run: its program, the directories of its libraries, and its firmware. A jail contains
+ * only these, so they are determined first.
  */
 import { execFile } from "node:child_process";
 import { readlink, realpath } from "node:fs/promises";
@@ -9,11 +9,11 @@ import { promisify } from "node:util";
 import { QEMU_PROGRAM } from "./argv.ts";
 
 export interface RuntimeFiles {
-  /** Without links in it. */
+  /** Without symbolic links. */
   readonly program: string;
-  /** Without links, and none in another. */
+  /** Without symbolic links; none is inside another. */
   readonly directories: readonly string[];
-  /** Links at the top of the host's tree on the way to a library: what each points to, and where it is. */
+  /** Symbolic links at the top of the host's tree on the way to a library: their targets and paths. */
   readonly links: readonly { readonly target: string; readonly path: string }[];
 }
 
@@ -38,12 +38,12 @@ export async function findRuntimeFiles(): Promise<RuntimeFiles> {
   };
 }
 
-/** From what `ldd` prints: the files of a program's libraries, and its loader's. */
+/** The files of a program's libraries and its loader, from the output of `ldd`. */
 export function librariesIn(text: string): readonly string[] {
   return [...text.matchAll(/(?:^|=>)\s*(\/\S+) \(0x/gm)].map(([, path = ""]) => path);
 }
 
-/** Each once, without those that are in others. */
+/** Without duplicates and directories inside others. */
 export function outermost(directories: readonly string[]): readonly string[] {
   return [...new Set(directories)].filter(
     (directory) => !directories.some((other) => other !== directory && directory.startsWith(`${other}/`)),

@@ -1,17 +1,17 @@
 /**
- * One more attempt for a boot that hangs.
+ * Retries a boot that hangs, once.
  *
- * Rarely a guest's kernel stops in the middle of its boot and never goes on; a boot that is begun again does not.
+ * Rarely, a guest's kernel hangs in the middle of its boot; a second boot does not.
  */
 import { deadlineSignal } from "@flotilla/base/abort";
 import type { Clock } from "@flotilla/base/clock";
 
-/** The time of a first attempt where a boot takes some seconds. */
+/** Time limit of the first attempt, when a boot takes a few seconds. */
 export const FIRST_BOOT_MS = 30_000;
 
 /**
- * What `attempt` gives. It is told to give up after `firstMs` and made once more, without a time of its own. Rejects as the
- * last attempt did; an attempt that fails by itself, or when `signal` is aborted, is the last.
+ * Runs `attempt`, cancels it after `firstMs` and then runs it once more without that limit. Rejects as the last attempt
+ * did; an attempt that fails by itself, or after `signal` was aborted, is the last.
  */
 export async function withSecondAttempt<T>(
   attempt: (signal: AbortSignal) => Promise<T>,

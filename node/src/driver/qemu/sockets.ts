@@ -1,11 +1,11 @@
 /**
- * Connects to the Unix sockets that a VMM has made.
+ * Connects to the Unix sockets that a VMM creates.
  *
- * Always: a socket stands in a directory that belongs to the VMM's user, and the node agent is root, so the path is not
- * believed: it is opened without following a link, checked to be a socket of that user, and connected to through the
- * descriptor that was checked. That also frees the path from the 107 characters of a socket address. A VMM that ends as
- * soon as it is connected to breaks the socket at any time from then on: whoever is given one finds it destroyed, and no
- * error of it is ever without a listener.
+ * Always:
+ * - a socket's directory belongs to the VMM's user while the node agent is root, so the path is not trusted: it is opened
+ *   without following links, checked to be a socket of that user, and connected to through the checked descriptor. This
+ *   also avoids the limit of 107 characters of a socket address;
+ * - a returned socket always has an error listener, because a VMM that ends can break it at any time.
  */
 import { constants } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
@@ -13,18 +13,18 @@ import { connect, type Socket } from "node:net";
 import { reasonOf } from "@flotilla/base/abort";
 import type { Clock } from "@flotilla/base/clock";
 
-/** Linux's O_PATH, which Node does not name: a handle on what stands at a path, without opening it. */
+/** Linux's O_PATH, which Node does not define: refers to a path's file without opening it. */
 const O_PATH = 0o10000000;
-/** A VMM needs 15 to 60 ms until its sockets are there. */
+/** A VMM creates its sockets within 15 to 60 ms. */
 const RETRY_MS = 3;
 
-export interface SocketPlace {
+export interface SocketPath {
   readonly path: string;
   readonly uid: number;
 }
 
-/** Waits until the socket is there. Rejects when the signal is aborted, or at once when it is not what it should be. */
-export async function connectWhenThere(place: SocketPlace, clock: Clock, signal: AbortSignal): Promise<Socket> {
+/** Waits until the socket exists. Rejects when the signal is aborted, or at once if it is not a socket of the VMM's user. */
+export async function connectWhenReady(place: SocketPath, clock: Clock, signal: AbortSignal): Promise<Socket> {
   for (;;) {
     if (signal.aborted) throw reasonOf(signal);
     const socket = await connectNow(place).catch((error: NodeJS.ErrnoException) => {
@@ -36,7 +36,7 @@ export async function connectWhenThere(place: SocketPlace, clock: Clock, signal:
   }
 }
 
-async function connectNow({ path, uid }: SocketPlace): Promise<Socket> {
+async function connectNow({ path, uid }: SocketPath): Promise<Socket> {
   const handle = await open(path, O_PATH | constants.O_NOFOLLOW);
   try {
     const stat = await handle.stat();
@@ -52,7 +52,7 @@ function connected(handle: FileHandle): Promise<Socket> {
     const socket = connect(`/proc/self/fd/${handle.fd}`);
     socket.once("error", reject);
     socket.once("connect", () => {
-      socket.on("error", () => {}); // Before anybody else listens; `errored` keeps it.
+      socket.on("error", () => {}); // Until the caller listens; `errored` keeps the error.
       socket.off("error", reject);
       resolve(socket);
     });

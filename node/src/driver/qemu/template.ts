@@ -1,19 +1,19 @@
 /**
- * Templates: booted guests that wait unconfigured, saved so that a machine starts without booting.
+ * Templates: saved VMs with a booted, unconfigured guest, so that a machine can start without booting.
  *
  * Owns `<node directory>/templates/<key>/` with `memory` (the guest's RAM, sparse), `state` (its devices) and
- * `template.json`. The key covers everything a template is made of: kernel, agent and command line (by the guest files'
- * key and RECIPE), QEMU's version, accelerator, processors' frequency, size; with KVM also the host's processor and kernel.
+ * `template.json`. The key covers everything a template depends on: kernel, agent and command line (by the guest files'
+ * key and RECIPE), QEMU's version, accelerator, clock rate, size; with KVM also the host's processor and kernel.
  *
  * Always:
- * - Nothing of any machine is in a template: its guest has been told no identity, has read no disk, and its random pool
- *   is reseeded when a machine is configured (GUEST-PROTOCOL.md, configure).
- * - A directory has its name only when it is complete, and is never written again: its files belong to root and are
+ * - A template contains nothing of any machine: its guest has no identity, has read no disk, and its random pool is
+ *   reseeded when a machine is configured (GUEST-PROTOCOL.md, configure).
+ * - A directory gets its name only when it is complete, and is never changed: its files belong to root and are
  *   read-only, also for VMMs (node/native/template-memory.c).
- * - There are at most TEMPLATES_MAX; the least recently used makes room. Those that were made of something else, as by an
- *   earlier version, are removed at the start: nothing is restored from them any more.
+ * - There are at most TEMPLATES_MAX; the least recently used is removed. Templates with other ingredients, such as from an
+ *   earlier version, are removed at start.
  *
- * A crash in the middle leaves `<key>.new`, which the next agent removes, and a VMM that it sweeps.
+ * A crash leaves `<key>.new`, which the next agent removes, and a VMM, which it kills.
  */
 import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
@@ -39,13 +39,14 @@ import { orAborted } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
 import type { Guest } from "../../guest/guest.ts";
 import { loadAdjustedMs } from "../../host/load-adjusted-timeout.ts";
+import { syncToDisk } from "../../host/sync-to-disk.ts";
 import type { Accelerator } from "./argv.ts";
 import { VIEW } from "./jail.ts";
 import { type Launcher, NOBODY } from "./launcher.ts";
 import type { Qmp } from "./qmp.ts";
-import { AGENT_COMMAND, unnamedConfiguration } from "./unnamed.ts";
+import { AGENT_COMMAND, placeholderConfiguration } from "./placeholder-machine.ts";
 
-/** The size of a machine, as far as a template depends on it. */
+/** The part of a machine's size that a template depends on. */
 export interface VmSize {
   readonly cpus: number;
   readonly memoryMb: number;
@@ -59,28 +60,28 @@ export interface Template {
 
 export interface TemplatesOptions {
   readonly launcher: Launcher;
-  /** Everything but the size that a template is made of. */
+  /** Everything a template depends on, except the size. */
   readonly ingredients: string;
 }
 
-/** Raise it when what is done to a guest before it is saved changes. */
+/** Increment when the way templates are made changes. */
 const RECIPE = 8;
 const TEMPLATES_MAX = 6;
 const MIB = 2 ** 20;
-/** Of a guest's memory, what it has touched when it is saved: 4 % measured, and as much again. */
+/** The part of its memory that a guest has touched when it is saved: 4 % measured, doubled. */
 const TOUCHED_SHARE = 0.08;
-/** What stays free for machines' disks while a template is made. */
+/** Space that is left for machines' disks while a template is made. */
 const FREE_MB_KEPT = 256;
 const STATE_BYTES_MAX = 16 * 2 ** 20;
 const MAKE_DEADLINE_MS = 120_000;
 const POLL_MS = 5;
-/** How old a template must be to be given up for the death of a guest. */
-const FORGET_MS_MIN = 60 * 60_000;
-/** Commands run in the guest before it is saved, so that what they make the kernel allocate is in the template. */
+/** A template must be this old to be discarded because of a guest's crash. */
+const FORGET_AGE_MS_MIN = 60 * 60_000;
+/** Commands run in the guest before it is saved, so that the template contains the kernel's allocations for them. */
 const WARM_UP_COMMANDS = 3;
 
-/** What a template depends on besides its size, as one string. An emulated processor is the same on every host but for its rate. */
-export function templateIngredients(made: {
+/** What a template depends on besides its size, as one string. Emulated processors differ between hosts only in their clock rate. */
+export function templateIngredients(facts: {
   readonly qemuVersion: string;
   readonly guestFiles: { readonly key: string };
   readonly accelerator: Accelerator;
@@ -88,16 +89,16 @@ export function templateIngredients(made: {
   readonly processor: string;
   readonly hasNetwork: boolean;
 }): string {
-  const { qemuVersion, guestFiles, accelerator, tscKhz, processor, hasNetwork } = made;
-  const seen = accelerator === "kvm" ? processor : null;
-  return JSON.stringify([qemuVersion, guestFiles.key, accelerator, tscKhz, seen, hasNetwork]);
+  const { qemuVersion, guestFiles, accelerator, tscKhz, processor, hasNetwork } = facts;
+  const visibleProcessor = accelerator === "kvm" ? processor : null;
+  return JSON.stringify([qemuVersion, guestFiles.key, accelerator, tscKhz, visibleProcessor, hasNetwork]);
 }
 
 export class Templates {
   readonly directory: string;
   readonly #launcher: Launcher;
   readonly #ingredients: string;
-  /** Being made now, by key: whoever needs the same waits for it. */
+  /** Templates being made, by key; concurrent callers share them. */
   readonly #making = new Map<string, Promise<Template>>();
 
   constructor({ launcher, ingredients }: TemplatesOptions) {
@@ -106,7 +107,7 @@ export class Templates {
     this.#ingredients = ingredients;
   }
 
-  /** Removes what a crash has left, and what was made of something else. Before anything is made. */
+  /** Removes templates with other ingredients and what a crash left. Call before any is made. */
   async open(): Promise<void> {
     await mkdir(this.directory, { recursive: true, mode: 0o711 });
     const current = `-${this.#hash()}`;
@@ -116,8 +117,8 @@ export class Templates {
   }
 
   /**
-   * The template of a size; makes it, in seconds, if there is none. Rejects with the reason when that fails, also when
-   * the signal of whoever asked first is aborted: no VMM is left then.
+   * The template of a size; makes it, in seconds, if there is none. Rejects with the reason when that fails or the first
+   * caller's signal is aborted; the VMM has ended then.
    */
   async ensure({ cpus, memoryMb }: VmSize, signal: AbortSignal): Promise<Template> {
     const size = { cpus, memoryMb };
@@ -129,7 +130,7 @@ export class Templates {
     return making;
   }
 
-  /** The directory of a size's template, whether or not it has been made. */
+  /** The directory of a size's template, whether or not it exists. */
   pathOf(size: VmSize): string {
     return join(this.directory, this.#key(size));
   }
@@ -142,12 +143,12 @@ export class Templates {
     return `${cpus}x${memoryMb}-${this.#hash()}`;
   }
 
-  /** The template of a size, if it has been made, or as soon as it is: it boots already, and another boot would not overtake it. */
+  /** The template of a size if it exists or is being made, because a boot of one's own would not be faster. */
   async findOrAwait(size: VmSize): Promise<Template | undefined> {
     return (await this.find(size)) ?? this.#making.get(this.#key(size))?.catch(() => undefined);
   }
 
-  /** The template of a size, if it has been made. */
+  /** The template of a size, if it exists. */
   async find(size: VmSize): Promise<Template | undefined> {
     const template = templateIn(this.pathOf(size));
     try {
@@ -161,40 +162,40 @@ export class Templates {
     }
   }
 
-  /** Removes the template of a size, unless it was made within the last hour: guests must not be able to have it made all the time. */
+  /** Removes the template of a size unless it is less than an hour old, so that guests cannot cause constant remaking. */
   async forget(size: VmSize): Promise<void> {
     const { directory } = templateIn(this.pathOf(size));
     const made = await stat(join(directory, "template.json")).catch(() => null);
-    if (made === null || this.#launcher.clock.now() - made.mtimeMs < FORGET_MS_MIN) return;
-    this.#launcher.log.warn({ directory }, "a template is removed: a guest that was restored from it died");
+    if (made === null || this.#launcher.clock.now() - made.mtimeMs < FORGET_AGE_MS_MIN) return;
+    this.#launcher.log.warn({ directory }, "removing a template, because a guest restored from it crashed");
     await rm(directory, { recursive: true, force: true });
   }
 
-  async #make(key: string, size: VmSize, giveUp: AbortSignal): Promise<Template> {
+  async #make(key: string, size: VmSize, callerSignal: AbortSignal): Promise<Template> {
     await this.#makeRoom(size);
-    giveUp.throwIfAborted();
+    callerSignal.throwIfAborted();
     const startedAt = this.#launcher.clock.monotonic();
     const directory = join(this.directory, `${key}.new`);
     await rm(directory, { recursive: true, force: true });
     await mkdir(directory, { mode: 0o700 });
     try {
-      await this.#save(directory, size, giveUp);
+      await this.#save(directory, size, callerSignal);
       const template = templateIn(this.pathOf(size));
       await rm(template.directory, { recursive: true, force: true });
       await rename(directory, template.directory);
       const seconds = ((this.#launcher.clock.monotonic() - startedAt) / 1000).toFixed(1);
-      this.#launcher.log.info({ key, seconds }, "a template was made");
+      this.#launcher.log.info({ key, seconds }, "made a template");
       return template;
     } catch (error) {
       await rm(directory, { recursive: true, force: true });
-      // Whatever step noticed first that it was given up names only what it saw; the reason is the asker's.
-      const reason = messageOf(giveUp.aborted ? giveUp.reason : error);
-      throw new Error(`the template for ${size.cpus} processors and ${size.memoryMb} MB was not made: ${reason}`);
+      // After a cancellation a step's own error only describes its effect; report the caller's reason.
+      const reason = messageOf(callerSignal.aborted ? callerSignal.reason : error);
+      throw new Error(`the template for ${size.cpus} processors and ${size.memoryMb} MB could not be made: ${reason}`);
     }
   }
 
-  /** Boots a guest whose memory is a file, and saves it there. */
-  async #save(directory: string, size: VmSize, giveUp: AbortSignal): Promise<void> {
+  /** Boots a guest whose memory is a file, and saves it. */
+  async #save(directory: string, size: VmSize, callerSignal: AbortSignal): Promise<void> {
     const { clock } = this.#launcher;
     const memoryPath = join(directory, "memory");
     const bootDirectory = join(directory, "boot");
@@ -215,16 +216,16 @@ export class Templates {
       isIncoming: false,
     });
     const signal = AbortSignal.any([
-      giveUp,
+      callerSignal,
       endOf(vmm.exited),
       timeoutOf(this.#launcher, loadAdjustedMs(MAKE_DEADLINE_MS)),
     ]);
     try {
       const qmp = await this.#launcher.control(vmm, { bootDirectory, uid }, signal);
       const guest = await this.#launcher.guest({ bootDirectory, uid }, signal);
-      // The address is the same in all machines, so what it takes to bring the network up need not be done again.
+      // The address is the same in all machines, so the network stays up in the template.
       const facts = { rootDevice: null, rootBytes: 0, user: "", ...this.#launcher.guestAddressing };
-      await orAborted(guest.warmUp(unnamedConfiguration(facts, { now: clock.now(), digit: "0" })), signal);
+      await orAborted(guest.warmUp(placeholderConfiguration(facts, { now: clock.now(), digit: "0" })), signal);
       for (let count = 0; count < WARM_UP_COMMANDS; count += 1) await runQuietly(guest, signal);
       guest.close();
       await qmp.execute("stop");
@@ -236,8 +237,8 @@ export class Templates {
         signal,
       });
     } catch (error) {
-      const words = await vmm.saidLast();
-      throw words === null ? error : new Error(`${messageOf(error)}; the guest's last words: ${words}`);
+      const output = await vmm.lastOutputIfAny();
+      throw output === null ? error : new Error(`${messageOf(error)}; last output of the VM: ${output}`);
     } finally {
       await vmm.kill();
     }
@@ -245,7 +246,7 @@ export class Templates {
     await writeFile(join(directory, "template.json"), JSON.stringify({ ...size, recipe: RECIPE, madeAt: clock.now() }));
     for (const name of await readdir(directory)) {
       const path = join(directory, name);
-      await flush(path);
+      await syncToDisk(path);
       if (this.#launcher.isRoot) await chown(path, 0, 0);
       await chmod(path, 0o444);
     }
@@ -259,7 +260,7 @@ export class Templates {
     );
     byAge.sort((one, two) => two.at - one.at);
     for (const { name } of byAge.slice(TEMPLATES_MAX - 1)) {
-      // A VMM that is being restored from it keeps the file by its mapping.
+      // A VMM that is being restored from it keeps its mapping of the file.
       await rm(join(this.directory, name), { recursive: true, force: true });
     }
     const free = await statfs(this.directory);
@@ -273,7 +274,7 @@ export class Templates {
   }
 }
 
-/** How much of the disk must be free before a template is made. Pure. */
+/** Space in MB that must be free before a template is made. Pure. */
 export function templateRoomMb({ memoryMb }: Pick<VmSize, "memoryMb">): number {
   return FREE_MB_KEPT + Math.ceil(memoryMb * TOUCHED_SHARE);
 }
@@ -291,12 +292,12 @@ interface Saving {
 }
 
 /**
- * QEMU writes the devices' state to a socket of ours; the memory stays where it is, because it is shared with its file.
+ * QEMU writes the devices' state to a socket of ours. The memory needs no copy, because it is shared with its file.
  */
 async function saveState(qmp: Qmp, { launcher, bootDirectory, uid, statePath, signal }: Saving): Promise<void> {
   const socketPath = join(bootDirectory, "state.sock");
   const directory = await open(bootDirectory, constants.O_RDONLY | constants.O_DIRECTORY);
-  // Through a descriptor: the directory's path may be longer than a socket's may be.
+  // Through a descriptor, because the directory's path may exceed the limit of a socket address.
   const server = createServer({ pauseOnConnect: true });
   try {
     server.listen(`/proc/self/fd/${directory.fd}/state.sock`);
@@ -326,7 +327,7 @@ async function saveState(qmp: Qmp, { launcher, bootDirectory, uid, statePath, si
 
 const IGNORE_SHARED = { capability: "x-ignore-shared", state: true };
 
-/** Loads a template's state into a VMM that waits for it, and lets the guest run. */
+/** Loads a template's state into a VMM that waits for it, and resumes the guest. */
 export async function loadState(
   qmp: Qmp,
   options: { readonly uri: string; readonly send: () => Promise<void>; readonly sleep: (ms: number) => Promise<void> },
@@ -342,7 +343,7 @@ export async function loadState(
   await qmp.execute("cont");
 }
 
-/** The state's bytes; small, and read once per restored VMM from the page cache. */
+/** The state's bytes: small, and read per restored VM from the page cache. */
 export function readState(template: Template): Promise<Buffer> {
   return readFile(template.statePath);
 }
@@ -364,13 +365,4 @@ function timeoutOf(launcher: Launcher, ms: number): AbortSignal {
   const controller = new AbortController();
   launcher.clock.timer(ms, () => controller.abort(new Error(`no answer within ${Math.round(ms / 1000)} s`)));
   return controller.signal;
-}
-
-async function flush(path: string): Promise<void> {
-  const handle = await open(path, "r");
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
 }

@@ -1,14 +1,15 @@
 /**
- * One VMM process that this node agent watches: spawned by it, or found again after a restart.
+ * A VMM process that this node agent watches: spawned by it, or found again after a restart.
  *
- * Owns the control channel and the knowledge of how the process ends. Leaves the guest's channel to index.ts.
+ * Owns the control channel and determines how the process ended. Leaves the guest's channel to index.ts.
  *
- * Always: `exited` resolves once, when the process is gone; after `release` nothing more happens here and the process
- * lives on. A guest that powers off leaves its VMM paused, so that even a node agent that was away learns of it; the
- * VMM is ended from here, after its console has been read.
- *
- * A host's full disk pauses the guest at the write that did not fit; it is resumed once there is room beyond what the
- * database needs, and the write is tried again, so that a full disk costs time and no data.
+ * Always:
+ * - `exited` resolves once, when the process is gone;
+ * - after `release` nothing more happens here, and the process lives on;
+ * - a guest that powers off leaves its VMM paused, so that even an agent that was not running learns of it; the VMM is
+ *   ended from here after its console was read;
+ * - a full disk of the host pauses the guest at the failed write. The guest is resumed once there is more space than the
+ *   database needs, and the write is repeated: a full disk costs time but no data.
  */
 import type { ChildProcess } from "node:child_process";
 import { constants } from "node:fs";
@@ -21,33 +22,33 @@ import { isNearlyFull } from "../../disks/disks.ts";
 import type { NewVmmGroup, VmmGroup } from "../../host/cgroups.ts";
 import type { VmExit, VmRecord } from "../driver.ts";
 import { CONSOLE_BYTES, CONSOLE_ID } from "./argv.ts";
-import { explainExit, lastWords, shutdownReasonIn } from "./last-words.ts";
+import { explainExit, lastMessage, shutdownReasonIn } from "./exit-reason.ts";
 import { isAlive, killNow } from "./processes.ts";
 import type { Qmp, QmpEvent } from "./qmp.ts";
 
 export interface VmmOptions {
   readonly record: VmRecord;
-  /** null when an earlier node agent has spawned it. */
+  /** null when an earlier node agent spawned it. */
   readonly child: ChildProcess | null;
   /** null: it has none. */
   readonly group: (VmmGroup & Partial<NewVmmGroup>) | null;
-  /** Where the VMM's own messages go. Stands in a directory that the VMM may write. */
+  /** The file with the VMM's messages; its directory is writable for the VMM. */
   readonly logPath: string;
   readonly clock: Clock;
   readonly log: Log;
 }
 
-/** How long a process that is not our child may be gone before it is noticed without its control channel's end. */
+/** How long the end of a process that is not our child may go unnoticed if its control channel stays open. */
 const WATCH_MS = 1_000;
-/** Between the first looks at a process that seems to be ending. */
-const QUICK_LOOK_MS = 5;
-const QUICK_LOOKS_MAX = 400;
+/** Poll interval for a process that seems to be ending. */
+const QUICK_POLL_MS = 5;
+const QUICK_POLLS_MAX = 400;
 /** From `quit` to SIGKILL. */
 const QUIT_MS = 2_000;
 const RESUME_MS = 3_000;
 const LOG_TAIL_BYTES = 8_192;
-/** How long a VMM that is being given up may take to say why. */
-const LAST_WORDS_MS = 500;
+/** How long to wait for the last output of a VMM that is about to be killed. */
+const LAST_OUTPUT_MS = 500;
 
 export class Vmm {
   readonly record: VmRecord;
@@ -58,7 +59,7 @@ export class Vmm {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #released = new AbortController();
-  /** The process is about to end, for all that is known: look closely. */
+  /** Aborted when the process is about to end, as far as known: polls quickly from then on. */
   readonly #ending = new AbortController();
   #qmp: Qmp | null = null;
   #isEndedByUs = false;
@@ -77,7 +78,7 @@ export class Vmm {
     this.exited = this.#watch();
   }
 
-  /** Takes up the control channel. Resolves when the VM's state is known and what it asks for has begun. */
+  /** Starts using the control channel. Resolves when the VM's state is known and the reaction to it has begun. */
   async attach(qmp: Qmp): Promise<void> {
     this.#qmp = qmp;
     void qmp.closed.then(() => this.#ending.abort());
@@ -86,37 +87,37 @@ export class Vmm {
     if (status.status === "shutdown" && this.#shutdownReason === null) await this.#end(null);
   }
 
-  /** The guest has ended by itself and the VMM follows. */
+  /** Whether the guest has shut down; the VMM ends soon after. */
   get hasShutDown(): boolean {
     return this.#shutdownReason !== null;
   }
 
-  /** What the guest and the VMM said last; for errors. */
-  async lastWords(): Promise<string | null> {
+  /** The last message of the guest or the VMM, for errors. */
+  async lastOutput(): Promise<string | null> {
     await this.#readConsole();
-    return lastWords(this.#console) ?? lastWords(await this.#readLog());
+    return lastMessage(this.#console) ?? lastMessage(await this.#readLog());
   }
 
-  /** The same of a VMM that is being given up and may not answer any more. */
-  saidLast(): Promise<string | null> {
-    return Promise.race([this.lastWords(), this.#clock.sleep(LAST_WORDS_MS).then(() => null)]);
+  /** The same, for a VMM that may not answer any more: null after LAST_OUTPUT_MS. */
+  lastOutputIfAny(): Promise<string | null> {
+    return Promise.race([this.lastOutput(), this.#clock.sleep(LAST_OUTPUT_MS).then(() => null)]);
   }
 
   readonly onEvent = (event: QmpEvent): void => {
-    // The first reason is the one: ending the VMM gives another.
+    // Only the first reason counts: ending the VMM causes another.
     if (event.name === "SHUTDOWN" && this.#shutdownReason === null) void this.#end(String(event.data["reason"]));
     if (event.name === "BLOCK_IO_ERROR" && event.data["action"] === "stop") void this.#resumeLater();
   };
 
-  /** Its boot directory has another name now. */
+  /** Its boot directory was renamed. */
   moved(bootDirectory: string): void {
     this.#logPath = join(bootDirectory, basename(this.#logPath));
   }
 
-  /** Ends the process and waits until it is gone. */
+  /** Kills the process and waits until it is gone. */
   async kill(): Promise<void> {
     this.#isEndedByUs = true;
-    // Whoever waits for its end waits also when this is the last thing the process does.
+    // Keeps this process alive until the child has ended.
     this.#child?.ref();
     killNow(this.record);
     this.#ending.abort();
@@ -135,7 +136,7 @@ export class Vmm {
     else this.#exit = await exitOf(this.#child);
     this.#qmp?.close();
     const [log, isOutOfMemory] = await Promise.all([this.#readLog(), this.group?.hasRunOutOfMemory() ?? false]);
-    // Before another VMM of the boot may have one of the same name.
+    // Before another VMM of this boot may create a group of the same name.
     await this.group?.remove();
     return explainExit({
       isOutOfMemory,
@@ -147,20 +148,20 @@ export class Vmm {
     });
   }
 
-  /** For a process that is not our child: its control channel ends with it, and /proc says when it is gone. */
+  /** For a process that is not our child: its control channel ends with it, and /proc shows when it is gone. */
   async #untilGone(): Promise<void> {
-    for (let quickLooks = 0; isAlive(this.record); ) {
+    for (let quickPolls = 0; isAlive(this.record); ) {
       if (!this.#ending.signal.aborted) {
         await this.#clock.sleep(WATCH_MS, this.#ending.signal);
       } else {
-        await this.#clock.sleep(quickLooks < QUICK_LOOKS_MAX ? QUICK_LOOK_MS : WATCH_MS, this.#released.signal);
-        quickLooks += 1;
+        await this.#clock.sleep(quickPolls < QUICK_POLLS_MAX ? QUICK_POLL_MS : WATCH_MS, this.#released.signal);
+        quickPolls += 1;
       }
-      if (this.#released.signal.aborted) return new Promise(() => {}); // It has not ended, and nobody waits.
+      if (this.#released.signal.aborted) return new Promise(() => {}); // Released: never resolves.
     }
   }
 
-  /** The guest has ended; `reason` is null when it did so while nobody watched. */
+  /** The guest has shut down; `reason` is null if no agent observed it. */
   async #end(reason: string | null): Promise<void> {
     this.#shutdownReason = reason ?? "guest-shutdown";
     await this.#readConsole();
@@ -172,7 +173,10 @@ export class Vmm {
 
   async #resumeLater(): Promise<void> {
     if (!this.#hasWarned) {
-      this.#log.error({}, "the machine waits: its disk can not be written, the host's disk is full or broken");
+      this.#log.error(
+        {},
+        "the machine is paused, because the host's disk is full or failing; free disk space to resume it",
+      );
     }
     this.#hasWarned = true;
     do await this.#clock.sleep(RESUME_MS, this.#released.signal);
@@ -180,7 +184,7 @@ export class Vmm {
     if (!this.#released.signal.aborted) await this.#qmp?.execute("cont").catch(() => {});
   }
 
-  /** Adds what the guest's console has since the last look; the ring forgets what it has given. */
+  /** Appends the guest's console output since the last call; reading empties the ring buffer. */
   async #readConsole(): Promise<void> {
     if (this.#qmp === null) return;
     const text = await this.#qmp
@@ -192,7 +196,7 @@ export class Vmm {
     this.#console = `${this.#console}${String(text)}`.slice(-CONSOLE_BYTES);
   }
 
-  /** The VMM may have put anything in the place of its log, so nothing is followed and nothing is waited for. */
+  /** The VMM may have replaced its log by anything, so links are not followed and reads never block. */
   async #readLog(): Promise<string> {
     try {
       const handle = await open(this.#logPath, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);

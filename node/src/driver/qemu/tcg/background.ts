@@ -1,8 +1,8 @@
 /**
- * Lets a VMM that is being prepared have what is left of the host's processors, for a while
- * (docs/decisions/0016-preparing-in-the-background.md).
+ * Runs a VMM that is being prepared at idle priority for a while
+ * (docs/decisions/0016-context-in-the-background.md).
  *
- * The VMM's launcher is not in it: it may hold what others wait for, such as the kernel's lock of all interfaces.
+ * Not applied to the VMM's launcher: it may hold locks that others need, such as the kernel's lock for interfaces.
  */
 import { execFile } from "node:child_process";
 import { writeFile } from "node:fs/promises";
@@ -11,30 +11,31 @@ import type { Clock } from "@flotilla/base/clock";
 import { isAlive } from "../processes.ts";
 import type { Vmm } from "../vmm.ts";
 
-/** After that it takes its share of a busy host's processors like any VM, else it might not be ready there at all. */
+/** After this time it gets its normal share, because on a busy host it might otherwise never be ready. */
 const BACKGROUND_MS = 5_000;
 
-/** Without root, which could not take the first share back, nothing changes. Rejects also when the VMM has ended. */
+/** Has no effect without root, which could not restore the priority. Rejects also when the VMM has ended. */
 export async function inBackground<T>(vmm: Vmm, clock: Clock, work: () => Promise<T>): Promise<T> {
   if (process.getuid?.() !== 0) return await work();
   await schedule(vmm, "background");
-  // When it fails, the VMM has ended, and others say so.
-  const hurry = (): void => void schedule(vmm, "normal").catch(() => {});
-  const timer = clock.timer(BACKGROUND_MS, hurry);
+  // Fails only when the VMM has ended, which is reported elsewhere.
+  const restorePriority = (): void => void schedule(vmm, "normal").catch(() => {});
+  const timer = clock.timer(BACKGROUND_MS, restorePriority);
   const result = await work().finally(() => timer.cancel());
   await schedule(vmm, "normal");
   return result;
 }
 
 /**
- * Background tasks, or batch tasks as from its start. For a scheduler that knows groups of processes an idle task is one only
- * within its group, so the group of the VMM's session gets the least weight (sched(7), "The autogroup feature").
+ * Sets a VMM's CPU priority: idle class, or the batch class it starts with. If the kernel schedules groups of processes, the
+ * idle class applies only within a group, so the group of the VMM's session also gets the least weight (sched(7), "The
+ * autogroup feature").
  */
 async function schedule({ record, group }: Vmm, share: "background" | "normal"): Promise<void> {
   const { pid } = record;
   if (!isAlive(record)) throw new Error("the VMM has ended");
   const [policy, nice] = share === "background" ? ["idle", "19"] : ["batch", "0"];
   await group?.share?.(pid, share);
-  await writeFile(`/proc/${pid}/autogroup`, nice).catch(() => {}); // A kernel without such groups.
+  await writeFile(`/proc/${pid}/autogroup`, nice).catch(() => {}); // The kernel may lack autogroups.
   await promisify(execFile)("chrt", ["--all-tasks", `--${policy}`, "--pid", "0", String(pid)]);
 }

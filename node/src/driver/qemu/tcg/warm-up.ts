@@ -1,39 +1,39 @@
 /**
- * Takes a restored guest the way of a machine's start and first command, so that its processor has translated that code
- * before a machine waits for it.
+ * Runs in a restored guest what a machine's start and first command run, so that this code is translated before a machine
+ * waits for it.
  *
- * A guest that has mounted the disk of a machine to be is configured as another machine once more, and runs shells. One
- * without a disk is lent a scratch disk and mounts it in namespaces of a child that ends (guest/warm.c).
+ * A guest that has mounted a future machine's disk is configured once more as another machine, and runs shells. A guest
+ * without a disk gets a temporary one, which it mounts in the namespaces of a child that ends (guest/warm.c).
  *
- * Always: nothing of it is left for the machine: a scratch disk is gone, and the placeholder is back in its place.
+ * Always: nothing of it remains for the machine: the temporary disk is removed, and the placeholder is attached again.
  */
 import { rm } from "node:fs/promises";
 import type { Clock } from "@flotilla/base/clock";
 import type { Guest, GuestExecRequest } from "../../../guest/guest.ts";
 import type { RestoredGuest } from "../tuning.ts";
-import { AGENT_COMMAND, unnamedConfiguration } from "../unnamed.ts";
+import { AGENT_COMMAND, placeholderConfiguration } from "../placeholder-machine.ts";
 
-/** What most first commands begin with. */
+/** How most first commands start. */
 const SHELL: GuestExecRequest = { ...AGENT_COMMAND, argv: ["sh", "-lc", "true"], cwd: null };
-/** Commands through the channel, as a machine's will come. */
+/** Commands run through the channel, like a machine's. */
 const COMMANDS = 4;
 
 export async function warmUp(restored: RestoredGuest, clock: Clock): Promise<void> {
   const { guest, mounted, makeScratchDisk } = restored;
   if (mounted !== null) {
-    // The machine that takes it will give it another name.
-    await guest.configure(unnamedConfiguration(mounted, { now: clock.now(), digit: "1" }));
+    // Another name, because the machine that takes the VM will change it too.
+    await guest.configure(placeholderConfiguration(mounted, { now: clock.now(), digit: "1" }));
     await run(guest, SHELL);
   } else if (makeScratchDisk !== null) {
     const disk = await makeScratchDisk();
-    await guest.warmUp(unnamedConfiguration(await restored.attach(disk), { now: clock.now(), digit: "0" }));
+    await guest.warmUp(placeholderConfiguration(await restored.attach(disk), { now: clock.now(), digit: "0" }));
     await run(guest, AGENT_COMMAND);
     await restored.detach();
     await rm(disk.path);
   }
 }
 
-/** The command may be missing in the guest: then it has warmed up what it could. */
+/** The command may be missing in the guest; running the agent's lookup is still useful. */
 async function run(guest: Guest, request: GuestExecRequest): Promise<void> {
   for (let count = 0; count < COMMANDS; count += 1) {
     const exec = guest.exec(request);

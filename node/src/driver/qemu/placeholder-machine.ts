@@ -1,11 +1,11 @@
 /**
- * What a guest is told and runs before it is any machine's: while a template is made of it, and when it mounts a disk that
- * a machine will take over together with it. A machine's own configuration replaces all of it.
+ * The configuration of a guest before it belongs to a machine: while a template is made, and when a prepared VM mounts the
+ * disk of a future machine. A machine's own configuration replaces all of it.
  */
 import { randomBytes } from "node:crypto";
 import type { GuestConfiguration, GuestExecRequest } from "../../guest/guest.ts";
 
-/** The agent's own program, which ends at once when it is called like this: there is no other file before a root is mounted. */
+/** The agent's own program, which exits at once with this argument: the only program before a root disk is mounted. */
 export const AGENT_COMMAND: GuestExecRequest = {
   argv: ["/init", "--end"],
   cwd: "/",
@@ -16,19 +16,19 @@ export const AGENT_COMMAND: GuestExecRequest = {
   isBackground: false,
 };
 
-export interface UnnamedFacts {
+export interface PlaceholderFacts {
   readonly rootDevice: string | null;
   readonly rootBytes: number;
   readonly user: string;
-  /** The same in every machine, so the interface may stay up with it. */
+  /** The same in every machine, so the interface may stay up. */
   readonly address: GuestConfiguration["address"];
-  /** The same in every machine that is told any; the others forget them. */
+  /** The same in every machine with name servers; the others drop them. */
   readonly nameservers: readonly string[];
 }
 
-/** `digit`: another one makes it another machine. */
-export function unnamedConfiguration(
-  { rootDevice, rootBytes, user, address, nameservers }: UnnamedFacts,
+/** A different `digit` gives a different machine id. */
+export function placeholderConfiguration(
+  { rootDevice, rootBytes, user, address, nameservers }: PlaceholderFacts,
   { now, digit }: { readonly now: number; readonly digit: "0" | "1" },
 ): GuestConfiguration {
   return {

@@ -1,11 +1,11 @@
 /**
- * How a VM's end is explained, from every kind of remains.
+ * How a VM's end is explained, from every kind of evidence.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { explainExit, lastWords, type Remains, shutdownReasonIn } from "./last-words.ts";
+import { explainExit, lastMessage, type ExitEvidence, shutdownReasonIn } from "./exit-reason.ts";
 
-const nothing: Remains = {
+const nothing: ExitEvidence = {
   isEndedByUs: false,
   isOutOfMemory: false,
   shutdownReason: null,
@@ -14,7 +14,7 @@ const nothing: Remains = {
   console: "",
 };
 
-const cases: readonly (readonly [string, Partial<Remains>, string, RegExp])[] = [
+const cases: readonly (readonly [string, Partial<ExitEvidence>, string, RegExp])[] = [
   ["a guest that powers off", { shutdownReason: "guest-shutdown" }, "poweroff", /powered off/],
   [
     "a guest that powers off while it is being ended",
@@ -49,9 +49,9 @@ const cases: readonly (readonly [string, Partial<Remains>, string, RegExp])[] = 
   ["a VMM that was not our child", {}, "killed", /process is gone/],
 ];
 
-for (const [what, remains, kind, detail] of cases) {
+for (const [what, evidence, kind, detail] of cases) {
   test(`${what} is ${kind}`, () => {
-    const exit = explainExit({ ...nothing, ...remains });
+    const exit = explainExit({ ...nothing, ...evidence });
     assert.equal(exit.kind, kind);
     assert.match(exit.detail, detail);
   });
@@ -60,21 +60,21 @@ for (const [what, remains, kind, detail] of cases) {
 test("a VMM's error is shown without the option that it quotes and before the hint that follows it", () => {
   const log =
     'qemu-system-x86_64: -blockdev {"driver":"raw"}: Failed to get "write" lock\nIs another process using it?\n';
-  assert.equal(lastWords(log), 'Failed to get "write" lock');
+  assert.equal(lastMessage(log), 'Failed to get "write" lock');
 });
 
 test("a warning of the VMM is no reason of its end", () => {
   const warning =
     "qemu-system-x86_64: -accel kvm: warning: Number of hotpluggable cpus requested (3) exceeds the recommended cpus supported by KVM (2)\n";
   const killed = { ...nothing, exit: { code: null, signal: "SIGKILL" }, log: warning };
-  assert.equal(explainExit(killed).detail, "the VMM was ended by SIGKILL");
-  assert.equal(lastWords(`qemu-system-x86_64: warning: a\nqemu-system-x86_64: no memory\n${warning}`), "no memory");
+  assert.equal(explainExit(killed).detail, "the VMM was killed by SIGKILL");
+  assert.equal(lastMessage(`qemu-system-x86_64: warning: a\nqemu-system-x86_64: no memory\n${warning}`), "no memory");
 });
 
 test("what a guest prints is shown without control characters and shortened", () => {
-  assert.equal(lastWords("\u001b[31mred\u0007\u001b[0m\n\n"), "red");
-  assert.equal(lastWords("x".repeat(1000))?.length, 301);
-  assert.equal(lastWords("\r\n \n"), null);
+  assert.equal(lastMessage("\u001b[31mred\u0007\u001b[0m\n\n"), "red");
+  assert.equal(lastMessage("x".repeat(1000))?.length, 301);
+  assert.equal(lastMessage("\r\n \n"), null);
 });
 
 test("an end that nobody watched is told from the kernel's last line", () => {
