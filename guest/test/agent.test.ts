@@ -1,5 +1,5 @@
 /**
- * The agent as a host sees it: the real program with sanitizers, run on this host over a socket.
+ * The agent from a host's view: the real program with sanitizers, run on this host over a socket.
  *
  * What only PID 1 of a guest does (mounts, identity, power) is tested in VMs.
  */
@@ -34,12 +34,12 @@ const { agent, guest } = await startSharedAgent();
 const run = (argv: readonly string[], more = {}) => outcome(guest.exec(request(argv, more)));
 const shell = (script: string, more = {}) => run(["sh", "-c", script], more);
 
-test("the hello says that nothing is configured yet, and commands run even then", async () => {
+test("the hello reports an unconfigured guest, and commands run even then", async () => {
   assert.equal(guest.hello.isConfigured, false);
   assert.deepEqual(await shell("pwd"), { stdout: "/\n", stderr: "", exitCode: 0 });
 });
 
-test("the configured environment and directory apply, and a request's own go before them", async () => {
+test("the configured environment and directory apply, and a request's override them", async () => {
   await guest.configure(configuration);
   assert.equal(guest.hello.isConfigured, true);
   const plain = await shell('echo "$FROM $KEPT $PWD $HOME $PATH"');
@@ -52,7 +52,7 @@ test("the configured environment and directory apply, and a request's own go bef
   assert.equal(own.stdout, "request yes /tmp /h /bin:/usr/bin\n");
 });
 
-test("arguments arrive as they are, and exit codes come back", async () => {
+test("arguments arrive unchanged, and exit codes are returned", async () => {
   const odd = ["", " ", "a b", "größe", "new\nline", "'\"$x\\", "-n"];
   const listed = await run(["printf", "[%s]", ...odd]);
   assert.equal(listed.stdout, odd.map((argument) => `[${argument}]`).join(""));
@@ -61,7 +61,7 @@ test("arguments arrive as they are, and exit codes come back", async () => {
   assert.equal((await shell("kill -15 $$")).exitCode, 143);
 });
 
-test("a program that does not exist ends with 255 and the words that engines use", async () => {
+test("a program that does not exist ends with 255 and the usual message of container engines", async () => {
   const missing = "not found in $PATH: No such file or directory\n";
   assert.deepEqual(await run(["nope"]), { stdout: "", stderr: `executable file 'nope' ${missing}`, exitCode: 255 });
   assert.deepEqual(await run(["/no/pe"]), { stdout: "", stderr: `executable file '/no/pe' ${missing}`, exitCode: 255 });
@@ -69,7 +69,7 @@ test("a program that does not exist ends with 255 and the words that engines use
   await assert.rejects(unstarted.pid, /could not be run/);
 });
 
-test("of a command whose pid nobody needs only output and end are told", async () => {
+test("without needsPid the guest sends only output and end", async () => {
   const unnamed = guest.exec(request(["sh", "-c", "echo out; exit 7"], { needsPid: false }));
   assert.deepEqual(await outcome(unnamed), { stdout: "out\n", stderr: "", exitCode: 7 });
   await assert.rejects(unnamed.pid);
@@ -77,7 +77,7 @@ test("of a command whose pid nobody needs only output and end are told", async (
   assert.equal((await outcome(missing)).exitCode, 255);
 });
 
-test("a directory or user that does not exist and a file that may not be run end with 255 too", async () => {
+test("a directory or user that does not exist and a file without permission end with 255 too", async () => {
   const path = join(directory, "plain");
   writeFileSync(path, "text", { mode: 0o644 });
   const denied = await run([path]);
@@ -94,14 +94,14 @@ test("a directory or user that does not exist and a file that may not be run end
   assert.equal(group.stderr, "unable to find group no-such-group: no matching entries in group file\n");
 });
 
-test("a script without an interpreter line runs in sh, and a program is found beside files that may not be run", async () => {
+test("a script without an interpreter line runs in sh, and a program is found behind files without permission", async () => {
   writeFileSync(join(directory, "script"), 'echo "script $1"\n', { mode: 0o755 });
   assert.equal((await run([join(directory, "script"), "arg"])).stdout, "script arg\n");
   writeFileSync(join(directory, "true"), "", { mode: 0o644 });
   assert.equal((await run(["true"], { env: { PATH: `${directory}:/bin:/usr/bin` } })).exitCode, 0);
 });
 
-test("a command runs as the user it is asked to run as", async () => {
+test("a command runs as the requested user", async () => {
   const entry = readFileSync("/etc/passwd", "utf8")
     .split("\n")
     .find((line) => line.startsWith("daemon:"))
@@ -116,7 +116,7 @@ test("a command runs as the user it is asked to run as", async () => {
   assert.equal(await facts(""), "0\n0\n/root\n");
 });
 
-test("input reaches the command byte for byte, and its end does too", async () => {
+test("input reaches the command unchanged, and so does its end", async () => {
   const bytes = randomBytes(3_000_000);
   const exec = guest.exec(request(["sha256sum"], { hasStdin: true }));
   const ended = outcome(exec);
@@ -128,14 +128,14 @@ test("input reaches the command byte for byte, and its end does too", async () =
   assert.equal((await run(["wc", "-c"])).stdout, "0\n");
 });
 
-test("a command that does not read its input does not hold up whoever writes it", async () => {
+test("a command that does not read its input does not block the writer", async () => {
   const exec = guest.exec(request(["sh", "-c", "exec 0<&-; sleep 0.2; echo done"], { hasStdin: true }));
   const written = new Promise<void>((resolve) => exec.stdin.end(randomBytes(1_000_000), () => resolve()));
   assert.equal((await outcome(exec)).stdout, "done\n");
   await Promise.race([written, new Promise((resolve) => exec.stdin.once("close", resolve))]);
 });
 
-test("a megabyte of binary output arrives byte for byte, on both streams at once", async () => {
+test("a megabyte of binary output arrives unchanged, on both streams at once", async () => {
   const path = join(directory, "binary");
   const bytes = randomBytes(1024 * 1024);
   writeFileSync(path, bytes);
@@ -149,7 +149,7 @@ test("a megabyte of binary output arrives byte for byte, on both streams at once
   assert(Buffer.concat(stderr).equals(bytes));
 });
 
-test("output without end that nobody reads stops its command only, and costs bounded memory on both sides", async () => {
+test("endless output without a reader blocks only its command, and memory stays bounded on both sides", async () => {
   const floods = Array.from({ length: 8 }, () => guest.exec(request(["sh", "-c", "yes & yes >&2"])));
   for (const flood of floods)
     await until(() => flood.stdout.readableLength > 200_000 && flood.stderr.readableLength > 200_000);
@@ -161,7 +161,7 @@ test("output without end that nobody reads stops its command only, and costs bou
   for (const flood of floods) assert.equal((await flood.exit).exitCode, 137);
 });
 
-test("a reader that reads slowly gets everything", async () => {
+test("a slow reader gets everything", async () => {
   const exec = guest.exec(request(["seq", "1", "300000"]));
   let text = "";
   exec.stderr.resume();
@@ -184,15 +184,15 @@ test("200 commands at once each get their own output", async () => {
   });
 });
 
-test("more commands at once than there are channels are refused with a reason, and others go on", async () => {
+test("commands beyond the number of channels are refused with a reason, and the others continue", async () => {
   const sleepers = Array.from({ length: 256 }, () => guest.exec(request(["sleep", "100"])));
-  assert.throws(() => guest.exec(request(["true"])), /runs 256 commands at once/);
+  assert.throws(() => guest.exec(request(["true"])), /runs its maximum of 256 commands/);
   for (const sleeper of sleepers) sleeper.kill();
   for (const sleeper of sleepers) assert.equal((await sleeper.exit).exitCode, 137);
   assert.equal((await run(["true"])).exitCode, 0);
 });
 
-test("kill ends every descendant, also one that has left the session", async (context) => {
+test("kill ends every descendant, including one that left the session", async (context) => {
   if (!agent.hasCgroup) return context.skip("no cgroup 2 that this test may write to");
   const marker = `flotilla-test-${randomBytes(6).toString("hex")}`;
   const script = `setsid sh -c ': ${marker}; sleep 1000; :' & (sh -c ': ${marker}; sleep 1001; :' &); sh -c ': ${marker}; sleep 1002; :'`;
@@ -203,7 +203,7 @@ test("kill ends every descendant, also one that has left the session", async (co
   await until(() => processesWith(marker) === 0);
 });
 
-test("a command whose child lives on and holds its output ends when it does, with all that was written until then", async () => {
+test("a command ends when its process does, with all output until then, even if a child keeps its output open", async () => {
   const started = performance.now();
   const result = await shell("(sleep 20; echo late) & echo early");
   assert.deepEqual(result, { stdout: "early\n", stderr: "", exitCode: 0 });
@@ -222,7 +222,7 @@ test("signals reach the command and its children", async () => {
   assert.deepEqual([result.stdout, result.exitCode], ["ready\ngot\n", 5]);
 });
 
-test("a background command answers with its pid at once and lives on", async () => {
+test("a background command answers with its pid at once and continues to run", async () => {
   const exec = guest.exec(request(["sleep", "30"], { isBackground: true }));
   const pid = await exec.pid;
   assert.deepEqual(await exec.exit, { exitCode: 0 });
@@ -232,7 +232,7 @@ test("a background command answers with its pid at once and lives on", async () 
   assert.equal((await outcome(missing)).exitCode, 255);
 });
 
-test("a terminal has a size, echoes, is resized, and its last words are not lost", async () => {
+test("a terminal has a size, echoes, is resized, and its last output is not lost", async () => {
   const terminal = { cols: 100, rows: 30 };
   const exec = guest.exec(
     request(["sh", "-c", "stty size; read x; stty size; echo got $x; sleep 100 & seq 1 5000"], { terminal }),
@@ -261,7 +261,7 @@ test("the end of input ends a program on a terminal", async () => {
   }
 });
 
-test("a program that closes its terminal and goes on is not hung up, and its exit code is its own", async () => {
+test("a program that closes its terminal and continues does not get SIGHUP, and its exit code is kept", async () => {
   const terminal = { cols: 80, rows: 24 };
   const result = await shell("echo before; exec 0<&- 1>&- 2>&-; sleep 0.2; exit 6", { terminal });
   assert.deepEqual([result.stdout, result.exitCode], ["before\r\n", 6]);
@@ -280,7 +280,7 @@ test("large environments and arguments arrive, and too large ones are refused wi
   assert.equal((await run(["true"])).exitCode, 0);
 });
 
-test("a request that makes no sense is refused before it is sent, and a variable without a name is left out", async () => {
+test("an invalid request is refused before it is sent, and a variable without a name is skipped", async () => {
   assert.throws(() => guest.exec(request([])), /without a program/);
   assert.throws(() => guest.exec(request(["a\0b"])), /zero byte/);
   assert.throws(() => guest.exec(request(["true"], { env: { A: "\0" } })), /zero byte/);
@@ -292,7 +292,7 @@ test("concurrent syncs are answered", async () => {
   await Promise.all(Array.from({ length: 10 }, () => guest.sync()));
 });
 
-test("no process, descriptor or memory is left behind by commands that have ended", async () => {
+test("commands that have ended leave no process, descriptor or memory", async () => {
   const descriptors = () => readdirSync(`/proc/${agent.pid}/fd`).length;
   await Promise.all(Array.from({ length: 50 }, () => run(["true"])));
   const before = descriptors();
@@ -304,13 +304,13 @@ test("no process, descriptor or memory is left behind by commands that have ende
   }
 });
 
-/** Asleep in its wait for events, without a limit of time: neither running nor in anything else. */
+/** Waiting for events without a timeout: neither running nor blocked in anything else. */
 function isAsleep(pid: number): boolean {
   const [, , , , timeout] = readFileSync(`/proc/${pid}/syscall`, "utf8").split(" ");
   return timeout?.endsWith("ffffffff") === true;
 }
 
-test("an agent with nothing to do sleeps, also while outputs wait for readers and terminals are open", async () => {
+test("an idle agent sleeps, also while outputs are unread and terminals are open", async () => {
   const idle = startAgent();
   const host = await idle.connect();
   const execs = [

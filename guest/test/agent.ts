@@ -1,5 +1,5 @@
 /**
- * Agents for tests: the real one, run on this host over a socket, with sanitizers when a test wants them.
+ * Agents for tests: the real program, run on this host over a socket, optionally with sanitizers.
  *
  * Owns the processes it starts, their control groups, and guest/build/, where a build is kept until its sources change.
  */
@@ -28,7 +28,7 @@ import * as shared from "../../test/support/until.ts";
 export const GUEST_DIRECTORY = fileURLToPath(new URL("..", import.meta.url));
 const CGROUP_MOUNTS = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
 
-/** Everything that a build is made of, so that it is made again when that has changed. */
+/** A hash of everything a build depends on. */
 function sourceKey(): string {
   const hash = createHash("sha256");
   for (const directory of [GUEST_DIRECTORY, join(GUEST_DIRECTORY, "test")]) {
@@ -39,7 +39,7 @@ function sourceKey(): string {
   return hash.digest("hex").slice(0, 16);
 }
 
-/** The directory with what build.sh makes of the sources as they are. Throws with the compiler's words. */
+/** The directory with build.sh's output for the current sources. Throws with the compiler's errors. */
 export function build(kind: "agent" | "sanitized" | "fuzz"): string {
   const builds = join(GUEST_DIRECTORY, "build");
   const out = join(builds, `${kind}-${sourceKey()}`);
@@ -56,7 +56,7 @@ export function build(kind: "agent" | "sanitized" | "fuzz"): string {
     }
   } catch (error) {
     rmSync(unfinished, { recursive: true, force: true });
-    // Another test was faster: what it made is the same.
+    // Another test may have finished first; its result is the same.
     if (!existsSync(out)) throw error;
   }
   return out;
@@ -66,7 +66,7 @@ export interface TestAgent {
   readonly socket: Duplex;
   readonly pid: number;
   readonly hasCgroup: boolean;
-  /** Everything it has said on its standard error: sanitizers report there. */
+  /** Its whole standard error: sanitizers report there. */
   log(): string;
   /** Its resident memory in KiB. */
   residentKb(): Promise<number>;
@@ -75,7 +75,7 @@ export interface TestAgent {
   end(): Promise<number | null>;
 }
 
-/** A place for control groups, or undefined on a host without version 2 or without the right to make some. */
+/** A directory for control groups, or undefined on a host without version 2 or without the permission. */
 function makeCgroup(): string | undefined {
   for (const mount of CGROUP_MOUNTS) {
     if (!existsSync(join(mount, "cgroup.procs"))) continue;
@@ -88,7 +88,7 @@ function makeCgroup(): string | undefined {
   return undefined;
 }
 
-/** Ends what lives in the group and below, and removes it. */
+/** Kills all processes in the group and below, and removes it. */
 async function removeCgroup(path: string): Promise<void> {
   writeFileSync(join(path, "cgroup.kill"), "1");
   await until(() => readFileSync(join(path, "cgroup.events"), "utf8").includes("populated 0"));
@@ -100,7 +100,7 @@ async function removeCgroup(path: string): Promise<void> {
 
 export interface AgentOptions {
   readonly isSanitized?: boolean;
-  /** Gives it a place for control groups, where the host has one. */
+  /** Whether it gets a directory for control groups, if the host has one. */
   readonly hasCgroup?: boolean;
 }
 

@@ -1,6 +1,6 @@
 /**
- * Files whose content goes over a disk shared with the agent: the real program with sanitizers, and a file of this host that
- * stands for the disk on both sides.
+ * Files whose content goes over a disk shared with the agent: the real program with sanitizers, and a file of this host in
+ * the role of the disk on both sides.
  */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -16,7 +16,7 @@ import { makeDirectory, startSharedAgent } from "./shared-agent.ts";
 
 const MIB = 1024 * 1024;
 const isRoot = process.getuid?.() === 0;
-/** One more than can go over the disk at once. */
+/** One more than can use the disk at once. */
 const MANY = 5;
 
 const disk = makeDirectory("/var/tmp/flotilla-bulk-test-");
@@ -26,7 +26,7 @@ const handle = await open(device, "wx+");
 await handle.truncate(BULK_DISK_BYTES);
 const { file } = await startSharedAgent(new BulkDisk(handle, device));
 
-/** Both outputs and the exit code; the first line apart. */
+/** Both outputs and the exit code; the first line separately. */
 async function outcome(exec: GuestExec) {
   const [stdout, stderr]: [Buffer[], Buffer[]] = [[], []];
   exec.stdout.on("data", (chunk: Buffer) => stdout.push(chunk));
@@ -48,7 +48,7 @@ async function write(path: string, content: Buffer) {
 const written = { head: "ready", said: "", stderr: "", exitCode: 0 };
 const spaceOf = (path: string): number => statSync(path).blocks * 512;
 
-test("content of any size goes both ways unchanged, on disks and in memory", async () => {
+test("content of any size is transferred unchanged in both directions, on disks and in memory", async () => {
   for (const directory of [disk, memory])
     for (const size of [0, 1, 4096, 65_535, 65_536, 65_537, MIB - 1, MIB, MIB + 1, 9 * MIB + 777]) {
       const content = randomBytes(size);
@@ -61,7 +61,7 @@ test("content of any size goes both ways unchanged, on disks and in memory", asy
     }
 });
 
-test("content that comes in crumbs is put together", async () => {
+test("content that arrives in tiny chunks is assembled", async () => {
   const content = randomBytes(3 * MIB + 5);
   const exec = file("write", join(disk, "crumbs"));
   const ended = outcome(exec);
@@ -72,7 +72,7 @@ test("content that comes in crumbs is put together", async () => {
   assert.equal(Buffer.compare(readFileSync(join(disk, "crumbs")), content), 0);
 });
 
-test("parts are read wherever they begin and end", async () => {
+test("parts are read at any offset and length", async () => {
   const content = randomBytes(4 * MIB + 99);
   const path = join(disk, "parts");
   writeFileSync(path, content);
@@ -91,7 +91,7 @@ test("parts are read wherever they begin and end", async () => {
   assert.match((await outcome(file("read", "/proc/self/status"))).content.toString(), /^Name:/);
 });
 
-test("more at once than the disk has room for go over the channel, and all arrive", async () => {
+test("transfers beyond the disk's windows go over the channel, and all arrive", async () => {
   const content = randomBytes(6 * MIB);
   const paths = Array.from({ length: MANY }, (_, index) => join(disk, `many-${index}`));
   for (const found of await Promise.all(paths.map((path) => write(path, content)))) assert.deepEqual(found, written);
@@ -99,7 +99,7 @@ test("more at once than the disk has room for go over the channel, and all arriv
     assert.equal(Buffer.compare(found.content, content), 0);
 });
 
-test("a write that is given up leaves nothing, and its part of the disk serves others", async () => {
+test("a cancelled write leaves nothing, and its window is used by others", async () => {
   mkdirSync(join(disk, "given-up"));
   for (let round = 0; round < MANY; round++) {
     const exec = file("write", join(disk, "given-up/file"));
@@ -115,13 +115,13 @@ test("a write that is given up leaves nothing, and its part of the disk serves o
   assert.deepEqual(await write(join(disk, "given-up/file"), randomBytes(3 * MIB)), written);
 });
 
-test("the shared disk takes no space once nothing is under way", async () => {
+test("the shared disk takes no space once no transfer is running", async () => {
   assert.deepEqual(await write(join(disk, "space"), randomBytes(12 * MIB)), written);
-  // It is emptied and made as large again in two steps.
+  // It is emptied in two steps: truncated, and then extended again.
   await until(() => spaceOf(device) === 0 && statSync(device).size === BULK_DISK_BYTES);
 });
 
-test("a reader that is slow stops its file and nothing else", async () => {
+test("a slow reader blocks only its own file", async () => {
   const path = join(disk, "slow");
   const content = randomBytes(24 * MIB);
   writeFileSync(path, content);
@@ -137,7 +137,7 @@ test("a reader that is slow stops its file and nothing else", async () => {
   assert.equal(Buffer.compare(all.subarray(all.indexOf("\n") + 1), content), 0);
 });
 
-test("a file that shrinks while it is read is no whole file", async () => {
+test("a file that shrinks while it is read fails", async () => {
   const path = join(disk, "shrinks");
   writeFileSync(path, Buffer.alloc(64 * MIB));
   const exec = file("read", path);
@@ -147,8 +147,8 @@ test("a file that shrinks while it is read is no whole file", async () => {
   assert.deepEqual([stderr.split(" ")[0], exitCode], ["changed", 1]);
 });
 
-test("a full disk refuses the file and keeps nothing of it", {
-  skip: isRoot ? false : "mounting takes root",
+test("a full disk refuses the file and leaves nothing of it", {
+  skip: isRoot ? false : "mounting requires root",
 }, async (t) => {
   const small = join(disk, "small");
   mkdirSync(small);
@@ -159,7 +159,7 @@ test("a full disk refuses the file and keeps nothing of it", {
   assert.deepEqual(readdirSync(small), []);
 });
 
-test("a shared disk that is not there is said to be missing", async () => {
+test("a missing shared disk is reported", async () => {
   const other = startAgent();
   const again = await open(device, "r+");
   const connected = await other.connect(other.socket, new BulkDisk(again, join(disk, "none")));

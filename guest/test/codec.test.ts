@@ -1,6 +1,6 @@
 /**
- * The codec on both sides: TypeScript and C read the same vectors, say the same about the same bytes, and agree on every
- * number of the protocol. The C side runs with sanitizers; its decoder is fuzzed for some seconds where clang is there.
+ * The codec on both sides: TypeScript and C decode the same vectors, give the same result for the same bytes, and agree on
+ * every constant of the protocol. The C side runs with sanitizers; its decoder is fuzzed for some seconds if clang exists.
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -59,7 +59,7 @@ function load<Vector>(name: string): readonly Vector[] {
 const frameVectors = load<FrameVector>("frames");
 const fieldVectors = load<FieldVector>("fields");
 
-/** What one side makes of bytes, as lines that both sides can say. */
+/** The result of decoding, as lines that both sides can produce. */
 function decodeFrames(bytes: Buffer, chunkBytes: number): string[] {
   const decoder = new frame.FrameDecoder();
   const lines: string[] = [];
@@ -98,7 +98,7 @@ function expectedFrames(vector: FrameVector): string[] {
   return [...lines, vector.isRefused ? "refused" : vector.isIncomplete ? "incomplete" : "ok"];
 }
 
-test("TypeScript reads the frame vectors, whole, byte by byte and in odd pieces", () => {
+test("TypeScript reads the frame vectors, whole, byte by byte and in odd chunks", () => {
   for (const vector of frameVectors) {
     const bytes = Buffer.from(expand(vector.bytes), "hex");
     for (const chunkBytes of [bytes.length || 1, 1, 7]) {
@@ -125,7 +125,7 @@ test("the frame vectors are what the TypeScript encoder writes", () => {
   }
 });
 
-test("both decoders say the same about any bytes", () => {
+test("both decoders give the same result for any bytes", () => {
   const piece = fc.oneof(
     fc.uint8Array({ maxLength: 20 }),
     fc.constant(new Uint8Array(9)),
@@ -159,7 +159,7 @@ function written(fields: readonly FieldValue[]): Buffer {
   return writer.end();
 }
 
-test("the field vectors are what TypeScript writes, and what it reads or refuses", () => {
+test("the field vectors are what TypeScript encodes, and what it decodes or refuses", () => {
   for (const vector of fieldVectors) {
     const bytes = Buffer.from(expand(vector.bytes), "hex");
     if (vector.isRefused) {
@@ -202,7 +202,7 @@ test("C reads the field vectors", () => {
   });
 });
 
-test("a text with a zero byte in it, or without one at its end, is no text", () => {
+test("a text with a zero byte in it, or without one at its end, is invalid", () => {
   for (const value of ["a\0b\0", "ab", ""]) {
     const bytes = new FieldWriter().bytes("message", Buffer.from(value)).end();
     assert.throws(() => new FieldReader(bytes).text("message"), frame.GuestProtocolError);
@@ -210,7 +210,7 @@ test("a text with a zero byte in it, or without one at its end, is no text", () 
   assert.throws(() => new FieldWriter().text("argument", "a\0b"), RangeError);
 });
 
-test("a message larger than a frame comes in several, and one over the limit not at all", () => {
+test("a message larger than a frame is split into several, and one over the limit is refused", () => {
   const message = Buffer.alloc(3 * frame.FRAME_PAYLOAD_BYTES_MAX - 5, 7);
   const parts: frame.Frame[] = [];
   new frame.FrameDecoder().push(frame.encodeMessage({ type: 16, channel: 9 }, message), (part) => parts.push(part));
@@ -234,7 +234,7 @@ function defineName(prefix: string, name: string): string {
   return `${prefix}_${name.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()}`;
 }
 
-test("every number of the protocol is the same in C and in TypeScript", () => {
+test("every constant of the protocol is the same in C and TypeScript", () => {
   const header = readFileSync(join(GUEST_DIRECTORY, "protocol.h"), "utf8");
   const inC = new Map(
     [...header.matchAll(/^#define (\w+) (?:(0x[0-9a-f]+|\d+)|"(\w+)")$/gm)].map(([, name, number, text]) => [

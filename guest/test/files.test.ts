@@ -1,5 +1,5 @@
 /**
- * Files in the agent, as a host sees them: the real program with sanitizers, on directories of this host.
+ * Files in the agent from a host's view: the real program with sanitizers, on directories of this host.
  */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -26,12 +26,12 @@ import { makeDirectory, startSharedAgent } from "./shared-agent.ts";
 const TMPFS = 0x01021994;
 const MIB = 1024 * 1024;
 
-/** On a disk, so that the way to memory can be told from it. */
+/** On a disk, to distinguish it from paths in memory. */
 const disk = makeDirectory("/var/tmp/flotilla-files-test-");
 const memory = makeDirectory("/dev/shm/flotilla-files-test-");
 const { guest, file } = await startSharedAgent();
 const isRoot = process.getuid?.() === 0;
-const skip = isRoot ? false : "mounting and owning takes root";
+const skip = isRoot ? false : "mounting and changing owners requires root";
 
 async function write(path: string, content: string | Buffer) {
   const exec = file("write", path);
@@ -50,7 +50,7 @@ const failsWith = async (result: Promise<{ stderr: string; exitCode: number }>, 
   assert.deepEqual([stderr.split(" ")[0], exitCode], [word, 1], stderr);
 };
 
-test("what is written is there, with parents made, and is read again with its size", async () => {
+test("a written file exists, with its parent directories, and is read back with its size", async () => {
   const path = join(disk, "a/b/c.txt");
   assert.deepEqual(await write(path, "content\n"), written);
   assert.equal(readFileSync(path, "utf8"), "content\n");
@@ -61,7 +61,7 @@ test("what is written is there, with parents made, and is read again with its si
   assert.equal((await read(path)).head.split(" ")[2], "0");
 });
 
-test("names may hold anything but a slash", async () => {
+test("names may contain anything except a slash", async () => {
   for (const name of ["two words", "-rf", "größe 📦", "100%", "%2e", "new\nline", "'\"$x`\\", "..."]) {
     const path = join(disk, "odd", name);
     assert.deepEqual(await write(path, name), written, name);
@@ -76,7 +76,7 @@ test("names may hold anything but a slash", async () => {
   assert.deepEqual(names.sort(), readdirSync(join(disk, "odd")).sort());
 });
 
-test("parts are read from either end, and beyond the end there is nothing", async () => {
+test("parts are read from either end, and nothing beyond the end", async () => {
   const path = join(disk, "digits");
   writeFileSync(path, "0123456789");
   const part = async (more: Partial<GuestFileRequest>) => (await read(path, more)).content;
@@ -89,7 +89,7 @@ test("parts are read from either end, and beyond the end there is nothing", asyn
   assert.match((await read("/proc/self/status", { offset: 0, length: 5 })).content, /^Name:$/);
 });
 
-test("what is replaced leaves its mode and owner to the new file", { skip }, async () => {
+test("a replaced file's mode and owner are kept", { skip }, async () => {
   const path = join(disk, "tool");
   writeFileSync(path, "old");
   chownSync(path, 1234, 2345);
@@ -120,7 +120,7 @@ test("new files and directories belong to the machine's user", { skip }, async (
   }
 });
 
-test("until all of it has come the old file is there, and a write that is given up leaves nothing", async () => {
+test("the old file remains until the new one is complete, and a cancelled write leaves nothing", async () => {
   const path = join(disk, "atomic/file");
   assert.deepEqual(await write(path, "old"), written);
   const exec = file("write", path);
@@ -137,7 +137,7 @@ test("until all of it has come the old file is there, and a write that is given 
   assert.deepEqual(readdirSync(join(disk, "atomic")), ["file"]);
 });
 
-test("a link is followed, and kept; one to nothing makes the file it names", async () => {
+test("a link is followed and kept; a dangling link creates its target", async () => {
   mkdirSync(join(disk, "links"));
   writeFileSync(join(disk, "links/real"), "old");
   symlinkSync("real", join(disk, "links/link"));
@@ -151,7 +151,7 @@ test("a link is followed, and kept; one to nothing makes the file it names", asy
   await failsWith(write(join(disk, "links/loop"), "x"), "refused");
 });
 
-test("a link from the disk into memory is refused for writing, a path in memory is not", async (t) => {
+test("a link from the disk into memory is refused for writing, but a path in memory is accepted", async (t) => {
   if (statfsSync("/dev/shm").type !== TMPFS || statfsSync(disk).type === TMPFS) return t.skip("no such file systems");
   mkdirSync(join(disk, "to"));
   symlinkSync(memory, join(disk, "to/memory"));
@@ -168,7 +168,7 @@ test("a link from the disk into memory is refused for writing, a path in memory 
   assert.deepEqual(await write(join(memory, "out"), "z"), written);
 });
 
-test("what cannot be done says why in one word", async () => {
+test("a failure has an error code", async () => {
   mkdirSync(join(disk, "full/of"), { recursive: true });
   writeFileSync(join(disk, "plain"), "x");
   execFileSync("mkfifo", [join(disk, "fifo")]);
@@ -198,7 +198,7 @@ test("files, links and empty directories are removed", async () => {
   assert.equal(existsSync("/etc/passwd"), true);
 });
 
-test("a full disk refuses the file and keeps nothing of it", { skip }, async (t) => {
+test("a full disk refuses the file and leaves nothing of it", { skip }, async (t) => {
   const small = join(disk, "small");
   mkdirSync(small);
   execFileSync("mount", ["-t", "tmpfs", "-o", "size=1m", "test", small]);
@@ -208,7 +208,7 @@ test("a full disk refuses the file and keeps nothing of it", { skip }, async (t)
   assert.deepEqual(await write(join(small, "fits"), randomBytes(MIB / 2)), written);
 });
 
-test("64 MiB go both ways unchanged, and many at once do not wait for each other", async () => {
+test("64 MiB are transferred unchanged in both directions, and concurrent transfers do not block each other", async () => {
   const content = randomBytes(64 * MIB);
   const hash = (bytes: Buffer): string => createHash("sha256").update(bytes).digest("hex");
   const path = join(disk, "large");
@@ -227,10 +227,10 @@ test("64 MiB go both ways unchanged, and many at once do not wait for each other
   await Promise.all(slow.map(({ exit }) => exit));
 });
 
-test("a guest that shuts down takes no more files", async () => {
+test("a guest that shuts down accepts no more files", async () => {
   const closing = startAgent();
   const other = await closing.connect();
-  // It takes its time, so the guest does as well.
+  // A slow process, so that the guest's shutdown takes time.
   const busy = other.exec(request(["sh", "-c", "trap 'sleep 2; exit' TERM; echo ready; while :; do sleep 0.05; done"]));
   await new Promise((resolve) => busy.stdout.once("data", resolve));
   busy.exit.catch(() => {});

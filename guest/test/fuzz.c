@@ -1,8 +1,8 @@
 /*
- * The codec's fuzz target: any bytes, read as frames, and each payload as fields, as the agent does.
+ * The codec's fuzz target: decodes any bytes as frames and each payload as fields, like the agent.
  *
- * Always: what is decoded lies inside what was given; the sanitizers see it when not. After a refusal the search for a
- * hello goes on, as the agent's does, and must come to an end.
+ * Always: decoded data is inside the input; the sanitizers detect violations. After invalid bytes the search for a hello
+ * continues, as in the agent, and must end.
  */
 #include <stdlib.h>
 
@@ -18,13 +18,13 @@ static unsigned touch(const struct frame *frame)
 
 	while (fields_next(&fields, &field) > 0) {
 		uint32_t number = 0;
-		uint64_t time = 0;
+		uint64_t large = 0;
 		const char *text = NULL;
 
 		if (field_text(&field, &text) == 0)
 			sum += (unsigned char)text[field.length - 1];
-		if (field_u32(&field, &number) == 0 || field_u64(&field, &time) == 0)
-			sum += number + (unsigned)time;
+		if (field_u32(&field, &number) == 0 || field_u64(&field, &large) == 0)
+			sum += number + (unsigned)large;
 		for (uint32_t at = 0; at < field.length; at++)
 			sum += field.value[at];
 	}
@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 		if (used > 0 && frame.type != 0)
 			sum += touch(&frame);
 	}
-	/* Uses the sum, so that what was read is not optimized away. */
+	/* Uses the sum, so that reading is not optimized away. */
 	__asm__ volatile("" : : "r"(sum));
 	return 0;
 }

@@ -1,5 +1,5 @@
 /**
- * Terminals that are closed: the program hears of it, has a grace, and nothing of it is left afterwards.
+ * Terminals that are closed: the program gets SIGHUP and a grace period, and nothing of it remains afterwards.
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
@@ -11,7 +11,7 @@ import type { GuestExec } from "@flotilla/node/guest/guest";
 import { processesWith, request, until } from "./agent.ts";
 import { makeDirectory, startSharedAgent } from "./shared-agent.ts";
 
-/** Longer than a test may take: what ends before it has not waited for it. */
+/** Longer than the test's limit: a command that ends earlier did not wait for it. */
 const LONG_MS = 60_000;
 const SHORT_MS = 200;
 const terminal = { cols: 80, rows: 24 };
@@ -19,7 +19,7 @@ const terminal = { cols: 80, rows: 24 };
 const directory = makeDirectory(join(tmpdir(), "flotilla-hang-up-test-"));
 const { agent, guest } = await startSharedAgent();
 
-/** A shell's line on a terminal; resolves when it has said `ready`. */
+/** A shell command on a terminal; resolves when it has printed `ready`. */
 async function onTerminal(line: string): Promise<GuestExec> {
   const exec = guest.exec(request(["sh", "-c", line], { terminal }));
   let said = "";
@@ -30,7 +30,7 @@ async function onTerminal(line: string): Promise<GuestExec> {
   return exec;
 }
 
-test("a program whose terminal is closed may put things in order first", async () => {
+test("a program whose terminal is closed may clean up first", async () => {
   const note = join(directory, "note");
   const exec = await onTerminal(`trap 'echo saved >${note}; exit 3' HUP; echo ready; while :; do sleep 0.05; done`);
   exec.kill(LONG_MS);
@@ -38,20 +38,20 @@ test("a program whose terminal is closed may put things in order first", async (
   assert.equal(readFileSync(note, "utf8"), "saved\n");
 });
 
-test("a program that does not listen is killed when the grace is over", async () => {
+test("a program that ignores SIGHUP is killed when the grace is over", async () => {
   const exec = await onTerminal("trap '' HUP; echo ready; while :; do sleep 0.05; done");
   exec.kill(SHORT_MS);
   assert.deepEqual(await exec.exit, { exitCode: 137 });
 });
 
-test("a grace can be cut short", async () => {
+test("a second kill ends the grace", async () => {
   const exec = await onTerminal("trap '' HUP; echo ready; while :; do sleep 0.05; done");
   exec.kill(LONG_MS);
   exec.kill();
   assert.deepEqual(await exec.exit, { exitCode: 137 });
 });
 
-test("a stopped program hears of it too", async () => {
+test("a stopped program gets it too", async () => {
   const exec = await onTerminal("echo ready; kill -STOP $$; sleep 1000");
   const pid = await exec.pid;
   await until(() => /^State:\s+T/m.test(readFileSync(`/proc/${pid}/status`, "utf8")));
@@ -59,7 +59,7 @@ test("a stopped program hears of it too", async () => {
   assert.deepEqual(await exec.exit, { exitCode: 129 });
 });
 
-test("what outlives its shell has the rest of the grace, and the end is told when it is gone", async (context) => {
+test("what outlives its shell gets the rest of the grace, and the exit is sent when it is gone", async (context) => {
   if (!agent.hasCgroup) return context.skip("no cgroup 2 that this test may write to");
   const marker = `flotilla-test-${randomBytes(6).toString("hex")}`;
   const line = (seconds: string) =>
@@ -75,7 +75,7 @@ test("what outlives its shell has the rest of the grace, and the end is told whe
   assert.equal(processesWith(marker), 0);
 });
 
-test("the channel serves other commands meanwhile and afterwards", async () => {
+test("the channel serves other commands during the grace and afterwards", async () => {
   const closing = await onTerminal("trap '' HUP; echo ready; while :; do sleep 0.05; done");
   closing.kill(SHORT_MS);
   const other = guest.exec(request(["true"]));

@@ -1,5 +1,5 @@
 /**
- * The host's end against guests that lie: a scripted guest in this process says what no agent would.
+ * The host's end against hostile guests: a scripted guest in this process sends what no real agent would.
  */
 import assert from "node:assert/strict";
 import { type Duplex, duplexPair } from "node:stream";
@@ -22,9 +22,9 @@ import { request, until } from "./agent.ts";
 
 interface Scripted {
   readonly guest: Guest;
-  /** The guest's end: write anything. */
+  /** The guest's end of the stream; tests write to it. */
   readonly socket: Duplex;
-  /** The frames that the host has sent since the hello. */
+  /** The frames that the host sent after the hello. */
   readonly heard: { type: number; channel: number; payload: Buffer }[];
 }
 
@@ -39,7 +39,7 @@ function helloAnswer(question: Buffer, more = {}): Buffer {
   return encodeFrame({ type: GUEST_FRAMES.helloAnswer, channel: 0 }, Buffer.concat([question, fields]));
 }
 
-/** Answers the hello with `before` in front, and then says nothing by itself. */
+/** Answers the hello, with `before` in front, and then sends nothing by itself. */
 async function scripted(answer = helloAnswer, before = Buffer.alloc(0)): Promise<Scripted> {
   const [host, socket] = duplexPair();
   const decoder = new FrameDecoder();
@@ -60,13 +60,13 @@ const data = (type: "stdout" | "stderr", bytes: number | Uint8Array, channel = 1
 const say = (type: keyof typeof GUEST_FRAMES, fields: FieldWriter, channel = 1): Buffer =>
   encodeFrame({ type: GUEST_FRAMES[type], channel }, fields.end());
 
-test("a hello is found behind whatever was meant for another host", async () => {
+test("a hello is found behind data meant for an earlier host", async () => {
   const leftovers = Buffer.concat([data("stdout", 5000), Buffer.from("FLOTILLA"), Buffer.alloc(300_000, 0xf1)]);
   const { guest } = await scripted(helloAnswer, leftovers);
   assert.equal(guest.hello.isConfigured, false);
 });
 
-test("a guest that never answers, answers another nonce or speaks another version is given up with a reason", async () => {
+test("a guest that never answers, answers another nonce or has another version is disconnected with a reason", async () => {
   const failing = async (answer: (question: Buffer) => Buffer): Promise<string> => {
     const error: unknown = await scripted(answer).then(
       () => assert.fail("connected"),
@@ -82,7 +82,7 @@ test("a guest that never answers, answers another nonce or speaks another versio
   assert.match(await failing(wrongType), /instead of the answer/);
 });
 
-test("a connection can be given up, and one that ends is reported", async () => {
+test("connecting can be cancelled, and a connection that ends is reported", async () => {
   const [host, socket] = duplexPair();
   const controller = new AbortController();
   const connecting = connectGuest(host, { helloTimeoutMs: 60_000, signal: controller.signal });
@@ -98,14 +98,14 @@ test("a connection can be given up, and one that ends is reported", async () => 
   await assert.rejects(connectGuest(second, { helloTimeoutMs: 60_000 }), /its channel was closed/);
 });
 
-test("a guest that floods with zeros after its hello is cut off", async () => {
+test("a guest that floods with zeros after its hello is disconnected", async () => {
   const { guest, socket } = await scripted();
-  // More than completes any frame twice.
+  // More than twice what completes any frame.
   for (let count = 0; count < 3; count += 1) socket.write(Buffer.alloc(FRAME_PAYLOAD_BYTES_MAX));
   assert.match(await guest.closed, /violated the protocol: \d+ zeros between frames/);
 });
 
-test("a guest that floods with bytes before its hello is cut off", async () => {
+test("a guest that floods with bytes before its hello is disconnected", async () => {
   const [host, socket] = duplexPair();
   const connecting = connectGuest(host, { helloTimeoutMs: 60_000 });
   socket.on("error", () => {});
@@ -122,34 +122,36 @@ test("a guest that floods with bytes before its hello is cut off", async () => {
 });
 
 const violations: Record<string, readonly Buffer[]> = {
-  "a byte that begins no frame": [Buffer.from("hello")],
+  "a byte that does not start a frame": [Buffer.from("hello")],
   "a frame over the limit": [Buffer.from("f1910000010000000100010000", "hex")],
   "a frame without its end byte": [Buffer.from("f19400000100000000000000ee", "hex")],
-  "a frame that says it goes on": [encodeFrame({ type: GUEST_FRAMES.stdout, channel: 1, flags: 1 }, Buffer.from("x"))],
+  "a frame that announces a continuation": [
+    encodeFrame({ type: GUEST_FRAMES.stdout, channel: 1, flags: 1 }, Buffer.from("x")),
+  ],
   "a frame of an unknown type": [encodeFrame({ type: 0xaa, channel: 1 }, Buffer.from("x"))],
-  "a frame for a channel that nobody opened": [data("stdout", 1, 9)],
-  "a frame for a channel beyond all": [data("stdout", 1, 0xffff_ffff)],
+  "a frame for a channel that is not open": [data("stdout", 1, 9)],
+  "a frame for a channel beyond the limit": [data("stdout", 1, 0xffff_ffff)],
   "output without bytes": [data("stdout", 0)],
   "an answer to no request": [say("done", new FieldWriter().u32("request", 77), 0)],
-  "an answer that answers nothing": [say("done", new FieldWriter(), 0)],
+  "an answer without a request": [say("done", new FieldWriter(), 0)],
   "a second hello": [helloAnswer(Buffer.alloc(24))],
   "an exit without a code": [say("exit", new FieldWriter())],
-  "an exit code that is none": [say("exit", new FieldWriter().u32("exitCode", 256))],
+  "an invalid exit code": [say("exit", new FieldWriter().u32("exitCode", 256))],
   "two starts": [say("started", new FieldWriter().u32("pid", 1)), say("started", new FieldWriter().u32("pid", 2))],
   "credit for input that was not sent": [say("stdinCredit", new FieldWriter().u32("bytes", 1))],
   "a field that is cut off": [
     encodeFrame({ type: GUEST_FRAMES.started, channel: 1 }, Buffer.from("0304000000", "hex")),
   ],
   "a message that is too long": [say("failed", new FieldWriter().text("message", "x".repeat(5000)))],
-  "words of a workload that nobody asked for": [
+  "output of a workload that was not requested": [
     say("workloadOutput", new FieldWriter().u64("offset", 0).bytes("output", Buffer.from("x")), 0),
   ],
-  "the end of a workload that nobody asked for": [say("workloadEnded", new FieldWriter().u32("exitCode", 0), 0)],
+  "the end of a workload that was not requested": [say("workloadEnded", new FieldWriter().u32("exitCode", 0), 0)],
   "something after the exit": [say("exit", new FieldWriter().u32("exitCode", 0)), data("stdout", 1)],
 };
 
 for (const [what, frames] of Object.entries(violations)) {
-  test(`${what} ends the channel with a reason, and whoever waits is told`, async () => {
+  test(`${what} closes the channel with a reason, and everything that waits is rejected`, async () => {
     const { guest, socket } = await scripted();
     const exec = guest.exec(request(["true"], { hasStdin: true }));
     const sync = assert.rejects(guest.sync(), /violated the protocol/);
@@ -163,7 +165,7 @@ for (const [what, frames] of Object.entries(violations)) {
   });
 }
 
-test("a guest that sends more than its credit is cut off, whatever the size of its frames", async () => {
+test("a guest that sends more than its credit is disconnected, whatever the size of its frames", async () => {
   for (const bytes of [1, 1000, FRAME_PAYLOAD_BYTES_MAX]) {
     const { guest, socket } = await scripted();
     const exec = guest.exec(request(["true"]));
@@ -177,7 +179,7 @@ test("a guest that sends more than its credit is cut off, whatever the size of i
   }
 });
 
-test("a workload's words come in order, and no more of them than were taken", async () => {
+test("a workload's output must be in order and within its window", async () => {
   const words = (offset: number, bytes: number): Buffer =>
     say("workloadOutput", new FieldWriter().u64("offset", offset).bytes("output", Buffer.alloc(bytes, 65)), 0);
   const refused: readonly (readonly Buffer[])[] = [
@@ -213,7 +215,7 @@ test("a workload's words come in order, and no more of them than were taken", as
   guest.close();
 });
 
-test("credit comes back when output is read, and only then", async () => {
+test("credit is returned when output is read, and only then", async () => {
   const { guest, socket, heard } = await scripted();
   const exec = guest.exec(request(["true"]));
   const credits = () => heard.filter((frame) => frame.type === HOST_FRAMES.credit);
@@ -236,7 +238,7 @@ test("credit comes back when output is read, and only then", async () => {
   assert.deepEqual(await other.exit, { exitCode: 3 });
 });
 
-test("pieces of output do not keep large buffers alive", async () => {
+test("small chunks of output do not keep large buffers alive", async () => {
   const { guest, socket } = await scripted();
   const exec = guest.exec(request(["true"]));
   const large = Buffer.concat([data("stdout", 1), Buffer.alloc(60_000), data("stdout", 1)]);
@@ -266,7 +268,7 @@ test("input waits for the guest's credit", async () => {
   assert.equal(sentBytes(), 200_000);
 });
 
-test("an exit waits for those who read, and not for those who do not", async () => {
+test("an exit waits for streams with readers, and not for others", async () => {
   const { guest, socket } = await scripted();
   const exec = guest.exec(request(["true"]));
   exec.stdout.on("data", () => {});
@@ -303,7 +305,7 @@ test("a refused command and a refused request say why", async () => {
   await syncing;
 });
 
-test("a guest that does not read cannot make the host hold ever more", async () => {
+test("a guest that does not read cannot make the host buffer without limit", async () => {
   const { guest, socket } = await scripted();
   socket.pause();
   const large = request(Array.from({ length: 10 }, () => "x".repeat(100_000)));
@@ -316,7 +318,7 @@ test("a guest that does not read cannot make the host hold ever more", async () 
   await Promise.all(execs.map((exec) => assert.rejects(exec.exit, /let go of/)));
 });
 
-test("whatever a guest says, nothing but the channel ends", async () => {
+test("whatever a guest sends, only its channel ends", async () => {
   const frame = fc
     .record({
       type: fc.constantFrom(...Object.values(GUEST_FRAMES), 0x99),

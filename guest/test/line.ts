@@ -1,8 +1,8 @@
 /**
- * A line to an agent that a host can drop: the agent's socket stays open, as a VMM keeps a guest's port open when the node
- * agent is killed.
+ * A connection to an agent that a test host can drop: the agent's socket stays open, as a VMM keeps a guest's port open
+ * when the node agent is killed.
  *
- * Always: what arrives while no line is up waits in the socket, and the next line gets it, as it would in a VMM.
+ * Always: data that arrives without a connection waits in the socket for the next one, as in a VMM.
  */
 import { Duplex } from "node:stream";
 
@@ -30,7 +30,7 @@ export class Line extends Duplex {
     this.#socket.write(chunk, encoding, callback);
   }
 
-  /** The host is gone: neither the socket nor the agent notice. */
+  /** Drops the connection; neither the socket nor the agent notice. */
   override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {
     this.#socket.off("data", this.#onData);
     this.#socket.off("end", this.#onEnd);

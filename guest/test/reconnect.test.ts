@@ -1,5 +1,5 @@
 /**
- * Hosts that come and go: the agent's side of a channel whose host was killed, and bytes that make no sense.
+ * Hosts that disconnect and reconnect: the agent's side of a channel whose host was killed, and invalid bytes.
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
@@ -25,10 +25,10 @@ async function withAgent(body: (agent: TestAgent) => Promise<void>, expectedLog:
   }
 }
 
-const complaint = /^(flotilla agent: the host's bytes make no sense; waiting for its hello\n)*$/;
-/** Garbage may be a well-formed request to warm up, with a configuration that is none. */
+const complaint = /^(flotilla agent: received invalid bytes from the host; waiting for a hello\n)*$/;
+/** Garbage may be a valid request to warm up with an invalid configuration. */
 const complaintOrWarmUp =
-  /^(flotilla agent: (the host's bytes make no sense; waiting for its hello|cannot warm up: .*)\n)*$/;
+  /^(flotilla agent: (received invalid bytes from the host; waiting for a hello|cannot warm up: .*)\n)*$/;
 
 function isRunning(pid: number): boolean {
   try {
@@ -38,14 +38,14 @@ function isRunning(pid: number): boolean {
   }
 }
 
-/** Nobody looks at what becomes of it: its channel will be lost. */
+/** Ignores the result of a command whose channel will be lost. */
 function abandon(exec: GuestExec): GuestExec {
   exec.stdout.resume();
   exec.stderr.resume();
   return exec;
 }
 
-test("a host that was killed in the middle of any frame is followed by one that works", () =>
+test("after a host was killed in the middle of any frame, the next one works", () =>
   withAgent(async (agent) => {
     const payload = new FieldWriter().texts("argument", ["touch", "/never"]).end();
     const frames = [
@@ -70,7 +70,7 @@ test("a host that was killed in the middle of any frame is followed by one that 
     }
   }, complaint));
 
-test("input that was cut off is never given to a command, not even with zeros in place of the rest", async () => {
+test("incomplete input never reaches a command, not even completed with zeros", async () => {
   const directory = mkdtempSync(join(tmpdir(), "flotilla-reconnect-"));
   await withAgent(async (agent) => {
     const line = new Line(agent.socket);
@@ -90,7 +90,7 @@ test("input that was cut off is never given to a command, not even with zeros in
   rmSync(directory, { recursive: true });
 });
 
-test("commands of a lost host are ended, background commands live on, and the machine stays configured", () =>
+test("commands of a lost host are killed, background commands continue, and the machine stays configured", () =>
   withAgent(async (agent) => {
     const host = await agent.connect(new Line(agent.socket));
     await host.configure({
@@ -127,7 +127,7 @@ test("commands of a lost host are ended, background commands live on, and the ma
     assert.equal((await outcome(guest.exec(request(["sh", "-c", "echo $KEPT $PWD"])))).stdout, "yes /usr\n");
   }));
 
-test("a host that comes while the agent is writing finds its answer", () =>
+test("a host that connects while the agent is writing finds its answer", () =>
   withAgent(async (agent) => {
     for (let round = 0; round < 20; round++) {
       const host = await agent.connect(new Line(agent.socket));
@@ -139,7 +139,7 @@ test("a host that comes while the agent is writing finds its answer", () =>
     await guest.sync();
   }));
 
-test("any garbage from a host leaves an agent that the next host can use", () =>
+test("after any garbage from a host, the next host can use the agent", () =>
   withAgent(async (agent) => {
     const frame = fc
       .record({
@@ -180,7 +180,7 @@ test("any garbage from a host leaves an agent that the next host can use", () =>
     );
   }, complaintOrWarmUp));
 
-test("an agent that is told to shut down asks its commands to end and refuses new ones", async () => {
+test("an agent that shuts down asks its commands to end and refuses new ones", async () => {
   const agent = startAgent();
   const guest = await agent.connect();
   const exec = guest.exec(request(["sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done"]));

@@ -1,7 +1,7 @@
 /**
- * One agent for all tests of a file, with sanitizers, and directories for them: both go when the tests have ended.
+ * One agent with sanitizers for all tests of a file, and directories for them; both are removed after the tests.
  *
- * Always: what a sanitizer says, and an agent that does not end well, fail the file.
+ * Always: a sanitizer's report, or an agent that does not exit cleanly, fails the file.
  */
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -13,7 +13,7 @@ import { startAgent, type TestAgent } from "./agent.ts";
 interface SharedAgent {
   readonly agent: TestAgent;
   readonly guest: Guest;
-  /** A request about the whole of a file, unless `more` says otherwise. */
+  /** A request for a whole file, unless `more` overrides it. */
   file(operation: GuestFileRequest["operation"], path: string, more?: Partial<GuestFileRequest>): GuestExec;
 }
 
@@ -33,7 +33,7 @@ export async function startSharedAgent(bulk?: BulkDisk): Promise<SharedAgent> {
   };
 }
 
-/** A directory with a name that begins so. */
+/** A new directory; its name starts with the prefix. */
 export function makeDirectory(prefix: string): string {
   const directory = mkdtempSync(prefix);
   after(() => rmSync(directory, { recursive: true, force: true }));

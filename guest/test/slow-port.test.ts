@@ -1,5 +1,5 @@
 /**
- * Commands that all write without end over a port that carries less than they write, which is what a busy host is.
+ * Commands that all write endlessly over a port slower than their output, as on a busy host.
  */
 import assert from "node:assert/strict";
 import { Duplex } from "node:stream";
@@ -11,7 +11,7 @@ const FLOODS = 8;
 const BYTES = 8 * 1024 * 1024;
 const CHUNK_BYTES = 16 * 1024;
 
-test("commands that flood a slow port get shares of it, whatever their numbers", async () => {
+test("commands that flood a slow port share it fairly, whatever their channel numbers", async () => {
   const agent = startAgent();
   let isOver = false;
   const slow = new Duplex({

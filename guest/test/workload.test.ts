@@ -1,6 +1,6 @@
 /**
- * The machine's workload in the agent: started once, heard by whichever host is there, and never held up for long by one
- * that is not.
+ * The machine's workload in the agent: started once, its output received by whichever host is connected, and never blocked
+ * for long by a missing host.
  */
 import assert from "node:assert/strict";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -51,7 +51,7 @@ interface Heard {
   dropped: number;
 }
 
-/** Hears the workload; `isTaking`: and says that what came is safe. */
+/** Receives the workload's output and acknowledges it if `isTaking`. */
 function hear(guest: Guest, argv: readonly string[], { offset = 0, isTaking = true } = {}): Heard {
   let next = offset;
   const heard: Heard = {
@@ -73,7 +73,7 @@ function hear(guest: Guest, argv: readonly string[], { offset = 0, isTaking = tr
   return heard;
 }
 
-test("a workload has the machine's environment and directory, no input, and says how it ended", () =>
+test("a workload has the machine's environment and directory, no input, and its exit code is reported", () =>
   withAgent(async (agent) => {
     const guest = await configured(agent);
     const heard = hear(guest, ["sh", "-c", "echo $GREETING $PWD; cat; echo oh >&2; exit 3"]);
@@ -82,10 +82,10 @@ test("a workload has the machine's environment and directory, no input, and says
     assert.deepEqual([heard.text, heard.ends], ["hello /usr\noh\n", [3]]);
   }));
 
-test("a workload that is not there says so and has ended; one before the guest is a machine is refused", () =>
+test("a missing program ends the workload with a message; before configure a workload is refused", () =>
   withAgent(async (agent) => {
     const early = hear(await agent.connect(new Line(agent.socket)), ["true"]);
-    await assert.rejects(early.workload.started, /the guest is no machine yet/);
+    await assert.rejects(early.workload.started, /the guest is not configured yet/);
     const heard = hear(await configured(agent), ["/no/such"]);
     await heard.workload.started;
     await until(() => heard.ends.length > 0);
@@ -93,14 +93,14 @@ test("a workload that is not there says so and has ended; one before the guest i
     assert.match(heard.text, /^executable file '\/no\/such' not found in \$PATH: No such file or directory\n$/);
   }));
 
-test("a host that comes back hears what came meanwhile, nothing twice, and starts nothing again", () =>
+test("a reconnecting host gets the output it missed, nothing twice, and starts nothing again", () =>
   withAgent(async (agent, directory) => {
     const path = join(directory, "go");
     const script = `echo start >> ${directory}/starts; echo 1; until [ -e ${path} ]; do sleep 0.02; done; echo 2; echo 3`;
     const first = await configured(agent);
     const before = hear(first, ["sh", "-c", script]);
     await until(() => before.text === "1\n");
-    // The last host had got the first line and made only one byte of it safe.
+    // The previous host had received the first line and acknowledged only one byte.
     first.close();
     const second = await agent.connect(new Line(agent.socket));
     assert.equal((await outcome(second.exec(request(["touch", path])))).exitCode, 0);
@@ -111,13 +111,13 @@ test("a host that comes back hears what came meanwhile, nothing twice, and start
     assert.deepEqual([after.text, after.ends, after.dropped], ["2\n3\n", [0], 0]);
     assert.equal(readFileSync(`${directory}/starts`, "utf8"), "start\n");
     third.close();
-    // Its end is told to everyone who asks.
+    // Its end is reported on every request.
     const fourth = hear(await agent.connect(new Line(agent.socket)), ["true"], { offset: 6 });
     await until(() => fourth.ends.length > 0);
     assert.deepEqual([fourth.text, fourth.ends], ["", [0]]);
   }));
 
-test("a host that had made nothing safe is sent everything again", () =>
+test("a host that acknowledged nothing gets everything again", () =>
   withAgent(async (agent) => {
     const first = await configured(agent);
     const before = hear(first, ["sh", "-c", "echo a; echo b"], { isTaking: false });
@@ -128,7 +128,7 @@ test("a host that had made nothing safe is sent everything again", () =>
     assert.equal(after.text, "a\nb\n");
   }));
 
-test("a workload goes on when nobody hears it, and the newest of its words are kept", () =>
+test("a workload without a host continues, and its newest output is kept", () =>
   withAgent(async (agent, directory) => {
     const done = join(directory, "done");
     const first = await configured(agent);
@@ -144,7 +144,7 @@ test("a workload goes on when nobody hears it, and the newest of its words are k
     assert.ok(after.dropped > 500_000, `${after.dropped}`);
   }));
 
-test("a host that stops taking is sent no more than the window, and commands run on", () =>
+test("a host that stops acknowledging gets no more than the window, and commands continue", () =>
   withAgent(async (agent) => {
     const guest = await configured(agent);
     const heard = hear(guest, ["yes"], { isTaking: false });
@@ -157,7 +157,7 @@ test("a host that stops taking is sent no more than the window, and commands run
     await until(() => heard.text.length === 2 * WORKLOAD_WINDOW_BYTES);
   }));
 
-test("a flood that is taken passes whole, and commands are answered meanwhile", () =>
+test("an acknowledged flood arrives completely, while commands are answered", () =>
   withAgent(async (agent) => {
     const guest = await configured(agent);
     const heard = hear(guest, ["sh", "-c", "seq 1 1000000"]);
@@ -169,7 +169,7 @@ test("a flood that is taken passes whole, and commands are answered meanwhile", 
     assert.ok(heard.text.endsWith("999999\n1000000\n"));
   }));
 
-test("children of a workload that has ended are heard on", () =>
+test("output of a workload's children after its end is still sent", () =>
   withAgent(async (agent) => {
     const guest = await configured(agent);
     const heard = hear(guest, ["sh", "-c", "(sleep 0.3; echo child) & echo parent; exit 4"]);
@@ -186,18 +186,18 @@ test("another user than root may open its outputs by name", { skip: process.getu
   }),
 );
 
-test("what a workload says while the machine shuts down is heard", () =>
+test("output of a workload during a shutdown is sent", () =>
   withAgent(async (agent) => {
-    // It ends with what it was told still unread.
+    // It ends before the host has read everything.
     agent.socket.on("error", () => {});
     const guest = await configured(agent);
-    // For a moment nothing runs, as in a guest that has warmed up.
+    // For a moment nothing runs, as in a guest after a warm-up.
     await outcome(guest.exec(request(["true"])));
     const script = "trap 'sleep 0.3; seq 1 20000; echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
     const heard = hear(guest, ["sh", "-c", script]);
     await until(() => heard.text === "ready\n");
     await guest.shutDown();
-    // A host that is busy: by the time it hears and answers, everything is said.
+    // A busy host: when it reads and answers, everything has been written.
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 500);
     await until(() => heard.ends.length > 0);
     assert.match(heard.text, /\n20000\nbye\n$/);

@@ -1,27 +1,27 @@
 /*
- * Puts a process into its jail and becomes the program that is to run there: the last step of a VMM's launch.
+ * Puts a process into its jail and then becomes the program that runs there: the last step of a VMM's launch.
  *
  *     jail STEP... -- PROGRAM ARGUMENT...
  *
- *     group FILE        joins a control group by its cgroup.procs; one that can not be joined is left out
- *     net               a network namespace of its own, with nothing in it
- *     read FROM TO      shows a file or directory of the host, read-only
- *     write FROM TO     shows it as it is, but nothing in it can be executed
+ *     group FILE        joins a control group by its cgroup.procs; skipped if that fails
+ *     net               a new, empty network namespace
+ *     read FROM TO      makes a file or directory of the host visible, read-only
+ *     write FROM TO     makes it visible and writable, but nothing in it can be executed
  *     node PATH MAJOR MINOR   a device, for all users
  *     link TARGET PATH  a symbolic link
- *     env NAME=VALUE    a word of the environment, which is empty otherwise
- *     limit NAME VALUE  a resource limit that the process can not raise
- *     user ID           user and group; without it the process stays who it is
- *     batch             a batch task to the scheduler
- *     small-pages       gets no huge pages, whatever it asks for
- *     dies              is killed when the process that started it ends
+ *     env NAME=VALUE    a variable of the environment, which is empty otherwise
+ *     limit NAME VALUE  a resource limit that the process cannot raise
+ *     user ID           user and group; without it they do not change
+ *     batch             the scheduler's batch class
+ *     small-pages       no huge pages, whatever the program requests
+ *     dies              killed when the process that started it ends
  *
- * The program sees what the steps show and nothing else: its root is a file system in memory that belongs to root. There is
- * no /proc in it, so no other process of the host has a name there. It has no privilege, can gain none, and has no
- * descriptor but the standard ones.
+ * The program sees only what the steps make visible: its root is a file system in memory that belongs to root. There is no
+ * /proc in it, so it cannot name other processes of the host. It has no privileges, can gain none, and has only the standard
+ * descriptors.
  *
- * Always: the process that runs this is the one that becomes the program. It ends with 1 and a line on standard error when
- * a step fails, and the program is not run then.
+ * Always: the process that runs this becomes the program. If a step fails, it exits with 1 and a line on standard error,
+ * and the program does not run.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -45,9 +45,9 @@
 
 #define SHOWN_MAX 64
 #define ENVIRONMENT_MAX 16
-/* Where the new root is put together. Every host has it, and in this process nothing else looks there. */
-#define PLACE "/tmp"
-/* To the kernel's out-of-memory killer a VMM comes before what manages it. */
+/* Where the new root is assembled. Every host has this directory, and nothing else in this process uses it. */
+#define NEW_ROOT "/tmp"
+/* The kernel's out-of-memory killer kills a VMM before what manages it. */
 #define OOM_SCORE "500"
 
 struct shown {
@@ -85,7 +85,7 @@ static long number(const char *text)
 	return value;
 }
 
-/* Best effort: what can not be written is not there. */
+/* Best effort: ignores a file that does not exist or cannot be written. */
 static void put(const char *path, const char *text)
 {
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -112,13 +112,13 @@ static void limit(const char *name, const char *value)
 			fail("limit", name);
 		return;
 	}
-	refuse("no such limit:", name);
+	refuse("unknown limit:", name);
 }
 
 static void show(const char *kind, const char *from, const char *to, const char *extra)
 {
 	if (shown_count == SHOWN_MAX)
-		refuse("too much is shown:", to);
+		refuse("too many visible files:", to);
 	shown[shown_count++] = (struct shown){.kind = kind, .from = from, .to = to, .extra = extra, .fd = -1};
 }
 
@@ -131,10 +131,10 @@ static void open_source(struct shown *item)
 		return;
 	item->fd = open(source, O_PATH | O_CLOEXEC);
 	if (item->fd < 0 && !is_node)
-		fail("can not show", source);
+		fail("cannot open", source);
 }
 
-/* Reads one step. Returns how many words it has. */
+/* Parses one step. Returns its number of arguments. */
 static int step(char **words, int count)
 {
 	const char *name = words[0];
@@ -161,11 +161,11 @@ static int step(char **words, int count)
 	else if (strcmp(name, "node") == 0 && has_three)
 		return show(name, words[2], words[1], words[3]), 4;
 	else
-		refuse("not a step:", name);
+		refuse("unknown step:", name);
 	return 1;
 }
 
-/* The directories on the way to a path. */
+/* Creates the directories on the way to a path. */
 static void make_way(const char *path)
 {
 	char way[PATH_MAX];
@@ -180,7 +180,7 @@ static void make_way(const char *path)
 	}
 }
 
-/* Shows an open file or directory. What its mount forbids already stays forbidden. */
+/* Makes an open file or directory visible. Restrictions of its mount are kept. */
 static void bind(int fd, const char *to, unsigned long flags)
 {
 	char source[64];
@@ -201,7 +201,7 @@ static void bind(int fd, const char *to, unsigned long flags)
 	snprintf(source, sizeof(source), "/proc/self/fd/%d", fd);
 	if (mount(source, to, NULL, MS_BIND, NULL) != 0 || statvfs(to, &mounted) != 0)
 		fail("bind", to);
-	/* These are the same numbers as a mount's. */
+	/* statvfs and mount use the same flag values. */
 	flags |= mounted.f_flag & (ST_RDONLY | ST_NOSUID | ST_NODEV | ST_NOEXEC);
 	if (mount(NULL, to, NULL, MS_REMOUNT | MS_BIND | flags, NULL) != 0)
 		fail("remount", to);
@@ -211,7 +211,7 @@ static void make(const struct shown *item)
 {
 	char to[PATH_MAX];
 
-	if ((size_t)snprintf(to, sizeof(to), "%s%s", PLACE, item->to) >= sizeof(to))
+	if ((size_t)snprintf(to, sizeof(to), "%s%s", NEW_ROOT, item->to) >= sizeof(to))
 		refuse("too long:", item->to);
 	make_way(to);
 	if (strcmp(item->kind, "link") == 0) {
@@ -227,7 +227,7 @@ static void make(const struct shown *item)
 			if (chmod(to, 0666) != 0)
 				fail("chmod", to);
 		} else if (errno == EPERM && item->fd >= 0) {
-			/* Only root makes devices; the host's is shown then. */
+			/* Only root can create devices; otherwise the host's device is made visible. */
 			bind(item->fd, to, MS_NOSUID | MS_NOEXEC);
 		} else {
 			fail("mknod", to);
@@ -241,15 +241,15 @@ static void enter(void)
 		fail("unshare", "namespaces");
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
 		fail("mount", "/");
-	/* In this namespace, and before a mount can hide one. */
+	/* Opened in this namespace, before a mount can hide a source. */
 	for (size_t at = 0; at < shown_count; at++)
 		open_source(&shown[at]);
-	if (mount("flotilla", PLACE, "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=0755,size=256k") != 0)
-		fail("mount", PLACE);
+	if (mount("flotilla", NEW_ROOT, "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=0755,size=256k") != 0)
+		fail("mount", NEW_ROOT);
 	for (size_t at = 0; at < shown_count; at++)
 		make(&shown[at]);
-	if (chdir(PLACE) != 0 || syscall(SYS_pivot_root, ".", ".") != 0 || umount2(".", MNT_DETACH) != 0 || chdir("/") != 0)
-		fail("pivot_root", PLACE);
+	if (chdir(NEW_ROOT) != 0 || syscall(SYS_pivot_root, ".", ".") != 0 || umount2(".", MNT_DETACH) != 0 || chdir("/") != 0)
+		fail("pivot_root", NEW_ROOT);
 }
 
 static void drop_privileges(void)
@@ -274,7 +274,7 @@ int main(int count, char **words)
 {
 	int at = 1;
 
-	/* Once with the process that started it, which a change of user would make the kernel forget. */
+	/* Requested last, because the kernel clears it on a change of user. */
 	pid_t starter = getppid();
 	while (at < count && strcmp(words[at], "--") != 0)
 		at += step(words + at, count - at);
@@ -284,11 +284,11 @@ int main(int count, char **words)
 	enter();
 	if (is_batch && sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0}) != 0)
 		fail("become", "batch");
-	/* It stays so for the program. */
+	/* The program inherits this. */
 	if (has_small_pages && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0)
 		fail("refuse", "huge pages");
 	drop_privileges();
-	/* A file that grows too long is an error of that write, not the end of the process. */
+	/* Exceeding the limit of file sizes makes the write fail instead of killing the process. */
 	signal(SIGXFSZ, SIG_IGN);
 	if (dies) {
 		if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0)

@@ -1,12 +1,12 @@
 /*
- * Keeps a template safe from the VMMs that start from it. Loaded into QEMU with LD_PRELOAD.
+ * Protects a template from the VMMs that start from it. Loaded into QEMU with LD_PRELOAD.
  *
  * QEMU opens the file behind a guest's memory for writing even when it maps it privately, and punches holes into it when a
- * guest gives memory back: either would let one machine's VMM reach all others of its template. So the file belongs to root
- * and is read-only, and here the one open that names it becomes a read-only one, which is all a private mapping needs; a hole
- * in it is left to the madvise that QEMU calls next, which frees the machine's own copy.
+ * guest returns memory. Either would let one machine's VMM affect all others of its template. So the file belongs to root
+ * and is read-only. This library turns the open of that file into a read-only one, which is enough for a private mapping,
+ * and ignores holes in it; the madvise that QEMU calls next frees the machine's own copy.
  *
- * Always: only the file named by FLOTILLA_TEMPLATE_MEMORY is treated so; everything else goes to the kernel as it came.
+ * Always: only the file named by FLOTILLA_TEMPLATE_MEMORY is treated like this; all other calls are passed on unchanged.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -44,7 +44,7 @@ int open64(const char *path, int flags, ...)
 	return open_file(path, flags, mode);
 }
 
-/* What open64 becomes when the C library's checks are compiled in. */
+/* The name of open64 when the C library's fortification is enabled. */
 int __open64_2(const char *path, int flags)
 {
 	return open_file(path, flags, 0);

@@ -1,8 +1,8 @@
 /**
- * The node agent's settings: flags and environment → one frozen, checked object.
+ * The node agent's settings: flags and environment → one frozen, validated object.
  *
- * The only file of the node agent that reads the process's environment. What the settings mean stands in
- * contract/src/settings.ts; this file adds what follows from them: the paths below the data directory.
+ * The only file of the node agent that reads the process's environment. contract/src/settings.ts defines the settings; this
+ * file adds the paths below the data directory.
  */
 import { hostname } from "node:os";
 import { join, resolve } from "node:path";
@@ -30,7 +30,7 @@ const NAMES = [
 
 export type NodeConfig = ReturnType<typeof parseNodeConfig>;
 
-/** Throws an Error for people at the first bad value. */
+/** Throws an Error with a user-facing message at the first invalid value. */
 function parseNodeConfig(environment: Environment, flags: Environment) {
   const settings = parseSettings(NAMES, environment, flags);
   const nodeDirectory = join(resolve(settings.dataDirectory), "node");
@@ -50,7 +50,7 @@ export function readNodeConfig(): NodeConfig {
   return parseNodeConfig(process.env, flagsOf(process.argv.slice(2)));
 }
 
-/** A host name as a node's id: what the id may not hold becomes `-`. */
+/** Converts a host name to a node id: replaces characters that an id may not contain by `-`. */
 function nameFromHost(name: string): string {
   const clean = name.replace(/[^A-Za-z0-9._-]/g, "-").replace(/^[^A-Za-z0-9]+/, "");
   return clean.slice(0, 128) || "node";

@@ -1,8 +1,8 @@
 /**
  * The node agent's log: one JSON object per line on standard error.
  *
- * Always: a line holds `time` (RFC 3339), `level`, `message` and the fields of its logger; an Error among the fields
- * becomes its message and stack. Nothing here knows secrets: whoever logs leaves them out.
+ * Always: a line contains `time` (RFC 3339), `level`, `message` and the logger's fields; an Error in a field becomes its
+ * message and stack. Secrets are not filtered here: callers must not log them.
  */
 import { writeSync } from "node:fs";
 import type { Clock } from "@flotilla/base/clock";
@@ -14,7 +14,7 @@ export type LogLevel = (typeof LEVELS)[number];
 export interface LogOptions {
   readonly level: LogLevel;
   readonly clock: Clock;
-  /** Takes a whole line with its end; standard error when absent. */
+  /** Receives a whole line with its line end; default: standard error. */
   readonly write?: (line: string) => void;
 }
 
@@ -37,12 +37,12 @@ export function makeLog(options: LogOptions, fields: object = {}): Log {
   };
 }
 
-/** Synchronous, so that the last words before an exit are not lost. A reader that has gone is no reason to die. */
+/** Synchronous, so that the last lines before an exit are not lost. Continues if the reader is gone. */
 function writeToStandardError(line: string): void {
   try {
     writeSync(2, line);
   } catch {
-    // EPIPE or EAGAIN: the log is not worth more than the machines.
+    // EPIPE or EAGAIN: running machines matter more than the log.
   }
 }
 

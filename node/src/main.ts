@@ -1,10 +1,10 @@
 /**
  * The node agent: start order and stop order, nothing else.
  *
- * Machines outlive it. It is stopped by SIGTERM, SIGINT or SIGHUP, or by the end of the program that started it with an
- * IPC channel (`flotilla up`); then it lets go of the machines' VMs, which run on, and ends all others. A stop that takes
- * longer than STOP_DEADLINE_MS, and one that is asked for again, ends those VMs and the process without waiting for
- * anything else. A crash needs nothing of this: adopt.ts takes up whatever is found.
+ * Machines outlive it. SIGTERM, SIGINT or SIGHUP stop it, or the end of the program that started it with an IPC channel
+ * (`flotilla up`). It then releases the machines' VMs, which continue to run, and kills all others. A stop that takes longer
+ * than STOP_DEADLINE_MS, or a second request, kills those VMs and exits without waiting for anything else. A crash needs
+ * none of this: adopt.ts adopts whatever it finds.
  */
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -14,7 +14,7 @@ import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import type { NodeFacts } from "@flotilla/contract/link";
 import { type NodeConfig, readNodeConfig } from "./config.ts";
-import { type Equipment, nodeArch, openEquipment } from "./equipment.ts";
+import { type NodeBackends, nodeArch, openNodeBackends } from "./node-backends.ts";
 import { lowerOomScore } from "./host/out-of-memory.ts";
 import { Outbox } from "./link/outbox.ts";
 import { Reporter } from "./link/report.ts";
@@ -26,21 +26,21 @@ import { keepAlive, readLastAlive } from "./machines/alive-file.ts";
 import { Fleet } from "./machines/fleet.ts";
 import { makeSurroundings } from "./machines/surroundings.ts";
 
-/** After this the process ends whatever has not been closed: the machines do not need it. */
+/** After this time the process exits without closing the rest; machines do not depend on it. */
 const STOP_DEADLINE_MS = 8_000;
-/** How long an agent is waited for that is stopping, because what started it was killed: longer than it takes to stop. */
+/** How long to wait for an agent that is still stopping because its parent was killed; longer than a stop takes. */
 const LOCK_WAIT_MS = 12_000;
-/** Signals within this time are one: npm passes on what the terminal has sent to everyone. */
+/** Signals within this time count as one: npm forwards a signal that the terminal has already sent to every process. */
 const SAME_SIGNAL_MS = 1_000;
 
 async function run(config: NodeConfig, log: Log): Promise<void> {
   const outbox = new Outbox(systemClock);
-  // Made before the fleet, which needs it; asked only when machines are there.
+  // Filled in below: the backends are created before the fleet, but use it only when machines exist.
   const machines: { fleet?: Fleet } = {};
   const stop = stopSignal(log, () => endAtOnce(machines.fleet, log));
   await lowerOomScore();
   await prepareDirectories(config);
-  const equipment = await openEquipment({
+  const backends = await openNodeBackends({
     config,
     clock: systemClock,
     log,
@@ -53,7 +53,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   });
   const alivePath = join(config.nodeDirectory, "alive");
   const around = makeSurroundings({
-    ...equipment,
+    ...backends,
     machinesDirectory: config.machinesDirectory,
     preparedDirectory: config.preparedDirectory,
     lastAliveAt: await readLastAlive(alivePath),
@@ -64,15 +64,15 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   });
   const fleet = new Fleet(around);
   machines.fleet = fleet;
-  const facts = nodeFacts(config, equipment);
+  const facts = nodeFacts(config, backends);
   const socketPath = linkSocketPath(config.nodeDirectory);
-  const reporter = makeReporter({ config, log, fleet, facts, equipment, outbox, address: `unix:${socketPath}` });
+  const reporter = makeReporter({ config, log, fleet, facts, backends, outbox, address: `unix:${socketPath}` });
   void keepAlive(alivePath, systemClock, log, stop);
   const adoption = await adoptMachines(fleet, around);
   log.info({ ...adoption }, describeAdoption(adoption));
-  await equipment.prepareImages();
+  await backends.prepareImages();
   const { temporaryDirectory } = config;
-  const { images } = equipment;
+  const { images } = backends;
   const link = await serveLink({
     socketPath,
     serverUid: config.serverUid,
@@ -90,41 +90,41 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   await reporting;
   await link[Symbol.asyncDispose]();
   await fleet.release();
-  await equipment[Symbol.asyncDispose]();
-  log.info({}, "the node agent has stopped; its machines run on");
+  await backends[Symbol.asyncDispose]();
+  log.info({}, "the node agent has stopped; its machines continue to run");
   process.exit(0);
 }
 
-/** Aborted when the agent is to stop. Calls `insist` when that takes too long or is asked for again. */
-function stopSignal(log: Log, insist: () => void): AbortSignal {
+/** Aborted when the agent should stop. Calls `forceStop` when that takes too long or is requested again. */
+function stopSignal(log: Log, forceStop: () => void): AbortSignal {
   const stop = new AbortController();
-  let askedAt = 0;
-  const ask = (why: string) => (): void => {
+  let requestedAt = 0;
+  const request = (why: string) => (): void => {
     const now = systemClock.monotonic();
     if (stop.signal.aborted) {
-      if (now - askedAt >= SAME_SIGNAL_MS) insist();
+      if (now - requestedAt >= SAME_SIGNAL_MS) forceStop();
       return;
     }
-    askedAt = now;
-    log.info({ why }, "the node agent stops");
-    systemClock.timer(STOP_DEADLINE_MS, insist);
+    requestedAt = now;
+    log.info({ why }, "the node agent is stopping");
+    systemClock.timer(STOP_DEADLINE_MS, forceStop);
     stop.abort(new Error(why));
   };
-  process.on("SIGTERM", ask("SIGTERM"));
-  process.on("SIGINT", ask("SIGINT"));
-  process.on("SIGHUP", ask("SIGHUP"));
-  // It never insists: a program that was asked to stop goes on.
-  const onDisconnect = ask("the program that started it has ended");
+  process.on("SIGTERM", request("SIGTERM"));
+  process.on("SIGINT", request("SIGINT"));
+  process.on("SIGHUP", request("SIGHUP"));
+  // Never forces a stop: the stop that was requested before continues.
+  const onDisconnect = request("the program that started it has ended");
   process.on("disconnect", () => {
     if (!stop.signal.aborted) onDisconnect();
   });
   return stop.signal;
 }
 
-/** Before the journals have been read it is not known which VMs are machines': the next agent ends the others. */
+/** Before the journals are read it is unknown which VMs belong to machines; the next agent kills the others. */
 function endAtOnce(fleet: Fleet | undefined, log: Log): void {
   void Promise.resolve(fleet?.endOthers())
-    .catch((error: unknown) => log.error({ error }, "the VMs of no machine could not be ended"))
+    .catch((error: unknown) => log.error({ error }, "the VMs without a machine could not be killed"))
     .finally(() => process.exit(0));
 }
 
@@ -141,7 +141,7 @@ async function prepareDirectories(config: NodeConfig): Promise<void> {
   await mkdir(config.temporaryDirectory, { mode: 0o700 });
 }
 
-function nodeFacts(config: NodeConfig, { driver }: Equipment): NodeFacts {
+function nodeFacts(config: NodeConfig, { driver }: NodeBackends): NodeFacts {
   const { name, accelerator, acceleratorReason, runtime } = driver.facts;
   return { nodeId: config.nodeId, driver: name, accelerator, acceleratorReason, runtime, arch: nodeArch() };
 }
@@ -151,11 +151,11 @@ function makeReporter(parts: {
   readonly log: Log;
   readonly fleet: Fleet;
   readonly facts: NodeFacts;
-  readonly equipment: Equipment;
+  readonly backends: NodeBackends;
   readonly outbox: Outbox;
   readonly address: string;
 }): Reporter {
-  const { config, log, fleet, facts, equipment, outbox, address } = parts;
+  const { config, log, fleet, facts, backends, outbox, address } = parts;
   return new Reporter({
     serverUrl: config.serverUrl,
     serverSocket: config.nodeSocket,
@@ -164,7 +164,7 @@ function makeReporter(parts: {
     address,
     facts,
     outbox,
-    observeResources: equipment.observeResources,
+    observeResources: backends.observeResources,
     observe: (machineId) => fleet.observe(machineId),
     observeAll: () => fleet.list().map((machine) => machine.observe()),
     clock: systemClock,
@@ -176,7 +176,7 @@ try {
   const config = readNodeConfig();
   const log = makeLog({ level: config.logLevel, clock: systemClock });
   await run(config, log).catch((error: unknown) => {
-    log.error({ error }, `the node agent can not run: ${messageOf(error)}`);
+    log.error({ error }, `the node agent cannot run: ${messageOf(error)}`);
     process.exit(1);
   });
 } catch (error) {

@@ -1,5 +1,5 @@
 /**
- * Control groups of this host: made with limits, joined, full, and removed again. In whichever version the host has.
+ * Control groups of this host, in whichever version it has: created with limits, joined, filled, and removed.
  */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -19,14 +19,14 @@ const log = makeLog({ level: "silent", clock: systemClock });
 const directory = await temporaryDirectory();
 const cgroups =
   process.getuid?.() === 0 ? await openCgroups({ nodeDirectory: directory.path, clock: systemClock, log }) : null;
-const skip = cgroups === null && "this host lets us make no control groups";
+const skip = cgroups === null && "this host does not permit creating control groups";
 after(() => directory[Symbol.asyncDispose]());
 
 const { version, trees } = (await readCgroupLayout()) ?? { version: 2 as const, trees: new Map<Controller, string>() };
 /** The kernel counts memory in these. */
 const PAGE_BYTES = 4096;
 const limits = { memoryBytes: 64 * 2 ** 20, cpus: 1, tasksMax: 16 };
-/** Joins the groups in its arguments, says so, and runs the line in FLOTILLA_LINE. */
+/** Joins the groups given as arguments, reports it, and runs the line in FLOTILLA_LINE. */
 const MEMBER = 'for f; do echo 0 >"$f" || exit 9; done; echo joined; eval "$LINE"';
 
 async function member(paths: readonly string[], line: string) {
@@ -36,7 +36,7 @@ async function member(paths: readonly string[], line: string) {
   return { child, exit };
 }
 
-/** What the kernel has taken of a file in the group's directory; null where it has no such file. */
+/** The value the kernel has for a file in the group's directory; null if there is no such file. */
 function kept(paths: readonly string[], controller: Controller, name: string): string | null {
   const tree = trees.get(controller);
   const directory = paths
@@ -46,7 +46,7 @@ function kept(paths: readonly string[], controller: Controller, name: string): s
   return directory !== undefined && existsSync(path) ? readFileSync(path, "utf8").trim() : null;
 }
 
-test("the kernel keeps each limit of a group and of the node's", { skip }, async () => {
+test("the kernel stores each limit of a group and of the node's group", { skip }, async () => {
   const group = await (cgroups as Cgroups).make("boot-limits", limits);
   const host = { memoryBytes: totalmem(), processors: availableParallelism() };
   const nodePaths = group.procsPaths.map((path) => dirname(path));
@@ -58,7 +58,7 @@ test("the kernel keeps each limit of a group and of the node's", { skip }, async
     ...nodeFiles(version, host).map((file) => ({ ...file, seen: kept(nodePaths, file.controller, file.name) })),
   ];
   for (const { controller, name, value, seen } of asked) {
-    // Which weights of disks there are depends on the kernel. They are kept behind the word "default".
+    // Which files for disk weights exist depends on the kernel. Their values start with "default".
     if (seen === null && (!trees.has(controller) || controller === "io")) continue;
     const missing = Number(value) - Number(/\d+$/.exec(seen ?? "")?.[0]);
     assert.ok(missing >= 0 && missing < PAGE_BYTES, `${name}: ${seen} instead of ${value}`);
@@ -67,14 +67,14 @@ test("the kernel keeps each limit of a group and of the node's", { skip }, async
   await group.remove();
 });
 
-test("a group has the processors that nothing else wants until it gets its share", { skip }, async (context) => {
+test("a background group runs only on idle processors until it gets its normal share", { skip }, async (context) => {
   if (!trees.has("cpu")) return context.skip("this host has no control groups for processors");
   const group = await (cgroups as Cgroups).make("boot-share", limits);
   const { child, exit } = await member(group.procsPaths, "exec sleep 60");
   const share = shareFile(version, limits.cpus);
   const isMember = (): boolean =>
     (kept(group.procsPaths, "cpu", "cgroup.procs") ?? "").split("\n").includes(String(child.pid));
-  // In version 1 it is in no group meanwhile, in version 2 its group counts least.
+  // In version 1 it is outside all groups until then; in version 2 its group has the least weight.
   await group.share(child.pid ?? 0, "background");
   assert.equal(isMember(), version === 2);
   if (version === 2) assert.equal(kept(group.procsPaths, "cpu", share.name), "1");
@@ -86,7 +86,7 @@ test("a group has the processors that nothing else wants until it gets its share
   await group.remove();
 });
 
-test("a group that has all its tasks starts no more", { skip }, async (context) => {
+test("a group at its limit of tasks starts no more", { skip }, async (context) => {
   if (!trees.has("pids")) return context.skip("this host has no control groups for tasks");
   const group = await (cgroups as Cgroups).make("boot-tasks", limits);
   const line = `i=0; while [ $i -lt ${limits.tasksMax + 4} ]; do sleep 60 >/dev/null 2>&1 & i=$((i + 1)); done; echo all`;
@@ -100,19 +100,19 @@ test("a group that has all its tasks starts no more", { skip }, async (context) 
   await group.remove();
 });
 
-test("a process that needs more memory than its group has is ended, and the group says why", { skip }, async () => {
+test("a process that needs more memory than its group has is killed, and the group reports why", { skip }, async () => {
   const groups = cgroups as Cgroups;
   const group = await groups.make("boot-full", limits);
   assert.equal(await group.hasRunOutOfMemory(), false);
   const { exit } = await member(group.procsPaths, "x=$(head -c 200000000 /dev/zero | tr '\\0' x)");
   assert.deepEqual(await exit, [null, "SIGKILL"]);
   assert.equal(await group.hasRunOutOfMemory(), true);
-  // As a later agent does it, which has not made it.
+  // Like a later agent, which did not create the group.
   await groups.find("boot-full").remove();
   for (const path of group.procsPaths) assert.ok(!existsSync(dirname(path)), path);
 });
 
-test("a sweep removes groups that are left over and no others", { skip }, async () => {
+test("a sweep removes abandoned groups and no others", { skip }, async () => {
   const groups = cgroups as Cgroups;
   const left = await groups.make("boot-left", limits);
   const used = await groups.make("boot-used", limits);
@@ -125,7 +125,7 @@ test("a sweep removes groups that are left over and no others", { skip }, async 
   await used.remove();
 });
 
-test("a boot that is begun again gets a group although the first attempt left its own", { skip }, async () => {
+test("a repeated boot gets a group although the first attempt left one", { skip }, async () => {
   const groups = cgroups as Cgroups;
   await groups.make("boot-again", limits);
   const group = await groups.make("boot-again", limits);
@@ -133,7 +133,7 @@ test("a boot that is begun again gets a group although the first attempt left it
   await group.remove();
 });
 
-test("a VM that is prepared in the background has the least weight at the disks until it is taken", {
+test("a VM that is prepared in the background has the least disk weight until a machine uses it", {
   skip,
 }, async (t) => {
   const group = await (cgroups as Cgroups).make("boot-weight", limits);
@@ -141,7 +141,7 @@ test("a VM that is prepared in the background has the least weight at the disks 
     const paths = group.procsPaths.flatMap((path) =>
       ["io.weight", "io.bfq.weight", "blkio.bfq.weight"].map((name) => join(dirname(path), name)).filter(existsSync),
     );
-    if (paths.length === 0) return t.skip("this kernel weighs no disks");
+    if (paths.length === 0) return t.skip("this kernel does not weight disk requests");
     const { child, exit } = await member(group.procsPaths, "exec sleep 60");
     const weights = () => paths.map((path) => Number(/\d+/.exec(readFileSync(path, "utf8"))?.[0]));
     assert.ok(weights().every((weight) => weight === 100));

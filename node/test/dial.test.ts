@@ -1,5 +1,5 @@
 /**
- * Connections into machines over the link: the bytes of a guest's port both ways, or a refusal that says why not.
+ * Connections into machines over the link: bytes in both directions, or a refusal with the reason.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -14,7 +14,7 @@ import { startTestLink } from "./support/link.ts";
 
 const A = machineIdOf("a");
 
-/** A connection as the server has it: its input, and its output once it was taken. */
+/** A connection as the server sees it: its input, and its output once it was accepted. */
 interface Dialed {
   readonly input: ClientRequest;
   readonly output: IncomingMessage;
@@ -23,7 +23,7 @@ interface Dialed {
 interface Served extends AsyncDisposable {
   readonly node: TestNode;
   readonly env: Readonly<Record<string, string>>;
-  /** What the guest's port 80 has accepted. */
+  /** The connections accepted by the guest's port 80. */
   readonly accepted: Socket[];
   dial(machineId: string, port: number): Promise<Dialed | { readonly status: number; readonly body: LinkError }>;
   /** A connection to the guest's port 80. */
@@ -76,19 +76,19 @@ const deadlineMs = 20_000;
 const next = (served: Served, index: number): Promise<Socket> =>
   until(() => served.accepted[index], { deadlineMs, what: "the guest's connection" });
 
-test("bytes go both ways, the caller's direction ends by itself, and none is lost", async () => {
+test("bytes flow in both directions, each direction ends separately, and none is lost", async () => {
   await using served = await serve();
   const { input, output } = await served.connect();
   const guest = await next(served, 0);
   const bytes = Buffer.alloc(5_000_000, "0123456789");
   input.end(bytes);
   assert.equal((await text(guest)).length, bytes.byteLength);
-  // The caller's half is over; the guest's is not.
+  // The caller's direction has ended; the guest's has not.
   guest.end(bytes);
   assert.equal((await text(output)).length, bytes.byteLength);
 });
 
-test("whoever does not read stops the other side", async () => {
+test("a side that does not read blocks the other", async () => {
   await using served = await serve();
   const { input, output } = await served.connect();
   const guest = await next(served, 0);
@@ -108,7 +108,7 @@ test("whoever does not read stops the other side", async () => {
   await until(() => guest.destroyed, { deadlineMs, what: "the guest to hear of its caller's end" });
 });
 
-test("an end of either side, of the machine or of the link is an end for the other, and a break is a break", async () => {
+test("the end of either side, the machine or the link ends the connection, and a reset stays a reset", async () => {
   await using served = await serve();
   const broken = ({ output }: Dialed): Promise<unknown> => {
     output.resume();
@@ -130,7 +130,7 @@ test("an end of either side, of the machine or of the link is an end for the oth
   await broken(four);
 });
 
-test("what can not be connected is refused, with the reason", async () => {
+test("a connection that cannot be made is refused with the reason", async () => {
   await using served = await serve();
   const refusal = async (machineId: string, port: number): Promise<readonly [number, string]> => {
     const answer = await served.dial(machineId, port);
@@ -144,7 +144,7 @@ test("what can not be connected is refused, with the reason", async () => {
   assert.deepEqual(await refusal(A, 80), [409, "not_running"]);
 });
 
-test("a machine has a bounded number of connections, and their places come back", async () => {
+test("a machine has a limit of connections, and closed ones free their slots", async () => {
   await using served = await serve();
   const dialed = await Promise.all(Array.from({ length: 512 }, () => served.connect()));
   const refused = await served.dial(A, 80);

@@ -1,5 +1,5 @@
 /**
- * The end of a command on the link when its last output and its exit are there in one moment: nothing may overtake it.
+ * The end of a command on the link when its last output and its exit arrive at the same moment: the order must be kept.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -12,7 +12,7 @@ import { encodeLinkFrame, LinkDecoder, type LinkFrame } from "@flotilla/contract
 import type { Guest, GuestExec, GuestExit } from "../src/guest/guest.ts";
 import { serveExec } from "../src/link/exec.ts";
 
-/** A command whose output and exit the test decides. */
+/** A command whose output and exit the test controls. */
 function scripted() {
   const exiting = Promise.withResolvers<GuestExit>();
   const [stdin, stdout, stderr] = [new PassThrough(), new PassThrough(), new PassThrough()];
@@ -30,7 +30,7 @@ function scripted() {
   return { exec, exit: (exitCode: number) => exiting.resolve({ exitCode }) };
 }
 
-test("output that comes in the same moment as the exit is told before it", async (t) => {
+test("output that arrives together with the exit is sent before it", async (t) => {
   const { exec, exit } = scripted();
   const guest = { exec: () => exec } as Partial<Guest> as Guest;
   const server = createServer((request, response) =>
@@ -45,7 +45,7 @@ test("output that comes in the same moment as the exit is told before it", async
   sent.end(encodeLinkFrame("start", JSON.stringify({ ...start, hasStdin: false, terminal: null })));
   const decoder = new LinkDecoder();
   const frames: LinkFrame[] = [];
-  // The head has left: only then are parts of the answer held together.
+  // The head has been sent: only then are parts of the answer combined.
   const [response] = (await once(sent, "response")) as [IncomingMessage];
   response.on("data", (chunk: Buffer) => frames.push(...decoder.push(chunk)));
   await Promise.resolve();
@@ -61,7 +61,7 @@ test("output that comes in the same moment as the exit is told before it", async
   );
 });
 
-test("a file that does not fit on the host's disk is refused while it is sent, though its guest is silent", async (t) => {
+test("a file that does not fit on the host's disk is refused while it is being sent, although its guest is silent", async (t) => {
   const { exec } = scripted();
   const guest = { file: () => exec } as Partial<Guest> as Guest;
   const looks = [true, false];
@@ -77,7 +77,7 @@ test("a file that does not fit on the host's disk is refused while it is sent, t
   const sent = httpRequest({ port, host: "127.0.0.1", method: "POST" });
   const file = { path: "/big", operation: "write", offset: 0, length: null };
   const start = { argv: [], cwd: null, env: {}, user: null, timeoutMs: null, isBackground: false, file };
-  // More is announced than ever comes.
+  // Announces more than it sends.
   sent.write(encodeLinkFrame("start", JSON.stringify({ ...start, hasStdin: true, terminal: null })));
   const decoder = new LinkDecoder();
   const frames: LinkFrame[] = [];

@@ -1,5 +1,5 @@
 /**
- * What the jail's launcher does to a process, seen from inside and from outside.
+ * The effect of the jail's launcher on a process, seen from inside and outside.
  */
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
@@ -23,12 +23,12 @@ import { until } from "../../test/support/until.ts";
 import { type Jail, jailArgv } from "../src/driver/qemu/jail.ts";
 
 const { cacheDirectory } = parseSettings(["cacheDirectory"], process.env);
-/** A program that needs no library. */
+/** A static program. */
 const program = join(cacheDirectory, "images", "busybox");
 const skip =
   process.getuid?.() !== 0
-    ? "a jail with a user of its own takes root"
-    : !existsSync(program) && `no ${program}; set-up brings it`;
+    ? "a jail with a separate user requires root"
+    : !existsSync(program) && `no ${program}; run set-up to get it`;
 
 const directory = mkdtempSync(join(tmpdir(), "flotilla-jail-"));
 after(() => rmSync(directory, { recursive: true, force: true }));
@@ -57,13 +57,13 @@ const jail: Jail = {
   moreSteps: [],
 };
 
-/** What a command of busybox prints in a jail. */
+/** The output of a busybox command in a jail. */
 function inside(command: readonly string[], given: Jail = jail): string {
   const [first = "", ...rest] = jailArgv(given, command);
   return execFileSync(first, rest, { encoding: "utf8" });
 }
 
-test("a jailed process sees what it is shown, and nothing of the host", { skip }, () => {
+test("a jailed process sees what was made visible, and nothing else of the host", { skip }, () => {
   const seen = inside(["find", "/", "-xdev", "-not", "-path", "/guest/*", "-not", "-path", "/boot/*"])
     .trim()
     .split("\n");
@@ -72,10 +72,10 @@ test("a jailed process sees what it is shown, and nothing of the host", { skip }
   assert.deepEqual(seen.toSorted(), shown.toSorted());
 });
 
-test("a jailed process can write to its boot's directory, up to the limit of a file, and nowhere else", {
+test("a jailed process can write to its boot's directory, up to the limit of file sizes, and nowhere else", {
   skip,
 }, () => {
-  inside(["sh", "-c", "echo words >/boot/file"]);
+  inside(["sh", "-c", "echo text >/boot/file"]);
   assert.equal(readFileSync(join(bootDirectory, "file"), "utf8"), "words\n");
   for (const path of ["/file", "/dev/file", "/guest/file", program]) {
     assert.match(inside(["sh", "-c", `echo words >${path} || echo refused`]), /refused/, path);
@@ -89,7 +89,7 @@ test("a jailed process has no privilege, no environment and no descriptor of its
   const [first = "", ...rest] = jailArgv({ ...jail, moreSteps }, ["sleep", "60"]);
   const from = join(directory, "secret");
   writeFileSync(from, "");
-  // As a shell leaves one open for all that it starts.
+  // Like a descriptor that a shell leaves open for its children.
   const child = spawn("sh", ["-c", 'exec 7<"$0"; exec "$@"', from, first, ...rest], { stdio: "ignore" });
   const exit = once(child, "exit");
   try {
@@ -114,12 +114,12 @@ test("a jailed process has no privilege, no environment and no descriptor of its
   }
 });
 
-/** Starts the words after its first detached, as the agent does, says their process id and stays. */
+/** Starts its arguments detached, as the agent does, prints their process id and keeps running. */
 const STARTER =
   "const c = require('node:child_process').spawn(process.argv[1], process.argv.slice(2), { detached: true, stdio: 'ignore' });" +
   "console.log(c.pid); setInterval(() => {}, 1000);";
 
-test("what is to die with its starter is gone when that was killed", { skip }, async () => {
+test("a process with `dies` ends when the process that started it is killed", { skip }, async () => {
   const argv = jailArgv({ ...jail, diesWithParent: true }, ["sleep", "60"]);
   const starter = spawn(process.execPath, ["-e", STARTER, ...argv], { stdio: ["ignore", "pipe", "inherit"] });
   const [line] = (await once(starter.stdout, "data")) as [Buffer];
@@ -136,5 +136,5 @@ test("what is to die with its starter is gone when that was killed", { skip }, a
 
 test("a step that fails ends the launch with the reason", { skip }, () => {
   const missing = { ...jail, guestDirectory: join(directory, "missing") };
-  assert.throws(() => inside(["true"], missing), /can not show .*missing: No such file or directory/);
+  assert.throws(() => inside(["true"], missing), /cannot open .*missing: No such file or directory/);
 });

@@ -1,5 +1,5 @@
 /**
- * The link's socket: routes, refusals of what does not fit, and execs with frames both ways.
+ * The link's socket: routes, refusals of invalid requests, and execs with frames in both directions.
  */
 import assert from "node:assert/strict";
 import { stat } from "node:fs/promises";
@@ -38,7 +38,7 @@ function parseBody(text: string): unknown {
   return values.length <= 1 ? values[0] : values;
 }
 
-/** An exec on the link, with what came back so far. */
+/** An exec on the link, with the frames received so far. */
 class Exec {
   readonly request: ClientRequest;
   response: IncomingMessage | null = null;
@@ -121,7 +121,7 @@ test("an older generation is answered 409 with the observed machine", async () =
   assert.equal((older.body as { state: string }).state, "absent");
 });
 
-test("a put without a wait answers at once with what is seen then", async () => {
+test("a put without a wait answers at once with the current state", async () => {
   await using served = await startTestLink();
   const answer = await answerOf(served, "PUT", `/v1/machines/${A}`, {
     generation: 1,
@@ -131,7 +131,7 @@ test("a put without a wait answers at once with what is seen then", async () => 
   assert.ok(["preparing", "booting"].includes((answer.body as { state: string }).state));
 });
 
-test("what does not fit the contract is refused with 400 and changes nothing", async () => {
+test("a request that violates the contract is refused with 400 and changes nothing", async () => {
   await using served = await startTestLink();
   const wish = { generation: 1, state: "running", spec: specOf(A) };
   const bad: unknown[] = [
@@ -161,7 +161,7 @@ test("what does not fit the contract is refused with 400 and changes nothing", a
   assert.equal(served.node.fleet.size, 0);
 });
 
-test("a command's output, error output and exit code come back", async () => {
+test("a command's output, error output and exit code are returned", async () => {
   await using served = await startTestLink();
   await runs(served, { GREETING: "hello" });
   const run = exec(served, ["sh", "-lc", "echo $GREETING; echo oops >&2; exit 3"]);
@@ -179,7 +179,7 @@ test("a program that does not exist exits with 255", async () => {
   assert.match(run.text("stderr"), /'nope' not found/);
 });
 
-test("input goes in while output comes out", async () => {
+test("input is accepted while output is sent", async () => {
   await using served = await startTestLink();
   await runs(served);
   const run = exec(served, ["cat"], { hasStdin: true });
@@ -192,7 +192,7 @@ test("input goes in while output comes out", async () => {
   assert.equal(run.text("stdout"), "one two ");
 });
 
-test("a silent command's answer begins before it ends", async () => {
+test("the answer to a silent command starts before it ends", async () => {
   await using served = await startTestLink();
   await runs(served);
   const run = exec(served, ["sleep", "60"]);
@@ -200,7 +200,7 @@ test("a silent command's answer begins before it ends", async () => {
   run.request.destroy();
 });
 
-test("a command over its time is ended with 124", async () => {
+test("a command over its time limit is killed with 124", async () => {
   await using served = await startTestLink();
   await runs(served);
   const run = exec(served, ["sleep", "60"], { timeoutMs: 50 });
@@ -209,7 +209,7 @@ test("a command over its time is ended with 124", async () => {
   assert.ok(exit.durationMs >= 45 && exit.durationMs < 5_000);
 });
 
-test("many megabytes arrive whole at a slow reader, and the exit comes last", async () => {
+test("many megabytes arrive completely at a slow reader, and the exit comes last", async () => {
   await using served = await startTestLink();
   await runs(served);
   const bytes = 24 * 1024 * 1024;
@@ -226,7 +226,7 @@ test("many megabytes arrive whole at a slow reader, and the exit comes last", as
   assert.equal(got, bytes);
 });
 
-test("a caller who goes away takes its command along, unless it runs in the background", async () => {
+test("a command ends when its caller disconnects, unless it runs in the background", async () => {
   await using served = await startTestLink();
   await runs(served);
   const guest = served.node.fleet.find(A)?.guest;
@@ -253,7 +253,7 @@ test("a caller who goes away takes its command along, unless it runs in the back
   assert.deepEqual(killed, [false]);
 });
 
-test("a caller who goes away while its command does not read is noticed as well", async () => {
+test("a disconnect is noticed even while the command does not read", async () => {
   await using served = await startTestLink();
   await runs(served, { FAKE_EXECS_MAX: "1" });
   const run = exec(served, ["sleep", "60"], { hasStdin: true });
@@ -264,7 +264,7 @@ test("a caller who goes away while its command does not read is noticed as well"
   await until(hasRoom, { what: "the command to be ended", deadlineMs: 20_000 });
 });
 
-test("frames that make no sense end the exec with a failure", async () => {
+test("invalid frames end the exec with a failure", async () => {
   await using served = await startTestLink();
   await runs(served);
   const empty = new Exec(served.socketPath, { argv: [] });
@@ -280,7 +280,7 @@ test("frames that make no sense end the exec with a failure", async () => {
   assert.equal(((await unknown.end()) as LinkError).code, "invalid");
 });
 
-test("an exec is refused when the machine is not there or does not run", async () => {
+test("an exec is refused when the machine does not exist or does not run", async () => {
   await using served = await startTestLink();
   assert.equal((await answerOf(served, "POST", `/v1/machines/${A}/exec`)).status, 404);
   await runs(served);
@@ -288,7 +288,7 @@ test("an exec is refused when the machine is not there or does not run", async (
   assert.equal((await answerOf(served, "POST", `/v1/machines/${A}/exec`)).status, 409);
 });
 
-test("a VM that ends takes its execs along, as guest_unreachable", async () => {
+test("when a VM ends, its execs end with guest_unreachable", async () => {
   await using served = await startTestLink();
   await runs(served);
   const run = exec(served, ["sleep", "60"]);
@@ -297,7 +297,7 @@ test("a VM that ends takes its execs along, as guest_unreachable", async () => {
   assert.equal(((await run.end()) as LinkError).code, "guest_unreachable");
 });
 
-test("a command for which there is no room is refused as busy, and there is room when another has ended", async () => {
+test("a command over the limit is refused as busy, and accepted when another has ended", async () => {
   await using served = await startTestLink();
   await runs(served, { FAKE_EXECS_MAX: "1" });
   const first = exec(served, ["cat"], { hasStdin: true });
@@ -328,7 +328,7 @@ test("images are pulled with progress, listed and imported", async () => {
   assert.equal((await answerOf(served, "PUT", "/v1/images", { reference: "-x" })).status, 400);
 });
 
-test("a route that does not exist is answered 404", async () => {
+test("a route that does not exist is answered with 404", async () => {
   await using served = await startTestLink();
   assert.equal((await answerOf(served, "GET", "/v1/nonsense")).status, 404);
 });

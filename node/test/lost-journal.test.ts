@@ -1,5 +1,5 @@
 /**
- * Machines whose journal is lost, damaged or of another version: with the fake driver, whose disks and VMs are files.
+ * Machines whose journal is missing, damaged or of another version: with the fake driver, whose disks and VMs are files.
  */
 import assert from "node:assert/strict";
 import { appendFile, readFile, rm, truncate, writeFile } from "node:fs/promises";
@@ -30,7 +30,7 @@ interface Left {
   readonly bootId: string | null;
 }
 
-/** A machine that has written to its disk, and whose agent has stopped. */
+/** A machine that wrote to its disk and whose agent has stopped. */
 async function leaveMachine(path: string, state: "running" | "stopped"): Promise<Left> {
   const node = await startTestNode(path);
   const { bootId } = await node.want(A, 1, "running");
@@ -56,7 +56,7 @@ for (const [how, lose] of Object.entries(LOSSES)) {
     assert.ok((await node.fleet.imagesInUse()).has(node.fleet.find(A)?.imageDigest ?? ""));
   });
 
-  test(`a machine that runs while its journal is ${how} runs on in the same VM`, async () => {
+  test(`a machine that runs while its journal is ${how} continues in the same VM`, async () => {
     await using directory = await temporaryDirectory();
     const { journalPath, diskPath, bootId } = await leaveMachine(directory.path, "running");
     await lose(journalPath);
@@ -72,7 +72,7 @@ for (const [how, lose] of Object.entries(LOSSES)) {
   });
 }
 
-test("a journal of a later version is kept as it is: its machine is failed, runs on, and is not started", async () => {
+test("a journal of a later version is kept as it is: its machine is failed, continues to run, and is not started", async () => {
   await using directory = await temporaryDirectory();
   const { journalPath, diskPath, bootId } = await leaveMachine(directory.path, "running");
   const later = JSON.stringify({ ...JSON.parse(await readFile(journalPath, "utf8")), version: 99 });
@@ -97,7 +97,7 @@ test("a journal of a later version is kept as it is: its machine is failed, runs
   assert.deepEqual([running.state, running.bootId], ["running", bootId]);
 });
 
-test("a machine that is kept as it is can be removed, with its VM", async () => {
+test("such a machine can be removed, with its VM", async () => {
   await using directory = await temporaryDirectory();
   const { journalPath } = await leaveMachine(directory.path, "running");
   await writeFile(journalPath, JSON.stringify({ version: 99 }));
@@ -107,7 +107,7 @@ test("a machine that is kept as it is can be removed, with its VM", async () => 
   assert.deepEqual(await node.driver.find(), []);
 });
 
-test("a machine whose journal and disk both say nothing is failed, keeps its disk, and no image is removed", async () => {
+test("a machine whose journal and disk are both unusable is failed and keeps its disk, and no image is removed", async () => {
   await using directory = await temporaryDirectory();
   const { journalPath, diskPath } = await leaveMachine(directory.path, "stopped");
   await rm(journalPath);
@@ -121,7 +121,7 @@ test("a machine whose journal and disk both say nothing is failed, keeps its dis
   assert.deepEqual([...(await node.fleet.imagesInUse())].toSorted(), digests.toSorted());
 });
 
-test("a disk of which an older journal does not know is taken up, not made anew", async () => {
+test("a disk that an older journal does not mention is used, not replaced", async () => {
   await using directory = await temporaryDirectory();
   const { journalPath, diskPath } = await leaveMachine(directory.path, "stopped");
   const journal = JSON.parse(await readFile(journalPath, "utf8")) as Journal;

@@ -1,5 +1,5 @@
 /**
- * A machine's log on the disk: what is in it after writes, rotations and crashes, and how it is read back.
+ * A machine's log on the disk: its content after writes, rotations and crashes, and reading it back.
  */
 import assert from "node:assert/strict";
 import { appendFile, mkdir, readdir, readFile, stat, truncate } from "node:fs/promises";
@@ -26,7 +26,7 @@ const numbered = (first: number, count: number, filler = ""): string =>
     logLine(1, BOOT, first + at + 1, "output", `${first + at} ${filler}`.trim()),
   ).join("");
 
-test("what was written is read back, also its last lines, its empty ones and what is no text", async () => {
+test("what was written is read back, including its last lines, empty lines and binary data", async () => {
   await using directory = await temporaryDirectory();
   const log = new MachineLog(join(directory.path, "logs"));
   assert.deepEqual(await textsFrom(log, await log.tail(100)), []);
@@ -47,7 +47,7 @@ test("what was written is read back, also its last lines, its empty ones and wha
   }
 });
 
-test("the tail is exact wherever pieces and files end", async () => {
+test("the tail is exact wherever chunks and files end", async () => {
   await using directory = await temporaryDirectory();
   const log = new MachineLog(join(directory.path, "logs"));
   const filler = "x".repeat(900);
@@ -60,7 +60,7 @@ test("the tail is exact wherever pieces and files end", async () => {
   }
 });
 
-test("who reads to an end gets there, however fast the log grows", async () => {
+test("reading to an end terminates, however fast the log grows", async () => {
   await using directory = await temporaryDirectory();
   const log = new MachineLog(join(directory.path, "logs"));
   await log.append(numbered(0, 10));
@@ -72,12 +72,12 @@ test("who reads to an end gets there, however fast the log grows", async () => {
     ["5", "6", "7", "8", "9"],
   );
   assert.deepEqual(await log.read(next, end), { lines: [], next });
-  // The file that the end was in may be gone.
+  // The file with that end may have been removed.
   for (let first = 20; first < 2_600; first += 100) await log.append(numbered(first, 100, "x".repeat(10_000)));
   assert.deepEqual((await log.read(next, end)).lines, []);
 });
 
-test("two files are kept, whatever is written, and a reader that was too slow goes on at the oldest", async () => {
+test("two files are kept, however much is written, and a reader that was too slow continues at the oldest line", async () => {
   await using directory = await temporaryDirectory();
   const log = new MachineLog(join(directory.path, "logs"));
   await log.append(numbered(0, 1));
@@ -94,7 +94,7 @@ test("two files are kept, whatever is written, and a reader that was too slow go
   assert.equal(texts.at(-1), `4000 ${filler}`);
 });
 
-test("half a line that a crash has left is cut off, and the output behind it is asked for again", async () => {
+test("an incomplete line left by a crash is removed, and its output is requested again", async () => {
   await using directory = await temporaryDirectory();
   const path = join(directory.path, "logs", "1");
   const before = new MachineLog(join(directory.path, "logs"));
@@ -106,7 +106,7 @@ test("half a line that a crash has left is cut off, and the output behind it is 
   assert.deepEqual(await textsFrom(after, await after.tail(9)), ["whole", "again"]);
 });
 
-test("a file with nothing but half a line, and names that are none of its own, do no harm", async () => {
+test("a file with only an incomplete line, and unknown files, are ignored", async () => {
   await using directory = await temporaryDirectory();
   const logs = join(directory.path, "logs");
   await mkdir(logs);
@@ -119,7 +119,7 @@ test("a file with nothing but half a line, and names that are none of its own, d
   assert.equal(await readFile(join(logs, "note.txt"), "utf8"), "mine");
 });
 
-test("how far a boot's output is safe is known, and whether its workload has ended", async () => {
+test("the stored offset of a boot's output is known, and whether its workload has ended", async () => {
   await using directory = await temporaryDirectory();
   const log = new MachineLog(join(directory.path, "logs"));
   await log.append(logLine(1, BOOT, 10, "output", "x".repeat(16_384)));

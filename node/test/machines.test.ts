@@ -1,6 +1,6 @@
 /**
- * Machines on a node, with the fake driver: what is asked, what is seen, what stays on the disk, and what an agent finds
- * that comes after one which died at any moment.
+ * Machines on a node, with the fake driver: requests, observed state, what stays on the disk, and what an agent finds after
+ * an earlier one died at any moment.
  */
 import assert from "node:assert/strict";
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
@@ -36,7 +36,7 @@ test("a machine starts, stops, starts again and is removed without a trace", asy
     [stopped.state, stopped.bootId, stopped.runningSince, stopped.hasPoweredOff],
     ["stopped", null, null, false],
   );
-  // The journal may still be being written.
+  // The journal may still be written.
   const files = (await listFiles(join(directory.path, "machines", A))).filter((name) => name !== "journal.json.new");
   assert.deepEqual(files, ["boots", "disk", "journal.json"]);
 
@@ -48,7 +48,7 @@ test("a machine starts, stops, starts again and is removed without a trace", asy
   assert.deepEqual(await listFiles(join(directory.path, "machines")), []);
 });
 
-test("without memory left a start is refused with what to do, and succeeds when there is some again", async () => {
+test("without free memory a start is refused with advice, and succeeds when there is some again", async () => {
   await using directory = await temporaryDirectory();
   let availableMemoryMb = 300;
   const node = await startTestNode(directory.path, { availableMemoryMb: () => availableMemoryMb });
@@ -57,17 +57,17 @@ test("without memory left a start is refused with what to do, and succeeds when 
   assert.match(refused.reason ?? "", /the node has 300 MB of memory left and keeps 655 MB free; stop machines/);
   availableMemoryMb = 10_000;
   assert.equal((await node.want(A, 2, "running")).state, "running");
-  // What is booted is counted, so a turn that was given back is there again.
+  // Boots are counted, so a slot that was given back is available again.
   assert.equal(node.around.bootSlots.taken, 0);
 });
 
-test("removing what was never there succeeds", async () => {
+test("removing a machine that never existed succeeds", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);
   assert.equal((await node.want(A, 7, "absent")).state, "absent");
 });
 
-test("an older wish is refused, also one that would bring a removed machine back", async () => {
+test("an older desired state is refused, also one that would restore a removed machine", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);
   await node.want(A, 5, "running");
@@ -81,7 +81,7 @@ test("an older wish is refused, also one that would bring a removed machine back
   assert.deepEqual(await listFiles(join(directory.path, "machines")), []);
 });
 
-test("an image that does not exist fails the start with the reason, and a new wish tries again", async () => {
+test("an image that does not exist fails the start with the reason, and a new desired state tries again", async () => {
   await using directory = await temporaryDirectory();
   let node = await startTestNode(directory.path);
   const failed = await node.want(A, 1, "running", { image: "missing:1" });
@@ -96,7 +96,7 @@ test("an image that does not exist fails the start with the reason, and a new wi
   assert.deepEqual([retried.reason, retried.reasonCode], [null, null]);
 });
 
-test("an image counts as used when a machine is made from it, not only when it came", async () => {
+test("an image counts as used when a machine is created from it, not only when it was pulled", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);
   const usedAt = async (): Promise<number> =>
@@ -121,20 +121,20 @@ test("a machine with a blocked network starts only from a cached image", async (
   assert.equal((await node.want(A, 2, "running", { image: "alpine", spec })).state, "running");
 });
 
-test("a VM that crashes makes a machine that is not to be started again failed, with the reason", async () => {
+test("a machine without restarts is failed after a crash, with the reason", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);
   await node.want(A, 1, "running", { spec: { restart: "never" } });
   endFromInside(node, A, "crash");
   const seen = await until(() => node.fleet.observe(A).state === "failed" && node.fleet.observe(A), { what: "failed" });
   assert.match(seen.reason ?? "", /crashed/);
-  // What the state says is no event as well: the timeline would say it twice.
+  // Not an event as well, because the state says it: the timeline would have it twice.
   assert.deepEqual(node.events, []);
   assert.deepEqual(await listFiles(join(directory.path, "machines", A, "boots")), []);
   assert.equal((await node.want(A, 2, "running")).state, "running");
 });
 
-test("a guest that powers off leaves the machine stopped, and says so", async () => {
+test("a guest that powers off leaves the machine stopped, with an event", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);
   await node.want(A, 1, "running");
@@ -146,7 +146,7 @@ test("a guest that powers off leaves the machine stopped, and says so", async ()
   assert.equal((await node.want(A, 2, "stopped")).hasPoweredOff, false);
 });
 
-test("a machine whose restored guest dies when it is set up boots instead, and the template is given up", async () => {
+test("a machine whose restored guest crashes when configured boots instead, and the template is discarded", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);
   const started = await node.want(A, 1, "running", { env: { FAKE_RESTORED_CRASH: "1" } });
@@ -161,7 +161,7 @@ test("a machine whose restored guest dies when it is set up boots instead, and t
   ]);
 });
 
-test("a machine whose disk kills every guest fails after the second, and costs no template", async () => {
+test("a machine whose disk crashes every guest fails after the second boot, and no template is discarded", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);
   const env = { FAKE_RESTORED_CRASH: "1", FAKE_CONFIGURE_FAIL: "1" };
@@ -170,7 +170,7 @@ test("a machine whose disk kills every guest fails after the second, and costs n
   assert.deepEqual(node.driver.forgottenTemplates, []);
 });
 
-test("a boot that fails, or a guest that can not be set up, fails the start and leaves no boot behind", async () => {
+test("a failed boot, or a guest that cannot be configured, fails the start and leaves no boot", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);
   for (const [index, word] of ["FAKE_BOOT_FAIL", "FAKE_CONFIGURE_FAIL"].entries()) {
@@ -205,7 +205,7 @@ test("stop works at once during a boot, and the machine starts afterwards", asyn
   assert.equal((await node.want(A, 3, "running")).state, "running");
 });
 
-test("progress of a pull is seen while it goes on, and its begin and end are events", async () => {
+test("a pull reports progress while it runs, and its start and end are events", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);
   const done = node.want(A, 1, "running", { image: "app:slow-200" });
@@ -217,7 +217,7 @@ test("progress of a pull is seen while it goes on, and its begin and end are eve
   );
 });
 
-test("a guest that does not shut down is ended after the deadline", async () => {
+test("a guest that does not shut down is killed after the deadline", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path, { clock: hurriedClock(100) });
   await node.want(A, 1, "running", { env: { FAKE_IGNORE_SHUTDOWN: "1" } });
@@ -240,12 +240,12 @@ test("no more machines boot at once than there are slots, and all of them start"
     },
     { what: "all running", everyMs: 1 },
   );
-  // A machine that is being set up has given its slot back and is `booting` still.
+  // A machine that is being configured has released its slot, but is still `booting`.
   assert.ok(most <= 4, `${most} at once`);
   assert.ok((await all).every(({ state }) => state === "running"));
 });
 
-test("an agent that comes back adopts what runs, and runs nothing twice", async () => {
+test("a restarted agent adopts running VMs, and runs nothing twice", async () => {
   await using directory = await temporaryDirectory();
   const first = await startTestNode(directory.path);
   const before = await first.want(A, 1, "running", { env: { GREETING: "hello" } });
@@ -259,7 +259,7 @@ test("an agent that comes back adopts what runs, and runs nothing twice", async 
   assert.equal((await second.want(A, 2, "stopped")).state, "stopped");
 });
 
-test("an agent that died while a machine booted goes on with that boot, or boots again when it is gone", async () => {
+test("an agent that died while a machine booted continues that boot, or boots again if it is gone", async () => {
   await using directory = await temporaryDirectory();
   const first = await startTestNode(directory.path);
   const booting = await first.want(A, 1, "running", { env: { FAKE_BOOT_MS: "400" }, waitMs: 60 });
@@ -283,7 +283,7 @@ test("an agent that died while a machine booted goes on with that boot, or boots
 
 test("a machine that an earlier agent was booting can be stopped at once", async () => {
   await using directory = await temporaryDirectory();
-  // The boot that the first one leaves behind waits without a timer, which would hold this process as long.
+  // The abandoned boot waits without a timer, which would keep this process alive.
   const clock = { ...systemClock, sleep: () => new Promise<void>(() => {}) };
   const first = await startTestNode(directory.path, { clock });
   const slow = { env: { FAKE_BOOT_MS: "60000" } };
@@ -296,7 +296,7 @@ test("a machine that an earlier agent was booting can be stopped at once", async
   assert.ok(!(await listFiles(directory.path)).some((path) => path.endsWith("vm.json")));
 });
 
-test("a machine whose VM ended while no agent was there, and that is not to be started again, has failed", async () => {
+test("a machine without restarts whose VM ended while no agent ran is failed", async () => {
   await using directory = await temporaryDirectory();
   const first = await startTestNode(directory.path);
   const { bootId } = await first.want(A, 1, "running", { spec: { restart: "never" } });
@@ -310,7 +310,7 @@ test("a machine whose VM ended while no agent was there, and that is not to be s
   assert.deepEqual(second.events, []);
 });
 
-test("an agent that comes back removes leftovers, ends unknown VMs and goes on removing", async () => {
+test("a restarted agent removes leftovers, kills unknown VMs and continues removals", async () => {
   await using directory = await temporaryDirectory();
   const first = await startTestNode(directory.path);
   await first.want(A, 1, "running");
@@ -337,7 +337,7 @@ test("an agent that comes back removes leftovers, ends unknown VMs and goes on r
   assert.ok(!left.some((path) => path.endsWith(".new") || path.includes("boot-ended")));
 });
 
-test("a journal that can not be read does not keep the others from starting, and unknown files are left alone", async () => {
+test("an unreadable journal does not prevent others from starting, and unknown files are left alone", async () => {
   await using directory = await temporaryDirectory();
   const machines = join(directory.path, "machines");
   await mkdir(join(machines, A), { recursive: true });
@@ -350,7 +350,7 @@ test("a journal that can not be read does not keep the others from starting, and
   assert.equal((await node.want(B, 1, "running")).state, "running");
 });
 
-/** What was answered is on the disk a moment later: an agent that died between would have gone on from what was there. */
+/** The answer is on the disk shortly afterwards: an agent that died in between would have continued from the older state. */
 async function journalsAreWritten(directory: string): Promise<void> {
   const read = async (id: string): Promise<Journal> =>
     JSON.parse(await readFile(join(directory, "machines", id, "journal.json"), "utf8"));
@@ -362,10 +362,10 @@ async function journalsAreWritten(directory: string): Promise<void> {
   await until(areWritten, { what: "the journals to be on the disk" });
 }
 
-/** The machine runs already when it ends: how long its start took does not matter. */
+/** The machine is already running when it ends: the duration of its start does not matter. */
 function endFromInside(node: TestNode, machineId: string, command: "crash" | "poweroff"): void {
   const request = { argv: [command], cwd: null, env: {}, user: null, hasStdin: false, terminal: null };
   const exec = node.fleet.find(machineId)?.guest?.exec({ ...request, isBackground: false });
-  // Nobody tells how a command ended whose machine is gone.
+  // The exit of a command whose machine has ended is not reported.
   exec?.exit.catch(() => undefined);
 }

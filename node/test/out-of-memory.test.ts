@@ -1,5 +1,5 @@
 /**
- * Which processes the kernel ends first when the host has no memory left. VMMs are in jail.test.ts.
+ * Which processes the kernel kills first when the host runs out of memory. VMMs are in jail.test.ts.
  */
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
@@ -13,16 +13,16 @@ import { temporaryDirectory } from "./support/in-process.ts";
 
 const isRoot = process.getuid?.() === 0;
 const scoreOf = (pid: number | "self"): number => Number(readFileSync(`/proc/${pid}/oom_score_adj`, "utf8"));
-/** Some containers do not allow lowering it. */
+/** Some containers do not permit lowering it. */
 const canLower = spawnSync("sh", ["-c", "echo -500 >/proc/self/oom_score_adj"], { stdio: "ignore" }).status === 0;
 
-test("a program that runs on what machines made is ended before the agent", async () => {
+test("a program that processes machines' content is killed before the agent", async () => {
   const { stdout } = await runTool("cat", ["/proc/self/oom_score_adj"]);
   assert.equal(Number(stdout), TOOL_SCORE);
   assert.ok(TOOL_SCORE > scoreOf("self"));
 });
 
-test("a confined program is ended before the agent", { skip: isRoot ? false : "only root can confine" }, async () => {
+test("a confined program is killed before the agent", { skip: isRoot ? false : "only root can confine" }, async () => {
   await using directory = await temporaryDirectory();
   const score = await runConfined({
     directory: directory.path,
@@ -36,7 +36,7 @@ test("a confined program is ended before the agent", { skip: isRoot ? false : "o
   assert.equal(Number(score), TOOL_SCORE);
 });
 
-test("the agent is ended last", { skip: canLower ? false : "this host does not allow lowering a score" }, async () => {
+test("the agent is killed last", { skip: canLower ? false : "this host does not allow lowering a score" }, async () => {
   const child = spawn(process.execPath, [
     "--input-type=module",
     "-e",
@@ -53,7 +53,7 @@ test("the agent is ended last", { skip: canLower ? false : "this host does not a
   }
 });
 
-test("where a score cannot be lowered the agent runs on with its own", {
+test("if the score cannot be lowered, the agent keeps its score", {
   skip: canLower ? "this host allows it" : false,
 }, async () => {
   const before = scoreOf("self");

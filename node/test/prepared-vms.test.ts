@@ -1,5 +1,5 @@
 /**
- * VMs that wait prepared, with the fake driver: who gets them, what fails, and that none outlives its agent.
+ * Prepared VMs, with the fake driver: which machine gets them, failures, and that none outlives its agent.
  */
 import assert from "node:assert/strict";
 import { readdir } from "node:fs/promises";
@@ -19,7 +19,7 @@ async function waitingBoots(node: TestNode): Promise<readonly string[]> {
   return found.filter(({ startedFor }) => startedFor === "prepared").map(({ record }) => record.bootId);
 }
 
-test("a machine takes a VM that waits with its disk, and no VM that waits outlives its agent", async () => {
+test("a machine uses a prepared VM together with its disk, and no prepared VM outlives its agent", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path, { preparing: async () => {} });
   await node.around.prepared.begin();
@@ -34,7 +34,7 @@ test("a machine takes a VM that waits with its disk, and no VM that waits outliv
   );
 });
 
-test("a VM whose kind is given up while it is prepared is ended, also when the agent stops meanwhile", async () => {
+test("a VM whose kind is discarded during preparation is killed, also when the agent stops meanwhile", async () => {
   for (const isStopping of [false, true]) {
     await using directory = await temporaryDirectory();
     const [begun, gate] = [Promise.withResolvers<string>(), Promise.withResolvers<void>()];
@@ -59,7 +59,7 @@ test("a VM whose kind is given up while it is prepared is ended, also when the a
   }
 });
 
-test("VMs are prepared beside starts while a processor is left, and none is begun beside as many starts as processors", async () => {
+test("VMs are prepared while fewer starts run than there are processors, and not otherwise", async () => {
   await using directory = await temporaryDirectory();
   let attempts = 0;
   const node = await startTestNode(directory.path, {
@@ -79,7 +79,7 @@ test("VMs are prepared beside starts while a processor is left, and none is begu
   await node.fleet.release();
 });
 
-test("a kind that can not be prepared is tried again later, is said once, and the next kind has its turn", async () => {
+test("a kind that cannot be prepared is retried later and logged once, and the next kind is prepared", async () => {
   await using directory = await temporaryDirectory();
   let attempts = 0;
   const prepared300 = "a machine of 300 MB can not be prepared here";
@@ -103,7 +103,7 @@ test("a kind that can not be prepared is tried again later, is said once, and th
   assert.deepEqual(await node.driver.find(), []);
 });
 
-test("one that ends while it waits is replaced, and nothing of it is left", async () => {
+test("a prepared VM that ends is replaced, and nothing of it remains", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path, { preparing: async () => {} });
   const { prepared, liveBoots } = node.around;
@@ -120,7 +120,7 @@ test("one that ends while it waits is replaced, and nothing of it is left", asyn
   await node.fleet.release();
 });
 
-test("those that wait are given up for a machine that must boot, and it is refused only when that was not enough", async () => {
+test("prepared VMs are discarded for a machine that must boot, which is refused only if that is not enough", async () => {
   await using directory = await temporaryDirectory();
   let availableMemoryMb = 16_384;
   const node = await startTestNode(directory.path, {
@@ -140,7 +140,7 @@ test("those that wait are given up for a machine that must boot, and it is refus
   await node.fleet.release();
 });
 
-test("VMs of an image that is not asked for any more are ended, and the image may go", async () => {
+test("VMs of an image that is no longer used are killed, and the image may be removed", async () => {
   await using directory = await temporaryDirectory();
   let later = 0;
   const clock = { ...systemClock, monotonic: () => systemClock.monotonic() + later };

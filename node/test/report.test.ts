@@ -1,5 +1,5 @@
 /**
- * The node's reports, against a server that only listens: entering, coalescing, going on after failures.
+ * The node's reports to a scripted server: registration, coalescing, and recovery after failures.
  */
 import assert from "node:assert/strict";
 import { readFile, stat } from "node:fs/promises";
@@ -25,7 +25,7 @@ interface Call {
   readonly body: Heartbeat & { readonly address?: string };
 }
 
-/** A listener that notes every call and answers as told. */
+/** A server that records every call and answers as scripted. */
 async function listen(answer: (call: Call, count: number) => { status: number; body?: unknown }) {
   const calls: Call[] = [];
   const server = createServer((request, response) => {
@@ -98,7 +98,7 @@ const isHeartbeat = ({ path }: Call): boolean => path === "/v1/nodes/n1/heartbea
 const accept = ({ path }: Call) =>
   path.endsWith("register") ? { status: 200, body: { credential: "secret" } } : { status: 200 };
 
-test("a node enters by its join token, keeps its credential privately and reports everything first", async () => {
+test("a node registers with its join token, stores its credential privately and first reports everything", async () => {
   await using directory = await temporaryDirectory();
   const server = await listen(accept);
   const { outbox, end } = report(server.url, directory.path);
@@ -125,7 +125,7 @@ test("a node enters by its join token, keeps its credential privately and report
   assert.equal((await stat(credential)).mode & 0o777, 0o600);
 });
 
-test("a node that comes back uses its credential, and the join token again when that is not known any more", async () => {
+test("a restarted node uses its credential, and its join token if the credential is no longer valid", async () => {
   await using directory = await temporaryDirectory();
   let isRevoked = false;
   const server = await listen((call) => (isRevoked && call.token === "secret" ? { status: 401 } : accept(call)));
@@ -143,7 +143,7 @@ test("a node that comes back uses its credential, and the join token again when 
   server.close();
 });
 
-test("after a failure everything is reported again, and no event is lost or changes its number", async () => {
+test("after a failure everything is reported again, and events keep their numbers and are not lost", async () => {
   await using directory = await temporaryDirectory();
   let failures = 0;
   const server = await listen((call, count) => {
@@ -167,7 +167,7 @@ test("after a failure everything is reported again, and no event is lost or chan
   );
 });
 
-test("a server that is not up yet is asked again until it is", async () => {
+test("a node retries until the server is up", async () => {
   await using directory = await temporaryDirectory();
   const placeholder = await listen(accept);
   placeholder.close();

@@ -1,5 +1,5 @@
 /**
- * Machines that end without being asked: started again, how often, and what is reported of the boot that ended.
+ * Machines that end unexpectedly: restarts, their limit, and the report of the boot that ended.
  */
 import assert from "node:assert/strict";
 import { appendFile, readFile, rm } from "node:fs/promises";
@@ -13,14 +13,14 @@ import { hurriedClock, machineIdOf, startTestNode, type TestNode, temporaryDirec
 
 const A = machineIdOf("a");
 
-/** Ends the VM as a crash or a kill does, from within. */
+/** Ends the VM from within, like a crash or a kill. */
 function crash(node: TestNode): void {
   const request = { argv: ["crash"], cwd: null, env: {}, user: null, hasStdin: false, terminal: null };
   const exec = node.fleet.find(A)?.guest?.exec({ ...request, isBackground: false });
   exec?.exit.catch(() => undefined);
 }
 
-/** Resolves when another boot runs than the one that was seen. */
+/** Resolves when a boot other than the given one runs. */
 function runsAgain(node: TestNode, before: ObservedMachine): Promise<ObservedMachine> {
   const seen = (): ObservedMachine | false => {
     const now = node.fleet.observe(A);
@@ -29,7 +29,7 @@ function runsAgain(node: TestNode, before: ObservedMachine): Promise<ObservedMac
   return until(seen, { what: "the machine to run again" });
 }
 
-test("a machine that crashes runs again on its disk, and says when its last boot ended", async () => {
+test("a machine that crashes runs again on its disk, and reports when its last boot ended", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);
   const before = await node.want(A, 1, "running");
@@ -46,7 +46,7 @@ test("a machine that crashes runs again on its disk, and says when its last boot
   assert.match(node.events[0]?.message ?? "", /ended by itself \(crashed\).*; the machine is started again$/);
 });
 
-test("a machine that crashes again and again is left alone after a while, until it is asked for anew", async () => {
+test("a machine that keeps crashing is not restarted after some time, until a start is requested", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path, { clock: hurriedClock(30) });
   let seen = await node.want(A, 1, "running", { waitMs: 600_000 });
@@ -66,7 +66,7 @@ test("a machine that crashes again and again is left alone after a while, until 
   await runsAgain(node, seen);
 });
 
-test("a machine that waits to be started again is stopped or removed at once", async () => {
+test("a machine that waits for its restart is stopped or removed at once", async () => {
   for (const state of ["stopped", "absent"] as const) {
     await using directory = await temporaryDirectory();
     const node = await startTestNode(directory.path);
@@ -81,7 +81,7 @@ test("a machine that waits to be started again is stopped or removed at once", a
   }
 });
 
-test("a machine that can not be started again at first is tried again", async () => {
+test("a restart that fails is retried", async () => {
   await using directory = await temporaryDirectory();
   let availableMemoryMb = 16_000;
   const node = await startTestNode(directory.path, { availableMemoryMb: () => availableMemoryMb });

@@ -1,5 +1,5 @@
 /**
- * Workloads on a node, with the fake driver: what stands in a machine's log, when, and what is said of their end.
+ * Workloads on a node, with the fake driver: the content of a machine's log, and the report of a workload's end.
  */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -32,7 +32,7 @@ const sh = (line: string): { readonly spec: { readonly command: readonly string[
   spec: { command: ["sh", "-c", line] },
 });
 
-test("the workload runs with the machine's environment, and its end stands in the log and on the timeline", async () => {
+test("the workload runs with the machine's environment, and its end is in the log and on the timeline", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);
   await node.want(A, 1, "running", { ...sh("echo $GREETING; echo two; exit 3"), env: { GREETING: "hello" } });
@@ -42,7 +42,7 @@ test("the workload runs with the machine's environment, and its end stands in th
   assert.deepEqual(node.events, [{ machineId: A, level: "warn", message: "the workload ended with exit code 3" }]);
 });
 
-test("the log is kept when the machine stops, goes on with the next start, and goes with the machine", async () => {
+test("the log is kept when the machine stops, continues with the next start, and is removed with the machine", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);
   const serving = sh("echo started; echo -n half; sleep 1000");
@@ -53,13 +53,13 @@ test("the log is kept when the machine stops, goes on with the next start, and g
   await node.want(A, 3, "running", serving);
   await hasLines(node, 3);
   assert.deepEqual(await logOf(node), ["started", "half", "started"]);
-  // It was the machine that was to end.
+  // The machine was to end, not only the workload.
   assert.deepEqual(node.events, []);
   await node.want(A, 4, "absent");
   await assert.rejects(access(join(directory.path, "machines", A)), { code: "ENOENT" });
 });
 
-test("an agent that comes back starts no workload again and doubles nothing", async () => {
+test("a restarted agent starts no workload again and duplicates no output", async () => {
   await using directory = await temporaryDirectory();
   const first = await startTestNode(directory.path);
   await first.want(A, 1, "running", sh("echo once; exit 1"));
@@ -71,7 +71,7 @@ test("an agent that comes back starts no workload again and doubles nothing", as
   assert.deepEqual(await logOf(second), ["once", "(the workload ended with exit code 1)"]);
 });
 
-test("a flood is written whole up to what the log keeps, and a long line is cut into several", async () => {
+test("a flood is written completely up to the log's limit, and a long line is split into several", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path);
   const command = ["sh", "-c", "echo begin; head -c 100000 /dev/zero; echo; echo end"];
@@ -106,13 +106,13 @@ test("a machine's command wins; an image that is only a prompt has no workload",
   assert.deepEqual(workloadCommand(spec(["sh"]), image([], [])), ["sh"]);
 });
 
-test("a disk that is full holds the workload up and loses nothing", {
+test("a full disk blocks the workload and loses nothing", {
   skip: process.getuid?.() !== 0 && "needs root",
 }, async () => {
   await using directory = await temporaryDirectory();
   const logs = join(directory.path, "machines", A, "logs");
   const node = await startTestNode(directory.path);
-  // Its log alone is on a file system that is full.
+  // Only its log is on a file system that is full.
   await mkdir(logs, { recursive: true });
   execFileSync("mount", ["-t", "tmpfs", "-o", "size=64k", "test", logs]);
   try {

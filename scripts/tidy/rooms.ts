@@ -63,7 +63,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       link: ["guest", "images", "machines", "network"],
       doctor: ["driver", "host"],
     },
-    top: ["equipment.ts", "main.ts"],
+    top: ["node-backends.ts", "main.ts"],
   },
 };
 

@@ -1,8 +1,8 @@
 /**
  * A node agent without a process: a fleet with the fake driver on a temporary directory, for tests.
  *
- * `abandon` drops a fleet as a crash would: its timers and VMs' objects stay, nobody asks it again, and nothing is
- * closed. The clock can run faster than the world, so that deadlines of seconds pass in milliseconds.
+ * `abandon` drops a fleet as a crash would: its timers and VM objects remain, it is not called again, and nothing is closed.
+ * The clock can run faster than real time, so that deadlines of seconds pass in milliseconds.
  */
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -63,7 +63,7 @@ export async function temporaryDirectory(): Promise<{ readonly path: string } & 
   return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true, maxRetries: 10 }) };
 }
 
-/** A clock whose timers end `factor` times sooner. */
+/** A clock whose timers fire `factor` times sooner. */
 export function hurriedClock(factor: number): Clock {
   return {
     ...systemClock,
@@ -83,7 +83,7 @@ const RESOURCES: NodeResources = {
   usedDiskGb: 0,
 };
 
-/** Starts a node on the directory, as after a start of its process. */
+/** Starts a node on the directory, like a start of its process. */
 export async function startTestNode(
   directory: string,
   options: {
@@ -91,7 +91,7 @@ export async function startTestNode(
     readonly bootsAtOnceMax?: number;
     readonly availableMemoryMb?: () => number;
     readonly lastAliveAt?: number;
-    /** What preparing a VM takes; without it none is prepared. */
+    /** Simulates the preparation of a VM; absent: none is prepared. */
     readonly preparing?: FakePreparing["work"];
   } = {},
 ): Promise<TestNode> {
@@ -101,13 +101,14 @@ export async function startTestNode(
   const log = makeLog({ level: "debug", clock, write: (line) => logLines.push(line) });
   const machinesDirectory = join(directory, "machines");
   const own: { fleet?: Fleet } = {};
-  const wordsOf = (machineId: string): Readonly<Record<string, string>> => own.fleet?.find(machineId)?.spec?.env ?? {};
+  const environmentOf = (machineId: string): Readonly<Record<string, string>> =>
+    own.fleet?.find(machineId)?.spec?.env ?? {};
   const preparedDirectory = join(directory, "prepared");
   const preparing = options.preparing && { directory: preparedDirectory, work: options.preparing };
   const { bootsAtOnceMax = 8 } = options;
   const driver = new FakeDriver({
     machinesDirectory,
-    wordsOf,
+    environmentOf,
     clock,
     log,
     bootsAtOnceMax,

@@ -1,5 +1,5 @@
 /**
- * A node agent without a process, and the socket on which it serves the link, for tests that are its server.
+ * A node agent without a process, and the socket on which it serves the link, for tests that act as its server.
  */
 import { makeLog } from "../../src/log.ts";
 import { serveLink } from "../../src/link/server.ts";
@@ -9,7 +9,7 @@ import { startTestNode, temporaryDirectory, type TestNode } from "./in-process.t
 export interface TestLink extends AsyncDisposable {
   readonly node: TestNode;
   readonly socketPath: string;
-  /** Ends the link alone, before the rest. */
+  /** Closes only the link, before the rest. */
   close(): Promise<void>;
 }
 

@@ -1,12 +1,12 @@
 /**
- * Disks without blocks, for the fake driver: each is a file that names the image it was made from.
+ * Disks without blocks, for the fake driver: each is a file that names its image.
  */
 import { readFile, rename, writeFile } from "node:fs/promises";
 import type { Disks } from "../../disks/disks.ts";
 
 export const fakeDisks: Disks = {
   make: async ({ diskPath, root }) => {
-    // By rename, like a real one: an agent that is killed leaves no half of a disk under this name.
+    // By rename, like a real disk, so that a killed agent leaves no incomplete file under this name.
     await writeFile(`${diskPath}.new`, `a fake disk on ${root.rootPath}\n`);
     await rename(`${diskPath}.new`, diskPath);
   },

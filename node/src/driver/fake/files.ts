@@ -1,10 +1,10 @@
 /**
- * The files of a fake machine: a map from path to bytes, with the words of the real agent's file worker.
+ * The files of a fake machine: a map from path to bytes, with the error codes of the real agent's file worker.
  *
- * FAKE: for tests of the control plane. Kept in this process only, over stops and starts of the machine, except for what
- * lies in `/tmp`, `/run` and `/dev/shm`. Two words of the machine's environment:
+ * FAKE: for tests of the control plane. Kept in this process only, across stops and starts of the machine, except for
+ * `/tmp`, `/run` and `/dev/shm`. Two variables of the machine's environment control it:
  *
- *     FAKE_LINK=/from:/to     a symbolic link            FAKE_DISK_BYTES=N    what fits before there is no space
+ *     FAKE_LINK=/from:/to     a symbolic link            FAKE_DISK_BYTES=N    capacity of the disk
  */
 import type { GuestFileRequest } from "../../guest/guest.ts";
 import type { ScriptWorld } from "./script.ts";
@@ -17,19 +17,19 @@ interface FakeFile {
 const MEMORY = /^\/(tmp|run|dev\/shm)(\/|$)/;
 const CHUNK_BYTES = 64 * 1024;
 
-/** What ends a request: the agent's word and reason. */
+/** Ends a request with the agent's error code and reason. */
 class Failed extends Error {}
 
 export class FakeFiles {
   readonly #files = new Map<string, FakeFile>();
   readonly #directories = new Set(["/", "/tmp", "/run", "/dev", "/dev/shm", "/workspace"]);
-  readonly #words: Readonly<Record<string, string>>;
+  readonly #environment: Readonly<Record<string, string>>;
 
-  constructor(words: Readonly<Record<string, string>>) {
-    this.#words = words;
+  constructor(environment: Readonly<Record<string, string>>) {
+    this.#environment = environment;
   }
 
-  /** What a boot finds: memory is empty. */
+  /** A boot empties the directories in memory. */
   reboot(): void {
     for (const path of this.#files.keys()) if (MEMORY.test(path)) this.#files.delete(path);
   }
@@ -47,7 +47,7 @@ export class FakeFiles {
     this.#files.delete(path);
   }
 
-  /** Does what is asked as the agent's worker would; the exit code. */
+  /** Handles a request as the agent's worker would; returns the exit code. */
   async run(request: GuestFileRequest, world: ScriptWorld, now: () => number): Promise<number> {
     try {
       await this.#do(request, world, now);
@@ -80,7 +80,7 @@ export class FakeFiles {
 
   #resolve(wanted: string, isWrite: boolean): string {
     const path = plain(wanted);
-    const [from = "", to = ""] = (this.#words["FAKE_LINK"] ?? "").split(":");
+    const [from = "", to = ""] = (this.#environment["FAKE_LINK"] ?? "").split(":");
     if (from === "" || (path !== from && !path.startsWith(`${from}/`))) return path;
     const resolved = plain(to + path.slice(from.length));
     if (isWrite && MEMORY.test(resolved) && !MEMORY.test(path)) throw new Failed(`memory ${resolved}`);
@@ -127,7 +127,7 @@ export class FakeFiles {
     let bytes = 0;
     for await (const chunk of world.input) {
       bytes += chunk.byteLength;
-      if (bytes > Number(this.#words["FAKE_DISK_BYTES"] ?? Number.POSITIVE_INFINITY))
+      if (bytes > Number(this.#environment["FAKE_DISK_BYTES"] ?? Number.POSITIVE_INFINITY))
         throw new Failed("no_space No space left on device");
       chunks.push(chunk);
     }
@@ -137,7 +137,7 @@ export class FakeFiles {
   }
 }
 
-/** Without doubled and final slashes, and without `.` and `..`. */
+/** Normalizes a path: without repeated and trailing slashes, `.` and `..`. */
 function plain(path: string): string {
   const parts: string[] = [];
   for (const part of path.split("/")) {

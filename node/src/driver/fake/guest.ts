@@ -1,7 +1,7 @@
 /**
- * A guest without a VM: answers as an agent would, by script.
+ * A guest without a VM: answers like an agent, by script.
  *
- * FAKE: for tests of the control plane; says so as its agent's version.
+ * FAKE: for tests of the control plane.
  */
 import { Readable, Writable } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
@@ -21,21 +21,21 @@ import type { FakeFiles } from "./files.ts";
 import { runScript, type ScriptWorld } from "./script.ts";
 import { FakeWorkload } from "./workload.ts";
 
-/** What a guest needs of the VM around it. */
+/** The guest's interface to its VM. */
 export interface FakeMachine {
   readonly clock: Clock;
-  /** The machine's environment, with the FAKE_… words that tell how to misbehave. */
-  readonly words: Readonly<Record<string, string>>;
+  /** The machine's environment, with the FAKE_… variables that cause faults. */
+  readonly environment: Readonly<Record<string, string>>;
   readonly files: FakeFiles;
   configured(configuration: FakeConfiguration): Promise<void>;
-  /** Whether the workload is to be run now; true once in the life of the VM. */
+  /** Whether to run the workload now; true once in the life of the VM. */
   startWorkload(): boolean;
   end(how: "poweroff" | "crashed"): void;
-  /** It crashes when it is told which machine it is. */
+  /** Whether it crashes when it is configured. */
   readonly diesAtSetUp: boolean;
 }
 
-/** What is kept of a configuration. */
+/** The part of a configuration that is kept. */
 export type FakeConfiguration = Pick<GuestConfiguration, "hostname" | "env" | "workdir">;
 
 const SIGHUP = 1;
@@ -69,7 +69,7 @@ export class FakeGuest implements Guest {
       this.#machine.end("crashed");
       throw new Error(await this.closed);
     }
-    if (this.#machine.words["FAKE_CONFIGURE_FAIL"] !== undefined) throw new Error("FAKE_CONFIGURE_FAIL is set");
+    if (this.#machine.environment["FAKE_CONFIGURE_FAIL"] !== undefined) throw new Error("FAKE_CONFIGURE_FAIL is set");
     this.#configuration = { hostname, env, workdir };
     await this.#machine.configured(this.#configuration);
   }
@@ -110,11 +110,12 @@ export class FakeGuest implements Guest {
   }
 
   #run(request: GuestExecRequest, program: Program): GuestExec {
-    // Like the real one, which has no channel left.
+    // Like a real guest without a channel.
     if (this.#closedBecause !== null) throw new Error(this.#closedBecause);
-    const { FAKE_EXECS_MAX: max, FAKE_AGENT_SILENT: silent } = this.#machine.words;
+    const { FAKE_EXECS_MAX: max, FAKE_AGENT_SILENT: silent } = this.#machine.environment;
     if (silent !== undefined) throw new Error("FAKE_AGENT_SILENT is set");
-    if (max !== undefined && this.#execs.size >= Number(max)) throw new GuestBusy(`it runs ${max} commands already`);
+    if (max !== undefined && this.#execs.size >= Number(max))
+      throw new GuestBusy(`the guest already runs ${max} commands`);
     this.#lastPid += 1;
     const parts = { request, program, machine: this.#machine, configuration: this.#configuration };
     const exec = new FakeExec(parts, this.#lastPid);
@@ -129,14 +130,14 @@ export class FakeGuest implements Guest {
 
   async shutDown(): Promise<void> {
     await this.sync();
-    if (this.#machine.words["FAKE_IGNORE_SHUTDOWN"] === undefined) this.#machine.end("poweroff");
+    if (this.#machine.environment["FAKE_IGNORE_SHUTDOWN"] === undefined) this.#machine.end("poweroff");
   }
 
   close(): void {
     this.lose("the channel was closed");
   }
 
-  /** The channel breaks: running commands are lost. */
+  /** Breaks the channel: running commands are lost. */
   lose(reason: string): void {
     if (this.#closedBecause !== null) return;
     this.#closedBecause = reason;
@@ -180,15 +181,15 @@ class FakeExec implements GuestExec {
     this.#configuration = configuration;
     this.#size = request.terminal;
     this.pid = Promise.resolve(pid);
-    this.stdout = new Readable({ read: () => this.#wanted(this.stdout) });
-    this.stderr = new Readable({ read: () => this.#wanted(this.stderr) });
+    this.stdout = new Readable({ read: () => this.#onRead(this.stdout) });
+    this.stderr = new Readable({ read: () => this.#onRead(this.stderr) });
     let inputRead: (() => void) | null = null;
     this.#input = new Readable({
       read: () => {
-        // Before it is called: it goes on with the next write at once.
-        const goOn = inputRead;
+        // Cleared before the call, because the callback may write again immediately.
+        const resume = inputRead;
         inputRead = null;
-        goOn?.();
+        resume?.();
       },
     });
     this.stdin = new Writable({
@@ -241,12 +242,12 @@ class FakeExec implements GuestExec {
 
   signal(signal: number): void {
     this.#signal = signal;
-    this.#stopping.abort(new Error("the command was ended by a signal"));
+    this.#stopping.abort(new Error("the command was killed by a signal"));
     this.#input.destroy();
-    for (const [output] of this.#readers) this.#wanted(output);
+    for (const [output] of this.#readers) this.#onRead(output);
   }
 
-  /** What is scripted ends at the first signal. */
+  /** A scripted command ends at the first signal. */
   kill(graceMs = 0): void {
     this.signal(graceMs > 0 ? SIGHUP : SIGKILL);
   }
@@ -264,13 +265,13 @@ class FakeExec implements GuestExec {
     });
   }
 
-  #wanted(output: Readable): void {
+  #onRead(output: Readable): void {
     const resolve = this.#readers.get(output);
     this.#readers.delete(output);
     resolve?.();
   }
 
-  /** The exit is told after both outputs have been read to their end. */
+  /** Reports the exit after both outputs have been read completely. */
   #deliver(exitCode: number): void {
     let open = 2;
     for (const output of [this.stdout, this.stderr]) {

@@ -1,8 +1,8 @@
 /**
  * Images without bytes, for the fake driver.
  *
- * FAKE: any reference exists unless it contains a word of FAULTS; `slow-<ms>` in it makes its pull take that long, `broken`
- * makes it fail. Held in memory: a digest is found again after a restart because it is taken for an image as well.
+ * FAKE: any reference exists unless it contains a key of FAULTS. `slow-<ms>` in a reference makes its pull take that long,
+ * `broken` makes it fail. Kept in memory: after a restart any digest is accepted as an image.
  */
 import { createHash } from "node:crypto";
 import { orAborted } from "@flotilla/base/abort";
@@ -13,7 +13,7 @@ import { ImageRefused } from "../../images/image-refused.ts";
 import type { EnsureOptions, Images, RootFile, UnpackedImage } from "../../images/images.ts";
 
 const PROGRESS_STEPS = 4;
-/** A word in a reference → why the image can not be had, and the text for its owner. */
+/** Part of a reference → why the image cannot be provided, and the message for its owner. */
 const FAULTS: readonly (readonly [string, ImageFault, string])[] = [
   ["missing", "image_not_found", "does not exist in its registry"],
   ["secluded", "image_refused", "is refused by its registry"],
@@ -33,7 +33,7 @@ export class FakeImages implements Images {
   constructor(clock: Clock, arch: string) {
     this.#clock = clock;
     this.#arch = arch;
-    // As a real node makes it at its start.
+    // Like a real node at its start.
     this.#remember("local/busybox");
   }
 

@@ -1,20 +1,20 @@
 /**
  * A driver that runs no VMs: scripted guests in this process, for tests of the control plane at scale.
  *
- * FAKE: its facts say `driver: fake`. A machine's environment tells its VM how to behave:
+ * FAKE: its facts contain `driver: fake`. A machine's environment controls its VM:
  *
- *     FAKE_BOOT_MS=N            how long the agent takes to answer (default 5)
- *     FAKE_BOOT_FAIL=1          the boot fails after that time       FAKE_CONFIGURE_FAIL=1   so does its set-up
- *     FAKE_RESTORED_CRASH=1     it is restored from a template, and crashes when it is set up, unless it must boot
- *     FAKE_CRASH_AFTER_MS=N     the VM crashes                       FAKE_POWEROFF_AFTER_MS=N  it powers off
- *     FAKE_IGNORE_SHUTDOWN=1    the guest does not shut down when asked
- *     FAKE_AGENT_SILENT=1       it boots, and then takes no command
- *     FAKE_EXECS_MAX=N          how many commands run at once
- *     FAKE_PORTS=80=4001,…      its port 80 is what listens on the host's loopback at 4001; on others nobody listens
+ *     FAKE_BOOT_MS=N            time until the agent answers (default 5)
+ *     FAKE_BOOT_FAIL=1          the boot fails after that time       FAKE_CONFIGURE_FAIL=1   configuring fails
+ *     FAKE_RESTORED_CRASH=1     the VM is restored from a template and crashes when configured, unless it must boot
+ *     FAKE_CRASH_AFTER_MS=N     the VM crashes                       FAKE_POWEROFF_AFTER_MS=N  the guest powers off
+ *     FAKE_IGNORE_SHUTDOWN=1    the guest ignores a shutdown request
+ *     FAKE_AGENT_SILENT=1       the guest boots, and then accepts no command
+ *     FAKE_EXECS_MAX=N          limit of concurrent commands
+ *     FAKE_PORTS=80=4001,…      its port 80 is port 4001 of the host's loopback; other ports are closed
  *
- * Owns `vm.json` in each boot's directory: a VM runs as long as it is there, whether or not a node agent lives, so that
+ * Owns `vm.json` in each boot's directory: a VM runs while the file exists, whether or not a node agent lives, so that
  * adopting, sweeping and counting of VMs are tested as with real ones. Always: a second VM of a machine is refused and
- * logged as an error, because a real disk would be damaged by it.
+ * logged as an error, because a real disk would be damaged.
  */
 import { readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
@@ -44,10 +44,10 @@ const AT_ONCE_MAX = 256;
 
 export interface FakeDriverOptions {
   readonly machinesDirectory: string;
-  /** The machine's environment, in which the words above stand. */
-  readonly wordsOf: (machineId: string) => Readonly<Record<string, string>>;
+  /** The machine's environment, with the variables above. */
+  readonly environmentOf: (machineId: string) => Readonly<Record<string, string>>;
   readonly bootsAtOnceMax?: number;
-  /** Without it no VMs are prepared. */
+  /** Absent: no VMs are prepared. */
   readonly preparing?: FakePreparing;
   readonly clock: Clock;
   readonly log: Log;
@@ -59,7 +59,7 @@ interface FoundFile {
   readonly file: VmFile;
 }
 
-/** The content of vm.json. Times are epoch milliseconds: they must mean the same to the next node agent. */
+/** The content of vm.json. Times are epoch milliseconds, because the next node agent must understand them. */
 interface VmFile {
   readonly bootId: string;
   readonly startedAt: number;
@@ -80,7 +80,7 @@ export class FakeDriver implements Driver {
     rootDevice: null,
   };
   readonly concurrentStartsMax: Driver["concurrentStartsMax"];
-  /** The sizes that `forgetTemplate` was asked for. */
+  /** The sizes for which `forgetTemplate` was called. */
   readonly forgottenTemplates: Pick<BootRequest, "cpus" | "memoryMb">[] = [];
   readonly #options: FakeDriverOptions;
   readonly #running = new Map<string, FakeVm>();
@@ -95,18 +95,18 @@ export class FakeDriver implements Driver {
   }
 
   boot(request: BootRequest, signal: AbortSignal): Promise<Vm> {
-    const isRestored = this.#options.wordsOf(request.machineId)["FAKE_RESTORED_CRASH"] !== undefined;
+    const isRestored = this.#options.environmentOf(request.machineId)["FAKE_RESTORED_CRASH"] !== undefined;
     return this.#boot(request, isRestored && request.mustBoot !== true ? "template" : "boot", signal);
   }
 
   async #boot(request: BootRequest, origin: VmOrigin, signal: AbortSignal): Promise<Vm> {
-    const { clock, wordsOf } = this.#options;
-    const words = wordsOf(request.machineId);
+    const { clock, environmentOf } = this.#options;
+    const environment = environmentOf(request.machineId);
     await this.#refuseSecond(request);
     const startedAt = clock.now();
-    const answersAt = startedAt + Number(words["FAKE_BOOT_MS"] ?? BOOT_MS_DEFAULT);
-    const crashAfter = words["FAKE_CRASH_AFTER_MS"];
-    const endAfter = crashAfter ?? words["FAKE_POWEROFF_AFTER_MS"];
+    const answersAt = startedAt + Number(environment["FAKE_BOOT_MS"] ?? BOOT_MS_DEFAULT);
+    const crashAfter = environment["FAKE_CRASH_AFTER_MS"];
+    const endAfter = crashAfter ?? environment["FAKE_POWEROFF_AFTER_MS"];
     const file: VmFile = {
       bootId: request.bootId,
       startedAt,
@@ -119,7 +119,7 @@ export class FakeDriver implements Driver {
     await writeVmFile(request.bootDirectory, file);
     try {
       await orAborted(clock.sleep(answersAt - startedAt, signal), signal);
-      if (words["FAKE_BOOT_FAIL"] !== undefined) throw new Error("FAKE_BOOT_FAIL is set");
+      if (environment["FAKE_BOOT_FAIL"] !== undefined) throw new Error("FAKE_BOOT_FAIL is set");
     } catch (error) {
       await removeVmFile(request.bootDirectory);
       throw error;
@@ -178,7 +178,7 @@ export class FakeDriver implements Driver {
     return prepared;
   }
 
-  /** All that run, of machines and of nobody yet. */
+  /** All running VMs: those of machines, and prepared ones. */
   async #vmFiles(): Promise<readonly FoundFile[]> {
     const { machinesDirectory, preparing } = this.#options;
     const waiting = preparing === undefined ? [] : await names(preparing.directory);
@@ -197,9 +197,9 @@ export class FakeDriver implements Driver {
   }
 
   #hold(request: BootRequest, file: VmFile, origin: VmOrigin | null): Vm {
-    const words = this.#options.wordsOf(request.machineId);
+    const environment = this.#options.environmentOf(request.machineId);
     const { machineId, bootDirectory } = request;
-    const parts = { origin, words, clock: this.#options.clock, files: this.#filesOf(machineId) };
+    const parts = { origin, environment, clock: this.#options.clock, files: this.#filesOf(machineId) };
     const vm = new FakeVm(bootDirectory, file, parts);
     this.#running.set(request.bootId, vm);
     void vm.exited.then(() => this.#running.delete(request.bootId));
@@ -209,7 +209,7 @@ export class FakeDriver implements Driver {
   #filesOf(machineId: string): FakeFiles {
     let files = this.#files.get(machineId);
     if (files === undefined) {
-      files = new FakeFiles(this.#options.wordsOf(machineId));
+      files = new FakeFiles(this.#options.environmentOf(machineId));
       this.#files.set(machineId, files);
     }
     return files;
@@ -220,18 +220,15 @@ export class FakeDriver implements Driver {
     for (const name of await names(boots)) {
       const other = await readVmFile(join(boots, name));
       if (other === undefined || other.bootId === bootId) continue;
-      this.#options.log.error(
-        { machine: machineId, boots: [other.bootId, bootId] },
-        "a machine was about to run twice",
-      );
-      throw new Error(`machine ${machineId} runs already, as ${other.bootId}`);
+      this.#options.log.error({ machine: machineId, boots: [other.bootId, bootId] }, "refused to run a machine twice");
+      throw new Error(`machine ${machineId} is already running, as ${other.bootId}`);
     }
   }
 }
 
 interface FakeVmParts {
   readonly origin: VmOrigin | null;
-  readonly words: Readonly<Record<string, string>>;
+  readonly environment: Readonly<Record<string, string>>;
   readonly clock: Clock;
   readonly files: FakeFiles;
 }
@@ -245,38 +242,38 @@ class FakeVm implements Vm {
   readonly #directory: string;
   #file: VmFile;
   readonly #ending = Promise.withResolvers<VmExit>();
-  /** Its end, or the agent's letting go of it: connections to it break. */
+  /** Aborted when the VM has ended or was released: connections to it break. */
   readonly #gone = new AbortController();
-  /** Ended, or let go of: nothing more happens here. */
+  /** Ended or released: nothing more happens here. */
   #isOver = false;
   #hasEnded = false;
   readonly #cancelEnd: () => void;
 
-  constructor(directory: string, file: VmFile, { origin, words, clock, files }: FakeVmParts) {
+  constructor(directory: string, file: VmFile, { origin, environment, clock, files }: FakeVmParts) {
     this.#directory = directory;
     this.#file = file;
     this.origin = origin;
     this.record = { bootId: file.bootId, pid: 0, startTime: file.startedAt };
     this.exited = this.#ending.promise;
-    this.network = new FakeNetwork(words["FAKE_PORTS"] ?? "", clock, this.#gone.signal);
+    this.network = new FakeNetwork(environment["FAKE_PORTS"] ?? "", clock, this.#gone.signal);
     const end = (kind: VmExit["kind"]): void => void this.#end({ kind, detail: `the fake VM's end: ${kind}` });
     const timer = file.endsAt === null ? null : clock.timer(file.endsAt - clock.now(), () => end(file.endsAs));
     this.#cancelEnd = () => timer?.cancel();
     const save = async (change: Partial<VmFile>): Promise<void> => {
       this.#file = { ...this.#file, ...change };
       await writeVmFile(directory, this.#file);
-      // It may have ended while the file was written: an ended VM must not look alive.
+      // It may have ended during the write; an ended VM must not look alive.
       if (this.#hasEnded) await removeVmFile(directory);
     };
     const configured = (configuration: FakeConfiguration): Promise<void> => save({ configuration });
     const startWorkload = (): boolean => {
       const isFirst = !this.#file.hasWorkload;
-      // Its directory may be gone by then, and with it what would have to be known.
+      // Best effort: the directory may have been removed, and then the file is not needed.
       if (isFirst) save({ hasWorkload: true }).catch(() => undefined);
       return isFirst;
     };
     this.guest = new FakeGuest(
-      { clock, words, files, configured, startWorkload, end, diesAtSetUp: origin === "template" },
+      { clock, environment, files, configured, startWorkload, end, diesAtSetUp: origin === "template" },
       file.configuration,
     );
   }
@@ -308,7 +305,7 @@ async function names(directory: string): Promise<readonly string[]> {
   return readdir(directory).catch(() => []);
 }
 
-/** Written by rename, so that a killed agent leaves no half a file. */
+/** By rename, so that a killed agent leaves no incomplete file. */
 async function writeVmFile(directory: string, file: VmFile): Promise<void> {
   await writeFile(join(directory, "vm.json.new"), JSON.stringify(file));
   await rename(join(directory, "vm.json.new"), join(directory, "vm.json"));

@@ -1,7 +1,7 @@
 /**
- * The ports of a fake VM: what listens on the host's loopback stands for what would listen in the guest.
+ * The ports of a fake VM: programs on the host's loopback play the role of servers in the guest.
  *
- * FAKE: for tests of the control plane, which script such servers themselves. Nothing is published on the host. Always:
+ * FAKE: for tests of the control plane, which run such servers themselves. Nothing is published on the host. Always:
  * connections break when the VM ends, as with a real one.
  */
 import type { Socket } from "node:net";
@@ -18,9 +18,9 @@ export class FakeNetwork implements VmNetwork {
   readonly #clock: Clock;
   readonly #gone: AbortSignal;
 
-  /** `words`: as of FAKE_PORTS. */
-  constructor(words: string, clock: Clock, gone: AbortSignal) {
-    this.#ports = parsePairs(words);
+  /** `ports`: the value of FAKE_PORTS. */
+  constructor(ports: string, clock: Clock, gone: AbortSignal) {
+    this.#ports = parsePairs(ports);
     this.#clock = clock;
     this.#gone = gone;
   }
@@ -28,7 +28,7 @@ export class FakeNetwork implements VmNetwork {
   async dial(port: number, signal?: AbortSignal): Promise<Socket> {
     const hostPort = this.#ports.get(String(port));
     if (hostPort === undefined)
-      throw Object.assign(new Error(`connect ECONNREFUSED: nobody listens at ${port}`), { code: "ECONNREFUSED" });
+      throw Object.assign(new Error(`connect ECONNREFUSED: port ${port} is closed`), { code: "ECONNREFUSED" });
     const socket = await dialAddress("127.0.0.1", Number(hostPort), { signal, clock: this.#clock });
     const end = (): void => void socket.destroy();
     this.#gone.addEventListener("abort", end, { once: true });

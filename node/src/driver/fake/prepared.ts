@@ -1,16 +1,16 @@
 /**
- * VMs that wait prepared, without VMs, for the fake driver.
+ * Prepared VMs without VMs, for the fake driver.
  *
- * Each has a `vm.json` in its directory, like a fake VM of a machine, so that those which wait are counted and swept like
- * real ones. Always: one is started at most once, and its file goes with it.
+ * Each has a `vm.json` in its directory, like a fake VM of a machine, so that prepared VMs are counted and swept like real
+ * ones. Always: a VM is started at most once, and its file is removed with it.
  */
 import { mkdir, rename, rm } from "node:fs/promises";
 import type { BootRequest, PreparedVm, PrepareRequest, Vm, VmExit } from "../driver.ts";
 
 export interface FakePreparing {
-  /** Where those that wait have their directories. */
+  /** Contains the directories of prepared VMs. */
   readonly directory: string;
-  /** What preparing takes: time, or a failure when it rejects. */
+  /** Simulates the preparation: its duration, and a failure if it rejects. */
   readonly work: (request: PrepareRequest, signal: AbortSignal) => Promise<void>;
 }
 
@@ -42,7 +42,7 @@ export class FakePreparedVm implements PreparedVm {
   }
 }
 
-/** As the real driver does it: the directory that was made for the boot is replaced. */
+/** Like the real driver: replaces the directory that was made for the boot. */
 async function moveInto(from: string, to: string): Promise<void> {
   await mkdir(to, { recursive: true });
   await rename(from, to);

@@ -1,39 +1,39 @@
 /**
- * The commands that a fake guest understands: a small language without processes, files or a kernel.
+ * The commands of a fake guest: a small language without processes or a kernel.
  *
- * FAKE: for tests of the control plane. Time passes by the clock it is given; a command holds memory for one chunk of
- * output at most, and waits while nobody reads.
+ * FAKE: for tests of the control plane. Uses the given clock; a command buffers at most one chunk of output, and waits while
+ * it is not read.
  *
- *     true · false · exit N · echo [-n] words · printenv [NAME] · env [-0] [-u NAME] [command] · pwd · hostname
+ *     true · false · exit N · echo [-n] TEXT · printenv [NAME] · env [-0] [-u NAME] [command] · pwd · hostname
  *     cat [FILE] (input to output) · rm -f FILE
  *     sleep SECONDS · yes [word] (64 MiB at most) · head -c N [/dev/zero] · sh -c|-lc 'a; b && c' · poweroff · crash
  *     stty size (of the terminal) · sh (each line of the input, until `exit` or its end)
  *
- * `python3 -` and other words of the machine's FAKE_INTERPRETERS run their input as if it stood in `sh -c`.
+ * `python3 -` and other programs listed in the machine's FAKE_INTERPRETERS run their input like `sh -c`.
  *
  * In `sh`: quotes, `$NAME`, `;`, `&&`, `||`, `>&2`, `>FILE`, `>>FILE`, `2>/dev/null`, `cd` (into anything but /gone…), `export`,
- * `unset`, `trap '…' EXIT`. Files are the machine's until it ends. Anything else is not found: 255, or 127 in `sh`.
+ * `unset`, `trap '…' EXIT`. Files are kept until the machine ends. Any other program is not found: 255, or 127 in `sh`.
  */
 import { posix } from "node:path";
 import { EXIT_CODE_NOT_FOUND } from "@flotilla/contract/limits";
 
-/** What a script does with the machine's files. */
+/** The machine's files, as scripts use them. */
 interface ScriptFiles {
   get(path: string): Uint8Array | undefined;
   append(path: string, data: Uint8Array): void;
   delete(path: string): void;
 }
 
-/** What a command works with. */
+/** The environment of a command. */
 export interface ScriptWorld {
   readonly env: Readonly<Record<string, string>>;
   readonly cwd: string;
   readonly hostname: string;
   readonly input: AsyncIterable<Uint8Array>;
   readonly files: ScriptFiles;
-  /** Of the terminal; null where there is none. */
+  /** The terminal's size; null without a terminal. */
   terminalSize(): { readonly cols: number; readonly rows: number } | null;
-  /** Resolves when the reader can take more; undefined when it can at once. */
+  /** Resolves when the reader accepts more; undefined if it does already. */
   write(output: "stdout" | "stderr", data: string | Uint8Array): Promise<void> | undefined;
   sleep(ms: number): Promise<void>;
   /** Ends the VM. */
@@ -45,7 +45,7 @@ export interface ScriptWorld {
 const YES_BYTES_MAX = 64 * 1024 * 1024;
 const CHUNK_BYTES = 64 * 1024;
 
-type Command = (words: readonly string[], world: ScriptWorld) => Promise<number> | number;
+type Command = (args: readonly string[], world: ScriptWorld) => Promise<number> | number;
 
 const COMMANDS: Readonly<Record<string, Command>> = {
   true: () => 0,
@@ -54,12 +54,12 @@ const COMMANDS: Readonly<Record<string, Command>> = {
   exit: ([code]) => Number(code ?? 0) & 0xff,
   pwd: (_, world) => print(world, `${world.cwd}\n`),
   hostname: (_, world) => print(world, `${world.hostname}\n`),
-  env: ([option, ...words], world) => {
+  env: ([option, ...args], world) => {
     if (option === "-u") {
-      const { [words[0] ?? ""]: _, ...env } = world.env;
-      return run(["env", ...words.slice(1)], { ...world, env });
+      const { [args[0] ?? ""]: _, ...env } = world.env;
+      return run(["env", ...args.slice(1)], { ...world, env });
     }
-    if (option !== undefined && option !== "-0") return runScript([option, ...words], world);
+    if (option !== undefined && option !== "-0") return runScript([option, ...args], world);
     const end = option === "-0" ? "\0" : "\n";
     const entries = Object.entries(world.env).map(([name, value]) => `${name}=${value}${end}`);
     return print(world, entries.join(""));
@@ -68,8 +68,8 @@ const COMMANDS: Readonly<Record<string, Command>> = {
     world.files.delete(path);
     return 0;
   },
-  echo: (words, world) =>
-    words[0] === "-n" ? print(world, words.slice(1).join(" ")) : print(world, `${words.join(" ")}\n`),
+  echo: (args, world) =>
+    args[0] === "-n" ? print(world, args.slice(1).join(" ")) : print(world, `${args.join(" ")}\n`),
   printenv: ([name], world) => {
     if (name === undefined) return run(["env"], world);
     const value = world.env[name];
@@ -119,25 +119,25 @@ const COMMANDS: Readonly<Record<string, Command>> = {
   },
 };
 
-/** Runs a program with its arguments; the exit code as the real agent would give it. */
+/** Runs a program with its arguments; returns the exit code that the real agent would report. */
 export function runScript(argv: readonly string[], world: ScriptWorld): Promise<number> | number {
-  const [program = "", ...words] = argv;
+  const [program = "", ...args] = argv;
   const name = program.slice(program.lastIndexOf("/") + 1);
-  if (name === "sh" && (words[0] === "-c" || words[0] === "-lc")) return shell(words[1] ?? "", world);
-  if (name === "sh" && words.length === 0) return interactive(world);
-  if (words[0] === "-" && world.env["FAKE_INTERPRETERS"]?.split(" ").includes(name)) return interpret(world);
+  if (name === "sh" && (args[0] === "-c" || args[0] === "-lc")) return shell(args[1] ?? "", world);
+  if (name === "sh" && args.length === 0) return interactive(world);
+  if (args[0] === "-" && world.env["FAKE_INTERPRETERS"]?.split(" ").includes(name)) return interpret(world);
   if (!Object.hasOwn(COMMANDS, name)) {
     const message = `executable file '${program}' not found in $PATH: No such file or directory\n`;
     return afterwards(world.write("stderr", message), EXIT_CODE_NOT_FOUND);
   }
-  return run([name, ...words], world);
+  return run([name, ...args], world);
 }
 
-function run([name = "", ...words]: readonly string[], world: ScriptWorld): Promise<number> | number {
+function run([name = "", ...args]: readonly string[], world: ScriptWorld): Promise<number> | number {
   world.checkAlive();
   const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
   if (command === undefined) return afterwards(world.write("stderr", `sh: ${name}: not found\n`), 127);
-  return command(words, world);
+  return command(args, world);
 }
 
 async function interpret(world: ScriptWorld): Promise<number> {
@@ -175,21 +175,21 @@ async function shell(text: string, world: ScriptWorld): Promise<number> {
 
 async function runLine(text: string, state: Shell, world: ScriptWorld): Promise<number> {
   let code = 0;
-  for (const { words: written, when } of parseShell(text)) {
+  for (const { args: written, when } of parseShell(text)) {
     if (when === "success" ? code !== 0 : when === "failure" && code === 0) continue;
     const expanded = written.map((word) => unquoted(word, state.env));
-    const words = expanded.filter((word) => !/^2?>/.test(word));
-    const prefix = words[0] !== "command" ? 0 : words[1] === "-p" ? 2 : 1;
-    code = await runIn(words.slice(prefix), state, redirected(expanded, state, world));
-    if (words[0] === "exit") return code;
+    const args = expanded.filter((word) => !/^2?>/.test(word));
+    const prefix = args[0] !== "command" ? 0 : args[1] === "-p" ? 2 : 1;
+    code = await runIn(args.slice(prefix), state, redirected(expanded, state, world));
+    if (args[0] === "exit") return code;
   }
   return code;
 }
 
-function redirected(words: readonly string[], { env, cwd }: Shell, world: ScriptWorld): ScriptWorld {
-  const target = words.findLast((word) => /^>[^&]/.test(word));
+function redirected(args: readonly string[], { env, cwd }: Shell, world: ScriptWorld): ScriptWorld {
+  const target = args.findLast((word) => /^>[^&]/.test(word));
   const path = target?.replace(/^>+/, "");
-  const isQuiet = words.includes("2>/dev/null");
+  const isQuiet = args.includes("2>/dev/null");
   if (path !== undefined && !target?.startsWith(">>")) world.files.delete(path);
   return {
     ...world,
@@ -197,7 +197,7 @@ function redirected(words: readonly string[], { env, cwd }: Shell, world: Script
     cwd,
     write(output, data) {
       if (output === "stderr") return isQuiet ? undefined : world.write("stderr", data);
-      if (words.includes(">&2")) return world.write("stderr", data);
+      if (args.includes(">&2")) return world.write("stderr", data);
       if (path === undefined) return world.write("stdout", data);
       world.files.append(path, Buffer.from(data));
       return undefined;
@@ -205,33 +205,33 @@ function redirected(words: readonly string[], { env, cwd }: Shell, world: Script
   };
 }
 
-function runIn([name = "", ...words]: readonly string[], state: Shell, world: ScriptWorld): Promise<number> | number {
+function runIn([name = "", ...args]: readonly string[], state: Shell, world: ScriptWorld): Promise<number> | number {
   switch (name) {
     case "cd":
-      if (words[0]?.startsWith("/gone")) return fail(world, `sh: cd: can't cd to ${words[0]}`);
-      state.cwd = posix.resolve(state.cwd, words[0] ?? "/");
+      if (args[0]?.startsWith("/gone")) return fail(world, `sh: cd: can't cd to ${args[0]}`);
+      state.cwd = posix.resolve(state.cwd, args[0] ?? "/");
       return 0;
     case "export":
       state.env["PWD"] = state.cwd;
-      for (const word of words.filter((one) => one.includes("=")))
+      for (const word of args.filter((one) => one.includes("=")))
         state.env[word.slice(0, word.indexOf("="))] = word.slice(word.indexOf("=") + 1);
       return 0;
     case "unset":
-      for (const word of words) delete state.env[word];
+      for (const word of args) delete state.env[word];
       return 0;
     case "trap":
-      state.onExit = words[0] ?? "";
+      state.onExit = args[0] ?? "";
       return 0;
     case "umask":
       return 0;
     default:
-      return run([name, ...words], world);
+      return run([name, ...args], world);
   }
 }
 
 interface ShellCommand {
   /** With their quotes: what they mean is known when the command's turn has come. */
-  readonly words: readonly string[];
+  readonly args: readonly string[];
   /** Of the command before. */
   readonly when: "always" | "success" | "failure";
 }
@@ -240,16 +240,16 @@ const TOKEN = /\s*(?:(;|&&|\|\||\n)|((?:'[^']*'|"[^"]*"|[^\s;&|'"]|&(?!&)|\|(?!\
 
 function parseShell(text: string): readonly ShellCommand[] {
   const commands: ShellCommand[] = [];
-  let words: string[] = [];
+  let args: string[] = [];
   let when: ShellCommand["when"] = "always";
   const finish = (separator: string): void => {
-    if (words.length > 0) commands.push({ words, when });
-    words = [];
+    if (args.length > 0) commands.push({ args, when });
+    args = [];
     when = separator === "&&" ? "success" : separator === "||" ? "failure" : "always";
   };
   for (const [, separator, word] of text.trim().matchAll(TOKEN)) {
     if (separator !== undefined) finish(separator);
-    else if (word !== undefined) words.push(word);
+    else if (word !== undefined) args.push(word);
   }
   finish(";");
   return commands;

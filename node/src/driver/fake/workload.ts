@@ -1,8 +1,8 @@
 /**
- * The workload of a fake guest: a script, whose words are heard as those of a real one would be.
+ * The workload of a fake guest: a script, whose output is received like a real one's.
  *
- * FAKE: lives in this process. A node agent that comes back to a guest finds that its workload ran and hears nothing more
- * of it. Always: no more than the window waits to be taken; the script waits meanwhile.
+ * FAKE: lives in this process. A node agent that reconnects to a guest finds that its workload ran, and gets no more output
+ * of it. Always: at most the window is unacknowledged; the script waits meanwhile.
  */
 import { WORKLOAD_WINDOW_BYTES } from "@flotilla/contract/guest/frame";
 import type { GuestWorkload, GuestWorkloadRequest } from "../../guest/guest.ts";
@@ -15,7 +15,7 @@ export class FakeWorkload implements GuestWorkload {
   #offset: number;
   #usedBytes = 0;
   #isOver = false;
-  #goOn: (() => void) | null = null;
+  #resume: (() => void) | null = null;
 
   constructor(request: GuestWorkloadRequest) {
     this.#request = request;
@@ -28,15 +28,15 @@ export class FakeWorkload implements GuestWorkload {
     if (!this.#isOver) this.#request.onEnd(exitCode);
   }
 
-  /** The channel is gone: nobody hears it any more. */
+  /** The channel is lost: output is discarded. */
   lose(): void {
     this.#isOver = true;
-    this.#goOn?.();
+    this.#resume?.();
   }
 
   acknowledge(_offset: number, bytes: number): void {
     this.#usedBytes -= bytes;
-    this.#goOn?.();
+    this.#resume?.();
   }
 
   async #write(bytes: Buffer): Promise<void> {
@@ -44,7 +44,7 @@ export class FakeWorkload implements GuestWorkload {
       const piece = bytes.subarray(at, at + WORKLOAD_WINDOW_BYTES - this.#usedBytes);
       if (piece.byteLength === 0) {
         await new Promise<void>((resolve) => {
-          this.#goOn = resolve;
+          this.#resume = resolve;
         });
         continue;
       }

@@ -1,5 +1,5 @@
 /**
- * The VMM's command line, as data: what keeps the host safe, what templates will rest on, and what paths may hold.
+ * The VMM's command line, as data: what protects the host, what templates depend on, and special characters in paths.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -69,25 +69,25 @@ test("a qcow2 between disk and image is read only", () => {
   assert.equal(root.file.backing.backing.driver, "raw");
 });
 
-test("commas in a path do not end an option", () => {
+test("commas in a path are escaped", () => {
   const argv = qemuArgv({ ...plan, name: "m/b@/a,b", socketDirectory: "/mnt/x,server=off" });
   assert.equal(valueOf(argv, "-name"), "guest=m/b@/a,,b");
   assert.ok(argv.includes("socket,id=qmp,path=/mnt/x,,server=off/qmp.sock,server=on,wait=off"));
 });
 
-test("a guest's kernel gets the words that its accelerator needs, and the accelerator's processor", () => {
+test("a guest gets the kernel parameters and the processor of its accelerator", () => {
   const argv = qemuArgv({ ...plan, ...emulationTuning({ tscKhz: 2_596_120, clock: systemClock }) });
   assert.match(valueOf(argv, "-append"), / tsc_early_khz=2596120$/);
   assert.match(valueOf(argv, "-cpu"), /^max,/);
 });
 
-test("a guest under KVM gets no virtualization of its own and no performance counters, and nothing that is for emulation", () => {
+test("a guest under KVM gets no virtualization of its own and no performance counters, and no settings for emulation", () => {
   const argv = qemuArgv({ ...plan, ...KVM_TUNING });
   assert.equal(valueOf(argv, "-append"), valueOf(qemuArgv(plan), "-append"));
   assert.deepEqual(KVM_TUNING.jailSteps({ isRestored: true }), []);
-  const words = valueOf(argv, "-cpu").split(",");
-  assert.equal(words[0], "host");
-  for (const word of ["svm=off", "vmx=off", "pmu=off"]) assert.ok(words.includes(word), word);
+  const features = valueOf(argv, "-cpu").split(",");
+  assert.equal(features[0], "host");
+  for (const feature of ["svm=off", "vmx=off", "pmu=off"]) assert.ok(features.includes(feature), feature);
 });
 
 test("no memory is reserved for a guest before it touches it", () => {
@@ -99,7 +99,7 @@ test("no memory is reserved for a guest before it touches it", () => {
   for (const memory of memories) assert.match(valueOf(qemuArgv({ ...plan, memory }), "-object"), /\breserve=off\b/);
 });
 
-test("nothing but the name differs between two machines of one size before their disks", () => {
+test("only the name differs between two machines of the same size without disks", () => {
   const one = qemuArgv({ ...plan, disk: null });
   const two = qemuArgv({ ...plan, disk: null, name: "mach-2/boot-2@/data/node" });
   assert.deepEqual(
@@ -108,7 +108,7 @@ test("nothing but the name differs between two machines of one size before their
   );
 });
 
-test("a template's memory file is shared while it is made and private when a machine starts from it", () => {
+test("a template's memory file is shared while it is made, and private when a machine starts from it", () => {
   const made = qemuArgv({ ...plan, memory: { kind: "file", path: "/mnt/t/ram", isShared: true } });
   const used = qemuArgv({ ...plan, memory: { kind: "file", path: "/mnt/t/ram", isShared: false }, isIncoming: true });
   assert.match(valueOf(made, "-object"), /share=on$/);

@@ -1,5 +1,5 @@
 /**
- * How a VM's end is explained, from every kind of evidence.
+ * How the end of a VM is explained, for every kind of evidence.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -32,7 +32,7 @@ const cases: readonly (readonly [string, Partial<ExitEvidence>, string, RegExp])
   ["a VMM ended by us", { isEndedByUs: true, exit: { code: null, signal: "SIGKILL" } }, "killed", /node agent/],
   ["a VMM ended by somebody", { exit: { code: null, signal: "SIGKILL" } }, "killed", /SIGKILL/],
   [
-    "a VMM that the kernel ended for want of memory",
+    "a VMM that the kernel killed because memory ran out",
     { exit: { code: null, signal: "SIGKILL" }, isOutOfMemory: true },
     "killed",
     /^out of memory on the host side: .*start it again/,
@@ -40,7 +40,7 @@ const cases: readonly (readonly [string, Partial<ExitEvidence>, string, RegExp])
   ["a VMM that breaks its sandbox", { exit: { code: null, signal: "SIGSYS" } }, "crashed", /SIGSYS/],
   ["a VMM told to end", { shutdownReason: "host-qmp-quit" }, "killed", /host-qmp-quit/],
   [
-    "a VMM that can not start",
+    "a VMM that cannot start",
     { exit: { code: 1, signal: null }, log: "qemu-system-x86_64: -m 9: no memory\n" },
     "crashed",
     /^-m 9: no memory$/,
@@ -57,13 +57,13 @@ for (const [what, evidence, kind, detail] of cases) {
   });
 }
 
-test("a VMM's error is shown without the option that it quotes and before the hint that follows it", () => {
+test("a VMM's error is shown without the option it quotes and without the hint after it", () => {
   const log =
     'qemu-system-x86_64: -blockdev {"driver":"raw"}: Failed to get "write" lock\nIs another process using it?\n';
   assert.equal(lastMessage(log), 'Failed to get "write" lock');
 });
 
-test("a warning of the VMM is no reason of its end", () => {
+test("a warning of the VMM is not a reason of its end", () => {
   const warning =
     "qemu-system-x86_64: -accel kvm: warning: Number of hotpluggable cpus requested (3) exceeds the recommended cpus supported by KVM (2)\n";
   const killed = { ...nothing, exit: { code: null, signal: "SIGKILL" }, log: warning };
@@ -77,7 +77,7 @@ test("what a guest prints is shown without control characters and shortened", ()
   assert.equal(lastMessage("\r\n \n"), null);
 });
 
-test("an end that nobody watched is told from the kernel's last line", () => {
+test("an end that no agent observed is recognized by the kernel's last line", () => {
   assert.equal(shutdownReasonIn("…\n[    9.1] reboot: Power down\n"), "guest-shutdown");
   assert.equal(shutdownReasonIn("[    9.1] reboot: Restarting system\n"), "guest-reset");
 });

@@ -23,7 +23,7 @@ const jail: Jail = {
   moreSteps: [],
 };
 
-/** The steps before the program, as one text. */
+/** The steps before the program, joined. */
 const stepsOf = (given: Jail): string => {
   const argv = jailArgv(given, ["-x"]);
   return ` ${argv.slice(argv.indexOf(jail.launcher) + 1, argv.indexOf(jail.runtime.program, argv.indexOf("--"))).join(" ")} `;
@@ -31,8 +31,8 @@ const stepsOf = (given: Jail): string => {
 
 test("as root the VMM becomes its own user, with limits and a control group", () => {
   const steps = stepsOf(jail);
-  for (const words of [" user 700000 ", " limit nproc 100 ", " limit fsize 4096 ", " limit core 0 ", " net "]) {
-    assert.ok(steps.includes(words), words);
+  for (const step of [" user 700000 ", " limit nproc 100 ", " limit fsize 4096 ", " limit core 0 ", " net "]) {
+    assert.ok(steps.includes(step), step);
   }
   assert.ok(steps.startsWith(" group /sys/fs/cgroup/flotilla-1/b/cgroup.procs "));
   assert.deepEqual(jailArgv(jail, ["-x"]).slice(-3), ["--", "/usr/bin/vmm", "-x"]);
@@ -50,7 +50,7 @@ test("a VMM can write to its boot's directory and to nothing else", () => {
   assert.match(saved, / write \/data\/node\/templates\/t\/memory \/memory /);
 });
 
-test("without root a user namespace takes the place of the own user", () => {
+test("without root a user namespace replaces the separate user", () => {
   const argv = jailArgv({ ...jail, uid: null }, []);
   assert.deepEqual(argv.slice(0, 4), ["unshare", "--user", "--map-root-user", "--"]);
   assert.ok(!argv.includes("user"));
@@ -62,7 +62,7 @@ test("only a VMM with KVM has the device for it", () => {
   assert.match(stepsOf({ ...jail, hasKvm: true }), / node \/dev\/kvm 10 232 /);
 });
 
-test("what an accelerator needs is done while the launcher is still root", () => {
+test("an accelerator's steps run while the launcher is still root", () => {
   assert.match(stepsOf({ ...jail, moreSteps: [["batch"], ["small-pages"]] }), / batch small-pages .*user /);
 });
 
@@ -72,7 +72,7 @@ test("only a VMM with a network has the device for it", () => {
   assert.match(stepsOf({ ...jail, network }), / node \/dev\/net\/tun 10 200 /);
 });
 
-test("what a directory is called does not reach the shell", () => {
+test("a directory's name is not interpreted by the shell", () => {
   const evil = "/data/$(reboot)/'; reboot; '";
   const argv = jailArgv({ ...jail, bootDirectory: evil }, []);
   assert.ok(argv.includes(evil));

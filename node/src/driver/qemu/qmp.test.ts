@@ -1,5 +1,5 @@
 /**
- * The control channel's client, against scripted VMMs on the other end of a pair of streams.
+ * The client of the control channel, against scripted VMMs on the other end of a pair of streams.
  */
 import assert from "node:assert/strict";
 import { type Duplex, duplexPair } from "node:stream";
@@ -13,7 +13,7 @@ interface Request {
   readonly id: number;
 }
 
-/** Answers each line by `answer`; greets first. */
+/** Sends the greeting, and answers each line with `answer`. */
 function scripted(answer: (request: Request) => string): { host: Duplex; vmm: Duplex } {
   const [host, vmm] = duplexPair();
   vmm.write(GREETING);
@@ -28,7 +28,7 @@ function scripted(answer: (request: Request) => string): { host: Duplex; vmm: Du
 const empty = ({ id }: Request): string => `{"return": {}, "id": ${id}}\r\n`;
 const never = new AbortController().signal;
 
-test("a command's answer comes back, and events in between reach their listener", async () => {
+test("a command's result is returned, and events in between reach the listener", async () => {
   const events: QmpEvent[] = [];
   const { host } = scripted((request) =>
     request.execute === "query-status"
@@ -50,7 +50,7 @@ test("an error of QEMU rejects with its description and the command's name", asy
   qmp.close();
 });
 
-test("commands that wait are rejected when the VMM ends", async () => {
+test("pending commands are rejected when the VMM ends", async () => {
   const { host, vmm } = scripted((request) => (request.execute === "stop" ? "" : empty(request)));
   const qmp = await Qmp.connect(host, () => {}, never);
   const waiting = qmp.execute("stop");
@@ -64,7 +64,7 @@ for (const [what, bytes] of [
   ["a line without end", "x".repeat(1_100_000)],
   ["something that is not JSON", "{]\n"],
   ["an array", "[]\n"],
-  ["an answer that nobody asked for", '{"return": {}, "id": 99}\n'],
+  ["a response without a command", '{"return": {}, "id": 99}\n'],
 ] as const) {
   test(`${what} ends the connection`, async () => {
     const { host, vmm } = scripted(empty);
@@ -74,7 +74,7 @@ for (const [what, bytes] of [
   });
 }
 
-test("giving up while nobody greets rejects", async () => {
+test("cancelling before the greeting rejects", async () => {
   const [host] = duplexPair();
   const controller = new AbortController();
   const connecting = Qmp.connect(host, () => {}, controller.signal);
@@ -82,7 +82,7 @@ test("giving up while nobody greets rejects", async () => {
   await assert.rejects(connecting);
 });
 
-test("a VMM that broke the connection before anybody listened is a VMM that can not be used", async () => {
+test("a connection that broke before it was used rejects", async () => {
   const { host } = scripted(empty);
   host.on("error", () => {});
   host.destroy(new Error("read ECONNRESET"));

@@ -1,5 +1,5 @@
 /**
- * When a boot is begun again, and when not.
+ * When a boot is retried, and when not.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -15,7 +15,7 @@ const clock = {
 const never = new Promise<string>(() => {});
 const options = { clock, signal: new AbortController().signal, firstMs: FIRST_BOOT_MS };
 
-test("a boot that hangs is given up and begun once more", async () => {
+test("a boot that hangs is cancelled and retried once", async () => {
   let attempts = 0;
   const vm = await withSecondAttempt((signal) => {
     attempts += 1;
@@ -24,7 +24,7 @@ test("a boot that hangs is given up and begun once more", async () => {
   assert.deepEqual([vm, attempts], ["vm", 2]);
 });
 
-test("a boot that fails is not begun again", async () => {
+test("a boot that fails is not retried", async () => {
   let attempts = 0;
   const attempt = (): Promise<string> => {
     attempts += 1;
@@ -34,7 +34,7 @@ test("a boot that fails is not begun again", async () => {
   assert.equal(attempts, 1);
 });
 
-test("a boot that is not wanted any more is not begun again", async () => {
+test("a cancelled boot is not retried", async () => {
   const caller = new AbortController();
   let attempts = 0;
   const attempt = (signal: AbortSignal): Promise<string> => {

@@ -1,5 +1,5 @@
 /**
- * Templates on the disk, without a VM: what is removed at the start, and how much room one needs.
+ * Templates on the disk, without a VM: cleanup at start, and the space they need.
  */
 import assert from "node:assert/strict";
 import { mkdirSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
@@ -9,7 +9,7 @@ import { test } from "node:test";
 import type { Launcher } from "./launcher.ts";
 import { Templates, templateRoomMb } from "./template.ts";
 
-test("templates of another version, and halves of them, are removed at the start", async () => {
+test("templates of another version and incomplete ones are removed at the start", async () => {
   const nodeDirectory = mkdtempSync(join(tmpdir(), "flotilla-templates-"));
   try {
     const templates = (ingredients: string): Templates =>
@@ -29,7 +29,7 @@ test("templates of another version, and halves of them, are removed at the start
   }
 });
 
-test("a template asks for as much of the disk as a guest of its size touches, and not more than a small disk has", () => {
+test("a template needs as much disk space as a guest of its size touches, and fits on a small disk", () => {
   assert.ok(templateRoomMb({ memoryMb: 8192 }) < 1_000);
   assert.ok(templateRoomMb({ memoryMb: 8192 }) > 8192 * 0.04);
   assert.ok(templateRoomMb({ memoryMb: 65_536 }) > 65_536 * 0.04);

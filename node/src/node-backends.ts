@@ -1,8 +1,8 @@
 /**
- * What the node agent works with, by driver: the driver itself, images, disks and the host's resources.
+ * The backends of the node agent, chosen by the driver: the driver itself, images, disks and the host's resources.
  *
- * The only place where the rest of the agent learns which driver it is. FAKE equipment is for tests of the control
- * plane: no VMs, no images, empty disks, and resources that no test exhausts.
+ * The only place that depends on which driver is used. The FAKE backends are for tests of the control plane: no VMs, no
+ * images, empty disks, and resources that no test exhausts.
  */
 import { realpath } from "node:fs/promises";
 import { arch } from "node:os";
@@ -23,33 +23,33 @@ import { openImages } from "./images/store.ts";
 import { makeResourceObserver } from "./link/resources.ts";
 import { openNetwork } from "./network/network.ts";
 
-export interface Equipment extends AsyncDisposable {
+export interface NodeBackends extends AsyncDisposable {
   readonly driver: Driver;
   readonly images: Images;
   readonly disks: Disks;
   readonly observeResources: () => Promise<NodeResources>;
-  /** Makes the images that come with Flotilla. Only after adoption: to make room for them others may be removed. */
+  /** Builds the images that come with Flotilla. Call after adoption, because it may remove other images to make room. */
   prepareImages(): Promise<void>;
 }
 
-export interface EquipmentOptions {
+export interface NodeBackendsOptions {
   readonly config: NodeConfig;
   readonly clock: Clock;
   readonly log: Log;
-  /** Digests of the images that machines depend on, now. Throws before that is known. */
+  /** Digests of the images that machines depend on now. Throws before that is known. */
   readonly imagesInUse: () => Promise<ReadonlySet<string>>;
   readonly environmentOf: (machineId: string) => Readonly<Record<string, string>>;
   /** For a machine's timeline. */
   readonly onEvent: (machineId: string, level: EventLevel, message: string) => void;
 }
 
-/** As image configurations spell it. */
+/** In the notation of image configurations. */
 export function nodeArch(): "amd64" | "arm64" {
   return arch() === "arm64" ? "arm64" : "amd64";
 }
 
-/** Throws an Error for people when the host can not do it. */
-export async function openEquipment(options: EquipmentOptions): Promise<Equipment> {
+/** Throws an Error with a user-facing message when the host does not support the driver. */
+export async function openNodeBackends(options: NodeBackendsOptions): Promise<NodeBackends> {
   return options.config.driver === "fake" ? openFake(options) : await openQemu(options);
 }
 
@@ -64,10 +64,10 @@ const FAKE_RESOURCES: NodeResources = {
   usedDiskGb: 0,
 };
 
-function openFake({ config, clock, log, environmentOf }: EquipmentOptions): Equipment {
+function openFake({ config, clock, log, environmentOf }: NodeBackendsOptions): NodeBackends {
   const { machinesDirectory } = config;
   return {
-    driver: new FakeDriver({ machinesDirectory, wordsOf: environmentOf, clock, log }),
+    driver: new FakeDriver({ machinesDirectory, environmentOf, clock, log }),
     images: new FakeImages(clock, nodeArch()),
     disks: fakeDisks,
     observeResources: () => Promise.resolve(FAKE_RESOURCES),
@@ -76,9 +76,9 @@ function openFake({ config, clock, log, environmentOf }: EquipmentOptions): Equi
   };
 }
 
-async function openQemu({ config, clock, log, imagesInUse, onEvent }: EquipmentOptions): Promise<Equipment> {
+async function openQemu({ config, clock, log, imagesInUse, onEvent }: NodeBackendsOptions): Promise<NodeBackends> {
   if (process.getuid?.() !== 0) {
-    throw new Error("the qemu driver gives every machine a user of its own, so the node agent must run as root");
+    throw new Error("the qemu driver runs each machine as a separate user, so the node agent must run as root");
   }
   const images = await openImages({
     directory: config.imagesDirectory,
@@ -104,7 +104,7 @@ async function openQemu({ config, clock, log, imagesInUse, onEvent }: EquipmentO
     observeResources: makeResourceObserver(nodeDirectory),
     prepareImages: async () => {
       await images.ensureLocalBusybox().catch((error: unknown) => {
-        log.warn({ error }, "local/busybox could not be made; other images work without it");
+        log.warn({ error }, "local/busybox could not be built; other images are not affected");
       });
     },
     [Symbol.asyncDispose]: async () => {
