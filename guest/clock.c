@@ -1,7 +1,7 @@
 /*
  * The monotonic clock, for timeouts.
  *
- * Always: never set back, whatever happens to the time of day. Stands still while the VM is paused.
+ * Always: never set back, whatever happens to the time of day. Stops while the VM is paused.
  */
 #include "clock.h"
 

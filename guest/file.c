@@ -245,7 +245,7 @@ int file_request(struct channel *channel, struct fields fields)
 
 	if (error != 0)
 		return error;
-	/* A user that the image does not have is no reason to refuse a file. */
+	/* A file operation works even if the image does not have the user. */
 	if (user_resolve(machine.user, &identity, message, sizeof(message)) == 0) {
 		request.uid = identity->uid;
 		request.gid = identity->gid;

@@ -6,8 +6,8 @@
  *
  * Always: a guest that ends in the middle leaves a valid file system of some size, and the next boot continues. Only group
  * descriptors are written: inode tables of a new disk read as zeros already. A kernel with `noinit_itable` would write
- * them at once, gigabytes of zeros; so during the growth it is told to initialize them in the background very slowly, and
- * afterwards not at all.
+ * them at once, gigabytes of zeros; so during the growth it initializes them in the background very slowly, and afterwards
+ * not at all.
  */
 #include "grow.h"
 

@@ -133,7 +133,7 @@ IN_CHILD static _Noreturn void run_child(const struct spawn *spawn)
 
 /*
  * The C library has no function for this: a child that shares memory must not return from the function that created it,
- * because the agent still needs that stack frame. The child starts at the top of its own stack, in run_child().
+ * because the agent still needs that stack frame. The child starts at the top of child_stack, in run_child().
  */
 static pid_t clone_child(const struct spawn *spawn)
 {

@@ -87,9 +87,9 @@ test("a directory or user that does not exist and a file without permission end 
   );
   const nowhere = await run(["true"], { cwd: "/no/where" });
   assert.deepEqual([nowhere.exitCode, nowhere.stderr], [255, "chdir to '/no/where': No such file or directory\n"]);
-  const nobody = await run(["true"], { user: "no-such-user" });
-  assert.equal(nobody.exitCode, 255);
-  assert.equal(nobody.stderr, "unable to find user no-such-user: no matching entries in passwd file\n");
+  const unknown = await run(["true"], { user: "no-such-user" });
+  assert.equal(unknown.exitCode, 255);
+  assert.equal(unknown.stderr, "unable to find user no-such-user: no matching entries in passwd file\n");
   const group = await run(["true"], { user: "root:no-such-group" });
   assert.equal(group.stderr, "unable to find group no-such-group: no matching entries in group file\n");
 });

@@ -192,12 +192,12 @@ test("C reads the field vectors", () => {
     if (vector.isRefused) return;
     assert.equal(lines.length - 1, vector.fields?.length, vector.name);
     vector.fields?.forEach((field, at) => {
-      const words = lines[at]?.split(" ") ?? [];
-      assert.equal(words[1], String(GUEST_FIELDS[field.field]), vector.name);
-      if (field.kind === "bytes") assert.equal(words[2], field.value, vector.name);
+      const parts = lines[at]?.split(" ") ?? [];
+      assert.equal(parts[1], String(GUEST_FIELDS[field.field]), vector.name);
+      if (field.kind === "bytes") assert.equal(parts[2], field.value, vector.name);
       else if (field.kind === "text") {
-        assert(words.includes(`text=${Buffer.from(field.value).toString("hex") || "-"}`), `${vector.name}: ${words}`);
-      } else assert(words.includes(`${field.kind}=${field.value}`), `${vector.name}: ${words}`);
+        assert(parts.includes(`text=${Buffer.from(field.value).toString("hex") || "-"}`), `${vector.name}: ${parts}`);
+      } else assert(parts.includes(`${field.kind}=${field.value}`), `${vector.name}: ${parts}`);
     });
   });
 });

@@ -43,7 +43,7 @@ async function configured(agent: TestAgent, more: { readonly user?: string } = {
   return guest;
 }
 
-interface Heard {
+interface ReceivedOutput {
   readonly workload: GuestWorkload;
   text: string;
   readonly ends: number[];
@@ -51,10 +51,10 @@ interface Heard {
   dropped: number;
 }
 
-/** Receives the workload's output and acknowledges it if `isTaking`. */
-function hear(guest: Guest, argv: readonly string[], { offset = 0, isTaking = true } = {}): Heard {
+/** Receives the workload's output and acknowledges it if `isAcknowledging`. */
+function receive(guest: Guest, argv: readonly string[], { offset = 0, isAcknowledging = true } = {}): ReceivedOutput {
   let next = offset;
-  const heard: Heard = {
+  const received: ReceivedOutput = {
     text: "",
     ends: [],
     dropped: 0,
@@ -62,35 +62,35 @@ function hear(guest: Guest, argv: readonly string[], { offset = 0, isTaking = tr
       argv,
       offset,
       onOutput: (at, bytes) => {
-        heard.dropped += at - next;
+        received.dropped += at - next;
         next = at + bytes.byteLength;
-        heard.text += bytes.toString();
-        if (isTaking) heard.workload.acknowledge(next, bytes.byteLength);
+        received.text += bytes.toString();
+        if (isAcknowledging) received.workload.acknowledge(next, bytes.byteLength);
       },
-      onEnd: (exitCode) => heard.ends.push(exitCode),
+      onEnd: (exitCode) => received.ends.push(exitCode),
     }),
   };
-  return heard;
+  return received;
 }
 
 test("a workload has the machine's environment and directory, no input, and its exit code is reported", () =>
   withAgent(async (agent) => {
     const guest = await configured(agent);
-    const heard = hear(guest, ["sh", "-c", "echo $GREETING $PWD; cat; echo oh >&2; exit 3"]);
-    await heard.workload.started;
-    await until(() => heard.ends.length > 0);
-    assert.deepEqual([heard.text, heard.ends], ["hello /usr\noh\n", [3]]);
+    const received = receive(guest, ["sh", "-c", "echo $GREETING $PWD; cat; echo oh >&2; exit 3"]);
+    await received.workload.started;
+    await until(() => received.ends.length > 0);
+    assert.deepEqual([received.text, received.ends], ["hello /usr\noh\n", [3]]);
   }));
 
 test("a missing program ends the workload with a message; before configure a workload is refused", () =>
   withAgent(async (agent) => {
-    const early = hear(await agent.connect(new Line(agent.socket)), ["true"]);
+    const early = receive(await agent.connect(new Line(agent.socket)), ["true"]);
     await assert.rejects(early.workload.started, /the guest is not configured yet/);
-    const heard = hear(await configured(agent), ["/no/such"]);
-    await heard.workload.started;
-    await until(() => heard.ends.length > 0);
-    assert.deepEqual(heard.ends, [255]);
-    assert.match(heard.text, /^executable file '\/no\/such' not found in \$PATH: No such file or directory\n$/);
+    const received = receive(await configured(agent), ["/no/such"]);
+    await received.workload.started;
+    await until(() => received.ends.length > 0);
+    assert.deepEqual(received.ends, [255]);
+    assert.match(received.text, /^executable file '\/no\/such' not found in \$PATH: No such file or directory\n$/);
   }));
 
 test("a reconnecting host gets the output it missed, nothing twice, and starts nothing again", () =>
@@ -98,7 +98,7 @@ test("a reconnecting host gets the output it missed, nothing twice, and starts n
     const path = join(directory, "go");
     const script = `echo start >> ${directory}/starts; echo 1; until [ -e ${path} ]; do sleep 0.02; done; echo 2; echo 3`;
     const first = await configured(agent);
-    const before = hear(first, ["sh", "-c", script]);
+    const before = receive(first, ["sh", "-c", script]);
     await until(() => before.text === "1\n");
     // The previous host had received the first line and acknowledged only one byte.
     first.close();
@@ -106,13 +106,13 @@ test("a reconnecting host gets the output it missed, nothing twice, and starts n
     assert.equal((await outcome(second.exec(request(["touch", path])))).exitCode, 0);
     second.close();
     const third = await agent.connect(new Line(agent.socket));
-    const after = hear(third, ["sh", "-c", `echo again >> ${directory}/starts`], { offset: 2 });
+    const after = receive(third, ["sh", "-c", `echo again >> ${directory}/starts`], { offset: 2 });
     await until(() => after.ends.length > 0);
     assert.deepEqual([after.text, after.ends, after.dropped], ["2\n3\n", [0], 0]);
     assert.equal(readFileSync(`${directory}/starts`, "utf8"), "start\n");
     third.close();
     // Its end is reported on every request.
-    const fourth = hear(await agent.connect(new Line(agent.socket)), ["true"], { offset: 6 });
+    const fourth = receive(await agent.connect(new Line(agent.socket)), ["true"], { offset: 6 });
     await until(() => fourth.ends.length > 0);
     assert.deepEqual([fourth.text, fourth.ends], ["", [0]]);
   }));
@@ -120,10 +120,10 @@ test("a reconnecting host gets the output it missed, nothing twice, and starts n
 test("a host that acknowledged nothing gets everything again", () =>
   withAgent(async (agent) => {
     const first = await configured(agent);
-    const before = hear(first, ["sh", "-c", "echo a; echo b"], { isTaking: false });
+    const before = receive(first, ["sh", "-c", "echo a; echo b"], { isAcknowledging: false });
     await until(() => before.ends.length > 0);
     first.close();
-    const after = hear(await agent.connect(new Line(agent.socket)), ["true"]);
+    const after = receive(await agent.connect(new Line(agent.socket)), ["true"]);
     await until(() => after.ends.length > 0);
     assert.equal(after.text, "a\nb\n");
   }));
@@ -133,11 +133,11 @@ test("a workload without a host continues, and its newest output is kept", () =>
     const done = join(directory, "done");
     const first = await configured(agent);
     const script = `seq 1 200000; echo last; touch ${done}`;
-    const before = hear(first, ["sh", "-c", script], { isTaking: false });
+    const before = receive(first, ["sh", "-c", script], { isAcknowledging: false });
     await until(() => before.text.length === WORKLOAD_WINDOW_BYTES);
     first.close();
     await until(() => existsSync(done));
-    const after = hear(await agent.connect(new Line(agent.socket)), ["true"]);
+    const after = receive(await agent.connect(new Line(agent.socket)), ["true"]);
     await until(() => after.ends.length > 0);
     assert.match(after.text, /\n199999\n200000\nlast\n$/);
     assert.equal(after.text.length, WORKLOAD_WINDOW_BYTES);
@@ -147,42 +147,42 @@ test("a workload without a host continues, and its newest output is kept", () =>
 test("a host that stops acknowledging gets no more than the window, and commands continue", () =>
   withAgent(async (agent) => {
     const guest = await configured(agent);
-    const heard = hear(guest, ["yes"], { isTaking: false });
-    await until(() => heard.text.length === WORKLOAD_WINDOW_BYTES);
+    const received = receive(guest, ["yes"], { isAcknowledging: false });
+    await until(() => received.text.length === WORKLOAD_WINDOW_BYTES);
     for (let round = 0; round < 3; round += 1) {
       assert.equal((await outcome(guest.exec(request(["echo", "fine"])))).stdout, "fine\n");
     }
-    assert.equal(heard.text.length, WORKLOAD_WINDOW_BYTES);
-    heard.workload.acknowledge(WORKLOAD_WINDOW_BYTES, WORKLOAD_WINDOW_BYTES);
-    await until(() => heard.text.length === 2 * WORKLOAD_WINDOW_BYTES);
+    assert.equal(received.text.length, WORKLOAD_WINDOW_BYTES);
+    received.workload.acknowledge(WORKLOAD_WINDOW_BYTES, WORKLOAD_WINDOW_BYTES);
+    await until(() => received.text.length === 2 * WORKLOAD_WINDOW_BYTES);
   }));
 
 test("an acknowledged flood arrives completely, while commands are answered", () =>
   withAgent(async (agent) => {
     const guest = await configured(agent);
-    const heard = hear(guest, ["sh", "-c", "seq 1 1000000"]);
+    const received = receive(guest, ["sh", "-c", "seq 1 1000000"]);
     const echoes = Array.from({ length: 20 }, () => outcome(guest.exec(request(["echo", "fine"]))));
     for (const { stdout } of await Promise.all(echoes)) assert.equal(stdout, "fine\n");
-    await until(() => heard.ends.length > 0);
-    assert.equal(heard.dropped, 0);
-    assert.equal(heard.text.length, 6_888_896);
-    assert.ok(heard.text.endsWith("999999\n1000000\n"));
+    await until(() => received.ends.length > 0);
+    assert.equal(received.dropped, 0);
+    assert.equal(received.text.length, 6_888_896);
+    assert.ok(received.text.endsWith("999999\n1000000\n"));
   }));
 
 test("output of a workload's children after its end is still sent", () =>
   withAgent(async (agent) => {
     const guest = await configured(agent);
-    const heard = hear(guest, ["sh", "-c", "(sleep 0.3; echo child) & echo parent; exit 4"]);
-    await until(() => heard.text.includes("child"));
-    assert.deepEqual([heard.text, heard.ends], ["parent\nchild\n", [4]]);
+    const received = receive(guest, ["sh", "-c", "(sleep 0.3; echo child) & echo parent; exit 4"]);
+    await until(() => received.text.includes("child"));
+    assert.deepEqual([received.text, received.ends], ["parent\nchild\n", [4]]);
   }));
 
 test("another user than root may open its outputs by name", { skip: process.getuid?.() !== 0 && "needs root" }, () =>
   withAgent(async (agent) => {
     const guest = await configured(agent, { user: "65534" });
-    const heard = hear(guest, ["sh", "-c", "id -u > /dev/stdout; echo err > /dev/stderr"]);
-    await until(() => heard.ends.length > 0);
-    assert.deepEqual([heard.text, heard.ends], ["65534\nerr\n", [0]]);
+    const received = receive(guest, ["sh", "-c", "id -u > /dev/stdout; echo err > /dev/stderr"]);
+    await until(() => received.ends.length > 0);
+    assert.deepEqual([received.text, received.ends], ["65534\nerr\n", [0]]);
   }),
 );
 
@@ -194,12 +194,12 @@ test("output of a workload during a shutdown is sent", () =>
     // For a moment nothing runs, as in a guest after a warm-up.
     await outcome(guest.exec(request(["true"])));
     const script = "trap 'sleep 0.3; seq 1 20000; echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
-    const heard = hear(guest, ["sh", "-c", script]);
-    await until(() => heard.text === "ready\n");
+    const received = receive(guest, ["sh", "-c", script]);
+    await until(() => received.text === "ready\n");
     await guest.shutDown();
     // A busy host: when it reads and answers, everything has been written.
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 500);
-    await until(() => heard.ends.length > 0);
-    assert.match(heard.text, /\n20000\nbye\n$/);
-    assert.deepEqual(heard.ends, [7]);
+    await until(() => received.ends.length > 0);
+    assert.match(received.text, /\n20000\nbye\n$/);
+    assert.deepEqual(received.ends, [7]);
   }));

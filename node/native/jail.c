@@ -135,9 +135,9 @@ static void open_source(struct shown *item)
 }
 
 /* Parses one step. Returns its number of arguments. */
-static int step(char **words, int count)
+static int step(char **arguments, int count)
 {
-	const char *name = words[0];
+	const char *name = arguments[0];
 	int has_one = count > 1, has_two = count > 2, has_three = count > 3;
 
 	if (strcmp(name, "net") == 0)
@@ -149,17 +149,17 @@ static int step(char **words, int count)
 	else if (strcmp(name, "dies") == 0)
 		dies = 1;
 	else if (strcmp(name, "group") == 0 && has_one)
-		return put(words[1], "0"), 2;
+		return put(arguments[1], "0"), 2;
 	else if (strcmp(name, "user") == 0 && has_one)
-		return user = number(words[1]), 2;
+		return user = number(arguments[1]), 2;
 	else if (strcmp(name, "env") == 0 && has_one && environment_count < ENVIRONMENT_MAX)
-		return environment[environment_count++] = words[1], 2;
+		return environment[environment_count++] = arguments[1], 2;
 	else if (strcmp(name, "limit") == 0 && has_two)
-		return limit(words[1], words[2]), 3;
+		return limit(arguments[1], arguments[2]), 3;
 	else if ((strcmp(name, "read") == 0 || strcmp(name, "write") == 0 || strcmp(name, "link") == 0) && has_two)
-		return show(name, words[1], words[2], NULL), 3;
+		return show(name, arguments[1], arguments[2], NULL), 3;
 	else if (strcmp(name, "node") == 0 && has_three)
-		return show(name, words[2], words[1], words[3]), 4;
+		return show(name, arguments[2], arguments[1], arguments[3]), 4;
 	else
 		refuse("unknown step:", name);
 	return 1;
@@ -270,14 +270,14 @@ static void drop_privileges(void)
 		fail("set", "no_new_privs");
 }
 
-int main(int count, char **words)
+int main(int count, char **arguments)
 {
 	int at = 1;
 
 	/* Requested last, because the kernel clears it on a change of user. */
 	pid_t starter = getppid();
-	while (at < count && strcmp(words[at], "--") != 0)
-		at += step(words + at, count - at);
+	while (at < count && strcmp(arguments[at], "--") != 0)
+		at += step(arguments + at, count - at);
 	if (at + 1 >= count)
 		refuse("no program after", "--");
 	put("/proc/self/oom_score_adj", OOM_SCORE);
@@ -298,6 +298,6 @@ int main(int count, char **words)
 	}
 	if (syscall(SYS_close_range, 3U, ~0U, 0) != 0)
 		fail("close", "descriptors");
-	execve(words[at + 1], words + at + 1, environment);
-	fail("run", words[at + 1]);
+	execve(arguments[at + 1], arguments + at + 1, environment);
+	fail("run", arguments[at + 1]);
 }

@@ -105,14 +105,14 @@ test("a side that does not read blocks the other", async () => {
   );
   assert.ok(guest.writableLength > 16 * chunk.byteLength, `${guest.writableLength} bytes wait at the guest`);
   input.destroy();
-  await until(() => guest.destroyed, { deadlineMs, what: "the guest to hear of its caller's end" });
+  await until(() => guest.destroyed, { deadlineMs, what: "the guest to notice the disconnect" });
 });
 
 test("the end of either side, the machine or the link ends the connection, and a reset stays a reset", async () => {
   await using served = await serve();
   const broken = ({ output }: Dialed): Promise<unknown> => {
     output.resume();
-    return until(() => output.errored !== null, { deadlineMs, what: "the caller to hear of a break" });
+    return until(() => output.errored !== null, { deadlineMs, what: "the caller to notice the reset" });
   };
   const one = await served.connect();
   (await next(served, 0)).resetAndDestroy();
@@ -120,7 +120,7 @@ test("the end of either side, the machine or the link ends the connection, and a
   const two = await served.connect();
   const guest = (await next(served, 1)).resume();
   two.input.destroy();
-  await until(() => guest.readableEnded || guest.destroyed, { deadlineMs, what: "the guest to hear of the end" });
+  await until(() => guest.readableEnded || guest.destroyed, { deadlineMs, what: "the guest to notice the end" });
   const three = await served.connect();
   await served.node.want(A, 2, "stopped");
   await broken(three);

@@ -49,13 +49,13 @@ test("output that arrives together with the exit is sent before it", async (t) =
   const [response] = (await once(sent, "response")) as [IncomingMessage];
   response.on("data", (chunk: Buffer) => frames.push(...decoder.push(chunk)));
   await Promise.resolve();
-  exec.stdout.push("last words");
+  exec.stdout.push("last output");
   exit(7);
   await once(response, "end");
   assert.deepEqual(
     frames.map(({ type, payload }) => [type, Buffer.from(payload).toString().slice(0, 13)]),
     [
-      ["stdout", "last words"],
+      ["stdout", "last output"],
       ["exit", '{"exitCode":7'],
     ],
   );

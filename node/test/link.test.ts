@@ -133,31 +133,31 @@ test("a put without a wait answers at once with the current state", async () => 
 
 test("a request that violates the contract is refused with 400 and changes nothing", async () => {
   await using served = await startTestLink();
-  const wish = { generation: 1, state: "running", spec: specOf(A) };
+  const desired = { generation: 1, state: "running", spec: specOf(A) };
   const bad: unknown[] = [
     "{",
     [],
-    { ...wish, generation: 0 },
-    { ...wish, generation: 1.5 },
-    { ...wish, state: "paused" },
-    { ...wish, spec: null },
-    { ...wish, spec: { ...wish.spec, machineId: machineIdOf("b") } },
-    { ...wish, spec: { ...wish.spec, cpus: 0 } },
-    { ...wish, spec: { ...wish.spec, memoryMb: 1e9 } },
-    { ...wish, spec: { ...wish.spec, hostname: "a/b" } },
-    { ...wish, spec: { ...wish.spec, workdir: "relative" } },
-    { ...wish, spec: { ...wish.spec, image: { reference: "--help", arch: null } } },
-    { ...wish, spec: { ...wish.spec, env: { "A=B": "c" } } },
-    { ...wish, spec: { ...wish.spec, env: { A: "nul\0" } } },
-    { ...wish, spec: { ...wish.spec, env: { A: "x".repeat(600_000) } } },
-    { ...wish, spec: { ...wish.spec, ports: [{ port: 70_000 }] } },
+    { ...desired, generation: 0 },
+    { ...desired, generation: 1.5 },
+    { ...desired, state: "paused" },
+    { ...desired, spec: null },
+    { ...desired, spec: { ...desired.spec, machineId: machineIdOf("b") } },
+    { ...desired, spec: { ...desired.spec, cpus: 0 } },
+    { ...desired, spec: { ...desired.spec, memoryMb: 1e9 } },
+    { ...desired, spec: { ...desired.spec, hostname: "a/b" } },
+    { ...desired, spec: { ...desired.spec, workdir: "relative" } },
+    { ...desired, spec: { ...desired.spec, image: { reference: "--help", arch: null } } },
+    { ...desired, spec: { ...desired.spec, env: { "A=B": "c" } } },
+    { ...desired, spec: { ...desired.spec, env: { A: "nul\0" } } },
+    { ...desired, spec: { ...desired.spec, env: { A: "x".repeat(600_000) } } },
+    { ...desired, spec: { ...desired.spec, ports: [{ port: 70_000 }] } },
   ];
   for (const body of bad) {
     const answer = await answerOf(served, "PUT", `/v1/machines/${A}`, body);
     assert.equal(answer.status, 400, JSON.stringify(body).slice(0, 200));
   }
-  assert.equal((await answerOf(served, "PUT", "/v1/machines/mach-..%2f", wish)).status, 400);
-  assert.equal((await answerOf(served, "PUT", "/v1/machines/../../etc", wish)).status, 404);
+  assert.equal((await answerOf(served, "PUT", "/v1/machines/mach-..%2f", desired)).status, 400);
+  assert.equal((await answerOf(served, "PUT", "/v1/machines/../../etc", desired)).status, 404);
   assert.equal(served.node.fleet.size, 0);
 });
 

@@ -103,7 +103,7 @@ test("an image counts as used when a machine is created from it, not only when i
     (await node.images.list()).find(({ reference }) => reference === "alpine")?.lastUsedAt ?? 0;
   await node.want(A, 1, "running", { image: "alpine" });
   const first = await usedAt();
-  await until(() => node.clock.now() > first, { what: "the clock to go on" });
+  await until(() => node.clock.now() > first, { what: "the clock to advance" });
   await node.want(B, 1, "running", { image: "alpine" });
   assert.ok((await usedAt()) > first);
   await node.fleet.release();

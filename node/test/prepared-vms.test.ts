@@ -151,12 +151,12 @@ test("VMs of an image that is no longer used are killed, and the image may be re
   assert.ok(image);
   const other = { ...image, digest: `sha256:${"7".repeat(64)}` };
   for (let count = 0; count < 2; count += 1) prepared.takeWithDisk(sizeOf(300), other);
-  await until(async () => (await waitingBoots(node)).length === 5 + 2, { what: "what was asked for to wait" });
+  await until(async () => (await waitingBoots(node)).length === 5 + 2, { what: "the requested ones to wait" });
   assert.ok((await node.fleet.imagesInUse()).has(other.digest));
   later = 11 * 60_000;
   prepared.starting();
   prepared.started();
-  await until(async () => (await waitingBoots(node)).length === 5, { what: "them to be given up" });
+  await until(async () => (await waitingBoots(node)).length === 5, { what: "them to be discarded" });
   assert.ok(!(await node.fleet.imagesInUse()).has(other.digest));
   await node.fleet.release();
 });

@@ -41,7 +41,7 @@ export function judge(facts: HostFacts): readonly Check[] {
 }
 
 function judgeUser({ isRoot }: HostFacts): Check {
-  if (isRoot) return { name: "user", status: "ok", value: "root", meaning: "every machine gets a user of its own" };
+  if (isRoot) return { name: "user", status: "ok", value: "root", meaning: "every machine gets its own user" };
   const meaning = "creating users and namespaces for machines requires root: start Flotilla with sudo";
   return { name: "user", status: "bad", value: "not root", meaning };
 }
@@ -73,8 +73,7 @@ function judgeJail({ jailFailure, isRoot }: HostFacts): Check {
   const name = "isolation";
   if (!isRoot) return { name, status: "warn", value: "not checked", meaning: "run the doctor as root to check" };
   if (jailFailure === null) return { name, status: "ok", value: "namespaces can be created", meaning: "" };
-  const meaning =
-    "machines run in mount and network namespaces of their own; in a container this requires CAP_SYS_ADMIN";
+  const meaning = "machines run in separate mount and network namespaces; in a container this requires CAP_SYS_ADMIN";
   return { name, status: "bad", value: jailFailure, meaning };
 }
 

@@ -28,7 +28,7 @@ export interface HostFacts {
   readonly missingPrograms: readonly string[];
   /** The driver's facts, or why it cannot start. */
   readonly driver: DriverFacts | { readonly failure: string };
-  /** Why a process cannot be put into namespaces of its own; null if it can, or if we are not root and cannot check. */
+  /** Why a process cannot be put into new namespaces; null if it can, or if we are not root and cannot check. */
   readonly jailFailure: string | null;
   /** Why a namespace cannot get a network with rules; null as for the jail. */
   readonly networkFailure: string | null;

@@ -88,7 +88,7 @@ async function readSaved(path: string, key: string, now: number): Promise<Accele
 
 async function save(path: string, verdict: object): Promise<void> {
   await mkdir(join(path, ".."), { recursive: true });
-  // Random and not the process id: agents in PID namespaces of their own may share the cache directory.
+  // Random and not the process id: agents in different PID namespaces may share the cache directory.
   const unfinished = `${path}.new-${randomUUID()}`;
   await writeFile(unfinished, `${JSON.stringify(verdict)}\n`);
   await rename(unfinished, path);

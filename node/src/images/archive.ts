@@ -105,7 +105,7 @@ function isTarHeader(header: Buffer): boolean {
   return stored === sum;
 }
 
-/** Extracts all members, or those of `members` that exist, into a directory of their own. */
+/** Extracts all members, or those of `members` that exist, into a separate directory. */
 async function extract(
   options: OpenArchiveOptions,
   tar: string,

@@ -3,7 +3,7 @@
  *
  * Owns `<images>/blobs`. A finished blob is named `sha256-…-<source>`, an unfinished one `….partial`; `<source>` is a
  * hash of registry and repository. Blobs of two sources are never shared, even with equal digests: a tenant could
- * otherwise delay everyone's pull of a well-known layer by serving it slowly from a registry of its own.
+ * otherwise delay everyone's pull of a well-known layer by serving it slowly from its own registry.
  *
  * Always:
  * - a blob gets its final name only after its size and digest were verified;

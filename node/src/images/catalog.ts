@@ -121,7 +121,7 @@ export class Catalog {
     return [...this.#images.values()];
   }
 
-  /** The digests that `name` points to, one per architecture. A `name` that is a digest stands for itself. */
+  /** The digests that `name` points to, one per architecture. A `name` that is a digest means that image. */
   digestsOf(name: string): readonly string[] {
     const digest = name.slice(name.indexOf("@") + 1);
     const pointed = [...this.#references.values()].filter((record) => record.name === name);

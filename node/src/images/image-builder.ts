@@ -152,7 +152,7 @@ export class ImageBuilder {
    * Unpacks the layers, makes the file system and adds it to the catalog. Throws an Error with a user-facing message.
    *
    * Each caller waits for its own turn and shares the work after that: a tenant that queues a well-known image behind
-   * others of its own does not delay other tenants that need it.
+   * its other images does not delay other tenants that need it.
    */
   build(request: BuildRequest): Promise<UnpackedImage> {
     const { digest, owner, signal, report: onProgress } = request;

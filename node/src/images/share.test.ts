@@ -72,12 +72,12 @@ it("a failure reaches all callers, and the next call starts again", async () => 
 it("progress reaches all callers, including one that joins late", async () => {
   const { runs, start } = scripted();
   const work = new SharedWork<string, string>();
-  const heard: string[] = [];
-  const one = work.run("a", { onProgress: (text) => heard.push(`one ${text}`) }, start);
+  const received: string[] = [];
+  const one = work.run("a", { onProgress: (text) => received.push(`one ${text}`) }, start);
   runs[0]?.report("1 %");
-  const two = work.run("a", { onProgress: (text) => heard.push(`two ${text}`) }, start);
+  const two = work.run("a", { onProgress: (text) => received.push(`two ${text}`) }, start);
   runs[0]?.report("2 %");
   runs[0]?.ended.resolve("done");
   await Promise.all([one, two]);
-  assert.deepEqual(heard, ["one 1 %", "two 1 %", "one 2 %", "two 2 %"]);
+  assert.deepEqual(received, ["one 1 %", "two 1 %", "one 2 %", "two 2 %"]);
 });

@@ -2,7 +2,7 @@
  * Queries to the host's name servers: forwarded unchanged (for machines that may query anything), and for the addresses
  * of one name (for machines that may not).
  *
- * Always: each query uses a random port and a random id of its own; answers from another source or to another query are
+ * Always: each query uses a new random port and id; answers from another source or to another query are
  * ignored. Every query ends within QUERY_MS. The host's /etc/hosts is not used: its names are private to the host.
  */
 import { randomInt } from "node:crypto";

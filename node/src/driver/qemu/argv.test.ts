@@ -81,7 +81,7 @@ test("a guest gets the kernel parameters and the processor of its accelerator", 
   assert.match(valueOf(argv, "-cpu"), /^max,/);
 });
 
-test("a guest under KVM gets no virtualization of its own and no performance counters, and no settings for emulation", () => {
+test("a guest under KVM gets no nested virtualization, no performance counters and no settings for emulation", () => {
   const argv = qemuArgv({ ...plan, ...KVM_TUNING });
   assert.equal(valueOf(argv, "-append"), valueOf(qemuArgv(plan), "-append"));
   assert.deepEqual(KVM_TUNING.jailSteps({ isRestored: true }), []);

@@ -38,7 +38,7 @@ const cases: readonly (readonly [string, Partial<ExitEvidence>, string, RegExp])
     /^out of memory on the host side: .*start it again/,
   ],
   ["a VMM that breaks its sandbox", { exit: { code: null, signal: "SIGSYS" } }, "crashed", /SIGSYS/],
-  ["a VMM told to end", { shutdownReason: "host-qmp-quit" }, "killed", /host-qmp-quit/],
+  ["a VMM that is shut down by request", { shutdownReason: "host-qmp-quit" }, "killed", /host-qmp-quit/],
   [
     "a VMM that cannot start",
     { exit: { code: 1, signal: null }, log: "qemu-system-x86_64: -m 9: no memory\n" },

@@ -5,7 +5,7 @@
  * `vmm.log`. Leaves directories, journals and the limit of concurrent boots to machines/.
  *
  * Always:
- * - a VMM has a session of its own and outlives this process;
+ * - a VMM has its own session and outlives this process;
  * - it is found again by its command line, which names machine, boot and node directory, so a crash between spawning it
  *   and writing its record loses nothing;
  * - when `boot` rejects, its VMM has ended.
@@ -29,7 +29,7 @@ import type { BootRequest, Driver, DriverFacts, FoundVm, PreparedVm, PrepareRequ
 import { type Accelerator, QEMU_PROGRAM } from "./argv.ts";
 import { endedGuest } from "./ended-guest.ts";
 import { ensureGuestFiles, type GuestFiles } from "./guest-files.ts";
-import { type Launch, Launcher, NOBODY } from "./launcher.ts";
+import { type Launch, Launcher, NOBODY_UID } from "./launcher.ts";
 import { PREPARED, type PrepareContext, prepareVm, type VmParts } from "./prepared.ts";
 import { findVmms, isAlive, killNow } from "./processes.ts";
 import { findRuntimeFiles, type RuntimeFiles } from "./runtime-files.ts";
@@ -225,7 +225,7 @@ class QemuDriver implements Driver {
   async probe(signal: AbortSignal): Promise<void> {
     const bootDirectory = join(this.#launcher.nodeDirectory, "boot");
     await mkdir(bootDirectory);
-    const names = { machineId: "probe", bootId: "probe", bootDirectory, uid: NOBODY };
+    const names = { machineId: "probe", bootId: "probe", bootDirectory, uid: NOBODY_UID };
     const size = { cpus: 1, memoryMb: 128, memory: { kind: "private" } } as const;
     const vm = await this.#start(
       { ...names, ...size, diskPath: null, diskBytes: 0, backingPaths: [], isIncoming: false, diesWithParent: true },

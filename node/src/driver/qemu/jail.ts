@@ -40,7 +40,7 @@ export interface Jail {
   readonly hasKvm: boolean;
   /** null: only a loopback. Otherwise requires root. */
   readonly network: NamespaceSetup | null;
-  /** Files by which it joins its control groups; may be empty. */
+  /** The `cgroup.procs` files of its control groups; may be empty. */
   readonly groups: readonly string[];
   readonly limits: Pick<VmmLimits, "fileBytes" | "filesOpen" | "tasksMax">;
   /** Its whole environment. */

@@ -2,7 +2,7 @@
  * Starts VMM processes in their jail and connects to their channels: the common part of booting, making a template and
  * preparing a VM.
  *
- * Always: a VMM has a session of its own and outlives this process. Its command line names boot and node directory, so it
+ * Always: a VMM has its own session and outlives this process. Its command line names boot and node directory, so it
  * can be found without any other record. Paths in a launch are the host's; the VMM gets them as its jail shows them.
  */
 import { execFile, spawn } from "node:child_process";
@@ -81,7 +81,7 @@ const HELLO_MS_MAX = 600_000;
 const LAUNCHER_ENVIRONMENT = { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" };
 /** QEMU's threads rarely allocate: a heap per thread would waste 2 MB each. */
 const VMM_ENVIRONMENT = { MALLOC_ARENA_MAX: "1" };
-export const NOBODY = 65_534;
+export const NOBODY_UID = 65_534;
 /** The directory of images below the node's directory. */
 const IMAGES_NAME = "images";
 /** QEMU reads this file to learn whether memory may be overcommitted; the kernel decides in the end. */
@@ -104,7 +104,7 @@ export class Launcher {
 
   /** The user that a VMM effectively runs as. */
   uidOf(launch: { readonly uid: number }): number {
-    return this.isRoot ? launch.uid : (process.getuid?.() ?? NOBODY);
+    return this.isRoot ? launch.uid : (process.getuid?.() ?? NOBODY_UID);
   }
 
   /** Gives `owned` files to the VMM's user, and lets every user traverse, but not list, the directories on the way. */
@@ -163,7 +163,7 @@ export class Launcher {
     const log = await open(logPath, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0o600);
     try {
       const [program = "", ...rest] = argv;
-      // A session of its own, because it must outlive this process and its terminal.
+      // In its own session, because it must outlive this process and its terminal.
       const child = spawn(program, rest, {
         cwd: "/",
         detached: true,

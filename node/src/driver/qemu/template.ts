@@ -42,7 +42,7 @@ import { loadAdjustedMs } from "../../host/load-adjusted-timeout.ts";
 import { syncToDisk } from "../../host/sync-to-disk.ts";
 import type { Accelerator } from "./argv.ts";
 import { VIEW } from "./jail.ts";
-import { type Launcher, NOBODY } from "./launcher.ts";
+import { type Launcher, NOBODY_UID } from "./launcher.ts";
 import type { Qmp } from "./qmp.ts";
 import { AGENT_COMMAND, placeholderConfiguration } from "./placeholder-machine.ts";
 
@@ -199,7 +199,7 @@ export class Templates {
     const { clock } = this.#launcher;
     const memoryPath = join(directory, "memory");
     const bootDirectory = join(directory, "boot");
-    const uid = NOBODY - 1;
+    const uid = NOBODY_UID - 1;
     await mkdir(bootDirectory, { mode: 0o700 });
     await writeFile(memoryPath, "", { mode: 0o600 });
     await this.#launcher.makeReachable(uid, [memoryPath], []);
