@@ -210,14 +210,14 @@ export function readObservedMachine(value: unknown): ObservedMachine {
     reason:
       fields["reason"] === undefined || fields["reason"] === null
         ? null
-        : clipped(fields["reason"], "ObservedMachine.reason", 4000),
+        : clipped(fields["reason"], "ObservedMachine.reason", 2000),
     reasonCode: oneOfOr(fields["reasonCode"], OBSERVED_MACHINE_REASON_CODE, null),
     hasPoweredOff: fields["hasPoweredOff"] === true,
     lastRun: fields["lastRun"] === undefined || fields["lastRun"] === null ? null : readEndedRun(fields["lastRun"]),
     progress:
       fields["progress"] === undefined || fields["progress"] === null
         ? null
-        : clipped(fields["progress"], "ObservedMachine.progress", 4000),
+        : clipped(fields["progress"], "ObservedMachine.progress", 2000),
     hostPorts: clippedList(fields["hostPorts"] ?? [], "ObservedMachine.hostPorts", 64, partObservedMachineHostPorts),
     timings:
       fields["timings"] === undefined || fields["timings"] === null

@@ -35,6 +35,8 @@ import {
 
 /** The kernel's own limit of argv and environment together is 2 MiB. */
 const ARGV_BYTES_MAX = 1024 * 1024;
+/** What the server keeps of a text for people. */
+const TEXT_CHARACTERS_MAX = 2_000;
 export const PATH_CHARACTERS_MAX = 4096;
 
 /** Characters of a reference; it never looks like an option of a program. */
@@ -109,7 +111,7 @@ export const ObservedMachine = Type.Object({
   /** Epoch milliseconds since which the running machine is ready; null otherwise. See MachineInfo's `ready`. */
   readySince: nullable(instant()),
   /** Why the state is `failed`, or how the last boot ended without being asked to. */
-  reason: nullable(clipped()),
+  reason: nullable(clipped(TEXT_CHARACTERS_MAX)),
   /** The code of `reason`, when the state is `failed` because of the machine's image. */
   reasonCode: oneOfOr(IMAGE_FAULTS, null),
   /** The guest ended by itself (`poweroff` inside it), so it is not to be started again. */
@@ -117,7 +119,7 @@ export const ObservedMachine = Type.Object({
   /** The boot before `bootId` that ran; null while the node knows of none. */
   lastRun: nullable(EndedRun),
   /** Progress as a text while `preparing`, such as `pulling layer 2 of 3, 41 %`. */
-  progress: nullable(clipped()),
+  progress: nullable(clipped(TEXT_CHARACTERS_MAX)),
   /** Published ports that are open on the node's loopback: none unless its operator wants them there. */
   hostPorts: clippedList(Type.Object({ port: count(65_535), hostPort: count(65_535) }), 64),
   timings: nullable(ReportedTimings),

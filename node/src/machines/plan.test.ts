@@ -62,6 +62,17 @@ test("absent never waits for an agent's answer", () => {
   );
 });
 
+test("a machine is reported as stopped only when that is desired or the guest powered off", () => {
+  fc.assert(
+    fc.property(situations, (situation) => {
+      if (observedState(plan(situation)) !== "stopped") return;
+      const { desired, ending, generation } = situation;
+      const hasPoweredOff = ending?.kind === "poweredOff" && ending.generation === generation;
+      assert.ok(desired === "stopped" || hasPoweredOff, JSON.stringify(situation));
+    }),
+  );
+});
+
 test("a machine that has something to do never looks settled", () => {
   fc.assert(
     fc.property(situations, (situation) => {

@@ -258,11 +258,11 @@ CREATE TABLE machines (
   observed_boot_id text,
   -- Why it failed.
   observed_reason text,
-  -- In words while it is being prepared.
+  -- Unused: see observed_details.
   observed_progress text,
-  -- [{port, hostPort}] as the node published them.
+  -- Unused: see observed_details.
   observed_host_ports jsonb DEFAULT '[]'::jsonb NOT NULL,
-  -- Where the time of the last start went.
+  -- Unused: see observed_details.
   observed_timings jsonb,
   -- When the running boot became ready.
   ready_at timestamp with time zone,
@@ -290,6 +290,8 @@ END)) STORED NOT NULL,
   secret_names text[] DEFAULT '{}'::text[] NOT NULL,
   -- What observed_reason says of the image, for programs; null: nothing, or another start may succeed.
   observed_reason_code text,
+  -- Fields of the newest report that have no column, as ObservedMachine in contract/src/link names them.
+  observed_details jsonb DEFAULT '{}'::jsonb NOT NULL,
   CONSTRAINT machines_pkey PRIMARY KEY (id),
   CONSTRAINT machines_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id),
   CONSTRAINT machines_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),

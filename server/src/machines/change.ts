@@ -8,7 +8,8 @@
  * Always: a change of what is wanted raises the generation, and says when the reconcilers look at the row next.
  */
 import type { ImageFault } from "@flotilla/contract/errors";
-import type { EventLevel, MachinePort, StartTimings } from "@flotilla/contract/machines";
+import type { EventLevel } from "@flotilla/contract/machines";
+import type { ObservedDetails } from "./observed.ts";
 import { isActive, isSettled, type MachineFacts, phaseOf } from "./state.ts";
 
 /** The columns of a machine that change. Instants are epoch milliseconds. */
@@ -23,9 +24,7 @@ export interface MutableMachine extends MachineFacts {
   readonly hasRun: boolean;
   /** Of a failure that its image is the cause of, and that another start does not mend. */
   readonly observedReasonCode: ImageFault | null;
-  readonly observedProgress: string | null;
-  readonly observedHostPorts: readonly MachinePort[];
-  readonly observedTimings: StartTimings | null;
+  readonly observedDetails: ObservedDetails;
   readonly readyAt: number | null;
   readonly reconcileAt: number | null;
 }
@@ -100,8 +99,7 @@ export function askStart(machine: MutableMachine, { nodeId, activeMax, isAutomat
     error: null,
     isAutoStarted: isAutomatic,
     hasRun: false,
-    observedProgress: null,
-    observedTimings: null,
+    observedDetails: { ...machine.observedDetails, progress: null, timings: null },
     // A machine that is still stopping is booted again when it has stopped: it is not ready.
     readyAt: null,
     reconcileAt: now + RECONCILE_AFTER_MS,

@@ -14,6 +14,7 @@ import { checkReference } from "./image-reference.ts";
 import { checkAbsolutePath, checkArguments, checkEnvironment } from "./environment.ts";
 import { madeUpName } from "./names.ts";
 import { type Ceilings, countRefusal, diskRefusal, refuseOversize } from "../usage/quota.ts";
+import { NOTHING_OBSERVED } from "./observed.ts";
 import type { MachineDescription, MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { findAnyMachine, type Insertion, insertMachine } from "./store.ts";
@@ -98,15 +99,7 @@ const NEVER_STARTED = {
   error: null,
   isAutoStarted: false,
   hasRun: false,
-  observedState: "absent",
-  observedGeneration: 0,
-  observedBootId: null,
-  observedReason: null,
-  observedReasonCode: null,
-  observedProgress: null,
-  observedHostPorts: [],
-  observedTimings: null,
-  readyAt: null,
+  ...NOTHING_OBSERVED,
   reconcileAt: null,
   revision: 1,
   lastActivityAt: null,

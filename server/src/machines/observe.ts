@@ -20,10 +20,8 @@ import {
   runOf,
   type TimelineEntry,
 } from "./change.ts";
+import { detailsOf, isSameForReaders, NOTHING_OBSERVED } from "./observed.ts";
 import { includes, isActive, isSettled, isTakenUp, type MachinePhase, phaseOf } from "./state.ts";
-
-/** A report is data from another machine: what is kept of its texts. */
-const REASON_CHARACTERS_MAX = 2_000;
 
 export type Observation = { readonly outcome: "late" | "same" } | { readonly outcome: "news"; readonly change: Change };
 
@@ -34,20 +32,17 @@ const POSITION = {
 } as const satisfies Record<string, Record<ObservedState, number>>;
 
 /**
- * A node says `stopped` with a reason, and no power-off, of a boot that ended unasked: that is a failure. One whose
- * machine has ended and is about to be started again has no next boot to name yet: the end of the last one is the news.
+ * A node that starts a machine again has no boot id yet and reports `preparing`, which would look like a report from before
+ * the boot that has ended. So the end of that boot is applied, and the next report brings the new one.
  */
-function normalized(report: ObservedMachine, machine: MutableMachine): ObservedMachine {
-  const { observedBootId: bootId, desiredState } = machine;
-  if (desiredState === "running" && report.bootId === null && hasEnded(machine, report) && isPreparing(report))
-    return { ...report, state: "stopping", bootId };
-  const reason = report.reason === null ? null : report.reason.slice(0, REASON_CHARACTERS_MAX);
-  const isOfThisRun = machine.desiredState === "running" && report.generation === machine.generation;
-  if (report.state === "stopped" && isOfThisRun && !report.hasPoweredOff && reason !== null)
-    return { ...report, reason, state: "failed" };
-  if (report.state === "failed") return { ...report, reason: reason ?? "the node gave no reason" };
-  return { ...report, reason };
+function endOfBoot(report: ObservedMachine, machine: MutableMachine): ObservedMachine {
+  const isEnd = machine.desiredState === "running" && report.bootId === null && hasEnded(machine, report);
+  return isEnd && isPreparing(report) ? { ...report, state: "stopping", bootId: machine.observedBootId } : report;
 }
+
+/** A row that has failed has a reason. */
+const reasonOf = ({ state, reason }: ObservedMachine): string | null =>
+  state === "failed" ? (reason ?? "the node gave no reason") : reason;
 
 const isPreparing = ({ state }: ObservedMachine): boolean => state === "preparing" || state === "booting";
 
@@ -72,7 +67,7 @@ function isLate(machine: MutableMachine, report: ObservedMachine): boolean {
 
 /** What a report changes. `now` is epoch milliseconds of the server's clock. */
 export function observe(machine: MutableMachine, received: ObservedMachine, now: number): Observation {
-  const report = normalized(received, machine);
+  const report = endOfBoot(received, machine);
   if (isForgotten(machine, report)) return observeForgotten(machine, report, now);
   if (isLate(machine, report)) return { outcome: "late" };
   const isRunning = report.state === "running";
@@ -82,11 +77,10 @@ export function observe(machine: MutableMachine, received: ObservedMachine, now:
     observedState: report.state,
     observedGeneration: report.generation,
     observedBootId: report.bootId ?? machine.observedBootId,
-    observedReason: report.reason,
-    observedReasonCode: report.state === "failed" ? (report.reasonCode ?? null) : null,
-    observedProgress: report.progress?.slice(0, REASON_CHARACTERS_MAX) ?? null,
-    observedHostPorts: report.hostPorts,
-    observedTimings: report.timings ?? machine.observedTimings,
+    observedReason: reasonOf(report),
+    observedReasonCode: report.state === "failed" ? report.reasonCode : null,
+    // The timings of the last start stay until the next one.
+    observedDetails: { ...detailsOf(report), timings: report.timings ?? machine.observedDetails.timings },
     readyAt: runsAsWanted ? readyAt(machine, report, now) : null,
     hasRun: machine.hasRun || runsAsWanted,
   };
@@ -149,7 +143,7 @@ function isForgotten(machine: MutableMachine, report: ObservedMachine): boolean 
 function observeForgotten(machine: MutableMachine, report: ObservedMachine, now: number): Observation {
   if (machine.desiredState === "absent") return tellAgain(machine, [], now);
   if (report.state !== "failed") return tellAgain(machine, [], now);
-  const reason = report.reason ?? "the node gave no reason";
+  const reason = reasonOf(report) ?? "";
   const isKnown = machine.error === reason || (phaseOf(machine) === "failed" && machine.observedReason === reason);
   if (isKnown) return { outcome: "same" };
   const change = giveUp({ ...machine, observedState: "absent", observedBootId: null }, reason, now);
@@ -170,14 +164,7 @@ function tellAgain(machine: MutableMachine, timeline: readonly TimelineEntry[], 
   if (machine.observedState === "absent" && machine.observedGeneration === 0) return { outcome: "same" };
   const next: MutableMachine = {
     ...machine,
-    observedState: "absent",
-    observedGeneration: 0,
-    observedBootId: null,
-    observedReason: null,
-    observedReasonCode: null,
-    observedProgress: null,
-    observedHostPorts: [],
-    readyAt: null,
+    ...NOTHING_OBSERVED,
     reconcileAt: now,
   };
   return { outcome: "news", change: { next, timeline, run: null, activeMax: null } };
@@ -211,7 +198,7 @@ function isSame(before: MutableMachine, after: MutableMachine): boolean {
     (before.readyAt === null) === (after.readyAt === null) &&
     (before.observedState === "failed" ? before.observedReason : null) ===
       (after.observedState === "failed" ? after.observedReason : null) &&
-    JSON.stringify(before.observedHostPorts) === JSON.stringify(after.observedHostPorts)
+    isSameForReaders(before.observedDetails, after.observedDetails)
   );
 }
 

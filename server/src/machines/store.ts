@@ -14,6 +14,7 @@ import type { Context } from "../context.ts";
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
 import type { Change, MutableMachine } from "./change.ts";
+import { storedDetails } from "./observed.ts";
 import type { MachineDescription, MachineRecord } from "./record.ts";
 
 /** Deleted machines are kept this long: their usage stays readable. */
@@ -43,15 +44,16 @@ const COLUMNS = sql`
   m.desired_state AS "desiredState", m.generation, m.desired_at AS "desiredAt", m.node_id AS "nodeId", m.error,
   m.is_auto_started AS "isAutoStarted", m.has_run AS "hasRun", m.observed_state AS "observedState",
   m.observed_generation AS "observedGeneration", m.observed_boot_id AS "observedBootId",
-  m.observed_reason AS "observedReason", m.observed_reason_code AS "observedReasonCode", m.observed_progress AS "observedProgress",
-  m.observed_host_ports AS "observedHostPorts", m.observed_timings AS "observedTimings", m.ready_at AS "readyAt",
+  m.observed_reason AS "observedReason", m.observed_reason_code AS "observedReasonCode",
+  m.observed_details AS "observedDetails", m.ready_at AS "readyAt",
   m.revision, m.reconcile_at AS "reconcileAt", m.last_activity_at AS "lastActivityAt", m.deleted_at AS "deletedAt",
   n.status AS "nodeStatus", n.address AS "nodeAddress"`;
 
 function fromRow(row: MachineRow): MachineRecord {
   const instants = Object.fromEntries(INSTANTS.map((name) => [name, row[name]?.getTime() ?? null]));
   // The columns created_at, updated_at and desired_at are NOT NULL.
-  return { ...row, ...(instants as unknown as Pick<MachineRecord, (typeof INSTANTS)[number]>) };
+  const given = instants as unknown as Pick<MachineRecord, (typeof INSTANTS)[number]>;
+  return { ...row, ...given, observedDetails: storedDetails(row.observedDetails) };
 }
 
 /** A machine of the tenant that is not deleted. */
@@ -189,7 +191,7 @@ export async function writeChanges(
       SELECT * FROM jsonb_to_recordset(${JSON.stringify(changes.map((change) => wire(context, change)))}::jsonb) AS c(
         id text, revision int, desired_state text, generation int, desired_at timestamptz, node_id text, error text,
         is_auto_started boolean, has_run boolean, observed_state text, observed_generation int, observed_boot_id text,
-        observed_reason text, observed_reason_code text, observed_progress text, observed_host_ports jsonb, observed_timings jsonb,
+        observed_reason text, observed_reason_code text, observed_details jsonb,
         ready_at timestamptz, reconcile_at timestamptz, active_max int, run_boot_id text, run_started_at timestamptz,
         run_ended_at timestamptz, timeline jsonb)),
     written AS (
@@ -197,8 +199,7 @@ export async function writeChanges(
         desired_state = c.desired_state, generation = c.generation, desired_at = c.desired_at, node_id = c.node_id,
         error = c.error, is_auto_started = c.is_auto_started, has_run = c.has_run, observed_state = c.observed_state,
         observed_generation = c.observed_generation, observed_boot_id = c.observed_boot_id,
-        observed_reason = c.observed_reason, observed_reason_code = c.observed_reason_code, observed_progress = c.observed_progress,
-        observed_host_ports = c.observed_host_ports, observed_timings = c.observed_timings,
+        observed_reason = c.observed_reason, observed_reason_code = c.observed_reason_code, observed_details = c.observed_details,
         ready_at = c.ready_at, reconcile_at = c.reconcile_at, revision = m.revision + 1, updated_at = ${now}
       FROM change c
       WHERE m.id = c.id AND m.revision = c.revision
@@ -241,9 +242,7 @@ function wire(context: Context, { next, timeline, run, runEndedAt, activeMax }: 
     observed_boot_id: next.observedBootId,
     observed_reason: next.observedReason,
     observed_reason_code: next.observedReasonCode,
-    observed_progress: next.observedProgress,
-    observed_host_ports: next.observedHostPorts,
-    observed_timings: next.observedTimings,
+    observed_details: next.observedDetails,
     ready_at: instantOf(next.readyAt),
     reconcile_at: instantOf(next.reconcileAt),
     active_max: activeMax,

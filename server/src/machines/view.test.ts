@@ -11,6 +11,7 @@ import { askStart } from "./change.ts";
 import { MachineAddresses } from "./addresses.ts";
 import type { MachineRecord } from "./record.ts";
 import { includes, isActive, NODE_AWAY } from "./state.ts";
+import { NOTHING_OBSERVED } from "./observed.ts";
 import { machineInfo, shownState } from "./view.ts";
 
 const ADDRESSES = new MachineAddresses({ appsUrl: "https://apps.example", publicUrl: null });
@@ -90,7 +91,11 @@ test("a machine that is being stopped shows what it was until it has stopped", (
 });
 
 test("published ports show the host's port only while the machine is started", () => {
-  const ports = { ports: [{ port: 80 }], observedHostPorts: [{ port: 80, hostPort: 31_080 }], nodeId: "node-a" };
+  const ports = {
+    ports: [{ port: 80 }],
+    observedDetails: { ...NOTHING_OBSERVED.observedDetails, hostPorts: [{ port: 80, hostPort: 31_080 }] },
+    nodeId: "node-a",
+  };
   const running = machineRecord({ ...ports, desiredState: "running", observedState: "running", observedGeneration: 1 });
   assert.deepEqual(machineInfo(running, ADDRESSES).ports, [{ port: 80, hostPort: 31_080 }]);
   assert.deepEqual(machineInfo({ ...running, desiredState: "stopped", observedState: "stopped" }, ADDRESSES).ports, [

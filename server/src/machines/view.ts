@@ -121,7 +121,7 @@ export function machineInfo(machine: MachineRecord, addresses: Addresses): Machi
     public: machine.isPublic,
     command: machine.command === null ? null : [...machine.command],
     nodeId: machine.nodeId,
-    startTimings: machine.observedTimings,
+    startTimings: machine.observedDetails.timings,
     capabilities: { exec: shown.state === "started", ...NO_BRANCHES },
   };
 }
@@ -159,5 +159,5 @@ export function shownMachines(
 
 function hostPortOf(machine: MachineRecord, state: MachineState, port: number): number | null {
   if (state !== "started") return null;
-  return machine.observedHostPorts.find((published) => published.port === port)?.hostPort ?? null;
+  return machine.observedDetails.hostPorts.find((published) => published.port === port)?.hostPort ?? null;
 }

@@ -62,7 +62,7 @@ export function planMachine(
 /** Why the server abandons a desired state. */
 export function abandonText(machine: MachineRecord): string {
   const minutes = (ms: number): string => `${Math.round(ms / 60_000)} minutes`;
-  const seen = machine.observedProgress === null ? machine.observedState : machine.observedProgress;
+  const seen = machine.observedDetails.progress ?? machine.observedState;
   if (machine.desiredState === "stopped")
     return `machine ${machine.id} has not stopped after ${minutes(STOP_DEADLINE_MS)} on node ${machine.nodeId} (last seen: ${seen}); delete it, or stop it again`;
   const verb = machine.isAutoStarted ? "auto-start" : "start";

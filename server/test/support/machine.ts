@@ -3,6 +3,7 @@
  */
 import type { ObservedMachine } from "@flotilla/contract/link";
 import { absentMachine } from "@flotilla/contract/link/absent";
+import { NOTHING_OBSERVED } from "../../src/machines/observed.ts";
 import type { MachineRecord } from "../../src/machines/record.ts";
 
 export const MACHINE_ID = `mach-${"a".repeat(32)}`;
@@ -43,15 +44,7 @@ export function machineRecord(facts: Partial<MachineRecord> = {}): MachineRecord
     error: null,
     isAutoStarted: false,
     hasRun: false,
-    observedState: "absent",
-    observedGeneration: 0,
-    observedBootId: null,
-    observedReason: null,
-    observedReasonCode: null,
-    observedProgress: null,
-    observedHostPorts: [],
-    observedTimings: null,
-    readyAt: null,
+    ...NOTHING_OBSERVED,
     reconcileAt: null,
     revision: 1,
     lastActivityAt: null,
