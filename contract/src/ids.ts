@@ -8,6 +8,7 @@ export const ID_PREFIXES = {
   instance: "inst",
   tenant: "tenant",
   plan: "plan",
+  rate: "rate",
   pool: "pool",
   operation: "op",
   event: "ev",

@@ -18,9 +18,9 @@ const ceilings = {
   maxTotalCpus: int64({ description: "sum of all machines that are started or creating" }),
   maxTotalMemoryMb: int64({ description: "sum of all machines that are started or creating" }),
   maxTotalDiskGb: int64({ description: "sum of all machines in any state" }),
-  rateCpuHourMicros: int64(),
-  rateMemoryGbHourMicros: int64(),
-  rateExecMicros: int64(),
+  rateCpuHourMicros: int64({ description: "as it is now; `/v1/plans/{id}/rates` has every price with its time" }),
+  rateMemoryGbHourMicros: int64({ description: "as it is now" }),
+  rateExecMicros: int64({ description: "commands are free" }),
   rateRequestsPerSecond: int32({ description: "refill of the tenant's token bucket" }),
   rateBurst: int32({ description: "size of the tenant's token bucket" }),
 };
@@ -61,6 +61,26 @@ export const CreatePlanRequest = Type.Object({
 });
 export type CreatePlanRequest = Static<typeof CreatePlanRequest>;
 
+/** How long before its time a price is made at the latest, so that nothing is recorded at an older one meanwhile. */
+export const RATE_NOTICE_MS = 60_000;
+
+export const RateInfo = Type.Object({
+  id: Type.String(),
+  planId: Type.String(),
+  activeFrom: timestamp("it holds from then on, until the next one"),
+  rateCpuHourMicros: int64(),
+  rateMemoryGbHourMicros: int64(),
+  createdAt: timestamp(),
+});
+export type RateInfo = Static<typeof RateInfo>;
+
+export const CreateRateRequest = Type.Object({
+  activeFrom: optional(text({ description: "RFC 3339, at least a minute ahead; default: in a minute" })),
+  rateCpuHourMicros: optional(int64({ description: "default: as before" })),
+  rateMemoryGbHourMicros: optional(int64({ description: "default: as before" })),
+});
+export type CreateRateRequest = Static<typeof CreateRateRequest>;
+
 export const planEndpoints = {
   listPlans: endpoint({
     method: "GET",
@@ -81,5 +101,27 @@ export const planEndpoints = {
     body: { kind: "json", schema: CreatePlanRequest },
     answers: { 201: json(PlanInfo) },
     errors: ["invalid_json", "invalid_body", "name_taken"],
+  }),
+  listRates: endpoint({
+    method: "GET",
+    path: "/v1/plans/{id}/rates",
+    family: "plans",
+    summary: "List a plan's prices, past and future, in the order of their times",
+    access: ["admin"],
+    query: Type.Object(pageQuery),
+    answers: { 200: json(Type.Array(RateInfo)) },
+    errors: ["not_found", "invalid_body"],
+    isExtra: true,
+  }),
+  createRate: endpoint({
+    method: "POST",
+    path: "/v1/plans/{id}/rates",
+    family: "plans",
+    summary: "Set a plan's prices from an instant on; what was used before keeps its price",
+    access: ["admin"],
+    body: { kind: "json", schema: CreateRateRequest },
+    answers: { 201: json(RateInfo) },
+    errors: ["invalid_json", "invalid_body", "invalid_request", "not_found", "name_taken"],
+    isExtra: true,
   }),
 } as const;

@@ -1014,6 +1014,26 @@ export abstract class Methods {
   }
 
   /**
+   * List a plan's prices, past and future, in the order of their times.
+   *
+   * `GET /v1/plans/{id}/rates`; needs scope admin.
+   * Refuses with not_found, invalid_body.
+   */
+  listRates(id: string, options: CallOptions<ListImagesQuery> = {}): Promise<readonly RateInfo[]> {
+    return this.call({ method: "GET", path: `/v1/plans/${segment(id)}/rates`, answer: "json" }, options);
+  }
+
+  /**
+   * Set a plan's prices from an instant on; what was used before keeps its price.
+   *
+   * `POST /v1/plans/{id}/rates`; needs scope admin.
+   * Refuses with invalid_json, invalid_body, invalid_request, not_found, name_taken.
+   */
+  createRate(id: string, body: CreateRateRequest, options: CallOptions = {}): Promise<RateInfo> {
+    return this.call({ method: "POST", path: `/v1/plans/${segment(id)}/rates`, json: body, answer: "json" }, options);
+  }
+
+  /**
    * List the tenant's pools.
    *
    * `GET /v1/pools`; needs scope pool:write or machine:read.
@@ -1391,6 +1411,15 @@ export interface CreatePlanRequest {
   rateBurst?: number | null | undefined;
   maxEgressGb?: number | null | undefined;
   monthlyBudgetMicros?: number | null | undefined;
+}
+
+export interface CreateRateRequest {
+  /** RFC 3339, at least a minute ahead; default: in a minute */
+  activeFrom?: string | null | undefined;
+  /** default: as before */
+  rateCpuHourMicros?: number | null | undefined;
+  /** default: as before */
+  rateMemoryGbHourMicros?: number | null | undefined;
 }
 
 export interface CreateTenantRequest {
@@ -1943,8 +1972,11 @@ export interface PlanInfo {
   maxTotalMemoryMb: number;
   /** sum of all machines in any state */
   maxTotalDiskGb: number;
+  /** as it is now; `/v1/plans/{id}/rates` has every price with its time */
   rateCpuHourMicros: number;
+  /** as it is now */
   rateMemoryGbHourMicros: number;
+  /** commands are free */
   rateExecMicros: number;
   /** refill of the tenant's token bucket */
   rateRequestsPerSecond: number;
@@ -1990,6 +2022,17 @@ export interface PullImageRequest {
 export interface PullMachineImageRequest {
   image: string;
   ociPlatform?: string | null | undefined;
+}
+
+export interface RateInfo {
+  id: string;
+  planId: string;
+  /** it holds from then on, until the next one */
+  activeFrom: string;
+  rateCpuHourMicros: number;
+  rateMemoryGbHourMicros: number;
+  /** RFC 3339, UTC, with milliseconds */
+  createdAt: string;
 }
 
 export interface ReadFileAtQuery {

@@ -79,3 +79,33 @@ test("tenants without a plan have the new default plan's rate at the next reques
   await client.post("/v1/plans", { name: "newest", isDefault: true, rateBurst: 777 });
   assert.equal((await client.get("/v1/me")).headers.get("ratelimit-limit"), "777");
 });
+
+test("a price begins when it was set for, what was used before keeps its price, and no price changes", async () => {
+  const plan = (await client.post("/v1/plans", { name: "priced", rateCpuHourMicros: 10, rateMemoryGbHourMicros: 7 }))
+    .json;
+  const rates = async () => (await client.get(`/v1/plans/${plan.id}/rates`)).json as { rateCpuHourMicros: number }[];
+  assert.equal((await rates()).length, 1);
+  const path = `/v1/plans/${plan.id}/rates`;
+  const late = await client.post(path, { activeFrom: new Date(Date.now() + 30_000).toISOString() });
+  assert.deepEqual([late.status, late.text.includes("too early")], [400, true]);
+  const activeFrom = new Date(Date.now() + 3_600_000).toISOString();
+  const made = await client.post(path, { activeFrom, rateCpuHourMicros: 20 }, { headers: { "idempotency-key": "r1" } });
+  assert.equal(made.status, 201, made.text);
+  assert.deepEqual(
+    [made.json.activeFrom, made.json.rateCpuHourMicros, made.json.rateMemoryGbHourMicros, made.json.planId],
+    [activeFrom, 20, 7, plan.id],
+  );
+  assert.equal((await client.post(path, { activeFrom, rateCpuHourMicros: 30 })).status, 409);
+  assert.deepEqual(
+    (await rates()).map((rate) => rate.rateCpuHourMicros),
+    [10, 20],
+  );
+  const shown = (await client.get("/v1/plans")).json as { id: string; rateCpuHourMicros: number }[];
+  assert.equal(shown.find(({ id }) => id === plan.id)?.rateCpuHourMicros, 10, "the plan has the price of now");
+  assert.equal((await client.post("/v1/plans/plan-none/rates", {})).status, 404);
+  assert.equal((await client.get("/v1/plans/plan-none/rates")).status, 404);
+  for (const body of [{ activeFrom: "soon" }, { activeFrom: "2999-02-30T00:00:00Z" }])
+    assert.equal((await client.post(path, body)).status, 400);
+  for (const body of [{ rateCpuHourMicros: -1 }, { rateCpuHourMicros: 2 ** 53 }, { rateCpuHourMicros: 0.5 }])
+    assert.equal((await client.post(path, body)).status, 422);
+});

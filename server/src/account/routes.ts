@@ -32,13 +32,13 @@ export function accountHandlers(context: Context): HandlersOf<"getCaller" | "get
       const now = clock.now();
       const [tenant, plan, ceilings, usage] = await Promise.all([
         findTenant(db, tenantId),
-        getPlanOf(db, tenantId),
+        getPlanOf(db, tenantId, now),
         readCeilings(db, tenantId),
         readTenantUsage(db, { tenantId, now, ...monthUpTo(now) }),
       ]);
       if (tenant === undefined) throw new Refusal("not_found", `no tenant ${tenantId}`);
       const periodCost = costBreakdown(usage.lines);
-      const budget = plan.monthly_budget_micros;
+      const budget = plan.monthlyBudgetMicros;
       const body = {
         tenantId,
         status: tenant.status,

@@ -9,50 +9,49 @@ import { findPlanMadeAs, getDefaultPlan, insertPlan, lockPlans, type PlanRow, un
 /** `newId`: for a plan whose request names none. A repetition with the same one answers the plan that was made. */
 export async function createPlan(context: Context, request: CreatePlanRequest, newId: string): Promise<PlanRow> {
   const id = request.id ?? newId;
-  const createdAt = new Date(context.clock.now());
+  const createdAt = context.clock.now();
   const created = await context.db.transaction(async (transaction) => {
     await lockPlans(transaction);
-    const known = await findPlanMadeAs(transaction, { id, madeAs: newId });
+    const known = await findPlanMadeAs(transaction, { id, madeAs: newId, now: createdAt });
     if (known !== undefined) return known;
-    const base = await getDefaultPlan(transaction);
+    const base = await getDefaultPlan(transaction, createdAt);
     const plan = merge(base, request, { id, createdAt });
-    if (plan.is_default) await unsetDefaultPlan(transaction);
-    const written = await insertPlan(transaction, plan, newId);
-    if (written === undefined)
+    if (plan.isDefault) await unsetDefaultPlan(transaction);
+    if (!(await insertPlan(transaction, plan, newId)))
       throw new Refusal("name_taken", `a plan with the id ${id} or the name ${request.name} exists`);
-    return written;
+    return plan;
   });
   // This server's caches drop the old default before the answer.
-  if (created.is_default) await context.db.notify("tenants", id);
+  if (created.isDefault) await context.db.notify("tenants", id);
   return created;
 }
 
 function merge(
   base: PlanRow,
   request: CreatePlanRequest,
-  { id, createdAt }: { readonly id: string; readonly createdAt: Date },
+  { id, createdAt }: { readonly id: string; readonly createdAt: number },
 ): PlanRow {
   return {
     id,
     name: request.name,
-    is_default: request.isDefault ?? false,
-    budget_policy: request.budgetPolicy ?? base.budget_policy,
-    max_apps: request.maxApps ?? base.max_apps,
-    max_cpus: request.maxCpus ?? base.max_cpus,
-    max_memory_mb: request.maxMemoryMb ?? base.max_memory_mb,
-    max_disk_gb: request.maxDiskGb ?? base.max_disk_gb,
-    max_machines: request.maxMachines ?? base.max_machines,
-    max_concurrent_machines: request.maxConcurrentMachines ?? base.max_concurrent_machines,
-    max_total_cpus: request.maxTotalCpus ?? base.max_total_cpus,
-    max_total_memory_mb: request.maxTotalMemoryMb ?? base.max_total_memory_mb,
-    max_total_disk_gb: request.maxTotalDiskGb ?? base.max_total_disk_gb,
-    rate_cpu_hour_micros: request.rateCpuHourMicros ?? base.rate_cpu_hour_micros,
-    rate_memory_gb_hour_micros: request.rateMemoryGbHourMicros ?? base.rate_memory_gb_hour_micros,
-    rate_exec_micros: request.rateExecMicros ?? base.rate_exec_micros,
-    rate_requests_per_second: request.rateRequestsPerSecond ?? base.rate_requests_per_second,
-    rate_burst: request.rateBurst ?? base.rate_burst,
-    max_egress_gb: request.maxEgressGb ?? base.max_egress_gb,
-    monthly_budget_micros: request.monthlyBudgetMicros ?? base.monthly_budget_micros,
-    created_at: createdAt,
+    isDefault: request.isDefault ?? false,
+    budgetPolicy: request.budgetPolicy ?? base.budgetPolicy,
+    maxApps: request.maxApps ?? base.maxApps,
+    maxCpus: request.maxCpus ?? base.maxCpus,
+    maxMemoryMb: request.maxMemoryMb ?? base.maxMemoryMb,
+    maxDiskGb: request.maxDiskGb ?? base.maxDiskGb,
+    maxMachines: request.maxMachines ?? base.maxMachines,
+    maxConcurrentMachines: request.maxConcurrentMachines ?? base.maxConcurrentMachines,
+    maxTotalCpus: request.maxTotalCpus ?? base.maxTotalCpus,
+    maxTotalMemoryMb: request.maxTotalMemoryMb ?? base.maxTotalMemoryMb,
+    maxTotalDiskGb: request.maxTotalDiskGb ?? base.maxTotalDiskGb,
+    rateCpuHourMicros: request.rateCpuHourMicros ?? base.rateCpuHourMicros,
+    rateMemoryGbHourMicros: request.rateMemoryGbHourMicros ?? base.rateMemoryGbHourMicros,
+    rateExecMicros: request.rateExecMicros ?? base.rateExecMicros,
+    rateRequestsPerSecond: request.rateRequestsPerSecond ?? base.rateRequestsPerSecond,
+    rateBurst: request.rateBurst ?? base.rateBurst,
+    maxEgressGb: request.maxEgressGb ?? base.maxEgressGb,
+    monthlyBudgetMicros: request.monthlyBudgetMicros ?? base.monthlyBudgetMicros,
+    createdAt,
   };
 }

@@ -1,23 +1,37 @@
 /**
  * Serves /v1/plans.
  */
+import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { listPage } from "../http/list-page.ts";
 import { createPlan } from "./create.ts";
+import { listRates } from "./rates-store.ts";
+import { setRate } from "./set-rate.ts";
 import { listPlans } from "./store.ts";
-import { planInfo } from "./view.ts";
+import { planInfo, rateInfo } from "./view.ts";
 
-export function planHandlers(context: Context): HandlersOf<"listPlans" | "createPlan"> {
+export function planHandlers(context: Context): HandlersOf<"listPlans" | "createPlan" | "listRates" | "createRate"> {
   return {
     listPlans: async ({ query }) => {
-      const found = (await listPlans(context.db)).map(planInfo);
+      const found = (await listPlans(context.db, context.clock.now())).map(planInfo);
       const keyOf = (plan: (typeof found)[number]): string => `${plan.isDefault ? 0 : 1} ${plan.createdAt} ${plan.id}`;
       return { status: 200, ...listPage(found, query, { path: "/v1/plans", keyOf }) };
     },
     createPlan: async (request) => {
       const made = await createPlan(context, request.body, request.newId("plan"));
       return { status: 201, body: planInfo(made) };
+    },
+    listRates: async ({ params, query }) => {
+      const found = (await listRates(context.db, params.id)).map(rateInfo);
+      if (found.length === 0) throw new Refusal("not_found", `no plan ${params.id}`);
+      const keyOf = ({ activeFrom }: (typeof found)[number]): string => activeFrom;
+      return { status: 200, ...listPage(found, query, { path: `/v1/plans/${params.id}/rates`, keyOf }) };
+    },
+    createRate: async (request) => {
+      const { params, body } = request;
+      const made = await setRate(context, params.id, { ...body, id: request.newId("rate") });
+      return { status: 201, body: rateInfo(made) };
     },
   };
 }

@@ -1,55 +1,75 @@
 /**
  * Every statement that writes `plans`, and the reads of it.
  *
- * Always: exactly one plan is the default; making another one the default takes it from the old one in the same
- * transaction, and tells the other servers, because every tenant without a plan of its own then has other ceilings.
+ * Always:
+ * - Exactly one plan is the default. Making another one the default takes the mark from the old one in the same
+ *   transaction, and notifies the other servers, because tenants that have no plan then have other ceilings.
+ * - A plan is read with the prices that hold at an instant; rates-store.ts has them all.
  */
-import { type Queryable, sql } from "../db/database.ts";
+import { type Queryable, sql, type Statement } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
 
-/** A tenant plan: ceilings, rates and budget. Money in micros, memory in MiB, disk in GiB. */
+/** A tenant plan: ceilings, rates and budget. Money in micros, memory in MiB, disk in GiB, instants in epoch milliseconds. */
 export interface PlanRow {
   readonly id: string;
   readonly name: string;
-  readonly is_default: boolean;
-  readonly budget_policy: "none" | "notify" | "block" | "stop";
-  readonly max_apps: number;
-  readonly max_cpus: number;
-  readonly max_memory_mb: number;
-  readonly max_disk_gb: number;
-  readonly max_machines: number;
-  readonly max_concurrent_machines: number;
-  readonly max_total_cpus: number;
-  readonly max_total_memory_mb: number;
-  readonly max_total_disk_gb: number;
-  readonly rate_cpu_hour_micros: number;
-  readonly rate_memory_gb_hour_micros: number;
-  readonly rate_exec_micros: number;
-  readonly rate_requests_per_second: number;
-  readonly rate_burst: number;
-  readonly max_egress_gb: number | null;
-  readonly monthly_budget_micros: number | null;
-  readonly created_at: Date;
+  readonly isDefault: boolean;
+  readonly budgetPolicy: "none" | "notify" | "block" | "stop";
+  readonly maxApps: number;
+  readonly maxCpus: number;
+  readonly maxMemoryMb: number;
+  readonly maxDiskGb: number;
+  readonly maxMachines: number;
+  readonly maxConcurrentMachines: number;
+  readonly maxTotalCpus: number;
+  readonly maxTotalMemoryMb: number;
+  readonly maxTotalDiskGb: number;
+  readonly rateCpuHourMicros: number;
+  readonly rateMemoryGbHourMicros: number;
+  readonly rateExecMicros: number;
+  readonly rateRequestsPerSecond: number;
+  readonly rateBurst: number;
+  readonly maxEgressGb: number | null;
+  readonly monthlyBudgetMicros: number | null;
+  readonly createdAt: number;
 }
 
-export const listPlans = (db: Queryable): Promise<readonly PlanRow[]> =>
-  db.query<PlanRow>(sql`SELECT * FROM plans ORDER BY is_default DESC, created_at, name`);
+/** What the statements below read, from `plans p` and `rates r`. */
+const COLUMNS = sql`p.id, p.name, p.is_default AS "isDefault", p.budget_policy AS "budgetPolicy", p.max_apps AS "maxApps",
+  p.max_cpus AS "maxCpus", p.max_memory_mb AS "maxMemoryMb", p.max_disk_gb AS "maxDiskGb", p.max_machines AS "maxMachines",
+  p.max_concurrent_machines AS "maxConcurrentMachines", p.max_total_cpus AS "maxTotalCpus",
+  p.max_total_memory_mb AS "maxTotalMemoryMb", p.max_total_disk_gb AS "maxTotalDiskGb",
+  r.cpu_hour_micros AS "rateCpuHourMicros", r.memory_gb_hour_micros AS "rateMemoryGbHourMicros",
+  p.rate_exec_micros AS "rateExecMicros", p.rate_requests_per_second AS "rateRequestsPerSecond", p.rate_burst AS "rateBurst",
+  p.max_egress_gb AS "maxEgressGb", p.monthly_budget_micros AS "monthlyBudgetMicros",
+  (extract(epoch FROM p.created_at) * 1000)::float8 AS "createdAt"`;
 
-/** The plan that holds for a tenant: its own or the default one. */
-export async function getPlanOf(db: Queryable, tenantId: string): Promise<PlanRow> {
+/** The rate of `plans p` that holds at an instant; every instant has one. */
+const rateAt = (now: number): Statement => sql`CROSS JOIN LATERAL (
+    SELECT * FROM rates WHERE plan_id = p.id AND active_from <= ${instantOf(now)} ORDER BY active_from DESC LIMIT 1) r`;
+
+export const listPlans = (db: Queryable, now: number): Promise<readonly PlanRow[]> =>
+  db.query<PlanRow>(sql`
+    SELECT ${COLUMNS} FROM plans p ${rateAt(now)} ORDER BY p.is_default DESC, p.created_at, p.name`);
+
+/** The tenant's plan: its own or the default one. */
+export async function getPlanOf(db: Queryable, tenantId: string, now: number): Promise<PlanRow> {
   const row = await db.queryOne<PlanRow>(sql`
-    SELECT p.* FROM tenants t JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
+    SELECT ${COLUMNS} FROM tenants t
+    JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default)) ${rateAt(now)}
     WHERE t.id = ${tenantId}`);
   if (row === undefined) throw new Error(`tenant ${tenantId} has no plan`);
   return row;
 }
 
-/** Makes transactions that may change which plan is the default take turns. Reading plans goes on. */
+/** Makes transactions that may change the default plan take turns. Reads are not blocked. */
 export async function lockPlans(transaction: Queryable): Promise<void> {
   await transaction.execute(sql`LOCK TABLE plans IN SHARE ROW EXCLUSIVE MODE`);
 }
 
-export async function getDefaultPlan(db: Queryable): Promise<PlanRow> {
-  const row = await db.queryOne<PlanRow>(sql`SELECT * FROM plans WHERE is_default`);
+export async function getDefaultPlan(db: Queryable, now: number): Promise<PlanRow> {
+  const row = await db.queryOne<PlanRow>(sql`
+    SELECT ${COLUMNS} FROM plans p ${rateAt(now)} WHERE p.is_default`);
   if (row === undefined) throw new Error("no plan is the default");
   return row;
 }
@@ -61,26 +81,28 @@ export async function unsetDefaultPlan(transaction: Queryable): Promise<void> {
     SELECT pg_notify('tenants', id) FROM old`);
 }
 
-/** undefined: the id or the name is taken. */
-export const insertPlan = (db: Queryable, plan: PlanRow, madeAs: string): Promise<PlanRow | undefined> =>
-  db.queryOne<PlanRow>(sql`
+/** Whether it was inserted; false: the id or the name is taken. */
+export async function insertPlan(db: Queryable, plan: PlanRow, madeAs: string): Promise<boolean> {
+  const count = await db.execute(sql`
     INSERT INTO plans (
       id, name, is_default, budget_policy, max_apps, max_cpus, max_memory_mb, max_disk_gb, max_machines,
       max_concurrent_machines, max_total_cpus, max_total_memory_mb, max_total_disk_gb, rate_cpu_hour_micros, rate_memory_gb_hour_micros, rate_exec_micros,
       rate_requests_per_second, rate_burst, max_egress_gb, monthly_budget_micros, created_at, made_as)
     VALUES (
-      ${plan.id}, ${plan.name}, ${plan.is_default}, ${plan.budget_policy}, ${plan.max_apps}, ${plan.max_cpus},
-      ${plan.max_memory_mb}, ${plan.max_disk_gb}, ${plan.max_machines}, ${plan.max_concurrent_machines},
-      ${plan.max_total_cpus}, ${plan.max_total_memory_mb}, ${plan.max_total_disk_gb},
-      ${plan.rate_cpu_hour_micros}, ${plan.rate_memory_gb_hour_micros}, ${plan.rate_exec_micros},
-      ${plan.rate_requests_per_second}, ${plan.rate_burst}, ${plan.max_egress_gb}, ${plan.monthly_budget_micros},
-      ${plan.created_at}, ${madeAs})
-    ON CONFLICT DO NOTHING
-    RETURNING *`);
+      ${plan.id}, ${plan.name}, ${plan.isDefault}, ${plan.budgetPolicy}, ${plan.maxApps}, ${plan.maxCpus},
+      ${plan.maxMemoryMb}, ${plan.maxDiskGb}, ${plan.maxMachines}, ${plan.maxConcurrentMachines},
+      ${plan.maxTotalCpus}, ${plan.maxTotalMemoryMb}, ${plan.maxTotalDiskGb},
+      ${plan.rateCpuHourMicros}, ${plan.rateMemoryGbHourMicros}, ${plan.rateExecMicros},
+      ${plan.rateRequestsPerSecond}, ${plan.rateBurst}, ${plan.maxEgressGb}, ${plan.monthlyBudgetMicros},
+      ${instantOf(plan.createdAt)}, ${madeAs})
+    ON CONFLICT DO NOTHING`);
+  return count === 1;
+}
 
-/** The plan that a request has made which gave it this id, or would have if the caller had chosen none. */
+/** The plan that a request made which gave it this id, or would have if the caller had chosen none. */
 export const findPlanMadeAs = (
   db: Queryable,
-  { id, madeAs }: { readonly id: string; readonly madeAs: string },
+  { id, madeAs, now }: { readonly id: string; readonly madeAs: string; readonly now: number },
 ): Promise<PlanRow | undefined> =>
-  db.queryOne<PlanRow>(sql`SELECT * FROM plans WHERE id = ${id} AND made_as = ${madeAs}`);
+  db.queryOne<PlanRow>(sql`
+    SELECT ${COLUMNS} FROM plans p ${rateAt(now)} WHERE p.id = ${id} AND p.made_as = ${madeAs}`);

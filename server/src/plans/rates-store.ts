@@ -1,0 +1,38 @@
+/**
+ * Every statement over `rates` but the first row of each plan, which a trigger writes.
+ *
+ * Always: a rate is never changed. The database refuses it.
+ */
+import { type Queryable, sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
+
+/** Prices of a plan from an instant on. Money in micros, instants in epoch milliseconds. */
+export interface RateRow {
+  readonly id: string;
+  readonly planId: string;
+  readonly activeFrom: number;
+  readonly rateCpuHourMicros: number;
+  readonly rateMemoryGbHourMicros: number;
+  readonly createdAt: number;
+}
+
+const COLUMNS = sql`id, plan_id AS "planId", (extract(epoch FROM active_from) * 1000)::float8 AS "activeFrom",
+  cpu_hour_micros AS "rateCpuHourMicros", memory_gb_hour_micros AS "rateMemoryGbHourMicros",
+  (extract(epoch FROM created_at) * 1000)::float8 AS "createdAt"`;
+
+/** All of a plan, in the order of their times; none: there is no such plan. */
+export const listRates = (db: Queryable, planId: string): Promise<readonly RateRow[]> =>
+  db.query<RateRow>(sql`SELECT ${COLUMNS} FROM rates WHERE plan_id = ${planId} ORDER BY active_from`);
+
+export const findRate = (db: Queryable, id: string): Promise<RateRow | undefined> =>
+  db.queryOne<RateRow>(sql`SELECT ${COLUMNS} FROM rates WHERE id = ${id}`);
+
+/** Whether it was inserted; false: the id is taken, or the plan has another rate from the same instant on. */
+export async function insertRate(db: Queryable, rate: RateRow): Promise<boolean> {
+  const count = await db.execute(sql`
+    INSERT INTO rates (id, plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, created_at)
+    VALUES (${rate.id}, ${rate.planId}, ${instantOf(rate.activeFrom)}, ${rate.rateCpuHourMicros},
+      ${rate.rateMemoryGbHourMicros}, ${instantOf(rate.createdAt)})
+    ON CONFLICT DO NOTHING`);
+  return count === 1;
+}

@@ -1,0 +1,43 @@
+/**
+ * Sets a plan's prices from an instant on.
+ *
+ * Always: the instant is at least RATE_NOTICE_MS ahead, so that no usage was recorded at an older price by then.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import { type CreateRateRequest, RATE_NOTICE_MS } from "@flotilla/contract/plans";
+import type { Context } from "../context.ts";
+import { parseInstant } from "../http/instant.ts";
+import { findRate, insertRate, listRates, type RateRow } from "./rates-store.ts";
+
+/** `id`: of the new rate. A repetition with the same one answers the rate that was made. */
+export async function setRate(
+  { clock, db }: Context,
+  planId: string,
+  request: CreateRateRequest & { readonly id: string },
+): Promise<RateRow> {
+  const { id } = request;
+  const made = await findRate(db, id);
+  if (made !== undefined) return made;
+  const now = clock.now();
+  const earliest = now + RATE_NOTICE_MS;
+  const { activeFrom: asked } = request;
+  const activeFrom = asked === undefined || asked === null ? earliest : parseInstant("activeFrom", asked);
+  if (activeFrom < earliest)
+    throw new Refusal(
+      "invalid_request",
+      `activeFrom is too early: a price begins at least ${RATE_NOTICE_MS / 1000} s after it is set, here at ${new Date(earliest).toISOString()}`,
+    );
+  const before = (await listRates(db, planId)).findLast((rate) => rate.activeFrom <= activeFrom);
+  if (before === undefined) throw new Refusal("not_found", `no plan ${planId}; GET /v1/plans lists them`);
+  const rate = {
+    ...{ id, planId, activeFrom, createdAt: now },
+    rateCpuHourMicros: request.rateCpuHourMicros ?? before.rateCpuHourMicros,
+    rateMemoryGbHourMicros: request.rateMemoryGbHourMicros ?? before.rateMemoryGbHourMicros,
+  };
+  if (!(await insertRate(db, rate)))
+    throw new Refusal(
+      "name_taken",
+      `plan ${planId} has another price from ${new Date(activeFrom).toISOString()} on; choose another instant`,
+    );
+  return rate;
+}
