@@ -6,12 +6,22 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { InvalidArgumentError } from "commander";
-import { count, diskGb, memoryMb, pair, ports, seconds, several } from "./arguments.ts";
+import { count, diskGb, instant, memoryMb, micros, pair, ports, seconds, several } from "./arguments.ts";
 
 test("sizes and times are read with and without a unit", () => {
   assert.deepEqual(["90", "90s", "10m", "2h", "1d", "5 min"].map(seconds), [90, 90, 600, 7200, 86_400, 300]);
   assert.deepEqual(["512", "512m", "2g", "2GB"].map(memoryMb), [512, 512, 2048, 2048]);
   assert.deepEqual(["20", "20g", "1t"].map(diskGb), [20, 20, 1024]);
+});
+
+test("amounts are exact micros, and dates begin at midnight in UTC", () => {
+  assert.deepEqual(["12", "0.02", "19.99", "0.000001"].map(micros), [12_000_000, 20_000, 19_990_000, 1]);
+  for (const text of ["", "-1", "1,5", "0.0000001", "1e3", ".5"])
+    assert.throws(() => micros(text), InvalidArgumentError);
+  assert.equal(instant("2026-07-01"), "2026-07-01T00:00:00.000Z");
+  assert.equal(instant("2026-07-01T12:00:00+02:00"), "2026-07-01T10:00:00.000Z");
+  for (const text of ["July", "2026-7-1", "2026-07-01T12:00:00"])
+    assert.throws(() => instant(text), InvalidArgumentError, text);
 });
 
 test("a bad size, time, count or port is refused with the expected form", () => {

@@ -33,6 +33,14 @@ function withUnit(text: string, units: Readonly<Record<string, number>>, expecte
   return Number(match[1]) * unit;
 }
 
+/** Integer micros from an amount with at most six decimals, such as `0.02`. */
+export function micros(text: string): number {
+  const match = /^(\d{1,9})(?:\.(\d{1,6}))?$/.exec(text);
+  if (match === null)
+    throw new InvalidArgumentError("Expected an amount such as 12 or 0.02, with at most six decimals.");
+  return Number(match[1]) * 1_000_000 + Number((match[2] ?? "").padEnd(6, "0"));
+}
+
 /** A date, which begins at midnight in UTC, or an instant with its time zone; as RFC 3339. */
 export function instant(text: string): string {
   const isDate = /^\d{4}-\d{2}-\d{2}$/.test(text);

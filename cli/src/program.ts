@@ -14,6 +14,7 @@ import { addKeyCommands } from "./key/commands.ts";
 import { addMachineCommands } from "./machine/commands.ts";
 import { addNodeCommands } from "./node/commands.ts";
 import { addOperationCommands } from "./operation/commands.ts";
+import { addPlanCommands } from "./plan/commands.ts";
 import { addTenantCommands } from "./tenant/commands.ts";
 
 export function buildProgram(tree: Tree): Command {
@@ -38,6 +39,7 @@ export function buildProgram(tree: Tree): Command {
   addKeyCommands(tree, root);
   addAccountCommands(tree, root);
   addTenantCommands(tree, root);
+  addPlanCommands(tree, root);
   addVerb(tree, root, {
     usage: "login",
     summary: "save a server's address and a key for later calls",

@@ -1,0 +1,45 @@
+/**
+ * The verbs of `flotilla plan`, with their options. They need an admin key.
+ *
+ * A table; each verb's code is in the file with its name.
+ */
+import type { Command } from "commander";
+import { count, diskGb, instant, memoryMb, micros } from "../arguments.ts";
+import { addNoun, addVerb, type Tree } from "../command.ts";
+import { withPrices } from "./prices.ts";
+
+export function addPlanCommands(tree: Tree, root: Command): void {
+  const plan = addNoun(root, "plan", "make and list plans, and set their prices (needs an admin key)");
+  addVerb(tree, plan, {
+    usage: "create <name>",
+    summary: "make a plan; what is left out is taken from the default plan",
+    options: (command) =>
+      withPrices(command)
+        .option("--default", "make it the plan of tenants that have no other")
+        .option("--max-machines <count>", "machines in any state", count)
+        .option("--max-running <count>", "machines that run at once", count)
+        .option("--max-cpus <count>", "virtual processors of one machine", count)
+        .option("--max-memory <size>", "memory of one machine, such as 8g", memoryMb)
+        .option("--max-disk <size>", "disk of one machine, such as 100g", diskGb)
+        .option("--budget <amount>", "monthly budget, such as 100 or 19.99", micros)
+        .option("--budget-policy <policy>", "what happens when it is used up: none, notify, block or stop"),
+    load: () => import("./create.ts"),
+  });
+  addVerb(tree, plan, {
+    usage: "ls",
+    summary: "list plans, with their limits and current prices",
+    load: () => import("./ls.ts"),
+  });
+  addVerb(tree, plan, {
+    usage: "rates <plan>",
+    summary: "list a plan's prices, past and future",
+    load: () => import("./rates.ts"),
+  });
+  addVerb(tree, plan, {
+    usage: "rate <plan>",
+    summary: "set a plan's prices from a time on; what was used before keeps its price",
+    options: (command) =>
+      withPrices(command).option("--from <time>", "such as 2026-08-01 (default: in a minute, the earliest)", instant),
+    load: () => import("./rate.ts"),
+  });
+}

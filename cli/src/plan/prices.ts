@@ -1,0 +1,22 @@
+/**
+ * The price options that verbs of `flotilla plan` share.
+ */
+import type { Command } from "commander";
+import { micros } from "../arguments.ts";
+
+export const withPrices = (command: Command): Command =>
+  command
+    .option("--cpu-hour <amount>", "price of a virtual processor for an hour, such as 0.02", micros)
+    .option("--memory-gb-hour <amount>", "price of a GB of memory for an hour", micros);
+
+/** In integer micros. */
+export interface Prices {
+  readonly cpuHour?: number;
+  readonly memoryGbHour?: number;
+}
+
+/** As the API names them. */
+export const pricesOf = ({ cpuHour, memoryGbHour }: Prices) => ({
+  ...(cpuHour === undefined ? {} : { rateCpuHourMicros: cpuHour }),
+  ...(memoryGbHour === undefined ? {} : { rateMemoryGbHourMicros: memoryGbHour }),
+});

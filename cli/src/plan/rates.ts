@@ -1,0 +1,22 @@
+/**
+ * `flotilla plan rates PLAN`: every price of a plan, in the order of their times.
+ */
+import type { Call } from "../call.ts";
+import { renderMicros } from "../account/money.ts";
+
+export async function run(call: Call, [plan = ""]: readonly string[]): Promise<void> {
+  const rates = await call.flotilla().listRates(plan);
+  if (call.output.isJson) return call.output.json(rates);
+  const now = call.world.clock.now();
+  const current = rates.findLast(({ activeFrom }) => Date.parse(activeFrom) <= now);
+  call.output.table(
+    ["ID", "FROM", "CPU HOUR", "MEMORY GB HOUR", ""],
+    rates.map((rate) => [
+      rate.id,
+      Date.parse(rate.activeFrom) === 0 ? "the beginning" : rate.activeFrom,
+      renderMicros(rate.rateCpuHourMicros),
+      renderMicros(rate.rateMemoryGbHourMicros),
+      rate === current ? "now" : "",
+    ]),
+  );
+}
