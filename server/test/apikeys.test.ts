@@ -1,5 +1,6 @@
 /**
- * API keys: what they may do, who may make and revoke them, and that revoking takes effect at once, on every server.
+ * API keys: what they permit, who may make and revoke them, and that revoking takes effect immediately, on every
+ * server.
  */
 import assert from "node:assert/strict";
 import { readFile, rm, stat, writeFile } from "node:fs/promises";
@@ -10,7 +11,7 @@ import { sql } from "../src/db/database.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "./support/until.ts";
 
-/** Goes like the real clock, and can be put forward. */
+/** Runs like the real clock, and can be set ahead. */
 let aheadMs = 0;
 const clock: Clock = { ...systemClock, now: () => systemClock.now() + aheadMs };
 
@@ -59,7 +60,7 @@ test("a key grants no more than its creator has", async () => {
   assert.equal((await administrator.post("/v1/apikeys", { scopes: ["*"] })).status, 403, "admin is less than *");
 });
 
-test("other spellings of scopes are taken, and unknown or no scopes are refused", async () => {
+test("other spellings of scopes are accepted, and unknown or no scopes are refused", async () => {
   const { key } = await mint({ scopes: ["group:write", "app:write", "members:write"] });
   assert.deepEqual((await client.withKey(key).get("/v1/me")).json.scopes, ["app:write", "keys:write"]);
   const unknown = await client.post("/v1/apikeys", { scopes: ["machine:fly"] });
@@ -81,7 +82,7 @@ test("only an admin makes keys for another tenant, and they never reach beyond i
   assert.equal((await limited.post("/v1/apikeys", { tenantId: tenant })).status, 403);
 });
 
-test("a revoked key is unknown at once on this server and within moments on another", async () => {
+test("a revoked key is unknown immediately on this server and within moments on another", async () => {
   const { id, key } = await mint({});
   for (const each of [client, replica.client]) assert.equal((await each.withKey(key).get("/v1/me")).status, 200);
   assert.equal((await client.delete(`/v1/apikeys/${id}`)).status, 204);
@@ -90,7 +91,7 @@ test("a revoked key is unknown at once on this server and within moments on anot
   assert.equal((await client.delete(`/v1/apikeys/${id}`)).status, 404);
 });
 
-test("a key revoked while another server hears nothing is refused there too", async () => {
+test("a key revoked while another server receives no notifications is refused there too", async () => {
   const { id, key } = await mint({});
   assert.equal((await replica.client.withKey(key).get("/v1/me")).status, 200);
   await db.query(
@@ -110,7 +111,7 @@ test("a tenant's key cannot revoke another tenant's key, an admin's can", async 
   assert.equal((await client.delete(`/v1/apikeys/${theirs.id}`)).status, 204);
 });
 
-test("a key expires at its time although it was used and is remembered", async () => {
+test("a key expires at its time although it was used and is cached", async () => {
   const { key } = await mint({ expiresInDays: 1 });
   assert.equal((await client.withKey(key).get("/v1/me")).status, 200);
   aheadMs = 24 * 60 * 60 * 1000 + 1;
@@ -119,7 +120,7 @@ test("a key expires at its time although it was used and is remembered", async (
   assert.deepEqual([answer.status, answer.json], [401, { code: "expired_key", error: "API key has expired" }]);
 });
 
-test("when a key was last used is written a little later", async () => {
+test("the time of a key's last use is written a little later", async () => {
   const { id, key } = await mint({});
   const lastUsed = async () =>
     ((await client.get("/v1/apikeys")).json as { id: string; lastUsedAt: string | null }[]).find(
@@ -185,14 +186,14 @@ test("a key does not outlive the one that made it, for another tenant either", a
   await mint({ expiresInDays: 1 }, own);
 });
 
-test("days that make no key are refused", async () => {
+test("invalid numbers of days are refused", async () => {
   for (const expiresInDays of [0, -1, 36_501, 1e12, 0.5])
     assert.equal((await client.post("/v1/apikeys", { expiresInDays })).status, 422, String(expiresInDays));
   for (const expiresInSeconds of [0, 1e12])
     assert.equal((await client.post("/v1/tokens", { expiresInSeconds })).status, 422, String(expiresInSeconds));
 });
 
-test("a key that could not have made another cannot revoke it, but itself it can", async () => {
+test("a key can revoke itself, but not a key that it could not have made", async () => {
   const manager = await mint({ scopes: ["keys:write", "machine:read"] });
   const own = client.withKey(manager.key);
   const operator = (await client.get("/v1/me")).json.subject as string;
@@ -213,7 +214,7 @@ test("a key that could not have made another cannot revoke it, but itself it can
   assert.equal((await client.get("/v1/me")).status, 200);
 });
 
-test("revoking a key leaves those it made unless it cascades, then all that come from it are revoked", async () => {
+test("revoking a key leaves those it made unless it cascades, then all of its descendants are revoked", async () => {
   const line = async () => {
     const first = await mint({ scopes: ["keys:write"] });
     const second = await mint({}, client.withKey(first.key));
@@ -225,7 +226,7 @@ test("revoking a key leaves those it made unless it cascades, then all that come
   const kept = await line();
   assert.equal((await client.delete(`/v1/apikeys/${kept[1].id}`)).status, 204);
   assert.deepEqual(await statuses(kept), [200, 401, 200]);
-  // Also through one that is revoked already.
+  // Also through a key that is already revoked.
   assert.equal((await client.delete(`/v1/apikeys/${kept[0].id}?cascade=true`)).status, 204);
   assert.deepEqual(await statuses(kept), [401, 401, 401]);
   const all = await line();
@@ -233,7 +234,7 @@ test("revoking a key leaves those it made unless it cascades, then all that come
   assert.deepEqual(await statuses(all), [401, 401, 401]);
 });
 
-test("no key that is made while its maker is revoked with all it made is left over", async () => {
+test("no key survives that is made while its maker is revoked with all its descendants", async () => {
   const first = await mint({ scopes: ["keys:write"] });
   const own = client.withKey(first.key);
   const making = Array.from({ length: 40 }, () => own.post("/v1/apikeys", {}));
@@ -244,7 +245,7 @@ test("no key that is made while its maker is revoked with all it made is left ov
   for (const { json } of made) assert.equal((await client.withKey(json.key).get("/v1/me")).status, 401);
 });
 
-test("a tenant of its own is named by admins only, and admins list the keys of any tenant", async () => {
+test("only admins name the tenant of a key, and admins list the keys of any tenant", async () => {
   const me = (await client.get("/v1/me")).json.tenantId as string;
   const limited = client.withKey((await mint({ scopes: ["keys:write"] })).key);
   for (const answer of [
@@ -264,7 +265,7 @@ test("a tenant of its own is named by admins only, and admins list the keys of a
   );
 });
 
-test("names that every object has are no scopes", async () => {
+test("names of properties that every object has are not scopes", async () => {
   for (const scope of ["constructor", "toString", "__proto__", "hasOwnProperty"]) {
     const answer = await client.post("/v1/apikeys", { scopes: [scope] });
     assert.equal(answer.status, 400);
@@ -272,7 +273,7 @@ test("names that every object has are no scopes", async () => {
   }
 });
 
-test("a tenant has a bounded number of keys, also when they are made at once, and of rows of revoked ones", async () => {
+test("a tenant has a bounded number of keys, also when made concurrently, and of rows of revoked ones", async () => {
   const tenantId = (await client.post("/v1/tenants", { name: "hoarder" })).json.id as string;
   const own = client.withKey((await mint({ tenantId })).key);
   const creator = (await own.get("/v1/me")).json.subject as string;

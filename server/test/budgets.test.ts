@@ -1,6 +1,7 @@
 /**
- * What the whole surface costs a server: every endpoint that takes a body or hands one on, called by clients that are slow,
- * send too much, never end, or vanish. The server is a process of its own, whose memory and descriptors are looked at.
+ * The cost of the whole surface for a server: every endpoint that takes a body or forwards one, called by clients
+ * that are slow, send too much, never end, or vanish. The server is a separate process, whose memory and descriptors
+ * are measured.
  */
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
@@ -19,7 +20,7 @@ import { head, type Wire, wire } from "./support/wire.ts";
 
 const SERVER_MAIN = new URL("../src/main.ts", import.meta.url).pathname;
 const MIB = 1024 * 1024;
-/** Of one endpoint, by each kind of client. */
+/** For one endpoint, by each kind of client. */
 const CALLERS = 2;
 const SENT_BYTES = 2 * MIB;
 const MEMORY_MAX = 300 * MIB;
@@ -30,7 +31,7 @@ async function startChild(): Promise<{ readonly child: ChildProcess; readonly cl
   const directory = await mkdtemp(join(tmpdir(), "flotilla-test-budgets-"));
   const env = { ...process.env, FLOTILLA_DATA_DIR: directory, FLOTILLA_LISTEN: "127.0.0.1:0" };
   const child = spawn(process.execPath, [SERVER_MAIN], {
-    // With a database of its own, which ends with it.
+    // With its own database, which ends with it.
     env: { ...env, DATABASE_URL: "", FLOTILLA_LOG_LEVEL: "silent" },
     stdio: ["ignore", "pipe", "inherit"],
   });
@@ -89,12 +90,12 @@ const KINDS: Readonly<Record<string, Kind>> = {
   },
 };
 
-// First, because the server waits for their heads: by the end of the file it must have given up.
+// First, because the server waits for their heads: by the end of the file it must have timed out.
 const halves = await Promise.all(Array.from({ length: 20 }, () => wire(client.url, { isDeaf: true })));
 for (const half of halves) half.send("GET /livez HTTP/1.1\r\nho");
 
 for (const [name, call] of Object.entries(KINDS)) {
-  test(`clients that are ${name} cost a bounded amount of memory, which comes back with their descriptors`, async () => {
+  test(`clients that are ${name} cost a bounded amount of memory, which is freed with their descriptors`, async () => {
     assert.ok(targets.length > 20);
     const before = { memory: await memoryBytes(), descriptors: await descriptors() };
     const wires: Wire[] = [];
@@ -116,7 +117,7 @@ for (const [name, call] of Object.entries(KINDS)) {
   });
 }
 
-test("bodies that stop just short of the largest size are not all held", async () => {
+test("bodies just below the size limit are not all held in memory", async () => {
   const before = { memory: await memoryBytes(), descriptors: await descriptors() };
   const largest = targets.filter(({ body }) => body?.kind === "json" && (body.maxBytes ?? 0) >= EXEC_BODY_BYTES_MAX);
   assert.ok(largest.length > 0);
@@ -136,7 +137,7 @@ test("bodies that stop just short of the largest size are not all held", async (
   await until(async () => (await descriptors()) <= before.descriptors + DESCRIPTORS_SPARE, { deadlineMs: 20_000 });
 });
 
-test("what is not HTTP leaves no descriptor behind, though its clients never close", async () => {
+test("requests that are not HTTP leave no descriptor open, though their clients never close", async () => {
   const before = await descriptors();
   const broken = await Promise.all(Array.from({ length: 100 }, () => wire(client.url, { isDeaf: true })));
   for (const one of broken) one.send("\0\0 nonsense\r\n\r\n");
@@ -147,7 +148,7 @@ test("what is not HTTP leaves no descriptor behind, though its clients never clo
   await until(async () => (await descriptors()) <= before + DESCRIPTORS_SPARE);
 });
 
-test("heads that do not come are given up", async () => {
+test("heads that do not arrive time out", async () => {
   const areGone = () => halves.every(({ isClosed }) => isClosed());
   await until(areGone, { what: "the connections to be closed", deadlineMs: 40_000 });
   for (const half of halves) assert.match(half.received(), /^HTTP\/1\.1 408 /);

@@ -1,8 +1,9 @@
 /**
- * A start where memory is short: refused before anything changes, with what to do; and served as soon as there is some.
+ * A start when memory is short: refused before anything changes, with what to do; and served as soon as there is
+ * some.
  *
- * A second server looks at the node for the first time when its memory is short, so it cannot know an older picture. The
- * node agent is away by then and reports nothing that would say otherwise.
+ * A second server reads the node for the first time when its memory is short, so it cannot have an older cache. The
+ * node agent is stopped by then, so no report changes it.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -12,7 +13,7 @@ import { startTestServer } from "./support/server.ts";
 
 const source = { type: "image", reference: "local/busybox" };
 
-test("without memory on a node neither a new machine nor one whose disk is there is started", async () => {
+test("without memory on a node, neither a new machine nor one whose disk is there is started", async () => {
   const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
   const node = await startTestNode(server);
   const create = async (resources: object = {}) =>
@@ -51,7 +52,7 @@ test("without memory on a node neither a new machine nor one whose disk is there
   for (const id of advices.keys()) assert.equal((await server.client.post(`/v1/machines/${id}/start`)).status, 200);
 });
 
-test("a machine that alone is over what its plan lets run at once gets an error that does not advise stopping others", async () => {
+test("a machine that alone exceeds what its plan lets run at once gets an error that does not advise stopping others", async () => {
   const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
   await startTestNode(server);
   const made = await server.client.post("/v1/machines", { source, resources: { cpus: 64, memoryMb: 1024 * 1024 } });

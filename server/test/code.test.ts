@@ -1,5 +1,5 @@
 /**
- * Code over HTTP, through a real node agent and a scripted guest whose interpreters run a script of its own language.
+ * Code over HTTP, through a real node agent and a scripted guest whose interpreters run a script of its shell.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -29,7 +29,7 @@ test("an image whose interpreter has the other name runs code as well", async ()
   }
 });
 
-test("an image without an interpreter is told by an exit code and its name", async () => {
+test("an image without an interpreter is reported with an exit code and the interpreter's name", async () => {
   const bare = await machine("python3");
   const { status, json } = await run({ language: "javascript", code: "echo x" }, bare);
   assert.deepEqual([status, json.exitCode, json.stdout], [200, 255, ""]);
@@ -47,7 +47,7 @@ test("cwd, environment and time limit reach the code, and its own input is empty
   assert.equal(nulls.json.stdout, "n\n");
 });
 
-test("code of any text up to the limits arrives as it is", async () => {
+test("code of any text up to the limits arrives unchanged", async () => {
   const odd = "echo '$HOME \"`x`\\ ünd ☃'";
   assert.equal((await run({ language: "python", code: odd })).json.stdout, '$HOME "`x`\\ ünd ☃\n');
   const long = `echo ${"y".repeat(1024 * 1024 - 10)}`;
@@ -55,7 +55,7 @@ test("code of any text up to the limits arrives as it is", async () => {
   assert.equal((await run({ language: "python", code: "" })).json.exitCode, 0);
 });
 
-test("what makes no sense is refused, and so is code in a machine that does not run", async () => {
+test("invalid requests are refused, and so is code in a machine that does not run", async () => {
   const broken = await machine("python3", { env: { FAKE_BOOT_FAIL: "1" } });
   const gone = await machine("python3");
   await client.delete(`/v1/machines/${gone}`);

@@ -53,7 +53,7 @@ const silent = await rawGuest(() => {});
 const id = await machineWithPorts(client, { 80: guest.port, 81: silent.port, 82: 1 });
 const at = (path: string, port = 80): string => `/v1/machines/${id}/connect/${port}${path}`;
 
-/** Node's own client, for what fetch hides. */
+/** Node's own client, for details that fetch hides. */
 function send(
   method: string,
   path: string,
@@ -69,7 +69,7 @@ function send(
   });
 }
 
-test("every method goes on, with its path, query and body, and the guest's answer comes back", async () => {
+test("every method is forwarded with its path, query and body, and the guest's answer is returned", async () => {
   for (const method of ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
     const answer = await send(method, at("/a%2Fb//c?q=%20x&q=2"));
     assert.equal(answer.statusCode, 200, method);
@@ -92,7 +92,7 @@ test("every method goes on, with its path, query and body, and the guest's answe
   }
 });
 
-test("whatever the parser of requests lets in goes on to the guest, and the rest is 400", async () => {
+test("every request that the parser accepts is forwarded to the guest, and the rest is 400", async () => {
   const { hostname, port } = new URL(server.url);
   const status = async (...lines: readonly string[]): Promise<string> => {
     const socket = createConnection(Number(port), hostname);
@@ -101,7 +101,7 @@ test("whatever the parser of requests lets in goes on to the guest, and the rest
     socket.write([...lines, "host: x", key, "connection: close", "", ""].join("\r\n"), "latin1");
     return (await text(socket)).slice("HTTP/1.1 ".length, "HTTP/1.1 200".length);
   };
-  // All that is no letter and no digit.
+  // All characters except letters and digits.
   const bytes = Array.from({ length: 256 }, (_, byte) => String.fromCharCode(byte)).filter((byte) => !/\w/.test(byte));
   const places: Readonly<Record<string, (byte: string) => Promise<string>>> = {
     "the path": (byte) => status(`GET ${at(`/a${byte}b`)} HTTP/1.1`),
@@ -126,7 +126,7 @@ test("the guest sees its own path however the request writes the way to it", asy
   }
 });
 
-test("headers go on without those of a connection; the key does, and where the request came from", async () => {
+test("end-to-end headers are forwarded, the key is not, and the guest learns where the request came from", async () => {
   const answer = await send("GET", at("/"), {
     headers: {
       connection: "x-mine",
@@ -158,7 +158,7 @@ test("a guest speaks neither for this server nor for its origin", async () => {
   assert.notEqual(headers["x-request-id"], "the guest's");
 });
 
-test("who may not, and what is not there, is refused", async () => {
+test("callers without access, and missing things, are refused", async () => {
   const stranger = await (async () => {
     const tenant = await client.post("/v1/tenants", { name: "stranger" });
     return client.withKey((await client.post("/v1/apikeys", { tenantId: tenant.json.id })).json.key);
@@ -189,7 +189,7 @@ test("who may not, and what is not there, is refused", async () => {
   assert.equal((await client.get(`/v1/machines/${idle.json.id}/connect/80/`)).status, 503);
 });
 
-test("large bodies are streamed both ways, and a reader who waits makes the guest wait", async () => {
+test("large bodies are streamed both ways, and a slow reader slows the guest", async () => {
   const body = Buffer.alloc(10 * 1024 * 1024, "0123456789abcdef");
   const echoed = await send("POST", at("/echo"), { body });
   assert.ok((await buffer(echoed)).equals(body));
@@ -217,7 +217,7 @@ test("large bodies are streamed both ways, and a reader who waits makes the gues
   await until(() => flood.sockets.at(-1)?.destroyed, { deadlineMs, what: "the guest to hear of its caller's end" });
 });
 
-test("events arrive as they are sent, and the end of the caller is the end of the guest's connection", async () => {
+test("events arrive as they are sent, and when the caller disconnects the guest's connection ends", async () => {
   const answer = await send("GET", at("/"), {});
   await text(answer);
   const before = silent.sockets.length;
@@ -245,7 +245,7 @@ test("events arrive as they are sent, and the end of the caller is the end of th
   await once(stream, "end");
 });
 
-test("a guest that breaks off breaks the answer, and one that makes no sense is told of with 502", async () => {
+test("a guest that breaks off breaks the answer, and an invalid answer is reported with 502", async () => {
   const half = await send("GET", at("/half"));
   await assert.rejects(text(half));
   const hostile: Readonly<Record<string, (socket: Socket) => void>> = {
@@ -282,7 +282,7 @@ test("a guest that breaks off breaks the answer, and one that makes no sense is 
     const machine = await machineWithPorts(client, { 80: port });
     const answer = await client.get(`/v1/machines/${machine}/connect/80/`);
     assert.equal(answer.status, 502, `${what}: ${answer.status} ${answer.text}`);
-    // A reset may be quicker than the connection.
+    // A reset may arrive before the connection is reported.
     const text = /^(what listens in machine mach-\w+ gave no answer|port 80 of machine mach-\w+ does not answer): /;
     assert.match(answer.text, text, what);
   }
@@ -300,7 +300,7 @@ test("heads whose lines end without a carriage return are read as browsers and c
   assert.equal(await text(answer), "hello from a script");
 });
 
-test("answers before the final one are dropped, and one that comes before the request is whole is passed on", async () => {
+test("interim answers are dropped, and an answer before the request is complete is passed on", async () => {
   const early = await rawGuest((socket) => {
     socket.write("HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".repeat(20));
     socket.end("HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\nno");
@@ -353,7 +353,7 @@ test("a WebSocket and other upgrades go through, with the key in the query where
   assert.equal(await told("?access_token=the-guests"), "/?access_token=the-guests");
 });
 
-test("a machine has a bounded number of connect tokens, also when they are made at once; expired ones do not count", async () => {
+test("a machine has a bounded number of connect tokens, also when made concurrently; expired ones do not count", async () => {
   const { db } = server.context;
   const machine = (await client.post("/v1/machines", { source: { type: "image", reference: "local/busybox" } })).json
     .id;
@@ -373,7 +373,7 @@ test("a machine has a bounded number of connect tokens, also when they are made 
   assert.equal(left.length, 1);
 });
 
-test("a guest that refuses the handshake is heard, and an open connection ends with the machine", async () => {
+test("a guest's refusal of the handshake is passed on, and an open connection ends with the machine", async () => {
   const refusing = await rawGuest((socket) => socket.end("HTTP/1.1 403 No\r\ncontent-length: 3\r\n\r\nno\n"));
   const echo = await httpGuest((_, response) => response.end());
   const machine = await machineWithPorts(client, { 80: refusing.port, 81: echo.port });
@@ -433,14 +433,14 @@ test("an open connection keeps its machine from being stopped as idle", async ()
   waiting.destroy();
 });
 
-test("a guest that never answers is given up, and a server that stops ends what is open", async () => {
+test("a request to a guest that never answers times out, and a server that stops ends open connections", async () => {
   const { databaseUrl, dataDirectory } = server;
-  // Five minutes pass at once.
+  // Lets five minutes pass immediately.
   const sleep: typeof systemClock.sleep = (ms, signal) => systemClock.sleep(ms === 300_000 ? 100 : ms, signal);
   const other = await startTestServer({ databaseUrl, dataDirectory, clock: { ...systemClock, sleep } });
   const never = await fetch(`${other.url}${at("/", 81)}`, {
     method: "POST",
-    body: "anybody there?",
+    body: "anyone there?",
     headers: { authorization: `Bearer ${client.key}` },
   });
   assert.equal(never.status, 502);

@@ -1,5 +1,5 @@
 /**
- * The Database over PostgreSQL: values, transactions, notifications, and a connection that is lost.
+ * The Database over PostgreSQL: values, transactions, notifications, and a lost connection.
  */
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -17,7 +17,7 @@ const open = (connectionsMax = 10) =>
 const db = open();
 const other = open();
 const closing = async () => Promise.all([db.close(), other.close()]);
-// Tests run in order, so the last one closes; the hook is for a failure before.
+// Tests run in order, so the last one closes; the hook is for a failure before it.
 let isClosed = false;
 after(async () => {
   if (!isClosed) await closing();
@@ -48,7 +48,7 @@ test("a transaction that throws leaves nothing", async () => {
   assert.equal(await db.queryOne(sql`SELECT FROM counters WHERE name = 'gone'`), undefined);
 });
 
-test("transactions that deadlock are tried again and all take effect", async () => {
+test("deadlocked transactions are retried and all take effect", async () => {
   await db.execute(sql`INSERT INTO counters VALUES ('left', 0), ('right', 0)`);
   const step = async (names: readonly string[]) =>
     db.transaction(async (transaction) => {
@@ -62,7 +62,7 @@ test("transactions that deadlock are tried again and all take effect", async () 
   assert.deepEqual(counts, [{ count: 3 }, { count: 3 }]);
 });
 
-test("a notification reaches another server, many in one go and each once", async () => {
+test("notifications reach another server, each once, also many at the same time", async () => {
   const heard: string[] = [];
   let gaps = 0;
   const stop = other.listen("machines", { onPayload: (payload) => heard.push(payload), onGap: () => void gaps++ });
@@ -75,7 +75,7 @@ test("a notification reaches another server, many in one go and each once", asyn
   stop();
 });
 
-test("a listener that lost its connection says so and hears again", async () => {
+test("a listener that lost its connection reports the gap and receives again", async () => {
   const heard: string[] = [];
   let gaps = 0;
   const stop = other.listen("nodes", { onPayload: (payload) => heard.push(payload), onGap: () => void gaps++ });
@@ -89,7 +89,7 @@ test("a listener that lost its connection says so and hears again", async () => 
   stop();
 });
 
-test("backends that are ended are replaced, and what ran on them says the database was unavailable", async () => {
+test("ended backends are replaced, and their statements fail with an unavailable database", async () => {
   const refused = assert.rejects(db.query(sql`SELECT pg_sleep(20)`), DatabaseUnavailable);
   await until(
     async () =>
@@ -102,7 +102,7 @@ test("backends that are ended are replaced, and what ran on them says the databa
   await until(async () => (await db.query(sql`SELECT 1`)).length === 1);
 });
 
-test("a database that is not there is DatabaseUnavailable, not a crash", async () => {
+test("a missing database is DatabaseUnavailable, not a crash", async () => {
   const nowhere = openDatabase({
     connection: { connectionString: "postgres://flotilla:x@127.0.0.1:1/none" },
     clock: systemClock,

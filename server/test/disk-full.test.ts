@@ -1,5 +1,5 @@
 /**
- * A server whose disk is full: it says so with a reason, loses nothing, and works again once there is room.
+ * A server whose disk is full: it reports that with a reason, loses nothing, and works again once there is room.
  */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -12,7 +12,7 @@ import { createLog } from "../src/log.ts";
 import { startServer } from "../src/main.ts";
 import { until } from "./support/until.ts";
 
-/** A file system of its own. */
+/** A separate file system. */
 function makeDisk(t: TestContext, size: string): string {
   const directory = mkdtempSync(join(tmpdir(), "flotilla-full-"));
   execFileSync("mount", ["-t", "tmpfs", "-o", `size=${size}`, "tmpfs", directory]);
@@ -23,7 +23,7 @@ function makeDisk(t: TestContext, size: string): string {
   return directory;
 }
 
-/** Takes all space that is left. */
+/** Fills all remaining space. */
 function fill(path: string): void {
   const file = openSync(path, "a");
   try {
@@ -39,7 +39,7 @@ function fill(path: string): void {
   }
 }
 
-test("a full disk is answered with its reason and never with a fault, and what was written stays", {
+test("a full disk is answered with its reason and never with a fault, and written data is kept", {
   skip: process.getuid?.() === 0 ? false : "mounting a file system needs root",
 }, async (t) => {
   const directory = makeDisk(t, "320m");
@@ -74,7 +74,7 @@ test("a full disk is answered with its reason and never with a fault, and what w
   fill(filling);
   await until(() => !existsSync(reserve), { what: "the reserve to be given to the database" });
   assert.match(await readyz(), /^503 .*disk is full/);
-  // What the reserve has given is taken too.
+  // The space of the released reserve is filled too.
   await until(
     async () => {
       fill(filling);

@@ -1,5 +1,5 @@
 /**
- * Draining a node: what may start, what is stopped and when, what is left on it, and how it comes back.
+ * Draining a node: what may start, what is stopped and when, what stays on it, and how it becomes ready again.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -32,7 +32,7 @@ const ended = (id: string) =>
     return operation.status !== "running" && operation;
   }, PATIENT);
 
-test("a node that is drained starts nothing, waits for its machines, and is open again when its agent is back", async () => {
+test("a draining node starts nothing, waits for its machines, and is ready again when its agent is back", async () => {
   const [first, second] = [await started(), await started()];
   const asked = await drain();
   assert.equal(asked.status, 200, asked.text);
@@ -44,7 +44,7 @@ test("a node that is drained starts nothing, waits for its machines, and is open
   const nowhere = await client.post(`/v1/machines/${other}/start`);
   assert.deepEqual([nowhere.status, nowhere.headers.get("x-error-code")], [422, "no_capacity"]);
   assert.equal((await client.post("/v1/images/pull", { reference: "alpine" })).status, 503);
-  // What runs is left alone, and its owner may stop it; then it stays stopped.
+  // Running machines are left alone, and their owner may stop them; then they stay stopped.
   assert.equal((await client.post(`/v1/machines/${first}/start`)).status, 200);
   assert.equal((await client.post(`/v1/machines/${first}/exec`, { command: "true" })).status, 200);
   await client.post(`/v1/machines/${first}/stop`);
@@ -66,7 +66,7 @@ test("a node that is drained starts nothing, waits for its machines, and is open
   await client.delete(`/v1/machines/${first}`);
 });
 
-test("what still runs at the deadline is stopped, says why, and keeps its disk", async () => {
+test("machines still running at the deadline are stopped, with an event, and keep their disks", async () => {
   const id = await started();
   await client.call("PUT", `/v1/machines/${id}/files/workspace/kept`, { raw: "kept" });
   const { operationId } = (await drain({ deadlineSeconds: 1 })).json;
@@ -85,7 +85,7 @@ test("what still runs at the deadline is stopped, says why, and keeps its disk",
   await client.delete(`/v1/machines/${id}`);
 });
 
-test("a node that falls silent while it is drained is not drained, and can be again", async () => {
+test("a node that stops reporting during its drain is not drained, and can be drained again", async () => {
   const id = await started();
   const { operationId } = (await drain()).json;
   await until(async () => (await read(operationId)).steps[1].status === "running", PATIENT);
@@ -109,6 +109,6 @@ test("a node that falls silent while it is drained is not drained, and can be ag
   );
 });
 
-test("a node that does not exist is not drained", async () => {
+test("draining a node that does not exist is refused", async () => {
   assert.equal((await client.post("/v1/nodes/nobody/drain")).status, 404);
 });

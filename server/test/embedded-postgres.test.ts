@@ -1,6 +1,6 @@
 /**
- * The embedded PostgreSQL: starting, adopting, restarting and stopping it. What kill -9 does to data is tested in
- * test/crash/database.test.ts.
+ * The embedded PostgreSQL: starting, adopting, restarting and stopping it. test/crash/database.test.ts tests what
+ * kill -9 does to data.
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
@@ -17,7 +17,7 @@ import { until } from "./support/until.ts";
 const home = await mkdtemp(join(tmpdir(), "flotilla-embedded-"));
 after(() => rm(home, { recursive: true, force: true }));
 
-// Below a directory that only its owner may enter, and far longer than the path of a Unix socket may be.
+// Below a directory that only its owner may enter, and far longer than a Unix socket's path may be.
 const directory = join(home, "x".repeat(100), "y".repeat(100), "postgres");
 await mkdir(join(directory, ".."), { recursive: true, mode: 0o700 });
 
@@ -49,7 +49,7 @@ const isAlive = (pid: number): boolean => {
   }
 };
 
-test("it starts in a deep private directory, keeps its data over a stop, and leaves no process", async () => {
+test("it starts in a deep private directory, keeps its data across a stop, and leaves no process", async () => {
   await mkdir(join(directory, "init-left-by-a-crash"), { recursive: true });
   const first = await startEmbeddedPostgres(options);
   await query(first.connection, "CREATE TABLE kept (n int); INSERT INTO kept VALUES (7)");
@@ -63,7 +63,7 @@ test("it starts in a deep private directory, keeps its data over a stop, and lea
   await second.stop();
 });
 
-test("only its socket reaches it, and only with the password", async () => {
+test("it is reachable only through its socket, and only with the password", async () => {
   const postgres = await startEmbeddedPostgres(options);
   const { rows } = { rows: await query(postgres.connection, "SHOW listen_addresses") };
   assert.deepEqual(rows, [{ listen_addresses: "" }]);
@@ -74,14 +74,14 @@ test("only its socket reaches it, and only with the password", async () => {
   await postgres.stop();
 });
 
-test("a second start on the directory is refused while the first one runs, and nothing happens to it", async () => {
+test("a second start on the directory is refused while the first one runs, and does not disturb it", async () => {
   const postgres = await startEmbeddedPostgres(options);
   await assert.rejects(startEmbeddedPostgres(options), /is in use by another Flotilla; stop that one/);
   assert.deepEqual(await query(postgres.connection, "SELECT 1 AS one"), [{ one: 1 }]);
   await postgres.stop();
 });
 
-test("when it is killed it is started again", async () => {
+test("it is restarted after a kill", async () => {
   const postgres = await startEmbeddedPostgres(options);
   const pid = postgres.pid();
   process.kill(pid, "SIGKILL");
@@ -92,7 +92,7 @@ test("when it is killed it is started again", async () => {
   await postgres.stop();
 });
 
-test("a cluster whose password was lost is refused with words", async () => {
+test("a cluster whose password was lost is refused with an explanation", async () => {
   await rm(join(directory, "password"));
   await assert.rejects(startEmbeddedPostgres(options), /password is missing: restore it from a backup/);
 });

@@ -1,6 +1,6 @@
 /**
- * Events of tenants: that they outlive their machine, that no other tenant sees them, and that who follows them misses
- * none, whatever order their transactions commit in.
+ * Events of tenants: they outlive their machine, other tenants do not see them, and a follower misses none, whatever
+ * order their transactions commit in.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -39,7 +39,7 @@ async function read(query = "", by = follower): Promise<readonly Read[]> {
   return answer.json;
 }
 
-/** Everything after the cursor, a page at a time. */
+/** All events after the cursor, page by page. */
 async function follow(cursor: string | undefined, limit = 3): Promise<readonly Read[]> {
   const seen: Read[] = [];
   for (let at = cursor; ; ) {
@@ -60,7 +60,7 @@ async function connect(): Promise<pg.Client & AsyncDisposable> {
 
 let written = 0;
 
-/** In the connection's transaction, if it is in one. */
+/** In the connection's transaction, if there is one. */
 async function write(connection: pg.Client, message: string): Promise<void> {
   written += 1;
   const id = `ev-${String(written).padStart(32, "0")}`;
@@ -70,7 +70,7 @@ async function write(connection: pg.Client, message: string): Promise<void> {
   );
 }
 
-test("a tenant's events outlive their machine, say which it was, and are hidden from other tenants", async () => {
+test("a tenant's events outlive their machine, name it, and are hidden from other tenants", async () => {
   const id = await created();
   await follower.delete(`/v1/machines/${id}`);
   const events = await until(
@@ -95,7 +95,7 @@ test("a tenant's events outlive their machine, say which it was, and are hidden 
   assert.deepEqual(await read(`?cursor=${events[0]?.cursor}`, client), await read("", client));
 });
 
-test("pages lead on by their link, also with a filter", async () => {
+test("pages have a link to the next one, also with a filter", async () => {
   const id = await created();
   await follower.delete(`/v1/machines/${id}`);
   const first = await until(
@@ -135,7 +135,7 @@ test("an event whose transaction commits late is not skipped", async () => {
   );
 });
 
-test("who follows while eight write in transactions of any length sees each event once, in one order", async () => {
+test("a follower sees each event once, in one order, while eight write in transactions of any length", async () => {
   const cursor = await lastCursor();
   const expected = new Set<string>();
   let isOver = false;
@@ -173,7 +173,7 @@ test("who follows while eight write in transactions of any length sees each even
   );
 });
 
-test("events of a database that was restored elsewhere come before those that are written there", async () => {
+test("events from before a restore sort before those written afterwards", async () => {
   const before = await follow(undefined, 1000);
   const cursor = before.at(-1)?.cursor;
   await context.db.execute(
@@ -197,7 +197,7 @@ test("events of a database that was restored elsewhere come before those that ar
   assert.deepEqual((await follow(undefined, 1000)).slice(0, -1), before);
 });
 
-test("a cursor that no list has given is refused, and one whose event was purged starts at the beginning", async () => {
+test("an invalid cursor is refused, and one whose event was purged starts at the beginning", async () => {
   for (const cursor of ["x", "-1", "1.5", "1e3", "9".repeat(30)])
     assert.equal((await follower.get(`/v1/events?cursor=${cursor}`)).status, 422, cursor);
   assert.deepEqual(await read("?cursor=999999999999999"), await read());

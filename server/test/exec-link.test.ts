@@ -1,5 +1,5 @@
 /**
- * Commands over the link to a node that behaves badly: a small HTTP server that answers what each test wants.
+ * Commands over the link to a misbehaving node: a small HTTP server that gives the answers of each test.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -29,7 +29,7 @@ node.on("connection", (socket) => connections.add(socket));
 node.listen(0, "127.0.0.1");
 await once(node, "listening");
 const address = { nodeId: "node-a", address: `http://127.0.0.1:${(node.address() as AddressInfo).port}` };
-/** What was logged of causes that callers are not told. */
+/** Logged causes that callers do not see. */
 let causes: string[] = [];
 const link = new NodeLink(
   {
@@ -44,7 +44,7 @@ after(async () => {
   node.close();
 });
 
-/** Timers that a test lets run out. */
+/** Timers that a test can fire. */
 let timers: (() => void)[] = [];
 const clock = {
   ...systemClock,
@@ -78,16 +78,16 @@ function run(how: Answer, { sink = nothing, signal = new AbortController().signa
   );
 }
 
-test("commands one after the other share connections, and leave no timer", async () => {
+test("consecutive commands share connections, and leave no timer", async () => {
   const before = connections.size;
   for (let code = 0; code < 50; code += 1)
     assert.equal((await run((response) => response.end(exit(code)))).exitCode, code);
-  // The client takes one up again a moment after its answer has come.
+  // The client reuses a connection a moment after its answer has arrived.
   assert.ok(connections.size - before <= 2, `${connections.size - before} connections were made`);
   assert.equal(timers.length, 0);
 });
 
-test("frames cut anywhere arrive whole and in order, and what comes after the exit is not minded", async () => {
+test("frames cut anywhere arrive complete and in order, and data after the exit is ignored", async () => {
   const heard = { stdout: "", stderr: "" };
   const sink: OutputSink = { onOutput: (stream, chunk) => void (heard[stream] += Buffer.from(chunk).toString()) };
   const frames = [encodeLinkFrame("stdout", "one"), encodeLinkFrame("stderr", "two"), exit(7)];
@@ -103,7 +103,7 @@ test("frames cut anywhere arrive whole and in order, and what comes after the ex
   assert.deepEqual(heard, { stdout: "one", stderr: "two" });
 });
 
-test("a sink that is full stops the node, and gets everything once it has room", async () => {
+test("a full sink pauses the node, and gets everything once it has room", async () => {
   const chunk = Buffer.alloc(64 * 1024, "x");
   const chunks = 400;
   let sent = 0;
@@ -135,7 +135,7 @@ test("a sink that is full stops the node, and gets everything once it has room",
   assert.equal(bytes, chunks * chunk.byteLength);
 });
 
-test("a command whose caller goes away is given up, and its connection broken", async () => {
+test("a command whose caller disconnects is cancelled, and its connection broken", async () => {
   for (const begin of [() => undefined, (response: ServerResponse) => response.flushHeaders()] as const) {
     const before = broken;
     const gone = new AbortController();
@@ -158,7 +158,7 @@ test("a command whose caller goes away is given up, and its connection broken", 
   assert.equal(timers.length, 0);
 });
 
-test("a node that does not keep the time limit is given up, unless it is the reader who is slow", async () => {
+test("a node that ignores the time limit is cut off, unless the reader is the slow one", async () => {
   let isFull = true;
   const sink = {
     onOutput: () => undefined,

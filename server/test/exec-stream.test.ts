@@ -1,6 +1,6 @@
 /**
- * Streamed commands over HTTP, through a real node agent and a scripted guest: framing, status codes, readers that are
- * slow, never read or go away.
+ * Streamed commands over HTTP, through a real node agent and a scripted guest: framing, status codes, readers that
+ * are slow, never read or disconnect.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -37,7 +37,7 @@ async function bytesOf(answer: IncomingMessage): Promise<number> {
   return bytes;
 }
 
-test("output comes as events in the agreed framing, and exec with stream is the same", async () => {
+test("output arrives as events in the documented framing, and exec with stream is the same", async () => {
   const body = { command: "echo hi; echo oh >&2; exit 3" };
   const expected =
     "event: stdout\ndata: hi\ndata: \n\nevent: stderr\ndata: oh\ndata: \n\n" + 'event: exit\ndata: {"exitCode":3}\n\n';
@@ -51,7 +51,7 @@ test("output comes as events in the agreed framing, and exec with stream is the 
   assert.equal(alone.json.exitCode, 3);
 });
 
-test("the answer begins while a silent command runs, and output comes when it is written", async () => {
+test("the answer begins while a silent command runs, and output arrives when it is written", async () => {
   const { answer, sent } = await open({ command: "echo first; sleep 600" });
   const [chunk] = (await once(answer, "data")) as [Buffer];
   assert.equal(chunk.toString(), "event: stdout\ndata: first\ndata: \n\n");
@@ -61,7 +61,9 @@ test("the answer begins while a silent command runs, and output comes when it is
   silent.sent.destroy();
 });
 
-test("a silent command is told from a dead connection at most every 15 seconds", { timeout: 20_000 }, async () => {
+test("a keep-alive every 15 seconds distinguishes a silent command from a dead connection", {
+  timeout: 20_000,
+}, async () => {
   const { answer, sent } = await open({ command: ["sleep", "600"] });
   const [chunk] = (await once(answer, "data")) as [Buffer];
   assert.equal(chunk.toString(), ":\n\n");
@@ -88,15 +90,15 @@ test("a reader that never reads stops its own command and nothing else, in bound
     const answer = await client.post(`/v1/machines/${shared}/exec`, { command: `echo ${round}` });
     assert.equal(answer.json.stdout, `${round}\n`);
   }
-  // Eight times 64 MiB of `yes` become two GiB of events, if anybody were to keep them.
+  // Eight times 64 MiB of `yes` are two GiB of events, if they were kept.
   assert.ok(memory() - before < 150 * MIB, `${Math.round((memory() - before) / MIB)} MiB more`);
   const [first, ...others] = stuck;
   for (const { sent } of others) sent.destroy();
-  // Whoever begins to read at last gets everything: seven bytes of framing for each line of two.
+  // A reader that begins late gets everything: seven bytes of framing for each line of two.
   assert.ok(first !== undefined && (await bytesOf(first.answer)) > 4 * 64 * MIB);
 });
 
-test("a reader that goes away ends its command, unless it runs in the background", async () => {
+test("a reader that disconnects ends its command, unless it runs in the background", async () => {
   const id = await machine();
   const { sent, answer } = await open({ command: "echo on; sleep 600" }, "", id);
   await once(answer, "data");
@@ -107,7 +109,7 @@ test("a reader that goes away ends its command, unless it runs in the background
   await until(async () => (await count()) === 1, { what: "the background command alone to count" });
 });
 
-test("a time limit ends a streamed command with 124, also when nobody reads", async () => {
+test("a time limit ends a streamed command with 124, also without a reader", async () => {
   const late = await stream({ command: "echo on; sleep 600", timeoutSeconds: 1 });
   assert.match(late.text, /event: exit\ndata: \{"exitCode":124\}\n\n$/);
 });
@@ -147,7 +149,7 @@ test("two hundred streams at once in one machine", async () => {
   assert.ok(answers.every(({ text }, n) => text.startsWith(`event: stdout\ndata: ${n}\n`) && text.includes("exit")));
 });
 
-test("a node that dies in the middle is told as an error event", async () => {
+test("a node that dies during a command is reported as an error event", async () => {
   const { answer } = await open({ command: "echo on; sleep 600" });
   let text = "";
   answer.on("data", (chunk: Buffer) => {

@@ -21,7 +21,7 @@ test("a stopped machine is started by a command", async () => {
   assert.equal((await client.get(`/v1/machines/${shared}`)).json.state, "started");
 });
 
-test("a string runs in a shell, an array as it is", async () => {
+test("a string runs in a shell, an array runs unchanged", async () => {
   const text = await exec({ command: "echo out; echo err >&2; exit 3" });
   assert.deepEqual(
     [text.json.stdout, text.json.stderr, text.json.exitCode, text.json.stdoutB64],
@@ -30,7 +30,7 @@ test("a string runs in a shell, an array as it is", async () => {
   assert.equal((await exec({ command: ["echo", "$HOME; x"] })).json.stdout, "$HOME; x\n");
 });
 
-test("both forms of output, or one of them", async () => {
+test("output has both forms, or the requested one", async () => {
   const both = (await exec({ command: "echo hi" })).json;
   assert.deepEqual([both.stdout, both.stdoutB64], ["hi\n", "aGkK"]);
   const text = (await exec({ command: "echo hi" }, "?output=text")).json;
@@ -56,7 +56,7 @@ test("null means absent in every optional field", async () => {
   assert.equal((await exec({ ...body, background: null, stream: null })).json.stdout, "x\n");
 });
 
-test("what happens in the guest is answered with an exit code", async () => {
+test("errors in the guest are answered with an exit code", async () => {
   const missing = (await exec({ command: ["nope"] })).json;
   assert.equal(missing.exitCode, 255);
   assert.match(missing.stderr, /executable file 'nope' not found in \$PATH/);
@@ -75,7 +75,7 @@ test("text is capped at 1 MiB with a flag, base64 is exact beyond it", async () 
   assert.deepEqual([exact.stdout.length, exact.stdoutTruncated], [MIB, false]);
 });
 
-test("output without end is thrown away past the cap, and the command goes on to its end", async () => {
+test("endless output is discarded past the cap, and the command runs to its end", async () => {
   // The fake guest's `yes` ends after 64 MiB.
   const { json } = await exec({ command: "yes; echo done >&2" });
   assert.equal(json.exitCode, 0);
@@ -84,13 +84,13 @@ test("output without end is thrown away past the cap, and the command goes on to
   assert.equal(Buffer.from(json.stdoutB64, "base64").byteLength, 16 * MIB);
 });
 
-test("a command in the background answers at once with its pid", async () => {
+test("a command in the background answers immediately with its pid", async () => {
   const { json } = await exec({ command: ["sleep", "30"], background: true });
   assert.match(json.stdout, /^pid=\d+\n$/);
   assert.equal(json.exitCode, 0);
 });
 
-test("what cannot run is refused before it reaches the machine", async () => {
+test("an invalid command is refused before it reaches the machine", async () => {
   const refusals: readonly [object, number, RegExp][] = [
     [{ command: [""] }, 400, /empty program name/],
     [{ command: [] }, 422, /command: expected at least 1 entries; command is such as "uname -a" or \["uname","-a"\]/],
@@ -125,7 +125,7 @@ test("a machine in error refuses commands with the reason, a deleted one is not 
   assert.equal((await exec({ command: "true" }, "", broken)).status, 404);
 });
 
-test("a command whose machine is stopped or deleted while it runs hears of that", async () => {
+test("a command whose machine is stopped or deleted during it gets an answer that says so", async () => {
   const ends: Readonly<Record<string, (path: string) => Promise<unknown>>> = {
     stopped: (path) => client.post(`${path}/stop`),
     deleted: (path) => client.delete(path),
@@ -176,12 +176,12 @@ test("two hundred commands at once in one machine", async () => {
   );
 });
 
-test("a caller that goes away ends its command", async () => {
+test("a caller that disconnects ends its command", async () => {
   const id = await machine();
   await exec({ command: "true" }, "", id);
   const gone = new AbortController();
   const calling = client.post(`/v1/machines/${id}/exec`, { command: ["sleep", "600"] }, { signal: gone.signal });
-  // The command counts as activity from its start, which is how the test knows that it has begun.
+  // The command counts as activity from its start, so activity shows that it has begun.
   await until(async () => (await client.get(`/v1/machines/${id}`)).json.lastActivityAt !== null);
   gone.abort();
   await assert.rejects(calling);
@@ -204,12 +204,12 @@ test("commands are counted, shown on the timeline and written in batches", async
   assert.notEqual((await client.get(`/v1/machines/${id}`)).json.lastActivityAt, null);
 });
 
-test("however many commands run, none waits for the database, and a batch of all of them is written now and then", async () => {
+test("however many commands run, none waits for the database, and they are recorded in batches", async () => {
   const id = await machine();
   await exec({ command: "true" }, "", id);
   const startedAt = performance.now();
   const fifty = () => Promise.all(Array.from({ length: 50 }, () => exec({ command: "true" }, "", id)));
-  // The node's report of the start may come in between, and is written once.
+  // The node's report of the start may arrive in between, and is written once.
   const rounds = [await countStatements(server.context.db, fifty), await countStatements(server.context.db, fifty)];
   const batches = await countStatements(server.context.db, fifty, /machine_exec_months/);
   assert.equal(Math.min(...rounds), 0);
@@ -217,7 +217,7 @@ test("however many commands run, none waits for the database, and a batch of all
   assert.ok(batches <= batchesMax, `${batches} batches were written, at most ${batchesMax} are due`);
 });
 
-test("each verb makes as few round trips to the database as it can", async () => {
+test("each verb makes few round trips to the database", async () => {
   const { db } = server.context;
   const source = { type: "image", reference: "local/busybox" };
   const round = async () => {
@@ -234,15 +234,16 @@ test("each verb makes as few round trips to the database as it can", async () =>
       delete: await countStatements(db, () => client.delete(`/v1/machines/${id}`)),
     };
   };
-  // On a busy host the node's own report is sometimes faster than its answer, and its statements are seen here.
+  // On a busy host the node's own report is sometimes faster than its answer, and its statements are counted here.
   const rounds = [await round(), await round(), await round(), await round()];
   const least = (verb: keyof (typeof rounds)[number]) => Math.min(...rounds.map((counts) => counts[verb]));
   assert.deepEqual(
     { create: least("create"), exec: least("exec"), get: least("get"), events: least("events") },
     { create: 1, exec: 0, get: 0, events: 1 },
   );
-  // A stop reads, writes the wish and writes what was seen; nothing waits for that second write of a delete.
+  // A stop reads, writes the desired state and writes the observed one; no request waits for that second write of a
+  // delete.
   assert.deepEqual([least("stop"), least("delete")], [3, 1]);
-  // Twice written; and a first start reads the nodes when its picture of them is older than a second.
+  // Two writes; and a first start reads the nodes when the cache is older than a second.
   assert.ok(least("start") <= 3, `start made ${least("start")}`);
 });

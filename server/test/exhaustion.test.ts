@@ -1,5 +1,6 @@
 /**
- * What callers may hold of a server: bodies, connections, open requests and queries, each up to its bound, and given back.
+ * Resources of a server that callers may hold: bodies, connections, open requests and queries, each up to its bound,
+ * and released afterwards.
  */
 import assert from "node:assert/strict";
 import { request as httpRequest } from "node:http";
@@ -16,7 +17,7 @@ const server = await startTestServer();
 const { client } = server;
 const source = { type: "image", reference: "local/busybox" };
 
-/** A tenant of its own with a machine that never runs. */
+/** A tenant with a machine that never runs. */
 async function tenant(name: string): Promise<{ key: string; client: Client; machineId: string }> {
   const made = await client.post("/v1/tenants", { name });
   const { key } = (await client.post("/v1/apikeys", { tenantId: made.json.id })).json;
@@ -26,7 +27,7 @@ async function tenant(name: string): Promise<{ key: string; client: Client; mach
 
 const execPath = (id: string): string => `/v1/machines/${id}/exec`;
 
-test("a half-sent head, and a connection that says nothing, are closed altogether, also for a deaf client", async () => {
+test("a half-sent head, and a silent connection, are closed completely, also for a client that never closes", async () => {
   const own = await startTestServer({ headMs: 2_000 });
   const half = await wire(own.url, { isDeaf: true });
   half.send("GET /livez HTTP/1.1\r\nhost: x");
@@ -37,14 +38,14 @@ test("a half-sent head, and a connection that says nothing, are closed altogethe
   assert.equal(silent.received(), "");
 });
 
-test("what is not HTTP is answered and then closed, whatever its client does", async () => {
+test("a request that is not HTTP is answered and then closed, whatever its client does", async () => {
   const broken = await wire(server.url, { isDeaf: true });
   broken.send("GARBAGE\r\n\r\n");
   await until(() => broken.isClosed(), { what: "the connection to be closed" });
   assert.match(broken.received(), /^HTTP\/1\.1 400 /);
 });
 
-test("connections that say nothing keep nobody out", async () => {
+test("silent connections do not keep other clients out", async () => {
   const own = await startTestServer({ descriptorLimit: 128 + 2 * 40 });
   const silent = await Promise.all(Array.from({ length: 120 }, () => wire(own.url)));
   for (let count = 0; count < 50; count += 1) {
@@ -54,7 +55,7 @@ test("connections that say nothing keep nobody out", async () => {
   assert.ok(silent.filter(({ isClosed }) => !isClosed()).length <= 40);
 });
 
-test("one address has a share of the connections, and is told so beyond it", async () => {
+test("one address has a share of the connections, and a refusal beyond it says so", async () => {
   const own = await startTestServer({ connectionsPerAddress: 3, trustedProxies: [] });
   const held: Wire[] = [];
   for (let count = 0; count < 3; count += 1) held.push(await wire(own.url));
@@ -70,14 +71,14 @@ test("one address has a share of the connections, and is told so beyond it", asy
   });
 });
 
-test("when each connection has a request under way a new one is answered 503", async () => {
+test("when each connection has a running request, a new one is answered 503", async () => {
   const own = await startTestServer({ descriptorLimit: 128 + 2 * 16 });
   const { id } = (await own.client.post("/v1/tenants", { name: "other" })).json;
   const { key } = (await own.client.post("/v1/apikeys", { tenantId: id })).json;
   const busy: Wire[] = [];
   for (let count = 0; count < 16; count += 1) {
     const one = await wire(own.url);
-    // One tenant alone may hold half of them. The server says when it waits for the body.
+    // One tenant may hold at most half of them. The server says when it waits for the body.
     const more = { "content-length": "10", expect: "100-continue" };
     one.send(head("POST", "/v1/apikeys", count < 8 ? key : own.adminKey.key, more));
     await until(() => one.received().includes(" 100 "));
@@ -95,7 +96,7 @@ test("when each connection has a request under way a new one is answered 503", a
   await until(async () => (await own.client.get("/livez")).status === 200);
 });
 
-test("a tenant's bodies are bounded, another tenant's go on, and what was held is given back", async () => {
+test("a tenant's bodies are bounded, another tenant's are accepted, and the memory is released", async () => {
   const greedy = await tenant("greedy");
   const modest = await tenant("modest");
   const almost = Buffer.alloc(EXEC_BODY_BYTES_MAX - 1024, 0x20);
@@ -121,7 +122,7 @@ test("a tenant's bodies are bounded, another tenant's go on, and what was held i
   await until(async () => (await greedy.client.post(execPath(greedy.machineId), large)).status !== 429);
 });
 
-test("a body in a million pieces takes no more room than its bytes", async () => {
+test("a body in a million pieces uses no more memory than its bytes", async () => {
   const own = await tenant("pieces");
   const one = await wire(server.url);
   one.send(
@@ -147,7 +148,7 @@ test("a body for a machine that does not exist is refused before it is read", as
   }
 });
 
-test("a body that comes too slowly is refused with 408, and one that never ends behind a refusal is cut off", async () => {
+test("a body that arrives too slowly is refused with 408, and an endless one after a refusal is cut off", async () => {
   const own = await startTestServer({ clock: fastClock(60) });
   const slow = await wire(own.url, { isDeaf: true });
   slow.send(head("POST", "/v1/tenants", own.adminKey.key, { "content-length": "500000" }));
@@ -164,7 +165,7 @@ test("a body that comes too slowly is refused with 408, and one that never ends 
   assert.match(endless.received(), /^HTTP\/1\.1 401 /);
 });
 
-test("a file whose upload stops half-way is given up", async () => {
+test("an upload that stops half-way times out", async () => {
   const own = await startTestServer({ clock: fastClock(100) });
   const machine = (await own.client.post("/v1/machines", { source })).json;
   const one = await wire(own.url, { isDeaf: true });
@@ -173,11 +174,11 @@ test("a file whose upload stops half-way is given up", async () => {
   await until(() => one.isClosed(), { what: "the connection to be closed" });
 });
 
-test("keys that are not known cost no query beyond a rate for their address, and nobody else", async () => {
+test("unknown keys cost no query beyond a rate for their address, and other callers nothing", async () => {
   const own = await startTestServer({ trustedProxies: [] });
   const { db } = own.context;
   const ask = (count: number) => own.client.withKey(`smk_${String(count).padStart(43, "0")}`).get("/v1/me");
-  // Keys are kept once the server hears of changes.
+  // Keys are cached once the server receives notifications.
   const isKept = async () => (await countStatements(db, () => own.client.get("/v1/me"), /key_hash/)) === 0;
   await until(isKept, { what: "the key to be kept in memory" });
   const statuses = new Set<number>();
@@ -195,7 +196,7 @@ test("keys that are not known cost no query beyond a rate for their address, and
   assert.equal(await countStatements(db, () => ask(1_000), /key_hash/), 0, "asked for once");
 });
 
-test("a caller behind a trusted proxy is told from the others behind it", async () => {
+test("callers behind a trusted proxy are counted separately", async () => {
   const own = await startTestServer();
   const from = (address: string, count: number) =>
     own.client
@@ -207,12 +208,12 @@ test("a caller behind a trusted proxy is told from the others behind it", async 
   assert.equal((await from("203.0.113.2", 1_000)).status, 401);
 });
 
-test("a tenant's requests that are open at once are bounded", async () => {
+test("a tenant's concurrent requests are bounded", async () => {
   const own = await startTestServer({ descriptorLimit: 128 + 2 * 40 });
   const { id } = (await own.client.post("/v1/tenants", { name: "holder" })).json;
   const { key } = (await own.client.post("/v1/apikeys", { tenantId: id })).json;
   const held: Wire[] = [];
-  // A few more than there is room for, because a request that looks takes a place for a moment.
+  // A few more than there is room for, because a checking request takes a place for a moment.
   for (let count = 0; count < 25; count += 1) {
     const one = await wire(own.url);
     one.send(head("POST", "/v1/apikeys", key, { "content-length": "10" }));
@@ -229,7 +230,7 @@ test("a tenant's requests that are open at once are bounded", async () => {
   await until(async () => (await holder.get("/v1/me")).status === 200);
 });
 
-test("a request with two hosts, or none, is refused with an id, and so is an expectation that nobody knows", async () => {
+test("a request with two hosts, or none, is refused with an id, and so is an unknown expectation", async () => {
   const exchange = async (text: string): Promise<string> => {
     const one = await wire(server.url);
     one.send(text);
@@ -244,7 +245,7 @@ test("a request with two hosts, or none, is refused with an id, and so is an exp
   assert.match(await exchange(expecting), /^HTTP\/1\.1 417 .*x-request-id: mine/s);
 });
 
-test("over the listener for nodes come nodes alone, also when the public one is full", async () => {
+test("only nodes use the listener for nodes, also when the public one is full", async () => {
   const own = await startTestServer({ descriptorLimit: 128 + 2 * 16, joinToken: "join-me" });
   const socketPath = own.nodeUrls[0]?.slice("unix:".length) ?? "";
   const call = (method: string, path: string, token: string, body: string) =>
@@ -263,7 +264,7 @@ test("over the listener for nodes come nodes alone, also when the public one is 
   assert.ok(crowd.some(({ isClosed }) => !isClosed()));
 });
 
-test("a cursor with a time that no clock shows is refused, and lists go on by pages", async () => {
+test("a cursor with an impossible time is refused, and lists continue by pages", async () => {
   const cursor = Buffer.from(`999999999999999.mach-${"0".repeat(32)}`).toString("base64url");
   assert.equal((await client.get(`/v1/machines?cursor=${cursor}`)).status, 422);
   for (const path of ["/v1/tenants", "/v1/plans", "/v1/apikeys", "/v1/nodes", "/v1/tokens", "/v1/images"]) {
@@ -282,7 +283,7 @@ test("a cursor with a time that no clock shows is refused, and lists go on by pa
   }
 });
 
-test("a suspended tenant is told so before anything else", async () => {
+test("a suspended tenant learns of it before anything else", async () => {
   const own = await tenant("suspended");
   const { tenantId } = (await own.client.get("/v1/me")).json;
   assert.equal((await client.post(`/v1/tenants/${tenantId}/suspend`)).status, 204);
@@ -290,7 +291,7 @@ test("a suspended tenant is told so before anything else", async () => {
     assert.equal((await own.client.get(path)).status, 402, path);
 });
 
-test("requests to a public machine are counted for its tenant, and do not take the tenant's own", async () => {
+test("requests to a public machine count for its tenant, but not against the tenant's own limit", async () => {
   const plan = await client.post("/v1/plans", { name: "slow-pages", rateRequestsPerSecond: 1, rateBurst: 10 });
   const made = await client.post("/v1/tenants", { name: "pages", planId: plan.json.id });
   const own = client.withKey((await client.post("/v1/apikeys", { tenantId: made.json.id })).json.key);

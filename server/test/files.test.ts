@@ -22,7 +22,7 @@ interface Raw {
   readonly body: Buffer;
 }
 
-/** Sends the path exactly as it is, which fetch would not. */
+/** Sends the path unchanged, which fetch would not. */
 async function raw(
   method: string,
   tail: string,
@@ -69,7 +69,7 @@ test("a stopped machine is started, and every form of the path writes and reads 
   assert.equal((await client.get(`/v1/machines/${shared}`)).json.state, "started");
 });
 
-test("an upload that announces no body is an empty file", async () => {
+test("an upload that declares no body is an empty file", async () => {
   const { hostname, port } = new URL(server.url);
   const socket = connect({ host: hostname, port: Number(port) });
   const answer = once(socket, "data");
@@ -90,13 +90,13 @@ test("HEAD answers what GET would, without the bytes", async () => {
   assert.equal((await raw("HEAD", "?path=/workspace/head")).headers["content-length"], "5");
 });
 
-test("what is missing is not found, by the name that was asked for", async () => {
+test("a missing file is not found, by the requested name", async () => {
   const missing = await raw("GET", "/workspace/rt.txt");
   assert.deepEqual([missing.status, missing.body.toString()], [404, "file not found: workspace/rt.txt"]);
   assert.equal((await raw("DELETE", "//workspace/rt.txt")).body.toString(), "file not found: /workspace/rt.txt");
 });
 
-test("names may hold anything, escaped or as they are", async () => {
+test("names may contain anything, escaped or not", async () => {
   const names = [
     "two words",
     "-rf",
@@ -121,11 +121,11 @@ test("names may hold anything, escaped or as they are", async () => {
     list.map(({ name }) => name),
     names.toSorted(),
   );
-  // Not an escape: taken as it stands.
+  // Not an escape: used unchanged.
   assert.equal((await raw("GET", "/workspace/odd/100%")).body.toString(), "100%");
 });
 
-test("a path through .. means the same to whoever writes and reads it", async () => {
+test("a path through .. means the same for writing and reading", async () => {
   const written = await raw("POST", "?path=/workspace/nowhere/../beside", { body: "beside" });
   assert.equal(written.status, 200);
   for (const tail of ["?path=/workspace/nowhere/../beside", "?path=workspace/beside", "/../workspace/./beside"]) {
@@ -134,7 +134,7 @@ test("a path through .. means the same to whoever writes and reads it", async ()
   assert.equal((await raw("GET", "?path=/workspace/nowhere&list=true")).status, 404);
 });
 
-test("directories are listed, and are no files", async () => {
+test("directories are listed, and are not files", async () => {
   await raw("PUT", "/workspace/tree/one", { body: "1" });
   await raw("PUT", "/workspace/tree/deep/two", { body: "22" });
   const { status, headers, body } = await raw("GET", "?path=/workspace/tree&list=true");
@@ -157,7 +157,7 @@ test("directories are listed, and are no files", async () => {
   }
 });
 
-test("parts of a file, and parts that it has not", async () => {
+test("parts of a file, and parts that it does not have", async () => {
   await raw("PUT", "/workspace/digits", { body: "0123456789" });
   const part = (range: string, more = {}) => raw("GET", "/workspace/digits", { headers: { range, ...more } });
   const some = await part("bytes=2-4");
@@ -179,7 +179,7 @@ test("a file is removed", async () => {
   assert.equal((await raw("GET", "/workspace/gone")).status, 404);
 });
 
-test("a hash that is sent is checked before anything is written", async () => {
+test("a hash in the request is checked before anything is written", async () => {
   await raw("PUT", "/workspace/checked", { body: "old" });
   const put = (hash: string) =>
     raw("PUT", "/workspace/checked", { body: "new", headers: { "x-content-sha256": hash } });
@@ -192,7 +192,7 @@ test("a hash that is sent is checked before anything is written", async () => {
   assert.equal((await raw("GET", "/workspace/checked")).body.toString(), "new");
 });
 
-test("a link into memory is refused, and so is what does not fit", async () => {
+test("a link into memory is refused, and so is a file that does not fit", async () => {
   const id = await machine({ env: { FAKE_LINK: "/workspace/link:/tmp/x", FAKE_DISK_BYTES: String(MIB) } });
   const linked = await raw("PUT", "/workspace/link", { id, body: "x" });
   assert.equal(linked.status, 409);
@@ -204,7 +204,7 @@ test("a link into memory is refused, and so is what does not fit", async () => {
   assert.equal((await raw("PUT", "/workspace/small", { id, body: "x" })).status, 204);
 });
 
-test("paths that make no sense are refused", async () => {
+test("invalid paths are refused", async () => {
   for (const [method, tail] of [
     ["GET", ""],
     ["GET", "?path="],
@@ -228,7 +228,7 @@ test("a machine that cannot start says why", async () => {
   assert.deepEqual([refused.status, refused.headers["x-error-code"]], [409, "conflict"]);
 });
 
-test("a large file goes through with little memory in the server", async () => {
+test("a large file uses little memory in the server", async () => {
   const block = randomBytes(MIB);
   const blocks = 256;
   const hash = createHash("sha256");
@@ -255,7 +255,7 @@ test("a large file goes through with little memory in the server", async () => {
     peak = Math.max(peak, process.memoryUsage().arrayBuffers);
   }
   assert.equal(seen.digest("hex"), sum);
-  // With what waits for the collector, in client and server together; whoever holds the file holds all of it.
+  // Including uncollected garbage, in client and server together; holding the file would take all of it.
   assert.ok(peak < (blocks * MIB * 3) / 4, `${peak} bytes were held`);
   await raw("DELETE", "/workspace/large");
 });
@@ -267,7 +267,7 @@ test("an upload that breaks off leaves the old file", async () => {
   const headers = { authorization: `Bearer ${server.adminKey.key}`, "content-length": String(4 * MIB) };
   const sent = httpRequest({ hostname, port, method: "PUT", path, headers });
   const broken = new Promise((resolve) => sent.on("error", resolve));
-  sent.write(randomBytes(MIB), () => sent.destroy(new Error("given up")));
+  sent.write(randomBytes(MIB), () => sent.destroy(new Error("cancelled")));
   await broken;
   assert.equal((await raw("GET", "/workspace/kept")).body.toString(), "old");
   const chunked = httpRequest({
@@ -278,12 +278,12 @@ test("an upload that breaks off leaves the old file", async () => {
     headers: { authorization: headers.authorization },
   });
   const cut = new Promise((resolve) => chunked.on("error", resolve));
-  chunked.write(randomBytes(MIB), () => chunked.destroy(new Error("given up")));
+  chunked.write(randomBytes(MIB), () => chunked.destroy(new Error("cancelled")));
   await cut;
   assert.equal((await raw("GET", "/workspace/kept")).body.toString(), "old");
 });
 
-test("a caller that does not read holds up its own file only", async () => {
+test("a caller that does not read blocks only its own file", async () => {
   await raw("PUT", "/workspace/slow", { body: randomBytes(16 * MIB) });
   const url = `${server.url}/v1/machines/${shared}/files/workspace/slow`;
   const headers = { authorization: `Bearer ${server.adminKey.key}` };
@@ -304,7 +304,7 @@ test("memory is empty after a restart, the disk is not, and files count as use",
   assert.equal((await client.get(`/v1/machines/${id}/usage`)).json.usage.execCount, 0);
 });
 
-test("the scope for files is its own", async () => {
+test("files have their own scope", async () => {
   const made = await client.post("/v1/apikeys", { scopes: ["machine:exec", "machine:read"] });
   const refused = await client.withKey(made.json.key).get(`/v1/machines/${shared}/files/workspace/kept`);
   assert.deepEqual([refused.status, refused.text], [403, "missing scope: machine:files"]);

@@ -1,5 +1,5 @@
 /**
- * Health: what it says while all is well, and while the database is away.
+ * The health endpoints, in normal operation and while the database is unreachable.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -58,7 +58,7 @@ test("the documentation page loads only files of this server", async () => {
   assert.doesNotMatch(page.text, /<script>/);
 });
 
-test("while the database is away requests answer 503 and readiness says no; when it is back all goes on", async () => {
+test("while the database is unreachable requests answer 503 and readiness fails; afterwards everything works again", async () => {
   const proxy = await startProxy(await freshDatabase());
   const own = await startTestServer({ databaseUrl: proxy.url });
   assert.equal((await own.client.get("/v1/me")).status, 200);

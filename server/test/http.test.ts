@@ -1,5 +1,5 @@
 /**
- * The steps that every request takes, seen from outside.
+ * The steps of every request, seen by a client.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -14,7 +14,7 @@ const server = await startTestServer();
 const { client } = server;
 const nobody = client.withKey(null);
 
-test("without a key every path answers 401 with an empty body, even one that does not exist", async () => {
+test("without a key every path answers 401 with an empty body, even an unknown one", async () => {
   for (const path of [
     "/v1/me",
     "/v1/nope",
@@ -30,7 +30,7 @@ test("without a key every path answers 401 with an empty body, even one that doe
   }
 });
 
-test("with a key a path that does not exist answers 404", async () => {
+test("with a key an unknown path answers 404", async () => {
   for (const path of ["/v1/nope", "/", "/v1/me/", "/V1/me", `/${"x".repeat(9000)}`]) {
     assert.equal((await client.get(path)).status, 404, path);
   }
@@ -62,7 +62,7 @@ test("an error is one plain sentence, and RFC 9457 JSON for callers that accept 
   }
 });
 
-test("a field that does not fit is named with its path and what was expected", async () => {
+test("an invalid field is named with its path and what was expected", async () => {
   const cases: [unknown, RegExp][] = [
     [{}, /missing field `name`/],
     [{ name: 7 }, /: name: expected string/],
@@ -79,7 +79,7 @@ test("a field that does not fit is named with its path and what was expected", a
   assert.deepEqual([escaped.status, escaped.headers.get("x-error-code")], [422, "invalid_body"]);
 });
 
-test("a body needs no content type, and a strange one is not minded", async () => {
+test("a body needs no content type, and an unknown one is ignored", async () => {
   for (const headers of [{}, { "content-type": "text/strange" }, { "content-type": ";;;" }, { "content-type": "" }]) {
     const answer = await client.call("POST", "/v1/apikeys", { raw: '{"description":"d"}', headers });
     assert.equal(answer.status, 200, JSON.stringify(headers));
@@ -87,13 +87,13 @@ test("a body needs no content type, and a strange one is not minded", async () =
   assert.equal((await client.post("/v1/apikeys")).status, 200, "no body at all");
 });
 
-test("every answer tells the caller where the rate limit stands", async () => {
+test("every answer shows the caller's rate limit", async () => {
   const answer = await client.get("/v1/me");
   assert.equal(answer.headers.get("ratelimit-limit"), "1000");
   assert.equal(answer.headers.get("x-ratelimit-remaining"), answer.headers.get("ratelimit-remaining"));
 });
 
-test("a tenant over its rate gets 429 with the time to wait, and others are not touched", async () => {
+test("a tenant over its rate gets 429 with the time to wait, and others are not affected", async () => {
   const plan = await client.post("/v1/plans", { name: "slow", rateRequestsPerSecond: 1, rateBurst: 5 });
   const tenant = await client.post("/v1/tenants", { name: "hasty", planId: plan.json.id });
   const key = await client.post("/v1/apikeys", { tenantId: tenant.json.id });
@@ -115,7 +115,7 @@ test("HEAD answers like GET without a body", async () => {
   assert.equal(answer.headers.get("content-length"), String((await client.get("/v1/me")).text.length));
 });
 
-test("two posts with one idempotency key make one thing and answer the same", async () => {
+test("two posts with one idempotency key create one thing and get the same answer", async () => {
   const headers = { "idempotency-key": "order-1" };
   const first = await client.post("/v1/apikeys", { description: "once" }, { headers });
   const second = await client.post("/v1/apikeys", { description: "once" }, { headers });
@@ -143,7 +143,7 @@ test("a refusal is replayed like an answer", async () => {
   assert.equal(second.headers.get("idempotency-replayed"), "true");
 });
 
-test("of many posts at once with one idempotency key one runs, and the others get its answer or 409", async () => {
+test("of concurrent posts with one idempotency key one runs, and the others get its answer or 409", async () => {
   const headers = { "idempotency-key": "order-3" };
   const answers = await Promise.all(
     Array.from({ length: 20 }, () => client.post("/v1/apikeys", { description: "race" }, { headers })),
@@ -155,7 +155,7 @@ test("of many posts at once with one idempotency key one runs, and the others ge
   }
 });
 
-test("keys of two API keys do not meet, and an answer that is kept cannot be read from the database", async () => {
+test("keys of two API keys are separate, and a stored answer cannot be read from the database", async () => {
   const other = client.withKey((await client.post("/v1/apikeys", {})).json.key);
   const headers = { "idempotency-key": "order-4" };
   const mine = await client.post("/v1/apikeys", {}, { headers });
@@ -168,7 +168,7 @@ test("keys of two API keys do not meet, and an answer that is kept cannot be rea
   for (const { answer } of rows) assert.ok(!answer.includes("smk_"));
 });
 
-test("a request that was lost in a crash may run again when its lease has run out", async () => {
+test("a request lost in a crash may run again when its lease has run out", async () => {
   const { db } = server.context;
   const headers = { "idempotency-key": "order-5" };
   const first = await client.post("/v1/apikeys", { description: "lost" }, { headers });
@@ -181,7 +181,7 @@ test("a request that was lost in a crash may run again when its lease has run ou
   assert.deepEqual([again.status, again.json], [200, first.json]);
 });
 
-test("a create whose answer was lost in a crash is found by its repetition, named or not, also at the ceiling", async () => {
+test("a repetition finds a create whose answer was lost in a crash, named or not, also at the ceiling", async () => {
   const { db } = server.context;
   const plan = await client.post("/v1/plans", { name: "two", maxMachines: 2 });
   const tenant = await client.post("/v1/tenants", { name: "repeats", planId: plan.json.id });
@@ -196,7 +196,7 @@ test("a create whose answer was lost in a crash is found by its repetition, name
     const first = await own.post("/v1/machines", body, { headers });
     assert.equal(first.status, 201);
     made.push(first.json.id);
-    // What a server leaves that dies between the machine and its answer, when the lease has run out.
+    // What remains of a server that dies between the machine and its answer, when the lease has run out.
     await db.execute(sql`
       UPDATE idempotency_keys SET status = NULL, answer = NULL, lease_until = now() WHERE idempotency_key = ${key}`);
     const again = await own.post("/v1/machines", body, { headers });
@@ -206,7 +206,7 @@ test("a create whose answer was lost in a crash is found by its repetition, name
   assert.deepEqual(listed.map(({ id }) => id).sort(), made.sort());
 });
 
-test("a create that was answered with a fault of the database is found by its repetition", async () => {
+test("a repetition finds a create that was answered with a fault of the database", async () => {
   const { db } = server.context;
   const headers = { "idempotency-key": "create-3" };
   const body = { source: { type: "image", reference: "local/busybox" }, name: "after-all" };
@@ -217,7 +217,7 @@ test("a create that was answered with a fault of the database is found by its re
       const row = await real(statement);
       if (isLost || !/INSERT INTO machines/.test(statement.text)) return row;
       isLost = true;
-      throw new DatabaseUnavailable(new Error("the connection was lost behind the commit"));
+      throw new DatabaseUnavailable(new Error("the connection was lost after the commit"));
     },
   });
   try {
@@ -232,7 +232,7 @@ test("a create that was answered with a fault of the database is found by its re
   assert.equal(listed.filter(({ name }) => name === "after-all").length, 1);
 });
 
-test("an answer above 64 KiB is not kept, and a repetition is told what to do", async () => {
+test("an answer above 64 KiB is not stored, and a repetition gets advice", async () => {
   const headers = { "idempotency-key": "large" };
   const labels = Object.fromEntries(Array.from({ length: 32 }, (_, at) => [`label-${at}`, "x".repeat(200)]));
   const env = Object.fromEntries(Array.from({ length: 40 }, (_, at) => [`NAME_${at}`, "x".repeat(2_000)]));
@@ -245,7 +245,7 @@ test("an answer above 64 KiB is not kept, and a repetition is told what to do", 
   assert.match(second.text, /was done and answered with 201, and is not done again.*with a new key/);
 });
 
-test("a tenant has a bounded number of idempotency keys; known ones stay good", async () => {
+test("a tenant has a bounded number of idempotency keys; known ones stay valid", async () => {
   const { db } = server.context;
   const tenant = await client.post("/v1/tenants", { name: "many-keys" });
   const { id: keyId, key: secret } = (await client.post("/v1/apikeys", { tenantId: tenant.json.id })).json;
@@ -269,7 +269,7 @@ test("an idempotency key that is too long or odd answers 400", async () => {
   }
 });
 
-/** Sends bytes as they are and gives back all that comes. */
+/** Sends bytes unchanged and returns everything received. */
 function exchange(bytes: string): Promise<string> {
   return new Promise((resolve, reject) => {
     const { hostname, port } = new URL(server.url);
@@ -284,13 +284,13 @@ function exchange(bytes: string): Promise<string> {
   });
 }
 
-test("what is not HTTP, or has too large a head, still gets an answer with a request id", async () => {
+test("a request that is not HTTP, or has too large a head, still gets an answer with a request id", async () => {
   assert.match(await exchange("GARBAGE\r\n\r\n"), /^HTTP\/1.1 400 .*x-request-id: req-[0-9a-f]{32}/s);
   const large = `GET /v1/me HTTP/1.1\r\nhost: x\r\nlarge: ${"x".repeat(70_000)}\r\n\r\n`;
   assert.match(await exchange(large), /^HTTP\/1.1 431 .*x-request-id: req-/s);
 });
 
-test("a caller that goes away in the middle of its body harms nobody", async () => {
+test("a caller that disconnects during its body affects no other", async () => {
   const { hostname, port } = new URL(server.url);
   const socket = connect({ host: hostname, port: Number(port) });
   const head = `POST /v1/apikeys HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${server.adminKey.key}\r\ncontent-length: 100\r\n\r\n{`;
@@ -299,7 +299,7 @@ test("a caller that goes away in the middle of its body harms nobody", async () 
   assert.equal((await client.get("/v1/me")).status, 200);
 });
 
-test("a connection on which nothing is asked any more is closed", async () => {
+test("an idle connection is closed", async () => {
   const own = await startTestServer({ keepAliveMs: 1 });
   const { hostname, port } = new URL(own.url);
   const socket = connect({ host: hostname, port: Number(port) });

@@ -1,5 +1,5 @@
 /**
- * Images over HTTP: what nodes have, fetching to them, bringing an archive to one, and what a machine may not fetch.
+ * Images over HTTP: listing, fetching, uploading an archive, and what a blocked machine may not fetch.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -11,7 +11,7 @@ const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
 const { client } = server;
 const node = await startTestNode(server);
 
-/** Long enough for a host that is busy with other things. */
+/** Long enough for a busy host. */
 const PATIENT = { deadlineMs: 60_000 };
 
 const ended = (id: string) =>
@@ -20,7 +20,7 @@ const ended = (id: string) =>
     return operation.status !== "running" && operation;
   }, PATIENT);
 
-/** Calls with a key of a tenant of its own. */
+/** A client of a new tenant. */
 async function tenantClient(name: string): Promise<typeof client> {
   const tenant = (await client.post("/v1/tenants", { name })).json.id as string;
   const minted = await client.post("/v1/apikeys", { tenantId: tenant });
@@ -28,7 +28,7 @@ async function tenantClient(name: string): Promise<typeof client> {
   return client.withKey(minted.json.key);
 }
 
-test("without a node there is nothing to list and nowhere to import or to fetch to", async () => {
+test("without a node there is nothing to list, and no node to import or to fetch to", async () => {
   const { client: alone } = await startTestServer();
   assert.deepEqual((await alone.get("/v1/images")).json, []);
   const answer = await alone.call("POST", "/v1/images/import?reference=local/x", { raw: "bytes" });
@@ -57,24 +57,24 @@ test("an imported archive is an image of the node, and a machine's own images ar
   );
 });
 
-test("an import names a node that exists, and needs a reference", async () => {
+test("an import names an existing node, and needs a reference", async () => {
   const unknown = await client.call("POST", "/v1/images/import?reference=local/x&nodeId=nobody", { raw: "x" });
   assert.equal(unknown.status, 404);
   assert.equal((await client.call("POST", "/v1/images/import", { raw: "x" })).status, 422);
 });
 
-test("a fetch that fails says why", async () => {
+test("a failed fetch says why", async () => {
   const one = await client.post("/v1/images/pull", { reference: "team/broken", nodeId: "node-a" });
   const failed = await ended(one.json.id);
   assert.deepEqual([failed.status, failed.error], ["failed", "image team/broken has a corrupt layer"]);
 });
 
-test("a fetch names a node that is there, and a reference without white space", async () => {
+test("a fetch names an existing node, and a reference without white space", async () => {
   assert.equal((await client.post("/v1/images/pull", { reference: "alpine", nodeId: "nobody" })).status, 404);
   assert.equal((await client.post("/v1/images/pull", { reference: "two words" })).status, 400);
 });
 
-test("a blocked machine fails with a reason that says to fetch its image, and starts when that was done", async () => {
+test("a blocked machine fails with the advice to fetch its image, and starts after that", async () => {
   const source = { type: "image", reference: "team/app:v1" };
   const { id } = (await client.post("/v1/machines", { source, network: { mode: "blocked" } })).json;
   const refused = await client.post(`/v1/machines/${id}/start`);
@@ -88,7 +88,7 @@ test("a blocked machine fails with a reason that says to fetch its image, and st
   assert.equal((await client.post(`/v1/machines/${id}/start`)).json.state, "started");
 });
 
-test("an image that can not be had is the caller's fault, on every server; one that failed to come is tried again", async () => {
+test("an unavailable image is the caller's error, on every server; a failed download is retried", async () => {
   const other = await startTestServer({ databaseUrl: server.databaseUrl });
   const there = other.client.withKey(server.adminKey.key);
   const answerTo = async (reference: string, verb: string, body?: object): Promise<unknown> => {
@@ -146,7 +146,7 @@ test("a tenant sees the images that it fetched itself and local ones, and an adm
   assert.match((await two.post(`/v1/machines/${id}/start`)).text, /is not cached on this node/);
 });
 
-test("a fetch goes on when the node's agent is restarted in the middle", async () => {
+test("a fetch continues when the node's agent restarts during it", async () => {
   const asked = await client.post("/v1/images/pull", { reference: "team/slow-3000", nodeId: node.id });
   const step = async () => (await client.get(`/v1/operations/${asked.json.id}`)).json.steps[0];
   await until(async () => /pulling/.test((await step()).message), PATIENT);
@@ -156,7 +156,7 @@ test("a fetch goes on when the node's agent is restarted in the middle", async (
   assert.equal((await ended(asked.json.id)).status, "succeeded");
 });
 
-test("a fetch is an operation with a step for each node, which tells how far it is and what came", async () => {
+test("a fetch is an operation with a step for each node, with its progress and result", async () => {
   await startTestNode(server, "node-b");
   const asked = await client.post("/v1/images/pull", { reference: "team/slow-1500" });
   assert.equal(asked.status, 202, asked.text);
@@ -183,7 +183,7 @@ test("a fetch is an operation with a step for each node, which tells how far it 
     ["node-a", "node-b"],
   );
   assert.equal((await client.get("/v1/operations")).json[0].id, asked.json.id);
-  // A machine that can fetch nothing is bound to a node that has its image, whichever is less busy.
+  // A machine that can fetch nothing is placed on a node that has its image, however busy.
   await client.call("POST", "/v1/images/import?reference=local/only-b&nodeId=node-b", { raw: "bytes" });
   await ended((await client.post("/v1/images/pull", { reference: "team/only-a", nodeId: "node-a" })).json.id);
   for (const [reference, nodeId] of [

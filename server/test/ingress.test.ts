@@ -1,5 +1,5 @@
 /**
- * The way into machines for everybody: public machines, share links and their cookies, keys; by host and by path.
+ * Public access to machines: public machines, share links and their cookies, keys; by host and by path.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -44,7 +44,7 @@ async function visit(
   return { status: response.statusCode ?? 0, headers: response.headers, text: await text(response) };
 }
 
-const told = (seen: Seen): { url: string; headers: Record<string, string> } => JSON.parse(seen.text) as never;
+const seenRequest = (seen: Seen): { url: string; headers: Record<string, string> } => JSON.parse(seen.text) as never;
 const infoOf = async (id: string, of = client) => (await of.get(`/v1/machines/${id}`)).json as { url: string | null };
 const bearer = `Bearer ${client.key}`;
 
@@ -58,7 +58,7 @@ test("a machine shows its address while it is started and publishes a port, by h
   assert.equal((await infoOf(id)).url, null);
 });
 
-test("names of hosts are first come, first served, and what is no host name has the id", async () => {
+test("host names are first come, first served, and a name that is not a valid host name is replaced by the id", async () => {
   const tenant = await client.post("/v1/tenants", { name: "second" });
   const second = client.withKey((await client.post("/v1/apikeys", { tenantId: tenant.json.id })).json.key);
   const name = "shop";
@@ -78,7 +78,7 @@ test("names of hosts are first come, first served, and what is no host name has 
   assert.equal((await infoOf(three, second)).url, "https://shop.apps.example.com:8443/");
 });
 
-test("machines of one name that are made at once each have a host of their own", async () => {
+test("machines of one name that are made concurrently have different hosts", async () => {
   const keys = await Promise.all(
     Array.from({ length: 8 }, async (_, index) => {
       const tenant = await client.post("/v1/tenants", { name: `racer-${index}` });
@@ -95,7 +95,7 @@ test("machines of one name that are made at once each have a host of their own",
   assert.ok(urls.includes("https://race.apps.example.com:8443/"));
 });
 
-test("a public machine lets everybody in, by host and by path, and what is not ours goes on", async () => {
+test("a public machine is open to everyone, by host and by path, and foreign headers are forwarded", async () => {
   const id = await machineWithPorts(client, { 80: guest.port }, { name: "open", public: true });
   const host = "OPEN.apps.example.com:8443";
   const byHost = await visit(server, "/a//b?t=own&x", {
@@ -104,16 +104,16 @@ test("a public machine lets everybody in, by host and by path, and what is not o
     cookie: "a=1; flotilla_share=x",
   });
   assert.equal(byHost.status, 200);
-  assert.equal(told(byHost).url, "/a//b?t=own&x");
-  assert.equal(told(byHost).headers["authorization"], "Basic eDp5");
-  assert.equal(told(byHost).headers["cookie"], "a=1");
-  assert.equal(told(byHost).headers["host"], host);
+  assert.equal(seenRequest(byHost).url, "/a//b?t=own&x");
+  assert.equal(seenRequest(byHost).headers["authorization"], "Basic eDp5");
+  assert.equal(seenRequest(byHost).headers["cookie"], "a=1");
+  assert.equal(seenRequest(byHost).headers["host"], host);
   assert.equal(byHost.headers["content-security-policy"], undefined);
   assert.deepEqual(byHost.headers["set-cookie"], ["mine=1; Path=/app"]);
   assert.equal(byHost.headers["location"], "/login");
   const byPath = await visit(other, `/proxy/${id}/a?x=1`, { authorization: bearer });
-  assert.equal(told(byPath).url, "/a?x=1");
-  assert.equal(told(byPath).headers["authorization"], undefined, "a key of ours is none of the guest's business");
+  assert.equal(seenRequest(byPath).url, "/a?x=1");
+  assert.equal(seenRequest(byPath).headers["authorization"], undefined, "a key of ours is none of the guest's business");
   assert.match(String(byPath.headers["content-security-policy"]), /^sandbox (?!.*same-origin)/);
   assert.deepEqual(byPath.headers["set-cookie"], [`mine=1; Path=/proxy/${id}/app`]);
   assert.equal(byPath.headers["location"], `/proxy/${id}/login`);
@@ -126,7 +126,7 @@ test("a public machine lets everybody in, by host and by path, and what is not o
   assert.equal((await visit(server, "/v1/machines", { host, authorization: bearer })).status, 503, "no API there");
 });
 
-test("who is not let in learns nothing, and a key lets its own tenant in", async () => {
+test("callers without access learn nothing, and a key opens its own tenant's machines", async () => {
   const id = await machineWithPorts(client, { 80: guest.port }, { name: "closed" });
   const places: readonly [string, OutgoingHttpHeaders][] = [
     ["/", { host: "closed.apps.example.com" }],
@@ -147,7 +147,7 @@ test("who is not let in learns nothing, and a key lets its own tenant in", async
   }
   const own = await visit(server, "/", { host: "closed.apps.example.com", authorization: bearer });
   assert.equal(own.status, 200);
-  assert.equal(told(own).headers["authorization"], undefined);
+  assert.equal(seenRequest(own).headers["authorization"], undefined);
   const tenant = await client.post("/v1/tenants", { name: "foreign" });
   const foreign = (await client.post("/v1/apikeys", { tenantId: tenant.json.id })).json.key as string;
   const reader = (await client.post("/v1/apikeys", { scopes: ["machine:read"] })).json.key as string;
@@ -167,7 +167,7 @@ test("who is not let in learns nothing, and a key lets its own tenant in", async
   );
 });
 
-test("a share link becomes a cookie at once, and one that was taken back opens nothing, on any server", async () => {
+test("a share link becomes a cookie, and a revoked one opens nothing, on any server", async () => {
   const id = await machineWithPorts(client, { 80: guest.port }, { name: "shared" });
   const host = "shared.apps.example.com";
   const made = await client.post(`/v1/machines/${id}/share`);
@@ -185,9 +185,9 @@ test("a share link becomes a cookie at once, and one that was taken back opens n
     cookie: `a=1; flotilla_share=sms_${"z".repeat(43)}; ${cookie}; b=2`,
   });
   assert.equal(page.status, 200);
-  assert.equal(told(page).headers["cookie"], "a=1; b=2");
+  assert.equal(seenRequest(page).headers["cookie"], "a=1; b=2");
   const posted = await visit(server, `/form?t=${token}`, { host, method: "POST", "content-length": "0" });
-  assert.deepEqual([posted.status, told(posted).url], [200, "/form"]);
+  assert.deepEqual([posted.status, seenRequest(posted).url], [200, "/form"]);
 
   const byPath = await visit(other, `/proxy/${id}/a?t=${token}`);
   assert.deepEqual([byPath.status, byPath.headers["location"]], [302, `/proxy/${id}/a`]);
@@ -200,7 +200,7 @@ test("a share link becomes a cookie at once, and one that was taken back opens n
 
   const again = await client.post(`/v1/machines/${id}/share`);
   assert.equal((await visit(server, `/?t=${token}`, { host })).status, 401, "the old one is gone with the new one");
-  // The notification may be on its way to the other server.
+  // The other server may not have received the notification yet.
   const refuses = (one: TestServer, cookie: string) => async () =>
     (await visit(one, `/proxy/${id}/`, { cookie })).status === 401;
   await until(refuses(other, cookie), { what: "the end of the old one", deadlineMs: 1_000 });
@@ -218,7 +218,7 @@ test("a share link becomes a cookie at once, and one that was taken back opens n
   assert.equal((await client.post(`/v1/machines/${portless.json.id}/share`)).json.url, null);
 });
 
-test("a request to a machine that was reached a moment ago makes no query", async () => {
+test("a request to a recently used machine makes no query", async () => {
   const id = await machineWithPorts(client, { 80: guest.port }, { public: true });
   const request = () => visit(server, `/proxy/${id}/`);
   const isFromMemory = async () => (await countStatements(server.context.db, request)) === 0;
@@ -227,7 +227,7 @@ test("a request to a machine that was reached a moment ago makes no query", asyn
   assert.equal(await countStatements(server.context.db, bridge), 0);
 });
 
-test("a share link that was taken back without a notification opens nothing a second later", async () => {
+test("a share link revoked without a notification opens nothing a second later", async () => {
   const id = await machineWithPorts(client, { 80: guest.port });
   const { token } = (await client.post(`/v1/machines/${id}/share`)).json as { token: string };
   const cookie = `flotilla_share=${token}`;
@@ -239,7 +239,7 @@ test("a share link that was taken back without a notification opens nothing a se
     await until(async () => (await status(one)) === 401, { what: "the end of the link", deadlineMs: 1_000 });
 });
 
-test("what a share link has opened ends when it is taken back, on the other server too; what a key opened does not", async () => {
+test("connections of a revoked share link end, on the other server too; those of a key do not", async () => {
   const id = await machineWithPorts(client, { 80: guest.port });
   const { token } = (await client.post(`/v1/machines/${id}/share`)).json as { token: string };
   const open = async (one: TestServer, credential: string): Promise<Socket> => {
@@ -265,7 +265,7 @@ test("what a share link has opened ends when it is taken back, on the other serv
   for (const socket of [...shared, keyed]) socket.destroy();
 });
 
-test("a tenant that is suspended is not shown, not even in public", async () => {
+test("a suspended tenant's machines are not reachable, not even public ones", async () => {
   const tenant = await client.post("/v1/tenants", { name: "late payer" });
   const key = (await client.post("/v1/apikeys", { tenantId: tenant.json.id })).json.key as string;
   const id = await machineWithPorts(client.withKey(key), { 80: guest.port }, { public: true });

@@ -1,5 +1,5 @@
 /**
- * Machines whose time is over: idle ones are stopped, expired ones deleted, busy ones kept; and what is told of it.
+ * Lifetimes of machines: idle ones are stopped, expired ones deleted, busy ones kept; and their events.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -12,7 +12,7 @@ import { until } from "./support/until.ts";
 
 const { server, client, context, machine: create } = await startMachineServer();
 
-/** The server's own loop does the same at a time of its own, so what is looked at is what became of a machine. */
+/** The server's own loop runs concurrently, so tests check what became of a machine, not who did it. */
 async function sweep(): Promise<Report> {
   const services = openTestServices(server);
   const report = await lifetimeReconciler(services).activate(new AbortController().signal);
@@ -34,7 +34,7 @@ async function messages(id: string): Promise<readonly string[]> {
   return events.map(({ message }) => message);
 }
 
-/** As if everything that happened to the machine had happened that much earlier. */
+/** Moves everything that happened to the machine into the past. */
 async function makeOlder(id: string, seconds: number): Promise<void> {
   await context.db.execute(sql`
     UPDATE machines SET created_at = created_at - ${seconds}::int * interval '1 second',
@@ -95,7 +95,7 @@ test("a machine in which nothing is done is stopped, keeps its disk and says why
   assert.equal(back.json.stdout, "back\n");
 });
 
-test("whatever is done in a machine counts as activity, and is shown", async () => {
+test("every use of a machine counts as activity, and is shown", async () => {
   const id = await machine({ autoStopSeconds: 60 });
   const uses: readonly (() => Promise<unknown>)[] = [
     () => client.post(`/v1/machines/${id}/exec`, { command: "false" }),
@@ -112,7 +112,7 @@ test("whatever is done in a machine counts as activity, and is shown", async () 
   }
 });
 
-test("a command that runs keeps its machine awake, however long it is silent", async () => {
+test("a running command keeps its machine from being idle, however long it is silent", async () => {
   const id = await machine({ autoStopSeconds: 1 });
   const ending = new AbortController();
   const running = client.post(`/v1/machines/${id}/exec`, { command: "sleep 600" }, { signal: ending.signal });
@@ -145,7 +145,7 @@ test("a machine that is older than its ttl is deleted in any state", async () =>
   assert.equal(usage.status, 200);
 });
 
-test("limits of any size, and of nothing, are lived with", async () => {
+test("lifetimes of any size, and of nothing, are accepted", async () => {
   const ids = [
     await machine({ autoStopSeconds: Number.MAX_SAFE_INTEGER, ttlSeconds: Number.MAX_SAFE_INTEGER }),
     await machine({ autoStopSeconds: 0, ttlSeconds: 0 }),
@@ -156,7 +156,7 @@ test("limits of any size, and of nothing, are lived with", async () => {
   for (const id of ids) assert.equal((await get(id)).state, "started");
 });
 
-test("two servers that sweep at once end a machine once", async () => {
+test("two servers that run the loop at the same time end a machine once", async () => {
   const idle = await machine({ autoStopSeconds: 60 });
   const old = await machine({ ttlSeconds: 60 });
   for (const id of [idle, old]) await makeOlder(id, 3600);
@@ -170,7 +170,7 @@ test("two servers that sweep at once end a machine once", async () => {
   assert.equal(await isGone(old), true);
 });
 
-test("a stopped machine is not stopped again, and an ephemeral one that is idle is deleted", async () => {
+test("a stopped machine is not stopped again, and an idle ephemeral one is deleted", async () => {
   const stopped = await machine({ autoStopSeconds: 60 });
   await client.post(`/v1/machines/${stopped}/stop`);
   const ephemeral = await machine({ autoStopSeconds: 60, ephemeral: true });
@@ -180,14 +180,14 @@ test("a stopped machine is not stopped again, and an ephemeral one that is idle 
   assert.equal((await messages(stopped)).at(-1), "machine stopped");
 });
 
-test("how a machine ended by itself stands on its timeline once", async () => {
+test("the unexpected end of a machine is on its timeline once", async () => {
   const ends = { crash: /^machine failed: .*crash/, poweroff: /^machine stopped: the guest powered itself off$/ };
   for (const [command, expected] of Object.entries(ends)) {
     const id = await machine({ restart: "never" });
     await client.post(`/v1/machines/${id}/exec`, { command: [command] });
-    // Before that it may be shown as it is while it comes down, and a start then waits for how that ends.
+    // Before that it may still be shown as running, and a start then waits for its end.
     await until(async () => ["error", "stopped"].includes((await get(id)).state));
-    // What the node still has to tell comes before this.
+    // The node's outstanding events are written before this.
     const again = await client.post(`/v1/machines/${id}/start`);
     assert.equal(again.status, 200, again.text);
     await until(async () => (await messages(id)).filter((message) => message === "machine started").length === 2);

@@ -1,6 +1,6 @@
 /**
- * Logs of machines over HTTP, through a real node agent and a scripted guest: framing, tails, machines that are stopped,
- * and readers that follow: over stops, over a node agent that was killed, until the end.
+ * Logs of machines over HTTP, through a real node agent and a scripted guest: framing, tails, stopped machines, and
+ * followers: across stops, across a killed node agent, until the end.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -18,11 +18,11 @@ const logs = (id: string, query = "") => client.get(`/v1/machines/${id}/logs${qu
 const linesOf = (text: string): readonly string[] =>
   text
     .split("\n\n")
-    // An empty line of its own keeps a silent stream alive.
+    // A separate empty line keeps a silent stream alive.
     .map((line) => line.replace(/^\n+/, ""))
     .filter((line) => line !== "");
 
-/** A machine whose workload has said so many lines. */
+/** A machine whose workload has written this many lines. */
 async function started(line: string, count: number): Promise<string> {
   const id = await machine(line);
   await client.post(`/v1/machines/${id}/start`);
@@ -99,7 +99,7 @@ test("tail counts lines, and more than 10,000 are refused with 400", async () =>
   assert.ok(Math.abs(Date.parse(timestamp) - Date.now()) < 60_000);
 });
 
-test("a machine that never ran has an empty log; one that is not there, or deleted, none", async () => {
+test("a machine that never ran has an empty log; a missing or deleted one has none", async () => {
   const id = await machine(null);
   assert.deepEqual([(await logs(id)).status, (await logs(id)).text], [200, ""]);
   await client.delete(`/v1/machines/${id}`);
@@ -107,7 +107,7 @@ test("a machine that never ran has an empty log; one that is not there, or delet
   assert.equal((await logs(`mach-${"0".repeat(32)}`)).status, 404);
 });
 
-test("the log of a stopped machine is there, and goes on with its next start", async () => {
+test("a stopped machine's log is readable, and continues with its next start", async () => {
   const id = await started("echo $FAKE_IMAGE; sleep 1000", 1);
   const stopped = await client.post(`/v1/machines/${id}/stop`);
   assert.equal(stopped.json.state, "stopped", stopped.text);
@@ -117,7 +117,7 @@ test("the log of a stopped machine is there, and goes on with its next start", a
   await until(async () => linesOf((await logs(id)).text).length === 2, { what: "the second start's line" });
 });
 
-test("a follower hears what comes, over stops and starts, until the machine is deleted", async () => {
+test("a follower receives new lines, across stops and starts, until the machine is deleted", async () => {
   const id = await machine("echo first; sleep 0.3; echo second; sleep 1000");
   // Before it ever ran, so before any node has it.
   const follower = await follow(id);
@@ -132,14 +132,14 @@ test("a follower hears what comes, over stops and starts, until the machine is d
   await until(() => follower.hasEnded, { what: "the end of the answer" });
 });
 
-test("a follower of a log that is silent is told from a dead connection", { timeout: 60_000 }, async () => {
+test("a follower of a silent log gets keep-alives", { timeout: 60_000 }, async () => {
   const id = await started("echo one; sleep 1000", 1);
   const follower = await follow(id, "&tail=0");
   await until(() => follower.text === "\n", { what: "an empty line", deadlineMs: 30_000 });
   follower.sent.destroy();
 });
 
-test("a follower hears everything once when the node agent is killed and comes back", async () => {
+test("a follower receives every line once when the node agent is killed and comes back", async () => {
   const id = await started("echo before; sleep 1000", 1);
   const follower = await follow(id);
   await follower.untilText("before");
@@ -153,7 +153,7 @@ test("a follower hears everything once when the node agent is killed and comes b
   follower.sent.destroy();
 });
 
-test("a follower that does not read holds up nobody and nothing, and one that is gone leaves nothing", async () => {
+test("a follower that does not read blocks nothing, and a disconnected one leaves nothing", async () => {
   const id = await machine("yes 'a line that is written again and again'");
   const blocked = await follow(id, "&tail=10000");
   blocked.answer.pause();
@@ -162,7 +162,7 @@ test("a follower that does not read holds up nobody and nothing, and one that is
   await until(() => other.text.length > 4_000_000, { what: "another reader to get on", deadlineMs: 60_000 });
   assert.equal((await client.post(`/v1/machines/${id}/exec`, { command: "echo fine" })).json.stdout, "fine\n");
   assert.ok(blocked.text.length < 1_000_000, `${blocked.text.length}`);
-  // Who does not follow comes to an end.
+  // A reader that does not follow comes to an end.
   const last = linesOf((await logs(id, "?tail=5")).text);
   assert.equal(last.length, 5);
   for (const { sent } of [blocked, other]) sent.destroy();

@@ -1,8 +1,9 @@
 /**
- * Every answer that the contract documents for an endpoint of machines is given here once, and none that it does not.
+ * Every answer that the contract documents for an endpoint of machines is produced here once, and no other.
  *
- * The contract decides what is tried: a test for each code goes over all endpoints that document it, so a new endpoint is
- * tried by itself, and there are no exceptions: what nothing here can produce does not stand in the contract.
+ * The contract determines what is tried: a test for each code covers all endpoints that document it, so a new
+ * endpoint is tried automatically, and there are no exceptions: the contract does not document an answer that cannot
+ * be produced here.
  */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -23,7 +24,7 @@ import { sampleBody, samplePath } from "./support/sample.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "./support/until.ts";
 
-/** Endpoints that are younger than this test: what they lack is told and does not fail it. Take them out one by one. */
+/** Endpoints that are newer than this test: what they lack is printed and does not fail it. Remove them one by one. */
 const NEWCOMERS: readonly EndpointName[] = [
   "createBranch",
   "createBranches",
@@ -32,7 +33,7 @@ const NEWCOMERS: readonly EndpointName[] = [
   "exportMachine",
 ];
 
-/** What deletes comes last, the machine last of all. */
+/** Deletes come last, that of the machine last of all. */
 const turnOf = (name: EndpointName): number => (name === "deleteMachine" ? 2 : name.startsWith("delete") ? 1 : 0);
 
 const NAMES: readonly EndpointName[] = endpointList
@@ -45,7 +46,7 @@ const SETTLED = NAMES.filter((name) => !NEWCOMERS.includes(name));
 const { server, node, client, context } = await startMachineServer();
 const ledger = new Ledger();
 
-/** Another server of the cluster, which waits next to nothing for nodes. */
+/** Another server of the cluster, which hardly waits for nodes. */
 async function startHurried(): Promise<Client> {
   const hurried = await startTestServer({ databaseUrl: server.databaseUrl, nodeWaitMs: 300 });
   return hurried.client.withKey(server.adminKey.key);
@@ -73,7 +74,7 @@ async function tenant(plan: object): Promise<Client> {
   return client.withKey(key.json.key);
 }
 
-/** What is sent where the contract's smallest body would not do. */
+/** Request bodies where the contract's smallest one would not do. */
 const BODIES: Readonly<Partial<Record<EndpointName, object>>> = {
   createMachine: { source: SOURCE },
   exec: { command: "true" },
@@ -88,10 +89,10 @@ const QUERIES: Readonly<Partial<Record<EndpointName, string>>> = {
 };
 const PARAMETERS: Readonly<Record<string, string>> = { session_id: "one", "path...": "workspace/file", port: "80" };
 
-type Wish = Partial<Omit<Asked, "path">> & { readonly id?: string; readonly query?: string };
+type CallParts = Partial<Omit<Asked, "path">> & { readonly id?: string; readonly query?: string };
 
-/** A call that makes sense, of a machine that need not exist. */
-function asked(name: EndpointName, { id = "none-such", query, raw, body, ...rest }: Wish = {}): Asked {
+/** A valid call, for a machine that need not exist. */
+function asked(name: EndpointName, { id = "none-such", query, raw, body, ...rest }: CallParts = {}): Asked {
   const endpoint = endpointOf(name);
   const filled = endpoint.path.replace(/\{([a-z_.]+)\}/g, (whole, parameter: string) =>
     parameter === "id" ? id : (PARAMETERS[parameter] ?? samplePath(whole)),
@@ -109,12 +110,12 @@ function asked(name: EndpointName, { id = "none-such", query, raw, body, ...rest
   return { path: search === undefined ? filled : `${filled}?${search}`, ...content, ...rest };
 }
 
-const call = (name: EndpointName, wish?: Wish, as: Client = client): Promise<Answer> =>
-  ledger.call(as, name, asked(name, wish));
+const call = (name: EndpointName, parts?: CallParts, as: Client = client): Promise<Answer> =>
+  ledger.call(as, name, asked(name, parts));
 
 /**
- * Tries the code with every endpoint, and says which of those that document it answered otherwise. What the others
- * answered is in the ledger as well.
+ * Tries the code with every endpoint, and returns which of those that document it answered otherwise. The others'
+ * answers are in the ledger as well.
  */
 async function provoke(code: ErrorCode, how: (name: EndpointName) => Promise<Answer | undefined>): Promise<void> {
   const otherwise: string[] = [];
@@ -128,17 +129,17 @@ async function provoke(code: ErrorCode, how: (name: EndpointName) => Promise<Ans
   assert.deepEqual(otherwise, [], `these document ${code} and answered otherwise`);
 }
 
-/** A session under the name that calls have, where the endpoint needs one. */
+/** A session with the id that calls use, where the endpoint needs one. */
 async function withSession(name: EndpointName, id: string, as: Client = client): Promise<string> {
   if (endpointOf(name).path.includes("{session_id}")) await as.post(`/v1/machines/${id}/sessions`, { id: "one" });
   return id;
 }
 
-test("each endpoint gives each of its good answers", async () => {
+test("each endpoint gives each of its successful answers", async () => {
   const started = await machine();
   await client.post(`/v1/machines/${started}/start`);
   await client.call("PUT", `/v1/machines/${started}/files/workspace/file`, { raw: "0123456789" });
-  const further: Readonly<Partial<Record<string, Wish>>> = {
+  const further: Readonly<Partial<Record<string, CallParts>>> = {
     "startMachine 202": { query: "detach=true" },
     "deleteMachine 200": { query: "includeUsage=true" },
     "readFile 206": { headers: { range: "bytes=0-1" } },
@@ -146,10 +147,10 @@ test("each endpoint gives each of its good answers", async () => {
   };
   for (const name of SETTLED) {
     for (const status of Object.keys(endpointOf(name).answers)) {
-      const wish = further[`${name} ${status}`];
-      const own = name === "deleteMachine" || name === "createSession" || wish?.query === "detach=true";
+      const parts = further[`${name} ${status}`];
+      const own = name === "deleteMachine" || name === "createSession" || parts?.query === "detach=true";
       const id = own ? await machine() : await withSession(name, started);
-      const answer = await call(name, { id, ...wish });
+      const answer = await call(name, { id, ...parts });
       assert.equal(String(answer.status), status, `${name}: ${answer.text}`);
     }
   }
@@ -181,7 +182,7 @@ test("a suspended tenant, and one that asks too often", async () => {
   );
 });
 
-test("bodies and parameters that do not fit", async () => {
+test("bodies and parameters that do not match the schema", async () => {
   await provoke("invalid_json", (name) => call(name, { raw: "{" }));
   await provoke("invalid_body", (name) => {
     const { body, query } = endpointOf(name);
@@ -198,10 +199,10 @@ test("bodies and parameters that do not fit", async () => {
   });
 });
 
-test("requests that make no sense, and things that do not exist", async () => {
+test("invalid requests, and things that do not exist", async () => {
   const id = await machine();
   const badEnvironment = { env: { "": "x" } };
-  const senseless: Readonly<Partial<Record<EndpointName, Wish>>> = {
+  const senseless: Readonly<Partial<Record<EndpointName, CallParts>>> = {
     createMachine: { body: { source: { type: "image", reference: "two words" } } },
     exec: { body: { command: "true", ...badEnvironment } },
     execStream: { body: { command: "true", ...badEnvironment } },
@@ -216,7 +217,7 @@ test("requests that make no sense, and things that do not exist", async () => {
   };
   await provoke("invalid_request", async (name) => {
     if (!endpointOf(name).path.includes("/files/{path...}")) return call(name, { id, ...senseless[name] });
-    // A path as long as no system has one.
+    // A path longer than any system permits.
     return ledger.call(client, name, {
       ...asked(name, { id }),
       path: `/v1/machines/${id}/files/${"x/".repeat(2100)}x`,
@@ -225,7 +226,7 @@ test("requests that make no sense, and things that do not exist", async () => {
   await provoke("not_found", (name) => call(name));
 });
 
-test("keys of idempotency that another request has, which is the same or not", async () => {
+test("idempotency keys of another request, the same or a different one", async () => {
   const at = new Date(context.clock.now());
   const later = new Date(context.clock.now() + 600_000);
   const { subject: keyId } = (await client.get("/v1/me")).json;
@@ -248,7 +249,7 @@ test("keys of idempotency that another request has, which is the same or not", a
   }
 });
 
-test("names that are taken, and ceilings that are reached", async () => {
+test("names in use, and ceilings that are reached", async () => {
   await client.post("/v1/machines", { source: SOURCE, name: "taken" });
   await provoke("name_taken", (name) => call(name, { body: { source: SOURCE, name: "taken" } }));
   const small = await tenant({ maxMachines: 3, maxConcurrentMachines: 1 });
@@ -263,7 +264,7 @@ test("names that are taken, and ceilings that are reached", async () => {
   });
 });
 
-/** Of what a machine may hold itself. */
+/** For limits per machine. */
 async function holdAsManyAsPossible(id: string): Promise<void> {
   const { db } = server.context;
   await db.execute(sql`
@@ -281,7 +282,7 @@ test("a cluster without a node has no room", async () => {
   await provoke("no_capacity", async (name) => call(name, { id: await withSession(name, id, alone) }, alone));
 });
 
-test("a boot that fails, and a machine that has failed", async () => {
+test("a failed boot, and a machine in error", async () => {
   await provoke("start_failed", async (name) => {
     const id = await machine({ FAKE_BOOT_FAIL: "1" });
     return call(name, { id: await withSession(name, id) });
@@ -308,7 +309,7 @@ test("a boot that fails, and a machine that has failed", async () => {
   });
 });
 
-test("images that can not be had", async () => {
+test("unavailable images", async () => {
   const references = {
     image_not_found: "team/missing",
     image_refused: "team/secluded",
@@ -338,14 +339,14 @@ test("a guest whose agent does not answer", async () => {
   });
 });
 
-test("files: a range outside, a full disk; and what is not there yet", async () => {
+test("files: a range outside, a full disk, and a missing file", async () => {
   const withFile = async (): Promise<string> => {
     const id = await machine({ FAKE_DISK_BYTES: "20" });
     await client.call("PUT", `/v1/machines/${id}/files/workspace/file`, { raw: "0123456789" });
     return id;
   };
   const shared = await withFile();
-  /** What changes the machine gets one of its own. */
+  /** Calls that change the machine get a new one. */
   const idFor = async (name: EndpointName) => (/^(delete|stop|put|post|write)/.test(name) ? await withFile() : shared);
   const headers = { range: "bytes=100-200" };
   await provoke("range_not_satisfiable", async (name) => call(name, { id: await idFor(name), headers }));
@@ -356,7 +357,7 @@ test("files: a range outside, a full disk; and what is not there yet", async () 
   await provoke("not_implemented", async (name) => call(name, { id: await idFor(name) }));
 });
 
-test("a database that is away, and a node that is", async () => {
+test("an unreachable database, and an unreachable node", async () => {
   const proxy = await startProxy(server.databaseUrl);
   const cut = await startTestServer({ databaseUrl: proxy.url, logLevel: "silent" });
   const there = cut.client.withKey(server.adminKey.key);
@@ -383,10 +384,10 @@ test("a database that is away, and a node that is", async () => {
   assert.deepEqual(otherwise, [], "these document unavailable and answered otherwise while their node was away");
 });
 
-test("what the contract documents was given, and nothing else", (t) => {
+test("every documented answer was given, and no other", (t) => {
   const advice = "let a test above produce it, or take it out of the contract";
   assert.deepEqual(ledger.missingOf(SETTLED), [], advice);
   assert.deepEqual(ledger.undocumentedOf(SETTLED), [], "the contract does not document these");
   const served = NAMES.filter((name) => NEWCOMERS.includes(name));
-  for (const one of ledger.missingOf(served)) t.diagnostic(`documented, and tried by nobody yet: ${one}`);
+  for (const one of ledger.missingOf(served)) t.diagnostic(`documented, but not tried yet: ${one}`);
 });

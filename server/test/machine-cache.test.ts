@@ -1,8 +1,8 @@
 /**
- * Reads of a machine that are answered from memory: what they may say, and that they ask nobody.
+ * Reads of a machine that are answered from memory: what they may show, and that they make no query.
  *
- * Two servers share a database; the second one's way to it can be cut. Time between a change and its age is not waited
- * for: the first server's clock can be set forward.
+ * Two servers share a database; the second one's connection to it can be cut. The tests do not wait for an answer to
+ * age: the first server's clock can be set ahead.
  */
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -30,7 +30,7 @@ assert.equal((await here.client.post("/v1/plans", plan)).status, 201);
 
 const state = async (id: string, server = here) => (await server.client.get(`/v1/machines/${id}`)).json.state as string;
 
-/** A machine that runs, and is known to both servers. */
+/** A running machine that both servers have cached. */
 async function running(): Promise<string> {
   const source = { type: "image", reference: "local/busybox" };
   const { id } = (await here.client.post("/v1/machines", { source })).json;
@@ -47,7 +47,7 @@ async function known(id: string): Promise<void> {
   }
 }
 
-test("a machine that is known is read without a query, by its owner alone", async () => {
+test("a cached machine is read without a query, by its owner alone", async () => {
   const id = await running();
   const { db } = here.context;
   const count = await countStatements(db, async () => {
@@ -62,7 +62,7 @@ test("a machine that is known is read without a query, by its owner alone", asyn
   assert.equal(await countStatements(db, () => state(id)), 0);
 });
 
-test("whoever was answered sees what was changed, however many read meanwhile", async () => {
+test("a client whose change was answered sees it, however many read meanwhile", async () => {
   const id = await running();
   let isOver = false;
   const readers = Array.from({ length: 8 }, async () => {
@@ -81,11 +81,11 @@ test("whoever was answered sees what was changed, however many read meanwhile", 
   await Promise.all(readers);
 });
 
-test("whoever was answered sees what was changed, also when a report of the node was written first", async () => {
+test("a client whose change was answered sees it, also when a report of the node was written first", async () => {
   const id = await running();
   const { notify } = here.context.db;
   const { query } = there.context.db;
-  // The node reports to one server, which does not come to announce it, and answers the stop of the other.
+  // The node reports to one server, which is kept from announcing it, and answers the stop of the other.
   const [written, asked] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   here.context.db.notify = async (channel, payload) => {
     if (payload.startsWith(id)) {
@@ -96,7 +96,7 @@ test("whoever was answered sees what was changed, also when a report of the node
   };
   let writes = 0;
   there.context.db.query = async (statement) => {
-    // The wish is the first of them, the node's answer the second.
+    // The first write is the desired state, the second the node's answer.
     if (JSON.stringify(statement).includes(id) && ++writes === 2) await written.promise;
     return query(statement);
   };
@@ -110,7 +110,7 @@ test("whoever was answered sees what was changed, also when a report of the node
   }
 });
 
-test("a list is what the database has, which is asked for those machines alone that are not known so", async () => {
+test("a list is read from the database, and only rows that are not cached at their revision", async () => {
   const label = "listed=yes";
   const source = { type: "image", reference: "local/busybox" };
   const ids: string[] = [];
@@ -141,7 +141,7 @@ test("a list is what the database has, which is asked for those machines alone t
   assert.deepEqual([pages.json.length, pages.headers.has("link")], [2, true]);
 });
 
-test("what another server changed shows soon, without anybody asking the database over and over", async () => {
+test("another server's change shows soon, without repeated queries", async () => {
   const id = await running();
   for (const [verb, shown] of [
     ["stop", "stopped"],
@@ -157,14 +157,14 @@ test("what another server changed shows soon, without anybody asking the databas
   await until(isGone, { what: "the deletion at the other server" });
 });
 
-test("a change that was not notified shows when the answer is too old", async () => {
+test("a change without a notification shows when the cached answer is too old", async () => {
   const id = await running();
-  await here.context.db.execute(sql`UPDATE machines SET labels = '{"by":"nobody"}'::jsonb WHERE id = ${id}`);
+  await here.context.db.execute(sql`UPDATE machines SET labels = '{"by":"hand"}'::jsonb WHERE id = ${id}`);
   aheadMs += 5_001;
   assert.deepEqual((await here.client.get(`/v1/machines/${id}`)).json.labels, { by: "nobody" });
 });
 
-test("nothing is shown from memory while notifications do not arrive, nor what was known before", async () => {
+test("nothing is shown from memory while notifications do not arrive, nor what was cached before", async () => {
   const id = await running();
   proxy.cut();
   try {
@@ -185,7 +185,7 @@ test("nothing is shown from memory while notifications do not arrive, nor what w
   assert.deepEqual([...states], ["stopped"]);
 });
 
-test("what was read before a change came in is used once and not kept", async () => {
+test("a row read before a change arrived is used once and not cached", async () => {
   const id = await running();
   const { context } = here;
   const cache = new MachineCache(context);
@@ -199,7 +199,7 @@ test("what was read before a change came in is used once and not kept", async ()
       });
       return cache.current(name);
     };
-    // What was notified before comes back from PostgreSQL.
+    // Earlier notifications are delivered by PostgreSQL again.
     const isKept = async () => (await asOf(() => undefined)) !== undefined;
     await until(isKept);
     const touchedAt = Date.now() + 60_000;
@@ -213,7 +213,7 @@ test("what was read before a change came in is used once and not kept", async ()
   }
 });
 
-test("a node that is revoked shows on its machines at once, and soon at another server", async () => {
+test("a revoked node shows on its machines immediately, and soon at another server", async () => {
   const id = await running();
   assert.equal((await here.client.delete(`/v1/nodes/${node.id}/credential`)).status, 204);
   assert.equal(await state(id), "error");

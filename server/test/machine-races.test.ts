@@ -1,5 +1,5 @@
 /**
- * What happens when much is asked at once, of one server and of two.
+ * Concurrent requests, to one server and to two.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -104,14 +104,14 @@ test("fifty starts at once on two servers take no more memory or processors toge
   }
 });
 
-test("a place that a stop frees can be taken", async () => {
+test("a place freed by a stop can be used", async () => {
   const [mine] = await tenantWith({ maxConcurrentMachines: 1 });
   const ids = await times(2, async () => (await mine.post("/v1/machines", { source })).json.id as string);
   assert.equal((await mine.post(`/v1/machines/${ids[0]}/start`)).status, 200);
   assert.equal((await mine.post(`/v1/machines/${ids[1]}/start`)).status, 422);
   assert.equal((await mine.post(`/v1/machines/${ids[0]}/stop`)).status, 200);
   assert.equal((await mine.post(`/v1/machines/${ids[1]}/start`)).status, 200);
-  // Asking again for what one has takes no second place.
+  // Starting a started machine uses no second place.
   assert.equal((await mine.post(`/v1/machines/${ids[1]}/start`)).status, 200);
 });
 
@@ -163,7 +163,7 @@ test("a stop during a start wins, and the start says so", async () => {
   assert.deepEqual([answer.status, answer.headers.get("x-error-code")], [409, "conflict"]);
 });
 
-test("whatever is asked in whatever order, the last wish is reached and no machine runs twice", async () => {
+test("whatever the order of requests, the last desired state is reached and no machine runs twice", async () => {
   const ids = await times(4, () => created());
   const verbs = ["start", "stop", "start?detach=true"] as const;
   const answers = await times(48, (n) => {
@@ -203,13 +203,13 @@ test("of two writes from the same revision one is written and one is stale", asy
   assert.equal((await writeChanges(server.context, [start])).size, 0);
 });
 
-test("a start whose server died before it told the node is finished by a loop", async () => {
+test("a loop finishes a start whose server died before it sent it to the node", async () => {
   const id = await created();
   const machine = await findAnyMachine(server.context.db, id);
   assert.ok(machine);
   const now = Date.now();
   const { next, ...rest } = askStart(machine, { nodeId: node.id, activeMax: 100, isAutomatic: false, now });
-  // As it is written by a handler, except that the time until a loop looks is over already.
+  // As a handler writes it, except that it is due for the loop immediately.
   await writeChanges(server.context, [{ ...rest, next: { ...next, reconcileAt: now } }]);
   await until(async () => (await client.get(`/v1/machines/${id}`)).json.ready);
   assert.equal(await startsOf(id), 1);

@@ -1,5 +1,5 @@
 /**
- * What the schema and the code both say about machines and nodes, compared.
+ * Facts about machines and nodes that both the schema and the code state, compared.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -14,7 +14,7 @@ import { startTestServer } from "./support/server.ts";
 const server = await startTestServer();
 const { db } = server.context;
 
-/** The words that a CHECK constraint of the column allows. */
+/** The values that a CHECK constraint of the column allows. */
 async function allowed(table: string, column: string): Promise<readonly string[]> {
   const rows = await db.query<{ definition: string }>(sql`
     SELECT pg_get_constraintdef(oid) AS definition FROM pg_constraint
@@ -23,7 +23,7 @@ async function allowed(table: string, column: string): Promise<readonly string[]
   return [...(found?.definition ?? "").matchAll(/'([a-z]+)'::text/g)].map(([, word]) => word ?? "").sort();
 }
 
-test("the lists of words in CHECK constraints are those of the code", async () => {
+test("the lists of values in CHECK constraints are those of the code", async () => {
   assert.deepEqual(await allowed("machines", "desired_state"), [...DESIRED_STATES].sort());
   assert.deepEqual(await allowed("machines", "observed_state"), [...OBSERVED_STATES].sort());
   assert.deepEqual(await allowed("tenant_events", "level"), [...EVENT_LEVELS].sort());
@@ -64,7 +64,7 @@ test("the column is_active says what isActive says, for every combination of fac
   }
 });
 
-test("facts that contradict each other cannot be written", async () => {
+test("contradictory facts cannot be written", async () => {
   const contradictions = [
     sql`UPDATE machines SET desired_state = 'running', deleted_at = NULL, node_id = NULL`,
     sql`UPDATE machines SET desired_state = 'absent', deleted_at = NULL`,

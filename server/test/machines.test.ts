@@ -46,7 +46,7 @@ test("a machine without a name gets one, which no other of its tenant has", asyn
   assert.equal(new Set(names).size, names.length);
 });
 
-test("a machine says what may be done with it now", async () => {
+test("a machine shows what may be done with it now", async () => {
   const { id } = await created({});
   const { capabilities } = await get(id);
   assert.deepEqual([capabilities.exec, capabilities.branch, capabilities.maxForkBatch], [false, false, 0]);
@@ -64,14 +64,14 @@ test("refusals over a ceiling name no page where the operator has set none", asy
     refused.text,
     "machine count quota exceeded: your None plan allows 0 machines; ask the operator for a larger plan",
   );
-  // The number of ports is the operator's choice as well.
+  // The number of ports is also set by the operator.
   const ports = Array.from({ length: 7 }, (_, index) => ({ port: 8000 + index }));
   const owner = plain.client.withKey(server.adminKey.key);
   assert.match((await owner.post("/v1/machines", { source, ports })).text, /at most 6 ports/);
   assert.equal((await owner.post("/v1/machines", { source, ports: ports.slice(1) })).status, 201);
 });
 
-test("the body that clients in daily use send is accepted as it is", async () => {
+test("the body that clients in daily use send is accepted unchanged", async () => {
   const machine = await created({
     name: null,
     resources: { cpus: 1, memoryMb: 512, diskGb: null },
@@ -84,7 +84,7 @@ test("the body that clients in daily use send is accepted as it is", async () =>
   assert.deepEqual((await get(machine.id)).resources, { cpus: 1, memoryMb: 512, diskGb: 20 });
 });
 
-test("what makes no sense is refused with 400 and a reason", async () => {
+test("an invalid request is refused with 400 and a reason", async () => {
   const refusals: readonly [object, string | RegExp][] = [
     [{ network: { mode: "allowCidrs" } }, "allowCidrs network mode requires at least one CIDR or host"],
     [{ network: { mode: "allowCidrs", cidrs: [], hosts: [] } }, /requires at least one/],
@@ -108,7 +108,7 @@ test("what makes no sense is refused with 400 and a reason", async () => {
   }
 });
 
-test("networks, hosts and ports are taken in one form", async () => {
+test("networks, hosts and ports are normalized", async () => {
   const { id } = await created({
     network: { mode: "allowCidrs", cidrs: ["10.0.0.0/8", "192.0.2.1", "2001:db8::/32"], hosts: ["API.example.com."] },
     ports: [{ port: 8080, hostPort: 99 }, { port: 8080 }],
@@ -122,7 +122,7 @@ test("networks, hosts and ports are taken in one form", async () => {
   assert.deepEqual(machine.ports, [{ port: 8080, hostPort: null }]);
 });
 
-test("a name is taken once, freed by a delete, and does not name the machine in paths", async () => {
+test("a name can be used once, is freed by a delete, and does not name the machine in paths", async () => {
   const first = await created({ name: "web" });
   const second = await client.post("/v1/machines", { source, name: "web" });
   assert.equal(second.status, 409);
@@ -149,7 +149,7 @@ test("start boots, is idempotent, and stop keeps the machine", async () => {
   assert.deepEqual(await messages(id), ["machine created", "machine started", "machine stopped"]);
 });
 
-test("a detached start answers at once, and no reader ever sees `stopped` after it", async () => {
+test("a detached start answers immediately, and no reader ever sees `stopped` after it", async () => {
   const { id } = await created({ env: { FAKE_BOOT_MS: "300" } });
   const accepted = await client.post(`/v1/machines/${id}/start?detach=true`);
   assert.equal(accepted.status, 202);
@@ -163,7 +163,7 @@ test("a detached start answers at once, and no reader ever sees `stopped` after 
   assert.deepEqual([...seen].sort(), ["creating", "started"]);
 });
 
-test("a start that fails leaves `error` with the reason, and a way back", async () => {
+test("a failed start leaves `error` with the reason, and can be repeated", async () => {
   const { id } = await created({ source: { type: "image", reference: "local/missing" } });
   const failed = await client.post(`/v1/machines/${id}/start`);
   assert.equal(failed.status, 422);
@@ -172,14 +172,14 @@ test("a start that fails leaves `error` with the reason, and a way back", async 
   const machine = await get(id);
   assert.equal(machine.state, "error");
   assert.match(machine.error, /local\/missing/);
-  // The node tells in its own time that it looked for the image: before this line or after it.
+  // The node's own event, that it looked for the image, may come before this line or after it.
   const told = (await messages(id)).filter((message) => /^start failed: .*local\/missing/.test(message));
   assert.equal(told.length, 1);
   assert.equal((await client.post(`/v1/machines/${id}/stop`)).json.state, "stopped");
   assert.equal((await get(id)).error, null);
 });
 
-test("a machine that crashes is started again, and its timeline says so", async () => {
+test("a machine that crashes is restarted, with an event on its timeline", async () => {
   const { id } = await created();
   await client.post(`/v1/machines/${id}/start`);
   await client.post(`/v1/machines/${id}/exec`, { command: "crash" });
@@ -190,7 +190,7 @@ test("a machine that crashes is started again, and its timeline says so", async 
   assert.match(told, /the machine ended by itself \(crashed\).*; the machine is started again$/);
 });
 
-test("a machine that crashes and is not to be started again is an error with a reason, and can be started", async () => {
+test("a crashed machine that may not restart is in error with a reason, and can be started", async () => {
   const { id } = await created({ restart: "never" });
   await client.post(`/v1/machines/${id}/start`);
   await client.post(`/v1/machines/${id}/exec`, { command: "crash" });
@@ -214,7 +214,7 @@ test("a guest that powers itself off leaves a stopped machine", async () => {
   assert.equal((await messages(id)).includes("machine stopped: the guest powered itself off"), true);
 });
 
-test("an ephemeral machine is deleted once it has stopped, also by itself", async () => {
+test("an ephemeral machine is deleted once it has stopped, also when it stops by itself", async () => {
   const asked = await created({ ephemeral: true });
   await client.post(`/v1/machines/${asked.id}/start`);
   assert.equal((await client.post(`/v1/machines/${asked.id}/stop`)).status, 200);
@@ -227,7 +227,7 @@ test("an ephemeral machine is deleted once it has stopped, also by itself", asyn
   assert.equal((await get(idle.id)).state, "stopped");
 });
 
-test("delete takes a machine in any state, and the node forgets it", async () => {
+test("delete works in any state, and the node removes the machine", async () => {
   const slow = { env: { FAKE_BOOT_MS: "5000" } };
   for (const prepare of [
     async () => (await created()).id,
@@ -332,7 +332,7 @@ test("another tenant's machine is not found by any verb", async () => {
   assert.deepEqual((await stranger.get("/v1/machines")).json, []);
 });
 
-test("refusals over a plan's ceilings have the agreed texts", async () => {
+test("refusals over a plan's ceilings have the documented texts", async () => {
   const plan = (
     await client.post("/v1/plans", {
       name: "Tiny",
@@ -351,7 +351,8 @@ test("refusals over a plan's ceilings have the agreed texts", async () => {
   assert.match(oversize.text, /your Tiny plan allows 2 vCPUs per machine.*https:\/\/flotilla\.example\/plans/);
   assert.equal((await tiny.post("/v1/machines", { source, resources: { memoryMb: 2048 } })).status, 422);
   assert.equal((await tiny.post("/v1/machines", { source, resources: { diskGb: 11 } })).status, 422);
-  // What is left out has the default, and is refused where the plan allows less; only the default disk is as small as it.
+  // Omitted resources have the default, and are refused where the plan allows less; only the disk's default is
+  // reduced to the plan's limit.
   const omitted = await tiny.post("/v1/machines", { source });
   assert.equal(omitted.status, 422);
   assert.match(omitted.text, /allows 2 vCPUs per machine, and 4 is the default; name resources\.cpus/);

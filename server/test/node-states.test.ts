@@ -1,5 +1,5 @@
 /**
- * The statements that change a node's status do what the table of its life says, for every status and every event.
+ * The statements that change a node's status follow the table of its states, for every status and every event.
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
@@ -44,10 +44,10 @@ const STATEMENTS: Readonly<Record<NodeEvent, () => Promise<unknown>>> = {
   revoked: () => revokeNode(db, ID),
 };
 
-/** Makes the node anew, with this status. */
+/** Makes the node again, with this status. */
 async function put(status: NodeStatus): Promise<void> {
   const hash = status === "revoked" ? null : randomBytes(32);
-  // Before the `now` that `silent` gets, and too late for the server's own loop to call it silent.
+  // Before the `now` that `silent` gets, but too recent for the server's own loop.
   const heardAt = new Date(now.getTime() - 1);
   await db.execute(sql`DELETE FROM nodes WHERE id = ${ID}`);
   await db.execute(sql`
@@ -60,7 +60,7 @@ async function statusNow(): Promise<NodeStatus | undefined> {
 }
 
 for (const event of NODE_EVENTS) {
-  test(`${event} does to a node of every status what the table says`, async () => {
+  test(`${event} changes a node of every status as in the table`, async () => {
     for (const status of NODE_STATUSES) {
       await put(status);
       const answer = await STATEMENTS[event]();

@@ -1,5 +1,5 @@
 /**
- * Nodes and join tokens over HTTP: entering, reporting, going away, coming back, being revoked.
+ * Nodes and join tokens over HTTP: registering, reporting, becoming unreachable, coming back, being revoked.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -17,7 +17,7 @@ const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
 const { client } = server;
 const own = client.withKey(TEST_JOIN_TOKEN);
 const source = { type: "image", reference: "local/busybox" };
-/** Nobody answers there. */
+/** Nothing listens there. */
 const ADDRESS = "http://127.0.0.1:9";
 const RESOURCES = {
   totalCpus: 8,
@@ -51,7 +51,7 @@ const observed = (machineId: string, fields: object) => ({
 const nodeOf = async (id: string) =>
   ((await client.get("/v1/nodes")).json as { id: string }[]).find((node) => node.id === id) as Record<string, unknown>;
 
-test("strangers do not enter", async () => {
+test("a node without a valid token is refused", async () => {
   const body = { id: "ghost", address: ADDRESS };
   assert.equal((await client.withKey(null).post("/v1/nodes/register", body)).status, 401);
   assert.equal((await client.withKey("guess").post("/v1/nodes/register", body)).status, 401);
@@ -62,7 +62,7 @@ test("strangers do not enter", async () => {
 
 let ghost = client;
 
-test("a node enters with the server's token, gets a credential once and reports with it", async () => {
+test("a node registers with the server's token, gets a credential once and reports with it", async () => {
   const entered = await own.post("/v1/nodes/register", { id: "ghost", address: ADDRESS, labels: { arch: "amd64" } });
   assert.equal(entered.status, 200, entered.text);
   assert.match(entered.json.credential, /^node_/);
@@ -79,7 +79,7 @@ test("a node enters with the server's token, gets a credential once and reports 
   assert.equal((await ghost.get("/v1/machines")).status, 401);
 });
 
-test("a heartbeat that does not fit is refused with words, and nothing of it is taken", async () => {
+test("an invalid heartbeat is refused with an explanation, and nothing of it is applied", async () => {
   for (const body of [[], { bootId: 1 }, heartbeat({ machines: [{ machineId: "x" }] }), heartbeat({ resources: {} })]) {
     const answer = await ghost.post("/v1/nodes/ghost/heartbeat", body);
     assert.equal(answer.status, 422, answer.text);
@@ -87,7 +87,7 @@ test("a heartbeat that does not fit is refused with words, and nothing of it is 
   }
 });
 
-test("what a node reports is shown, fenced by the generation, and its events are written once", async () => {
+test("a node's report is shown, fenced by the generation, and its events are written once", async () => {
   const { id } = (await client.post("/v1/machines", { source })).json;
   const get = async () => (await client.get(`/v1/machines/${id}`)).json;
   assert.equal((await client.post(`/v1/machines/${id}/start?detach=true`)).status, 202);
@@ -110,7 +110,7 @@ test("what a node reports is shown, fenced by the generation, and its events are
   assert.equal((await get()).state, "started");
   const events = [
     { sequence: 1, machineId: id, level: "warn", message: "from the node", at: Date.now() },
-    { sequence: 2, machineId: MACHINE_ID, level: "warn", message: "of nobody", at: Date.now() },
+    { sequence: 2, machineId: MACHINE_ID, level: "warn", message: "of an unknown machine", at: Date.now() },
   ];
   for (const isComplete of [false, true, false]) await tell({}, { events, isComplete });
   const messages = (await client.get(`/v1/machines/${id}/events`)).json.map(
@@ -124,7 +124,7 @@ test("what a node reports is shown, fenced by the generation, and its events are
   assert.equal(refused.status, 409);
 });
 
-/** What is heard after something that happened later stands before it, on every page. */
+/** An event that arrives after a later one is listed before it, on every page. */
 async function saidLate(id: string): Promise<void> {
   const list = async (path: string) => (await client.get(path)).json as { message: string; createdAt: string }[];
   const path = `/v1/machines/${id}/events`;
@@ -145,7 +145,7 @@ async function saidLate(id: string): Promise<void> {
   assert.deepEqual(paged, expected);
 }
 
-test("a node that nobody answers for is named, with what to do", async () => {
+test("a node that does not answer is named, with what to do", async () => {
   const { id } = (await client.post("/v1/machines", { source })).json;
   await client.post(`/v1/machines/${id}/start?detach=true`);
   const beat = heartbeat({ machines: [observed(id, {})] });
@@ -155,7 +155,7 @@ test("a node that nobody answers for is named, with what to do", async () => {
   assert.match(answer.text, /node ghost does not answer; check that its agent runs/);
 });
 
-test("what a node answers that it cannot do is told with its own words", async () => {
+test("a node's own error text is passed on", async () => {
   const failing = createServer((request, response) => {
     request.resume();
     response.writeHead(500, { "content-type": "application/json" }).end('{"message":"no space left on the disk"}');
@@ -185,7 +185,7 @@ test("revoking a credential makes the node's next call fail and its machines say
   );
 });
 
-test("a join token is shown once, lets as many nodes in as it says, and takes over nobody", async () => {
+test("a join token is shown once, registers as many nodes as it allows, and replaces none", async () => {
   const made = await client.post("/v1/tokens", { description: "rack 2", maxUses: 1, labels: { rack: "2" } });
   assert.match(made.json.token, new RegExp(`^join_${made.json.prefix}_`));
   const listed = (await client.get("/v1/tokens")).json;
@@ -204,13 +204,13 @@ test("a join token is shown once, lets as many nodes in as it says, and takes ov
   assert.equal((await joining.post("/v1/nodes/register", { id: "far-4", address: ADDRESS })).status, 401);
   const second = client.withKey((await client.post("/v1/tokens", {})).json.token);
   assert.equal((await second.post("/v1/nodes/register", { id: entered.id, address: ADDRESS })).status, 409);
-  // A revoked node may enter anew.
+  // A revoked node may register again.
   await client.delete(`/v1/nodes/${entered.id}/credential`);
   assert.equal((await second.post("/v1/nodes/register", { id: entered.id, address: ADDRESS })).status, 200);
   await client.delete(`/v1/nodes/${entered.id}/credential`);
 });
 
-test("a revoked join token lets nobody in", async () => {
+test("a revoked join token registers no node", async () => {
   const { prefix, token } = (await client.post("/v1/tokens")).json;
   assert.equal((await client.delete(`/v1/tokens/${prefix}`)).status, 204);
   assert.equal((await client.delete(`/v1/tokens/${prefix}`)).status, 404);
@@ -255,7 +255,7 @@ test("a machine outlives its node's agent, and the agent's silence shows and pas
   );
 });
 
-test("a start waits for an agent that is being restarted", async () => {
+test("a start waits for an agent that restarts", async () => {
   const node = await startTestNode(server, "node-b");
   const { id } = (await client.post("/v1/machines", { source })).json;
   await client.post(`/v1/machines/${id}/start`);

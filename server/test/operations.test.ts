@@ -1,7 +1,7 @@
 /**
- * Operations: who sees them, who works on them, and how they end whatever happens to whoever works on them.
+ * Operations: who sees them, which server works on them, and how they end whatever happens to that server.
  *
- * The workers are the test's own, so that each moment can be held; the kinds are not what they are about.
+ * The workers are the test's own, so that each moment can be held; they have nothing to do with their kinds.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -21,21 +21,21 @@ const { tenantId } = (await client.get("/v1/me")).json;
 
 const get = async (id: string) => (await client.get(`/v1/operations/${id}`)).json;
 
-/** A kind that no worker of the running server knows, so that only the test's runners take it up. */
+/** A kind without a worker in the running server, so that only the test's runners claim it. */
 const KIND = "machine move" as const satisfies OperationKind;
 
-const begin = (wish: { steps?: readonly string[]; deadlineMs?: number } = {}): Promise<OperationRecord> =>
+const begin = (request: { steps?: readonly string[]; deadlineMs?: number } = {}): Promise<OperationRecord> =>
   beginOperation(context, {
     id: context.ids.make("operation"),
     tenantId,
     kind: KIND,
     resource: { kind: "machine", id: "mach-1", name: "one" },
     input: { to: "node-b" },
-    steps: wish.steps ?? ["copy", "switch"],
-    deadlineMs: wish.deadlineMs ?? 60_000,
+    steps: request.steps ?? ["copy", "switch"],
+    deadlineMs: request.deadlineMs ?? 60_000,
   });
 
-/** What the operation loop does, for one runner of the test's. Says whether the operation was claimed. */
+/** The work of the operation loop, for one runner of the test. Returns whether the operation was claimed. */
 async function offer(runner: OperationRunner, id: string): Promise<boolean> {
   const claimed = await claimOperations(context, { kinds: [KIND], limit: 100, leaseMs: OPERATION_LEASE_MS });
   for (const operation of claimed) runner.take(operation);
@@ -45,7 +45,7 @@ async function offer(runner: OperationRunner, id: string): Promise<boolean> {
 const runnerOf = (work: OperationWorker["work"]): OperationRunner =>
   new OperationRunner(context, new AtWork(context.clock), [{ kind: KIND, work }]);
 
-/** Long enough for a host that is busy with other things. */
+/** Long enough for a busy host. */
 const PATIENT = { deadlineMs: 60_000 };
 
 const ended = (id: string) =>
@@ -94,7 +94,7 @@ test("an operation shows its steps before, while and after they run", async () =
   await runner.stop();
 });
 
-test("a step that fails ends the operation with its reason, and a fault of ours is not told to users", async () => {
+test("a failed step ends the operation with its reason, and a bug of ours is not shown to users", async () => {
   const refusing = runnerOf(({ step }) =>
     step("copy", () => Promise.reject(new Refusal("unavailable", "the disk is full"))),
   );
@@ -112,7 +112,7 @@ test("a step that fails ends the operation with its reason, and a fault of ours 
   await Promise.all([refusing.stop(), broken.stop()]);
 });
 
-test("many servers that look at once take an operation up once", async () => {
+test("of many servers that look at the same time one claims an operation", async () => {
   let runs = 0;
   const runners = Array.from({ length: 8 }, () =>
     runnerOf(() => {
@@ -128,10 +128,10 @@ test("many servers that look at once take an operation up once", async () => {
   await Promise.all(runners.map((runner) => runner.stop()));
 });
 
-test("what a dead server left is taken over: steps that ended are not run again, the one under way is", async () => {
+test("another server continues after a crash: ended steps are not repeated, the running one is", async () => {
   const ran: string[] = [];
   const lost = Promise.withResolvers<void>();
-  // It never comes back from the second step, as a server that was killed would not.
+  // It never returns from the second step, like a killed server.
   const dying = runnerOf(async ({ step, signal }) => {
     signal.addEventListener("abort", () => lost.resolve());
     await step("copy", () => Promise.resolve(`copied by ${ran.push("copy")}`));
@@ -150,14 +150,14 @@ test("what a dead server left is taken over: steps that ended are not run again,
   const done = await ended(id);
   assert.equal(done.status, "succeeded");
   assert.deepEqual(ran, ["copy", "switch"]);
-  // The first one learns that it lost its turn, and its end changes nothing.
+  // The first one notices that it lost its lease, and its end changes nothing.
   await lost.promise;
   await dying.stop();
   assert.deepEqual(await get(id), done);
   await next.stop();
 });
 
-test("a server that lost its turn writes nothing any more", async () => {
+test("a server that lost its lease writes nothing any more", async () => {
   const { id } = await begin();
   const [first] = (await claimOperations(context, { kinds: [KIND], limit: 100, leaseMs: 0 })).filter(
     (operation) => operation.id === id,
@@ -169,7 +169,7 @@ test("a server that lost its turn writes nothing any more", async () => {
   await endOperation(context, { id, attempt: first.attempt + 1 }, { steps: [], error: null });
 });
 
-test("a server that stops gives its operations back at once", async () => {
+test("a server that stops releases its operations immediately", async () => {
   const stopping = runnerOf(async ({ step, signal }) => {
     await step("copy", () => new Promise((_, reject) => signal.addEventListener("abort", reject)));
   });
@@ -184,7 +184,7 @@ test("a server that stops gives its operations back at once", async () => {
   await next.stop();
 });
 
-test("an operation past its deadline has failed, with a worker that hangs and with none at all", async () => {
+test("an operation past its deadline has failed, with a worker that hangs and with none", async () => {
   const hanging = runnerOf(({ step, signal }) =>
     step("copy", () => new Promise((_, reject) => signal.addEventListener("abort", reject))),
   );
@@ -193,13 +193,13 @@ test("an operation past its deadline has failed, with a worker that hangs and wi
   const late = await ended(first.id);
   assert.match(late.error, /^machine move of one was not done after 1 min and was given up/);
   assert.equal(late.steps[0].status, "failed");
-  // Nobody here knows the kind: the loop of the running server ends it when its time is up.
+  // No worker has the kind: the loop of the running server ends it at its deadline.
   const orphan = await begin({ deadlineMs: 300 });
   assert.match((await ended(orphan.id)).error, /given up/);
   await hanging.stop();
 });
 
-test("operations are their tenant's alone, newest first, page by page", async () => {
+test("operations are visible to their tenant alone, newest first, page by page", async () => {
   const all = (await client.get("/v1/operations")).json as { id: string; createdAt: string }[];
   assert.ok(all.length > 5);
   assert.deepEqual(
@@ -224,11 +224,11 @@ test("operations are their tenant's alone, newest first, page by page", async ()
   assert.equal((await client.get("/v1/operations/op-none")).status, 404);
 });
 
-test("a tenant has a hundred operations running, and is told so when it asks for more", async () => {
+test("a tenant may have a hundred running operations, and a refusal beyond that says so", async () => {
   const other = (await client.post("/v1/tenants", { name: "eager" })).json;
-  const wish = { tenantId: other.id, kind: KIND, resource: { kind: "x", id: "x", name: null }, steps: [] };
+  const request = { tenantId: other.id, kind: KIND, resource: { kind: "x", id: "x", name: null }, steps: [] };
   const asked = () =>
-    beginOperation(context, { ...wish, id: context.ids.make("operation"), input: {}, deadlineMs: 60_000 });
+    beginOperation(context, { ...request, id: context.ids.make("operation"), input: {}, deadlineMs: 60_000 });
   for (let count = 0; count < 100; count += 1) await asked();
   await assert.rejects(
     asked,
@@ -236,7 +236,7 @@ test("a tenant has a hundred operations running, and is told so when it asks for
   );
 });
 
-test("operations that ended thirty days ago are forgotten, those that run never are", async () => {
+test("operations are deleted thirty days after they ended, running ones never", async () => {
   const before = (await client.get("/v1/operations")).json.length;
   const running = await begin();
   await context.db.execute(sql`UPDATE operations SET updated_at = now() - interval '31 days'`);

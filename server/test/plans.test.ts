@@ -27,7 +27,7 @@ test("the first start makes a generous default plan and a standard one", async (
   assert.deepEqual([maxMachines, maxConcurrentMachines, maxCpus, maxMemoryMb, maxDiskGb], [20, 20, 8, 32_768, 1024]);
 });
 
-test("what a new plan leaves out is taken from the default plan", async () => {
+test("values that a new plan omits are the default plan's", async () => {
   const [base] = await list();
   const made = await client.post("/v1/plans", {
     name: "small",
@@ -50,14 +50,14 @@ test("what a new plan leaves out is taken from the default plan", async () => {
   });
 });
 
-test("a plan's name and id are taken once", async () => {
+test("a plan's name and id can be used once", async () => {
   for (const body of [{ name: "small" }, { name: "other", id: (await list())[0]?.id }]) {
     const answer = await client.post("/v1/plans", body);
     assert.deepEqual([answer.status, answer.headers.get("x-error-code")], [409, "name_taken"]);
   }
 });
 
-test("a new default plan takes over from the old one, also when many come at once", async () => {
+test("a new default plan replaces the old one, also when many are made concurrently", async () => {
   const answers = await Promise.all(
     Array.from({ length: 8 }, (_, index) => client.post("/v1/plans", { name: `default ${index}`, isDefault: true })),
   );
@@ -66,7 +66,7 @@ test("a new default plan takes over from the old one, also when many come at onc
   assert.equal(defaults.length, 1);
 });
 
-test("a default plan that fails to be made leaves the old one in place", async () => {
+test("a default plan that cannot be made leaves the old one in place", async () => {
   const before = (await list()).find(({ isDefault }) => isDefault);
   assert.equal((await client.post("/v1/plans", { name: "small", isDefault: true })).status, 409);
   assert.deepEqual(

@@ -1,6 +1,6 @@
 /**
- * Readiness over HTTP, through a real node agent: a machine without ports is ready when it runs, one with ports when one
- * of them takes connections.
+ * Readiness over HTTP, through a real node agent: a machine without ports is ready when it runs, one with ports when
+ * one of them accepts connections.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -14,7 +14,7 @@ const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
 const node = await startTestNode(server);
 const { client } = server;
 
-/** A port on loopback where nobody listens, for a server that comes later. */
+/** A free port on loopback, for a server that is started later. */
 async function freePort(): Promise<number> {
   const probe = createServer();
   await once(probe.listen(0, "127.0.0.1"), "listening");
@@ -41,7 +41,7 @@ test("a machine without ports is ready in the answer to its start", async () => 
   assert.deepEqual([started.state, started.ready, started.readyAt !== null], ["started", true, true]);
 });
 
-test("a machine with a port is ready when it takes connections, until it stops, also over an agent's death", async () => {
+test("a machine with a port is ready from its first accepted connection until it stops, across an agent's death", async () => {
   const port = await freePort();
   const env = { FAKE_PORTS: `80=${port}` };
   const { id } = (await client.post("/v1/machines", { source, env, ports: [{ port: 80 }, { port: 81 }] })).json;
@@ -54,7 +54,7 @@ test("a machine with a port is ready when it takes connections, until it stops, 
   await untilReady(id);
   const { readyAt } = await read(id);
   assert.ok(Math.abs(Date.parse(readyAt) - Date.now()) < 60_000);
-  // Once ready it stays so, whoever listens and whoever looks.
+  // Once ready it stays so, with or without a listener.
   listener.close();
   await node.kill();
   await node.restart();

@@ -29,7 +29,7 @@ const created = async (fields: object = {}): Promise<string> =>
 
 const get = async (id: string) => (await client.get(`/v1/machines/${id}`)).json;
 
-test("a start that takes too long is given up, says why, and can be asked again", async () => {
+test("a start that takes too long is abandoned, with the reason, and can be requested again", async () => {
   const id = await created({ env: { FAKE_BOOT_MS: "600000" } });
   await client.post(`/v1/machines/${id}/start?detach=true`);
   await context.db.execute(sql`
@@ -39,7 +39,7 @@ test("a start that takes too long is given up, says why, and can be asked again"
     return now.state === "error" && now;
   });
   assert.match(machine.error, /^start failed: not running after 30 minutes/);
-  // What was given up on is stopped on the node as well.
+  // An abandoned machine is stopped on the node as well.
   await until(async () => {
     const row = await context.db.queryOne<{ done: boolean }>(sql`
       SELECT observed_state = 'stopped' AND observed_generation = generation AS done FROM machines WHERE id = ${id}`);
@@ -50,7 +50,7 @@ test("a start that takes too long is given up, says why, and can be asked again"
   assert.equal((await client.delete(`/v1/machines/${id}`)).status, 204);
 });
 
-test("a machine that was deleted thirty days ago is forgotten with everything of it, a younger one is not", async () => {
+test("a machine deleted thirty days ago is purged with all its rows, a younger one is not", async () => {
   const [old, young] = [await created(), await created()];
   for (const id of [old, young]) {
     await client.post(`/v1/machines/${id}/start`);
@@ -68,14 +68,14 @@ test("a machine that was deleted thirty days ago is forgotten with everything of
   }
 });
 
-test("two servers never have the same machine at once", async () => {
+test("two servers never claim the same machine at the same time", async () => {
   const ids = await Promise.all(Array.from({ length: 20 }, () => created()));
   const services = openTestServices(server);
   const loops = [machineReconciler(services), machineReconciler(services)];
   await context.db.execute(sql`UPDATE machines SET reconcile_at = now() - interval '1 hour' WHERE id = ANY(${ids})`);
   const reports = await Promise.all(loops.map((loop) => loop.activate(signal)));
   const settled = reports.reduce((sum, { counts }) => sum + (counts["settle"] ?? 0), 0);
-  // The server's own loop may have taken some of them.
+  // The server's own loop may have claimed some of them.
   assert.ok(settled <= 20);
   const left = await context.db.query(sql`SELECT id FROM machines WHERE id = ANY(${ids}) AND reconcile_at < now()`);
   assert.deepEqual(left, []);
@@ -111,7 +111,7 @@ test("the driver runs a loop by period, by wake and by channel, and survives its
   await loops.stop();
 });
 
-test("every loop stands in the README", async () => {
+test("every loop is in the README", async () => {
   const readme = await readFile(new URL("../src/reconcilers/README.md", import.meta.url), "utf8");
   const services = openTestServices(server);
   for (const { name, purpose } of [
@@ -126,7 +126,7 @@ test("every loop stands in the README", async () => {
   await services.stop();
 });
 
-test("a purge that fails keeps no other from forgetting, and says so", async () => {
+test("a failed purge does not stop the others, and is reported", async () => {
   const id = await created();
   await client.delete(`/v1/machines/${id}`);
   await context.db.execute(sql`UPDATE machines SET deleted_at = now() - interval '31 days' WHERE id = ${id}`);

@@ -1,6 +1,6 @@
 /**
- * Creates under an idempotency key whose server died between the write and the answer: a repetition finds what was made,
- * and answers as the first request would have.
+ * Creates under an idempotency key whose server died between the write and the answer: a repetition finds what was
+ * created, and answers as the first request would have.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -15,12 +15,12 @@ const node = await startTestNode(server, "node-a");
 const source = { type: "image", reference: "local/busybox" };
 const machine = (await client.post("/v1/machines", { source, ports: [{ port: 80 }] })).json.id;
 
-/** What a server leaves that dies before its answer is kept, when the lease has run out. */
+/** What remains of a server that dies before its answer is stored, when the lease has run out. */
 const lose = (key: string): Promise<number> =>
   db.execute(sql`
     UPDATE idempotency_keys SET status = NULL, answer = NULL, lease_until = now() WHERE idempotency_key = ${key}`);
 
-/** How many rows each table has that a create may write. */
+/** The number of rows in each table that a create may write. */
 const counts = () =>
   db.query(sql`
     SELECT (SELECT count(*) FROM api_keys) AS keys, (SELECT count(*) FROM join_tokens) AS joins,
@@ -66,7 +66,7 @@ test("an operation that was begun before the server died is the answer to the re
   assert.equal(drain.again.operationId, drain.first.operationId);
 });
 
-test("a secret of a repetition works, and is not to be had from the database and another key", async () => {
+test("a secret of a repetition works, and cannot be computed from the database and another key", async () => {
   const { again } = await repeated("/v1/apikeys", { description: "works" });
   assert.equal((await client.withKey(again.key).get("/v1/me")).status, 200);
   const [row] = await db.query<{ seed: string }>(
@@ -82,7 +82,7 @@ test("a secret of a repetition works, and is not to be had from the database and
   assert.notEqual(mine.json.key, theirs.json.key);
 });
 
-test("what another request made with the same id is refused, also to a repetition", async () => {
+test("a thing that another request made with the same id is refused, also to a repetition", async () => {
   for (const [path, body] of [
     ["/v1/tenants", { name: "mine-again", id: "mine" }],
     ["/v1/plans", { name: "mine-again", id: "mine" }],
@@ -96,7 +96,7 @@ test("what another request made with the same id is refused, also to a repetitio
   }
 });
 
-test("a repetition is answered also at the ceiling of what a machine may have", async () => {
+test("a repetition is answered also at the ceiling of the machine's own limits", async () => {
   const key = "at-the-ceiling";
   const send = () => client.post(`/v1/machines/${machine}/connect-token`, {}, { headers: { "idempotency-key": key } });
   const first = await send();

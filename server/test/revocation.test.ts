@@ -1,6 +1,6 @@
 /**
- * What is open ends with the right to it: every kind of long answer, on two servers of one database, for every way in which
- * a right ends.
+ * Connections end with their authorization: every kind of long answer, on two servers of one database, for every way
+ * in which access ends.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -17,11 +17,14 @@ import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer, type TestServer } from "./support/server.ts";
 import { until } from "./support/until.ts";
 
-/** Promised is one second; the rest is for a machine that is busy with other tests. Everything is looked at after 5 s. */
+/**
+ * The promise is one second; the rest is for a host that is busy with other tests. Without a notification everything
+ * is checked after 5 s.
+ */
 const deadlineMs = 2_500;
 const MIB = 1024 * 1024;
 
-/** Goes like the real clock, and can be put forward. */
+/** Runs like the real clock, and can be set ahead. */
 let aheadMs = 0;
 const clock: Clock = { ...systemClock, now: () => systemClock.now() + aheadMs };
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN, clock });
@@ -31,7 +34,7 @@ const { client } = server;
 /** Answers with a beginning and no end. */
 const guest = await httpGuest((_, response) => void response.write("begun"));
 
-/** Something that is open. `said`: what came last; a close code first. */
+/** An open connection. `said`: the last data received; preceded by a close code. */
 interface Open {
   readonly name: string;
   hasAnswer: boolean;
@@ -45,7 +48,7 @@ interface Credentials {
   readonly shareToken: string;
 }
 
-/** A tenant with a machine that listens, and what opens it. */
+/** A tenant with a listening machine, and the credentials that open it. */
 async function tenantWithMachine(name: string, more: object = {}) {
   const tenantId = (await client.post("/v1/tenants", { name })).json.id as string;
   const minted = (await client.post("/v1/apikeys", { tenantId, expiresInDays: 10 })).json as {
@@ -108,7 +111,7 @@ async function terminal(at: TestServer, id: string, key: string): Promise<Open> 
   return open;
 }
 
-/** Everything that a key opens, on one server. */
+/** Every kind of connection that a key opens, on one server. */
 async function openByKey(at: TestServer, id: string, key: string): Promise<readonly Open[]> {
   const machine = `/v1/machines/${id}`;
   const command = (stream: boolean) => JSON.stringify({ command: "echo begun; sleep 600", stream });
@@ -118,7 +121,7 @@ async function openByKey(at: TestServer, id: string, key: string): Promise<reado
   const upload = request(at, "upload", `${machine}/files?path=/workspace/up`, { key, method: "POST" });
   upload.sent.write(Buffer.alloc(MIB));
   const bridge = request(at, "bridge", `${machine}/connect/80/`, { key });
-  // Not read: what is on its way waits for its reader.
+  // Left unread: data on its way waits for its reader.
   const download = request(at, "download", `${machine}/files?path=/workspace/big`, { key });
   const [answer] = (await once(download.sent, "response")) as [IncomingMessage];
   answer.pause();
@@ -159,7 +162,7 @@ async function allOver(opens: readonly Open[]): Promise<void> {
     for (const open of opens) (open as { resume?: () => void }).resume?.();
   };
   const left = (): readonly string[] => opens.filter(({ isOver }) => !isOver).map(({ name }) => name);
-  // A reader that does not read does not hear of the end either, so it reads once the time is up for it to be whole.
+  // A reader that does not read does not see the end either, so it reads once the connection should have ended.
   const others = opens.filter((open) => !("resume" in open));
   await until(() => others.every(({ isOver }) => isOver), { deadlineMs }).catch((error: unknown) => {
     throw new Error(`still open: ${left().join(", ")}`, { cause: error });
@@ -178,7 +181,7 @@ function assertTold(opens: readonly Open[], why: RegExp): void {
   for (const said of saidBy(opens, "terminal")) assert.match(said, new RegExp(`^1008 .*${why.source}`));
 }
 
-test("a revoked key ends what it and its connect tokens opened, on every server, and nothing else", async () => {
+test("a revoked key ends the connections of itself and its connect tokens, on every server, and no others", async () => {
   const { id, keyId, tenantId, credentials } = await tenantWithMachine("revoked");
   const other = (await client.post("/v1/apikeys", { tenantId })).json.key as string;
   const opened = await openAll(id, credentials);
@@ -195,7 +198,7 @@ test("a revoked key ends what it and its connect tokens opened, on every server,
   await client.delete(`/v1/machines/${id}`);
 });
 
-test("a suspended tenant's connections end, whatever opened them", async () => {
+test("a suspended tenant's connections end, however they were opened", async () => {
   const { id, tenantId, credentials } = await tenantWithMachine("suspended", { public: true });
   const { byKey, byToken, byShare } = await openAll(id, credentials);
   const open = [await upgraded(server, "public", `/proxy/${id}/`, "x: y"), ...byKey, ...byToken, ...byShare];
@@ -204,7 +207,7 @@ test("a suspended tenant's connections end, whatever opened them", async () => {
   assertTold(byKey, /the tenant was suspended/);
 });
 
-test("a deleted machine's connections end, whatever opened them", async () => {
+test("a deleted machine's connections end, however they were opened", async () => {
   const { id, own, credentials } = await tenantWithMachine("deleted");
   const { byKey, byToken, byShare } = await openAll(id, credentials);
   assert.equal((await own.delete(`/v1/machines/${id}`)).status, 204);
@@ -212,10 +215,10 @@ test("a deleted machine's connections end, whatever opened them", async () => {
   for (const said of saidBy(byKey, "exec stream")) assert.match(said, /which was deleted while it ran/);
 });
 
-test("a command in a machine that was deleted before it began answers 404, also where the machine is still remembered", async () => {
+test("a command in a machine that was deleted before it began answers 404, also where the machine is still cached", async () => {
   const { id, own } = await tenantWithMachine("remembered");
   assert.equal((await own.get(`/v1/machines/${id}`)).status, 200);
-  // As another server does it whose notification was lost; the node has the machine still.
+  // As if another server had deleted it and its notification was lost; the node still has the machine.
   const at = new Date(clock.now());
   await server.context.db.execute(
     sql`UPDATE machines SET desired_state = 'absent', deleted_at = ${at} WHERE id = ${id}`,
@@ -225,7 +228,7 @@ test("a command in a machine that was deleted before it began answers 404, also 
   assert.match(answer.text, /deleted before the command began/);
 });
 
-test("a key that is revoked while no notifications arrive ends what it opened all the same", async () => {
+test("a key revoked while no notifications arrive still loses its connections", async () => {
   const { id, keyId, credentials } = await tenantWithMachine("unheard");
   const opens = [await terminal(server, id, credentials.key), await terminal(replica, id, credentials.key)];
   const deafen = () =>
@@ -236,14 +239,14 @@ test("a key that is revoked while no notifications arrive ends what it opened al
   await deafen();
   await until(() => !server.context.db.isListening() && !replica.context.db.isListening());
   const at = new Date();
-  // Not through a server: nothing is notified.
+  // Not through a server: no notification is sent.
   await server.context.db.execute(sql`UPDATE api_keys SET revoked_at = ${at} WHERE id = ${keyId}`);
   await allOver(opens);
 });
 
-test("what was let in just before its key was revoked ends although nothing is notified any more", async () => {
+test("a connection accepted just before its key was revoked ends although no notification arrives", async () => {
   const { id, keyId, credentials } = await tenantWithMachine("race");
-  // Both servers remember the key, so it still opens after this.
+  // Both servers have the key cached, so it still opens connections after this.
   for (const one of [client, replica.client] as readonly Client[])
     assert.equal((await one.withKey(credentials.key).get("/v1/me")).status, 200);
   await server.context.db.execute(sql`UPDATE api_keys SET revoked_at = now() WHERE id = ${keyId}`);
@@ -251,7 +254,7 @@ test("what was let in just before its key was revoked ends although nothing is n
   await allOver(opens);
 });
 
-test("a machine that never was, or is another tenant's, is not said to be deleted", async () => {
+test("a machine that never existed, or is another tenant's, is not reported as deleted", async () => {
   const { id, tenantId, own } = await tenantWithMachine("ghost");
   await own.delete(`/v1/machines/${id}`);
   const watch = new AccessWatch(server.context);
@@ -268,7 +271,7 @@ test("a machine that never was, or is another tenant's, is not said to be delete
   watch.close();
 });
 
-test("what a key or a connect token opened ends when they expire", async () => {
+test("connections of a key or a connect token end when it expires", async () => {
   const { id, credentials } = await tenantWithMachine("expired");
   const { byKey, byToken, byShare } = await openAll(id, credentials);
   const expiresWithin = async (ms: number, opens: readonly Open[]): Promise<void> => {

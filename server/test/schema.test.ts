@@ -1,5 +1,5 @@
 /**
- * The schema: how it is made, and what must hold of it.
+ * The schema: how it is made, and its invariants.
  */
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
@@ -26,7 +26,7 @@ async function rows<Row extends object>(connectionString: string, text: string):
   }
 }
 
-/** Everything about the schema that a program can see, as lines. */
+/** Everything about the schema that a program can read, as lines. */
 const CATALOG = `
   SELECT format('column %s.%s %s %s %s', table_name, column_name, data_type, is_nullable, column_default) AS line
   FROM information_schema.columns WHERE table_schema = 'public'
@@ -42,7 +42,7 @@ test("migrating a migrated database does nothing", async () => {
   assert.deepEqual(await rows(migrated, CATALOG), before);
 });
 
-test("schema.sql is what the migrations make", async () => {
+test("schema.sql is the result of the migrations", async () => {
   const client = new pg.Client({ connectionString: migrated });
   await client.connect();
   const made = await renderSchema(client).finally(() => client.end());
@@ -50,7 +50,7 @@ test("schema.sql is what the migrations make", async () => {
   assert.equal(committed, made, "schema.sql is stale: run `node scripts/schema.ts` and review the change");
 });
 
-test("ten servers that migrate at once apply each file once", async () => {
+test("ten servers that migrate at the same time apply each file once", async () => {
   const connectionString = await freshDatabase({ isEmpty: true });
   const applied = await Promise.all(
     Array.from({ length: 10 }, () => migrate({ connection: { connectionString }, log })),
@@ -64,14 +64,14 @@ test("ten servers that migrate at once apply each file once", async () => {
   assert.deepEqual(await rows(connectionString, "SELECT count(*)::int AS count FROM tenants"), [{ count: 1 }]);
 });
 
-test("servers that start at once on an empty database all serve, each with an admin key", async () => {
+test("servers that start at the same time on an empty database all serve, each with an admin key", async () => {
   const databaseUrl = await freshDatabase({ isEmpty: true });
   const servers = await Promise.all(Array.from({ length: 4 }, () => startTestServer({ databaseUrl })));
   for (const server of servers) assert.equal((await server.client.get("/v1/tenants")).json.length, 1);
   assert.equal(new Set(servers.map(({ adminKey }) => adminKey.key)).size, servers.length);
 });
 
-test("a migration that fails leaves nothing of itself", async () => {
+test("a failed migration leaves nothing of itself", async () => {
   const connectionString = await freshDatabase();
   const known = await readMigrations();
   const broken = { version: known.length + 1, name: "9999_broken", text: "CREATE TABLE half (id int); SELECT 1/0;" };
@@ -83,7 +83,7 @@ test("a migration that fails leaves nothing of itself", async () => {
   assert.deepEqual(await migrate({ connection: { connectionString }, log }), []);
 });
 
-test("a database with a newer schema is refused with words", async () => {
+test("a database with a newer schema is refused with an explanation", async () => {
   const connectionString = await freshDatabase();
   await rows(connectionString, "INSERT INTO schema_migrations (version, name) VALUES (999, '0999_from_the_future')");
   await assert.rejects(
@@ -92,7 +92,7 @@ test("a database with a newer schema is refused with words", async () => {
   );
 });
 
-test("a database of another line of the program is refused with words", async () => {
+test("a database of another line of the program is refused with an explanation", async () => {
   const connectionString = await freshDatabase();
   await rows(connectionString, "UPDATE schema_migrations SET name = '0001_other' WHERE version = 1");
   await assert.rejects(migrate({ connection: { connectionString }, log }), /another line of this program/);

@@ -1,5 +1,5 @@
 /**
- * What machines hold as secrets: programs in them have it, nobody is shown it, the database has it encrypted, and nothing
+ * Secrets of machines: their programs have them, no answer shows them, the database has them encrypted, and nothing
  * is left once a machine is deleted.
  */
 import assert from "node:assert/strict";
@@ -17,7 +17,7 @@ const { client } = server;
 const { db } = server.context;
 const source = { type: "image", reference: "local/busybox" };
 
-/** Every row that may tell of the machine, as text. */
+/** Every row that may contain something of the machine, as text. */
 async function everything(id: string): Promise<string> {
   const rows = await db.query<{ row: string }>(sql`
     SELECT m::text AS row FROM machines m WHERE id = ${id}
@@ -28,7 +28,7 @@ async function everything(id: string): Promise<string> {
   return rows.map(({ row }) => row).join("\n");
 }
 
-test("the environment, the command, sessions, tokens and the share link of a machine go with it", async () => {
+test("the environment, the command, sessions, tokens and the share link of a machine are deleted with it", async () => {
   const secret = "correct-horse-battery";
   const body = { source, env: { PASSWORD: secret }, command: ["serve", `--token=${secret}`], ports: [{ port: 80 }] };
   const { id } = (await client.post("/v1/machines", body)).json as { id: string };
@@ -44,7 +44,7 @@ test("the environment, the command, sessions, tokens and the share link of a mac
   assert.equal((await client.get(`${path}/usage`)).status, 200, "its usage stays");
 });
 
-test("secret variables reach programs, are shown by name alone, and are encrypted in the database", async () => {
+test("secret variables reach programs, are shown by name only, and are encrypted in the database", async () => {
   const secret = "open-sesame-of-the-test";
   const created = await client.post("/v1/machines", { source, env: { OPEN: "1" }, secretEnv: { TOKEN: secret } });
   assert.equal(created.status, 201, created.text);
@@ -69,7 +69,7 @@ test("secret variables reach programs, are shown by name alone, and are encrypte
   assert.equal(await sealed(), undefined);
 });
 
-test("a variable is secret or it is not, and all of them together are bounded", async () => {
+test("a variable is secret or not, and all of them together are bounded", async () => {
   const both = await client.post("/v1/machines", { source, env: { A: "1" }, secretEnv: { A: "2" } });
   assert.equal(both.status, 400);
   assert.match(both.text, /^A is in env and in secretEnv/);
@@ -80,7 +80,7 @@ test("a variable is secret or it is not, and all of them together are bounded", 
   assert.match(large.text, /bytes all variables may have together/);
 });
 
-test("what was encrypted for one machine or with another key is not opened", () => {
+test("a value encrypted for one machine or with another key cannot be decrypted", () => {
   const bytes = (value: number) => (size: number) => Buffer.alloc(size, value);
   const made = new MachineSecrets(join(server.dataDirectory, "one.key"), bytes(1));
   const sealed = made.seal("mach-1", { A: "secret" });

@@ -1,5 +1,5 @@
 /**
- * Sessions: over HTTP with a scripted guest, and the lines they send in the real shells that images have.
+ * Sessions: over HTTP with a scripted guest, and the lines they send in the real shells of images.
  */
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -43,7 +43,7 @@ test("cd, export and unset in a command carry over to the next", async () => {
   assert.ok(Date.parse(lastExecAt) <= Date.now());
 });
 
-test("a session begins with its own directory and environment, and another's are not its", async () => {
+test("a session begins with its own directory and environment, not another's", async () => {
   const one = await session({ cwd: "/srv", env: { A: "1" } });
   const other = await session();
   await other.exec("cd /opt; export A=2");
@@ -53,7 +53,7 @@ test("a session begins with its own directory and environment, and another's are
   assert.equal(outside.json.stdout, "[]\n");
 });
 
-test("a program with arguments runs with what the session has, and leaves nothing", async () => {
+test("a program with arguments runs in the session's state, and does not change it", async () => {
   const { exec, info } = await session({ cwd: "/srv", env: { A: "1" } });
   await exec("unset FROM");
   assert.equal((await exec(["pwd"])).stdout, "/srv\n");
@@ -63,7 +63,7 @@ test("a program with arguments runs with what the session has, and leaves nothin
   assert.deepEqual([(await info()).cwd, (await info()).env], ["/srv", { A: "1" }]);
 });
 
-test("what one call brings along stays with it, and what its command changes does not", async () => {
+test("options of one call apply to it alone, and its command's changes to them are not kept", async () => {
   const { exec, info } = await session({ cwd: "/srv" });
   assert.equal((await exec("pwd; echo $ONCE", { cwd: "/opt", env: { ONCE: "x" } })).stdout, "/opt\nx\n");
   assert.deepEqual([(await info()).cwd, (await info()).env], ["/srv", {}]);
@@ -71,7 +71,7 @@ test("what one call brings along stays with it, and what its command changes doe
   assert.deepEqual([(await info()).cwd, (await info()).env], ["/var", { MORE: "x." }]);
 });
 
-test("a session survives a stop and a start; a directory that did not is told and left", async () => {
+test("a session survives a stop and a start; a directory that did not is reported and left", async () => {
   const id = await machine();
   const { exec, info } = await session({ id: "work" }, id);
   await exec("cd /workspace; export KEPT=yes");
@@ -84,7 +84,7 @@ test("a session survives a stop and a start; a directory that did not is told an
   assert.equal((await info()).id, "work");
 });
 
-test("streamed, in the background, past its time: the next command finds what is to be found", async () => {
+test("after a streamed, background or timed-out command the next one finds the resulting state", async () => {
   const { path, exec, info } = await session();
   const streamed = await client.post(`${path}/exec`, { command: "cd /opt; echo on", stream: true });
   assert.equal(streamed.headers.get("content-type"), "text/event-stream");
@@ -95,7 +95,7 @@ test("streamed, in the background, past its time: the next command finds what is
   assert.equal((await info()).cwd, "/opt");
 });
 
-test("commands of a session at once keep all that they change, and count once each", async () => {
+test("concurrent commands of a session keep all their changes, and count once each", async () => {
   const id = await machine();
   const { exec, info } = await session({}, id);
   await Promise.all(Array.from({ length: 20 }, (_, n) => exec(`export V${n}=${n}`)));
@@ -107,7 +107,7 @@ test("commands of a session at once keep all that they change, and count once ea
   assert.equal(usage.execCount, 20);
 });
 
-test("ids are chosen or made, are each machine's own, and a deleted session is gone", async () => {
+test("ids are chosen or generated, are separate per machine, and a deleted session is gone", async () => {
   const other = await machine();
   const first = await session({ id: "build-1", cwd: null, env: null });
   assert.equal(first.id, "build-1");
@@ -124,7 +124,7 @@ test("ids are chosen or made, are each machine's own, and a deleted session is g
   assert.equal((await client.post(`/v1/machines/${other}/sessions`, {})).status, 404);
 });
 
-test("what is too large for any command is not kept, and the session goes on", async () => {
+test("state too large for any command is not kept, and the session continues", async () => {
   const { exec } = await session();
   const half = "x".repeat(100 * 1024);
   assert.equal((await exec(`export A=${half} B=1`)).stderr, "");
@@ -134,7 +134,7 @@ test("what is too large for any command is not kept, and the session goes on", a
   assert.equal((await exec("echo $B$A$V0")).stdout, `1${half}\n`);
 });
 
-test("what makes no sense is refused with its reason", async () => {
+test("invalid requests are refused with the reason", async () => {
   const { path } = await session();
   const broken = await machine({ env: { FAKE_BOOT_FAIL: "1" } });
   const inBroken = (await session({}, broken)).path;
@@ -157,7 +157,7 @@ test("what makes no sense is refused with its reason", async () => {
   }
 });
 
-test("a machine has a bounded number of sessions, also when they are made at once", async () => {
+test("a machine has a bounded number of sessions, also when made concurrently", async () => {
   const id = await machine();
   const make = (body: object = {}) => client.post(`/v1/machines/${id}/sessions`, body);
   await make({ id: "mine" });
@@ -172,7 +172,7 @@ test("a machine has a bounded number of sessions, also when they are made at onc
   assert.match(refused.text, /has 256 sessions; delete one that is not used/);
 });
 
-test("the sessions of a machine hold a bounded number of bytes together, and what makes one smaller is kept", async () => {
+test("the sessions of a machine hold a bounded number of bytes together, and a change that shrinks one is kept", async () => {
   const id = await machine();
   const large = { env: Object.fromEntries(Array.from({ length: 5 }, (_, at) => [`V${at}`, "x".repeat(100_000)])) };
   const first = await session(large, id);
@@ -220,14 +220,14 @@ for (const [shell = "", ...options] of SHELLS) {
     assert.deepEqual(run("echo $FROM; set -eu; false; echo no"), { code: 1, out: "machine\n", isKept: true });
     assert.equal(run("(cd /; export SUB=1); export PATH=$PATH:/opt; # comment").code, 0);
     assert.equal(run('pwd; echo "$PATH[${SUB-}]"').out, "/usr/bin\n/usr/sbin:/usr/bin:/sbin:/bin:/opt[]\n");
-    // Nothing is known of what these changed, so nothing changes.
+    // The result of these is unknown, so the state does not change.
     for (const line of ["if", "export C=1; exec true", "export C=1; kill -9 $$"]) assert.equal(run(line).isKept, false);
     const here = JSON.stringify(directory);
     assert.equal(run(`mkdir ${here}/d; cd ${here}/d; rmdir ${here}/d; exit 0`).code, 0);
     assert.equal(run("pwd").out, "/\n");
     const kept = { FROM: "machine", PATH: "/usr/sbin:/usr/bin:/sbin:/bin:/opt" };
     assert.deepEqual(state, { cwd: "/", env: kept, unsetNames: ["A"], hasProfile: true });
-    // A file of which a part had no room is no change at all, wherever it was cut.
+    // A state file that was cut off for lack of space changes nothing, wherever it was cut.
     spawn(shellArgv("cd /usr; unset FROM; echo() { :; }", state, { statePath, hasOwnCwd: false }));
     const whole = spawn(readingArgv(statePath)).stdout;
     assert.equal(changeIn(whole, state, false)?.cwd, "/usr");

@@ -1,5 +1,5 @@
 /**
- * Starts that take long: who waits for one waits until it has ended, and what keeps the connection alive meanwhile.
+ * Slow starts: callers wait until the start has ended, and the connection is kept alive meanwhile.
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -9,7 +9,7 @@ import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "./support/until.ts";
 
-// A node is asked several times within each boot.
+// A node is asked several times during each boot.
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN, nodeWaitMs: 100, processingMs: 50 });
 await startTestNode(server);
 const { client } = server;
@@ -22,7 +22,7 @@ async function slowMachine(bootMs = BOOT_MS): Promise<string> {
   return answer.json.id;
 }
 
-test("a start is waited for until the machine runs, however often its node has to be asked", async () => {
+test("a start is awaited until the machine runs, however often its node has to be asked", async () => {
   const answer = await client.post(`/v1/machines/${await slowMachine()}/start`);
   assert.equal(answer.status, 200, answer.text);
   assert.equal(answer.json.state, "started");
@@ -34,7 +34,7 @@ test("a command waits as long for a machine that it starts", async () => {
   assert.equal(answer.json.stdout, "hi\n");
 });
 
-test("a start that is stopped and asked for again meanwhile is waited for as well", async () => {
+test("a start that is stopped and requested again meanwhile is awaited as well", async () => {
   const id = await slowMachine();
   const first = client.post(`/v1/machines/${id}/start`);
   await until(async () => (await client.get(`/v1/machines/${id}`)).json.state === "creating");
@@ -44,7 +44,7 @@ test("a start that is stopped and asked for again meanwhile is waited for as wel
   assert.ok([200, 409].includes((await first).status), (await first).text);
 });
 
-test("a caller that goes away does not end the start", async () => {
+test("a caller that disconnects does not end the start", async () => {
   const id = await slowMachine();
   const gone = new AbortController();
   const asking = client.post(`/v1/machines/${id}/start`, undefined, { signal: gone.signal });
@@ -54,7 +54,7 @@ test("a caller that goes away does not end the start", async () => {
   await until(async () => (await client.get(`/v1/machines/${id}`)).json.state === "started", { deadlineMs: 20_000 });
 });
 
-/** Starts a machine, and counts the interim answers that come before the answer. */
+/** Starts a machine, and collects the interim answers before the answer. */
 function interimAnswers(id: string, headers: Record<string, string>): Promise<readonly number[]> {
   const interim: number[] = [];
   const { promise, resolve, reject } = Promise.withResolvers<readonly number[]>();
@@ -73,18 +73,18 @@ function interimAnswers(id: string, headers: Record<string, string>): Promise<re
   return promise;
 }
 
-test("callers that ask for it are told that their answer is on its way, and no others", async () => {
+test("callers that ask for it are told that their request is being processed, and no others", async () => {
   const told = await interimAnswers(await slowMachine(), { prefer: "respond-async, processing" });
   assert.ok(told.length > 1 && told.every((status) => status === 102), String(told));
   assert.deepEqual(await interimAnswers(await slowMachine(), {}), []);
 });
 
-test("connections on which nothing is sent are probed by TCP", async () => {
+test("idle connections are probed by TCP", async () => {
   const id = await slowMachine(3_000);
   const asking = client.post(`/v1/machines/${id}/start`);
   const port = Number(new URL(server.url).port).toString(16).toUpperCase().padStart(4, "0");
   const established = new RegExp(`^ *\\d+: [0-9A-F]+:${port} [0-9A-F]+:[0-9A-F]{4} 01 \\S+ 02:`, "m");
-  // Timer 02 of the kernel's table is that of the probes; 01 is a connection that is open.
+  // Timer 02 of the kernel's table is the probes' timer; 01 is an established connection.
   await until(() => Promise.resolve(established.test(readFileSync("/proc/net/tcp", "utf8"))));
   await client.delete(`/v1/machines/${id}`);
   await asking;

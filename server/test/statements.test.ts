@@ -1,8 +1,8 @@
 /**
- * Every statement of the server is one that PostgreSQL accepts for the schema as it is: a column that was renamed or a type
- * that does not fit shows here, also in statements that no other test happens to run.
+ * PostgreSQL accepts every statement of the server for the current schema: a renamed column or a type that does not
+ * fit shows here, also in statements that no other test runs.
  *
- * Statements that are no sql`…` (in db/ and embedded-postgres/) run whenever a server starts.
+ * Statements that are not sql`…` (in db/ and embedded-postgres/) run whenever a server starts.
  */
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -19,7 +19,7 @@ const { statements, unused } = await statementsOfServer();
 
 /** null: it is valid. */
 async function faultOf({ place, text }: SourceStatement): Promise<string | null> {
-  // What only changes the session cannot be prepared, and takes no parameters.
+  // A statement that only changes the session cannot be prepared, and takes no parameters.
   const isUtility = text.trimStart().startsWith("LOCK");
   await client.query("BEGIN");
   try {

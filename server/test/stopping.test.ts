@@ -1,5 +1,5 @@
 /**
- * A server that stops while answers without end are being read: they say so and end, and nothing waits for them.
+ * A server that stops while endless answers are being read: they end with an explanation, and nothing waits for them.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -7,10 +7,10 @@ import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "./support/until.ts";
 
-/** What a server that stops waits for at most, for requests that will end by themselves. */
+/** The longest time a stopping server waits for requests that end by themselves. */
 const PATIENCE_MS = 30_000;
 
-test("a server that stops ends streams with an explanation, and lets a command that is waited for finish", async () => {
+test("a server that stops ends streams with an explanation, and lets an awaited command finish", async () => {
   const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
   await startTestNode(server);
   const { client } = server;

@@ -1,7 +1,8 @@
 /**
- * The whole surface: every endpoint of the contract as nobody, as a stranger, without scope, and with bad input.
+ * The whole surface: every endpoint of the contract without a key, as another tenant, without scope, and with bad
+ * input.
  *
- * Nothing here knows what an endpoint does. What is checked of each answer: the right status, never a 500, and a
+ * These tests do not know what an endpoint does. They check of each answer: the right status, never a 500, and a
  * request id.
  */
 import assert from "node:assert/strict";
@@ -23,7 +24,7 @@ const admin = server.client;
 const nobody = admin.withKey(null);
 const UNKNOWN_KEY = `smk_${"x".repeat(43)}`;
 
-/** Declared as answering 501 for good. */
+/** Declared as always answering 501. */
 const SNAPSHOTS: readonly EndpointName[] = ["createSnapshot", "listSnapshots"];
 const isPending = (name: EndpointName): boolean =>
   (PENDING_ENDPOINTS as readonly EndpointName[]).includes(name) || SNAPSHOTS.includes(name);
@@ -38,7 +39,7 @@ function isForNodes({ access }: Endpoint): boolean {
   return access === "joinToken" || access === "nodeCredential";
 }
 
-/** Calls the endpoint with a body that fits, under an id that does not exist. */
+/** Calls the endpoint with a valid body, for an id that does not exist. */
 async function call(client: Client, endpoint: Endpoint, options: CallOptions & { id?: string } = {}): Promise<Answer> {
   const { id, ...rest } = options;
   const hasBody = "raw" in rest || "body" in rest || endpoint.body === undefined;
@@ -68,7 +69,7 @@ test("without a key every guarded endpoint answers 401 with an empty body", asyn
   }
 });
 
-test("a key that does not exist answers 401 in the fixed form", async () => {
+test("an unknown key answers 401 in the fixed form", async () => {
   for (const key of [UNKNOWN_KEY, "smk_short", "something-else"]) {
     for (const [, endpoint] of guarded) {
       const answer = await call(admin.withKey(key), endpoint);
@@ -111,7 +112,7 @@ test("pending endpoints answer 501, and no other does", async () => {
   }
 });
 
-test("what another tenant owns is not found", async () => {
+test("another tenant's resource is not found", async () => {
   const created = await admin.post("/v1/tenants", { name: "stranger" });
   const made = await admin.post("/v1/apikeys", { tenantId: created.json.id });
   const stranger = admin.withKey(made.json.key);
@@ -167,7 +168,7 @@ test("a value of the wrong type answers 422 and says where", async () => {
   }
 });
 
-test("unknown fields are ignored and null stands for absent", async () => {
+test("unknown fields are ignored and null means absent", async () => {
   for (const [, endpoint] of withJsonBody) {
     if (endpoint.body?.kind !== "json") continue;
     const { properties = {}, required = [] } = endpoint.body.schema as {
@@ -192,7 +193,7 @@ test("a body that is too large answers 413", async () => {
   }
 });
 
-test("a method that a path does not serve answers 405 and says which it does", async () => {
+test("an unsupported method answers 405 and lists the supported ones", async () => {
   const paths = new Map<string, Endpoint[]>();
   for (const [, endpoint] of all) {
     for (const path of [endpoint.path, ...(endpoint.aliases ?? [])])
@@ -232,7 +233,7 @@ test("a safe request id comes back, and an unsafe one is replaced, on every endp
   }
 });
 
-/** Sends a path exactly as it is, which fetch would not. */
+/** Sends a path unchanged, which fetch would not. */
 function rawStatus(method: string, path: string): Promise<number> {
   return new Promise((resolve, reject) => {
     const { hostname, port } = new URL(server.url);

@@ -1,5 +1,5 @@
 /**
- * Tenants: creating and changing them, and that suspension takes effect at once, on every server.
+ * Tenants: creating and changing them, and that suspension takes effect immediately, on every server.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -40,7 +40,7 @@ test("a tenant is made, read and changed", async () => {
   assert.deepEqual((await client.get("/v1/tenants/acme_1")).json, changed.json);
 });
 
-test("null clears what was set for a tenant, and what is left out stays", async () => {
+test("null clears a tenant's own value, and omitted fields keep theirs", async () => {
   const { id } = await tenantWithKey("Cleared");
   const planId = ((await client.get("/v1/plans")).json as { id: string; name: string }[]).find(
     ({ name }) => name === "standard",
@@ -55,7 +55,7 @@ test("null clears what was set for a tenant, and what is left out stays", async 
   }
 });
 
-test("names and ids are taken once, and plans must exist", async () => {
+test("names and ids can be used once, and plans must exist", async () => {
   for (const body of [{ name: "Acme" }, { name: "Other", id: "acme_1" }]) {
     const answer = await client.post("/v1/tenants", body);
     assert.deepEqual([answer.status, answer.headers.get("x-error-code")], [409, "name_taken"]);
@@ -66,7 +66,7 @@ test("names and ids are taken once, and plans must exist", async () => {
   assert.equal((await client.patch("/v1/tenants/acme_1", { status: "asleep" })).status, 422);
 });
 
-test("every call of a suspended tenant answers 402, at once here and within moments elsewhere", async () => {
+test("every call of a suspended tenant answers 402, immediately here and within moments elsewhere", async () => {
   const { id, caller } = await tenantWithKey("late payer");
   const elsewhere = replica.client.withKey(caller.key);
   for (const each of [caller, elsewhere]) assert.equal((await each.get("/v1/me")).status, 200);

@@ -1,7 +1,7 @@
 /**
  * Interactive terminals over WebSocket, through a real node agent and a scripted guest.
  *
- * The scripted guest has no echo: what is typed are lines for its small shell.
+ * The scripted guest has no echo: input is lines for its small shell.
  */
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -22,7 +22,7 @@ interface Terminal {
   output(): string;
   bytes(): number;
   type(text: string): void;
-  /** The texts that came, in order. */
+  /** The received texts, in order. */
   readonly texts: string[];
   /** Resolves with the close code. */
   readonly closed: Promise<number>;
@@ -75,7 +75,7 @@ async function open(options: OpenOptions = {}): Promise<Terminal> {
   return terminal;
 }
 
-/** The answer to a handshake that is refused. */
+/** The answer to a refused handshake. */
 function refusal(options: OpenOptions & { readonly raw?: Record<string, string> }): Promise<{
   readonly status: number;
   readonly text: string;
@@ -119,7 +119,7 @@ test("a stopped machine is started, lines are run, and the exit code comes befor
   assert.deepEqual(terminal.texts, ['{"type":"exit","code":7}']);
 });
 
-test("text frames type, resize, or are typed as they are", async () => {
+test("text frames type, resize, or are typed unchanged", async () => {
   const terminal = await open({ query: "?cols=120&rows=40" });
   terminal.socket.send('{"type":"stdin","data":"stty size\\n"}');
   await seen(terminal, "40 120\n");
@@ -133,7 +133,7 @@ test("text frames type, resize, or are typed as they are", async () => {
   await terminal.closed;
 });
 
-test("the size is 80 by 24 when nobody says it, and other programs run by their path", async () => {
+test("the default size is 80 by 24, and other programs run by their path", async () => {
   const sized = await open();
   sized.type("stty size\nexit\n");
   await sized.closed;
@@ -146,7 +146,7 @@ test("the size is 80 by 24 when nobody says it, and other programs run by their 
   }
 });
 
-test("the key may stand in the query, and the header is preferred", async () => {
+test("the key may be in the query, and the header is preferred", async () => {
   const { key } = server.adminKey;
   const terminal = await open({ query: `?access_token=${key}`, headers: {} });
   terminal.type("exit\n");
@@ -184,7 +184,7 @@ test("refusals are plain answers before the upgrade, each with its request id", 
   assert.equal(named.headers["x-request-id"], "mine-1");
 });
 
-test("a request that is no handshake is refused with what to do, and other paths ignore an offered upgrade", async () => {
+test("a request that is not a handshake is refused with what to do, and other paths ignore an offered upgrade", async () => {
   const plain = await client.get(`/v1/machines/${shared}/exec/interactive`);
   assert.equal(plain.status, 400);
   assert.match(plain.text, /WebSocket/);
@@ -200,7 +200,7 @@ test("a request that is no handshake is refused with what to do, and other paths
   assert.equal(answer, 200);
 });
 
-test("closing the socket ends the program, and a node that goes away ends the terminal", async () => {
+test("closing the socket ends the program, and a dead node ends the terminal", async () => {
   const id = await machine();
   const closing = await open({ id });
   closing.type("sleep 600\n");
@@ -215,7 +215,7 @@ test("closing the socket ends the program, and a node that goes away ends the te
   await node.restart();
 });
 
-test("many terminals at once, beside commands, do not wait for each other", async () => {
+test("many concurrent terminals, beside commands, do not wait for each other", async () => {
   const terminals = await Promise.all(Array.from({ length: 40 }, () => open()));
   for (const terminal of terminals.slice(0, 20)) terminal.type("sleep 600\n");
   for (const [index, terminal] of terminals.entries()) terminal.type(`echo number ${index}\n`);
@@ -225,7 +225,7 @@ test("many terminals at once, beside commands, do not wait for each other", asyn
   await Promise.all(terminals.map(({ closed }) => closed));
 });
 
-test("a client that does not read stops its own program only, and the server holds little for it", async () => {
+test("a client that does not read blocks its own program only, and the server buffers little for it", async () => {
   const flooded = await Promise.all(Array.from({ length: 5 }, () => open({ query: "?cmd=/bin/yes" })));
   await Promise.all(flooded.map((terminal) => until(() => terminal.bytes() > 0, { what: "output" })));
   for (const terminal of flooded) terminal.socket.pause();
@@ -237,7 +237,7 @@ test("a client that does not read stops its own program only, and the server hol
   assert.ok(arrayBuffers < 100 * MIB, `${arrayBuffers} bytes are held`);
   for (const terminal of flooded) terminal.socket.resume();
   await Promise.all(flooded.map(({ closed }) => closed));
-  // The scripted `yes` ends after this much, give or take a line.
+  // The scripted `yes` ends after about this much.
   for (const terminal of flooded) assert.ok(terminal.bytes() >= 64 * MIB - 2, String(terminal.bytes()));
 });
 
@@ -267,7 +267,7 @@ test("a terminal counts as use of its machine", async () => {
   assert.notEqual((await client.get(`/v1/machines/${id}`)).json.lastActivityAt, null);
 });
 
-test("arguments and variables go with the program; what is not one is refused before the upgrade", async () => {
+test("arguments and variables are passed to the program; invalid ones are refused before the upgrade", async () => {
   const terminal = await open({ query: "?cmd=sh&arg=-c&arg=echo+%22%24A+%24B%22&env=A=1&env=B=x=y" });
   assert.equal(await terminal.closed, 1000);
   assert.equal(terminal.output(), "1 x=y\n");

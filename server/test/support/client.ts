@@ -7,14 +7,14 @@ export interface Answer {
   readonly status: number;
   readonly headers: Headers;
   readonly text: string;
-  /** The body as JSON, untyped because tests look into all shapes; undefined when it is none. */
+  /** The body as JSON, untyped because tests read all shapes; undefined when it is not JSON. */
   readonly json: ReturnType<JSON["parse"]>;
 }
 
 export interface CallOptions {
   /** Sent as JSON. */
   readonly body?: unknown;
-  /** Sent as it is. */
+  /** Sent unchanged. */
   readonly raw?: string | Uint8Array;
   readonly headers?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;

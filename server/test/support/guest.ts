@@ -1,5 +1,5 @@
 /**
- * What listens in a fake machine: servers of the test on loopback, and machines whose ports lead to them.
+ * Listeners of a fake machine: servers of the test on loopback, and machines whose ports lead to them.
  */
 import { once } from "node:events";
 import { createServer as createHttpServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
@@ -8,7 +8,7 @@ import { after } from "node:test";
 import type { Client } from "./client.ts";
 import { until } from "./until.ts";
 
-/** An HTTP server; its port on loopback. Upgrades end in an echo. */
+/** An HTTP server; returns its port on loopback. Upgrades end in an echo. */
 export async function httpGuest(
   answer: (request: IncomingMessage, response: ServerResponse) => void,
 ): Promise<{ readonly port: number; readonly server: Server }> {
@@ -24,7 +24,7 @@ export async function httpGuest(
   return { server, port: await listenOnLoopback(server) };
 }
 
-/** A server that does as it likes with each connection. */
+/** A server that handles each connection itself. */
 export async function rawGuest(serve: (socket: Socket) => void): Promise<{ port: number; sockets: Socket[] }> {
   const sockets: Socket[] = [];
   const server = createServer((socket) => {
@@ -49,7 +49,10 @@ async function listenOnLoopback(server: Server | ReturnType<typeof createServer>
   return (server.address() as AddressInfo).port;
 }
 
-/** A started machine that is ready and publishes the ports, each of which leads to one on loopback. Its id. */
+/**
+ * Creates and starts a machine that publishes the ports, each of which leads to one on loopback, and waits until it
+ * is ready. Returns its id.
+ */
 export async function machineWithPorts(
   client: Client,
   ports: Readonly<Record<number, number>>,
@@ -65,7 +68,7 @@ export async function machineWithPorts(
   const id = String(created.json?.id);
   const started = await client.post(`/v1/machines/${id}/start`);
   if (started.status !== 200) throw new Error(`the machine did not start: ${created.text} ${started.text}`);
-  // Its node has looked whether something listens by then: the connections that come now are the test's.
+  // Afterwards its node no longer probes the ports: later connections are the test's.
   const isReady = async (): Promise<boolean> => (await client.get(`/v1/machines/${id}`)).json.ready === true;
   await until(isReady, { what: `machine ${id} to be ready`, deadlineMs: 20_000 });
   return id;

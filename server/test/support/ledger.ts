@@ -1,5 +1,5 @@
 /**
- * Keeps a ledger of which endpoint gave which answer, and compares it with what the contract documents.
+ * Records which endpoint gave which answer, and compares that with what the contract documents.
  *
  * An outcome is `<endpoint> <status>` of an answer, and `<endpoint> <status> <code>` of a refusal.
  */
@@ -10,7 +10,7 @@ import { ERRORS, type ErrorCode } from "@flotilla/contract/errors";
 import { commonErrors } from "@flotilla/contract/openapi";
 import type { Answer, CallOptions, Client } from "./client.ts";
 
-/** A fault of ours cannot be provoked, or it would be mended. */
+/** A bug of ours cannot be provoked, or it would be fixed. */
 const NEVER: readonly ErrorCode[] = ["internal"];
 
 export const endpointOf = (name: EndpointName): Endpoint => endpoints[name];
@@ -29,7 +29,7 @@ function documentedOutcomes(name: EndpointName): readonly string[] {
 }
 
 export interface Asked extends CallOptions {
-  /** With everything filled in, and the query. */
+  /** With all parameters filled in, and the query. */
   readonly path: string;
   /** Without the headers of a WebSocket handshake, where one is expected. */
   readonly isPlain?: true;
@@ -38,7 +38,7 @@ export interface Asked extends CallOptions {
 export class Ledger {
   readonly #seen = new Set<string>();
 
-  /** Calls an endpoint as a client would, with a WebSocket handshake where one is due, and notes what came. */
+  /** Calls an endpoint as a client would, with a WebSocket handshake where one is expected, and records the answer. */
   async call(client: Client, name: EndpointName, { path, isPlain, ...options }: Asked): Promise<Answer> {
     const { method, isUpgrade } = endpointOf(name);
     const isHandshake = isUpgrade === true && isPlain !== true;
@@ -52,7 +52,7 @@ export class Ledger {
     return names.flatMap(documentedOutcomes).filter((one) => !this.#seen.has(one));
   }
 
-  /** What came and stands nowhere. */
+  /** Answers that are not documented. */
   undocumentedOf(names: readonly EndpointName[]): readonly string[] {
     const documented = new Set(names.flatMap(documentedOutcomes));
     const isOfThem = (one: string): boolean => names.some((name) => one.startsWith(`${name} `));

@@ -1,5 +1,5 @@
 /**
- * Machines as values, for pure tests: a complete record, of which a test names what matters to it.
+ * Machines as values, for pure tests: a complete record, in which a test sets what matters to it.
  */
 import type { ObservedMachine } from "@flotilla/contract/link";
 import { absentMachine } from "@flotilla/contract/link/absent";

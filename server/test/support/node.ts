@@ -1,6 +1,6 @@
 /**
- * A real node agent for tests, as a process of its own with the fake driver: the same program as in a fleet, without
- * VMs. It enters the cluster of a test server by its join token.
+ * A real node agent for tests, as a separate process with the fake driver: the same program as in a fleet, without
+ * VMs. It registers at a test server with its join token.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -13,14 +13,14 @@ import { until } from "./until.ts";
 
 const NODE_MAIN = new URL("../../../node/src/main.ts", import.meta.url).pathname;
 
-/** Pass it to startTestServer, so that its nodes may enter. */
+/** Pass it to startTestServer, so that its nodes may register. */
 export const TEST_JOIN_TOKEN = "join-token-of-the-tests";
 
 export interface TestNode {
   readonly id: string;
-  /** Ends the agent at once, as a crash would. Its fake VMs live on. */
+  /** Kills the agent, like a crash. Its fake VMs keep running. */
   kill(): Promise<void>;
-  /** Starts the agent again on the same directory. Resolves when the server has heard of it. */
+  /** Starts the agent again on the same directory. Resolves when the server has received its report. */
   restart(): Promise<void>;
 }
 
@@ -50,11 +50,11 @@ export async function startTestNode(server: TestServer, id = "node-a"): Promise<
       },
       stdio: ["ignore", "ignore", "inherit"],
     });
-    const isHeard = async (): Promise<boolean> => {
+    const hasReported = async (): Promise<boolean> => {
       const now = await heartbeatOf(server, id);
       return now !== undefined && now !== before;
     };
-    await until(isHeard, { deadlineMs: 15_000, what: `the first report of node ${id}` });
+    await until(hasReported, { deadlineMs: 15_000, what: `the first report of node ${id}` });
   };
   after(async () => {
     await kill();

@@ -1,5 +1,5 @@
 /**
- * A way to PostgreSQL that can be cut and mended: for tests of what happens while the database is away.
+ * A connection to PostgreSQL that can be cut and restored: for tests of an unreachable database.
  */
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";

@@ -1,5 +1,5 @@
 /**
- * Makes requests out of the contract: a path with its parameters filled in, and the smallest body that fits. Pure.
+ * Makes requests from the contract: a path with its parameters filled in, and the smallest valid body. Pure.
  */
 import type { Endpoint } from "@flotilla/contract/endpoint";
 
@@ -18,7 +18,7 @@ interface SchemaNode {
 /** The endpoint's path with every parameter replaced by `value`. */
 export const samplePath = (path: string, value = "none-such"): string => path.replace(/\{[a-z_]+(\.\.\.)?\}/g, value);
 
-/** A body that the schema accepts, with nothing in it that may be left out. */
+/** A body that the schema accepts, without optional parts. */
 export function sampleBody({ body }: Endpoint): unknown {
   return body?.kind === "json" ? sampleOf(body.schema) : undefined;
 }

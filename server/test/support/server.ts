@@ -66,7 +66,7 @@ async function administer(postgres: EmbeddedPostgres, statement: string): Promis
   }
 }
 
-/** A database of its own as a connection string; migrated unless `isEmpty`. */
+/** A new database as a connection string; migrated unless `isEmpty`. */
 export async function freshDatabase(options: { readonly isEmpty?: boolean } = {}): Promise<string> {
   const postgres = await sharedPostgres();
   const name = `test_${++databases}`;

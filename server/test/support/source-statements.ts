@@ -1,9 +1,9 @@
 /**
- * The SQL statements of the server as its source files hold them, found without running anything.
+ * The SQL statements of the server as its source files contain them, found without running anything.
  *
- * Always: every sql`…` of server/src is either a statement, or a fragment that a statement splices in by the name of the
- * constant or function that makes it, in the same file. What an interpolation holds otherwise becomes a parameter, as in the program; so a
- * fragment that is not recognized makes its statement invalid, and none is left out in silence.
+ * Always: every sql`…` of server/src is either a statement, or a fragment that a statement includes by the name of
+ * the constant or function that makes it, in the same file. Any other interpolation becomes a parameter, as in the
+ * program; so a fragment that is not recognized makes its statement invalid, and none is skipped silently.
  */
 import { readFile } from "node:fs/promises";
 import { globSync } from "node:fs";
@@ -17,7 +17,7 @@ interface Template {
   readonly file: string;
   /** File and line. */
   readonly place: string;
-  /** What declares it: the nearest constant or function before it. */
+  /** Its declaration: the nearest constant or function before it. */
   readonly name: string;
   /** The texts between the interpolations: one more than these. */
   readonly texts: readonly string[];
@@ -73,7 +73,7 @@ function spliced(
   return text;
 }
 
-/** Every sql`…` of a file that stands in code, not in a comment. */
+/** Every sql`…` of a file that is code, not comment. */
 async function templatesOf(file: string): Promise<Template[]> {
   const text = await readFile(path.join(SOURCES, file), "utf8");
   const found: Template[] = [];
@@ -107,7 +107,7 @@ function splitTemplate(text: string, start: number, place: string): Pick<Templat
   throw new Error(`${place}: the statement has no end`);
 }
 
-/** Where the brace is that closes an interpolation. */
+/** The position of the brace that closes an interpolation. */
 function endOfExpression(text: string, start: number): number {
   let depth = 1;
   let at = start;

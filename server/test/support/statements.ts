@@ -1,11 +1,11 @@
 /**
- * Counts the statements that a piece of work sends to the database, leaving out those of loops and heartbeats.
+ * Counts the statements that a piece of work sends to the database, without those of loops and heartbeats.
  *
- * Wraps the methods of the Database for the time of the work; nothing else of the server knows of it.
+ * Wraps the methods of the Database during the work; the rest of the server is unchanged.
  */
 import type { Database, Statement } from "../../src/db/database.ts";
 
-/** Statements that nothing waits for: batches, loops, and what nodes report. */
+/** Statements that no request waits for: batches, loops, and nodes' reports. */
 const IN_BACKGROUND = [
   /machine_exec_months/,
   /reconcile_at <=/,

@@ -1,11 +1,14 @@
 /**
- * Waits for something to become true, by asking often: the tests' only way to wait.
+ * Waits for a condition by polling: the tests' only way to wait.
  */
 import { setTimeout as wait } from "node:timers/promises";
 
 const PAUSE_MS = 10;
 
-/** The first answer that is neither false nor undefined. Throws, with the last error if there was one, at the deadline. */
+/**
+ * The first result that is neither false nor undefined. Throws, with the last error if there was one, at the
+ * deadline.
+ */
 export async function until<T>(
   condition: () => Promise<T | false | undefined> | T | false | undefined,
   { deadlineMs = 10_000, what = "the condition" }: { readonly deadlineMs?: number; readonly what?: string } = {},

@@ -1,5 +1,5 @@
 /**
- * Connections that behave as no HTTP client would: bytes as they are, slowly, never to the end, or left half-way.
+ * Connections that behave as no HTTP client would: raw bytes, sent slowly, never to the end, or abandoned half-way.
  */
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
@@ -8,9 +8,9 @@ import { type Clock, systemClock } from "@flotilla/base/clock";
 
 export interface Wire {
   readonly socket: Socket;
-  /** All that came so far. */
+  /** Everything received so far. */
   readonly received: () => string;
-  /** Whether the server has closed it altogether. */
+  /** Whether the server has closed it completely. */
   readonly isClosed: () => boolean;
   send(text: string | Buffer): void;
 }
@@ -34,7 +34,7 @@ export async function wire(url: string, options: { readonly isDeaf?: boolean } =
     socket,
     received: () => received,
     isClosed: () => {
-      // A connection that the server has only ended takes this; one that it has closed breaks by it.
+      // A connection that the server has only half-closed accepts this; a closed one breaks.
       if (socket.readableEnded && socket.writable) socket.write("x");
       return isClosed;
     },
