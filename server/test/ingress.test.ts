@@ -113,7 +113,11 @@ test("a public machine is open to everyone, by host and by path, and foreign hea
   assert.equal(byHost.headers["location"], "/login");
   const byPath = await visit(other, `/proxy/${id}/a?x=1`, { authorization: bearer });
   assert.equal(seenRequest(byPath).url, "/a?x=1");
-  assert.equal(seenRequest(byPath).headers["authorization"], undefined, "a key of ours is none of the guest's business");
+  assert.equal(
+    seenRequest(byPath).headers["authorization"],
+    undefined,
+    "a key of ours is none of the guest's business",
+  );
   assert.match(String(byPath.headers["content-security-policy"]), /^sandbox (?!.*same-origin)/);
   assert.deepEqual(byPath.headers["set-cookie"], [`mine=1; Path=/proxy/${id}/app`]);
   assert.equal(byPath.headers["location"], `/proxy/${id}/login`);

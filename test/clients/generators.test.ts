@@ -1,9 +1,9 @@
 /**
- * Clients that others generate from contract/openapi.json compile in strict mode, together with a program that a user
- * would write against each.
+ * Clients generated from contract/openapi.json compile in strict mode, together with a program that a user would
+ * write against each.
  *
- * Always: the programs cast nothing, and mark the lines that must not compile as expected errors, so types too wide
- * fail as well. What is generated lies in a folder of this run's own, beside the packages it imports. A run that is killed
+ * Always: the programs have no casts, and mark lines that must not compile as expected errors, so types that are too
+ * wide fail as well. The generated files are in a folder of this run, beside the packages they import. A killed run
  * leaves that folder behind; git ignores it.
  */
 import assert from "node:assert/strict";
@@ -51,7 +51,7 @@ before(async () => {
 });
 after(() => rm(folder, { recursive: true }));
 
-/** Prefers the packages of this folder: their TypeScript is one that generators can call. */
+/** Prefers the packages of this folder, whose TypeScript the generators can call. */
 function programOf(name: string): string {
   const own = path.join(here, "node_modules/.bin", name);
   return existsSync(own) ? own : path.join(root, "node_modules/.bin", name);

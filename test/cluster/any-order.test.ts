@@ -1,9 +1,10 @@
 /**
- * Machines used in any order and at once, through one of two servers, with crashes of VMs and of the node agent: whatever is
- * answered must be what docs/states.md and the API promise. The judge is test/support/history.ts.
+ * Machines used in random order and concurrently, through one of two servers, with crashes of VMs and of the node
+ * agent: every answer must be one that docs/states.md and the API promise. test/support/history.ts checks the
+ * answers.
  *
- * A play that fails is made smaller by fast-check, whose error names seed and path; FLOTILLA_SEED and FLOTILLA_PATH play
- * it again, FLOTILLA_PLAYS more of them.
+ * fast-check shrinks a failed run and names seed and path in its error; FLOTILLA_SEED and FLOTILLA_PATH repeat it,
+ * FLOTILLA_PLAYS makes more runs.
  */
 import assert from "node:assert/strict";
 import { realpath } from "node:fs/promises";
@@ -12,14 +13,14 @@ import { freshDatabase } from "../../server/test/support/server.ts";
 import { performMany, plays, type Stage } from "../support/any-order.ts";
 import { startFlotilla } from "../support/flotilla.ts";
 
-/** The database's socket by a path that means the same in every process. */
+/** The database's socket as a path that is valid in every process. */
 async function sharedDatabaseUrl(): Promise<string> {
   const url = await freshDatabase({ isEmpty: true });
   const host = /@([^/]+)\//.exec(url)?.[1] ?? "";
   return url.replace(host, encodeURIComponent(await realpath(decodeURIComponent(host))));
 }
 
-test("whatever users do with machines, in any order and at once, is answered as promised", async () => {
+test("whatever users do with machines, in random order and concurrently, is answered as promised", async () => {
   await using flotilla = await startFlotilla({ servers: 2, databaseUrl: await sharedDatabaseUrl() });
   const stage: Stage = {
     flotilla,

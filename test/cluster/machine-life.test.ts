@@ -23,7 +23,7 @@ test("a machine is created, runs commands, stops, starts again and is deleted wi
   await until(async () => (await readdir(machines)).length === 0, { what: "the machine's files to go" });
 });
 
-test("a machine that can not start says why on its timeline, and starts once the cause is gone", async () => {
+test("a machine that cannot start says why on its timeline, and starts once the cause is gone", async () => {
   await using flotilla = await startFlotilla();
   const { id } = await flotilla.create({ source: { type: "image", reference: "team/missing:1" } });
   const refused = await flotilla.client().post(`/v1/machines/${id}/start`);

@@ -1,6 +1,6 @@
 /**
- * Node agents and servers that die and come back, with the fake driver: machines run on, and everybody finds together
- * again.
+ * Node agents and servers that die and come back, with the fake driver: machines keep running, and the programs
+ * reconnect.
  */
 import assert from "node:assert/strict";
 import { readFile, rm, writeFile } from "node:fs/promises";
@@ -9,7 +9,7 @@ import { test } from "node:test";
 import { Program, runningBoots, startFlotilla } from "../support/flotilla.ts";
 import { until } from "../support/until.ts";
 
-test("machines run on while the server is away, and it finds them as they are when it is back", async () => {
+test("machines keep running while the server is down, and it shows their state when it is back", async () => {
   await using flotilla = await startFlotilla();
   const kept = await flotilla.create();
   const ending = await flotilla.create({ env: { FAKE_CRASH_AFTER_MS: "1500" }, restart: "never" });
@@ -21,14 +21,14 @@ test("machines run on while the server is away, and it finds them as they are wh
   await flotilla.startServer();
   const failed = await flotilla.untilState(ending.id, "error");
   assert.match(failed.error ?? "", /crashed/);
-  // It ran for a second and a half, however long the server was away.
+  // It ran for a second and a half, however long the server was down.
   const { usage } = (await flotilla.client().get(`/v1/machines/${ending.id}/usage`)).json;
   assert.ok(usage.totalUptimeSeconds <= 2, `${usage.totalUptimeSeconds} s are counted`);
   assert.equal((await flotilla.get(kept.id)).state, "started");
   assert.equal(await flotilla.exec(kept.id, "echo still here"), "still here\n");
 });
 
-test("a node that is away makes its machines say so, and they are back with it", async () => {
+test("an unreachable node shows on its machines, and they are back with it", async () => {
   await using flotilla = await startFlotilla();
   const { id } = await flotilla.create();
   await flotilla.start(id);
@@ -41,7 +41,7 @@ test("a node that is away makes its machines say so, and they are back with it",
   assert.equal((await runningBoots(flotilla)).get(id), 1);
 });
 
-test("machines run on when their agent is stopped, and the next agent has them as they were", async () => {
+test("machines keep running when their agent is stopped, and the next agent adopts them", async () => {
   await using flotilla = await startFlotilla();
   const { id } = await flotilla.create();
   await flotilla.start(id);
@@ -52,7 +52,7 @@ test("machines run on when their agent is stopped, and the next agent has them a
   assert.equal(await flotilla.exec(id, "echo on"), "on\n");
 });
 
-test("a second agent on the same directory is refused, and the first runs on", async () => {
+test("a second agent on the same directory is refused, and the first keeps running", async () => {
   await using flotilla = await startFlotilla();
   const { id } = await flotilla.create();
   await flotilla.start(id);
@@ -71,7 +71,7 @@ test("a second agent on the same directory is refused, and the first runs on", a
   assert.equal(await flotilla.exec(id, "echo first"), "first\n");
 });
 
-test("a machine whose journal is lost runs on, or is in error and says what to do, and its disk is never made anew", async () => {
+test("a machine whose journal is lost keeps running, or is in error and says what to do, and its disk is never replaced", async () => {
   await using flotilla = await startFlotilla();
   const [running, stopped, later] = [await flotilla.create(), await flotilla.create(), await flotilla.create()];
   for (const { id } of [running, stopped, later]) await flotilla.start(id);

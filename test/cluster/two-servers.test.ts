@@ -1,5 +1,5 @@
 /**
- * Two servers on one PostgreSQL, two nodes: whatever one of them did, the other knows, and takes over what it left.
+ * Two servers on one PostgreSQL, two nodes: each server sees what the other did, and continues what it left.
  */
 import assert from "node:assert/strict";
 import { realpath } from "node:fs/promises";
@@ -8,7 +8,7 @@ import { freshDatabase } from "../../server/test/support/server.ts";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
 import { pause, until } from "../support/until.ts";
 
-/** The database's socket by a path that means the same in every process. */
+/** The database's socket as a path that is valid in every process. */
 async function sharedDatabaseUrl(): Promise<string> {
   const url = await freshDatabase({ isEmpty: true });
   const host = /@([^/]+)\//.exec(url)?.[1] ?? "";
@@ -36,7 +36,7 @@ test("a machine may be created, started, used, stopped and deleted through any s
   await until(isGone, { what: "the deletion, at the other server" });
 });
 
-test("starts and stops of one machine at once through both servers end in one of the two, running at most once", async () => {
+test("concurrent starts and stops of one machine through both servers end in one of the two, running at most once", async () => {
   await using flotilla = await startTwo();
   const { id } = await flotilla.create({ env: { FAKE_BOOT_MS: "40" } });
   for (let round = 0; round < 5; round += 1) {
@@ -51,10 +51,10 @@ test("starts and stops of one machine at once through both servers end in one of
   for (const node of flotilla.nodes) assert.doesNotMatch(await node.log(), /run twice/);
 });
 
-test("a fetch whose server dies in the middle is finished by the other", async () => {
+test("a fetch whose server dies during it is finished by the other", async () => {
   await using flotilla = await startTwo();
   const deadlineMs = 60_000;
-  // So that it is server 1 that works on it.
+  // So that server 1 works on it.
   await flotilla.servers[0]?.kill();
   const asked = await flotilla.client(1).post("/v1/images/pull", { reference: "team/slow-4000" });
   const read = async (server: number) => (await flotilla.client(server).get(`/v1/operations/${asked.json.id}`)).json;
@@ -74,7 +74,7 @@ test("a fetch whose server dies in the middle is finished by the other", async (
   assert.match((await flotilla.servers[0]?.log()) ?? "", /a loop repaired something/);
 });
 
-test("a start whose server dies in the middle is finished by the other", async () => {
+test("a start whose server dies during it is finished by the other", async () => {
   await using flotilla = await startTwo();
   const { id } = await flotilla.create({ env: { FAKE_BOOT_MS: "1500" } });
   const cut = flotilla.start(id, 1).then(

@@ -1,10 +1,10 @@
 /**
- * Commands, streams, terminals and uploads under way on real machines, while in turn PostgreSQL, a VMM, the node agent and
- * the server are killed: every client is told its end, and soon; nobody hangs.
+ * Running commands, streams, terminals and uploads on real machines, while PostgreSQL, a VMM, the node agent and the
+ * server are killed in turn: every client learns of its end soon; none hangs.
  *
- * Afterwards: no part of an upload can be seen in a guest and no process of a command is left there; the machines run on,
- * or are in error and start again; in the end nothing of them is on the host. A client of another machine notices nothing
- * of a VMM's end, and nobody of PostgreSQL's.
+ * Afterwards: no part of an upload is visible in a guest and no process of a command is left there; the machines keep
+ * running, or are in error and start again; at the end nothing of them is on the host. A VMM's end does not affect
+ * clients of other machines, and PostgreSQL's end affects no client.
  */
 import assert from "node:assert/strict";
 import { realpathSync } from "node:fs";
@@ -23,16 +23,16 @@ const STREAMS = 10;
 const TERMINALS = 5;
 const UPLOADS = 2;
 const COMMANDS = EXECS + STREAMS + TERMINALS;
-/** A client that has not heard by then hangs; without load it is well under a second. */
+/** A client without an answer by then hangs; without load it takes well under a second. */
 const END_DEADLINE_MS = 20_000;
 const PREPARE_MS = 120_000;
 const RESOURCES = { cpus: CPUS_DEFAULT, memoryMb: MEMORY_MB_DEFAULT, diskGb: DISK_GB_DEFAULT };
-/** What every command under way runs in the end. */
+/** The program that every running command ends in. */
 const LONG = "sleep 31000";
 const LOOK = ["busybox", "ps", "-o", "args"];
 const CHUNK = Buffer.alloc(64 * 1024, "u");
 const CHUNK_EVERY_MS = 10;
-/** So much is on the disk of each upload before anything is killed, and not afterwards. */
+/** Each upload has this much on the disk before anything is killed, and nothing afterwards. */
 const UPLOADED_KB = 512;
 
 const skip = process.getuid?.() === 0 ? false : "needs root: the qemu driver gives every machine a user of its own";
@@ -40,13 +40,15 @@ const skip = process.getuid?.() === 0 ? false : "needs root: the qemu driver giv
 interface Under {
   readonly kind: "exec" | "stream" | "terminal" | "upload";
   readonly machine: string;
-  /** Resolves with how the client learnt of the end: a status and code, an event, a close code, or `broken`. */
+  /** Resolves with how the client learned of the end: a status and code, an event, a close code, or `broken`. */
   readonly end: Promise<string>;
   isOver: boolean;
   readonly leave: () => void;
 }
 
-test("every client under way learns of its end, and nothing is left of it, whoever is killed", { skip }, async () => {
+test("every client learns of its end, and nothing is left of its call, whichever program is killed", {
+  skip,
+}, async () => {
   await using flotilla = await startFlotilla({ driver: "qemu" });
   const directory = realpathSync(flotilla.nodeDirectory());
   const flight = new Flight(flotilla, directory);
@@ -68,10 +70,10 @@ class Flight {
   readonly #flotilla: Flotilla;
   readonly #directory: string;
   readonly #machines: string[] = [];
-  /** By machine, when nothing is under way: the processes of user space, and what is used of the disk. */
+  /** By machine, while no client is active: the processes of user space, and the used disk space. */
   readonly #processes = new Map<string, string>();
   readonly #usedKb = new Map<string, number>();
-  /** Every client there was. */
+  /** All clients so far. */
   readonly #launched: Under[] = [];
   #round = 0;
 
@@ -80,7 +82,7 @@ class Flight {
     this.#directory = directory;
   }
 
-  /** Lets go of clients that a failure left. */
+  /** Releases clients that a failure left. */
   end(): void {
     for (const { leave } of this.#launched) leave();
   }
@@ -90,14 +92,14 @@ class Flight {
       const { id } = await this.#flotilla.create({ resources: RESOURCES });
       this.#machines.push(id);
       await this.#flotilla.start(id);
-      // On the disk before anything is killed: what a killed VMM had not synced may be gone.
+      // On the disk before anything is killed: a killed VMM may lose what was not synced.
       await this.#flotilla.exec(id, "mkdir -p /workspace/uploads; sync");
       this.#processes.set(id, await this.#processesOf(id));
       this.#usedKb.set(id, await this.#usedKbOf(id));
     }
   }
 
-  /** Nobody who is under way needs it. */
+  /** The running clients do not need it. */
   async withoutDatabase(): Promise<void> {
     const clients = await this.#launch();
     const pidFile = join(this.#flotilla.directory, "server-0/postgres/data/postmaster.pid");
@@ -177,7 +179,7 @@ class Flight {
 
   // Clients.
 
-  /** Resolves when every one of them is under way. */
+  /** Resolves when all of them have begun. */
   async #launch(): Promise<readonly Under[]> {
     this.#round += 1;
     const machineOf = (index: number): string => this.#machines[index % this.#machines.length] ?? "";
@@ -197,7 +199,7 @@ class Flight {
         counts.reduce((sum, count) => sum + count, 0),
         COMMANDS,
       );
-      // They have no names yet, but take space.
+      // They have no names yet, but use space.
       for (const id of this.#machines) assert.ok((await this.#grownKb(id)) > UPLOADED_KB, "uploads have not begun");
       return true;
     };
@@ -209,7 +211,7 @@ class Flight {
     const leaving = new AbortController();
     const end = run(leaving.signal).catch(() => "broken");
     const client: Under = { kind, machine, end, isOver: false, leave: () => leaving.abort() };
-    // A fetch that was answered early goes on sending its body until it is aborted.
+    // A fetch with an early answer keeps sending its body until it is aborted.
     void end.then(() => {
       client.isOver = true;
       client.leave();
@@ -302,7 +304,7 @@ class Flight {
     return (await this.#processesOf(id)).split("\n").filter((line) => line.trim() === LONG).length;
   }
 
-  /** The command lines of user space, but for the one that looks. */
+  /** The command lines of user space, without the one that lists them. */
   async #processesOf(id: string): Promise<string> {
     const lines = (await this.#flotilla.exec(id, LOOK)).split("\n").map((line) => line.trim());
     const isOther = (line: string): boolean => line !== "" && line !== LOOK.join(" ") && !line.startsWith("[");

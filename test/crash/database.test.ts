@@ -1,6 +1,6 @@
 /**
- * kill -9 of the server, of its embedded PostgreSQL, and of both, at random moments under writes: nothing that was
- * acknowledged is lost, and the service comes back by itself.
+ * kill -9 of the server, of its embedded PostgreSQL, and of both, at random moments during writes: nothing that was
+ * acknowledged is lost, and the service recovers by itself.
  */
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
@@ -17,7 +17,7 @@ import { until } from "../support/until.ts";
 const KILLS_MAX = 50;
 const WRITERS = 4;
 const PAUSE_MS_MAX = 200;
-/** On a busy machine fewer kills fit; the diagnostic line says how many there were. */
+/** On a busy machine fewer kills fit; the diagnostic line has the number. */
 const BUDGET_MS = 30_000;
 const KILLS_MIN = 10;
 const SERVER = fileURLToPath(new URL("../../server/src/main.ts", import.meta.url));
@@ -51,7 +51,7 @@ async function kill(child: ChildProcess): Promise<void> {
 
 const killed = new Set<number>();
 
-/** The postmaster that serves now; its file names a dead one right after a kill, and one that may fail after that. */
+/** The postmaster that serves now; right after a kill its file names a dead one, and later perhaps one that fails. */
 const postgresPid = (): Promise<number> =>
   until(
     async () => {
@@ -140,7 +140,7 @@ test("kills of server and database under writes lose nothing that was acknowledg
   assert.ok(!statuses.has(500), `a request was answered with 500: ${answers}`);
 });
 
-test("a second server on the same data directory is refused with words", async () => {
+test("a second server on the same data directory is refused with an explanation", async () => {
   const second = spawn(process.execPath, [SERVER, "--listen", "127.0.0.1:0", "--data-dir", directory], {
     stdio: ["ignore", "ignore", "pipe"],
   });

@@ -1,5 +1,5 @@
 /**
- * The node agent killed again and again while machines are started and stopped, with the fake driver: many kills in
+ * The node agent is killed repeatedly while machines are started and stopped, with the fake driver: many kills in
  * little time. node-qemu.test.ts does the same with real VMs.
  */
 import assert from "node:assert/strict";
@@ -10,18 +10,18 @@ import fc from "fast-check";
 import { runningBoots, startFlotilla } from "../support/flotilla.ts";
 import { pause, until } from "../support/until.ts";
 
-test("an agent killed again and again at any moment runs nothing twice, loses nothing and leaves nothing", async () => {
+test("an agent killed repeatedly at any moment runs nothing twice, loses nothing and leaves nothing", async () => {
   await using flotilla = await startFlotilla();
   const machines = await Promise.all(Array.from({ length: 8 }, () => flotilla.create({ env: { FAKE_BOOT_MS: "60" } })));
   const seed = fc.sample(fc.infiniteStream(fc.nat(400)), 1)[0] as Iterator<number>;
   const random = (): number => seed.next().value as number;
   const isOver = { value: false };
-  const counts = { kills: 0, wishes: 0, refused: 0 };
+  const counts = { kills: 0, requests: 0, refused: 0 };
   const users = machines.map(async ({ id }) => {
     while (!isOver.value) {
       const verb = random() % 2 === 0 ? "start" : "stop";
       const answer = await flotilla.client().post(`/v1/machines/${id}/${verb}`);
-      counts.wishes += 1;
+      counts.requests += 1;
       if (answer.status !== 200) counts.refused += 1;
       await pause(random());
     }
@@ -44,5 +44,7 @@ test("an agent killed again and again at any moment runs nothing twice, loses no
   await Promise.all(machines.map(({ id }) => flotilla.remove(id)));
   const directory = join(flotilla.nodeDirectory(), "machines");
   await until(async () => (await readdir(directory)).length === 0, { what: "all files to go" });
-  process.stdout.write(`${counts.kills} kills among ${counts.wishes} wishes, ${counts.refused} refused meanwhile\n`);
+  process.stdout.write(
+    `${counts.kills} kills during ${counts.requests} requests, of which ${counts.refused} were refused\n`,
+  );
 });

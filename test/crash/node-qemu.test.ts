@@ -1,10 +1,10 @@
 /**
  * Real VMs while server, node agent or both are killed at random moments, in a loop of starts, execs and stops.
  *
- * Afterwards: every machine that was running is still there and adopted, none ran twice at any time that was looked
- * at, none is orphaned, every acknowledged write is on its disk. VMs that wait prepared belong to the agent that made
- * them: the next one ends them, no two machines have the same, and none outlives an agent that is stopped. In the end
- * no file, process, interface or rule is left. Prints the counts.
+ * Afterwards: every machine that was running still runs and is adopted, no check found one running twice, none is
+ * orphaned, every acknowledged write is on its disk. Prepared VMs belong to the agent that made them: the next agent
+ * ends them, no two machines have the same, and none outlives a stopped agent. At the end no file, process, interface
+ * or rule is left. Prints the counts.
  */
 import assert from "node:assert/strict";
 import { realpathSync } from "node:fs";
@@ -20,7 +20,7 @@ import { monotonic, pause, until } from "../support/until.ts";
 const CHAOS_MS = 50_000;
 const MACHINES = 3;
 const DEFAULT_RESOURCES = { cpus: CPUS_DEFAULT, memoryMb: MEMORY_MB_DEFAULT, diskGb: DISK_GB_DEFAULT };
-/** From a restart of the agent until those that its predecessor had prepared are ended or a machine's. */
+/** From a restart of the agent until the VMs prepared by its predecessor are ended or belong to a machine. */
 const SWEEP_MS = 20_000;
 /** Making a template boots a guest. */
 const PREPARE_MS = 180_000;
@@ -28,16 +28,16 @@ const PREPARE_MS = 180_000;
 const isRoot = process.getuid?.() === 0;
 const skip = isRoot ? false : "needs root: the qemu driver gives every machine a user of its own";
 
-/** As command lines have it. */
+/** As in command lines. */
 const nodeDirectoryOf = (flotilla: Flotilla): string => realpathSync(flotilla.nodeDirectory());
 
 const vmms = (flotilla: Flotilla): readonly VmmProcess[] => vmmsOf(nodeDirectoryOf(flotilla));
 
-/** Those that are no machine's. */
+/** VMMs that belong to no machine. */
 const waiting = (flotilla: Flotilla): readonly VmmProcess[] =>
   vmms(flotilla).filter(({ name, machines }) => name === "prepared" && machines.length === 0);
 
-/** Machines that two VMMs run, and VMMs that run two machines. */
+/** Machines with two VMMs, and VMMs with two machines. */
 function sharedIn(running: readonly VmmProcess[]): readonly string[] {
   const machines = running.flatMap((vmm) => vmm.machines);
   return [
@@ -48,7 +48,7 @@ function sharedIn(running: readonly VmmProcess[]): readonly string[] {
 
 /**
  * Files below the node's directory that no machine owns and that no agent keeps for later: templates and what is made
- * once per image and size stay, as long as they are complete.
+ * once per image and size stay, if they are complete.
  */
 async function nodeFiles(flotilla: Flotilla): Promise<readonly string[]> {
   const files = await readdir(flotilla.nodeDirectory(), { recursive: true });
@@ -60,7 +60,7 @@ const KEPT = [
   /^images\/unpacked\/[^/]+\/(root-\d+\.ext4|empty-[0-9a-f]{16}\.qcow2)$/,
 ];
 
-/** The same without what an agent that runs has under way. */
+/** The same without what a running agent is working on. */
 async function lastingFiles(flotilla: Flotilla): Promise<readonly string[]> {
   return (await nodeFiles(flotilla)).filter((file) => !/^(prepared|templates)\//.test(file));
 }
@@ -70,7 +70,7 @@ interface Counts {
   done: Record<"start" | "exec" | "stop", number>;
   refused: number;
   looks: number;
-  /** Prepared VMs that an agent left when it was killed, and the next one ended. */
+  /** Prepared VMs of killed agents that the next agent ended. */
   swept: number;
 }
 
@@ -102,7 +102,7 @@ class Chaos {
     return monotonic() > this.#endsAt;
   }
 
-  /** Uses one machine as people do, whatever is answered. */
+  /** Uses one machine as people do, whatever the answers. */
   async use(id: string): Promise<void> {
     for (let number = 1; !this.isOver; number += 1) {
       const verb = (["start", "exec", "exec", "exec", "stop"] as const)[this.#random(5)] ?? "exec";
@@ -131,7 +131,7 @@ class Chaos {
     }
   }
 
-  /** Kills and starts again until the time is over. */
+  /** Kills and restarts until the time is over. */
   async kill(): Promise<void> {
     const { servers, nodes } = this.#flotilla;
     while (!this.isOver) {
@@ -148,7 +148,7 @@ class Chaos {
     }
   }
 
-  /** What the killed agent had prepared is no one's: ended, unless a machine had just taken it. */
+  /** Waits until the VMs prepared by the killed agent are ended, unless a machine has just taken one. */
   async #untilSwept(left: readonly VmmProcess[]): Promise<void> {
     const pids = new Set(left.map(({ pid }) => pid));
     const isDone = (): boolean => {
@@ -176,7 +176,7 @@ test("real machines survive kills of server and node agent at random moments", {
 });
 
 async function story(flotilla: Flotilla, before: readonly string[]): Promise<void> {
-  // Only of the size that VMs wait for without being asked are machines that are in the middle of taking one.
+  // Only machines of the default size take prepared VMs, and may be killed in the middle of that.
   const create = (): Promise<MachineView> => flotilla.create({ resources: DEFAULT_RESOURCES });
   await until(() => waiting(flotilla).length > 1, { what: "VMs to be prepared", deadlineMs: PREPARE_MS });
   const keeper = await create();
@@ -216,7 +216,7 @@ async function story(flotilla: Flotilla, before: readonly string[]): Promise<voi
   );
 }
 
-/** What runs runs on in the same VM, though that was started under another name; what is stopped has its disk. */
+/** A running machine keeps its VM, although that was started under another name; a stopped one keeps its disk. */
 async function survivesLostJournals(flotilla: Flotilla, running: string, stopped: string): Promise<void> {
   await flotilla.exec(stopped, "echo kept > /workspace/kept");
   await flotilla.stop(stopped);
@@ -230,7 +230,7 @@ async function survivesLostJournals(flotilla: Flotilla, running: string, stopped
   assert.equal(await flotilla.exec(stopped, "cat /workspace/kept"), "kept\n");
 }
 
-/** One whose VMM is killed runs again, in another boot. */
+/** A machine whose VMM is killed runs again, in another boot. */
 async function isStartedAgain(flotilla: Flotilla, id: string): Promise<void> {
   const vmm = vmms(flotilla).find(({ machines }) => machines.includes(id));
   assert.ok(vmm !== undefined);
@@ -272,8 +272,8 @@ async function untilNothingIsLeft(flotilla: Flotilla, before: readonly string[])
 }
 
 /**
- * The machines that are shown as started, once these are exactly those that a VMM runs for: a server that was killed
- * in the middle of a stop learns the end of it from the node's next report.
+ * The machines shown as started, once these are exactly those with a VMM: a server killed during a stop learns of its
+ * end from the node's next report.
  */
 async function untilAgreed(flotilla: Flotilla, machines: readonly MachineView[]): Promise<readonly string[]> {
   const ask = async (): Promise<readonly string[]> => {

@@ -1,5 +1,5 @@
 /**
- * The judge of test/support/history.ts finds what must not be, and only that.
+ * The checker of test/support/history.ts finds impossible answers, and only those.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -39,17 +39,17 @@ const started = ["start", 200, { state: "started" }] as const;
 const stopped = ["stop", 200, { state: "stopped" }] as const;
 const wrote = ["put", 200, { subject: "/workspace/a", content: "one" }] as const;
 
-/** So many that the machine is not started again. */
+/** So many that the machine is not restarted. */
 const CRASHES = Array.from({ length: RESTARTS_MAX + 1 }, () => ["crash", 200] as const);
 
-test("what is promised is no fault", () => {
+test("promised answers are not faults", () => {
   const fine: readonly (readonly Operation[])[] = [
     history(created, ["get", 200, { state: "stopped" }], started, ["get", 200, { state: "started" }], stopped),
     history(created, started, ["crash", 200], ["get", 200, { state: "creating" }], ["get", 200, { state: "started" }]),
     history(created, started, ...CRASHES, ["get", 200, { state: "error" }], stopped, started),
     history(created, started, ["delete", 204], ["get", 404], ["delete", 404], ["list", 200]),
     history(created, wrote, stopped, started, ["read", 200, { subject: "/workspace/a", text: "one" }]),
-    // At once, either may have been first.
+    // Concurrent calls, of which either may have been first.
     history(
       created,
       started,
@@ -60,13 +60,13 @@ test("what is promised is no fault", () => {
   for (const one of fine) assert.deepEqual(faultsOf(one, WORLD), []);
 });
 
-test("what can not be is found", () => {
+test("impossible answers are found", () => {
   const cases: readonly (readonly [RegExp, readonly Operation[]])[] = [
-    [/error can not be/, history(created, started, ["crash", 200], ["get", 200, { state: "error" }])],
-    [/stopped can not be/, history(created, started, ["get", 200, { state: "stopped" }])],
-    [/started can not be/, history(created, started, stopped, ["get", 200, { state: "started" }])],
-    [/creating can not be/, history(created, ["get", 200, { state: "creating" }])],
-    [/error can not be/, history(created, started, ["get", 200, { state: "error" }])],
+    [/error is impossible/, history(created, started, ["crash", 200], ["get", 200, { state: "error" }])],
+    [/stopped is impossible/, history(created, started, ["get", 200, { state: "stopped" }])],
+    [/started is impossible/, history(created, started, stopped, ["get", 200, { state: "started" }])],
+    [/creating is impossible/, history(created, ["get", 200, { state: "creating" }])],
+    [/error is impossible/, history(created, started, ["get", 200, { state: "error" }])],
     [/was not found/, history(created, ["get", 404])],
     [/deleted machine was found/, history(created, ["delete", 204], ["get", 200, { state: "stopped" }])],
     [/deleted twice/, history(created, ["delete", 204, { endedAt: 40 }], ["delete", 204])],

@@ -1,5 +1,5 @@
 /**
- * No test file is forgotten: every one that the repository holds is run by exactly one layer.
+ * Every test file of the repository is run by exactly one layer.
  */
 import assert from "node:assert/strict";
 import path from "node:path";
@@ -15,11 +15,11 @@ test("every test file of the tree is in exactly one layer", () => {
   assert.deepEqual(inLayers.toSorted(), inTree.toSorted());
 });
 
-test("every layer has its place in the order, once", () => {
+test("every layer is in the order once", () => {
   assert.deepEqual(LAYER_ORDER.toSorted(), LAYERS.map(({ name }) => name).toSorted());
 });
 
-test("what boots machines or kills programs runs alone", () => {
+test("files that boot machines or kill programs run alone", () => {
   const alone = LAYERS.filter(({ concurrency }) => concurrency === 1).map(({ name }) => name);
   assert.deepEqual(alone.toSorted(), ["crash", "kvm", "vm"]);
 });

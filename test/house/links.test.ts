@@ -1,5 +1,5 @@
 /**
- * Every relative link in every Markdown file of the repository leads to a file or folder that exists, and to a heading
+ * Every relative link in every Markdown file of the repository leads to an existing file or folder, and to a heading
  * where it names one; no link names a line, because lines move.
  */
 import assert from "node:assert/strict";
@@ -11,7 +11,7 @@ import { readTree } from "../../scripts/tidy/tree.ts";
 const ROOT = path.resolve(import.meta.dirname, "../..");
 const pages = [...readTree(ROOT).files].filter(([file]) => file.endsWith(".md"));
 
-test("there are pages to check, the first one among them", () => {
+test("there are pages to check, including the README", () => {
   assert.ok(pages.some(([file]) => file === "README.md"));
   assert.ok(pages.flatMap(([, text]) => linksOf(text)).length > 20);
 });
@@ -23,7 +23,7 @@ for (const [file, text] of pages) {
   });
 }
 
-/** Targets of inline links, outside code, that are neither a web address nor mail. */
+/** Targets of inline links, outside code, that are neither web nor mail addresses. */
 function linksOf(text: string): string[] {
   const prose = text.replace(/^```[^]*?^```/gm, "").replace(/^ {4}.*$/gm, "");
   return [...prose.matchAll(/\]\(([^()\s]+)\)/g)]

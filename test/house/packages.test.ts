@@ -1,5 +1,5 @@
 /**
- * What the node agent loads when it runs.
+ * The files that the node agent loads when it runs.
  */
 import assert from "node:assert/strict";
 import path from "node:path";
@@ -8,7 +8,7 @@ import { readTree } from "../../scripts/tidy/tree.ts";
 
 const ROOT = path.resolve(import.meta.dirname, "../..");
 
-test("no file that the node agent loads imports a package, in contract neither", () => {
+test("no file that the node agent loads imports a package, not even in contract", () => {
   const { sources } = readTree(ROOT);
   const loaded = new Set(["node/src/main.ts"]);
   for (const file of loaded) {

@@ -1,5 +1,5 @@
 /**
- * kill -9 of the agent at every step of a pull: the next start sweeps, and the pull works.
+ * kill -9 of the agent at every step of a pull: the next start cleans up, and the pull works.
  */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -34,7 +34,7 @@ before(async () => {
 });
 after(() => registry[Symbol.asyncDispose]());
 
-/** Starts a pull and kills it when it says something that matches. Resolves when nothing of it lives. */
+/** Starts a pull and kills it when its progress matches. Resolves when none of its processes runs. */
 async function pullUntil(directory: string, reference: string, moment: RegExp): Promise<void> {
   const child = spawn(process.execPath, [SCRIPT, directory, reference], { stdio: ["ignore", "pipe", "inherit"] });
   const ended = once(child, "exit");
@@ -50,7 +50,7 @@ async function pullUntil(directory: string, reference: string, moment: RegExp): 
   await until(async () => (await processesOf(directory)).length === 0, { what: "its programs to be gone" });
 }
 
-/** Command lines that name the directory: programs that should have died with the agent. */
+/** Command lines that name the directory: programs that should have ended with the agent. */
 async function processesOf(directory: string): Promise<readonly string[]> {
   const pids = (await readdir("/proc")).filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid);
   const lines = await Promise.all(pids.map((pid) => readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")));
@@ -58,7 +58,7 @@ async function processesOf(directory: string): Promise<readonly string[]> {
 }
 
 for (const moment of [/^asking/, /^pulling/, /^decompressing layer 2/, /^unpacking/, /^making/])
-  it(`killed when it says ${moment.source.slice(1)}, the next start sweeps and the pull works`, {
+  it(`killed when it says ${moment.source.slice(1)}, the next start cleans up and the pull works`, {
     skip: skipReason,
   }, async () => {
     const work = await mkdtemp(join(tmpdir(), "flotilla-killed-"));
@@ -75,7 +75,7 @@ for (const moment of [/^asking/, /^pulling/, /^decompressing layer 2/, /^unpacki
     await rm(work, { recursive: true });
   });
 
-it("killed in the middle of a layer, the next start fetches only the rest", { skip: skipReason }, async () => {
+it("killed during a layer, the next start fetches only the rest", { skip: skipReason }, async () => {
   const work = await mkdtemp(join(tmpdir(), "flotilla-killed-"));
   const directory = join(work, "images");
   await using proxy = await startFaultyProxy(registry.url);

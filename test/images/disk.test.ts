@@ -1,5 +1,5 @@
 /**
- * Room: a disk that fills up, a cache that has its limit, images that machines depend on.
+ * Disk space: a disk that fills up, a cache at its limit, images that machines depend on.
  */
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -19,8 +19,8 @@ const execute = promisify(execFile);
 const anyArch = { arch: null, tenantId: null };
 const MB = 1024 * 1024;
 /**
- * Each test image takes 8 MB: 4 of cargo, which are foreseen when it is pulled, and what a file system as large as
- * the default disk takes empty.
+ * Each test image uses 8 MB: 4 of content, which are known when it is pulled, and the overhead of a file system as
+ * large as the default disk.
  */
 const ROOM_FOR_TWO = 18 * MB;
 const ROOM_FOR_ONE = 11 * MB;
@@ -33,13 +33,13 @@ before(async () => {
     const tar = makeTar([{ name: "cargo", content: randomBytes(4 * MB) }]);
     await pushImage(registry, name, [{ arch: HOST_ARCH, layers: [{ tar, compression: "none" }] }]);
   }
-  // Small on the wire, and large where it is unpacked.
+  // Small when compressed, large when unpacked.
   const zeros = makeTar([{ name: "zeros", content: Buffer.alloc(60 * MB) }]);
   await pushImage(registry, "inflating", [{ arch: HOST_ARCH, layers: [{ tar: zeros, compression: "zstd" }] }]);
 });
 after(() => registry[Symbol.asyncDispose]());
 
-/** A file system of its own, so that no other disk fills up. */
+/** A separate file system, so that no other disk fills up. */
 async function smallDisk(megabytes: number): Promise<{ readonly path: string } & AsyncDisposable> {
   const path = await mkdtemp(join(tmpdir(), "flotilla-small-disk-"));
   await execute("mount", ["-t", "tmpfs", "-o", `size=${megabytes}m`, "tmpfs", path]);
@@ -53,7 +53,7 @@ async function smallDisk(megabytes: number): Promise<{ readonly path: string } &
 }
 
 describe("a full disk", { skip: skipReason }, () => {
-  it("is told before anything is fetched when it cannot suffice, and nothing is left behind", async () => {
+  it("is reported before anything is fetched when the image cannot fit, and nothing is left behind", async () => {
     await using disk = await smallDisk(10);
     await using store = await openTestImages({ directory: join(disk.path, "images") });
     await assert.rejects(
@@ -64,7 +64,7 @@ describe("a full disk", { skip: skipReason }, () => {
     assert.deepEqual(await left(store.directory, "work"), []);
   });
 
-  it("in the middle of the work ends it with the same words, gives all room back, and a later try succeeds", async () => {
+  it("during the work ends it with the same text, frees all space, and a later try succeeds", async () => {
     await using disk = await smallDisk(100);
     await using store = await openTestImages({ directory: join(disk.path, "images") });
     const before = await statfs(disk.path);
@@ -78,13 +78,13 @@ describe("a full disk", { skip: skipReason }, () => {
 });
 
 describe("the limit of the cache", { skip: skipReason }, () => {
-  /** A clock that a test can put forward, for images are not collected right after their use. */
+  /** A clock that a test can set ahead, because images are not collected directly after their use. */
   function shiftedClock() {
     const shift = { ms: 0 };
     return { shift, clock: { ...systemClock, now: () => systemClock.now() + shift.ms } };
   }
 
-  it("makes the least recently used image go for a new one, and never one in use", async () => {
+  it("removes the least recently used image for a new one, and never one in use", async () => {
     const { shift, clock } = shiftedClock();
     const used = new Set<string>();
     const digestsInUse = () => Promise.resolve(used);
@@ -114,7 +114,7 @@ describe("the limit of the cache", { skip: skipReason }, () => {
     );
   });
 
-  it("that was lowered is met by the next collection, and what it frees is counted", async () => {
+  it("when lowered is enforced by the next collection, and what it frees is counted", async () => {
     const { shift, clock } = shiftedClock();
     await using store = await openTestImages({ clock });
     const one = await store.images.ensure(`${registry.host}/one`, anyArch);
@@ -129,7 +129,7 @@ describe("the limit of the cache", { skip: skipReason }, () => {
 });
 
 describe("removing", { skip: skipReason }, () => {
-  it("takes the image and its files, says when there is none, and refuses while a machine depends on it", async () => {
+  it("removes the image and its files, says when there is none, and refuses while a machine depends on it", async () => {
     const used = new Set<string>();
     await using store = await openTestImages({ digestsInUse: () => Promise.resolve(used) });
     const name = `${registry.host}/one`;

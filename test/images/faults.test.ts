@@ -1,5 +1,5 @@
 /**
- * Registries and networks that fail in the middle: what is retried, what is resumed, what ends with which words.
+ * Registries and networks that fail during a pull: what is retried, what is resumed, and the error texts.
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
@@ -14,7 +14,7 @@ import { until } from "../support/until.ts";
 import { askFileSystem, isTold, left, openTestImages, skipReason } from "./fixture.ts";
 
 const anyArch = { arch: null, tenantId: null };
-/** All that a tenant is told of a registry that fails. */
+/** Everything that a tenant learns about a failing registry. */
 const UNAVAILABLE = /cannot be reached, or does not answer as a registry does; see the node's log for the reason$/;
 const LAYER_BYTES = 3 * 1024 * 1024;
 
@@ -23,7 +23,7 @@ let proxy: FaultyProxy;
 
 before(async () => {
   registry = await startRegistry();
-  // Random, so that its size on the wire is about its size.
+  // Random, so that it does not compress.
   const tar = makeTar([{ name: "cargo", content: randomBytes(LAYER_BYTES) }]);
   await pushImage(registry, "app:latest", [{ arch: HOST_ARCH, layers: [{ tar, compression: "gzip" }] }]);
   proxy = await startFaultyProxy(registry.url);
@@ -33,11 +33,11 @@ after(async () => {
   await registry[Symbol.asyncDispose]();
 });
 
-/** The layer is the large one of the two blobs. */
+/** Of the two blobs, the layer is the large one. */
 const layersOf = (seen: FaultyProxy["seen"]) => seen.filter((item) => isLayer(item) && item.sentBytes > 10_000);
 const isFirstLayer = (item: FaultyProxy["seen"][number], layer: string) => item.path === layer && item.earlier === 0;
 
-/** The path of the large blob, learned from the manifest. */
+/** The path of the large blob, read from the manifest. */
 async function layerPath(): Promise<string> {
   const accept = "application/vnd.oci.image.manifest.v1+json";
   const answer = await fetch(`${registry.url}/v2/app/manifests/latest`, { headers: { accept } });
@@ -46,7 +46,7 @@ async function layerPath(): Promise<string> {
 }
 
 describe("a connection that breaks", { skip: skipReason }, () => {
-  it("is taken up again where it broke, and no byte is fetched twice", async () => {
+  it("is resumed where it broke, and no byte is fetched twice", async () => {
     await using front = await startFaultyProxy(registry.url);
     const layer = await layerPath();
     front.behave = (item) => (isFirstLayer(item, layer) ? { kind: "cut", after: 1_000_000 } : { kind: "pass" });
@@ -60,7 +60,7 @@ describe("a connection that breaks", { skip: skipReason }, () => {
     assert.ok((second?.sentBytes ?? 0) <= LAYER_BYTES + 10_000 - from);
   });
 
-  it("starts from nothing with a registry that does no ranges", async () => {
+  it("starts from the beginning with a registry without ranges", async () => {
     await using front = await startFaultyProxy(registry.url);
     const layer = await layerPath();
     front.behave = (item) => (isFirstLayer(item, layer) ? { kind: "cut", after: 500_000 } : { kind: "no ranges" });
@@ -68,7 +68,7 @@ describe("a connection that breaks", { skip: skipReason }, () => {
     assert.equal((await store.images.ensure(`${front.host}/app`, anyArch)).layerCount, 1);
   });
 
-  it("that goes silent is given up and taken up again", async () => {
+  it("that goes silent times out and is resumed", async () => {
     await using front = await startFaultyProxy(registry.url);
     const layer = await layerPath();
     front.behave = (item) => (isFirstLayer(item, layer) ? { kind: "hang", after: 700_000 } : { kind: "pass" });
@@ -77,7 +77,7 @@ describe("a connection that breaks", { skip: skipReason }, () => {
     assert.match(front.seen.findLast((item) => item.path === layer)?.range ?? "", /^bytes=[1-9]/);
   });
 
-  it("again and again ends with words, and what came stays for the next start of the agent", async () => {
+  it("repeatedly ends with an explanation, and the received data is kept for the next start of the agent", async () => {
     await using front = await startFaultyProxy(registry.url);
     const layer = await layerPath();
     front.behave = (item) => {
@@ -100,7 +100,7 @@ describe("a connection that breaks", { skip: skipReason }, () => {
 });
 
 describe("a registry", { skip: skipReason }, () => {
-  it("that dies in the middle of a pull and comes back is no failure", async () => {
+  it("that dies during a pull and comes back is not a failure", async () => {
     await using first = await startRegistry({ directory: registry.directory });
     const store = await openTestImages({ retryDelayMs: 100 });
     await using front = await startFaultyProxy(first.url);
@@ -108,7 +108,7 @@ describe("a registry", { skip: skipReason }, () => {
     let second: TestRegistry | undefined;
     front.behave = (item) => {
       if (!isFirstLayer(item, layer)) return { kind: "pass" };
-      // What the proxy asks next meets a closed port until the registry is back.
+      // The proxy's next requests meet a closed port until the registry is back.
       void first.stop().then(async () => {
         second = await startRegistry({ directory: registry.directory, port: first.port });
       });
@@ -120,7 +120,7 @@ describe("a registry", { skip: skipReason }, () => {
     await store[Symbol.asyncDispose]();
   });
 
-  it("that is down says so within a bounded time", async () => {
+  it("that is down is reported within a bounded time", async () => {
     const gone = await startRegistry();
     await gone[Symbol.asyncDispose]();
     await using store = await openTestImages();
@@ -128,7 +128,7 @@ describe("a registry", { skip: skipReason }, () => {
     assert.match(store.lines.join(""), /cannot be reached: .*ECONNREFUSED/);
   });
 
-  it("that answers errors or never is told apart in the log", async () => {
+  it("that answers errors or never answers is distinguished in the log", async () => {
     await using front = await startFaultyProxy(registry.url);
     await using store = await openTestImages({ stallTimeoutMs: 200 });
     for (const [status, words, code] of [
@@ -145,7 +145,7 @@ describe("a registry", { skip: skipReason }, () => {
     assert.match(store.lines.join(""), /answered 500"[^]*answered 429"[^]*sent no data for/);
   });
 
-  it("that sends nonsense for a manifest is refused", async () => {
+  it("that sends an invalid manifest is refused", async () => {
     await using front = await startFaultyProxy(registry.url);
     await using store = await openTestImages();
     const type = { "content-type": "application/vnd.oci.image.manifest.v1+json" };
@@ -167,8 +167,8 @@ describe("a registry", { skip: skipReason }, () => {
   });
 });
 
-describe("bytes that are not the right ones", { skip: skipReason }, () => {
-  it("a flipped bit is found, fetched again once, and then the layer is called corrupt", async () => {
+describe("wrong bytes", { skip: skipReason }, () => {
+  it("a flipped bit is detected, the layer fetched once more, and then reported as corrupt", async () => {
     await using front = await startFaultyProxy(registry.url);
     const layer = await layerPath();
     await using store = await openTestImages();
@@ -182,7 +182,7 @@ describe("bytes that are not the right ones", { skip: skipReason }, () => {
     assert.equal((await store.images.ensure(`${front.host}/app`, anyArch)).layerCount, 1);
   });
 
-  it("more bytes than the manifest says are not taken", async () => {
+  it("more bytes than the manifest says are not read", async () => {
     await using front = await startFaultyProxy(registry.url);
     const layer = await layerPath();
     front.behave = (item) =>
@@ -191,7 +191,7 @@ describe("bytes that are not the right ones", { skip: skipReason }, () => {
     await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), /longer than announced/);
   });
 
-  it("a part that was spoiled on the disk is thrown away, not built upon", async () => {
+  it("a part that was damaged on the disk is discarded, not continued", async () => {
     await using front = await startFaultyProxy(registry.url);
     const layer = await layerPath();
     front.behave = (item) => {

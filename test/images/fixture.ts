@@ -1,5 +1,5 @@
 /**
- * An image store in a directory of its own, and looks into the file systems it makes.
+ * An image store in a temporary directory, and functions that inspect the file systems it makes.
  */
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -16,7 +16,7 @@ import { HOST_ARCH } from "../support/images.ts";
 
 const execute = promisify(execFile);
 
-/** Whether a pull was refused with such a text and code; null: it may succeed the next time. */
+/** Whether a pull was refused with this text and code; null: it may succeed the next time. */
 export const isTold =
   (words: RegExp, code: ImageFault | null) =>
   (error: Error): true => {
@@ -25,20 +25,20 @@ export const isTold =
     return true;
   };
 
-/** Owners, devices and namespaces of layers are root's to make. */
+/** Only root can make the owners, devices and namespaces of layers. */
 export const skipReason: string | false =
-  process.getuid?.() === 0 ? false : "images are unpacked by root only; run the tests as root";
+  process.getuid?.() === 0 ? false : "only root unpacks images; run the tests as root";
 
 export interface TestImages extends AsyncDisposable {
   readonly images: NodeImages;
   readonly directory: string;
   /** Log lines so far. */
   readonly lines: readonly string[];
-  /** Opens the same directory again, as a new start of the agent does. */
+  /** Opens the same directory again, like a new start of the agent. */
   reopen(change?: Partial<ImagesOptions>): Promise<NodeImages>;
 }
 
-/** Retries come quickly here, and silence counts early. */
+/** Retries are quick here, and silence times out early. */
 export async function openTestImages(change: Partial<ImagesOptions> = {}): Promise<TestImages> {
   const work = await mkdtemp(join(tmpdir(), "flotilla-images-"));
   const directory = change.directory ?? join(work, "images");
@@ -112,7 +112,7 @@ export async function factsOf(rootPath: string, path: string): Promise<FileFacts
   };
 }
 
-/** Fails with e2fsck's words when the file system is not clean. */
+/** Fails with e2fsck's message when the file system is not clean. */
 export async function checkFileSystem(rootPath: string): Promise<void> {
   await execute("e2fsck", ["-fn", rootPath]);
 }

@@ -1,6 +1,6 @@
 /**
- * Registries that try to have the node ask other servers for them: by address, by redirect, by token server and by DNS.
- * The `internal` service stands for everything on the node's network; it must never be asked.
+ * Registries that try to make the node send requests to other servers: by address, by redirect, by token server and
+ * by DNS. The `internal` service represents everything on the node's network; it must never receive a request.
  */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -39,7 +39,7 @@ beforeEach(() => {
   internal.behave = () => ({ kind: "body", body: SECRET });
 });
 
-/** What a tenant is told of a pull that must fail without the internal service hearing of it. */
+/** The error that a tenant gets for a pull that must fail without a request to the internal service. */
 async function refusal(reference: string, change: Partial<ImagesOptions> = {}): Promise<string> {
   await using store = await openTestImages({ allowedRegistries: [front.host], ...change });
   const earlier = internal.seen.length;
@@ -66,7 +66,7 @@ describe("a registry that is not allowed", { skip: skipReason }, () => {
       );
   });
 
-  it("is refused by its address where any registry is allowed, with the same words as one that is down", async () => {
+  it("is refused by its address where any registry is allowed, with the same text as one that is down", async () => {
     const port = internal.host.split(":")[1] ?? "";
     const allowedRegistries = ["*"];
     const told = new Set<string>();
@@ -77,7 +77,7 @@ describe("a registry that is not allowed", { skip: skipReason }, () => {
     assert.ok([...told][0]?.startsWith(UNAVAILABLE));
   });
 
-  it("is refused when its name leads to a private address", async () => {
+  it("is refused when its name resolves to a private address", async () => {
     const resolve = async () => [{ address: "127.0.0.1", family: 4 }];
     await refusal(`rebind.example:${internal.host.split(":")[1]}/app`, { allowedRegistries: ["*"], resolve });
     await refusal(`ghcr.io/team/app`, { allowedRegistries: null, resolve });
@@ -113,7 +113,7 @@ describe("a redirect", { skip: skipReason }, () => {
     assert.deepEqual([...new Set(asked.map(({ authorization }) => authorization))], [null]);
   });
 
-  it("without end, to nowhere and to something else than the web ends with the same words", async () => {
+  it("without end, to nowhere and to a non-web address ends with the same text", async () => {
     for (const location of [`${front.url}/v2/again`, "file:///etc/passwd", "http://u@127.0.0.1/", "http://", "//"]) {
       front.behave = () => redirect(location);
       assert.match(await refusal(`${front.host}/app`), new RegExp(`^${UNAVAILABLE}`), location);
@@ -128,7 +128,7 @@ describe("a token server", { skip: skipReason }, () => {
     headers: { "www-authenticate": `Bearer realm="${realm}",service="x"` },
   });
 
-  it("inside is not asked, and nothing of it reaches the registry", async () => {
+  it("inside gets no request, and nothing of it reaches the registry", async () => {
     const earlier = front.seen.length;
     front.behave = () => challenge(`${internal.url}/api/session`);
     assert.match(await refusal(`${front.host}/app`), new RegExp(`^${UNAVAILABLE}`));
@@ -139,23 +139,23 @@ describe("a token server", { skip: skipReason }, () => {
     assert.ok(front.seen.slice(earlier).every(({ authorization }) => authorization === null));
   });
 
-  it("of the registry's own cannot send the request for a token elsewhere", async () => {
+  it("of the registry's own cannot redirect the request for a token elsewhere", async () => {
     front.behave = ({ path }) =>
       path.startsWith("/token") ? redirect(`${internal.url}/api/session`) : challenge(`${front.url}/token`);
     assert.match(await refusal(`${front.host}/app`), new RegExp(`^${UNAVAILABLE}`));
-    // Even where the operator named that service too.
+    // Even if the operator named that service too.
     const allowedRegistries = [front.host, internal.host];
     assert.match(await refusal(`${front.host}/app`, { allowedRegistries }), new RegExp(`^${UNAVAILABLE}`));
   });
 });
 
-describe("a name that leads elsewhere the second time", { skip: skipReason }, () => {
-  it("is connected to where it led when it was checked", async () => {
+describe("a name that resolves to another address the second time", { skip: skipReason }, () => {
+  it("is connected to the address that was checked", async () => {
     const host = `rebind.example:${front.host.split(":")[1]}`;
     const asked: number[] = [];
     const resolve = async () => {
       asked.push(front.seen.length);
-      // A second look between the check and the connection would lead to an address where nothing listens.
+      // A second lookup between the check and the connection would return an address where nothing listens.
       const isAgain = asked.length > 1 && asked.at(-1) === asked.at(-2);
       return [{ address: isAgain ? "127.0.0.2" : "127.0.0.1", family: 4 }];
     };
@@ -165,7 +165,7 @@ describe("a name that leads elsewhere the second time", { skip: skipReason }, ()
 });
 
 describe("a registry with TLS", { skip: skipReason }, () => {
-  it("is not left for plain HTTP, neither by a redirect nor for a token", async () => {
+  it("is not downgraded to plain HTTP, neither by a redirect nor for a token", async () => {
     const directory = mkdtempSync(join(tmpdir(), "flotilla-tls-"));
     const [key, cert] = [join(directory, "key.pem"), join(directory, "cert.pem")];
     const subject = ["-subj", "/CN=tls.example", "-addext", "subjectAltName=DNS:tls.example"];
@@ -197,7 +197,7 @@ describe("a registry with TLS", { skip: skipReason }, () => {
   });
 });
 
-describe("what a tenant is told", { skip: skipReason }, () => {
+describe("the error for a tenant", { skip: skipReason }, () => {
   it("is the same whatever listens there: nothing, another protocol, an error, a page", async () => {
     const garbage = createTcpServer((socket) => socket.on("error", () => {}).end("SSH-2.0-server\r\n"));
     await new Promise<void>((resolve) => {
@@ -220,7 +220,7 @@ describe("what a tenant is told", { skip: skipReason }, () => {
     assert.equal(told.size, 1, [...told].join("\n"));
   });
 
-  it("is not what the operator's log is", async () => {
+  it("differs from the operator's log", async () => {
     await using store = await openTestImages({ allowedRegistries: ["127.0.0.1:1"] });
     await assert.rejects(
       store.images.ensure("127.0.0.1:1/app", { arch: null, tenantId: null }),

@@ -1,5 +1,5 @@
 /**
- * Images made to do harm: what their layers try on the host, and what it comes to.
+ * Malicious images: what their layers try on the host, and the result.
  */
 import assert from "node:assert/strict";
 import { mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
@@ -83,13 +83,13 @@ describe("a layer that tries to leave its tree", { skip: skipReason }, () => {
   for (const [how, layers] of Object.entries(escapes))
     it(`${how} changes nothing on the host`, async () => {
       await using store = await openTestImages();
-      // Some are refused and some come out as harmless files: both are fine.
+      // Some are refused and some become harmless files: both are fine.
       await pull(store, layers()).catch((error: Error) => assert.match(error.message, /^image .* cannot be pulled: /));
       await assertUntouched();
       assert.deepEqual(await left(store.directory, "work"), []);
     });
 
-  it("by links where the guest's directories belong gets them made nowhere else", async () => {
+  it("by links in place of the guest's directories gets them made nowhere else", async () => {
     await using store = await openTestImages();
     const names = ["tmp", "run", "workspace", "proc"];
     const links = names.map((name) => ({ name, type: "symlink", target: `${target}/${name}` }) as const);
@@ -105,7 +105,7 @@ describe("a layer that tries to leave its tree", { skip: skipReason }, () => {
   });
 });
 
-describe("a layer that tries to be more than it is", { skip: skipReason }, () => {
+describe("a layer that differs from its description", { skip: skipReason }, () => {
   it("a bomb is stopped at the limit, not at the end of the disk", async () => {
     await using store = await openTestImages({ cacheBytesMax: 20 * 1024 * 1024 });
     const bomb = makeTar([{ name: "zeros", content: Buffer.alloc(64 * 1024 * 1024) }]);
@@ -113,13 +113,13 @@ describe("a layer that tries to be more than it is", { skip: skipReason }, () =>
     assert.deepEqual(await left(store.directory, "work"), []);
   });
 
-  it("a layer whose content is not the one its config names is refused", async () => {
+  it("a layer whose content does not match its config is refused", async () => {
     await using store = await openTestImages();
     const layer = { tar: makeTar([{ name: "a" }]), compression: "gzip", diffId: `sha256:${"0".repeat(64)}` } as const;
     await assert.rejects(pull(store, [layer]), /layer 1 of 1 is corrupt: its content does not match the digest/);
   });
 
-  it("a layer that is no tar, or the half of one, is refused", async () => {
+  it("a layer that is not a tar, or half of one, is refused", async () => {
     await using store = await openTestImages();
     const whole = makeTar([{ name: "a", content: Buffer.alloc(100_000, 1) }]);
     const half = whole.subarray(0, 50_000);
@@ -130,13 +130,13 @@ describe("a layer that tries to be more than it is", { skip: skipReason }, () =>
     );
   });
 
-  it("a device comes out as a device in the file system, and never on the host", async () => {
+  it("a device becomes a device in the file system, and never on the host", async () => {
     await using store = await openTestImages();
     const image = await pull(store, [[{ name: "disk", type: "block", device: [8, 0], mode: 0o666 }]]);
     assert.equal((await factsOf(image.rootPath, "/disk")).type, "block special");
   });
 
-  it("names with line ends, escapes and great length come out as they are, or are refused with plain words", async () => {
+  it("names with line breaks, escapes and great length are kept, or are refused with plain text", async () => {
     await using store = await openTestImages();
     const long = "d/".repeat(1500);
     const odd = [{ name: "new\nline" }, { name: "\u001b[31mred" }, { name: "-rf" }, { name: `${long}leaf` }];
@@ -155,7 +155,7 @@ describe("a layer that tries to be more than it is", { skip: skipReason }, () =>
     assert.ok((await namesIn(image.rootPath, "/")).includes("workspace"));
   });
 
-  it("many small files find their inodes", async () => {
+  it("many small files get their inodes", async () => {
     await using store = await openTestImages();
     const files = Array.from({ length: 20_000 }, (_, index) => ({ name: `many/${index % 20}/${index}` }));
     const image = await pull(store, [files]);
@@ -164,10 +164,10 @@ describe("a layer that tries to be more than it is", { skip: skipReason }, () =>
   });
 });
 
-describe("a tenant that has much unpacked", { skip: skipReason }, () => {
+describe("a tenant with many images to unpack", { skip: skipReason }, () => {
   const small = (name: string): readonly TarMember[] => [{ name, content: name }];
 
-  it("does not keep another tenant's image waiting", async () => {
+  it("does not delay another tenant's image", async () => {
     await using store = await openTestImages();
     const names = ["a1", "a2", "a3", "a4", "b1"];
     for (const name of names) {
@@ -184,7 +184,7 @@ describe("a tenant that has much unpacked", { skip: skipReason }, () => {
     assert.ok(ended.indexOf("b1") < 3, `in the order ${ended.join(", ")}`);
   });
 
-  it("is stopped before the work by what its directories cost, and is not heard again at once", async () => {
+  it("is stopped before the work because of the cost of its directories, and must wait before the next try", async () => {
     await using store = await openTestImages();
     const name = "x".repeat(240);
     const files = Array.from({ length: 14_000 }, (_, index) => ({ name: `full/${name}${index}` }));

@@ -1,5 +1,5 @@
 /**
- * Images without a registry: imports of all forms of archives, and what is made from Debian packages.
+ * Images without a registry: imports of all archive formats, and images made from Debian packages.
  */
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -40,7 +40,7 @@ async function archiveOf(directory: string, name: string): Promise<string> {
   return path;
 }
 
-/** What `docker save` writes of one image: layers as plain tars under names of their own. */
+/** The output of `docker save` for one image: layers as plain tars with their own names. */
 function savedMembers(layers: readonly Buffer[], change: object = {}): readonly TarMember[] {
   const config = JSON.stringify({
     architecture: HOST_ARCH,
@@ -61,7 +61,7 @@ function savedMembers(layers: readonly Buffer[], change: object = {}): readonly 
 const HELLO = makeTar([{ name: "bin/hello", content: "#!/bin/sh\necho hello\n", mode: 0o755 }]);
 
 describe("an import", { skip: skipReason }, () => {
-  it("of an OCI layout, as a directory and as a tar, is the image it would be when pulled", async () => {
+  it("of an OCI layout, as a directory and as a tar, gives the same image as a pull", async () => {
     await using store = await openTestImages();
     const image = await store.images.importArchive(layout, "local/alpine");
     assert.deepEqual([image.reference, image.architecture, image.layerCount], ["local/alpine:latest", HOST_ARCH, 3]);
@@ -73,7 +73,7 @@ describe("an import", { skip: skipReason }, () => {
     assert.equal((await left(store.directory, "unpacked")).length, 1);
   });
 
-  it("of a docker archive takes its config and its layers, also linked ones", async () => {
+  it("of a docker archive reads its config and its layers, also linked ones", async () => {
     await using store = await openTestImages();
     const other = makeTar([{ name: "etc/motd", content: "ahoy" }]);
     const members = savedMembers([HELLO, other, HELLO]).map((member) =>
@@ -87,7 +87,7 @@ describe("an import", { skip: skipReason }, () => {
     assert.equal(await askFileSystem(image.rootPath, "cat /etc/motd"), "ahoy");
   });
 
-  it("of a root file system takes plain, gzip and zstd alike, and gives it a shell to run", async () => {
+  it("of a root file system accepts plain, gzip and zstd, and gives it a shell to run", async () => {
     await using store = await openTestImages();
     const forms = { plain: HELLO, gzip: gzipSync(HELLO), zstd: zstdCompressSync(HELLO) };
     const digests = new Set<string>();
@@ -101,14 +101,14 @@ describe("an import", { skip: skipReason }, () => {
     assert.equal(digests.size, 1, "the same content is the same image");
   });
 
-  it("of a root file system with a manifest.json of its own is not taken for docker's", async () => {
+  it("of a root file system that contains a manifest.json is not read as docker's format", async () => {
     await using store = await openTestImages();
     await writeFile(join(work, "odd.tar"), makeTar([{ name: "manifest.json", content: "[1]" }, { name: "bin/a" }]));
     const image = await store.images.importArchive(join(work, "odd.tar"), "local/odd");
     assert.equal(await askFileSystem(image.rootPath, "cat /manifest.json"), "[1]");
   });
 
-  it("replaces what the name meant, and a name of a registry is refused", async () => {
+  it("replaces an existing image of the name, and a name of a registry is refused", async () => {
     await using store = await openTestImages();
     await writeFile(join(work, "hello.tar"), HELLO);
     const first = await store.images.importArchive(join(work, "hello.tar"), "local/x");
@@ -194,7 +194,7 @@ describe("images made on the node", { skip: skipReason }, () => {
     assert.equal((await images.ensure("local/busybox", { arch: null, tenantId: null })).digest, image?.digest);
   });
 
-  it("a tar that is made anew is packed anew", async () => {
+  it("a tar that is made again is packed again", async () => {
     const tar = join(work, "anew.tar");
     for (const content of ["old", "new"]) {
       const bytes = makeTar([{ name: "note", content }]);
@@ -205,7 +205,7 @@ describe("images made on the node", { skip: skipReason }, () => {
     }
   });
 
-  it("Debian with python3 and nodejs is made of packages, and is pulled like any other", async () => {
+  it("Debian with python3 and nodejs is made from packages, and is pulled like any other", async () => {
     const [platform] = await debianPlatforms();
     assert.ok(platform !== undefined);
     await using registry = await startRegistry();

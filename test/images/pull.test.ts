@@ -1,5 +1,5 @@
 /**
- * Pulls from a real registry: every way to name an image, and what comes out in the file system.
+ * Pulls from a real registry: every way to name an image, and the resulting file system.
  */
 import assert from "node:assert/strict";
 import { chmod, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
@@ -34,7 +34,7 @@ before(async () => {
 after(() => registry[Symbol.asyncDispose]());
 
 describe("names", { skip: skipReason }, () => {
-  it("all ways to write an image on Docker Hub reach it through the mirror, and are one image", async () => {
+  it("all spellings of an image on Docker Hub reach it through the mirror, and are one image", async () => {
     await using store = await openTestImages({ mirrors: new Map([["docker.io", registry.url]]) });
     const names = ["alpine", "alpine:latest", "library/alpine", "docker.io/library/alpine", "index.docker.io/alpine"];
     const images = await Promise.all(names.map((name) => store.images.ensure(name, anyArch)));
@@ -43,7 +43,7 @@ describe("names", { skip: skipReason }, () => {
     assert.equal((await store.images.list()).length, 1);
   });
 
-  it("a registry on loopback is asked by host, port and path, over plain HTTP", async () => {
+  it("a registry on loopback is reached by host, port and path, over plain HTTP", async () => {
     await using store = await openTestImages();
     const image = await store.images.ensure(`${registry.host}/team/tools/app:v2`, anyArch);
     assert.equal(image.reference, `${registry.host}/team/tools/app:v2`);
@@ -52,7 +52,7 @@ describe("names", { skip: skipReason }, () => {
     assert.equal((await left(store.directory, "unpacked")).length, 1);
   });
 
-  it("another architecture of a list comes when it is asked for", async () => {
+  it("another architecture of a list is pulled on request", async () => {
     await using store = await openTestImages({ mirrors: new Map([["docker.io", registry.url]]) });
     const image = await store.images.ensure("alpine", { arch: OTHER_ARCH, tenantId: null });
     assert.equal(image.architecture, OTHER_ARCH);
@@ -61,7 +61,7 @@ describe("names", { skip: skipReason }, () => {
     assert.equal((await store.images.find("alpine", OTHER_ARCH))?.digest, image.digest);
   });
 
-  it("an image that does not exist is told with its registry, and the log knows who was asked", async () => {
+  it("a missing image is reported with its registry, and the log says who asked for it", async () => {
     await using store = await openTestImages({ mirrors: new Map([["registry.invalid", registry.url]]) });
     await assert.rejects(store.images.ensure("registry.invalid/none:v1", anyArch), (error: Error) => {
       assert.match(error.message, /does not exist: registry registry\.invalid has no such image$/);
@@ -75,7 +75,7 @@ describe("names", { skip: skipReason }, () => {
     );
   });
 
-  it("a wrong architecture is told with what the image has", async () => {
+  it("a wrong architecture is reported with those that the image has", async () => {
     await using store = await openTestImages({ arch: "riscv64" });
     const WRONG = "image_wrong_platform";
     const list = /has no variant for linux\/riscv64; it has linux\/amd64, linux\/arm64$/;
@@ -85,7 +85,7 @@ describe("names", { skip: skipReason }, () => {
     assert.deepEqual(await left(store.directory, "unpacked"), []);
   });
 
-  it("a local name is never asked of anybody", async () => {
+  it("a local name is never requested from a registry", async () => {
     await using proxy = await startFaultyProxy(registry.url);
     const mirrors = new Map([
       ["docker.io", proxy.url],
@@ -98,20 +98,20 @@ describe("names", { skip: skipReason }, () => {
 });
 
 describe("mirrors and credentials", { skip: skipReason }, () => {
-  it("what the mirror does not have comes from the registry itself", async () => {
+  it("an image that the mirror does not have comes from the registry itself", async () => {
     await using empty = await startRegistry();
     await using store = await openTestImages({ mirrors: new Map([[registry.host, empty.url]]) });
     assert.equal((await store.images.ensure(`${registry.host}/library/busybox`, anyArch)).layerCount, 1);
   });
 
-  it("a mirror that is down is passed over", async () => {
+  it("a mirror that is down is skipped", async () => {
     const gone = await startRegistry();
     await gone[Symbol.asyncDispose]();
     await using store = await openTestImages({ mirrors: new Map([[registry.host, gone.url]]) });
     assert.equal((await store.images.ensure(`${registry.host}/library/busybox`, anyArch)).layerCount, 1);
   });
 
-  it("a private registry opens to the node's credentials, and to nobody without", async () => {
+  it("a private registry accepts the node's credentials, and no request without", async () => {
     await using closed = await startRegistry({ directory: registry.directory, isPrivate: true });
     const directory = await mkdtemp(join(tmpdir(), "flotilla-credentials-"));
     const path = join(directory, "config.json");
@@ -128,14 +128,14 @@ describe("mirrors and credentials", { skip: skipReason }, () => {
     await rm(directory, { recursive: true });
   });
 
-  it("a token is fetched where the registry says, kept for the pull, and fetched anew when it has expired", async () => {
+  it("a token is fetched where the registry says, kept for the pull, and fetched again when it has expired", async () => {
     await using proxy = await startFaultyProxy(registry.url);
     let tokens = 0;
     const challenge = `Bearer realm="${proxy.url}/token?account=x",service="here"`;
     proxy.behave = (request) => {
       if (request.path.startsWith("/token"))
         return { kind: "body", body: JSON.stringify({ token: `token-${++tokens}` }) };
-      // The first token holds until the first layer.
+      // The first token is valid until the first layer.
       const isValid = request.authorization === `Bearer token-${isLayer(request) ? 2 : tokens}` && tokens > 0;
       return isValid ? { kind: "pass" } : { kind: "status", status: 401, headers: { "www-authenticate": challenge } };
     };
@@ -148,7 +148,7 @@ describe("mirrors and credentials", { skip: skipReason }, () => {
 });
 
 describe("file systems", { skip: skipReason }, () => {
-  it("whiteouts, opaque directories, owners, modes, links and capabilities come out as the layers say", async () => {
+  it("whiteouts, opaque directories, owners, modes, links and capabilities are as the layers say", async () => {
     await using store = await openTestImages();
     const { rootPath, configuration } = await store.images.ensure(`${registry.host}/library/alpine`, anyArch);
     assert.deepEqual(await namesIn(rootPath, "/srv"), ["hidden", "kept"]);
@@ -174,7 +174,7 @@ describe("file systems", { skip: skipReason }, () => {
     });
   });
 
-  it("the directories a guest needs are there, and can hold a disk that grows to the largest there is", async () => {
+  it("the directories a guest needs exist, and the file system can grow to the largest disk", async () => {
     await using store = await openTestImages();
     const image = await store.images.ensure(`${registry.host}/library/busybox`, anyArch);
     const names = await namesIn(image.rootPath, "/");
@@ -195,8 +195,8 @@ describe("file systems", { skip: skipReason }, () => {
   });
 });
 
-describe("what is cached", { skip: skipReason }, () => {
-  it("fifty callers at once make one pull, and all hear of its progress", async () => {
+describe("cached images", { skip: skipReason }, () => {
+  it("fifty concurrent callers make one pull, and all receive its progress", async () => {
     await using proxy = await startFaultyProxy(registry.url);
     await using store = await openTestImages();
     const heard = new Set<number>();
@@ -215,7 +215,7 @@ describe("what is cached", { skip: skipReason }, () => {
     assert.equal(new Set(paths).size, paths.length, "nothing was asked for twice");
   });
 
-  it("progress counts bytes up to the whole and names the layer", async () => {
+  it("progress counts bytes up to the total and names the layer", async () => {
     await using store = await openTestImages();
     const seen: { message: string; doneBytes: number; totalBytes: number }[] = [];
     await store.images.ensure(`${registry.host}/library/alpine`, {
@@ -229,7 +229,7 @@ describe("what is cached", { skip: skipReason }, () => {
     assert.ok((pulled?.totalBytes ?? 0) > 100_000);
   });
 
-  it("a cached tag is used without asking, also after a restart and with the registry gone", async () => {
+  it("a cached tag is used without a request, also after a restart and with the registry gone", async () => {
     await using proxy = await startFaultyProxy(registry.url);
     await using store = await openTestImages();
     const name = `${proxy.host}/library/busybox`;
@@ -243,7 +243,7 @@ describe("what is cached", { skip: skipReason }, () => {
     assert.equal(proxy.seen.length, asked);
   });
 
-  it("a refresh takes what the tag means now, and the old image stays for the machines made from it", async () => {
+  it("a refresh fetches what the tag means now, and the old image stays for the machines made from it", async () => {
     await using moving = await startRegistry();
     await pushImage(moving, "app:latest", await busyboxPlatforms());
     await using store = await openTestImages();
@@ -258,7 +258,7 @@ describe("what is cached", { skip: skipReason }, () => {
     assert.deepEqual(names, [`${moving.host}/app:latest`, `${moving.host}/app@${old.digest}`]);
   });
 
-  it("a caller who gives up leaves the others their pull", async () => {
+  it("a caller who cancels leaves the pull to the others", async () => {
     await using proxy = await startFaultyProxy(registry.url);
     const gate = Promise.withResolvers<void>();
     proxy.behave = (request) => {

@@ -19,7 +19,7 @@ before(async () => {
 after(() => rm(work, { recursive: true }));
 
 describe("the file system for a disk", { skip: skipReason }, () => {
-  it("is the image's own when the disk is at least as large, and a smaller one, made once, when not", async () => {
+  it("is the image's own when the disk is at least as large, and otherwise a smaller one, made once", async () => {
     await using store = await openTestImages();
     const image = await store.images.importArchive(work, "local/alpine");
     assert.equal(await store.images.rootFor(image, image.rootBytes), image);
@@ -35,7 +35,7 @@ describe("the file system for a disk", { skip: skipReason }, () => {
     assert.equal((await stat(smaller.rootPath)).mtimeMs, mtimeMs);
   });
 
-  it("is as small as its content allows when less was asked", async () => {
+  it("is as small as its content allows when less was requested", async () => {
     await using store = await openTestImages();
     const image = await store.images.importArchive(work, "local/alpine");
     const least = await store.images.rootFor(image, 4 * 1024 * 1024);

@@ -1,5 +1,5 @@
 /**
- * What one tenant has fetched is no other's: not by its name, not in a list, and not by a manifest alone.
+ * Images fetched by one tenant are not another's: not by name, not in a list, and not by a manifest alone.
  */
 import assert from "node:assert/strict";
 import { after, before, beforeEach, describe, it } from "node:test";
@@ -36,11 +36,11 @@ describe("tenants of one node", { skip: skipReason }, () => {
     proxy.behave = () => ({ kind: "status", status: 401 });
     await assert.rejects(store.images.ensure(name, B), /needs credentials/);
     await assert.rejects(store.images.ensure(name, { arch: null, tenantId: null }), /needs credentials/);
-    // Who has it goes on using it without asking.
+    // The tenant that has it continues to use it without a request.
     await store.images.ensure(name, A);
   });
 
-  it("a second tenant that the registry serves needs no second download", async () => {
+  it("a second tenant to whom the registry gives it needs no second download", async () => {
     await using store = await openTestImages();
     const name = `${proxy.host}/team/app`;
     const first = await store.images.ensure(name, A);
@@ -66,7 +66,7 @@ describe("tenants of one node", { skip: skipReason }, () => {
   it("the manifest of an image from another repository is not enough: its layers must come from there too", async () => {
     await using store = await openTestImages();
     await store.images.ensure(`${registry.host}/team/app`, A);
-    // A registry that knows the manifest of the image and has none of its content.
+    // A registry with the manifest of the image and none of its content.
     proxy.behave = ({ path }) => (path.includes("/blobs/") ? { kind: "status", status: 404 } : { kind: "pass" });
     await assert.rejects(store.images.ensure(`${proxy.host}/team/app`, B), /does not exist/);
     proxy.behave = () => ({ kind: "pass" });

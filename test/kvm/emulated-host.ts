@@ -1,13 +1,13 @@
 /**
- * A host that has KVM, wherever the tests run: QEMU emulates an AMD processor with SVM, and machines run in there as they
- * do under hardware virtualization.
+ * A host that has KVM, wherever the tests run: QEMU emulates an AMD processor with SVM, and machines run in it as
+ * they do under hardware virtualization.
  *
  *     await using host = await EmulatedHost.make();
  *     await host.boot();
  *     const { code, output } = await host.run("uname -a");
  *
- * Always: the host's disk outlives its boots, as a real one's does, and goes with `dispose`. A boot ends only as a power
- * cut: what the host had not synced is lost.
+ * Always: the host's disk outlives its boots, like a real one's, and is deleted by `dispose`. A boot ends only by a
+ * power cut: what the host had not synced is lost.
  */
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
@@ -32,20 +32,20 @@ export const skipReason: string | false =
         ? "no mmdebstrap on this host, which makes the emulated one's disk"
         : false;
 
-/** Five-level page tables and fast string copies cost an emulator much and machines nothing. */
+/** Five-level page tables and fast string copies are expensive for an emulator, and machines do not need them. */
 const PROCESSOR = "max,la57=off,erms=off";
-/** The same one after an update that hides an instruction, as microcode and kernels do. */
+/** The same processor after an update that hides an instruction, as microcode and kernels do. */
 export const OTHER_PROCESSOR = `${PROCESSOR},rdrand=off`;
 
 const BOOT_DEADLINE_MS = 180_000;
 const MEMORY_MB = 3072;
 /**
- * How much slower than the real clock the emulated one goes. Everything takes many times longer in there than on a real host,
- * so deadlines that were made for those would end healthy work. Raising it makes what really rests take longer.
+ * How much slower than real time the emulated clock runs. Everything takes many times longer in it than on a real
+ * host, so deadlines made for real hosts would end healthy work. A higher value makes real pauses longer.
  */
 const CLOCK_SLOWDOWN = 3;
 const USUAL_TSC_KHZ = 2_000_000;
-/** The clock is taken for steady, because an emulated one cannot be judged; what guards against guests is left out. */
+/** The clock is assumed to be steady, because an emulated one cannot be checked; mitigations against guests are off. */
 const KERNEL_ARGUMENTS =
   "console=ttyS0 panic=-1 reboot=t quiet mitigations=off no_timer_check tsc=reliable nokaslr init_on_alloc=0 nowatchdog";
 
@@ -62,7 +62,7 @@ export class EmulatedHost implements AsyncDisposable {
     this.#files = files;
   }
 
-  /** Its files; it is off. */
+  /** Makes its files; it is off. */
   static async make(): Promise<EmulatedHost> {
     const directory = await mkdtemp(join(tmpdir(), "flotilla-kvm-"));
     const files = await makeHostFiles(directory, cacheDirectory);
@@ -72,7 +72,7 @@ export class EmulatedHost implements AsyncDisposable {
     return new EmulatedHost(directory, files);
   }
 
-  /** Switches it on and waits until it takes commands. */
+  /** Switches it on and waits until it accepts commands. */
   async boot(processor = PROCESSOR): Promise<void> {
     this.#mark = randomUUID();
     this.#boots += 1;
@@ -96,7 +96,7 @@ export class EmulatedHost implements AsyncDisposable {
     commands.on("error", () => {}); // A power cut.
   }
 
-  /** Runs a line of shell in the checkout. Throws when the host ends, or the line takes too long: then the host is off. */
+  /** Runs a shell line in the checkout. Throws when the host ends, or the line takes too long: then the host is off. */
   async run(line: string, deadlineMs = 60_000): Promise<{ readonly code: number; readonly output: string }> {
     const commands = this.#commands;
     if (commands === null) throw new Error("the emulated host is off");
@@ -113,7 +113,7 @@ export class EmulatedHost implements AsyncDisposable {
       };
       await until(isOver, { what: `the emulated host to run ${line}`, deadlineMs, everyMs: 20 });
     } catch (error) {
-      // What still runs there would be taken for the output of the next line.
+      // The output of a running line would be mixed with that of the next.
       await this.cutPower();
       throw error;
     } finally {
@@ -131,7 +131,7 @@ export class EmulatedHost implements AsyncDisposable {
     return output;
   }
 
-  /** Off at once, in the middle of everything. */
+  /** Off immediately, in the middle of everything. */
   async cutPower(): Promise<void> {
     const vmm = this.#vmm;
     if (vmm === null) return;
@@ -156,7 +156,7 @@ export class EmulatedHost implements AsyncDisposable {
       ...["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-nic", "none", "-machine", "q35"],
       ...["-accel", "tcg,thread=multi,tb-size=1024", "-cpu", processor, "-smp", "2", "-m", String(MEMORY_MB)],
       ...["-kernel", kernelPath, "-initrd", initramfsPath, "-append", this.#kernelArguments()],
-      // A flush of the host's is one of ours, and what it has written without one is lost only as far as it is in there.
+      // A flush by the host becomes a flush here, so only unflushed writes are lost.
       ...["-drive", `file=${escaped(join(this.#directory, "disk"))},format=qcow2,if=none,id=disk`],
       ...["-device", "virtio-blk-pci,drive=disk"],
       ...["-drive", `file=${escaped(checkoutPath)},format=raw,readonly=on,if=none,id=checkout`],
@@ -167,7 +167,7 @@ export class EmulatedHost implements AsyncDisposable {
     ];
   }
 
-  /** The emulated counter runs as fast as the real one; the kernel in there is given a higher rate. */
+  /** The emulated counter runs as fast as the real one; its kernel is given a higher rate. */
   #kernelArguments(): string {
     const tscKhz = (tscKhzIn(readFileSync("/proc/cpuinfo", "utf8")) ?? USUAL_TSC_KHZ) * CLOCK_SLOWDOWN;
     return `${KERNEL_ARGUMENTS} tsc_early_khz=${tscKhz} MARK=${this.#mark}`;

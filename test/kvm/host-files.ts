@@ -1,8 +1,9 @@
 /**
- * What an emulated host boots from: its disk, its kernel and first program, and a disk with this checkout.
+ * The files that an emulated host boots from: its disk, its kernel and first program, and a disk with this checkout.
  *
- * Owns `<cache>/kvm-host/`: a disk for each kernel and list of packages, made once (test/kvm/make-disk) and never written
- * again: each host writes to a file of its own on top. The rest is made for each run, because it holds the checkout.
+ * Owns `<cache>/kvm-host/`: a disk for each kernel and list of packages, made once (test/kvm/make-disk) and never
+ * written again: each host writes to an overlay file. The rest is made for each run, because it contains the
+ * checkout.
  */
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -24,9 +25,9 @@ import {
 export interface HostFiles {
   readonly kernelPath: string;
   readonly initramfsPath: string;
-  /** Shared by all hosts; only read. */
+  /** Shared by all hosts; read only. */
   readonly diskPath: string;
-  /** The checkout and what set-up has made; only read. */
+  /** The checkout and the files that set-up has made; read only. */
   readonly checkoutPath: string;
 }
 
@@ -46,11 +47,11 @@ const PACKAGES = [
   "umoci",
   "xz-utils",
 ] as const;
-/** Until the disk is mounted; everything else is loaded from there. */
+/** Needed until the disk is mounted; all other modules are loaded from there. */
 const MODULES = ["virtio_pci", "virtio_blk"] as const;
-/** Of node_modules: what only checks and compilers need. */
+/** Parts of node_modules that only checks and compilers need. */
 const UNUSED = /\/node_modules\/(@biomejs|@?oxlint|@types|@?typescript|node-linux-[^/]+\/(include|share))/;
-/** Raise it when the making of the disk changes. */
+/** Raise it when the way the disk is made changes. */
 const RECIPE = "1";
 
 /** Makes what is missing in `directory` and in the cache. Takes two minutes the first time, seconds afterwards. */
@@ -111,7 +112,8 @@ async function makeCheckout(path: string, cacheDirectory: string, guestNames: re
 
 /**
  * Node strips types with a WebAssembly program, which takes an emulated processor seconds for each process, and which
- * V8 in there sometimes ends with a failed check of its own. So it is done out here, and test/kvm/stripped.mjs loads the rest.
+ * the emulated V8 sometimes ends with a failed internal check. So types are stripped here, and test/kvm/stripped.mjs
+ * loads the results.
  */
 function stripTypes(checkout: string): void {
   for (const entry of readdirSync(checkout, { withFileTypes: true })) {

@@ -1,10 +1,10 @@
 /**
  * A program for the emulated host: machines in a node directory that outlives it and the host's boot.
  *
- *     node lasting.ts begin DIRECTORY    a machine from a template writes and syncs a file, then writes on
+ *     node lasting.ts begin DIRECTORY    a machine from a template writes and syncs a file, then keeps writing
  *     node lasting.ts resume DIRECTORY   the same machine and a new one start, from a template again
  *
- * After `begin` the machine runs on, as after the end of a node agent.
+ * After `begin` the machine keeps running, as after the end of a node agent.
  */
 import { randomBytes } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
@@ -21,13 +21,13 @@ const before = templates();
 const driver: Driver = await place.driver();
 const deadline = (): AbortSignal => AbortSignal.timeout(DEADLINE_MS);
 
-/** The names of those that are complete. */
+/** The names of the complete ones. */
 function templates(): readonly string[] {
   const all = join(place.directory, "templates");
   return existsSync(all) ? readdirSync(all).filter((name) => existsSync(join(all, name, "template.json"))) : [];
 }
 
-/** Makes a template when there is none that fits, and a machine from it. */
+/** Makes a template when none matches, and a machine from it. */
 async function start(machineId: string, uid: number): Promise<Vm> {
   const machine = await place.machine(machineId, uid);
   if (driver.prepare === null) throw new Error("this driver prepares nothing");
@@ -50,7 +50,7 @@ if (task === "begin") {
   await shellInBackground(vm.guest, "while :; do busybox dd if=/dev/zero of=/workspace/more bs=64k count=100; done");
   vm.release();
 } else {
-  // The host's boot has ended every VMM, and an agent removes what was prepared.
+  // The host's reboot has ended every VMM, and an agent removes prepared ones.
   rmSync(join(place.directory, "prepared"), { recursive: true, force: true });
   for (const [at, machineId] of ["mach-lasting", "mach-new"].entries()) {
     const vm = await start(machineId, UID + at);

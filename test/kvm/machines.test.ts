@@ -1,7 +1,8 @@
 /**
- * Machines under KVM: what the tests of real machines say, and what a host's power cut and a changed processor leave.
+ * Machines under KVM: the tests of real machines, and the state after a host's power cut and with a changed
+ * processor.
  *
- * The host is emulated, so its figures say nothing of a real one's speed; what may differ otherwise is in docs/kvm.md.
+ * The host is emulated, so its figures say nothing about a real one's speed; docs/kvm.md lists other differences.
  */
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
@@ -10,9 +11,9 @@ import { EmulatedHost, OTHER_PROCESSOR, skipReason } from "./emulated-host.ts";
 
 const FILE_DEADLINE_MS = 1_200_000;
 const TASK_DEADLINE_MS = 400_000;
-/** It takes longer than all the others, and says nothing that is different here. */
+/** It takes longer than all the others, and shows nothing different here. */
 const LEFT_OUT = /^\d+ machines of one template/;
-/** The first is for version 2 of control groups, which most places where the tests run do not have. */
+/** The first is for version 2 of control groups, which most hosts that run the tests do not have. */
 const FILES = ["node/test/cgroups.test.ts", "test/vm/qemu.test.ts", "test/vm/prepared.test.ts"];
 
 describe("machines under KVM", { skip: skipReason }, () => {
@@ -24,7 +25,7 @@ describe("machines under KVM", { skip: skipReason }, () => {
   });
   after(() => host[Symbol.asyncDispose]());
 
-  test("the emulated host has KVM, and version 2 of control groups alone", async () => {
+  test("the emulated host has KVM, and only version 2 of control groups", async () => {
     await host.must("test -c /dev/kvm && grep -qx Y /sys/module/kvm_amd/parameters/npt");
     const mounts = await host.must("cat /proc/mounts");
     assert.match(mounts, / cgroup2 /);
@@ -48,7 +49,7 @@ describe("machines under KVM", { skip: skipReason }, () => {
     });
   }
 
-  test("what a machine had synced survives a power cut, and machines start on a processor that lost a feature", async () => {
+  test("a machine's synced data survives a power cut, and machines start on a processor that lost a feature", async () => {
     const place = "/var/lib/lasting";
     await host.must(`node test/kvm/lasting.ts begin ${place}`, TASK_DEADLINE_MS);
     await host.cutPower();
@@ -56,10 +57,10 @@ describe("machines under KVM", { skip: skipReason }, () => {
     const said = await host.must(`node test/kvm/lasting.ts resume ${place}`, TASK_DEADLINE_MS);
     assert.match(said, /^mach-lasting: synced, sees of virtualization: nothing$/m);
     assert.match(said, /^mach-new: none, sees of virtualization: nothing$/m);
-    // A guest that booted on the other processor would die here of what it knows of it.
+    // A guest that booted on the other processor would die here, because of the features it detected.
     assert.match(said, /^templates made: 1$/m);
   });
 });
 
-/** The reporter's lines are read as those of a test file on this host. */
+/** The reporter's lines are read like those of a test file on this host. */
 const TEST = `node --test-reporter ./scripts/testing/reporter.ts --test-skip-pattern '${LEFT_OUT.source}'`;

@@ -1,5 +1,5 @@
 /**
- * What machines reach and what they do not, with real guests in a world of namespaces.
+ * What machines can and cannot reach, with real guests in a set of network namespaces.
  */
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
@@ -35,7 +35,7 @@ describe("the network of machines", { skip: skipReason }, () => {
   const eventOf = (part: string): Promise<string> =>
     until(() => world.events.find((event) => event.includes(part)), { what: `an event of ${part}` });
 
-  /** What the guest answers to a connection from the host. */
+  /** The guest's answer to a connection from the host. */
   async function askGuest(vm: Vm, port: number): Promise<string> {
     assert.ok(vm.network);
     const socket = await vm.network.dial(port);
@@ -43,7 +43,7 @@ describe("the network of machines", { skip: skipReason }, () => {
     return text(socket);
   }
 
-  test("an open machine reaches the world by name, as its host, and neither hosts nor other machines", async () => {
+  test("an open machine reaches the outside by name, with its host's address, and neither hosts nor other machines", async () => {
     world.names({ "server.test": [OUTSIDE.allowed] });
     const host = createServer((_, response) => response.end("the host to you\n"));
     host.listen(8088, "0.0.0.0");
@@ -92,7 +92,7 @@ describe("the network of machines", { skip: skipReason }, () => {
     await eventOf(`egress denied to ${OUTSIDE.allowed} (icmp)`);
   });
 
-  test("listed networks are reached and nothing else, however wide the list is", async () => {
+  test("listed networks are reachable and nothing else, however wide the list is", async () => {
     const machine = await world.start({ mode: "allowCidrs", cidrs: ["198.51.100.77/24", "2001:db8::/32"], hosts: [] });
     assert.match(await machine.get(OUTSIDE.allowed), new RegExp(OUTSIDE.allowed));
     assert.equal(await machine.get(OUTSIDE.forbidden), NOTHING);
@@ -104,7 +104,7 @@ describe("the network of machines", { skip: skipReason }, () => {
     for (const place of [OUTSIDE.metadata, machine.address]) assert.equal(await wide.get(place), NOTHING);
   });
 
-  test("allowed hosts are reached by whatever address they have, and by no other name", async () => {
+  test("allowed hosts are reachable at any of their addresses, and by no other name", async () => {
     const names = { "moving.test": [OUTSIDE.allowed], "a.sub.test": [OUTSIDE.moved], "evil.test": [OUTSIDE.metadata] };
     world.names({ ...names, "other.test": [OUTSIDE.forbidden] });
     const hosts = ["Moving.test.", "*.sub.test", "evil.test"];
@@ -115,7 +115,7 @@ describe("the network of machines", { skip: skipReason }, () => {
     await eventOf('egress denied to "other.test" (name)');
     await eventOf(`egress denied to ${OUTSIDE.metadata}:${OUTSIDE_PORT} (tcp)`);
 
-    // The name moves to an address that was never allowed, and is followed without being asked for.
+    // The name moves to an address that was never allowed, which is followed without a query.
     world.names({ "moving.test": [OUTSIDE.forbidden] });
     await until(async () => (await machine.get(OUTSIDE.forbidden)) !== NOTHING, { what: "the new address" });
     await until(async () => (await machine.get(OUTSIDE.allowed)) === NOTHING, {
@@ -124,13 +124,13 @@ describe("the network of machines", { skip: skipReason }, () => {
     assert.match(await machine.get("moving.test"), new RegExp(OUTSIDE.forbidden));
   });
 
-  test("neither a VMM nor another user of the host gets around it", async () => {
+  test("neither a VMM nor another user of the host can bypass it", async () => {
     const machine = await world.start({ mode: "blocked" });
     await machine.run("(while true; do echo served | busybox nc -l -p 7000; done) >/dev/null 2>&1 &");
     await until(() => askGuest(machine.vm, 7000), { what: "the guest's answer" });
     const { pid } = machine.vm.record;
     const uid = /^Uid:\t(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1] ?? "";
-    /** As a user of the host without privileges, there or in the VMM's namespace. */
+    /** As an unprivileged user of the host, on the host or in the VMM's namespace. */
     const does = (user: string, place: readonly string[], ...argv: readonly string[]): boolean => {
       const [program = "", ...rest] = [...place, "setpriv", `--reuid=${user}`, "--clear-groups", "--", ...argv];
       return spawnSync(program, rest, { stdio: "ignore" }).status === 0;
@@ -165,7 +165,7 @@ describe("the network of machines", { skip: skipReason }, () => {
     );
   });
 
-  test("where the operator wants it published ports are on the loopback too, under numbers that stay", async (t) => {
+  test("where the operator allows it, published ports are on loopback too, under numbers that stay", async (t) => {
     world.publishOnLoopback = true;
     t.after(() => (world.publishOnLoopback = false));
     const machine = await world.start({ mode: "blocked" }, [7000, 7001]);
@@ -177,7 +177,7 @@ describe("the network of machines", { skip: skipReason }, () => {
       socket.end(words);
       return text(socket);
     };
-    // Answers what it has heard once the caller has ended its half.
+    // Answers with what it received once the caller has closed its half.
     await machine.run("(while true; do busybox nc -l -p 7000 -e cat; done) >/dev/null 2>&1 &");
     const heard = await until(() => ask(served.hostPort, "x".repeat(1_000_000)), { what: "the echo" });
     assert.equal(heard.length, 1_000_000);
@@ -190,7 +190,7 @@ describe("the network of machines", { skip: skipReason }, () => {
     assert.equal(await until(() => ask(served.hostPort, "hello"), { what: "the echo" }), "hello");
   });
 
-  test("a machine keeps what it may do while no agent runs, and the next one follows its names again", async () => {
+  test("a machine keeps its network access while no agent runs, and the next agent follows its names again", async () => {
     world.names({ "moving.test": [OUTSIDE.allowed] });
     const machine = await world.start({ mode: "allowCidrs", cidrs: ["203.0.113.0/24"], hosts: ["moving.test"] });
     assert.match(await machine.get("moving.test"), new RegExp(OUTSIDE.allowed));
@@ -212,7 +212,7 @@ describe("the network of machines", { skip: skipReason }, () => {
     assert.ok(!/^$/m.test(seen.trim()), `a connection failed while no agent ran: ${JSON.stringify(seen)}`);
   });
 
-  test("what a node leaves on its host goes with its last machine, or with the next Flotilla there", async () => {
+  test("a node's network state on its host is removed with its last machine, or by the next Flotilla there", async () => {
     await world.start({ mode: "open" });
     const interfaces = (): string => readFileSync("/proc/net/dev", "utf8");
     const tables = (): string => execFileSync("nft", ["list", "tables"], { encoding: "utf8" });

@@ -1,8 +1,8 @@
 /**
- * A program for tests: the servers of the outside world. HTTP at every address given, which says who called it; names
- * over UDP at port 53, by a file that the test replaces (TTL 0).
+ * A program for tests: the servers of the outside. HTTP at every given address, which reports the caller's address;
+ * names over UDP at port 53, from a file that the test replaces (TTL 0).
  *
- * Takes the names' file, the address where they are asked for, the HTTP port and the addresses; prints `listening`.
+ * Takes the names' file, the name server's address, the HTTP port and the addresses; prints `listening`.
  */
 import { createSocket } from "node:dgram";
 import { once } from "node:events";

@@ -1,8 +1,8 @@
 /**
- * A small world for tests of the network: a host, and an outside with servers, in namespaces of their own.
+ * A small world for tests of the network: a host, and an outside with servers, in separate namespaces.
  *
  * `enterWorld` runs the test file again in new network, mount and process namespaces: there the test is a host that
- * nobody else sees, with an own /run and resolv.conf, and everything that is made, whatever happens, ends with it. No
+ * no other program sees, with its own /run and resolv.conf, and everything made there ends with it in any case. No
  * packet leaves it: the outside is another namespace, with the addresses of OUTSIDE.
  */
 import { type ChildProcess, execFileSync, spawn, spawnSync } from "node:child_process";
@@ -23,7 +23,7 @@ import { BOOT_DEADLINE_MS, cacheDirectory, NodePlace, shell } from "../vm/vm-fix
 
 const MARK = "--in-its-own-world";
 
-/** Returns in the new namespaces only; elsewhere ends the process as the tests there have ended. */
+/** Returns in the new namespaces only; otherwise ends the process like the tests in them. */
 export function enterWorld(file: string): void {
   if (process.argv.includes(MARK)) return;
   const namespaces = ["--net", "--mount", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"];
@@ -50,18 +50,18 @@ export interface TestMachine {
   readonly vm: Vm;
   readonly request: BootRequest;
   readonly address: string;
-  /** A shell's line in the guest; its output, whatever its exit code. */
+  /** Runs a shell line in the guest; returns its output, whatever its exit code. */
   run(line: string): Promise<string>;
   /** The addresses that a name has for the guest. */
   resolve(name: string): Promise<readonly string[]>;
-  /** What a server says, or NOTHING. */
+  /** A server's answer, or NOTHING. */
   get(host: string, port?: number): Promise<string>;
 }
 
 export class World implements AsyncDisposable {
   readonly place: NodePlace;
   readonly events: string[] = [];
-  /** For machines that are started from then on. */
+  /** For machines that are started afterwards. */
   publishOnLoopback = false;
   readonly #directory = mkdtempSync(join(tmpdir(), "flotilla-world-"));
   #network: Network | null = null;
@@ -91,14 +91,14 @@ export class World implements AsyncDisposable {
     return this.#driver;
   }
 
-  /** Which address each name has now. */
+  /** Sets the current address of each name. */
   names(table: Readonly<Record<string, readonly string[]>>): void {
     const path = join(this.#directory, "names.json");
     writeFileSync(`${path}.new`, JSON.stringify(table));
     renameSync(`${path}.new`, path);
   }
 
-  /** The part of a node agent that is tested here; once more for a later agent. */
+  /** The tested part of a node agent; call it again for a later agent. */
   async openAgent(): Promise<void> {
     const log = makeLog({ level: "warn", clock: systemClock });
     const nodeDirectory = realpathSync(this.place.directory);
@@ -146,7 +146,7 @@ export class World implements AsyncDisposable {
     return this.#testMachine(vm, request);
   }
 
-  /** The machine as a later agent takes it up. */
+  /** The machine as a later agent adopts it. */
   async adopt({ vm, request }: TestMachine): Promise<TestMachine> {
     const again = await this.driver.adopt(request, vm.record, AbortSignal.timeout(BOOT_DEADLINE_MS));
     if (again === "gone") throw new Error("the VM is gone");

@@ -1,9 +1,9 @@
 /**
- * Plays what users may do with machines in any order and at once, and records what they are answered.
+ * Does what users may do with machines, in random order and concurrently, and records the answers.
  *
- * A play has steps one after the other, and a step has calls at once; meanwhile somebody looks. Plays are plain data made
- * by fast-check, so that one that fails is made smaller, and is played again from its seed. Each play has a tenant of its
- * own with small ceilings; at its end every machine still obeys, and is deleted.
+ * A run has consecutive steps, and a step has concurrent calls; meanwhile an observer reads. Runs are plain data made
+ * by fast-check, so that a failed one can be shrunk and repeated from its seed. Each run has its own tenant with
+ * small ceilings; at its end every machine must still work, and is deleted.
  */
 import type { MachineInfo } from "@flotilla/contract/machines";
 import fc from "fast-check";
@@ -15,7 +15,7 @@ import { monotonic, pause } from "./until.ts";
 const CALL_DEADLINE_MS = 60_000;
 const SCOPES = ["machine:read", "machine:create", "machine:delete", "machine:exec", "machine:files"];
 
-/** What one user does. Numbers choose among what there is at that moment. */
+/** One user's action. Numbers choose among the existing things. */
 interface Call {
   readonly verb: Verb | "createAgain";
   readonly machine: number;
@@ -62,7 +62,7 @@ export function plays(options: { readonly stepsMax: number; readonly restarts: n
     { weight: 3, arbitrary: fc.array(call, { minLength: 1, maxLength: 1 }) },
     { weight: 2, arbitrary: fc.array(call, { minLength: 2, maxLength: 3 }) },
   );
-  // fast-check would begin with plays of a step or two.
+  // fast-check would begin with runs of a step or two.
   return fc.noBias(fc.array(step, { minLength: 1, maxLength: options.stepsMax, size: "max" }));
 }
 
@@ -75,10 +75,10 @@ export interface Stage extends Ceilings {
   killVm(client: Client, id: string): Promise<Told | undefined>;
 }
 
-/** How often each verb was answered with what, such as `exec 200`. */
+/** How often each verb got each answer, such as `exec 200`. */
 type Counts = Map<string, number>;
 
-/** Throws with the whole history when something was answered that can not be. */
+/** Throws with the whole history when an answer is impossible. */
 async function perform(stage: Stage, play: Play, counts: Counts): Promise<void> {
   const player = new Player(stage, await tenantOf(stage));
   await player.run(play);
@@ -89,8 +89,8 @@ async function perform(stage: Stage, play: Play, counts: Counts): Promise<void> 
 }
 
 /**
- * Performs random plays until there were `playsMax` or `forMs` are over, the first in any case. Throws fast-check's error,
- * which names the seed and path of the smallest play that failed; FLOTILLA_SEED and FLOTILLA_PATH perform it again.
+ * Performs random runs until there were `playsMax` or `forMs` are over, the first in any case. Throws fast-check's
+ * error, which names the seed and path of the smallest failed run; FLOTILLA_SEED and FLOTILLA_PATH repeat it.
  */
 export async function performMany(
   stage: Stage,
@@ -102,7 +102,7 @@ export async function performMany(
   const endsAt = monotonic() + forMs;
   let performed = 0;
   const property = fc.asyncProperty(arbitrary, async (play) => {
-    // Also what is tried to make a failing play smaller ends with the time.
+    // Shrinking a failed run also ends with the time.
     if (performed > 0 && monotonic() > endsAt) return;
     performed += 1;
     await perform(stage, play, counts);
@@ -115,7 +115,7 @@ export async function performMany(
   process.stdout.write(`${performed} plays, ${summary(counts)}\n`);
 }
 
-/** For the output of a test: how much was asked, and of what each answer there was some. */
+/** For the output of a test: how many calls there were, and their answers. */
 function summary(counts: Counts): string {
   const calls = [...counts.values()].reduce((sum, count) => sum + count, 0);
   return `${calls} calls: ${[...counts]
@@ -126,7 +126,7 @@ function summary(counts: Counts): string {
 
 let tenants = 0;
 
-/** Clients to choose from: all of one server, another one in each play. */
+/** Clients to choose from: all of one server, another server in each run. */
 async function tenantOf({ flotilla, maxMachines, maxConcurrentMachines }: Stage): Promise<readonly Client[]> {
   const admin = flotilla.client();
   const name = `play ${++tenants}`;
@@ -134,7 +134,8 @@ async function tenantOf({ flotilla, maxMachines, maxConcurrentMachines }: Stage)
   const plan = (await admin.post("/v1/plans", { name, maxMachines, maxConcurrentMachines, ...rate })).json;
   const tenant = (await admin.post("/v1/tenants", { name, planId: plan.id })).json;
   const { key } = (await admin.post("/v1/apikeys", { tenantId: tenant.id, scopes: SCOPES })).json;
-  // A change made through one server shows on another within milliseconds (machine-cache.ts), and the judge allows none.
+  // A change made through one server shows on another within milliseconds (machine-cache.ts), which the checker does
+  // not allow for.
   return [flotilla.client(tenants % flotilla.servers.length).withKey(key)];
 }
 
@@ -184,7 +185,7 @@ class Player {
     }
   }
 
-  /** Whatever happened: each machine obeys, its name is free once it is deleted, and the places are. */
+  /** In any case: each machine works, its name is free once it is deleted, and the plan's places are free. */
   async #finish(): Promise<void> {
     for (const id of this.#machines) await this.#machineCall("stop", id, 0, `/${id}/stop`);
     for (const id of this.#machines) {
@@ -267,7 +268,7 @@ class Player {
     }
   }
 
-  /** A machine by number, rarely one that is gone. */
+  /** A machine by number, rarely a deleted one. */
   #chosen(number: number): string | undefined {
     return this.#machines.slice(-this.#stage.maxMachines)[number % this.#stage.maxMachines] ?? this.#machines[0];
   }
@@ -380,7 +381,7 @@ class Player {
 
 const causeOf = ({ cause }: Error): string => (cause instanceof Error ? cause.message : "");
 
-/** The answer of what is no call. */
+/** The answer of actions that are not calls. */
 export const DONE = { status: 200, headers: new Headers(), text: "" };
 type Told = Pick<Answer, "status" | "headers" | "text">;
 

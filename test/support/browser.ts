@@ -1,9 +1,9 @@
 /**
- * A headless Chromium for tests: opens addresses and says what a person would see.
+ * A headless Chromium for tests: opens addresses and returns what a user would see.
  *
- * Always: its profile is a directory of its own that is removed with it, so nothing of one browser is seen by the next;
- * it visits nothing but what it is told to. It is driven over its DevTools socket, of which this speaks five commands.
- * It runs without its own sandbox, which refuses root; what it opens are pages of the tests.
+ * Always: its profile is a temporary directory that is removed with it, so nothing of one browser is seen by the
+ * next; it visits only the given addresses. It is driven over its DevTools socket, of which this uses five commands.
+ * It runs without its own sandbox, which refuses root; its pages are those of the tests.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -62,7 +62,7 @@ export class Browser implements AsyncDisposable {
     return browser;
   }
 
-  /** Opens an address, with these headers in every request, and waits until the page is there. */
+  /** Opens an address, with these headers in every request, and waits until the page is loaded. */
   async open(url: string, headers: Readonly<Record<string, string>> = {}): Promise<void> {
     await this.#ask("Network.setExtraHTTPHeaders", { headers });
     const before = this.#loads;
@@ -71,7 +71,7 @@ export class Browser implements AsyncDisposable {
     await until(() => this.#loads > before, { what: `the page at ${url}`, deadlineMs: PATIENT_MS });
   }
 
-  /** What an expression is in the page. */
+  /** Evaluates an expression in the page. */
   async evaluate(expression: string): Promise<unknown> {
     const { result } = await this.#ask("Runtime.evaluate", { expression, awaitPromise: true });
     return (result as { readonly value?: unknown }).value;
@@ -81,7 +81,7 @@ export class Browser implements AsyncDisposable {
     this.#socket.close();
     const isGone = this.#child.exitCode !== null || this.#child.signalCode !== null;
     const gone = isGone ? undefined : once(this.#child, "exit");
-    // It has processes of its own, all of its group.
+    // Its child processes are in its group.
     if (this.#child.pid !== undefined) process.kill(-this.#child.pid, "SIGKILL");
     await gone;
     rmSync(this.#profile, { recursive: true, force: true, maxRetries: 5 });

@@ -1,21 +1,21 @@
 /**
- * A registry that misbehaves: stands in front of a real one and spoils chosen answers, and counts what it sends.
+ * A faulty registry: a proxy in front of a real one that damages chosen answers, and counts what it sends.
  *
- * Always: every request asks `behave` what to do with it, so that a test can change its mind in the middle of a pull.
+ * Always: every request asks `behave` what to do with it, so that a test can change that during a pull.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
 export type Behaviour =
   | { readonly kind: "pass" }
-  /** One byte of the body is another one. */
+  /** Changes one byte of the body. */
   | { readonly kind: "flip"; readonly at: number }
-  /** The connection is lost after so many bytes of the body. */
+  /** Closes the connection after this many bytes of the body. */
   | { readonly kind: "cut"; readonly after: number }
-  /** Nothing more comes after so many bytes of the body. */
+  /** Sends nothing more after this many bytes of the body. */
   | { readonly kind: "hang"; readonly after: number }
   | { readonly kind: "status"; readonly status: number; readonly headers?: Readonly<Record<string, string>> }
-  /** The whole, whatever range was asked for. */
+  /** Sends the whole body, whatever range was requested. */
   | { readonly kind: "no ranges" }
   | { readonly kind: "body"; readonly body: Buffer | string; readonly headers?: Readonly<Record<string, string>> };
 
@@ -23,9 +23,9 @@ export interface SeenRequest {
   readonly path: string;
   readonly range: string | null;
   readonly authorization: string | null;
-  /** How many requests for the same path came before. */
+  /** Number of earlier requests for the same path. */
   readonly earlier: number;
-  /** Body bytes that were sent for it. */
+  /** Body bytes sent for it. */
   sentBytes: number;
 }
 
@@ -98,7 +98,7 @@ async function answer(target: string, { request, response, record, behaviour }: 
   const part = isWhole ? body : body.subarray(0, behaviour.after);
   record.sentBytes = part.length;
   if (isWhole) response.end(part);
-  // A cut at the body's end is none.
+  // A cut at the body's end has no effect.
   else
     response.write(part, () => {
       if (behaviour.kind === "cut") response.socket?.resetAndDestroy();

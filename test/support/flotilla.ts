@@ -1,12 +1,12 @@
 /**
- * A whole Flotilla for tests: server and node agents as processes of their own, on temporary directories.
+ * A whole Flotilla for tests: server and node agents as separate processes, in temporary directories.
  *
  *     await using flotilla = await startFlotilla({ nodes: 2 });
  *     const machine = await flotilla.create({ env: { FAKE_BOOT_MS: "50" } });
  *
- * Every program can be killed as a crash would, and started again on its directory. At the end all are stopped, the
- * machines of real nodes are removed first, and the directory goes; when a test has failed, FLOTILLA_KEEP=1 keeps it
- * with all logs in it.
+ * Every program can be killed, like a crash, and started again on its directory. At the end the machines of real
+ * nodes are removed, all programs are stopped, and the directory is deleted; when a test has failed, FLOTILLA_KEEP=1
+ * keeps it with all logs in it.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomInt } from "node:crypto";
@@ -23,7 +23,7 @@ const ROOT = join(import.meta.dirname, "../..");
 const JOIN_TOKEN = "join-token-of-the-tests";
 const START_DEADLINE_MS = 60_000;
 const STOP_DEADLINE_MS = 30_000;
-/** A program that is overloaded may take a connection and say nothing; then it is asked again. */
+/** An overloaded program may accept a connection and not answer; then it is asked again. */
 const ANSWER_DEADLINE_MS = 5_000;
 const PORT_MIN = 12_000;
 const PORT_MAX = 30_000;
@@ -32,11 +32,11 @@ export interface FlotillaOptions {
   readonly servers?: number;
   readonly nodes?: number;
   readonly driver?: "fake" | "qemu";
-  /** Without it the first server runs its own; with more servers than one it is needed. */
+  /** Without it the first server runs its own; several servers need it. */
   readonly databaseUrl?: string;
-  /** Further settings of a server, by the port it listens on. */
+  /** Additional settings of a server, by the port it listens on. */
   readonly serverEnvironment?: (port: number) => Readonly<Record<string, string>>;
-  /** Further settings of the nodes. */
+  /** Additional settings of the nodes. */
   readonly nodeEnvironment?: Readonly<Record<string, string>>;
 }
 
@@ -90,7 +90,7 @@ export class Program {
     this.#process = child;
   }
 
-  /** As a crash: it gets no chance to do anything. */
+  /** Like a crash: it gets no chance to do anything. */
   async kill(): Promise<void> {
     if (this.isRunning) this.#process?.kill("SIGKILL");
     await this.#ended;
@@ -103,7 +103,7 @@ export class Program {
     await this.#ended;
   }
 
-  /** Throws with the end of its log when it has ended: that is no reason to wait for it. */
+  /** Throws with the end of its log when it has ended, so that waiting for it ends. */
   async mustRun(): Promise<void> {
     if (!this.isRunning) throw new Error(`${this.name} ended: ${(await this.log()).slice(-2000)}`);
   }
@@ -148,7 +148,7 @@ export class Flotilla implements AsyncDisposable {
     if (this.#key === "") this.#key = (await readFile(join(server?.directory ?? "", "admin.key"), "utf8")).trim();
   }
 
-  /** Starts the agent and waits until the server has heard of this process of it. */
+  /** Starts the agent and waits until the server has received a report of this process. */
   async startNode(index = 0): Promise<void> {
     const node = this.nodes[index];
     await node?.start();
@@ -190,7 +190,7 @@ export class Flotilla implements AsyncDisposable {
     if (answer.status !== 204) throw new Error(`DELETE was answered with ${answer.status}: ${answer.text}`);
   }
 
-  /** What a command wrote. Throws when it could not be run or did not exit with 0. */
+  /** The output of a command. Throws when it could not be run or did not exit with 0. */
   async exec(id: string, command: string | readonly string[], server = 0): Promise<string> {
     const answer = await this.client(server).post(`/v1/machines/${id}/exec`, { command, timeoutSeconds: 20 });
     const result = answer.json as { exitCode: number; stdout: string } | undefined;
@@ -216,7 +216,7 @@ export class Flotilla implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await Promise.all(this.nodes.map((node) => node.stop().catch(() => node.kill())));
-    // A killed server leaves its PostgreSQL running; the next one takes it up, and stops it with itself.
+    // A killed server leaves its PostgreSQL running; the next one adopts it, and stops it with itself.
     const [first] = this.servers;
     if (first !== undefined && !first.isRunning) await this.startServer(0);
     await Promise.all(this.servers.map((server) => server.stop().catch(() => server.kill())));
@@ -274,10 +274,10 @@ export async function startFlotilla(options: FlotillaOptions = {}): Promise<Flot
 }
 
 /**
- * A free port for a server that is killed and comes back on it. Not one that the system chooses: while the server is
- * away, the system may give such a port to any other program that listens or connects, and the server could not come
- * back. These lie below the ports that Linux hands out (ip_local_port_range) and are taken at random, so that two test
- * files at once do not meet.
+ * A free port for a server that is killed and comes back on it. Not one chosen by the system: while the server is
+ * down, the system may give such a port to any other program that listens or connects, and the server could not come
+ * back. These ports are below the range from which Linux chooses (ip_local_port_range) and are chosen at random, so
+ * that two concurrent test files do not collide.
  */
 async function portToReturnTo(): Promise<number> {
   for (;;) {
@@ -293,7 +293,7 @@ async function portToReturnTo(): Promise<number> {
   }
 }
 
-/** Boots that the fake driver's files say are running, by machine. */
+/** Running boots by machine, according to the fake driver's files. */
 export async function runningBoots(flotilla: Flotilla, node = 0): Promise<ReadonlyMap<string, number>> {
   const machines = join(flotilla.nodeDirectory(node), "machines");
   const found = new Map<string, number>();

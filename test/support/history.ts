@@ -1,13 +1,13 @@
 /**
- * What users asked of machines and what they were answered, in order; and a judge that says which answers can not be.
+ * What users requested of machines and the answers, in order; and a checker that says which answers are impossible.
  *
- * The judge is a model of its own: it knows the promises of docs/states.md and of the API, and nothing of how the server
- * keeps them. Pure.
+ * The checker is a separate model: it knows the promises of docs/states.md and of the API, and nothing of how the
+ * server keeps them. Pure.
  *
- * Time is a count: every beginning and every end of a call has its own tick, so that of two calls one is before the
- * other, or they overlap. Whatever is promised holds only against what has surely happened before (its call had ended
- * when this one began), and everything is allowed that an overlapping call may have done. So a history of calls one
- * after the other is judged exactly, and one of calls at once as exactly as it can be.
+ * Time is a count: every beginning and every end of a call has its own tick, so of two calls one is before the other,
+ * or they overlap. A promise holds only relative to what has certainly happened before (its call had ended when this
+ * one began), and every effect of an overlapping call is allowed. So a history of consecutive calls is checked
+ * exactly, and one of concurrent calls as exactly as possible.
  */
 import { RESTARTS_MAX } from "@flotilla/contract/limits";
 import type { MachineInfo } from "@flotilla/contract/machines";
@@ -33,7 +33,7 @@ export type Verb =
 /** One call, from its beginning to its end. */
 export interface Operation {
   readonly verb: Verb;
-  /** The machine's id; of a create the one that was answered; "" where there is none. */
+  /** The machine's id; of a create the one in the answer; "" where there is none. */
   readonly machine: string;
   readonly begunAt: number;
   readonly endedAt: number;
@@ -41,11 +41,11 @@ export interface Operation {
   readonly status: number;
   readonly code: string;
   readonly text: string;
-  /** Of a create: the name asked for. Of files: the path. Of sessions: the id. */
+  /** For a create: the requested name. For files: the path. For sessions: the id. */
   readonly subject: string;
-  /** What was written: a file's content, a session's variable; of an exec the word it is to print. */
+  /** The written content: a file's, or a session's variable; for an exec the text it should print. */
   readonly content: string;
-  /** The same request under the same idempotency key was answered with this before. */
+  /** The earlier answer to the same request under the same idempotency key. */
   readonly firstAnswer?: string;
 }
 
@@ -55,10 +55,10 @@ export interface Ceilings {
 }
 
 export interface World extends Ceilings {
-  /** Machines that can not boot. */
+  /** Machines that cannot boot. */
   readonly failing: ReadonlySet<string>;
   readonly ephemeral: ReadonlySet<string>;
-  /** Files live in the node agent's memory, as the fake driver's do. */
+  /** Files are in the node agent's memory, as with the fake driver. */
   readonly forgetsFiles: boolean;
   /** A crash may hit a VM before its machine ran, and then the start has failed. */
   readonly crashesHitStarts: boolean;
@@ -66,7 +66,7 @@ export interface World extends Ceilings {
 
 /** Verbs that start a stopped machine. */
 const STARTING: readonly Verb[] = ["start", "startDetached", "exec", "powerOff", "crash", "put", "read", "sessionExec"];
-/** What may end a command, a file or a start that is under way. */
+/** Verbs that may end a running command, file transfer or start. */
 const DISRUPTING: readonly Verb[] = ["stop", "delete", "powerOff", "crash", "restartNode"];
 
 const isOk = ({ status }: Operation): boolean => status >= 200 && status < 300;
@@ -75,12 +75,12 @@ const isRefusedFile = ({ status, text }: Operation): boolean => status === 404 &
 const hasRun = (operation: Operation): boolean =>
   STARTING.includes(operation.verb) && (isOk(operation) || isRefusedFile(operation));
 
-/** All faults of a history, in words. */
+/** All faults of a history, as text. */
 export function faultsOf(history: readonly Operation[], world: World): readonly string[] {
   return new Judge(history, world).faults();
 }
 
-/** For people: one line for each call, without looks that saw nothing new. */
+/** For people: one line for each call, without reads that show nothing new. */
 export function describe(history: readonly Operation[]): string {
   const seen = new Map<string, string>();
   const isNews = (operation: Operation): boolean => {
@@ -158,7 +158,7 @@ class Judge {
     return this.#history.filter((other) => other.machine === machine && verbs.includes(other.verb));
   }
 
-  // Being there.
+  // Existence.
 
   #mayBeGone(operation: Operation, machine = operation.machine): boolean {
     const isDeleted = this.#of(machine, ["delete"]).some(
@@ -176,11 +176,11 @@ class Judge {
     return this.#of(machine, ["delete"]).some((other) => other.status === 204 && isBefore(other, operation));
   }
 
-  /** Whether there is more to say of it. */
+  /** Whether there is more to check. */
   #isGoneAsItShould(operation: Operation): boolean {
     if (isRefusedFile(operation) || operation.text.includes("has no session")) return true;
     if (operation.status === 404) {
-      if (!this.#mayBeGone(operation)) this.#fault(operation, "a machine that nobody deleted was not found");
+      if (!this.#mayBeGone(operation)) this.#fault(operation, "a machine was not found without a delete");
       return false;
     }
     if (this.#isSurelyGone(operation)) this.#fault(operation, "a deleted machine was found");
@@ -206,7 +206,7 @@ class Judge {
       return this.#judgeInfo(operation, info);
     }
     if (verb === "stop" && status === 503 && this.#isDisrupted(operation, ["restartNode"])) return;
-    this.#fault(operation, "an answer that does not fit");
+    this.#fault(operation, "an impossible answer");
   }
 
   #judgeInfo(operation: Operation, info: MachineInfo): void {
@@ -216,8 +216,9 @@ class Judge {
     if ((state === "error") !== (error !== null)) this.#fault(operation, `${state} with the error ${error}`);
     const isNodeAway = state === "error" && /does not report/.test(error ?? "");
     if (isNodeAway) {
-      if (!this.#isDisrupted(operation, ["restartNode"])) this.#fault(operation, "the node is away, and was not ended");
-    } else if (!this.#mayBe(state, operation, id)) this.#fault(operation, `${state} can not be`);
+      if (!this.#isDisrupted(operation, ["restartNode"]))
+        this.#fault(operation, "the node is unreachable, and was not ended");
+    } else if (!this.#mayBe(state, operation, id)) this.#fault(operation, `${state} is impossible`);
   }
 
   #mayBe(state: string, operation: Operation, machine = operation.machine): boolean {
@@ -250,13 +251,13 @@ class Judge {
     return this.#isUnasked(cause, until) && (this.#world.crashesHitStarts || this.#hasCrashedOften(cause, until));
   }
 
-  /** After so many ends that were not asked for a machine is not started again. */
+  /** After this many unexpected ends a machine is not restarted. */
   #hasCrashedOften({ machine }: Operation, until: Operation): boolean {
     const ends = this.#of(machine, ["crash", "powerOff"]).filter((end) => this.#isUnasked(end, until));
     return ends.length > RESTARTS_MAX;
   }
 
-  /** Whether its machine ended without being asked: a guest's own end that no agent saw is taken for a crash. */
+  /** Whether its machine ended unexpectedly: a guest's own end that no agent observed counts as a crash. */
   #isUnasked(cause: Operation, until: Operation): boolean {
     if (!mayPrecede(cause, until)) return false;
     if (cause.verb === "crash") return true;
@@ -267,11 +268,11 @@ class Judge {
     );
   }
 
-  /** Until when it may still change anything: what a guest does by itself is heard of later. */
+  /** Until when it may still change anything: what a guest does by itself is reported later. */
   #endOf(operation: Operation): number {
     const isFailing = this.#world.failing.has(operation.machine) && STARTING.includes(operation.verb);
     if (operation.verb !== "powerOff" && operation.verb !== "crash" && !isFailing) return operation.endedAt;
-    // What a crash ended answers nothing any more: a command that ran was one of the next boot.
+    // The boot that a crash ended answers nothing any more: a later successful command was in the next boot.
     const used: readonly Verb[] = operation.verb === "crash" ? ["exec", "put", "read"] : [];
     const isSettledBy = (other: Operation): boolean =>
       isBefore(operation, other) &&
@@ -299,7 +300,7 @@ class Judge {
     const { verb, status, code, machine } = operation;
     const isItsOwnEnd = verb === "powerOff" || verb === "crash";
     if (isOk(operation)) {
-      if (this.#world.failing.has(machine) && status !== 202) this.#fault(operation, "a machine ran that can not boot");
+      if (this.#world.failing.has(machine) && status !== 202) this.#fault(operation, "a machine ran that cannot boot");
       return this.#judgeResult(operation);
     }
     if (isRefusedFile(operation)) return this.#judgeContent(operation, null);
@@ -311,7 +312,7 @@ class Judge {
     } else if (code === "start_failed") {
       if (!this.#world.failing.has(machine) && !isDisrupted) this.#fault(operation, "the start failed for no reason");
     } else if (code === "conflict" && verb !== "start" && verb !== "startDetached" && this.#mayBe("error", operation)) {
-      // Only a start leads out of an error.
+      // Only a start leaves the state error.
     } else if (!isDisrupted || ![409, 502, 503].includes(status)) this.#fault(operation, "refused for no reason");
   }
 
@@ -332,7 +333,7 @@ class Judge {
     else if (stdout !== `${content}\n`) this.#fault(operation, `printed ${JSON.stringify(stdout)}`);
   }
 
-  /** How many machines may have a place for running ones; this one does not count. */
+  /** The most machines that may count as running, without this one. */
   #activeAtMost(operation: Operation): number {
     const machines = new Set(this.#history.map(({ machine }) => machine));
     machines.delete(operation.machine);
@@ -341,7 +342,7 @@ class Judge {
     ).length;
   }
 
-  // What was written is read.
+  // Written content can be read.
 
   /** `seen` null: there is nothing. */
   #judgeContent(operation: Operation, seen: string | null): void {
@@ -387,9 +388,9 @@ class Judge {
     if (!this.#isGoneAsItShould(operation)) return;
     const { verb, status } = operation;
     const expected = verb === "openSession" ? [200, 409] : [204, 404];
-    if (!expected.includes(status)) this.#fault(operation, "an answer that does not fit");
+    if (!expected.includes(status)) this.#fault(operation, "an impossible answer");
     if (verb === "openSession" && status === 409 && !this.#mayHaveSession(operation))
-      this.#fault(operation, "a session that nobody opened is in the way");
+      this.#fault(operation, "a conflict with a session that was never opened");
     if (verb === "closeSession" && status === 404) this.#judgeNoSession(operation);
   }
 
@@ -443,15 +444,15 @@ class Judge {
       if (!this.#perhapsThere(operation).some(named)) this.#fault(operation, "the name is not taken");
     } else if (code === "quota_exceeded") {
       if (this.#perhapsThere(operation).length < maxMachines) this.#fault(operation, "there is room for it");
-    } else this.#fault(operation, "an answer that does not fit");
+    } else this.#fault(operation, "an impossible answer");
   }
 
   #judgeList(operation: Operation): void {
-    if (operation.status !== 200) return this.#fault(operation, "an answer that does not fit");
+    if (operation.status !== 200) return this.#fault(operation, "an impossible answer");
     const list = JSON.parse(operation.text) as MachineInfo[];
     const ids = new Set(list.map(({ id }) => id));
     const names = list.map(({ name }) => name).filter((name) => name !== null);
-    if (new Set(names).size < names.length) this.#fault(operation, `a name stands twice: ${names.join()}`);
+    if (new Set(names).size < names.length) this.#fault(operation, `a name is listed twice: ${names.join()}`);
     if (list.length > this.#world.maxMachines) this.#fault(operation, `${list.length} machines`);
     const active = list.filter(({ state }) => state === "started" || state === "creating");
     if (active.length > this.#world.maxConcurrentMachines) this.#fault(operation, `${active.length} run at once`);

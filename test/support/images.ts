@@ -1,9 +1,10 @@
 /**
  * Images for tests, made offline: written as OCI layouts by this file and pushed to a registry with skopeo.
  *
- * `busybox`: one gzip layer of a few MB, for this machine's architecture. `alpine`: a manifest list for amd64 and arm64
- * of three layers with whiteouts, an opaque directory, a zstd layer, and a config with env, workdir, user and entrypoint.
- * `debian`: python3 and nodejs, made by scripts/make-local-image and kept in the cache directory, for it takes a minute.
+ * `busybox`: one gzip layer of a few MB, for this machine's architecture. `alpine`: a manifest list for amd64 and
+ * arm64 of three layers with whiteouts, an opaque directory, a zstd layer, and a config with env, workdir, user and
+ * entrypoint. `debian`: python3 and nodejs, made by scripts/make-local-image and kept in the cache directory, because
+ * it takes a minute.
  */
 import { execFile } from "node:child_process";
 import { createHash, randomUUID } from "node:crypto";
@@ -24,11 +25,11 @@ export interface LayerSpec {
   /** A plain tar. */
   readonly tar: Buffer;
   readonly compression: "gzip" | "zstd" | "none";
-  /** What the config says of it, when that is to be a lie. */
+  /** The config's digest for it, when it should be wrong. */
   readonly diffId?: string;
 }
 
-/** A layer that already lies compressed on the disk. */
+/** A compressed layer in a file. */
 export interface LayerFile {
   readonly path: string;
   readonly diffId: string;
@@ -36,7 +37,7 @@ export interface LayerFile {
 
 export interface PlatformSpec {
   readonly arch: string;
-  /** In the form of OCI: Env, WorkingDir, User, Entrypoint, Cmd. */
+  /** In OCI form: Env, WorkingDir, User, Entrypoint, Cmd. */
   readonly config?: Readonly<Record<string, unknown>>;
   readonly layers: readonly (LayerSpec | LayerFile)[];
 }
@@ -172,7 +173,7 @@ export async function busyboxPlatforms(): Promise<readonly PlatformSpec[]> {
   return [{ arch: HOST_ARCH, config: { Env: [PATH], Cmd: ["sh"] }, layers: [{ tar, compression: "gzip" }] }];
 }
 
-/** Layers that only come out right when whiteouts, opaque directories, owners, modes and attributes do. */
+/** Layers that test whiteouts, opaque directories, owners, modes and attributes. */
 export async function alpinePlatforms(): Promise<readonly PlatformSpec[]> {
   const base = makeTar([
     ...(await busyboxMembers()),
@@ -221,7 +222,7 @@ export async function alpinePlatforms(): Promise<readonly PlatformSpec[]> {
 /** cap_net_raw=ep, as `setcap` writes it. */
 const NET_RAW = Buffer.from([1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
 
-/** Where made images are kept between runs: the cache directory the programs use. */
+/** Where these images are kept between runs: the programs' cache directory. */
 function cacheDirectory(): string {
   const { FLOTILLA_CACHE_DIR: own, XDG_CACHE_HOME: xdg, HOME: home } = process.env;
   return own || join(xdg || join(home || tmpdir(), ".cache"), "flotilla");
@@ -234,8 +235,8 @@ export async function debianPlatforms(): Promise<readonly PlatformSpec[]> {
 }
 
 /**
- * A tar as a gzip layer, packed once and kept beside it under the tar's digest: of a tar that is made anew meanwhile, the
- * packed file and its digest are still of one content.
+ * A tar as a gzip layer, packed once and kept beside it under the tar's digest: if the tar is made again meanwhile,
+ * the packed file and its digest still match.
  */
 export async function packedBeside(tar: string): Promise<LayerFile> {
   await using file = await open(tar);
@@ -250,7 +251,7 @@ export async function packedBeside(tar: string): Promise<LayerFile> {
   return { path, diffId };
 }
 
-/** The same as a tar of a root file system. The number in its name grows when its content is to change. */
+/** The same as a tar of a root file system. Raise the number in its name when its content should change. */
 export async function debianArchive(): Promise<string> {
   const archive = join(cacheDirectory(), "images", "test-debian-1.tar");
   const script = join(import.meta.dirname, "..", "..", "scripts", "make-local-image");

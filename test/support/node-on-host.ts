@@ -1,9 +1,8 @@
 /**
- * What a node has on its host, looked at from outside: VMM processes, files, and its part of the host's network.
+ * A node's VMM processes, files and network state on its host, inspected without the agent.
  *
- * A VMM belongs to the machine whose disk it has open, whatever its command line says: one that was prepared keeps the
- * name it was started with. Only while there is no disk yet its name tells, and `prepared` and `template` are no
- * machine's.
+ * A VMM belongs to the machine whose disk it has open, whatever its command line says: a prepared one keeps its first
+ * name. Only while there is no disk yet its name counts, and `prepared` and `template` belong to no machine.
  */
 import { execFileSync } from "node:child_process";
 import { readdirSync, readFileSync, statSync } from "node:fs";
@@ -38,7 +37,7 @@ export function vmmsOf(nodeDirectory: string): readonly VmmProcess[] {
   return found;
 }
 
-/** Why what waits prepared is not as it should be: one VMM for each directory, and the other way round. */
+/** Faults of prepared VMs: each must have one VMM and one directory. */
 export function faultsOfWaiting(nodeDirectory: string): readonly string[] {
   const directories = namesIn(join(nodeDirectory, "prepared"));
   const waiting = vmmsOf(nodeDirectory).filter(({ name, machines }) => name === "prepared" && machines.length === 0);
@@ -56,7 +55,7 @@ export function claimOf(nodeDirectory: string): string | undefined {
   return namesIn(CLAIMS_DIRECTORY).find((name) => textOf(join(CLAIMS_DIRECTORY, name)) === nodeDirectory);
 }
 
-/** What the host's network has of a block: interfaces, rules, and the name server's address. */
+/** The host's network state for a block: interfaces, rules, and the name server's address. */
 export function networkOf(claim: string): readonly string[] {
   const block = blockOf(Number.parseInt(claim, 16));
   const interfaces = namesIn("/sys/class/net").filter((name) => name.startsWith(block.hostEndPrefix));
@@ -75,7 +74,7 @@ function nameIn(argv: readonly string[]): string {
   return at === -1 ? "" : (argv[at + 1] ?? "").replaceAll(",,", ",");
 }
 
-/** Machines by the device and number of their disk's file. */
+/** Machines by the device and inode of their disk's file. */
 function disksOf(nodeDirectory: string): ReadonlyMap<string, string> {
   const machines = join(nodeDirectory, "machines");
   const pairs = namesIn(machines).map((id) => [fileAt(join(machines, id, "disk")), id] as const);
@@ -89,7 +88,7 @@ function filesOpenIn(pid: string): readonly string[] {
     .filter((file) => file !== undefined);
 }
 
-// What is looked at may go at any moment: then it is not there.
+// A file may disappear at any moment: then it does not exist.
 
 function fileAt(path: string): string | undefined {
   try {

@@ -1,9 +1,9 @@
 /**
- * A real image registry for tests: Debian's docker-registry on loopback, with storage of its own.
+ * A real image registry for tests: Debian's docker-registry on loopback, with its own storage.
  *
- * Always: it listens on a port the system chose (or the one asked for, to come back after a stop); its storage is a
- * temporary directory unless one is given; it ends with the test process, because it is killed when disposed and dies
- * with its parent otherwise.
+ * Always: it listens on a port chosen by the system (or a given one, to come back after a stop); its storage is a
+ * temporary directory unless one is given; it ends with the test process, because it is killed when disposed and
+ * otherwise dies with its parent.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -28,7 +28,7 @@ export interface RegistryOptions {
   /** Kept when the registry is disposed. */
   readonly directory?: string;
   readonly port?: number;
-  /** Wants the user name and password of REGISTRY_USER for everything. */
+  /** Requires the user name and password of REGISTRY_USER for everything. */
   readonly isPrivate?: boolean;
 }
 
@@ -74,7 +74,7 @@ export async function startRegistry(options: RegistryOptions = {}): Promise<Test
   };
 }
 
-/** Reads the log until it says where the registry listens; goes on reading, so that the pipe never fills. */
+/** Reads the log until it names the port, and keeps reading, so that the pipe never fills. */
 async function listeningPort(child: ChildProcess): Promise<number> {
   const { stderr } = child;
   if (stderr === null) throw new Error("docker-registry was started without a pipe");

@@ -1,6 +1,6 @@
 /**
- * Writes tar archives member by member, so that tests can make layers no well-behaved tool would write: names with
- * `..`, links that lead out, owners and capabilities of choice, whiteouts.
+ * Writes tar archives member by member, so that tests can make layers that ordinary tools do not write: names with
+ * `..`, links that lead out, chosen owners and capabilities, whiteouts.
  */
 
 export interface TarMember {

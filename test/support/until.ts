@@ -1,12 +1,12 @@
 /**
- * Waiting in tests: for something to become true, never for time to pass.
+ * Waiting in tests: for a condition, never for time to pass.
  *
- * Always: a condition is asked again every few milliseconds until it holds, and the error at the deadline says what
- * was waited for and what was there instead.
+ * Always: a condition is checked every few milliseconds until it holds, and the error at the deadline says what was
+ * expected and what was there instead.
  */
 
 export interface UntilOptions {
-  /** In words, for the error. */
+  /** As text, for the error. */
   readonly what: string;
   readonly deadlineMs?: number;
   readonly everyMs?: number;
@@ -15,7 +15,7 @@ export interface UntilOptions {
 const DEADLINE_MS = 10_000;
 const EVERY_MS = 5;
 
-/** The first answer that is neither undefined, null nor false. A thrown error counts as no answer, and is shown. */
+/** The first result that is neither undefined, null nor false. A thrown error counts as no result, and is shown. */
 export async function until<T>(
   ask: () => Promise<T | undefined | null | false> | T | undefined | null | false,
   { what, deadlineMs = DEADLINE_MS, everyMs = EVERY_MS }: UntilOptions,
@@ -38,7 +38,7 @@ export async function until<T>(
   }
 }
 
-/** The only pause that tests may take; `until` uses it, and chaos between kills. */
+/** The only pause that tests may take; `until` uses it, and the random kills do between kills. */
 export function pause(ms: number): Promise<void> {
   return new Promise((resolve) => {
     setTimeout(resolve, ms);

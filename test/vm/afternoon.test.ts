@@ -1,9 +1,9 @@
 /**
- * An afternoon of somebody who works in a machine, through the SDK and a browser, in the order in which it happens: an image of their
- * own, a project of 500 files, its tests with their output as it comes, a server in the background, an edit in a
- * terminal, a link for a colleague, a break with the machine stopped, and the bill.
+ * An afternoon of a user who works in a machine, through the SDK and a browser, in order: their own image, a project
+ * of 500 files, its tests with streamed output, a server in the background, an edit in a terminal, a link for a
+ * colleague, a break with the machine stopped, and the bill.
  *
- * Nothing is tried here that is not tried elsewhere alone; this is about all of it together, in a real Debian.
+ * Other tests cover each part alone; this one covers all of it together, in a real Debian.
  */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -23,7 +23,7 @@ const UPLOADS_AT_A_TIME = 8;
 const PORT = 8000;
 const PATIENT_MS = 60_000;
 
-/** A page that a browser completes: what its script fetches comes from the machine too. */
+/** A page that a browser completes: its script fetches from the machine too. */
 const page = (title: string): string =>
   [
     `<!doctype html><title>${title}</title><h1>${title}</h1><p id="fetched"></p>`,
@@ -71,7 +71,7 @@ describe("an afternoon in a machine", { skip: skipReason }, () => {
   let id = "";
 
   before(async () => {
-    // Pages with scripts need an origin of their own; browsers take every name below localhost for this host.
+    // Pages with scripts need their own origin; browsers resolve every name below localhost to this host.
     const serverEnvironment = (port: number) => ({ FLOTILLA_APPS_URL: `http://localhost:${port}` });
     flotilla = await startFlotilla({ driver: "qemu", serverEnvironment });
     browser = await Browser.start();
@@ -89,7 +89,7 @@ describe("an afternoon in a machine", { skip: skipReason }, () => {
     return stdout;
   };
 
-  /** The page as the outside sees it; undefined while nobody serves it. */
+  /** The page as an outside client sees it; undefined while nothing serves it. */
   const served = async (): Promise<string | undefined> => {
     const { url, key } = flotilla.client();
     const headers = { authorization: `Bearer ${key}` };
@@ -98,7 +98,7 @@ describe("an afternoon in a machine", { skip: skipReason }, () => {
     return answer.status === 200 ? text : undefined;
   };
 
-  test("a Debian of one's own becomes an image and a machine", async () => {
+  test("a user's own Debian becomes an image and a machine", async () => {
     const archive = Readable.toWeb(createReadStream(await debianArchive())) as ReadableStream<Uint8Array>;
     const image = await client.importImage(archive, { query: { reference: "local/debian" } });
     assert.equal(image.reference, "local/debian:latest");
@@ -114,7 +114,7 @@ describe("an afternoon in a machine", { skip: skipReason }, () => {
     assert.match(await run("cat /etc/os-release; python3 --version"), /ID=debian[\s\S]*Python 3/);
   });
 
-  test("a project of 500 files arrives as it was sent", async () => {
+  test("a project of 500 files arrives unchanged", async () => {
     assert.equal(files.size, 500);
     const waiting = [...files];
     const upload = async (): Promise<void> => {
@@ -125,7 +125,7 @@ describe("an afternoon in a machine", { skip: skipReason }, () => {
     assert.equal(await treeInMachine(), treeOf(files));
   });
 
-  test("its tests run, and their output comes while they do", async () => {
+  test("its tests run, and their output arrives while they do", async () => {
     const command = "cd /workspace/project && python3 run_tests.py";
     const answer = await client.execStream(id, { command, timeoutSeconds: 120 }, { query: { output: "b64" } });
     let output = "";
@@ -144,7 +144,7 @@ describe("an afternoon in a machine", { skip: skipReason }, () => {
     assert.ok(pieces > 1, "it all came at once");
   });
 
-  test("Python and JavaScript run as they were written, where and with what they are told to", async () => {
+  test("Python and JavaScript run unchanged, in the given directory and environment", async () => {
     const where = { cwd: "/workspace/project", env: { GREETING: `¡olé! 'quoted' "twice" $HOME` } };
     const odd = `""" ''' # $(reboot) \` \\ \t % \u2028 日本語 😀`;
     const python = [
@@ -175,7 +175,7 @@ describe("an afternoon in a machine", { skip: skipReason }, () => {
     assert.doesNotMatch(await run("cat /proc/[0-9]*/cmdline | tr '\\0' ' '"), /sleep 4321 /);
   });
 
-  test("a server in the background is reached from outside, while the machine itself reaches nothing", async () => {
+  test("a server in the background is reachable from outside, while the machine itself reaches nothing", async () => {
     const command = `cd /workspace/project && exec python3 -m http.server ${PORT}`;
     const { stdout, exitCode } = await client.exec(id, { command, background: true });
     assert.deepEqual([exitCode, /^pid=\d+$/.test(stdout.trim())], [0, true], stdout);
@@ -211,15 +211,15 @@ describe("an afternoon in a machine", { skip: skipReason }, () => {
     assert.equal(await served(), files.get("index.html"));
   });
 
-  test("in a browser it is a page, by the bridge for its owner", async () => {
+  test("in a browser it is a page, over the bridge for its owner", async () => {
     const { url, key } = flotilla.client();
     await browser.open(`${url}/v1/machines/${id}/connect/${PORT}/`, { authorization: `Bearer ${key}` });
     assert.equal(await browser.evaluate("document.querySelector('h1').textContent"), "edited by hand");
-    // What stands under the address of the API is sandboxed: its scripts are nobody's.
+    // Pages under the address of the API are sandboxed: their scripts have an opaque origin.
     assert.equal(await browser.evaluate("self.origin"), "null");
   });
 
-  test("a colleague without a key sees it by a link, scripts and all, until the link is ended", async () => {
+  test("a colleague without a key sees it by a link, including scripts, until the link is ended", async () => {
     const { url } = await client.createShare(id);
     assert.ok(url);
     await browser.open(url);
@@ -238,7 +238,7 @@ describe("an afternoon in a machine", { skip: skipReason }, () => {
     assert.equal(await browser.evaluate("document.querySelector('h1')"), null);
   });
 
-  test("after a break with the machine stopped everything is there, and nothing runs that was not started", async () => {
+  test("after a break with the machine stopped everything is there, and only what was started runs", async () => {
     await run("echo gone > /tmp/scratch");
     assert.equal((await client.stopMachine(id)).state, "stopped");
     assert.equal(await served(), undefined);
@@ -248,7 +248,7 @@ describe("an afternoon in a machine", { skip: skipReason }, () => {
     assert.equal(await served(), undefined);
   });
 
-  test("the machine goes, and says what it used", async () => {
+  test("the machine is deleted, and its usage is shown", async () => {
     const bill = await client.deleteMachine(id, { query: { includeUsage: true } });
     assert.equal(bill?.machineId, id);
     assert.ok((bill?.usage.totalUptimeSeconds ?? 0) > 0);

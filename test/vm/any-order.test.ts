@@ -1,6 +1,6 @@
 /**
- * Real machines used in any order and at once, with VMMs killed and the node agent restarted: the same plays and the same
- * judge as test/cluster/any-order.test.ts, in a bounded time. In the end no VMM of a machine is left.
+ * Real machines used in random order and concurrently, with VMMs killed and the node agent restarted: the same runs
+ * and the same checker as test/cluster/any-order.test.ts, in a bounded time. At the end no VMM of a machine is left.
  */
 import assert from "node:assert/strict";
 import { realpathSync } from "node:fs";
@@ -19,7 +19,7 @@ test("real machines answer as promised, whatever is done with them", { skip: ski
   const stage: Stage = {
     flotilla,
     driver: "qemu",
-    // Of the size that VMs wait for, so that a start is quick.
+    // The size of prepared VMs, so that a start is quick.
     resources: { cpus: CPUS_DEFAULT, memoryMb: MEMORY_MB_DEFAULT, diskGb: DISK_GB_DEFAULT },
     lookEveryMs: 100,
     maxMachines: 3,

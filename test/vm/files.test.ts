@@ -1,6 +1,6 @@
 /**
- * Files and terminals of a real machine: what only a guest of its own can show, such as a disk that is kept, memory that
- * is not, a disk that is full, and a terminal that echoes.
+ * Files and terminals of a real machine, as far as a real guest is needed: a disk that is kept, memory that is not, a
+ * full disk, and a terminal that echoes.
  */
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
@@ -52,7 +52,7 @@ describe("files and terminals of a real machine", { skip: skipReason }, () => {
   afterEach(() => place.sweep());
   after(() => place[Symbol.asyncDispose]());
 
-  test("files come and go whole, are on the disk when that is said, and never half there", async () => {
+  test("files are transferred complete, are on the disk when that is acknowledged, and never half written", async () => {
     const machine = await place.machine("mach-files", 700_101);
     const vm = await driver.boot(place.bootOf(machine, "boot-files-1"), deadline());
     const { guest } = vm;
@@ -75,7 +75,7 @@ describe("files and terminals of a real machine", { skip: skipReason }, () => {
     half.stdout.resume();
     half.stderr.resume();
     assert.equal(await write(guest, "/workspace/last", "on the disk"), "written");
-    // Nothing is synced: what was said to be written must be there all the same.
+    // Nothing is synced: acknowledged writes must be there all the same.
     process.kill(vm.record.pid, "SIGKILL");
     await assert.rejects(half.exit);
     await vm.exited;
@@ -88,7 +88,7 @@ describe("files and terminals of a real machine", { skip: skipReason }, () => {
     await second.kill();
   });
 
-  test("a terminal echoes, knows its size, takes Ctrl-C, and ends with its program", async () => {
+  test("a terminal echoes, knows its size, handles Ctrl-C, and ends with its program", async () => {
     const machine = await place.machine("mach-terminal", 700_102);
     const vm = await driver.boot(place.bootOf(machine, "boot-terminal"), deadline());
     await configure(vm.guest, driver);
@@ -111,7 +111,7 @@ describe("files and terminals of a real machine", { skip: skipReason }, () => {
     exec.resize({ cols: 99, rows: 33 });
     exec.stdin.write("busybox stty size\n");
     await shows("33 99\r\n");
-    // The program says itself that it runs: only then has the shell handed the terminal over to it.
+    // The program says itself that it runs: only then has the shell given it the terminal.
     exec.stdin.write("busybox sh -c 'echo run''ning; exec busybox sleep 600'\n");
     await shows("running\r\n");
     exec.stdin.write("\u0003");

@@ -1,6 +1,6 @@
 /**
- * Images from a real registry in real machines, through the API, as a user has them: every form of reference boots, the
- * image's config applies, files survive a stop, and what cannot work says why.
+ * Images from a real registry in real machines, through the API, as a user has them: every form of reference boots,
+ * the image's config applies, files survive a stop, and errors say why.
  */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -55,7 +55,7 @@ describe("a machine from a registry's image", { skip: skipReason }, () => {
     return answer.json as Result;
   }
 
-  test("`alpine` comes through the mirror, with its config, and keeps its files over stop and start", async () => {
+  test("`alpine` comes through the mirror, with its config, and keeps its files across stop and start", async () => {
     const id = await startOf("alpine", { env: { OWN: "mine" } });
     assert.match(await flotilla.exec(id, "cat /etc/os-release"), /ID=alpine/);
     const facts = await flotilla.exec(id, "id -un; pwd; echo $OWN; echo kept > /workspace/file; echo lost > /tmp/file");
@@ -107,7 +107,7 @@ describe("a machine from a registry's image", { skip: skipReason }, () => {
     await flotilla.remove(id);
   });
 
-  test("what cannot start says why, in the answer, the state and the timeline", async () => {
+  test("a machine that cannot start says why, in the answer, the state and the timeline", async () => {
     for (const [reference, status, code, why] of [
       ["alpine:never", 422, "image_not_found", /image not found/],
       ["library/nothing-like-it", 422, "image_not_found", /image not found/],
@@ -128,7 +128,7 @@ describe("a machine from a registry's image", { skip: skipReason }, () => {
     }
   });
 
-  test("a blocked machine starts from what is there, and pulls nothing", async () => {
+  test("a blocked machine starts from a cached image, and pulls nothing", async () => {
     const network = { mode: "blocked" };
     const cached = await startOf("alpine", { network });
     assert.match(await flotilla.exec(cached, "cat /etc/os-release"), /ID=alpine/);
@@ -140,7 +140,7 @@ describe("a machine from a registry's image", { skip: skipReason }, () => {
     await flotilla.remove(id);
   });
 
-  test("a blocked machine whose image was fetched beforehand starts, and one that was told to fetch it could", async () => {
+  test("a blocked machine starts when its image was fetched in advance, also after a failed start", async () => {
     const reference = `${registry.host}/team/later:1`;
     await pushImage(registry, "team/later:1", await alpinePlatforms());
     const source = { type: "image", reference };

@@ -1,5 +1,5 @@
 /**
- * Servers in real machines, reached through the bridge and by their address: what only a guest of its own can show.
+ * Servers in real machines, reached through the bridge and by their address, as far as a real guest is needed.
  */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -20,7 +20,7 @@ async function inBackground(flotilla: Flotilla, id: string, line: string): Promi
   assert.equal(answer.status, 200, answer.text);
 }
 
-test("a web server in a machine is reached in every way, and its end is heard", { skip: skipReason }, async () => {
+test("a web server in a machine is reachable in every way, and its end is reported", { skip: skipReason }, async () => {
   await using flotilla = await startFlotilla({ driver: "qemu" });
   const client = flotilla.client();
   const ports = [{ port: 80 }, { port: 81 }, { port: 82 }];
@@ -57,7 +57,7 @@ test("a web server in a machine is reached in every way, and its end is heard", 
   assert.equal(nobody.status, 502);
   assert.match(nobody.text, /ECONNREFUSED/);
 
-  // A reader who does not read holds the answer open; the end of its machine must reach it all the same.
+  // A reader that does not read keeps the answer open; the end of its machine must reach it all the same.
   const { hostname, port } = new URL(url);
   const reader = connect(Number(port), hostname);
   reader.write(`GET /proxy/${id}/large HTTP/1.1\r\nhost: x\r\n\r\n`);

@@ -87,7 +87,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
     await again.kill();
   });
 
-  test("a VM that waited with its own disk becomes a machine with that disk and a name of its own", async () => {
+  test("a VM prepared with its own disk becomes a machine with that disk and a new name", async () => {
     const prepared = await prepare({ kind: "own" });
     const directory = join(place.directory, "machines", "mach-own");
     mkdirSync(join(directory, "boots", prepared.bootId), { recursive: true, mode: 0o700 });
@@ -124,20 +124,20 @@ describe("VMs from a template", { skip: skipReason }, () => {
     await again.kill();
   });
 
-  test("an emulated VM has what is left of the processors while it is prepared, and its share from then on", async (context) => {
+  test("an emulated VM has idle priority while it is prepared, and normal priority afterwards", async (context) => {
     if (driver.facts.accelerator === "kvm") return context.skip("only emulated VMs are prepared so");
     const bootId = `boot-${randomBytes(16).toString("hex")}`;
     const prepared = prepare({ kind: "own", bootId });
     await until(() => policiesOf(bootId).includes(SCHED_IDLE), { what: "an idle task", deadlineMs: BOOT_DEADLINE_MS });
     const vm = await prepared;
-    // A thread that was just being made may have been missed; such ones end when they have nothing to do for a while.
+    // A new thread may have been missed; such threads end when they are idle for a while.
     const isShare = (policy: number): boolean => policy === SCHED_BATCH;
     const wait = { what: "threads that have their share", deadlineMs: BOOT_DEADLINE_MS };
     await until(() => policiesOf(bootId).length > 0 && policiesOf(bootId).every(isShare), wait);
     await vm.discard();
   });
 
-  test("memory that commands have freed goes back to the host, from a restored guest and from one that booted", async () => {
+  test("memory that commands have freed is returned to the host, from a restored guest and from a booted one", async () => {
     const restored = await start(await prepare({ kind: "none" }), "mach-restored");
     const booted = await driver.boot(
       place.bootOf(await place.machine("mach-booted", 719_997), "boot-booted"),
@@ -170,7 +170,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
     await adopted.kill();
   });
 
-  test("one that was taken and never started is gone for the next agent, and ended", async () => {
+  test("a prepared VM that was taken and never started is unknown to the next agent, and ended", async () => {
     const prepared = await prepare({ kind: "none" });
     const machine = await place.machine("mach-taken", prepared.uid);
     const next = await place.driver();
@@ -178,7 +178,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
     await prepared.exited;
   });
 
-  test("one whose start was not written down is gone for the next agent, wherever that start had come to", async () => {
+  test("a VM whose start was not recorded is unknown to the next agent, and ended, at whatever point of the start", async () => {
     const prepared = await prepare({ kind: "own" });
     const machine = await place.machine("mach-half-taken", prepared.uid);
     const request = place.bootOf(machine, prepared.bootId);
@@ -187,7 +187,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
     await prepared.exited;
   });
 
-  test("an agent that is stopped while it makes a template leaves neither VMM nor files of it", async () => {
+  test("an agent stopped while it makes a template leaves neither VMM nor files of it", async () => {
     const bootDirectory = join(place.directory, "prepared", "boot-given-up");
     mkdirSync(bootDirectory, { recursive: true, mode: 0o700 });
     const before = readdirSync(join(place.directory, "templates"));
@@ -206,7 +206,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
     assert.deepEqual(readdirSync(join(place.directory, "templates")), before);
   });
 
-  test("a VM that falls silent while it is prepared is given up at the deadline", async () => {
+  test("a VM that goes silent while it is prepared is discarded at the deadline", async () => {
     await (await prepare({ kind: "own" })).discard();
     const bootId = "boot-silent";
     const bootDirectory = join(place.directory, "prepared", bootId);
@@ -214,7 +214,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
     const time = new AbortController();
     const watching = watch(bootDirectory, { signal: time.signal });
     const preparing = assert.rejects(prepare({ kind: "own", bootId, signal: time.signal }), /too long/);
-    // Made for the template's state, and removed when the VM has it: what comes next is asked of the guest.
+    // Made for the template's state, and removed when the VM has it: the next step is a request to the guest.
     let changes = 0;
     for await (const { filename } of watching) {
       if (filename === "incoming.sock") changes += 1;
@@ -269,7 +269,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
         `${names[column]} was not drawn: ${draws[0]?.join(" | ")}`,
       );
     }
-    // Four ports of 28,000: a few pairs may meet by chance, two guests with one secret would all meet.
+    // Four ports of 28,000: a few pairs may be equal by chance, two guests with one secret would have all equal.
     for (const column of [0, 1, 2, 3, 4]) {
       assert.equal(new Set(columns[column]).size, MACHINES, `${names[column]}: ${columns[column]?.join(" ")}`);
     }
@@ -282,7 +282,7 @@ describe("VMs from a template", { skip: skipReason }, () => {
   });
 });
 
-/** On a guest's file system in memory; more than a guest may use before it gives memory back. */
+/** On a guest's file system in memory; more than a guest may use before it returns memory. */
 const FILE_MB = 70;
 
 function privateMegabytes(pid: number): number {
@@ -298,7 +298,7 @@ function pidOf(bootId: string): string | undefined {
       const commandLine = readFileSync(`/proc/${name}/cmdline`, "utf8");
       return /^[^\0]*qemu-system/.test(commandLine) && commandLine.includes(bootId);
     } catch {
-      return false; // It ended while it was looked at.
+      return false; // It ended during the check.
     }
   });
 }
@@ -310,7 +310,7 @@ const SCHED_IDLE = 5;
 function policiesOf(bootId: string): readonly number[] {
   const pid = pidOf(bootId);
   if (pid === undefined) return [];
-  // One that ends while it is looked at has none: `until` looks again.
+  // A thread may end during the check: `until` repeats it.
   return readdirSync(`/proc/${pid}/task`).map((thread) => {
     const stat = readFileSync(`/proc/${pid}/task/${thread}/stat`, "utf8");
     return Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[38]);

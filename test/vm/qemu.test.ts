@@ -1,7 +1,7 @@
 /**
- * The driver with real VMs: booting, what a VMM may and may not, coming back to VMs after a crash, and how they end.
+ * The driver with real VMs: booting, what a VMM may do, adopting VMs after a crash, and how they end.
  *
- * Under emulation a boot takes two to four seconds, so each test asks as much as it can of one.
+ * Under emulation a boot takes two to four seconds, so each test checks as much as it can with one.
  */
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -23,7 +23,7 @@ import {
 } from "./vm-fixture.ts";
 
 const deadline = (): AbortSignal => AbortSignal.timeout(BOOT_DEADLINE_MS);
-/** A file system that grew to 16 TiB before its machine runs took minutes. */
+/** A file system that grew to 16 TiB before its machine ran took minutes. */
 const GROWN_AT_ONCE_MS = 30_000;
 
 function failAfter(ms: number): Promise<never> {
@@ -64,7 +64,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     await second.kill();
   });
 
-  test("a machine with a disk of 16 TiB runs at once, and its file system grows on meanwhile", async () => {
+  test("a machine with a disk of 16 TiB runs immediately, and its file system grows meanwhile", async () => {
     const diskGb = 16 * 1024;
     const vm = await driver.boot(
       place.bootOf(await place.machine("mach-vast", 700_009, diskGb), "boot-vast"),
@@ -78,7 +78,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     const first = await sizeGb();
     assert.ok(first > 200, `${first} GiB`);
     await until(async () => (await sizeGb()) > first + 100, { what: "the file system to grow on", deadlineMs: 60_000 });
-    // The growth is a process like any other when the machine ends.
+    // The growing process ends with the machine like any other.
     await vm.guest.shutDown();
     assert.equal((await vm.exited).kind, "poweroff");
   });
@@ -123,7 +123,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     await vm.kill();
   });
 
-  test("another node agent comes back to a running guest, with its record or without", async () => {
+  test("another node agent adopts a running guest, with its record or without", async () => {
     const machine = await place.machine("mach-adopt", 700_003);
     const request = place.bootOf(machine, "boot-adopt");
     const first = await driver.boot(request, deadline());
@@ -147,7 +147,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     assert.equal(await driver.adopt(request, null, deadline()), "gone");
   });
 
-  test("a VMM whose node agent was killed in the middle of a boot is found again without a record", async () => {
+  test("a VMM whose node agent was killed during a boot is found again without a record", async () => {
     const machine = await place.machine("mach-half", 700_011);
     const request = place.bootOf(machine, "boot-half");
     const program = join(import.meta.dirname, "./boot-and-wait.ts");
@@ -162,7 +162,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     await (vm as Vm).kill();
   });
 
-  test("a full disk of the host makes a machine wait and lose nothing", async () => {
+  test("a full disk of the host pauses a machine, which loses nothing", async () => {
     await using small = new NodePlace({ sizeMb: 64 });
     const smallDriver = await small.driver();
     const machine = await small.machine("mach-full", 700_012);
@@ -181,7 +181,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     await vm.kill();
   });
 
-  test("a guest that powers off while nobody watches is known to have done so", async () => {
+  test("a guest that powers off without an agent running is later known to have done so", async () => {
     const machine = await place.machine("mach-off", 700_004);
     const request = place.bootOf(machine, "boot-off");
     const first = await driver.boot(request, deadline());
@@ -200,7 +200,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     assert.equal(await driver.adopt(request, first.record, deadline()), "gone");
   });
 
-  test("powering off and panicking are told apart", async () => {
+  test("powering off and panicking are distinguished", async () => {
     const machine = await place.machine("mach-ends", 700_005);
     const off = await driver.boot(place.bootOf(machine, "boot-ends-1"), deadline());
     await configure(off.guest, driver);
@@ -215,7 +215,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     assert.match(exit.detail, /Kernel panic/);
   });
 
-  test("sweeping ends VMs of this directory that nobody knows, and no others", async () => {
+  test("sweeping ends unknown VMs of this directory, and no others", async () => {
     await using elsewhere = new NodePlace();
     const other = await elsewhere.driver();
     const [known, unknown] = await Promise.all([
@@ -240,7 +240,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     assert.equal(await driver.sweep(new Set()), 0);
   });
 
-  test("a boot that can not succeed says why and leaves no VMM", async () => {
+  test("a boot that cannot succeed says why and leaves no VMM", async () => {
     const machine = await place.machine("mach-bad", 700_009);
     writeFileSync(machine.diskPath, "not a disk");
     await assert.rejects(
@@ -250,7 +250,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     assert.equal(await driver.sweep(new Set()), 0);
   });
 
-  test("giving up a boot ends its VMM", async () => {
+  test("cancelling a boot ends its VMM", async () => {
     const machine = await place.machine("mach-given-up", 700_010);
     const controller = new AbortController();
     const request = place.bootOf(machine, "boot-given-up");

@@ -1,8 +1,9 @@
 /**
- * What the tests of real VMs share: a node directory with an image of busybox, disks, boots and commands in guests.
+ * Shared by the tests of real VMs: a node directory with an image of busybox, disks, boots and commands in guests.
  *
- * Always: the directory is hard on the driver on purpose: nobody else may enter it, its path is longer than a socket's
- * address may be, and holds a comma and a space. `dispose` ends every VM in it by the driver's own sweep.
+ * Always: the directory is deliberately difficult for the driver: no other user may enter it, its path is longer than
+ * a socket's address may be, and contains a comma and a space. `dispose` ends every VM in it by the driver's own
+ * sweep.
  */
 import { execFileSync, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -19,10 +20,10 @@ import type { Guest, GuestExecRequest } from "../../node/src/guest/guest.ts";
 import type { RootFile } from "../../node/src/images/images.ts";
 import { makeLog } from "../../node/src/log.ts";
 
-/** The accelerator is the one that FLOTILLA_ACCELERATOR names: an emulated host of test/kvm knows that KVM works. */
+/** The accelerator named by FLOTILLA_ACCELERATOR: an emulated host of test/kvm knows that KVM works. */
 export const { cacheDirectory, accelerator } = parseSettings(["cacheDirectory", "accelerator"], process.env);
 
-/** Why no VM can run here; false when they can. Only QEMU itself may be missing: the rest is set-up's to bring. */
+/** Why no VM can run here; false when they can. Only QEMU itself may be missing: set-up brings the rest. */
 export const skipReason: string | false =
   spawnSync("qemu-system-x86_64", ["--version"]).status !== 0
     ? "no qemu-system-x86_64 on this host"
@@ -54,7 +55,7 @@ export class NodePlace implements AsyncDisposable {
     this.image = { rootPath, rootBytes: statSync(rootPath).size };
   }
 
-  /** A driver object of its own: as another node agent would have. */
+  /** A separate driver object, as another node agent would have. */
   async driver(): Promise<Driver> {
     const log = makeLog({ level: "silent", clock: systemClock });
     const driver = await openQemuDriver({
@@ -107,18 +108,18 @@ export class NodePlace implements AsyncDisposable {
   }
 }
 
-/** A file system of busybox and nothing else. */
+/** A file system with only busybox. */
 function makeRoot(tree: string, rootPath: string): void {
   for (const name of ["bin", "dev", "etc", "proc", "sys", "tmp", "root", "workspace"]) {
     mkdirSync(join(tree, name), { recursive: true });
   }
   copyFileSync(join(cacheDirectory, "images", "busybox"), join(tree, "bin/busybox"));
   for (const name of ["sh", "cat", "sync", "uname", "poweroff"]) symlinkSync("busybox", join(tree, "bin", name));
-  // Like the root of an image (node/src/images/image-builder.ts), so that it grows as one does.
+  // Like the root of an image (node/src/images/image-builder.ts), so that it grows in the same way.
   execFileSync("mkfs.ext4", ["-q", "-b", "4096", "-G", "256", "-O", "64bit", "-d", tree, rootPath, "16M"]);
 }
 
-/** What a node agent tells a guest that has just booted. */
+/** Configures a guest that has just booted, as a node agent does. */
 export async function configure(guest: Guest, driver: Driver, diskGb = 1): Promise<void> {
   await guest.configure({
     hostname: "tested",
@@ -135,7 +136,7 @@ export async function configure(guest: Guest, driver: Driver, diskGb = 1): Promi
   });
 }
 
-/** The standard output of a shell's line that ends with 0. */
+/** The standard output of a shell line that ends with 0. */
 export async function shell(guest: Guest, line: string): Promise<string> {
   const exec = guest.exec(shellRequest(line));
   const [stdout, stderr, { exitCode }] = await Promise.all([text(exec.stdout), text(exec.stderr), exec.exit, exec.pid]);

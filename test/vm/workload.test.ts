@@ -1,5 +1,6 @@
 /**
- * Workloads in real machines, through the API: what they say is in the log, whoever dies, and nobody is held up by it.
+ * Workloads in real machines, through the API: their output is in the log, whichever program dies, and it blocks
+ * nothing.
  */
 import assert from "node:assert/strict";
 import { readdirSync, statSync } from "node:fs";
@@ -37,7 +38,7 @@ describe("a machine with a workload", { skip: skipReason }, () => {
   const untilLines = (id: string, count: number) =>
     until(async () => (await logs(id)).length >= count, { what: `${count} lines`, ...LONG });
 
-  test("what it says is read while it runs and after the machine has stopped; its end stops nothing", async () => {
+  test("its output is readable while it runs and after the machine has stopped; its end stops nothing", async () => {
     const id = await started("echo $GREETING from $PWD; echo to stderr >&2; exit 3", { env: { GREETING: "hello" } });
     await untilLines(id, 3);
     const expected = ["hello from /", "to stderr", "flotilla: the workload ended with exit code 3"];
@@ -52,7 +53,7 @@ describe("a machine with a workload", { skip: skipReason }, () => {
     await flotilla.remove(id);
   });
 
-  test("it is asked to end with the machine, and its last words are kept", async () => {
+  test("it is asked to end with the machine, and its last output is kept", async () => {
     const id = await started("trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.1; done");
     await untilLines(id, 1);
     await flotilla.stop(id);
@@ -63,7 +64,7 @@ describe("a machine with a workload", { skip: skipReason }, () => {
     await flotilla.remove(id);
   });
 
-  test("a node agent that is killed loses nothing of it, doubles nothing and starts nothing again", async () => {
+  test("a killed node agent loses none of its output, repeats none and starts nothing again", async () => {
     const line = "echo start; i=0; while [ $i -lt 150 ]; do i=$((i+1)); echo line $i; sleep 0.05; done; echo done";
     const id = await started(line);
     for (const count of [20, 80]) {
@@ -103,7 +104,7 @@ describe("a machine with a workload", { skip: skipReason }, () => {
       return sizes.reduce((sum, size) => sum + size, 0);
     };
     let last = "";
-    // More than is kept: the first file is gone by then.
+    // More than is kept: the first file has been dropped by then.
     await until(
       async () => {
         assert.ok(bytes() < 17 * MIB, `${bytes()}`);
