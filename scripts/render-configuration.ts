@@ -7,6 +7,7 @@ import { type Program, type Setting, settings } from "@flotilla/contract/setting
 const PROGRAM_TEXTS: Readonly<Record<Program, string>> = {
   up: "`flotilla up` (`npm start`), which passes them to the server and the node it runs",
   server: "`flotilla server`",
+  ingress: "`flotilla ingress`",
   node: "`flotilla node`",
   cli: "every other command",
 };

@@ -49,6 +49,7 @@ export function buildProgram(tree: Tree): Command {
   root.commandsGroup("Run:");
   addProgram(tree, root, "up", "run a whole Flotilla on this machine: server, database and node");
   addProgram(tree, root, "server", "run a server only");
+  addProgram(tree, root, "ingress", "run only the ingress to machines, beside a server on the same database");
   addNodeCommands(tree, addProgram(tree, root, "node", "run a node only, which adds this machine to a server"));
   addVerb(tree, root, {
     usage: "doctor",

@@ -12,7 +12,7 @@
 import { PORTS_PER_MACHINE_DEFAULT, PORTS_PER_MACHINE_MAX } from "./limits.ts";
 import { mirrorBase, parseAllowedRegistries } from "./registries.ts";
 
-export type Program = "up" | "server" | "node" | "cli";
+export type Program = "up" | "server" | "ingress" | "node" | "cli";
 
 export interface Setting<T> {
   /** The environment variable. */
@@ -107,8 +107,8 @@ export const settings = {
   listen: setting<ListenAddress>({
     env: "FLOTILLA_LISTEN",
     flag: "listen",
-    programs: ["up", "server"],
-    meaning: "where the API listens",
+    programs: ["up", "server", "ingress"],
+    meaning: "where the API, or the ingress as its own process, listens",
     defaultText: "127.0.0.1:8080",
     parse: (value) => parseListenAddress(value ?? "127.0.0.1:8080"),
   }),
@@ -132,8 +132,9 @@ export const settings = {
   }),
   databaseUrl: setting<string | null>({
     env: "DATABASE_URL",
-    programs: ["up", "server"],
-    meaning: "an external PostgreSQL (15 or newer); without it the server runs its own in the data directory",
+    programs: ["up", "server", "ingress"],
+    meaning:
+      "an external PostgreSQL (15 or newer); without it the server runs its own in the data directory; `flotilla ingress` needs it",
     defaultText: "an embedded PostgreSQL",
     isSecret: true,
     parse: (value) => {
@@ -170,7 +171,7 @@ export const settings = {
   publicUrl: setting<string | null>({
     env: "FLOTILLA_PUBLIC_URL",
     flag: "public-url",
-    programs: ["up", "server"],
+    programs: ["up", "server", "ingress"],
     meaning:
       "the address under which clients reach the server, if it is not where it listens: behind a proxy, for example",
     defaultText: "where it listens",
@@ -179,7 +180,7 @@ export const settings = {
   appsUrl: setting<string | null>({
     env: "FLOTILLA_APPS_URL",
     flag: "apps-url",
-    programs: ["up", "server"],
+    programs: ["up", "server", "ingress"],
     meaning:
       "gives each machine its own host: with https://apps.example.com the machine `web` is at https://web.apps.example.com; " +
       "http://localhost:8080 needs no DNS (docs/networking.md)",
@@ -189,7 +190,7 @@ export const settings = {
   logLevel: setting<"debug" | "info" | "warn" | "error" | "silent">({
     env: "FLOTILLA_LOG_LEVEL",
     flag: "log-level",
-    programs: ["up", "server", "node"],
+    programs: ["up", "server", "ingress", "node"],
     meaning: "the lowest level that is logged, as JSON lines on standard error",
     defaultText: "info",
     parse: choice(["debug", "info", "warn", "error", "silent"], "info"),
@@ -319,7 +320,7 @@ export const settings = {
   trustedProxies: setting<readonly string[]>({
     env: "FLOTILLA_TRUSTED_PROXIES",
     flag: "trusted-proxies",
-    programs: ["up", "server"],
+    programs: ["up", "server", "ingress"],
     meaning:
       "addresses and networks (separated by commas) of proxies in front of this server, whose X-Forwarded-For is trusted; " +
       "limits for each address then count callers, not the proxy",
@@ -329,7 +330,7 @@ export const settings = {
   connectionsPerAddress: setting<number | null>({
     env: "FLOTILLA_CONNECTIONS_PER_ADDRESS",
     flag: "connections-per-address",
-    programs: ["up", "server"],
+    programs: ["up", "server", "ingress"],
     meaning: "how many connections one address may have open to the API, if it is not a trusted proxy",
     defaultText: "a quarter of all, which depends on how many files the process may open",
     parse: (value) => {

@@ -47,7 +47,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       images: ["http", "link", "machines", "nodes", "operations", "services.ts"],
       reconcilers: ["apikeys", "events", "http", "ingress", "link", "machines", "nodes", "operations"],
     },
-    top: ["handlers.ts", "main.ts"],
+    top: ["handlers.ts", "ingress-main.ts", "main.ts"],
   },
   node: {
     ground: ["log.ts"],

@@ -26,15 +26,32 @@ const NAMES = [
   "expectsNode",
 ] as const satisfies readonly SettingName[];
 
-export type ServerSettings = { readonly [Name in (typeof NAMES)[number]]: SettingValue<Name> };
+/** Of the ingress as its own process. */
+const INGRESS_NAMES = [
+  "listen",
+  "databaseUrl",
+  "publicUrl",
+  "appsUrl",
+  "logLevel",
+  "trustedProxies",
+  "connectionsPerAddress",
+] as const satisfies readonly SettingName[];
+
+type SettingsOf<Names extends readonly SettingName[]> = { readonly [Name in Names[number]]: SettingValue<Name> };
+export type ServerSettings = SettingsOf<typeof NAMES>;
+export type IngressSettings = SettingsOf<typeof INGRESS_NAMES>;
 
 /** Reads `process.env` and the given arguments. Throws an Error for users at the first bad value or unknown flag. */
-export function readSettings(argv: readonly string[]): ServerSettings {
+export const readSettings = (argv: readonly string[]): ServerSettings => read(NAMES, argv);
+/** The same, for the ingress. */
+export const readIngressSettings = (argv: readonly string[]): IngressSettings => read(INGRESS_NAMES, argv);
+
+function read<const Names extends readonly SettingName[]>(names: Names, argv: readonly string[]): SettingsOf<Names> {
   const options: Record<string, { type: "string" }> = {};
-  for (const name of NAMES) {
+  for (const name of names) {
     const declared = settings[name];
     if ("flag" in declared && declared.flag !== undefined) options[declared.flag] = { type: "string" };
   }
   const { values } = parseArgs({ args: [...argv], options, strict: true, allowPositionals: false });
-  return parseSettings(NAMES, process.env, values as Record<string, string | undefined>);
+  return parseSettings(names, process.env, values as Record<string, string | undefined>);
 }

@@ -2,18 +2,10 @@
  * Two servers on one PostgreSQL, two nodes: each server sees what the other did, and continues what it left.
  */
 import assert from "node:assert/strict";
-import { realpath } from "node:fs/promises";
 import { test } from "node:test";
-import { freshDatabase } from "../../server/test/support/server.ts";
+import { sharedDatabaseUrl } from "../support/database.ts";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
 import { pause, until } from "../support/until.ts";
-
-/** The database's socket as a path that is valid in every process. */
-async function sharedDatabaseUrl(): Promise<string> {
-  const url = await freshDatabase({ isEmpty: true });
-  const host = /@([^/]+)\//.exec(url)?.[1] ?? "";
-  return url.replace(host, encodeURIComponent(await realpath(decodeURIComponent(host))));
-}
 
 async function startTwo(): Promise<Flotilla> {
   return await startFlotilla({ servers: 2, nodes: 2, databaseUrl: await sharedDatabaseUrl() });

@@ -1,30 +1,34 @@
 /**
- * `flotilla server` and `flotilla node`: runs one program in this process.
+ * `flotilla server`, `flotilla ingress` and `flotilla node`: runs one program in this process.
  *
  * The process becomes the program (execve): a service manager sees the program's own process, signals and exit code.
  * Flags are passed on unchanged; the program reads its settings itself.
  */
 import { type Setting, settings } from "@flotilla/contract/settings";
 import type { Call } from "../call.ts";
-import { childEnvironment, NODE_MAIN, SERVER_MAIN } from "./launch.ts";
+import { childEnvironment, INGRESS_MAIN, NODE_MAIN, SERVER_MAIN } from "./launch.ts";
+
+const MAINS = { server: SERVER_MAIN, ingress: INGRESS_MAIN, node: NODE_MAIN } as const;
 
 type Options = Readonly<Record<string, string | undefined>>;
 
 export const server = {
   run: (call: Call, _operands: readonly string[], options: Options) => become(call, "server", options),
 };
+export const ingress = {
+  run: (call: Call, _operands: readonly string[], options: Options) => become(call, "ingress", options),
+};
 export const node = {
   run: (call: Call, _operands: readonly string[], options: Options) => become(call, "node", options),
 };
 
-async function become(call: Call, program: "server" | "node", options: Options): Promise<never> {
+async function become(call: Call, program: keyof typeof MAINS, options: Options): Promise<never> {
   const flags = Object.values<Setting<unknown>>(settings).flatMap(({ flag }) => {
     const value =
       flag === undefined ? undefined : options[flag.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase())];
     return value === undefined ? [] : [`--${flag}=${value}`];
   });
-  const main = program === "server" ? SERVER_MAIN : NODE_MAIN;
   const environment = childEnvironment(call.world.environment, program, {});
-  process.execve?.(process.execPath, [process.execPath, main, ...flags], environment);
+  process.execve?.(process.execPath, [process.execPath, MAINS[program], ...flags], environment);
   throw new Error("this Node cannot replace its process; start Flotilla with ./flotilla, which uses a Node that can");
 }

@@ -17,6 +17,7 @@ import { Failure } from "../failure.ts";
 
 export const ROOT = fileURLToPath(new URL("../../../", import.meta.url));
 export const SERVER_MAIN = `${ROOT}server/src/main.ts`;
+export const INGRESS_MAIN = `${ROOT}server/src/ingress-main.ts`;
 export const NODE_MAIN = `${ROOT}node/src/main.ts`;
 
 /** The directories that the server's program is read from: this checkout, and Node's where it is elsewhere. */
@@ -34,15 +35,17 @@ const isBelow = (path: string, other: string): boolean => path === other || path
 
 /** Never passed to a child that does not need it. */
 const NOT_FOR_SERVER = [settings.apiKey.env, settings.serverUrl.env, settings.nodeId.env];
+const NOT_FOR_INGRESS = [...NOT_FOR_SERVER, settings.joinToken.env];
 const NOT_FOR_NODE = [settings.apiKey.env, settings.databaseUrl.env, settings.listen.env];
+const HIDDEN = { server: NOT_FOR_SERVER, ingress: NOT_FOR_INGRESS, node: NOT_FOR_NODE };
 
 /** The environment of a program: this process's, without what it must not see, plus `set`. */
 export function childEnvironment(
   environment: Environment,
-  program: "server" | "node",
+  program: keyof typeof HIDDEN,
   set: Readonly<Record<string, string>>,
 ): Record<string, string> {
-  const hidden: readonly string[] = program === "server" ? NOT_FOR_SERVER : NOT_FOR_NODE;
+  const hidden: readonly string[] = HIDDEN[program];
   const kept = Object.entries({ ...environment, ...set }).filter(
     (entry): entry is [string, string] => entry[1] !== undefined && (!hidden.includes(entry[0]) || entry[0] in set),
   );

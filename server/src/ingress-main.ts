@@ -1,0 +1,173 @@
+/**
+ * The ingress as its own process: the addresses of machines, share links and the connect bridge, beside servers on the
+ * same database. Starts and stops it; everything else is in ingress/.
+ *
+ * Run as a program it reads settings, starts, and prints `{"url":…}` as one line of JSON on standard output when it serves.
+ * SIGTERM, SIGINT and SIGHUP stop it: requests have STOP_DEADLINE_MS to finish; a second signal ends them.
+ *
+ * Always:
+ * - it has no API, runs no loop, listens to no node, and reads neither the admin key nor the key of machines' secrets;
+ * - it migrates nothing: servers do; until the schema exists it answers 503;
+ * - what it writes is activity of machines and the last use of keys. A crash loses the last seconds of both, and every open
+ *   connection.
+ */
+import { randomBytes } from "node:crypto";
+import { type Clock, systemClock } from "@flotilla/base/clock";
+import { ownMessageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
+import { API_VERSION, openApiDocument } from "@flotilla/contract/openapi";
+import { AccessWatch } from "./auth/access-watch.ts";
+import { KeyCache } from "./auth/key-cache.ts";
+import { LastUsed } from "./auth/last-used.ts";
+import { type IngressSettings, readIngressSettings } from "./config.ts";
+import type { Context } from "./context.ts";
+import { openDatabase } from "./db/postgres.ts";
+import { createMetrics } from "./health/metrics.ts";
+import { healthHandlers } from "./health/routes.ts";
+import { Admission } from "./http/admission.ts";
+import { AtWork } from "./http/at-work.ts";
+import { type ConnectionBounds, connectionBounds, descriptorLimit } from "./http/bounds.ts";
+import type { AnyHandlers } from "./http/handler.ts";
+import { IdempotencyUse } from "./http/idempotency-use.ts";
+import { LastReaders } from "./http/last-readers.ts";
+import { requestIds } from "./http/request-id.ts";
+import { buildRouteTable } from "./http/route-table.ts";
+import { startHttp } from "./http/server.ts";
+import { randomIds } from "./ids.ts";
+import { AccessTable } from "./ingress/access.ts";
+import { connectHandlers } from "./ingress/connect/routes.ts";
+import { connectTokenAuthenticator } from "./ingress/connect/tokens.ts";
+import { IdleConnections } from "./ingress/idle-connections.ts";
+import { MachineIngress } from "./ingress/ingress.ts";
+import { NodeLink } from "./link/node-link.ts";
+import { createLog } from "./log.ts";
+import { Activity } from "./machines/activity.ts";
+import { MachineAddresses } from "./machines/addresses.ts";
+import { MachineCache } from "./machines/machine-cache.ts";
+import { type StopOptions, StopSteps, stopSignals } from "./stop.ts";
+
+interface RunningIngress {
+  /** `http://host:port`. */
+  readonly url: string;
+  /** Lets running requests finish, then stops everything that was started. */
+  stop(options?: StopOptions): Promise<void>;
+}
+
+const STOP_DEADLINE_MS = 30_000;
+/** It makes few queries: one per machine and half second, and batches. */
+const DATABASE_CONNECTIONS_MAX = 8;
+
+/** Rejects when it cannot listen. The database may be unreachable at the start. */
+async function startIngress(settings: IngressSettings & { readonly databaseUrl: string }): Promise<RunningIngress> {
+  const clock: Clock = systemClock;
+  const log: Log = createLog(settings.logLevel);
+  const undo = new StopSteps(log);
+  try {
+    const connection = { connectionString: settings.databaseUrl };
+    const db = openDatabase({ connection, clock, log, connectionsMax: DATABASE_CONNECTIONS_MAX });
+    undo.push(() => db.close());
+    const context: Context = { db, clock, log, ids: randomIds(randomBytes), randomBytes };
+    const bounds = connectionBounds(await descriptorLimit(), settings.connectionsPerAddress);
+    const { http, addresses } = await serve(settings, { context, bounds, undo });
+    const { host, port } = http.address;
+    const url = `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
+    addresses.listensAt(url);
+    undo.push(({ deadlineMs = STOP_DEADLINE_MS, hurry }) => http.close({ deadlineMs, hurry }));
+    log.info({ url }, "serving machines");
+    return { url, stop: (options) => undo.run(options) };
+  } catch (error) {
+    await undo.run();
+    throw error;
+  }
+}
+
+interface Parts {
+  readonly context: Context;
+  readonly bounds: ConnectionBounds;
+  /** Gets what must be stopped. */
+  readonly undo: StopSteps;
+}
+
+/** Opens what requests need, then the listener. */
+async function serve(settings: IngressSettings, { context, bounds, undo }: Parts) {
+  const { clock, db, log } = context;
+  const keys = new KeyCache(db);
+  const access = new AccessWatch(context);
+  undo.push(() => access.close());
+  const lastUsed = new LastUsed(context);
+  undo.push(() => lastUsed.stop());
+  const metrics = createMetrics();
+  undo.push(() => metrics.close());
+  const link = new NodeLink(log, clock);
+  undo.push(() => link.close());
+  const cache = new MachineCache(context);
+  const activity = new Activity(context, (id, at) => cache.touched(id, at));
+  undo.push(() => activity.stop());
+  const idle = new IdleConnections(clock, bounds.idleToGuests);
+  undo.push(() => idle.close());
+  const addresses = new MachineAddresses(settings);
+  const services = { context, link, cache, activity, idle, addresses, access: new AccessTable(context) };
+  const { getLiveness, getReadiness, getMetrics } = healthHandlers(context, {
+    metrics,
+    version: API_VERSION,
+    openapi: openApiDocument(),
+    countNodes: async () => ({ nodesTotal: 0, nodesReady: 0 }),
+    isStopping: () => undo.hasBegun,
+    hasNode: null,
+    isDiskFull: () => false,
+  });
+  const { createConnectToken: _, ...bridge } = connectHandlers(services);
+  // Each handler was checked against the contract where it was made.
+  const handlers = { getLiveness, getReadiness, getMetrics, ...bridge } as unknown as AnyHandlers;
+  const isServed = ({ routes }: ReturnType<typeof buildRouteTable>[number]): boolean =>
+    Object.values(routes).some(({ handler }) => handler !== undefined);
+  const http = await startHttp(
+    {
+      listen: settings.listen,
+      entries: buildRouteTable(handlers, { checkAnswers: false }).filter(isServed),
+      connections: { max: bounds.connections, perAddress: bounds.perAddress },
+      nodeListens: [],
+    },
+    {
+      context,
+      keys,
+      access,
+      lastUsed,
+      nodes: { authenticate: async () => undefined },
+      connectTokens: connectTokenAuthenticator(context),
+      ingress: new MachineIngress(services),
+      admission: new Admission({ clock, bounds, trustedProxies: settings.trustedProxies }),
+      rounds: link.turns,
+      atWork: new AtWork(clock),
+      readers: new LastReaders(),
+      idempotency: new IdempotencyUse(context),
+      findTarget: () => undefined,
+      requestIds: requestIds(randomBytes),
+      observe: (seen) => metrics.observeRequest(seen),
+    },
+  );
+  activity.start();
+  lastUsed.start();
+  return { http, addresses };
+}
+
+async function main(): Promise<void> {
+  const { ask, hurry } = stopSignals();
+  let ingress: RunningIngress;
+  try {
+    const settings = readIngressSettings(process.argv.slice(2));
+    const { databaseUrl } = settings;
+    if (databaseUrl === null)
+      throw new Error("DATABASE_URL is not set: the ingress needs the address of the servers' PostgreSQL");
+    ingress = await startIngress({ ...settings, databaseUrl });
+  } catch (error) {
+    process.stderr.write(`flotilla ingress: ${ownMessageOf(error)}\n`);
+    process.exit(1);
+  }
+  const stop = () => void ingress.stop({ hurry }).then(() => process.exit(0));
+  if (ask.aborted) return stop();
+  ask.addEventListener("abort", stop, { once: true });
+  process.stdout.write(`${JSON.stringify({ url: ingress.url })}\n`);
+}
+
+if (import.meta.main) await main();
