@@ -95,7 +95,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   ]);
   const access = new AccessTable(context);
   const idle = new IdleConnections(context.clock, options.idleConnectionsMax);
-  const startedAt = new Date(context.clock.now());
+  const startedAt = context.clock.now();
   const answers = new CommandAnswers(machines);
   const handlers = {
     ...healthHandlers(context, {

@@ -21,7 +21,7 @@ import { startTestServer } from "./support/server.ts";
 const { context } = await startTestServer();
 const { db } = context;
 const ID = "node-under-test";
-const now = new Date();
+const now = Date.now();
 const registration = {
   id: ID,
   address: "http://127.0.0.1:9",
@@ -48,7 +48,7 @@ const STATEMENTS: Readonly<Record<NodeEvent, () => Promise<unknown>>> = {
 async function put(status: NodeStatus): Promise<void> {
   const hash = status === "revoked" ? null : randomBytes(32);
   // Before the `now` that `silent` gets, but too recent for the server's own loop.
-  const heardAt = new Date(now.getTime() - 1);
+  const heardAt = new Date(now - 1);
   await db.execute(sql`DELETE FROM nodes WHERE id = ${ID}`);
   await db.execute(sql`
     INSERT INTO nodes (id, address, status, credential_hash, registered_at, last_heartbeat_at)

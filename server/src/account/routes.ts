@@ -71,7 +71,7 @@ export function accountHandlers(context: Context): HandlersOf<"getCaller" | "get
         const usage = used.get(tenant.id) ?? nothing;
         const { cpuHours, memoryGbHours, diskGbHours, egressGb, execCount } = usageResponse(usage);
         const cost = costBreakdown(usage.lines);
-        const { id: tenantId, external_billing_id: externalBillingId } = tenant;
+        const { id: tenantId, externalBillingId } = tenant;
         return { tenantId, cpuHours, memoryGbHours, diskGbHours, egressGb, execCount, cost, externalBillingId };
       });
       return { status: 200, body };

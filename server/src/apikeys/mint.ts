@@ -39,8 +39,8 @@ export async function mintKey(
     scopes,
     description: request.description ?? null,
     createdBy: caller.keyId,
-    createdAt: new Date(now),
-    expiresAt: expiresAt === null ? null : new Date(expiresAt),
+    createdAt: now,
+    expiresAt,
   };
   switch (await insertKey(context.db, row, KEYS_MAX)) {
     case "inserted":

@@ -29,7 +29,7 @@ export async function revokeKey(
     }
     const revoked: string[] = [];
     for (;;) {
-      const at = new Date(context.clock.now());
+      const at = context.clock.now();
       const ids = await revokeKeys(transaction, { keyId, tenantId, at, isCascading });
       // Each look sees what was made while the one before waited for its rows.
       if (ids.length === 0) return revoked;

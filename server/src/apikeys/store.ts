@@ -5,15 +5,16 @@
  * Always: revoking tells the other servers in the same statement, so it cannot be forgotten by a crash in between.
  */
 import { type Queryable, sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
 
 export interface ApiKeyRow {
   readonly id: string;
   readonly description: string | null;
   readonly scopes: readonly string[];
-  readonly created_at: Date;
-  readonly expires_at: Date | null;
-  readonly last_used_at: Date | null;
-  readonly created_by: string | null;
+  readonly createdAt: number;
+  readonly expiresAt: number | null;
+  readonly lastUsedAt: number | null;
+  readonly createdBy: string | null;
 }
 
 export interface NewApiKey {
@@ -23,14 +24,17 @@ export interface NewApiKey {
   readonly scopes: readonly string[];
   readonly description: string | null;
   readonly createdBy: string | null;
-  readonly createdAt: Date;
-  readonly expiresAt: Date | null;
+  readonly createdAt: number;
+  readonly expiresAt: number | null;
 }
 
 /** The tenant's keys that are not revoked, oldest first. */
 export const listKeys = (db: Queryable, tenantId: string): Promise<readonly ApiKeyRow[]> =>
   db.query<ApiKeyRow>(sql`
-    SELECT id, description, scopes, created_at, expires_at, last_used_at, created_by
+    SELECT id, description, scopes,
+      floor(extract(epoch FROM created_at) * 1000)::bigint AS "createdAt",
+      floor(extract(epoch FROM expires_at) * 1000)::bigint AS "expiresAt",
+      floor(extract(epoch FROM last_used_at) * 1000)::bigint AS "lastUsedAt", created_by AS "createdBy"
     FROM api_keys WHERE tenant_id = ${tenantId} AND revoked_at IS NULL
     ORDER BY created_at, id`);
 
@@ -43,7 +47,7 @@ export type KeyInsertion = "inserted" | "noTenant" | "noCreator" | "overCount";
 export async function insertKey(db: Queryable, key: NewApiKey, max: number): Promise<KeyInsertion> {
   const row = await db.queryOne<{ hasRoom: boolean; isMade: boolean; isKnown: boolean; id: string | null }>(sql`
     WITH room AS (
-      SELECT id AS tenant_id, good_keys_locked(id, ${key.createdAt}) < ${max} AS yes FROM tenants
+      SELECT id AS tenant_id, good_keys_locked(id, ${instantOf(key.createdAt)}) < ${max} AS yes FROM tenants
       WHERE id = ${key.tenantId}),
     creator AS (SELECT id FROM api_keys WHERE id = ${key.createdBy} AND revoked_at IS NULL FOR SHARE),
     purged AS (
@@ -52,8 +56,8 @@ export async function insertKey(db: Queryable, key: NewApiKey, max: number): Pro
         ORDER BY k.revoked_at DESC OFFSET ${max} LIMIT ${PURGED_AT_ONCE})),
     inserted AS (
       INSERT INTO api_keys (id, tenant_id, key_hash, scopes, description, created_by, created_at, expires_at)
-      SELECT ${key.id}, tenant_id, ${key.hash}, ${key.scopes}, ${key.description}, creator.id, ${key.createdAt}::timestamptz,
-        ${key.expiresAt}::timestamptz
+      SELECT ${key.id}, tenant_id, ${key.hash}, ${key.scopes}, ${key.description}, creator.id, ${instantOf(key.createdAt)}::timestamptz,
+        ${instantOf(key.expiresAt)}::timestamptz
       FROM room, creator WHERE room.yes
       ON CONFLICT (id) DO NOTHING
       RETURNING id)
@@ -81,7 +85,7 @@ const FORGETTABLE = sql`k.revoked_at IS NOT NULL AND k.created_by IS NOT NULL AN
 export function purgeKeys(db: Queryable, now: number, limit: number): Promise<number> {
   return db.execute(sql`
     DELETE FROM api_keys WHERE id IN (
-      SELECT k.id FROM api_keys k WHERE ${FORGETTABLE} AND k.revoked_at < ${new Date(now - REVOKED_KEPT_MS)}
+      SELECT k.id FROM api_keys k WHERE ${FORGETTABLE} AND k.revoked_at < ${instantOf(now - REVOKED_KEPT_MS)}
       ORDER BY k.revoked_at LIMIT ${limit} FOR UPDATE SKIP LOCKED)`);
 }
 
@@ -97,7 +101,12 @@ export const lockKey = (
 /** Revokes a key, or it and all that come from it, and returns the ids of those that were not revoked before. */
 export async function revokeKeys(
   transaction: Queryable,
-  asked: { readonly keyId: string; readonly tenantId: string | null; readonly at: Date; readonly isCascading: boolean },
+  asked: {
+    readonly keyId: string;
+    readonly tenantId: string | null;
+    readonly at: number;
+    readonly isCascading: boolean;
+  },
 ): Promise<readonly string[]> {
   const { keyId, tenantId, at, isCascading } = asked;
   const rows = await transaction.query<{ id: string }>(sql`
@@ -105,7 +114,7 @@ export async function revokeKeys(
       SELECT id FROM api_keys WHERE id = ${keyId}
       UNION SELECT child.id FROM api_keys child JOIN tree ON child.created_by = tree.id WHERE ${isCascading}::boolean),
     revoked AS (
-      UPDATE api_keys SET revoked_at = ${at}
+      UPDATE api_keys SET revoked_at = ${instantOf(at)}
       WHERE id IN (SELECT id FROM tree) AND revoked_at IS NULL
         AND (${tenantId}::text IS NULL OR tenant_id = ${tenantId})
       RETURNING id)

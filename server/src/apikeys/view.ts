@@ -8,8 +8,10 @@ export const apiKeyInfo = (row: ApiKeyRow): ApiKeyInfo => ({
   id: row.id,
   description: row.description,
   scopes: [...row.scopes],
-  createdAt: row.created_at.toISOString(),
-  expiresAt: row.expires_at?.toISOString() ?? null,
-  lastUsedAt: row.last_used_at?.toISOString() ?? null,
-  createdBy: row.created_by,
+  createdAt: new Date(row.createdAt).toISOString(),
+  expiresAt: timeOf(row.expiresAt),
+  lastUsedAt: timeOf(row.lastUsedAt),
+  createdBy: row.createdBy,
 });
+
+const timeOf = (ms: number | null): string | null => (ms === null ? null : new Date(ms).toISOString());

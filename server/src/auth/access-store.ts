@@ -23,12 +23,12 @@ export interface HeldParts {
 
 /** Keys that are not revoked, tenants that are not suspended, share links as they are; and machines that were deleted. */
 export async function findHeld(db: Queryable, asked: RightParts): Promise<HeldParts> {
-  const rows = await db.query<{ kind: keyof HeldParts; name: string; at: Date | null }>(sql`
-    SELECT 'keys' AS kind, id AS name, NULL::timestamptz AS at FROM api_keys WHERE id = ANY(${asked.keys}::text[]) AND revoked_at IS NULL
+  const rows = await db.query<{ kind: keyof HeldParts; name: string; at: number | null }>(sql`
+    SELECT 'keys' AS kind, id AS name, NULL::bigint AS at FROM api_keys WHERE id = ANY(${asked.keys}::text[]) AND revoked_at IS NULL
     UNION ALL
     SELECT 'tenants', id, NULL FROM tenants WHERE id = ANY(${asked.tenants}::text[]) AND status <> 'suspended'
     UNION ALL
-    SELECT 'gone', id || ' ' || tenant_id, deleted_at FROM machines
+    SELECT 'gone', id || ' ' || tenant_id, floor(extract(epoch FROM deleted_at) * 1000)::bigint FROM machines
     WHERE id = ANY(${asked.machines}::text[]) AND deleted_at IS NOT NULL
     UNION ALL
     SELECT 'shares', encode(token_hash, 'hex'), NULL FROM machine_shares
@@ -40,7 +40,7 @@ export async function findHeld(db: Queryable, asked: RightParts): Promise<HeldPa
     shares: new Set<string>(),
   };
   for (const { kind, name, at } of rows) {
-    if (kind === "gone") held.gone.set(name, Number(at));
+    if (kind === "gone") held.gone.set(name, at ?? 0);
     else held[kind].add(name);
   }
   return held;

@@ -63,11 +63,11 @@ export class KeyCache {
 export const fromRow = (row: KeyRow): KnownKey => ({
   kind: "key",
   keyId: row.id,
-  tenantId: row.tenant_id,
+  tenantId: row.tenantId,
   scopes: row.scopes,
   isAdmin: grants(row.scopes, "admin"),
-  expiresAt: row.expires_at?.getTime() ?? null,
+  expiresAt: row.expiresAt,
   isSuspended: row.status === "suspended",
-  requestsPerSecond: row.rate_requests_per_second,
-  burst: row.rate_burst,
+  requestsPerSecond: row.requestsPerSecond,
+  burst: row.burst,
 });

@@ -4,21 +4,24 @@
  * Keys are otherwise made and revoked in apikeys/store.ts; tenants and plans are only read here.
  */
 import { type Database, type Queryable, sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
 
 export interface KeyRow {
   readonly id: string;
-  readonly tenant_id: string;
+  readonly tenantId: string;
   readonly scopes: readonly string[];
-  readonly expires_at: Date | null;
+  readonly expiresAt: number | null;
   readonly status: string;
-  readonly rate_requests_per_second: number;
-  readonly rate_burst: number;
+  readonly requestsPerSecond: number;
+  readonly burst: number;
 }
 
 /** undefined: no such key, or revoked. */
 export const findKeyRow = (db: Queryable, hash: Buffer): Promise<KeyRow | undefined> =>
   db.queryOne<KeyRow>(sql`
-    SELECT k.id, k.tenant_id, k.scopes, k.expires_at, t.status, p.rate_requests_per_second, p.rate_burst
+    SELECT k.id, k.tenant_id AS "tenantId", k.scopes,
+      floor(extract(epoch FROM k.expires_at) * 1000)::bigint AS "expiresAt", t.status,
+      p.rate_requests_per_second AS "requestsPerSecond", p.rate_burst AS burst
     FROM api_keys k
     JOIN tenants t ON t.id = k.tenant_id
     JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
@@ -27,7 +30,7 @@ export const findKeyRow = (db: Queryable, hash: Buffer): Promise<KeyRow | undefi
 /** Writes when keys were last used, by id in epoch milliseconds; never moves a time back. */
 export async function touchKeys(db: Queryable, used: ReadonlyMap<string, number>): Promise<void> {
   const ids = [...used.keys()];
-  const times = [...used.values()].map((time) => new Date(time));
+  const times = [...used.values()].map((time) => instantOf(time));
   await db.execute(sql`
     UPDATE api_keys SET last_used_at = greatest(last_used_at, used.at)
     FROM unnest(${ids}::text[], ${times}::timestamptz[]) AS used (id, at)

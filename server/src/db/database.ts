@@ -1,7 +1,7 @@
 /**
  * The one way to PostgreSQL: SQL written as SQL, through a tagged template that only makes parameters.
  *
- *     const rows = await db.query<MachineRow>(sql`SELECT * FROM machines WHERE id = ${id}`)
+ *     const rows = await db.query<MachineRow>(sql`SELECT id, name FROM machines WHERE id = ${id}`)
  *
  * Always: a value never becomes part of the text; statements are prepared by name on each connection.
  */

@@ -5,6 +5,7 @@
  * cannot overwrite what the other wrote.
  */
 import { type Queryable, sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
 
 export interface IdempotencyRow {
   readonly fingerprint: Buffer;
@@ -24,9 +25,9 @@ export interface KeyOwner {
 
 export interface Claim extends KeyOwner {
   readonly fingerprint: Buffer;
-  readonly at: Date;
-  readonly leaseUntil: Date;
-  readonly expiresAt: Date;
+  readonly at: number;
+  readonly leaseUntil: number;
+  readonly expiresAt: number;
 }
 
 /**
@@ -38,24 +39,24 @@ export const claimKey = (db: Queryable, claim: Claim): Promise<IdempotencyRow | 
     WITH claimed AS (
       INSERT INTO idempotency_keys AS k
         (key_id, idempotency_key, fingerprint, owner, seed, lease_until, created_at, expires_at)
-      VALUES (${claim.keyId}, ${claim.key}, ${claim.fingerprint}, ${claim.owner}, ${claim.owner}, ${claim.leaseUntil},
-              ${claim.at}, ${claim.expiresAt})
+      VALUES (${claim.keyId}, ${claim.key}, ${claim.fingerprint}, ${claim.owner}, ${claim.owner}, ${instantOf(claim.leaseUntil)},
+              ${instantOf(claim.at)}, ${instantOf(claim.expiresAt)})
       ON CONFLICT (key_id, idempotency_key) DO UPDATE
-        SET seed = CASE WHEN k.expires_at <= ${claim.at} THEN excluded.seed ELSE k.seed END,
+        SET seed = CASE WHEN k.expires_at <= ${instantOf(claim.at)} THEN excluded.seed ELSE k.seed END,
             fingerprint = excluded.fingerprint, owner = excluded.owner, lease_until = excluded.lease_until,
             status = NULL, answer = NULL, created_at = excluded.created_at, expires_at = excluded.expires_at
-        WHERE k.expires_at <= ${claim.at}
-           OR (k.status IS NULL AND k.lease_until <= ${claim.at} AND k.fingerprint = excluded.fingerprint)
+        WHERE k.expires_at <= ${instantOf(claim.at)}
+           OR (k.status IS NULL AND k.lease_until <= ${instantOf(claim.at)} AND k.fingerprint = excluded.fingerprint)
       RETURNING fingerprint, owner, seed, status, answer
     )
-    SELECT * FROM claimed
+    SELECT fingerprint, owner, seed, status, answer FROM claimed
     UNION ALL
     SELECT fingerprint, owner, seed, status, answer FROM idempotency_keys
     WHERE key_id = ${claim.keyId} AND idempotency_key = ${claim.key} AND NOT EXISTS (SELECT FROM claimed)`);
 
-export async function renewLease(db: Queryable, { keyId, key, owner }: KeyOwner, until: Date): Promise<void> {
+export async function renewLease(db: Queryable, { keyId, key, owner }: KeyOwner, until: number): Promise<void> {
   await db.execute(sql`
-    UPDATE idempotency_keys SET lease_until = ${until}
+    UPDATE idempotency_keys SET lease_until = ${instantOf(until)}
     WHERE key_id = ${keyId} AND idempotency_key = ${key} AND owner = ${owner}`);
 }
 
@@ -70,9 +71,9 @@ export async function keepAnswer(
 }
 
 /** Lets the request be made again at once, as the same: what it made before, if anything, is found by its ids. */
-export async function endLease(db: Queryable, { keyId, key, owner }: KeyOwner, at: Date): Promise<void> {
+export async function endLease(db: Queryable, { keyId, key, owner }: KeyOwner, at: number): Promise<void> {
   await db.execute(sql`
-    UPDATE idempotency_keys SET lease_until = ${at}
+    UPDATE idempotency_keys SET lease_until = ${instantOf(at)}
     WHERE key_id = ${keyId} AND idempotency_key = ${key} AND owner = ${owner} AND status IS NULL`);
 }
 
@@ -104,8 +105,8 @@ export async function releaseKey(db: Queryable, { keyId, key, owner }: KeyOwner)
 }
 
 /** Removes at most `max` rows that are past their time; returns how many. */
-export const removeExpiredKeys = (db: Queryable, at: Date, max: number): Promise<number> =>
+export const removeExpiredKeys = (db: Queryable, at: number, max: number): Promise<number> =>
   db.execute(sql`
     DELETE FROM idempotency_keys WHERE (key_id, idempotency_key) IN (
-      SELECT key_id, idempotency_key FROM idempotency_keys WHERE expires_at <= ${at}
+      SELECT key_id, idempotency_key FROM idempotency_keys WHERE expires_at <= ${instantOf(at)}
       LIMIT ${max} FOR UPDATE SKIP LOCKED)`);

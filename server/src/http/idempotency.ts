@@ -105,7 +105,7 @@ async function remember(
     const held = { ...request, owner };
     if (isKept(answer.status)) await keep({ context, use }, request, owner, answer);
     else if (answer.status < 500) await releaseKey(context.db, held);
-    else await endLease(context.db, held, new Date(context.clock.now()));
+    else await endLease(context.db, held, context.clock.now());
   } catch (error) {
     context.log.warn({ error }, "the answer under an idempotency key could not be kept");
   }
@@ -131,9 +131,9 @@ async function claim(
     ...request,
     owner,
     fingerprint,
-    at: new Date(now),
-    leaseUntil: new Date(now + LEASE_MS),
-    expiresAt: new Date(now + KEPT_MS),
+    at: now,
+    leaseUntil: now + LEASE_MS,
+    expiresAt: now + KEPT_MS,
   });
   // No row at all: another request inserted it after this statement's snapshot, so it runs now.
   return row ?? { fingerprint, owner: "", seed: "", status: null, answer: null };
@@ -180,7 +180,7 @@ async function renew(context: Context, request: IdempotentRequest, owner: string
     await context.clock.sleep(RENEW_MS, signal);
     if (signal.aborted) return;
     try {
-      await renewLease(context.db, { ...request, owner }, new Date(context.clock.now() + LEASE_MS));
+      await renewLease(context.db, { ...request, owner }, context.clock.now() + LEASE_MS);
     } catch (error) {
       context.log.warn({ error }, "an idempotency lease could not be renewed");
     }

@@ -37,7 +37,7 @@ export function nodeAuthenticator(context: Context, ownJoinToken: string | null)
       const isUsable = await findUsableToken(context.db, {
         prefix,
         hash: hashOf(bearer),
-        now: new Date(context.clock.now()),
+        now: context.clock.now(),
       });
       return isUsable ? { kind: "node", nodeId: null, joinTokenPrefix: prefix } : undefined;
     },

@@ -146,7 +146,7 @@ async function runningOn({ db, clock }: Context, nodeId: string): Promise<readon
   const node = await findNode(db, nodeId);
   if (node === undefined || node.status === "revoked")
     throw new Refusal("not_found", `node ${nodeId} was revoked during its drain`);
-  const lastSeenAt = (node.lastHeartbeatAt ?? node.registeredAt).getTime();
+  const lastSeenAt = node.lastHeartbeatAt ?? node.registeredAt;
   if (clock.now() - lastSeenAt > HEARTBEAT_LOST_MS)
     throw new Refusal("unavailable", `node ${nodeId} stopped reporting during its drain; drain it when it is back`);
   const machines = await listMachinesOfNode(db, nodeId);

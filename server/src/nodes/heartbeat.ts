@@ -14,11 +14,11 @@ import { insertNodeEvents, noteOnNode } from "../events/store.ts";
 import { checkLinkVersions } from "./link-version.ts";
 import { updateHeartbeat } from "./store.ts";
 
-export async function takeHeartbeat(services: MachineServices, nodeId: string, body: unknown): Promise<Date> {
+export async function takeHeartbeat(services: MachineServices, nodeId: string, body: unknown): Promise<number> {
   const { context } = services;
   const heartbeat = body === undefined || body === null ? null : heartbeatOf(body);
   if (heartbeat !== null) checkLinkVersions(nodeId, heartbeat.link);
-  const now = new Date(context.clock.now());
+  const now = context.clock.now();
   const before = await updateHeartbeat(context.db, {
     id: nodeId,
     agentBootId: heartbeat?.bootId ?? null,

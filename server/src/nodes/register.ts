@@ -35,7 +35,7 @@ export async function registerNode(
     totalDiskGb: Math.min(request.totalDiskGb ?? 0, INTEGER_MAX),
     labels: request.labels ?? {},
     runtime: request.runtime ?? null,
-    now: new Date(context.clock.now()),
+    now: context.clock.now(),
   };
   checkLinkVersions(request.id, request.link ?? { version: 1, lowest: 1 });
   await checkAddress(context, caller, request);

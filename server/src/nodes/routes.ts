@@ -30,7 +30,7 @@ export function nodeHandlers(
       if (caller.nodeId !== params.id)
         throw new Refusal("not_found", `node ${params.id} is not the one that this credential belongs to`);
       const acceptedAt = await takeHeartbeat(services, params.id, body);
-      return { status: 200, body: { acceptedAt: acceptedAt.toISOString(), link: OWN_LINK_VERSIONS } };
+      return { status: 200, body: { acceptedAt: new Date(acceptedAt).toISOString(), link: OWN_LINK_VERSIONS } };
     },
     async drainNode(request) {
       const { node, operationId } = await requestDrain(services, {

@@ -9,6 +9,7 @@
 import type { NodeResources } from "@flotilla/contract/link";
 import type { NodeStatus } from "@flotilla/contract/nodes";
 import { type Queryable, type Statement, sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
 import { movesOf, type NodeEvent } from "./state.ts";
 
 export interface NodeRecord {
@@ -25,15 +26,16 @@ export interface NodeRecord {
   readonly availableDiskGb: number;
   readonly usedDiskGb: number;
   readonly usedCpus: number;
-  readonly registeredAt: Date;
-  readonly lastHeartbeatAt: Date | null;
+  readonly registeredAt: number;
+  readonly lastHeartbeatAt: number | null;
 }
 
 const COLUMNS = sql`
   n.id, n.address, n.status, n.labels, n.runtime, n.total_cpus AS "totalCpus", n.total_memory_mb AS "totalMemoryMb",
   n.available_memory_mb AS "availableMemoryMb", n.used_memory_mb AS "usedMemoryMb", n.total_disk_gb AS "totalDiskGb",
   n.available_disk_gb AS "availableDiskGb", n.used_disk_gb AS "usedDiskGb", n.used_cpus AS "usedCpus",
-  n.registered_at AS "registeredAt", n.last_heartbeat_at AS "lastHeartbeatAt"`;
+  floor(extract(epoch FROM n.registered_at) * 1000)::bigint AS "registeredAt",
+  floor(extract(epoch FROM n.last_heartbeat_at) * 1000)::bigint AS "lastHeartbeatAt"`;
 
 /** Whether an event applies to the status of a row `n`. */
 const meets = (event: NodeEvent): Statement => sql`n.status = ANY(${movesOf(event).from}::text[])`;
@@ -64,7 +66,7 @@ export interface Registration {
   readonly totalDiskGb: number;
   readonly labels: Readonly<Record<string, string>>;
   readonly runtime: string | null;
-  readonly now: Date;
+  readonly now: number;
 }
 
 /** Registers a known node again, with its credential; a drained one becomes ready. undefined: there is none. */
@@ -99,7 +101,7 @@ export function admitNode(
         OR NOT EXISTS (SELECT 1 FROM nodes WHERE id = ${node.id} AND status <> 'revoked')),
     used AS (
       UPDATE join_tokens SET uses = uses + 1
-      WHERE prefix = ${joinTokenPrefix} AND uses < max_uses AND expires_at > ${node.now}
+      WHERE prefix = ${joinTokenPrefix} AND uses < max_uses AND expires_at > ${instantOf(node.now)}
         AND EXISTS (SELECT 1 FROM allowed)
       RETURNING labels),
     given AS (
@@ -110,7 +112,7 @@ export function admitNode(
     SELECT ${node.id}, ${node.address}, 'ready', ${credentialHash}::bytea,
       ${JSON.stringify(node.labels)}::jsonb || given.labels, ${node.runtime}, ${node.totalCpus}::int,
       ${node.totalMemoryMb}::int, ${node.totalMemoryMb}::int, ${node.totalDiskGb}::int, ${node.totalDiskGb}::int,
-      ${node.now}::timestamptz
+      ${instantOf(node.now)}::timestamptz
     FROM given
     ON CONFLICT (id) DO UPDATE SET
       address = excluded.address, status = 'ready', credential_hash = excluded.credential_hash,
@@ -129,14 +131,14 @@ export async function updateHeartbeat(
     readonly id: string;
     readonly agentBootId: string | null;
     readonly resources: NodeResources | null;
-    readonly now: Date;
+    readonly now: number;
   },
 ): Promise<NodeStatus | undefined> {
   const { id, agentBootId, resources, now } = options;
   const row = await db.queryOne<{ status: NodeStatus }>(sql`
     WITH before AS (SELECT n.id, n.status FROM nodes n WHERE n.id = ${id} AND ${meets("heartbeat")} FOR UPDATE)
     UPDATE nodes n SET
-      status = ${after("heartbeat")}, last_heartbeat_at = ${now},
+      status = ${after("heartbeat")}, last_heartbeat_at = ${instantOf(now)},
       agent_boot_id = coalesce(${agentBootId}, n.agent_boot_id),
       total_cpus = coalesce(${resources?.totalCpus ?? null}, n.total_cpus),
       total_memory_mb = coalesce(${resources?.totalMemoryMb ?? null}, n.total_memory_mb),
@@ -175,18 +177,18 @@ export async function revokeNode(db: Queryable, id: string): Promise<boolean> {
 }
 
 /** Marks nodes that were silent for too long. Returns their ids. */
-export async function markUnreachable(db: Queryable, silentSince: Date): Promise<readonly string[]> {
+export async function markUnreachable(db: Queryable, silentSince: number): Promise<readonly string[]> {
   const rows = await db.query<{ id: string }>(sql`
     UPDATE nodes n SET status = ${after("silent")}
-    WHERE ${meets("silent")} AND coalesce(n.last_heartbeat_at, n.registered_at) < ${silentSince}
+    WHERE ${meets("silent")} AND coalesce(n.last_heartbeat_at, n.registered_at) < ${instantOf(silentSince)}
     RETURNING id`);
   return rows.map(({ id }) => id);
 }
 
 /** Whether a ready node has reported since then. */
-export async function hasReported(db: Queryable, since: Date): Promise<boolean> {
+export async function hasReported(db: Queryable, since: number): Promise<boolean> {
   const row = await db.queryOne(sql`
-    SELECT id FROM nodes WHERE status = 'ready' AND last_heartbeat_at >= ${since} LIMIT 1`);
+    SELECT id FROM nodes WHERE status = 'ready' AND last_heartbeat_at >= ${instantOf(since)} LIMIT 1`);
   return row !== undefined;
 }
 

@@ -29,19 +29,12 @@ export interface OperationRecord {
   readonly attempt: number;
 }
 
-type Row = { readonly [Name in keyof OperationRecord]: Name extends `${string}At` ? Date : OperationRecord[Name] };
-
 const COLUMNS = sql`
   o.id, o.tenant_id AS "tenantId", o.kind, o.status, o.resource_kind AS "resourceKind", o.resource_id AS "resourceId",
-  o.resource_name AS "resourceName", o.input, o.steps, o.error, o.created_at AS "createdAt",
-  o.updated_at AS "updatedAt", o.deadline_at AS "deadlineAt", o.attempt`;
-
-const fromRow = (row: Row): OperationRecord => ({
-  ...row,
-  createdAt: row.createdAt.getTime(),
-  updatedAt: row.updatedAt.getTime(),
-  deadlineAt: row.deadlineAt.getTime(),
-});
+  o.resource_name AS "resourceName", o.input, o.steps, o.error,
+  floor(extract(epoch FROM o.created_at) * 1000)::bigint AS "createdAt",
+  floor(extract(epoch FROM o.updated_at) * 1000)::bigint AS "updatedAt",
+  floor(extract(epoch FROM o.deadline_at) * 1000)::bigint AS "deadlineAt", o.attempt`;
 
 /** Ended operations are shown this long. */
 const OPERATION_AGE_MAX_MS = 30 * 24 * 60 * 60_000;
@@ -71,9 +64,8 @@ export async function findOperation(
   db: Queryable,
   { tenantId, id }: { readonly tenantId: string; readonly id: string },
 ): Promise<OperationRecord | undefined> {
-  const row = await db.queryOne<Row>(sql`
+  return await db.queryOne<OperationRecord>(sql`
     SELECT ${COLUMNS} FROM operations o WHERE o.id = ${id} AND o.tenant_id = ${tenantId}`);
-  return row && fromRow(row);
 }
 
 /** The newest that runs for the thing. */
@@ -81,11 +73,10 @@ export async function findRunningOperation(
   db: Queryable,
   { kind, resourceId }: { readonly kind: OperationKind; readonly resourceId: string },
 ): Promise<OperationRecord | undefined> {
-  const row = await db.queryOne<Row>(sql`
+  return await db.queryOne<OperationRecord>(sql`
     SELECT ${COLUMNS} FROM operations o
     WHERE o.kind = ${kind} AND o.resource_id = ${resourceId} AND o.status = 'running'
     ORDER BY o.created_at DESC LIMIT 1`);
-  return row && fromRow(row);
 }
 
 /** Newest first; after the position when there is one. */
@@ -98,14 +89,13 @@ export async function listOperations(
   },
 ): Promise<readonly OperationRecord[]> {
   const { tenantId, after, limit } = options;
-  const rows = await db.query<Row>(sql`
+  return await db.query<OperationRecord>(sql`
     SELECT ${COLUMNS} FROM operations o
     WHERE o.tenant_id = ${tenantId}
       AND (${after?.id ?? null}::text IS NULL
            OR (o.created_at, o.id) < (${after === null ? null : instantOf(after.createdAt)}::timestamptz,
                                       ${after?.id ?? null}::text))
     ORDER BY o.created_at DESC, o.id DESC LIMIT ${limit}`);
-  return rows.map(fromRow);
 }
 
 /**
@@ -117,7 +107,7 @@ export async function claimOperations(
   options: { readonly kinds: readonly OperationKind[]; readonly limit: number; readonly leaseMs: number },
 ): Promise<readonly OperationRecord[]> {
   const now = context.clock.now();
-  const rows = await context.db.query<Row>(sql`
+  return await context.db.query<OperationRecord>(sql`
     WITH due AS (
       SELECT id FROM operations
       WHERE leased_until <= ${instantOf(now)} AND (kind = ANY(${options.kinds}) OR deadline_at <= ${instantOf(now)})
@@ -126,7 +116,6 @@ export async function claimOperations(
       UPDATE operations SET attempt = attempt + 1, leased_until = ${instantOf(now + options.leaseMs)}
       WHERE id IN (SELECT id FROM due) RETURNING *)
     SELECT ${COLUMNS} FROM claimed o`);
-  return rows.map(fromRow);
 }
 
 /** Whose turn a write is. */

@@ -21,7 +21,7 @@ export function nodeReconciler(context: Context, lostAfterMs: number = HEARTBEAT
     wakeOn: [],
     async activate() {
       if (context.clock.monotonic() - startedAt < lostAfterMs) return { errors: [], counts: {} };
-      const lost = await markUnreachable(context.db, new Date(context.clock.now() - lostAfterMs));
+      const lost = await markUnreachable(context.db, context.clock.now() - lostAfterMs);
       for (const nodeId of lost) {
         await context.db.notify("nodes", nodeId);
         const message = `node ${nodeId} does not report; the machine is shown again when the node is back`;

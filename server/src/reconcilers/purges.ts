@@ -23,7 +23,7 @@ const PURGES: Readonly<Record<string, (context: Context, max: number) => Promise
   /** Operations, 30 days after they ended. */
   operations: purgeOperations,
   /** Idempotency keys and the answers kept under them, after 24 hours. */
-  idempotencyKeys: ({ db, clock }, max) => removeExpiredKeys(db, new Date(clock.now()), max),
+  idempotencyKeys: ({ db, clock }, max) => removeExpiredKeys(db, clock.now(), max),
   /** API keys, 30 days after they were revoked. */
   keys: ({ db, clock }, max) => purgeKeys(db, clock.now(), max),
   /** Connect tokens that have expired. */

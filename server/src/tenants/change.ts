@@ -13,7 +13,7 @@ export async function createTenant(context: Context, request: CreateTenantReques
   const planId = request.planId ?? null;
   if (planId !== null) await requirePlan(context, planId);
   const id = request.id ?? newId;
-  const at = new Date(context.clock.now());
+  const at = context.clock.now();
   const row = await insertTenant(context.db, { id, name: request.name, planId, at, madeAs: newId });
   if (row === undefined)
     throw new Refusal("name_taken", `a tenant with the id ${id} or the name ${request.name} exists`);
@@ -22,7 +22,7 @@ export async function createTenant(context: Context, request: CreateTenantReques
 
 export async function changeTenant(context: Context, id: string, change: TenantChange): Promise<TenantRow> {
   if (change.planId !== undefined && change.planId !== null) await requirePlan(context, change.planId);
-  const row = await updateTenant(context.db, id, change, new Date(context.clock.now()));
+  const row = await updateTenant(context.db, id, change, context.clock.now());
   if (row === undefined) throw new Refusal("not_found", `no tenant ${id}`);
   // The statement notifies the other servers; this one's caches drop the tenant before the answer.
   await context.db.notify("tenants", id);

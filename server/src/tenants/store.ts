@@ -5,20 +5,27 @@
  */
 import type { TenantStatus } from "@flotilla/contract/tenants";
 import { type Queryable, sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
 
 export interface TenantRow {
   readonly id: string;
   readonly name: string;
   readonly status: TenantStatus;
-  readonly plan_id: string | null;
-  readonly external_billing_id: string | null;
-  readonly max_apps: number | null;
-  readonly max_cpus: number | null;
-  readonly max_memory_mb: number | null;
-  readonly max_disk_gb: number | null;
-  readonly created_at: Date;
-  readonly updated_at: Date;
+  readonly planId: string | null;
+  readonly externalBillingId: string | null;
+  readonly maxApps: number | null;
+  readonly maxCpus: number | null;
+  readonly maxMemoryMb: number | null;
+  readonly maxDiskGb: number | null;
+  readonly createdAt: number;
+  readonly updatedAt: number;
 }
+
+const COLUMNS = sql`
+  t.id, t.name, t.status, t.plan_id AS "planId", t.external_billing_id AS "externalBillingId",
+  t.max_apps AS "maxApps", t.max_cpus AS "maxCpus", t.max_memory_mb AS "maxMemoryMb", t.max_disk_gb AS "maxDiskGb",
+  floor(extract(epoch FROM t.created_at) * 1000)::bigint AS "createdAt",
+  floor(extract(epoch FROM t.updated_at) * 1000)::bigint AS "updatedAt"`;
 
 /** What is to change; what is absent stays, and null clears. */
 export interface TenantChange {
@@ -32,10 +39,10 @@ export interface TenantChange {
 }
 
 export const listTenants = (db: Queryable): Promise<readonly TenantRow[]> =>
-  db.query<TenantRow>(sql`SELECT * FROM tenants ORDER BY created_at, id`);
+  db.query<TenantRow>(sql`SELECT ${COLUMNS} FROM tenants t ORDER BY t.created_at, t.id`);
 
 export const findTenant = (db: Queryable, id: string): Promise<TenantRow | undefined> =>
-  db.queryOne<TenantRow>(sql`SELECT * FROM tenants WHERE id = ${id}`);
+  db.queryOne<TenantRow>(sql`SELECT ${COLUMNS} FROM tenants t WHERE t.id = ${id}`);
 
 /** undefined: the id or the name is taken, by one that was not `madeAs` the same. Fails when the plan does not exist. */
 export const insertTenant = (
@@ -44,25 +51,25 @@ export const insertTenant = (
     readonly id: string;
     readonly name: string;
     readonly planId: string | null;
-    readonly at: Date;
+    readonly at: number;
     readonly madeAs: string;
   },
 ): Promise<TenantRow | undefined> =>
   db.queryOne<TenantRow>(sql`
     WITH inserted AS (
       INSERT INTO tenants (id, name, plan_id, created_at, updated_at, made_as)
-      VALUES (${tenant.id}, ${tenant.name}, ${tenant.planId}, ${tenant.at}, ${tenant.at}, ${tenant.madeAs})
+      VALUES (${tenant.id}, ${tenant.name}, ${tenant.planId}, ${instantOf(tenant.at)}, ${instantOf(tenant.at)}, ${tenant.madeAs})
       ON CONFLICT DO NOTHING
       RETURNING *)
-    SELECT * FROM inserted
-    UNION ALL SELECT * FROM tenants WHERE id = ${tenant.id} AND made_as = ${tenant.madeAs}`);
+    SELECT ${COLUMNS} FROM inserted t
+    UNION ALL SELECT ${COLUMNS} FROM tenants t WHERE t.id = ${tenant.id} AND t.made_as = ${tenant.madeAs}`);
 
 /** undefined: no such tenant. Fails when the plan does not exist. */
 export const updateTenant = (
   db: Queryable,
   id: string,
   change: TenantChange,
-  at: Date,
+  at: number,
 ): Promise<TenantRow | undefined> =>
   db.queryOne<TenantRow>(sql`
     WITH updated AS (
@@ -74,11 +81,11 @@ export const updateTenant = (
         max_cpus = CASE WHEN ${change.maxCpus === undefined} THEN max_cpus ELSE ${change.maxCpus}::int END,
         max_memory_mb = CASE WHEN ${change.maxMemoryMb === undefined} THEN max_memory_mb ELSE ${change.maxMemoryMb}::bigint END,
         max_disk_gb = CASE WHEN ${change.maxDiskGb === undefined} THEN max_disk_gb ELSE ${change.maxDiskGb}::bigint END,
-        updated_at = ${at}
+        updated_at = ${instantOf(at)}
       WHERE id = ${id}
       RETURNING *
     )
-    SELECT updated.*, pg_notify('tenants', id) FROM updated`);
+    SELECT ${COLUMNS}, pg_notify('tenants', t.id) FROM updated t`);
 
 export async function planExists(db: Queryable, id: string): Promise<boolean> {
   return (await db.queryOne(sql`SELECT FROM plans WHERE id = ${id}`)) !== undefined;

@@ -13,8 +13,8 @@ const EXPIRES_IN_SECONDS_DEFAULT = 3600;
 const tokenInfo = (row: JoinTokenRow) => ({
   prefix: row.prefix,
   description: row.description,
-  createdAt: row.createdAt.toISOString(),
-  expiresAt: row.expiresAt.toISOString(),
+  createdAt: new Date(row.createdAt).toISOString(),
+  expiresAt: new Date(row.expiresAt).toISOString(),
   maxUses: row.maxUses,
   uses: row.uses,
 });
@@ -34,8 +34,8 @@ export function tokenHandlers(context: Context): HandlersOf<"listJoinTokens" | "
         hash: hashOf(token),
         description: body?.description ?? null,
         labels: body?.labels ?? {},
-        createdAt: new Date(now),
-        expiresAt: new Date(now + seconds * 1000),
+        createdAt: now,
+        expiresAt: now + seconds * 1000,
         maxUses: body?.maxUses ?? 1,
       });
       if (row === undefined) throw new Error("a join token was not written");

@@ -2,18 +2,20 @@
  * Every SQL statement for join tokens. nodes/store.ts counts a token's use, in the statement that registers the node.
  */
 import { type Queryable, sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
 
 export interface JoinTokenRow {
   readonly prefix: string;
   readonly description: string | null;
-  readonly createdAt: Date;
-  readonly expiresAt: Date;
+  readonly createdAt: number;
+  readonly expiresAt: number;
   readonly maxUses: number;
   readonly uses: number;
 }
 
 const COLUMNS = sql`
-  prefix, description, created_at AS "createdAt", expires_at AS "expiresAt", max_uses AS "maxUses", uses`;
+  prefix, description, floor(extract(epoch FROM created_at) * 1000)::bigint AS "createdAt",
+  floor(extract(epoch FROM expires_at) * 1000)::bigint AS "expiresAt", max_uses AS "maxUses", uses`;
 
 /** Newest first. */
 export const listJoinTokens = (db: Queryable): Promise<readonly JoinTokenRow[]> =>
@@ -27,7 +29,7 @@ export function insertJoinToken(
   return db.queryOne<JoinTokenRow>(sql`
     INSERT INTO join_tokens AS t (prefix, token_hash, description, labels, created_at, expires_at, max_uses)
     VALUES (${token.prefix}, ${token.hash}, ${token.description}, ${JSON.stringify(token.labels)}::jsonb,
-      ${token.createdAt}, ${token.expiresAt}, ${token.maxUses})
+      ${instantOf(token.createdAt)}, ${instantOf(token.expiresAt)}, ${token.maxUses})
     ON CONFLICT (prefix) DO UPDATE SET prefix = excluded.prefix WHERE t.token_hash = excluded.token_hash
     RETURNING ${COLUMNS}`);
 }
@@ -40,10 +42,10 @@ export async function removeJoinToken(db: Queryable, prefix: string): Promise<bo
 /** Whether this token has the prefix, and may still be used. */
 export async function findUsableToken(
   db: Queryable,
-  { prefix, hash, now }: { readonly prefix: string; readonly hash: Buffer; readonly now: Date },
+  { prefix, hash, now }: { readonly prefix: string; readonly hash: Buffer; readonly now: number },
 ): Promise<boolean> {
   const row = await db.queryOne(sql`
     SELECT prefix FROM join_tokens
-    WHERE prefix = ${prefix} AND token_hash = ${hash} AND expires_at > ${now} AND uses < max_uses`);
+    WHERE prefix = ${prefix} AND token_hash = ${hash} AND expires_at > ${instantOf(now)} AND uses < max_uses`);
   return row !== undefined;
 }

@@ -19,7 +19,7 @@ export async function insertConnectToken(
   token: { readonly hash: Buffer; readonly machineId: string; readonly keyId: string; readonly expiresAt: number },
   max: number,
 ): Promise<number | undefined> {
-  const row = await db.queryOne<{ expiresAt: Date }>(sql`
+  const row = await db.queryOne<{ expiresAt: number }>(sql`
     WITH expired AS (
       DELETE FROM connect_tokens
       WHERE machine_id = ${token.machineId} AND expires_at <= ${instantOf(clock.now())} AND token_hash <> ${token.hash}),
@@ -30,8 +30,8 @@ export async function insertConnectToken(
     WHERE id = ${token.keyId}
       AND (good_connect_tokens_locked(${token.machineId}, ${instantOf(clock.now())}) < ${max} OR EXISTS (SELECT FROM known))
     ON CONFLICT (token_hash) DO UPDATE SET token_hash = excluded.token_hash
-    RETURNING connect_tokens.expires_at AS "expiresAt"`);
-  return row?.expiresAt.getTime();
+    RETURNING floor(extract(epoch FROM connect_tokens.expires_at) * 1000)::bigint AS "expiresAt"`);
+  return row?.expiresAt;
 }
 
 /** Forgets tokens that have expired, whatever their machine. Returns how many there were. */
@@ -48,7 +48,9 @@ export function findKeyOfConnectToken(
   token: { readonly hash: Buffer; readonly machineId: string; readonly now: number },
 ): Promise<KeyRow | undefined> {
   return db.queryOne<KeyRow>(sql`
-    SELECT k.id, k.tenant_id, k.scopes, c.expires_at, t.status, p.rate_requests_per_second, p.rate_burst
+    SELECT k.id, k.tenant_id AS "tenantId", k.scopes,
+      floor(extract(epoch FROM c.expires_at) * 1000)::bigint AS "expiresAt", t.status,
+      p.rate_requests_per_second AS "requestsPerSecond", p.rate_burst AS burst
     FROM connect_tokens c
     JOIN api_keys k ON k.id = c.key_id
     JOIN tenants t ON t.id = k.tenant_id

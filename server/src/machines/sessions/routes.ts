@@ -78,6 +78,6 @@ const sessionInfo = ({
   status: "active",
   cwd,
   env: { ...env },
-  createdAt: createdAt.toISOString(),
-  lastExecAt: lastExecAt?.toISOString() ?? null,
+  createdAt: new Date(createdAt).toISOString(),
+  lastExecAt: lastExecAt === null ? null : new Date(lastExecAt).toISOString(),
 });

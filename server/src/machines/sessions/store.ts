@@ -16,13 +16,14 @@ export const SESSION_BYTES_MAX = 4 * 1024 * 1024;
 export interface SessionRecord extends SessionState {
   readonly id: string;
   readonly machineId: string;
-  readonly createdAt: Date;
-  readonly lastExecAt: Date | null;
+  readonly createdAt: number;
+  readonly lastExecAt: number | null;
 }
 
 const COLUMNS = sql`
   s.id, s.machine_id AS "machineId", s.cwd, s.env, s.unset_names AS "unsetNames", s.has_profile AS "hasProfile",
-  s.created_at AS "createdAt", s.last_exec_at AS "lastExecAt"`;
+  floor(extract(epoch FROM s.created_at) * 1000)::bigint AS "createdAt",
+  floor(extract(epoch FROM s.last_exec_at) * 1000)::bigint AS "lastExecAt"`;
 
 export interface MachineOwned {
   readonly tenantId: string;
