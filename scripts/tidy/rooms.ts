@@ -45,7 +45,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       tokens: ["http"],
       nodes: ["auth", "config.ts", "events", "http", "machines", "operations", "tokens"],
       images: ["http", "link", "machines", "nodes", "operations", "services.ts"],
-      reconcilers: ["apikeys", "events", "http", "ingress", "link", "machines", "nodes", "operations"],
+      reconcilers: ["apikeys", "events", "http", "ingress", "link", "machines", "nodes", "operations", "usage"],
     },
     top: ["handlers.ts", "ingress-main.ts", "main.ts"],
   },

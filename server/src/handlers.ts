@@ -43,6 +43,7 @@ import { operationHandlers } from "./operations/routes.ts";
 import { OperationRunner } from "./operations/run.ts";
 import { planHandlers } from "./plans/routes.ts";
 import { Loops } from "./reconcilers/driver.ts";
+import { budgetReconciler } from "./reconcilers/budgets.ts";
 import { lifetimeReconciler } from "./reconcilers/lifetimes.ts";
 import { machineReconciler } from "./reconcilers/machines.ts";
 import { nodeReconciler } from "./reconcilers/nodes.ts";
@@ -89,6 +90,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   const loops = new Loops(context, [
     machineReconciler(machines),
     lifetimeReconciler(machines),
+    budgetReconciler(machines),
     nodeReconciler(context),
     operationReconciler(context, operations),
     purgeReconciler(context),

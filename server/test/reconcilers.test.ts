@@ -8,6 +8,7 @@ import { AtWork } from "../src/http/at-work.ts";
 import { sql } from "../src/db/database.ts";
 import { OperationRunner } from "../src/operations/run.ts";
 import { Loops, type Reconciler } from "../src/reconcilers/driver.ts";
+import { budgetReconciler } from "../src/reconcilers/budgets.ts";
 import { lifetimeReconciler } from "../src/reconcilers/lifetimes.ts";
 import { machineReconciler } from "../src/reconcilers/machines.ts";
 import { nodeReconciler } from "../src/reconcilers/nodes.ts";
@@ -117,6 +118,7 @@ test("every loop is in the README", async () => {
   for (const { name, purpose } of [
     machineReconciler(services),
     lifetimeReconciler(services),
+    budgetReconciler(services),
     nodeReconciler(context),
     operationReconciler(context, new OperationRunner(context, new AtWork(context.clock), [])),
     purgeReconciler(context),

@@ -8,9 +8,12 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { sql } from "../src/db/database.ts";
 import { instantOf } from "../src/db/instant.ts";
+import { budgetReconciler } from "../src/reconcilers/budgets.ts";
 import { readAllUsage, readMachineUsage, readTenantUsage } from "../src/usage/intervals-store.ts";
-import { costBreakdown, METERS, type Meter, type Usage } from "../src/usage/usage.ts";
+import { costBreakdown, METERS, type Meter, monthUpTo, type Usage } from "../src/usage/usage.ts";
+import { startMachineServer } from "./support/machine-server.ts";
 import { startTestServer } from "./support/server.ts";
+import { openTestServices } from "./support/services.ts";
 import { until } from "./support/until.ts";
 
 const HOUR = 3_600_000;
@@ -409,4 +412,49 @@ test("a malformed period is refused", async () => {
     "from=2026-07-02T00:00:00Z&to=2026-07-01T00:00:00Z",
   ])
     assert.equal((await admin.get(`/v1/usage?${query}`)).status, 400, query);
+});
+
+test("a budget that is used up refuses creates and starts, and stops machines where the plan says so", async () => {
+  const { server: served, client, context } = await startMachineServer();
+  const plan = async (budgetPolicy: string) =>
+    (
+      await client.post("/v1/plans", {
+        ...{ name: `budget-${budgetPolicy}`, budgetPolicy, monthlyBudgetMicros: 1_000_000 },
+        ...{ rateCpuHourMicros: 3_600_000, rateMemoryGbHourMicros: 0 },
+      })
+    ).json.id as string;
+  const planIds = { notify: await plan("notify"), block: await plan("block"), stop: await plan("stop") };
+  const { id: tenantId } = (await client.post("/v1/tenants", { name: "spender", planId: planIds.block })).json;
+  const spender = client.withKey((await client.post("/v1/apikeys", { tenantId })).json.key);
+  const source = { type: "image", reference: "local/busybox" };
+  const { id } = (await spender.post("/v1/machines", { source, resources: { cpus: 1 } })).json;
+  const other = (await spender.post("/v1/machines", { source })).json.id;
+  assert.equal((await spender.post(`/v1/machines/${id}/start`)).status, 200);
+  // 1 micro for each processor and millisecond: 1,000 s are the budget. The month may have begun just now.
+  const from = Math.max(monthUpTo(Date.now()).from, Date.now() - 2_000);
+  const spend = (cpus: number, boot: string) =>
+    context.db.execute(sql`
+      INSERT INTO machine_runs (boot_id, machine_id, tenant_id, cpus, memory_mb, started_at, ended_at)
+      VALUES (${boot}, ${other}, ${tenantId}, ${cpus}, 1, ${instantOf(from)}, ${instantOf(from + 1)})`);
+  await spend(900_000, "boot-spent");
+  assert.equal((await spender.post("/v1/machines", { source })).status, 201, "something is left");
+  await spend(100_000, "boot-spent-all");
+  for (const refused of [
+    await spender.post("/v1/machines", { source }),
+    await spender.post(`/v1/machines/${other}/start`),
+  ]) {
+    assert.equal(refused.status, 402, refused.text);
+    assert.match(refused.text, /^monthly budget used up: your budget-block plan has a budget of 1\.00, and 1\.\d+ are/);
+  }
+  assert.equal((await spender.get("/v1/account")).json.budgetRemainingMicros, 0);
+  assert.equal((await spender.get(`/v1/machines/${id}`)).json.state, "started", "what runs keeps running");
+  const services = openTestServices(served);
+  const sweep = () => budgetReconciler(services).activate(new AbortController().signal);
+  assert.deepEqual(await sweep(), { counts: { stopped: 0 }, errors: [] });
+  await client.patch(`/v1/tenants/${tenantId}`, { planId: planIds.stop });
+  await sweep();
+  await until(async () => (await spender.get(`/v1/machines/${id}`)).json.state === "stopped");
+  await services.stop();
+  await client.patch(`/v1/tenants/${tenantId}`, { planId: planIds.notify });
+  await until(async () => (await spender.post(`/v1/machines/${id}/start`)).status === 200);
 });

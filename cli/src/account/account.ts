@@ -1,10 +1,11 @@
 /**
  * `flotilla account`: the tenant's plan, its limits, and the usage and cost of the current month in UTC.
  */
+import { renderMicros } from "@flotilla/base/money";
 import type { AccountInfo } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { renderMemory } from "../table.ts";
-import { costFacts, renderMicros, usageFacts } from "./money.ts";
+import { costFacts, usageFacts } from "./money.ts";
 
 export async function run(call: Call): Promise<void> {
   const account = await call.flotilla().getAccount();

@@ -4,8 +4,8 @@
  * All names are looked up before the first is deleted, so a mistyped one deletes nothing. With --usage the settled
  * usage and cost of each are shown; with --json they are an array.
  */
+import { renderMicros } from "@flotilla/base/money";
 import type { MachineInfo, MachineUsageResponse } from "@flotilla/sdk";
-import { renderMicros } from "../account/money.ts";
 import type { Call } from "../call.ts";
 import { renderSpan } from "../table.ts";
 import { findMachine } from "./find.ts";

@@ -1,8 +1,8 @@
 /**
  * `flotilla plan ls`: all plans, the default one first, with the prices that hold now.
  */
+import { renderMicros } from "@flotilla/base/money";
 import type { Call } from "../call.ts";
-import { renderMicros } from "../account/money.ts";
 import { renderMemory } from "../table.ts";
 
 export async function run(call: Call): Promise<void> {

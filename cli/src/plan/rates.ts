@@ -1,8 +1,8 @@
 /**
  * `flotilla plan rates PLAN`: every price of a plan, in the order of their times.
  */
+import { renderMicros } from "@flotilla/base/money";
 import type { Call } from "../call.ts";
-import { renderMicros } from "../account/money.ts";
 
 export async function run(call: Call, [plan = ""]: readonly string[]): Promise<void> {
   const rates = await call.flotilla().listRates(plan);

@@ -1,8 +1,8 @@
 /**
  * `flotilla tenant ls`: all tenants, with their usage and cost of the current month in UTC.
  */
+import { renderMicros } from "@flotilla/base/money";
 import type { Call } from "../call.ts";
-import { renderMicros } from "../account/money.ts";
 
 export async function run(call: Call): Promise<void> {
   const flotilla = call.flotilla();

@@ -13,6 +13,7 @@ import type { CreateMachineRequest, MachineNetwork } from "@flotilla/contract/ma
 import { checkReference } from "./image-reference.ts";
 import { checkAbsolutePath, checkArguments, checkEnvironment } from "./environment.ts";
 import { madeUpName } from "./names.ts";
+import { refuseOverBudget } from "../usage/budget.ts";
 import { type Ceilings, countRefusal, diskRefusal, refuseOversize } from "../usage/quota.ts";
 import { NOTHING_OBSERVED } from "./observed.ts";
 import type { MachineDescription, MachineRecord } from "./record.ts";
@@ -48,6 +49,7 @@ export async function createMachine(
   };
   checkReference(services.registries, description.source.reference);
   refuseOversize(description, request.resources, ceilings, plansUrl);
+  await refuseOverBudget(services.context, options.tenantId, ceilings);
   const given = request.name ?? null;
   for (let attempt = 1; ; attempt += 1) {
     const name = given ?? madeUpName(services.context.randomBytes);

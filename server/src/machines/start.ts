@@ -15,6 +15,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import { nodesToStartOn } from "./image-holders.ts";
 import { askStart } from "./change.ts";
 import { converge, convergePatiently } from "./converge.ts";
+import { refuseOverBudget } from "../usage/budget.ts";
 import { activeRefusal } from "../usage/quota.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
@@ -62,6 +63,7 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
     if (next === undefined) throw machineNotFound(options.id);
     if (next === phase) return machine;
     const ceilings = await services.ceilingsOf(machine.tenantId);
+    await refuseOverBudget(context, machine.tenantId, ceilings);
     const nodeId = await choose(services, machine);
     const change = askStart(machine, {
       nodeId,

@@ -6,13 +6,12 @@
  * them ends it. If the server dies in between, the machine loop sends a stop or a delete that was written to the
  * node.
  */
-import { ownMessageOf } from "@flotilla/base/errors";
 import { ACTIVITY_DELAY_MAX_MS } from "../machines/activity.ts";
-import { removeExpired, stopIdle, stopSuspended } from "../machines/lifetime/end.ts";
+import { removeExpired, stopIdle, stopForTenant } from "../machines/lifetime/end.ts";
 import { listExpired, listIdle, listSuspended } from "../machines/lifetime/store.ts";
-import type { MachineName } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
 import type { Reconciler } from "./driver.ts";
+import { each } from "./each.ts";
 
 const MACHINES_PER_ACTIVATION_MAX = 64;
 
@@ -31,7 +30,7 @@ export function lifetimeReconciler(services: MachineServices): Reconciler {
       const idle = await listIdle(services.context, { limit, idleMinSeconds: ACTIVITY_DELAY_MAX_MS / 1000 });
       const stopped = await each(idle, (name) => stopIdle(services, name));
       const ofSuspended = await listSuspended(services.context, limit);
-      const suspended = await each(ofSuspended, (name) => stopSuspended(services, name));
+      const suspended = await each(ofSuspended, (name) => stopForTenant(services, name, "the tenant is suspended"));
       return {
         counts: { removed: removed.count, stopped: stopped.count, suspended: suspended.count },
         errors: [...removed.errors, ...stopped.errors, ...suspended.errors],
@@ -40,20 +39,4 @@ export function lifetimeReconciler(services: MachineServices): Reconciler {
       };
     },
   };
-}
-
-async function each(
-  names: readonly MachineName[],
-  work: (name: MachineName) => Promise<boolean>,
-): Promise<{ readonly count: number; readonly errors: readonly string[] }> {
-  const errors: string[] = [];
-  let count = 0;
-  for (const name of names) {
-    try {
-      if (await work(name)) count += 1;
-    } catch (error) {
-      errors.push(`${name.id}: ${ownMessageOf(error)}`);
-    }
-  }
-  return { count, errors };
 }

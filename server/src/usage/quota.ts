@@ -6,6 +6,7 @@
  * race.
  */
 import { Refusal } from "@flotilla/contract/errors";
+import type { BudgetPolicy } from "@flotilla/contract/plans";
 
 /** A tenant's ceilings: its plan's, overridden by the tenant's own where it has any. */
 export interface Ceilings {
@@ -21,6 +22,9 @@ export interface Ceilings {
   readonly maxCpus: number;
   readonly maxMemoryMb: number;
   readonly maxDiskGb: number;
+  readonly budgetPolicy: BudgetPolicy;
+  /** Of a calendar month in UTC; null: none. */
+  readonly monthlyBudgetMicros: number | null;
 }
 
 /** What a tenant's machines use: the active ones, except for the disk. */

@@ -23,9 +23,21 @@ export async function readCeilings(db: Queryable, tenantId: string): Promise<Cei
     SELECT p.name AS "planName", p.max_machines AS "maxMachines",
       p.max_concurrent_machines AS "maxConcurrentMachines", p.max_total_cpus AS "maxTotalCpus",
       p.max_total_memory_mb AS "maxTotalMemoryMb", p.max_total_disk_gb AS "maxTotalDiskGb", coalesce(t.max_cpus, p.max_cpus) AS "maxCpus",
-      coalesce(t.max_memory_mb, p.max_memory_mb) AS "maxMemoryMb", coalesce(t.max_disk_gb, p.max_disk_gb) AS "maxDiskGb"
+      coalesce(t.max_memory_mb, p.max_memory_mb) AS "maxMemoryMb", coalesce(t.max_disk_gb, p.max_disk_gb) AS "maxDiskGb",
+      p.budget_policy AS "budgetPolicy", p.monthly_budget_micros AS "monthlyBudgetMicros"
     FROM tenants t JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
     WHERE t.id = ${tenantId}`);
   if (row === undefined) throw new Error(`tenant ${tenantId} has no plan`);
   return row;
 }
+
+/** Tenants whose machines are to stop when their budget is used up, and that have some that run. */
+export const listStoppable = (
+  db: Queryable,
+): Promise<readonly { readonly tenantId: string; readonly monthlyBudgetMicros: number }[]> =>
+  db.query(sql`
+    SELECT t.id AS "tenantId", p.monthly_budget_micros AS "monthlyBudgetMicros"
+    FROM tenants t JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
+    WHERE p.budget_policy = 'stop' AND p.monthly_budget_micros IS NOT NULL
+      AND EXISTS (SELECT FROM machines m WHERE m.tenant_id = t.id AND m.is_active)
+    ORDER BY t.id`);

@@ -24,11 +24,11 @@ export async function stopIdle(services: MachineServices, { id }: MachineName): 
   return stop(services, machine, `auto-stop: nothing was done in the machine for ${machine.autoStopSeconds} s`);
 }
 
-/** Whether it was stopped. Its disk stays, and it stays stopped when the suspension ends. */
-export async function stopSuspended(services: MachineServices, { id }: MachineName): Promise<boolean> {
+/** Whether it was stopped; its owner starts it again, when the reason is gone. `reason`: for its events. */
+export async function stopForTenant(services: MachineServices, { id }: MachineName, reason: string): Promise<boolean> {
   const machine = await findAnyMachine(services.context.db, id);
   if (machine?.desiredState !== "running") return false;
-  return stop(services, machine, "stopped: the tenant is suspended");
+  return stop(services, machine, `stopped: ${reason}`);
 }
 
 async function stop(services: MachineServices, machine: MachineRecord, message: string): Promise<boolean> {

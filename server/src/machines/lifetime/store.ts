@@ -35,3 +35,10 @@ export function listIdle(
         >= greatest(auto_stop_seconds, ${idleMinSeconds}::int)
     ORDER BY id LIMIT ${limit}`);
 }
+
+/** Machines of a tenant that are to run. */
+export function listDesiredRunning(context: Context, tenantId: string): Promise<readonly MachineName[]> {
+  return context.db.query<MachineName>(sql`
+    SELECT id, tenant_id AS "tenantId" FROM machines
+    WHERE tenant_id = ${tenantId} AND desired_state = 'running' AND is_active ORDER BY id`);
+}
