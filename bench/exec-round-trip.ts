@@ -79,8 +79,8 @@ async function samples(n: number, pids: Readonly<Record<string, number>>, work: 
   for (let sample = 0; sample < n; sample++) found.push(await timed(work));
   const after = await usedMs();
   const micros = after.map((ms, at) => ((ms - (before[at] ?? ms)) * 1000) / n);
-  const words = Object.keys(pids).map((name, at) => `${name} ${micros[at]?.toFixed(0)} µs`);
-  return { summary: summarize(found), processorTime: words.join(", ") };
+  const parts = Object.keys(pids).map((name, at) => `${name} ${micros[at]?.toFixed(0)} µs`);
+  return { summary: summarize(found), processorTime: parts.join(", ") };
 }
 
 async function execOver(agent: Agent, { access }: BenchFlotilla, machineId: string): Promise<void> {

@@ -75,12 +75,12 @@ function tableText(table: string, columns: readonly Column[], constraints: reado
 
 /** A column with a trailing comma, under its comment. */
 function columnText(column: Column): string {
-  const words = [column.name, column.type];
-  if (column.generated !== "") words.push(`GENERATED ALWAYS AS (${column.value}) STORED`);
+  const parts = [column.name, column.type];
+  if (column.generated !== "") parts.push(`GENERATED ALWAYS AS (${column.value}) STORED`);
   else if (column.identity !== "")
-    words.push(`GENERATED ${column.identity === "a" ? "ALWAYS" : "BY DEFAULT"} AS IDENTITY`);
-  else if (column.value !== null) words.push(`DEFAULT ${column.value}`);
-  if (column.isRequired) words.push("NOT NULL");
+    parts.push(`GENERATED ${column.identity === "a" ? "ALWAYS" : "BY DEFAULT"} AS IDENTITY`);
+  else if (column.value !== null) parts.push(`DEFAULT ${column.value}`);
+  if (column.isRequired) parts.push("NOT NULL");
   const comment = column.comment === null ? "" : `  -- ${column.comment.replaceAll(/\s*\n\s*/g, " ")}\n`;
-  return `${comment}  ${words.join(" ")},`;
+  return `${comment}  ${parts.join(" ")},`;
 }

@@ -43,8 +43,8 @@ function renderShown(): string {
   const shown = new Map<string, Set<string>>();
   for (const facts of allFacts()) {
     const away = { ...facts, nodeStatus: null, readyAt: null };
-    const words = shown.get(phaseOf(facts)) ?? new Set();
-    shown.set(phaseOf(facts), words.add(shownState(away).state));
+    const states = shown.get(phaseOf(facts)) ?? new Set();
+    shown.set(phaseOf(facts), states.add(shownState(away).state));
   }
   const rows = MACHINE_PHASES.map((phase) => [
     `**${phase}**`,

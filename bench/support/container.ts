@@ -78,11 +78,11 @@ export class Containers implements AsyncDisposable {
     await this.#podman("run", "--network", "none", IMAGE, "/bin/busybox", "true");
   }
 
-  async #podman(...words: readonly string[]): Promise<void> {
+  async #podman(...args: readonly string[]): Promise<void> {
     const within = (name: string): string => path.join(this.#directory, name);
     const places = ["--root", within("store"), "--runroot", within("run"), "--tmpdir", within("tmp")];
     const engine = ["--runtime", this.#runtime, "--cgroup-manager", "cgroupfs", "--events-backend", "none"];
-    await run("podman", [...places, ...engine, ...words], { timeout: RUN_DEADLINE_MS });
+    await run("podman", [...places, ...engine, ...args], { timeout: RUN_DEADLINE_MS });
   }
 
   async #importImage(): Promise<void> {

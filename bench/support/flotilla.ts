@@ -109,10 +109,10 @@ export class BenchFlotilla implements AsyncDisposable {
       this.#apiKey = this.#attached.apiKey;
     } else {
       const flags = ["--listen", "127.0.0.1:0", "--data-dir", this.dataDirectory, "--log-level", "error"];
-      const words = ["up", ...flags, "--driver", this.#driver];
+      const args = ["up", ...flags, "--driver", this.#driver];
       // A Ctrl-C must not reach it, because it would leave its machines running.
       const env = { ...process.env, ...this.#environment };
-      const child = spawn(LAUNCHER, words, { env, stdio: ["ignore", "pipe", "inherit"], detached: true });
+      const child = spawn(LAUNCHER, args, { env, stdio: ["ignore", "pipe", "inherit"], detached: true });
       this.#process = child;
       this.#url = await this.#urlOf(child, AbortSignal.timeout(START_DEADLINE_MS));
       this.#apiKey = (await readFile(path.join(this.dataDirectory, "admin.key"), "utf8")).trim();

@@ -51,11 +51,11 @@ test("the first start says where the admin key is and prints lines that work; a 
 test("a killed server and a killed node are restarted at the same address, and work continues", async (t) => {
   const up = await startUp(t, makeDirectory(t));
   assert.equal((await up.cli("machine", "create", "local/busybox", "--name", "a", "--start")).code, 0);
-  for (const [name, words] of [
+  for (const [name, program] of [
     ["server", "server/src/main.ts"],
     ["node", "node/src/main.ts"],
   ] as const) {
-    process.kill(childOf(up.pid, words) ?? 0, "SIGKILL");
+    process.kill(childOf(up.pid, program) ?? 0, "SIGKILL");
     await until(() => up.said().includes(`the ${name} runs again`), {
       what: `the ${name}'s return`,
       deadlineMs: START_MS,
@@ -89,7 +89,7 @@ test("two run on one host; a third at a used address or in a used directory name
 test("killing up ends server and node, and leaves a directory that starts again", async (t) => {
   const directory = makeDirectory(t);
   const up = await startUp(t, directory);
-  const programs = ["server/src/main.ts", "node/src/main.ts"].map((words) => childOf(up.pid, words) ?? 0);
+  const programs = ["server/src/main.ts", "node/src/main.ts"].map((program) => childOf(up.pid, program) ?? 0);
   up.signal("SIGKILL");
   await until(() => programs.every(isGone), { what: "the end of server and node", deadlineMs: START_MS });
   assert.ok(existsSync(join(directory.path, "admin.key")));

@@ -155,9 +155,9 @@ test("a call without an answer says whether nothing listens, the timeout passed 
   await new Promise((resolve) => closed.once("listening", resolve));
   const { port } = closed.address() as AddressInfo;
   await new Promise((resolve) => closed.close(resolve));
-  const nobody = await refusalOf(new Flotilla({ url: `http://127.0.0.1:${port}` }).listMachines());
-  assert.equal(nobody.code, "unreachable");
-  assert.match(nobody.text, /ECONNREFUSED/);
+  const unused = await refusalOf(new Flotilla({ url: `http://127.0.0.1:${port}` }).listMachines());
+  assert.equal(unused.code, "unreachable");
+  assert.match(unused.text, /ECONNREFUSED/);
 });
 
 test("the timeout of a streamed answer ends when the answer begins", async (t) => {

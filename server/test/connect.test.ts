@@ -214,7 +214,7 @@ test("large bodies are streamed both ways, and a slow reader slows the guest", a
   await until(() => counts.push(written) > 30 && counts.at(-30) === written, { deadlineMs, what: "the guest to wait" });
   assert.ok(written < 64, `${written} MiB were taken for a caller who reads nothing`);
   answer.destroy();
-  await until(() => flood.sockets.at(-1)?.destroyed, { deadlineMs, what: "the guest to hear of its caller's end" });
+  await until(() => flood.sockets.at(-1)?.destroyed, { deadlineMs, what: "the guest to see its caller's end" });
 });
 
 test("events arrive as they are sent, and when the caller disconnects the guest's connection ends", async () => {
@@ -232,7 +232,7 @@ test("events arrive as they are sent, and when the caller disconnects the guest'
   waiting.end();
   const socket = await until(() => silent.sockets[before], { deadlineMs, what: "the guest's connection" });
   waiting.destroy();
-  await until(() => socket.destroyed || socket.readableEnded, { deadlineMs, what: "the guest to hear of it" });
+  await until(() => socket.destroyed || socket.readableEnded, { deadlineMs, what: "the guest to see it" });
   const events = await rawGuest((guestSocket) => {
     guestSocket.write("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: 1\n\n");
   });
@@ -271,9 +271,9 @@ test("a guest that breaks off breaks the answer, and an invalid answer is report
     "two lengths": (socket) => socket.write("HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab"),
     "length and chunks": (socket) =>
       socket.write("HTTP/1.1 200 OK\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"),
-    "an upgrade nobody asked for": (socket) =>
+    "an unexpected upgrade": (socket) =>
       socket.write("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n"),
-    "a status of its own": (socket) => socket.write("HTTP/1.1 99999 Oh\r\n\r\n"),
+    "an invalid status": (socket) => socket.write("HTTP/1.1 99999 Oh\r\n\r\n"),
     "a status that is none": (socket) => socket.write("HTTP/1.1 000 Oh\r\ncontent-length: 0\r\n\r\n"),
     "early answers and no final one": (socket) => socket.end("HTTP/1.1 100 Continue\r\n\r\n".repeat(50)),
   };
@@ -324,19 +324,19 @@ test("a WebSocket and other upgrades go through, with the key in the query where
       `GET ${path} HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n` +
         `sec-websocket-protocol: chat\r\nsec-websocket-key: ${Buffer.alloc(16).toString("base64")}\r\n${lines.join("")}\r\nfirst`,
     );
-    let heard = "";
+    let received = "";
     socket.on("data", (chunk) => {
-      heard += String(chunk);
+      received += String(chunk);
     });
-    await until(() => heard.endsWith("\r\n\r\nfirst"), {
+    await until(() => received.endsWith("\r\n\r\nfirst"), {
       deadlineMs,
       what: "the echo of what came with the handshake",
     });
-    assert.match(heard, /^HTTP\/1\.1 101 Switching Protocols\r\n/);
-    assert.match(heard, /sec-websocket-protocol: chat\r\n/i);
-    assert.match(heard, /x-request-id: /);
+    assert.match(received, /^HTTP\/1\.1 101 Switching Protocols\r\n/);
+    assert.match(received, /sec-websocket-protocol: chat\r\n/i);
+    assert.match(received, /x-request-id: /);
     socket.write("second");
-    await until(() => heard.endsWith("firstsecond"), { deadlineMs, what: "the echo" });
+    await until(() => received.endsWith("firstsecond"), { deadlineMs, what: "the echo" });
     socket.end();
     await once(socket, "close");
   }

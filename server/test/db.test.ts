@@ -27,10 +27,10 @@ await db.execute(sql`CREATE TABLE counters (name text PRIMARY KEY, count bigint 
 
 test("bigint arrives as a number, timestamps as Date, and arrays go both ways", async () => {
   const at = new Date("2026-07-22T20:01:41.152Z");
-  const row = await db.queryOne<{ big: number; at: Date; words: string[] }>(
-    sql`SELECT ${9_007_199_254_740_991}::bigint AS big, ${at}::timestamptz AS at, ${["a", 'b"', ""]}::text[] AS words`,
+  const row = await db.queryOne<{ big: number; at: Date; texts: string[] }>(
+    sql`SELECT ${9_007_199_254_740_991}::bigint AS big, ${at}::timestamptz AS at, ${["a", 'b"', ""]}::text[] AS texts`,
   );
-  assert.deepEqual(row, { big: 9_007_199_254_740_991, at, words: ["a", 'b"', ""] });
+  assert.deepEqual(row, { big: 9_007_199_254_740_991, at, texts: ["a", 'b"', ""] });
   await assert.rejects(db.query(sql`SELECT 9007199254740993::bigint`), /beyond 2\^53/);
 });
 
@@ -63,29 +63,29 @@ test("deadlocked transactions are retried and all take effect", async () => {
 });
 
 test("notifications reach another server, each once, also many at the same time", async () => {
-  const heard: string[] = [];
+  const received: string[] = [];
   let gaps = 0;
-  const stop = other.listen("machines", { onPayload: (payload) => heard.push(payload), onGap: () => void gaps++ });
+  const stop = other.listen("machines", { onPayload: (payload) => received.push(payload), onGap: () => void gaps++ });
   await until(() => gaps > 0 && other.isListening());
   const sent = Array.from({ length: 1000 }, (_, index) => `mach-${String(index).padStart(32, "0")}`);
   for (const payload of sent) void db.notify("machines", payload);
   for (const payload of sent) void db.notify("machines", payload);
-  await until(() => heard.length >= sent.length);
-  assert.deepEqual(heard, sent);
+  await until(() => received.length >= sent.length);
+  assert.deepEqual(received, sent);
   stop();
 });
 
 test("a listener that lost its connection reports the gap and receives again", async () => {
-  const heard: string[] = [];
+  const received: string[] = [];
   let gaps = 0;
-  const stop = other.listen("nodes", { onPayload: (payload) => heard.push(payload), onGap: () => void gaps++ });
+  const stop = other.listen("nodes", { onPayload: (payload) => received.push(payload), onGap: () => void gaps++ });
   await until(() => gaps === 1);
   await db.query(
     sql`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'flotilla listener'`,
   );
   await until(() => gaps >= 3 && other.isListening(), { what: "one gap when it was lost and one when it was back" });
   await db.notify("nodes", "again");
-  await until(() => heard.includes("again"));
+  await until(() => received.includes("again"));
   stop();
 });
 

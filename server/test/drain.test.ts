@@ -110,5 +110,5 @@ test("a node that stops reporting during its drain is not drained, and can be dr
 });
 
 test("draining a node that does not exist is refused", async () => {
-  assert.equal((await client.post("/v1/nodes/nobody/drain")).status, 404);
+  assert.equal((await client.post("/v1/nodes/absent/drain")).status, 404);
 });

@@ -88,8 +88,8 @@ test("consecutive commands share connections, and leave no timer", async () => {
 });
 
 test("frames cut anywhere arrive complete and in order, and data after the exit is ignored", async () => {
-  const heard = { stdout: "", stderr: "" };
-  const sink: OutputSink = { onOutput: (stream, chunk) => void (heard[stream] += Buffer.from(chunk).toString()) };
+  const received = { stdout: "", stderr: "" };
+  const sink: OutputSink = { onOutput: (stream, chunk) => void (received[stream] += Buffer.from(chunk).toString()) };
   const frames = [encodeLinkFrame("stdout", "one"), encodeLinkFrame("stderr", "two"), exit(7)];
   const all = Buffer.concat([...frames, encodeLinkFrame("stdout", "late")]);
   const inBytes: Answer = async (response) => {
@@ -100,7 +100,7 @@ test("frames cut anywhere arrive complete and in order, and data after the exit 
     response.end();
   };
   assert.equal((await run(inBytes, { sink })).exitCode, 7);
-  assert.deepEqual(heard, { stdout: "one", stderr: "two" });
+  assert.deepEqual(received, { stdout: "one", stderr: "two" });
 });
 
 test("a full sink pauses the node, and gets everything once it has room", async () => {

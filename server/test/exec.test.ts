@@ -139,13 +139,13 @@ test("a command whose machine is stopped or deleted during it gets an answer tha
       body: JSON.stringify({ command: "echo begun; sleep 60" }),
     });
     const output = answer.body?.pipeThrough(new TextDecoderStream()) ?? new ReadableStream<string>();
-    let heard = "";
+    let received = "";
     for await (const text of output) {
-      if (heard === "") await end(path);
-      heard += text;
+      if (received === "") await end(path);
+      received += text;
     }
     const told = `event: error\ndata: the command ended with machine ${id}, which was ${word} while it ran\n\n`;
-    assert.equal(heard, `event: stdout\ndata: begun\ndata: \n\n${told}`);
+    assert.equal(received, `event: stdout\ndata: begun\ndata: \n\n${told}`);
   }
 });
 

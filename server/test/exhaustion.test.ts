@@ -192,7 +192,7 @@ test("unknown keys cost no query beyond a rate for their address, and other call
   assert.deepEqual([...statuses], [401, 429]);
   assert.ok(asked < 500, String(asked));
   assert.equal((await own.client.get("/v1/me")).status, 200, "a key that is known in memory");
-  await until(async () => (await ask(1_000)).status === 401, { what: "the address to be heard again" });
+  await until(async () => (await ask(1_000)).status === 401, { what: "the address to be accepted again" });
   assert.equal(await countStatements(db, () => ask(1_000), /key_hash/), 0, "asked for once");
 });
 

@@ -78,7 +78,7 @@ test("while the database is unreachable requests answer 503 and readiness fails;
   assert.equal(metrics.status, 200, "for a key that has read them before");
   assert.match(metrics.text, /^flotilla_database_up 0$/m);
   assert.equal((await own.client.withKey(`smk_${"x".repeat(43)}`).get("/metrics")).status, 503);
-  proxy.mend();
+  proxy.restore();
   await until(async () => (await own.client.get("/readyz")).status === 200);
   assert.equal((await own.client.get("/v1/tenants")).status, 200);
   await own.stop();

@@ -12,7 +12,7 @@ import { until } from "./support/until.ts";
 
 const server = await startTestServer();
 const { client } = server;
-const nobody = client.withKey(null);
+const anonymous = client.withKey(null);
 
 test("without a key every path answers 401 with an empty body, even an unknown one", async () => {
   for (const path of [
@@ -24,7 +24,7 @@ test("without a key every path answers 401 with an empty body, even an unknown o
     "/v1/machines/%zz",
     `/${"x".repeat(9000)}`,
   ]) {
-    const answer = await nobody.get(path);
+    const answer = await anonymous.get(path);
     assert.deepEqual([answer.status, answer.text], [401, ""], path);
     assert.equal(answer.headers.get("x-error-code"), "missing_key");
   }
@@ -38,8 +38,8 @@ test("with a key an unknown path answers 404", async () => {
 
 test("health, description and documentation are public, and only for GET", async () => {
   for (const path of ["/health", "/livez", "/readyz", "/openapi.json", "/docs", "/docs/swagger-ui-bundle.js"]) {
-    assert.equal((await nobody.get(path)).status, 200, path);
-    const posted = await nobody.post(path);
+    assert.equal((await anonymous.get(path)).status, 200, path);
+    const posted = await anonymous.post(path);
     assert.deepEqual([posted.status, posted.headers.get("allow")], [405, "GET, HEAD"], path);
   }
 });

@@ -58,7 +58,7 @@ test("an imported archive is an image of the node, and a machine's own images ar
 });
 
 test("an import names an existing node, and needs a reference", async () => {
-  const unknown = await client.call("POST", "/v1/images/import?reference=local/x&nodeId=nobody", { raw: "x" });
+  const unknown = await client.call("POST", "/v1/images/import?reference=local/x&nodeId=absent", { raw: "x" });
   assert.equal(unknown.status, 404);
   assert.equal((await client.call("POST", "/v1/images/import", { raw: "x" })).status, 422);
 });
@@ -70,7 +70,7 @@ test("a failed fetch says why", async () => {
 });
 
 test("a fetch names an existing node, and a reference without white space", async () => {
-  assert.equal((await client.post("/v1/images/pull", { reference: "alpine", nodeId: "nobody" })).status, 404);
+  assert.equal((await client.post("/v1/images/pull", { reference: "alpine", nodeId: "absent" })).status, 404);
   assert.equal((await client.post("/v1/images/pull", { reference: "two words" })).status, 400);
 });
 

@@ -167,7 +167,7 @@ test("callers without access learn nothing, and a key opens its own tenant's mac
   assert.equal(
     (await visit(server, "/health", { host: "apps.example.com" })).status,
     200,
-    "the domain itself is no machine",
+    "the domain itself is not a machine",
   );
 });
 

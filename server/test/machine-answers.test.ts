@@ -366,7 +366,7 @@ test("an unreachable database, and an unreachable node", async () => {
   assert.equal((await there.get(`/v1/machines/${id}`)).status, 200);
   proxy.cut();
   await provoke("unavailable", (name) => call(name, { id }, there));
-  proxy.mend();
+  proxy.restore();
   await until(async () => (await there.get("/v1/machines")).status === 200, PATIENT);
   await cut.stop();
   await proxy.close();

@@ -129,7 +129,7 @@ test("a list is read from the database, and only rows that are not cached at the
     ["stop", "stopped"],
   ] as const) {
     await there.client.post(`/v1/machines/${ids[1]}/${verb}`);
-    assert.equal((await list())[1]?.state, shown, "a list is never behind, whoever made the change");
+    assert.equal((await list())[1]?.state, shown, "a list is never behind, whichever server made the change");
     for (const { id, state: listed } of await list()) assert.equal(await state(id), listed);
   }
   await there.client.delete(`/v1/machines/${ids[0]}`);
@@ -173,7 +173,7 @@ test("nothing is shown from memory while notifications do not arrive, nor what w
     await here.client.post(`/v1/machines/${id}/stop`);
     assert.equal((await there.client.get(`/v1/machines/${id}`)).status, 503);
   } finally {
-    proxy.mend();
+    proxy.restore();
   }
   const states = new Set<string>();
   const isBack = async () => {

@@ -192,8 +192,8 @@ test("of two writes from the same revision one is written and one is stale", asy
   const id = await created();
   const machine = await findAnyMachine(server.context.db, id);
   assert.ok(machine);
-  const wish = { nodeId: node.id, activeMax: 100, isAutomatic: false, now: Date.now() };
-  const start = askStart(machine, wish);
+  const options = { nodeId: node.id, activeMax: 100, isAutomatic: false, now: Date.now() };
+  const start = askStart(machine, options);
   const stop = askStop({ ...machine, nodeId: node.id }, Date.now());
   const outcomes = await Promise.all([writeChanges(server.context, [start]), writeChanges(replica.context, [stop])]);
   assert.equal(

@@ -175,7 +175,7 @@ test("a node's own error text is passed on", async () => {
 
 test("revoking a credential makes the node's next call fail and its machines say so", async () => {
   assert.equal((await client.delete("/v1/nodes/ghost/credential")).status, 204);
-  assert.equal((await client.delete("/v1/nodes/nobody/credential")).status, 404);
+  assert.equal((await client.delete("/v1/nodes/absent/credential")).status, 404);
   assert.equal((await ghost.post("/v1/nodes/ghost/heartbeat", heartbeat())).status, 401);
   assert.equal((await nodeOf("ghost"))["status"], "revoked");
   const machines = (await client.get("/v1/machines")).json as { state: string; error: string | null }[];

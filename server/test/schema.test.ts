@@ -117,7 +117,7 @@ test("CHECK lists equal the arrays of the contract", async () => {
     "tenants.status": TENANT_STATUSES,
     "machines.observed_reason_code": IMAGE_FAULTS,
   };
-  for (const [name, words] of Object.entries(lists)) {
+  for (const [name, values] of Object.entries(lists)) {
     const [table, column] = name.split(".");
     const checks = await rows<{ text: string }>(
       migrated,
@@ -125,7 +125,7 @@ test("CHECK lists equal the arrays of the contract", async () => {
        WHERE conrelid = '${table}'::regclass AND contype = 'c' AND pg_get_constraintdef(oid) LIKE '%${column} = ANY%'`,
     );
     const listed = [...(checks[0]?.text.matchAll(/'([a-z_]+)'::text/g) ?? [])].map((match) => match[1]);
-    assert.deepEqual(listed.sort(), [...words].sort(), name);
+    assert.deepEqual(listed.sort(), [...values].sort(), name);
   }
 });
 

@@ -21,7 +21,7 @@ import { startTestServer } from "./support/server.ts";
 
 const server = await startTestServer();
 const admin = server.client;
-const nobody = admin.withKey(null);
+const anonymous = admin.withKey(null);
 const UNKNOWN_KEY = `smk_${"x".repeat(43)}`;
 
 /** Declared as always answering 501. */
@@ -63,7 +63,7 @@ async function keyWith(scopes: readonly Scope[], more: object = {}): Promise<Cli
 
 test("without a key every guarded endpoint answers 401 with an empty body", async () => {
   for (const [, endpoint] of guarded) {
-    const answer = await call(nobody, endpoint);
+    const answer = await call(anonymous, endpoint);
     assert.deepEqual([answer.status, answer.method === "HEAD" ? "" : answer.text], [401, ""], title(endpoint));
     assert.equal(answer.headers.get("x-error-code"), "missing_key", title(endpoint));
   }
@@ -222,7 +222,7 @@ test("aliases answer like their endpoint", async () => {
 
 test("a safe request id comes back, and an unsafe one is replaced, on every endpoint", async () => {
   for (const [, endpoint] of all) {
-    for (const client of [admin, nobody]) {
+    for (const client of [admin, anonymous]) {
       const safe = await call(client, endpoint, { headers: { "x-request-id": "Client-1.2_3" } });
       assert.equal(safe.headers.get("x-request-id"), "Client-1.2_3", title(endpoint));
       for (const unsafe of ["a b", "x".repeat(129), "a;b", "<a>"]) {
@@ -274,8 +274,8 @@ test("query parameters of the wrong type answer 422", async () => {
   for (const [name, endpoint] of keyed) {
     if (isPending(name) || endpoint.query === undefined) continue;
     const { properties = {} } = endpoint.query as { properties?: Record<string, { type?: string; enum?: unknown }> };
-    for (const [field, { type, enum: words }] of Object.entries(properties)) {
-      if (type === "array" || (type === "string" && words === undefined)) continue;
+    for (const [field, { type, enum: values }] of Object.entries(properties)) {
+      if (type === "array" || (type === "string" && values === undefined)) continue;
       const path = `${samplePath(endpoint.path)}?${field}=wrong%20type`;
       const answer = await admin.call(endpoint.method, path, { body: sampleBody(endpoint) });
       assert.equal(answer.status, 422, `${title(endpoint)} ${field}: ${answer.text}`);

@@ -63,7 +63,7 @@ test("a second agent on the same directory is refused, and the first keeps runni
   });
   await second.start();
   try {
-    await until(() => !second.isRunning, { what: "the second agent to give up", deadlineMs: 60_000 });
+    await until(() => !second.isRunning, { what: "the second agent to end", deadlineMs: 60_000 });
   } finally {
     await second.kill();
   }

@@ -35,7 +35,7 @@ const CHUNK_EVERY_MS = 10;
 /** Each upload has this much on the disk before anything is killed, and nothing afterwards. */
 const UPLOADED_KB = 512;
 
-const skip = process.getuid?.() === 0 ? false : "needs root: the qemu driver gives every machine a user of its own";
+const skip = process.getuid?.() === 0 ? false : "needs root: the qemu driver runs every machine as its own user";
 
 interface Under {
   readonly kind: "exec" | "stream" | "terminal" | "upload";
@@ -280,11 +280,12 @@ class Flight {
   async #endsOf(clients: readonly Under[], killed: string): Promise<readonly (readonly [Under["kind"], string])[]> {
     const startedAt = monotonic();
     const waiting = () => summaryOf(clients.filter(({ isOver }) => !isOver));
-    await until(() => waiting().length === 0, { what: "every client to be told", deadlineMs: END_DEADLINE_MS }).catch(
-      (error: unknown) => {
-        throw new Error(`clients hang after the end of the ${killed}: ${waiting().join(", ")}`, { cause: error });
-      },
-    );
+    await until(() => waiting().length === 0, {
+      what: "every client to learn of the end",
+      deadlineMs: END_DEADLINE_MS,
+    }).catch((error: unknown) => {
+      throw new Error(`clients hang after the end of the ${killed}: ${waiting().join(", ")}`, { cause: error });
+    });
     const ends = await Promise.all(clients.map(async ({ kind, end }) => [kind, await end] as const));
     const different = [...new Set(ends.map(([kind, end]) => `${kind}: ${end}`))].toSorted();
     process.stdout.write(

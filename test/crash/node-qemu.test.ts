@@ -26,7 +26,7 @@ const SWEEP_MS = 20_000;
 const PREPARE_MS = 180_000;
 
 const isRoot = process.getuid?.() === 0;
-const skip = isRoot ? false : "needs root: the qemu driver gives every machine a user of its own";
+const skip = isRoot ? false : "needs root: the qemu driver runs every machine as its own user";
 
 /** As in command lines. */
 const nodeDirectoryOf = (flotilla: Flotilla): string => realpathSync(flotilla.nodeDirectory());
@@ -226,7 +226,7 @@ async function survivesLostJournals(flotilla: Flotilla, running: string, stopped
   await truncate(journalOf(stopped), 30);
   await flotilla.startNode();
   const answers = (): Promise<string | false> => flotilla.exec(running, "cat /run/marker").catch(() => false as const);
-  assert.equal(await until(answers, { what: "the running machine to be taken up" }), "untouched\n");
+  assert.equal(await until(answers, { what: "the running machine to be adopted" }), "untouched\n");
   assert.equal(await flotilla.exec(stopped, "cat /workspace/kept"), "kept\n");
 }
 

@@ -131,14 +131,14 @@ describe("a registry", { skip: skipReason }, () => {
   it("that answers errors or never answers is distinguished in the log", async () => {
     await using front = await startFaultyProxy(registry.url);
     await using store = await openTestImages({ stallTimeoutMs: 200 });
-    for (const [status, words, code] of [
+    for (const [status, message, code] of [
       [500, UNAVAILABLE, null],
       [429, /too many requests; try again later$/, null],
       [403, /the image does not exist there, or it needs credentials$/, "image_refused"],
       [404, /does not exist/, "image_not_found"],
     ] as const) {
       front.behave = () => ({ kind: "status", status });
-      await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), isTold(words, code));
+      await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), isTold(message, code));
     }
     front.behave = () => ({ kind: "hang", after: 1 });
     await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), UNAVAILABLE);
@@ -149,13 +149,13 @@ describe("a registry", { skip: skipReason }, () => {
     await using front = await startFaultyProxy(registry.url);
     await using store = await openTestImages();
     const type = { "content-type": "application/vnd.oci.image.manifest.v1+json" };
-    for (const [body, words] of [
+    for (const [body, message] of [
       ["<html>", /not a JSON object/],
       ['{"schemaVersion":1}', /schema 1/],
       ["x".repeat(5 * 1024 * 1024), UNAVAILABLE],
     ] as const) {
       front.behave = () => ({ kind: "body", body, headers: type });
-      await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), words);
+      await assert.rejects(store.images.ensure(`${front.host}/app`, anyArch), message);
     }
     const wrong = `${front.host}/app@sha256:${"0".repeat(64)}`;
     front.behave = () => ({ kind: "body", body: "{}", headers: type });

@@ -18,9 +18,9 @@ const execute = promisify(execFile);
 
 /** Whether a pull was refused with this text and code; null: it may succeed the next time. */
 export const isTold =
-  (words: RegExp, code: ImageFault | null) =>
+  (message: RegExp, code: ImageFault | null) =>
   (error: Error): true => {
-    assert.match(error.message, words);
+    assert.match(error.message, message);
     assert.equal(imageFaultIn(error), code);
     return true;
   };

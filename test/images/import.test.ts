@@ -195,7 +195,7 @@ describe("images made on the node", { skip: skipReason }, () => {
   });
 
   it("a tar that is made again is packed again", async () => {
-    const tar = join(work, "anew.tar");
+    const tar = join(work, "again.tar");
     for (const content of ["old", "new"]) {
       const bytes = makeTar([{ name: "note", content }]);
       await writeFile(tar, bytes);

@@ -199,18 +199,18 @@ describe("cached images", { skip: skipReason }, () => {
   it("fifty concurrent callers make one pull, and all receive its progress", async () => {
     await using proxy = await startFaultyProxy(registry.url);
     await using store = await openTestImages();
-    const heard = new Set<number>();
+    const notified = new Set<number>();
     const images = await Promise.all(
       Array.from({ length: 50 }, (_, index) =>
         store.images.ensure(`${proxy.host}/library/alpine`, {
           arch: null,
           tenantId: null,
-          onProgress: () => heard.add(index),
+          onProgress: () => notified.add(index),
         }),
       ),
     );
     assert.equal(new Set(images.map((image) => image.rootPath)).size, 1);
-    assert.equal(heard.size, 50);
+    assert.equal(notified.size, 50);
     const paths = proxy.seen.map((request) => request.path);
     assert.equal(new Set(paths).size, paths.length, "nothing was asked for twice");
   });

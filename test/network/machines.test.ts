@@ -146,10 +146,10 @@ describe("the network of machines", { skip: skipReason }, () => {
     assert.ok(does("0", inside, "nft", "list", "ruleset"));
     assert.ok(!does(uid, inside, "nft", "flush", "ruleset"), "the VMM's user changes the rules");
 
-    await until(() => does("0", [], ...connecting(machine.address, 7000)), { what: "root of the host to be let in" });
-    assert.ok(!does("12345", [], ...connecting(machine.address, 7000)), "another user of the host is let in");
+    await until(() => does("0", [], ...connecting(machine.address, 7000)), { what: "root of the host to connect" });
+    assert.ok(!does("12345", [], ...connecting(machine.address, 7000)), "another user of the host connects");
     assert.ok(does("12345", [], ...connecting(OUTSIDE.allowed, OUTSIDE_PORT)));
-    await until(() => does("0", [], ...connecting(machine.address, 7000)), { what: "root to be let in again" });
+    await until(() => does("0", [], ...connecting(machine.address, 7000)), { what: "root to connect again" });
   });
 
   test("a published port is reached through the agent, and nothing on the host listens for it", async () => {
@@ -172,15 +172,15 @@ describe("the network of machines", { skip: skipReason }, () => {
     const [served, silent, ...more] = machine.vm.network?.hostPorts ?? [];
     assert.ok(served && silent && more.length === 0);
     assert.deepEqual([served.port, silent.port], [7000, 7001]);
-    const ask = async (hostPort: number, words: string): Promise<string> => {
+    const ask = async (hostPort: number, input: string): Promise<string> => {
       const socket = connect(hostPort, "127.0.0.1");
-      socket.end(words);
+      socket.end(input);
       return text(socket);
     };
     // Answers with what it received once the caller has closed its half.
     await machine.run("(while true; do busybox nc -l -p 7000 -e cat; done) >/dev/null 2>&1 &");
-    const heard = await until(() => ask(served.hostPort, "x".repeat(1_000_000)), { what: "the echo" });
-    assert.equal(heard.length, 1_000_000);
+    const echoed = await until(() => ask(served.hostPort, "x".repeat(1_000_000)), { what: "the echo" });
+    assert.equal(echoed.length, 1_000_000);
     await assert.rejects(ask(silent.hostPort, "hello"), { code: "ECONNRESET" });
 
     machine.vm.release();

@@ -155,7 +155,7 @@ class Player {
   readonly #created: { readonly key: string; readonly body: object; readonly subject: string; firstAnswer: string }[] =
     [];
   #ticks = 0;
-  #words = 0;
+  #counter = 0;
   #isOver = false;
 
   constructor(stage: Stage, clients: readonly Client[]) {
@@ -217,7 +217,7 @@ class Player {
 
   async #use(call: Pick<Call, "path" | "session" | "server">, verb: Verb, id: string): Promise<void> {
     const { server, session, path } = call;
-    const word = `w${++this.#words}`;
+    const word = `w${++this.#counter}`;
     const plain = (method: string, tail: string, body?: object) =>
       this.#machineCall(verb, id, server, `/${id}${tail}`, { method, ...(body === undefined ? {} : { body }) });
     switch (verb) {
@@ -335,7 +335,7 @@ class Player {
       ...(isFake ? { env: FAKE_WORDS[kind] } : {}),
       ephemeral: kind === "ephemeral",
     };
-    const key = `key-${++this.#words}`;
+    const key = `key-${++this.#counter}`;
     const send = { method: "POST", key, body };
     const created = { key, body, subject: name, firstAnswer: "" };
     await this.#record({ verb: "create", machine: "", subject: name }, async () => {

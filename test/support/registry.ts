@@ -79,13 +79,13 @@ async function listeningPort(child: ChildProcess): Promise<number> {
   const { stderr } = child;
   if (stderr === null) throw new Error("docker-registry was started without a pipe");
   const found = Promise.withResolvers<number>();
-  const words: string[] = [];
+  const lines: string[] = [];
   createInterface({ input: stderr }).on("line", (line) => {
-    if (words.length < 50) words.push(line);
+    if (lines.length < 50) lines.push(line);
     const match = /listening on (?:127\.0\.0\.1|\[::\]):(\d+)/.exec(line);
     if (match !== null) found.resolve(Number(match[1]));
   });
   child.on("error", (error) => found.reject(new Error(`docker-registry cannot be started: ${error.message}`)));
-  child.on("exit", () => found.reject(new Error(`docker-registry ended: ${words.join(" | ")}`)));
+  child.on("exit", () => found.reject(new Error(`docker-registry ended: ${lines.join(" | ")}`)));
   return found.promise;
 }

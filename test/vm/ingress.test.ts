@@ -53,9 +53,9 @@ test("a web server in a machine is reachable in every way, and its end is report
   );
   assert.deepEqual([garbage.status, garbage.headers.get("x-error-code")], [502, "guest_unreachable"]);
   assert.match(garbage.text, /gave no answer: /);
-  const nobody = await bridge(82, "/");
-  assert.equal(nobody.status, 502);
-  assert.match(nobody.text, /ECONNREFUSED/);
+  const unused = await bridge(82, "/");
+  assert.equal(unused.status, 502);
+  assert.match(unused.text, /ECONNREFUSED/);
 
   // A reader that does not read keeps the answer open; the end of its machine must reach it all the same.
   const { hostname, port } = new URL(url);

@@ -115,7 +115,7 @@ describe("the qemu driver", { skip: skipReason }, () => {
     const [, , , session] = readFileSync(`/proc/${vm.record.pid}/stat`, "utf8")
       .replace(/^.*\) /, "")
       .split(" ");
-    assert.equal(Number(session), vm.record.pid, "it is in a session of its own");
+    assert.equal(Number(session), vm.record.pid, "it is in its own session");
     const environment = readFileSync(`/proc/${vm.record.pid}/environ`, "utf8")
       .split("\0")
       .filter((line) => line !== "");

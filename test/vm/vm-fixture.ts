@@ -28,7 +28,7 @@ export const skipReason: string | false =
   spawnSync("qemu-system-x86_64", ["--version"]).status !== 0
     ? "no qemu-system-x86_64 on this host"
     : process.getuid?.() !== 0
-      ? "VMMs get users of their own, which takes root"
+      ? "VMMs run as separate users, which needs root"
       : false;
 
 export const BOOT_DEADLINE_MS = 60_000;

@@ -71,7 +71,7 @@ test("a machine is found by its whole id, its name, or the beginning of its id, 
 
 test("a name that matches several machines or none lists the machines", () => {
   assert.throws(() => pickMachine(MACHINES, "abcd"), /fits 2 machines: web, db/);
-  assert.throws(() => pickMachine(MACHINES, "abc"), /no machine called "abc"/, "three digits are no beginning");
+  assert.throws(() => pickMachine(MACHINES, "abc"), /no machine called "abc"/, "three digits are too short");
   assert.throws(
     () => pickMachine(MACHINES, "wbe"),
     (error) => error instanceof Failure && /there is: web, db, abcd1/.test(error.advice ?? ""),

@@ -58,11 +58,11 @@ export async function machineWithPorts(
   ports: Readonly<Record<number, number>>,
   more: object = {},
 ): Promise<string> {
-  const words = Object.entries(ports).map(([port, hostPort]) => `${port}=${hostPort}`);
+  const pairs = Object.entries(ports).map(([port, hostPort]) => `${port}=${hostPort}`);
   const created = await client.post("/v1/machines", {
     source: { type: "image", reference: "local/busybox" },
     ports: Object.keys(ports).map((port) => ({ port: Number(port) })),
-    env: { FAKE_PORTS: words.join(",") },
+    env: { FAKE_PORTS: pairs.join(",") },
     ...more,
   });
   const id = String(created.json?.id);

@@ -9,7 +9,7 @@ export interface Proxy {
   readonly url: string;
   /** Breaks every connection and refuses new ones. */
   cut(): void;
-  mend(): void;
+  restore(): void;
   close(): Promise<void>;
 }
 
@@ -49,7 +49,7 @@ export async function startProxy(databaseUrl: string): Promise<Proxy> {
       isCut = true;
       breakAll();
     },
-    mend() {
+    restore() {
       isCut = false;
     },
     async close() {
