@@ -52,5 +52,5 @@ function logUnknown(
   const unknown = [...reports.values()].filter(({ machineId, state }) => state !== "absent" && !known.has(machineId));
   if (unknown.length === 0) return;
   const machines = unknown.slice(0, 20).map(({ machineId }) => machineId);
-  services.context.log.warn({ nodeId, machines, count: unknown.length }, "a node has machines that nobody knows here");
+  services.context.log.warn({ nodeId, machines, count: unknown.length }, "node reports unknown machines");
 }
