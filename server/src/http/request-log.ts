@@ -1,11 +1,13 @@
 /**
- * One line of the log, and one count, for each answered request.
+ * One line of the log for each answered request; at level `debug` for routine ones that succeeded.
  */
 import type { IncomingMessage } from "node:http";
 import type { Log } from "@flotilla/base/log";
 import type { NodeCaller } from "../auth/caller.ts";
 import type { KnownKey } from "../auth/key-cache.ts";
 
+/** Asked every few seconds by nodes and by probes: at level `info` they would hide everything else. */
+const ROUTINE_NAMES = new Set(["heartbeatNode", "getHealth", "getReadiness", "getLiveness", "getMetrics"]);
 /** Of a path, in the log. */
 const PATH_CHARACTERS_MAX = 512;
 
@@ -30,5 +32,6 @@ export function logAnswered(log: Log, answered: Answered): void {
   const ms = Math.round(elapsedMs * 100) / 100;
   const fields = { requestId, name, method: message.method, path, status, ms, ...who };
   if (status >= 500 && status !== 501) log.warn(fields, "request");
+  else if (status < 400 && ROUTINE_NAMES.has(name)) log.debug(fields, "request");
   else log.info(fields, "request");
 }

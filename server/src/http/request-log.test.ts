@@ -1,0 +1,33 @@
+/**
+ * Which answered requests are logged, and at which level.
+ */
+import assert from "node:assert/strict";
+import type { IncomingMessage } from "node:http";
+import { test } from "node:test";
+import type { Log } from "@flotilla/base/log";
+import { logAnswered } from "./request-log.ts";
+
+function levelOf(name: string, status: number, url = "/x"): { readonly level: string; readonly path: unknown } {
+  const lines: { level: string; path: unknown }[] = [];
+  const at = (level: string) => (fields: object) => {
+    lines.push({ level, path: (fields as { path: unknown }).path });
+  };
+  const log: Log = { debug: at("debug"), info: at("info"), warn: at("warn"), error: at("error"), child: () => log };
+  const message = { method: "GET" } as IncomingMessage;
+  logAnswered(log, { requestId: "req-1", name, message, url, status, elapsedMs: 1, key: undefined, node: undefined });
+  const [line] = lines;
+  assert.ok(line !== undefined && lines.length === 1);
+  return line;
+}
+
+test("heartbeats and probes that succeed are logged for debugging only", () => {
+  assert.equal(levelOf("heartbeatNode", 200).level, "debug");
+  assert.equal(levelOf("getReadiness", 200).level, "debug");
+  assert.equal(levelOf("heartbeatNode", 409).level, "info");
+  assert.equal(levelOf("getReadiness", 503).level, "warn");
+  assert.equal(levelOf("listMachines", 200).level, "info");
+});
+
+test("a query, which may hold a token, is not logged", () => {
+  assert.equal(levelOf("execTerminal", 101, "/v1/x?access_token=smk_secret").path, "/v1/x");
+});
