@@ -24,6 +24,7 @@ import { makeLog } from "./log.ts";
 import { adoptMachines, describeAdoption } from "./machines/adopt.ts";
 import { keepAlive, readLastAlive } from "./machines/alive-file.ts";
 import { Fleet } from "./machines/fleet.ts";
+import { RunJournal } from "./machines/run-journal.ts";
 import { makeSurroundings } from "./machines/surroundings.ts";
 
 /** After this time the process exits without closing the rest; machines do not depend on it. */
@@ -40,6 +41,12 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   const stop = stopSignal(log, () => endAtOnce(machines.fleet, log));
   await lowerOomScore();
   await prepareDirectories(config);
+  const runs = await RunJournal.open({
+    path: join(config.nodeDirectory, "runs.journal"),
+    clock: systemClock,
+    log,
+    onChange: () => outbox.wake(),
+  });
   const backends = await openNodeBackends({
     config,
     clock: systemClock,
@@ -56,6 +63,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
     ...backends,
     machinesDirectory: config.machinesDirectory,
     preparedDirectory: config.preparedDirectory,
+    runs,
     lastAliveAt: await readLastAlive(alivePath),
     clock: systemClock,
     log,
@@ -66,7 +74,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   machines.fleet = fleet;
   const facts = nodeFacts(config, backends);
   const socketPath = linkSocketPath(config.nodeDirectory);
-  const reporter = makeReporter({ config, log, fleet, facts, backends, outbox, address: `unix:${socketPath}` });
+  const reporter = makeReporter({ config, log, fleet, facts, backends, outbox, runs, address: `unix:${socketPath}` });
   void keepAlive(alivePath, systemClock, log, stop);
   const adoption = await adoptMachines(fleet, around);
   log.info({ ...adoption }, describeAdoption(adoption));
@@ -90,8 +98,9 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   await reporting;
   await link[Symbol.asyncDispose]();
   await fleet.release();
+  await runs.saved();
   await backends[Symbol.asyncDispose]();
-  log.info({}, "the node agent has stopped; its machines continue to run");
+  log.info({}, "the node agent has stopped; its machines run on");
   process.exit(0);
 }
 
@@ -153,9 +162,10 @@ function makeReporter(parts: {
   readonly facts: NodeFacts;
   readonly backends: NodeBackends;
   readonly outbox: Outbox;
+  readonly runs: RunJournal;
   readonly address: string;
 }): Reporter {
-  const { config, log, fleet, facts, backends, outbox, address } = parts;
+  const { config, log, fleet, facts, backends, outbox, runs, address } = parts;
   return new Reporter({
     serverUrl: config.serverUrl,
     serverSocket: config.nodeSocket,
@@ -164,6 +174,7 @@ function makeReporter(parts: {
     address,
     facts,
     outbox,
+    runs,
     observeResources: backends.observeResources,
     observe: (machineId) => fleet.observe(machineId),
     observeAll: () => fleet.list().map((machine) => machine.observe()),

@@ -14,6 +14,7 @@ import { until } from "../../test/support/until.ts";
 import { Outbox } from "../src/link/outbox.ts";
 import { Reporter } from "../src/link/report.ts";
 import { makeLog } from "../src/log.ts";
+import { RunJournal } from "../src/machines/run-journal.ts";
 import { machineIdOf, temporaryDirectory } from "./support/in-process.ts";
 
 const A = machineIdOf("a");
@@ -59,7 +60,7 @@ const observed = (machineId: string): ObservedMachine => ({
   readySince: 1,
 });
 
-function report(serverUrl: string, nodeDirectory: string, joinToken: string | null = "join_1") {
+async function report(serverUrl: string, nodeDirectory: string, joinToken: string | null = "join_1") {
   const stop = new AbortController();
   const resources = {
     totalCpus: 2,
@@ -72,8 +73,12 @@ function report(serverUrl: string, nodeDirectory: string, joinToken: string | nu
     usedDiskGb: 1,
   };
   const outbox = new Outbox(systemClock);
+  const log = makeLog({ level: "silent", clock: systemClock });
+  const path = join(nodeDirectory, "runs.journal");
+  const runs = await RunJournal.open({ path, clock: systemClock, log, onChange: () => outbox.wake() });
   const reporter = new Reporter({
     outbox,
+    runs,
     serverUrl,
     serverSocket: null,
     joinToken,
@@ -84,14 +89,15 @@ function report(serverUrl: string, nodeDirectory: string, joinToken: string | nu
     observe: observed,
     observeAll: () => [observed(A), observed(B)],
     clock: systemClock,
-    log: makeLog({ level: "silent", clock: systemClock }),
+    log,
   });
   const done = reporter.run(stop.signal);
   const end = async (): Promise<void> => {
     stop.abort(new Error("the test ends"));
     await done;
+    await runs.saved();
   };
-  return { outbox, end };
+  return { outbox, runs, end };
 }
 
 const isHeartbeat = ({ path }: Call): boolean => path === "/v1/nodes/n1/heartbeat";
@@ -101,7 +107,7 @@ const accept = ({ path }: Call) =>
 test("a node registers with its join token, stores its credential privately and first reports everything", async () => {
   await using directory = await temporaryDirectory();
   const server = await listen(accept);
-  const { outbox, end } = report(server.url, directory.path);
+  const { outbox, end } = await report(server.url, directory.path);
   await until(() => server.calls.length >= 2, { what: "a first report" });
   outbox.change(A);
   outbox.change(A);
@@ -129,10 +135,10 @@ test("a restarted node uses its credential, and its join token if the credential
   await using directory = await temporaryDirectory();
   let isRevoked = false;
   const server = await listen((call) => (isRevoked && call.token === "secret" ? { status: 401 } : accept(call)));
-  const first = report(server.url, directory.path);
+  const first = await report(server.url, directory.path);
   await until(() => server.calls.some(isHeartbeat), { what: "a report" });
   await first.end();
-  const second = report(server.url, directory.path);
+  const second = await report(server.url, directory.path);
   await until(() => server.calls.filter(isHeartbeat).length >= 2, { what: "a report of the second" });
   assert.equal(server.calls.at(-2)?.token, "secret");
   isRevoked = true;
@@ -153,7 +159,7 @@ test("after a failure everything is reported again, and events keep their number
     }
     return accept(call);
   });
-  const { outbox, end } = report(server.url, directory.path);
+  const { outbox, end } = await report(server.url, directory.path);
   await until(() => server.calls.some(isHeartbeat), { what: "a first report" });
   outbox.event(B, "info", "while it fails");
   await until(() => failures === 2 && server.calls.length >= 5, { what: "the report after two failures" });
@@ -171,7 +177,7 @@ test("a node retries until the server is up", async () => {
   await using directory = await temporaryDirectory();
   const placeholder = await listen(accept);
   placeholder.close();
-  const { end } = report(placeholder.url, directory.path);
+  const { end } = await report(placeholder.url, directory.path);
   const port = Number(new URL(placeholder.url).port);
   const calls: string[] = [];
   const late = createServer((request, response) => {
@@ -183,4 +189,30 @@ test("a node retries until the server is up", async () => {
   await end();
   late.closeAllConnections();
   late.close();
+});
+
+test("a run is reported until the server has acknowledged it, also while a server acknowledges none", async () => {
+  await using directory = await temporaryDirectory();
+  let acknowledges = false;
+  const server = await listen((call) => {
+    const acknowledgedRuns = call.body.runs?.runs.at(-1)?.sequence ?? 0;
+    return acknowledges && isHeartbeat(call) ? { status: 200, body: { acknowledgedRuns } } : accept(call);
+  });
+  const { outbox, runs, end } = await report(server.url, directory.path);
+  await until(() => server.calls.some(isHeartbeat), { what: "a first report" });
+  runs.open({ bootId: "boot-1", machineId: A, startedAt: 1 });
+  await runs.close("boot-1", { endedAt: 2, cause: "stop" });
+  const reports = () => server.calls.filter(isHeartbeat).map(({ body }) => body.runs);
+  const reported = () => reports().filter((report) => report?.runs.some((run) => run.endedAt === 2)).length;
+  await until(() => reported() >= 1, { what: "a report of the run" });
+  acknowledges = true;
+  outbox.change(A);
+  await until(() => reported() === 2 && runs.isEmpty, { what: "the same run again" });
+  outbox.change(A);
+  await until(() => reports().at(-1)?.runs.length === 0, { what: "a report without it" });
+  await end();
+  server.close();
+  // A server that acknowledges nothing is not asked again at once.
+  assert.ok(server.calls.length <= 6, `${server.calls.length} calls`);
+  assert.deepEqual(reports()[0], { sequence: 0, isComplete: true, runs: [] });
 });

@@ -105,7 +105,8 @@ test("a machine whose host went down runs again, and its run ended when its node
   await until(() => first.clock.now() > lastAliveAt, { what: "time to pass" });
   const second = await startTestNode(directory.path, { lastAliveAt });
   const after = await runsAgain(second, before);
-  assert.deepEqual(after.lastRun, { bootId: before.bootId, startedAt: before.runningSince, endedAt: lastAliveAt });
+  const { bootId, runningSince: startedAt } = before;
+  assert.deepEqual(after.lastRun, { bootId, startedAt, endedAt: lastAliveAt, cause: "unseen" });
   assert.match(second.events[0]?.message ?? "", /ended while its node was down; the machine is started again/);
 });
 

@@ -3,6 +3,7 @@
  * `npm run golden`. Reads the messages of the link as read.ts says.
  */
 import type { DesiredMachine, EndedRun, MachineSpec, ObservedMachine } from "./machines.ts";
+import type { Run, RunReport } from "./runs.ts";
 import type {
   Heartbeat,
   HeartbeatAnswer,
@@ -32,6 +33,7 @@ import {
 } from "./read.ts";
 
 const DESIRED_MACHINE_STATE = ["running", "stopped", "absent"] as const;
+const ENDED_RUN_CAUSE = ["stop", "delete", "poweroff", "crash", "unresponsive", "unseen", "unknown"] as const;
 const MACHINE_SPEC_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
 const MACHINE_SPEC_HOSTNAME_PATTERN = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}$/;
 const MACHINE_SPEC_IMAGE_REFERENCE_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,511}$/;
@@ -48,6 +50,8 @@ const OBSERVED_MACHINE_REASON_CODE = [
   "image_not_cached",
 ] as const;
 const OBSERVED_MACHINE_TIMINGS_VM = ["prepared", "template", "boot"] as const;
+const RUN_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
+const RUN_CAUSE = ["stop", "delete", "poweroff", "crash", "unresponsive", "unseen", "unknown"] as const;
 const NODE_EVENT_LEVEL = ["info", "warn", "error"] as const;
 const IMAGE_PROGRESS_REASON_CODE = [
   "image_not_found",
@@ -86,6 +90,7 @@ export function readEndedRun(value: unknown): EndedRun {
     bootId: clipped(fields["bootId"], "EndedRun.bootId", 4000),
     startedAt: measure(fields["startedAt"], "EndedRun.startedAt", 8640000000000000),
     endedAt: measure(fields["endedAt"], "EndedRun.endedAt", 8640000000000000),
+    cause: oneOfOr(fields["cause"], ENDED_RUN_CAUSE, "unknown"),
   };
 }
 
@@ -226,6 +231,31 @@ export function readObservedMachine(value: unknown): ObservedMachine {
   };
 }
 
+export function readRun(value: unknown): Run {
+  const fields = record(value, "Run");
+  return {
+    sequence: count(fields["sequence"], "Run.sequence", 9007199254740991),
+    bootId: clipped(fields["bootId"], "Run.bootId", 128),
+    machineId: matching(fields["machineId"], "Run.machineId", RUN_MACHINE_ID_PATTERN),
+    startedAt: measure(fields["startedAt"], "Run.startedAt", 8640000000000000),
+    endedAt:
+      fields["endedAt"] === undefined || fields["endedAt"] === null
+        ? null
+        : measure(fields["endedAt"], "Run.endedAt", 8640000000000000),
+    cause:
+      fields["cause"] === undefined || fields["cause"] === null ? null : oneOfOr(fields["cause"], RUN_CAUSE, "unknown"),
+  };
+}
+
+export function readRunReport(value: unknown): RunReport {
+  const fields = record(value, "RunReport");
+  return {
+    sequence: count(fields["sequence"], "RunReport.sequence", 9007199254740991),
+    isComplete: fields["isComplete"] === true,
+    runs: list(fields["runs"], "RunReport.runs", 10000, readRun),
+  };
+}
+
 export function readHeartbeat(value: unknown): Heartbeat {
   const fields = record(value, "Heartbeat");
   return {
@@ -235,6 +265,7 @@ export function readHeartbeat(value: unknown): Heartbeat {
     resources: readNodeResources(fields["resources"]),
     machines: list(fields["machines"], "Heartbeat.machines", 50000, readObservedMachine),
     events: list(fields["events"], "Heartbeat.events", 10000, readNodeEvent),
+    runs: fields["runs"] === undefined || fields["runs"] === null ? null : readRunReport(fields["runs"]),
   };
 }
 
@@ -242,6 +273,10 @@ export function readHeartbeatAnswer(value: unknown): HeartbeatAnswer {
   const fields = record(value, "HeartbeatAnswer");
   return {
     link: readLinkVersions(fields["link"] ?? { version: 1, lowest: 1 }),
+    acknowledgedRuns:
+      fields["acknowledgedRuns"] === undefined || fields["acknowledgedRuns"] === null
+        ? null
+        : count(fields["acknowledgedRuns"], "HeartbeatAnswer.acknowledgedRuns", 9007199254740991),
   };
 }
 

@@ -12,6 +12,7 @@ import {
   PORTS_PER_MACHINE_MAX,
 } from "../limits.ts";
 import { RESTARTS, VM_ORIGINS } from "../machines.ts";
+import { RUN_END_CAUSES } from "../runs.ts";
 import { DESIRED_STATES, OBSERVED_STATES } from "./states.ts";
 import {
   clipped,
@@ -85,6 +86,8 @@ export const EndedRun = Type.Object({
   startedAt: instant(),
   /** When its VM ended; if nobody saw it end, when it was last known to run. */
   endedAt: instant(),
+  /** `unknown`: the node has an earlier version, or a cause that this version does not know. */
+  cause: oneOfOr(RUN_END_CAUSES, "unknown"),
 });
 export type EndedRun = Message<typeof EndedRun>;
 

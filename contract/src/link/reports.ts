@@ -3,6 +3,7 @@
  */
 import { EVENT_LEVELS } from "../machines.ts";
 import { ObservedMachine } from "./machines.ts";
+import { RunReport } from "./runs.ts";
 import {
   clipped,
   count,
@@ -65,6 +66,8 @@ export const Heartbeat = Type.Object({
   resources: NodeResources,
   machines: list(ObservedMachine, MACHINES_MAX),
   events: list(NodeEvent, EVENTS_MAX),
+  /** null: the node has an earlier version, and `lastRun` is all it reports of runs. */
+  runs: nullable(RunReport),
 });
 export type Heartbeat = Message<typeof Heartbeat>;
 
@@ -77,5 +80,9 @@ export const RegistrationAnswer = Type.Object({
 export type RegistrationAnswer = Message<typeof RegistrationAnswer>;
 
 /** What a node reads of the answer to a heartbeat. */
-export const HeartbeatAnswer = Type.Object({ link: LinkVersions });
+export const HeartbeatAnswer = Type.Object({
+  link: LinkVersions,
+  /** Runs up to this sequence need not be reported again. null: the server has an earlier version. */
+  acknowledgedRuns: nullable(count(Number.MAX_SAFE_INTEGER)),
+});
 export type HeartbeatAnswer = Message<typeof HeartbeatAnswer>;

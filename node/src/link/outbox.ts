@@ -36,6 +36,11 @@ export class Outbox {
     this.#added.abort();
   }
 
+  /** Something else is there to be reported. */
+  wake(): void {
+    this.#added.abort();
+  }
+
   get isEmpty(): boolean {
     return this.#changed.size === 0 && this.#events.length === 0;
   }

@@ -5,13 +5,16 @@
  * Owns `<node directory>/credential` (0600), with which the node calls after it has entered. Leaves what is to be told to
  * outbox.ts, and what is observed to machines/.
  *
- * Always: a report after a failure, and the first one, holds all machines, so nothing depends on an earlier one having
- * arrived; events stay until a report that held them was accepted. The node runs on when
- * no server answers, and asks again for as long as it lives. A server that does not know the credential any more is
- * asked to let the node in by its join token.
+ * Always:
+ * - A report after a failure, and the first one, holds all machines and all open runs, so nothing depends on an earlier
+ *   report having arrived.
+ * - An event stays in the outbox until a report that held it was accepted; a run stays in the journal of runs until the
+ *   server has acknowledged it.
+ * - The node runs on when no server answers, and tries again for as long as it lives.
+ * - When the server no longer knows the credential, the node registers with its join token again.
  *
- * One loop; a change while a report is under way leads to the next one. If the process dies, only events that were
- * not sent yet are lost: states are in the journals.
+ * One loop; a change while a report is under way leads to the next one. If the process dies, only events that were not sent
+ * yet are lost: states and runs are in the journals.
  */
 import { randomBytes } from "node:crypto";
 import { readFile, rename, writeFile } from "node:fs/promises";
@@ -29,6 +32,8 @@ import {
 } from "@flotilla/contract/link";
 import { readHeartbeatAnswer, readRegistrationAnswer } from "@flotilla/contract/link/generated";
 import { type LinkVersions, OWN_LINK_VERSIONS, versionRefusal } from "@flotilla/contract/link/version";
+import { RUNS_PER_COMPLETE_REPORT_MAX, RUNS_PER_REPORT_MAX } from "@flotilla/contract/runs";
+import type { RunJournal } from "../machines/run-journal.ts";
 import type { Outbox } from "./outbox.ts";
 import { postJson } from "./post.ts";
 
@@ -52,6 +57,7 @@ export interface ReporterOptions {
   readonly address: string;
   readonly facts: NodeFacts;
   readonly outbox: Outbox;
+  readonly runs: RunJournal;
   readonly observeResources: () => Promise<NodeResources>;
   readonly observe: (machineId: string) => ObservedMachine;
   readonly observeAll: () => readonly ObservedMachine[];
@@ -98,9 +104,9 @@ export class Reporter {
       const added = outbox.watch();
       try {
         if (!this.#isRegistered) await this.#register(signal);
-        await this.#report(signal);
+        const hasMore = await this.#report(signal);
         this.#onSuccess();
-        if (outbox.isEmpty) await clock.sleep(HEARTBEAT_PERIOD_MS, AbortSignal.any([signal, added]));
+        if (!hasMore) await clock.sleep(HEARTBEAT_PERIOD_MS, AbortSignal.any([signal, added]));
         await clock.sleep(COALESCE_MS, signal);
       } catch (error) {
         if (signal.aborted) return;
@@ -172,20 +178,27 @@ export class Reporter {
     this.#credential = credential;
   }
 
-  async #report(signal: AbortSignal): Promise<void> {
-    const { facts, outbox, observe, observeAll, observeResources } = this.#options;
+  /** Whether there is more that the server would accept now. */
+  async #report(signal: AbortSignal): Promise<boolean> {
+    const { facts, outbox, runs: journal, observe, observeAll, observeResources } = this.#options;
     const resources = await observeResources();
     const isComplete = this.#isComplete;
     const changed = outbox.takeChanged();
     const events = outbox.oldest(EVENTS_PER_REPORT_MAX);
     const machines = isComplete ? observeAll() : changed.map(observe);
+    const runs = isComplete ? journal.all(RUNS_PER_COMPLETE_REPORT_MAX) : journal.changes(RUNS_PER_REPORT_MAX);
     const link = this.#versions;
-    const heartbeat: Heartbeat = { bootId: this.#bootId, link, isComplete, resources, machines, events };
+    const heartbeat: Heartbeat = { bootId: this.#bootId, link, isComplete, resources, machines, events, runs };
     const path = `/v1/nodes/${facts.nodeId}/heartbeat`;
     const answer = readHeartbeatAnswer(await this.#post(path, this.#credential ?? "", heartbeat, signal));
     this.#checkVersions(answer.link);
-    this.#isComplete = false;
+    // After a long absence there may be more runs than one report holds.
+    this.#isComplete = isComplete && !runs.isComplete;
     outbox.accepted(events.at(-1)?.sequence ?? 0);
+    // A server of an earlier version acknowledges no runs.
+    const { acknowledgedRuns } = answer;
+    if (acknowledgedRuns !== null) journal.acknowledge(Math.min(acknowledgedRuns, runs.sequence));
+    return !outbox.isEmpty || (acknowledgedRuns !== null && !journal.isEmpty);
   }
 
   async #post(path: string, token: string, body: unknown, signal: AbortSignal): Promise<unknown> {

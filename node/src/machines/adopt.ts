@@ -5,14 +5,16 @@
  * 1. Read every journal, and remove files that none accounts for: temporary files, directories of boots that ended.
  * 2. Take up machines whose journal is lost (lost-journal.ts). A directory without a journal and without a disk is what a
  *    removal left: it goes.
- * 3. Let every supervisor go on: those with a boot look for its VM first (`adopt` is what the plan says then).
- * 4. End every VM that is no machine's.
+ * 3. End the runs of boots that no machine has.
+ * 4. Let every supervisor go on: those with a boot look for its VM first (`adopt` is what the plan says then).
+ * 5. End every VM that is no machine's.
  *
  * Always: no disk is deleted here, and no VM that may be a machine's is ended. If the process dies in the middle, the
  * next run does the same.
  */
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
+import type { RunEndCause } from "@flotilla/contract/runs";
 import type { Fleet } from "./fleet.ts";
 import { type Journal, readJournal } from "./journal.ts";
 import { accountForDisk, type LostMachine, takeUpLost } from "./lost-journal.ts";
@@ -43,7 +45,7 @@ export interface Adoption {
 
 /** Logs what it finds; throws only when the machines directory can not be read or the driver can not sweep. */
 export async function adoptMachines(fleet: Fleet, around: Surroundings): Promise<Adoption> {
-  const { log, driver, liveBoots, machinesDirectory } = around;
+  const { log, driver, liveBoots, machinesDirectory, runs } = around;
   await mkdir(machinesDirectory, { recursive: true, mode: 0o700 });
   let removed = 0;
   const lost: LostMachine[] = [];
@@ -58,17 +60,35 @@ export async function adoptMachines(fleet: Fleet, around: Surroundings): Promise
     else {
       removed += await removeUnaccounted(directory, read.journal);
       const journal = await accountForDisk(fleet, around, read.journal);
-      if (journal !== undefined) fleet.restore(journal);
+      if (journal !== undefined) {
+        fleet.restore(journal);
+        recordRuns(around, journal);
+      }
     }
   }
   for (const machine of lost) if (await takeUpLost(fleet, around, machine)) removed += 1;
   fleet.finishRestoring();
+  runs.closeAllBut(liveBoots, { endedAt: around.lastAliveAt ?? 0, cause: "unseen" });
   const machines = fleet.list();
   for (const machine of machines) machine.resume();
   const swept = await driver.sweep(liveBoots);
   const observed = await Promise.all(machines.map((machine) => machine.adopted(ADOPTION_WAIT_MS)));
   const running = observed.filter(({ state }) => state === "running").length;
   return { machines: machines.length, running, swept, removed };
+}
+
+/**
+ * Opens the run of a machine that the machine's journal knows and the journal of runs may not. An earlier version had no
+ * journal of runs: the last run of each machine is reported once more.
+ */
+function recordRuns({ runs }: Surroundings, { machineId, boot, lastRun }: Journal): void {
+  if (runs.isNew && lastRun) {
+    const cause: RunEndCause | undefined = lastRun.cause;
+    runs.open({ bootId: lastRun.bootId, machineId, startedAt: lastRun.startedAt });
+    void runs.close(lastRun.bootId, { endedAt: lastRun.endedAt, cause: cause ?? "unknown" });
+  }
+  if (boot === null || boot.runningSince === null) return;
+  runs.open({ bootId: boot.bootId, machineId, startedAt: boot.runningSince });
 }
 
 /** Removes everything but the disk from a machine's directory that its journal does not account for. */

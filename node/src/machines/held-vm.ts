@@ -8,6 +8,7 @@
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
 import type { Vm, VmExit } from "../driver/driver.ts";
+import type { RunEndCause } from "@flotilla/contract/runs";
 import { EXIT_GRACE_MS } from "./configure-vm.ts";
 import { Readiness } from "./readiness.ts";
 import type { VmState } from "./state.ts";
@@ -40,6 +41,8 @@ export class HeldVm {
   state: VmState | null;
   /** The agent ends the VM itself, so its end needs no explanation. */
   isEnding = false;
+  /** Why the VM ended or is being ended; the first cause stays. null: not known yet. */
+  endCause: RunEndCause | null = null;
   /** Epoch milliseconds at which the VM ended or was last known to run; null while it is held, or not known. */
   lastSeenAt: number | null;
 
@@ -86,6 +89,7 @@ export class HeldVm {
   #onExit(vm: Vm, exit: VmExit): void {
     if (this.#vm !== vm) return;
     const ended = { vm, wasReady: this.state === "ready", isExpected: this.isEnding };
+    this.endCause ??= exit.kind === "poweroff" ? "poweroff" : "crash";
     this.forget(true);
     this.#options.log.info({ exit, isExpected: ended.isExpected }, "the VM ended");
     this.#options.onExit(exit, ended);

@@ -12,6 +12,7 @@ import type { Images } from "../images/images.ts";
 import { BootSlots } from "./boot-slots.ts";
 import { ensureMemoryRoom } from "./memory-room.ts";
 import { PreparedVms, type PreparedVmsOptions } from "./prepared-vms.ts";
+import type { RunJournal } from "./run-journal.ts";
 
 export interface RemovedMachine {
   readonly machineId: string;
@@ -31,6 +32,7 @@ export interface Surroundings {
   readonly bootSlots: BootSlots;
   readonly wakeSlots: BootSlots;
   readonly prepared: PreparedVms;
+  readonly runs: RunJournal;
   /** Throws an Error for the machine's owner when memory is too short for another VM. */
   readonly ensureMemoryRoom: () => Promise<void>;
   /** Epoch milliseconds at which an earlier agent of this node was last alive; null: there was none. */
@@ -54,7 +56,16 @@ export interface MachineSurroundings extends Surroundings {
 export interface SurroundingsOptions
   extends Pick<
     Surroundings,
-    "machinesDirectory" | "driver" | "images" | "disks" | "lastAliveAt" | "clock" | "log" | "onEvent" | "onChange"
+    | "machinesDirectory"
+    | "driver"
+    | "images"
+    | "disks"
+    | "runs"
+    | "lastAliveAt"
+    | "clock"
+    | "log"
+    | "onEvent"
+    | "onChange"
   > {
   /** Where VMs wait until a machine needs them. */
   readonly preparedDirectory: string;

@@ -16,6 +16,7 @@ import type { FakePreparing } from "../../src/driver/fake/prepared.ts";
 import { makeLog } from "../../src/log.ts";
 import { type Adoption, adoptMachines } from "../../src/machines/adopt.ts";
 import { Fleet } from "../../src/machines/fleet.ts";
+import { RunJournal } from "../../src/machines/run-journal.ts";
 import { makeSurroundings, type Surroundings } from "../../src/machines/surroundings.ts";
 
 export interface TestNode {
@@ -115,7 +116,14 @@ export async function startTestNode(
     ...(preparing && { preparing }),
   });
   const images = new FakeImages(clock, "amd64");
+  const runs = await RunJournal.open({
+    path: join(directory, "runs.journal"),
+    clock,
+    log,
+    onChange: () => undefined,
+  });
   const around = makeSurroundings({
+    runs,
     machinesDirectory,
     preparedDirectory,
     observeResources: () =>

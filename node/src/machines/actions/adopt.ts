@@ -61,6 +61,7 @@ async function foundGone(machine: Machine, { bootId, runningSince }: JournaledBo
   liveBoots.delete(bootId);
   await driver.sweep(liveBoots);
   machine.held.state = "ended";
+  machine.held.endCause ??= "unseen";
   if (runningSince === null || machine.journal.desired !== "running") return;
   machine.crashed("the machine ended while its node was down");
 }

@@ -55,7 +55,9 @@ export function becomeReady(machine: Machine, vm: Vm, boot: JournaledBoot): void
   const { held, timings, workload, around } = machine;
   if (held.vm !== vm || machine.journal.boot?.bootId !== boot.bootId) return;
   held.state = "ready";
-  const runningSince = boot.runningSince ?? around.clock.now();
+  const { bootId } = boot;
+  const { machineId } = machine.journal;
+  const runningSince = around.runs.open({ bootId, machineId, startedAt: boot.runningSince ?? around.clock.now() });
   const ports = machine.requiredSpec().ports.map(({ port }) => port);
   // Without a port that could be looked at, the agent's answer is all there is.
   const readySince = boot.readySince ?? (ports.length === 0 || vm.network === null ? runningSince : null);

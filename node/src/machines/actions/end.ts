@@ -1,14 +1,18 @@
 /**
  * Ends a machine's VM, cleans up after it, and removes the machine.
  *
- * Always: a boot stays in the journal until its VMM is gone and its directory removed; the journal is the last file of a
- * machine to be removed. After a crash the next agent goes on where this one was.
+ * Always:
+ * - A boot stays in the machine's journal until its VMM is gone, its directory removed and the end of its run on the disk.
+ * - The journal is the last file of a machine to be removed.
+ *
+ * After a crash the next agent continues where this one was.
  */
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { deadlineSignal, orAborted } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
 import type { EndedRun } from "@flotilla/contract/link";
+import type { RunEndCause } from "@flotilla/contract/runs";
 import type { JournaledBoot } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { bootDirectoryName, bootsPathOf } from "../paths.ts";
@@ -22,6 +26,7 @@ export async function shutDown(machine: Machine, signal: AbortSignal): Promise<v
   const { vm } = held;
   if (vm === null) return;
   held.isEnding = true;
+  held.endCause ??= causeOf(machine);
   const deadline = deadlineSignal(around.clock, SHUT_DOWN_DEADLINE_MS, signal);
   try {
     await orAborted(vm.guest.shutDown(), deadline.signal);
@@ -40,6 +45,7 @@ export async function kill(machine: Machine): Promise<void> {
   const { held, around } = machine;
   const { boot } = machine.journal;
   held.isEnding = true;
+  held.endCause ??= causeOf(machine);
   if (held.vm !== null) await held.vm.kill();
   else if (boot !== null && held.state !== "ended") {
     // The agent does not hold it: the driver ends what is not among the live boots.
@@ -52,27 +58,39 @@ export async function kill(machine: Machine): Promise<void> {
 export async function cleanBoot(machine: Machine): Promise<void> {
   const { held, around, workload, directory } = machine;
   const { boot } = machine.journal;
+  const run = boot === null ? null : endedRun(machine, boot);
+  const recorded = run === null ? null : around.runs.close(run.bootId, run);
   await workload.finish();
   if (boot !== null) {
     await rm(join(bootsPathOf(directory), bootDirectoryName(boot.bootId)), { recursive: true, force: true });
     around.liveBoots.delete(boot.bootId);
   }
-  const { lastRun } = machine.journal;
-  void machine.update({
-    boot: null,
-    lastRun: endedRun(boot, held.lastSeenAt ?? around.clock.now()) ?? lastRun ?? null,
-  });
+  await recorded;
+  void machine.update({ boot: null, lastRun: run ?? machine.journal.lastRun ?? null });
   held.state = null;
   held.isEnding = false;
+  held.endCause = null;
   held.lastSeenAt = null;
   machine.adoptAttempts = 0;
 }
 
-/** Null for a boot that never ran. */
-function endedRun(boot: JournaledBoot | null, endedAt: number): EndedRun | null {
-  if (boot === null || boot.runningSince === null) return null;
-  const { bootId, runningSince: startedAt } = boot;
-  return { bootId, startedAt, endedAt: Math.max(startedAt, endedAt) };
+/** Why the agent ends a VM. */
+function causeOf({ journal }: Machine): RunEndCause {
+  if (journal.desired === "running") return "unresponsive";
+  return journal.desired === "absent" ? "delete" : "stop";
+}
+
+/** null for a boot that never ran. */
+function endedRun(
+  { held, journal, around }: Machine,
+  { bootId, runningSince }: JournaledBoot,
+): EndedRun | null {
+  const { runs, clock } = around;
+  if (runningSince === null && !runs.isOpen(bootId)) return null;
+  // Known already, unless the agent died before the start was on the disk.
+  const startedAt = runs.open({ bootId, machineId: journal.machineId, startedAt: runningSince ?? clock.now() });
+  const endedAt = Math.max(startedAt, Math.floor(held.lastSeenAt ?? clock.now()));
+  return { bootId, startedAt, endedAt, cause: held.endCause ?? "unseen" };
 }
 
 export async function removeFiles(machine: Machine): Promise<void> {
