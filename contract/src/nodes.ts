@@ -127,7 +127,9 @@ export const nodeEndpoints = {
     description: "The body is `Heartbeat` of contract/src/link.ts; without a body it only reports that the node runs.",
     access: "nodeCredential",
     body: { kind: "json", isOptional: true, schema: Type.Unsafe<unknown>({}), maxBytes: 8 * 1024 * 1024 },
-    answers: { 200: json(Type.Object({ acceptedAt: timestamp(), link: LinkVersions })) },
+    answers: {
+      200: json(Type.Object({ acceptedAt: timestamp(), link: LinkVersions, acknowledgedRuns: optional(int64()) })),
+    },
     errors: ["not_found", "invalid_json", "invalid_body", "link_version"],
   }),
   listJoinTokens: endpoint({

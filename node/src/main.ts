@@ -100,7 +100,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   await fleet.release();
   await runs.saved();
   await backends[Symbol.asyncDispose]();
-  log.info({}, "the node agent has stopped; its machines run on");
+  log.info({}, "the node agent has stopped; its machines continue to run");
   process.exit(0);
 }
 

@@ -1567,6 +1567,7 @@ export interface HeartbeatNodeAnswer {
   /** RFC 3339, UTC, with milliseconds */
   acceptedAt: string;
   link: LinkVersions;
+  acknowledgedRuns?: number | null | undefined;
 }
 
 export interface ImageInfo {

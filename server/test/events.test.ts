@@ -88,7 +88,6 @@ test("a tenant's events outlive their machine, name it, and are hidden from othe
     ],
   );
   assert.equal((await follower.get(`/v1/machines/${id}/events`)).status, 404);
-  await context.db.execute(sql`DELETE FROM machine_runs WHERE machine_id = ${id}`);
   await context.db.execute(sql`DELETE FROM machines WHERE id = ${id}`);
   assert.equal((await read(`?machine=${id}`)).length, 2);
   assert.deepEqual(await read(`?machine=${id}`, client), []);

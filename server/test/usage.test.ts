@@ -193,8 +193,9 @@ class Play {
     const row = await db.queryOne<{ tenant: string; cpus: number; memory: number }>(sql`
       WITH m AS (SELECT * FROM machines WHERE id = ${machine}),
       run AS (
-        INSERT INTO machine_runs (boot_id, machine_id, tenant_id, cpus, memory_mb, started_at, ended_at)
-        SELECT ${boot}, id, tenant_id, cpus, memory_mb, ${instantOf(from)}::timestamptz, ${instantOf(to)}::timestamptz FROM m)
+        INSERT INTO machine_runs (boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, recorded_at)
+        SELECT ${boot}, id, 'node-x', tenant_id, cpus, memory_mb, ${instantOf(from)}::timestamptz, ${instantOf(to)}::timestamptz,
+          ${to === null ? null : "stop"}, ${instantOf(this.now)}::timestamptz FROM m)
       SELECT tenant_id AS tenant, cpus, memory_mb AS memory FROM m`);
     assert.ok(row !== undefined);
     const span = (meter: Meter, quantity: number): Span => ({ machine, tenant: row.tenant, meter, quantity, from, to });
@@ -216,7 +217,7 @@ class Play {
     // Twice, as a report that is repeated.
     for (let count = 0; count < 2; count += 1)
       await db.execute(sql`
-        UPDATE machine_runs SET ended_at = ${instantOf(at)}::timestamptz WHERE boot_id = ${run.boot} AND ended_at IS NULL`);
+        UPDATE machine_runs SET ended_at = ${instantOf(at)}::timestamptz, end_cause = 'stop' WHERE boot_id = ${run.boot} AND ended_at IS NULL`);
     for (const span of run.spans) span.to = at;
   }
 
@@ -318,8 +319,9 @@ test("a change of plan waits for what is being recorded, and begins after it, wh
   let moved: Promise<unknown> = Promise.resolve();
   await db.transaction(async (transaction) => {
     await transaction.execute(sql`
-      INSERT INTO machine_runs (boot_id, machine_id, tenant_id, cpus, memory_mb, started_at, ended_at)
-      SELECT 'boot-mover', id, ${tenant}, 1, 1, ${instantOf(end - 10_000)}, ${instantOf(end)} FROM machines LIMIT 1`);
+      INSERT INTO machine_runs (boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, recorded_at)
+      SELECT 'boot-mover', id, 'node-x', ${tenant}, 1, 1, ${instantOf(end - 10_000)}, ${instantOf(end)}, 'stop', now()
+      FROM machines LIMIT 1`);
     moved = db
       .execute(sql`UPDATE tenants SET plan_id = ${plan}, updated_at = ${instantOf(end - 500)} WHERE id = ${tenant}`)
       .then(() => Object.assign(move, { isDone: true }));
@@ -362,8 +364,8 @@ test("account, usage, meters and machine usage say the same of the same time", a
     INSERT INTO rates (plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, created_at)
     SELECT id, ${instantOf(from - 1000)}, 1234567, 7654321, now() FROM plans WHERE is_default`);
   await db.execute(sql`
-    INSERT INTO machine_runs (boot_id, machine_id, tenant_id, cpus, memory_mb, started_at, ended_at)
-    VALUES ('boot-payer', ${machine.json.id}, ${tenantId}, 2, 3000, ${instantOf(from)}, ${instantOf(from + 7_001)})`);
+    INSERT INTO machine_runs (boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, recorded_at)
+    VALUES ('boot-payer', ${machine.json.id}, 'node-x', ${tenantId}, 2, 3000, ${instantOf(from)}, ${instantOf(from + 7_001)}, 'stop', now())`);
   const expected = {
     cpu: Math.floor((7_001 * 2 * 1_234_567) / HOUR),
     memory: Math.floor((7_001 * 3000 * 7_654_321) / HOUR / 1024),
@@ -394,8 +396,8 @@ test("a machine that is deleted and forgotten stays in its tenant's usage", asyn
   const owner = tenantId ?? (await admin.get("/v1/me")).json.tenantId;
   const from = Date.now() - 5_000;
   await db.execute(sql`
-    INSERT INTO machine_runs (boot_id, machine_id, tenant_id, cpus, memory_mb, started_at, ended_at)
-    VALUES ('boot-gone', ${id}, ${owner}, 1, 1024, ${instantOf(from)}, ${instantOf(from + 1_000)})`);
+    INSERT INTO machine_runs (boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, recorded_at)
+    VALUES ('boot-gone', ${id}, 'node-x', ${owner}, 1, 1024, ${instantOf(from)}, ${instantOf(from + 1_000)}, 'stop', now())`);
   const period = { from, to: from + 2_000, now: Date.now() };
   const before = await readTenantUsage(db, { tenantId: owner, ...period });
   assert.equal((await admin.delete(`/v1/machines/${id}`)).status, 204);

@@ -13,7 +13,7 @@ export const Run = Type.Object({
   bootId: clipped(BOOT_ID_CHARACTERS_MAX),
   machineId: machineId(),
   startedAt: instant(),
-  /** null while it runs. If nobody saw it end: when it was last known to run. */
+  /** null while it runs. If no agent saw it end: when it was last known to run. */
   endedAt: nullable(instant()),
   /** null while it runs. `unknown`: this version does not know the cause. */
   cause: nullable(oneOfOr(RUN_END_CAUSES, "unknown")),

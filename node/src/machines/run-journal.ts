@@ -9,20 +9,18 @@
  * - A run is opened once and closed once. Its end is never before its start, whatever the host's clock does.
  * - A run is kept until it has ended and the server has acknowledged that, also when its machine is removed.
  * - The end of a run is on the disk before the machine's own journal forgets the boot (actions/end.ts).
- * - Sequences grow, also when the file is lost: a sequence is at least the time of its record in epoch milliseconds.
+ * - Sequences grow, also when the file is lost: a sequence is at least its time in epoch milliseconds.
  * - At most RUNS_MAX runs are kept. Beyond that the oldest ended run is dropped, with an error in the log.
  *
  * A crash leaves:
- * - before the start of a run is on the disk: a boot in the machine's journal. The next agent opens the run when it reads
- *   that journal, or when it configures the guest again.
- * - before the end is on the disk: an open run. The next agent ends it when it ends its boot, and ends runs of which no
- *   machine has the boot (`closeAllBut`), both as `unseen`.
+ * - before a start is on the disk: a boot in the machine's journal. The next agent opens the run from that journal.
+ * - before an end is on the disk: an open run. The next agent ends it with its boot, or when no machine has the boot.
  * - in the middle of an append: an incomplete last line. It is skipped when the file is read.
  * - in the middle of a rewrite: the old file, and a temporary file that the next rewrite replaces.
- * - after an end was acknowledged, before the file is rewritten: a run that is reported again, which the server ignores.
+ * - after an end was acknowledged, before the file is rewritten: a run that is reported again; the server ignores it.
  *
- * A write that fails (a full disk) is logged and does not hold up the machine. What could not be written stays in memory, is
- * reported, and is written with the next change or acknowledgement.
+ * A failed write (a full disk) is logged and does not hold up the machine. The runs stay in memory, are reported, and are
+ * written with the next change or acknowledgement.
  */
 import { open, readFile, rename } from "node:fs/promises";
 import { dirname } from "node:path";
@@ -273,7 +271,7 @@ function checkVersion(path: string, version: number): void {
   );
 }
 
-/** null: it is no object. */
+/** null: it is not an object. */
 function parseLine(line: string): Readonly<Record<string, unknown>> | null {
   try {
     const value: unknown = JSON.parse(line);

@@ -128,11 +128,11 @@ CREATE TABLE machine_exec_months (
   CONSTRAINT machine_exec_months_exec_duration_ms_check CHECK ((exec_duration_ms >= 0))
 );
 
--- One row for each boot that ran: what uptime is computed from.
+-- One row for each boot that ran: what uptime is computed from. Rows outlive their machine and do not change after the run has ended.
 CREATE TABLE machine_runs (
   -- One incarnation of a machine.
   boot_id text NOT NULL,
-  -- Which machine ran.
+  -- Which machine ran. It may be gone.
   machine_id text NOT NULL,
   -- Its owner.
   tenant_id text NOT NULL,
@@ -140,13 +140,25 @@ CREATE TABLE machine_runs (
   cpus integer NOT NULL,
   -- As the machine had it.
   memory_mb integer NOT NULL,
-  -- When it was ready.
+  -- When it was running, by the node's clock; not before the machine was created, and not after the server received it.
   started_at timestamp with time zone NOT NULL,
-  -- Null while it runs.
+  -- When its VM ended, by the node's clock; if no agent saw that, when it was last known to run. Null while it runs.
   ended_at timestamp with time zone,
+  -- Where it ran. Only this node ends the run.
+  node_id text NOT NULL,
+  -- Why it ended, as contract/src/runs.ts says. Null while it runs.
+  end_cause text,
+  -- What the machine ran after that does not count: it was deleted then, or its node had not reported since when it was deleted. By the server's clock; null: no bound.
+  counted_until timestamp with time zone,
+  -- The number of the node's record of it. Null until that record has arrived: an answer to a request was quicker, or the node has an earlier version.
+  sequence bigint,
+  -- When the server first received it.
+  recorded_at timestamp with time zone NOT NULL,
   CONSTRAINT machine_runs_pkey PRIMARY KEY (boot_id),
-  CONSTRAINT machine_runs_machine_id_fkey FOREIGN KEY (machine_id) REFERENCES machines(id) ON DELETE CASCADE,
-  CONSTRAINT machine_runs_check CHECK (((ended_at IS NULL) OR (ended_at >= started_at)))
+  CONSTRAINT machine_runs_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
+  CONSTRAINT machine_runs_check CHECK (((ended_at IS NULL) OR (ended_at >= started_at))),
+  CONSTRAINT machine_runs_end_cause_check CHECK ((end_cause = ANY (ARRAY['stop'::text, 'delete'::text, 'poweroff'::text, 'crash'::text, 'unresponsive'::text, 'unseen'::text, 'unknown'::text]))),
+  CONSTRAINT machine_runs_end_check CHECK (((ended_at IS NULL) = (end_cause IS NULL)))
 );
 
 -- What commands of a session leave to the next one. Written by server/src/machines/sessions/store.ts only.
@@ -639,7 +651,9 @@ CREATE INDEX machine_exec_months_of_tenant ON public.machine_exec_months USING b
 
 CREATE INDEX machine_runs_machine ON public.machine_runs USING btree (machine_id, started_at);
 
-CREATE INDEX machine_runs_open ON public.machine_runs USING btree (machine_id) WHERE (ended_at IS NULL);
+CREATE UNIQUE INDEX machine_runs_open ON public.machine_runs USING btree (machine_id) WHERE (ended_at IS NULL);
+
+CREATE INDEX machine_runs_open_of_node ON public.machine_runs USING btree (node_id) WHERE (ended_at IS NULL);
 
 CREATE INDEX machines_active ON public.machines USING btree (tenant_id) WHERE is_active;
 
@@ -831,14 +845,16 @@ CREATE OR REPLACE FUNCTION public.record_run()
  RETURNS trigger
  LANGUAGE plpgsql
 AS $function$
+DECLARE
+  end_at timestamptz := least(NEW.ended_at, NEW.counted_until);
 BEGIN
   IF TG_OP = 'INSERT' THEN
     PERFORM open_usage(NEW.tenant_id, NEW.machine_id, NEW.boot_id, 'uptime', 1, NEW.started_at),
       open_usage(NEW.tenant_id, NEW.machine_id, NEW.boot_id, 'cpu', NEW.cpus, NEW.started_at),
       open_usage(NEW.tenant_id, NEW.machine_id, NEW.boot_id, 'memory', NEW.memory_mb, NEW.started_at);
   END IF;
-  IF NEW.ended_at IS NOT NULL THEN
-    PERFORM close_usage(NEW.boot_id, NEW.ended_at);
+  IF end_at IS NOT NULL THEN
+    PERFORM close_usage(NEW.boot_id, end_at);
   END IF;
   RETURN NULL;
 END $function$;
@@ -865,6 +881,14 @@ CREATE OR REPLACE FUNCTION public.refuse_change()
 AS $function$
 BEGIN
   RAISE EXCEPTION 'rows of % are never changed', TG_TABLE_NAME;
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.refuse_change_of_ended_run()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  RAISE EXCEPTION 'run % has ended and cannot change', OLD.boot_id;
 END $function$;
 
 CREATE OR REPLACE FUNCTION public.sessions_locked(machine text)
@@ -933,7 +957,9 @@ BEGIN
     WHERE t.id = tenant GROUP BY p.max_total_cpus, p.max_total_memory_mb);
 END $function$;
 
-CREATE TRIGGER machine_runs_used AFTER INSERT OR UPDATE OF ended_at ON public.machine_runs FOR EACH ROW EXECUTE FUNCTION record_run();
+CREATE TRIGGER machine_runs_final BEFORE UPDATE ON public.machine_runs FOR EACH ROW WHEN ((old.ended_at IS NOT NULL)) EXECUTE FUNCTION refuse_change_of_ended_run();
+
+CREATE TRIGGER machine_runs_used AFTER INSERT OR UPDATE OF ended_at, counted_until ON public.machine_runs FOR EACH ROW EXECUTE FUNCTION record_run();
 
 CREATE TRIGGER machines_host_label BEFORE INSERT ON public.machines FOR EACH ROW EXECUTE FUNCTION set_host_label();
 

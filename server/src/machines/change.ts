@@ -1,8 +1,8 @@
 /**
  * Changes of a machine's facts by what users ask and what the server decides: facts → new facts, pure.
  *
- * A `Change` is everything that one fenced write puts down at once: the new facts, what the timeline says about them,
- * and what they mean for the runs that uptime is computed from. observe.ts makes the changes that nodes report;
+ * A `Change` is everything that one fenced write puts down at once: the new facts, what the timeline says about them, and
+ * the runs that were reported with them. observe.ts makes the changes that nodes report;
  * store.ts writes them all with one statement.
  *
  * Always: a change of what is wanted raises the generation, and says when the reconcilers look at the row next.
@@ -10,6 +10,7 @@
 import type { ImageFault } from "@flotilla/contract/errors";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { ObservedDetails } from "./observed.ts";
+import type { Run } from "@flotilla/contract/link";
 import { isActive, isSettled, type MachineFacts, phaseOf } from "./state.ts";
 
 /** The columns of a machine that change. Instants are epoch milliseconds. */
@@ -34,21 +35,15 @@ export interface TimelineEntry {
   readonly message: string;
 }
 
-/** The boot that runs after the change, for machine_runs. */
-export interface OpenRun {
-  readonly bootId: string;
-  /** null: its row is there already. */
-  readonly startedAt: number | null;
-}
+/** A run that the node reported together with the state of its machine. Written once, however often it is reported. */
+export type ReportedRun = Pick<Run, "bootId" | "startedAt" | "endedAt" | "cause">;
 
 export interface Change {
   /** The machine as it is to be; `revision` is the one it had. */
   readonly next: MutableMachine;
   readonly timeline: readonly TimelineEntry[];
-  /** null: nothing runs, and runs that are open end now. */
-  readonly run: OpenRun | null;
-  /** Epoch milliseconds at which a run that ends by this change ended; absent: now. */
-  readonly runEndedAt?: number | null;
+  /** Absent: none. */
+  readonly runs?: readonly ReportedRun[];
   /**
    * The change loses when the tenant has this many active machines, or they take all the memory or processors that its plan
    * allows; null: no ceiling applies.
@@ -74,11 +69,9 @@ export function reconcileAt(machine: MutableMachine, now: number): number | null
   return isSettled(machine) ? null : now + RECONCILE_AFTER_MS;
 }
 
-/** The boot that goes on running while the wish changes. */
-export function runOf(machine: MachineFacts): OpenRun | null {
-  const { observedState, observedBootId } = machine;
-  const runs = observedState === "running" || observedState === "stopping";
-  return runs && observedBootId !== null ? { bootId: observedBootId, startedAt: null } : null;
+/** The boot that was last seen running or stopping; null when there is none. */
+export function runningBoot({ observedState, observedBootId }: MachineFacts): string | null {
+  return observedState === "running" || observedState === "stopping" ? observedBootId : null;
 }
 
 export interface StartWish {
@@ -105,7 +98,7 @@ export function askStart(machine: MutableMachine, { nodeId, activeMax, isAutomat
     reconcileAt: now + RECONCILE_AFTER_MS,
   };
   // One that is still stopping has its place already.
-  return { next, timeline: [], run: runOf(machine), activeMax: isActive(machine) ? null : activeMax };
+  return { next, timeline: [], activeMax: isActive(machine) ? null : activeMax };
 }
 
 /** A stop was asked in a phase from which it leads to `stopping`. */
@@ -119,7 +112,7 @@ export function askStop(machine: MutableMachine, now: number): Change {
     readyAt: null,
     reconcileAt: now + RECONCILE_AFTER_MS,
   };
-  return { next, timeline: [], run: runOf(machine), activeMax: null };
+  return { next, timeline: [], activeMax: null };
 }
 
 /** A transitional phase is past its deadline: the machine is not wanted to run any more, and says why. */
@@ -133,5 +126,5 @@ export function giveUp(machine: MutableMachine, reason: string, now: number): Ch
     readyAt: null,
     reconcileAt: now,
   };
-  return { next, timeline: [{ level: "error", message: reason }], run: runOf(machine), activeMax: null };
+  return { next, timeline: [{ level: "error", message: reason }], activeMax: null };
 }

@@ -41,26 +41,24 @@ test("a boot that ran opens a run, is ready and stands on the timeline", () => {
   assert.equal(phaseOf(change.next), "running");
   assert.equal(change.next.readyAt, NOW - 9);
   assert.equal(change.next.reconcileAt, null);
-  assert.deepEqual(change.run, { bootId: "boot-1", startedAt: NOW - 10 });
+  assert.deepEqual(change.runs, [{ bootId: "boot-1", startedAt: NOW - 10, endedAt: null, cause: null }]);
   assert.deepEqual(change.timeline, [{ level: "info", message: "machine started" }]);
 });
 
 test("a node's clock makes no machine ready before it was asked for, nor in the future", () => {
   const at = (time: number) => ({ state: "running", bootId: "b", runningSince: time, readySince: time }) as const;
   const [early, late] = [news(starting, at(5)), news(starting, at(NOW * 2))];
-  assert.deepEqual([early.next.readyAt, early.run?.startedAt], [starting.desiredAt, starting.desiredAt]);
-  assert.deepEqual([late.next.readyAt, late.run?.startedAt], [NOW, NOW]);
+  assert.deepEqual([early.next.readyAt, late.next.readyAt], [starting.desiredAt, NOW]);
 });
 
 test("a machine that runs is ready when its node says so, once, and stays so while it runs", () => {
   const runs = { state: "running", bootId: "boot-1", runningSince: NOW - 10 } as const;
   const started = news(starting, runs);
   assert.deepEqual([phaseOf(started.next), started.next.readyAt], ["running", null]);
-  assert.deepEqual(started.run, { bootId: "boot-1", startedAt: NOW - 10 });
   const running = started.next as MachineRecord;
   assert.equal(outcome(running, runs), "same");
   const ready = news(running, { ...runs, readySince: NOW - 5 });
-  assert.deepEqual([ready.next.readyAt, ready.timeline, ready.run?.startedAt], [NOW - 5, [], null]);
+  assert.deepEqual([ready.next.readyAt, ready.timeline], [NOW - 5, []]);
   // A report from before it was ready, and one that says it again.
   assert.equal(outcome(ready.next as MachineRecord, runs), "same");
   assert.equal(outcome(ready.next as MachineRecord, { ...runs, readySince: NOW }), "same");
@@ -103,7 +101,7 @@ test("a boot that could not be made is a failed start, an automatic one says so"
 test("a boot that ran and crashed is a failure of the machine, and its run ends", () => {
   const crashed = news(running, { state: "failed", bootId: "boot-1", reason: "the VMM was killed" });
   assert.equal(phaseOf(crashed.next), "failed");
-  assert.equal(crashed.run, null);
+  assert.deepEqual(crashed.runs, []);
   assert.deepEqual(crashed.timeline, [{ level: "error", message: "machine failed: the VMM was killed" }]);
 });
 
@@ -112,10 +110,9 @@ test("a boot that ended with a reason nobody asked for is a failure", () => {
 });
 
 test("a guest that powered itself off is stopped, and not wanted any more", () => {
-  const { next, run } = news(running, { state: "stopped", bootId: "boot-1", hasPoweredOff: true });
+  const { next } = news(running, { state: "stopped", bootId: "boot-1", hasPoweredOff: true });
   assert.equal(next.desiredState, "stopped");
   assert.equal(next.generation, running.generation + 1);
-  assert.equal(run, null);
 });
 
 test("a guest's end that is reported late does not undo a newer start", () => {
@@ -169,8 +166,8 @@ test("a machine that its node has and can not run is in error with the reason, w
   const stopped = machineRecord({ ...running, desiredState: "stopped", observedState: "stopped", readyAt: null });
   for (const machine of [running, stopped]) {
     const reason = "its journal has version 9";
-    const { next, timeline, run } = news(machine, { generation: 0, state: "failed", reason });
-    assert.deepEqual([phaseOf(next), next.error, run], ["failed", reason, null]);
+    const { next, timeline } = news(machine, { generation: 0, state: "failed", reason });
+    assert.deepEqual([phaseOf(next), next.error], ["failed", reason]);
     assert.deepEqual(timeline, [{ level: "error", message: `machine failed: ${reason}` }]);
     const told = news(next as MachineRecord, { generation: next.generation, state: "failed", reason });
     assert.deepEqual([phaseOf(told.next), told.next.reconcileAt, told.timeline], ["failed", null, []]);
@@ -178,18 +175,18 @@ test("a machine that its node has and can not run is in error with the reason, w
   }
 });
 
-test("a machine that ended and is started again is starting, and its run ended when its node says", () => {
-  const lastRun = { bootId: "boot-1", startedAt: NOW - 900, endedAt: NOW - 100 };
+test("a machine that ended and is started again is starting, and the run that ended is written as its node says", () => {
+  const lastRun = { bootId: "boot-1", startedAt: NOW - 900, endedAt: NOW - 100, cause: "stop" } as const;
   for (const seen of [
     { state: "stopping", bootId: "boot-1", lastRun: null },
     { state: "preparing", bootId: null, lastRun },
     { state: "booting", bootId: "boot-2", lastRun },
   ] as const) {
-    const { next, run, runEndedAt, timeline } = news(running, seen);
+    const { next, runs, timeline } = news(running, seen);
     assert.deepEqual([phaseOf(next), next.desiredAt, timeline], ["starting", NOW, []]);
-    if (seen.lastRun !== null) assert.deepEqual([run, runEndedAt], [null, NOW - 100]);
+    assert.deepEqual(runs, seen.lastRun === null ? [] : [lastRun]);
     const again = news(next as MachineRecord, { state: "running", bootId: "boot-2", runningSince: NOW, lastRun });
-    assert.deepEqual(again.run, { bootId: "boot-2", startedAt: NOW });
+    assert.deepEqual(again.runs?.[1], { bootId: "boot-2", startedAt: NOW, endedAt: null, cause: null });
     assert.deepEqual(again.timeline, [{ level: "info", message: "machine started" }]);
     // What was written before the end, or while the machine was being started the first time.
     assert.equal(outcome(again.next as MachineRecord, { state: "preparing", bootId: null }), "late");
@@ -197,14 +194,7 @@ test("a machine that ended and is started again is starting, and its run ended w
 });
 
 test("a report from before a machine ran does not take it for one that is started again", () => {
-  const lastRun = { bootId: "boot-0", startedAt: NOW - 9_000, endedAt: NOW - 8_000 };
+  const lastRun = { bootId: "boot-0", startedAt: NOW - 9_000, endedAt: NOW - 8_000, cause: "stop" } as const;
   assert.equal(outcome(running, { state: "preparing", bootId: null, lastRun }), "late");
   assert.equal(outcome(running, { state: "booting", bootId: "boot-1", lastRun }), "late");
-});
-
-test("a run of which the node says nothing ends before the next one began", () => {
-  const lastRun = { bootId: "boot-2", startedAt: NOW - 300, endedAt: NOW - 200 };
-  const next = { state: "running", bootId: "boot-3", runningSince: NOW - 50 } as const;
-  assert.equal(news(running, { ...next, lastRun }).runEndedAt, NOW - 300);
-  assert.equal(news(running, next).runEndedAt, NOW - 50);
 });

@@ -15,9 +15,9 @@ import {
   type Change,
   giveUp,
   type MutableMachine,
-  type OpenRun,
+  type ReportedRun,
   reconcileAt,
-  runOf,
+  runningBoot,
   type TimelineEntry,
 } from "./change.ts";
 import { detailsOf, isSameForReaders, NOTHING_OBSERVED } from "./observed.ts";
@@ -87,16 +87,9 @@ export function observe(machine: MutableMachine, received: ObservedMachine, now:
   const wished = withWish({ ...seen, ...whenRestarting(machine, seen, now) }, report, now);
   if (isSame(machine, wished)) return { outcome: "same" };
   const next = { ...wished, reconcileAt: reconcileAt(wished, now) };
-  const startedAt = instant(machine, report.runningSince, now);
   return {
     outcome: "news",
-    change: {
-      next,
-      timeline: timelineOf(machine, next, report),
-      run: runAfter(machine, next, report, startedAt),
-      runEndedAt: runEndedAt(machine, next, report, startedAt),
-      activeMax: null,
-    },
+    change: { next, timeline: timelineOf(machine, next, report), runs: reportedRuns(report), activeMax: null },
   };
 }
 
@@ -106,22 +99,17 @@ function whenRestarting(before: MutableMachine, after: MutableMachine, now: numb
 }
 
 /** What a node says of a time, by its own clock: never before it was asked for, and never in the future. */
-function instant(machine: MutableMachine, at: number | null, now: number): number {
-  return Math.min(now, Math.max(machine.desiredAt, at ?? now));
+function instant(machine: MutableMachine, at: number, now: number): number {
+  return Math.min(now, Math.max(machine.desiredAt, at));
 }
 
-/**
- * When the run that was open ended: as the node says of that boot; else not after the next one began. The store bounds
- * it by the run's own start and by now.
- */
-function runEndedAt(
-  before: MutableMachine,
-  after: MutableMachine,
-  report: ObservedMachine,
-  nextStartedAt: number,
-): number | null {
-  if (hasEnded(before, report)) return report.lastRun?.endedAt ?? null;
-  return isNewRun(before, after) ? Math.min(nextStartedAt, report.lastRun?.startedAt ?? nextStartedAt) : null;
+/** The runs that a report tells of: the one under way, and the one before it. */
+function reportedRuns({ state, bootId, runningSince, lastRun }: ObservedMachine): readonly ReportedRun[] {
+  const current = state === "running" && bootId !== null && runningSince !== null;
+  return [
+    ...(lastRun === null ? [] : [lastRun]),
+    ...(current ? [{ bootId, startedAt: runningSince, endedAt: null, cause: null }] : []),
+  ];
 }
 
 /** The node says that the boot which was seen last has ended. */
@@ -167,7 +155,7 @@ function tellAgain(machine: MutableMachine, timeline: readonly TimelineEntry[], 
     ...NOTHING_OBSERVED,
     reconcileAt: now,
   };
-  return { outcome: "news", change: { next, timeline, run: null, activeMax: null } };
+  return { outcome: "news", change: { next, timeline, activeMax: null } };
 }
 
 /** Phases in which it means nothing: there is nothing to lose, or the node is told again anyway. */
@@ -194,7 +182,7 @@ function isSame(before: MutableMachine, after: MutableMachine): boolean {
     phaseOf(before) === phaseOf(after) &&
     isSettled(before) === isSettled(after) &&
     isActive(before) === isActive(after) &&
-    runOf(before)?.bootId === runOf(after)?.bootId &&
+    runningBoot(before) === runningBoot(after) &&
     (before.readyAt === null) === (after.readyAt === null) &&
     (before.observedState === "failed" ? before.observedReason : null) ===
       (after.observedState === "failed" ? after.observedReason : null) &&
@@ -228,14 +216,3 @@ const isNewRun = (before: MutableMachine, after: MutableMachine): boolean =>
   (before.observedState !== "running" || before.observedBootId !== after.observedBootId) &&
   // A boot that is seen stopping and running again never ended.
   !(before.observedState === "stopping" && before.observedBootId === after.observedBootId);
-
-function runAfter(
-  before: MutableMachine,
-  after: MutableMachine,
-  report: ObservedMachine,
-  startedAt: number,
-): OpenRun | null {
-  const run = runOf(after);
-  if (run === null || report.lastRun?.bootId === run.bootId) return null;
-  return isNewRun(before, after) ? { ...run, startedAt } : run;
-}

@@ -13,7 +13,8 @@
 import type { Context } from "../context.ts";
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
-import type { Change, MutableMachine } from "./change.ts";
+import type { Run } from "@flotilla/contract/link";
+import type { Change, MutableMachine, ReportedRun } from "./change.ts";
 import { storedDetails } from "./observed.ts";
 import type { MachineDescription, MachineRecord } from "./record.ts";
 
@@ -24,6 +25,9 @@ const TOMBSTONE_MS = 30 * 24 * 60 * 60_000;
 type MachineRow = Omit<MachineRecord, (typeof INSTANTS)[number]> & {
   readonly [Name in (typeof INSTANTS)[number]]: Date | null;
 };
+
+/** Of what a node calls a boot. */
+const BOOT_ID_CHARACTERS_MAX = 128;
 
 const INSTANTS = [
   "createdAt",
@@ -177,6 +181,31 @@ export async function insertMachine(context: Context, machine: MachineRecord, ma
 }
 
 /**
+ * Writes the runs of the relation `run`. A run is inserted when it is first reported, and ended when its node says so; a run
+ * that has ended stays as it is. An open run is not inserted while another run of the machine is open: the end of that one
+ * is written first, or the report that holds all open runs is.
+ */
+const RUNS_WRITTEN = sql`
+    ended_run AS (
+      UPDATE machine_runs r SET
+        ended_at = CASE WHEN run.ended_at IS NULL THEN NULL ELSE greatest(r.started_at, run.ended_at) END,
+        end_cause = run.end_cause, sequence = coalesce(run.sequence, r.sequence)
+      FROM run
+      WHERE r.boot_id = run.boot_id AND r.node_id = run.node_id AND r.ended_at IS NULL
+        AND (run.ended_at IS NOT NULL OR r.sequence IS NULL AND run.sequence IS NOT NULL)
+      RETURNING r.boot_id),
+    inserted_run AS (
+      INSERT INTO machine_runs (
+        boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, counted_until, sequence,
+        recorded_at)
+      SELECT boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at,
+        CASE WHEN ended_at IS NULL THEN NULL ELSE greatest(started_at, ended_at) END, end_cause, deleted_at, sequence,
+        recorded_at
+      FROM run
+      WHERE tenant_id IS NOT NULL AND boot_id NOT IN (SELECT boot_id FROM ended_run)
+      ON CONFLICT DO NOTHING)`;
+
+/**
  * Writes changes whose machine still has the revision they were made from, each with its timeline and runs, in one
  * statement. Returns the machines that were written; what is not among them is stale, over its ceiling or gone.
  */
@@ -192,8 +221,7 @@ export async function writeChanges(
         id text, revision int, desired_state text, generation int, desired_at timestamptz, node_id text, error text,
         is_auto_started boolean, has_run boolean, observed_state text, observed_generation int, observed_boot_id text,
         observed_reason text, observed_reason_code text, observed_details jsonb,
-        ready_at timestamptz, reconcile_at timestamptz, active_max int, run_boot_id text, run_started_at timestamptz,
-        run_ended_at timestamptz, timeline jsonb)),
+        ready_at timestamptz, reconcile_at timestamptz, active_max int, runs jsonb, timeline jsonb)),
     written AS (
       UPDATE machines m SET
         desired_state = c.desired_state, generation = c.generation, desired_at = c.desired_at, node_id = c.node_id,
@@ -206,16 +234,13 @@ export async function writeChanges(
         AND CASE WHEN c.active_max IS NULL THEN true
           ELSE active_machines_locked(m.tenant_id) < c.active_max
             AND totals_allow_start_locked(m.tenant_id, m.cpus, m.memory_mb) END
-      RETURNING m.*, c.run_boot_id, c.run_started_at, c.run_ended_at, c.timeline),
-    ended AS (
-      UPDATE machine_runs r SET ended_at = greatest(r.started_at, least(${now}::timestamptz, w.run_ended_at))
-      FROM written w
-      WHERE r.machine_id = w.id AND r.ended_at IS NULL AND r.boot_id IS DISTINCT FROM w.run_boot_id),
-    opened AS (
-      INSERT INTO machine_runs (boot_id, machine_id, tenant_id, cpus, memory_mb, started_at)
-      SELECT run_boot_id, id, tenant_id, cpus, memory_mb, run_started_at FROM written
-      WHERE run_started_at IS NOT NULL
-      ON CONFLICT (boot_id) DO UPDATE SET ended_at = NULL),
+      RETURNING m.*, c.runs, c.timeline),
+    run AS (
+      SELECT r.boot_id, w.id AS machine_id, w.node_id, w.tenant_id, w.cpus, w.memory_mb, w.deleted_at,
+        greatest(w.created_at, r.started_at) AS started_at, r.ended_at, r.end_cause, NULL::bigint AS sequence,
+        ${now}::timestamptz AS recorded_at
+      FROM written w, jsonb_to_recordset(w.runs) AS r(boot_id text, started_at timestamptz, ended_at timestamptz, end_cause text)),
+    ${RUNS_WRITTEN},
     noted AS (
       INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
       SELECT entry.id, w.tenant_id, w.id, entry.level, entry.message, ${now}
@@ -226,7 +251,7 @@ export async function writeChanges(
   return written;
 }
 
-function wire(context: Context, { next, timeline, run, runEndedAt, activeMax }: Change): object {
+function wire(context: Context, { next, timeline, runs = [], activeMax }: Change): object {
   return {
     id: next.id,
     revision: next.revision,
@@ -246,15 +271,68 @@ function wire(context: Context, { next, timeline, run, runEndedAt, activeMax }: 
     ready_at: instantOf(next.readyAt),
     reconcile_at: instantOf(next.reconcileAt),
     active_max: activeMax,
-    run_boot_id: run?.bootId ?? null,
-    run_started_at: instantOf(run?.startedAt),
-    run_ended_at: instantOf(runEndedAt),
+    runs: runs.map((run) => runWire(context, run)),
     timeline: timeline.map((entry) => ({ id: context.ids.make("event"), ...entry })),
   };
 }
 
+/** A node's clock may be ahead: no run starts or ends after the server received it. */
+function runWire({ clock }: Context, { bootId, startedAt, endedAt, cause }: ReportedRun): object {
+  const now = clock.now();
+  return {
+    boot_id: bootId.slice(0, BOOT_ID_CHARACTERS_MAX),
+    started_at: instantOf(Math.min(now, startedAt)),
+    ended_at: endedAt === null ? null : instantOf(Math.min(now, endedAt)),
+    end_cause: cause,
+  };
+}
+
 /**
- * Deletes a machine in any state: it is hidden at once, its name is free and its runs end; what may be secret of it (its
+ * Writes runs that a node recorded: each once, however often and in whatever order they are reported. Returns the boots whose
+ * machine is not known on that node: they are not written.
+ */
+export async function writeRuns(context: Context, nodeId: string, runs: readonly Run[]): Promise<readonly string[]> {
+  const rows = runs.map((run) => ({ ...runWire(context, run), machine_id: run.machineId, sequence: run.sequence }));
+  const unknown = await context.db.query<{ bootId: string }>(sql`
+    WITH run AS (
+      SELECT r.boot_id, r.machine_id, ${nodeId}::text AS node_id, m.tenant_id, m.cpus, m.memory_mb, m.deleted_at,
+        greatest(m.created_at, r.started_at) AS started_at, r.ended_at, r.end_cause, r.sequence,
+        ${instantOf(context.clock.now())}::timestamptz AS recorded_at
+      FROM jsonb_to_recordset(${JSON.stringify(rows)}::jsonb) AS r(
+        boot_id text, machine_id text, started_at timestamptz, ended_at timestamptz, end_cause text, sequence bigint)
+      LEFT JOIN machines m ON m.id = r.machine_id AND m.node_id = ${nodeId}),
+    ${RUNS_WRITTEN}
+    SELECT boot_id AS "bootId" FROM run
+    WHERE tenant_id IS NULL AND NOT EXISTS (SELECT FROM machine_runs known WHERE known.boot_id = run.boot_id)`);
+  return unknown.map(({ bootId }) => bootId);
+}
+
+/** Before an answer to a request, which may be quicker than the node's own record, is surely followed by that record. */
+const UNRECORDED_MS = 60_000;
+
+/**
+ * Ends the open runs of a node that it does not know any more, because it lost its journal or the database was restored. The
+ * node knows of all runs that it recorded up to `sequence`, and `bootIds` are those of them that are open. Returns how many
+ * there were. `endedAt`: epoch milliseconds of the node's previous report.
+ */
+export function endForgottenRuns(
+  context: Context,
+  node: {
+    readonly id: string;
+    readonly sequence: number;
+    readonly bootIds: readonly string[];
+    readonly endedAt: number;
+  },
+): Promise<number> {
+  return context.db.execute(sql`
+    UPDATE machine_runs SET ended_at = greatest(started_at, ${instantOf(node.endedAt)}::timestamptz), end_cause = 'unseen'
+    WHERE node_id = ${node.id} AND ended_at IS NULL AND boot_id <> ALL(${node.bootIds}::text[])
+      AND (sequence <= ${node.sequence}
+        OR sequence IS NULL AND recorded_at < ${instantOf(context.clock.now() - UNRECORDED_MS)})`);
+}
+
+/**
+ * Deletes a machine in any state: it is hidden at once, its name is free and it is not counted any more; what may be secret of it (its
  * environment and command, sessions, tokens, share link) is wiped; the node is told afterwards.
  * `revision`: only if it still has it. Returns the machine as it was left, or undefined when there is none.
  */
@@ -272,9 +350,10 @@ export async function removeMachine(
       WHERE id = ${options.id} AND tenant_id = ${options.tenantId} AND deleted_at IS NULL
         AND (${options.revision ?? null}::int IS NULL OR revision = ${options.revision ?? null}::int)
       RETURNING *),
-    ended AS (
-      UPDATE machine_runs r SET ended_at = greatest(r.started_at, ${now}::timestamptz) FROM gone g
-      WHERE r.machine_id = g.id AND r.ended_at IS NULL),
+    uncounted AS (
+      UPDATE machine_runs r SET counted_until = CASE WHEN n.status IN ('unreachable', 'revoked')
+        THEN least(n.last_heartbeat_at, ${now}::timestamptz) ELSE ${now}::timestamptz END
+      FROM nodes n WHERE r.machine_id IN (SELECT id FROM gone) AND r.ended_at IS NULL AND n.id = r.node_id),
     sessions AS (DELETE FROM machine_sessions WHERE machine_id IN (SELECT id FROM gone)),
     tokens AS (DELETE FROM connect_tokens WHERE machine_id IN (SELECT id FROM gone)),
     shares AS (DELETE FROM machine_shares WHERE machine_id IN (SELECT id FROM gone)),
@@ -313,7 +392,7 @@ export async function settleMachine(db: Queryable, machine: MutableMachine): Pro
     UPDATE machines SET reconcile_at = NULL WHERE id = ${machine.id} AND revision = ${machine.revision}`);
 }
 
-/** Forgets machines that were deleted long enough ago, with their timelines and runs. Returns how many there were. */
+/** Forgets machines that were deleted long enough ago. Their events and runs stay. Returns how many there were. */
 export function purgeTombstones(context: Context, limit: number): Promise<number> {
   return context.db.execute(sql`
     DELETE FROM machines WHERE id IN (

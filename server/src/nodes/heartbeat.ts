@@ -1,8 +1,8 @@
 /**
  * Applies a node's heartbeat: that it runs, its free resources, the observed state of its machines, its events.
  *
- * Always: events are written once, however often they are sent. When a node reports again after a long silence, its
- * machines get an event. machines/take-reports.ts applies the reports of machines.
+ * Always: events and runs are written once, however often they are sent. When a node reports again after a long silence, its
+ * machines get an event. machines/take-reports.ts applies the reports of machines, machines/take-runs.ts those of runs.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Heartbeat } from "@flotilla/contract/link";
@@ -10,11 +10,16 @@ import { readHeartbeat } from "@flotilla/contract/link/generated";
 import { InvalidMessage } from "@flotilla/contract/link/read";
 import type { MachineServices } from "../machines/services.ts";
 import { takeReports } from "../machines/take-reports.ts";
+import { takeRuns } from "../machines/take-runs.ts";
 import { insertNodeEvents, noteOnNode } from "../events/store.ts";
 import { checkLinkVersions } from "./link-version.ts";
 import { updateHeartbeat } from "./store.ts";
 
-export async function takeHeartbeat(services: MachineServices, nodeId: string, body: unknown): Promise<number> {
+export async function takeHeartbeat(
+  services: MachineServices,
+  nodeId: string,
+  body: unknown,
+): Promise<{ readonly acceptedAt: number; readonly acknowledgedRuns?: number }> {
   const { context } = services;
   const heartbeat = body === undefined || body === null ? null : heartbeatOf(body);
   if (heartbeat !== null) checkLinkVersions(nodeId, heartbeat.link);
@@ -26,14 +31,17 @@ export async function takeHeartbeat(services: MachineServices, nodeId: string, b
     now,
   });
   if (before === undefined) throw new Refusal("not_found", `node ${nodeId} is not in the cluster; register it again`);
-  if (before === "unreachable") {
+  if (before.status === "unreachable") {
     await context.db.notify("nodes", nodeId);
     await noteOnNode(context, { nodeId, level: "info", message: `node ${nodeId} reports again` });
   }
-  if (heartbeat !== null) await takeReports(services, nodeId, heartbeat);
-  if (heartbeat !== null && heartbeat.events.length > 0)
-    await insertNodeEvents(context, { nodeId, agentBootId: heartbeat.bootId, events: heartbeat.events });
-  return now;
+  if (heartbeat === null) return { acceptedAt: now };
+  const { runs, events, bootId: agentBootId } = heartbeat;
+  const node = { id: nodeId, lastReportAt: before.lastHeartbeatAt };
+  const acknowledgedRuns = runs === null ? undefined : await takeRuns(context, node, runs);
+  await takeReports(services, nodeId, heartbeat);
+  if (events.length > 0) await insertNodeEvents(context, { nodeId, agentBootId, events });
+  return { acceptedAt: now, ...(acknowledgedRuns === undefined ? {} : { acknowledgedRuns }) };
 }
 
 /** Throws a Refusal that says what does not fit. */

@@ -29,8 +29,11 @@ export function nodeHandlers(
     async heartbeatNode({ caller, params, body }) {
       if (caller.nodeId !== params.id)
         throw new Refusal("not_found", `node ${params.id} is not the one that this credential belongs to`);
-      const acceptedAt = await takeHeartbeat(services, params.id, body);
-      return { status: 200, body: { acceptedAt: new Date(acceptedAt).toISOString(), link: OWN_LINK_VERSIONS } };
+      const { acceptedAt, ...acknowledged } = await takeHeartbeat(services, params.id, body);
+      return {
+        status: 200,
+        body: { acceptedAt: new Date(acceptedAt).toISOString(), link: OWN_LINK_VERSIONS, ...acknowledged },
+      };
     },
     async drainNode(request) {
       const { node, operationId } = await requestDrain(services, {

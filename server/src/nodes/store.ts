@@ -118,12 +118,12 @@ export function admitNode(
       address = excluded.address, status = 'ready', credential_hash = excluded.credential_hash,
       labels = n.labels || excluded.labels, runtime = excluded.runtime, total_cpus = excluded.total_cpus,
       total_memory_mb = excluded.total_memory_mb, total_disk_gb = excluded.total_disk_gb,
-      last_heartbeat_at = NULL, registered_at = excluded.registered_at
+      registered_at = excluded.registered_at
     RETURNING ${COLUMNS}`);
 }
 
 /**
- * Records a heartbeat. Returns the status that the node had before; undefined when it does not exist or was revoked.
+ * Records a heartbeat. Returns the node's status and last report before it; undefined when it does not exist or was revoked.
  */
 export async function updateHeartbeat(
   db: Queryable,
@@ -133,10 +133,10 @@ export async function updateHeartbeat(
     readonly resources: NodeResources | null;
     readonly now: number;
   },
-): Promise<NodeStatus | undefined> {
+): Promise<{ readonly status: NodeStatus; readonly lastHeartbeatAt: number | null } | undefined> {
   const { id, agentBootId, resources, now } = options;
-  const row = await db.queryOne<{ status: NodeStatus }>(sql`
-    WITH before AS (SELECT n.id, n.status FROM nodes n WHERE n.id = ${id} AND ${meets("heartbeat")} FOR UPDATE)
+  return await db.queryOne<{ status: NodeStatus; lastHeartbeatAt: number | null }>(sql`
+    WITH before AS (SELECT n.id, n.status, n.last_heartbeat_at FROM nodes n WHERE n.id = ${id} AND ${meets("heartbeat")} FOR UPDATE)
     UPDATE nodes n SET
       status = ${after("heartbeat")}, last_heartbeat_at = ${instantOf(now)},
       agent_boot_id = coalesce(${agentBootId}, n.agent_boot_id),
@@ -149,8 +149,8 @@ export async function updateHeartbeat(
       used_disk_gb = coalesce(${resources?.usedDiskGb ?? null}, n.used_disk_gb),
       used_cpus = coalesce(${resources?.usedCpus ?? null}, n.used_cpus)
     FROM before WHERE n.id = before.id
-    RETURNING before.status`);
-  return row?.status;
+    RETURNING before.status,
+      floor(extract(epoch FROM before.last_heartbeat_at) * 1000)::bigint AS "lastHeartbeatAt"`);
 }
 
 /** Closes a node to starts for the time of its drain. undefined: there is no reporting node with this id. */
@@ -180,7 +180,7 @@ export async function revokeNode(db: Queryable, id: string): Promise<boolean> {
 export async function markUnreachable(db: Queryable, silentSince: number): Promise<readonly string[]> {
   const rows = await db.query<{ id: string }>(sql`
     UPDATE nodes n SET status = ${after("silent")}
-    WHERE ${meets("silent")} AND coalesce(n.last_heartbeat_at, n.registered_at) < ${instantOf(silentSince)}
+    WHERE ${meets("silent")} AND greatest(n.last_heartbeat_at, n.registered_at) < ${instantOf(silentSince)}
     RETURNING id`);
   return rows.map(({ id }) => id);
 }

@@ -81,10 +81,7 @@ function causeOf({ journal }: Machine): RunEndCause {
 }
 
 /** null for a boot that never ran. */
-function endedRun(
-  { held, journal, around }: Machine,
-  { bootId, runningSince }: JournaledBoot,
-): EndedRun | null {
+function endedRun({ held, journal, around }: Machine, { bootId, runningSince }: JournaledBoot): EndedRun | null {
   const { runs, clock } = around;
   if (runningSince === null && !runs.isOpen(bootId)) return null;
   // Known already, unless the agent died before the start was on the disk.

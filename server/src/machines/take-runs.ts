@@ -1,0 +1,38 @@
+/**
+ * Writes the runs that a node reports, and says up to which sequence it need not report them again.
+ *
+ * Always: a run is acknowledged after it is written. A run of a machine that the database does not know on that node is logged
+ * and acknowledged: no tenant can be billed for it.
+ *
+ * A report that holds every open run of the node also ends the open runs that the node does not know any more: its journal was
+ * lost, or the database was restored to an earlier state. They end at the node's previous report.
+ */
+import type { RunReport } from "@flotilla/contract/link";
+import type { Context } from "../context.ts";
+import { endForgottenRuns, writeRuns } from "./store.ts";
+
+/** Runs named in one line of the log. */
+const LOGGED_MAX = 20;
+
+/** `lastReportAt`: epoch milliseconds of the node's previous report; null: there was none. */
+export async function takeRuns(
+  context: Context,
+  node: { readonly id: string; readonly lastReportAt: number | null },
+  { runs, sequence, isComplete }: RunReport,
+): Promise<number> {
+  if (isComplete) {
+    const bootIds = runs.map(({ bootId }) => bootId);
+    const endedAt = node.lastReportAt ?? 0;
+    const count = await endForgottenRuns(context, { id: node.id, sequence, bootIds, endedAt });
+    if (count > 0)
+      context.log.warn({ nodeId: node.id, count }, "open runs that their node does not know any more were ended");
+  }
+  if (runs.length > 0) {
+    const unknown = await writeRuns(context, node.id, runs);
+    const boots = unknown.slice(0, LOGGED_MAX);
+    if (unknown.length > 0) {
+      context.log.warn({ nodeId: node.id, boots, count: unknown.length }, "runs of unknown machines were not recorded");
+    }
+  }
+  return isComplete ? sequence : (runs.at(-1)?.sequence ?? 0);
+}
