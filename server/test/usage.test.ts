@@ -436,8 +436,8 @@ test("a budget that is used up refuses creates and starts, and stops machines wh
   const from = Math.max(monthUpTo(Date.now()).from, Date.now() - 2_000);
   const spend = (cpus: number, boot: string) =>
     context.db.execute(sql`
-      INSERT INTO machine_runs (boot_id, machine_id, tenant_id, cpus, memory_mb, started_at, ended_at)
-      VALUES (${boot}, ${other}, ${tenantId}, ${cpus}, 1, ${instantOf(from)}, ${instantOf(from + 1)})`);
+      INSERT INTO machine_runs (boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, recorded_at)
+      VALUES (${boot}, ${other}, 'node-x', ${tenantId}, ${cpus}, 1, ${instantOf(from)}, ${instantOf(from + 1)}, 'stop', now())`);
   await spend(900_000, "boot-spent");
   assert.equal((await spender.post("/v1/machines", { source })).status, 201, "something is left");
   await spend(100_000, "boot-spent-all");
