@@ -283,7 +283,8 @@ test("a guest that breaks off breaks the answer, and an invalid answer is report
     const answer = await client.get(`/v1/machines/${machine}/connect/80/`);
     assert.equal(answer.status, 502, `${what}: ${answer.status} ${answer.text}`);
     // A reset may arrive before the connection is reported.
-    const text = /^(what listens in machine mach-\w+ gave no answer|port 80 of machine mach-\w+ does not answer): /;
+    const text =
+      /^(the program that listens in machine mach-\w+ gave no answer|port 80 of machine mach-\w+ does not answer): /;
     assert.match(answer.text, text, what);
   }
   assert.equal((await client.get(at("/"))).status, 200);
@@ -366,7 +367,7 @@ test("a machine has a bounded number of connect tokens, also when made concurren
   assert.equal(made.filter(({ status }) => status === 201).length, 10);
   const refused = made.find(({ status }) => status !== 201);
   assert.equal(refused?.status, 422);
-  assert.match(refused.text, /has 1000 connect tokens; use one again until it expires/);
+  assert.match(refused.text, /has 1000 connect tokens, the maximum; use one again until it expires/);
   await db.execute(sql`UPDATE connect_tokens SET expires_at = now() - interval '1 s' WHERE machine_id = ${machine}`);
   assert.equal((await make()).status, 201);
   const left = await db.query(sql`SELECT FROM connect_tokens WHERE machine_id = ${machine}`);

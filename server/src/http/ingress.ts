@@ -1,6 +1,6 @@
 /**
- * Requests that are for machines and none of the API's: told apart before anything else is looked at, by the host they
- * name or by the beginning of their path. The room ingress/ implements it.
+ * Requests for machines rather than the API: recognized before anything else is checked, by their host or the start of
+ * their path. The room ingress/ implements it.
  */
 import type { IncomingMessage } from "node:http";
 import type { Right } from "../auth/access-watch.ts";
@@ -11,21 +11,21 @@ import type { RawRequest } from "./handler.ts";
 
 export interface IngressRequest {
   readonly raw: RawRequest;
-  /** Aborted when the caller has gone. */
+  /** Aborted when the caller has disconnected. */
   readonly signal: AbortSignal;
-  /** The key of a bearer, with the refusals that a key can meet. */
+  /** The key that a bearer token is. Throws the refusals of an unknown, expired or suspended key. */
   readonly authenticate: (bearer: string) => Promise<KnownKey>;
-  /** To be called before a query for a stranger, who has paid for it; what it gives back repays who had a right. */
+  /** Charges the address for a query, before it is made; the function that it returns refunds a caller with access. */
   readonly pay: () => () => void;
   /**
-   * Says by which right the caller was let in: when that ends, what it has opened does. Takes the request from what the
-   * machine's tenant, or the tenant of the key, may have. Throws a Refusal.
+   * Records the right that gave access: what the request has opened ends with it. Counts the request against the limits of
+   * the machine's tenant, or of the key's. Throws a Refusal.
    */
   readonly admit: (right: Right, owner: TenantRate) => void;
 }
 
 export interface Ingress {
   owns(message: Pick<IncomingMessage, "headers" | "url">): boolean;
-  /** Throws a Refusal. */
+  /** Only for a request that it owns. Throws a Refusal. */
   answer(request: IngressRequest): Promise<Outgoing>;
 }

@@ -1,11 +1,11 @@
 /**
  * The cookie that holds a share token. Pure.
  *
- * Several may come under the name: a guest of a neighbouring host, or a script, can set one that shadows ours, so each of
- * them is tried, up to a limit.
+ * A request may have several of the name: a guest on a neighbouring host, or a script, can set one that shadows ours. So
+ * each is tried, up to a limit.
  */
 export const SHARE_COOKIE = "flotilla_share";
-/** Browsers keep it no longer than 400 days anyway. */
+/** Browsers keep cookies for at most 400 days. */
 const MAX_AGE_SECONDS = 30 * 24 * 60 * 60;
 const TRIED_MAX = 4;
 
@@ -19,7 +19,8 @@ export function shareCookies(header: string | undefined): readonly string[] {
 }
 
 /**
- * `Lax`, not `Strict`: whoever follows a link from elsewhere must have it on the very next request. `path` ends with `/`.
+ * `Lax`, not `Strict`: a visitor who follows a link from another site needs the cookie on the next request. `path` ends with
+ * `/`.
  */
 export function shareCookie(
   token: string,

@@ -1,15 +1,15 @@
 /**
- * Hands one request on to a port of a machine and brings back what the guest answers: the core of the connect bridge and
- * of the ingress.
+ * Forwards one request to a port of a machine and returns the guest's answer: the core of the connect bridge and of the
+ * ingress.
  *
  * Always:
- * - bodies are streamed, and neither side is read faster than the other takes it;
- * - a caller who goes away ends the guest's connection, and a guest that goes away in the middle of an answer breaks the
- *   caller's, so that no part is taken for the whole;
+ * - bodies are streamed, and neither side is read faster than the other reads;
+ * - when the caller disconnects, the guest's connection is closed; when a guest disconnects within an answer, the caller's
+ *   connection is broken, so that no partial answer looks complete;
  * - a request is sent to the guest once. Only a repeatable one (guest-request.ts) uses a connection that waited, and only
  *   if the guest closed that without a byte of an answer is it sent again, once, on a new connection;
  * - the machine counts as used while a request is under way or an upgraded connection is open;
- * - nothing starts a machine: one that does not run is 503.
+ * - a machine that does not run is not started: 503.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { Socket } from "node:net";
@@ -42,11 +42,11 @@ export interface ForwardOptions extends PortRequest {
   /** Path and query for the guest. */
   readonly path: string;
   readonly prefix: string;
-  /** Ends it: the caller has gone, or its right has ended. */
+  /** Cancels it: the caller has disconnected, or its right has ended. */
   readonly signal: AbortSignal;
 }
 
-/** Resolves when the head of the guest's answer is there. Throws a Refusal when there is none. */
+/** Resolves when the head of the guest's answer has arrived. Throws a Refusal when none does. */
 export async function forward(services: ForwardServices, options: ForwardOptions): Promise<PassedReply> {
   try {
     return await withGuestPort(services.cache, options, (port) => throughPort(services, options, port));
@@ -93,7 +93,7 @@ async function exchange(
     const request = { raw, machineId: machine.id, path, prefix };
     const { message, upgraded } = await ask(connection, request, services.context.clock);
     if (upgraded !== null) return passedUpgrade(services, message, { guest: upgraded, prefix });
-    // Once the connection was given back it may be another request's.
+    // Once the connection is free it may belong to another request.
     const close = (): void => void (isInUse() && socket.destroy());
     return passedAnswer(message, { raw, prefix, close });
   } catch (error) {
@@ -102,7 +102,7 @@ async function exchange(
   }
 }
 
-/** Notes that the machine is used until the connection is closed or free for another request. Gives whether it is neither. */
+/** Counts the machine as used until the connection is closed or free for another request. The result says whether it is in use. */
 function useOf({ activity, idle }: ForwardServices, { port, connection }: Dialed, onOver: () => void): () => boolean {
   const { socket } = connection;
   const closed = activity.opened(port.machineId);
@@ -138,7 +138,7 @@ function passedAnswer(answer: IncomingMessage, { raw, prefix, close }: Passing):
       if (response.destroyed) return false;
       endWhenStalled(response);
       response.writeHead(status, answerHead(answer.rawHeaders, prefix, own, status));
-      // Events may come late, and who waits for them waits for the head.
+      // The first event may come late, and its reader waits for the head.
       response.flushHeaders();
       await pipeline(answer, response);
       return true;

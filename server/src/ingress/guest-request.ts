@@ -4,9 +4,9 @@
  * Always: the guest is hostile. What is not HTTP, a head larger than HEAD_BYTES_MAX, and no answer within ANSWER_MS_MAX of
  * the request's end are refusals with 502. Answers before the final one (1xx) are dropped.
  *
- * Node's own HTTP client speaks over the connection: it streams both bodies, frames them again and accepts upgrades. It reads
- * heads as browsers and curl do, lines that end without a carriage return among them; what could mean one thing here and
- * another to the caller is refused all the same (head.ts).
+ * Node's own HTTP client speaks over the connection: it streams both bodies, frames them again and accepts upgrades. It parses
+ * heads as leniently as browsers and curl, lines without a carriage return included; an answer that is ambiguous to the
+ * caller is refused (head.ts).
  */
 import { type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
 import type { Duplex } from "node:stream";
@@ -55,14 +55,15 @@ export async function ask(
   const { raw } = asked;
   const request = open(connection, asked);
   const { promise, resolve, reject } = Promise.withResolvers<GuestAnswer>();
-  const textOf = (why: string): string => `what listens in machine ${asked.machineId} gave no answer: ${why}`;
+  const textOf = (why: string): string =>
+    `the program that listens in machine ${asked.machineId} gave no answer: ${why}`;
   const fail = (why: string): void => reject(new Refusal("guest_unreachable", textOf(why)));
   const failClosed = (why: string): void => {
     if (!isRepeatable(raw) || connection.frame.hasBegun) fail(why);
     else reject(new Unanswered("guest_unreachable", textOf(why)));
   };
   request.once("response", (message) => {
-    // Three digits are all that the parser asks of a status.
+    // The parser accepts any three digits as a status.
     const fault = faultOfAnswer(message.rawHeaders);
     if ((message.statusCode ?? 0) < 200) fail(`it answers with status ${message.statusCode}`);
     else if (fault !== null) fail(fault);
@@ -75,7 +76,7 @@ export async function ask(
       if (head.byteLength > 0) socket.unshift(head);
       resolve({ message, upgraded: socket });
     });
-  // Also after the answer has begun: then its own end tells.
+  // After the answer has begun, this changes nothing: the answer itself fails.
   request.on("error", (error: NodeJS.ErrnoException) => failClosed(reasonOf(error)));
   request.once("close", () => failClosed("it closed the connection"));
   const answered = new AbortController();
@@ -90,7 +91,7 @@ export async function ask(
   }
 }
 
-/** Does not throw: what stands in the request has passed a parser that is as strict as this client. */
+/** Does not throw: the request has passed a parser that is as strict as this client. */
 function open({ socket, frame, isReused }: GuestConnection, { raw, path, prefix }: GuestRequest): ClientRequest {
   const { message, upgrade } = raw;
   const { method = "GET", socket: caller } = message;
@@ -109,10 +110,10 @@ function open({ socket, frame, isReused }: GuestConnection, { raw, path, prefix 
     setHost: false,
   });
   if (!isKept) return request;
-  // The client then gives the connection back with the event `free`, in place of ending it.
+  // The client then emits `free` on the connection instead of closing it.
   request.shouldKeepAlive = true;
   frame.begin(method);
-  // Behind the client's own listener: a listener before it would take bytes that have arrived already.
+  // After the client has attached its listener: an earlier one would consume bytes that have arrived already.
   if (!isReused) request.once("socket", () => socket.on("data", (chunk: Buffer) => frame.take(chunk)));
   return request;
 }
@@ -123,7 +124,7 @@ function send({ message, upgrade }: RawRequest, request: ClientRequest): void {
     message.resume();
     return void request.end();
   }
-  // A guest that ends early takes no more; the rest is read and dropped, so that the caller gets to the answer.
+  // A guest that answers early reads no more; the rest is read and dropped, so that the caller reads the answer.
   request.once("close", () => {
     message.unpipe(request);
     message.resume();

@@ -1,12 +1,13 @@
 /**
- * What of the head of a request goes on to a guest, and what of the guest's answer goes back. Pure. Heads are flat lists of
- * names and values, as they came, so that what stands in one twice stays so.
+ * Which headers of a request are forwarded to a guest, and which of its answer are returned. Pure. Heads are flat lists of
+ * names and values in their order, so that repeated headers stay repeated.
  *
- * Always: what belongs to one connection is not handed on (RFC 9110, 7.6.1); no key and no token of ours reaches a guest,
- * by either way; a guest sets cookies for its own host or path alone, and never one of ours.
- *
- * A guest that answers under the address of the API (`prefix`) is a stranger there: its pages are sandboxed, so that their
- * origin is not the API's; it says nothing about the whole origin; and its root is the prefix.
+ * Always:
+ * - hop-by-hop headers are not forwarded (RFC 9110, 7.6.1);
+ * - no key or token of Flotilla reaches a guest, in a header or a cookie;
+ * - a guest sets cookies for its own host or path only, and never one of Flotilla's;
+ * - a guest that answers under the address of the API (`prefix`) is untrusted there: its pages are sandboxed, so that their
+ *   origin is not the API's; headers that affect the whole origin are dropped; its root is the prefix.
  */
 import { holdsOwnCredential, isOwnCredential } from "../auth/keys.ts";
 import { SHARE_COOKIE } from "./cookies.ts";
@@ -24,9 +25,9 @@ const HOP_BY_HOP = [
   "transfer-encoding",
   "upgrade",
 ];
-/** Written anew. `expect` has been met by this server. */
+/** Replaced. This server has answered `expect` itself. */
 const REQUEST_REWRITTEN = ["expect", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-prefix"];
-/** What speaks for a whole origin, or for its port. */
+/** Headers that affect a whole origin, or its port. */
 const OF_ORIGIN = [
   "alt-svc",
   "clear-site-data",
@@ -36,7 +37,7 @@ const OF_ORIGIN = [
   "reporting-endpoints",
   "service-worker-allowed",
   "strict-transport-security",
-  // A browser would ask for a password in the name of the API.
+  // A browser would ask for a password for the API.
   "www-authenticate",
 ];
 /** Everything but `allow-same-origin` and the top window. */
@@ -44,15 +45,15 @@ const SANDBOX = "sandbox allow-downloads allow-forms allow-modals allow-popups a
 
 /** RFC 9110, 5.1 and 5.5. */
 const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
-// oxlint-disable-next-line no-control-regex -- they are what is looked for
+// oxlint-disable-next-line no-control-regex -- the pattern is for control characters
 const NO_FIELD_VALUE = /[^\t\x20-\x7e\x80-\xff]/;
 
 export interface RequestFacts {
-  /** The path under which the guest's root is for its caller; empty when that is the root of its own host. */
+  /** The path under which the caller sees the guest's root; empty for a separate host. */
   readonly prefix: string;
   readonly remoteAddress: string;
   readonly isEncrypted: boolean;
-  /** To what the connection is to be upgraded; null: it is not. */
+  /** The protocol that the caller wants to upgrade to; null: none. */
   readonly upgradeTo: string | null;
   /** Whether the connection may carry another request after this one. */
   readonly isKept: boolean;
@@ -88,12 +89,12 @@ export function requestHead(raw: Head, method: string, facts: RequestFacts): str
   return out;
 }
 
-/** `own`: what this server says in every answer; the guest does not speak for it. */
+/** `own`: headers of this server in every answer, which the guest cannot set. */
 export function answerHead(raw: Head, prefix: string, own: Readonly<Record<string, string>>, status = 200): string[] {
   const out: string[] = [];
   const dropped = new Set([...HOP_BY_HOP, ...connectionOptions(raw), ...Object.keys(own)]);
   if (prefix !== "") for (const name of OF_ORIGIN) dropped.add(name);
-  // Such an answer has no body; a reader that believes a length waits for one.
+  // Such an answer has no body; a client that trusts a length would wait for one.
   if (status === 204) dropped.add("content-length");
   for (const [name, value] of pairs(raw)) {
     const lower = name.toLowerCase();
@@ -109,10 +110,9 @@ export function answerHead(raw: Head, prefix: string, own: Readonly<Record<strin
   return out;
 }
 
-/** A url without the named parameter where it holds a key or a token of ours, however it is escaped; every other byte stays. */
 /**
- * Why an answer of a guest cannot be passed on; null: it can. Its head was read leniently, so it may hold what the head of our
- * own answer must not: characters that end a line, or two lengths, of which the caller might believe the other one.
+ * Why an answer of a guest cannot be forwarded; null: it can. Its head was parsed leniently, so it may contain what the head
+ * of our answer must not: characters that end a line, or two lengths, of which the caller might use the other one.
  */
 export function faultOfAnswer(raw: Head): string | null {
   const lengths: string[] = [];
@@ -126,9 +126,10 @@ export function faultOfAnswer(raw: Head): string | null {
       return `its content-length is ${JSON.stringify(value.slice(0, 64))}`;
     if (lower === "transfer-encoding" || lower === "content-length") lengths.push(name);
   }
-  return lengths.length > 1 ? `it says its length twice (${lengths.join(", ")})` : null;
+  return lengths.length > 1 ? `it gives its length twice (${lengths.join(", ")})` : null;
 }
 
+/** A URL without the named parameter where it holds a key or token of Flotilla, however escaped; every other byte stays. */
 export function withoutCredential(url: string, name: string): string {
   const at = url.indexOf("?");
   if (at < 0) return url;
@@ -146,19 +147,19 @@ function withoutShareCookie(value: string): string {
     .join("; ");
 }
 
-/** undefined: a cookie that a guest may not set. Without `Domain` it is of the very host that set it. */
+/** undefined: a cookie that a guest must not set. Without `Domain` it belongs to the host that set it only. */
 function scopedCookie(value: string, prefix: string): string | undefined {
   const [pair = "", ...attributes] = value.split(";");
   if (pair.split("=", 1)[0]?.trim() === SHARE_COOKIE) return undefined;
   const path = attributes.find((attribute) => /^\s*path\s*=/i.test(attribute));
   const kept = attributes.filter((attribute) => !/^\s*(domain|path)\s*(=|$)/i.test(attribute));
   const asked = path?.slice(path.indexOf("=") + 1).trim() ?? "";
-  // Without a path the browser would take the directory of the request, which is below the prefix anyway.
+  // Without a path the browser uses the directory of the request, which is below the prefix anyway.
   const scope = asked.startsWith("/") ? `${prefix}${asked}` : prefix === "" ? "" : `${prefix}/`;
   return [pair, ...kept, ...(scope === "" ? [] : [` Path=${scope}`])].join(";");
 }
 
-/** A path from the guest's root, as its caller has to write it. */
+/** A path from the guest's root, as the caller sees it. */
 const below = (location: string, prefix: string): string =>
   location.startsWith("/") && !location.startsWith("//") ? prefix + location : location;
 
@@ -167,7 +168,7 @@ function connectionOptions(raw: Head): string[] {
   for (const [name, value] of pairs(raw)) {
     if (name.toLowerCase() === "connection") options.push(...value.split(",").map((word) => word.trim().toLowerCase()));
   }
-  // A caller that names these would take from the guest what the request is about.
+  // A caller that names these would remove what the guest needs to understand the request.
   return options.filter((word) => !["host", "content-length", "authorization", "cookie"].includes(word));
 }
 

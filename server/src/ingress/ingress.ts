@@ -1,12 +1,14 @@
 /**
- * The way into machines for everybody: browsers, mostly. Who may come in, and then the same forwarding as the bridge's.
+ * Requests to machines by their public address, mostly from browsers: decides who has access, then forwards like the bridge.
  *
- * A machine that is public lets everybody in. Others let in who has its share link, which is exchanged for a cookie at once
- * so that the token stands in no history and no `Referer`, or sends a key of its tenant with `machine:exec`.
+ * A public machine is open to everyone. Any other needs its share link, which is immediately exchanged for a cookie so that
+ * the token is in no history and no `Referer`, or a key of its tenant with `machine:exec`.
  *
- * Always: who is not let in learns nothing, not even whether the machine exists (401, and 404 for a key of another
- * tenant); the right is checked at every request (access.ts says how old what is known may be), so a link that was taken
- * back opens nothing, and what it opened ends; no credential of ours reaches the guest.
+ * Always:
+ * - a caller without access learns nothing, not even whether the machine exists: 401, or 404 with a key of another tenant;
+ * - access is checked for every request (access.ts limits how old it may be); a revoked link opens nothing, and what it
+ *   opened ends;
+ * - no credential of Flotilla reaches the guest.
  */
 import type { IncomingMessage } from "node:http";
 import { Refusal } from "@flotilla/contract/errors";
@@ -27,7 +29,7 @@ import { withoutCredential } from "./head.ts";
 const SHARE_PARAMETER = "t";
 const KEY_PARAMETER = "access_token";
 
-/** By what somebody was let in. Nothing of it: the machine is public. */
+/** The credential that gave access; all null for a public machine. */
 type Admission = Pick<Right, "keyId" | "expiresAt" | "shareHash">;
 
 export interface IngressServices extends ForwardServices {
@@ -51,7 +53,7 @@ export class MachineIngress implements Ingress {
     const place = this.#services.addresses.placeOf(raw.message.headers.host, raw.url);
     if (place === undefined) throw new Error(`no machine has ${raw.url}`);
     const path = raw.url.slice(place.prefix.length);
-    // Relative links of the guest's pages are below its root.
+    // Relative links of the guest's pages resolve below its root.
     if (place.by === "path" && !path.startsWith("/")) return redirect(308, `${place.prefix}/${path}`);
     const repay = request.pay();
     const access = await this.#services.access.find(place.name);
@@ -89,11 +91,11 @@ export class MachineIngress implements Ingress {
     }
     const inQuery = raw.upgrade === undefined ? null : parametersOf(raw.url).get(KEY_PARAMETER);
     const bearer = bearerOf(headers.authorization) ?? inQuery ?? undefined;
-    // Another kind of `Authorization` is between the caller and the guest, who is not let be seen.
+    // Any other kind of `Authorization` is for the guest, which this caller cannot reach.
     if (bearer === undefined || !hasKeyForm(bearer)) throw new Refusal("missing_key", "");
     const key = await authenticate(bearer);
     if (!grants(key.scopes, "machine:exec")) throw new Refusal("missing_scope", "missing scope: machine:exec");
-    // The same for a machine of another tenant and for none: which of the two it is, is not the caller's business.
+    // The same answer for another tenant's machine and for none, so that callers cannot tell which machines exist.
     if (access?.tenantId !== key.tenantId) throw new Refusal("not_found", "your tenant has no machine at this address");
     return { keyId: key.keyId, expiresAt: key.expiresAt, shareHash: null };
   }
@@ -102,7 +104,7 @@ export class MachineIngress implements Ingress {
 const parametersOf = (url: string): URLSearchParams =>
   new URLSearchParams(url.slice(url.indexOf("?") + 1 || url.length));
 
-/** Hashes are compared: what their comparison takes tells nothing of the token. */
+/** Compares hashes, so that the time it takes reveals nothing about the token. */
 const opens = ({ shareHash }: MachineAccess, token: string): boolean =>
   hasShareTokenForm(token) && shareHash !== null && hashKey(token).equals(shareHash);
 
@@ -113,12 +115,15 @@ interface Exchange {
   readonly token: string;
 }
 
-/** The token becomes a cookie, and the address loses it. */
+/** Sets the token as a cookie and redirects to the address without it. */
 function exchanged({ access, place, path, token }: Exchange): Outgoing {
   if (access === undefined || !opens(access, token))
-    throw new Refusal("unknown_key", "this link does not work any more; ask for a new one");
+    throw new Refusal(
+      "unknown_key",
+      "this share link does not work any more: it was revoked or replaced; ask its owner for a new one",
+    );
   const cookie = shareCookie(token, { path: `${place.prefix}/`, isEncrypted: place.isEncrypted });
-  // One slash at the beginning: with two a browser would take what follows for another host.
+  // One slash at the start: after two, a browser reads the rest as another host.
   const clean = withoutCredential(path, SHARE_PARAMETER).replace(/^[/\\]+/, "/");
   const answer = redirect(302, `${place.prefix}${clean}`);
   return { ...answer, headers: { ...answer.headers, "set-cookie": cookie } };

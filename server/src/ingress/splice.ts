@@ -1,9 +1,12 @@
 /**
- * Joins a caller's connection and a guest's, once both speak something of their own.
+ * Joins a caller's connection and a guest's after an upgrade.
  *
- * Always: what one sends the other gets, no faster than it reads; when one is gone the other goes, after what it was still
- * to get; when the server stops both end. A caller that has ended its own direction hears the guest for HALF_OPEN_MS
- * more: mostly it is gone, and a guest that does not care would hold the connection for ever.
+ * Always:
+ * - each side receives what the other sends, no faster than it reads;
+ * - when one side is closed, the other is closed after it has received what was sent before;
+ * - when the server stops, both are closed;
+ * - a caller that has ended its direction receives from the guest for HALF_OPEN_MS more. Usually it has left, and a guest
+ *   that ignores the end would hold the connection for ever.
  */
 import type { Duplex } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
@@ -22,7 +25,7 @@ export function splice(
     over.abort();
     guest.destroy();
     caller.end(() => caller.destroy());
-    // One that does not read what is left for it is not waited for.
+    // A caller that does not read the rest is not waited for.
     void clock.sleep(HALF_OPEN_MS, closed.signal).then(() => caller.destroy());
   };
   caller.on("error", () => caller.destroy());
@@ -38,6 +41,6 @@ export function splice(
   if (closing.aborted || caller.destroyed || guest.destroyed) return end();
   caller.pipe(guest);
   guest.pipe(caller);
-  // The guest's end is the end: nothing more comes back.
+  // After the guest's end nothing more is returned.
   guest.once("end", () => guest.destroy());
 }

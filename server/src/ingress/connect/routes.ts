@@ -17,7 +17,7 @@ type Bridge =
   | "connectDelete"
   | "connectOptions";
 
-/** Before the guest's own path: what the router took for five segments, however they are escaped, and for an origin. */
+/** What precedes the guest's path: an origin, if any, and the five segments of the route, however escaped. */
 const BRIDGE_PATH = /^(?:https?:\/\/[^/]*)?(?:\/[^/?]+){5}/;
 
 export function connectHandlers(services: ForwardServices): HandlersOf<Bridge | "createConnectToken"> {
@@ -25,7 +25,11 @@ export function connectHandlers(services: ForwardServices): HandlersOf<Bridge | 
     const { caller, params, raw, signal } = request;
     const prefix = `/v1/machines/${params.id}/connect/${params.port}`;
     const port = /^[1-9]\d{0,4}$/.test(params.port) ? Number(params.port) : Number.NaN;
-    if (!(port <= 65_535)) throw new Refusal("not_found", `connect to machine ${params.id} failed: no such port`);
+    if (!(port <= 65_535))
+      throw new Refusal(
+        "not_found",
+        `connect to machine ${params.id} failed: ${JSON.stringify(params.port.slice(0, 16))} is not a port number from 1 to 65535`,
+      );
     const machine = { id: params.id, tenantId: caller.tenantId };
     return forward(services, { machine, port, raw, path: pathOf(raw), prefix, signal });
   };
@@ -40,8 +44,8 @@ export function connectHandlers(services: ForwardServices): HandlersOf<Bridge | 
     async createConnectToken({ caller, params, body, secretBytes }) {
       const { tenantId, keyId } = caller;
       const ttlSeconds = body?.ttlSeconds ?? null;
-      const wish = { tenantId, keyId, machineId: params.id, ttlSeconds };
-      const made = await makeMachineToken(services.context, wish, makeConnectToken(secretBytes));
+      const request = { tenantId, keyId, machineId: params.id, ttlSeconds };
+      const made = await makeMachineToken(services.context, request, makeConnectToken(secretBytes));
       const expiresAt = new Date(made.expiresAt).toISOString();
       return { status: 201, body: { token: made.token, expiresAt, machineId: params.id } };
     },
@@ -53,7 +57,7 @@ interface BridgeRequest {
   readonly params: { readonly id: string; readonly port: string };
 }
 
-/** The guest's path and query, byte for byte, but for a key that stood in the query. */
+/** The guest's path and query, byte for byte, without a key in the query. */
 function pathOf({ url }: Request["raw"]): string {
   const rest = url.replace(BRIDGE_PATH, "");
   const path = rest.startsWith("/") ? rest : `/${rest}`;

@@ -1,9 +1,11 @@
 /**
  * Every statement over connect tokens.
  *
- * Always: only hashes are kept; a token is good as long as the key that made it, and never longer; a machine has a bounded
- * number of good ones, decided by the statement that inserts; those that have expired go when the next one is made, or
- * with the loop that forgets credentials.
+ * Always:
+ * - only hashes are stored;
+ * - a token never outlives the key that made it;
+ * - the statement that inserts bounds the number of valid tokens per machine;
+ * - expired tokens are deleted when the next one is made, or by the loop that deletes expired credentials.
  */
 import type { KeyRow } from "../../auth/key-store.ts";
 import type { Context } from "../../context.ts";
@@ -11,8 +13,8 @@ import { type Queryable, sql } from "../../db/database.ts";
 import { instantOf } from "../../db/instant.ts";
 
 /**
- * Returns when it expires, in epoch milliseconds: with its key, if that is sooner; of one that was inserted already, when
- * that one does. undefined: the machine has `max`.
+ * Returns when the token expires, in epoch milliseconds: with its key, if that is sooner. A token that exists keeps its
+ * expiry. undefined: the machine has `max` valid tokens.
  */
 export async function insertConnectToken(
   { db, clock }: Context,
@@ -34,7 +36,7 @@ export async function insertConnectToken(
   return row?.expiresAt;
 }
 
-/** Forgets tokens that have expired, whatever their machine. Returns how many there were. */
+/** Deletes expired tokens of all machines, at most `limit`. Returns how many. */
 export function purgeConnectTokens({ db, clock }: Context, limit: number): Promise<number> {
   return db.execute(sql`
     DELETE FROM connect_tokens WHERE token_hash IN (
@@ -42,7 +44,7 @@ export function purgeConnectTokens({ db, clock }: Context, limit: number): Promi
       ORDER BY expires_at LIMIT ${limit} FOR UPDATE SKIP LOCKED)`);
 }
 
-/** The key that made a token of the machine, with the token's expiry, which is never later; undefined: the token is not known or has expired, or the key is not good. */
+/** The key that made a token of the machine, with the token's expiry. undefined: the token is unknown or expired, or its key is not valid. */
 export function findKeyOfConnectToken(
   db: Queryable,
   token: { readonly hash: Buffer; readonly machineId: string; readonly now: number },

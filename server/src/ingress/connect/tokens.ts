@@ -1,7 +1,7 @@
 /**
- * Connect tokens: what a page or a program is given instead of a key, to reach the ports of one machine for a while.
+ * Connect tokens: short-lived credentials for the ports of one machine, for pages and programs that must not have a key.
  *
- * Always: such a token opens the connect bridge of its machine and nothing else; it ends with the key that made it.
+ * Always: a token is valid only for the connect bridge of its machine, and only while the key that made it is.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { ConnectTokenAuthenticator } from "../../auth/authenticate.ts";
@@ -13,10 +13,10 @@ import { findMachine } from "../../machines/store.ts";
 import { findKeyOfConnectToken, insertConnectToken } from "./store.ts";
 
 const TTL_DEFAULT_SECONDS = 3_600;
-/** Of one machine: a program that makes a token for each request is told to keep it. */
+/** Per machine: a program that makes a token for each request gets an error that says to reuse it. */
 const TOKENS_MAX = 1_000;
 
-export interface ConnectTokenWish {
+export interface ConnectTokenRequest {
   readonly tenantId: string;
   readonly keyId: string;
   readonly machineId: string;
@@ -25,7 +25,7 @@ export interface ConnectTokenWish {
 
 export async function makeMachineToken(
   context: Context,
-  { tenantId, keyId, machineId, ttlSeconds }: ConnectTokenWish,
+  { tenantId, keyId, machineId, ttlSeconds }: ConnectTokenRequest,
   token: string,
 ): Promise<{ readonly token: string; readonly expiresAt: number }> {
   const machine = await findMachine(context.db, { tenantId, id: machineId });
@@ -34,7 +34,7 @@ export async function makeMachineToken(
   const row = { hash: hashKey(token), machineId, keyId, expiresAt: wanted };
   const expiresAt = await insertConnectToken(context, row, TOKENS_MAX);
   if (expiresAt === undefined) {
-    const text = `machine ${machineId} has ${TOKENS_MAX} connect tokens; use one again until it expires, or ask for a shorter time`;
+    const text = `machine ${machineId} has ${TOKENS_MAX} connect tokens, the maximum; use one again until it expires, or request a shorter time`;
     throw new Refusal("quota_exceeded", text);
   }
   return { token, expiresAt };

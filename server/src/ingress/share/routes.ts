@@ -1,5 +1,5 @@
 /**
- * The handlers of share links: the one that a machine may have, made and taken back.
+ * Handlers that make and revoke the one share link of a machine.
  */
 import { hashKey, makeShareToken } from "../../auth/keys.ts";
 import type { HandlersOf } from "../../http/handler.ts";
@@ -17,12 +17,12 @@ export function shareHandlers(services: MachineServices): HandlersOf<"createShar
       const token = makeShareToken(secretBytes);
       const hash = hashKey(token);
       if (!(await putShare(context, { tenantId, machineId: params.id, hash, keyId }))) throw machineNotFound(params.id);
-      // What an earlier link has opened ends.
+      // Closes what an earlier link has opened.
       await db.notify("shares", params.id);
       activity.note(params.id, "info", "share link made");
       const machine = await findMachine(db, { tenantId, id: params.id });
       if (machine === undefined) throw machineNotFound(params.id);
-      // It outlives a stop, so it has an address also while the machine is stopped.
+      // A link outlives a stop, so it has an address while the machine is stopped too.
       const url = machine.ports.length === 0 ? null : `${addresses.urlOf(machine)}?t=${token}`;
       return { status: 200, body: { token, url } };
     },

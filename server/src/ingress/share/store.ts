@@ -9,7 +9,7 @@ import type { Context } from "../../context.ts";
 import { type Queryable, sql } from "../../db/database.ts";
 import { instantOf } from "../../db/instant.ts";
 
-/** false: the tenant has no such machine. */
+/** Makes the machine's share link. false: the tenant has no such machine. */
 export async function putShare(
   { db, clock }: Context,
   share: { readonly tenantId: string; readonly machineId: string; readonly hash: Buffer; readonly keyId: string },
@@ -23,7 +23,7 @@ export async function putShare(
   return written > 0;
 }
 
-/** Whether there was one. */
+/** Deletes the machine's share link. Returns whether there was one. */
 export async function removeShare(db: Queryable, machineId: string): Promise<boolean> {
   return (await db.execute(sql`DELETE FROM machine_shares WHERE machine_id = ${machineId}`)) > 0;
 }
