@@ -39,7 +39,10 @@ static int last_name;
 static int parent_directory = -1;
 static long agent_pid; /* part of the names, because agents in tests share a parent */
 
-/* Sets the directory for groups, which is on a cgroup2 file system; without it there are none. Only the first call counts. */
+/*
+ * Sets the directory for groups, which is on a cgroup2 file system; without it there are none. Only the first call
+ * counts.
+ */
 void cgroup_use(const char *parent)
 {
 	if (parent_directory >= 0)

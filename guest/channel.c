@@ -407,7 +407,10 @@ void channel_event(uint64_t key)
 	pump(channel);
 }
 
-/* Bytes that the command has written and that were not sent. For a terminal everything, because FIONREAD may miss its last bytes. */
+/*
+ * Bytes that the command has written and that were not sent. For a terminal everything, because FIONREAD may miss its
+ * last bytes.
+ */
 static size_t unsent_in(const struct channel *channel, const struct output_stream *stream)
 {
 	int size = 0;

@@ -122,7 +122,10 @@ static int read_configuration(struct fields fields, struct configuration *config
 	return 0;
 }
 
-/* The directory for persistent work belongs to the user of the machine's commands, or to root if that user does not exist. */
+/*
+ * The directory for persistent work belongs to the user of the machine's commands, or to root if that user does not
+ * exist.
+ */
 static int make_workspace(const char *user)
 {
 	char message[GUEST_MESSAGE_BYTES_MAX];

@@ -171,7 +171,7 @@ static void handle(const struct epoll_event *event, bool *has_input)
 }
 
 /* One iteration of the loop: handles all events, then their consequences. */
-static int turn(void)
+static int run_once(void)
 {
 	struct epoll_event events[EVENTS_MAX];
 	bool has_input = input_waits, was_full;
@@ -234,7 +234,7 @@ int main(int argc, char **argv)
 	if (error == 0)
 		error = prepare();
 	while (error == 0)
-		error = turn();
+		error = run_once();
 	if (error == -EPIPE && !machine.is_init) {
 		channel_end_all();
 		workload_signal(SIGKILL);

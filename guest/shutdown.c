@@ -56,7 +56,10 @@ int shutdown_timeout_ms(void)
 	return left > 0 ? (int)left : 0;
 }
 
-/* Called after every event: completes the shutdown when no process is left and all output is stored, or the grace is over. */
+/*
+ * Called after every event: completes the shutdown when no process is left and all output is stored, or the grace is
+ * over.
+ */
 void shutdown_step(bool is_busy)
 {
 	if (!has_begun || (is_busy && shutdown_timeout_ms() > 0))

@@ -38,7 +38,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   const outbox = new Outbox(systemClock);
   // Filled in below: the backends are created before the fleet, but use it only when machines exist.
   const machines: { fleet?: Fleet } = {};
-  const stop = stopSignal(log, () => endAtOnce(machines.fleet, log));
+  const stop = stopSignal(log, () => killOthersAndExit(machines.fleet, log));
   await lowerOomScore();
   await prepareDirectories(config);
   const runs = await RunJournal.open({
@@ -131,7 +131,7 @@ function stopSignal(log: Log, forceStop: () => void): AbortSignal {
 }
 
 /** Before the journals are read it is unknown which VMs belong to machines; the next agent kills the others. */
-function endAtOnce(fleet: Fleet | undefined, log: Log): void {
+function killOthersAndExit(fleet: Fleet | undefined, log: Log): void {
   void Promise.resolve(fleet?.endOthers())
     .catch((error: unknown) => log.error({ error }, "the VMs without a machine could not be killed"))
     .finally(() => process.exit(0));

@@ -350,7 +350,10 @@ test("an unreadable journal does not prevent others from starting, and unknown f
   assert.equal((await node.want(B, 1, "running")).state, "running");
 });
 
-/** The answer is on the disk shortly afterwards: an agent that died in between would have continued from the older state. */
+/**
+ * The answer is on the disk shortly afterwards: an agent that died in between would have continued from the older
+ * state.
+ */
 async function journalsAreWritten(directory: string): Promise<void> {
   const read = async (id: string): Promise<Journal> =>
     JSON.parse(await readFile(join(directory, "machines", id, "journal.json"), "utf8"));

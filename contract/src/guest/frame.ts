@@ -23,7 +23,10 @@ export const FRAME_PAYLOAD_BYTES_MAX = 64 * 1024;
 /** Enough zeros to complete any frame. */
 export const FRAME_PADDING_BYTES = FRAME_PAYLOAD_BYTES_MAX + 2 * FRAME_EXTRA_BYTES;
 
-/** The message continues in the next frame, of the same type and channel. Only `configure`, `exec` and `workload` may be split. */
+/**
+ * The message continues in the next frame, of the same type and channel. Only `configure`, `exec` and `workload` may be
+ * split.
+ */
 export const FRAME_FLAG_MORE = 1;
 /** Limit of a message assembled from its frames: ENV_BYTES_MAX of environment and as much of arguments. */
 export const MESSAGE_BYTES_MAX = 1280 * 1024;

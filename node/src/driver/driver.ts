@@ -77,7 +77,10 @@ export interface PrepareRequest {
   readonly uid: number;
   /** A machine's new disk for the guest to mount: only a machine with that disk can use the VM. null: any machine can. */
   readonly disk: PreparedDisk | null;
-  /** Makes a temporary disk in the boot directory for warming up a guest without a disk; the driver removes it. null: not available. */
+  /**
+   * Makes a temporary disk in the boot directory for warming up a guest without a disk; the driver removes it. null:
+   * not available.
+   */
   readonly makeScratchDisk: (() => Promise<PreparedDisk>) | null;
 }
 

@@ -26,7 +26,10 @@ export interface GuestConfiguration {
   readonly workdir: string;
   /** As in an image's config: `user`, `uid`, `user:group`, `uid:gid`; empty is root. */
   readonly user: string;
-  /** The root disk's block device in the guest; null when the root file system is mounted already (agent on a socketpair). */
+  /**
+   * The root disk's block device in the guest; null when the root file system is mounted already (agent on a
+   * socketpair).
+   */
   readonly rootDevice: string | null;
   /** The device's expected size in bytes: it may just have changed, so the guest waits for it. null: any size. */
   readonly rootBytes: number | null;
@@ -56,7 +59,10 @@ export class GuestBusy extends Error {}
 /** An operation on one path, as contract/src/link.ts describes it. */
 export type GuestFileRequest = FileRequest;
 
-/** How a command ended: its exit code, 128 + the number of the signal that killed it, or 255 and a stderr text if it could not run. */
+/**
+ * How a command ended: its exit code, 128 + the number of the signal that killed it, or 255 and a stderr text if it
+ * could not run.
+ */
 export interface GuestExit {
   readonly exitCode: number;
 }

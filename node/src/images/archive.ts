@@ -13,8 +13,9 @@ import { createHash } from "node:crypto";
 import { lstat, open, readdir, realpath, stat } from "node:fs/promises";
 import { join, sep } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
-import { CorruptData, compressionOf, decompress, readHead } from "./blobs.ts";
+import { compressionOf, decompress, readHead } from "./blobs.ts";
 import { ConfinedFailure, runConfined } from "./confine.ts";
+import { CorruptData } from "./corrupt-data.ts";
 import type { ImageConfiguration } from "./images.ts";
 import {
   choosePlatform,
@@ -232,7 +233,10 @@ async function readDocument(directory: string, name: string): Promise<Buffer> {
   return await file.readFile();
 }
 
-/** A regular file of the archive. Links within it are followed (older docker archives link equal layers); links out of it are refused. */
+/**
+ * A regular file of the archive. Links within it are followed (older docker archives link equal layers); links out of
+ * it are refused.
+ */
 async function fileIn(directory: string, name: string): Promise<string> {
   const root = await realpath(directory);
   const path = await realpath(join(root, name)).catch(() => undefined);

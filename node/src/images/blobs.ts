@@ -19,6 +19,7 @@ import { join } from "node:path";
 import { createGunzip, createZstdDecompress } from "node:zlib";
 import type { Clock } from "@flotilla/base/clock";
 import type { Reference } from "@flotilla/contract/reference";
+import { CorruptData } from "./corrupt-data.ts";
 import type { Descriptor } from "./manifest.ts";
 import { type BlobAnswer, transferDeadline } from "./registry.ts";
 import { RegistryError } from "./registry-transport.ts";
@@ -205,13 +206,6 @@ async function statIfThere(path: string): Promise<Stats | undefined> {
 }
 
 export type Compression = "gzip" | "zstd" | "none";
-
-/** A layer or archive that cannot be decompressed. The message continues a sentence about it: "its … is damaged". */
-export class CorruptData extends Error {
-  constructor() {
-    super("its compressed data is damaged");
-  }
-}
 
 /** Detected from the first bytes: registries and archives often state the wrong type. */
 export function compressionOf(head: Buffer): Compression {

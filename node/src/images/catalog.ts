@@ -129,7 +129,7 @@ export class Catalog {
     return pointed.map((record) => record.digest);
   }
 
-  isNamedOtherwise(digest: string, name: string): boolean {
+  hasOtherName(digest: string, name: string): boolean {
     return [...this.#references.values()].some((record) => record.digest === digest && record.name !== name);
   }
 

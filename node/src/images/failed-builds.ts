@@ -14,8 +14,8 @@ interface Failure {
   readonly until: number;
 }
 
-const FIRST_MS = 30_000;
-const LONGEST_MS = 60 * 60_000;
+const DELAY_MS_MIN = 30_000;
+const DELAY_MS_MAX = 60 * 60_000;
 const FAILURES_MAX = 1_000;
 
 export class FailedBuilds {
@@ -37,7 +37,7 @@ export class FailedBuilds {
 
   record(digest: string, message: string): void {
     const count = (this.#failures.get(digest)?.count ?? 0) + 1;
-    const delayMs = Math.min(FIRST_MS * 2 ** (count - 1), LONGEST_MS);
+    const delayMs = Math.min(DELAY_MS_MIN * 2 ** (count - 1), DELAY_MS_MAX);
     this.#failures.delete(digest);
     this.#failures.set(digest, { message, count, until: this.#clock.monotonic() + delayMs });
     const [oldest] = this.#failures.keys();

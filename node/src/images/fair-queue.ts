@@ -24,7 +24,10 @@ export class FairQueue {
     this.#limits = limits;
   }
 
-  /** Runs `work` in its turn. Rejects with the signal's reason if that aborts while it waits, otherwise as the work does. */
+  /**
+   * Runs `work` in its turn. Rejects with the signal's reason if that aborts while it waits, otherwise as the work
+   * does.
+   */
   async run<T>(owner: string, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     await this.#waitForTurn(owner, signal);
     try {

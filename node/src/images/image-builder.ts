@@ -23,9 +23,10 @@ import { messageOf } from "@flotilla/base/errors";
 import { DISK_GB_DEFAULT } from "@flotilla/contract/limits";
 import type { ImageProgress } from "@flotilla/contract/link";
 import { runTool } from "../host/out-of-memory.ts";
-import { CorruptData, decompress } from "./blobs.ts";
+import { decompress } from "./blobs.ts";
 import type { Catalog } from "./catalog.ts";
 import { type ConfinedRun, runConfined } from "./confine.ts";
+import { CorruptData } from "./corrupt-data.ts";
 import { FailedBuilds } from "./failed-builds.ts";
 import type { UnpackedImage } from "./images.ts";
 import { type ImageConfig, MANIFEST_TYPES, renderConfig, renderManifest } from "./manifest.ts";
@@ -100,7 +101,10 @@ const EXT4_FEATURES =
   "none,has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum";
 /** Enough for a disk of many GiB. In a sparse file an unused journal takes no space. */
 const JOURNAL_MB = 64;
-/** Block groups per flex group, which keep their metadata together; the guest's disk grows by this many at a time (guest/grow.c). */
+/**
+ * Block groups per flex group, which keep their metadata together; the guest's disk grows by this many at a time
+ * (guest/grow.c).
+ */
 const GROUPS_TOGETHER = 256;
 const MKFS_COMMAND = `mkfs.ext4 -q -F -m 0 -b ${BLOCK_BYTES} -G ${GROUPS_TOGETHER} -I 256 -i ${BYTES_PER_INODE} -O ${EXT4_FEATURES} -J size=${JOURNAL_MB}`;
 /** Prezeroed: the file is new and sparse, so guests need not spend their first minutes zeroing inode tables. */
@@ -181,7 +185,7 @@ export class ImageBuilder {
     const { config, digest, signal } = request;
     const present = this.#options.catalog.findByDigest(digest);
     if (present !== undefined) return present;
-    const { layers, entries } = await this.#layOut(request, work);
+    const { layers, entries } = await this.#writeLayout(request, work);
     this.#report(request, "unpacking the layers");
     const plainBytes = layers.reduce((sum, layer) => sum + layer.size, 0);
     // The tree, and the file made from it after the layers have been removed.
@@ -220,7 +224,7 @@ export class ImageBuilder {
   }
 
   /** Writes the layers as an OCI layout of plain tars. Each must match its digest in the config. */
-  async #layOut(request: BuildRequest, work: string) {
+  async #writeLayout(request: BuildRequest, work: string) {
     const { config, layerPaths, signal } = request;
     if (config.diffIds.length !== layerPaths.length)
       throw new Error(`it has ${layerPaths.length} layers, but its config lists ${config.diffIds.length}`);

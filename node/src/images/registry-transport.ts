@@ -95,7 +95,10 @@ export class RegistryTransport implements Disposable {
     this.#agents.https.destroy();
   }
 
-  /** Returns the last answer of a chain of redirects, its body unread. Throws RegistryError, or the caller's abort reason. */
+  /**
+   * Returns the last answer of a chain of redirects, its body unread. Throws RegistryError, or the caller's abort
+   * reason.
+   */
   async get(endpoint: Endpoint, first: Exchange): Promise<IncomingMessage> {
     const { stall } = first;
     let exchange = first;
@@ -126,7 +129,7 @@ export class RegistryTransport implements Disposable {
       });
     } catch (error) {
       stall.end();
-      throw stall.wasCanceled() ? error : connectionError(endpoint, error);
+      throw stall.wasCancelled() ? error : connectionError(endpoint, error);
     }
   }
 
@@ -165,7 +168,7 @@ export class StallGuard {
     return this.#controller.signal;
   }
 
-  wasCanceled(): boolean {
+  wasCancelled(): boolean {
     return this.#parent.aborted;
   }
 
@@ -206,7 +209,7 @@ export async function* readBody(
       stall.touch();
     }
   } catch (error) {
-    throw stall.wasCanceled() ? error : connectionError(endpoint, stall.signal.aborted ? stall.signal.reason : error);
+    throw stall.wasCancelled() ? error : connectionError(endpoint, stall.signal.aborted ? stall.signal.reason : error);
   } finally {
     stall.end();
   }
@@ -236,7 +239,7 @@ export async function readAll(
     return await orAborted(read(), stall.signal);
   } catch (error) {
     answer.destroy();
-    if (error instanceof RegistryError || stall.wasCanceled()) throw error;
+    if (error instanceof RegistryError || stall.wasCancelled()) throw error;
     throw connectionError(endpoint, error);
   } finally {
     if (isLast) stall.end();

@@ -215,7 +215,7 @@ class ImageStore implements NodeImages {
     const { name } = parseReference(text);
     const digests = this.#catalog.digestsOf(name);
     if (digests.length === 0) return "missing";
-    const leaving = digests.filter((digest) => !this.#catalog.isNamedOtherwise(digest, name));
+    const leaving = digests.filter((digest) => !this.#catalog.hasOtherName(digest, name));
     const inUse = await this.#options.digestsInUse();
     if (leaving.some((digest) => inUse.has(digest))) return "in use";
     await this.#catalog.removeReferences(name);

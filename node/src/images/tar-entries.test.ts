@@ -3,6 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { CorruptData } from "./corrupt-data.ts";
 import { type EntryLimits, TarEntries } from "./tar-entries.ts";
 
 const WIDE: EntryLimits = { entries: 1e6, pathBytes: 4096, searchedBytes: 1e12 };
@@ -82,6 +83,12 @@ test("a record that is too large and an invalid size are refused", () => {
   head.write("9", 124, "latin1");
   head[124] = 0xff;
   assert.throws(() => count(head), /too long|damaged/);
+});
+
+test("a size that is not a number is damage of the layer, which the image builder names", () => {
+  const head = member({ name: "x" });
+  head.write("zzzzzzzzzzz", 124, "latin1");
+  assert.throws(() => count(head), CorruptData);
 });
 
 test("arbitrary bytes are either accepted or refused with an error", () => {

@@ -4,6 +4,7 @@
  * It need not read a tar exactly as the unpacking tool does: a tar that it misreads is still limited by the processor time
  * of the tools. It keeps no content, only a pair of numbers per directory, bounded by the number of entries.
  */
+import { CorruptData } from "./corrupt-data.ts";
 
 export interface EntryLimits {
   /** Files, directories, links and whiteouts of all layers together. */
@@ -171,7 +172,7 @@ function sizeOf(header: Buffer): number {
     (first & 0x80) === 0
       ? Number.parseInt(text(header, 124, 12).toString("latin1").trim() || "0", 8)
       : Number(BigInt(`0x${header.subarray(125, 136).toString("hex")}`));
-  if (!Number.isSafeInteger(size) || size < 0) throw new Error("its tar is damaged");
+  if (!Number.isSafeInteger(size) || size < 0) throw new CorruptData("its tar is damaged");
   return size;
 }
 

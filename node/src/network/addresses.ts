@@ -15,7 +15,10 @@ import { USER_ID_FIRST, USERS_PER_RANGE } from "../host/user-ids.ts";
 export const GUEST_ADDRESS = "192.0.0.2";
 export const GATEWAY_ADDRESS = "192.0.0.1";
 export const GUEST_PREFIX_LENGTH = 30;
-/** Of the guest's and the gateway's interface: the same in every machine, so the ARP cache of a restored guest stays valid. */
+/**
+ * Of the guest's and the gateway's interface: the same in every machine, so the ARP cache of a restored guest stays
+ * valid.
+ */
 export const GUEST_MAC = "02:f1:07:11:1a:02";
 export const GATEWAY_MAC = "02:f1:07:11:1a:01";
 /** The interface that carries the guest's packets, in the machine's namespace. */

@@ -17,7 +17,10 @@ export interface DialOptions {
   readonly clock: Clock;
 }
 
-/** Rejects with the system's error, such as `ECONNREFUSED` when nothing listens. The socket allows half-open connections. */
+/**
+ * Rejects with the system's error, such as `ECONNREFUSED` when nothing listens. The socket allows half-open
+ * connections.
+ */
 export function dialAddress(address: string, port: number, { signal, clock }: DialOptions): Promise<Socket> {
   const { promise, resolve, reject } = Promise.withResolvers<Socket>();
   if (!Number.isInteger(port) || port < 1 || port > 65_535) throw new RangeError(`${port} is not a port`);

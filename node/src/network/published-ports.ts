@@ -26,10 +26,10 @@ export interface PublishOptions {
 }
 
 const LISTEN_ADDRESS = "127.0.0.1";
-const NUMBERS_FIRST = 20_000;
+const HOST_PORT_FIRST = 20_000;
 /** Linux's ephemeral range starts at 32,768. */
-const NUMBERS = 12_768;
-const DRAWS_MAX = 32;
+const HOST_PORTS = 12_768;
+const CANDIDATES_MAX = 32;
 /** Per port, so that one machine cannot use up the agent's descriptors. */
 const CONNECTIONS_MAX = 512;
 
@@ -65,10 +65,10 @@ export class PublishedPorts {
   }
 
   async #listen(name: string, accept: (socket: Socket) => void): Promise<number> {
-    for (let draw = 0; draw < DRAWS_MAX; draw += 1) {
+    for (let candidate = 0; candidate < CANDIDATES_MAX; candidate += 1) {
       const server = createServer({ allowHalfOpen: true, noDelay: true, pauseOnConnect: true }, accept);
       server.maxConnections = CONNECTIONS_MAX;
-      const number = hostPortOf(name, draw);
+      const number = hostPortOf(name, candidate);
       try {
         server.listen(number, LISTEN_ADDRESS);
         await once(server, "listening");
@@ -105,7 +105,7 @@ export class PublishedPorts {
   }
 }
 
-/** The `draw`-th candidate for a name. */
-function hostPortOf(name: string, draw: number): number {
-  return NUMBERS_FIRST + (createHash("sha256").update(`${name} ${draw}`).digest().readUInt32LE(0) % NUMBERS);
+/** The `candidate`-th number for a name. */
+function hostPortOf(name: string, candidate: number): number {
+  return HOST_PORT_FIRST + (createHash("sha256").update(`${name} ${candidate}`).digest().readUInt32LE(0) % HOST_PORTS);
 }

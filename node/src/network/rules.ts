@@ -27,7 +27,7 @@ import {
 import type { Policy } from "./policy.ts";
 
 /** Destinations that no policy opens: the host's loopback, link-local addresses (cloud metadata), multicast, our own. */
-const NEVER = ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4"] as const;
+const NEVER_ALLOWED = ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4"] as const;
 /** This many machines at their limit fill the host's connection table, which the control plane uses too. */
 const MACHINES_THAT_FILL = 128;
 const CONNECTIONS_MIN = 256;
@@ -108,7 +108,7 @@ function machineRules({ nameServer }: Block, { hostAddress }: VethPair, connecti
     ip saddr != ${GUEST_ADDRESS} drop
     ct state new ct count over ${connections} drop
     ip daddr ${nameServer} ct status dnat accept
-    oifname "${UPLINK_NAME}" ip daddr != { ${NEVER.join(", ")} } jump egress
+    oifname "${UPLINK_NAME}" ip daddr != { ${NEVER_ALLOWED.join(", ")} } jump egress
     meta l4proto { tcp, udp } update @denied { ip daddr . meta l4proto . th dport }
     meta l4proto != { tcp, udp } update @denied { ip daddr . meta l4proto . 0 }
     reject with icmpx admin-prohibited

@@ -32,7 +32,7 @@ export interface FakeMachine {
   startWorkload(): boolean;
   end(how: "poweroff" | "crashed"): void;
   /** Whether it crashes when it is configured. */
-  readonly diesAtSetUp: boolean;
+  readonly crashesWhenConfigured: boolean;
 }
 
 /** The part of a configuration that is kept. */
@@ -65,7 +65,7 @@ export class FakeGuest implements Guest {
   }
 
   async configure({ hostname, env, workdir }: GuestConfiguration): Promise<void> {
-    if (this.#machine.diesAtSetUp) {
+    if (this.#machine.crashesWhenConfigured) {
       this.#machine.end("crashed");
       throw new Error(await this.closed);
     }

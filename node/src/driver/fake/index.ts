@@ -245,7 +245,7 @@ class FakeVm implements Vm {
   /** Aborted when the VM has ended or was released: connections to it break. */
   readonly #gone = new AbortController();
   /** Ended or released: nothing more happens here. */
-  #isOver = false;
+  #isDone = false;
   #hasEnded = false;
   readonly #cancelEnd: () => void;
 
@@ -273,7 +273,7 @@ class FakeVm implements Vm {
       return isFirst;
     };
     this.guest = new FakeGuest(
-      { clock, environment, files, configured, startWorkload, end, diesAtSetUp: origin === "template" },
+      { clock, environment, files, configured, startWorkload, end, crashesWhenConfigured: origin === "template" },
       file.configuration,
     );
   }
@@ -283,15 +283,15 @@ class FakeVm implements Vm {
   }
 
   release(): void {
-    this.#isOver = true;
+    this.#isDone = true;
     this.#cancelEnd();
     this.#gone.abort();
     this.guest.close();
   }
 
   async #end(exit: VmExit): Promise<void> {
-    if (this.#isOver) return;
-    this.#isOver = true;
+    if (this.#isDone) return;
+    this.#isDone = true;
     this.#hasEnded = true;
     this.#cancelEnd();
     this.#gone.abort();

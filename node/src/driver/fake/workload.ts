@@ -14,7 +14,7 @@ export class FakeWorkload implements GuestWorkload {
   readonly #request: GuestWorkloadRequest;
   #offset: number;
   #usedBytes = 0;
-  #isOver = false;
+  #isDone = false;
   #resume: (() => void) | null = null;
 
   constructor(request: GuestWorkloadRequest) {
@@ -25,12 +25,12 @@ export class FakeWorkload implements GuestWorkload {
   /** Runs the program to its end, unless the guest ends first. */
   async run(program: (write: Write) => Promise<number> | number): Promise<void> {
     const exitCode = await Promise.resolve(program((data) => this.#write(Buffer.from(data)))).catch(() => 1);
-    if (!this.#isOver) this.#request.onEnd(exitCode);
+    if (!this.#isDone) this.#request.onEnd(exitCode);
   }
 
   /** The channel is lost: output is discarded. */
   lose(): void {
-    this.#isOver = true;
+    this.#isDone = true;
     this.#resume?.();
   }
 
@@ -40,7 +40,7 @@ export class FakeWorkload implements GuestWorkload {
   }
 
   async #write(bytes: Buffer): Promise<void> {
-    for (let at = 0; at < bytes.byteLength && !this.#isOver; ) {
+    for (let at = 0; at < bytes.byteLength && !this.#isDone; ) {
       const piece = bytes.subarray(at, at + WORKLOAD_WINDOW_BYTES - this.#usedBytes);
       if (piece.byteLength === 0) {
         await new Promise<void>((resolve) => {

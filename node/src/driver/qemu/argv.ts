@@ -53,7 +53,10 @@ export interface VmmPlan {
 export const QEMU_PROGRAM = "qemu-system-x86_64";
 /** The name of the virtio port on which the guest agent listens. */
 const GUEST_PORT_NAME = "flotilla.agent";
-/** The chardev with the guest's console output: a ring buffer in QEMU's memory, so that no guest can fill the host's disk. */
+/**
+ * The chardev with the guest's console output: a ring buffer in QEMU's memory, so that no guest can fill the host's
+ * disk.
+ */
 export const CONSOLE_ID = "console";
 export const CONSOLE_BYTES = 65_536;
 /** The block node that the guest's disk device is permanently bound to. */

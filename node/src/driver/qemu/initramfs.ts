@@ -50,7 +50,10 @@ export function moduleDependencies(module: Buffer): readonly string[] {
     .filter((name) => name !== "");
 }
 
-/** Orders modules so that each follows its dependencies, which are added. Throws when one is missing or they are circular. */
+/**
+ * Orders modules so that each follows its dependencies, which are added. Throws when one is missing or they are
+ * circular.
+ */
 export function inLoadOrder(
   wanted: readonly string[],
   dependenciesOf: (name: string) => readonly string[],

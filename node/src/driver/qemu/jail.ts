@@ -74,7 +74,10 @@ const WITH_NETWORK = [
   'exec unshare --net -- "$@"',
 ].join("\n");
 
-/** Inside: closed rules first, then the interfaces. Rejections go only to the guest, so the kernel need not rate-limit them. */
+/**
+ * Inside: closed rules first, then the interfaces. Rejections go only to the guest, so the kernel need not rate-limit
+ * them.
+ */
 const NAMESPACE = [
   "set -e",
   "rules=$1 inside=$2 outside=$3; shift 3",

@@ -8,7 +8,10 @@ import type { Qmp } from "./qmp.ts";
 /** The block node of the disk, below ROOT_NODE. */
 const DISK_NODE = "disk";
 
-/** Attaches a disk: its file first, then its backing files, as the VMM sees them. The commands are sent together and run in order. */
+/**
+ * Attaches a disk: its file first, then its backing files, as the VMM sees them. The commands are sent together and run
+ * in order.
+ */
 export async function attachDisk(qmp: Qmp, paths: readonly string[], bytes: number): Promise<void> {
   const options = [{ driver: "raw", "node-name": ROOT_NODE, discard: "unmap", file: DISK_NODE }];
   await Promise.all([

@@ -23,7 +23,10 @@ export interface SocketPath {
   readonly uid: number;
 }
 
-/** Waits until the socket exists. Rejects when the signal is aborted, or at once if it is not a socket of the VMM's user. */
+/**
+ * Waits until the socket exists. Rejects when the signal is aborted, or at once if it is not a socket of the VMM's
+ * user.
+ */
 export async function connectWhenReady(place: SocketPath, clock: Clock, signal: AbortSignal): Promise<Socket> {
   for (;;) {
     if (signal.aborted) throw reasonOf(signal);

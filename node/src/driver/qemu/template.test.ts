@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import type { Launcher } from "./launcher.ts";
-import { Templates, templateRoomMb } from "./template.ts";
+import { Templates, templateSpaceMb } from "./template.ts";
 
 test("templates of another version and incomplete ones are removed at the start", async () => {
   const nodeDirectory = mkdtempSync(join(tmpdir(), "flotilla-templates-"));
@@ -30,7 +30,7 @@ test("templates of another version and incomplete ones are removed at the start"
 });
 
 test("a template needs as much disk space as a guest of its size touches, and fits on a small disk", () => {
-  assert.ok(templateRoomMb({ memoryMb: 8192 }) < 1_000);
-  assert.ok(templateRoomMb({ memoryMb: 8192 }) > 8192 * 0.04);
-  assert.ok(templateRoomMb({ memoryMb: 65_536 }) > 65_536 * 0.04);
+  assert.ok(templateSpaceMb({ memoryMb: 8192 }) < 1_000);
+  assert.ok(templateSpaceMb({ memoryMb: 8192 }) > 8192 * 0.04);
+  assert.ok(templateSpaceMb({ memoryMb: 65_536 }) > 65_536 * 0.04);
 });

@@ -80,7 +80,10 @@ const FORGET_AGE_MS_MIN = 60 * 60_000;
 /** Commands run in the guest before it is saved, so that the template contains the kernel's allocations for them. */
 const WARM_UP_COMMANDS = 3;
 
-/** What a template depends on besides its size, as one string. Emulated processors differ between hosts only in their clock rate. */
+/**
+ * What a template depends on besides its size, as one string. Emulated processors differ between hosts only in their
+ * clock rate.
+ */
 export function templateIngredients(facts: {
   readonly qemuVersion: string;
   readonly guestFiles: { readonly key: string };
@@ -265,7 +268,7 @@ export class Templates {
     }
     const free = await statfs(this.directory);
     const freeMb = Math.floor((free.bavail * free.bsize) / MIB);
-    const neededMb = templateRoomMb(size);
+    const neededMb = templateSpaceMb(size);
     if (freeMb >= neededMb) return;
     throw new Error(
       `a template of ${size.memoryMb} MB needs ${neededMb} MB of the node's disk, which has ${freeMb} MB left; ` +
@@ -275,7 +278,7 @@ export class Templates {
 }
 
 /** Space in MB that must be free before a template is made. Pure. */
-export function templateRoomMb({ memoryMb }: Pick<VmSize, "memoryMb">): number {
+export function templateSpaceMb({ memoryMb }: Pick<VmSize, "memoryMb">): number {
   return FREE_MB_KEPT + Math.ceil(memoryMb * TOUCHED_SHARE);
 }
 
