@@ -41,6 +41,7 @@ import { buildRouteTable } from "./http/route-table.ts";
 import { type HttpServer, startHttp } from "./http/server.ts";
 import { randomIds } from "./ids.ts";
 import { createLog } from "./log.ts";
+import { countRunMismatches } from "./machines/store.ts";
 import { nodeListensOf } from "./nodes/listen.ts";
 import { type StopOptions, StopSteps, stopSignals } from "./stop.ts";
 
@@ -100,7 +101,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     undo.push(() => access.close());
     const lastUsed = new LastUsed(context);
     undo.push(() => lastUsed.stop());
-    const metrics = createMetrics();
+    const metrics = createMetrics(() => countRunMismatches(db));
     undo.push(() => metrics.close());
     const descriptors = options.descriptorLimit ?? (await descriptorLimit());
     const bounds = connectionBounds(descriptors, options.connectionsPerAddress);

@@ -283,6 +283,26 @@ test("a stop settles the run before it is answered, and a crash of the agent doe
   assert.ok((ended?.endedAt ?? 0) >= askedAt && (ended?.endedAt ?? 0) <= Date.now());
 });
 
+/** The metric of runs that do not agree with the machines, by kind. */
+async function mismatches(): Promise<readonly string[]> {
+  const { text } = await client.get("/metrics");
+  return ["run_without_boot", "boot_without_run"].map(
+    (kind) => new RegExp(`^flotilla_run_mismatches\\{kind="${kind}"\\} (\\d+)$`, "m").exec(text)?.[1] ?? "none",
+  );
+}
+
+test("the metrics count runs without a boot and boots without a run, and both become 0", async () => {
+  await db.execute(sql`UPDATE nodes SET status = 'unreachable'`);
+  await startTestNode(server, "node-counted");
+  const { id } = (await client.post("/v1/machines", { source })).json;
+  assert.equal((await client.post(`/v1/machines/${id}/start`)).status, 200);
+  assert.deepEqual(await mismatches(), ["0", "0"]);
+  await db.execute(sql`UPDATE machines SET observed_boot_id = 'boot-other' WHERE id = ${id}`);
+  assert.deepEqual(await mismatches(), ["1", "1"]);
+  await client.post(`/v1/machines/${id}/stop`);
+  await until(async () => (await mismatches()).join() === "0,0", { what: "the counts" });
+});
+
 test("the end of a run arrives after its machine is deleted", async () => {
   await db.execute(sql`UPDATE nodes SET status = 'unreachable'`);
   await startTestNode(server, "node-deleting");

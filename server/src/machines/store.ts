@@ -331,6 +331,23 @@ export function endForgottenRuns(
         OR sequence IS NULL AND recorded_at < ${instantOf(context.clock.now() - UNRECORDED_MS)})`);
 }
 
+/** Runs and machines of reporting nodes that do not agree: reports of them are on their way, or there is a fault. */
+export async function countRunMismatches(
+  db: Queryable,
+): Promise<{ readonly openWithoutBoot: number; readonly bootWithoutRun: number }> {
+  const row = await db.queryOne<{ openWithoutBoot: number; bootWithoutRun: number }>(sql`
+    WITH reporting AS (SELECT id FROM nodes WHERE status NOT IN ('unreachable', 'revoked'))
+    SELECT
+      (SELECT count(*) FROM machine_runs r JOIN reporting n ON n.id = r.node_id
+       LEFT JOIN machines m ON m.id = r.machine_id AND m.observed_boot_id = r.boot_id
+         AND m.observed_state IN ('running', 'stopping')
+       WHERE r.ended_at IS NULL AND m.id IS NULL)::int AS "openWithoutBoot",
+      (SELECT count(*) FROM machines m JOIN reporting n ON n.id = m.node_id
+       LEFT JOIN machine_runs r ON r.machine_id = m.id AND r.boot_id = m.observed_boot_id AND r.ended_at IS NULL
+       WHERE m.observed_state = 'running' AND r.boot_id IS NULL)::int AS "bootWithoutRun"`);
+  return row ?? { openWithoutBoot: 0, bootWithoutRun: 0 };
+}
+
 /**
  * Deletes a machine in any state: it is hidden at once, its name is free and it is not counted any more; what may be secret of it (its
  * environment and command, sessions, tokens, share link) is wiped; the node is told afterwards.
