@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
-import { askStart, askStop } from "../src/machines/change.ts";
+import { requestStart, requestStop } from "../src/machines/change.ts";
 import { findAnyMachine, writeChanges } from "../src/machines/store.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
@@ -193,8 +193,8 @@ test("of two writes from the same revision one is written and one is stale", asy
   const machine = await findAnyMachine(server.context.db, id);
   assert.ok(machine);
   const options = { nodeId: node.id, activeMax: 100, isAutomatic: false, now: Date.now() };
-  const start = askStart(machine, options);
-  const stop = askStop({ ...machine, nodeId: node.id }, Date.now());
+  const start = requestStart(machine, options);
+  const stop = requestStop({ ...machine, nodeId: node.id }, Date.now());
   const outcomes = await Promise.all([writeChanges(server.context, [start]), writeChanges(replica.context, [stop])]);
   assert.equal(
     outcomes.reduce((sum, written) => sum + written.size, 0),
@@ -208,7 +208,7 @@ test("a loop finishes a start whose server died before it sent it to the node", 
   const machine = await findAnyMachine(server.context.db, id);
   assert.ok(machine);
   const now = Date.now();
-  const { next, ...rest } = askStart(machine, { nodeId: node.id, activeMax: 100, isAutomatic: false, now });
+  const { next, ...rest } = requestStart(machine, { nodeId: node.id, activeMax: 100, isAutomatic: false, now });
   // As a handler writes it, except that it is due for the loop immediately.
   await writeChanges(server.context, [{ ...rest, next: { ...next, reconcileAt: now } }]);
   await until(async () => (await client.get(`/v1/machines/${id}`)).json.ready);

@@ -31,7 +31,7 @@ export class BootSlots {
     return [...this.#waiting.values()].reduce((sum, waiters) => sum + waiters.length, 0);
   }
 
-  /** A slot, if one is free and nobody waits. The function gives it back; more calls of it do nothing. */
+  /** A slot, if one is free and there is no waiter. The function gives it back; more calls of it do nothing. */
   tryTake(): (() => void) | undefined {
     if (this.#taken >= this.#limit) return undefined;
     this.#taken += 1;

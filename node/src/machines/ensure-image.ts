@@ -15,7 +15,7 @@ export interface EnsureImageOptions {
   readonly tell: {
     /** For the machine's timeline. */
     event(message: string): void;
-    /** For whoever looks at the machine now. */
+    /** For readers of the machine. */
     progress(message: string): void;
   };
 }

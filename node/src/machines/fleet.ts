@@ -1,8 +1,8 @@
 /**
- * All machines of this node: finds or makes the supervisor that a wish is for, and answers what is observed.
+ * All machines of this node: finds or makes the supervisor that a request is for, and answers what is observed.
  *
  * Owns the machines directory and the numbers of their users. Always: one supervisor per machine; a machine that was
- * removed is not made again by a wish older than the one that removed it, as long as this process lives (a late
+ * removed is not made again by a request older than the one that removed it, as long as this process lives (a late
  * request can not outlive the connection it came on).
  */
 import { join } from "node:path";
@@ -62,7 +62,7 @@ export class Fleet {
   }
 
   /**
-   * Takes up a wish, and waits until it has been reached or has failed, at most `waitMs`. Throws when the node can not
+   * Accepts a desired state, and waits until it is reached or has failed, at most `waitMs`. Throws when the node can not
    * take another machine or its disk is full.
    */
   async apply(

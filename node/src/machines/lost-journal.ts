@@ -1,8 +1,8 @@
 /**
- * Takes up machines whose journal is lost, from what else is on the node: the disk says which image it stands on and
+ * Recovers machines whose journal is lost, from what else is on the node: the disk says which image it stands on and
  * which user it belongs to, processes say whether the machine runs, and the server says what is wanted.
  *
- * Always: no disk is deleted, replaced or booted twice here. A machine is taken up when its disk names its image and at
+ * Always: no disk is deleted, replaced or booted twice here. A machine is recovered when its disk names its image and at
  * most one VMM can be its own; else it is kept as it is (unreadable-machine.ts) and its owner reads why. The journal that
  * is made here is written when the server says what it wants of the machine; a crash before that leaves everything as it
  * was.

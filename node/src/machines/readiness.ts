@@ -32,7 +32,7 @@ export class Readiness {
     });
   }
 
-  /** Nobody wants to know any more. */
+  /** Ends the looking. */
   end(): void {
     this.#looking?.abort();
     this.#looking = null;

@@ -52,7 +52,7 @@ export interface WorkloadRun {
   readonly argv: readonly string[];
   /** The boot's directory name: what its lines are marked with. */
   readonly boot: string;
-  /** The machine is to end, so its workload's end is nobody's news. */
+  /** The machine is to end, so its workload's end needs no event. */
   readonly isEnding: () => boolean;
 }
 
@@ -162,7 +162,7 @@ class Hearing {
     if (lost > 0) {
       this.#endLine();
       this.#lineOffset = offset;
-      this.#add("note", `${lost} bytes of the workload's output were lost: nobody could take them`, 0);
+      this.#add("note", `${lost} bytes of the workload's output were lost: no reader could take them`, 0);
     }
     this.#heardOffset = offset + bytes.byteLength;
     const lines = `${this.#partial}${bytes.toString("latin1")}`.split("\n");

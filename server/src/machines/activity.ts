@@ -55,7 +55,7 @@ export class Activity {
     this.#tally(machineId);
   }
 
-  /** `exitCode` null: it never ran, or nobody knows how it ended. */
+  /** `exitCode` null: it never ran, or its exit code is unknown. */
   execEnded(machineId: string, exitCode: number | null, durationMs: number): void {
     const left = (this.#running.get(machineId) ?? 1) - 1;
     if (left > 0) this.#running.set(machineId, left);

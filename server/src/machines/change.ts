@@ -51,7 +51,7 @@ export interface Change {
   readonly activeMax: number | null;
 }
 
-/** How long after a wish or a report that leaves something to do the machine reconciler asks the node again. */
+/** How long after a request or a report that leaves something to do the machine reconciler asks the node again. */
 const RECONCILE_AFTER_MS = 5_000;
 /** A start pulls its image, which may be gigabytes over a slow line. */
 export const START_DEADLINE_MS = 30 * 60_000;
@@ -74,7 +74,7 @@ export function runningBoot({ observedState, observedBootId }: MachineFacts): st
   return observedState === "running" || observedState === "stopping" ? observedBootId : null;
 }
 
-export interface StartWish {
+export interface StartRequest {
   readonly nodeId: string;
   readonly activeMax: number;
   readonly isAutomatic: boolean;
@@ -82,7 +82,7 @@ export interface StartWish {
 }
 
 /** A start was asked in a phase from which it leads to `starting`. */
-export function askStart(machine: MutableMachine, { nodeId, activeMax, isAutomatic, now }: StartWish): Change {
+export function requestStart(machine: MutableMachine, { nodeId, activeMax, isAutomatic, now }: StartRequest): Change {
   const next: MutableMachine = {
     ...machine,
     desiredState: "running",
@@ -102,7 +102,7 @@ export function askStart(machine: MutableMachine, { nodeId, activeMax, isAutomat
 }
 
 /** A stop was asked in a phase from which it leads to `stopping`. */
-export function askStop(machine: MutableMachine, now: number): Change {
+export function requestStop(machine: MutableMachine, now: number): Change {
   const next: MutableMachine = {
     ...machine,
     desiredState: "stopped",

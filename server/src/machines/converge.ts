@@ -1,6 +1,6 @@
 /**
- * Tells a machine's node what is wanted and writes down what it answers: the one call with which machines start, stop
- * and go away. Handlers make it inline, for speed; the machine reconciler makes it for whoever died in between.
+ * Sends a machine's desired state to its node and writes what it answers: the one call with which machines start, stop
+ * and go away. Handlers make it inline, for speed; the machine reconciler makes it for a handler that died in between.
  *
  * Always: it may be made any number of times by any number of servers at once: the node's verb is idempotent, and the
  * write is fenced.
@@ -33,10 +33,10 @@ export async function converge(
   };
   const node = { nodeId: machine.nodeId, address: machine.nodeAddress };
   const report = await services.link.putMachine(node, machine.id, desired, options);
-  return await takeUp(services, machine, report);
+  return await applyReport(services, machine, report);
 }
 
-/** As `converge`, and asks again for as long as `waitMs` while the node's agent is away. */
+/** As `converge`, and tries again for as long as `waitMs` while the node's agent is unreachable. */
 export async function convergePatiently(
   services: MachineServices,
   machine: MachineRecord,
@@ -54,7 +54,7 @@ export async function convergePatiently(
     }
     await clock.sleep(NODE_RETRY_MS, signal);
     const fresh: MachineRecord | undefined = await services.cache.readAny(machine.id);
-    // Somebody wants something else by now: whoever asked for this has been overtaken.
+    // The desired state has changed: this request was replaced.
     if (fresh?.generation !== machine.generation) return fresh;
     latest = fresh;
   }
@@ -62,7 +62,7 @@ export async function convergePatiently(
 }
 
 /** Writes what a node reports of one machine, however often others write in between. */
-async function takeUp(
+async function applyReport(
   services: MachineServices,
   machine: MachineRecord,
   report: ObservedMachine,

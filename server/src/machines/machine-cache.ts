@@ -26,7 +26,7 @@ import {
   findMachines,
   type ListedMachine,
   listMachines,
-  type ListWish,
+  type ListQuery,
   writeChanges,
 } from "./store.ts";
 
@@ -94,7 +94,7 @@ export class MachineCache {
   }
 
   /**
-   * Any machine as the database has it, also one that was deleted in the last 30 days. Whoever is answered with it finds
+   * Any machine as the database has it, also one that was deleted in the last 30 days. A caller that is answered with it finds
    * it so from then on, though another write of it may not be announced yet.
    */
   readAny(id: string): Promise<MachineRecord | undefined> {
@@ -113,9 +113,9 @@ export class MachineCache {
    * Machines of a tenant as the database has them: it is asked which there are and at which revision, and for those alone
    * that are not known so. One that is deleted in between is left out.
    */
-  async list(wish: ListWish): Promise<readonly MachineRecord[]> {
+  async list(query: ListQuery): Promise<readonly MachineRecord[]> {
     const at = this.#context.clock.monotonic();
-    const listed = await listMachines(this.#context.db, wish);
+    const listed = await listMachines(this.#context.db, query);
     const machines = new Map<string, MachineRecord>();
     const unknown: string[] = [];
     for (const one of listed) {
@@ -126,7 +126,7 @@ export class MachineCache {
         this.#entries.set(one.id, { machine, readAt: at });
       }
     }
-    for (const machine of await this.#findAll(wish.tenantId, unknown)) machines.set(machine.id, machine);
+    for (const machine of await this.#findAll(query.tenantId, unknown)) machines.set(machine.id, machine);
     return listed.flatMap(({ id }) => machines.get(id) ?? []);
   }
 

@@ -1,10 +1,10 @@
 /**
- * Takes up what a node reports of a machine: facts held + report → new facts, or that the report says nothing new.
+ * Applies what a node reports of a machine: facts held + report → new facts, or that the report says nothing new.
  *
  * Pure; store.ts writes what comes out, fenced by the revision of the facts that went in.
  *
  * Always:
- * - a report of an older generation than one that was taken up is late and changes nothing;
+ * - a report of an older generation than one that was applied is late and changes nothing;
  * - within a generation a machine only moves forward (POSITION), because a heartbeat that was written before an answer
  *   may arrive after it; another boot id than the one held is always news;
  * - a node that has lost what it knew of a machine (generation 0) is told again what is wanted; nothing is lost by that;
@@ -47,21 +47,21 @@ const reasonOf = ({ state, reason }: ObservedMachine): string | null =>
 const isPreparing = ({ state }: ObservedMachine): boolean => state === "preparing" || state === "booting";
 
 function isLate(machine: MutableMachine, report: ObservedMachine): boolean {
-  // Never started, so it is on no node: whoever reports it means something else.
+  // Never started, so it is on no node: the report is of something else.
   if (machine.nodeId === null) return true;
-  // What is still there has to go, however old the report; that it is gone is believed of the wish that removed it.
+  // What is still there has to go, however old the report; that it is gone is believed only of the request that removed it.
   if (machine.desiredState === "absent") return report.state === "absent" && report.generation < machine.generation;
   if (report.generation < machine.observedGeneration) return true;
   if (report.generation > machine.observedGeneration) return false;
   if (report.hasPoweredOff) return machine.observedState === "failed";
-  // Nothing leads out of a failure but a new wish: what else a node says was sent before it, also of a boot that is new here.
+  // Only a new request leads out of a failure: what else a node says was sent before it, also of a boot that is new here.
   if (machine.desiredState === "running" && machine.observedState === "failed" && isTakenUp(machine))
     return report.state !== "failed";
   const isOtherBoot = report.bootId !== null && report.bootId !== machine.observedBootId;
   // The end of an earlier boot is told before the beginning of the next.
   if (isOtherBoot) return report.state === "stopping" && machine.observedState !== "stopped";
   const position = POSITION[machine.desiredState];
-  // What is held may belong to an older generation than the wish: then there is no order to go by.
+  // What is held may belong to an older generation than the request: then there is no order to go by.
   return isTakenUp(machine) && position[report.state] < position[machine.observedState];
 }
 
@@ -84,9 +84,9 @@ export function observe(machine: MutableMachine, received: ObservedMachine, now:
     readyAt: runsAsWanted ? readyAt(machine, report, now) : null,
     hasRun: machine.hasRun || runsAsWanted,
   };
-  const wished = withWish({ ...seen, ...whenRestarting(machine, seen, now) }, report, now);
-  if (isSame(machine, wished)) return { outcome: "same" };
-  const next = { ...wished, reconcileAt: reconcileAt(wished, now) };
+  const desired = withDesired({ ...seen, ...whenRestarting(machine, seen, now) }, report, now);
+  if (isSame(machine, desired)) return { outcome: "same" };
+  const next = { ...desired, reconcileAt: reconcileAt(desired, now) };
   return {
     outcome: "news",
     change: { next, timeline: timelineOf(machine, next, report), runs: reportedRuns(report), activeMax: null },
@@ -127,7 +127,7 @@ function isForgotten(machine: MutableMachine, report: ObservedMachine): boolean 
   return report.generation === 0 && report.state !== "absent" && machine.nodeId !== null && machine.generation > 0;
 }
 
-/** One that can go on is told the wish again; of one that can not, its owner reads why. */
+/** A machine that can continue gets the desired state again; of one that cannot, its owner reads why. */
 function observeForgotten(machine: MutableMachine, report: ObservedMachine, now: number): Observation {
   if (machine.desiredState === "absent") return tellAgain(machine, [], now);
   if (report.state !== "failed") return tellAgain(machine, [], now);
@@ -141,7 +141,7 @@ function observeForgotten(machine: MutableMachine, report: ObservedMachine, now:
   };
 }
 
-/** The node has no trace of the machine, though that was not asked for: it is told the wish again. */
+/** The node has no trace of the machine, though that was not requested: it gets the desired state again. */
 export function observeNoTrace(machine: MutableMachine, now: number): Observation {
   const message = `node ${machine.nodeId} has no trace of the machine; what was on its disk is lost`;
   return tellAgain(machine, [{ level: "warn", message }], now);
@@ -161,10 +161,10 @@ function tellAgain(machine: MutableMachine, timeline: readonly TimelineEntry[], 
 /** Phases in which it means nothing: there is nothing to lose, or the node is told again anyway. */
 const WITHOUT_TRACE = ["created", "failed", "deleting", "deleted"] as const satisfies readonly MachinePhase[];
 
-/** The wish after the report: a guest's own end is one, and a node that is ahead is caught up with. */
-function withWish(machine: MutableMachine, report: ObservedMachine, now: number): MutableMachine {
+/** The desired state after the report: a guest's power-off is a stop, and a generation beyond ours is exceeded. */
+function withDesired(machine: MutableMachine, report: ObservedMachine, now: number): MutableMachine {
   if (report.generation > machine.generation) {
-    // Only after the database was put back to an earlier state: the wish has to beat what the node has seen.
+    // Only after the database was put back to an earlier state: the generation must exceed what the node has seen.
     return { ...machine, generation: report.generation + 1, desiredAt: now };
   }
   const endedItself = report.state === "stopped" && report.hasPoweredOff && machine.desiredState === "running";
@@ -173,7 +173,7 @@ function withWish(machine: MutableMachine, report: ObservedMachine, now: number)
 }
 
 /**
- * Whether a report changes nothing that anybody sees, so that it need not be written: how far a start has come is told
+ * Whether a report changes nothing that is visible, so that it need not be written: how far a start has come is told
  * by the node's events, and a boot costs the row one write, not four.
  */
 function isSame(before: MutableMachine, after: MutableMachine): boolean {

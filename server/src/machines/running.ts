@@ -54,7 +54,7 @@ export async function inRunningMachine<T>(
 }
 
 const endedAgain = (id: string): Refusal =>
-  new Refusal("conflict", `machine ${id} ended again and again while it was to be used; read the machine to see why`);
+  new Refusal("conflict", `machine ${id} keeps exiting; read its events to see why`);
 
 async function ensureRunning(
   services: MachineServices,
@@ -85,7 +85,7 @@ async function ensureRunning(
   }
 }
 
-/** A stopped machine is started by its use; a refusal stands on its timeline, because nobody asked for a start. */
+/** A stopped machine is started by its use; a refusal becomes an event, because no caller asked for a start. */
 async function startFor(services: MachineServices, options: InMachine): Promise<MachineRecord> {
   try {
     return await startMachine(services, { ...options, isAutomatic: true, isDetached: false });

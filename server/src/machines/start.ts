@@ -2,10 +2,10 @@
  * Starts a machine: one write of what is wanted, one call to its node, one write of what came of it.
  *
  * Always:
- * - two starts at once lead to one boot: the second loses the fenced write, finds the wish there and waits for it;
- * - a place under the concurrency ceiling is taken by the same statement that writes the wish, so that any number of
+ * - two starts at once lead to one boot: the second loses the fenced write, finds the request there and waits for it;
+ * - a place under the concurrency ceiling is taken by the same statement that writes the request, so that any number of
  *   starts at once gives exactly the ceiling;
- * - a refused start changes nothing; an accepted one goes on whatever happens to this server or to the caller;
+ * - a refused start changes nothing; an accepted one continues whatever happens to this server or to the caller;
  * - who waits for a start waits until it has ended, however long that takes: it ends, because the machine reconciler gives
  *   up on one that has taken START_DEADLINE_MS. Only a node that does not answer ends the wait sooner.
  *
@@ -13,7 +13,7 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { nodesToStartOn } from "./image-holders.ts";
-import { askStart } from "./change.ts";
+import { requestStart } from "./change.ts";
 import { converge, convergePatiently } from "./converge.ts";
 import { refuseOverBudget } from "../usage/budget.ts";
 import { activeRefusal } from "../usage/quota.ts";
@@ -51,7 +51,7 @@ export async function startMachine(services: MachineServices, options: StartOpti
   return await awaitRunning(services, machine, options);
 }
 
-/** Writes the wish, unless the machine runs or is starting already. */
+/** Writes the request, unless the machine already runs or is starting. */
 async function acceptStart(services: MachineServices, options: StartOptions): Promise<MachineRecord> {
   const { context, cache } = services;
   let machine = knownToWrite(cache.find(options)) ?? (await cache.read(options));
@@ -65,7 +65,7 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
     const ceilings = await services.ceilingsOf(machine.tenantId);
     await refuseOverBudget(context, machine.tenantId, ceilings);
     const nodeId = await choose(services, machine);
-    const change = askStart(machine, {
+    const change = requestStart(machine, {
       nodeId,
       activeMax: ceilings.maxConcurrentMachines,
       isAutomatic: options.isAutomatic,
@@ -82,7 +82,7 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
     }
     machine = fresh;
   }
-  throw new Refusal("conflict", `start of machine ${options.id} was overtaken again and again; try again`);
+  throw new Refusal("conflict", `start of machine ${options.id} kept conflicting with concurrent changes; try again`);
 }
 
 /** A machine from the cache will do only where a fenced write follows: another server may have stopped it just now. */

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import type { ObservedMachine } from "@flotilla/contract/link";
 import fc from "fast-check";
 import { machineRecord, NOW, report } from "../../test/support/machine.ts";
-import { askStart, askStop, giveUp } from "./change.ts";
+import { requestStart, requestStop, giveUp } from "./change.ts";
 import { observe, observeNoTrace } from "./observe.ts";
 import type { MachineRecord } from "./record.ts";
 import {
@@ -71,9 +71,9 @@ function after(machine: MachineRecord, event: MachineEvent): MachineRecord {
   const asked = (next: object): MachineRecord => ({ ...machine, ...next });
   switch (event) {
     case "startAsked":
-      return asked(askStart(machine, WISH).next);
+      return asked(requestStart(machine, WISH).next);
     case "stopAsked":
-      return asked(askStop(machine, NOW).next);
+      return asked(requestStop(machine, NOW).next);
     case "deleteAsked":
       return { ...machine, desiredState: "absent", deletedAt: NOW, generation: machine.generation + 1, error: null };
     case "gaveUp":

@@ -20,7 +20,7 @@ export interface MachineFacts {
   readonly generation: number;
   /** null: it has never been started, so nothing of it exists on any node. */
   readonly nodeId: string | null;
-  /** Why the server itself gave up on the last wish. */
+  /** Why the server itself abandoned the last request. */
   readonly error: string | null;
   readonly observedState: ObservedState;
   readonly observedGeneration: number;
@@ -29,7 +29,7 @@ export interface MachineFacts {
 }
 
 /**
- * `created`: never started. `starting`, `stopping`: wished and not yet reached. `failed`: the last wish to run it
+ * `created`: never started. `starting`, `stopping`: requested and not yet reached. `failed`: the last request to run it
  * ended badly. `deleting`: the node has not yet removed everything. `deleted`: nothing is left but the row.
  */
 export const MACHINE_PHASES = [
@@ -49,14 +49,14 @@ export const MACHINE_EVENTS = [
   "startAsked",
   "stopAsked",
   "deleteAsked",
-  /** The node works on the wish. */
+  /** The node works on the request. */
   "working",
   "ran",
   "failed",
   /** The guest ended by itself. */
   "poweredOff",
   "stopped",
-  /** The node has no trace of it; unless that was asked for, it is told the wish again. */
+  /** The node has no trace of it; unless that was requested, it gets the desired state again. */
   "removed",
   /** A transitional phase lasted too long. */
   "gaveUp",
@@ -83,7 +83,7 @@ const TRANSITIONS = {
     working: "starting",
     ran: "running",
     failed: "failed",
-    // What was wanted becomes `stopped`, which the node has yet to take up.
+    // The desired state becomes `stopped`, which the node has yet to apply.
     poweredOff: "stopping",
     stopped: "starting",
     removed: "starting",
@@ -98,7 +98,7 @@ const TRANSITIONS = {
     ran: "running",
     failed: "failed",
     poweredOff: "stopping",
-    // The node has lost its journal: the wish is sent again.
+    // The node has lost its journal: the desired state is sent again.
     removed: "starting",
   },
   stopping: {
@@ -148,7 +148,7 @@ export function nextPhase(phase: MachinePhase, event: MachineEvent): MachinePhas
 export const includes = <T extends string>(set: readonly T[], value: string): value is T =>
   (set as readonly string[]).includes(value);
 
-/** Whether the node has taken up the newest wish. */
+/** Whether the node has received the newest desired state. */
 export const isTakenUp = (facts: MachineFacts): boolean => facts.observedGeneration === facts.generation;
 
 export function phaseOf(facts: MachineFacts): MachinePhase {
@@ -195,5 +195,5 @@ export function isActive(facts: MachineFacts): boolean {
 /** Statuses of a node from which nothing is heard. */
 export const NODE_AWAY = ["unreachable", "revoked"] as const satisfies readonly NodeStatus[];
 
-/** Phases in which a machine whose node is away is shown as `error`: nobody can say what it does. */
+/** Phases in which a machine whose node is unreachable is shown as `error`: its state is unknown. */
 export const HIDDEN_BY_NODE = ["starting", "running", "stopping"] as const satisfies readonly MachinePhase[];

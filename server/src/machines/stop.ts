@@ -1,11 +1,11 @@
 /**
  * Stops a machine and waits until it has stopped. Its disk is kept.
  *
- * Always: idempotent; a machine that is starting is stopped as well; the wish is kept when the node is away or slow,
+ * Always: idempotent; a machine that is starting is stopped as well; the request is kept when the node is unreachable or slow,
  * and the machine reconciler carries it out.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import { askStop } from "./change.ts";
+import { requestStop } from "./change.ts";
 import { convergePatiently } from "./converge.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
@@ -31,7 +31,7 @@ export async function stopMachine(services: MachineServices, options: StopOption
     // An ephemeral machine that was deleted because it had stopped did what was asked.
     if (told === undefined || (told.deletedAt !== null && !told.isEphemeral)) throw machineNotFound(options.id);
     latest = told;
-    // Otherwise it was overtaken by another stop, which is waited for as well.
+    // Otherwise another stop replaced it, which is awaited as well.
     if (clock.monotonic() >= deadline && phaseOf(latest) === "stopping") throw notStopped(latest, services.nodeWaitMs);
   }
   if (phaseOf(latest) === "failed") throw notStopped(latest, services.nodeWaitMs);
@@ -47,15 +47,15 @@ async function acceptStop(services: MachineServices, options: StopOptions): Prom
     const next = nextPhase(phase, "stopAsked");
     if (next === undefined) throw machineNotFound(options.id);
     if (next === phase) return machine;
-    const written = (await cache.write([askStop(machine, context.clock.now())])).get(machine.id);
+    const written = (await cache.write([requestStop(machine, context.clock.now())])).get(machine.id);
     if (written !== undefined) return written;
   }
-  throw new Refusal("unavailable", `stop of machine ${options.id} was overtaken again and again; try again`);
+  throw new Refusal("unavailable", `stop of machine ${options.id} kept conflicting with concurrent changes; try again`);
 }
 
 const notStopped = (machine: MachineRecord, waitedMs: number): Refusal =>
   new Refusal(
     "unavailable",
     machine.error ??
-      `machine ${machine.id} has not stopped after ${waitedMs / 1000} s; the stop goes on, read the machine to see`,
+      `machine ${machine.id} has not stopped after ${waitedMs / 1000} s; the stop continues, read the machine to see its state`,
   );

@@ -102,7 +102,7 @@ export interface ListPosition {
   readonly id: string;
 }
 
-export interface ListWish {
+export interface ListQuery {
   readonly tenantId: string;
   /** All of them must fit. */
   readonly labels: Readonly<Record<string, string>>;
@@ -116,7 +116,7 @@ export type ListedMachine = Pick<MachineRecord, "id" | "revision" | "lastActivit
 /** Newest first. Their rows are much larger than this, and mostly known. */
 export async function listMachines(
   db: Queryable,
-  { tenantId, labels, after, limit }: ListWish,
+  { tenantId, labels, after, limit }: ListQuery,
 ): Promise<readonly ListedMachine[]> {
   const rows = await db.query<Omit<ListedMachine, "lastActivityAt"> & { readonly lastActivityAt: Date | null }>(sql`
     SELECT m.id, m.revision, m.last_activity_at AS "lastActivityAt", n.status AS "nodeStatus",
@@ -383,7 +383,7 @@ export async function removeMachine(
   return fromRow(row);
 }
 
-/** Tells every cache of a new revision: this server's at once, the others' before whoever asked for it is answered. */
+/** Tells every cache of a new revision: this server's at once, the others' before the caller is answered. */
 const announce = (context: Context, { id, revision }: { readonly id: string; readonly revision: number }) =>
   context.db.notify("machines", `${id}:${revision}`);
 

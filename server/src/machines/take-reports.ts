@@ -1,5 +1,5 @@
 /**
- * Takes up what a node reports of its machines, all of them at once.
+ * Applies what a node reports of its machines, all of them in one statement.
  *
  * Always: observe.ts decides, and one fenced statement writes what is new for all machines of the report; what lost
  * its fence is read again and decided again. A report that changes nothing costs one read and no write.

@@ -7,7 +7,7 @@ import { DESIRED_STATES, OBSERVED_STATES } from "@flotilla/contract/link";
 import { NODE_STATUSES } from "@flotilla/contract/nodes";
 import fc from "fast-check";
 import { machineRecord, NOW } from "../../test/support/machine.ts";
-import { askStart } from "./change.ts";
+import { requestStart } from "./change.ts";
 import { MachineAddresses } from "./addresses.ts";
 import type { MachineRecord } from "./record.ts";
 import { includes, isActive, NODE_AWAY } from "./state.ts";
@@ -45,7 +45,7 @@ test("after an accepted start nobody sees `stopped`, whatever had been seen befo
   fc.assert(
     fc.property(records, (machine) => {
       if (machine.desiredState === "absent") return;
-      const { next } = askStart(machine, { nodeId: "node-a", activeMax: 1, isAutomatic: false, now: NOW });
+      const { next } = requestStart(machine, { nodeId: "node-a", activeMax: 1, isAutomatic: false, now: NOW });
       const { state } = shownState({ ...machine, ...next });
       assert.notEqual(state, "stopped");
     }),

@@ -1,7 +1,7 @@
 /**
  * What users see of a machine: computed from what was asked and what was observed, never stored.
  *
- * Pure. Always: after an accepted start nobody sees `stopped` before a stop was asked or the guest ended by itself;
+ * Pure. Always: after an accepted start no reader sees `stopped` before a stop was asked or the guest ended by itself;
  * `ready` only with `started`; `error` text exactly with the state `error`.
  */
 import type { MachineInfo, MachineState } from "@flotilla/contract/machines";
@@ -34,7 +34,7 @@ export function shownState(machine: ShownOf): ShownState {
   const phase = phaseOf(machine);
   const isNodeAway = machine.nodeStatus !== null && includes(NODE_AWAY, machine.nodeStatus);
   if (isNodeAway && includes(HIDDEN_BY_NODE, phase)) {
-    // Nobody can say what it does now. It most likely runs on, and is shown again when its node is back.
+    // Its state is unknown. It most likely still runs, and is shown again when its node reports.
     return { state: "error", isReady: false, error: nodeAwayText(machine.nodeId ?? "", machine.nodeStatus) };
   }
   switch (phase) {

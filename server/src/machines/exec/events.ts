@@ -23,7 +23,7 @@ import { base64Frame, type EventFraming, eventFrame, incompleteAtEnd, linesFrame
 
 const HELD_BYTES = 64 * 1024;
 const NOTHING: Buffer = Buffer.alloc(0);
-/** Readers in daily use give up after 30 s without a byte. */
+/** Clients in daily use time out after 30 s without a byte. */
 const KEEP_ALIVE_MS = 5_000;
 /** A command that fails at once is refused with a status; one that is silent must not keep its caller waiting for that. */
 const HEAD_DELAY_MS = 20;
@@ -85,7 +85,7 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
     this.#end("exit", JSON.stringify({ exitCode }));
   }
 
-  /** Nobody can say how the command ended, or it did not run. */
+  /** The end of the command is unknown, or it did not run. */
   fail(error: unknown): void {
     if (this.hasHead) this.#end("error", error instanceof Refusal ? error.message : "the server failed");
     else {

@@ -21,7 +21,7 @@ export interface RunOptions {
   readonly signal: AbortSignal;
 }
 
-/** How the command ended. Throws a Refusal when it did not run, or when nobody can say how it ended. */
+/** How the command ended. Throws a Refusal when it did not run, or when its end is unknown. */
 export async function runCommand(services: MachineServices, options: RunOptions): Promise<ExecExit> {
   const { activity, context } = services;
   return await inRunningMachine(services, options, async (machine) => {
@@ -57,7 +57,7 @@ async function reasonOf(
 
 /**
  * A command of the server's own, in a machine that runs: it counts for nothing and starts nothing. null: it did not run, or
- * nobody can say how it ended.
+ * its end is unknown.
  */
 export async function runQuietly(services: MachineServices, options: RunOptions): Promise<ExecExit | null> {
   const { cache, context } = services;

@@ -64,7 +64,7 @@ export async function beginFileWork(
       if (exitCode !== 0) throw fileRefusal(answer.error, path);
     })
     .finally(() => activity.execEnded(id, null, 0));
-  // Whoever waits for it is told; one who has given up does not.
+  // A waiting caller gets the error; one that has left does not.
   done.catch(() => undefined);
   const firstLine = await Promise.race([answer.firstLine, done.then(() => "")]);
   return { exec, firstLine, done };

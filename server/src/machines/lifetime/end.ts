@@ -6,7 +6,7 @@
  * quarter of a second before its activity is written may find its machine stopping; it is told that the connection broke.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import { askStop } from "../change.ts";
+import { requestStop } from "../change.ts";
 import { converge } from "../converge.ts";
 import type { MachineName, MachineRecord } from "../record.ts";
 import { deleteMachine } from "../remove.ts";
@@ -33,7 +33,7 @@ export async function stopForTenant(services: MachineServices, { id }: MachineNa
 
 async function stop(services: MachineServices, machine: MachineRecord, message: string): Promise<boolean> {
   const { context, cache } = services;
-  const change = { ...askStop(machine, context.clock.now()), timeline: [{ level: "info", message }] as const };
+  const change = { ...requestStop(machine, context.clock.now()), timeline: [{ level: "info", message }] as const };
   const written = (await cache.write([change])).get(machine.id);
   if (written === undefined) return false;
   services.inBackground(`${message} (${machine.id})`, () =>

@@ -1,5 +1,5 @@
 /**
- * Finds machines whose time is over. Reads only; whoever ends them writes with the fences of the machines family.
+ * Finds machines whose time is over. Reads only; what ends them writes with the fences of the machines family.
  */
 import type { Context } from "../../context.ts";
 import { sql } from "../../db/database.ts";

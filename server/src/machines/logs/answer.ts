@@ -11,7 +11,7 @@ import type { Refusal } from "@flotilla/contract/errors";
 import type { EndsEarly } from "../../http/encode.ts";
 
 const HELD_BYTES = 64 * 1024;
-/** Readers in daily use give up after 30 s without a byte. */
+/** Clients in daily use time out after 30 s without a byte. */
 const KEEP_ALIVE_MS = 5_000;
 
 export class LogAnswer extends Readable implements EndsEarly {
