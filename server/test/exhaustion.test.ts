@@ -224,7 +224,7 @@ test("a tenant's concurrent requests are bounded", async () => {
     const answer = await holder.get("/v1/me");
     return answer.status === 429 && answer;
   });
-  assert.match(refused.text, /20 requests of this tenant are open.*end some of them/);
+  assert.match(refused.text, /has 20 requests open.*end some of them/);
   assert.equal((await own.client.get("/v1/me")).status, 200);
   for (const { socket } of held) socket.destroy();
   await until(async () => (await holder.get("/v1/me")).status === 200);

@@ -242,7 +242,7 @@ test("an answer above 64 KiB is not stored, and a repetition gets advice", async
   assert.ok(first.text.length > 64 * 1024);
   const second = await client.post("/v1/machines", body, { headers });
   assert.equal(second.status, 409);
-  assert.match(second.text, /was done and answered with 201, and is not done again.*with a new key/);
+  assert.match(second.text, /was answered with 201 and is not repeated.*with a new key/);
 });
 
 test("a tenant has a bounded number of idempotency keys; known ones stay valid", async () => {

@@ -1,11 +1,11 @@
 /**
- * Asks in one query which of the rights by which something is open still hold.
+ * Reads in one query which of the rights of open connections still hold.
  *
  * Writes nothing: the tables belong to apikeys, tenants and machines.
  */
 import { type Queryable, sql } from "../db/database.ts";
 
-/** What rights are made of. `shares` are hashes of share tokens in hexadecimal digits. */
+/** The parts of rights. `shares` are hashes of share tokens in hexadecimal digits. */
 export interface RightParts {
   readonly keys: readonly string[];
   readonly tenants: readonly string[];
@@ -16,7 +16,7 @@ export interface RightParts {
 export interface HeldParts {
   readonly keys: ReadonlySet<string>;
   readonly tenants: ReadonlySet<string>;
-  /** When machines were deleted (epoch milliseconds), by id and tenant's id: no tenant hears of another's. */
+  /** When machines were deleted (epoch milliseconds), by id and tenant's id, so that no tenant learns of another's. */
   readonly gone: ReadonlyMap<string, number>;
   readonly shares: ReadonlySet<string>;
 }

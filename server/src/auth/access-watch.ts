@@ -1,27 +1,25 @@
 /**
- * What is open, and by which right: terminals, streams, transfers, bridged and upgraded connections. Each ends when its
- * right does: when the key is revoked or expires, the tenant is suspended, the machine is deleted, or the share link is
- * replaced or ended.
+ * Ends open connections (terminals, streams, transfers, bridges, upgrades) when the right by which they were opened ends:
+ * the key is revoked or expires, the tenant is suspended, the machine is deleted, or the share link is replaced or ended.
  *
  * Always:
- * - on the server that made the change, and on the others, a notification leads to a look at the database at once; what
- *   is open without a right is told why, and cut CUT_MS later if it is still open;
- * - what was opened lately is looked at within LOOK_MS, because its right may have ended after it was found good and
- *   before it was watched; everything is looked at every FULL_LOOK_MS, and every LOOK_MS while no notifications arrive;
- * - expiry is judged by the clock every LOOK_MS;
- * - one query runs at a time, whatever is open. While the database does not answer nothing ends: nothing can be revoked
- *   either.
+ * - A notification of a change causes a check in the database at once, on every server. A connection without a right gets
+ *   the reason, and is destroyed CUT_MS later if it is still open.
+ * - A new connection is checked within LOOK_MS, because its right may have ended before it was watched. All are checked
+ *   every FULL_LOOK_MS, and every LOOK_MS while no notifications arrive.
+ * - Expiry is checked by the clock every LOOK_MS.
+ * - One query runs at a time. While the database does not answer, nothing ends, and nothing can be revoked either.
  *
- * Kept in memory only: a crash ends every connection.
+ * In memory only: a crash ends every connection.
  */
 import type { Timer } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import { findHeld, type HeldParts } from "./access-store.ts";
 
-/** By what something is open. null: that part does not matter. */
+/** The right by which a connection is open. null: does not depend on this part. */
 export interface Right {
-  /** For the reason that is given at its end: "the command". */
+  /** Names the connection in the reason for its end: "the command". */
   readonly what: string;
   readonly keyId: string | null;
   /** Epoch milliseconds; of the key or the connect token. */
@@ -32,11 +30,11 @@ export interface Right {
   readonly shareHash: string | null;
 }
 
-/** How something that is open is ended. */
+/** How an open connection is ended. */
 export interface OpenThing {
   /** Says why and ends it. Called once. */
   end(reason: Refusal): void;
-  /** Breaks it, if it has not ended by then. */
+  /** Destroys it if it has not ended by then. */
   cut(): void;
 }
 
@@ -59,7 +57,7 @@ export class AccessWatch {
   /** By the ids of keys, tenants and machines. */
   readonly #byId = new Map<string, Set<Entry>>();
   readonly #unlisten: readonly (() => void)[];
-  /** To be looked at. */
+  /** To be checked. */
   readonly #doubtful = new Set<Entry>();
   #isLooking = false;
   #timer: Timer | null = null;
@@ -74,7 +72,7 @@ export class AccessWatch {
     );
   }
 
-  /** Watches what is open until the function that it returns is called. */
+  /** Watches a connection until the returned function is called. */
   open(right: Right, thing: OpenThing): () => void {
     const entry: Entry = { right, thing, openedAt: this.#context.clock.now(), isSeen: false, cutting: null };
     this.#entries.add(entry);
@@ -116,7 +114,7 @@ export class AccessWatch {
     if (this.#doubtful.size > 0 && !this.#isLooking) void this.#look();
   }
 
-  /** Looks until nothing is doubtful. Never rejects. */
+  /** Checks until nothing is left to check. Never rejects. */
   async #look(): Promise<void> {
     this.#isLooking = true;
     while (this.#doubtful.size > 0) {
@@ -126,7 +124,7 @@ export class AccessWatch {
         const held = await findHeld(this.#context.db, partsOf(entries));
         for (const entry of entries) this.#judge(entry, held);
       } catch (error) {
-        // They stay unseen, and the next tick asks again.
+        // They stay unchecked, and the next tick tries again.
         for (const entry of entries) entry.isSeen = false;
         this.#context.log.debug({ error }, "what is open could not be looked at");
       }

@@ -2,11 +2,11 @@
  * The first admin key: made at the first start, kept in `<data dir>/admin.key`, readable by its owner only.
  *
  * Always:
- * - the file is written before the row, so a crash in between leaves a key that the next start registers, and never
- *   an admin key that nobody holds;
- * - without the file a new key is made, even when the database has others: who may write the data directory owns the
- *   service. For the same reason a key of the file that was revoked is replaced at the next start, so that revoking the
- *   last admin key locks no operator out; the revoked one stays revoked.
+ * - The file is written before the row, so a crash in between leaves a key that the next start registers, and never an
+ *   unknown admin key.
+ * - Without the file a new key is made, even if the database has others: write access to the data directory is ownership of
+ *   the service. For the same reason a revoked key in the file is replaced at the next start, so that revoking the last
+ *   admin key locks no operator out; the revoked one stays revoked.
  */
 import { readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -27,7 +27,7 @@ export async function ensureAdminKey(context: Context, dataDirectory: string): P
   if (existing !== undefined) {
     const outcome = await adopt(context, existing);
     if (outcome !== "revoked") return { key: existing, path, isNew: outcome === "new" };
-    context.log.warn({ path }, "the admin key in this file was revoked: it is replaced by a new one");
+    context.log.warn({ path }, "the admin key in this file was revoked; replacing it with a new one");
   }
   const key = makeKey(context.randomBytes);
   const temporary = `${path}.${context.randomBytes(4).toString("hex")}`;

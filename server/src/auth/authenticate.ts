@@ -1,7 +1,7 @@
 /**
  * From the credential of a request to its caller, or to the 401 that says why not.
  *
- * Always: a credential is never logged or repeated in an answer; expiry is judged at each request.
+ * Always: a credential is never logged or repeated in an answer; expiry is checked on each request.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
@@ -9,7 +9,7 @@ import type { Guard, NodeCaller } from "./caller.ts";
 import type { KeyCache, KnownKey } from "./key-cache.ts";
 import type { LastUsed } from "./last-used.ts";
 
-/** Knows nodes by their credentials; the nodes family implements it. */
+/** Authenticates nodes; the nodes family implements it. */
 export interface NodeAuthenticator {
   /**
    * `joinToken`: accepts a join token that may still be used, or a node's credential. `nodeCredential`: only the
@@ -18,9 +18,9 @@ export interface NodeAuthenticator {
   authenticate(bearer: string, access: "joinToken" | "nodeCredential"): Promise<NodeCaller | undefined>;
 }
 
-/** Knows what opens the connect bridge of one machine; ingress/ implements it. */
+/** Authenticates the tokens that open the connect bridge of one machine; ingress/ implements it. */
 export interface ConnectTokenAuthenticator {
-  /** undefined: not known, expired, of another machine, or its key is no longer good. */
+  /** undefined: unknown, expired, for another machine, or its key is no longer valid. */
   authenticate(token: string, machineId: string): Promise<KnownKey | undefined>;
 }
 
@@ -35,7 +35,7 @@ interface KeyParts {
   readonly context: Pick<Context, "clock">;
 }
 
-/** A promise only for a key that is not known yet. Throws or rejects with the 401 as a Refusal. */
+/** A promise only for a key that is not cached. Throws or rejects with the 401 as a Refusal. */
 export function authenticateKey(
   parts: KeyParts,
   bearer: string | undefined,

@@ -1,10 +1,10 @@
 /**
- * From an API key to what it may do, without a query on most requests.
+ * From an API key to its permissions, without a query on most requests.
  *
  * Always:
- * - a revoked key (`forgetKey`) and a changed tenant or plan take effect on this server before the change is acknowledged,
- *   and within milliseconds on others (channels `keys` and `tenants`);
- * - expiry is not decided here: it depends on the clock of each request.
+ * - A revoked key (`forgetKey`) and a changed tenant or plan take effect on this server before the change is acknowledged,
+ *   and within milliseconds on others (channels `keys` and `tenants`).
+ * - Expiry is not checked here: it depends on the clock of each request.
  */
 import { grants } from "@flotilla/contract/scopes";
 import type { Database } from "../db/database.ts";
@@ -13,7 +13,7 @@ import type { Caller, Guard } from "./caller.ts";
 import { findKeyRow, type KeyRow } from "./key-store.ts";
 import { hashedName, hasKeyForm } from "./keys.ts";
 
-/** A key that exists and is not revoked, with what a request needs to know of its tenant. */
+/** A key that exists and is not revoked, with the facts about its tenant that requests need. */
 export interface KnownKey extends Caller {
   readonly isSuspended: boolean;
   readonly requestsPerSecond: number;
@@ -32,7 +32,7 @@ export class KeyCache {
       entriesMax: KEYS_MAX,
       changes: [
         { channel: "keys", concerns: ({ keyId }, payload) => keyId === payload },
-        // A change of a plan concerns tenants that are not named, so any change empties it.
+        // A change of a plan affects tenants that are not named, so any change empties the cache.
         { channel: "tenants" },
       ],
     });

@@ -1,8 +1,8 @@
 /**
  * The forms of API keys, connect tokens and share tokens, and their hash. Pure.
  *
- * Each is a prefix and 256 random bits, so a plain SHA-256 is enough: there is nothing to guess that a slow hash
- * would protect.
+ * Each is a prefix and 256 random bits, so a plain SHA-256 is enough: a slow hash protects only secrets that can be
+ * guessed.
  */
 import { hash } from "node:crypto";
 
@@ -22,15 +22,15 @@ export const hasKeyForm = (text: string): boolean => KEY_FORM.test(text);
 export const hasConnectTokenForm = (text: string | undefined): boolean => CONNECT_TOKEN_FORM.test(text ?? "");
 export const hasShareTokenForm = (text: string | undefined): boolean => SHARE_TOKEN_FORM.test(text ?? "");
 
-/** Whether a bearer is one of ours, good or not: such a one is no guest's business. */
+/** Whether a bearer has the form of our credentials, valid or not: a guest must not see it. */
 export const isOwnCredential = (text: string | undefined): boolean =>
   hasKeyForm(text ?? "") || hasConnectTokenForm(text) || hasShareTokenForm(text);
 
-/** Whether a header's value has one of ours anywhere in it. */
+/** Whether a header's value contains one of our credentials. */
 export const holdsOwnCredential = (text: string): boolean => /\bsm[kcs]_[A-Za-z0-9_-]{43}/.test(text);
 
 /** Of any of them. */
 export const hashKey = (key: string): Buffer => Buffer.from(hashedName(key), "hex");
 
-/** The same in hex digits: what a key is called in memory. As text because that is five times as fast as bytes. */
+/** The hash in hex digits, the name of a key in memory. Text is five times as fast as bytes. */
 export const hashedName = (key: string): string => hash("sha256", key, "hex");

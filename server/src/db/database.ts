@@ -1,5 +1,5 @@
 /**
- * The one way to PostgreSQL: SQL written as SQL, through a tagged template that only makes parameters.
+ * The only access to PostgreSQL: SQL as text, in a tagged template that turns values into parameters.
  *
  *     const rows = await db.query<MachineRow>(sql`SELECT id, name FROM machines WHERE id = ${id}`)
  *
@@ -39,7 +39,7 @@ function isStatement(value: unknown): value is Statement {
   return typeof value === "object" && value !== null && MADE_HERE.has(value);
 }
 
-/** The database did not answer, or the connection was lost: what was under way may or may not have taken effect. */
+/** The database did not answer, or the connection was lost. The statement may or may not have taken effect. */
 export class DatabaseUnavailable extends Error {
   constructor(cause: unknown) {
     super(`the database does not answer: ${ownMessageOf(cause)}`, { cause });
@@ -47,7 +47,7 @@ export class DatabaseUnavailable extends Error {
   }
 }
 
-/** The database has no room on its disk: what was under way has not taken effect. */
+/** The database's disk is full. The statement has not taken effect. */
 export class DatabaseFull extends DatabaseUnavailable {
   constructor(cause: unknown) {
     super(cause);
@@ -75,7 +75,7 @@ export interface Database extends Queryable {
   notify(channel: Channel, payload: string): Promise<void>;
   /** Calls back for each payload; `onGap` whenever notifications may have been missed, at first connect too. */
   listen(channel: Channel, callbacks: { onPayload(payload: string): void; onGap(): void }): () => void;
-  /** Whether notifications arrive now. A cache that relies on them holds nothing while they do not. */
+  /** Whether notifications arrive now. A cache that depends on them is empty while they do not. */
   isListening(): boolean;
   close(): Promise<void>;
 }

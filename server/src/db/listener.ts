@@ -1,10 +1,10 @@
 /**
- * The one connection on which a server hears what other servers notify.
+ * The connection on which a server receives the notifications of other servers.
  *
  * Always:
- * - `onGap` is called after every connect, when notifications may have been missed, and at once when the connection
- *   is lost, so that a cache can empty itself; `isConnected` says whether a cache may be filled;
- * - a connection that went silent without closing is found within HEARTBEAT_MS plus HEARTBEAT_TIMEOUT_MS.
+ * - `onGap` is called after every connect, when notifications may have been missed, and at once when the connection is lost,
+ *   so that a cache can empty itself; `isConnected` says whether a cache may be filled.
+ * - A silent connection is detected within HEARTBEAT_MS plus HEARTBEAT_TIMEOUT_MS.
  *
  * It connects at the first `add` and reconnects until it is closed.
  */
@@ -83,7 +83,7 @@ export class Listener {
         if (!either.aborted) await this.#heartbeat(client, either);
       }
     } finally {
-      // Not awaited: a connection whose other side is gone would wait for a goodbye.
+      // Not awaited: a dead connection would wait for its peer to close.
       client.end().catch(() => undefined);
     }
   }

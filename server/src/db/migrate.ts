@@ -1,12 +1,12 @@
 /**
- * Brings the schema up to date: applies the numbered files of migrations/ that the database has not seen.
+ * Updates the schema: applies the numbered files of migrations/ that the database does not have yet.
  *
  * Always:
- * - one transaction per file, guarded twice: an advisory lock makes servers that start together take turns, and the
- *   row in schema_migrations is inserted first, so that a file is never applied twice even without the lock;
- * - files are only ever added; a database that knows a newer one than this program refuses to be used.
+ * - Each file is one transaction, guarded twice: an advisory lock serializes servers that start together, and the row in
+ *   schema_migrations is inserted first, so a file is never applied twice even without the lock.
+ * - Files are only added. A server refuses a database that has a newer file than this program.
  *
- * A crash in the middle leaves whole files applied and nothing of the next one.
+ * A crash leaves complete files applied and nothing of the next one.
  */
 import { readdir, readFile } from "node:fs/promises";
 import { ownMessageOf } from "@flotilla/base/errors";
@@ -25,7 +25,7 @@ const MIGRATIONS_DIRECTORY = new URL("./migrations/", import.meta.url);
 const LOCK_ID = 4_603_211;
 const SERVER_VERSION_MIN = 150_000;
 
-/** All migrations of this program in order. Throws when numbers are missing or doubled. */
+/** All migrations of this program in order. Throws if a number is missing or occurs twice. */
 export async function readMigrations(directory: URL = MIGRATIONS_DIRECTORY): Promise<readonly Migration[]> {
   const names = (await readdir(directory)).filter((name) => name.endsWith(".sql")).sort();
   return Promise.all(

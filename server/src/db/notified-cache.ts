@@ -1,16 +1,15 @@
 /**
- * Values kept in memory that notifications keep fresh: what a server reads on most requests and what changes seldom.
+ * A cache that notifications keep current, for values that most requests read and that rarely change.
  *
  * Always:
- * - a change that is notified drops what it concerns; while notifications do not arrive nothing is kept, and when some may
- *   have been missed everything is dropped;
- * - what was read while a change came in is used once and not kept (the epoch);
- * - a key without a value is not kept, so that guessed keys cannot fill the memory; beyond `entriesMax` the entry that was
- *   kept first makes room.
+ * - A notified change drops the values that it affects. Nothing is kept while notifications do not arrive, and everything is
+ *   dropped when some may have been missed.
+ * - A value that was read while a change arrived is used once and not kept (the epoch).
+ * - A key without a value is not kept, so guessed keys cannot fill the memory. Above `entriesMax` the oldest entry is dropped.
  */
 import type { Channel, Database } from "./database.ts";
 
-/** On which channel changes come in, and which values one concerns; without `concerns` each drops everything. */
+/** The channel of changes, and which values a change affects; without `concerns` each change drops everything. */
 export interface NotifiedChange<Value> {
   readonly channel: Channel;
   readonly concerns?: (value: Value, payload: string) => boolean;
@@ -44,7 +43,7 @@ export class NotifiedCache<Value> {
     return this.#known.get(key);
   }
 
-  /** What `ask` gives, kept from now on where that is safe. */
+  /** What `ask` returns, kept from then on if that is safe. */
   async read<Asked extends Value | undefined>(key: string, ask: () => Promise<Asked>): Promise<Asked> {
     const epoch = this.#epoch;
     const value = await ask();
@@ -52,7 +51,7 @@ export class NotifiedCache<Value> {
     return value;
   }
 
-  /** Drops the values that a change concerns, at once: for changes that this server makes itself. */
+  /** Drops the values that a change of this server affects, at once. */
   forget(concerns: (value: Value) => boolean): void {
     this.#epoch += 1;
     for (const [key, value] of this.#known) if (concerns(value)) this.#known.delete(key);

@@ -1,16 +1,16 @@
 /**
- * The Database over `pg`: a pool for queries, and one connection of its own that listens.
+ * The Database over `pg`: a pool for queries, and a separate connection that listens.
  *
  * Always:
- * - statements are prepared under a name that is a hash of their text, once per connection;
- * - bigint arrives as number (it throws above 2^53), timestamptz as Date; a value for a jsonb column is passed as
- *   JSON text, because pg would send an array as a PostgreSQL array;
- * - a lost or refused connection is thrown as DatabaseUnavailable, a full disk as DatabaseFull; HTTP answers both with 503;
- * - every client has an error handler: without one the process would end when a backend is terminated.
+ * - Statements are prepared once per connection, under a name that is a hash of their text.
+ * - bigint arrives as number (it throws above 2^53). Statements read instants as epoch milliseconds (instant.ts). A value for
+ *   a jsonb column is passed as JSON text, because pg would send an array as a PostgreSQL array.
+ * - A lost or refused connection is thrown as DatabaseUnavailable, a full disk as DatabaseFull; HTTP answers both with 503.
+ * - Every client has an error handler: without one the process would end when a backend is terminated.
  *
  * Notifications are a hint. One is sent at once, and those of the next few milliseconds together as one NOTIFY per
  * channel, payloads separated by newlines, because a NOTIFY in each transaction costs most of the write rate. This server
- * does not wait for its own: it is told directly, and once more by PostgreSQL.
+ * delivers its own directly, and receives them once more from PostgreSQL.
  */
 import { createHash } from "node:crypto";
 import type { Clock } from "@flotilla/base/clock";
@@ -45,7 +45,7 @@ const TRANSACTION_TRIES_MAX = 8;
 const NOTIFY_GATHER_MS = 3;
 /** PostgreSQL refuses payloads of 8000 bytes and more. */
 const NOTIFY_PAYLOAD_BYTES_MAX = 7_000;
-/** Texts beyond this many are sent unnamed: so many can only come from text that is put together. */
+/** More texts than this are sent unnamed: they can only come from generated text. */
 const PREPARED_TEXTS_MAX = 2_000;
 
 const BIGINT_OID = 20;
@@ -100,7 +100,7 @@ const isDiskFull = (error: unknown): boolean =>
   error instanceof pg.DatabaseError &&
   (error.code === "53100" || (error.code === "58030" && /No space left|quota exceeded/i.test(error.message)));
 
-/** What the pool and its connections throw, as this program's own errors. */
+/** An error of the pool or its connections as one of this program. */
 function translated(error: unknown): unknown {
   if (isDiskFull(error)) return new DatabaseFull(error);
   return isConnectionLoss(error) ? new DatabaseUnavailable(error) : error;
@@ -155,7 +155,7 @@ export function openDatabase({ connection, clock, log, connectionsMax = 20 }: Da
 
   const flush = async (): Promise<void> => {
     const sinceLast = clock.monotonic() - flushedAt;
-    // Not even then in this turn: a statement that wrote many rows notifies each of them.
+    // Later in this turn at the earliest: a statement that wrote many rows notifies each of them.
     if (sinceLast < NOTIFY_GATHER_MS) await clock.sleep(NOTIFY_GATHER_MS - sinceLast);
     else await Promise.resolve();
     flushing = null;

@@ -1,6 +1,6 @@
 /**
- * Work at the start of the server that is repeated while the database does not answer: it restarts, or recovers from a
- * crash, or its host is still booting.
+ * Repeats work at the server's start while the database is unavailable: it restarts, recovers from a crash, or its host is
+ * still booting.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
@@ -17,7 +17,7 @@ export interface RetryOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** `work` must be safe to repeat. Throws what it threw: at once when that is not DatabaseUnavailable, else after 60 s. */
+/** `work` must be safe to repeat. Throws its error: at once if it is not DatabaseUnavailable, otherwise after 60 s. */
 export async function whileUnavailable<T>(work: () => Promise<T>, { clock, log, signal }: RetryOptions): Promise<T> {
   const deadline = clock.monotonic() + DEADLINE_MS;
   let hasWarned = false;

@@ -1,10 +1,10 @@
 /**
- * What one caller may have of this server, counted in one place: requests in a second, requests open at once, bytes of
- * bodies in memory, and failed tries.
+ * Limits what one caller uses of this server, in one place: requests per second, concurrent requests, bytes of bodies in
+ * memory, and failed authentication.
  *
- * Always: what was taken for a request is given back when its answer has ended, or its upgraded connection has closed,
- * however that came about (handle.ts). Owners of machines and the callers of their pages are counted apart: however many
- * visit a machine, its owner reaches the API.
+ * Always:
+ * - A request returns what it took when its answer has ended, or its upgraded connection has closed (handle.ts).
+ * - Owners of machines and visitors of their pages are counted separately: visitors cannot keep an owner from the API.
  */
 import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
@@ -23,7 +23,7 @@ import { LargeJson } from "./large-json.ts";
 import { RateLimiter } from "./rate.ts";
 import { Strangers } from "./strangers.ts";
 
-/** Of one address to machines' pages, which load a lot at once. */
+/** For one address that visits machines: a page loads many files at once. */
 const INGRESS_RATE = { perSecond: 100, burst: 1_000 };
 const ADDRESSES_MAX = 20_000;
 
@@ -34,7 +34,7 @@ export interface TenantRate {
   readonly burst: number;
 }
 
-/** As whose request it counts: the tenant's own, or one to a machine of it. */
+/** How a request counts: as the tenant's own, or as a visit to one of its machines. */
 export type Side = "api" | "ingress";
 
 export class Admission {
@@ -60,7 +60,7 @@ export class Admission {
     this.#open = new Budget({ perHolder: bounds.openPerTenant, all: bounds.connections });
   }
 
-  /** Takes a request from the bucket, and says in `headers` where it stands. Throws a Refusal when it is empty. */
+  /** Takes a request from the bucket and writes the bucket's state to `headers`. Throws a Refusal when it is empty. */
   takeRequest(tenant: TenantRate, side: Side, { headers, now }: { headers: string[]; now: number }): void {
     const { tenantId, requestsPerSecond: perSecond, burst } = tenant;
     const verdict = this.#rates.take(nameOf(tenantId, side), { perSecond, burst }, now);
@@ -69,7 +69,7 @@ export class Admission {
       throw new Refusal("rate_limited", `too many requests; the plan allows ${perSecond} a second`);
   }
 
-  /** The same for an address that calls machines. What a proxy sends without saying for whom is not counted. */
+  /** The same for an address that visits machines. A proxy that does not name its client is not counted. */
   takeFromAddress({ address, isProxy }: CallerAddress, now: number): void {
     if (isProxy) return;
     const { isAllowed, headers } = this.#addresses.take(address, INGRESS_RATE, now);
@@ -78,7 +78,7 @@ export class Admission {
     throw new Refusal("rate_limited", text, { "retry-after": headers.at(-1) ?? "1" });
   }
 
-  /** Counts a request as open; what it gives back closes it. Throws a Refusal when the tenant has too many. */
+  /** Counts a request as open until the returned function is called. Throws a Refusal when the tenant has too many. */
   open(tenantId: string, side: Side): () => void {
     const holder = nameOf(tenantId, side);
     const shortage = this.#open.take(holder, 1);
@@ -86,12 +86,12 @@ export class Admission {
     const headers = { "retry-after": "1" };
     if (shortage === "all") throw new Refusal("unavailable", "too many requests are open; try again", headers);
     const text =
-      `${this.#open.perHolder} requests of this tenant are open, which is all it may have at once: commands, logs that ` +
-      "are followed, terminals and connections to machines count; end some of them";
+      `this tenant has ${this.#open.perHolder} requests open, which is the maximum; commands, followed logs, terminals ` +
+      "and connections to machines count; end some of them";
     throw new Refusal("rate_limited", text, headers);
   }
 
-  /** Where the body of a request is counted. */
+  /** The share that a body of the caller is taken from. */
   shareOf(caller: { readonly tenantId: string } | { readonly nodeId: string | null }): BodyShare {
     if ("tenantId" in caller) return new BodyShare(this.#bodies, caller.tenantId);
     return new BodyShare(this.#nodeBodies, caller.nodeId ?? "");

@@ -11,7 +11,7 @@
  *
  * Always:
  * - While one tenant asks alone, or rounds are short, no request waits here.
- * - A tenant that uses less than half of what the busiest uses does not wait.
+ * - A tenant that uses less than BUSY_SHARE of what the busiest uses does not wait.
  * - A request counts for COUNTED_MS at most: after that it waits for something else, such as a command.
  * - Requests of one tenant begin in the order in which they came.
  */
@@ -19,13 +19,13 @@ import type { Clock } from "@flotilla/base/clock";
 
 /** A round of the event loop that takes longer is long. */
 const LONG_ROUND_MS = 1;
-const HOLDER_MAX = 3;
-const ALL_MAX = 12;
-const COUNTED_MS = 20;
+const HOLDER_MAX = 4;
+const ALL_MAX = 16;
+const COUNTED_MS = 10;
 /** A tenant that asked within this time counts as asking. */
 const ASKING_MS = 1_000;
 /** A tenant waits if it uses more than this share of what the busiest uses. */
-const BUSY_SHARE = 0.5;
+const BUSY_SHARE = 0.75;
 /** What was used loses this share of its weight with each measured round. */
 const FORGETTING = 1 / 64;
 

@@ -19,7 +19,7 @@ export const guardOf =
     if (exchange.isFromNodes) return await read();
     const from = callerOf(parts, exchange);
     return await parts.admission.strangers.ask(from, name, async () => {
-      const end = await parts.atWork.begin(`callers from ${from.address}`);
+      const end = await parts.atWork.begin(`address ${from.address}`);
       return await read().finally(end);
     });
   };

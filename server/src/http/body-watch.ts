@@ -1,12 +1,14 @@
 /**
- * Ends requests whose body comes too slowly, or does not end: what Node leaves open for ever.
+ * Ends requests whose body arrives too slowly or does not end; Node has no limit for them.
  *
- * Always: a body that is held in memory comes at BODY_BYTES_PER_SECOND_MIN or faster, and within BODY_MS_MAX, else the
- * request is refused with 408; one that is streamed is never silent for longer than it may while it is waited for; what
- * is left of a body when its request has been answered is read for DRAIN_MS_MAX at most. Bytes are counted on the
- * connection, so that no framing hides them.
+ * Always:
+ * - A body that is held in memory arrives at BODY_BYTES_PER_SECOND_MIN or faster, and within BODY_MS_MAX; otherwise its
+ *   request is refused with 408.
+ * - A streamed body that is being read is never silent for longer than its limit.
+ * - The rest of a body whose request has been answered is read for DRAIN_MS_MAX at most.
+ * - Bytes are counted on the connection, so chunked framing cannot hide them.
  *
- * One loop looks at all of them each second; it runs while there are any. A body that comes at once is looked at never.
+ * One loop checks all of them each second, while there are any. A body that arrives within a second is never checked.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Clock } from "@flotilla/base/clock";
@@ -16,7 +18,7 @@ import { BODY_BYTES_PER_SECOND_MIN, BODY_GRACE_MS, BODY_MS_MAX, DRAIN_BYTES_MAX,
 const LOOK_MS = 1_000;
 
 interface Watched {
-  /** Looks at it; false: it need not be looked at any more. */
+  /** false: it needs no further check. */
   readonly look: (now: number) => boolean;
 }
 
@@ -43,7 +45,7 @@ export class BodyWatch {
     });
   }
 
-  /** A body that goes on to where it is read. The connection ends when nothing comes for `silenceMs`. */
+  /** A streamed body. The connection ends when nothing arrives for `silenceMs`. */
   streamed(message: IncomingMessage, silenceMs: number): void {
     let bytes = -1;
     let heardAt = 0;
@@ -60,7 +62,7 @@ export class BodyWatch {
     });
   }
 
-  /** A request that was answered before its body had come. */
+  /** A request that was answered before its body had arrived. */
   leftOver(message: IncomingMessage, response: ServerResponse): void {
     const { socket } = message;
     const bytesBefore = socket.bytesRead;
@@ -98,7 +100,7 @@ export class BodyWatch {
 const tooSlow = (): Refusal =>
   new Refusal(
     "body_too_slow",
-    `the request body came too slowly: it must come at ${BODY_BYTES_PER_SECOND_MIN} bytes a second or faster, and be ` +
+    `the request body arrived too slowly: it must arrive at ${BODY_BYTES_PER_SECOND_MIN} bytes per second or faster and be ` +
       `complete within ${BODY_MS_MAX / 60_000} minutes; send the request again`,
     { connection: "close" },
   );

@@ -1,48 +1,47 @@
 /**
- * How much of this server one caller may hold, and all callers together: each bound with its reason.
- *
- * What is held is memory (bodies), descriptors (connections) and work (open requests). docs/decisions/0018-what-one-caller-may-hold.md has the reasons.
+ * How much of this server one caller, and all callers together, may hold of memory (bodies), descriptors (connections) and
+ * work (open requests). docs/decisions/0018-what-one-caller-may-hold.md has the reasons.
  */
 import { readFile } from "node:fs/promises";
 
 const MIB = 1024 * 1024;
 
 /**
- * Bodies that are held whole while they are read and worked on. A tenant may have two of the largest at once. What is
- * parsed from a body takes about as much again, so the whole is a quarter of a small server's memory.
+ * Bodies that are held whole while they are read and processed. A tenant may have two of the largest at once. The parsed
+ * value takes about as much again, so the total is a quarter of a small server's memory.
  */
 export const TENANT_BODY_BYTES_MAX = 64 * MIB;
 export const ALL_BODY_BYTES_MAX = 256 * MIB;
-/** Reports of nodes, apart from those: what tenants hold cannot cut nodes off. */
+/** Reports of nodes have a separate bound, so tenants' bodies cannot cut nodes off. */
 export const NODE_BODY_BYTES_MAX = 16 * MIB;
 export const ALL_NODE_BODY_BYTES_MAX = 128 * MIB;
-/** A body of at least so many bytes, or of unknown length, is read only when its target was found. */
+/** A body of at least this size, or of unknown length, is read only after its target was found. */
 export const UNSEEN_BODY_BYTES_MAX = 64 * 1024;
 
-/** What a body that is held may take: so long at first, then at least so fast, and never longer than that. */
+/** Deadlines of a body that is held: a grace period, then a minimum rate, and a maximum. */
 export const BODY_GRACE_MS = 15_000;
 export const BODY_BYTES_PER_SECOND_MIN = 16 * 1024;
 export const BODY_MS_MAX = 5 * 60_000;
-/** A body that is streamed may be silent for so long while the server waits for it; a guest's caller for longer. */
+/** How long a streamed body may be silent while it is being read; longer for a bridge. */
 export const STREAM_SILENCE_MS_MAX = 60_000;
 export const BRIDGE_SILENCE_MS_MAX = 5 * 60_000;
-/** Of a refused request, what is still read so that its caller gets to the answer. */
+/** How much of a refused body is still read, so that its caller gets to the answer. */
 export const DRAIN_BYTES_MAX = 32 * MIB;
 export const DRAIN_MS_MAX = 10_000;
 /** A connection must have sent the whole head of a request within this time. */
 export const HEAD_MS_MAX = 20_000;
-/** How long a connection that was refused is kept, for its caller to read the reason. */
+/** How long a refused connection is kept, for its caller to read the reason. */
 export const FAREWELL_MS = 1_000;
 
-/** What the process needs beside connections: the database, its own files, the links to nodes. */
+/** Descriptors for other things than connections: the database, files, the links to nodes. */
 const DESCRIPTORS_RESERVED = 128;
-/** Each takes about 20 kB; more come through a proxy or to several servers. */
+/** Each takes about 20 kB. For more, use a proxy or several servers. */
 const CONNECTIONS_MAX = 10_000;
 const CONNECTIONS_MIN = 16;
 /** Connections to guests that wait for another request: one for so many connections of callers, out of what is reserved. */
 const CONNECTIONS_PER_IDLE = 16;
 const IDLE_MAX = 256;
-/** Requests that one tenant may have open: commands, logs that are followed, terminals, bridges. */
+/** Concurrent requests of one tenant: commands, followed logs, terminals, bridges. */
 const OPEN_PER_TENANT_MAX = 1_024;
 
 export interface ConnectionBounds {
@@ -68,7 +67,7 @@ export function connectionBounds(descriptors: number, perAddress: number | null)
   };
 }
 
-/** The limit of this process. Node has raised it to what the system allows by the time it runs anything. */
+/** The limit of this process. Node raises it to the system's maximum at start. */
 export async function descriptorLimit(): Promise<number> {
   const line = /^Max open files\s+(\d+|unlimited)/m.exec(await readFile("/proc/self/limits", "utf8"))?.[1];
   return line === undefined || line === "unlimited" ? Number.POSITIVE_INFINITY : Number(line);

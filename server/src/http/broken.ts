@@ -1,6 +1,6 @@
 /**
- * What never becomes a request: bytes that are not HTTP, a head that is too large or does not come, an expectation that
- * nobody knows. Each is answered with a request id, and its connection closed.
+ * Answers input that never becomes a request: bytes that are not HTTP, a head that is too large or incomplete, an unknown
+ * expectation. Each is answered with a request id, and its connection is closed.
  */
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
@@ -13,14 +13,14 @@ export function answerBrokenRequest(
   socket: Socket,
   { connections, requestIds }: { readonly connections: Connections; readonly requestIds: RequestIds },
 ): void {
-  // One that said nothing hears nothing; one that has been answered has had its answer.
+  // A connection that sent nothing, or that already has its answer, is closed without one.
   if (error.code === "ECONNRESET" || !socket.writable || socket.bytesRead === 0) {
     socket.destroy();
     return;
   }
   const requestId = requestIds(undefined);
   const { status, code } = BROKEN[error.code ?? ""] ?? { status: "400 Bad Request", code: "invalid_request" };
-  const text = `the request is not understood: ${status.slice(4).toLowerCase()}`;
+  const text = `the request is not valid HTTP: ${status.slice(4).toLowerCase()}`;
   connections.bidFarewell(
     socket,
     `HTTP/1.1 ${status}\r\nx-request-id: ${requestId}\r\nx-error-code: ${code}\r\n` +
@@ -33,10 +33,10 @@ const BROKEN: Readonly<Record<string, { readonly status: string; readonly code: 
   ERR_HTTP_REQUEST_TIMEOUT: { status: "408 Request Timeout", code: "body_too_slow" },
 };
 
-/** What a client expects beside `100-continue` is nothing that HTTP knows. */
+/** HTTP defines no expectation but `100-continue`. */
 export function takeExpectations(server: Server, requestIds: RequestIds): void {
   server.on("checkExpectation", (message: IncomingMessage, response: ServerResponse) => {
-    const text = "the only expectation that can be met is 100-continue";
+    const text = "unknown expectation; the only one that can be met is 100-continue";
     response.writeHead(417, {
       "x-request-id": requestIds(message.headers["x-request-id"]),
       "x-error-code": "invalid_request",

@@ -1,12 +1,12 @@
 /**
- * An amount of something that many share, such as bytes of memory or open requests: how much each holder has of it, and
- * all of them together. Pure.
+ * A shared amount, such as bytes of memory or open requests: what each holder has of it, and all of them together. Pure.
  *
- * Always: nobody holds more than `perHolder`, and all of them no more than `all`; a holder that gave everything back is
- * forgotten, so the memory is bounded by those who hold something now.
+ * Always:
+ * - No holder has more than `perHolder`, and all holders together no more than `all`.
+ * - A holder that returned everything is forgotten, so memory is bounded by the current holders.
  */
 
-/** Who has no room left: the holder, or everybody. */
+/** What is exhausted: the holder's share, or the total. */
 export type Shortage = "holder" | "all";
 
 export class Budget {
@@ -30,7 +30,7 @@ export class Budget {
     return null;
   }
 
-  /** Of what was taken before; each amount once. */
+  /** Returns an amount that was taken before; each amount once. */
   giveBack(holder: string, amount: number): void {
     const left = this.heldBy(holder) - amount;
     this.#total -= amount;

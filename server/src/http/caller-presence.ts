@@ -1,10 +1,11 @@
 /**
- * Whether the caller of a request is still there, and the signal for whoever waits on its behalf.
+ * Whether the caller of a request is still connected, and the abort signal for work on its behalf.
  *
- * Always: the connection is listened to, and the signal made, when the signal is first asked for, because most requests
- * are answered without waiting for anything that could be given up, and both cost more than the rest of what is kept
- * about them. From then on the caller's right is watched as well: when it ends, the signal is aborted with the Refusal
- * that says why, and the connection is broken if it is still open a little later.
+ * Always:
+ * - The signal is made, and the connection observed, when the signal is first read: most requests wait for nothing that
+ *   could be canceled, and both cost more than the rest of their state.
+ * - From then on the caller's right is watched too. When it ends, the signal is aborted with the Refusal that says why, and
+ *   the connection is destroyed if it is still open a little later.
  */
 import type { ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
@@ -12,12 +13,12 @@ import type { Refusal } from "@flotilla/contract/errors";
 import type { AccessWatch, Right } from "../auth/access-watch.ts";
 
 export class CallerPresence {
-  /** Aborted when the server begins to stop: what is open without end should end. */
+  /** Aborted when the server begins to stop: endless streams should end. */
   readonly closing: AbortSignal;
   readonly #response: ServerResponse;
-  /** Of a request to become something else: its connection. Else the response. */
+  /** The connection of an upgrade; otherwise the response. */
   readonly #connection: ServerResponse | Duplex;
-  /** Those whose signal was asked for and whose caller is there. */
+  /** Requests whose signal was read and whose caller is connected. */
   readonly #waiting: Set<CallerPresence>;
   #controller: AbortController | undefined;
   #isEnded = false;
@@ -58,7 +59,7 @@ export class CallerPresence {
     return this.#lost;
   }
 
-  /** It is known by which right the caller goes on. */
+  /** Names the right by which the request continues. */
   admit(access: AccessWatch, right: Right): void {
     this.#admission = { access, right };
     if (this.#waiting.has(this)) this.#watchRight();

@@ -1,12 +1,12 @@
 /**
- * Which connections the public listener holds.
+ * Bounds the connections of the public listener.
  *
  * Always:
- * - there are never more than the process has descriptors for; when all are taken, those that wait (for a head, or for
- *   the next request) make room, first of the address that has most of them. So callers who connect and say nothing keep
- *   nobody out; only when every connection has a request under way is a new one answered 503;
- * - one address has a share of them, unless it is a proxy's or this host's, behind which many may be: then 429;
- * - a connection that was refused or could not be understood is answered, and closed soon, whatever its caller does.
+ * - There are never more than the process has descriptors for. When all are in use, idle ones (without a head, or between
+ *   two requests) are closed, first of the address that has most. So silent connections keep no client out; a new one is
+ *   answered 503 only when every connection has a running request.
+ * - One address has a share of them, above which it is answered 429, unless it is a proxy's or this host's.
+ * - A refused or broken connection is answered and closed soon, whatever its caller does.
  */
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
@@ -14,11 +14,11 @@ import type { Clock } from "@flotilla/base/clock";
 import { FAREWELL_MS } from "./bounds.ts";
 import type { TrustedProxies } from "./caller-address.ts";
 
-/** When there is no room, this share of all connections makes room at once, so that looking for them is seldom. */
+/** The share of all connections that is closed at once when there is no room, so that searching is rare. */
 const EVICTED_SHARE = 1 / 64;
 /** Enough to send the head of a request. */
 const NEW_MS = 1_000;
-/** Beyond so many that are just being told why, others are closed without a word. */
+/** Above this number of refusals being sent, connections are closed without an answer. */
 const FAREWELLS_MAX = 256;
 
 interface Connection {
@@ -26,7 +26,7 @@ interface Connection {
   readonly address: string;
   /** By the monotonic clock. */
   readonly since: number;
-  /** Of its last request; undefined: it has sent none. */
+  /** The response to its last request; undefined: it has sent none. */
   last: ServerResponse | undefined;
 }
 
@@ -57,7 +57,7 @@ export class Connections {
   admit(socket: Socket): boolean {
     const { max, perAddress, proxies, clock } = this.#options;
     const peer = socket.remoteAddress;
-    // It has gone already.
+    // The caller has already disconnected.
     if (peer === undefined) {
       socket.destroy();
       return false;
@@ -65,7 +65,12 @@ export class Connections {
     const { address } = proxies.callerOf(peer, undefined);
     const ofAddress = this.#byAddress.get(address) ?? 0;
     if (ofAddress >= perAddress && !proxies.has(peer)) {
-      this.#refuse(socket, "429 Too Many Requests", "rate_limited", `this address has ${ofAddress} connections open`);
+      this.#refuse(
+        socket,
+        "429 Too Many Requests",
+        "rate_limited",
+        `this address has ${ofAddress} connections open, which is the maximum`,
+      );
       return false;
     }
     if (this.#all.size >= max) this.#makeRoom();
@@ -79,18 +84,18 @@ export class Connections {
     return true;
   }
 
-  /** A request came over it. */
+  /** A request arrived on it. */
   began(socket: Socket, response: ServerResponse): void {
     const connection = this.#all.get(socket);
     if (connection !== undefined) connection.last = response;
   }
 
-  /** Of a server that closes: nothing is asked on these. */
+  /** Closes connections without a running request, for a server that stops. */
   closeWaiting(): void {
     for (const { socket, last } of this.#all.values()) if (last === undefined || isOver(last)) socket.destroy();
   }
 
-  /** Says why, and closes: at once when its caller sends more, else when it had time to read. */
+  /** Sends the text and closes, after FAREWELL_MS at the latest. */
   bidFarewell(socket: Socket, text: string): void {
     if (this.#farewells >= FAREWELLS_MAX) {
       socket.destroy();
@@ -113,7 +118,7 @@ export class Connections {
       `HTTP/1.1 ${status}\r\nx-request-id: ${this.#options.requestId()}\r\nx-error-code: ${code}\r\nretry-after: 1\r\n` +
         `content-type: text/plain; charset=utf-8\r\ncontent-length: ${text.length}\r\nconnection: close\r\n\r\n${text}`,
     );
-    // What it sends is thrown away: unread, it would break the connection before its caller has read the answer.
+    // Its input is discarded: unread input would reset the connection before the caller has read the answer.
     socket.resume();
   }
 
@@ -126,7 +131,7 @@ export class Connections {
     else this.#byAddress.delete(connection.address);
   }
 
-  /** Those that had time to ask and did not go first, then those that may ask again, then new ones; of each the oldest. */
+  /** Closes first connections that never sent a request in time, then idle ones, then new ones; oldest first. */
   #makeRoom(): void {
     const wanted = Math.max(1, Math.floor(this.#options.max * EVICTED_SHARE));
     const waiting = [...this.#all.values()].filter(({ last }) => last === undefined || isOver(last));

@@ -1,9 +1,10 @@
 /**
  * From a handler's reply to bytes on the wire.
  *
- * Always: JSON is compact and its content type exactly `application/json`; an answer that the contract does not
- * declare is a fault of ours; a stream that fails half-way breaks the connection, so that no caller takes a part for
- * the whole.
+ * Always:
+ * - JSON is compact and its content type is exactly `application/json`.
+ * - An answer that the contract does not declare is a server fault.
+ * - A stream that fails half-way breaks the connection, so no caller takes a part for the whole.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
@@ -22,7 +23,7 @@ export interface Outgoing {
   readonly body: string | Buffer | Readable;
   /** With status 101. */
   readonly upgrade?: TakeUpgrade;
-  /** In place of the body: the answer is somebody else's. */
+  /** Instead of the body: sends the answer of a machine. */
   readonly sendAnswer?: SendAnswer;
 }
 
@@ -52,7 +53,7 @@ export function encode(route: Route, reply: AnyReply): Outgoing {
   return { status: reply.status, headers, body: reply.body as string | Readable };
 }
 
-/** Hands the connection to whoever answered 101; false when the caller went away before. */
+/** Hands the connection to the handler that answered 101; false when the caller has disconnected. */
 export function sendUpgrade(
   upgrade: Upgrade,
   response: ServerResponse,
@@ -65,7 +66,7 @@ export function sendUpgrade(
   return true;
 }
 
-/** Names and values in turns, as Node writes them with the least work. */
+/** Names and values alternating, which Node writes with the least work. */
 export type HeaderList = string[];
 
 export function recordOf(headers: HeaderList): Record<string, string> {
@@ -75,7 +76,7 @@ export function recordOf(headers: HeaderList): Record<string, string> {
 }
 
 /** Where an answer goes. */
-export interface Addressee {
+export interface ResponseTarget {
   readonly message: IncomingMessage;
   readonly response: ServerResponse;
   readonly presence: CallerPresence;
@@ -83,17 +84,17 @@ export interface Addressee {
 
 /** An answer that may go on for hours. */
 export interface EndsEarly {
-  /** Tells the reader why it ends, and ends. `reason` undefined: the server stops, which does not wait for it. */
+  /** Sends the reason and ends. `reason` undefined: the server stops. */
   endEarly(reason?: Refusal): void;
 }
 
 const endsEarly = (body: Readable): body is Readable & EndsEarly => "endEarly" in body;
 
 /**
- * Whether the whole answer was handed to the network; false when the caller went away before. A promise only for a
- * stream. `common`: headers that the answer does not have itself; the others are added to them.
+ * Whether the whole answer was handed to the network; false when the caller has disconnected. A promise only for a stream.
+ * `common`: headers of every answer, to which those of this answer are added.
  */
-export function send(to: Addressee, common: HeaderList, outgoing: Outgoing): boolean | Promise<boolean> {
+export function send(to: ResponseTarget, common: HeaderList, outgoing: Outgoing): boolean | Promise<boolean> {
   const { message, response } = to;
   const { status, headers, body } = outgoing;
   if (response.destroyed) {
@@ -113,14 +114,14 @@ export function send(to: Addressee, common: HeaderList, outgoing: Outgoing): boo
 }
 
 async function sendStream(
-  { message, response, presence }: Addressee,
+  { message, response, presence }: ResponseTarget,
   headers: HeaderList,
   status: number,
   body: Readable,
 ): Promise<boolean> {
   endWhenStalled(response);
   response.writeHead(status, headers);
-  // A stream may be silent for long, and its reader waits for the head.
+  // A stream may be silent for long while its reader waits for the head.
   response.flushHeaders();
   if (message.method === "HEAD") {
     body.destroy();
@@ -140,7 +141,7 @@ async function sendStream(
   };
   presence.closing.addEventListener("abort", endEarly);
   if (presence.closing.aborted) endEarly();
-  // An answer that nothing waits for is watched from here on.
+  // Reading the signal begins to watch the caller's right.
   presence.signal.addEventListener("abort", endLost);
   if (presence.signal.aborted) endLost();
   try {

@@ -256,7 +256,7 @@ async function answerForMachine(parts: HandleParts, exchange: Exchange): Promise
   };
   const request = { raw: exchange, signal: presence.signal, authenticate: authenticateBearer, pay, admit };
   // Whose machine it is will be known later.
-  await beginWork(parts, exchange, `visitors from ${from.address}`);
+  await beginWork(parts, exchange, `address ${from.address}`);
   return await parts.ingress.answer(request);
 }
 

@@ -39,14 +39,14 @@ export interface Request<E extends Endpoint = Endpoint> {
   readonly query: QueryOf<E>;
   readonly body: BodyOf<E>;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
-  /** Aborted when the caller has gone or the server shuts down hard. */
+  /** Aborted when the caller has disconnected or the server ends requests. */
   readonly signal: AbortSignal;
   readonly log: Log;
-  /** An id for what it makes: the same again when it is repeated under its idempotency key. One for each kind. */
+  /** An id for a resource of the kind that this request makes. A repetition under the same idempotency key gets the same. */
   newId(kind: IdKind): string;
-  /** Random bytes for a secret of what it makes: the same again, call for call, when it is repeated under its idempotency key. */
+  /** Random bytes for a secret. A repetition under the same idempotency key gets the same, call for call. */
   readonly secretBytes: (size: number) => Buffer;
-  /** The request as it came; for what hands it on. */
+  /** The request as it arrived, for handlers that forward it. */
   readonly raw: RawRequest;
 }
 
@@ -54,17 +54,17 @@ export interface RawRequest {
   readonly message: IncomingMessage;
   /** Path and query, as they were sent. */
   readonly url: string;
-  /** Of a request to become something else. */
+  /** Of an upgrade request. */
   readonly upgrade: Upgrade | undefined;
 }
 
 /**
- * Sends an answer that somebody else gave, head and body. `headers` belong into it. Resolves when all of it was handed to
- * the network, false: it broke, or the caller had gone. Never rejects.
+ * Sends the answer of a machine, head and body, with `headers` added. Resolves when all of it was handed to the network;
+ * false: it broke, or the caller has disconnected. Never rejects.
  */
 export type SendAnswer = (response: ServerResponse, headers: Readonly<Record<string, string>>) => Promise<boolean>;
 
-/** What a bridge was answered. */
+/** The answer of a bridge. */
 export type PassedReply =
   | { readonly status: number; readonly sendAnswer: SendAnswer }
   | { readonly status: 101; readonly upgrade: TakeUpgrade };
@@ -90,7 +90,7 @@ type DeclaredReply<E extends Endpoint> = {
   } & (Status extends 101 ? { readonly upgrade: TakeUpgrade } : AnswerBody<E["answers"][Status] & Answer>);
 }[keyof E["answers"]];
 
-/** A promise, but where the answer is known without waiting. */
+/** A promise, unless the answer is known without waiting. */
 export type Handler<E extends Endpoint = Endpoint> = (request: Request<E>) => Promise<Reply<E>> | Reply<E>;
 
 /** A handler for every endpoint that is not pending. */
@@ -101,7 +101,7 @@ export type Handlers = {
 /** The handlers of some endpoints: what one family's routes.ts returns. */
 export type HandlersOf<Name extends EndpointName> = { readonly [N in Name]: Handler<Endpoints[N]> };
 
-/** A request and an answer with their types worn off: what the code that serves every endpoint alike works with. */
+/** A request and an answer without their types, for code that serves every endpoint alike. */
 export interface AnyRequest {
   readonly requestId: string;
   readonly caller: Caller | NodeCaller | null;
@@ -120,7 +120,7 @@ export interface AnyReply {
   readonly status: number;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: unknown;
-  /** The body as JSON, where that is known already. */
+  /** The body as JSON, if it was serialized before. */
   readonly json?: string;
   readonly contentType?: string;
   /** With status 101. */

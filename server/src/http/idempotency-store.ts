@@ -1,8 +1,8 @@
 /**
- * Every statement on `idempotency_keys`.
+ * Every statement on `idempotency_keys`. Instants are epoch milliseconds.
  *
- * Always: a row is changed only by the request that owns it (`owner`), so one whose lease ran out and was taken over
- * cannot overwrite what the other wrote.
+ * Always: a row is changed only by the request that owns it (`owner`), so a request whose lease expired cannot overwrite
+ * what the next owner wrote.
  */
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -31,8 +31,8 @@ export interface Claim extends KeyOwner {
 }
 
 /**
- * Takes the key when nobody has it, when it is past its time, or when the same request was lost; gives back the row as
- * it is then. undefined: another request inserted it at this moment.
+ * Takes the key if it is new or expired, or if the same request was lost; returns the row as it is then. undefined: another
+ * request inserted it concurrently.
  */
 export const claimKey = (db: Queryable, claim: Claim): Promise<IdempotencyRow | undefined> =>
   db.queryOne<IdempotencyRow>(sql`
@@ -70,7 +70,7 @@ export async function keepAnswer(
     WHERE key_id = ${keyId} AND idempotency_key = ${key} AND owner = ${owner}`);
 }
 
-/** Lets the request be made again at once, as the same: what it made before, if anything, is found by its ids. */
+/** Allows the same request to run again at once: what it made before is found by its ids. */
 export async function endLease(db: Queryable, { keyId, key, owner }: KeyOwner, at: number): Promise<void> {
   await db.execute(sql`
     UPDATE idempotency_keys SET lease_until = ${instantOf(at)}
@@ -85,7 +85,7 @@ export async function hasKey(db: Queryable, { keyId, key }: Omit<KeyOwner, "owne
 
 export interface KeyUse {
   readonly keys: number;
-  /** Of answers that are kept. */
+  /** Of the kept answers. */
   readonly bytes: number;
 }
 
@@ -104,7 +104,7 @@ export async function releaseKey(db: Queryable, { keyId, key, owner }: KeyOwner)
     WHERE key_id = ${keyId} AND idempotency_key = ${key} AND owner = ${owner} AND status IS NULL`);
 }
 
-/** Removes at most `max` rows that are past their time; returns how many. */
+/** Removes at most `max` expired rows; returns how many. */
 export const removeExpiredKeys = (db: Queryable, at: number, max: number): Promise<number> =>
   db.execute(sql`
     DELETE FROM idempotency_keys WHERE (key_id, idempotency_key) IN (

@@ -1,13 +1,13 @@
 /**
- * How many idempotency keys each tenant has, and how many bytes of answers: so that neither grows without bound.
+ * Counts the idempotency keys of each tenant and the bytes of their answers, so that both stay bounded.
  *
- * Always: counted in the database at most every READ_AGAIN_MS for a tenant, and forward in memory in between; so several
- * servers together may go over a bound by what they take in that time.
+ * Always: a tenant is counted in the database at most every READ_AGAIN_MS, and in memory in between. Several servers together
+ * may exceed a bound by what they add in that time.
  */
 import type { Context } from "../context.ts";
 import { type KeyUse, readKeyUse } from "./idempotency-store.ts";
 
-/** In 24 hours, which is how long one is kept. */
+/** Within 24 hours, for which a key is kept. */
 export const IDEMPOTENCY_KEYS_MAX = 10_000;
 export const IDEMPOTENCY_BYTES_MAX = 64 * 1024 * 1024;
 const READ_AGAIN_MS = 10_000;
@@ -38,7 +38,7 @@ export class IdempotencyUse {
     return read;
   }
 
-  /** A key, or an answer, that was written since. */
+  /** Adds a key or an answer that was written since the last count. */
   add(tenantId: string, { keys = 0, bytes = 0 }: Partial<KeyUse>): void {
     const tally = this.#tallies.get(tenantId);
     if (tally === undefined) return;

@@ -4,20 +4,21 @@
  * Owns table idempotency_keys. Keys belong to the API key that sent them.
  *
  * Always:
- * - one request at a time runs for a key: the row is its lease, renewed while it runs. A crash leaves a lease that
- *   runs out after LEASE_MS; then the request may run again;
- * - what a caller may well try again with the same key is not remembered: 429, 402 and every 5xx;
- * - ids and secrets of what a request makes come from its `seed`, which is in the row before the request runs and stays when
- *   it is lost or failed with a 5xx; so a repetition makes the same, and the primary key shows what was made already. Even
- *   where the database or a server dies between the two, nothing is made twice. Commands have no such id: one that was lost
- *   may run again;
- * - kept answers are encrypted with a key made from the API key itself, which the server does not keep: an answer may
- *   hold a secret that is shown once (a new API key), and a copy of the database must not give it away;
- * - an answer that is streamed, larger than KEPT_BYTES_MAX, or more than its tenant has room for, is remembered without its
- *   content; a repetition gets 409, and the request is not run twice;
- * - a tenant has at most IDEMPOTENCY_KEYS_MAX keys; then a new one is refused with 429, and known ones are good;
- * - a body that is streamed is compared by its digest, which is known when the first request has ended: a repetition's is
- *   read and thrown away.
+ * - One request at a time runs for a key: the row is its lease, renewed while it runs. A crash leaves a lease that expires
+ *   after LEASE_MS; then the request may run again.
+ * - Answers that callers retry with the same key are not remembered: 429, 402 and every 5xx.
+ * - Ids and secrets of what a request makes come from its `seed`, which is in the row before the request runs, and stays
+ *   when the request is lost or fails with a 5xx. So a repetition makes the same, and the primary key shows what exists.
+ *   Nothing is made twice, even if the database or a server dies in between. Commands have no such id: a lost one may run
+ *   again.
+ * - Kept answers are encrypted with a key derived from the API key, which the server does not keep. An answer may hold a
+ *   secret that is shown once (a new API key), and a copy of the database must not reveal it.
+ * - A streamed answer, one above KEPT_BYTES_MAX, or one above the tenant's bound is remembered without its content. A
+ *   repetition gets 409, and the request is not run twice.
+ * - A tenant has at most IDEMPOTENCY_KEYS_MAX keys; then a new one is refused with 429, and known ones still work.
+ * - A streamed body is compared by its digest, which is known when the first request has ended; a repetition's body is read
+ *   and discarded.
+ * - A large JSON body is compared by its digest too.
  */
 import { createCipheriv, createDecipheriv, createHash, hkdfSync } from "node:crypto";
 import { Refusal } from "@flotilla/contract/errors";
@@ -33,7 +34,7 @@ import {
 } from "./idempotency-store.ts";
 import { IDEMPOTENCY_BYTES_MAX, IDEMPOTENCY_KEYS_MAX, type IdempotencyUse } from "./idempotency-use.ts";
 
-/** An answer in the form in which it goes on the wire; `body` null: a stream. */
+/** An answer as it is sent; `body` null: a stream. */
 export interface WireAnswer {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
@@ -94,7 +95,7 @@ export async function idempotently(
   }
 }
 
-/** What was done is done, so a database that fails now must not turn the answer into a refusal: the lease runs out. */
+/** The request has run, so a database failure now must not turn its answer into a refusal: the lease expires. */
 async function remember(
   { context, use }: IdempotencyParts,
   request: IdempotentRequest,
@@ -119,7 +120,7 @@ function fingerprintOf(request: IdempotentRequest): Buffer {
   return hash.digest();
 }
 
-/** The row as it is now: ours when nobody had the key, or when its request was lost or forgotten. */
+/** The row as it is now: ours if the key is new, or if its request was lost or forgotten. */
 async function claim(
   context: Context,
   request: IdempotentRequest,
@@ -135,19 +136,22 @@ async function claim(
     leaseUntil: now + LEASE_MS,
     expiresAt: now + KEPT_MS,
   });
-  // No row at all: another request inserted it after this statement's snapshot, so it runs now.
+  // No row: another request inserted it after this statement's snapshot, so that one is running.
   return row ?? { fingerprint, owner: "", seed: "", status: null, answer: null };
 }
 
 async function replay(row: IdempotencyRow, request: IdempotentRequest, fingerprint: Buffer): Promise<WireAnswer> {
   if (!row.fingerprint.equals(fingerprint)) throw mismatch();
   if (row.status === null)
-    throw new Refusal("idempotency_in_progress", "the first request with this idempotency key still runs; ask again");
+    throw new Refusal(
+      "idempotency_in_progress",
+      "the first request with this idempotency key is still running; try again in a moment",
+    );
   if (row.answer === null) {
     const text =
-      `the request with this idempotency key was done and answered with ${row.status}, and is not done again; its answer ` +
-      `was a stream, or larger than the ${KEPT_BYTES_MAX} bytes that are kept. Read what it changed, or send the request ` +
-      "with a new key to have it done once more";
+      `the request with this idempotency key was answered with ${row.status} and is not repeated; its answer was a ` +
+      `stream, or larger than the ${KEPT_BYTES_MAX} bytes that are kept. Read what it changed, or send the request with a ` +
+      "new key to repeat it";
     throw new Refusal("conflict", text);
   }
   const kept = JSON.parse(decrypt(row.answer, request)) as Kept;
@@ -170,8 +174,8 @@ async function checkUse(
   const { keys } = await use.of(tenantId);
   if (keys < IDEMPOTENCY_KEYS_MAX || (await hasKey(context.db, { keyId, key }))) return;
   const text =
-    `this tenant has used ${IDEMPOTENCY_KEYS_MAX} idempotency keys in 24 hours, which is all that are remembered; ` +
-    "wait, or send requests without one";
+    `this tenant has used ${IDEMPOTENCY_KEYS_MAX} idempotency keys in 24 hours, which is the maximum; wait, or send ` +
+    "requests without one";
   throw new Refusal("rate_limited", text, { "retry-after": "60" });
 }
 

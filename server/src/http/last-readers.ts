@@ -1,8 +1,8 @@
 /**
- * Who may read what must be readable while the database is away, such as metrics: the keys that did so while it was there.
+ * Remembers keys that read endpoints such as metrics, so that they can read them while the database is unavailable.
  *
- * Always: in memory, at most READERS_MAX, the latest; only for endpoints that say `worksWithoutDatabase`, and only while
- * the database does not answer. A key that was revoked elsewhere in such a time can read them until the database is back.
+ * Always: at most READERS_MAX, the latest, in memory; used only for endpoints with `worksWithoutDatabase` and only while
+ * the database does not answer. A key that another server revokes meanwhile can read them until the database is back.
  */
 import type { KnownKey } from "../auth/key-cache.ts";
 import { hashedName } from "../auth/keys.ts";

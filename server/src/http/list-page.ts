@@ -1,9 +1,9 @@
 /**
  * Pages of lists that are short enough to be read whole: keys, tenants, plans, nodes, tokens, images. Pure.
  *
- * Without `limit` and `cursor` a list is what it always was: all of it, in the order in which it is shown. With one of
- * them it is in the order of `keyOf`, and a `Link: <…>; rel="next"` header leads on. A cursor is the key of the last item,
- * so that items which come or go between two pages are neither shown twice nor left out.
+ * Without `limit` and `cursor` a list is complete and in its usual order. With one of them it is in the order of `keyOf`,
+ * and a `Link: <…>; rel="next"` header names the next page. A cursor is the key of the last item, so items that are added
+ * or removed between two pages are neither repeated nor skipped.
  */
 import { Refusal } from "@flotilla/contract/errors";
 
@@ -21,11 +21,11 @@ export interface ListShape<T> {
   readonly path: string;
   /** Tells items apart; the order of the list. */
   readonly keyOf: (item: T) => string;
-  /** Of the query, what belongs into the address of the next page too. */
+  /** Query parameters to repeat in the address of the next page. */
   readonly kept?: Readonly<Record<string, string>>;
 }
 
-/** Throws a Refusal for a cursor that is none. */
+/** Throws a Refusal for an invalid cursor. */
 export function listPage<T>(items: readonly T[], { limit, cursor }: PageAsked, shape: ListShape<T>): ListPage<T> {
   if (limit === undefined && cursor === undefined) return { body: [...items], headers: {} };
   const after = cursor === undefined ? null : keyOfCursor(cursor);
@@ -47,6 +47,6 @@ const compare = (one: string, other: string): number => (one < other ? -1 : one 
 function keyOfCursor(cursor: string): string {
   const key = Buffer.from(cursor, "base64url").toString("utf8");
   if (key !== "" && Buffer.from(key).toString("base64url") === cursor) return key;
-  const text = "cursor is not one that a list has given; take it from the link header of the page before";
+  const text = "cursor is not valid; take it from the link header of the previous page";
   throw new Refusal("invalid_body", text);
 }

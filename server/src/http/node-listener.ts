@@ -1,8 +1,10 @@
 /**
- * Where nodes reach the server apart from everybody else: a Unix socket in the data directory, or an address of its own.
+ * The separate listener for nodes: a Unix socket in the data directory, or a dedicated address.
  *
- * Always: connections of it are not counted with those of callers, so that what happens on the public listener cuts no
- * node off; only what nodes call is served there (handle.ts). A socket that a killed server left is taken over.
+ * Always:
+ * - Its connections are not counted with those of callers, so load on the public listener cuts no node off.
+ * - It serves only what nodes call (handle.ts).
+ * - A socket that a killed server left is replaced.
  */
 import { chmod, rm } from "node:fs/promises";
 import { createServer, type Socket } from "node:net";
@@ -20,7 +22,7 @@ export interface NodeListener {
   close(): Promise<void>;
 }
 
-/** `take` serves HTTP on a connection. Throws an Error that says where it cannot listen. */
+/** `take` serves HTTP on a connection. Throws an Error when it cannot listen. */
 export async function startNodeListener(listen: NodeListen, take: (socket: Socket) => void): Promise<NodeListener> {
   const sockets = new Set<Socket>();
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {

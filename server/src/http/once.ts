@@ -1,8 +1,8 @@
 /**
- * Runs a request under its idempotency key: what idempotency.ts needs to know of it, and its streamed body's digest.
+ * Runs a request under its idempotency key: its fingerprint for idempotency.ts, and the digest of a streamed body.
  *
- * Always: a streamed answer is passed through and not kept; a streamed body goes on as it comes, and its digest is kept
- * only when all of it was read.
+ * Always: a streamed answer is passed through and not kept; a streamed body is passed on as it arrives, and its digest is
+ * kept only if all of it was read.
  */
 import { createHash, hkdfSync } from "node:crypto";
 import type { IncomingMessage } from "node:http";

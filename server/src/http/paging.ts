@@ -1,13 +1,13 @@
 /**
  * Pages of a list and the parameters of lists: cursors, limits, label filters. Pure.
  *
- * Lists are bare arrays; with `limit` a `Link: <…>; rel="next"` header leads on. A cursor is the position of the last
- * item, so that items which come or go between two pages are neither shown twice nor left out.
+ * Lists are bare arrays; with `limit` a `Link: <…>; rel="next"` header names the next page. A cursor is the position of the
+ * last item, so items that are added or removed between two pages are neither repeated nor skipped.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { type IdKind, ID_PREFIXES } from "@flotilla/contract/ids";
 
-/** The end of the year 9999: no later one is a time in the form that the database is given. */
+/** The end of the year 9999, the last time that the database accepts in the form we use. */
 const TIME_MS_MAX = 253_402_300_799_999;
 
 /** Where an item is in a list that is in the order of creation. `createdAt` in epoch milliseconds. */
@@ -28,7 +28,7 @@ export function page<T>(
   path: string,
   options: {
     readonly cursorOf: (item: T) => string;
-    /** What the query asked for besides. */
+    /** Further parameters of the query. */
     readonly query?: Readonly<Record<string, string>>;
     readonly label?: readonly string[];
   },
@@ -61,10 +61,7 @@ export function parseSequence(cursor: string | undefined): number | null {
 }
 
 const badCursor = (): Refusal =>
-  new Refusal(
-    "invalid_body",
-    "cursor is not one that a list has given; take it from the link header of the page before",
-  );
+  new Refusal("invalid_body", "cursor is not valid; take it from the link header of the previous page");
 
 /** `key=value` each; the value may hold further `=`. */
 export function parseLabels(texts: readonly string[]): Readonly<Record<string, string>> {

@@ -1,10 +1,10 @@
 /**
- * Tells callers who asked for it, while their answer is not known yet, that it is on its way: an interim answer
- * 102 (RFC 2518) every few seconds, for those who send `Prefer: processing`.
+ * Sends an interim answer 102 (RFC 2518) every few seconds to callers that send `Prefer: processing`, until their answer
+ * begins.
  *
- * Some clients and proxies give up on an answer that has not begun: Node's fetch after 300 s. The status cannot be sent
- * before it is known, and no interim answer can be sent unasked: Python's http.client takes 102 and 103 for the final
- * status, and Node's fetch ends the connection on a 100 that it did not wait for.
+ * Some clients and proxies time out while an answer has not begun: Node's fetch after 300 s. The status cannot be sent
+ * before it is known, and an interim answer only on request: Python's http.client takes 102 and 103 for the final status,
+ * and Node's fetch ends the connection on an unexpected 100.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Clock } from "@flotilla/base/clock";
@@ -15,7 +15,7 @@ export const PROCESSING_MS = 15_000;
 export const wantsProcessing = ({ headers }: IncomingMessage): boolean =>
   headers["prefer"] !== undefined && /(^|[,;\s])processing($|[,;\s])/i.test(String(headers["prefer"]));
 
-/** Until the signal is aborted or the answer begins. */
+/** Sends 102 until the signal is aborted or the answer begins. */
 export async function sayProcessing(
   response: ServerResponse,
   { clock, everyMs, signal }: { readonly clock: Clock; readonly everyMs: number; readonly signal: AbortSignal },

@@ -1,12 +1,12 @@
 /**
- * Token buckets by name, in this process: of tenants, and of addresses. With several servers each has its own.
+ * Token buckets by name, in this process: for tenants and for addresses. Each of several servers has its own.
  *
- * Always: buckets of tenants exist only for those whose key was checked, and buckets of addresses are bounded (`max`):
- * the one that was longest not used is dropped, so strangers cannot fill the memory.
+ * Always: a tenant has a bucket only after its key was checked; the number of address buckets is bounded (`max`), and the
+ * least recently used one is dropped, so unknown callers cannot fill the memory.
  */
 export interface RateVerdict {
   readonly isAllowed: boolean;
-  /** The headers that tell callers where they stand: names and values in turns. */
+  /** The headers that describe the bucket: names and values alternating. */
   readonly headers: string[];
 }
 
@@ -51,7 +51,7 @@ export class RateLimiter {
     return { isAllowed, headers };
   }
 
-  /** A token that was taken for something that costs nothing after all. */
+  /** Returns a token. */
   giveBack(name: string): void {
     const bucket = this.#buckets.get(name);
     if (bucket !== undefined) bucket.tokens += 1;

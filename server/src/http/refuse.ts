@@ -1,8 +1,10 @@
 /**
  * From a Refusal to the answer on the wire: the only place where refusals become HTTP. Pure.
  *
- * Always: one plain sentence by default; RFC 9457 JSON for callers that accept JSON; 401 in the fixed forms that
- * clients know (empty without a key, a small JSON object for a key that is not good); `x-error-code` in any case.
+ * Always:
+ * - An answer is one plain sentence; RFC 9457 JSON for callers that accept JSON.
+ * - 401 has the fixed forms that clients know: empty without a key, a small JSON object for an invalid key.
+ * - Every answer has `x-error-code`.
  */
 import { ERRORS, type Refusal } from "@flotilla/contract/errors";
 

@@ -1,5 +1,5 @@
 /**
- * The id under which a request is found in the log: the caller's own when it is safe to print, else a new one.
+ * The id of a request in the log: the caller's own if it is safe to print, otherwise a new one.
  *
  * A new id is random bytes of this process and a count, so that one request costs no call for randomness (which was a
  * twentieth of the time of a small request) and two servers never make the same.

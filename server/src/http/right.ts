@@ -1,19 +1,19 @@
 /**
- * By which right a request goes on, for as long as its answer takes. Pure.
+ * The right by which a request continues while its answer is sent. Pure.
  */
 import type { Access, Endpoint } from "@flotilla/contract/endpoint";
 import type { Scope } from "@flotilla/contract/scopes";
 import type { Right } from "../auth/access-watch.ts";
 import type { KnownKey } from "../auth/key-cache.ts";
 
-/** What goes on inside a machine ends with it, and what a caller is told has ended. */
+/** Work inside a machine ends with the machine; these names tell the caller what has ended. */
 const INSIDE: Partial<Record<Scope, string>> = {
   "machine:exec": "the command",
   "machine:files": "the transfer",
   "machine:read": "the log",
 };
 
-/** Whether only operators do it: it is allowed to those of a suspended tenant. */
+/** Whether only operators may do it: a suspended tenant does not stop them. */
 export const isOperation = (access: Access): boolean => typeof access !== "string" && access.includes("admin");
 
 /** `machineId`: the machine that the path names; undefined when it names none. */

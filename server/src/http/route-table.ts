@@ -1,7 +1,7 @@
 /**
- * From the contract to what the router needs: for each path the endpoints by method, with their checks compiled.
+ * From the contract to the router: for each path its endpoints by method, with compiled checks.
  *
- * Always: every endpoint of the contract is in the table, served or not, so that each path answers in one way.
+ * Always: every endpoint of the contract is in the table, whether it is served yet or not.
  */
 import type { Answer, Endpoint } from "@flotilla/contract/endpoint";
 import { type EndpointName, endpointList } from "@flotilla/contract/endpoints";
@@ -11,13 +11,13 @@ import { type Check, compile } from "./validate.ts";
 export interface Route {
   readonly name: EndpointName;
   readonly endpoint: Endpoint;
-  /** undefined: declared, and not served yet. */
+  /** undefined: declared, but not served yet. */
   readonly handler: AnyHandler | undefined;
   readonly checkQuery: Check | undefined;
   readonly checkBody: Check | undefined;
   /** By status; only with `checkAnswers`. */
   readonly checkAnswer: ReadonlyMap<number, Check>;
-  /** Names of path parameters that are one segment; the others may hold anything. */
+  /** Names of path parameters that are one segment. */
   readonly segmentNames: readonly string[];
   readonly tailName: string | undefined;
 }

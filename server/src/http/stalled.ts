@@ -1,12 +1,12 @@
 /**
- * Ends an answer whose reader takes nothing any more.
+ * Ends an answer whose reader has stopped reading.
  *
- * Always: only answers that do not go out at once are watched. A limit for the whole server would be a timer more for
- * each request, and would keep Node from closing connections on which nothing is asked any more.
+ * Always: only answers that are not sent at once are watched. A limit for the whole server would cost one more timer per
+ * request, and would keep Node from closing idle connections.
  */
 import type { ServerResponse } from "node:http";
 
-/** A reader that takes nothing for this long, though more waits for it, has gone. */
+/** A reader that takes nothing for this long, although more is buffered for it, counts as gone. */
 const STALL_MS = 60 * 60_000;
 
 export function endWhenStalled(response: ServerResponse): void {
@@ -14,7 +14,7 @@ export function endWhenStalled(response: ServerResponse): void {
   response.setTimeout(STALL_MS, () => {
     if (response.socket?.writableNeedDrain) response.socket.destroy();
   });
-  // The connection's next answer is another's. First of all, because Node then sets how long it may stay idle.
+  // The connection's next answer has its own limit. Prepended, because Node's own listener sets the idle time-out.
   // tidy-allow timer: the same
   response.prependOnceListener("finish", () => void response.socket?.setTimeout(0));
 }

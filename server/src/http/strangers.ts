@@ -1,19 +1,21 @@
 /**
- * What callers without a right may cost: each credential that is not known, and each address of a machine that does not
- * exist, is a query. A bucket for each address pays for them, before the database is asked.
+ * Limits the queries that unknown callers cause: one for each unknown credential and for each unknown machine address. Each
+ * address has a bucket that pays for them before the query.
  *
- * Always: a credential that turns out good costs nothing; a key that was unknown a moment ago is unknown without another
- * query; a key in memory is not asked for here at all, so a tenant that calls is not touched by what strangers do from
- * the same address. Both memories are bounded.
+ * Always:
+ * - A valid credential costs nothing.
+ * - A key that was unknown a moment ago is refused without another query.
+ * - A cached key never comes here, so unknown callers at a tenant's address do not slow the tenant down.
+ * - Both memories are bounded.
  */
 import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import type { CallerAddress } from "./caller-address.ts";
 import { RateLimiter } from "./rate.ts";
 
-/** So that a program with an old key, or many behind one address, are not refused at once. */
+/** A program with an old key, or many callers behind one address, are not refused at once. */
 const RATE = { perSecond: 20, burst: 200 };
-/** Of a proxy that does not say for whom it asks, and of this host's own programs. */
+/** For a proxy that does not name its clients, and for programs on this host. */
 const PROXY_RATE = { perSecond: 200, burst: 2_000 };
 const ADDRESSES_MAX = 20_000;
 const UNKNOWN_MAX = 10_000;
@@ -35,16 +37,16 @@ export class Strangers {
     const rate = isProxy ? PROXY_RATE : RATE;
     const { isAllowed, headers } = this.#rate.take(address, rate, this.#clock.monotonic());
     if (isAllowed) return;
-    const text = "too many requests from this address with keys or to machines that are not known; wait a moment";
+    const text = "too many requests from this address with unknown keys or to unknown machines; wait a moment";
     throw new Refusal("rate_limited", text, { "retry-after": headers.at(-1) ?? "1" });
   }
 
-  /** The caller had a right after all. */
+  /** Returns the payment: the caller was authorized. */
   repay({ address }: CallerAddress): void {
     this.#rate.giveBack(address);
   }
 
-  /** What `read` gives; undefined without asking when it gave that for the name a moment ago. */
+  /** What `read` returns; undefined without a query if it was that for the name a moment ago. */
   async ask<T>(from: CallerAddress, name: string | null, read: () => Promise<T | undefined>): Promise<T | undefined> {
     if (name !== null && this.#isUnknown(name)) return undefined;
     this.pay(from);

@@ -1,10 +1,12 @@
 /**
- * WebSocket handshakes: an upgrade goes through the same steps as every request, and only when its handler says so does
- * the connection become a WebSocket. A refusal before that is a plain answer, after which the connection ends.
+ * WebSocket handshakes. An upgrade passes the same steps as every request; its handler then makes the connection a
+ * WebSocket. A refusal before that is a plain answer, after which the connection ends.
  *
- * Always: only a GET that asks for a WebSocket, or asks a machine for something else, is taken for one, so that a client
- * which offers HTTP/2 in passing is served as usual; a WebSocket is pinged every PING_PERIOD_MS, and one that was silent for SILENCE_MS_MAX is ended, unless it is
- * we who do not read it.
+ * Always:
+ * - Only a GET that requests a WebSocket, or another protocol from a machine, counts as an upgrade. A client that merely
+ *   offers HTTP/2 is served as usual.
+ * - A WebSocket is pinged every PING_PERIOD_MS. One that was silent for SILENCE_MS_MAX is ended, unless this server has
+ *   paused reading it.
  */
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
@@ -12,17 +14,17 @@ import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import { type WebSocket, WebSocketServer } from "ws";
 
-/** A connection that asks to become something else. */
+/** A connection that requests another protocol. */
 export interface Upgrade {
   readonly message: IncomingMessage;
   readonly socket: Duplex;
-  /** What came behind the request already. */
+  /** Bytes that arrived after the request. */
   readonly head: Buffer;
-  /** Aborted when the server begins to stop: what is open should end soon. */
+  /** Aborted when the server begins to stop: open connections should end soon. */
   readonly closing: AbortSignal;
 }
 
-/** What a handler answers 101 with: takes the connection over. `headers` belong into the answer. */
+/** A handler's answer 101: takes over the connection. `headers` are added to the answer. */
 export type TakeUpgrade = (upgrade: Upgrade, headers: Readonly<Record<string, string>>) => void;
 
 const BRIDGE_PATH = /^\/v1\/machines\/[^/?]+\/connect\//;
@@ -32,7 +34,7 @@ const SILENCE_MS_MAX = 90_000;
 /** Of one message, such as what is pasted into a terminal. */
 const MESSAGE_BYTES_MAX = 1024 * 1024;
 
-/** A bridge hands any other upgrade on, but for those to HTTP/2, which a guest would have to speak to this server. */
+/** A bridge forwards upgrades to other protocols, except to HTTP and TLS, which the guest would speak to this server. */
 export function isUpgrade({ method, url, headers }: IncomingMessage, isForMachine: boolean): boolean {
   const to = headers.upgrade ?? "";
   if (method !== "GET") return false;
@@ -53,7 +55,7 @@ export function checkHandshake(upgrade: Upgrade | undefined): void {
     });
 }
 
-/** How long an end that we began waits for the client's word. */
+/** How long our close waits for the client's. */
 const CLOSE_TIMEOUT_MS = 5_000;
 
 // `closeTimeout` is documented, and not yet known to the types.
@@ -64,7 +66,7 @@ webSockets.on("headers", (lines, message) => {
   for (const [name, value] of Object.entries(answerHeaders.get(message) ?? {})) lines.push(`${name}: ${value}`);
 });
 
-/** Answers the handshake, which checkHandshake() has found good, and keeps the connection alive. */
+/** Answers a handshake that checkHandshake() has accepted, and keeps the connection alive. */
 export function acceptWebSocket(
   { message, socket, head }: Upgrade,
   headers: Readonly<Record<string, string>>,
@@ -72,7 +74,7 @@ export function acceptWebSocket(
 ): void {
   answerHeaders.set(message, headers);
   webSockets.handleUpgrade(message, socket, head, (webSocket) => {
-    // A client that breaks the protocol ends its connection; `close` tells who listens.
+    // A protocol error of the client ends the connection, and `close` is emitted.
     webSocket.on("error", () => undefined);
     options.onOpen(webSocket);
     void keepAlive(webSocket, options.clock);

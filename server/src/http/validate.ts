@@ -1,13 +1,13 @@
 /**
- * Compiles the contract's schemas and says in words where a value does not fit. Pure after start.
+ * Compiles the contract's schemas and describes where a value does not match. Pure after start.
  *
  * Always: nothing is coerced, removed or filled in; unknown fields are accepted. The text names the path and what was
- * expected; a schema's `examples` are shown when the fault is at it or below, so that a caller sees the form.
+ * expected, with the schema's `examples` if it has any.
  */
 import type { TSchema } from "@flotilla/contract/schema";
 import { Ajv, type ErrorObject, type ValidateFunction } from "ajv";
 
-/** undefined: it fits; else where it does not. */
+/** undefined: the value matches; otherwise the text says where it does not. */
 export type Check = (value: unknown) => string | undefined;
 
 // Formats are not checked: those in use (int32, date-time of answers) say no more than their other keywords.
@@ -19,7 +19,7 @@ export function compile(schema: TSchema): Check {
 }
 
 function describe(errors: readonly ErrorObject[], schema: TSchema): string {
-  // An optional field is a union with null: what null's branch has to say is noise.
+  // An optional field is a union with null; errors of the null branch are noise.
   const told = errors.filter((error) => error.keyword !== "anyOf" && error.params["type"] !== "null");
   const deepest = Math.max(...told.map((error) => depth(error)));
   const best = told.filter((error) => depth(error) === deepest);
@@ -29,7 +29,7 @@ function describe(errors: readonly ErrorObject[], schema: TSchema): string {
   const field = first.keyword === "required" ? String(first.params["missingProperty"]) : undefined;
   const length = best.find((error) => error.keyword === "minItems");
   if (length !== undefined && best.some((error) => error.keyword === "type")) {
-    // Of a text or a list: it is a list, so what is wrong is its length.
+    // A string or a list: the value is a list, so the error is its length.
     const path = first.instancePath.split("/").slice(1).map(unescapePointer).join(".");
     return `${path}: ${expected(length)}${exampleFor(schema, first.instancePath.split("/").slice(1))}`;
   }

@@ -1,8 +1,8 @@
 /**
- * Asks for an operation: one row, which the operation loop of any server takes up at once.
+ * Requests an operation: writes one row, which the operation loop of any server claims at once.
  *
- * Always: nothing is done here but the write, so that what was accepted is done even if this server dies right after
- * its answer. A repetition under an idempotency key has the same id, and finds the operation that it began.
+ * Always: this only writes the row, so an accepted operation is done even if this server dies right after its answer. A
+ * repetition under an idempotency key has the same id, and finds the operation that it began.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { OperationKind } from "@flotilla/contract/operations";
@@ -22,7 +22,7 @@ export interface OperationWish {
   readonly deadlineMs: number;
 }
 
-/** So that one tenant's operations cannot keep everybody else's waiting. Counted without a lock: a few more do no harm. */
+/** One tenant's operations must not delay all others. Counted without a lock: a few more do no harm. */
 const RUNNING_PER_TENANT_MAX = 100;
 const RETRY_AFTER_SECONDS = 10;
 

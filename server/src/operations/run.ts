@@ -1,14 +1,15 @@
 /**
- * Works on the operations that this server has taken up: runs their workers, writes their progress, ends them.
+ * Runs the operations that this server has claimed: their workers, progress and end.
  *
  * Always:
- * - whoever works on an operation keeps its lease; who has lost it (`stale`) stops and writes nothing more;
- * - an operation that is past its deadline has failed, even if its worker never comes back: then the lease runs out and
- *   the next server to take it up ends it;
- * - a server that stops, or whose database is away, gives its operations back as they are. It does not fail them.
+ * - A server renews the lease of an operation while it runs it. A server that has lost the lease (`stale`) stops and writes
+ *   nothing more.
+ * - An operation past its deadline has failed, even if its worker hangs: then the lease expires and the next server to claim
+ *   the operation ends it.
+ * - A server that stops, or whose database is unavailable, releases its operations unchanged. It does not fail them.
  *
- * If the process dies, the lease runs out and another server goes on: steps that have ended are not run again, the one
- * that ran is. So whatever a worker does in a step may be done twice.
+ * If the process dies, the lease expires and another server continues: completed steps are not repeated, the running one is.
+ * So a worker may do a step twice.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { OperationKind } from "@flotilla/contract/operations";
@@ -18,27 +19,27 @@ import type { AtWork } from "../http/at-work.ts";
 import { beginStep, endStep, failRunning, findStep, type Steps, tellStep } from "./steps.ts";
 import { endOperation, type OperationRecord, releaseOperation, saveProgress, type Turn } from "./store.ts";
 
-/** What a worker has to do with. */
+/** What a worker is given. */
 export interface OperationRun {
   readonly operation: OperationRecord;
   /** Aborted when the operation is over its deadline or goes to another server. */
   readonly signal: AbortSignal;
   /**
-   * Runs a step, unless it has succeeded before; `work` answers what is to be said of it. Throws when it failed, or had
-   * failed before. Steps may run side by side.
+   * Runs a step, unless it has succeeded before; `work` returns its message. Throws if it fails, or has failed before. Steps
+   * may run in parallel.
    */
   step(name: string, work: (say: (message: string) => void) => Promise<string>): Promise<void>;
 }
 
 export interface OperationWorker {
   readonly kind: OperationKind;
-  /** The operation has succeeded when it resolves. A Refusal's text is shown as the reason of the failure. */
+  /** The operation succeeds when it resolves. A Refusal's text is shown as the reason of the failure. */
   work(run: OperationRun): Promise<void>;
-  /** What is to be so again before the operation has failed. May be done twice. */
+  /** Compensation, run before the operation is marked failed. May run twice. */
   undo?(operation: OperationRecord): Promise<void>;
 }
 
-/** Longer than a database is usually away; shorter than anybody wants to wait for a dead server's work. */
+/** Longer than usual database outages; shorter than users wait for the work of a dead server. */
 export const OPERATION_LEASE_MS = 10_000;
 /** Progress is written this often at most, and the lease kept this often at least. */
 const SAVE_PERIOD_MS = 1_000;
@@ -63,7 +64,7 @@ export class OperationRunner {
     this.kinds = [...this.#workers.keys()];
   }
 
-  /** How many more it takes. */
+  /** How many more operations it can claim. */
   get room(): number {
     return this.#stopping.signal.aborted ? 0 : RUNNING_MAX - this.#underWay.size;
   }
@@ -71,9 +72,9 @@ export class OperationRunner {
   /** Begins to work on an operation that was claimed for this server. */
   take(operation: OperationRecord): void {
     const done = this.#runInTurn(operation).catch((error: unknown) => {
-      // Its lease runs out, and whoever takes it up next goes on.
+      // Its lease expires, and the next server to claim it continues.
       const fields = { operationId: operation.id, error };
-      this.#context.log.warn(fields, "an operation could not be written and waits for its next turn");
+      this.#context.log.warn(fields, "an operation could not be written; it continues when its lease has expired");
     });
     this.#underWay.add(done);
     void done.finally(() => this.#underWay.delete(done));
@@ -124,7 +125,7 @@ export class OperationRunner {
     if (error instanceof Refusal) return error.message;
     if (error === LATE) {
       const minutes = Math.max(1, Math.round((deadlineAt - createdAt) / 60_000));
-      return `${kind} of ${resourceName ?? resourceId} was not done after ${minutes} min and was given up; ask again`;
+      return `${kind} of ${resourceName ?? resourceId} timed out after ${minutes} min; request it again`;
     }
     this.#context.log.error({ operationId: id, error }, "an operation failed");
     return `the server failed in the middle of ${kind}; its log names the reason under ${id}`;

@@ -1,8 +1,8 @@
 /**
  * The steps of an operation as a list that is replaced, never changed. Pure.
  *
- * Always: a step that has ended stays as it is, so that a server which takes an operation over neither does it again nor
- * forgets what came of it; a step that ran when its server died runs again, with its first `startedAt`.
+ * Always: a step that has ended does not change, so the next server to claim the operation neither repeats it nor loses its
+ * result; a step that was running when its server died runs again, with its first `startedAt`.
  */
 import type { OperationStep } from "@flotilla/contract/operations";
 
@@ -46,7 +46,7 @@ export const endStep = (
     message: end.message,
   }));
 
-/** The operation ends: what still runs has failed for this reason. */
+/** The operation ends: steps that are still running have failed for this reason. */
 export const failRunning = (steps: Steps, message: string, now: number): Steps =>
   steps.map((step) =>
     step.status === "running" ? { ...step, status: "failed", finishedAt: new Date(now).toISOString(), message } : step,

@@ -1,5 +1,5 @@
 /**
- * What is shown of an operation. Pure.
+ * From a row of operations to what callers see. Pure.
  */
 import type { Operation } from "@flotilla/contract/operations";
 import type { OperationRecord } from "./store.ts";
