@@ -58,6 +58,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
     environmentOf: (machineId) => machines.fleet?.find(machineId)?.spec?.env ?? {},
     onEvent: (machineId, level, message) => outbox.event(machineId, level, message),
   });
+  backends.images.watch(() => outbox.changeImages());
   const alivePath = join(config.nodeDirectory, "alive");
   const around = makeSurroundings({
     ...backends,
@@ -176,6 +177,7 @@ function makeReporter(parts: {
     outbox,
     runs,
     observeResources: backends.observeResources,
+    listImages: () => backends.images.list(),
     observe: (machineId) => fleet.observe(machineId),
     observeAll: () => fleet.list().map((machine) => machine.observe()),
     clock: systemClock,

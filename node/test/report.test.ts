@@ -85,6 +85,7 @@ async function report(serverUrl: string, nodeDirectory: string, joinToken: strin
     nodeDirectory,
     address: "unix:/x/link.sock",
     facts: { nodeId: "n1", driver: "fake", accelerator: "none", acceleratorReason: "", runtime: "r", arch: "amd64" },
+    listImages: () => Promise.resolve([]),
     observeResources: () => Promise.resolve(resources),
     observe: observed,
     observeAll: () => [observed(A), observed(B)],

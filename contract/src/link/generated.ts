@@ -7,10 +7,12 @@ import type { Run, RunReport } from "./runs.ts";
 import type {
   Heartbeat,
   HeartbeatAnswer,
+  ImageReport,
   LinkVersions,
   NodeEvent,
   NodeResources,
   RegistrationAnswer,
+  ReportedImage,
 } from "./reports.ts";
 import type { ImageProgress, NodeImage, PullRequest } from "./images.ts";
 import type { ExecExit, ExecStart, FileRequest, SignalRequest, TerminalSize } from "./streams.ts";
@@ -266,6 +268,7 @@ export function readHeartbeat(value: unknown): Heartbeat {
     machines: list(fields["machines"], "Heartbeat.machines", 50000, readObservedMachine),
     events: list(fields["events"], "Heartbeat.events", 10000, readNodeEvent),
     runs: fields["runs"] === undefined || fields["runs"] === null ? null : readRunReport(fields["runs"]),
+    images: fields["images"] === undefined || fields["images"] === null ? null : readImageReport(fields["images"]),
   };
 }
 
@@ -277,6 +280,16 @@ export function readHeartbeatAnswer(value: unknown): HeartbeatAnswer {
       fields["acknowledgedRuns"] === undefined || fields["acknowledgedRuns"] === null
         ? null
         : count(fields["acknowledgedRuns"], "HeartbeatAnswer.acknowledgedRuns", 9007199254740991),
+  };
+}
+
+export function readImageReport(value: unknown): ImageReport {
+  const fields = record(value, "ImageReport");
+  return {
+    sequence: count(fields["sequence"], "ImageReport.sequence", 9007199254740991),
+    isComplete: fields["isComplete"] === true,
+    held: list(fields["held"], "ImageReport.held", 20000, readReportedImage),
+    removed: list(fields["removed"], "ImageReport.removed", 20000, readReportedImage),
   };
 }
 
@@ -321,6 +334,18 @@ export function readRegistrationAnswer(value: unknown): RegistrationAnswer {
         ? null
         : text(fields["credential"], "RegistrationAnswer.credential", 1000),
     link: readLinkVersions(fields["link"] ?? { version: 1, lowest: 1 }),
+  };
+}
+
+export function readReportedImage(value: unknown): ReportedImage {
+  const fields = record(value, "ReportedImage");
+  return {
+    reference: clipped(fields["reference"], "ReportedImage.reference", 600),
+    architecture: clipped(fields["architecture"], "ReportedImage.architecture", 32),
+    tenantId:
+      fields["tenantId"] === undefined || fields["tenantId"] === null
+        ? null
+        : clipped(fields["tenantId"], "ReportedImage.tenantId", 128),
   };
 }
 

@@ -22,6 +22,7 @@ import {
 /** The body of a heartbeat has at most 8 MiB, which holds about as many. */
 const MACHINES_MAX = 50_000;
 const EVENTS_MAX = 10_000;
+const REPORTED_IMAGES_MAX = 20_000;
 
 /** Something that happened on a node and belongs on a machine's timeline. */
 export const NodeEvent = Type.Object({
@@ -54,6 +55,26 @@ export const NodeResources = Type.Object({
 });
 export type NodeResources = Message<typeof NodeResources>;
 
+/** An image that a node has, as far as placement needs it. */
+export const ReportedImage = Type.Object({
+  reference: clipped(600),
+  architecture: clipped(32),
+  /** The tenant that fetched it; null: the operator, or a local image. */
+  tenantId: nullable(clipped(128)),
+});
+export type ReportedImage = Message<typeof ReportedImage>;
+
+/** The images of a node, or what has changed of them since the last accepted report. */
+export const ImageReport = Type.Object({
+  /** Counts the reports of one incarnation of the agent; the server ignores one that comes late. */
+  sequence: count(Number.MAX_SAFE_INTEGER),
+  /** Whether `held` is every image of the node. */
+  isComplete: flag(),
+  held: list(ReportedImage, REPORTED_IMAGES_MAX),
+  removed: list(ReportedImage, REPORTED_IMAGES_MAX),
+});
+export type ImageReport = Message<typeof ImageReport>;
+
 /**
  * A node's report. `machines` holds every machine when `isComplete`, else those that changed since the last accepted
  * report. Sent every HEARTBEAT_PERIOD_MS, and at once when something changed.
@@ -68,6 +89,8 @@ export const Heartbeat = Type.Object({
   events: list(NodeEvent, EVENTS_MAX),
   /** null: the node has an earlier version, and `lastRun` is all it reports of runs. */
   runs: nullable(RunReport),
+  /** null: they are as last reported; of version 1 always. */
+  images: nullable(ImageReport),
 });
 export type Heartbeat = Message<typeof Heartbeat>;
 

@@ -60,6 +60,7 @@ export class Catalog {
   readonly #log: Log;
   readonly #images = new Map<string, Held>();
   readonly #references = new Map<string, ReferenceRecord>();
+  #onChange: () => void = () => undefined;
 
   constructor(options: { readonly directory: string; readonly clock: Clock; readonly log: Log }) {
     this.#directory = options.directory;
@@ -80,6 +81,11 @@ export class Catalog {
       if (record !== undefined && this.#images.has(record.digest)) this.#references.set(keyOf(record), record);
       else await rm(path, { force: true });
     }
+  }
+
+  /** Calls back after a reference has come or gone. */
+  watch(onChange: () => void): void {
+    this.#onChange = onChange;
   }
 
   find(name: string, arch: string, owner: string | null): UnpackedImage | undefined {
@@ -168,6 +174,7 @@ export class Catalog {
     await rename(`${path}.new`, path);
     await syncToDisk(join(this.#directory, "references"));
     this.#references.set(keyOf(record), record);
+    this.#onChange();
   }
 
   /** A tenant above its limit of references loses its oldest one. */
@@ -186,6 +193,7 @@ export class Catalog {
       this.#references.delete(key);
       await rm(this.#referencePath(record), { force: true });
     }
+    this.#onChange();
   }
 
   /** Removes an image and its references from the catalog and moves its files to `trash`, for the caller to delete. */
@@ -196,6 +204,7 @@ export class Catalog {
         this.#references.delete(keyOf(record));
         await rm(this.#referencePath(record), { force: true });
       }
+    this.#onChange();
     await rename(this.#pathOf(digest), trash);
   }
 

@@ -65,6 +65,8 @@ export interface Images {
   /** Imports an OCI layout (tar), a docker archive or a root file system tar as `local/<name>[:tag]`. */
   importArchive(path: string, reference: string): Promise<UnpackedImage>;
   remove(reference: string): Promise<"removed" | "missing" | "in use">;
+  /** Calls back after an image has come or gone. */
+  watch(onChange: () => void): void;
   /** Removes images that no machine's disk depends on, least recently used first, until `freeBytesMin` are free. */
   collectGarbage(inUse: ReadonlySet<string>): Promise<{ readonly removed: number; readonly freedBytes: number }>;
 }

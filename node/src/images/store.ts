@@ -152,6 +152,10 @@ class ImageStore implements NodeImages {
     return this.#catalog.findByDigest(digest);
   }
 
+  watch(onChange: () => void): void {
+    this.#catalog.watch(onChange);
+  }
+
   rootFor(image: UnpackedImage, diskBytes: number): Promise<RootFile> {
     if (diskBytes >= image.rootBytes) return Promise.resolve(image);
     return this.#shrinking.run(`${image.digest} ${diskBytes}`, {}, (signal) =>

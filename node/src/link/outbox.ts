@@ -16,6 +16,7 @@ export class Outbox {
   readonly #changed = new Set<string>();
   #events: NodeEvent[] = [];
   #eventCount = 0;
+  #haveImagesChanged = false;
   #added = new AbortController();
 
   constructor(clock: Clock) {
@@ -41,8 +42,14 @@ export class Outbox {
     this.#added.abort();
   }
 
+  /** An image has come or gone. */
+  changeImages(): void {
+    this.#haveImagesChanged = true;
+    this.#added.abort();
+  }
+
   get isEmpty(): boolean {
-    return this.#changed.size === 0 && this.#events.length === 0;
+    return this.#changed.size === 0 && this.#events.length === 0 && !this.#haveImagesChanged;
   }
 
   /** Aborted when something is put in from now on. The signal of an earlier call is not any more. */
@@ -56,6 +63,13 @@ export class Outbox {
     const changed = [...this.#changed];
     this.#changed.clear();
     return changed;
+  }
+
+  /** Whether an image has come or gone since the last call. */
+  takeImagesChanged(): boolean {
+    const haveChanged = this.#haveImagesChanged;
+    this.#haveImagesChanged = false;
+    return haveChanged;
   }
 
   /** The oldest events; they stay. */

@@ -26,7 +26,9 @@ import type { Log } from "@flotilla/base/log";
 import {
   HEARTBEAT_PERIOD_MS,
   type Heartbeat,
+  type ImageReport,
   type NodeFacts,
+  type NodeImage,
   type NodeResources,
   type ObservedMachine,
 } from "@flotilla/contract/link";
@@ -34,6 +36,7 @@ import { readHeartbeatAnswer, readRegistrationAnswer } from "@flotilla/contract/
 import { type LinkVersions, OWN_LINK_VERSIONS, versionRefusal } from "@flotilla/contract/link/version";
 import { RUNS_PER_COMPLETE_REPORT_MAX, RUNS_PER_REPORT_MAX } from "@flotilla/contract/runs";
 import type { RunJournal } from "../machines/run-journal.ts";
+import { ImageReports } from "./image-report.ts";
 import type { Outbox } from "./outbox.ts";
 import { postJson } from "./post.ts";
 
@@ -59,6 +62,7 @@ export interface ReporterOptions {
   readonly outbox: Outbox;
   readonly runs: RunJournal;
   readonly observeResources: () => Promise<NodeResources>;
+  readonly listImages: () => Promise<readonly NodeImage[]>;
   readonly observe: (machineId: string) => ObservedMachine;
   readonly observeAll: () => readonly ObservedMachine[];
   readonly clock: Clock;
@@ -86,6 +90,7 @@ export class Reporter {
   /** This incarnation of the agent; the numbers of its events count within it. */
   readonly #bootId = `agent-${randomBytes(16).toString("hex")}`;
   #credential: string | null = null;
+  readonly #images = new ImageReports();
   #isRegistered = false;
   #isComplete = true;
   #failures = 0;
@@ -162,6 +167,12 @@ export class Reporter {
     log.info({ node: nodeId, server: this.#options.serverUrl }, "the node has entered the cluster");
   }
 
+  async #imageReport(isComplete: boolean): Promise<ImageReport | null> {
+    const { outbox, listImages } = this.#options;
+    if (!outbox.takeImagesChanged() && !isComplete) return null;
+    return this.#images.next(await listImages(), { isComplete });
+  }
+
   get #versions(): LinkVersions {
     return this.#options.versions ?? OWN_LINK_VERSIONS;
   }
@@ -187,13 +198,15 @@ export class Reporter {
     const events = outbox.oldest(EVENTS_PER_REPORT_MAX);
     const machines = isComplete ? observeAll() : changed.map(observe);
     const runs = isComplete ? journal.all(RUNS_PER_COMPLETE_REPORT_MAX) : journal.changes(RUNS_PER_REPORT_MAX);
-    const link = this.#versions;
-    const heartbeat: Heartbeat = { bootId: this.#bootId, link, isComplete, resources, machines, events, runs };
+    const images = await this.#imageReport(isComplete);
+    const [bootId, link] = [this.#bootId, this.#versions];
+    const heartbeat: Heartbeat = { bootId, link, isComplete, resources, machines, events, runs, images };
     const path = `/v1/nodes/${facts.nodeId}/heartbeat`;
     const answer = readHeartbeatAnswer(await this.#post(path, this.#credential ?? "", heartbeat, signal));
     this.#checkVersions(answer.link);
     // After a long absence there may be more runs than one report holds.
     this.#isComplete = isComplete && !runs.isComplete;
+    if (images !== null) this.#images.accepted();
     outbox.accepted(events.at(-1)?.sequence ?? 0);
     // A server of an earlier version acknowledges no runs.
     const { acknowledgedRuns } = answer;

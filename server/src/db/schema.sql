@@ -326,6 +326,20 @@ END)) STORED NOT NULL,
   CONSTRAINT running_needs_node CHECK (((desired_state <> 'running'::text) OR (node_id IS NOT NULL)))
 );
 
+-- Which node has which image, as nodes report it.
+CREATE TABLE node_images (
+  -- The node that has it.
+  node_id text NOT NULL,
+  -- Its canonical name.
+  reference text NOT NULL,
+  -- As image configurations name it, such as amd64.
+  architecture text NOT NULL,
+  -- The tenant that fetched it; null: the operator, or a local image, which every tenant may use. As the node says.
+  tenant_id text,
+  CONSTRAINT node_images_reference_architecture_tenant_id_node_id_key UNIQUE NULLS NOT DISTINCT (reference, architecture, tenant_id, node_id),
+  CONSTRAINT node_images_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id) ON DELETE CASCADE
+);
+
 -- Hosts that run machines. Written by server/src/nodes/store.ts only.
 CREATE TABLE nodes (
   -- Chosen by the operator, or the host name.
@@ -362,6 +376,10 @@ CREATE TABLE nodes (
   registered_at timestamp with time zone NOT NULL,
   -- By the server's clock; null: it has not reported yet.
   last_heartbeat_at timestamp with time zone,
+  -- The incarnation of the agent whose report of images was applied last; null: it has reported none since it registered.
+  images_boot_id text,
+  -- The number of that report; an older one of the incarnation is late.
+  images_sequence bigint,
   CONSTRAINT nodes_pkey PRIMARY KEY (id),
   CONSTRAINT nodes_available_disk_gb_check CHECK ((available_disk_gb >= 0)),
   CONSTRAINT nodes_available_memory_mb_check CHECK ((available_memory_mb >= 0)),
@@ -674,6 +692,8 @@ CREATE INDEX machines_node ON public.machines USING btree (node_id);
 CREATE INDEX machines_reconcile ON public.machines USING btree (reconcile_at) WHERE (reconcile_at IS NOT NULL);
 
 CREATE INDEX machines_ttl ON public.machines USING btree (id) WHERE ((ttl_seconds > 0) AND (deleted_at IS NULL));
+
+CREATE INDEX node_images_by_node ON public.node_images USING btree (node_id);
 
 CREATE UNIQUE INDEX nodes_credential ON public.nodes USING btree (credential_hash);
 

@@ -11,6 +11,7 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { NodeImage } from "@flotilla/contract/link";
 import { NodeAway } from "../link/refusals.ts";
+import { noteImage } from "../nodes/image-store.ts";
 import { findNode, listNodes, type NodeRecord } from "../nodes/store.ts";
 import { beginOperation } from "../operations/begin.ts";
 import type { OperationRun, OperationWorker } from "../operations/run.ts";
@@ -132,7 +133,9 @@ async function pullPatiently(services: PullServices, pull: NodePull): Promise<No
       throw new Refusal("not_found", `node ${nodeId} is not in the cluster any more`);
     try {
       const address = { nodeId, address: node.address };
-      return await link.pullImage(address, { reference, arch: null, tenantId }, { onProgress, signal });
+      const image = await link.pullImage(address, { reference, arch: null, tenantId }, { onProgress, signal });
+      await noteImage(context.db, nodeId, image, tenantId);
+      return image;
     } catch (error) {
       signal.throwIfAborted();
       if (!(error instanceof NodeAway) || context.clock.monotonic() - lastProgressAt > NODE_PATIENCE_MS) throw error;

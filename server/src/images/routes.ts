@@ -14,6 +14,7 @@ import type { NodeLink } from "../link/node-link.ts";
 import { NodeAway } from "../link/refusals.ts";
 import { machineNotFound } from "../machines/start.ts";
 import { findMachine } from "../machines/store.ts";
+import { noteImage } from "../nodes/image-store.ts";
 import { listNodes, type NodeRecord } from "../nodes/store.ts";
 import { operationInfo } from "../operations/view.ts";
 import type { Services } from "../services.ts";
@@ -84,11 +85,13 @@ export function imageHandlers(
       if (nodeId === null || nodeAddress === null) throw nodeless(machine.id);
       const request = { reference: body.image, arch, tenantId: machine.tenantId };
       const image = await link.pullImage({ nodeId, address: nodeAddress }, request, { onProgress: () => {}, signal });
+      await noteImage(context.db, nodeId, image, machine.tenantId);
       return { status: 200, body: imageInfo(nodeId, image) };
     },
     async importImage({ query, body, signal }) {
       const node = await chooseNode(services, query.nodeId);
       const image = await importTo(link, node, { reference: query.reference, archive: body, signal });
+      await noteImage(context.db, node.id, image, null);
       return { status: 200, body: imageInfo(node.id, image) };
     },
   };

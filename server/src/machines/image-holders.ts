@@ -1,35 +1,48 @@
 /**
- * Which nodes have an image that is not fetched by a start: one made or imported on a node (`local/…`), or any image of
- * a machine whose network is blocked. Such a machine belongs where its image is, because its first start binds it.
+ * The nodes that have an image which a start does not fetch: one made or imported on a node (`local/…`), or any image of a
+ * machine whose network is blocked. Such a machine belongs where its image is, because its first start binds it.
  *
- * Asks the nodes, each for a moment: one that does not answer at once has no say. With a single node nobody is asked.
+ * Always: nodes report their images, so no node is asked, except one of version 1 of the link, which reports none: it is
+ * asked for a moment, and counts as without the image if it does not answer.
  */
-import type { MachineRecord } from "./record.ts";
 import type { Services } from "../services.ts";
 import { canonicalReference } from "@flotilla/contract/reference";
+import type { MachineRecord } from "./record.ts";
 
 const ANSWER_MS_MAX = 1_000;
 
+type ImageQuery = Parameters<Services["nodes"]["withImage"]>[0];
+
 /** The ids of those nodes; null when it does not matter, or when none has it: then the start's own refusal says why. */
 export async function nodesToStartOn(
-  { context, link, nodes }: Pick<Services, "context" | "link" | "nodes">,
+  services: Pick<Services, "context" | "link" | "nodes">,
   { tenantId, source, network }: Pick<MachineRecord, "tenantId" | "source" | "network">,
 ): Promise<readonly string[] | null> {
   if (network.mode !== "blocked" && !source.reference.startsWith("local/")) return null;
-  const ready = await nodes.ready();
-  if (ready.length < 2) return null;
-  const wanted = canonicalReference(source.reference);
+  const query = { reference: canonicalReference(source.reference), architecture: source.arch ?? null, tenantId };
+  const nodes = await services.nodes.withImage(query);
+  if (nodes.length < 2) return null;
   const over = new AbortController();
-  const late = context.clock.sleep(ANSWER_MS_MAX, over.signal).then(() => []);
-  const asked = ready.map(async ({ id, address }) => {
-    const images = await Promise.race([link.listImages({ nodeId: id, address }, tenantId), late]).catch(() => []);
-    const has = images.some(
-      ({ reference, architecture }) =>
-        canonicalReference(reference) === wanted && (source.arch ?? architecture) === architecture,
-    );
-    return has ? [id] : [];
-  });
-  const holders = (await Promise.all(asked)).flat();
+  const late = services.context.clock.sleep(ANSWER_MS_MAX, over.signal).then(() => false);
+  const holders = await Promise.all(
+    nodes.map(async ({ id, address, hasReported, hasImage }) => {
+      const has = hasReported ? hasImage : await Promise.race([ask(services, { nodeId: id, address }, query), late]);
+      return has ? [id] : [];
+    }),
+  );
   over.abort();
-  return holders.length === 0 ? null : holders;
+  const ids = holders.flat();
+  return ids.length === 0 ? null : ids;
+}
+
+async function ask(
+  { link }: Pick<Services, "link">,
+  node: { readonly nodeId: string; readonly address: string },
+  query: ImageQuery,
+): Promise<boolean> {
+  const images = await link.listImages(node, query.tenantId).catch(() => []);
+  return images.some(
+    ({ reference, architecture }) =>
+      canonicalReference(reference) === query.reference && (query.architecture ?? architecture) === architecture,
+  );
 }

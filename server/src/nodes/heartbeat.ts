@@ -12,6 +12,7 @@ import type { MachineServices } from "../machines/services.ts";
 import { takeReports } from "../machines/take-reports.ts";
 import { takeRuns } from "../machines/take-runs.ts";
 import { insertNodeEvents, noteOnNode } from "../events/store.ts";
+import { applyImageReport } from "./image-store.ts";
 import { checkLinkVersions } from "./link-version.ts";
 import { updateHeartbeat } from "./store.ts";
 
@@ -36,9 +37,10 @@ export async function takeHeartbeat(
     await noteOnNode(context, { nodeId, level: "info", message: `node ${nodeId} reports again` });
   }
   if (heartbeat === null) return { acceptedAt: now };
-  const { runs, events, bootId: agentBootId } = heartbeat;
+  const { runs, images, events, bootId: agentBootId } = heartbeat;
   const node = { id: nodeId, lastReportAt: before.lastHeartbeatAt };
   const acknowledgedRuns = runs === null ? undefined : await takeRuns(context, node, runs);
+  if (images !== null) await applyImageReport(context.db, { nodeId, agentBootId, report: images });
   await takeReports(services, nodeId, heartbeat);
   if (events.length > 0) await insertNodeEvents(context, { nodeId, agentBootId, events });
   return { acceptedAt: now, ...(acknowledgedRuns === undefined ? {} : { acknowledgedRuns }) };

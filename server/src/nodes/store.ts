@@ -75,7 +75,7 @@ export function updateRegistration(db: Queryable, node: Registration): Promise<N
     UPDATE nodes n SET
       address = ${node.address}, labels = n.labels || ${JSON.stringify(node.labels)}::jsonb, runtime = ${node.runtime},
       total_cpus = ${node.totalCpus}, total_memory_mb = ${node.totalMemoryMb}, total_disk_gb = ${node.totalDiskGb},
-      status = ${after("registered")}
+      status = ${after("registered")}, images_boot_id = NULL, images_sequence = NULL
     WHERE n.id = ${node.id} AND ${meets("registered")}
     RETURNING ${COLUMNS}`);
 }
@@ -118,7 +118,7 @@ export function admitNode(
       address = excluded.address, status = 'ready', credential_hash = excluded.credential_hash,
       labels = n.labels || excluded.labels, runtime = excluded.runtime, total_cpus = excluded.total_cpus,
       total_memory_mb = excluded.total_memory_mb, total_disk_gb = excluded.total_disk_gb,
-      registered_at = excluded.registered_at
+      registered_at = excluded.registered_at, images_boot_id = NULL, images_sequence = NULL
     RETURNING ${COLUMNS}`);
 }
 

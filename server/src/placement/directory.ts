@@ -10,7 +10,7 @@
  */
 import type { Context } from "../context.ts";
 import { type CandidateNode, type Placement, type PlacementRequest, place, startRefusal } from "./place.ts";
-import { listCandidates } from "./store.ts";
+import { type ImageHolder, type ImageQuery, listCandidates, listImageHolders } from "./store.ts";
 
 const FRESH_MS = 1_000;
 
@@ -46,10 +46,9 @@ export class NodeDirectory {
     return this.#note(placement, request);
   }
 
-  /** Nodes that accept machines. */
-  async ready(): Promise<readonly CandidateNode[]> {
-    if (this.#context.clock.monotonic() - this.#readAt > FRESH_MS) await this.#read();
-    return this.#nodes.filter(({ status }) => status === "ready");
+  /** The nodes that accept machines, and whether each has an image. */
+  withImage(query: ImageQuery): Promise<readonly ImageHolder[]> {
+    return listImageHolders(this.#context.db, query);
   }
 
   /** Why a machine cannot be started on the node that has its disk; null when it can. */

@@ -29,6 +29,7 @@ export class FakeImages implements Images {
   readonly #clock: Clock;
   readonly #arch: string;
   readonly #cached = new Map<string, UnpackedImage>();
+  #onChange: () => void = () => undefined;
 
   constructor(clock: Clock, arch: string) {
     this.#clock = clock;
@@ -82,7 +83,12 @@ export class FakeImages implements Images {
   async remove(reference: string): Promise<"removed" | "missing" | "in use"> {
     const keys = [...this.#cached].filter(([, image]) => image.reference === reference).map(([key]) => key);
     for (const key of keys) this.#cached.delete(key);
+    this.#onChange();
     return keys.length > 0 ? "removed" : "missing";
+  }
+
+  watch(onChange: () => void): void {
+    this.#onChange = onChange;
   }
 
   rootFor(image: UnpackedImage): Promise<RootFile> {
@@ -97,7 +103,9 @@ export class FakeImages implements Images {
     const key = keyOf(reference, tenantId);
     const owner = isLocalName(reference) ? null : tenantId;
     const image = { ...this.#image(reference, owner), ...this.#cached.get(key), lastUsedAt: this.#clock.now() };
+    const isNew = !this.#cached.has(key);
     this.#cached.set(key, image);
+    if (isNew) this.#onChange();
     return image;
   }
 

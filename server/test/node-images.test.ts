@@ -1,0 +1,158 @@
+/**
+ * Nodes report their images, and a machine that depends on one is started on a node that has it without a question to any.
+ */
+import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { after, test } from "node:test";
+import { absentMachine } from "@flotilla/contract/link/absent";
+import pg from "pg";
+import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startTestServer } from "./support/server.ts";
+import { until } from "./support/until.ts";
+
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+const { client } = server;
+const database = new pg.Client(server.databaseUrl);
+// The server of the test may end first, and its database with it.
+database.on("error", () => undefined);
+await database.connect();
+after(() => database.end().catch(() => undefined));
+const LINK = { version: 2, lowest: 1 };
+const RESOURCES = {
+  totalCpus: 8,
+  totalMemoryMb: 16_384,
+  availableMemoryMb: 8_000,
+  totalDiskGb: 100,
+  availableDiskGb: 50,
+  usedCpus: 0,
+  usedMemoryMb: 100,
+  usedDiskGb: 1,
+};
+
+const image = (reference: string, tenantId: string | null = null) => ({ reference, architecture: "amd64", tenantId });
+
+/** A played node, which counts how often it is asked for its images. */
+class PlayedNode {
+  readonly id: string;
+  asked = 0;
+  /** What it answers when it is asked. */
+  images: readonly object[] = [];
+  #credential = "";
+  #address = "";
+
+  constructor(id: string) {
+    this.id = id;
+  }
+
+  async enter(link?: object): Promise<void> {
+    const listener = createServer(({ method, url = "" }, response) => {
+      if (method === "GET") {
+        this.asked += 1;
+        return void response.end(JSON.stringify(this.images));
+      }
+      const machineId = /mach-[0-9a-f]{32}/.exec(url)?.[0] ?? "";
+      response.end(JSON.stringify({ ...absentMachine(machineId, 2), state: "preparing" }));
+    });
+    await new Promise<void>((resolve) => {
+      listener.listen(0, "127.0.0.1", resolve);
+    });
+    after(() => {
+      listener.closeAllConnections();
+      listener.close();
+    });
+    this.#address = `http://127.0.0.1:${(listener.address() as AddressInfo).port}`;
+    const entered = await this.#register(TEST_JOIN_TOKEN, link);
+    this.#credential = entered.credential as string;
+  }
+
+  async enterAgain(link?: object): Promise<void> {
+    await this.#register(this.#credential, link);
+  }
+
+  async report(images: object | null, bootId = "agent-1"): Promise<void> {
+    const link = images === null ? undefined : LINK;
+    const body = { bootId, link, isComplete: false, resources: RESOURCES, machines: [], events: [], images };
+    const answer = await client.withKey(this.#credential).post(`/v1/nodes/${this.id}/heartbeat`, body);
+    assert.equal(answer.status, 200, answer.text);
+  }
+
+  async #register(token: string, link?: object) {
+    const body = { id: this.id, address: this.#address, labels: { arch: "amd64" }, totalMemoryMb: 16_384, link };
+    const answer = await client.withKey(token).post("/v1/nodes/register", body);
+    assert.equal(answer.status, 200, answer.text);
+    return answer.json;
+  }
+}
+
+/** The node on which a new machine of the image is started. */
+async function startedOn(reference: string, network: object = { mode: "open" }): Promise<string> {
+  const created = await client.post("/v1/machines", { source: { type: "image", reference }, network });
+  const started = await client.post(`/v1/machines/${created.json.id}/start?detach=true`);
+  assert.equal(started.status, 202, started.text);
+  await client.delete(`/v1/machines/${created.json.id}`);
+  return started.json.nodeId as string;
+}
+
+const a = new PlayedNode("node-a");
+const b = new PlayedNode("node-b");
+for (const node of [a, b]) await node.enter(LINK);
+
+test("a machine of a local image is started where a node reports it, and no node is asked", async () => {
+  await a.report({ sequence: 1, isComplete: true, held: [], removed: [] });
+  await b.report({ sequence: 1, isComplete: true, held: [image("local/only"), image("local/old")], removed: [] });
+  for (let round = 0; round < 3; round += 1) assert.equal(await startedOn("local/only"), "node-b");
+  await a.report({ sequence: 2, isComplete: false, held: [image("local/only")], removed: [] });
+  await b.report({ sequence: 2, isComplete: false, held: [], removed: [image("local/only")] });
+  for (let round = 0; round < 3; round += 1) assert.equal(await startedOn("local/only:latest"), "node-a");
+  await b.report(null);
+  assert.equal(await startedOn("local/old"), "node-b", "a report without images changes none");
+  assert.deepEqual([a.asked, b.asked], [0, 0]);
+});
+
+test("a report that comes late changes nothing, and one of a new incarnation replaces everything", async () => {
+  await b.report({ sequence: 1, isComplete: true, held: [image("local/only")], removed: [] });
+  assert.equal(await startedOn("local/only"), "node-a");
+  await b.report({ sequence: 1, isComplete: true, held: [image("local/only")], removed: [] }, "agent-2");
+  await a.report({ sequence: 3, isComplete: true, held: [image("local/old")], removed: [] });
+  assert.deepEqual([await startedOn("local/only"), await startedOn("local/old")], ["node-b", "node-a"]);
+});
+
+test("a machine without a network goes where its own tenant has the image, not where another has", async () => {
+  const { tenantId } = (await client.get("/v1/me")).json as { tenantId: string };
+  await a.report({ sequence: 4, isComplete: true, held: [image("alpine", "tenant-of-others")], removed: [] });
+  const mine = image("docker.io/library/alpine:latest", tenantId);
+  await b.report({ sequence: 2, isComplete: true, held: [mine], removed: [] }, "agent-2");
+  for (let round = 0; round < 3; round += 1) assert.equal(await startedOn("alpine", { mode: "blocked" }), "node-b");
+});
+
+test("a node of version 1 reports no images, so it is asked", async () => {
+  await a.enterAgain();
+  await a.report(null);
+  a.images = [
+    { ...image("local/only"), digest: "sha256:1", sizeBytes: 1, os: "linux", layerCount: 1, lastUsedAt: null },
+  ];
+  await b.report({ sequence: 3, isComplete: true, held: [], removed: [] }, "agent-2");
+  assert.equal(await startedOn("local/only"), "node-a");
+  assert.deepEqual([a.asked, b.asked], [1, 0]);
+});
+
+test("a real agent reports an image that it has got, and all of them after it was killed", async () => {
+  const node = await startTestNode(server, "node-c");
+  const heldBy = async (reference: string): Promise<readonly string[]> =>
+    (
+      await database.query<{ id: string }>(`SELECT node_id AS id FROM node_images WHERE reference = $1`, [reference])
+    ).rows.map(({ id }) => id);
+  const deadline = { deadlineMs: 10_000, what: "a report of images" };
+  await until(async () => (await heldBy("local/busybox:latest")).includes("node-c"), deadline);
+  const imported = await client.call("POST", "/v1/images/import?reference=local/fresh&nodeId=node-c", {
+    raw: "archive",
+    headers: { "content-type": "application/octet-stream" },
+  });
+  assert.equal(imported.status, 200, imported.text);
+  assert.deepEqual(await heldBy("local/fresh:latest"), ["node-c"], "known at once, before the node reports it");
+  await node.kill();
+  await node.restart();
+  await until(async () => (await heldBy("local/fresh:latest")).length === 0, deadline);
+  assert.deepEqual(await heldBy("local/busybox:latest"), ["node-c"]);
+});
