@@ -48,7 +48,7 @@ function sharedIn(running: readonly VmmProcess[]): readonly string[] {
 
 /**
  * Files below the node's directory that no machine owns and that no agent keeps for later: templates and what is made
- * once per image and size stay, if they are complete.
+ * once per image and size stay, if they are complete; so does the journal of runs.
  */
 async function nodeFiles(flotilla: Flotilla): Promise<readonly string[]> {
   const files = await readdir(flotilla.nodeDirectory(), { recursive: true });
@@ -57,6 +57,7 @@ async function nodeFiles(flotilla: Flotilla): Promise<readonly string[]> {
 const KEPT = [
   /^templates(\/[^/]+-[0-9a-f]{16}(\/(memory|state|template\.json))?)?$/,
   /^prepared$/,
+  /^runs\.journal$/,
   /^images\/unpacked\/[^/]+\/(root-\d+\.ext4|empty-[0-9a-f]{16}\.qcow2)$/,
 ];
 
