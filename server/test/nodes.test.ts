@@ -9,7 +9,7 @@ import { test } from "node:test";
 import { absentMachine } from "@flotilla/contract/link/absent";
 import { nodeReconciler } from "../src/reconcilers/nodes.ts";
 import { MACHINE_ID } from "./support/machine.ts";
-import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { RESOURCES, startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "./support/until.ts";
 
@@ -19,16 +19,6 @@ const own = client.withKey(TEST_JOIN_TOKEN);
 const source = { type: "image", reference: "local/busybox" };
 /** Nothing listens there. */
 const ADDRESS = "http://127.0.0.1:9";
-const RESOURCES = {
-  totalCpus: 8,
-  totalMemoryMb: 16_384,
-  availableMemoryMb: 8_000,
-  totalDiskGb: 100,
-  availableDiskGb: 50,
-  usedCpus: 1.5,
-  usedMemoryMb: 100,
-  usedDiskGb: 1,
-};
 
 const heartbeat = (fields: object = {}) => ({
   bootId: "agent-1",

@@ -7,7 +7,7 @@ import { test } from "node:test";
 import type { Run, RunReport } from "@flotilla/contract/link";
 import { RUN_END_CAUSES } from "@flotilla/contract/runs";
 import { sql } from "../src/db/database.ts";
-import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { RESOURCES, startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "./support/until.ts";
 
@@ -17,16 +17,6 @@ const { db } = context;
 const source = { type: "image", reference: "local/busybox" };
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
-const RESOURCES = {
-  totalCpus: 8,
-  totalMemoryMb: 16_384,
-  availableMemoryMb: 8_000,
-  totalDiskGb: 100,
-  availableDiskGb: 50,
-  usedCpus: 1.5,
-  usedMemoryMb: 100,
-  usedDiskGb: 1,
-};
 
 const register = async (id = "ghost") => {
   const answer = await client

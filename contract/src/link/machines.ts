@@ -84,7 +84,7 @@ export type DesiredMachine = Message<typeof DesiredMachine>;
 export const EndedRun = Type.Object({
   bootId: clipped(),
   startedAt: instant(),
-  /** When its VM ended; if nobody saw it end, when it was last known to run. */
+  /** When its VM ended; if the end was not observed, when it was last known to run. */
   endedAt: instant(),
   /** `unknown`: the node has an earlier version, or a cause that this version does not know. */
   cause: oneOfOr(RUN_END_CAUSES, "unknown"),

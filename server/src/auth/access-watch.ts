@@ -1,5 +1,5 @@
 /**
- * Ends open connections (terminals, streams, transfers, bridges, upgrades) when the right by which they were opened ends:
+ * Ends open connections (terminals, streams, transfers, bridges, upgrades) when the right that opened them ends:
  * the key is revoked or expires, the tenant is suspended, the machine is deleted, or the share link is replaced or ended.
  *
  * Always:
@@ -17,7 +17,7 @@ import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import { findHeld, type HeldParts } from "./access-store.ts";
 
-/** The right by which a connection is open. null: does not depend on this part. */
+/** The right that keeps a connection open. null: does not depend on this part. */
 export interface Right {
   /** Names the connection in the reason for its end: "the command". */
   readonly what: string;

@@ -59,7 +59,7 @@ export class CallerPresence {
     return this.#lost;
   }
 
-  /** Names the right by which the request continues. */
+  /** Names the right that lets the request continue. */
   admit(access: AccessWatch, right: Right): void {
     this.#admission = { access, right };
     if (this.#waiting.has(this)) this.#watchRight();

@@ -1,5 +1,5 @@
 /**
- * The right by which a request continues while its answer is sent. Pure.
+ * The right that lets a request continue while its answer is sent. Pure.
  */
 import type { Access, Endpoint } from "@flotilla/contract/endpoint";
 import type { Scope } from "@flotilla/contract/scopes";

@@ -13,6 +13,18 @@ import { until } from "./until.ts";
 
 const NODE_MAIN = new URL("../../../node/src/main.ts", import.meta.url).pathname;
 
+/** What a node that a test plays itself says it has. */
+export const RESOURCES = {
+  totalCpus: 8,
+  totalMemoryMb: 16_384,
+  availableMemoryMb: 8_000,
+  totalDiskGb: 100,
+  availableDiskGb: 50,
+  usedCpus: 1.5,
+  usedMemoryMb: 100,
+  usedDiskGb: 1,
+};
+
 /** Pass it to startTestServer, so that its nodes may register. */
 export const TEST_JOIN_TOKEN = "join-token-of-the-tests";
 
