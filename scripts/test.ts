@@ -1,6 +1,6 @@
 /**
  * `npm test` after set-up, and `npm run check`: runs the static checks and the layers of tests, then prints the
- * slowest tests, the skipped ones and why, and as its last line `N passed, N failed`.
+ * slowest tests, the skipped ones and why, the failed ones, and as its last line `N passed, N failed`.
  *
  *     node scripts/test.ts                    static checks and every layer except on-demand ones
  *     node scripts/test.ts check              static checks and the pure layer: under a minute
@@ -78,6 +78,9 @@ function close(outcomes: readonly Outcome[]): number {
   if (skipped.length > 0) print(`skipped ${skipped.length}`);
   for (const reason of skipped) print(`  ${reason}`);
   if (wanted.length === 0) print(`not run: ${LAYER_ORDER.filter(isOnDemand).join(", ")} (npm test -- <layer>)`);
+  const failures = outcomes.flatMap((outcome) => outcome.failures);
+  if (failures.length > 0) print("failed (details above)");
+  for (const failure of failures) print(`  ${failure}`);
   print(`all of it took ${seconds(uptimeMs())}`);
   print(`${passed} passed, ${failed} failed`);
   return failed === 0 && passed > 0 ? 0 : 1;

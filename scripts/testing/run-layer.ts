@@ -9,6 +9,8 @@ import { type FileResult, runFile } from "./run-file.ts";
 export interface Outcome {
   readonly passed: number;
   readonly failed: number;
+  /** The failed tests, each with its file and the first line of its error. */
+  readonly failures: readonly string[];
   /** Skipped tests, each with the reason it gave. */
   readonly skipped: readonly string[];
   readonly durations: readonly { readonly name: string; readonly ms: number }[];
@@ -33,11 +35,15 @@ export async function runLayer(layer: Layer, root: string, files: readonly strin
 
 function outcomeOf({ file, records, problem }: FileResult): Outcome {
   const tests = records.filter((record) => !record.isSuite);
-  const failed = tests.filter((test) => test.error !== null && !test.isTodo).length;
+  const failed = tests.filter((test) => test.error !== null && !test.isTodo);
   const skipped = tests.filter((test) => test.skip !== null);
   return {
     passed: tests.filter((test) => test.error === null && test.skip === null && !test.isTodo).length,
-    failed: failed + (problem === null ? 0 : 1),
+    failed: failed.length + (problem === null ? 0 : 1),
+    failures: [
+      ...failed.map((test) => `${file}: ${test.name}: ${test.error?.split("\n", 1)[0]}`),
+      ...(problem === null ? [] : [`${file}: ${problem}`]),
+    ],
     skipped: skipped.map((test) => `${file}: ${test.name} (${test.skip})`),
     durations: tests.map((test) => ({ name: `${test.name} (${file})`, ms: test.ms })),
   };

@@ -35,8 +35,11 @@ const CHECKS: readonly StaticCheck[] = [
 /** Runs all of them in the checkout at `root`. */
 export async function runStaticChecks(root: string): Promise<Outcome> {
   const results = await Promise.all(CHECKS.map((check) => runCheck(check, root)));
-  const failed = results.filter((isGood) => !isGood).length;
-  return { passed: results.length - failed, failed, skipped: [], durations: [] };
+  const failures = CHECKS.filter((_, index) => results[index] === false).map(
+    ({ name, remedy }) => `${name}: ${remedy}`,
+  );
+  const failed = failures.length;
+  return { passed: results.length - failed, failed, failures, skipped: [], durations: [] };
 }
 
 async function runCheck(check: StaticCheck, root: string): Promise<boolean> {
