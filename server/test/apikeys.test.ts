@@ -9,7 +9,7 @@ import { test } from "node:test";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import { sql } from "../src/db/database.ts";
 import { startTestServer } from "./support/server.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 /** Runs like the real clock, and can be set ahead. */
 let aheadMs = 0;

@@ -15,7 +15,7 @@ import { endpointList } from "@flotilla/contract/endpoints";
 import { EXEC_BODY_BYTES_MAX } from "@flotilla/contract/limits";
 import { Client } from "./support/client.ts";
 import { samplePath } from "./support/sample.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 import { head, type Wire, wire } from "./support/wire.ts";
 
 const SERVER_MAIN = new URL("../src/main.ts", import.meta.url).pathname;

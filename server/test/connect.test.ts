@@ -13,7 +13,7 @@ import { sql } from "../src/db/database.ts";
 import { httpGuest, machineWithPorts, rawGuest } from "./support/guest.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
 await startTestNode(server);

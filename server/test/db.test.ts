@@ -8,7 +8,7 @@ import { DatabaseUnavailable, sql } from "../src/db/database.ts";
 import { openDatabase } from "../src/db/postgres.ts";
 import { createLog } from "../src/log.ts";
 import { freshDatabase } from "./support/server.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const connectionString = await freshDatabase();
 const log = createLog("silent");

@@ -10,7 +10,7 @@ import { type TestContext, test } from "node:test";
 import { readSettings } from "../src/config.ts";
 import { createLog } from "../src/log.ts";
 import { startServer } from "../src/main.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 /** A separate file system. */
 function makeDisk(t: TestContext, size: string): string {

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
 const { client, context } = server;

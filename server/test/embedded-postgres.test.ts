@@ -12,7 +12,7 @@ import { systemClock } from "@flotilla/base/clock";
 import pg from "pg";
 import { startEmbeddedPostgres } from "../src/embedded-postgres/embedded.ts";
 import { createLog } from "../src/log.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const home = await mkdtemp(join(tmpdir(), "flotilla-embedded-"));
 after(() => rm(home, { recursive: true, force: true }));

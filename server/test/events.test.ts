@@ -8,7 +8,7 @@ import pg from "pg";
 import { reorderRestoredEvents } from "../src/events/store.ts";
 import { sql } from "../src/db/database.ts";
 import { startTestServer } from "./support/server.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 interface Read {
   readonly id: string;

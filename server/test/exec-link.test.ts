@@ -12,7 +12,7 @@ import { type OutputSink, runOnNode } from "../src/link/exec-link.ts";
 import { NodeLink } from "../src/link/node-link.ts";
 import { NodeAway, NotRunning } from "../src/link/refusals.ts";
 import { createLog } from "../src/log.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 type Answer = (response: ServerResponse, request: IncomingMessage) => void;
 

@@ -9,7 +9,7 @@ import { Readable } from "node:stream";
 import { test } from "node:test";
 import { readExecEvents } from "../../sdk/src/events.ts";
 import { startMachineServer } from "./support/machine-server.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const { server, node, client, machine } = await startMachineServer();
 const MIB = 1024 * 1024;

@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { startMachineServer } from "./support/machine-server.ts";
 import { countStatements } from "./support/statements.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const { server, client, machine } = await startMachineServer();
 const MIB = 1024 * 1024;

@@ -10,7 +10,7 @@ import { ALL_BODY_BYTES_MAX, TENANT_BODY_BYTES_MAX } from "../src/http/bounds.ts
 import type { Client } from "./support/client.ts";
 import { startTestServer } from "./support/server.ts";
 import { countStatements } from "./support/statements.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 import { fastClock, head, type Wire, wire } from "./support/wire.ts";
 
 const server = await startTestServer();

@@ -8,7 +8,7 @@ import { type IncomingMessage, request as httpRequest } from "node:http";
 import { connect } from "node:net";
 import { test } from "node:test";
 import { startMachineServer } from "./support/machine-server.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const { server, client, machine } = await startMachineServer();
 const MIB = 1024 * 1024;

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { endpointList } from "@flotilla/contract/endpoints";
 import { freshDatabase, startTestServer } from "./support/server.ts";
 import { startProxy } from "./support/proxy.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const server = await startTestServer();
 const { client } = server;

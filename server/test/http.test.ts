@@ -8,7 +8,7 @@ import { test } from "node:test";
 import { DatabaseUnavailable, sql } from "../src/db/database.ts";
 import type { Answer } from "./support/client.ts";
 import { startTestServer } from "./support/server.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const server = await startTestServer();
 const { client } = server;

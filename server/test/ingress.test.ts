@@ -12,7 +12,7 @@ import { httpGuest, machineWithPorts } from "./support/guest.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer, type TestServer } from "./support/server.ts";
 import { countStatements } from "./support/statements.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const deadlineMs = 20_000;
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN, appsUrl: "https://apps.example.com:8443" });

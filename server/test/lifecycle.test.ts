@@ -8,7 +8,7 @@ import type { Report } from "../src/reconcilers/driver.ts";
 import { lifetimeReconciler } from "../src/reconcilers/lifetimes.ts";
 import { startMachineServer } from "./support/machine-server.ts";
 import { openTestServices } from "./support/services.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const { server, client, context, machine: create } = await startMachineServer();
 

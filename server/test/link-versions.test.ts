@@ -14,7 +14,7 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 type Fields = Record<string, unknown>;
 interface Recorded {

@@ -7,7 +7,7 @@ import { once } from "node:events";
 import { type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
 import { test } from "node:test";
 import { startMachineServer } from "./support/machine-server.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const { server, node, client, machine: create } = await startMachineServer();
 

@@ -22,7 +22,7 @@ import { createMachine, SOURCE, startMachineServer } from "./support/machine-ser
 import { startProxy } from "./support/proxy.ts";
 import { sampleBody, samplePath } from "./support/sample.ts";
 import { startTestServer } from "./support/server.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 /** Endpoints that are newer than this test: what they lack is printed and does not fail it. Remove them one by one. */
 const NEWCOMERS: readonly EndpointName[] = [

@@ -14,7 +14,7 @@ import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startProxy } from "./support/proxy.ts";
 import { startTestServer } from "./support/server.ts";
 import { countStatements } from "./support/statements.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 let aheadMs = 0;
 const clock = { ...systemClock, monotonic: () => systemClock.monotonic() + aheadMs };

@@ -8,7 +8,7 @@ import { requestStart, requestStop } from "../src/machines/change.ts";
 import { findAnyMachine, writeChanges } from "../src/machines/store.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
 const node = await startTestNode(server);

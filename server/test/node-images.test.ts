@@ -9,7 +9,7 @@ import { absentMachine } from "@flotilla/contract/link/absent";
 import pg from "pg";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
 const { client } = server;

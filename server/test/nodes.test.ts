@@ -11,7 +11,7 @@ import { nodeReconciler } from "../src/reconcilers/nodes.ts";
 import { MACHINE_ID } from "./support/machine.ts";
 import { RESOURCES, startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
 const { client } = server;

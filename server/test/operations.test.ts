@@ -13,7 +13,7 @@ import { beginOperation } from "../src/operations/begin.ts";
 import { OPERATION_LEASE_MS, OperationRunner, type OperationWorker } from "../src/operations/run.ts";
 import { claimOperations, endOperation, type OperationRecord, purgeOperations } from "../src/operations/store.ts";
 import { startTestServer } from "./support/server.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const server = await startTestServer();
 const { client, context } = server;

@@ -17,7 +17,7 @@ import { purgeReconciler } from "../src/reconcilers/purges.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 import { openTestServices } from "./support/services.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
 await startTestNode(server);

@@ -15,7 +15,7 @@ import type { Client } from "./support/client.ts";
 import { httpGuest, machineWithPorts } from "./support/guest.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer, type TestServer } from "./support/server.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 /**
  * The promise is one second; the rest is for a host that is busy with other tests. Without a notification everything

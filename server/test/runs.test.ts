@@ -9,7 +9,7 @@ import { RUN_END_CAUSES } from "@flotilla/contract/runs";
 import { sql } from "../src/db/database.ts";
 import { RESOURCES, startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
 const { client, context } = server;

@@ -10,7 +10,7 @@ import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
 import { applyChange, changeIn, readingArgv, type SessionState, shellArgv } from "../src/machines/sessions/script.ts";
 import { startMachineServer } from "./support/machine-server.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const { server, client, machine: create } = await startMachineServer();
 

@@ -7,7 +7,7 @@ import { request } from "node:http";
 import { test } from "node:test";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 // A node is asked several times during each boot.
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN, nodeWaitMs: 100, processingMs: 50 });

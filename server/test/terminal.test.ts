@@ -10,7 +10,7 @@ import { test } from "node:test";
 import { WebSocket } from "ws";
 import { startMachineServer } from "./support/machine-server.ts";
 import { startTestServer } from "./support/server.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const { server, node, client, machine } = await startMachineServer();
 const MIB = 1024 * 1024;

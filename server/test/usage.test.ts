@@ -14,7 +14,7 @@ import { costBreakdown, METERS, type Meter, monthUpTo, type Usage } from "../src
 import { startMachineServer } from "./support/machine-server.ts";
 import { startTestServer } from "./support/server.ts";
 import { openTestServices } from "./support/services.ts";
-import { until } from "./support/until.ts";
+import { until } from "../../test/support/until.ts";
 
 const HOUR = 3_600_000;
 const server = await startTestServer();

@@ -1,25 +1,32 @@
 /**
  * Waiting in tests: for a condition, never for time to pass.
  *
- * Always: a condition is checked every few milliseconds until it holds, and the error at the deadline says what was
- * expected and what was there instead.
+ * Always:
+ * - A condition is checked every few milliseconds until it holds, and the error at the deadline says what was expected
+ *   and what was there instead.
+ * - Deadlines in tests are written for a host without other load; a busy host multiplies them.
  */
+import { loadAdjustedMs } from "../../node/src/host/load-adjusted-timeout.ts";
 
 export interface UntilOptions {
   /** As text, for the error. */
-  readonly what: string;
+  readonly what?: string;
+  /** Milliseconds, on a host without other load. */
   readonly deadlineMs?: number;
   readonly everyMs?: number;
 }
 
-const DEADLINE_MS = 10_000;
+const DEADLINE_MS = 30_000;
 const EVERY_MS = 5;
+/** The load average is one of the last minute: load that has just begun does not show in it. */
+const MARGIN = 2;
 
 /** The first result that is neither undefined, null nor false. A thrown error counts as no result, and is shown. */
 export async function until<T>(
   ask: () => Promise<T | undefined | null | false> | T | undefined | null | false,
-  { what, deadlineMs = DEADLINE_MS, everyMs = EVERY_MS }: UntilOptions,
+  { what = "the condition", deadlineMs = DEADLINE_MS, everyMs = EVERY_MS }: UntilOptions = {},
 ): Promise<T> {
+  const limitMs = onThisHost(deadlineMs);
   const startedAt = performance.now();
   for (;;) {
     let last: unknown;
@@ -30,12 +37,17 @@ export async function until<T>(
     } catch (error) {
       last = error;
     }
-    if (performance.now() - startedAt > deadlineMs) {
+    if (performance.now() - startedAt > limitMs) {
       const seen = last instanceof Error ? last.message : JSON.stringify(last);
-      throw new Error(`waited ${deadlineMs} ms for ${what}; last seen: ${seen}`);
+      throw new Error(`waited ${limitMs} ms for ${what}; last seen: ${seen}`);
     }
     await pause(everyMs);
   }
+}
+
+/** The limit for something that takes `ms` at most on a host without other load: at least twice that. */
+export function onThisHost(ms: number): number {
+  return loadAdjustedMs(ms * MARGIN);
 }
 
 /** The only pause that tests may take; `until` uses it, and the random kills do between kills. */

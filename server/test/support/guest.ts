@@ -6,7 +6,7 @@ import { createServer as createHttpServer, type IncomingMessage, type Server, ty
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { after } from "node:test";
 import type { Client } from "./client.ts";
-import { until } from "./until.ts";
+import { until } from "../../../test/support/until.ts";
 
 /** An HTTP server; returns its port on loopback. Upgrades end in an echo. */
 export async function httpGuest(

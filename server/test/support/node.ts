@@ -9,7 +9,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after } from "node:test";
 import type { TestServer } from "./server.ts";
-import { until } from "./until.ts";
+import { until } from "../../../test/support/until.ts";
 
 const NODE_MAIN = new URL("../../../node/src/main.ts", import.meta.url).pathname;
 
