@@ -25,7 +25,7 @@ import { adoptMachines, describeAdoption } from "./machines/adopt.ts";
 import { keepAlive, readLastAlive } from "./machines/alive-file.ts";
 import { Fleet } from "./machines/fleet.ts";
 import { RunJournal } from "./machines/run-journal.ts";
-import { makeSurroundings } from "./machines/surroundings.ts";
+import { makeMachineDeps } from "./machines/machine-deps.ts";
 
 /** After this time the process exits without closing the rest; machines do not depend on it. */
 const STOP_DEADLINE_MS = 8_000;
@@ -60,7 +60,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   });
   backends.images.watch(() => outbox.changeImages());
   const alivePath = join(config.nodeDirectory, "alive");
-  const around = makeSurroundings({
+  const deps = makeMachineDeps({
     ...backends,
     machinesDirectory: config.machinesDirectory,
     preparedDirectory: config.preparedDirectory,
@@ -71,13 +71,13 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
     onEvent: (machineId, level, message) => outbox.event(machineId, level, message),
     onChange: (machineId) => outbox.change(machineId),
   });
-  const fleet = new Fleet(around);
+  const fleet = new Fleet(deps);
   machines.fleet = fleet;
   const facts = nodeFacts(config, backends);
   const socketPath = linkSocketPath(config.nodeDirectory);
   const reporter = makeReporter({ config, log, fleet, facts, backends, outbox, runs, address: `unix:${socketPath}` });
   void keepAlive(alivePath, systemClock, log, stop);
-  const adoption = await adoptMachines(fleet, around);
+  const adoption = await adoptMachines(fleet, deps);
   log.info({ ...adoption }, describeAdoption(adoption));
   await backends.prepareImages();
   const { temporaryDirectory } = config;
@@ -93,7 +93,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   });
   log.info({ ...facts, socketPath, pid: process.pid }, "the node agent is ready");
   process.send?.({ kind: "ready" });
-  await around.prepared.begin();
+  await deps.prepared.begin();
   const reporting = reporter.run(stop);
 
   await reporting;
@@ -133,7 +133,7 @@ function stopSignal(log: Log, forceStop: () => void): AbortSignal {
 
 /** Before the journals are read it is unknown which VMs belong to machines; the next agent kills the others. */
 function killOthersAndExit(fleet: Fleet | undefined, log: Log): void {
-  void Promise.resolve(fleet?.endOthers())
+  void Promise.resolve(fleet?.endUnknownVms())
     .catch((error: unknown) => log.error({ error }, "the VMs without a machine could not be killed"))
     .finally(() => process.exit(0));
 }

@@ -58,7 +58,7 @@ test("without free memory a start is refused with advice, and succeeds when ther
   availableMemoryMb = 10_000;
   assert.equal((await node.want(A, 2, "running")).state, "running");
   // Boots are counted, so a slot that was given back is available again.
-  assert.equal(node.around.bootSlots.taken, 0);
+  assert.equal(node.deps.bootSlots.taken, 0);
 });
 
 test("removing a machine that never existed succeeds", async () => {

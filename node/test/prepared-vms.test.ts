@@ -22,7 +22,7 @@ async function waitingBoots(node: TestNode): Promise<readonly string[]> {
 test("a machine uses a prepared VM together with its disk, and no prepared VM outlives its agent", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path, { preparing: async () => {} });
-  await node.around.prepared.begin();
+  await node.deps.prepared.begin();
   await until(async () => (await waitingBoots(node)).length === 5, { what: "VMs to wait" });
   const size = { cpus: CPUS_DEFAULT, memoryMb: MEMORY_MB_DEFAULT, diskGb: DISK_GB_DEFAULT };
   const started = await node.want(A, 1, "running", { spec: size });
@@ -45,7 +45,7 @@ test("a VM whose kind is discarded during preparation is killed, also when the a
         await gate.promise;
       },
     });
-    const { prepared, liveBoots } = node.around;
+    const { prepared, liveBoots } = node.deps;
     await prepared.begin();
     prepared.take(sizeOf(300));
     const bootId = await begun.promise;
@@ -67,7 +67,7 @@ test("VMs are prepared while fewer starts run than there are processors, and not
       attempts += 1;
     },
   });
-  const { prepared } = node.around;
+  const { prepared } = node.deps;
   const processors = availableParallelism();
   for (let start = 0; start < processors; start += 1) prepared.starting();
   await prepared.begin();
@@ -90,7 +90,7 @@ test("a kind that cannot be prepared is retried later and logged once, and the n
       throw new Error(prepared300);
     },
   });
-  const { prepared } = node.around;
+  const { prepared } = node.deps;
   await prepared.begin();
   prepared.take(sizeOf(300));
   await until(() => attempts > 0, { what: "the first attempt" });
@@ -106,7 +106,7 @@ test("a kind that cannot be prepared is retried later and logged once, and the n
 test("a prepared VM that ends is replaced, and nothing of it remains", async () => {
   await using directory = await temporaryDirectory();
   const node = await startTestNode(directory.path, { preparing: async () => {} });
-  const { prepared, liveBoots } = node.around;
+  const { prepared, liveBoots } = node.deps;
   await prepared.begin();
   await until(async () => (await waitingBoots(node)).length === 5, { what: "VMs to wait" });
   const [first = "", ...others] = await waitingBoots(node);
@@ -127,7 +127,7 @@ test("prepared VMs are discarded for a machine that must boot, which is refused 
     preparing: async () => {},
     availableMemoryMb: () => availableMemoryMb,
   });
-  await node.around.prepared.begin();
+  await node.deps.prepared.begin();
   await until(async () => (await waitingBoots(node)).length === 5, { what: "VMs to wait" });
   availableMemoryMb = 10;
   const refused = await node.want(A, 1, "running", { spec: { memoryMb: 300 } });
@@ -145,7 +145,7 @@ test("VMs of an image that is no longer used are killed, and the image may be re
   let later = 0;
   const clock = { ...systemClock, monotonic: () => systemClock.monotonic() + later };
   const node = await startTestNode(directory.path, { clock, preparing: async () => {} });
-  const { prepared } = node.around;
+  const { prepared } = node.deps;
   await prepared.begin();
   const image = await node.images.find("local/busybox", null);
   assert.ok(image);

@@ -146,7 +146,7 @@ function end(node: TestNode, command: string): void {
 }
 
 const ended = async (node: TestNode, bootId: string | null): Promise<Run> =>
-  until(() => all(node.around.runs).find((run) => run.bootId === bootId && run.endedAt !== null), {
+  until(() => all(node.deps.runs).find((run) => run.bootId === bootId && run.endedAt !== null), {
     what: "the end of the run",
   });
 
@@ -162,8 +162,8 @@ for (const [what, cause, act] of ENDINGS) {
     await using directory = await temporaryDirectory();
     const node = await startTestNode(directory.path);
     const { bootId, runningSince } = await node.want(A, 1, "running");
-    const [opened] = all(node.around.runs);
-    assert.deepEqual(withoutSequence(all(node.around.runs)), [
+    const [opened] = all(node.deps.runs);
+    assert.deepEqual(withoutSequence(all(node.deps.runs)), [
       { bootId, machineId: A, startedAt: runningSince, endedAt: null, cause: null },
     ]);
     const askedAt = node.clock.now();
@@ -172,7 +172,7 @@ for (const [what, cause, act] of ENDINGS) {
     assert.equal(run.cause, cause);
     assert.ok((run.endedAt ?? 0) >= askedAt && (run.endedAt ?? 0) <= node.clock.now());
     assert.ok(run.sequence > (opened?.sequence ?? 0));
-    await node.around.runs.saved();
+    await node.deps.runs.saved();
     // What is on the disk says the same, also when the machine is gone.
     const read = await openJournal(join(directory.path, "runs.journal"));
     assert.deepEqual(
@@ -186,10 +186,10 @@ test("a run goes on when the agent is killed and comes back", async () => {
   await using directory = await temporaryDirectory();
   const first = await startTestNode(directory.path);
   const { bootId, runningSince } = await first.want(A, 1, "running");
-  await first.around.runs.saved();
+  await first.deps.runs.saved();
   await first.fleet.release();
   const second = await startTestNode(directory.path);
-  assert.deepEqual(withoutSequence(all(second.around.runs)), [
+  assert.deepEqual(withoutSequence(all(second.deps.runs)), [
     { bootId, machineId: A, startedAt: runningSince, endedAt: null, cause: null },
   ]);
 });
@@ -199,10 +199,10 @@ test("an agent that was killed before the start of a run was on the disk opens t
   const first = await startTestNode(directory.path);
   const { bootId, runningSince } = await first.want(A, 1, "running");
   await first.fleet.release();
-  await first.around.runs.saved();
+  await first.deps.runs.saved();
   await rm(join(directory.path, "runs.journal"));
   const second = await startTestNode(directory.path);
-  assert.deepEqual(withoutSequence(all(second.around.runs)), [
+  assert.deepEqual(withoutSequence(all(second.deps.runs)), [
     { bootId, machineId: A, startedAt: runningSince, endedAt: null, cause: null },
   ]);
 });
@@ -228,7 +228,7 @@ test("a run whose machine's VM is gone after a crash of the host ended when the 
     const first = await startTestNode(directory.path);
     const { bootId, runningSince } = await first.want(A, 1, "running");
     await first.fleet.release();
-    await first.around.runs.saved();
+    await first.deps.runs.saved();
     const machine = join(directory.path, "machines", A);
     // With the machine's directory its journal is gone too.
     const lost = isFileLost ? machine : join(machine, "boots", bootDirectoryName(bootId ?? ""), "vm.json");
@@ -246,8 +246,8 @@ test("the last run that an earlier version noted is reported once more", async (
   const { bootId } = await first.want(A, 1, "running");
   const { lastRun } = await first.want(A, 2, "stopped");
   await first.fleet.release();
-  await first.around.runs.saved();
+  await first.deps.runs.saved();
   await rm(join(directory.path, "runs.journal"));
   const second = await startTestNode(directory.path);
-  assert.deepEqual(withoutSequence(all(second.around.runs)), [{ ...lastRun, bootId, machineId: A }]);
+  assert.deepEqual(withoutSequence(all(second.deps.runs)), [{ ...lastRun, bootId, machineId: A }]);
 });

@@ -52,7 +52,7 @@ export class Dials {
     this.#counts.set(machineId, count + 1);
     try {
       const guest = await dial(machine.network, port, response);
-      await carried(request, response, guest);
+      await relay(request, response, guest);
       return null;
     } catch (error) {
       // The system's word, such as ECONNREFUSED; its text names an address that means nothing to others.
@@ -82,7 +82,7 @@ async function dial(network: VmNetwork, port: number, response: ServerResponse):
 }
 
 /** Resolves when all is over, however it ended. */
-function carried(request: IncomingMessage, response: ServerResponse, guest: Duplex): Promise<void> {
+function relay(request: IncomingMessage, response: ServerResponse, guest: Duplex): Promise<void> {
   return new Promise((resolve) => {
     guest.on("error", () => response.destroy());
     guest.once("close", () => {

@@ -32,7 +32,7 @@ import { type Guest, GuestBusy, type GuestExec } from "../guest/guest.ts";
 
 const HEAD_DELAY_MS = 50;
 /** How often a caller whose input waits for the command is asked whether it is still there, with a frame of nothing. */
-const LOOK_MS = 2_000;
+const CALLER_CHECK_MS = 2_000;
 /** Up to here a copy costs less than another piece to write. */
 const COPIED_BYTES_MAX = 4096;
 const NO_OUTPUT = encodeLinkFrame("stderr");
@@ -42,7 +42,7 @@ const KILL_DEADLINE_MS = 10_000;
 const HANG_UP_GRACE_MS = 2_000;
 
 /** How often the host's disk is looked at while a file is written: a guest whose write does not fit is paused by its VMM. */
-const ROOM_LOOK_MS = 500;
+const ROOM_CHECK_MS = 500;
 const NO_ROOM = "no_space on the host of the machine";
 
 export interface LinkExecOptions {
@@ -72,7 +72,7 @@ class LinkExec {
   #isFinished = false;
   #isCorked = false;
   /** Until a caller whose input is not read is looked for. */
-  #look: Timer | null = null;
+  #callerCheck: Timer | null = null;
   /** The caller does not read: the outputs are paused. */
   #isBlocked = false;
   #hasTimedOut = false;
@@ -140,12 +140,12 @@ class LinkExec {
   /** The command does not read. */
   #pause(): void {
     this.#request.pause();
-    this.#look ??= this.#clock.timer(LOOK_MS, () => this.#lookForCaller());
+    this.#callerCheck ??= this.#clock.timer(CALLER_CHECK_MS, () => this.#checkCaller());
   }
 
   /** A request that is not read does not say that its caller has gone; what is written to it does. */
-  #lookForCaller(): void {
-    this.#look = null;
+  #checkCaller(): void {
+    this.#callerCheck = null;
     if (this.#isFinished || !this.#request.isPaused()) return;
     this.#send(NO_OUTPUT);
     this.#pause();
@@ -275,7 +275,7 @@ class LinkExec {
 
   /** A file that does not fit on the host's disk is refused in the agent's words: the guest cannot say so itself. */
   async #watchRoom(): Promise<void> {
-    while (!this.#isFinished && (await this.#hasRoom().catch(() => true))) await this.#clock.sleep(ROOM_LOOK_MS);
+    while (!this.#isFinished && (await this.#hasRoom().catch(() => true))) await this.#clock.sleep(ROOM_CHECK_MS);
     if (this.#isFinished || this.#exit !== null) return;
     this.#kill();
     this.#send(encodeLinkFrame("stderr", Buffer.from(NO_ROOM)));
@@ -327,7 +327,7 @@ class LinkExec {
   #release(): void {
     this.#isFinished = true;
     for (const timer of this.#timers) timer.cancel();
-    this.#look?.cancel();
+    this.#callerCheck?.cancel();
     this.#timers = [];
   }
 }

@@ -17,7 +17,7 @@ import { join } from "node:path";
 import type { RunEndCause } from "@flotilla/contract/runs";
 import type { Fleet } from "./fleet.ts";
 import { type Journal, readJournal } from "./journal.ts";
-import { accountForDisk, type LostMachine, takeUpLost } from "./lost-journal.ts";
+import { accountForDisk, type LostMachine, recoverLost } from "./lost-journal.ts";
 import {
   BOOTS_NAME,
   bootDirectoryName,
@@ -27,7 +27,7 @@ import {
   JOURNAL_NAME,
   LOGS_NAME,
 } from "./paths.ts";
-import type { Surroundings } from "./surroundings.ts";
+import type { MachineDeps } from "./machine-deps.ts";
 
 /** How long the start of the agent waits for running VMs to be adopted; slower ones are adopted while it serves. */
 const ADOPTION_WAIT_MS = 10_000;
@@ -44,8 +44,8 @@ export interface Adoption {
 }
 
 /** Logs what it finds; throws only when the machines directory can not be read or the driver can not sweep. */
-export async function adoptMachines(fleet: Fleet, around: Surroundings): Promise<Adoption> {
-  const { log, driver, liveBoots, machinesDirectory, runs } = around;
+export async function adoptMachines(fleet: Fleet, deps: MachineDeps): Promise<Adoption> {
+  const { log, driver, liveBoots, machinesDirectory, runs } = deps;
   await mkdir(machinesDirectory, { recursive: true, mode: 0o700 });
   let removed = 0;
   const lost: LostMachine[] = [];
@@ -59,16 +59,16 @@ export async function adoptMachines(fleet: Fleet, around: Surroundings): Promise
     if (read.kind !== "sound") lost.push({ machineId, kind: read.kind, reason: read.reason });
     else {
       removed += await removeUnaccounted(directory, read.journal);
-      const journal = await accountForDisk(fleet, around, read.journal);
+      const journal = await accountForDisk(fleet, deps, read.journal);
       if (journal !== undefined) {
         fleet.restore(journal);
-        recordRuns(around, journal);
+        recordRuns(deps, journal);
       }
     }
   }
-  for (const machine of lost) if (await takeUpLost(fleet, around, machine)) removed += 1;
+  for (const machine of lost) if (await recoverLost(fleet, deps, machine)) removed += 1;
   fleet.finishRestoring();
-  runs.closeAllBut(liveBoots, { endedAt: around.lastAliveAt ?? 0, cause: "unseen" });
+  runs.closeAllBut(liveBoots, { endedAt: deps.lastAliveAt ?? 0, cause: "unseen" });
   const machines = fleet.list();
   for (const machine of machines) machine.resume();
   const swept = await driver.sweep(liveBoots);
@@ -81,7 +81,7 @@ export async function adoptMachines(fleet: Fleet, around: Surroundings): Promise
  * Opens the run of a machine that the machine's journal knows and the journal of runs may not. An earlier version had no
  * journal of runs: the last run of each machine is reported once more.
  */
-function recordRuns({ runs }: Surroundings, { machineId, boot, lastRun }: Journal): void {
+function recordRuns({ runs }: MachineDeps, { machineId, boot, lastRun }: Journal): void {
   if (runs.isNew && lastRun) {
     const cause: RunEndCause | undefined = lastRun.cause;
     runs.open({ bootId: lastRun.bootId, machineId, startedAt: lastRun.startedAt });

@@ -35,7 +35,7 @@ export class BootSlots {
   tryTake(): (() => void) | undefined {
     if (this.#taken >= this.#limit) return undefined;
     this.#taken += 1;
-    return this.#giveBackOnce();
+    return this.#releaseOnce();
   }
 
   /** Waits for a slot. Rejects with the signal's reason when it is aborted first. */
@@ -47,7 +47,7 @@ export class BootSlots {
       const waiter: Waiter = {
         admit: () => {
           signal.removeEventListener("abort", abort);
-          resolve(this.#giveBackOnce());
+          resolve(this.#releaseOnce());
         },
       };
       const abort = (): void => {
@@ -61,17 +61,17 @@ export class BootSlots {
     });
   }
 
-  #giveBackOnce(): () => void {
+  #releaseOnce(): () => void {
     let isHeld = true;
     return () => {
       if (!isHeld) return;
       isHeld = false;
-      this.#passOn();
+      this.#passSlot();
     };
   }
 
   /** Gives the slot to the first of the tenant whose turn it is, else frees it. */
-  #passOn(): void {
+  #passSlot(): void {
     const [turn] = this.#waiting;
     if (turn === undefined) {
       this.#taken -= 1;

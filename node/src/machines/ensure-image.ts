@@ -12,7 +12,7 @@ export interface EnsureImageOptions {
   readonly images: Images;
   readonly clock: Clock;
   readonly signal: AbortSignal;
-  readonly tell: {
+  readonly report: {
     /** For the machine's timeline. */
     event(message: string): void;
     /** For readers of the machine. */
@@ -22,7 +22,7 @@ export interface EnsureImageOptions {
 
 /** Throws an Error for the machine's owner when the image cannot be had. */
 export async function ensureImage(spec: MachineSpec, options: EnsureImageOptions): Promise<UnpackedImage> {
-  const { images, clock, tell, signal } = options;
+  const { images, clock, report, signal } = options;
   const { tenantId } = spec;
   const { reference, arch } = spec.image;
   const found = await images.find(reference, arch, tenantId);
@@ -36,10 +36,10 @@ export async function ensureImage(spec: MachineSpec, options: EnsureImageOptions
     );
   }
   const startedAt = clock.monotonic();
-  tell.event(`pulling image ${reference}`);
-  const onProgress = ({ message }: { readonly message: string }): void => tell.progress(message);
+  report.event(`pulling image ${reference}`);
+  const onProgress = ({ message }: { readonly message: string }): void => report.progress(message);
   const pulled = await images.ensure(reference, { arch, tenantId, onProgress, signal });
   const seconds = ((clock.monotonic() - startedAt) / 1000).toFixed(1);
-  tell.event(`image ${reference} is on the node, after ${seconds} s`);
+  report.event(`image ${reference} is on the node, after ${seconds} s`);
   return pulled;
 }

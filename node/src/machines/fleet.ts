@@ -10,7 +10,7 @@ import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link";
 import { absentMachine } from "@flotilla/contract/link/absent";
 import type { Journal } from "./journal.ts";
 import { Supervisor } from "./supervisor.ts";
-import type { MachineSurroundings, RemovedMachine, Surroundings } from "./surroundings.ts";
+import type { SupervisorDeps, RemovedMachine, MachineDeps } from "./machine-deps.ts";
 import { UnreadableMachine, type UnreadableMachineOptions } from "./unreadable-machine.ts";
 
 /** Removed machines whose last generation is remembered. */
@@ -22,13 +22,13 @@ export interface Acceptance {
 }
 
 export class Fleet {
-  readonly #around: MachineSurroundings;
+  readonly #deps: SupervisorDeps;
   readonly #supervisors = new Map<string, Supervisor | UnreadableMachine>();
   #isRestored = false;
   readonly #removed = new Map<string, number>();
 
-  constructor(around: Surroundings) {
-    this.#around = { ...around, onRemoved: (removed) => this.#forget(removed) };
+  constructor(deps: MachineDeps) {
+    this.#deps = { ...deps, onRemoved: (removed) => this.#forget(removed) };
   }
 
   find(machineId: string): Supervisor | UnreadableMachine | undefined {
@@ -50,15 +50,15 @@ export class Fleet {
 
   /** Takes in a machine of which a journal tells. */
   restore(journal: Journal): Supervisor {
-    this.#around.users.reserve(journal.uid);
+    this.#deps.users.reserve(journal.uid);
     return this.#supervise(journal);
   }
 
   /** Takes in a machine whose files are kept as they are, because they do not tell enough to run it. */
-  keep(unreadable: Omit<UnreadableMachineOptions, "around" | "directory">): void {
+  keepUnreadable(unreadable: Omit<UnreadableMachineOptions, "deps" | "directory">): void {
     const { machineId } = unreadable;
-    const directory = join(this.#around.machinesDirectory, machineId);
-    this.#supervisors.set(machineId, new UnreadableMachine({ ...unreadable, directory, around: this.#around }));
+    const directory = join(this.#deps.machinesDirectory, machineId);
+    this.#supervisors.set(machineId, new UnreadableMachine({ ...unreadable, directory, deps: this.#deps }));
   }
 
   /**
@@ -91,7 +91,7 @@ export class Fleet {
    */
   async imagesInUse(): Promise<ReadonlySet<string>> {
     if (!this.#isRestored) throw new Error("the machines' journals have not been read yet");
-    const { images, prepared } = this.#around;
+    const { images, prepared } = this.#deps;
     const machines = this.list();
     const isUnknown = machines.some((machine) => machine instanceof UnreadableMachine && machine.imageDigest === null);
     const all = isUnknown ? (await images.list()).map(({ digest }) => digest) : [];
@@ -101,16 +101,16 @@ export class Fleet {
 
   /** Lets the machines' VMs run on, for the next agent to adopt, and ends all others. */
   async release(): Promise<void> {
-    await this.#around.prepared.release();
+    await this.#deps.prepared.release();
     await Promise.all(this.list().map((supervisor) => supervisor.release()));
-    await this.endOthers();
+    await this.endUnknownVms();
   }
 
   /** Ends every VM that belongs to no machine, whatever is being done with it. Returns how many there were. */
-  async endOthers(): Promise<number> {
+  async endUnknownVms(): Promise<number> {
     if (!this.#isRestored) return 0;
     const boots = this.list().map((supervisor) => supervisor.observe().bootId);
-    return await this.#around.driver.sweep(new Set(boots.filter((bootId) => bootId !== null)));
+    return await this.#deps.driver.sweep(new Set(boots.filter((bootId) => bootId !== null)));
   }
 
   /** A supervisor for a machine that is new here; nothing is needed for one that is to be absent. */
@@ -118,13 +118,13 @@ export class Fleet {
     const removedAt = this.#removed.get(machineId) ?? 0;
     if (state === "absent") {
       this.#remember(machineId, Math.max(generation, removedAt));
-      this.#around.onChange(machineId);
+      this.#deps.onChange(machineId);
       return "absent";
     }
     if (generation <= removedAt) return "stale";
     return this.#supervise({
       machineId,
-      uid: this.#around.users.take(),
+      uid: this.#deps.users.take(),
       generation: 0,
       desired: "stopped",
       spec: null,
@@ -136,14 +136,14 @@ export class Fleet {
   }
 
   #supervise(journal: Journal): Supervisor {
-    const supervisor = new Supervisor(this.#around, join(this.#around.machinesDirectory, journal.machineId), journal);
+    const supervisor = new Supervisor(this.#deps, join(this.#deps.machinesDirectory, journal.machineId), journal);
     this.#supervisors.set(journal.machineId, supervisor);
     return supervisor;
   }
 
   #forget({ machineId, generation, uid }: RemovedMachine): void {
     this.#supervisors.delete(machineId);
-    if (uid !== null) this.#around.users.free(uid);
+    if (uid !== null) this.#deps.users.free(uid);
     this.#remember(machineId, generation);
   }
 

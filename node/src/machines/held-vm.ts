@@ -16,7 +16,7 @@ import type { VmState } from "./state.ts";
 /** A VM that was held until its end. */
 export interface EndedVm {
   readonly vm: Vm;
-  readonly wasReady: boolean;
+  readonly wasConfigured: boolean;
   /** The agent has ended it. */
   readonly isExpected: boolean;
 }
@@ -70,7 +70,7 @@ export class HeldVm {
   /** The process of the VM is gone, or there is none. */
   forget(hasBoot: boolean): void {
     this.lastSeenAt ??= this.#options.clock.now();
-    this.#letGo();
+    this.#detach();
     this.state = hasBoot ? "ended" : null;
   }
 
@@ -78,17 +78,17 @@ export class HeldVm {
   release(): void {
     this.#isReleased = true;
     this.#vm?.release();
-    this.#letGo();
+    this.#detach();
   }
 
-  #letGo(): void {
+  #detach(): void {
     this.#vm = null;
     this.readiness.end();
   }
 
   #onExit(vm: Vm, exit: VmExit): void {
     if (this.#vm !== vm) return;
-    const ended = { vm, wasReady: this.state === "ready", isExpected: this.isEnding };
+    const ended = { vm, wasConfigured: this.state === "configured", isExpected: this.isEnding };
     this.endCause ??= exit.kind === "poweroff" ? "poweroff" : "crash";
     this.forget(true);
     this.#options.log.info({ exit, isExpected: ended.isExpected }, "the VM ended");
@@ -100,7 +100,7 @@ export class HeldVm {
     if (this.#vm !== vm || this.isEnding || this.#isReleased) return;
     this.#options.log.warn({ reason }, "the channel to the guest broke while its VM runs on");
     vm.release();
-    this.#letGo();
+    this.#detach();
     this.lastSeenAt = this.#options.clock.now();
     this.state = "lost";
     this.#options.onLost();

@@ -150,8 +150,8 @@ export class JournalFile {
       await file.close();
     }
     await rename(this.#temporaryPath, this.#path);
-    await using place = await open(this.#directory, "r");
-    await place.sync();
+    await using directory = await open(this.#directory, "r");
+    await directory.sync();
     this.#written = journal;
   }
 }

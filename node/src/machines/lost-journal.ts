@@ -14,7 +14,7 @@ import type { FoundVm } from "../driver/driver.ts";
 import type { Fleet } from "./fleet.ts";
 import type { Journal, JournaledBoot } from "./journal.ts";
 import { bootDirectoryName, bootsPathOf, DISK_NAME, diskPathOf, isOurName } from "./paths.ts";
-import type { Surroundings } from "./surroundings.ts";
+import type { MachineDeps } from "./machine-deps.ts";
 
 export interface LostMachine {
   readonly machineId: string;
@@ -31,13 +31,13 @@ const HAS_NO_IMAGE =
   "or delete the machine";
 
 /** Resolves with whether there was nothing to keep. After all sound journals: no machine may get another one's user. */
-export async function takeUpLost(
+export async function recoverLost(
   fleet: Fleet,
-  around: Surroundings,
+  deps: MachineDeps,
   { machineId, kind, reason }: LostMachine,
 ): Promise<boolean> {
-  const { log } = around;
-  const directory = join(around.machinesDirectory, machineId);
+  const { log } = deps;
+  const directory = join(deps.machinesDirectory, machineId);
   if (kind !== "newer" && (await isWorthless(directory))) {
     log.warn({ directory }, "removed what a machine's removal or creation left");
     await rm(directory, { recursive: true, force: true });
@@ -46,15 +46,15 @@ export async function takeUpLost(
   const traces: Traces = {
     machineId,
     directory,
-    imageDigest: await digestOf(around, directory),
-    vms: await vmsOf(around, machineId),
+    imageDigest: await digestOf(deps, directory),
+    vms: await vmsOf(deps, machineId),
   };
-  const journal = kind === "newer" ? IS_NEWER : await makeJournal(around, traces);
-  if (typeof journal === "string") keepAsItIs(fleet, around, traces, `${reason}; ${journal}`);
+  const journal = kind === "newer" ? IS_NEWER : await makeJournal(deps, traces);
+  if (typeof journal === "string") keepUnreadable(fleet, deps, traces, `${reason}; ${journal}`);
   else {
     fleet.restore(journal);
     log.error({ machine: machineId, reason, boot: journal.boot?.bootId }, "a machine was taken up without its journal");
-    around.onEvent(machineId, "warn", `${reason}; the machine goes on with its disk, which is as it was`);
+    deps.onEvent(machineId, "warn", `${reason}; the machine goes on with its disk, which is as it was`);
   }
   return false;
 }
@@ -68,36 +68,32 @@ interface Traces {
   readonly vms: readonly FoundVm[];
 }
 
-function keepAsItIs(
+function keepUnreadable(
   fleet: Fleet,
-  around: Surroundings,
+  deps: MachineDeps,
   { machineId, directory, imageDigest, vms }: Traces,
   text: string,
 ): void {
   const reason = `${text}; its files are kept in ${directory} on its node`;
-  fleet.keep({ machineId, reason, imageDigest, bootIds: vms.map(({ record }) => record.bootId) });
-  around.log.error({ machine: machineId, reason }, "a machine is kept as it is and can not be run");
+  fleet.keepUnreadable({ machineId, reason, imageDigest, bootIds: vms.map(({ record }) => record.bootId) });
+  deps.log.error({ machine: machineId, reason }, "a machine is kept as it is and can not be run");
 }
 
 /**
  * A journal that accounts for the disk that is there: without this one, a start would make a new disk. The journal may
  * be older than the disk after a crash of the host. Undefined: the disk does not say which image it stands on.
  */
-export async function accountForDisk(
-  fleet: Fleet,
-  around: Surroundings,
-  journal: Journal,
-): Promise<Journal | undefined> {
-  const directory = join(around.machinesDirectory, journal.machineId);
+export async function accountForDisk(fleet: Fleet, deps: MachineDeps, journal: Journal): Promise<Journal | undefined> {
+  const directory = join(deps.machinesDirectory, journal.machineId);
   const names: readonly string[] = await readdir(directory);
   if (journal.hasDisk || journal.desired === "absent" || !names.includes(DISK_NAME)) return journal;
-  const imageDigest = await digestOf(around, directory);
+  const imageDigest = await digestOf(deps, directory);
   if (imageDigest !== null) return { ...journal, hasDisk: true, imageDigest };
   const text = `its journal does not know of its disk, and ${HAS_NO_IMAGE}`;
-  keepAsItIs(
+  keepUnreadable(
     fleet,
-    around,
-    { machineId: journal.machineId, directory, imageDigest, vms: await vmsOf(around, journal.machineId) },
+    deps,
+    { machineId: journal.machineId, directory, imageDigest, vms: await vmsOf(deps, journal.machineId) },
     text,
   );
   return undefined;
@@ -110,15 +106,15 @@ async function isWorthless(directory: string): Promise<boolean> {
 }
 
 /** Started for the machine, or with a directory among its boots: one that waited prepared keeps its first name. */
-async function vmsOf(around: Surroundings, machineId: string): Promise<readonly FoundVm[]> {
-  const boots = await readdir(bootsPathOf(join(around.machinesDirectory, machineId))).catch((): string[] => []);
+async function vmsOf(deps: MachineDeps, machineId: string): Promise<readonly FoundVm[]> {
+  const boots = await readdir(bootsPathOf(join(deps.machinesDirectory, machineId))).catch((): string[] => []);
   const isOwn = ({ startedFor, record }: FoundVm): boolean =>
     startedFor === machineId || boots.includes(bootDirectoryName(record.bootId));
-  return (await around.driver.find()).filter(isOwn);
+  return (await deps.driver.find()).filter(isOwn);
 }
 
-function digestOf(around: Surroundings, directory: string): Promise<string | null> {
-  const { disks, log } = around;
+function digestOf(deps: MachineDeps, directory: string): Promise<string | null> {
+  const { disks, log } = deps;
   return disks.digestOf(diskPathOf(directory)).catch((error: unknown) => {
     log.warn({ directory, reason: messageOf(error) }, "a disk can not be read");
     return null;
@@ -127,13 +123,13 @@ function digestOf(around: Surroundings, directory: string): Promise<string | nul
 
 /** A journal of generation 0, which everything that the server says replaces; or what to do when there can be none. */
 async function makeJournal(
-  around: Surroundings,
+  deps: MachineDeps,
   { machineId, directory, imageDigest, vms }: Traces,
 ): Promise<Journal | string> {
   const [vm, ...others] = vms;
   if (imageDigest === null) return HAS_NO_IMAGE;
   if (others.length > 0) return "more than one VMM runs for it; end all but one and restart the node agent";
-  const uid = await userOf(around, directory, vm);
+  const uid = await userOf(deps, directory, vm);
   if (uid === null)
     return `its VMM (process ${vm?.record.pid}) has another machine's user; end it and restart the agent`;
   return {
@@ -144,17 +140,17 @@ async function makeJournal(
     spec: null,
     imageDigest,
     hasDisk: true,
-    boot: vm === undefined ? null : bootOf(vm, around.clock.now()),
+    boot: vm === undefined ? null : bootOf(vm, deps.clock.now()),
     ending: null,
   };
 }
 
 /** The VMM's, else the disk's owner, else a new one, which the next boot makes the disk's owner. */
-async function userOf(around: Surroundings, directory: string, vm: FoundVm | undefined): Promise<number | null> {
+async function userOf(deps: MachineDeps, directory: string, vm: FoundVm | undefined): Promise<number | null> {
   const running = vm?.uid ?? null;
   const uid = running ?? (await stat(diskPathOf(directory))).uid;
-  if (around.users.takeBack(uid)) return uid;
-  return running === null ? around.users.take() : null;
+  if (deps.users.takeBack(uid)) return uid;
+  return running === null ? deps.users.take() : null;
 }
 
 /** It is taken to have run: a guest that has not says so when it is adopted. */

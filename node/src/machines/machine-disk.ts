@@ -14,15 +14,15 @@ import type { RootFile, UnpackedImage } from "../images/images.ts";
 import { type EnsureImageOptions, ensureImage } from "./ensure-image.ts";
 import { diskPathOf } from "./paths.ts";
 import type { WaitingVm } from "./prepared-kinds.ts";
-import type { Surroundings } from "./surroundings.ts";
+import type { MachineDeps } from "./machine-deps.ts";
 
 export class MachineDisk {
-  readonly #around: Surroundings;
+  readonly #deps: MachineDeps;
   readonly #directory: string;
   #image: UnpackedImage | null = null;
 
-  constructor(around: Surroundings, directory: string) {
-    this.#around = around;
+  constructor(deps: MachineDeps, directory: string) {
+    this.#deps = deps;
     this.#directory = directory;
   }
 
@@ -32,9 +32,9 @@ export class MachineDisk {
   }
 
   /** Finds or pulls the image. Resolves with its digest. */
-  async ensureImage(spec: MachineSpec, tell: EnsureImageOptions["tell"], signal: AbortSignal): Promise<string> {
-    const { images, clock } = this.#around;
-    this.#image = await ensureImage(spec, { images, clock, tell, signal });
+  async ensureImage(spec: MachineSpec, report: EnsureImageOptions["report"], signal: AbortSignal): Promise<string> {
+    const { images, clock } = this.#deps;
+    this.#image = await ensureImage(spec, { images, clock, report, signal });
     return this.#image.digest;
   }
 
@@ -42,7 +42,7 @@ export class MachineDisk {
   async make(spec: MachineSpec, uid: number): Promise<WaitingVm | undefined> {
     const image = this.#image;
     if (image === null) throw new Error("the machine's image is not at hand");
-    const { disks, images, prepared } = this.#around;
+    const { disks, images, prepared } = this.#deps;
     const diskPath = diskPathOf(this.#directory);
     await refuseSecondDisk(diskPath);
     const waiting = prepared.takeWithDisk(spec, image);
@@ -57,7 +57,7 @@ export class MachineDisk {
 
   /** The image below the disk, as the journal names it. */
   async image(imageDigest: string | null): Promise<UnpackedImage> {
-    this.#image ??= (imageDigest === null ? undefined : await this.#around.images.findByDigest(imageDigest)) ?? null;
+    this.#image ??= (imageDigest === null ? undefined : await this.#deps.images.findByDigest(imageDigest)) ?? null;
     if (this.#image === null) {
       throw new Error(`image ${imageDigest} that the machine's disk was made from is not on this node any more`);
     }
@@ -66,7 +66,7 @@ export class MachineDisk {
 
   /** The file that the disk stands on. */
   async root(spec: MachineSpec, imageDigest: string | null): Promise<RootFile> {
-    return this.#around.images.rootFor(await this.image(imageDigest), spec.diskGb * GIB);
+    return this.#deps.images.rootFor(await this.image(imageDigest), spec.diskGb * GIB);
   }
 }
 

@@ -78,7 +78,7 @@ export class MachineLog {
   /** Forgets the files, which somebody else removes. */
   close(): void {
     this.#isRemoved = true;
-    this.#tell();
+    this.#notify();
   }
 
   /** Adds whole lines. One call at a time. */
@@ -97,7 +97,7 @@ export class MachineLog {
     } finally {
       await file.close();
     }
-    this.#tell();
+    this.#notify();
   }
 
   /** How far the output of a boot is safe. */
@@ -241,7 +241,7 @@ export class MachineLog {
     return join(this.#directory, String(number));
   }
 
-  #tell(): void {
+  #notify(): void {
     for (const listener of this.#listeners) listener();
   }
 }

@@ -69,7 +69,7 @@ export class MachineQueue {
 
   async #step({ action, when }: Extract<Next, { kind: "act" }>): Promise<void> {
     const machine = this.#machine;
-    const { clock } = machine.around;
+    const { clock } = machine.deps;
     const { generation } = machine.journal;
     const controller = new AbortController();
     const startedAt = clock.monotonic();
@@ -86,7 +86,7 @@ export class MachineQueue {
       else await this.#waitToRetry(action, error);
     } finally {
       // Between its VM's first step and the end of its configuration a machine keeps its turn.
-      if (machine.held.state !== "up") machine.giveBackTurn();
+      if (machine.held.state !== "up") machine.releaseSlot();
       machine.progress = null;
       machine.isQueued = false;
       this.#current = null;
@@ -94,12 +94,12 @@ export class MachineQueue {
   }
 
   async #waitToRetry(action: Action, error: unknown): Promise<void> {
-    const { log, around } = this.#machine;
+    const { log, deps } = this.#machine;
     const delayMs = Math.min(RETRY_MS_MIN * 2 ** this.#retries, RETRY_MS_MAX);
     this.#retries += 1;
     log.warn({ action, error, delayMs }, "action failed and is tried again");
     this.#retry = new AbortController();
-    await around.clock.sleep(delayMs, this.#retry.signal);
+    await deps.clock.sleep(delayMs, this.#retry.signal);
     this.#retry = null;
   }
 }

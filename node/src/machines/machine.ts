@@ -23,12 +23,12 @@ import { countedAt, nextRestart } from "./restart-policy.ts";
 import { SecondTry } from "./second-try.ts";
 import { AttemptTimings } from "./start-timings.ts";
 import type { Situation } from "./state.ts";
-import type { MachineSurroundings } from "./surroundings.ts";
+import type { SupervisorDeps } from "./machine-deps.ts";
 import { Watchers } from "./watchers.ts";
 import { Workload } from "./workload.ts";
 
 export class Machine {
-  readonly around: MachineSurroundings;
+  readonly deps: SupervisorDeps;
   readonly directory: string;
   readonly log: Log;
   readonly disk: MachineDisk;
@@ -49,19 +49,19 @@ export class Machine {
   /** How far a preparation has come, in words. */
   progress: string | null = null;
   /** Gives back the turn that the start under way has; does nothing when there is none. */
-  giveBackTurn: () => void = () => undefined;
+  releaseSlot: () => void = () => undefined;
   adoptAttempts = 0;
 
   /** Makes the machine's directory if it is not there. `onVmChange`: the VM ended or was lost. */
-  constructor(around: MachineSurroundings, directory: string, journal: Journal, onVmChange: () => void) {
-    const { clock } = around;
-    this.around = around;
+  constructor(deps: SupervisorDeps, directory: string, journal: Journal, onVmChange: () => void) {
+    const { clock } = deps;
+    this.deps = deps;
     this.directory = directory;
     this.#journal = journal;
-    this.log = around.log.child({ machine: journal.machineId });
+    this.log = deps.log.child({ machine: journal.machineId });
     this.timings = new AttemptTimings(clock, journal.boot?.timings ?? null);
     this.#file = new JournalFile(directory);
-    this.disk = new MachineDisk(around, directory);
+    this.disk = new MachineDisk(deps, directory);
     this.machineLog = new MachineLog(logsPathOf(directory));
     const onEvent = (level: EventLevel, message: string): void => this.event(level, message);
     this.workload = new Workload({ machineLog: this.machineLog, clock, log: this.log, onEvent });
@@ -70,10 +70,10 @@ export class Machine {
       if (!ended.isExpected) this.#noteEnd(exit, ended);
       onVmChange();
     };
-    const { lastAliveAt: lastSeenAt } = around;
+    const { lastAliveAt: lastSeenAt } = deps;
     const hasBoot = journal.boot !== null;
     this.held = new HeldVm({ clock, log: this.log, hasBoot, lastSeenAt, onExit, onLost: onVmChange });
-    if (journal.boot !== null) around.liveBoots.add(journal.boot.bootId);
+    if (journal.boot !== null) deps.liveBoots.add(journal.boot.bootId);
     mkdirSync(directory, { recursive: true, mode: 0o700 });
   }
 
@@ -134,12 +134,12 @@ export class Machine {
   /** Something that is reported is different now. */
   changed(): void {
     this.watchers.changed();
-    if (!this.isReleased) this.around.onChange(this.#journal.machineId);
+    if (!this.isReleased) this.deps.onChange(this.#journal.machineId);
   }
 
   /** Only what the observed state does not say: the server writes its changes on the timeline itself. */
   event(level: EventLevel, message: string): void {
-    this.around.onEvent(this.#journal.machineId, level, message);
+    this.deps.onEvent(this.#journal.machineId, level, message);
   }
 
   /** Lets go of the VM, which runs on. Resolves when the journal is on the disk. */
@@ -154,7 +154,7 @@ export class Machine {
     const failed = (text: string): void => void this.update({ ending: { generation, kind: "failed", reason: text } });
     // A journal of an earlier version does not say; a machine of that time is started again like any other.
     if (spec?.restart === "never") return failed(reason);
-    const now = this.around.clock.now();
+    const now = this.deps.clock.now();
     const before = countedAt(restarts?.at ?? [], now);
     const restartAt = nextRestart(before, now);
     if (restartAt === null) {
@@ -173,18 +173,18 @@ export class Machine {
   }
 
   /** The VM ended though the agent did not end it. */
-  #noteEnd(exit: VmExit, { vm, wasReady }: EndedVm): void {
+  #noteEnd(exit: VmExit, { vm, wasConfigured }: EndedVm): void {
     const { generation, desired } = this.#journal;
     if (desired !== "running") return;
-    if (exit.kind === "crashed" && !wasReady && this.secondTry.grant(vm)) {
+    if (exit.kind === "crashed" && !wasConfigured && this.secondTry.grant(vm)) {
       this.log.warn({ exit }, "a restored guest died before it was set up; the machine boots without a template");
       return;
     }
-    if (exit.kind === "poweroff" && wasReady) {
+    if (exit.kind === "poweroff" && wasConfigured) {
       void this.update({ ending: { generation, kind: "poweredOff", reason: "the guest powered off" } });
     } else {
       const reason = `the machine ended by itself (${exit.kind}): ${exit.detail}`;
-      if (wasReady) this.crashed(reason);
+      if (wasConfigured) this.crashed(reason);
       else this.fail(generation, reason);
     }
   }

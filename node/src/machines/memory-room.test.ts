@@ -22,13 +22,13 @@ test("VMs that wait are given up before a start is refused", async () => {
   let availableMemoryMb = 100;
   let gaveUp = 0;
   const observe = () => Promise.resolve({ totalMemoryMb: 24_000, availableMemoryMb });
-  const giveUp = (freedMb: number) => () => {
+  const discarding = (freedMb: number) => () => {
     gaveUp += 1;
     availableMemoryMb += freedMb;
     return Promise.resolve();
   };
-  await assert.rejects(ensureMemoryRoom({ observe, giveUpPrepared: giveUp(200) }), /the node has 300 MB/);
-  await ensureMemoryRoom({ observe, giveUpPrepared: giveUp(1_000) });
-  await ensureMemoryRoom({ observe, giveUpPrepared: giveUp(1_000) });
+  await assert.rejects(ensureMemoryRoom({ observe, discardPrepared: discarding(200) }), /the node has 300 MB/);
+  await ensureMemoryRoom({ observe, discardPrepared: discarding(1_000) });
+  await ensureMemoryRoom({ observe, discardPrepared: discarding(1_000) });
   assert.equal(gaveUp, 2);
 });

@@ -26,13 +26,13 @@ export function memoryRefusal({ totalMemoryMb, availableMemoryMb }: Memory): str
 export interface MemoryRoomOptions {
   readonly observe: () => Promise<Memory>;
   /** Ends the VMs that wait prepared. */
-  readonly giveUpPrepared: () => Promise<void>;
+  readonly discardPrepared: () => Promise<void>;
 }
 
 /** Throws an Error for the machine's owner when there is no room for another VM. */
-export async function ensureMemoryRoom({ observe, giveUpPrepared }: MemoryRoomOptions): Promise<void> {
+export async function ensureMemoryRoom({ observe, discardPrepared }: MemoryRoomOptions): Promise<void> {
   if (memoryRefusal(await observe()) === null) return;
-  await giveUpPrepared();
+  await discardPrepared();
   const refusal = memoryRefusal(await observe());
   if (refusal !== null) throw new Error(refusal);
 }

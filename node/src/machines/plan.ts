@@ -24,7 +24,7 @@ interface Rule {
   /** Stands in the log beside the action it led to. */
   readonly when: string;
   readonly vm: readonly (VmState | null)[] | "any";
-  readonly wanted: readonly DesiredState[] | "any";
+  readonly desired: readonly DesiredState[] | "any";
   readonly test?: (situation: Situation) => boolean;
   readonly next: Action | Extract<Next, { kind: "settled" }>;
 }
@@ -62,36 +62,36 @@ const endedAs =
  *     none         running                                → boot
  */
 const RULES: readonly Rule[] = [
-  { when: "the VMM is gone", vm: ["ended"], wanted: "any", next: "cleanBoot" },
-  { when: "its agent does not answer", vm: ["unreachable"], wanted: "any", next: "kill" },
-  { when: "it is to be removed", vm: ["lost", "up", "ready"], wanted: ["absent"], next: "kill" },
-  { when: "it is to be removed", vm: [null], wanted: ["absent"], next: "removeFiles" },
-  { when: "nobody holds the VM", vm: ["lost"], wanted: "any", next: "adopt" },
-  { when: "its start failed", vm: ["up", "ready"], wanted: ["running"], test: endedAs("failed"), next: "kill" },
-  { when: "its agent has answered", vm: ["up"], wanted: ["running"], next: "configure" },
-  { when: "it runs", vm: ["ready"], wanted: ["running"], next: settled("running") },
-  { when: "it is to stop before it ran", vm: ["up"], wanted: ["stopped"], next: "kill" },
-  { when: "it is to stop", vm: ["ready"], wanted: ["stopped"], next: "shutDown" },
-  { when: "it is stopped", vm: [null], wanted: ["stopped"], next: settled("stopped") },
-  { when: "it powered off", vm: [null], wanted: ["running"], test: endedAs("poweredOff"), next: settled("stopped") },
-  { when: "its start failed", vm: [null], wanted: ["running"], test: endedAs("failed"), next: settled("failed") },
-  { when: "it ended unasked", vm: [null], wanted: ["running"], test: endedAs("crashed"), next: "awaitRestart" },
+  { when: "the VMM is gone", vm: ["ended"], desired: "any", next: "cleanBoot" },
+  { when: "its agent does not answer", vm: ["unreachable"], desired: "any", next: "kill" },
+  { when: "it is to be removed", vm: ["lost", "up", "configured"], desired: ["absent"], next: "kill" },
+  { when: "it is to be removed", vm: [null], desired: ["absent"], next: "removeFiles" },
+  { when: "nobody holds the VM", vm: ["lost"], desired: "any", next: "adopt" },
+  { when: "its start failed", vm: ["up", "configured"], desired: ["running"], test: endedAs("failed"), next: "kill" },
+  { when: "its agent has answered", vm: ["up"], desired: ["running"], next: "configure" },
+  { when: "it runs", vm: ["configured"], desired: ["running"], next: settled("running") },
+  { when: "it is to stop before it ran", vm: ["up"], desired: ["stopped"], next: "kill" },
+  { when: "it is to stop", vm: ["configured"], desired: ["stopped"], next: "shutDown" },
+  { when: "it is stopped", vm: [null], desired: ["stopped"], next: settled("stopped") },
+  { when: "it powered off", vm: [null], desired: ["running"], test: endedAs("poweredOff"), next: settled("stopped") },
+  { when: "its start failed", vm: [null], desired: ["running"], test: endedAs("failed"), next: settled("failed") },
+  { when: "it ended unasked", vm: [null], desired: ["running"], test: endedAs("crashed"), next: "awaitRestart" },
   {
     when: "its image is not at hand",
     vm: [null],
-    wanted: ["running"],
+    desired: ["running"],
     test: ({ hasDisk, hasImage }) => !hasDisk && !hasImage,
     next: "ensureImage",
   },
-  { when: "it has no disk", vm: [null], wanted: ["running"], test: ({ hasDisk }) => !hasDisk, next: "makeDisk" },
-  { when: "it is to run", vm: [null], wanted: ["running"], next: "boot" },
+  { when: "it has no disk", vm: [null], desired: ["running"], test: ({ hasDisk }) => !hasDisk, next: "makeDisk" },
+  { when: "it is to run", vm: [null], desired: ["running"], next: "boot" },
 ];
 
 export function plan(situation: Situation): Next {
   const rule = RULES.find(
-    ({ vm, wanted, test }) =>
+    ({ vm, desired, test }) =>
       (vm === "any" || vm.includes(situation.vm)) &&
-      (wanted === "any" || wanted.includes(situation.desired)) &&
+      (desired === "any" || desired.includes(situation.desired)) &&
       (test === undefined || test(situation)),
   );
   // The table covers every pair of vm and wanted; plan.test.ts walks them all.

@@ -65,13 +65,13 @@ test("the kind that came first gives way to a new one with all that wait of it, 
   const kinds = new PreparedKinds();
   kinds.keep(sizeOf(1), imageOf("first"), 1, 0);
   kinds.keep(sizeOf(1), null, 1, 0);
-  for (let at = 1; at <= 6; at += 1) assert.deepEqual(kinds.take(sizeOf(1), imageOf(`i${at}`), at).givenUp, []);
+  for (let at = 1; at <= 6; at += 1) assert.deepEqual(kinds.take(sizeOf(1), imageOf(`i${at}`), at).displaced, []);
   fill(kinds, 6);
   assert.deepEqual(kinds.imageDigests, ["first", "i1", "i2", "i3", "i4", "i5", "i6"]);
-  const { taken, givenUp } = kinds.take(sizeOf(1), imageOf("i7"), 7);
+  const { taken, displaced } = kinds.take(sizeOf(1), imageOf("i7"), 7);
   assert.equal(taken, undefined);
   assert.deepEqual(
-    givenUp.map(({ vm }) => vm.bootId.slice(0, 2)),
+    displaced.map(({ vm }) => vm.bootId.slice(0, 2)),
     ["i1"],
   );
   assert.deepEqual(kinds.imageDigests, ["first", "i2", "i3", "i4", "i5", "i6"]);

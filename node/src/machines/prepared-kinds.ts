@@ -9,7 +9,7 @@
 import type { MachineSpec } from "@flotilla/contract/link";
 import type { PreparedVm } from "../driver/driver.ts";
 import type { UnpackedImage } from "../images/images.ts";
-import { DEMAND_MS, type Demand, type PreparedFacts, READY_MAX, wantedPrepared } from "./prepared-plan.ts";
+import { DEMAND_MS, type Demand, type PreparedFacts, PREPARED_MAX, targetCounts } from "./prepared-plan.ts";
 
 /** The parts of a machine that a VM for it depends on. */
 export type Size = Pick<MachineSpec, "cpus" | "memoryMb" | "diskGb">;
@@ -49,8 +49,8 @@ export class PreparedKinds {
   readonly #kinds: Kind[] = [];
 
   /** A kind of which `least` wait also without demand. */
-  keep(size: Size, image: UnpackedImage | null, least: number, now: number): void {
-    this.#kinds.push(makeKind(size, { image, least, now }));
+  keep(size: Size, image: UnpackedImage | null, minimum: number, now: number): void {
+    this.#kinds.push(makeKind(size, { image, minimum, now }));
   }
 
   has(kind: Kind): boolean {
@@ -67,12 +67,12 @@ export class PreparedKinds {
     size: Size,
     image: UnpackedImage | null,
     now: number,
-  ): { readonly taken: WaitingVm | undefined; readonly givenUp: readonly WaitingVm[] } {
-    const { kind, givenUp } = this.#findOrMake(size, image, now);
+  ): { readonly taken: WaitingVm | undefined; readonly displaced: readonly WaitingVm[] } {
+    const { kind, displaced } = this.#findOrMake(size, image, now);
     kind.usedAt = now;
     kind.takenAt.push(now);
-    if (kind.takenAt.length > READY_MAX) kind.takenAt.shift();
-    return { taken: kind.waiting.shift(), givenUp };
+    if (kind.takenAt.length > PREPARED_MAX) kind.takenAt.shift();
+    return { taken: kind.waiting.shift(), displaced };
   }
 
   /** All that wait; they wait no more. */
@@ -85,8 +85,8 @@ export class PreparedKinds {
     for (const { takenAt } of this.#kinds) while (now - (takenAt[0] ?? now) > DEMAND_MS) takenAt.shift();
     const demands = this.#kinds;
     const waiting = demands.reduce((sum, kind) => sum + kind.waiting.length, 0);
-    const wanted = wantedPrepared({ now, demands, totalMemoryMb, availableMemoryMb, waiting });
-    const missing = (kind: Kind, index: number): number => (wanted[index] ?? 0) - kind.waiting.length;
+    const targets = targetCounts({ now, demands, totalMemoryMb, availableMemoryMb, waiting });
+    const missing = (kind: Kind, index: number): number => (targets[index] ?? 0) - kind.waiting.length;
     const tooMany = this.#kinds.find((kind, index) => missing(kind, index) < 0)?.waiting.pop();
     if (tooMany !== undefined) return { kind: "discard", vm: tooMany.vm };
     const tooFew = this.#kinds.find((kind, index) => missing(kind, index) > 0 && now >= kind.retryAt);
@@ -112,12 +112,12 @@ export class PreparedKinds {
       kind.memoryMb === size.memoryMb &&
       (image === null || kind.diskGb === size.diskGb);
     const found = this.#kinds.find(isSame);
-    if (found !== undefined) return { kind: found, givenUp: [] };
-    const oldest = this.#kinds.findIndex(({ least }) => least === 0);
+    if (found !== undefined) return { kind: found, displaced: [] };
+    const oldest = this.#kinds.findIndex(({ minimum }) => minimum === 0);
     const displaced = this.#kinds.length >= KINDS_MAX && oldest >= 0 ? this.#kinds.splice(oldest, 1) : [];
-    const kind = makeKind(size, { image, least: 0, now });
+    const kind = makeKind(size, { image, minimum: 0, now });
     this.#kinds.push(kind);
-    return { kind, givenUp: displaced.flatMap(({ waiting }) => waiting) };
+    return { kind, displaced: displaced.flatMap(({ waiting }) => waiting) };
   }
 }
 
@@ -125,7 +125,7 @@ type Memory = Pick<PreparedFacts, "totalMemoryMb" | "availableMemoryMb">;
 
 function makeKind(
   { cpus, memoryMb, diskGb }: Size,
-  { image, least, now }: { readonly image: UnpackedImage | null; readonly least: number; readonly now: number },
+  { image, minimum, now }: { readonly image: UnpackedImage | null; readonly minimum: number; readonly now: number },
 ): Kind {
-  return { cpus, memoryMb, diskGb, image, least, usedAt: now, takenAt: [], waiting: [], failures: 0, retryAt: 0 };
+  return { cpus, memoryMb, diskGb, image, minimum, usedAt: now, takenAt: [], waiting: [], failures: 0, retryAt: 0 };
 }

@@ -11,7 +11,7 @@ export interface Demand {
   /** When machines of this kind were started recently: monotonic milliseconds, oldest first. */
   readonly takenAt: readonly number[];
   /** How many wait also without demand. */
-  readonly least: number;
+  readonly minimum: number;
   /** When one was last taken; while none was, when the kind became known. Monotonic milliseconds. */
   readonly usedAt: number;
   /** Of the guest. */
@@ -33,7 +33,7 @@ export const DEMAND_MS = 10 * 60_000;
 const HALF_LIFE_MS = 5 * 60_000;
 /** After so long without a start, one of a kind that waits also without demand is enough. */
 const UNUSED_MS = 30 * 60_000;
-export const READY_MAX = 96;
+export const PREPARED_MAX = 96;
 /** Private memory of one that waits, with a margin: 44 MB measured. */
 export const PREPARED_MB = 52;
 /** Of the host's memory, that all that wait may take together. */
@@ -42,7 +42,7 @@ const SHARE_MAX = 0.25;
 const FREE_SHARE_MIN = 0.2;
 
 /** The number wanted of each kind, in the order of `demands`: the first are served first. */
-export function wantedPrepared({
+export function targetCounts({
   now,
   demands,
   totalMemoryMb,
@@ -51,19 +51,19 @@ export function wantedPrepared({
 }: PreparedFacts): readonly number[] {
   const byShare = Math.floor((totalMemoryMb * SHARE_MAX) / PREPARED_MB);
   const byFree = waiting + Math.floor((availableMemoryMb - totalMemoryMb * FREE_SHARE_MIN) / PREPARED_MB);
-  let left = Math.max(0, Math.min(READY_MAX, byShare, byFree));
+  let left = Math.max(0, Math.min(PREPARED_MAX, byShare, byFree));
   return demands.map((demand) => {
     // No machine of the kind is ever placed on this host.
     if (demand.memoryMb > totalMemoryMb) return 0;
-    const wanted = Math.min(left, wantedOf(demand, now));
-    left -= wanted;
-    return wanted;
+    const target = Math.min(left, targetOf(demand, now));
+    left -= target;
+    return target;
   });
 }
 
-function wantedOf({ takenAt, least, usedAt }: Demand, now: number): number {
+function targetOf({ takenAt, minimum, usedAt }: Demand, now: number): number {
   const unusedMs = now - usedAt;
   const recent = takenAt.filter((at) => now - at < DEMAND_MS).length;
   const expected = recent / 2 ** Math.floor(unusedMs / HALF_LIFE_MS);
-  return Math.max(Math.floor(expected), unusedMs < UNUSED_MS ? least : Math.min(least, 1));
+  return Math.max(Math.floor(expected), unusedMs < UNUSED_MS ? minimum : Math.min(minimum, 1));
 }

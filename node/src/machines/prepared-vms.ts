@@ -30,9 +30,9 @@ export interface PreparedVmsOptions extends PrepareVmOptions {
 
 /** What a first machine is most likely made of, and what VMs without a disk may practise on. */
 const FIRST_IMAGE = "local/busybox";
-const LEAST_OF_FIRST_IMAGE = 3;
-const LEAST_WITHOUT_DISK = 2;
-const LOOK_MS = 2_000;
+const FIRST_IMAGE_MINIMUM = 3;
+const WITHOUT_DISK_MINIMUM = 2;
+const CHECK_MS = 2_000;
 const DEFAULT_SIZE: Size = { cpus: CPUS_DEFAULT, memoryMb: MEMORY_MB_DEFAULT, diskGb: DISK_GB_DEFAULT };
 
 export class PreparedVms {
@@ -59,8 +59,8 @@ export class PreparedVms {
     const image = (await images.find(FIRST_IMAGE, null)) ?? null;
     this.#firstImage = image;
     const now = clock.monotonic();
-    if (image !== null) this.#kinds.keep(DEFAULT_SIZE, image, LEAST_OF_FIRST_IMAGE, now);
-    this.#kinds.keep(DEFAULT_SIZE, null, LEAST_WITHOUT_DISK, now);
+    if (image !== null) this.#kinds.keep(DEFAULT_SIZE, image, FIRST_IMAGE_MINIMUM, now);
+    this.#kinds.keep(DEFAULT_SIZE, null, WITHOUT_DISK_MINIMUM, now);
     this.#running = this.#run();
   }
 
@@ -96,7 +96,7 @@ export class PreparedVms {
     this.#stop.abort(new Error("the node agent shuts down"));
     this.#wake.abort();
     await this.#running;
-    await this.giveUp();
+    await this.discardWaiting();
     if (this.#boots.size === 0) return;
     // Being discarded at this moment, or overlooked: no next agent is to find them.
     for (const bootId of this.#boots) liveBoots.delete(bootId);
@@ -104,7 +104,7 @@ export class PreparedVms {
   }
 
   /** Ends those that wait now. */
-  async giveUp(): Promise<void> {
+  async discardWaiting(): Promise<void> {
     for (const { vm } of this.#kinds.takeAll()) await this.discard(vm);
   }
 
@@ -121,8 +121,8 @@ export class PreparedVms {
 
   #take(size: Size, image: UnpackedImage | null): WaitingVm | undefined {
     if (this.#options.driver.prepare === null) return undefined;
-    const { taken, givenUp } = this.#kinds.take(size, image, this.#options.clock.monotonic());
-    for (const { vm } of givenUp) void this.discard(vm);
+    const { taken, displaced } = this.#kinds.take(size, image, this.#options.clock.monotonic());
+    for (const { vm } of displaced) void this.discard(vm);
     if (taken !== undefined) this.#boots.delete(taken.vm.bootId);
     return taken;
   }
@@ -132,11 +132,11 @@ export class PreparedVms {
     while (!this.#stop.signal.aborted) {
       // Before the look: what changes meanwhile is looked at again.
       this.#wake = new AbortController();
-      let delayMs = LOOK_MS;
+      let delayMs = CHECK_MS;
       // What is prepared takes what starts leave of the processors; only its launcher takes a share like theirs.
       if (this.#startsUnderWay < availableParallelism()) {
         try {
-          delayMs = (await this.#step()) ? 0 : LOOK_MS;
+          delayMs = (await this.#step()) ? 0 : CHECK_MS;
         } catch (error) {
           if (this.#stop.signal.aborted) return;
           log.warn({ reason: messageOf(error) }, "it could not be found out what to prepare");

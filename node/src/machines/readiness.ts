@@ -12,11 +12,11 @@ import type { VmNetwork } from "../network/vm-network.ts";
 const PAUSE_MS_MIN = 100;
 const PAUSE_MS_MAX = 5_000;
 /** A guest that does not even refuse is asked again after this. */
-const LOOK_MS_MAX = 2_000;
+const PROBE_MS_MAX = 2_000;
 
 export class Readiness {
   readonly #clock: Clock;
-  #looking: AbortController | null = null;
+  #probing: AbortController | null = null;
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -25,21 +25,21 @@ export class Readiness {
   /** Looks until a port takes connections, and calls back then; not after `end`. */
   begin(network: VmNetwork, ports: readonly number[], onReady: () => void): void {
     this.end();
-    const looking = new AbortController();
-    this.#looking = looking;
-    void this.#look(network, ports, looking.signal).then(() => {
-      if (!looking.signal.aborted) onReady();
+    const probing = new AbortController();
+    this.#probing = probing;
+    void this.#probe(network, ports, probing.signal).then(() => {
+      if (!probing.signal.aborted) onReady();
     });
   }
 
   /** Ends the looking. */
   end(): void {
-    this.#looking?.abort();
-    this.#looking = null;
+    this.#probing?.abort();
+    this.#probing = null;
   }
 
   /** Never rejects. */
-  async #look(network: VmNetwork, ports: readonly number[], signal: AbortSignal): Promise<void> {
+  async #probe(network: VmNetwork, ports: readonly number[], signal: AbortSignal): Promise<void> {
     const startedAt = this.#clock.monotonic();
     while (!signal.aborted && !(await isListening(network, ports, this.#clock, signal))) {
       await this.#clock.sleep(pauseAfter(this.#clock.monotonic() - startedAt), signal);
@@ -59,11 +59,11 @@ async function isListening(
   signal: AbortSignal,
 ): Promise<boolean> {
   const over = new AbortController();
-  const timer = clock.timer(LOOK_MS_MAX, () => over.abort(new Error("nothing answered")));
+  const timer = clock.timer(PROBE_MS_MAX, () => over.abort(new Error("nothing answered")));
   const either = AbortSignal.any([signal, over.signal]);
-  const looks = ports.map(async (port) => close(await network.dial(port, either)));
+  const probes = ports.map(async (port) => close(await network.dial(port, either)));
   try {
-    await Promise.any(looks);
+    await Promise.any(probes);
     return true;
   } catch {
     return false;

@@ -12,7 +12,7 @@ import type { DesiredState, ObservedState } from "@flotilla/contract/link";
  * `lost`: nobody holds it: the agent came back, or the channel broke. `unreachable`: it was looked for and its agent
  * does not answer. `up`: its agent has answered. `ready`: configured as well. `ended`: its process is gone.
  */
-export const VM_STATES = ["lost", "unreachable", "up", "ready", "ended"] as const;
+export const VM_STATES = ["lost", "unreachable", "up", "configured", "ended"] as const;
 export type VmState = (typeof VM_STATES)[number];
 
 /** How an attempt to run the machine ended without anybody asking; counts only for the generation it belongs to. */

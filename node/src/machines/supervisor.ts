@@ -20,15 +20,15 @@ import type { MachineLog } from "./machine-log.ts";
 import { MachineQueue } from "./machine-queue.ts";
 import { observedState, plan } from "./plan.ts";
 import { STATE_DURING } from "./state.ts";
-import type { MachineSurroundings } from "./surroundings.ts";
+import type { SupervisorDeps } from "./machine-deps.ts";
 
 export class Supervisor {
   readonly #machine: Machine;
   readonly #queue: MachineQueue;
 
   /** Makes the machine's directory if it is not there. Nothing happens before `accept` or `resume`. */
-  constructor(around: MachineSurroundings, directory: string, journal: Journal) {
-    this.#machine = new Machine(around, directory, journal, () => this.#queue.wake());
+  constructor(deps: SupervisorDeps, directory: string, journal: Journal) {
+    this.#machine = new Machine(deps, directory, journal, () => this.#queue.wake());
     this.#queue = new MachineQueue(this.#machine);
   }
 
@@ -48,7 +48,7 @@ export class Supervisor {
   /** The guest, while the machine runs. */
   get guest(): Guest | null {
     const { held, journal } = this.#machine;
-    return held.state === "ready" && journal.desired === "running" ? (held.vm?.guest ?? null) : null;
+    return held.state === "configured" && journal.desired === "running" ? (held.vm?.guest ?? null) : null;
   }
 
   /** The way to the guest's ports, while the machine runs. */
@@ -79,7 +79,7 @@ export class Supervisor {
     }
     // Absent is final: what is being removed can not be wanted back.
     if (generation <= known.generation || known.desired === "absent") return "stale";
-    if (state === "running" && machine.held.state !== "ready") machine.timings.begin();
+    if (state === "running" && machine.held.state !== "configured") machine.timings.begin();
     const saved = machine.update({ generation, desired: state, spec: spec ?? known.spec, restarts: null });
     this.#queue.interrupt(state);
     this.#queue.wake();

@@ -11,10 +11,10 @@ import { absentMachine } from "@flotilla/contract/link/absent";
 import { MachineLog } from "./machine-log.ts";
 import { logsPathOf } from "./paths.ts";
 import { removeMachineFiles } from "./remove-machine-files.ts";
-import type { MachineSurroundings } from "./surroundings.ts";
+import type { SupervisorDeps } from "./machine-deps.ts";
 
 export interface UnreadableMachineOptions {
-  readonly around: MachineSurroundings;
+  readonly deps: SupervisorDeps;
   readonly machineId: string;
   readonly directory: string;
   /** For the machine's owner: what is wrong, and what to do. */
@@ -37,7 +37,7 @@ export class UnreadableMachine {
   constructor(options: UnreadableMachineOptions) {
     this.#options = options;
     this.machineLog = new MachineLog(logsPathOf(options.directory));
-    for (const bootId of options.bootIds) options.around.liveBoots.add(bootId);
+    for (const bootId of options.bootIds) options.deps.liveBoots.add(bootId);
   }
 
   get machineId(): string {
@@ -57,7 +57,7 @@ export class UnreadableMachine {
     if (generation < this.#generation) return "stale";
     this.#generation = generation;
     if (state === "absent") await this.#remove();
-    this.#options.around.onChange(this.machineId);
+    this.#options.deps.onChange(this.machineId);
     return "accepted";
   }
 
@@ -84,12 +84,12 @@ export class UnreadableMachine {
 
   async #remove(): Promise<void> {
     if (this.#isRemoved) return;
-    const { around, bootIds, directory, machineId } = this.#options;
-    for (const bootId of bootIds) around.liveBoots.delete(bootId);
-    await around.driver.sweep(around.liveBoots);
+    const { deps, bootIds, directory, machineId } = this.#options;
+    for (const bootId of bootIds) deps.liveBoots.delete(bootId);
+    await deps.driver.sweep(deps.liveBoots);
     await removeMachineFiles(directory);
     this.machineLog.close();
     this.#isRemoved = true;
-    around.onRemoved({ machineId, generation: this.#generation, uid: null });
+    deps.onRemoved({ machineId, generation: this.#generation, uid: null });
   }
 }

@@ -27,7 +27,7 @@ const BATCH_BYTES = 128 * 1024;
 const LOG_BYTES_PER_SECOND = 1024 * 1024;
 const LOG_BURST_BYTES = 8 * 1024 * 1024;
 const RETRY_MS = 1_000;
-const LAST_WORDS_MS = 1_000;
+const LAST_OUTPUT_MS = 1_000;
 
 /** Programs that only wait for somebody's words. Nobody gives a workload any, so they would end at once. */
 const PROMPTS = ["sh", "ash", "bash", "dash", "zsh", "fish", "python", "python3", "node", "irb", "php", "lua"];
@@ -36,9 +36,9 @@ const PROMPTS = ["sh", "ash", "bash", "dash", "zsh", "fish", "python", "python3"
 export function workloadCommand(spec: MachineSpec, image: ImageConfiguration): readonly string[] | null {
   if (spec.command !== null && spec.command.length > 0) return spec.command;
   const argv = [...image.entrypoint, ...image.command];
-  const [program = "", ...words] = argv;
+  const [program = "", ...args] = argv;
   if (program === "") return null;
-  return words.length === 0 && PROMPTS.includes(program.slice(program.lastIndexOf("/") + 1)) ? null : argv;
+  return args.length === 0 && PROMPTS.includes(program.slice(program.lastIndexOf("/") + 1)) ? null : argv;
 }
 
 export interface WorkloadOptions {
@@ -67,7 +67,7 @@ interface Batch {
 export class Workload {
   readonly #options: WorkloadOptions;
   /** Each guest that is heard, and nobody before it. */
-  #hearing: Hearing | null = null;
+  #reader: OutputReader | null = null;
 
   constructor(options: WorkloadOptions) {
     this.#options = options;
@@ -78,26 +78,26 @@ export class Workload {
     await this.release();
     // An earlier agent, or an earlier channel, may have heard some of it.
     const progress = await this.#options.machineLog.progressOf(run.boot);
-    this.#hearing = new Hearing(this.#options, run, progress);
-    await this.#hearing.begin(guest);
+    this.#reader = new OutputReader(this.#options, run, progress);
+    await this.#reader.begin(guest);
   }
 
   /** The guest has ended: resolves when all that it said stands in the log, whole lines or not. */
   async finish(): Promise<void> {
-    const hearing = this.#hearing;
-    this.#hearing = null;
+    const hearing = this.#reader;
+    this.#reader = null;
     await hearing?.finish();
   }
 
   /** Lets go: what does not stand in the log yet is heard again by whoever comes next. */
   async release(): Promise<void> {
-    const hearing = this.#hearing;
-    this.#hearing = null;
+    const hearing = this.#reader;
+    this.#reader = null;
     await hearing?.release();
   }
 }
 
-class Hearing {
+class OutputReader {
   readonly #options: WorkloadOptions;
   readonly #run: WorkloadRun;
   readonly #isOver = new AbortController();
@@ -105,7 +105,7 @@ class Hearing {
   #guestWorkload: GuestWorkload | null = null;
   #hasEnded: boolean;
   /** Of the next byte to come, and of those that stand in a line. */
-  #heardOffset: number;
+  #readOffset: number;
   #lineOffset: number;
   #partial = "";
   #batches: Batch[] = [];
@@ -119,7 +119,7 @@ class Hearing {
   constructor(options: WorkloadOptions, run: WorkloadRun, progress: { offset: number; hasEnded: boolean }) {
     this.#options = options;
     this.#run = run;
-    this.#heardOffset = progress.offset;
+    this.#readOffset = progress.offset;
     this.#lineOffset = progress.offset;
     this.#hasEnded = progress.hasEnded;
     this.#tokensAt = options.clock.monotonic();
@@ -130,8 +130,8 @@ class Hearing {
     try {
       this.#guestWorkload = guest.workload({
         argv: this.#run.argv,
-        offset: this.#heardOffset,
-        onOutput: (offset, bytes) => this.#hear(offset, bytes),
+        offset: this.#readOffset,
+        onOutput: (offset, bytes) => this.#read(offset, bytes),
         onEnd: (exitCode) => this.#onEnd(exitCode),
       });
       await this.#guestWorkload.started;
@@ -142,7 +142,7 @@ class Hearing {
 
   async finish(): Promise<void> {
     // A VM's end and its last words are seen apart.
-    await Promise.race([this.#guest?.closed, this.#options.clock.sleep(LAST_WORDS_MS, this.#isOver.signal)]);
+    await Promise.race([this.#guest?.closed, this.#options.clock.sleep(LAST_OUTPUT_MS, this.#isOver.signal)]);
     this.#endLine();
     // Whoever waits for room, or for a disk that is full, is not waited for.
     this.#isOver.abort();
@@ -156,15 +156,15 @@ class Hearing {
     await this.#writing;
   }
 
-  #hear(offset: number, bytes: Buffer): void {
+  #read(offset: number, bytes: Buffer): void {
     if (this.#isOver.signal.aborted) return;
-    const lost = offset - this.#heardOffset;
+    const lost = offset - this.#readOffset;
     if (lost > 0) {
       this.#endLine();
       this.#lineOffset = offset;
       this.#add("note", `${lost} bytes of the workload's output were lost: no reader could take them`, 0);
     }
-    this.#heardOffset = offset + bytes.byteLength;
+    this.#readOffset = offset + bytes.byteLength;
     const lines = `${this.#partial}${bytes.toString("latin1")}`.split("\n");
     this.#partial = lines.pop() ?? "";
     for (const line of lines) this.#addOutput(line, line.length + 1);
@@ -240,7 +240,7 @@ class Hearing {
         await clock.sleep(RETRY_MS, signal);
         continue;
       }
-      const waitMs = this.#waitFor(batch.lines.byteLength);
+      const waitMs = this.#throttleMs(batch.lines.byteLength);
       if (waitMs > 0) await clock.sleep(waitMs, signal);
       if (batch.bytes > 0 && !signal.aborted) this.#guestWorkload?.acknowledge(batch.offset, batch.bytes);
     }
@@ -248,7 +248,7 @@ class Hearing {
   }
 
   /** How long a guest waits that has said so much. */
-  #waitFor(bytes: number): number {
+  #throttleMs(bytes: number): number {
     const now = this.#options.clock.monotonic();
     const refill = ((now - this.#tokensAt) * LOG_BYTES_PER_SECOND) / 1000;
     this.#tokens = Math.min(LOG_BURST_BYTES, this.#tokens + refill) - bytes;

@@ -17,11 +17,11 @@ import { makeLog } from "../../src/log.ts";
 import { type Adoption, adoptMachines } from "../../src/machines/adopt.ts";
 import { Fleet } from "../../src/machines/fleet.ts";
 import { RunJournal } from "../../src/machines/run-journal.ts";
-import { makeSurroundings, type Surroundings } from "../../src/machines/surroundings.ts";
+import { makeMachineDeps, type MachineDeps } from "../../src/machines/machine-deps.ts";
 
 export interface TestNode {
   readonly fleet: Fleet;
-  readonly around: Surroundings;
+  readonly deps: MachineDeps;
   readonly driver: FakeDriver;
   readonly images: FakeImages;
   readonly events: { readonly machineId: string; readonly level: string; readonly message: string }[];
@@ -122,7 +122,7 @@ export async function startTestNode(
     log,
     onChange: () => undefined,
   });
-  const around = makeSurroundings({
+  const deps = makeMachineDeps({
     runs,
     machinesDirectory,
     preparedDirectory,
@@ -137,12 +137,12 @@ export async function startTestNode(
     onEvent: (machineId, level, message) => events.push({ machineId, level, message }),
     onChange: () => undefined,
   });
-  const fleet = new Fleet(around);
+  const fleet = new Fleet(deps);
   own.fleet = fleet;
-  const adoption = await adoptMachines(fleet, around);
+  const adoption = await adoptMachines(fleet, deps);
   return {
     fleet,
-    around,
+    deps,
     driver,
     images,
     events,

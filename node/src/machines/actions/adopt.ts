@@ -9,13 +9,13 @@ import type { JournaledBoot } from "../journal.ts";
 import type { Machine } from "../machine.ts";
 import { workloadCommand } from "../workload.ts";
 import { BOOT_DEADLINE_MS, diskRoot, requestOf } from "./boot.ts";
-import { becomeReady } from "./configure.ts";
+import { markRunning } from "./configure.ts";
 
 const ADOPT_DEADLINE_MS = 15_000;
 const ADOPT_ATTEMPTS_MAX = 3;
 
 export async function adopt(machine: Machine, signal: AbortSignal): Promise<void> {
-  const { held, around } = machine;
+  const { held, deps } = machine;
   const { boot, desired } = machine.journal;
   if (boot === null) return;
   const hasRun = boot.runningSince !== null;
@@ -25,14 +25,14 @@ export async function adopt(machine: Machine, signal: AbortSignal): Promise<void
     return;
   }
   const root = await diskRoot(machine).catch(() => null);
-  const deadline = deadlineSignal(around.clock, hasRun ? ADOPT_DEADLINE_MS : BOOT_DEADLINE_MS, signal);
+  const deadline = deadlineSignal(deps.clock, hasRun ? ADOPT_DEADLINE_MS : BOOT_DEADLINE_MS, signal);
   try {
-    const vm = await around.driver.adopt(requestOf(machine, boot.bootId, root), boot.record, deadline.signal);
+    const vm = await deps.driver.adopt(requestOf(machine, boot.bootId, root), boot.record, deadline.signal);
     if (vm === "gone") return await foundGone(machine, boot);
     machine.adoptAttempts = 0;
     held.hold(vm);
     // A prepared guest is configured before it is this machine, and is configured again.
-    if (vm.guest.hello.isConfigured && hasRun) becomeReady(machine, vm, await withWorkload(machine, boot));
+    if (vm.guest.hello.isConfigured && hasRun) markRunning(machine, vm, await withWorkload(machine, boot));
     machine.log.info({ boot: boot.bootId, state: held.state }, "a running VM was adopted");
   } catch (error) {
     signal.throwIfAborted();
@@ -56,7 +56,7 @@ async function withWorkload(machine: Machine, boot: JournaledBoot): Promise<Jour
 
 /** A machine that ran ended unasked; one that was only starting is started again, because nothing was reported of it. */
 async function foundGone(machine: Machine, { bootId, runningSince }: JournaledBoot): Promise<void> {
-  const { driver, liveBoots } = machine.around;
+  const { driver, liveBoots } = machine.deps;
   // A VMM that had not yet left a trace when the agent died is not found by its record, but by this.
   liveBoots.delete(bootId);
   await driver.sweep(liveBoots);

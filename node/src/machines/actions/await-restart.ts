@@ -7,7 +7,7 @@
 import type { Machine } from "../machine.ts";
 
 export async function awaitRestart(machine: Machine, signal: AbortSignal): Promise<void> {
-  const { clock } = machine.around;
+  const { clock } = machine.deps;
   const { ending, restarts } = machine.journal;
   if (ending?.kind !== "crashed") return;
   const pauseMs = ending.restartAt - clock.now();

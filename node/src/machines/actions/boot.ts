@@ -17,7 +17,7 @@ export const BOOT_DEADLINE_MS = 120_000;
 
 /** `withDisk`: the VM that the machine's new disk came with. */
 export async function boot(machine: Machine, signal: AbortSignal, withDisk?: WaitingVm): Promise<void> {
-  const { driver, clock, liveBoots, prepared, users } = machine.around;
+  const { driver, clock, liveBoots, prepared, users } = machine.deps;
   prepared.starting();
   try {
     const root = await diskRoot(machine).catch(async (error: unknown) => {
@@ -26,7 +26,7 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
     });
     const { isDue: mustBoot } = machine.secondTry;
     const waiting = (withDisk ?? (mustBoot ? undefined : prepared.take(machine.requiredSpec())))?.vm;
-    machine.giveBackTurn = await turn(machine, waiting === undefined ? "boot" : "wake", signal).catch(
+    machine.releaseSlot = await takeSlot(machine, waiting === undefined ? "boot" : "wake", signal).catch(
       async (error: unknown) => {
         await prepared.discard(waiting);
         throw error;
@@ -75,8 +75,8 @@ export function requestOf(machine: Machine, bootId: string, root: RootFile | nul
 }
 
 /** Waits for a turn to start, and for memory if it is to boot. The function gives the turn back. */
-async function turn(machine: Machine, kind: "boot" | "wake", signal: AbortSignal): Promise<() => void> {
-  const { bootSlots, wakeSlots, ensureMemoryRoom } = machine.around;
+async function takeSlot(machine: Machine, kind: "boot" | "wake", signal: AbortSignal): Promise<() => void> {
+  const { bootSlots, wakeSlots, ensureMemoryRoom } = machine.deps;
   const slots = kind === "boot" ? bootSlots : wakeSlots;
   let giveBack = slots.tryTake();
   if (giveBack === undefined) {

@@ -14,7 +14,7 @@ import { workloadCommand } from "../workload.ts";
 import { rootBytes } from "./boot.ts";
 
 export async function configure(machine: Machine, signal: AbortSignal): Promise<void> {
-  const { driver, clock } = machine.around;
+  const { driver, clock } = machine.deps;
   const { vm } = machine.held;
   const { boot, imageDigest } = machine.journal;
   if (vm === null || boot === null) throw new Error("the VM ended before it was configured");
@@ -39,25 +39,25 @@ export async function configure(machine: Machine, signal: AbortSignal): Promise<
   if (machine.secondTry.end()) forgetTemplate(machine);
   machine.timings.note({ configureMs: clock.monotonic() - startedAt, totalMs: machine.timings.totalMs });
   const latest = machine.journal.boot ?? boot;
-  becomeReady(machine, vm, { ...latest, workload: workloadCommand(spec, image) });
+  markRunning(machine, vm, { ...latest, workload: workloadCommand(spec, image) });
 }
 
 /** What is made from the template that killed a guest goes with it. Nothing waits for that. */
 function forgetTemplate(machine: Machine): void {
-  const { driver, prepared, log } = machine.around;
-  Promise.all([driver.forgetTemplate(machine.requiredSpec()), prepared.giveUp()]).catch((error: unknown) =>
+  const { driver, prepared, log } = machine.deps;
+  Promise.all([driver.forgetTemplate(machine.requiredSpec()), prepared.discardWaiting()]).catch((error: unknown) =>
     log.error({ error }, "a template that killed a guest could not be removed"),
   );
 }
 
 /** The guest is the machine now. Does nothing when it has ended meanwhile. */
-export function becomeReady(machine: Machine, vm: Vm, boot: JournaledBoot): void {
-  const { held, timings, workload, around } = machine;
+export function markRunning(machine: Machine, vm: Vm, boot: JournaledBoot): void {
+  const { held, timings, workload, deps } = machine;
   if (held.vm !== vm || machine.journal.boot?.bootId !== boot.bootId) return;
-  held.state = "ready";
+  held.state = "configured";
   const { bootId } = boot;
   const { machineId } = machine.journal;
-  const runningSince = around.runs.open({ bootId, machineId, startedAt: boot.runningSince ?? around.clock.now() });
+  const runningSince = deps.runs.open({ bootId, machineId, startedAt: boot.runningSince ?? deps.clock.now() });
   const ports = machine.requiredSpec().ports.map(({ port }) => port);
   // Without a port that could be looked at, the agent's answer is all there is.
   const readySince = boot.readySince ?? (ports.length === 0 || vm.network === null ? runningSince : null);
@@ -66,7 +66,7 @@ export function becomeReady(machine: Machine, vm: Vm, boot: JournaledBoot): void
     boot: { ...boot, record: vm.record, runningSince, readySince, timings: timings.noted },
     restarts: restarts === null ? null : { ...restarts, isUnderWay: false },
   });
-  if (readySince === null && vm.network !== null) held.readiness.begin(vm.network, ports, () => portAnswered(machine));
+  if (readySince === null && vm.network !== null) held.readiness.begin(vm.network, ports, () => markReady(machine));
   if (!boot.workload) return;
   const isEnding = (): boolean => machine.journal.desired !== "running";
   workload
@@ -77,8 +77,8 @@ export function becomeReady(machine: Machine, vm: Vm, boot: JournaledBoot): void
 }
 
 /** A published port has taken a connection. */
-function portAnswered(machine: Machine): void {
+function markReady(machine: Machine): void {
   const { boot } = machine.journal;
-  if (boot !== null) void machine.update({ boot: { ...boot, readySince: machine.around.clock.now() } });
+  if (boot !== null) void machine.update({ boot: { ...boot, readySince: machine.deps.clock.now() } });
   machine.changed();
 }

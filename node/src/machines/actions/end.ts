@@ -22,12 +22,12 @@ import { removeMachineFiles } from "../remove-machine-files.ts";
 const SHUT_DOWN_DEADLINE_MS = 10_000;
 
 export async function shutDown(machine: Machine, signal: AbortSignal): Promise<void> {
-  const { held, around } = machine;
+  const { held, deps } = machine;
   const { vm } = held;
   if (vm === null) return;
   held.isEnding = true;
   held.endCause ??= causeOf(machine);
-  const deadline = deadlineSignal(around.clock, SHUT_DOWN_DEADLINE_MS, signal);
+  const deadline = deadlineSignal(deps.clock, SHUT_DOWN_DEADLINE_MS, signal);
   try {
     await orAborted(vm.guest.shutDown(), deadline.signal);
     await orAborted(vm.exited, deadline.signal);
@@ -42,28 +42,28 @@ export async function shutDown(machine: Machine, signal: AbortSignal): Promise<v
 }
 
 export async function kill(machine: Machine): Promise<void> {
-  const { held, around } = machine;
+  const { held, deps } = machine;
   const { boot } = machine.journal;
   held.isEnding = true;
   held.endCause ??= causeOf(machine);
   if (held.vm !== null) await held.vm.kill();
   else if (boot !== null && held.state !== "ended") {
     // The agent does not hold it: the driver ends what is not among the live boots.
-    around.liveBoots.delete(boot.bootId);
-    await around.driver.sweep(around.liveBoots);
+    deps.liveBoots.delete(boot.bootId);
+    await deps.driver.sweep(deps.liveBoots);
   }
   held.forget(machine.journal.boot !== null);
 }
 
 export async function cleanBoot(machine: Machine): Promise<void> {
-  const { held, around, workload, directory } = machine;
+  const { held, deps, workload, directory } = machine;
   const { boot } = machine.journal;
   const run = boot === null ? null : endedRun(machine, boot);
-  const recorded = run === null ? null : around.runs.close(run.bootId, run);
+  const recorded = run === null ? null : deps.runs.close(run.bootId, run);
   await workload.finish();
   if (boot !== null) {
     await rm(join(bootsPathOf(directory), bootDirectoryName(boot.bootId)), { recursive: true, force: true });
-    around.liveBoots.delete(boot.bootId);
+    deps.liveBoots.delete(boot.bootId);
   }
   await recorded;
   void machine.update({ boot: null, lastRun: run ?? machine.journal.lastRun ?? null });
@@ -81,8 +81,8 @@ function causeOf({ journal }: Machine): RunEndCause {
 }
 
 /** null for a boot that never ran. */
-function endedRun({ held, journal, around }: Machine, { bootId, runningSince }: JournaledBoot): EndedRun | null {
-  const { runs, clock } = around;
+function endedRun({ held, journal, deps }: Machine, { bootId, runningSince }: JournaledBoot): EndedRun | null {
+  const { runs, clock } = deps;
   if (runningSince === null && !runs.isOpen(bootId)) return null;
   // Known already, unless the agent died before the start was on the disk.
   const startedAt = runs.open({ bootId, machineId: journal.machineId, startedAt: runningSince ?? clock.now() });
@@ -95,5 +95,5 @@ export async function removeFiles(machine: Machine): Promise<void> {
   await removeMachineFiles(machine.directory);
   machine.machineLog.close();
   machine.isRemoved = true;
-  machine.around.onRemoved(machine.journal);
+  machine.deps.onRemoved(machine.journal);
 }

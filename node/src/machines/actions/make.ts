@@ -11,26 +11,26 @@ import { boot } from "./boot.ts";
 const PROGRESS_PERIOD_MS = 250;
 
 export async function ensureImage(machine: Machine, signal: AbortSignal): Promise<void> {
-  const { clock } = machine.around;
+  const { clock } = machine.deps;
   const startedAt = clock.monotonic();
-  let saidAt = startedAt;
-  const tell = {
+  let reportedAt = startedAt;
+  const report = {
     event: (message: string): void => machine.event("info", message),
     progress: (message: string): void => {
       machine.progress = message;
-      if (clock.monotonic() - saidAt < PROGRESS_PERIOD_MS) return;
-      saidAt = clock.monotonic();
+      if (clock.monotonic() - reportedAt < PROGRESS_PERIOD_MS) return;
+      reportedAt = clock.monotonic();
       machine.changed();
     },
   };
-  const imageDigest = await machine.disk.ensureImage(machine.requiredSpec(), tell, signal);
+  const imageDigest = await machine.disk.ensureImage(machine.requiredSpec(), report, signal);
   void machine.update({ imageDigest });
   machine.timings.note({ imageMs: clock.monotonic() - startedAt });
 }
 
 /** A VM that waits with such a disk brings it along, and is started at once: it may be no other machine's. */
 export async function makeDisk(machine: Machine, signal: AbortSignal): Promise<void> {
-  const { clock } = machine.around;
+  const { clock } = machine.deps;
   const startedAt = clock.monotonic();
   const waiting = await machine.disk.make(machine.requiredSpec(), machine.journal.uid);
   void machine.update({ hasDisk: true });

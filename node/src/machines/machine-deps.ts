@@ -21,7 +21,7 @@ export interface RemovedMachine {
   readonly uid: number | null;
 }
 
-export interface Surroundings {
+export interface MachineDeps {
   /** Holds a directory for each machine. */
   readonly machinesDirectory: string;
   readonly users: UserIds;
@@ -48,14 +48,14 @@ export interface Surroundings {
 }
 
 /** Of one machine's supervisor. */
-export interface MachineSurroundings extends Surroundings {
+export interface SupervisorDeps extends MachineDeps {
   /** The machine and all its files are gone. */
   onRemoved(removed: RemovedMachine): void;
 }
 
-export interface SurroundingsOptions
+export interface MachineDepsOptions
   extends Pick<
-    Surroundings,
+    MachineDeps,
     | "machinesDirectory"
     | "driver"
     | "images"
@@ -73,13 +73,13 @@ export interface SurroundingsOptions
 }
 
 /** Puts them together. Nothing runs yet. */
-export function makeSurroundings(options: SurroundingsOptions): Surroundings {
+export function makeMachineDeps(options: MachineDepsOptions): MachineDeps {
   const { preparedDirectory, observeResources, ...shared } = options;
   const { machinesDirectory, driver } = shared;
   const liveBoots = new Set<string>();
   const users = new UserIds(machinesDirectory);
   const prepared = new PreparedVms({ ...shared, directory: preparedDirectory, liveBoots, users, observeResources });
-  const room = { observe: observeResources, giveUpPrepared: () => prepared.giveUp() };
+  const room = { observe: observeResources, discardPrepared: () => prepared.discardWaiting() };
   return {
     ...shared,
     users,
