@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { startTestNode, TEST_JOIN_TOKEN } from "../../server/test/support/node.ts";
 import { startTestServer } from "../../server/test/support/server.ts";
-import { parsePlace } from "../src/machine/cp.ts";
+import { parseCopyEnd } from "../src/machine/cp.ts";
 import { isPlainName } from "../src/machine/cp-tree.ts";
 import { type RunOptions, runCli, temporaryHome } from "./run-cli.ts";
 
@@ -25,13 +25,13 @@ const cpTree = (t: TestContext, from: string, to: string, options: RunOptions = 
 
 test("an operand is in a machine when it has a name and a colon", () => {
   const machine = (path: string) => ({ kind: "machine", machine: "hello", path });
-  assert.deepEqual(parsePlace("hello:/a/../b"), machine("/b"));
-  assert.deepEqual(parsePlace("hello:a b/c:d"), machine("/a b/c:d"));
-  assert.deepEqual(parsePlace("hello:/dir/"), machine("/dir/"));
-  assert.deepEqual(parsePlace("hello:/"), machine("/"));
+  assert.deepEqual(parseCopyEnd("hello:/a/../b"), machine("/b"));
+  assert.deepEqual(parseCopyEnd("hello:a b/c:d"), machine("/a b/c:d"));
+  assert.deepEqual(parseCopyEnd("hello:/dir/"), machine("/dir/"));
+  assert.deepEqual(parseCopyEnd("hello:/"), machine("/"));
   for (const path of ["file", "./a:b", "/a:b", "a/b:c", ".", "-"])
-    assert.deepEqual(parsePlace(path), { kind: "local", path });
-  assert.throws(() => parsePlace("hello:"), /names no file/);
+    assert.deepEqual(parseCopyEnd(path), { kind: "local", path });
+  assert.throws(() => parseCopyEnd("hello:"), /names no file/);
 });
 
 test("a file survives the way there and back unchanged, and directories get its name", async (t) => {

@@ -12,22 +12,22 @@ const allowing = (text: string): RegistryList => rules({ allowed: parseAllowedRe
 it("by default, well-known registries may have public addresses only, and no others are allowed", () => {
   const list = rules({});
   for (const name of ["docker.io", "ghcr.io", "europe-docker.pkg.dev", "registry.k8s.io"])
-    assert.equal(list.right(name), "public", name);
+    assert.equal(list.grant(name), "public", name);
   for (const name of ["127.0.0.1:5000", "localhost", "evil.example", "pkg.dev", "ghcr.io:22", "ghcr.io.evil.example"])
-    assert.equal(list.right(name), null, name);
+    assert.equal(list.grant(name), null, name);
 });
 
 it("a star allows every registry and every port, at public addresses only", () => {
   const list = allowing("*");
-  for (const name of ["evil.example", "10.0.0.1:8080", "[::1]:5000"]) assert.equal(list.right(name), "public", name);
+  for (const name of ["evil.example", "10.0.0.1:8080", "[::1]:5000"]) assert.equal(list.grant(name), "public", name);
 });
 
 it("an entry with a full host may have any address, and only its port", () => {
   const list = allowing("Registry.LAN:5000, 127.0.0.1:*, [::1]:5000, hub.example");
   for (const name of ["registry.lan:5000", "127.0.0.1:1", "127.0.0.1", "[::1]:5000", "hub.example", "hub.example:443"])
-    assert.equal(list.right(name), "listed", name);
+    assert.equal(list.grant(name), "listed", name);
   for (const name of ["registry.lan", "registry.lan:5001", "2130706433:5000", "[::1]", "hub.example:80", "docker.io"])
-    assert.equal(list.right(name), null, name);
+    assert.equal(list.grant(name), null, name);
 });
 
 it("registries that have a mirror, mirrors and insecure registries count as entries of the operator", () => {
@@ -37,12 +37,12 @@ it("registries that have a mirror, mirrors and insecure registries count as entr
   ]);
   const list = rules({ mirrors, insecure: ["plain.lan:80"] });
   for (const name of ["docker.io", "127.0.0.1:5000", "quay.io", "cache.lan", "plain.lan:80"])
-    assert.equal(list.right(name), "listed", name);
-  assert.equal(list.right("127.0.0.1:5001"), null);
+    assert.equal(list.grant(name), "listed", name);
+  assert.equal(list.grant("127.0.0.1:5001"), null);
 });
 
 it("all names of Docker Hub are one entry", () => {
-  assert.equal(allowing("index.docker.io").right("docker.io"), "listed");
+  assert.equal(allowing("index.docker.io").grant("docker.io"), "listed");
 });
 
 it("an entry that is not a registry stops the start", () => {

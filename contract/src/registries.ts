@@ -12,7 +12,7 @@
  */
 
 /** `listed`: at any address. `public`: at public addresses only. null: not allowed. */
-export type RegistryRight = "listed" | "public" | null;
+export type RegistryGrant = "listed" | "public" | null;
 
 export interface RegistryRules {
   /** Entries as the operator wrote them; null: DEFAULT_REGISTRIES. */
@@ -84,7 +84,7 @@ export class RegistryList {
     this.#named = new Set([...mirrors.keys(), ...[...mirrors.values()].map(authorityOfMirror), ...insecure]);
   }
 
-  right(registry: string): RegistryRight {
+  grant(registry: string): RegistryGrant {
     if (this.#named.has(registry)) return "listed";
     const [, host = registry, port = null] = /^(.*?)(?::(\d+))?$/.exec(registry) ?? [];
     const matches = (entry: Entry): boolean => fitsHost(entry.host, host) && fitsPort(entry, port);

@@ -43,7 +43,7 @@ test("a machine that crashes runs again on its disk, and reports when its last b
   const { endedAt = 0 } = after.lastRun ?? {};
   assert.ok(endedAt >= crashedAt && endedAt <= (after.runningSince ?? 0));
   assert.ok((await readFile(diskPath, "utf8")).endsWith("data\n"));
-  assert.match(node.events[0]?.message ?? "", /ended by itself \(crashed\).*; the machine is started again$/);
+  assert.match(node.events[0]?.message ?? "", /ended by itself \(crashed\).*; the machine is restarted$/);
 });
 
 test("a machine that keeps crashing is not restarted after some time, until a start is requested", async () => {
@@ -58,7 +58,10 @@ test("a machine that keeps crashing is not restarted after some time, until a st
   const failed = await until(() => node.fleet.observe(A).state === "failed" && node.fleet.observe(A), {
     what: "failed",
   });
-  assert.match(failed.reason ?? "", /crashed.*started again 5 times within 10 minutes, and is not any more: start it/);
+  assert.match(
+    failed.reason ?? "",
+    /crashed.*restarted 5 times within 10 minutes and will not be restarted again: fix the cause/,
+  );
   assert.equal(node.events.length, RESTARTS_MAX);
   seen = await node.want(A, 2, "running", { waitMs: 600_000 });
   assert.equal(seen.state, "running");
@@ -88,7 +91,7 @@ test("a restart that fails is retried", async () => {
   const before = await node.want(A, 1, "running");
   availableMemoryMb = 100;
   crash(node);
-  await until(() => node.events.some(({ message }) => /100 MB of memory left.*is started again in 1 s/.test(message)), {
+  await until(() => node.events.some(({ message }) => /100 MB of memory left.*is restarted in 1 s/.test(message)), {
     what: "the restart to be refused",
   });
   availableMemoryMb = 16_000;
@@ -107,7 +110,7 @@ test("a machine whose host went down runs again, and its run ended when its node
   const after = await runsAgain(second, before);
   const { bootId, runningSince: startedAt } = before;
   assert.deepEqual(after.lastRun, { bootId, startedAt, endedAt: lastAliveAt, cause: "unseen" });
-  assert.match(second.events[0]?.message ?? "", /ended while its node was down; the machine is started again/);
+  assert.match(second.events[0]?.message ?? "", /ended while its node was down; the machine is restarted/);
 });
 
 test("the end of a boot is reported after a stop too, and is never before its start", async () => {

@@ -9,7 +9,7 @@ import { NODE_WAIT_MS } from "@flotilla/contract/limits";
 import { RegistryList } from "@flotilla/contract/registries";
 import type { Context } from "./context.ts";
 import { NodeLink } from "./link/node-link.ts";
-import { NodeAway } from "./link/refusals.ts";
+import { NodeUnreachable } from "./link/refusals.ts";
 import { NodeDirectory } from "./placement/directory.ts";
 import { CeilingsCache } from "./usage/ceilings-cache.ts";
 import type { Ceilings } from "./usage/quota.ts";
@@ -66,7 +66,8 @@ export function openServices(context: Context, options: ServiceOptions): OpenSer
         () => undefined,
         (error: unknown) => {
           // The machine reconciler continues from the written state.
-          if (error instanceof NodeAway) context.log.info({ reason: error.reason }, `${what} waits for its node`);
+          if (error instanceof NodeUnreachable)
+            context.log.info({ reason: error.reason }, `${what} waits for its node`);
           else context.log.warn({ error }, `${what} could not be finished`);
         },
       );

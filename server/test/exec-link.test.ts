@@ -10,7 +10,7 @@ import { systemClock } from "@flotilla/base/clock";
 import { encodeLinkFrame } from "@flotilla/contract/link-stream";
 import { type OutputSink, runOnNode } from "../src/link/exec-link.ts";
 import { NodeLink } from "../src/link/node-link.ts";
-import { NodeAway, NotRunning } from "../src/link/refusals.ts";
+import { NodeUnreachable, NotRunning } from "../src/link/refusals.ts";
 import { createLog } from "../src/log.ts";
 import { until } from "../../test/support/until.ts";
 
@@ -193,8 +193,8 @@ test("what a node says instead of an exit has its own error each", async () => {
   const notRunning = JSON.stringify({ code: "not_running", message: "because" });
   await assert.rejects(run(refusal(404, notRunning)), NotRunning);
   await assert.rejects(run(refusal(409, notRunning)), NotRunning);
-  await assert.rejects(run(refusal(409, "not running, by its text alone")), NodeAway);
-  await assert.rejects(run(refusal(500, JSON.stringify({ code: "internal", message: "because" }))), NodeAway);
+  await assert.rejects(run(refusal(409, "not running, by its text alone")), NodeUnreachable);
+  await assert.rejects(run(refusal(500, JSON.stringify({ code: "internal", message: "because" }))), NodeUnreachable);
   const failed = encodeLinkFrame("failure", JSON.stringify({ code: "not_running", message: "it ended" }));
   await assert.rejects(
     run((response) => response.end(failed)),
@@ -231,7 +231,7 @@ test("what a node says instead of an exit has its own error each", async () => {
   await assert.rejects(run(dies), cut);
   await assert.rejects(
     run((response) => response.destroy()),
-    NodeAway,
+    NodeUnreachable,
   );
   await assert.rejects(
     run((response) => response.end(exit(0)), { sink: failing }),
@@ -242,7 +242,7 @@ test("what a node says instead of an exit has its own error each", async () => {
 });
 
 const failing: OutputSink = {
-  onBegun() {
+  onStarted() {
     throw new Error("a sink that fails");
   },
   onOutput: () => undefined,

@@ -186,8 +186,8 @@ test("a machine that crashes is restarted, with an event on its timeline", async
   await until(async () => (await messages(id)).filter((message) => message === "machine started").length === 2);
   assert.equal((await get(id)).state, "started");
   assert.equal((await client.post(`/v1/machines/${id}/exec`, { command: "echo back" })).json.stdout, "back\n");
-  const told = await until(async () => (await messages(id)).find((message) => /is started again/.test(message)));
-  assert.match(told, /the machine ended by itself \(crashed\).*; the machine is started again$/);
+  const told = await until(async () => (await messages(id)).find((message) => /is restarted/.test(message)));
+  assert.match(told, /the machine ended by itself \(crashed\).*; the machine is restarted$/);
 });
 
 test("a crashed machine that may not restart is in error with a reason, and can be started", async () => {

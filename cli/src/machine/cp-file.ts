@@ -13,7 +13,7 @@ import { errorOf } from "@flotilla/base/errors";
 import { Failure } from "../failure.ts";
 
 /** One side of the copy. */
-export type Place =
+export type CopyEnd =
   | { readonly kind: "machine"; readonly machine: string; readonly path: string }
   | { readonly kind: "local"; readonly path: string };
 

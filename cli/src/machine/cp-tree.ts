@@ -20,7 +20,7 @@ import type { Call } from "../call.ts";
 import { Failure } from "../failure.ts";
 import type { Progress } from "../output.ts";
 import { patientFetch } from "../patient-fetch.ts";
-import { EXECUTABLE, isDirectory, localFailure, megabytes, type Place, save } from "./cp-file.ts";
+import { EXECUTABLE, isDirectory, localFailure, megabytes, type CopyEnd, save } from "./cp-file.ts";
 import { findMachine } from "./find.ts";
 
 /** Files copied concurrently. */
@@ -34,7 +34,7 @@ interface Entry {
   readonly kind: string;
 }
 
-export async function copyTree(call: Call, source: Place, destination: Place): Promise<void> {
+export async function copyTree(call: Call, source: CopyEnd, destination: CopyEnd): Promise<void> {
   const machine = source.kind === "machine" ? source : destination;
   if (machine.kind !== "machine") return;
   const flotilla = call.flotilla(patientFetch);

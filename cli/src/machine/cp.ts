@@ -19,7 +19,7 @@ import { type Flotilla, FlotillaError } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure, usage } from "../failure.ts";
 import { patientFetch } from "../patient-fetch.ts";
-import { contentOf, EXECUTABLE, isDirectory, localFailure, megabytes, type Place, save } from "./cp-file.ts";
+import { contentOf, EXECUTABLE, isDirectory, localFailure, megabytes, type CopyEnd, save } from "./cp-file.ts";
 import { copyTree } from "./cp-tree.ts";
 import { findMachine } from "./find.ts";
 
@@ -30,7 +30,7 @@ export interface CopyOptions {
 }
 
 export async function run(call: Call, operands: readonly string[], options: CopyOptions): Promise<void> {
-  const [source, destination] = operands.map(parsePlace);
+  const [source, destination] = operands.map(parseCopyEnd);
   if (
     options.recursive === true &&
     source !== undefined &&
@@ -48,7 +48,7 @@ export async function run(call: Call, operands: readonly string[], options: Copy
 }
 
 /** `NAME:PATH` is in a machine, unless the name looks like a path. Pure. */
-export function parsePlace(text: string): Place {
+export function parseCopyEnd(text: string): CopyEnd {
   const [, machine, path] = /^([^/:.][^/:]*):(.*)$/s.exec(text) ?? [];
   if (machine === undefined || path === undefined) return { kind: "local", path: text };
   if (path === "") throw usage(`${text} names no file in the machine`, "such as: hello:/workspace/file");
@@ -57,7 +57,7 @@ export function parsePlace(text: string): Place {
   return { kind: "machine", machine, path: isDirectory && plain !== "/" ? `${plain}/` : plain };
 }
 
-async function download(call: Call, source: Place & { readonly kind: "machine" }, to: string): Promise<void> {
+async function download(call: Call, source: CopyEnd & { readonly kind: "machine" }, to: string): Promise<void> {
   const flotilla = call.flotilla(patientFetch);
   const { id } = await findMachine(flotilla, source.machine);
   const answer = await flotilla.readFileAt(id, source.path);
@@ -72,7 +72,7 @@ async function download(call: Call, source: Place & { readonly kind: "machine" }
   await save(answer, target, meter(call, shown, size));
 }
 
-async function upload(call: Call, from: string, to: Place & { readonly kind: "machine" }): Promise<void> {
+async function upload(call: Call, from: string, to: CopyEnd & { readonly kind: "machine" }): Promise<void> {
   const flotilla = call.flotilla(patientFetch);
   const { id } = await findMachine(flotilla, to.machine);
   const path = resolve(call.world.directory, from);

@@ -144,7 +144,7 @@ export class RegistryTransport implements Disposable {
     if (!from.mayChangeServer) return "redirected a request for a token to another server";
     const { authorization: _dropped, ...others } = headers;
     const isListed =
-      endpoint.allowedAddresses === "any" && this.options.registries.right(authorityOf(next)) === "listed";
+      endpoint.allowedAddresses === "any" && this.options.registries.grant(authorityOf(next)) === "listed";
     return { ...from, url: next, allowedAddresses: isListed ? "any" : "public", headers: others };
   }
 }

@@ -156,7 +156,7 @@ export class RegistryClient implements Disposable {
   /** Empty when the registry is not allowed. */
   #endpointsOf(registry: string): readonly Endpoint[] {
     const { registries, rules } = this.#options;
-    const permission = registries.right(registry);
+    const permission = registries.grant(registry);
     if (permission === null) return [];
     const host = registry === "docker.io" ? "registry-1.docker.io" : registry;
     const scheme = isLoopback(host) || rules.insecure.includes(registry) ? "http" : "https";
@@ -242,7 +242,7 @@ export class RegistryClient implements Disposable {
     const named: Endpoint = { ...endpoint, base: realm.origin, label: `the token server of ${endpoint.label}` };
     const isOwn = authorityOf(realm) === authorityOf(base) || realm.host === TOKEN_SERVERS[endpoint.registry];
     if (isOwn) return { endpoint: named, mayHaveCredentials: true };
-    const permission = this.#options.registries.right(authorityOf(realm));
+    const permission = this.#options.registries.grant(authorityOf(realm));
     if (permission === null) return `names the token server ${realm.origin}, which is not allowed`;
     const isListed = permission === "listed";
     const allowedAddresses = isListed && endpoint.allowedAddresses === "any" ? "any" : "public";

@@ -1,6 +1,5 @@
 /**
- * What all machines of a node share and each supervisor is handed: the programs and files it works with, and whom it
- * tells.
+ * The dependencies that all machines of a node share: drivers, files, limits and callbacks. Each supervisor receives them.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
@@ -17,7 +16,7 @@ import type { RunJournal } from "./run-journal.ts";
 export interface RemovedMachine {
   readonly machineId: string;
   readonly generation: number;
-  /** null: its user is not known. */
+  /** null: its user is unknown. */
   readonly uid: number | null;
 }
 
@@ -28,28 +27,29 @@ export interface MachineDeps {
   readonly driver: Driver;
   readonly images: Images;
   readonly disks: Disks;
-  /** For VMs that are booted or restored, and for those that waited prepared: each until it is configured. */
+  /** For VMs that are booted or restored from a template. Held until the VM is configured. */
   readonly bootSlots: BootSlots;
+  /** For prepared VMs that are resumed. Held until the VM is configured. */
   readonly wakeSlots: BootSlots;
   readonly prepared: PreparedVms;
   readonly runs: RunJournal;
-  /** Throws an Error for the machine's owner when memory is too short for another VM. */
+  /** Throws an Error for the machine's owner when the host has too little memory for another VM. */
   readonly ensureMemoryRoom: () => Promise<void>;
-  /** Epoch milliseconds at which an earlier agent of this node was last alive; null: there was none. */
+  /** Epoch milliseconds at which an earlier agent of this node was last alive; null: none. */
   readonly lastAliveAt: number | null;
   readonly clock: Clock;
   readonly log: Log;
-  /** Boots that may have a VMM: what is not in here is swept away. */
+  /** Boots that may have a VMM. The driver's sweep ends all others. */
   readonly liveBoots: Set<string>;
-  /** For the machine's timeline. */
+  /** Adds an event to the machine's timeline. */
   onEvent(machineId: string, level: EventLevel, message: string): void;
-  /** What the server should know has changed. */
+  /** Something that is reported to the server has changed. */
   onChange(machineId: string): void;
 }
 
-/** Of one machine's supervisor. */
+/** What one machine's supervisor gets. */
 export interface SupervisorDeps extends MachineDeps {
-  /** The machine and all its files are gone. */
+  /** The machine and all its files have been removed. */
   onRemoved(removed: RemovedMachine): void;
 }
 
@@ -67,12 +67,12 @@ export interface MachineDepsOptions
     | "onEvent"
     | "onChange"
   > {
-  /** Where VMs wait until a machine needs them. */
+  /** Holds the directories of prepared VMs. */
   readonly preparedDirectory: string;
   readonly observeResources: PreparedVmsOptions["observeResources"];
 }
 
-/** Puts them together. Nothing runs yet. */
+/** Makes the objects; starts nothing. */
 export function makeMachineDeps(options: MachineDepsOptions): MachineDeps {
   const { preparedDirectory, observeResources, ...shared } = options;
   const { machinesDirectory, driver } = shared;

@@ -1,16 +1,17 @@
 /**
- * One machine's log on the disk: what its workload says, outside the guest, so that it can be read while nothing runs.
+ * One machine's log on the host's disk: the output of its workload, readable also while the machine is stopped.
  *
- * Owns `logs/<number>` in the machine's directory: the newest file is written, the one before it is kept, older ones are
- * removed, so a guest can not fill the host's disk. A line there is
+ * Owns `logs/<number>` in the machine's directory. The newest file is appended to, the one before it is kept, and older ones
+ * are removed, so a guest cannot fill the host's disk. The format of a line:
  *
  *     <epoch ms> <boot's directory name> <offset> <kind> <text>
  *
- * where the offset is that of the byte of the workload's output behind the line, and says how far a boot's output is
- * safe: after a crash the next agent asks the guest for what comes behind it. Text is bytes, read as latin1.
+ * The offset is that of the byte after the line in the workload's output. It says how much of a boot's output is safe: after
+ * a crash the next agent requests the output from there. Text is bytes, read as latin1.
  *
- * Always: a line is whole or not there; half of one, left by a crash, is cut off before the next is written. A position
- * is a file's number and a byte in it; a reader whose file is gone goes on at the oldest that is there.
+ * Always:
+ * - Readers see whole lines. Half a line, left by a crash, is cut off before the next is written.
+ * - A position is a file's number and a byte in it. A reader whose file was removed continues at the oldest file.
  */
 import { mkdir, open, readdir, rm, stat, truncate } from "node:fs/promises";
 import { join } from "node:path";
@@ -22,7 +23,7 @@ const PIECE_BYTES = 64 * 1024;
 const LINE_BREAK = 10;
 const NAME = /^[0-9]{1,15}$/;
 
-/** `end`: the workload's end; `after` is output behind it, of children that live on. */
+/** `end`: the workload's end. `after`: output after the end, from children that survive. */
 const KINDS = { output: "o", note: "n", end: "e", after: "a" } as const;
 export type LogKind = keyof typeof KINDS;
 
@@ -31,10 +32,10 @@ export interface LogPosition {
   readonly byte: number;
 }
 
-/** Behind every position. */
+/** After every position. */
 const NOWHERE: LogPosition = { file: Number.POSITIVE_INFINITY, byte: 0 };
 
-/** How far a boot's output is safe. */
+/** How much of a boot's output is safe. */
 export interface BootProgress {
   readonly offset: number;
   readonly hasEnded: boolean;
@@ -42,40 +43,40 @@ export interface BootProgress {
 
 export interface LogPiece {
   readonly lines: readonly LogLine[];
-  /** Behind the last of them. */
+  /** After the last of them. */
   readonly next: LogPosition;
 }
 
-/** A line as it stands in the file. `text` holds bytes as latin1, and no line break. */
+/** A line in the file's format. `text` holds bytes as latin1, without a line break. */
 export function logLine(at: number, boot: string, offset: number, kind: LogKind, text: string): string {
   return `${at} ${boot} ${offset} ${KINDS[kind]} ${text}\n`;
 }
 
 export class MachineLog {
   readonly #directory: string;
-  /** Numbers of the files that are there, oldest first; null until they were looked for. */
+  /** Numbers of the files, oldest first; null until the directory was read. */
   #files: number[] | null = null;
   #newestBytes = 0;
   readonly #listeners = new Set<() => void>();
   #isRemoved = false;
 
-  /** Nothing is touched before something is read or written. */
+  /** Opens nothing until the first read or write. */
   constructor(directory: string) {
     this.#directory = directory;
   }
 
-  /** The machine is gone: whoever follows its log has heard everything. */
+  /** The machine was removed, so its log does not grow any more. */
   get isRemoved(): boolean {
     return this.#isRemoved;
   }
 
-  /** Calls back after every change; returns how to end that. */
+  /** Calls back after every change; the function returned ends that. */
   listen(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  /** Forgets the files, which somebody else removes. */
+  /** The files are removed by the caller. */
   close(): void {
     this.#isRemoved = true;
     this.#notify();
@@ -91,7 +92,7 @@ export class MachineLog {
       await file.writeFile(bytes);
       this.#newestBytes += bytes.byteLength;
     } catch (error) {
-      // A disk that was full took a part of it.
+      // A full disk may have written a part.
       await file.truncate(this.#newestBytes).catch(() => undefined);
       throw error;
     } finally {
@@ -100,7 +101,7 @@ export class MachineLog {
     this.#notify();
   }
 
-  /** How far the output of a boot is safe. */
+  /** How much of the output of a boot is safe. */
   async progressOf(boot: string): Promise<BootProgress> {
     const files = await this.#found();
     const newest = files.at(-1);
@@ -112,19 +113,19 @@ export class MachineLog {
     return { offset: Number(offset), hasEnded: kind === KINDS.end || kind === KINDS.after };
   }
 
-  /** Behind the last line. */
+  /** The position after the last line. */
   async end(): Promise<LogPosition> {
     const files = await this.#found();
     return { file: files.at(-1) ?? 0, byte: this.#newestBytes };
   }
 
-  /** Where the last `count` lines before `end` begin; without it, the last of all. */
+  /** Where the last `count` lines before the position begin; without a position, the last lines of the log. */
   async tail(count: number, before?: LogPosition): Promise<LogPosition> {
     const end = before ?? (await this.end());
     return end.file === 0 ? end : this.#startOfTail(end, count);
   }
 
-  /** The lines behind a position, some at a time; none when there is no more now, or before `end`. */
+  /** The next lines after a position, PIECE_BYTES at most; none at the end of the log and at `end`. */
   async read(position: LogPosition, end: LogPosition = NOWHERE): Promise<LogPiece> {
     const files = await this.#found();
     const [oldest] = files;
@@ -142,7 +143,7 @@ export class MachineLog {
     return following === undefined ? { lines: [], next: from } : this.read({ file: following, byte: 0 }, end);
   }
 
-  /** Also cuts off what a crash has left of a line. */
+  /** The files' numbers. The first call also cuts off an incomplete line that a crash left. */
   async #found(): Promise<number[]> {
     if (this.#files !== null) return this.#files;
     const names = await readdir(this.#directory).catch((error: NodeJS.ErrnoException) => {
@@ -155,7 +156,7 @@ export class MachineLog {
       .toSorted((one, other) => one - other);
     const newest = files.at(-1);
     const bytes = newest === undefined ? 0 : await this.#cutOff(this.#path(newest));
-    // Somebody else may have been faster.
+    // A concurrent call may have been faster.
     if (this.#files !== null) return this.#files;
     this.#newestBytes = bytes;
     this.#files = files;
@@ -222,7 +223,7 @@ export class MachineLog {
     return (await stat(this.#path(number)).catch(() => null))?.size ?? 0;
   }
 
-  /** Fewer at the end of the file, none of one that is gone. */
+  /** Fewer bytes at the end of the file, none when the file was removed. */
   async #bytesAt({ file: number, byte }: LogPosition, bytes: number): Promise<Buffer> {
     const file = await open(this.#path(number), "r").catch((error: NodeJS.ErrnoException) => {
       if (error.code === "ENOENT") return null;
@@ -246,7 +247,7 @@ export class MachineLog {
   }
 }
 
-/** A line of a file, as others read it. */
+/** A line of a file, in the link's format. */
 function parse(line: string): LogLine {
   const [at = "", boot = "", offset = "", kind = ""] = line.split(" ", 4);
   const text = line.slice(at.length + boot.length + offset.length + kind.length + 4);

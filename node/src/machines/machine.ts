@@ -1,11 +1,11 @@
 /**
- * Everything that this node has of one machine: its journal, disk, VM and log. The actions work with it.
+ * The state of one machine on this node: its journal, disk, VM and log. The actions work on it.
  *
  * Owns the machine's directory (`journal.json`, `disk`, `boots/<boot id>/`, `logs`). The supervisor decides what is done,
- * one action at a time; nothing here begins by itself, except that a VM ends.
+ * one action at a time. Nothing starts here by itself; only the end of a VM arrives at any time.
  *
- * Always: what `journal` says now is on the disk when the promise of its `update` resolves. A crash leaves the journal
- * as it was last written, and the actions' own heads say what else.
+ * Always: the journal is on the disk when the promise of its `update` resolves. A crash leaves the journal as it was last
+ * written; the heads of the actions say what else.
  */
 import { mkdirSync } from "node:fs";
 import type { Log } from "@flotilla/base/log";
@@ -41,18 +41,18 @@ export class Machine {
   readonly watchers: Watchers;
   readonly #file: JournalFile;
   #journal: Journal;
-  /** The agent shuts down: nothing more is begun, and what runs runs on. */
+  /** The agent shuts down: no action starts any more, and the VM continues to run. */
   isReleased = false;
   isRemoved = false;
-  /** Waits for its turn to boot. */
+  /** Waiting for a boot slot. */
   isQueued = false;
-  /** How far a preparation has come, in words. */
+  /** The progress of the present action, as a text for users. */
   progress: string | null = null;
-  /** Gives back the turn that the start under way has; does nothing when there is none. */
+  /** Releases the boot slot of the present start; does nothing when there is none. */
   releaseSlot: () => void = () => undefined;
   adoptAttempts = 0;
 
-  /** Makes the machine's directory if it is not there. `onVmChange`: the VM ended or was lost. */
+  /** Makes the machine's directory if it is missing. `onVmChange`: the VM ended or was lost. */
   constructor(deps: SupervisorDeps, directory: string, journal: Journal, onVmChange: () => void) {
     const { clock } = deps;
     this.deps = deps;
@@ -77,12 +77,12 @@ export class Machine {
     mkdirSync(directory, { recursive: true, mode: 0o700 });
   }
 
-  /** As it is to be on the disk. */
+  /** The journal as last changed; the file may be older. */
   get journal(): Journal {
     return this.#journal;
   }
 
-  /** Changes the journal now; resolves when the change is on the disk. A caller that does not wait need not handle a failure. */
+  /** Changes the journal now; resolves when the change is on the disk. A failure is logged, so a caller need not handle it. */
   update(change: Partial<Journal>): Promise<void> {
     this.#journal = { ...this.#journal, ...change };
     const saved = this.saved();
@@ -90,17 +90,17 @@ export class Machine {
     return saved;
   }
 
-  /** Resolves when the journal as it is now is on the disk. */
+  /** Resolves when the present journal is on the disk. */
   saved(): Promise<void> {
     return this.#file.save(this.#journal);
   }
 
-  /** Resolves when no write of the journal is under way; never rejects. */
+  /** Resolves when no write of the journal is in progress; never rejects. */
   idle(): Promise<void> {
     return this.#file.idle();
   }
 
-  /** Throws for a machine that was only ever to be absent. */
+  /** Throws for a machine that never had a specification. */
   requiredSpec(): MachineSpec {
     const { spec, machineId } = this.#journal;
     if (spec === null) throw new Error(`machine ${machineId} has no specification`);
@@ -113,8 +113,8 @@ export class Machine {
   }
 
   /**
-   * The attempt to run the machine has ended. The first reason of a generation stays: it is the nearest to the cause. An
-   * attempt to start it again is followed by another, as long as there may be one.
+   * The attempt to run the machine has failed. The first reason of a generation is kept: it is the nearest to the cause. A
+   * failed restart is followed by another one if the restart policy permits it.
    */
   fail(generation: number, reason: string, reasonCode: ImageFault | null = null): void {
     this.log.warn({ generation, reason }, "the machine could not be run");
@@ -124,25 +124,25 @@ export class Machine {
     else void this.update({ ending: { generation, kind: "failed", reason, reasonCode } });
   }
 
-  /** The machine had run, and ended without being asked. */
+  /** The machine had run, and ended without a request. */
   crashed(reason: string): void {
     const { generation, ending, desired } = this.#journal;
-    this.log.warn({ generation, reason }, "the machine ended without being asked");
+    this.log.warn({ generation, reason }, "the machine ended unexpectedly");
     if (desired === "running" && ending?.generation !== generation) this.#restart(reason);
   }
 
-  /** Something that is reported is different now. */
+  /** Something that is reported has changed. */
   changed(): void {
     this.watchers.changed();
     if (!this.isReleased) this.deps.onChange(this.#journal.machineId);
   }
 
-  /** Only what the observed state does not say: the server writes its changes on the timeline itself. */
+  /** For facts that the observed state does not hold: the server itself adds an event for each change of state. */
   event(level: EventLevel, message: string): void {
     this.deps.onEvent(this.#journal.machineId, level, message);
   }
 
-  /** Lets go of the VM, which runs on. Resolves when the journal is on the disk. */
+  /** Detaches from the VM, which continues to run. Resolves when the journal is on the disk. */
   async release(): Promise<void> {
     this.isReleased = true;
     this.held.release();
@@ -152,19 +152,19 @@ export class Machine {
   #restart(reason: string): void {
     const { generation, spec, restarts } = this.#journal;
     const failed = (text: string): void => void this.update({ ending: { generation, kind: "failed", reason: text } });
-    // A journal of an earlier version does not say; a machine of that time is started again like any other.
+    // A journal of an earlier version has no policy: such a machine is restarted.
     if (spec?.restart === "never") return failed(reason);
     const now = this.deps.clock.now();
     const before = countedAt(restarts?.at ?? [], now);
     const restartAt = nextRestart(before, now);
     if (restartAt === null) {
       const minutes = RESTART_WINDOW_MS / 60_000;
-      const often = `it was started again ${before.length} times within ${minutes} minutes`;
-      return failed(`${reason}; ${often}, and is not any more: start it when the cause is gone`);
+      const often = `it was restarted ${before.length} times within ${minutes} minutes`;
+      return failed(`${reason}; ${often} and will not be restarted again: fix the cause, then start it`);
     }
     const pauseMs = restartAt - now;
     const when = pauseMs === 0 ? "" : ` in ${Math.ceil(pauseMs / 1000)} s`;
-    this.event("warn", `${reason}; the machine is started again${when}`);
+    this.event("warn", `${reason}; the machine is restarted${when}`);
     const at = [...before, restartAt];
     void this.update({
       ending: { generation, kind: "crashed", reason, restartAt },
@@ -172,7 +172,7 @@ export class Machine {
     });
   }
 
-  /** The VM ended though the agent did not end it. */
+  /** The VM ended, and not because the agent ended it. */
   #noteEnd(exit: VmExit, { vm, wasConfigured }: EndedVm): void {
     const { generation, desired } = this.#journal;
     if (desired !== "running") return;

@@ -20,15 +20,15 @@ test("a refusal says what is left and what to do", () => {
 
 test("VMs that wait are given up before a start is refused", async () => {
   let availableMemoryMb = 100;
-  let gaveUp = 0;
+  let discards = 0;
   const observe = () => Promise.resolve({ totalMemoryMb: 24_000, availableMemoryMb });
   const discarding = (freedMb: number) => () => {
-    gaveUp += 1;
+    discards += 1;
     availableMemoryMb += freedMb;
     return Promise.resolve();
   };
   await assert.rejects(ensureMemoryRoom({ observe, discardPrepared: discarding(200) }), /the node has 300 MB/);
   await ensureMemoryRoom({ observe, discardPrepared: discarding(1_000) });
   await ensureMemoryRoom({ observe, discardPrepared: discarding(1_000) });
-  assert.equal(gaveUp, 2);
+  assert.equal(discards, 2);
 });

@@ -1,14 +1,15 @@
 /**
- * One machine on this node: takes what is wanted of it, has it done, and says what is observed.
+ * One machine on this node: accepts its desired state, has the actions run that lead to it, and returns what is observed.
  *
- * Leaves the machine's files and VM to machine.ts, the actions to actions/, their order to machine-queue.ts, and every
- * judgement to plan.ts.
+ * The machine's files and VM are in machine.ts, the actions in actions/, their order in machine-queue.ts and all decisions
+ * in plan.ts.
  *
- * Always: one action at a time; the plan is asked again after each. What is wanted anew interrupts an action that works
- * for something no longer wanted (INTERRUPTED_BY).
+ * Always:
+ * - One action runs at a time, and the plan is computed again after each.
+ * - A new desired state interrupts an action that serves a different one (INTERRUPTED_BY).
  *
- * Runs while there is something to do: an idle machine costs a map entry and its VM's channel. If the process dies in
- * the middle of any action, adopt.ts finds the journal and the plan goes on from it.
+ * An idle machine costs a map entry and its VM's channel. If the process dies in the middle of any action, adopt.ts reads the
+ * journal and the plan continues from it.
  */
 import type { DesiredMachine, MachineSpec, ObservedMachine, ObservedState } from "@flotilla/contract/link";
 import { SETTLED_STATES } from "@flotilla/contract/link";
@@ -26,7 +27,7 @@ export class Supervisor {
   readonly #machine: Machine;
   readonly #queue: MachineQueue;
 
-  /** Makes the machine's directory if it is not there. Nothing happens before `accept` or `resume`. */
+  /** Makes the machine's directory if it is missing. Nothing else happens before `accept` or `resume`. */
   constructor(deps: SupervisorDeps, directory: string, journal: Journal) {
     this.#machine = new Machine(deps, directory, journal, () => this.#queue.wake());
     this.#queue = new MachineQueue(this.#machine);
@@ -51,7 +52,7 @@ export class Supervisor {
     return held.state === "configured" && journal.desired === "running" ? (held.vm?.guest ?? null) : null;
   }
 
-  /** The way to the guest's ports, while the machine runs. */
+  /** Connects to the guest's ports, while the machine runs. */
   get network(): VmNetwork | null {
     return this.guest === null ? null : (this.#machine.held.vm?.network ?? null);
   }
@@ -66,8 +67,8 @@ export class Supervisor {
   }
 
   /**
-   * Takes up what is wanted, unless something newer is known. Resolves when it is on the disk; what follows from it
-   * has begun then and goes on.
+   * Accepts a desired state, unless a newer one is known. Resolves when it is on the disk; the actions have begun then and
+   * continue.
    */
   async accept(desired: DesiredMachine): Promise<"accepted" | "stale"> {
     const { generation, state, spec } = desired;
@@ -77,7 +78,7 @@ export class Supervisor {
       await machine.saved();
       return "accepted";
     }
-    // Absent is final: what is being removed can not be wanted back.
+    // Absent is final: a removal cannot be reversed.
     if (generation <= known.generation || known.desired === "absent") return "stale";
     if (state === "running" && machine.held.state !== "configured") machine.timings.begin();
     const saved = machine.update({ generation, desired: state, spec: spec ?? known.spec, restarts: null });
@@ -88,8 +89,8 @@ export class Supervisor {
   }
 
   /**
-   * Goes on with what the journal says, after a restart of the agent. A machine whose journal was made anew from its
-   * disk waits for the server, which knows the rest.
+   * Continues from the journal after a restart of the agent. A machine whose journal was rebuilt from its disk waits for the
+   * server, which has the specification.
    */
   resume(): void {
     const { spec, desired } = this.#machine.journal;
@@ -121,7 +122,7 @@ export class Supervisor {
     };
   }
 
-  /** What is observed once it has settled in this generation or a later one, or when the time is up. */
+  /** What is observed when the machine has settled in this generation or a later one, or after `waitMs`. */
   async settled(generation: number, waitMs: number, signal: AbortSignal): Promise<ObservedMachine> {
     const isSettled = (): boolean =>
       this.#machine.journal.generation >= generation &&
@@ -131,8 +132,8 @@ export class Supervisor {
   }
 
   /**
-   * Resolves when the VM of an earlier agent has been found or is known to be gone, or when the time is up. A VM that
-   * was still booting is not waited for.
+   * Resolves when the VM of an earlier agent has been found or is known to be gone, or after `waitMs`. Does not wait for a VM
+   * that was still booting.
    */
   async adopted(waitMs: number): Promise<ObservedMachine> {
     const { held, watchers } = this.#machine;
@@ -142,7 +143,7 @@ export class Supervisor {
     return this.observe();
   }
 
-  /** Lets go of the VM, which runs on, and begins nothing more. Resolves when the journal is on the disk. */
+  /** Detaches from the VM, which continues to run, and starts no more actions. Resolves when the journal is on the disk. */
   async release(): Promise<void> {
     this.#queue.release();
     await this.#machine.release();

@@ -1,8 +1,9 @@
 /**
- * Those who wait until something is true of a machine.
+ * Waits for conditions on a machine's state.
  *
- * Always: a condition is looked at when it is asked for and after every `changed`, never by polling; whoever waits is
- * answered when it holds, when its time is up or when its signal is aborted, and is forgotten then.
+ * Always:
+ * - A condition is checked at the call and after every `changed`. There is no polling.
+ * - A wait ends when its condition holds, at its timeout, or when its signal is aborted. Nothing of it is kept then.
  */
 import type { Clock } from "@flotilla/base/clock";
 
@@ -18,7 +19,7 @@ export class Watchers {
     for (const check of this.#checks) check();
   }
 
-  /** Never rejects; whoever asked looks again at what is true now. */
+  /** Never rejects. The caller checks again what is true now. */
   async until(condition: () => boolean, waitMs: number, signal?: AbortSignal): Promise<void> {
     if (waitMs <= 0 || condition() || signal?.aborted) return;
     await new Promise<void>((resolve) => {

@@ -1,15 +1,15 @@
 /**
- * A machine's workload, as its node sees it: started with the machine, heard, and written to the machine's log.
+ * A machine's workload on its node: starts it with the machine, reads its output and writes it to the machine's log.
  *
  * Always:
- * - the guest is told that output is safe after it stands in the log, so neither an agent that dies nor a channel that
- *   breaks loses or doubles any of it: what was not safe is sent again;
- * - a guest that says a lot is slowed to LOG_BYTES_PER_SECOND after a burst, by taking its words later; a full disk does
- *   the same. Held here is no more than the guest's window;
- * - its end is said once: as a line of the log, and as an event when nobody asked for it. It is not started again: what
- *   must run again is started by the workload itself, or by whoever hears that it ended.
+ * - Output is acknowledged to the guest after it is in the log. The guest sends unacknowledged output again, so neither a
+ *   crash of the agent nor a broken channel loses or duplicates output.
+ * - After a burst, a guest's output is throttled to LOG_BYTES_PER_SECOND by delaying acknowledgements. A full disk also
+ *   delays them. At most the guest's window is buffered here.
+ * - The end is recorded once: as a line of the log, and as an event unless the machine was to stop. A workload that ended is
+ *   not restarted here.
  *
- * Idle between the words of the workload: no timer, no open file.
+ * Between outputs there is no timer and no open file.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
@@ -19,20 +19,20 @@ import type { Guest, GuestWorkload } from "../guest/guest.ts";
 import type { ImageConfiguration } from "../images/images.ts";
 import { type LogKind, logLine, type MachineLog } from "./machine-log.ts";
 
-/** Of a longer line the rest stands on the next ones. */
+/** A longer line is split. */
 const LINE_BYTES_MAX = 16 * 1024;
-/** What is written at once, and told to the guest in one message. */
+/** Written, and acknowledged to the guest, together. */
 const BATCH_BYTES = 128 * 1024;
-/** As the log has them: two whole logs' worth of lines pass in 16 s. */
+/** Of lines in the log's format: the two log files are overwritten once in 16 s at most. */
 const LOG_BYTES_PER_SECOND = 1024 * 1024;
 const LOG_BURST_BYTES = 8 * 1024 * 1024;
 const RETRY_MS = 1_000;
 const LAST_OUTPUT_MS = 1_000;
 
-/** Programs that only wait for somebody's words. Nobody gives a workload any, so they would end at once. */
+/** Programs that only read commands from standard input. A workload's is empty, so they would exit immediately. */
 const PROMPTS = ["sh", "ash", "bash", "dash", "zsh", "fish", "python", "python3", "node", "irb", "php", "lua"];
 
-/** What runs from the machine's start on; null: nothing, as with an image that is only a place to work in. */
+/** The command to run when the machine starts; null: none, for an image that is only an environment to work in. */
 export function workloadCommand(spec: MachineSpec, image: ImageConfiguration): readonly string[] | null {
   if (spec.command !== null && spec.command.length > 0) return spec.command;
   const argv = [...image.entrypoint, ...image.command];
@@ -50,50 +50,50 @@ export interface WorkloadOptions {
 
 export interface WorkloadRun {
   readonly argv: readonly string[];
-  /** The boot's directory name: what its lines are marked with. */
+  /** The boot's directory name, which marks its lines. */
   readonly boot: string;
-  /** The machine is to end, so its workload's end needs no event. */
+  /** Whether the machine is to stop, so that the workload's end needs no event. */
   readonly isEnding: () => boolean;
 }
 
-/** Lines that wait to be written. */
+/** Lines that are queued to be written. */
 interface Batch {
   readonly lines: Buffer;
-  /** Of the output behind them, and how many bytes of the guest's they are. */
+  /** Offset of the output after them, and how many bytes of output they are. */
   readonly offset: number;
   readonly bytes: number;
 }
 
 export class Workload {
   readonly #options: WorkloadOptions;
-  /** Each guest that is heard, and nobody before it. */
+  /** Reads the output of the present guest. */
   #reader: OutputReader | null = null;
 
   constructor(options: WorkloadOptions) {
     this.#options = options;
   }
 
-  /** Starts the workload in the guest, or goes on hearing it. A guest that is lost is heard no more. */
+  /** Starts the workload in the guest, or continues to read its output. Stops reading the previous guest. */
   async attach(guest: Guest, run: WorkloadRun): Promise<void> {
     await this.release();
-    // An earlier agent, or an earlier channel, may have heard some of it.
+    // An earlier agent, or an earlier channel, may have read some of it.
     const progress = await this.#options.machineLog.progressOf(run.boot);
     this.#reader = new OutputReader(this.#options, run, progress);
     await this.#reader.begin(guest);
   }
 
-  /** The guest has ended: resolves when all that it said stands in the log, whole lines or not. */
+  /** The guest has ended: resolves when all of its output is in the log, whole lines or not. */
   async finish(): Promise<void> {
-    const hearing = this.#reader;
+    const reader = this.#reader;
     this.#reader = null;
-    await hearing?.finish();
+    await reader?.finish();
   }
 
-  /** Lets go: what does not stand in the log yet is heard again by whoever comes next. */
+  /** Stops reading. Output that is not in the log yet is sent again to the next reader. */
   async release(): Promise<void> {
-    const hearing = this.#reader;
+    const reader = this.#reader;
     this.#reader = null;
-    await hearing?.release();
+    await reader?.release();
   }
 }
 
@@ -104,12 +104,12 @@ class OutputReader {
   #guest: Guest | null = null;
   #guestWorkload: GuestWorkload | null = null;
   #hasEnded: boolean;
-  /** Of the next byte to come, and of those that stand in a line. */
+  /** Offsets of the next byte to come, and of the end of the last complete line. */
   #readOffset: number;
   #lineOffset: number;
   #partial = "";
   #batches: Batch[] = [];
-  /** The batch that is being filled. */
+  /** The batch being filled. */
   #text = "";
   #textBytes = 0;
   #writing: Promise<void> | null = null;
@@ -141,10 +141,10 @@ class OutputReader {
   }
 
   async finish(): Promise<void> {
-    // A VM's end and its last words are seen apart.
+    // The last output may arrive after the end of the VM.
     await Promise.race([this.#guest?.closed, this.#options.clock.sleep(LAST_OUTPUT_MS, this.#isOver.signal)]);
     this.#endLine();
-    // Whoever waits for room, or for a disk that is full, is not waited for.
+    // Throttling and retries on a full disk end now.
     this.#isOver.abort();
     await this.#writing;
   }
@@ -185,14 +185,14 @@ class OutputReader {
     if (!this.#run.isEnding()) this.#options.onEvent(exitCode === 0 ? "info" : "warn", message);
   }
 
-  /** What stands behind the last line break becomes a line. */
+  /** The text after the last line break becomes a line. */
   #endLine(): void {
     if (this.#partial !== "") this.#addOutput(this.#partial, this.#partial.length);
     this.#partial = "";
     if (this.#text !== "" || this.#batches.length > 0) this.#writing ??= this.#write();
   }
 
-  /** `bytes`: of the guest's. A line that is too long becomes several. */
+  /** `bytes`: of output. A line that is too long becomes several. */
   #addOutput(line: string, bytes: number): void {
     let rest = line;
     while (rest.length > LINE_BYTES_MAX) {
@@ -210,7 +210,7 @@ class OutputReader {
     if (this.#text.length >= BATCH_BYTES) this.#closeBatch();
   }
 
-  /** As bytes, because a text that was put together line by line takes many times its size. */
+  /** As bytes, because a string that was concatenated line by line takes many times its size. */
   #closeBatch(): void {
     if (this.#text === "") return;
     const lines = Buffer.from(this.#text, "latin1");
@@ -224,11 +224,11 @@ class OutputReader {
     return this.#batches.shift();
   }
 
-  /** Writes what waits, as long as something does. */
+  /** Writes until the queue is empty. */
   async #write(): Promise<void> {
     const { clock, machineLog, log } = this.#options;
     const { signal } = this.#isOver;
-    // What the present turn of the event loop still brings goes along.
+    // Output that arrives in this turn of the event loop goes into the same batch.
     await Promise.resolve();
     for (let batch = this.#nextBatch(); batch !== undefined; batch = this.#nextBatch()) {
       try {
@@ -247,7 +247,7 @@ class OutputReader {
     this.#writing = null;
   }
 
-  /** How long a guest waits that has said so much. */
+  /** How long to delay the acknowledgement of this many bytes, in milliseconds. */
   #throttleMs(bytes: number): number {
     const now = this.#options.clock.monotonic();
     const refill = ((now - this.#tokensAt) * LOG_BYTES_PER_SECOND) / 1000;

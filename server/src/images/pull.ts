@@ -10,7 +10,7 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { NodeImage } from "@flotilla/contract/link";
-import { NodeAway } from "../link/refusals.ts";
+import { NodeUnreachable } from "../link/refusals.ts";
 import { noteImage } from "../nodes/image-store.ts";
 import { findNode, listNodes, type NodeRecord } from "../nodes/store.ts";
 import { beginOperation } from "../operations/begin.ts";
@@ -138,7 +138,8 @@ async function pullPatiently(services: PullServices, pull: NodePull): Promise<No
       return image;
     } catch (error) {
       signal.throwIfAborted();
-      if (!(error instanceof NodeAway) || context.clock.monotonic() - lastProgressAt > NODE_PATIENCE_MS) throw error;
+      if (!(error instanceof NodeUnreachable) || context.clock.monotonic() - lastProgressAt > NODE_PATIENCE_MS)
+        throw error;
     }
     pull.onProgress(`node ${nodeId} does not answer; it is asked again`);
     await context.clock.sleep(NODE_RETRY_MS, signal);

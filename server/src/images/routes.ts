@@ -11,7 +11,7 @@ import type { NodeImage } from "@flotilla/contract/link";
 import type { HandlersOf } from "../http/handler.ts";
 import { listPage } from "../http/list-page.ts";
 import type { NodeLink } from "../link/node-link.ts";
-import { NodeAway } from "../link/refusals.ts";
+import { NodeUnreachable } from "../link/refusals.ts";
 import { machineNotFound } from "../machines/start.ts";
 import { findMachine } from "../machines/store.ts";
 import { noteImage } from "../nodes/image-store.ts";
@@ -126,7 +126,7 @@ async function importTo(
     return await link.importImage({ nodeId: node.id, address: node.address }, reference, archive, signal);
   } catch (error) {
     // The rest of the archive is read and discarded, so that the caller can read the answer.
-    if (!(error instanceof NodeAway)) archive.resume();
+    if (!(error instanceof NodeUnreachable)) archive.resume();
     throw error;
   }
 }

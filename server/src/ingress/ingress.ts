@@ -18,7 +18,7 @@ import { bearerOf } from "../auth/authenticate.ts";
 import { hashedName, hashKey, hasKeyForm, hasShareTokenForm } from "../auth/keys.ts";
 import { type Outgoing, passOn } from "../http/encode.ts";
 import type { Ingress, IngressRequest } from "../http/ingress.ts";
-import type { MachineAddresses, Place } from "../machines/addresses.ts";
+import type { MachineAddresses, Route } from "../machines/addresses.ts";
 import type { AccessTable } from "./access.ts";
 import type { MachineAccess } from "./access-store.ts";
 import { shareCookie, shareCookies } from "./cookies.ts";
@@ -33,7 +33,7 @@ const KEY_PARAMETER = "access_token";
 type Admission = Pick<Right, "keyId" | "expiresAt" | "shareHash">;
 
 export interface IngressServices extends ForwardServices {
-  readonly addresses: Pick<MachineAddresses, "placeOf">;
+  readonly addresses: Pick<MachineAddresses, "routeOf">;
   readonly access: AccessTable;
 }
 
@@ -45,23 +45,23 @@ export class MachineIngress implements Ingress {
   }
 
   owns({ headers, url = "" }: Pick<IncomingMessage, "headers" | "url">): boolean {
-    return this.#services.addresses.placeOf(headers.host, url) !== undefined;
+    return this.#services.addresses.routeOf(headers.host, url) !== undefined;
   }
 
   async answer(request: IngressRequest): Promise<Outgoing> {
     const { raw, signal } = request;
-    const place = this.#services.addresses.placeOf(raw.message.headers.host, raw.url);
-    if (place === undefined) throw new Error(`no machine has ${raw.url}`);
-    const path = raw.url.slice(place.prefix.length);
+    const route = this.#services.addresses.routeOf(raw.message.headers.host, raw.url);
+    if (route === undefined) throw new Error(`no machine has ${raw.url}`);
+    const path = raw.url.slice(route.prefix.length);
     // Relative links of the guest's pages resolve below its root.
-    if (place.by === "path" && !path.startsWith("/")) return redirect(308, `${place.prefix}/${path}`);
+    if (route.by === "path" && !path.startsWith("/")) return redirect(308, `${route.prefix}/${path}`);
     const repay = request.pay();
-    const access = await this.#services.access.find(place.name);
+    const access = await this.#services.access.find(route.name);
     const search = parametersOf(path);
     const token = search.getAll(SHARE_PARAMETER).find(hasShareTokenForm);
     const { method = "GET" } = raw.message;
     const isPage = (method === "GET" || method === "HEAD") && raw.upgrade === undefined;
-    if (token !== undefined && isPage) return exchanged({ access, place, path, token });
+    if (token !== undefined && isPage) return exchanged({ access, route, path, token });
     const admission = await this.#admit(request, access, token ?? null);
     if (access === undefined) throw new Refusal("missing_key", "");
     repay();
@@ -72,7 +72,7 @@ export class MachineIngress implements Ingress {
       port: null,
       raw,
       path: withoutCredential(withoutCredential(path, SHARE_PARAMETER), KEY_PARAMETER),
-      prefix: place.prefix,
+      prefix: route.prefix,
       signal,
     });
     return passOn(reply);
@@ -110,22 +110,22 @@ const opens = ({ shareHash }: MachineAccess, token: string): boolean =>
 
 interface Exchange {
   readonly access: MachineAccess | undefined;
-  readonly place: Place;
+  readonly route: Route;
   readonly path: string;
   readonly token: string;
 }
 
 /** Sets the token as a cookie and redirects to the address without it. */
-function exchanged({ access, place, path, token }: Exchange): Outgoing {
+function exchanged({ access, route, path, token }: Exchange): Outgoing {
   if (access === undefined || !opens(access, token))
     throw new Refusal(
       "unknown_key",
       "this share link does not work any more: it was revoked or replaced; ask its owner for a new one",
     );
-  const cookie = shareCookie(token, { path: `${place.prefix}/`, isEncrypted: place.isEncrypted });
+  const cookie = shareCookie(token, { path: `${route.prefix}/`, isEncrypted: route.isEncrypted });
   // One slash at the start: after two, a browser reads the rest as another host.
   const clean = withoutCredential(path, SHARE_PARAMETER).replace(/^[/\\]+/, "/");
-  const answer = redirect(302, `${place.prefix}${clean}`);
+  const answer = redirect(302, `${route.prefix}${clean}`);
   return { ...answer, headers: { ...answer.headers, "set-cookie": cookie } };
 }
 

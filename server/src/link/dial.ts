@@ -8,7 +8,7 @@ import { Duplex, PassThrough, type Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
 import { DIAL_PREAMBLE } from "@flotilla/contract/link";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
-import { NodeAway, NodeRefused } from "./refusals.ts";
+import { NodeUnreachable, NodeRefused } from "./refusals.ts";
 
 /** The node itself gives a guest 10 s to accept. */
 const HEADERS_TIMEOUT_MS = 15_000;
@@ -86,12 +86,12 @@ class DialedConnection extends Duplex {
 
   override _write(chunk: Buffer, _: BufferEncoding, done: () => void): void {
     const written = this.#turn(() => this.#input.destroyed || this.#input.write(chunk));
-    const goOn = (isMore: boolean): void => {
+    const onWritten = (isMore: boolean): void => {
       if (isMore || this.#input.destroyed) done();
       else this.#input.once("drain", done);
     };
-    if (written instanceof Promise) void written.then(goOn);
-    else goOn(written);
+    if (written instanceof Promise) void written.then(onWritten);
+    else onWritten(written);
   }
 
   override _final(done: () => void): void {
@@ -115,6 +115,6 @@ function refused(node: NodeAddress, error: NodeRefused, { machineId, port }: Dia
     case "busy":
       return new Refusal("unavailable", `${name} is not connected: ${error.message}; try again later`);
     default:
-      return new NodeAway(node.nodeId, error);
+      return new NodeUnreachable(node.nodeId, error);
   }
 }

@@ -21,13 +21,13 @@ import {
 } from "@flotilla/contract/link-stream";
 import type { Dispatcher } from "undici";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
-import { NodeAway, NotRunning, refusalOf } from "./refusals.ts";
+import { NodeUnreachable, NotRunning, refusalOf } from "./refusals.ts";
 
 export interface OutputSink {
   /** A promise that is returned is waited for before more is read. The chunk may be kept. */
   onOutput(stream: "stdout" | "stderr", chunk: Uint8Array): void | Promise<void>;
   /** The node has answered that it takes the command up. */
-  onBegun?(): void;
+  onStarted?(): void;
   /** Whether a promise that was given is waited for: then it is the sink that holds the command up. */
   readonly isFull?: boolean;
 }
@@ -65,7 +65,7 @@ export function runOnNode(
   try {
     link.post(node, path, { body, bytes, headersTimeout: HEADERS_TIMEOUT_MS }, command);
   } catch (error) {
-    reject(new NodeAway(node.nodeId, error));
+    reject(new NodeUnreachable(node.nodeId, error));
   }
   return promise;
 }
@@ -86,7 +86,7 @@ class NodeCommand implements Dispatcher.DispatchHandler {
   readonly #clock: Clock;
   readonly #settle: Settle;
   readonly #decoder = new LinkDecoder();
-  readonly #onAbort = (): void => this.#giveUp(reasonOf(this.#options.signal));
+  readonly #onAbort = (): void => this.#cancel(reasonOf(this.#options.signal));
   #controller: Dispatcher.DispatchController | null = null;
   #status = 0;
   #refusal = "";
@@ -95,7 +95,7 @@ class NodeCommand implements Dispatcher.DispatchHandler {
   #isWaiting = false;
   #hasEnded = false;
   #isSettled = false;
-  #late: Timer | null = null;
+  #deadline: Timer | null = null;
 
   constructor(link: NodeLink, nodeId: string, options: NodeExecOptions, clock: Clock, settle: Settle) {
     this.#link = link;
@@ -115,7 +115,7 @@ class NodeCommand implements Dispatcher.DispatchHandler {
 
   onResponseStart(_controller: Dispatcher.DispatchController, status: number): void {
     this.#status = status;
-    if (status === 200 && !this.#isSettled) this.#options.sink.onBegun?.();
+    if (status === 200 && !this.#isSettled) this.#options.sink.onStarted?.();
   }
 
   onResponseData(_controller: Dispatcher.DispatchController, chunk: Buffer): void {
@@ -145,15 +145,15 @@ class NodeCommand implements Dispatcher.DispatchHandler {
 
   /** Hands frames on, now or when it is the tenant's turn. Until then, and while the sink is full, nothing is read. */
   #proceed(): void {
-    const waiting = this.#link.turns.run(this.#options.tenantId, () => this.#handOn());
+    const waiting = this.#link.turns.run(this.#options.tenantId, () => this.#deliver());
     if (waiting !== undefined) this.#waitFor(waiting);
   }
 
   /** Returns what to wait for before continuing: room in the sink. */
-  #handOn(): Promise<null> | undefined {
+  #deliver(): Promise<null> | undefined {
     if (this.#isSettled) return undefined;
     for (let frame = this.#frames.shift(); frame !== undefined; frame = this.#frames.shift()) {
-      const taken = take(frame, this.#options.sink, this.#options.machineId);
+      const taken = deliverFrame(frame, this.#options.sink, this.#options.machineId);
       // Most output is taken at once, and then there is nothing to wait for.
       if (taken instanceof Promise) return taken;
       if (taken === null) continue;
@@ -168,48 +168,48 @@ class NodeCommand implements Dispatcher.DispatchHandler {
   #waitFor(something: Promise<unknown>): void {
     this.#isWaiting = true;
     this.#controller?.pause();
-    const goOn = (): void => {
+    const resume = (): void => {
       if (this.#isSettled) return;
       this.#isWaiting = false;
       if (this.#frames.length > 0 || this.#hasEnded) this.#proceed();
       if (!this.#isWaiting && !this.#isSettled) this.#controller?.resume();
     };
-    something.then(goOn).catch((error: unknown) => this.#fail(error));
+    something.then(resume).catch((error: unknown) => this.#fail(error));
   }
 
   /** The node keeps the time limit; this is for a node that does not. A reader that is slow is no fault of the node's. */
   #expectEnd(ms: number): void {
-    this.#late = this.#clock.timer(ms, () => {
+    this.#deadline = this.#clock.timer(ms, () => {
       if (this.#options.sink.isFull === true) return this.#expectEnd(NODE_GRACE_MS);
       const { machineId } = this.#options;
       const text = `the command in machine ${machineId} was not ended by its node in time; stop and start the machine if it still runs`;
-      this.#giveUp(new Refusal("guest_unreachable", text));
+      this.#cancel(new Refusal("guest_unreachable", text));
     });
   }
 
   /** Breaks the connection, upon which the node ends the command. */
-  #giveUp(error: Error): void {
+  #cancel(error: Error): void {
     this.#finish(() => this.#settle.reject(error));
     this.#controller?.abort(error);
   }
 
   #fail(error: unknown): void {
     if (this.#isSettled) return;
-    const isWord = error instanceof Refusal || error instanceof NotRunning;
+    const isFinal = error instanceof Refusal || error instanceof NotRunning;
     const { machineId } = this.#options;
-    if (isWord) this.#finish(() => this.#settle.reject(error));
-    else if (this.#status === 200) this.#giveUp(this.#link.cutOff(this.#nodeId, machineId, "command", error));
-    else this.#giveUp(new NodeAway(this.#nodeId, error));
+    if (isFinal) this.#finish(() => this.#settle.reject(error));
+    else if (this.#status === 200) this.#cancel(this.#link.cutOff(this.#nodeId, machineId, "command", error));
+    else this.#cancel(new NodeUnreachable(this.#nodeId, error));
   }
 
-  #finish(tell: () => void): void {
+  #finish(settle: () => void): void {
     if (this.#isSettled) return;
     this.#isSettled = true;
     this.#frames = [];
-    this.#late?.cancel();
+    this.#deadline?.cancel();
     this.#options.signal.removeEventListener("abort", this.#onAbort);
     if (this.#isWaiting) this.#controller?.resume();
-    tell();
+    settle();
   }
 }
 
@@ -228,7 +228,7 @@ function requestBody(start: ExecStart, stdin: Buffer | null): { body: Buffer | B
 }
 
 /** Hands a frame of the node's on; the exit is null as long as the command runs. Throws what a failure says. */
-export function take(frame: LinkFrame, sink: OutputSink, machineId: string): Promise<null> | ExecExit | null {
+export function deliverFrame(frame: LinkFrame, sink: OutputSink, machineId: string): Promise<null> | ExecExit | null {
   if (frame.type === "stdout" || frame.type === "stderr") {
     // By an empty one the node learns whether this side is still there.
     if (frame.payload.byteLength === 0) return null;

@@ -18,7 +18,7 @@ import type { DesiredMachine, NodeImage, ObservedMachine } from "@flotilla/contr
 import { readImageProgress, readNodeImages, readObservedMachine } from "@flotilla/contract/link/generated";
 import { linkHeader, LINK_HEADER, OWN_LINK_VERSIONS } from "@flotilla/contract/link/version";
 import { type Dispatcher, Pool } from "undici";
-import { NodeAway, NodeRefused, NotRunning, refusalOf } from "./refusals.ts";
+import { NodeUnreachable, NodeRefused, NotRunning, refusalOf } from "./refusals.ts";
 import { Turns } from "./turns.ts";
 
 /** A node as the link needs it. */
@@ -72,7 +72,7 @@ export interface PostBody {
 /** The answer's body, as the node sends it. */
 export type NodeStream = Dispatcher.ResponseData["body"];
 
-const OWN_VERSIONS = linkHeader(OWN_LINK_VERSIONS);
+const OUR_VERSIONS = linkHeader(OWN_LINK_VERSIONS);
 
 export class NodeLink {
   readonly #pools = new Map<string, Pool>();
@@ -110,7 +110,7 @@ export class NodeLink {
       if (error instanceof Refusal) throw error;
       throw new Refusal("unavailable", `node ${node.nodeId} could not take up machine ${machineId}: ${error.message}`);
     }
-    return await this.#away(node, () => {
+    return await this.#orUnreachable(node, () => {
       const observed = readObservedMachine(JSON.parse(answer.text));
       if (observed.machineId === machineId) return observed;
       throw new Error(`expected machine ${machineId}, got ${observed.machineId}`);
@@ -121,7 +121,7 @@ export class NodeLink {
   async listImages(node: NodeAddress, tenantId: string | null): Promise<readonly NodeImage[]> {
     const query = tenantId === null ? "" : `?tenantId=${encodeURIComponent(tenantId)}`;
     const answer = await this.#json(node, { method: "GET", path: `/v1/images${query}` });
-    return await this.#away(node, () => {
+    return await this.#orUnreachable(node, () => {
       if (answer.status !== 200) throw refusalOf(node.nodeId, answer.status, answer.text);
       return readNodeImages(JSON.parse(answer.text));
     });
@@ -167,7 +167,7 @@ export class NodeLink {
     } catch (error) {
       if (error instanceof Refusal) throw error;
       if (error instanceof NodeRefused) throw new Refusal("invalid_request", error.message);
-      throw new NodeAway(node.nodeId, error);
+      throw new NodeUnreachable(node.nodeId, error);
     }
   }
 
@@ -181,7 +181,7 @@ export class NodeLink {
       const { statusCode, body } = await this.#pool(node).request({
         method,
         path,
-        headers: { [LINK_HEADER]: OWN_VERSIONS, ...(contentType === undefined ? {} : { "content-type": contentType }) },
+        headers: { [LINK_HEADER]: OUR_VERSIONS, ...(contentType === undefined ? {} : { "content-type": contentType }) },
         body: request.body ?? null,
         headersTimeout,
         bodyTimeout: request.bodyTimeout ?? 0,
@@ -192,13 +192,13 @@ export class NodeLink {
     } catch (error) {
       if (error instanceof Refusal || error instanceof NotRunning || error instanceof NodeRefused) throw error;
       if (signal.aborted) throw error;
-      throw new NodeAway(node.nodeId, error);
+      throw new NodeUnreachable(node.nodeId, error);
     }
   }
 
   /** As `open`, for a body of known length and a handler, which cost half of the promise and the stream. */
   post(node: NodeAddress, path: string, body: PostBody, handler: Dispatcher.DispatchHandler): void {
-    const headers = [LINK_HEADER, OWN_VERSIONS, "content-type", "application/octet-stream"];
+    const headers = [LINK_HEADER, OUR_VERSIONS, "content-type", "application/octet-stream"];
     headers.push("content-length", String(body.bytes));
     const { headersTimeout } = body;
     const options = {
@@ -230,7 +230,7 @@ export class NodeLink {
   }
 
   async #json(node: NodeAddress, request: JsonRequest): Promise<{ readonly status: number; readonly text: string }> {
-    return await this.#away(node, async () => {
+    return await this.#orUnreachable(node, async () => {
       try {
         return await this.#attempt(node, request);
       } catch (error) {
@@ -241,7 +241,7 @@ export class NodeLink {
   }
 
   async #attempt(node: NodeAddress, request: JsonRequest): Promise<{ status: number; text: string }> {
-    const versions = { [LINK_HEADER]: OWN_VERSIONS };
+    const versions = { [LINK_HEADER]: OUR_VERSIONS };
     const { statusCode, body } = await this.#pool(node).request({
       method: request.method,
       path: request.path,
@@ -262,12 +262,12 @@ export class NodeLink {
     return { status: statusCode, text: Buffer.concat(chunks).toString("utf8") };
   }
 
-  async #away<T>(node: NodeAddress, work: () => Promise<T> | T): Promise<T> {
+  async #orUnreachable<T>(node: NodeAddress, work: () => Promise<T> | T): Promise<T> {
     try {
       return await work();
     } catch (error) {
       if (error instanceof Refusal) throw error;
-      throw new NodeAway(node.nodeId, error);
+      throw new NodeUnreachable(node.nodeId, error);
     }
   }
 }

@@ -10,9 +10,9 @@ import { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit, ExecStart } from "@flotilla/contract/link";
 import { encodeLinkFrame, LinkDecoder, type LinkFrame, type LinkFrameType } from "@flotilla/contract/link-stream";
-import { HEADERS_TIMEOUT_MS, type OutputSink, take } from "./exec-link.ts";
+import { HEADERS_TIMEOUT_MS, type OutputSink, deliverFrame } from "./exec-link.ts";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
-import { NodeAway, NotRunning } from "./refusals.ts";
+import { NodeUnreachable, NotRunning } from "./refusals.ts";
 
 /** What waits here for a node that does not read. */
 const INPUT_BYTES_MAX = 256 * 1024;
@@ -77,7 +77,7 @@ export async function openOnNode(link: NodeLink, node: NodeAddress, options: Ope
   } catch (error) {
     input.destroy();
     if (error instanceof Refusal || error instanceof NotRunning || signal.aborted) throw error;
-    throw new NodeAway(node.nodeId, error);
+    throw new NodeUnreachable(node.nodeId, error);
   }
 }
 
@@ -129,7 +129,7 @@ export class OpenExec {
     if (done === true) return;
     this.#ahead = this.#decoder.push(value);
     const [first] = this.#ahead;
-    if (first?.type === "failure") await take(first, { onOutput: () => undefined }, this.#parts.machineId);
+    if (first?.type === "failure") await deliverFrame(first, { onOutput: () => undefined }, this.#parts.machineId);
   }
 
   /** Hands the output on until the command has ended. Throws a Refusal when nobody can say how. */
@@ -139,7 +139,7 @@ export class OpenExec {
       let frames = this.#ahead;
       for (;;) {
         for (const frame of frames) {
-          const taken = link.turns.run(tenantId, () => take(frame, sink, machineId));
+          const taken = link.turns.run(tenantId, () => deliverFrame(frame, sink, machineId));
           const exit = taken instanceof Promise ? await taken : taken;
           if (exit === null) continue;
           // A request that is whole leaves its connection to the next one.

@@ -3,7 +3,7 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
-import { NodeAway, NodeRefused } from "./refusals.ts";
+import { NodeUnreachable, NodeRefused } from "./refusals.ts";
 
 const HEADERS_TIMEOUT_MS = 10_000;
 
@@ -34,6 +34,6 @@ export async function openLogOnNode(
     });
   } catch (error) {
     if (error instanceof NodeRefused && error.status === 404) return null;
-    throw error instanceof Refusal ? error : new NodeAway(node.nodeId, error);
+    throw error instanceof Refusal ? error : new NodeUnreachable(node.nodeId, error);
   }
 }

@@ -11,7 +11,7 @@ import { readLinkError } from "@flotilla/contract/link/generated";
 const MESSAGE_CHARACTERS_MAX = 500;
 
 /** The node's agent cannot be reached, or the connection broke before the answer was complete. */
-export class NodeAway extends Refusal {
+export class NodeUnreachable extends Refusal {
   readonly reason: string;
 
   constructor(nodeId: string, cause: unknown) {

@@ -21,12 +21,12 @@ test("without a domain machines are below /proxy of the server, where it listens
   const told = new MachineAddresses({ appsUrl: null, publicUrl: "https://flotilla.example" });
   told.listensAt("http://127.0.0.1:8080");
   assert.equal(told.urlOf({ id: ID, hostLabel: "web" }), `https://flotilla.example/proxy/${ID}/`);
-  assert.equal(told.placeOf("web.apps.example", "/"), undefined);
+  assert.equal(told.routeOf("web.apps.example", "/"), undefined);
 });
 
 test("paths that only begin like a machine's are none", () => {
   const addresses = new MachineAddresses({ appsUrl: null, publicUrl: null });
-  const prefixOf = (url: string): string | undefined => addresses.placeOf("127.0.0.1", url)?.prefix;
+  const prefixOf = (url: string): string | undefined => addresses.routeOf("127.0.0.1", url)?.prefix;
   for (const rest of ["", "/", "/a", "?x", "/?x"]) assert.equal(prefixOf(`/proxy/${ID}${rest}`), `/proxy/${ID}`);
   for (const url of [
     `/proxy/${ID}x`,
@@ -45,7 +45,7 @@ test("one label below the domain is a machine's, in any spelling, and the server
     publicUrl: "https://api.apps.example",
   });
   assert.equal(addresses.urlOf({ id: ID, hostLabel: "web" }), "http://web.apps.example:8080/");
-  const nameOf = (host: string | undefined): string | undefined => addresses.placeOf(host, "/")?.name;
+  const nameOf = (host: string | undefined): string | undefined => addresses.routeOf(host, "/")?.name;
   for (const host of ["web.apps.example", "WEB.Apps.Example:9", "web.apps.example.", "web.apps.example.:8080"])
     assert.equal(nameOf(host), "web", host);
   for (const host of [

@@ -8,7 +8,7 @@ const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
 const PROXY_PATH = /^\/proxy\/(mach-[0-9a-f]{32})(?=[/?]|$)/;
 
 /** Which machine a request is for, and how its caller sees it. */
-export interface Place {
+export interface Route {
   readonly by: "host" | "path";
   /** The label of a host, or an id. */
   readonly name: string;
@@ -19,12 +19,12 @@ export interface Place {
 
 export class MachineAddresses {
   readonly #apps: URL | null;
-  #own: URL;
+  #server: URL;
 
   /** Both without a path: where hosts of machines are, such as `https://apps.example.com`, and where this server is. */
   constructor({ appsUrl, publicUrl }: { readonly appsUrl: string | null; readonly publicUrl: string | null }) {
     this.#apps = appsUrl === null ? null : new URL(appsUrl);
-    this.#own = new URL(publicUrl ?? "http://127.0.0.1");
+    this.#server = new URL(publicUrl ?? "http://127.0.0.1");
     if (publicUrl !== null) this.listensAt = () => undefined;
   }
 
@@ -34,31 +34,31 @@ export class MachineAddresses {
     // Who listens everywhere is nowhere; on its own host it is found here.
     if (own.hostname === "0.0.0.0") own.hostname = "127.0.0.1";
     if (own.hostname === "[::]") own.hostname = "[::1]";
-    this.#own = own;
+    this.#server = own;
   };
 
   /** The address of the first published port, with `/` at its end. */
   urlOf({ id, hostLabel }: Pick<MachineRecord, "id" | "hostLabel">): string {
-    if (this.#apps === null) return `${this.#own.origin}/proxy/${id}/`;
+    if (this.#apps === null) return `${this.#server.origin}/proxy/${id}/`;
     const { protocol, host } = this.#apps;
     return `${protocol}//${hostLabel}.${host}/`;
   }
 
   /** undefined: the request is none to a machine. */
-  placeOf(host: string | undefined, url: string): Place | undefined {
+  routeOf(host: string | undefined, url: string): Route | undefined {
     const label = this.#labelOf(host ?? "");
     if (label !== undefined)
       return { by: "host", name: label, prefix: "", isEncrypted: this.#apps?.protocol === "https:" };
     const id = PROXY_PATH.exec(url)?.[1];
     if (id === undefined) return undefined;
-    return { by: "path", name: id, prefix: `/proxy/${id}`, isEncrypted: this.#own.protocol === "https:" };
+    return { by: "path", name: id, prefix: `/proxy/${id}`, isEncrypted: this.#server.protocol === "https:" };
   }
 
   #labelOf(host: string): string | undefined {
     if (this.#apps === null) return undefined;
     const name = host.toLowerCase().replace(/:\d*$/, "").replace(/\.$/, "");
     const suffix = `.${this.#apps.hostname}`;
-    if (!name.endsWith(suffix) || name === this.#own.hostname) return undefined;
+    if (!name.endsWith(suffix) || name === this.#server.hostname) return undefined;
     const label = name.slice(0, -suffix.length);
     return LABEL.test(label) ? label : undefined;
   }

@@ -116,7 +116,7 @@ export function requestStop(machine: MutableMachine, now: number): Change {
 }
 
 /** A transitional phase is past its deadline: the machine is not wanted to run any more, and says why. */
-export function giveUp(machine: MutableMachine, reason: string, now: number): Change {
+export function abandon(machine: MutableMachine, reason: string, now: number): Change {
   const next: MutableMachine = {
     ...machine,
     desiredState: "stopped",

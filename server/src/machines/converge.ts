@@ -6,8 +6,8 @@
  * write is fenced.
  */
 import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link";
-import { NodeAway } from "../link/refusals.ts";
-import { observe } from "./observe.ts";
+import { NodeUnreachable } from "../link/refusals.ts";
+import { applyObservation } from "./observe.ts";
 import { type MachineRecord, specOf } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 
@@ -50,7 +50,7 @@ export async function convergePatiently(
     try {
       return await converge(services, latest, { waitMs: leftMs, signal });
     } catch (error) {
-      if (!(error instanceof NodeAway) || signal.aborted || leftMs < NODE_RETRY_MS * 2) throw error;
+      if (!(error instanceof NodeUnreachable) || signal.aborted || leftMs < NODE_RETRY_MS * 2) throw error;
     }
     await clock.sleep(NODE_RETRY_MS, signal);
     const fresh: MachineRecord | undefined = await services.cache.readAny(machine.id);
@@ -70,7 +70,7 @@ async function applyReport(
   const { context, cache } = services;
   let held: MachineRecord | undefined = machine;
   for (let attempt = 0; attempt < WRITE_TRIES_MAX && held !== undefined; attempt += 1) {
-    const observation = observe(held, report, context.clock.now());
+    const observation = applyObservation(held, report, context.clock.now());
     if (observation.outcome !== "news") return held;
     const written = (await cache.write([observation.change])).get(machine.id);
     if (written !== undefined) return written;

@@ -12,7 +12,7 @@ import { CPUS_DEFAULT, DISK_GB_DEFAULT, MEMORY_MB_DEFAULT } from "@flotilla/cont
 import type { CreateMachineRequest, MachineNetwork } from "@flotilla/contract/machines";
 import { checkReference } from "./image-reference.ts";
 import { checkAbsolutePath, checkArguments, checkEnvironment } from "./environment.ts";
-import { madeUpName } from "./names.ts";
+import { generatedName } from "./names.ts";
 import { refuseOverBudget } from "../usage/budget.ts";
 import { type Ceilings, countRefusal, diskRefusal, refuseOversize } from "../usage/quota.ts";
 import { NOTHING_OBSERVED } from "./observed.ts";
@@ -52,7 +52,7 @@ export async function createMachine(
   await refuseOverBudget(services.context, options.tenantId, ceilings);
   const given = request.name ?? null;
   for (let attempt = 1; ; attempt += 1) {
-    const name = given ?? madeUpName(services.context.randomBytes);
+    const name = given ?? generatedName(services.context.randomBytes);
     const { outcome, machine } = await insert(services, options, { ...description, name }, ceilings);
     if (outcome === "inserted") return machine;
     const made = await findAnyMachine(services.context.db, options.id);

@@ -11,7 +11,7 @@ import { type RegistryList, registryRefusal } from "@flotilla/contract/registrie
 /** Throws a Refusal that says why not. */
 export function checkReference(registries: RegistryList, text: string): void {
   const { registry, isLocal } = parsed(text);
-  if (!isLocal && registries.right(registry) === null) throw new Refusal("invalid_request", registryRefusal(registry));
+  if (!isLocal && registries.grant(registry) === null) throw new Refusal("invalid_request", registryRefusal(registry));
 }
 
 function parsed(text: string): ReturnType<typeof parseReference> {

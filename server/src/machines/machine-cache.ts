@@ -50,7 +50,7 @@ interface Watch {
   activeAt: number;
 }
 
-interface Moment {
+interface ReadMark {
   readonly epoch: number;
   readonly at: number;
 }
@@ -153,11 +153,11 @@ export class MachineCache {
     ids: readonly string[],
     statement: () => Promise<readonly MachineRecord[]>,
   ): Promise<readonly MachineRecord[]> {
-    const begun = { epoch: this.#epoch, at: this.#context.clock.monotonic() };
+    const mark = { epoch: this.#epoch, at: this.#context.clock.monotonic() };
     for (const id of ids) this.#watch(id);
     try {
       const machines = await statement();
-      for (const machine of machines) this.#put(machine, begun);
+      for (const machine of machines) this.#put(machine, mark);
       return machines;
     } finally {
       for (const id of ids) this.#unwatch(id);
@@ -182,7 +182,7 @@ export class MachineCache {
     this.#forgetAll();
   }
 
-  #put(machine: MachineRecord, begun: Moment): void {
+  #put(machine: MachineRecord, begun: ReadMark): void {
     const watch = this.#watched.get(machine.id);
     const known = this.#entries.get(machine.id);
     if (known !== undefined && known.machine.revision > machine.revision) return;

@@ -19,7 +19,7 @@ const choose = (words: string, byte: number): string => {
 };
 
 /** Such as `calm-harbor-3f2a9c`: words to be recognized by, digits to be told apart by. */
-export function madeUpName(randomBytes: (size: number) => Buffer): string {
+export function generatedName(randomBytes: (size: number) => Buffer): string {
   const [first = 0, second = 0, ...rest] = randomBytes(5);
   return `${choose(QUALITIES, first)}-${choose(THINGS, second)}-${Buffer.from(rest).toString("hex")}`;
 }

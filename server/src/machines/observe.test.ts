@@ -6,7 +6,7 @@ import { test } from "node:test";
 import type { ObservedMachine } from "@flotilla/contract/link";
 import { machineRecord, NOW, report } from "../../test/support/machine.ts";
 import type { Change } from "./change.ts";
-import { observe } from "./observe.ts";
+import { applyObservation } from "./observe.ts";
 import type { MachineRecord } from "./record.ts";
 import { phaseOf } from "./state.ts";
 
@@ -28,13 +28,13 @@ const running = machineRecord({
 });
 
 function news(machine: MachineRecord, seen: Partial<ObservedMachine>): Change {
-  const observation = observe(machine, report({ generation: machine.generation, ...seen }), NOW);
+  const observation = applyObservation(machine, report({ generation: machine.generation, ...seen }), NOW);
   assert.equal(observation.outcome, "news");
   return (observation as { change: Change }).change;
 }
 
 const outcome = (machine: MachineRecord, seen: Partial<ObservedMachine>): string =>
-  observe(machine, report({ generation: machine.generation, ...seen }), NOW).outcome;
+  applyObservation(machine, report({ generation: machine.generation, ...seen }), NOW).outcome;
 
 test("a boot that ran opens a run, is ready and stands on the timeline", () => {
   const change = news(starting, { state: "running", bootId: "boot-1", runningSince: NOW - 10, readySince: NOW - 9 });
@@ -117,7 +117,7 @@ test("a guest that powered itself off is stopped, and not wanted any more", () =
 
 test("a guest's end that is reported late does not undo a newer start", () => {
   const again: MachineRecord = { ...running, generation: 4, observedGeneration: 2 };
-  const observation = observe(again, report({ generation: 2, state: "stopped", hasPoweredOff: true }), NOW);
+  const observation = applyObservation(again, report({ generation: 2, state: "stopped", hasPoweredOff: true }), NOW);
   assert.equal(observation.outcome, "news");
   assert.equal((observation as { change: Change }).change.next.desiredState, "running");
 });

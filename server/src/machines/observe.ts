@@ -13,7 +13,7 @@
 import type { ObservedMachine, ObservedState } from "@flotilla/contract/link";
 import {
   type Change,
-  giveUp,
+  abandon,
   type MutableMachine,
   type ReportedRun,
   reconcileAt,
@@ -21,7 +21,7 @@ import {
   type TimelineEntry,
 } from "./change.ts";
 import { detailsOf, isSameForReaders, NOTHING_OBSERVED } from "./observed.ts";
-import { includes, isActive, isSettled, isTakenUp, type MachinePhase, phaseOf } from "./state.ts";
+import { includes, isActive, isSettled, isApplied, type MachinePhase, phaseOf } from "./state.ts";
 
 export type Observation = { readonly outcome: "late" | "same" } | { readonly outcome: "news"; readonly change: Change };
 
@@ -55,18 +55,18 @@ function isLate(machine: MutableMachine, report: ObservedMachine): boolean {
   if (report.generation > machine.observedGeneration) return false;
   if (report.hasPoweredOff) return machine.observedState === "failed";
   // Only a new request leads out of a failure: what else a node says was sent before it, also of a boot that is new here.
-  if (machine.desiredState === "running" && machine.observedState === "failed" && isTakenUp(machine))
+  if (machine.desiredState === "running" && machine.observedState === "failed" && isApplied(machine))
     return report.state !== "failed";
   const isOtherBoot = report.bootId !== null && report.bootId !== machine.observedBootId;
   // The end of an earlier boot is told before the beginning of the next.
   if (isOtherBoot) return report.state === "stopping" && machine.observedState !== "stopped";
   const position = POSITION[machine.desiredState];
   // What is held may belong to an older generation than the request: then there is no order to go by.
-  return isTakenUp(machine) && position[report.state] < position[machine.observedState];
+  return isApplied(machine) && position[report.state] < position[machine.observedState];
 }
 
 /** What a report changes. `now` is epoch milliseconds of the server's clock. */
-export function observe(machine: MutableMachine, received: ObservedMachine, now: number): Observation {
+export function applyObservation(machine: MutableMachine, received: ObservedMachine, now: number): Observation {
   const report = endOfBoot(received, machine);
   if (isForgotten(machine, report)) return observeForgotten(machine, report, now);
   if (isLate(machine, report)) return { outcome: "late" };
@@ -129,12 +129,12 @@ function isForgotten(machine: MutableMachine, report: ObservedMachine): boolean 
 
 /** A machine that can continue gets the desired state again; of one that cannot, its owner reads why. */
 function observeForgotten(machine: MutableMachine, report: ObservedMachine, now: number): Observation {
-  if (machine.desiredState === "absent") return tellAgain(machine, [], now);
-  if (report.state !== "failed") return tellAgain(machine, [], now);
+  if (machine.desiredState === "absent") return sendAgain(machine, [], now);
+  if (report.state !== "failed") return sendAgain(machine, [], now);
   const reason = reasonOf(report) ?? "";
   const isKnown = machine.error === reason || (phaseOf(machine) === "failed" && machine.observedReason === reason);
   if (isKnown) return { outcome: "same" };
-  const change = giveUp({ ...machine, observedState: "absent", observedBootId: null }, reason, now);
+  const change = abandon({ ...machine, observedState: "absent", observedBootId: null }, reason, now);
   return {
     outcome: "news",
     change: { ...change, timeline: [{ level: "error", message: `machine failed: ${reason}` }] },
@@ -142,12 +142,12 @@ function observeForgotten(machine: MutableMachine, report: ObservedMachine, now:
 }
 
 /** The node has no trace of the machine, though that was not requested: it gets the desired state again. */
-export function observeNoTrace(machine: MutableMachine, now: number): Observation {
+export function applyNoTrace(machine: MutableMachine, now: number): Observation {
   const message = `node ${machine.nodeId} has no trace of the machine; what was on its disk is lost`;
-  return tellAgain(machine, [{ level: "warn", message }], now);
+  return sendAgain(machine, [{ level: "warn", message }], now);
 }
 
-function tellAgain(machine: MutableMachine, timeline: readonly TimelineEntry[], now: number): Observation {
+function sendAgain(machine: MutableMachine, timeline: readonly TimelineEntry[], now: number): Observation {
   if (includes(WITHOUT_TRACE, phaseOf(machine))) return { outcome: "same" };
   if (machine.observedState === "absent" && machine.observedGeneration === 0) return { outcome: "same" };
   const next: MutableMachine = {

@@ -11,12 +11,12 @@ import { converge } from "./converge.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { awaitRunning, machineNotFound, startMachine } from "./start.ts";
-import { includes, NODE_AWAY, phaseOf } from "./state.ts";
-import { nodeAwayText, shownState } from "./view.ts";
+import { includes, UNREACHABLE_STATUSES, phaseOf } from "./state.ts";
+import { nodeUnreachableText, shownState } from "./view.ts";
 
 const TRIES_MAX = 3;
 
-export interface InMachine {
+export interface InMachineOptions {
   readonly tenantId: string;
   readonly id: string;
   readonly signal: AbortSignal;
@@ -27,7 +27,7 @@ export interface InMachine {
 /** What `work` gives. Throws a Refusal that says why the machine does not run, and whatever `work` throws. */
 export async function inRunningMachine<T>(
   services: MachineServices,
-  options: InMachine,
+  options: InMachineOptions,
   work: (machine: MachineRecord) => Promise<T>,
 ): Promise<T> {
   const { cache } = services;
@@ -43,7 +43,7 @@ export async function inRunningMachine<T>(
       return await work(running);
     } catch (error) {
       if (!(error instanceof NotRunning)) throw error;
-      if (attempt >= TRIES_MAX) throw endedAgain(id);
+      if (attempt >= TRIES_MAX) throw keepsExiting(id);
     }
     // What was known is out of date: the node knows better what became of the machine.
     cache.forget(id);
@@ -53,16 +53,16 @@ export async function inRunningMachine<T>(
   }
 }
 
-const endedAgain = (id: string): Refusal =>
+const keepsExiting = (id: string): Refusal =>
   new Refusal("conflict", `machine ${id} keeps exiting; read its events to see why`);
 
 async function ensureRunning(
   services: MachineServices,
   machine: MachineRecord,
-  options: InMachine,
+  options: InMachineOptions,
 ): Promise<MachineRecord> {
-  if (machine.nodeStatus !== null && includes(NODE_AWAY, machine.nodeStatus)) {
-    const why = nodeAwayText(machine.nodeId ?? "", machine.nodeStatus);
+  if (machine.nodeStatus !== null && includes(UNREACHABLE_STATUSES, machine.nodeStatus)) {
+    const why = nodeUnreachableText(machine.nodeId ?? "", machine.nodeStatus);
     throw new Refusal("unavailable", `machine ${machine.id} cannot be used: ${why}`);
   }
   switch (phaseOf(machine)) {
@@ -86,7 +86,7 @@ async function ensureRunning(
 }
 
 /** A stopped machine is started by its use; a refusal becomes an event, because no caller asked for a start. */
-async function startFor(services: MachineServices, options: InMachine): Promise<MachineRecord> {
+async function startFor(services: MachineServices, options: InMachineOptions): Promise<MachineRecord> {
   try {
     return await startMachine(services, { ...options, isAutomatic: true, isDetached: false });
   } catch (error) {

@@ -19,9 +19,9 @@ import { refuseOverBudget } from "../usage/budget.ts";
 import { activeRefusal } from "../usage/quota.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
-import { HIDDEN_BY_NODE, includes, isActive, NODE_AWAY, nextPhase, phaseOf } from "./state.ts";
+import { HIDDEN_BY_NODE, includes, isActive, UNREACHABLE_STATUSES, nextPhase, phaseOf } from "./state.ts";
 import { readTotals } from "../usage/store.ts";
-import { nodeAwayText } from "./view.ts";
+import { nodeUnreachableText } from "./view.ts";
 
 export interface StartOptions {
   readonly tenantId: string;
@@ -35,7 +35,7 @@ export interface StartOptions {
 
 const WRITE_TRIES_MAX = 8;
 /** Between two questions to a node about the same start. */
-const ASK_AGAIN_MS = 100;
+const RETRY_MS = 100;
 
 export const machineNotFound = (id: string): Refusal =>
   new Refusal("not_found", `machine ${id} was not found; machines are read by id, and a deleted one is gone`);
@@ -54,17 +54,17 @@ export async function startMachine(services: MachineServices, options: StartOpti
 /** Writes the request, unless the machine already runs or is starting. */
 async function acceptStart(services: MachineServices, options: StartOptions): Promise<MachineRecord> {
   const { context, cache } = services;
-  let machine = knownToWrite(cache.find(options)) ?? (await cache.read(options));
+  let machine = usableFromCache(cache.find(options)) ?? (await cache.read(options));
   for (let attempt = 0; attempt < WRITE_TRIES_MAX; attempt += 1) {
     if (machine === undefined) throw machineNotFound(options.id);
     refuseWithoutNode(machine);
     const phase = phaseOf(machine);
-    const next = nextPhase(phase, "startAsked");
+    const next = nextPhase(phase, "startRequested");
     if (next === undefined) throw machineNotFound(options.id);
     if (next === phase) return machine;
     const ceilings = await services.ceilingsOf(machine.tenantId);
     await refuseOverBudget(context, machine.tenantId, ceilings);
-    const nodeId = await choose(services, machine);
+    const nodeId = await chooseNode(services, machine);
     const change = requestStart(machine, {
       nodeId,
       activeMax: ceilings.maxConcurrentMachines,
@@ -86,20 +86,20 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
 }
 
 /** A machine from the cache will do only where a fenced write follows: another server may have stopped it just now. */
-function knownToWrite(machine: MachineRecord | undefined): MachineRecord | undefined {
+function usableFromCache(machine: MachineRecord | undefined): MachineRecord | undefined {
   const phase = machine && phaseOf(machine);
   return phase === "created" || phase === "stopped" ? machine : undefined;
 }
 
 function refuseWithoutNode(machine: MachineRecord): void {
-  if (machine.nodeStatus === null || !includes(NODE_AWAY, machine.nodeStatus)) return;
+  if (machine.nodeStatus === null || !includes(UNREACHABLE_STATUSES, machine.nodeStatus)) return;
   const state = includes(HIDDEN_BY_NODE, phaseOf(machine)) ? "is out of reach" : "cannot be started";
-  const why = nodeAwayText(machine.nodeId ?? "", machine.nodeStatus);
+  const why = nodeUnreachableText(machine.nodeId ?? "", machine.nodeStatus);
   throw new Refusal("unavailable", `machine ${machine.id} ${state}: ${why}`);
 }
 
 /** The node that has its disk, or the best for it. Throws a Refusal when it cannot be started there. */
-async function choose(services: MachineServices, machine: MachineRecord): Promise<string> {
+async function chooseNode(services: MachineServices, machine: MachineRecord): Promise<string> {
   const { cpus, memoryMb, nodeId } = machine;
   if (nodeId !== null) {
     const reason = await services.nodes.startRefusal(nodeId);
@@ -133,7 +133,7 @@ export async function awaitRunning(
         throw startFailed(latest);
       case "starting":
         // It takes longer than one question to its node may, or what was asked is out of date: see what holds now.
-        await context.clock.sleep(ASK_AGAIN_MS, signal);
+        await context.clock.sleep(RETRY_MS, signal);
         signal.throwIfAborted();
         latest = await cache.readAny(machine.id);
         if (latest === undefined) throw goneWhileStarting(machine.id);

@@ -6,8 +6,8 @@ import { test } from "node:test";
 import type { ObservedMachine } from "@flotilla/contract/link";
 import fc from "fast-check";
 import { machineRecord, NOW, report } from "../../test/support/machine.ts";
-import { requestStart, requestStop, giveUp } from "./change.ts";
-import { observe, observeNoTrace } from "./observe.ts";
+import { requestStart, requestStop, abandon } from "./change.ts";
+import { applyObservation, applyNoTrace } from "./observe.ts";
 import type { MachineRecord } from "./record.ts";
 import {
   isActive,
@@ -70,27 +70,27 @@ function reportOf(machine: MachineRecord, event: MachineEvent): ObservedMachine 
 function after(machine: MachineRecord, event: MachineEvent): MachineRecord {
   const asked = (next: object): MachineRecord => ({ ...machine, ...next });
   switch (event) {
-    case "startAsked":
+    case "startRequested":
       return asked(requestStart(machine, WISH).next);
-    case "stopAsked":
+    case "stopRequested":
       return asked(requestStop(machine, NOW).next);
-    case "deleteAsked":
+    case "deleteRequested":
       return { ...machine, desiredState: "absent", deletedAt: NOW, generation: machine.generation + 1, error: null };
-    case "gaveUp":
-      return asked(giveUp(machine, "it took too long", NOW).next);
+    case "abandoned":
+      return asked(abandon(machine, "it took too long", NOW).next);
     case "removed": {
       const isWanted = machine.desiredState === "absent";
-      const seen = isWanted ? observe(machine, reportOf(machine, event), NOW) : observeNoTrace(machine, NOW);
+      const seen = isWanted ? applyObservation(machine, reportOf(machine, event), NOW) : applyNoTrace(machine, NOW);
       return seen.outcome === "news" ? asked(seen.change.next) : machine;
     }
     default: {
-      const seen = observe(machine, reportOf(machine, event), NOW);
+      const seen = applyObservation(machine, reportOf(machine, event), NOW);
       return seen.outcome === "news" ? asked(seen.change.next) : machine;
     }
   }
 }
 
-const isAsked = (event: MachineEvent): boolean => event.endsWith("Asked") || event === "gaveUp";
+const isRequest = (event: MachineEvent): boolean => event.endsWith("Requested") || event === "abandoned";
 
 test("the examples of each phase are in it", () => {
   for (const phase of MACHINE_PHASES) for (const machine of IN_PHASE[phase]) assert.equal(phaseOf(machine), phase);
@@ -100,9 +100,9 @@ for (const phase of MACHINE_PHASES) {
   for (const event of MACHINE_EVENTS) {
     const expected = nextPhase(phase, event);
     // What was asked in a phase that refuses it never reaches the functions that change facts.
-    if (expected === undefined && isAsked(event)) continue;
+    if (expected === undefined && isRequest(event)) continue;
     // And where asking changes nothing, nothing is written.
-    if (expected === phase && isAsked(event)) continue;
+    if (expected === phase && isRequest(event)) continue;
     test(`${phase} and ${event} lead to ${expected ?? "no change"}`, () => {
       for (const machine of IN_PHASE[phase]) {
         assert.equal(phaseOf(after(machine, event)), expected ?? phase, JSON.stringify(machine));
@@ -113,7 +113,7 @@ for (const phase of MACHINE_PHASES) {
 
 test("delete leads out of every phase a user can see, and nothing leads back", () => {
   for (const phase of MACHINE_PHASES) {
-    const next = nextPhase(phase, "deleteAsked");
+    const next = nextPhase(phase, "deleteRequested");
     if (phase !== "deleted") assert.ok(next === "deleting" || next === "deleted");
     const leadsBack = MACHINE_EVENTS.map((event) => nextPhase("deleting", event)).filter((each) => each !== undefined);
     assert.deepEqual([...new Set(leadsBack)].sort(), ["deleted", "deleting"]);
@@ -128,7 +128,7 @@ test("every change of what is wanted raises the generation, whatever happens in 
       for (const event of happened) {
         const phase = phaseOf(machine);
         const next = nextPhase(phase, event);
-        if (isAsked(event) && (next === undefined || next === phase)) continue;
+        if (isRequest(event) && (next === undefined || next === phase)) continue;
         const changed = after(machine, event);
         if (changed.desiredState !== machine.desiredState) assert.ok(changed.generation > machine.generation);
         if (isActive(changed)) assert.notEqual(changed.nodeId, null);

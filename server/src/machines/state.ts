@@ -46,9 +46,9 @@ export type MachinePhase = (typeof MACHINE_PHASES)[number];
 
 /** What users ask, what a node reports of the current generation, and what the server decides. */
 export const MACHINE_EVENTS = [
-  "startAsked",
-  "stopAsked",
-  "deleteAsked",
+  "startRequested",
+  "stopRequested",
+  "deleteRequested",
   /** The node works on the request. */
   "working",
   "ran",
@@ -59,7 +59,7 @@ export const MACHINE_EVENTS = [
   /** The node has no trace of it; unless that was requested, it gets the desired state again. */
   "removed",
   /** A transitional phase lasted too long. */
-  "gaveUp",
+  "abandoned",
 ] as const;
 export type MachineEvent = (typeof MACHINE_EVENTS)[number];
 
@@ -68,18 +68,18 @@ const OBSERVED_ACTIVE = ["preparing", "booting", "running", "stopping"] as const
 
 // Rows: where the machine is. Columns: what just happened.
 const TRANSITIONS = {
-  created: { startAsked: "starting", stopAsked: "created", deleteAsked: "deleted" },
+  created: { startRequested: "starting", stopRequested: "created", deleteRequested: "deleted" },
   stopped: {
-    startAsked: "starting",
-    stopAsked: "stopped",
-    deleteAsked: "deleting",
+    startRequested: "starting",
+    stopRequested: "stopped",
+    deleteRequested: "deleting",
     stopped: "stopped",
     removed: "stopping",
   },
   starting: {
-    startAsked: "starting",
-    stopAsked: "stopping",
-    deleteAsked: "deleting",
+    startRequested: "starting",
+    stopRequested: "stopping",
+    deleteRequested: "deleting",
     working: "starting",
     ran: "running",
     failed: "failed",
@@ -87,12 +87,12 @@ const TRANSITIONS = {
     poweredOff: "stopping",
     stopped: "starting",
     removed: "starting",
-    gaveUp: "failed",
+    abandoned: "failed",
   },
   running: {
-    startAsked: "running",
-    stopAsked: "stopping",
-    deleteAsked: "deleting",
+    startRequested: "running",
+    stopRequested: "stopping",
+    deleteRequested: "deleting",
     // A VMM that vanished is being cleaned up, or booted again after the host's restart.
     working: "starting",
     ran: "running",
@@ -102,25 +102,25 @@ const TRANSITIONS = {
     removed: "starting",
   },
   stopping: {
-    startAsked: "starting",
-    stopAsked: "stopping",
-    deleteAsked: "deleting",
+    startRequested: "starting",
+    stopRequested: "stopping",
+    deleteRequested: "deleting",
     working: "stopping",
     failed: "stopped",
     poweredOff: "stopped",
     stopped: "stopped",
     removed: "stopping",
-    gaveUp: "failed",
+    abandoned: "failed",
   },
   failed: {
-    startAsked: "starting",
+    startRequested: "starting",
     // The node has yet to hear of it.
-    stopAsked: "stopping",
-    deleteAsked: "deleting",
+    stopRequested: "stopping",
+    deleteRequested: "deleting",
     failed: "failed",
   },
   deleting: {
-    deleteAsked: "deleting",
+    deleteRequested: "deleting",
     working: "deleting",
     ran: "deleting",
     failed: "deleting",
@@ -149,7 +149,7 @@ export const includes = <T extends string>(set: readonly T[], value: string): va
   (set as readonly string[]).includes(value);
 
 /** Whether the node has received the newest desired state. */
-export const isTakenUp = (facts: MachineFacts): boolean => facts.observedGeneration === facts.generation;
+export const isApplied = (facts: MachineFacts): boolean => facts.observedGeneration === facts.generation;
 
 export function phaseOf(facts: MachineFacts): MachinePhase {
   switch (facts.desiredState) {
@@ -157,19 +157,19 @@ export function phaseOf(facts: MachineFacts): MachinePhase {
       // `absent` of an older generation was seen before a start that may be on its way to the node.
       return isSettled(facts) ? "deleted" : "deleting";
     case "running":
-      if (isTakenUp(facts) && facts.observedState === "failed") return "failed";
-      return isTakenUp(facts) && facts.observedState === "running" ? "running" : "starting";
+      if (isApplied(facts) && facts.observedState === "failed") return "failed";
+      return isApplied(facts) && facts.observedState === "running" ? "running" : "starting";
     case "stopped":
       if (facts.error !== null) return "failed";
       if (facts.nodeId === null) return "created";
-      return isTakenUp(facts) && !includes(OBSERVED_ACTIVE, facts.observedState) ? "stopped" : "stopping";
+      return isApplied(facts) && !includes(OBSERVED_ACTIVE, facts.observedState) ? "stopped" : "stopping";
   }
 }
 
 /** Whether nothing is left to do until somebody asks or a node reports. */
 export function isSettled(facts: MachineFacts): boolean {
   if (facts.nodeId === null) return true;
-  if (!isTakenUp(facts)) return false;
+  if (!isApplied(facts)) return false;
   switch (facts.desiredState) {
     case "absent":
       return facts.observedState === "absent";
@@ -186,14 +186,14 @@ export function isActive(facts: MachineFacts): boolean {
     case "absent":
       return false;
     case "running":
-      return !(facts.observedState === "failed" && isTakenUp(facts));
+      return !(facts.observedState === "failed" && isApplied(facts));
     case "stopped":
       return includes(OBSERVED_ACTIVE, facts.observedState);
   }
 }
 
 /** Statuses of a node from which nothing is heard. */
-export const NODE_AWAY = ["unreachable", "revoked"] as const satisfies readonly NodeStatus[];
+export const UNREACHABLE_STATUSES = ["unreachable", "revoked"] as const satisfies readonly NodeStatus[];
 
 /** Phases in which a machine whose node is unreachable is shown as `error`: its state is unknown. */
 export const HIDDEN_BY_NODE = ["starting", "running", "stopping"] as const satisfies readonly MachinePhase[];

@@ -27,10 +27,11 @@ export async function stopMachine(services: MachineServices, options: StopOption
   let latest = await acceptStop(services, options);
   while (phaseOf(latest) === "stopping") {
     const waitMs = Math.max(0, deadline - clock.monotonic());
-    const told = await convergePatiently(services, latest, { waitMs, signal: options.signal });
+    const observed = await convergePatiently(services, latest, { waitMs, signal: options.signal });
     // An ephemeral machine that was deleted because it had stopped did what was asked.
-    if (told === undefined || (told.deletedAt !== null && !told.isEphemeral)) throw machineNotFound(options.id);
-    latest = told;
+    if (observed === undefined || (observed.deletedAt !== null && !observed.isEphemeral))
+      throw machineNotFound(options.id);
+    latest = observed;
     // Otherwise another stop replaced it, which is awaited as well.
     if (clock.monotonic() >= deadline && phaseOf(latest) === "stopping") throw notStopped(latest, services.nodeWaitMs);
   }
@@ -44,7 +45,7 @@ async function acceptStop(services: MachineServices, options: StopOptions): Prom
     const machine = await cache.read(options);
     if (machine === undefined) throw machineNotFound(options.id);
     const phase = phaseOf(machine);
-    const next = nextPhase(phase, "stopAsked");
+    const next = nextPhase(phase, "stopRequested");
     if (next === undefined) throw machineNotFound(options.id);
     if (next === phase) return machine;
     const written = (await cache.write([requestStop(machine, context.clock.now())])).get(machine.id);

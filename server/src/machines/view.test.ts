@@ -10,7 +10,7 @@ import { machineRecord, NOW } from "../../test/support/machine.ts";
 import { requestStart } from "./change.ts";
 import { MachineAddresses } from "./addresses.ts";
 import type { MachineRecord } from "./record.ts";
-import { includes, isActive, NODE_AWAY } from "./state.ts";
+import { includes, isActive, UNREACHABLE_STATUSES } from "./state.ts";
 import { NOTHING_OBSERVED } from "./observed.ts";
 import { machineInfo, shownState } from "./view.ts";
 
@@ -56,7 +56,7 @@ test("what is shown as creating or started takes a place, and what is stopped ta
   fc.assert(
     fc.property(records, (machine) => {
       if (machine.desiredState === "absent" || machine.nodeId === null) return;
-      if (machine.nodeStatus !== null && includes(NODE_AWAY, machine.nodeStatus)) return;
+      if (machine.nodeStatus !== null && includes(UNREACHABLE_STATUSES, machine.nodeStatus)) return;
       if (machine.error !== null) return;
       const { state } = shownState(machine);
       if (state === "creating" || state === "started") assert.ok(isActive(machine));

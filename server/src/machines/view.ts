@@ -6,7 +6,7 @@
  */
 import type { MachineInfo, MachineState } from "@flotilla/contract/machines";
 import type { MachineRecord } from "./record.ts";
-import { HIDDEN_BY_NODE, includes, NODE_AWAY, phaseOf } from "./state.ts";
+import { HIDDEN_BY_NODE, includes, UNREACHABLE_STATUSES, phaseOf } from "./state.ts";
 
 export interface ShownState {
   readonly state: MachineState;
@@ -32,10 +32,10 @@ const plain = (state: MachineState): ShownState => ({ state, isReady: false, err
 
 export function shownState(machine: ShownOf): ShownState {
   const phase = phaseOf(machine);
-  const isNodeAway = machine.nodeStatus !== null && includes(NODE_AWAY, machine.nodeStatus);
-  if (isNodeAway && includes(HIDDEN_BY_NODE, phase)) {
+  const isNodeUnreachable = machine.nodeStatus !== null && includes(UNREACHABLE_STATUSES, machine.nodeStatus);
+  if (isNodeUnreachable && includes(HIDDEN_BY_NODE, phase)) {
     // Its state is unknown. It most likely still runs, and is shown again when its node reports.
-    return { state: "error", isReady: false, error: nodeAwayText(machine.nodeId ?? "", machine.nodeStatus) };
+    return { state: "error", isReady: false, error: nodeUnreachableText(machine.nodeId ?? "", machine.nodeStatus) };
   }
   switch (phase) {
     case "created":
@@ -78,7 +78,7 @@ function stoppingState(machine: ShownOf): MachineState {
   }
 }
 
-export function nodeAwayText(nodeId: string, status: string | null): string {
+export function nodeUnreachableText(nodeId: string, status: string | null): string {
   return status === "revoked"
     ? `node ${nodeId} was revoked; register it again to reach the machine on it`
     : `node ${nodeId} does not report; the machine on it is shown again when the node is back`;

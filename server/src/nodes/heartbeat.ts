@@ -2,15 +2,15 @@
  * Applies a node's heartbeat: that it runs, its free resources, the observed state of its machines, its events.
  *
  * Always: events and runs are written once, however often they are sent. When a node reports again after a long silence, its
- * machines get an event. machines/take-reports.ts applies the reports of machines, machines/take-runs.ts those of runs.
+ * machines get an event. machines/apply-reports.ts applies the reports of machines, machines/take-runs.ts those of runs.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Heartbeat } from "@flotilla/contract/link";
 import { readHeartbeat } from "@flotilla/contract/link/generated";
 import { InvalidMessage } from "@flotilla/contract/link/read";
 import type { MachineServices } from "../machines/services.ts";
-import { takeReports } from "../machines/take-reports.ts";
-import { takeRuns } from "../machines/take-runs.ts";
+import { applyReports } from "../machines/apply-reports.ts";
+import { applyRuns } from "../machines/apply-runs.ts";
 import { insertNodeEvents, noteOnNode } from "../events/store.ts";
 import { applyImageReport } from "./image-store.ts";
 import { checkLinkVersions } from "./link-version.ts";
@@ -39,9 +39,9 @@ export async function takeHeartbeat(
   if (heartbeat === null) return { acceptedAt: now };
   const { runs, images, events, bootId: agentBootId } = heartbeat;
   const node = { id: nodeId, lastReportAt: before.lastHeartbeatAt };
-  const acknowledgedRuns = runs === null ? undefined : await takeRuns(context, node, runs);
+  const acknowledgedRuns = runs === null ? undefined : await applyRuns(context, node, runs);
   if (images !== null) await applyImageReport(context.db, { nodeId, agentBootId, report: images });
-  await takeReports(services, nodeId, heartbeat);
+  await applyReports(services, nodeId, heartbeat);
   if (events.length > 0) await insertNodeEvents(context, { nodeId, agentBootId, events });
   return { acceptedAt: now, ...(acknowledgedRuns === undefined ? {} : { acknowledgedRuns }) };
 }

@@ -41,13 +41,13 @@ export async function registerNode(
   await checkAddress(context, caller, request);
   const registered =
     caller.nodeId === null
-      ? await admit(context, caller, registration)
-      : await welcomeBack(context, caller, registration);
+      ? await register(context, caller, registration)
+      : await reregister(context, caller, registration);
   await context.db.notify("nodes", request.id);
   return registered;
 }
 
-async function admit(context: Context, caller: NodeCaller, registration: Registration): Promise<Registered> {
+async function register(context: Context, caller: NodeCaller, registration: Registration): Promise<Registered> {
   const credential = makeCredential(context.randomBytes);
   const prefix = caller.joinTokenPrefix;
   const node = await admitNode(context.db, registration, {
@@ -61,7 +61,7 @@ async function admit(context: Context, caller: NodeCaller, registration: Registr
   );
 }
 
-async function welcomeBack(context: Context, caller: NodeCaller, registration: Registration): Promise<Registered> {
+async function reregister(context: Context, caller: NodeCaller, registration: Registration): Promise<Registered> {
   if (caller.nodeId !== registration.id) {
     const text = `the credential belongs to node ${caller.nodeId}, not to ${registration.id}; register with a join token`;
     throw new Refusal("conflict", text);

@@ -10,7 +10,7 @@ import type { Context } from "../context.ts";
 import { plannedStep } from "./steps.ts";
 import { findOperation, insertOperation, type OperationRecord } from "./store.ts";
 
-export interface OperationWish {
+export interface OperationRequest {
   readonly id: string;
   readonly tenantId: string;
   readonly kind: OperationKind;
@@ -26,26 +26,26 @@ export interface OperationWish {
 const RUNNING_PER_TENANT_MAX = 100;
 const RETRY_AFTER_SECONDS = 10;
 
-export async function beginOperation(context: Context, wish: OperationWish): Promise<OperationRecord> {
+export async function beginOperation(context: Context, request: OperationRequest): Promise<OperationRecord> {
   const now = context.clock.now();
   const operation: OperationRecord = {
-    id: wish.id,
-    tenantId: wish.tenantId,
-    kind: wish.kind,
+    id: request.id,
+    tenantId: request.tenantId,
+    kind: request.kind,
     status: "running",
-    resourceKind: wish.resource.kind,
-    resourceId: wish.resource.id,
-    resourceName: wish.resource.name,
-    input: wish.input,
-    steps: wish.steps.map(plannedStep),
+    resourceKind: request.resource.kind,
+    resourceId: request.resource.id,
+    resourceName: request.resource.name,
+    input: request.input,
+    steps: request.steps.map(plannedStep),
     error: null,
     createdAt: now,
     updatedAt: now,
-    deadlineAt: now + wish.deadlineMs,
+    deadlineAt: now + request.deadlineMs,
     attempt: 0,
   };
   if ((await insertOperation(context.db, operation, RUNNING_PER_TENANT_MAX)) === "refused") {
-    const known = await findOperation(context.db, wish);
+    const known = await findOperation(context.db, request);
     if (known !== undefined) return known;
     const text = `${RUNNING_PER_TENANT_MAX} operations of the tenant are running; wait until some of them have ended`;
     throw new Refusal("rate_limited", text, { "retry-after": String(RETRY_AFTER_SECONDS) });

@@ -17,7 +17,7 @@ import type { Context } from "../context.ts";
 import { DatabaseUnavailable } from "../db/database.ts";
 import type { AtWork } from "../http/at-work.ts";
 import { beginStep, endStep, failRunning, findStep, type Steps, tellStep } from "./steps.ts";
-import { endOperation, type OperationRecord, releaseOperation, saveProgress, type Turn } from "./store.ts";
+import { endOperation, type OperationRecord, releaseOperation, saveProgress, type LeaseToken } from "./store.ts";
 
 /** What a worker is given. */
 export interface OperationRun {
@@ -135,7 +135,7 @@ export class OperationRunner {
 /** The steps of an operation under way, and their way into the database: one write after the other. */
 class Progress {
   readonly #context: Context;
-  readonly #turn: Turn;
+  readonly #token: LeaseToken;
   readonly #onLost: () => void;
   #steps: Steps;
   #saved: Steps;
@@ -143,7 +143,7 @@ class Progress {
 
   constructor(context: Context, operation: OperationRecord, onLost: () => void) {
     this.#context = context;
-    this.#turn = { id: operation.id, attempt: operation.attempt };
+    this.#token = { id: operation.id, attempt: operation.attempt };
     this.#onLost = onLost;
     this.#steps = operation.steps;
     this.#saved = operation.steps;
@@ -190,7 +190,7 @@ class Progress {
   async end(error: string | null): Promise<void> {
     await this.#writing;
     const steps = error === null ? this.#steps : failRunning(this.#steps, error, this.#context.clock.now());
-    await endOperation(this.#context, this.#turn, { steps, error });
+    await endOperation(this.#context, this.#token, { steps, error });
   }
 
   #save(): Promise<void> {
@@ -202,7 +202,7 @@ class Progress {
   async #write(): Promise<void> {
     const steps = this.#steps;
     const news = steps === this.#saved ? null : steps;
-    const outcome = await saveProgress(this.#context, this.#turn, { steps: news, leaseMs: OPERATION_LEASE_MS });
+    const outcome = await saveProgress(this.#context, this.#token, { steps: news, leaseMs: OPERATION_LEASE_MS });
     if (outcome === "stale") return this.#onLost();
     this.#saved = steps;
   }

@@ -119,7 +119,7 @@ export async function claimOperations(
 }
 
 /** Whose turn a write is. */
-export interface Turn {
+export interface LeaseToken {
   readonly id: string;
   readonly attempt: number;
 }
@@ -127,7 +127,7 @@ export interface Turn {
 /** Keeps the lease. `steps`: what has changed, null when nothing has. `stale`: another server has it, or it has ended. */
 export async function saveProgress(
   context: Context,
-  turn: Turn,
+  turn: LeaseToken,
   { steps, leaseMs }: { readonly steps: Steps | null; readonly leaseMs: number },
 ): Promise<"written" | "stale"> {
   const now = context.clock.now();
@@ -143,7 +143,7 @@ export async function saveProgress(
 /** Ends it, for good. */
 export async function endOperation(
   context: Context,
-  turn: Turn,
+  turn: LeaseToken,
   end: { readonly steps: Steps; readonly error: string | null },
 ): Promise<"written" | "stale"> {
   const rows = await context.db.execute(sql`
@@ -155,7 +155,7 @@ export async function endOperation(
 }
 
 /** This server ends: another one may go on at once. */
-export async function releaseOperation(context: Context, turn: Turn): Promise<void> {
+export async function releaseOperation(context: Context, turn: LeaseToken): Promise<void> {
   await context.db.execute(sql`
     UPDATE operations SET leased_until = ${instantOf(context.clock.now())}
     WHERE id = ${turn.id} AND attempt = ${turn.attempt} AND status = 'running'`);

@@ -5,7 +5,7 @@
  */
 import { isUsedUp, START_DEADLINE_MS, STOP_DEADLINE_MS } from "../machines/change.ts";
 import type { MachineRecord } from "../machines/record.ts";
-import { includes, isSettled, NODE_AWAY, phaseOf } from "../machines/state.ts";
+import { includes, isSettled, UNREACHABLE_STATUSES, phaseOf } from "../machines/state.ts";
 
 export type MachineAction =
   /** Delete it: it was meant to exist only while it ran. */
@@ -38,7 +38,7 @@ const RULES: readonly Rule[] = [
   },
   {
     when: "its node is unreachable",
-    test: (machine) => machine.nodeStatus !== null && includes(NODE_AWAY, machine.nodeStatus),
+    test: (machine) => machine.nodeStatus !== null && includes(UNREACHABLE_STATUSES, machine.nodeStatus),
     then: "wait",
   },
   {

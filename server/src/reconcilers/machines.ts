@@ -8,8 +8,8 @@
  * If the server dies between claim and write, the lease ends and another one claims the row.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
-import { NodeAway } from "../link/refusals.ts";
-import { giveUp } from "../machines/change.ts";
+import { NodeUnreachable } from "../link/refusals.ts";
+import { abandon } from "../machines/change.ts";
 import { converge } from "../machines/converge.ts";
 import type { MachineRecord } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
@@ -49,7 +49,7 @@ async function reconcile(services: MachineServices, machine: MachineRecord, sign
     return { action, error: null };
   } catch (error) {
     // The node's own report, or the next activation, continues from here.
-    if (error instanceof NodeAway || signal.aborted) return { action: "wait", error: null };
+    if (error instanceof NodeUnreachable || signal.aborted) return { action: "wait", error: null };
     return { action, error: `${machine.id}: ${ownMessageOf(error)}` };
   }
 }
@@ -69,7 +69,7 @@ async function apply(
     case "settle":
       return await settleMachine(context.db, machine);
     case "abandon":
-      await cache.write([giveUp(machine, abandonText(machine), context.clock.now())]);
+      await cache.write([abandon(machine, abandonText(machine), context.clock.now())]);
       return;
     case "wait":
       return;

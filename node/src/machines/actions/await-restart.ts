@@ -12,7 +12,7 @@ export async function awaitRestart(machine: Machine, signal: AbortSignal): Promi
   if (ending?.kind !== "crashed") return;
   const pauseMs = ending.restartAt - clock.now();
   if (pauseMs > 0) {
-    machine.progress = `it ended and is started again in ${Math.ceil(pauseMs / 1000)} s`;
+    machine.progress = `it ended and is restarted in ${Math.ceil(pauseMs / 1000)} s`;
     await clock.sleep(Math.min(pauseMs, PAUSE_MS_MAX), signal);
     signal.throwIfAborted();
   }

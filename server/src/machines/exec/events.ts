@@ -62,7 +62,7 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
     return this.#room !== null;
   }
 
-  onBegun(): void {
+  onStarted(): void {
     void this.#clock.sleep(HEAD_DELAY_MS, this.#over.signal).then(() => this.#begin());
   }
 

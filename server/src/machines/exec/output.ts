@@ -22,7 +22,7 @@ export interface OutputShare {
   readonly tenantId: string;
 }
 
-class Kept {
+class CappedBuffer {
   readonly #chunks: Uint8Array[] = [];
   readonly #max: number;
   readonly #share: OutputShare;
@@ -80,12 +80,12 @@ type OutputFields = Omit<MachineExecResponse, "exitCode" | "durationMs" | "machi
 /** The output of one command; `[Symbol.dispose]` gives its share of the budget back. */
 export class CollectedOutput implements OutputSink, Disposable {
   readonly #wanted: ExecOutput;
-  readonly #kept: { readonly stdout: Kept; readonly stderr: Kept };
+  readonly #kept: { readonly stdout: CappedBuffer; readonly stderr: CappedBuffer };
 
   constructor(wanted: ExecOutput, share: OutputShare) {
     this.#wanted = wanted;
     const max = wanted === "text" ? EXEC_TEXT_BYTES_MAX + 1 : EXEC_B64_BYTES_MAX;
-    this.#kept = { stdout: new Kept(max, share), stderr: new Kept(max, share) };
+    this.#kept = { stdout: new CappedBuffer(max, share), stderr: new CappedBuffer(max, share) };
   }
 
   onOutput(stream: "stdout" | "stderr", chunk: Uint8Array): void {
@@ -116,7 +116,7 @@ export class CollectedOutput implements OutputSink, Disposable {
     this.#kept.stderr.release();
   }
 
-  #stream(kept: Kept): { readonly text: string; readonly b64: string; readonly isTruncated: boolean } {
+  #stream(kept: CappedBuffer): { readonly text: string; readonly b64: string; readonly isTruncated: boolean } {
     const bytes = kept.all();
     const hasText = this.#wanted !== "b64";
     const end = cutAt(bytes, EXEC_TEXT_BYTES_MAX);

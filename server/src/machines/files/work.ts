@@ -8,7 +8,7 @@
 import { posix } from "node:path";
 import type { FileRequest } from "@flotilla/contract/link";
 import { type OpenExec, openOnNode } from "../../link/open-exec.ts";
-import { type InMachine, inRunningMachine } from "../running.ts";
+import { type InMachineOptions, inRunningMachine } from "../running.ts";
 import type { MachineServices } from "../services.ts";
 import { fileRefusal } from "./answer.ts";
 import { nodeOf } from "../record.ts";
@@ -19,7 +19,7 @@ const ERROR_BYTES_MAX = 8 * 1024;
 
 type TakeContent = (chunk: Uint8Array) => void | Promise<void>;
 
-export interface FileTarget extends InMachine {
+export interface FileTarget extends InMachineOptions {
   /** As the caller wrote it. */
   readonly path: string;
 }

@@ -11,7 +11,7 @@ import { converge } from "../converge.ts";
 import type { MachineName, MachineRecord } from "../record.ts";
 import { deleteMachine } from "../remove.ts";
 import type { MachineServices } from "../services.ts";
-import { includes, NODE_AWAY, phaseOf } from "../state.ts";
+import { includes, UNREACHABLE_STATUSES, phaseOf } from "../state.ts";
 import { findAnyMachine } from "../store.ts";
 
 /** Whether it was stopped. */
@@ -20,7 +20,7 @@ export async function stopIdle(services: MachineServices, { id }: MachineName): 
   const machine = await findAnyMachine(context.db, id);
   if (machine === undefined || phaseOf(machine) !== "running" || activity.isBusy(id)) return false;
   // What is done on a node that is away is not heard of here.
-  if (machine.nodeStatus !== null && includes(NODE_AWAY, machine.nodeStatus)) return false;
+  if (machine.nodeStatus !== null && includes(UNREACHABLE_STATUSES, machine.nodeStatus)) return false;
   return stop(services, machine, `auto-stop: nothing was done in the machine for ${machine.autoStopSeconds} s`);
 }
 

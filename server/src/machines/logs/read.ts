@@ -14,8 +14,8 @@ import { type NodeLog, openLogOnNode } from "../../link/open-log.ts";
 import type { MachineRecord } from "../record.ts";
 import type { MachineServices } from "../services.ts";
 import { machineNotFound } from "../start.ts";
-import { includes, NODE_AWAY } from "../state.ts";
-import { nodeAwayText } from "../view.ts";
+import { includes, UNREACHABLE_STATUSES } from "../state.ts";
+import { nodeUnreachableText } from "../view.ts";
 import { LogAnswer } from "./answer.ts";
 import { type LogFormat, LogMessages, logEvent } from "./lines.ts";
 
@@ -64,8 +64,11 @@ class LogReading {
   /** null: no node has the machine now. Throws a Refusal when its node does not answer. */
   async open({ id, nodeId, nodeStatus, nodeAddress }: MachineRecord): Promise<NodeLog | null> {
     if (nodeId === null || nodeAddress === null) return null;
-    if (nodeStatus !== null && includes(NODE_AWAY, nodeStatus)) {
-      throw new Refusal("unavailable", `the log of machine ${id} cannot be read: ${nodeAwayText(nodeId, nodeStatus)}`);
+    if (nodeStatus !== null && includes(UNREACHABLE_STATUSES, nodeStatus)) {
+      throw new Refusal(
+        "unavailable",
+        `the log of machine ${id} cannot be read: ${nodeUnreachableText(nodeId, nodeStatus)}`,
+      );
     }
     const { tail, isFollowing } = this.#asked;
     return await openLogOnNode(

@@ -9,7 +9,7 @@
  */
 import type { Heartbeat, ObservedMachine } from "@flotilla/contract/link";
 import type { Change } from "./change.ts";
-import { observe, observeNoTrace } from "./observe.ts";
+import { applyObservation, applyNoTrace } from "./observe.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { listMachinesOfNode, listMachinesOfNodeById } from "./store.ts";
@@ -18,7 +18,7 @@ const WRITE_TRIES_MAX = 4;
 /** A complete report that was written before a machine came to the node may arrive after it. */
 const NO_TRACE_AFTER_MS = 15_000;
 
-export async function takeReports(services: MachineServices, nodeId: string, heartbeat: Heartbeat): Promise<void> {
+export async function applyReports(services: MachineServices, nodeId: string, heartbeat: Heartbeat): Promise<void> {
   const { context, cache } = services;
   const reports = new Map(heartbeat.machines.map((report) => [report.machineId, report]));
   if (reports.size === 0 && !heartbeat.isComplete) return;
@@ -38,7 +38,7 @@ export async function takeReports(services: MachineServices, nodeId: string, hea
 function changeOf(machine: MachineRecord, report: ObservedMachine | undefined, now: number): readonly Change[] {
   const isQuiet = report === undefined && now - machine.updatedAt < NO_TRACE_AFTER_MS;
   if (isQuiet) return [];
-  const observation = report === undefined ? observeNoTrace(machine, now) : observe(machine, report, now);
+  const observation = report === undefined ? applyNoTrace(machine, now) : applyObservation(machine, report, now);
   return observation.outcome === "news" ? [observation.change] : [];
 }
 

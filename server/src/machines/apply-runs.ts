@@ -15,7 +15,7 @@ import { endForgottenRuns, writeRuns } from "./store.ts";
 const LOGGED_MAX = 20;
 
 /** `lastReportAt`: epoch milliseconds of the node's previous report; null: there was none. */
-export async function takeRuns(
+export async function applyRuns(
   context: Context,
   node: { readonly id: string; readonly lastReportAt: number | null },
   { runs, sequence, isComplete }: RunReport,
