@@ -14,6 +14,7 @@ const IN_BACKGROUND = [
   /credential_hash =/,
   /m\.id = ANY/,
   /node_sequence/,
+  /WITH run AS/,
   /deleted_at </,
   /idempotency_keys/,
   /operations/,
