@@ -124,7 +124,7 @@ test("a stream that ends without an exit, or with an error, is a failure and nev
   const ends: readonly [Reply, RegExp][] = [
     [reply(200, begun), /^error: the stream ended before the command's exit/],
     [reply(200, `${begun}event: error\ndata: the node broke\n\n`), /^error: the node broke\n/],
-    [breaks, /^error: the connection broke while the command ran; how it ended is not known\n$/],
+    [breaks, /^error: the connection broke while the command ran; its result is unknown\n$/],
   ];
   for (const [end, expected] of ends) {
     const { run } = await against(t, { [`POST /v1/machines/${ID}/exec/stream`]: end });

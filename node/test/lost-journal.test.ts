@@ -50,7 +50,7 @@ for (const [how, lose] of Object.entries(LOSSES)) {
     const node = await startTestNode(directory.path);
     const seen = node.fleet.observe(A);
     assert.deepEqual([seen.state, seen.generation], ["stopped", 0]);
-    assert.match(node.events[0]?.message ?? "", /its journal .*; the machine goes on with its disk/);
+    assert.match(node.events[0]?.message ?? "", /its journal .*; the machine was recovered/);
     assert.equal((await node.want(A, 3, "running")).state, "running");
     assert.ok((await readFile(diskPath, "utf8")).endsWith(DATA));
     assert.ok((await node.fleet.imagesInUse()).has(node.fleet.find(A)?.imageDigest ?? ""));
@@ -115,7 +115,7 @@ test("a machine whose journal and disk are both unusable is failed and keeps its
   const node = await startTestNode(directory.path);
   const refused = await node.want(A, 3, "running");
   assert.equal(refused.state, "failed");
-  assert.match(refused.reason ?? "", /its disk does not say which image it stands on; put the journal back/);
+  assert.match(refused.reason ?? "", /its disk does not name its image; restore the journal/);
   assert.equal(await readFile(diskPath, "utf8"), "overwritten");
   const digests = (await node.images.list()).map(({ digest }) => digest);
   assert.deepEqual([...(await node.fleet.imagesInUse())].toSorted(), digests.toSorted());

@@ -66,11 +66,11 @@ export async function* readExecEvents(answer: Response): AsyncGenerator<ExecEven
     }
   } catch (error) {
     if (error instanceof FlotillaError) throw error;
-    throw failure(answer, "unreachable", "the connection broke while the command ran; how it ended is not known", {
+    throw failure(answer, "unreachable", "the connection broke while the command ran; its result is unknown", {
       cause: error,
     });
   }
-  throw failure(answer, "unreachable", "the stream ended before the command's exit; how it ended is not known");
+  throw failure(answer, "unreachable", "the stream ended before the command's exit; its result is unknown");
 }
 
 /** A line of a machine's log. */

@@ -173,7 +173,7 @@ test("a node that ignores the time limit is cut off, unless the reader is the sl
     taken.resolve();
   };
   const running = run(silent, { sink });
-  const refused = assert.rejects(running, /was not ended by its node in time/);
+  const refused = assert.rejects(running, /is past its time limit/);
   await taken.promise;
   assert.equal(timers.length, 1);
   timers.pop()?.();
@@ -200,7 +200,7 @@ test("what a node says instead of an exit has its own error each", async () => {
     run((response) => response.end(failed)),
     NotRunning,
   );
-  const cut = /how it ended is not known/;
+  const cut = /the result is unknown/;
   causes = [];
   await assert.rejects(
     run((response) => response.end()),

@@ -157,7 +157,7 @@ test("a node's own error text is passed on", async () => {
   const { id } = (await client.post("/v1/machines", { source })).json;
   const answer = await client.post(`/v1/machines/${id}/start`);
   assert.equal(answer.status, 503);
-  assert.match(answer.text, /node ghost could not take up machine mach-.*: no space left on the disk/);
+  assert.match(answer.text, /node ghost could not accept machine mach-.*: no space left on the disk/);
   assert.equal((await client.delete(`/v1/machines/${id}`)).status, 204);
   failing.closeAllConnections();
   failing.close();

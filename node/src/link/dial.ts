@@ -1,15 +1,18 @@
 /**
- * A TCP connection into a running machine, for the server: what the request's body brings goes to the guest's port, and
- * what comes from there is the answer's body.
+ * A TCP connection from the server to a port of a running machine: the request's body goes to the guest, and the guest's
+ * bytes are the response's body.
  *
- * A request in place of an upgrade, because a body says how it ended: one that ends is the end of that direction, one
- * that breaks is a caller who has gone, and a guest must hear of either. On a raw Unix socket both look the same.
+ * It is a request instead of an upgrade, because a body shows how it ended: a body that ends closes that direction, a body
+ * that breaks means that the caller has disconnected, and the guest must see the difference. On a raw Unix socket both look
+ * the same.
  *
- * Always: the guest's port has accepted before anything is answered, so what can be refused is refused with a status;
- * nobody is read faster than the other side takes it; the end of the guest's direction ends all, after its last byte; a
- * machine has at most CONNECTIONS_MAX of them, so that none takes all of the agent's descriptors.
+ * Always:
+ * - The response begins after the guest's port has accepted, so a refusal has a status.
+ * - Neither side is read faster than the other accepts it.
+ * - The end of the guest's direction ends the connection, after its last byte.
+ * - A machine has at most CONNECTIONS_MAX connections, so that it cannot use up the agent's descriptors.
  *
- * Which ports the outside may reach is the server's decision. When the agent dies all of them break.
+ * The server decides which ports are reachable. When the agent dies all connections break.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
@@ -28,11 +31,11 @@ export interface DialTarget {
   readonly machine: Supervisor | UnreadableMachine | undefined;
 }
 
-/** The connections into machines that this agent carries. */
+/** The open connections to ports of machines, counted by machine. */
 export class Dials {
   readonly #counts = new Map<string, number>();
 
-  /** Gives how it was refused; null when it was not. Resolves once that is known, or the caller has gone. */
+  /** Resolves with the refusal, or with null when the connection has ended. */
   async serve(
     request: IncomingMessage,
     response: ServerResponse,
@@ -46,7 +49,7 @@ export class Dials {
       return { status: 502, code: "refused", message: `machine ${machineId} has no network` };
     const count = this.#counts.get(machineId) ?? 0;
     if (count >= CONNECTIONS_MAX) {
-      const message = `machine ${machineId} has ${count} connections from outside, more are not carried`;
+      const message = `machine ${machineId} has ${count} connections from outside, which is the limit`;
       return { status: 503, code: "busy", message };
     }
     this.#counts.set(machineId, count + 1);
@@ -55,7 +58,7 @@ export class Dials {
       await relay(request, response, guest);
       return null;
     } catch (error) {
-      // The system's word, such as ECONNREFUSED; its text names an address that means nothing to others.
+      // The system's error code, such as ECONNREFUSED; the text names an internal address.
       const { code } = error as NodeJS.ErrnoException;
       return { status: 502, code: "refused", message: code ?? messageOf(error) };
     } finally {
@@ -81,12 +84,12 @@ async function dial(network: VmNetwork, port: number, response: ServerResponse):
   }
 }
 
-/** Resolves when all is over, however it ended. */
+/** Resolves when the connection has ended, in whatever way. */
 function relay(request: IncomingMessage, response: ServerResponse, guest: Duplex): Promise<void> {
   return new Promise((resolve) => {
     guest.on("error", () => response.destroy());
     guest.once("close", () => {
-      // Without an end it was broken off, and the caller must not take what came for the whole.
+      // Without an end the connection broke, and the caller must not mistake the part for the whole.
       if (!guest.readableEnded) response.destroy();
     });
     response.on("error", () => guest.destroy());
@@ -100,7 +103,7 @@ function relay(request: IncomingMessage, response: ServerResponse, guest: Duplex
       return resolve();
     }
     response.writeHead(200, { "content-type": "application/octet-stream" });
-    // The guest may be silent until it hears something.
+    // The guest may be silent until it receives something.
     response.flushHeaders();
     request.once("data", (first: Buffer) => {
       if (first.byteLength > DIAL_PREAMBLE.byteLength) guest.write(first.subarray(DIAL_PREAMBLE.byteLength));

@@ -1,16 +1,18 @@
 /**
  * One running command on the link: link-stream frames of an HTTP request ↔ a GuestExec.
  *
- * On the hot path of every exec: no promise and no timer per chunk, one copy (the frame's), and what one turn of the
- * event loop produces leaves in one write. The answer's head travels with the first frame, or alone after
- * HEAD_DELAY_MS when the command is silent, because callers wait for it.
+ * On the hot path of every exec: no promise and no timer per chunk, one copy (the frame's), and one write per turn of the
+ * event loop. The response's head is sent with the first frame, or alone after HEAD_DELAY_MS if the command is silent,
+ * because callers wait for it.
  *
- * Always: exactly one exit or failure frame, the last one; a command whose caller has gone is killed with all its
- * descendants (after a hang-up and a grace, if it has a terminal) unless it was to run in the background; whoever does
- * not read stops the command's output, and a command that does not read stops the request.
+ * Always:
+ * - Exactly one exit or failure frame is sent, as the last frame.
+ * - When the caller disconnects, the command is killed with all its descendants (with a terminal: after SIGHUP and a grace
+ *   period), unless it runs in the background.
+ * - A caller that does not read pauses the command's output. A command that does not read pauses the request.
  *
- * If the node agent dies in the middle, the caller sees a body without an exit frame; the guest ends the command when
- * the channel breaks.
+ * If the node agent dies in the middle, the caller sees a body without an exit frame, and the guest ends the command when the
+ * channel breaks.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Readable } from "node:stream";
@@ -31,28 +33,28 @@ import {
 import { type Guest, GuestBusy, type GuestExec } from "../guest/guest.ts";
 
 const HEAD_DELAY_MS = 50;
-/** How often a caller whose input waits for the command is asked whether it is still there, with a frame of nothing. */
+/** How often an empty frame checks the connection of a caller whose input is paused. */
 const CALLER_CHECK_MS = 2_000;
-/** Up to here a copy costs less than another piece to write. */
+/** Up to this size a copy costs less than another buffer to write. */
 const COPIED_BYTES_MAX = 4096;
 const NO_OUTPUT = encodeLinkFrame("stderr");
-/** A guest that was told to kill a command says that it ended within this, or counts as unreachable. */
+/** A guest that does not report the end of a killed command within this time counts as unreachable. */
 const KILL_DEADLINE_MS = 10_000;
-/** What a shell has to save its history, and its jobs to end, once their terminal is gone. */
+/** Time for a shell to save its history, and for its jobs to end, after a hang-up. */
 const HANG_UP_GRACE_MS = 2_000;
 
-/** How often the host's disk is looked at while a file is written: a guest whose write does not fit is paused by its VMM. */
+/** How often the host's disk is checked while a file is written: a VMM pauses a guest whose write does not fit. */
 const ROOM_CHECK_MS = 500;
 const NO_ROOM = "no_space on the host of the machine";
 
 export interface LinkExecOptions {
   readonly guest: Guest;
   readonly clock: Clock;
-  /** Whether the host's disk can take what a guest writes. */
+  /** Whether the host's disk has space for what a guest writes. */
   readonly hasRoom: () => Promise<boolean>;
 }
 
-/** Serves the request until the command has ended or the caller has gone. */
+/** Serves the request until the command has ended or the caller disconnects. */
 export function serveExec(request: IncomingMessage, response: ServerResponse, options: LinkExecOptions): void {
   new LinkExec(request, response, options).serve();
 }
@@ -71,9 +73,9 @@ class LinkExec {
   #timers: Timer[] = [];
   #isFinished = false;
   #isCorked = false;
-  /** Until a caller whose input is not read is looked for. */
+  /** The next check of a caller whose input is paused. */
   #callerCheck: Timer | null = null;
-  /** The caller does not read: the outputs are paused. */
+  /** The caller does not read, so the outputs are paused. */
   #isBlocked = false;
   #hasTimedOut = false;
 
@@ -109,7 +111,7 @@ class LinkExec {
     else this.#endStdin(this.#exec);
   }
 
-  /** Ending it twice would make an Error with its stack each time. */
+  /** A second end() would create an Error with its stack each time. */
   #endStdin(exec: GuestExec): void {
     if (!exec.stdin.writableEnded) exec.stdin.end();
   }
@@ -137,13 +139,13 @@ class LinkExec {
     }
   }
 
-  /** The command does not read. */
+  /** Stops reading the request: the command does not read its input. */
   #pause(): void {
     this.#request.pause();
     this.#callerCheck ??= this.#clock.timer(CALLER_CHECK_MS, () => this.#checkCaller());
   }
 
-  /** A request that is not read does not say that its caller has gone; what is written to it does. */
+  /** A paused request does not show that its caller has disconnected; a write does. */
   #checkCaller(): void {
     this.#callerCheck = null;
     if (this.#isFinished || !this.#request.isPaused()) return;
@@ -159,7 +161,7 @@ class LinkExec {
     if (exec === null) return;
     this.#exec = exec;
     exec.stdin.on("drain", () => this.#request.resume());
-    // A command may close its input or end while more comes: that is the command's business.
+    // A command may close its input, or end, while more input arrives: that is no error.
     exec.stdin.on("error", () => this.#request.resume());
     exec.stdin.on("close", () => this.#request.resume());
     if (!hasStdin) exec.stdin.end();
@@ -170,7 +172,7 @@ class LinkExec {
       this.#timers.push(this.#clock.timer(start.timeoutMs, () => this.#onTimeout()));
     }
     exec.pid.then(
-      // Whoever opens a terminal waits for it to be there, and it may be silent.
+      // A caller that opens a terminal waits for it, and the terminal may be silent.
       () => (start.terminal === null ? undefined : this.#response.flushHeaders()),
       () => undefined,
     );
@@ -180,7 +182,7 @@ class LinkExec {
     );
   }
 
-  /** null: the guest takes nothing now, and the caller has been told. Throws when it is what was asked that does not fit. */
+  /** null: the guest accepts no command now, and the failure was sent. Throws a RangeError when the request is too large. */
   #begin(start: ExecStart): GuestExec | null {
     const { argv, cwd, env, user, hasStdin, terminal, isBackground } = start;
     const needsPid = terminal !== null || isBackground;
@@ -201,7 +203,7 @@ class LinkExec {
         const payload = chunk.subarray(at, at + LINK_PAYLOAD_BYTES_MAX);
         if (payload.byteLength <= COPIED_BYTES_MAX) this.#send(encodeLinkFrame(type, payload));
         else {
-          // They go out together, because the answer is corked.
+          // Both are sent together, because the response is corked.
           this.#send(encodeLinkFrameHead(type, payload.byteLength));
           this.#send(payload);
         }
@@ -227,13 +229,13 @@ class LinkExec {
   #uncork(): void {
     if (!this.#isCorked) return;
     this.#isCorked = false;
-    // An answer that is uncorked writes each part of a chunk by itself (Node 24): its length would wake the server alone.
+    // uncork() writes each part of a chunk separately (Node 24): its length alone would wake the server.
     const { socket } = this.#response;
     socket?.cork();
     this.#response.uncork();
     socket?.uncork();
-    // A corked answer that was full says nothing when its bytes fit into the socket after all (Node 24: `drain` comes
-    // only from a socket that was full itself, or when nothing at all is left).
+    // A corked response that was full emits no `drain` when its bytes then fit into the socket (Node 24: it comes only from a
+    // socket that was full itself, or when nothing is left).
     if (this.#isBlocked && this.#response.socket?.writableNeedDrain === false) this.#onDrain();
   }
 
@@ -259,7 +261,7 @@ class LinkExec {
     else settle(null);
   }
 
-  /** The exit frame comes after everything that the command wrote, also what waits for a slow reader. */
+  /** The exit frame follows all output of the command, also output that is queued for a slow reader. */
   #finishOnceDelivered(): void {
     const exec = this.#exec;
     if (this.#exit === null || exec === null) return;
@@ -273,7 +275,7 @@ class LinkExec {
     this.#expectEnd();
   }
 
-  /** A file that does not fit on the host's disk is refused in the agent's words: the guest cannot say so itself. */
+  /** Refuses a file that does not fit on the host's disk, with the guest agent's text: the guest itself is paused then. */
   async #watchRoom(): Promise<void> {
     while (!this.#isFinished && (await this.#hasRoom().catch(() => true))) await this.#clock.sleep(ROOM_CHECK_MS);
     if (this.#isFinished || this.#exit !== null) return;
@@ -283,12 +285,13 @@ class LinkExec {
     this.#finish("exit", { exitCode: 1, durationMs, hasTimedOut: false, pid: null });
   }
 
-  /** As long as the caller does not read, the end can not be told, so only a guest that is heard is judged. */
+  /** While the caller does not read, the end cannot arrive, so the deadline is extended. */
   #expectEnd(): void {
     this.#timers.push(
       this.#clock.timer(KILL_DEADLINE_MS, () => {
         if (this.#isBlocked) this.#expectEnd();
-        else this.#fail({ code: "guest_unreachable", message: "the guest does not say that the killed command ended" });
+        else
+          this.#fail({ code: "guest_unreachable", message: "the guest does not report the end of the killed command" });
       }),
     );
   }
@@ -302,10 +305,10 @@ class LinkExec {
   #finish(type: "exit" | "failure", message: ExecExit | LinkError): void {
     if (this.#isFinished) return;
     this.#release();
-    // The end of a corked answer overtakes what is corked, which is lost then (Node 24).
+    // end() of a corked response overtakes what is corked, which is lost then (Node 24).
     this.#uncork();
     this.#response.end(encodeLinkFrame(type, JSON.stringify(message)));
-    // What a caller still sends is read and dropped, so that the connection can serve the next request.
+    // Remaining input is read and dropped, so that the connection can serve the next request.
     this.#request.resume();
   }
 
@@ -313,12 +316,12 @@ class LinkExec {
     if (this.#isFinished) return;
     this.#release();
     if (this.#start?.isBackground !== true) this.#kill();
-    // Nobody listens any more, but the channel's credit must flow.
+    // The output is dropped, but the channel's credit must flow.
     this.#exec?.stdout.resume();
     this.#exec?.stderr.resume();
   }
 
-  /** Who has a terminal hears that it is gone, as shells expect. */
+  /** A command with a terminal gets a hang-up first, as shells expect. */
   #kill(): void {
     const hasTerminal = this.#start !== null && this.#start.terminal !== null;
     this.#exec?.kill(hasTerminal ? HANG_UP_GRACE_MS : 0);
@@ -332,7 +335,7 @@ class LinkExec {
   }
 }
 
-/** The first frame. Throws InvalidMessage. */
+/** Reads the first frame. Throws InvalidMessage. */
 function execStart(value: unknown): ExecStart {
   const start = readExecStart(value);
   if (start.file === undefined && (start.argv[0] ?? "") === "") throw new InvalidMessage("argv", "a program");

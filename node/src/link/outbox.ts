@@ -1,9 +1,10 @@
 /**
- * What the server is to be told and has not accepted yet: which machines have changed, and events of their timelines.
+ * What is to be reported to the server: machines that have changed, and events of their timelines. report.ts sends it.
  *
- * Made before everything that puts something in, and emptied by report.ts. Always: events are numbered in the order in which
- * they came and stay until they were accepted, at most EVENTS_MAX of them: then the oldest goes. In memory alone: states are
- * in the journals, events that were not sent are lost with the process.
+ * Always: events are numbered in order of arrival and are kept until the server has accepted them. Above EVENTS_MAX the
+ * oldest is dropped.
+ *
+ * In memory only: states are in the journals; events that were not sent are lost with the process.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { NodeEvent } from "@flotilla/contract/link";
@@ -23,13 +24,13 @@ export class Outbox {
     this.#clock = clock;
   }
 
-  /** Something about a machine is different from what was last reported. */
+  /** A machine has changed since the last report. */
   change(machineId: string): void {
     this.#changed.add(machineId);
     this.#added.abort();
   }
 
-  /** For the machine's timeline. */
+  /** Adds an event to the machine's timeline. */
   event(machineId: string, level: EventLevel, message: string): void {
     this.#eventCount += 1;
     this.#events.push({ sequence: this.#eventCount, machineId, level, message, at: this.#clock.now() });
@@ -37,12 +38,12 @@ export class Outbox {
     this.#added.abort();
   }
 
-  /** Something else is there to be reported. */
+  /** Something else is to be reported. */
   wake(): void {
     this.#added.abort();
   }
 
-  /** An image has come or gone. */
+  /** An image was added or removed. */
   changeImages(): void {
     this.#haveImagesChanged = true;
     this.#added.abort();
@@ -52,27 +53,27 @@ export class Outbox {
     return this.#changed.size === 0 && this.#events.length === 0 && !this.#haveImagesChanged;
   }
 
-  /** Aborted when something is put in from now on. The signal of an earlier call is not any more. */
+  /** A signal that is aborted at the next addition. It replaces the signal of an earlier call. */
   watch(): AbortSignal {
     this.#added = new AbortController();
     return this.#added.signal;
   }
 
-  /** The machines that have changed; they are taken out. */
+  /** Removes and returns the machines that have changed. */
   takeChanged(): readonly string[] {
     const changed = [...this.#changed];
     this.#changed.clear();
     return changed;
   }
 
-  /** Whether an image has come or gone since the last call. */
+  /** Whether an image was added or removed since the last call. */
   takeImagesChanged(): boolean {
     const haveChanged = this.#haveImagesChanged;
     this.#haveImagesChanged = false;
     return haveChanged;
   }
 
-  /** The oldest events; they stay. */
+  /** The oldest events. They are kept. */
   oldest(count: number): readonly NodeEvent[] {
     return this.#events.slice(0, count);
   }

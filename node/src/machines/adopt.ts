@@ -1,15 +1,15 @@
 /**
- * Takes up again what an earlier node agent left: journals, running VMs, half-done actions, leftovers.
+ * Recovers the state that an earlier node agent left: journals, running VMs, interrupted actions, leftover files.
  *
  * Runs once, before the link answers and before anything new begins. In this order:
  * 1. Read every journal, and remove files that none accounts for: temporary files, directories of boots that ended.
- * 2. Take up machines whose journal is lost (lost-journal.ts). A directory without a journal and without a disk is what a
- *    removal left: it goes.
+ * 2. Recover machines whose journal is lost (lost-journal.ts). A directory without a journal and without a disk is left over
+ *    from a removal: it is removed.
  * 3. End the runs of boots that no machine has.
- * 4. Let every supervisor go on: those with a boot look for its VM first (`adopt` is what the plan says then).
- * 5. End every VM that is no machine's.
+ * 4. Resume every supervisor: one with a boot looks for its VM first (the plan's action is `adopt`).
+ * 5. End every VM that belongs to no machine.
  *
- * Always: no disk is deleted here, and no VM that may be a machine's is ended. If the process dies in the middle, the
+ * Always: no disk is deleted here, and no VM that may belong to a machine is ended. If the process dies in the middle, the
  * next run does the same.
  */
 import { mkdir, readdir, rm } from "node:fs/promises";
@@ -33,7 +33,7 @@ import type { MachineDeps } from "./machine-deps.ts";
 const ADOPTION_WAIT_MS = 10_000;
 
 export interface Adoption {
-  /** Machines that the node has. */
+  /** Machines on this node. */
   readonly machines: number;
   /** Those that run. */
   readonly running: number;
@@ -51,7 +51,7 @@ export async function adoptMachines(fleet: Fleet, deps: MachineDeps): Promise<Ad
   const lost: LostMachine[] = [];
   for (const machineId of await readdir(machinesDirectory)) {
     if (!isMachineDirectory(machineId)) {
-      log.warn({ name: machineId }, "what is no machine's in the machines directory is left alone");
+      log.warn({ name: machineId }, "an unknown entry in the machines directory is left as it is");
       continue;
     }
     const directory = join(machinesDirectory, machineId);

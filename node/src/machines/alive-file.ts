@@ -1,9 +1,9 @@
 /**
- * When an agent of this node was last alive, as a file's time stamp: how long its machines surely ran that ended while
- * no agent looked, as when the host lost its power.
+ * The time at which an agent of this node was last alive, as the time stamp of a file. Machines that ended while no agent
+ * ran, for example when the host lost power, ran at least until then.
  *
- * Owns `<node directory>/alive`. Always: its time is never later than the last moment at which an agent ran. A crash of
- * the host may set it back by what the kernel had not yet written, about half a minute.
+ * Owns `<node directory>/alive`. Always: its time is never later than the last moment at which an agent ran. A crash of the
+ * host may set it back by about half a minute, which the kernel had not written yet.
  */
 import { stat, utimes, writeFile } from "node:fs/promises";
 import type { Clock } from "@flotilla/base/clock";
@@ -22,7 +22,7 @@ export async function readLastAlive(path: string): Promise<number | null> {
 export async function keepAlive(path: string, clock: Clock, log: Log, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     await touch(path, clock.now() / 1000).catch((error: unknown) => {
-      log.debug({ reason: messageOf(error) }, "that the agent is alive could not be noted");
+      log.debug({ reason: messageOf(error) }, "the time stamp of the agent could not be written");
     });
     await clock.sleep(PERIOD_MS, signal);
   }

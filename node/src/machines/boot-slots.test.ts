@@ -24,7 +24,7 @@ test("tenants take turns while slots are scarce", async () => {
   assert.equal(slots.taken, 0);
 });
 
-test("whoever gives up waiting leaves the queue", async () => {
+test("a cancelled waiter leaves the queue", async () => {
   const slots = new BootSlots(1);
   const held = await slots.take("a", never);
   const leaving = new AbortController();

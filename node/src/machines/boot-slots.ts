@@ -1,11 +1,11 @@
 /**
- * The bound on machines that start at once, with a queue that is fair between tenants.
+ * Limits how many machines start at the same time, with a queue that is fair between tenants.
  *
- * More at once than the host has processors for only makes all of them slower; the driver says how many that is. Boots and
- * wakes of prepared VMs have bounds of their own, so that no wake waits for a boot. Waiters are served round-robin by tenant, then in order of arrival, so
- * that a tenant who starts a hundred machines does not keep another's single one waiting.
+ * More concurrent starts than processors make all of them slower; the driver sets the number. Boots and wakes of prepared
+ * VMs have separate limits, so that no wake waits for a boot. Waiters are served round-robin by tenant, FIFO within a tenant,
+ * so that a tenant who starts a hundred machines does not delay another's single one.
  *
- * Always: `taken` is at most `limit`; a slot that is given back goes to exactly one who waits.
+ * Always: `taken` is at most `limit`. A released slot goes to exactly one waiter.
  */
 import { reasonOf } from "@flotilla/base/abort";
 
@@ -16,7 +16,7 @@ interface Waiter {
 export class BootSlots {
   readonly #limit: number;
   #taken = 0;
-  /** Tenants who wait, in the order of their turns. A tenant whose turn was used goes to the end. */
+  /** Waiters by tenant, in round-robin order. A tenant that was served moves to the end. */
   readonly #waiting = new Map<string, Waiter[]>();
 
   constructor(limit: number) {
@@ -31,7 +31,7 @@ export class BootSlots {
     return [...this.#waiting.values()].reduce((sum, waiters) => sum + waiters.length, 0);
   }
 
-  /** A slot, if one is free and there is no waiter. The function gives it back; more calls of it do nothing. */
+  /** A slot, if one is free. The function returned releases it; further calls of it do nothing. */
   tryTake(): (() => void) | undefined {
     if (this.#taken >= this.#limit) return undefined;
     this.#taken += 1;
@@ -70,7 +70,7 @@ export class BootSlots {
     };
   }
 
-  /** Gives the slot to the first of the tenant whose turn it is, else frees it. */
+  /** Passes the slot to the next waiter, else frees it. */
   #passSlot(): void {
     const [turn] = this.#waiting;
     if (turn === undefined) {

@@ -1,7 +1,7 @@
 /**
- * Gives a machine's boot its VM: one that waits prepared, else one that the driver starts.
+ * Gets the VM for a machine's boot: a prepared one, or one that the driver starts.
  *
- * Always: a prepared VM that was taken is either the machine's when this resolves, or has ended.
+ * Always: when this resolves, a prepared VM that was taken is the machine's or has ended.
  */
 import { randomBytes } from "node:crypto";
 import { mkdir } from "node:fs/promises";
@@ -18,12 +18,12 @@ export interface BootVmOptions {
   readonly driver: Driver;
   readonly log: Log;
   readonly prepared: PreparedVm | undefined;
-  /** What must be on the disk before the VM is the machine's: the journal that names it. */
+  /** Resolves when the journal that names the boot is on the disk. The VM becomes the machine's after that. */
   readonly saved: Promise<void>;
   readonly signal: AbortSignal;
 }
 
-/** The boot's directory is made here. Rejects as `Driver.boot` does, and when the signal is aborted before. */
+/** Makes the boot's directory, then the VM. Rejects as `Driver.boot` does, and when the signal is aborted before. */
 export async function bootVm(request: BootRequest, options: BootVmOptions): Promise<Vm> {
   const { driver, log, prepared, saved, signal } = options;
   try {
@@ -38,7 +38,7 @@ export async function bootVm(request: BootRequest, options: BootVmOptions): Prom
     try {
       return await prepared.start(request);
     } catch (error) {
-      log.warn({ reason: messageOf(error) }, "a prepared VM could not be used; the machine boots without");
+      log.warn({ reason: messageOf(error) }, "a prepared VM could not be used; the machine boots without it");
       await prepared.discard();
       await mkdir(request.bootDirectory, { recursive: true, mode: 0o700 });
     }
@@ -48,15 +48,15 @@ export async function bootVm(request: BootRequest, options: BootVmOptions): Prom
 
 export interface BootFacts {
   readonly spec: MachineSpec;
-  /** The machine's own. */
+  /** The machine's directory. */
   readonly directory: string;
   readonly bootId: string;
-  /** What the machine's disk stands on; null when that is not to be found any more. */
+  /** The file that the machine's disk is based on; null when it is missing. */
   readonly root: RootFile | null;
   readonly uid: number;
 }
 
-/** What the driver is asked for. */
+/** The request to the driver. */
 export function bootRequest({ spec, directory, bootId, root, uid }: BootFacts): BootRequest {
   const { machineId, cpus, memoryMb, diskGb, network, ports } = spec;
   return {

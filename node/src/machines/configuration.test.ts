@@ -1,5 +1,5 @@
 /**
- * Tests of what a guest is told: the machine's wishes win over the image's, which win over the defaults.
+ * Tests of a guest's configuration: the machine's values override the image's, which override the defaults.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

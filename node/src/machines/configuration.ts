@@ -1,7 +1,7 @@
 /**
- * What a booted guest is told to become this machine: the image's config with the machine's wishes on top. Pure.
+ * The configuration that makes a booted guest this machine: the image's config, overridden by the machine's. Pure.
  *
- * Always: the machine's value wins over the image's; a command finds PATH set whatever image and machine say.
+ * Always: the machine's value overrides the image's. PATH is always set.
  */
 import type { MachineSpec } from "@flotilla/contract/link";
 import type { GuestConfiguration } from "../guest/guest.ts";

@@ -1,8 +1,8 @@
 /**
- * Tells a VM's guest which machine it is.
+ * Sends a VM's guest the identity of its machine.
  *
- * Always: it ends within CONFIGURE_DEADLINE_MS, and when the guest dies meanwhile, the reason says how the VM ended
- * instead of that its channel broke.
+ * Always: it ends within CONFIGURE_DEADLINE_MS. If the guest dies, the error says how the VM ended, not that its channel
+ * broke.
  */
 import { deadlineSignal, orAborted } from "@flotilla/base/abort";
 import type { Clock } from "@flotilla/base/clock";
@@ -11,10 +11,10 @@ import type { Vm } from "../driver/driver.ts";
 import type { GuestConfiguration } from "../guest/guest.ts";
 
 const CONFIGURE_DEADLINE_MS = 60_000;
-/** A VMM's end and its channel's end are seen apart; this is how long the one waits to be explained by the other. */
+/** The ends of a VMM and of its channel arrive separately: how long to wait for the VMM's after the channel's. */
 export const EXIT_GRACE_MS = 1_000;
 
-/** Rejects with a text for the machine's owner, or with the signal's reason. */
+/** Rejects with an Error for the machine's owner, or with the signal's reason. */
 export async function configureVm(
   vm: Vm,
   configuration: GuestConfiguration,
@@ -29,8 +29,8 @@ export async function configureVm(
     const exit = await Promise.race([vm.exited, clock.sleep(EXIT_GRACE_MS, deadline.signal)]);
     throw new Error(
       exit === undefined
-        ? `the guest could not be set up: ${messageOf(error)}`
-        : `the guest ended while it was set up (${exit.kind}): ${exit.detail}`,
+        ? `the guest could not be configured: ${messageOf(error)}`
+        : `the guest ended while it was configured (${exit.kind}): ${exit.detail}`,
     );
   } finally {
     deadline.dispose();

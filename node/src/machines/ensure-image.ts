@@ -1,7 +1,7 @@
 /**
- * Brings a machine's image to this node, and says what it does.
+ * Finds a machine's image on this node or pulls it, and reports the progress.
  *
- * Always: a machine whose network is blocked pulls nothing; it starts only from what is there.
+ * Always: a machine whose network is blocked pulls nothing: it starts only from images that the node has.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { MachineSpec } from "@flotilla/contract/link";
@@ -13,20 +13,20 @@ export interface EnsureImageOptions {
   readonly clock: Clock;
   readonly signal: AbortSignal;
   readonly report: {
-    /** For the machine's timeline. */
+    /** Adds an event to the machine's timeline. */
     event(message: string): void;
-    /** For readers of the machine. */
+    /** Sets the machine's progress. */
     progress(message: string): void;
   };
 }
 
-/** Throws an Error for the machine's owner when the image cannot be had. */
+/** Throws an Error for the machine's owner when the image cannot be found or pulled. */
 export async function ensureImage(spec: MachineSpec, options: EnsureImageOptions): Promise<UnpackedImage> {
   const { images, clock, report, signal } = options;
   const { tenantId } = spec;
   const { reference, arch } = spec.image;
   const found = await images.find(reference, arch, tenantId);
-  // Of those that are there it notes that they are used: when space is short the least recently used go first.
+  // For an image on the node, `ensure` records its use: the least recently used images are removed first.
   if (found !== undefined) return await images.ensure(reference, { arch, tenantId, signal });
   if (spec.network.mode === "blocked" && !reference.startsWith("local/")) {
     throw new ImageRefused(

@@ -1,9 +1,12 @@
 /**
- * All machines of this node: finds or makes the supervisor that a request is for, and answers what is observed.
+ * All machines of this node: finds or makes the supervisor for a request, and answers with what is observed.
  *
- * Owns the machines directory and the numbers of their users. Always: one supervisor per machine; a machine that was
- * removed is not made again by a request older than the one that removed it, as long as this process lives (a late
- * request can not outlive the connection it came on).
+ * Owns the machines directory and the ids of their users.
+ *
+ * Always:
+ * - There is one supervisor per machine.
+ * - A request older than the removal of a machine does not make it again, as long as this process lives: a late request
+ *   cannot outlive its connection.
  */
 import { join } from "node:path";
 import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link";
@@ -43,18 +46,18 @@ export class Fleet {
     return [...this.#supervisors.values()];
   }
 
-  /** What is seen of a machine, also of one that this node has no trace of. */
+  /** The observed state of a machine, also of one that this node does not have. */
   observe(machineId: string): ObservedMachine {
     return this.find(machineId)?.observe() ?? absentMachine(machineId, this.#removed.get(machineId) ?? 0);
   }
 
-  /** Takes in a machine of which a journal tells. */
+  /** Adds a machine that has a journal. */
   restore(journal: Journal): Supervisor {
     this.#deps.users.reserve(journal.uid);
     return this.#supervise(journal);
   }
 
-  /** Takes in a machine whose files are kept as they are, because they do not tell enough to run it. */
+  /** Adds a machine whose files are kept as they are, because they are not enough to run it. */
   keepUnreadable(unreadable: Omit<UnreadableMachineOptions, "deps" | "directory">): void {
     const { machineId } = unreadable;
     const directory = join(this.#deps.machinesDirectory, machineId);
@@ -62,8 +65,8 @@ export class Fleet {
   }
 
   /**
-   * Accepts a desired state, and waits until it is reached or has failed, at most `waitMs`. Throws when the node can not
-   * take another machine or its disk is full.
+   * Accepts a desired state, and waits until it is reached or has failed, at most `waitMs`. Throws when the node cannot take
+   * another machine or its disk is full.
    */
   async apply(
     machineId: string,
@@ -86,8 +89,8 @@ export class Fleet {
   }
 
   /**
-   * Digests of the images that machines depend on: all there are, while a machine does not say which is its own. Throws
-   * before all journals have been read.
+   * Digests of the images that machines depend on; all images, while the image of a machine is unknown. Throws before all
+   * journals have been read.
    */
   async imagesInUse(): Promise<ReadonlySet<string>> {
     if (!this.#isRestored) throw new Error("the machines' journals have not been read yet");
@@ -99,21 +102,21 @@ export class Fleet {
     return new Set([...digests, ...all, ...prepared.imageDigests]);
   }
 
-  /** Lets the machines' VMs run on, for the next agent to adopt, and ends all others. */
+  /** Detaches from the machines' VMs, which continue to run until the next agent adopts them, and ends all other VMs. */
   async release(): Promise<void> {
     await this.#deps.prepared.release();
     await Promise.all(this.list().map((supervisor) => supervisor.release()));
     await this.endUnknownVms();
   }
 
-  /** Ends every VM that belongs to no machine, whatever is being done with it. Returns how many there were. */
+  /** Ends every VM that belongs to no machine. Returns how many there were. */
   async endUnknownVms(): Promise<number> {
     if (!this.#isRestored) return 0;
     const boots = this.list().map((supervisor) => supervisor.observe().bootId);
     return await this.#deps.driver.sweep(new Set(boots.filter((bootId) => bootId !== null)));
   }
 
-  /** A supervisor for a machine that is new here; nothing is needed for one that is to be absent. */
+  /** A supervisor for a machine that is new here. A machine that is to be absent needs none. */
   #supervisorFor(machineId: string, { generation, state }: DesiredMachine): Supervisor | "absent" | "stale" {
     const removedAt = this.#removed.get(machineId) ?? 0;
     if (state === "absent") {

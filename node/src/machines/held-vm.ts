@@ -1,9 +1,12 @@
 /**
- * The VM of a machine's journaled boot, as far as this agent has hold of it.
+ * The VM of a machine's journaled boot, and this agent's connection to it.
  *
- * Always: `state` is null exactly when the journal names no boot. A VM that is let go of is not watched any more: its
- * end changes nothing here. Nothing of this is on the disk; after a crash the journal says that there may be a VM, and
- * it is `lost` until it has been looked for.
+ * Always:
+ * - `state` is null exactly when the journal names no boot.
+ * - A VM that was released is not watched any more: its end changes nothing here.
+ *
+ * Nothing of this is on the disk. After a crash the journal says that there may be a VM; it is `lost` until `adopt` has
+ * looked for it.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
@@ -17,7 +20,7 @@ import type { VmState } from "./state.ts";
 export interface EndedVm {
   readonly vm: Vm;
   readonly wasConfigured: boolean;
-  /** The agent has ended it. */
+  /** Whether the agent ended it. */
   readonly isExpected: boolean;
 }
 
@@ -25,11 +28,11 @@ export interface HeldVmOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly hasBoot: boolean;
-  /** Epoch milliseconds at which the VM of an earlier agent was last known to run; null: not known. */
+  /** Epoch milliseconds at which the VM of an earlier agent was last known to run; null: unknown. */
   readonly lastSeenAt: number | null;
-  /** The VM ended, and is `ended` now. */
+  /** The VM ended; the state is `ended`. */
   readonly onExit: (exit: VmExit, ended: EndedVm) => void;
-  /** The channel to its guest broke while its process runs on: it is `lost` now. */
+  /** The channel to the guest broke while the VM's process runs; the state is `lost`. */
   readonly onLost: () => void;
 }
 
@@ -39,11 +42,11 @@ export class HeldVm {
   #vm: Vm | null = null;
   #isReleased = false;
   state: VmState | null;
-  /** The agent ends the VM itself, so its end needs no explanation. */
+  /** The agent is ending the VM, so its end is expected. */
   isEnding = false;
-  /** Why the VM ended or is being ended; the first cause stays. null: not known yet. */
+  /** Why the VM ended or is being ended; the first cause is kept. null: not known yet. */
   endCause: RunEndCause | null = null;
-  /** Epoch milliseconds at which the VM ended or was last known to run; null while it is held, or not known. */
+  /** Epoch milliseconds at which the VM ended or was last known to run; null while it is held, or unknown. */
   lastSeenAt: number | null;
 
   constructor(options: HeldVmOptions) {
@@ -57,7 +60,7 @@ export class HeldVm {
     return this.#vm;
   }
 
-  /** Takes a VM that has said hello, and watches for its end. */
+  /** Takes a VM whose guest agent has answered, and watches for its end. */
   hold(vm: Vm): void {
     if (this.#isReleased) return vm.release();
     this.#vm = vm;
@@ -67,14 +70,14 @@ export class HeldVm {
     void vm.guest.closed.then((reason) => this.#onChannelLost(vm, reason));
   }
 
-  /** The process of the VM is gone, or there is none. */
+  /** The VM's process has ended, or there is none. */
   forget(hasBoot: boolean): void {
     this.lastSeenAt ??= this.#options.clock.now();
     this.#detach();
     this.state = hasBoot ? "ended" : null;
   }
 
-  /** Lets go of the VM, which runs on. */
+  /** Detaches from the VM, which continues to run. */
   release(): void {
     this.#isReleased = true;
     this.#vm?.release();
@@ -98,7 +101,7 @@ export class HeldVm {
   async #onChannelLost(vm: Vm, reason: string): Promise<void> {
     await this.#options.clock.sleep(EXIT_GRACE_MS);
     if (this.#vm !== vm || this.isEnding || this.#isReleased) return;
-    this.#options.log.warn({ reason }, "the channel to the guest broke while its VM runs on");
+    this.#options.log.warn({ reason }, "the channel to the guest broke; its VM is still running");
     vm.release();
     this.#detach();
     this.lastSeenAt = this.#options.clock.now();

@@ -1,16 +1,17 @@
 /**
- * A machine's journal: one small file that says what was asked of the machine and what was begun for it.
+ * A machine's journal: one small file with the machine's desired state and its present boot.
  *
- * Owns `<machines directory>/<machine id>/journal.json`. It is the truth of what runs on this node: a boot is written
- * down before its VMM is started, and struck out after its VMM is gone.
+ * Owns `<machines directory>/<machine id>/journal.json`. It is authoritative for what runs on this node: a boot is recorded
+ * before its VMM starts, and cleared after its VMM has ended.
  *
- * Always: the file is replaced whole (temporary file, fsync, rename, fsync of the directory), so a reader finds the old or the new one; of
- * several changes made while a write is under way only the last is written. It holds the machine's environment, so
- * only the node agent's user may read it.
+ * Always:
+ * - The file is replaced atomically (temporary file, fsync, rename, fsync of the directory). So a reader finds the old or the
+ *   new one, and a written journal survives a crash of the host.
+ * - Of several changes during a write only the last is written.
+ * - The file holds the machine's environment, so only the node agent's user can read it.
  *
- * The process may die at any point: the temporary file it may leave is removed by adopt.ts. The directory is synced
- * after the rename, so a journal that was written is there after a crash of the host too. A journal that is lost all the
- * same costs no disk (lost-journal.ts).
+ * The process may die at any point; adopt.ts removes the temporary file. A machine whose journal is lost keeps its disk
+ * (lost-journal.ts).
  */
 import { open, readFile, rename } from "node:fs/promises";
 import { join } from "node:path";
@@ -33,7 +34,7 @@ export interface JournaledBoot {
   readonly timings: StartTimings | null;
   /** Epoch milliseconds; absent or null until a published port has taken a connection. */
   readonly readySince?: number | null;
-  /** What runs from its start on; null while it is not known, and when there is nothing. */
+  /** The workload's command; null when there is none, or it is not known yet. */
   readonly workload?: readonly string[] | null;
 }
 
@@ -43,23 +44,23 @@ export interface Journal {
   readonly uid: number;
   readonly generation: number;
   readonly desired: DesiredState;
-  /** null only when a machine that this node never had was to be absent. */
+  /** null only for a machine that this node never had and that is to be absent. */
   readonly spec: MachineSpec | null;
-  /** Of the image that the disk is made from; set before the disk is made, so that it is not collected meanwhile. */
+  /** Of the disk's image; set before the disk is made, so that the image is not collected before. */
   readonly imageDigest: string | null;
   readonly hasDisk: boolean;
   readonly boot: JournaledBoot | null;
   /** The latest boot that ran and has ended; absent in journals of earlier versions. */
   readonly lastRun?: EndedRun | null;
   readonly ending: Ending | null;
-  /** Starts after ends that were not asked for; null or absent: none since the server last asked for something. */
+  /** Restarts after unexpected ends; null or absent: none since the last request of the server. */
   readonly restarts?: Restarts | null;
 }
 
 const VERSION = 1;
 const TEMPORARY_NAME = `${JOURNAL_NAME}.new`;
 
-/** `missing`: there is none. `damaged`: it can not be read. `newer`: a later version of Flotilla wrote it. */
+/** `missing`: no file. `damaged`: it cannot be read. `newer`: a later version of Flotilla wrote it. */
 export type ReadJournal =
   | { readonly kind: "sound"; readonly journal: Journal }
   | { readonly kind: "missing" | "damaged" | "newer"; readonly reason: string };
@@ -71,9 +72,9 @@ export async function readJournal(directory: string, machineId: string): Promise
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === "ENOENT" || code === "ENOTDIR") return { kind: "missing", reason: "its journal is missing" };
-    // What a parser says of a text quotes it, and there are secrets in it.
-    const why = error instanceof SyntaxError ? "it is no JSON" : messageOf(error);
-    return { kind: "damaged", reason: `its journal can not be read: ${why}` };
+    // A parser's message quotes the text, which has secrets.
+    const why = error instanceof SyntaxError ? "it is not JSON" : messageOf(error);
+    return { kind: "damaged", reason: `its journal cannot be read: ${why}` };
   }
 }
 
@@ -119,7 +120,7 @@ export class JournalFile {
     return this.#queued;
   }
 
-  /** Resolves when no write is under way; never rejects. */
+  /** Resolves when no write is in progress; never rejects. */
   idle(): Promise<void> {
     return (this.#queued ?? this.#lastWrite).then(
       () => undefined,
@@ -130,7 +131,7 @@ export class JournalFile {
   #writeAfter(previous: Promise<void>): Promise<void> {
     const write = previous
       .catch(() => undefined)
-      // Everything that the present turn of the event loop still changes goes into the same write.
+      // Later changes in this turn of the event loop go into the same write.
       .then(endOfTurn)
       .then(() => {
         this.#queued = null;

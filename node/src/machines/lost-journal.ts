@@ -1,10 +1,13 @@
 /**
- * Recovers machines whose journal is lost, from what else is on the node: the disk says which image it stands on and
- * which user it belongs to, processes say whether the machine runs, and the server says what is wanted.
+ * Recovers machines whose journal is lost. The disk names its image and its user, processes show whether the machine runs,
+ * and the server sends the desired state.
  *
- * Always: no disk is deleted, replaced or booted twice here. A machine is recovered when its disk names its image and at
- * most one VMM can be its own; else it is kept as it is (unreadable-machine.ts) and its owner reads why. The journal that
- * is made here is written when the server says what it wants of the machine; a crash before that leaves everything as it
+ * Always:
+ * - No disk is deleted, replaced or booted twice.
+ * - A machine is recovered if its disk names its image and at most one VMM can belong to it. Otherwise it is kept as it is
+ *   (unreadable-machine.ts) and its owner reads why.
+ *
+ * The new journal is written when the server sends the machine's desired state. A crash before that leaves everything as it
  * was.
  */
 import { readdir, rm, stat } from "node:fs/promises";
@@ -24,13 +27,16 @@ export interface LostMachine {
 }
 
 const IS_NEWER =
-  "start the later version of Flotilla again, or take journal.json away and restart the node agent, " +
-  "which then takes the machine up from its disk";
+  "start the later version of Flotilla again, or move journal.json away and restart the node agent, " +
+  "which then recovers the machine from its disk";
 const HAS_NO_IMAGE =
-  "its disk does not say which image it stands on; put the journal back from a backup and restart the node agent, " +
+  "its disk does not name its image; restore the journal from a backup and restart the node agent, " +
   "or delete the machine";
 
-/** Resolves with whether there was nothing to keep. After all sound journals: no machine may get another one's user. */
+/**
+ * Resolves with whether there was nothing to keep. Call it after all readable journals are restored, so that no machine gets
+ * the user of another one.
+ */
 export async function recoverLost(
   fleet: Fleet,
   deps: MachineDeps,
@@ -39,7 +45,7 @@ export async function recoverLost(
   const { log } = deps;
   const directory = join(deps.machinesDirectory, machineId);
   if (kind !== "newer" && (await isWorthless(directory))) {
-    log.warn({ directory }, "removed what a machine's removal or creation left");
+    log.warn({ directory }, "removed leftover files of an interrupted removal or creation of a machine");
     await rm(directory, { recursive: true, force: true });
     return true;
   }
@@ -53,8 +59,11 @@ export async function recoverLost(
   if (typeof journal === "string") keepUnreadable(fleet, deps, traces, `${reason}; ${journal}`);
   else {
     fleet.restore(journal);
-    log.error({ machine: machineId, reason, boot: journal.boot?.bootId }, "a machine was taken up without its journal");
-    deps.onEvent(machineId, "warn", `${reason}; the machine goes on with its disk, which is as it was`);
+    log.error(
+      { machine: machineId, reason, boot: journal.boot?.bootId },
+      "a machine was recovered without its journal",
+    );
+    deps.onEvent(machineId, "warn", `${reason}; the machine was recovered, and its disk is unchanged`);
   }
   return false;
 }
@@ -64,7 +73,7 @@ interface Traces {
   readonly machineId: string;
   readonly directory: string;
   readonly imageDigest: string | null;
-  /** That may be its own. */
+  /** VMs that may belong to it. */
   readonly vms: readonly FoundVm[];
 }
 
@@ -76,12 +85,12 @@ function keepUnreadable(
 ): void {
   const reason = `${text}; its files are kept in ${directory} on its node`;
   fleet.keepUnreadable({ machineId, reason, imageDigest, bootIds: vms.map(({ record }) => record.bootId) });
-  deps.log.error({ machine: machineId, reason }, "a machine is kept as it is and can not be run");
+  deps.log.error({ machine: machineId, reason }, "a machine cannot be run; its files are kept as they are");
 }
 
 /**
- * A journal that accounts for the disk that is there: without this one, a start would make a new disk. The journal may
- * be older than the disk after a crash of the host. Undefined: the disk does not say which image it stands on.
+ * Corrects a journal that does not know of the disk, which may happen after a crash of the host: a start would make a new
+ * disk. Undefined: the disk does not name its image.
  */
 export async function accountForDisk(fleet: Fleet, deps: MachineDeps, journal: Journal): Promise<Journal | undefined> {
   const directory = join(deps.machinesDirectory, journal.machineId);
@@ -99,13 +108,13 @@ export async function accountForDisk(fleet: Fleet, deps: MachineDeps, journal: J
   return undefined;
 }
 
-/** What a removal or a creation leaves that was interrupted: no disk, and nothing that is not known. */
+/** Whether only files of an interrupted removal or creation are left: no disk, and no unknown file. */
 async function isWorthless(directory: string): Promise<boolean> {
   const names = await readdir(directory).catch(() => null);
   return names !== null && !names.includes(DISK_NAME) && names.every(isOurName);
 }
 
-/** Started for the machine, or with a directory among its boots: one that waited prepared keeps its first name. */
+/** VMs that were started for the machine, or have a directory among its boots: a prepared VM keeps its first name. */
 async function vmsOf(deps: MachineDeps, machineId: string): Promise<readonly FoundVm[]> {
   const boots = await readdir(bootsPathOf(join(deps.machinesDirectory, machineId))).catch((): string[] => []);
   const isOwn = ({ startedFor, record }: FoundVm): boolean =>
@@ -116,12 +125,12 @@ async function vmsOf(deps: MachineDeps, machineId: string): Promise<readonly Fou
 function digestOf(deps: MachineDeps, directory: string): Promise<string | null> {
   const { disks, log } = deps;
   return disks.digestOf(diskPathOf(directory)).catch((error: unknown) => {
-    log.warn({ directory, reason: messageOf(error) }, "a disk can not be read");
+    log.warn({ directory, reason: messageOf(error) }, "a disk cannot be read");
     return null;
   });
 }
 
-/** A journal of generation 0, which everything that the server says replaces; or what to do when there can be none. */
+/** A journal of generation 0, which any request of the server replaces; or a text that says what to do when there is none. */
 async function makeJournal(
   deps: MachineDeps,
   { machineId, directory, imageDigest, vms }: Traces,
@@ -145,7 +154,7 @@ async function makeJournal(
   };
 }
 
-/** The VMM's, else the disk's owner, else a new one, which the next boot makes the disk's owner. */
+/** The VMM's user, else the disk's owner, else a new user, which the next boot makes the disk's owner. */
 async function userOf(deps: MachineDeps, directory: string, vm: FoundVm | undefined): Promise<number | null> {
   const running = vm?.uid ?? null;
   const uid = running ?? (await stat(diskPathOf(directory))).uid;
@@ -153,7 +162,7 @@ async function userOf(deps: MachineDeps, directory: string, vm: FoundVm | undefi
   return running === null ? deps.users.take() : null;
 }
 
-/** It is taken to have run: a guest that has not says so when it is adopted. */
+/** Assumes that the guest was configured; a guest that was not says so when it is adopted. */
 const bootOf = ({ record }: FoundVm, now: number): JournaledBoot => ({
   bootId: record.bootId,
   record,

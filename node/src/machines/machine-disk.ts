@@ -1,11 +1,12 @@
 /**
- * One machine's image and the disk that stands on it.
+ * One machine's image, and its disk, which is based on the image.
  *
  * Owns the file `disk` in the machine's directory, and holds the image while it is needed, so that the image is not
  * collected before the journal names it.
  *
- * Always: a disk has its name only when it is whole; half of one, left by a crash, is made again under another name. A
- * disk that is there is never replaced: only the machine's removal deletes it.
+ * Always:
+ * - A disk has its final name only when it is complete. Half a disk, left by a crash, has another name and is made again.
+ * - An existing disk is never replaced: only the machine's removal deletes it.
  */
 import { rename, stat } from "node:fs/promises";
 import type { MachineSpec } from "@flotilla/contract/link";
@@ -26,7 +27,7 @@ export class MachineDisk {
     this.#directory = directory;
   }
 
-  /** Of the image at hand; null while none is. */
+  /** Of the image that is held; null when there is none. */
   get heldDigest(): string | null {
     return this.#image?.digest ?? null;
   }
@@ -38,10 +39,10 @@ export class MachineDisk {
     return this.#image.digest;
   }
 
-  /** Makes the disk. A VM that waits with such a disk brings it along, and then the machine has both. */
+  /** Makes the disk, or takes one together with a prepared VM, which is returned. */
   async make(spec: MachineSpec, uid: number): Promise<WaitingVm | undefined> {
     const image = this.#image;
-    if (image === null) throw new Error("the machine's image is not at hand");
+    if (image === null) throw new Error("the machine's image has not been found yet");
     const { disks, images, prepared } = this.#deps;
     const diskPath = diskPathOf(this.#directory);
     await refuseSecondDisk(diskPath);
@@ -55,27 +56,27 @@ export class MachineDisk {
     return waiting;
   }
 
-  /** The image below the disk, as the journal names it. */
+  /** The disk's image, as the journal names it. */
   async image(imageDigest: string | null): Promise<UnpackedImage> {
     this.#image ??= (imageDigest === null ? undefined : await this.#deps.images.findByDigest(imageDigest)) ?? null;
     if (this.#image === null) {
-      throw new Error(`image ${imageDigest} that the machine's disk was made from is not on this node any more`);
+      throw new Error(`image ${imageDigest}, which the machine's disk is based on, is not on this node any more`);
     }
     return this.#image;
   }
 
-  /** The file that the disk stands on. */
+  /** The file that the disk is based on. */
   async root(spec: MachineSpec, imageDigest: string | null): Promise<RootFile> {
     return this.#deps.images.rootFor(await this.image(imageDigest), spec.diskGb * GIB);
   }
 }
 
-/** Throws when there is a disk though none is to be: whatever it holds is worth more than this start. */
+/** Throws when there is a disk that the journal does not know: its content is worth more than this start. */
 async function refuseSecondDisk(diskPath: string): Promise<void> {
   const found = await stat(diskPath).catch(() => undefined);
   if (found === undefined) return;
   throw new Error(
-    "the node has a disk of the machine that its journal does not know; it is kept as it is: " +
-      "restart the node agent, which takes it up, then start the machine again",
+    "the machine has a disk on the node that its journal does not know; the disk is kept as it is: " +
+      "restart the node agent, which recovers it, then start the machine again",
   );
 }

@@ -1,9 +1,12 @@
 /**
  * Runs a machine's actions, one at a time, until the plan says that it has settled.
  *
- * Always: the plan is asked again after each action. An action that fails ends the attempt to run the machine or is
- * repeated after a while, as state.ts says; nothing here rejects. Runs only while there is something to do. Nothing of it
- * is on the disk.
+ * Always:
+ * - The plan is computed again after each action.
+ * - An action that fails ends the attempt to run the machine, or is repeated after a pause, as state.ts says. Nothing here
+ *   rejects.
+ *
+ * Runs only while there is something to do. Nothing of it is on the disk.
  */
 import { messageOf } from "@flotilla/base/errors";
 import type { DesiredState } from "@flotilla/contract/link";
@@ -32,19 +35,19 @@ export class MachineQueue {
     return this.#current?.action ?? null;
   }
 
-  /** Ends a running action that works for something that is not wanted any more. */
+  /** Aborts a running action that does not serve the desired state. */
   interrupt(desired: DesiredState): void {
     if (this.#current === null || !isInterruptedBy(this.#current.action, desired)) return;
     this.#current.controller.abort(new Error(`the machine is to be ${desired}`));
   }
 
-  /** Looks at once, without waiting for the next repetition. */
+  /** Continues immediately, without waiting for the next retry. */
   wake(): void {
     this.#retry?.abort();
     void this.run();
   }
 
-  /** The agent shuts down: a pull is given up, everything else ends soon by itself. */
+  /** The agent shuts down: a pull is aborted; every other action ends soon by itself. */
   release(): void {
     if (this.#current?.action === "ensureImage") {
       this.#current.controller.abort(new Error("the node agent shuts down"));
@@ -52,7 +55,7 @@ export class MachineQueue {
     this.#retry?.abort();
   }
 
-  /** Does what the plan says until it has settled. A change that comes meanwhile is seen by the run that is under way. */
+  /** Executes the plan until it has settled. A change during a run is seen by that run. */
   async run(): Promise<void> {
     if (this.#isRunning) return;
     this.#isRunning = true;
@@ -85,7 +88,7 @@ export class MachineQueue {
       else if (isAttempt(action)) machine.fail(generation, messageOf(error), imageFaultIn(error));
       else await this.#waitToRetry(action, error);
     } finally {
-      // Between its VM's first step and the end of its configuration a machine keeps its turn.
+      // A machine keeps its slot until its VM is configured.
       if (machine.held.state !== "up") machine.releaseSlot();
       machine.progress = null;
       machine.isQueued = false;
@@ -97,7 +100,7 @@ export class MachineQueue {
     const { log, deps } = this.#machine;
     const delayMs = Math.min(RETRY_MS_MIN * 2 ** this.#retries, RETRY_MS_MAX);
     this.#retries += 1;
-    log.warn({ action, error, delayMs }, "action failed and is tried again");
+    log.warn({ action, error, delayMs }, "action failed; trying again");
     this.#retry = new AbortController();
     await deps.clock.sleep(delayMs, this.#retry.signal);
     this.#retry = null;

@@ -1,5 +1,5 @@
 /**
- * When memory is too short for another VM, and what is given up before that is said.
+ * When there is too little memory for another VM, and what is discarded before a start is refused.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -18,7 +18,7 @@ test("a refusal says what is left and what to do", () => {
   assert.match(memoryRefusal({ totalMemoryMb: 2_000, availableMemoryMb: 255 }) ?? "", /keeps 256 MB/);
 });
 
-test("VMs that wait are given up before a start is refused", async () => {
+test("prepared VMs are discarded before a start is refused", async () => {
   let availableMemoryMb = 100;
   let discards = 0;
   const observe = () => Promise.resolve({ totalMemoryMb: 24_000, availableMemoryMb });

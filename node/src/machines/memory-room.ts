@@ -1,19 +1,19 @@
 /**
- * Refuses to boot a VM when the host's memory is short, so that no machine that runs is ended for it.
+ * Refuses to boot a VM when the host is short of memory, so that no running machine is ended for it.
  *
- * Memory is promised more often than it is there: a guest costs what it touches. So a start is refused by what is left,
- * not by what was promised. VMs that wait prepared are given up first. A start by one of them is not refused: it
- * takes little more memory than it has already. The server refuses by the same measure, and knows less: a node tells it what
- * is left every few seconds.
+ * Memory is overcommitted, because a guest costs only what it touches. So a start is refused by the memory that is left, not
+ * by the memory that was promised. Prepared VMs are discarded first. A start with a prepared VM is not refused: it needs
+ * little more memory than the VM has already. The server applies the same rule to older figures: a node reports its memory
+ * every few seconds.
  *
- * Always: what is kept free is enough for the VMs that boot at the same moment, which are few (boot-slots.ts).
+ * Always: the memory kept free is enough for the VMs that boot at the same time, which are few (boot-slots.ts).
  */
 import { memoryKeptMb } from "@flotilla/contract/limits";
 import type { NodeResources } from "@flotilla/contract/link";
 
 type Memory = Pick<NodeResources, "totalMemoryMb" | "availableMemoryMb">;
 
-/** Why no VM may be booted now, and what to do; null when one may. Pure. */
+/** Why no VM can be booted now, and what to do; null when one can. Pure. */
 export function memoryRefusal({ totalMemoryMb, availableMemoryMb }: Memory): string | null {
   const keptMb = memoryKeptMb(totalMemoryMb);
   if (availableMemoryMb >= keptMb) return null;
@@ -25,11 +25,11 @@ export function memoryRefusal({ totalMemoryMb, availableMemoryMb }: Memory): str
 
 export interface MemoryRoomOptions {
   readonly observe: () => Promise<Memory>;
-  /** Ends the VMs that wait prepared. */
+  /** Ends all prepared VMs. */
   readonly discardPrepared: () => Promise<void>;
 }
 
-/** Throws an Error for the machine's owner when there is no room for another VM. */
+/** Throws an Error for the machine's owner when there is too little memory for another VM. */
 export async function ensureMemoryRoom({ observe, discardPrepared }: MemoryRoomOptions): Promise<void> {
   if (memoryRefusal(await observe()) === null) return;
   await discardPrepared();

@@ -1,5 +1,5 @@
 /**
- * Where a machine's files stand in its directory. Pure.
+ * The paths of a machine's files in its directory. Pure.
  */
 import { join } from "node:path";
 
@@ -13,10 +13,10 @@ export const bootsPathOf = (directory: string): string => join(directory, BOOTS_
  */
 export const bootDirectoryName = (bootId: string): string => bootId.slice("boot-".length, "boot-".length + 12);
 
-/** A machine's directory is named by its id; what else is in the machines directory is not Flotilla's. */
+/** A machine's directory is named by its id. Other names in the machines directory are not Flotilla's. */
 export const isMachineDirectory = (name: string): boolean => /^mach-[0-9a-f]{32}$/.test(name);
 
-/** What the machine's workload has said. */
+/** The log of the machine's workload. */
 export const logsPathOf = (directory: string): string => join(directory, LOGS_NAME);
 
 export const DISK_NAME = "disk";
@@ -24,6 +24,6 @@ export const BOOTS_NAME = "boots";
 export const LOGS_NAME = "logs";
 export const JOURNAL_NAME = "journal.json";
 
-/** Whether a name in a machine's directory is one that is given here, or half a file of one. */
+/** Whether a name in a machine's directory is one of these, or that of an incomplete file of one. */
 export const isOurName = (name: string): boolean =>
   [DISK_NAME, BOOTS_NAME, LOGS_NAME, JOURNAL_NAME].includes(name.replace(/\.new$/, ""));

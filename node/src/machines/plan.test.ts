@@ -106,7 +106,7 @@ function outcome(situation: Situation, action: Action, works: boolean): Situatio
   return action === "removeFiles" ? "removed" : { ...situation, ...after[action] };
 }
 
-test("applying the plan settles within a dozen steps, whatever fails on the way and whatever is wanted next", () => {
+test("applying the plan settles within a dozen steps, whatever fails on the way and whatever is requested next", () => {
   const wishes = fc.array(
     fc.record({ desired: fc.constantFrom<DesiredState[]>("running", "stopped", "absent"), works: fc.boolean() }),
     { maxLength: 12 },

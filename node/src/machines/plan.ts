@@ -1,17 +1,17 @@
 /**
- * What to do next with a machine: facts → one action, or that it has settled.
+ * The next action for a machine: facts → one action, or that it has settled.
  *
- * Pure: no clock, no log, no effects. The supervisor applies the action, looks again and asks again. RULES is the
- * whole judgement; the state table stands above it.
+ * Pure: no clock, no log, no effects. The supervisor executes the action and calls the plan again with the new facts. RULES
+ * holds every decision; the table above it shows them.
  *
- * Invariants, which the supervisor keeps and plan.test.ts checks here:
- * 1. A boot stands in the journal before its VMM is started and until its VMM is gone and its directory removed. So
- *    `vm: null` means that no VMM of the machine exists, and only then are there `boot` and `removeFiles`: nothing
- *    runs twice, and no disk is removed under a running VMM.
- * 2. A machine that powered off or failed is not started again in the same generation: only a new wish does that. One
- *    that ended otherwise is, as often and as late as its ending says (restart-policy.ts).
- * 3. Absent wins in every state, and never waits for an agent's answer.
- * 4. Applying what the plan says leads to a settled state in a bounded number of steps, whatever the start.
+ * Invariants, which the supervisor keeps and plan.test.ts checks:
+ * 1. A boot is in the journal from before its VMM starts until its VMM has ended and its directory is removed. So `vm: null`
+ *    means that no VMM of the machine exists, and only then are there `boot` and `removeFiles`: nothing runs twice, and no
+ *    disk is removed under a running VMM.
+ * 2. A machine that powered off or failed is not restarted in the same generation: only a new request does that. One that
+ *    crashed is restarted at the time that its ending says (restart-policy.ts).
+ * 3. Absent wins in every state, and never waits for a guest agent's answer.
+ * 4. Executing the plan leads to a settled state in a bounded number of steps, from any state.
  */
 import type { DesiredState, ObservedState } from "@flotilla/contract/link";
 import { type Action, type Ending, STATE_DURING, type Situation, type VmState } from "./state.ts";
@@ -21,7 +21,7 @@ export type Next =
   | { readonly kind: "settled"; readonly state: Extract<ObservedState, "stopped" | "running" | "failed"> };
 
 interface Rule {
-  /** Stands in the log beside the action it led to. */
+  /** Logged with the action. */
   readonly when: string;
   readonly vm: readonly (VmState | null)[] | "any";
   readonly desired: readonly DesiredState[] | "any";
@@ -42,17 +42,17 @@ const endedAs =
 /**
  * First match wins.
  *
- *     VM           wanted   further                       → next
+ *     VM           desired  further                       → next
  *     ended        any                                    → cleanBoot
  *     unreachable  any                                    → kill
  *     any          absent                                 → kill
  *     none         absent                                 → removeFiles
  *     lost         any                                    → adopt
- *     up, ready    running  failed in this generation     → kill
+ *     up, conf'd   running  failed in this generation     → kill
  *     up           running                                → configure
- *     ready        running                                → settled: running
+ *     configured   running                                → settled: running
  *     up           stopped                                → kill
- *     ready        stopped                                → shutDown
+ *     configured   stopped                                → shutDown
  *     none         stopped                                → settled: stopped
  *     none         running  powered off in this gen.      → settled: stopped
  *     none         running  failed in this generation     → settled: failed
@@ -66,7 +66,7 @@ const RULES: readonly Rule[] = [
   { when: "its agent does not answer", vm: ["unreachable"], desired: "any", next: "kill" },
   { when: "it is to be removed", vm: ["lost", "up", "configured"], desired: ["absent"], next: "kill" },
   { when: "it is to be removed", vm: [null], desired: ["absent"], next: "removeFiles" },
-  { when: "nobody holds the VM", vm: ["lost"], desired: "any", next: "adopt" },
+  { when: "the VM is not connected", vm: ["lost"], desired: "any", next: "adopt" },
   { when: "its start failed", vm: ["up", "configured"], desired: ["running"], test: endedAs("failed"), next: "kill" },
   { when: "its agent has answered", vm: ["up"], desired: ["running"], next: "configure" },
   { when: "it runs", vm: ["configured"], desired: ["running"], next: settled("running") },
@@ -75,9 +75,9 @@ const RULES: readonly Rule[] = [
   { when: "it is stopped", vm: [null], desired: ["stopped"], next: settled("stopped") },
   { when: "it powered off", vm: [null], desired: ["running"], test: endedAs("poweredOff"), next: settled("stopped") },
   { when: "its start failed", vm: [null], desired: ["running"], test: endedAs("failed"), next: settled("failed") },
-  { when: "it ended unasked", vm: [null], desired: ["running"], test: endedAs("crashed"), next: "awaitRestart" },
+  { when: "it ended unexpectedly", vm: [null], desired: ["running"], test: endedAs("crashed"), next: "awaitRestart" },
   {
-    when: "its image is not at hand",
+    when: "it has no image",
     vm: [null],
     desired: ["running"],
     test: ({ hasDisk, hasImage }) => !hasDisk && !hasImage,
@@ -94,12 +94,12 @@ export function plan(situation: Situation): Next {
       (desired === "any" || desired.includes(situation.desired)) &&
       (test === undefined || test(situation)),
   );
-  // The table covers every pair of vm and wanted; plan.test.ts walks them all.
+  // The table covers every pair of vm and desired state; plan.test.ts checks them all.
   if (rule === undefined) throw new Error(`no rule for ${JSON.stringify(situation)}`);
   return typeof rule.next === "string" ? { kind: "act", action: rule.next, when: rule.when } : rule.next;
 }
 
-/** The word that the server is told. */
+/** The state that is reported to the server. */
 export function observedState(next: Next): ObservedState {
   return next.kind === "settled" ? next.state : STATE_DURING[next.action];
 }

@@ -1,8 +1,9 @@
 /**
- * Prepares one VM: its boot, directory, user and disk, and the driver's work, within a time.
+ * Prepares one VM: makes its boot, directory, user and disk, and has the driver start it, within a deadline.
  *
- * Always: when it rejects, nothing is left of it and its user is free. Its boot is among the live ones from before it has a
- * process until it has ended, so the driver does not sweep it.
+ * Always:
+ * - When it rejects, nothing of the VM is left and its user is free.
+ * - The boot is live from before it has a process until it has ended, so the driver does not sweep it.
  */
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -18,7 +19,7 @@ import { bootDirectoryName, DISK_NAME } from "./paths.ts";
 import type { Kind, WaitingVm } from "./prepared-kinds.ts";
 
 export interface PrepareVmOptions {
-  /** Where those that wait have their directories. */
+  /** Holds the directories of prepared VMs. */
   readonly directory: string;
   readonly driver: Driver;
   readonly images: Images;
@@ -30,10 +31,10 @@ export interface PrepareVmOptions {
   readonly liveBoots: Set<string>;
 }
 
-/** A template may have to be made first. */
+/** Long enough to make a template first. */
 const PREPARE_DEADLINE_MS = 150_000;
 
-/** Undefined: the driver prepares none. `scratchImage`: what a VM without a disk may practise on. */
+/** Undefined: the driver prepares no VMs. `scratchImage`: for the scratch disk on which a VM without a disk is rehearsed. */
 export async function prepareVm(
   kind: Kind,
   scratchImage: UnpackedImage | null,

@@ -1,5 +1,5 @@
 /**
- * What is prepared and given up next: whose turn it is after a failure, which kind gives way, what memory and time take away.
+ * What is prepared and discarded next: the order after a failure, which kind is displaced, the effect of memory and time.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -14,14 +14,14 @@ const sizeOf = (memoryMb: number): Size => ({ cpus: 1, memoryMb, diskGb: 1 });
 const imageOf = (digest: string) => ({ digest }) as UnpackedImage;
 const vmOf = (bootId: string): WaitingVm => ({ vm: { bootId } as PreparedVm, diskPath: null });
 
-/** The kind that is to be prepared now. */
+/** The kind that is prepared next. */
 function turn(kinds: PreparedKinds, now: number): Kind {
   const next = kinds.next(PLENTY, now);
   if (next.kind !== "prepare") throw new Error(`there is ${next.kind} to do`);
   return next.of;
 }
 
-/** Prepares all that is wanted, without VMs. */
+/** Prepares up to the target counts, without VMs. */
 function fill(kinds: PreparedKinds, now: number): number {
   for (let count = 0; ; count += 1) {
     const next = kinds.next(PLENTY, now);
@@ -30,7 +30,7 @@ function fill(kinds: PreparedKinds, now: number): number {
   }
 }
 
-/** Gives up all that is too much, which frees its memory. Returns what was. */
+/** Discards all surplus, which frees its memory. Returns what was discarded. */
 function empty(kinds: PreparedKinds, now: number, availableMemoryMb = PLENTY.availableMemoryMb): readonly string[] {
   const given: string[] = [];
   for (;;) {
@@ -40,7 +40,7 @@ function empty(kinds: PreparedKinds, now: number, availableMemoryMb = PLENTY.ava
   }
 }
 
-test("a kind that failed has its turn after the others, later with each failure, and never later than in a quarter of an hour", () => {
+test("a kind that failed is tried after the others, later with each failure, and at most 15 minutes later", () => {
   const kinds = new PreparedKinds();
   kinds.keep(sizeOf(1), null, 1, 0);
   kinds.keep(sizeOf(2), null, 1, 0);
@@ -61,7 +61,7 @@ test("a kind that failed has its turn after the others, later with each failure,
   assert.equal(kinds.failed(kind, now), RETRY_MS_MIN);
 });
 
-test("the kind that came first gives way to a new one with all that wait of it, and those that are kept never do", () => {
+test("the oldest kind is displaced by a new one together with its VMs, and permanent kinds never are", () => {
   const kinds = new PreparedKinds();
   kinds.keep(sizeOf(1), imageOf("first"), 1, 0);
   kinds.keep(sizeOf(1), null, 1, 0);
@@ -88,7 +88,7 @@ test("a kind that waits without a disk serves every size of disk, one with a dis
   assert.notEqual(kinds.take(large, null, 0).taken, undefined);
 });
 
-test("what was taken in a burst is prepared again, and given up half by half while none is taken", () => {
+test("what was taken in a burst is prepared again, and half of it is discarded after each half-life without use", () => {
   const kinds = new PreparedKinds();
   for (let count = 0; count < 8; count += 1) kinds.take(sizeOf(1), null, 0);
   assert.equal(fill(kinds, MINUTE), 8);
@@ -98,7 +98,7 @@ test("what was taken in a burst is prepared again, and given up half by half whi
   assert.equal(kinds.next(PLENTY, 11 * MINUTE).kind, "nothing");
 });
 
-test("memory that falls short gives up the kinds that are served last, before anything is prepared", () => {
+test("when memory is short, kinds of low priority are discarded before anything is prepared", () => {
   const kinds = new PreparedKinds();
   kinds.keep(sizeOf(1), null, 2, 0);
   for (let count = 0; count < 4; count += 1) kinds.take(sizeOf(2), null, 0);

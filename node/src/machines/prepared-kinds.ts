@@ -1,10 +1,12 @@
 /**
- * The kinds of VMs that wait prepared: which there are, what was asked of each, what waits, and what to do next. Does nothing
- * itself, and gets the time.
+ * The kinds of prepared VMs: which exist, the demand for each, the VMs of each, and what to prepare or discard next. Has no
+ * effects; times are passed in.
  *
- * A kind is what a machine to come may be given: a size, and an image whose disk is mounted already, or none for machines that
- * have a disk. Always: a few kinds are kept for ever; others come with demand, at most KINDS_MAX in all, and the one that came
- * first gives way. A kind that failed is left alone for a while, longer with each failure, and the others have their turn.
+ * A kind is a size, and an image whose disk is mounted already, or no image for machines that have a disk.
+ *
+ * Always:
+ * - A few kinds are permanent. Others are added with demand, at most KINDS_MAX in all; the oldest of them is displaced.
+ * - A kind that failed is skipped for a time that doubles with each failure; other kinds are prepared in the meantime.
  */
 import type { MachineSpec } from "@flotilla/contract/link";
 import type { PreparedVm } from "../driver/driver.ts";
@@ -14,7 +16,7 @@ import { DEMAND_MS, type Demand, type PreparedFacts, PREPARED_MAX, targetCounts 
 /** The parts of a machine that a VM for it depends on. */
 export type Size = Pick<MachineSpec, "cpus" | "memoryMb" | "diskGb">;
 
-/** A VM that waits, and the disk it waits with. */
+/** A prepared VM, and the disk that it has. */
 export interface WaitingVm {
   readonly vm: PreparedVm;
   readonly diskPath: string | null;
@@ -22,33 +24,33 @@ export interface WaitingVm {
 
 /** Times are monotonic milliseconds. */
 export interface Kind extends Demand, Size {
-  /** null: without a disk; `diskGb` says nothing then. */
+  /** null: without a disk; `diskGb` has no meaning then. */
   readonly image: UnpackedImage | null;
   readonly takenAt: number[];
   usedAt: number;
   readonly waiting: WaitingVm[];
-  /** In a row. */
+  /** Consecutive failures. */
   failures: number;
-  /** Before this it is not tried again. */
+  /** The kind is skipped before this time. */
   retryAt: number;
 }
 
 export type NextStep =
   | { readonly kind: "prepare"; readonly of: Kind }
-  /** It waits no more. */
+  /** It is not in the pool any more. */
   | { readonly kind: "discard"; readonly vm: PreparedVm }
   | { readonly kind: "nothing" };
 
 const KINDS_MAX = 8;
-/** From a failure until the same kind is tried again: doubled with each further failure. */
+/** The pause after the first failure of a kind; doubles with each further one. */
 export const RETRY_MS_MIN = 10_000;
 const RETRY_MS_MAX = 15 * 60_000;
 
 export class PreparedKinds {
-  /** In the order in which they are served. */
+  /** In order of priority. */
   readonly #kinds: Kind[] = [];
 
-  /** A kind of which `least` wait also without demand. */
+  /** Adds a permanent kind, of which `minimum` are prepared also without demand. */
   keep(size: Size, image: UnpackedImage | null, minimum: number, now: number): void {
     this.#kinds.push(makeKind(size, { image, minimum, now }));
   }
@@ -57,12 +59,12 @@ export class PreparedKinds {
     return this.#kinds.includes(kind);
   }
 
-  /** Digests of the images on which disks of waiting VMs stand. */
+  /** Digests of the images that the disks of prepared VMs depend on. */
   get imageDigests(): readonly string[] {
     return this.#kinds.flatMap(({ image, waiting }) => (image !== null && waiting.length > 0 ? [image.digest] : []));
   }
 
-  /** Notes that one was wanted. Returns it, if one waits, and those whose kind gives way to this one. */
+  /** Counts the demand. Returns a VM, if one is prepared, and the VMs of a kind that this one displaces. */
   take(
     size: Size,
     image: UnpackedImage | null,
@@ -75,12 +77,12 @@ export class PreparedKinds {
     return { taken: kind.waiting.shift(), displaced };
   }
 
-  /** All that wait; they wait no more. */
+  /** Removes all VMs from the pool and returns them. */
   takeAll(): readonly WaitingVm[] {
     return this.#kinds.flatMap(({ waiting }) => waiting.splice(0));
   }
 
-  /** What brings the number that waits nearer to what is wanted. What is too much goes first: it has the memory. */
+  /** The next step towards the target counts. Surplus VMs are discarded first, because they hold memory. */
   next({ totalMemoryMb, availableMemoryMb }: Memory, now: number): NextStep {
     for (const { takenAt } of this.#kinds) while (now - (takenAt[0] ?? now) > DEMAND_MS) takenAt.shift();
     const demands = this.#kinds;
@@ -97,7 +99,7 @@ export class PreparedKinds {
     kind.failures = 0;
   }
 
-  /** Returns after how many milliseconds the kind has its turn again. */
+  /** Returns the milliseconds until the kind is tried again. */
   failed(kind: Kind, now: number): number {
     const delayMs = Math.min(RETRY_MS_MIN * 2 ** kind.failures, RETRY_MS_MAX);
     kind.failures += 1;

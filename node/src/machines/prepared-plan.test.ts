@@ -13,16 +13,16 @@ const kind = (takenAt: readonly number[] = [], minimum = 0) => {
 const MINUTE_MS = 60_000;
 const roomy = { now: DEMAND_MS, totalMemoryMb: 24_000, availableMemoryMb: 20_000, waiting: 0 };
 
-test("without demand the least of each kind waits", () => {
+test("without demand the minimum of each kind is kept", () => {
   assert.deepEqual(targetCounts({ ...roomy, demands: [kind([], MINIMUM), kind()] }), [MINIMUM, 0]);
 });
 
-test("as many wait as were taken recently", () => {
+test("as many are kept as were taken recently", () => {
   const recent = Array.from({ length: 20 }, () => DEMAND_MS - 1000);
   assert.deepEqual(targetCounts({ ...roomy, demands: [kind(recent, MINIMUM), kind([1, 2, 3])] }), [20, 1]);
 });
 
-test("what waits comes down when none is taken any more, and one of the first kinds stays", () => {
+test("the number falls when none is taken any more, and one of each kind with a minimum stays", () => {
   const burst = Array.from({ length: 21 }, () => 0);
   const wantedAfter = (minutes: number): readonly number[] =>
     targetCounts({ ...roomy, now: minutes * MINUTE_MS, demands: [kind(burst, MINIMUM), kind(burst)] });
@@ -34,17 +34,17 @@ test("what waits comes down when none is taken any more, and one of the first ki
   assert.deepEqual(wantedAfter(31), [1, 0]);
 });
 
-test("what was taken long ago is no demand", () => {
+test("what was taken long ago does not count as demand", () => {
   const old = Array.from({ length: 20 }, () => 0);
   assert.deepEqual(targetCounts({ ...roomy, demands: [kind(old, MINIMUM)] }), [MINIMUM]);
 });
 
-test("with little memory free those that wait are given up", () => {
+test("with little free memory prepared VMs are discarded", () => {
   const facts = { ...roomy, availableMemoryMb: 4_000, waiting: 10, demands: [kind([], MINIMUM)] };
   assert.deepEqual(targetCounts(facts), [0]);
 });
 
-test("a kind that is larger than the host does not wait", () => {
+test("a kind that is larger than the host is not prepared", () => {
   const large = { ...kind([], MINIMUM), memoryMb: roomy.totalMemoryMb + 1 };
   assert.deepEqual(targetCounts({ ...roomy, demands: [large, kind([], MINIMUM)] }), [0, MINIMUM]);
 });

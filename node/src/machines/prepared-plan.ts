@@ -1,18 +1,19 @@
 /**
- * How many VMs should wait prepared, by kind. Pure.
+ * How many VMs of each kind to keep prepared. Pure.
  *
- * Always: the number follows demand: as many as were taken in the recent past, so that a burst of the same kind finds
- * them, and half as many after each few minutes in which none was taken; never more than memory allows. A few of some
- * kinds wait without demand, so that the first machine is quick: after half an hour without one of the kind, a single one.
+ * Always:
+ * - The number follows demand: as many as were taken in the last DEMAND_MS, so that a repeated burst finds them. It halves
+ *   with each HALF_LIFE_MS in which none was taken, and is never more than memory permits.
+ * - Some kinds have a minimum without demand, so that the first machine starts quickly; after UNUSED_MS the minimum is one.
  */
 
 /** What is known about one kind. */
 export interface Demand {
   /** When machines of this kind were started recently: monotonic milliseconds, oldest first. */
   readonly takenAt: readonly number[];
-  /** How many wait also without demand. */
+  /** How many are kept without demand. */
   readonly minimum: number;
-  /** When one was last taken; while none was, when the kind became known. Monotonic milliseconds. */
+  /** When one was last taken; before the first, when the kind was added. Monotonic milliseconds. */
   readonly usedAt: number;
   /** Of the guest. */
   readonly memoryMb: number;
@@ -23,25 +24,25 @@ export interface PreparedFacts {
   readonly demands: readonly Demand[];
   readonly totalMemoryMb: number;
   readonly availableMemoryMb: number;
-  /** That wait now, of all kinds. */
+  /** Prepared VMs of all kinds. */
   readonly waiting: number;
 }
 
 /** How long a start counts as demand. */
 export const DEMAND_MS = 10 * 60_000;
-/** Without a start of the kind the number falls to half after this long, and again, and again. */
+/** The number halves after each such time without a start of the kind. */
 const HALF_LIFE_MS = 5 * 60_000;
-/** After so long without a start, one of a kind that waits also without demand is enough. */
+/** After this long without a start, a minimum falls to one. */
 const UNUSED_MS = 30 * 60_000;
 export const PREPARED_MAX = 96;
-/** Private memory of one that waits, with a margin: 44 MB measured. */
+/** Private memory of a prepared VM, with a margin: 44 MB measured. */
 export const PREPARED_MB = 52;
-/** Of the host's memory, that all that wait may take together. */
+/** Share of the host's memory that all prepared VMs may use. */
 const SHARE_MAX = 0.25;
-/** Of the host's memory, that stays free for machines: below it none is prepared. */
+/** Share of the host's memory that is kept free for machines: below it none is prepared. */
 const FREE_SHARE_MIN = 0.2;
 
-/** The number wanted of each kind, in the order of `demands`: the first are served first. */
+/** The target number of each kind, in the order of `demands`, which is their priority. */
 export function targetCounts({
   now,
   demands,

@@ -1,18 +1,19 @@
 /**
- * The VMs that wait, prepared, for machines: keeps as many of each kind (prepared-kinds.ts) as demand and memory allow
- * (prepared-plan.ts), in the background.
+ * The pool of prepared VMs. In the background it keeps as many of each kind (prepared-kinds.ts) as demand and memory call for
+ * (prepared-plan.ts).
  *
- * Owns `<node directory>/prepared/`, a directory for each until a machine takes it. Their boots are among the live
- * ones, so the driver does not sweep them; no journal names them, so the next agent does. Leaves templates and
- * everything about QEMU to the driver.
+ * Owns `<node directory>/prepared/`, with a directory for each VM until a machine takes it. Their boots are live, so this
+ * agent's driver does not sweep them. No journal names them, so the next agent's driver does. Templates and everything about
+ * QEMU are the driver's.
  *
- * Always: one is prepared at a time, and none is begun while as many machines are being started as the host has
- * processors: starts come first. A VM may be taken from the moment it is prepared, at most once. One
- * that ends while it waits is forgotten. When preparing fails, that kind is tried again after a while, longer with each
- * failure, and the others have their turn meanwhile; machines boot without: slower, and otherwise the same. The log says so
- * once for each row of failures. Every VM that was prepared here and is no machine's has ended when `release` resolves.
+ * Always:
+ * - One VM is prepared at a time, and none while as many machines are starting as the host has processors: starts come first.
+ * - A VM can be taken from the moment it is prepared, once. A VM that ends before is dropped.
+ * - A kind that failed is tried again after a pause that grows with each failure; other kinds come first. Machines then boot
+ *   without a prepared VM: slower, otherwise the same. Of consecutive failures the first is logged as a warning.
+ * - When `release` resolves, every VM that was prepared here and that no machine took has ended.
  *
- * If the process dies, the next agent ends what is left (`sweep`) and `begin` removes the directories.
+ * If the process dies, the next agent ends the VMs (`sweep`) and `begin` removes the directories.
  */
 import { mkdir, rm } from "node:fs/promises";
 import { availableParallelism } from "node:os";
@@ -28,7 +29,7 @@ export interface PreparedVmsOptions extends PrepareVmOptions {
   readonly observeResources: () => Promise<NodeResources>;
 }
 
-/** What a first machine is most likely made of, and what VMs without a disk may practise on. */
+/** The likely image of a first machine, and the scratch image on which VMs without a disk are rehearsed. */
 const FIRST_IMAGE = "local/busybox";
 const FIRST_IMAGE_MINIMUM = 3;
 const WITHOUT_DISK_MINIMUM = 2;
@@ -50,7 +51,7 @@ export class PreparedVms {
     this.#options = options;
   }
 
-  /** Starts keeping VMs ready. After unknown VMs have been swept away. */
+  /** Starts to prepare VMs. Call it after unknown VMs have been swept. */
   async begin(): Promise<void> {
     const { directory, driver, images, clock } = this.#options;
     await rm(directory, { recursive: true, force: true });
@@ -64,17 +65,17 @@ export class PreparedVms {
     this.#running = this.#run();
   }
 
-  /** Digests of the images on which disks of waiting VMs stand. */
+  /** Digests of the images that the disks of prepared VMs depend on. */
   get imageDigests(): readonly string[] {
     return this.#kinds.imageDigests;
   }
 
-  /** A VM for a machine that has a disk, if one waits; notes that one was wanted. */
+  /** A VM for a machine that has a disk, if one is prepared; counts as demand. */
   take(size: Size): WaitingVm | undefined {
     return this.#take(size, null);
   }
 
-  /** A VM with a new disk of the image, if one waits; notes that one was wanted. */
+  /** A VM with a new disk of the image, if one is prepared; counts as demand. */
   takeWithDisk(size: Size, image: UnpackedImage): WaitingVm | undefined {
     return this.#take(size, image);
   }
@@ -90,7 +91,7 @@ export class PreparedVms {
     this.#wake.abort();
   }
 
-  /** Ends all that were prepared here and are no machine's. */
+  /** Ends all VMs that were prepared here and that no machine took. */
   async release(): Promise<void> {
     const { liveBoots, driver } = this.#options;
     this.#stop.abort(new Error("the node agent shuts down"));
@@ -98,20 +99,20 @@ export class PreparedVms {
     await this.#running;
     await this.discardWaiting();
     if (this.#boots.size === 0) return;
-    // Being discarded at this moment, or overlooked: no next agent is to find them.
+    // Being discarded at this moment, or overlooked: they must not outlive this agent.
     for (const bootId of this.#boots) liveBoots.delete(bootId);
     await driver.sweep(liveBoots);
   }
 
-  /** Ends those that wait now. */
+  /** Ends the VMs that are prepared now. */
   async discardWaiting(): Promise<void> {
     for (const { vm } of this.#kinds.takeAll()) await this.discard(vm);
   }
 
-  /** Ends one that waits for nobody any more, also one that was taken and that no machine is to have. */
+  /** Ends a VM that is not needed, also one that was taken and not used. */
   async discard(vm: PreparedVm | undefined): Promise<void> {
     if (vm === undefined) return;
-    // Also one that was taken: it is this object's again until it has ended.
+    // One that was taken belongs to the pool again until it has ended.
     this.#boots.add(vm.bootId);
     await vm.discard();
     this.#boots.delete(vm.bootId);
@@ -130,16 +131,16 @@ export class PreparedVms {
   async #run(): Promise<void> {
     const { clock, log } = this.#options;
     while (!this.#stop.signal.aborted) {
-      // Before the look: what changes meanwhile is looked at again.
+      // Set before the check, so that a change during it causes another one.
       this.#wake = new AbortController();
       let delayMs = CHECK_MS;
-      // What is prepared takes what starts leave of the processors; only its launcher takes a share like theirs.
+      // Preparing runs at idle priority; only its launcher has the same priority as starts.
       if (this.#startsUnderWay < availableParallelism()) {
         try {
           delayMs = (await this.#step()) ? 0 : CHECK_MS;
         } catch (error) {
           if (this.#stop.signal.aborted) return;
-          log.warn({ reason: messageOf(error) }, "it could not be found out what to prepare");
+          log.warn({ reason: messageOf(error) }, "the resources of the host could not be read, so no VM is prepared");
           delayMs = RETRY_MS_MIN;
         }
       }
@@ -148,7 +149,7 @@ export class PreparedVms {
     }
   }
 
-  /** Prepares or discards one. Returns whether there was something to do. */
+  /** Prepares or discards one VM. Returns whether there was something to do. */
   async #step(): Promise<boolean> {
     const { clock, observeResources } = this.#options;
     const resources = await observeResources();
@@ -158,7 +159,7 @@ export class PreparedVms {
     return next.kind !== "nothing";
   }
 
-  /** Rejects only when the agent shuts down. */
+  /** Prepares a VM. Rejects only when the agent shuts down. */
   async #try(kind: Kind): Promise<void> {
     const { clock, log } = this.#options;
     const { signal } = this.#stop;
@@ -177,7 +178,7 @@ export class PreparedVms {
 
   async #keep(kind: Kind, waiting: WaitingVm): Promise<void> {
     this.#boots.add(waiting.vm.bootId);
-    // While it was made, another kind may have taken the place of its own, or the agent may have begun to shut down.
+    // In the meantime another kind may have displaced this one, or the agent may have begun to shut down.
     if (!this.#kinds.has(kind) || this.#stop.signal.aborted) return await this.discard(waiting.vm);
     kind.waiting.push(waiting);
     void waiting.vm.exited.then(() => {

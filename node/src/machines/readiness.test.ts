@@ -44,7 +44,7 @@ test("it is looked again and again until something listens", async () => {
   assert.equal(looks, 5);
 });
 
-test("nobody is told, and nothing looked at, when nobody wants to know any more", async () => {
+test("after the end nothing is probed and there is no callback", async () => {
   const readiness = new Readiness(systemClock);
   let looks = 0;
   const asked = Promise.withResolvers<AbortSignal | undefined>();
@@ -53,7 +53,7 @@ test("nobody is told, and nothing looked at, when nobody wants to know any more"
     asked.resolve(signal);
     return new Promise((resolve) => signal?.addEventListener("abort", () => resolve(duplexPair()[0])));
   });
-  readiness.begin(network, [80], () => assert.fail("it was told"));
+  readiness.begin(network, [80], () => assert.fail("it called back"));
   const signal = await asked.promise;
   readiness.end();
   assert.equal(signal?.aborted, true);

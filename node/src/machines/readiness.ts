@@ -1,9 +1,12 @@
 /**
- * Finds out when one of a machine's published ports takes connections, which is when the machine is ready.
+ * Probes a machine's published ports. The machine is ready when one of them accepts a connection.
  *
- * Always: nobody is told of a look that failed; a connection that is taken is closed at once. The pause between two looks
- * is a tenth of the time that has passed, within bounds: a service that starts quickly is seen at once, and a machine
- * where nothing ever listens costs next to nothing. There is nothing on the disk of it: after a crash it begins anew.
+ * Always:
+ * - Failed probes are not reported. A connection that is accepted is closed immediately.
+ * - The pause between two probes is a tenth of the time that has passed, within bounds: a service that starts quickly is seen
+ *   quickly, and a machine where nothing ever listens costs almost nothing.
+ *
+ * Nothing of it is on the disk: after a crash the probes start again.
  */
 import type { Duplex } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
@@ -11,7 +14,7 @@ import type { VmNetwork } from "../network/vm-network.ts";
 
 const PAUSE_MS_MIN = 100;
 const PAUSE_MS_MAX = 5_000;
-/** A guest that does not even refuse is asked again after this. */
+/** Timeout of a probe that is neither accepted nor refused. */
 const PROBE_MS_MAX = 2_000;
 
 export class Readiness {
@@ -22,7 +25,7 @@ export class Readiness {
     this.#clock = clock;
   }
 
-  /** Looks until a port takes connections, and calls back then; not after `end`. */
+  /** Probes until a port accepts a connection, then calls back; not after `end`. */
   begin(network: VmNetwork, ports: readonly number[], onReady: () => void): void {
     this.end();
     const probing = new AbortController();
@@ -32,7 +35,7 @@ export class Readiness {
     });
   }
 
-  /** Ends the looking. */
+  /** Ends the probes. */
   end(): void {
     this.#probing?.abort();
     this.#probing = null;
@@ -47,7 +50,7 @@ export class Readiness {
   }
 }
 
-/** Pure. */
+/** Milliseconds until the next probe. Pure. */
 export function pauseAfter(waitedMs: number): number {
   return Math.min(Math.max(waitedMs / 10, PAUSE_MS_MIN), PAUSE_MS_MAX);
 }

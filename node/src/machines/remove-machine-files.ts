@@ -1,13 +1,13 @@
 /**
  * Removes all files of a machine that is to be absent.
  *
- * Always: the journal goes last. While it is there, an agent that was restarted goes on removing.
+ * Always: the journal is removed last. While it exists, a restarted agent continues the removal.
  */
 import { readdir, rm, rmdir } from "node:fs/promises";
 import { join } from "node:path";
 import { JOURNAL_NAME } from "./paths.ts";
 
-/** Nothing may run of the machine. What is not there is nothing to remove. */
+/** The machine must not run. Missing files are ignored. */
 export async function removeMachineFiles(directory: string): Promise<void> {
   const names = await readdir(directory).catch(() => []);
   for (const name of names.filter((item) => item !== JOURNAL_NAME)) {

@@ -1,8 +1,7 @@
 /**
- * Where the time of a machine's start goes, phase by phase.
+ * Measures the phases of a machine's start.
  *
- * Always: what is noted belongs to the attempt that was begun last; an agent that comes back goes on with what the
- * journal says of it.
+ * Always: the timings belong to the latest attempt. A restarted agent continues with those of the journal.
  */
 import type { Clock } from "@flotilla/base/clock";
 import type { StartTimings } from "@flotilla/contract/machines";
@@ -26,7 +25,7 @@ export class AttemptTimings {
     this.#timings = {};
   }
 
-  /** An attempt that an earlier agent began: the time before is not known. */
+  /** Continues an attempt that an earlier agent began; the time before is unknown. */
   resume(): void {
     this.#startedAt = this.#clock.monotonic();
   }

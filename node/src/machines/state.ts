@@ -1,41 +1,42 @@
 /**
- * Where a machine is on this node: the facts that a decision needs, and the word the server is told.
+ * The state of a machine on this node: the facts that a decision needs, and the state that is reported to the server.
  *
- * Pure. Always: what is reported (`ObservedState`) is computed from the next action that the plan names, never stored,
- * so a machine that still has something to do can not look settled.
+ * Pure. Always: the reported state (`ObservedState`) is computed from the plan's next action and never stored, so a machine
+ * that still has something to do cannot look settled.
  */
 import type { ImageFault } from "@flotilla/contract/errors";
 import type { DesiredState, ObservedState } from "@flotilla/contract/link";
 
 /**
  * What is known of the VM of a journaled boot.
- * `lost`: nobody holds it: the agent came back, or the channel broke. `unreachable`: it was looked for and its agent
- * does not answer. `up`: its agent has answered. `ready`: configured as well. `ended`: its process is gone.
+ * `lost`: not connected, because the node agent was restarted or the channel broke. `unreachable`: it was looked for, and its
+ * guest agent does not answer. `up`: its guest agent has answered. `configured`: it also has its identity. `ended`: its
+ * process has ended.
  */
 export const VM_STATES = ["lost", "unreachable", "up", "configured", "ended"] as const;
 export type VmState = (typeof VM_STATES)[number];
 
-/** How an attempt to run the machine ended without anybody asking; counts only for the generation it belongs to. */
+/** How an attempt to run the machine ended without a request; applies only to its generation. */
 interface EndedBy<Kind extends string> {
   readonly generation: number;
   readonly kind: Kind;
-  /** For the machine's owner. */
+  /** A text for the machine's owner. */
   readonly reason: string;
   /** Absent in journals of earlier versions; null or absent: another attempt may succeed. */
   readonly reasonCode?: ImageFault | null;
 }
 
-/** `crashed`: it is started again at `restartAt`, epoch milliseconds. */
+/** `crashed`: it is restarted at `restartAt`, epoch milliseconds. */
 export type Ending = EndedBy<"failed" | "poweredOff"> | (EndedBy<"crashed"> & { readonly restartAt: number });
 
-/** Everything a decision about a machine rests on. */
+/** The input of a decision about a machine. */
 export interface Situation {
   readonly desired: DesiredState;
   readonly generation: number;
-  /** The image that the disk is to be made from has been found and is held. */
+  /** The image for the disk has been found and is held. */
   readonly hasImage: boolean;
   readonly hasDisk: boolean;
-  /** null: no boot stands in the journal, so no VMM of this machine exists. */
+  /** null: the journal has no boot, so no VMM of this machine exists. */
   readonly vm: VmState | null;
   readonly ending: Ending | null;
 }
@@ -54,7 +55,7 @@ const ACTIONS = [
 ] as const;
 export type Action = (typeof ACTIONS)[number];
 
-/** What a machine is called while an action is the next thing to do. */
+/** The reported state of a machine while an action is the next one. */
 export const STATE_DURING = {
   adopt: "booting",
   awaitRestart: "preparing",
@@ -69,8 +70,8 @@ export const STATE_DURING = {
 } as const satisfies Record<Action, ObservedState>;
 
 /**
- * Wishes that end a running action early, because what it works for is not wanted any more. The others are short, or
- * have to be finished anyway.
+ * Desired states that abort a running action, because it does not serve them. The other actions are short, or must be
+ * finished in any case.
  */
 const INTERRUPTED_BY = {
   adopt: ["stopped", "absent"],
@@ -89,7 +90,7 @@ export function isInterruptedBy(action: Action, desired: DesiredState): boolean 
   return (INTERRUPTED_BY[action] as readonly DesiredState[]).includes(desired);
 }
 
-/** Actions whose failure ends the attempt to run the machine; the failure of any other is tried again. */
+/** Actions whose failure ends the attempt to run the machine. Any other action is retried. */
 const ATTEMPT_ACTIONS = ["ensureImage", "makeDisk", "boot", "configure"] as const satisfies readonly Action[];
 
 export function isAttempt(action: Action): boolean {

@@ -1,10 +1,13 @@
 /**
- * A machine of which this node has files and does not know enough to run it, as when a later version of Flotilla wrote
- * its journal. In place of a supervisor.
+ * A machine whose files this node has but cannot use, for example because a later version of Flotilla wrote its journal. Has
+ * the interface of a supervisor.
  *
- * Always: nothing in its directory is written, and a VMM that may be its own runs on. It is reported as failed, with the
- * reason and what to do; a start is refused with the same. Only a removal of the machine touches the files: it ends the
- * VMM and deletes them. After a restart of the agent its directory is looked at again.
+ * Always:
+ * - Its directory is not written to, and a VMM that may belong to it continues to run.
+ * - It is reported as failed, with the reason and what to do. A start is refused with the same text.
+ * - Only a removal of the machine ends the VMM and deletes the files.
+ *
+ * A restarted agent reads the directory again.
  */
 import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link";
 import { absentMachine } from "@flotilla/contract/link/absent";
@@ -17,9 +20,9 @@ export interface UnreadableMachineOptions {
   readonly deps: SupervisorDeps;
   readonly machineId: string;
   readonly directory: string;
-  /** For the machine's owner: what is wrong, and what to do. */
+  /** A text for the machine's owner: what is wrong, and what to do. */
   readonly reason: string;
-  /** Of the image that its disk stands on; null: not known. */
+  /** Of its disk's image; null: unknown. */
   readonly imageDigest: string | null;
   /** Boots whose VMM may be the machine's. */
   readonly bootIds: readonly string[];
@@ -52,7 +55,7 @@ export class UnreadableMachine {
     return this.#options.imageDigest;
   }
 
-  /** Takes note of what is wanted. Rejects when the machine is to be removed and that fails; another call tries again. */
+  /** Records the generation, and removes the machine when it is to be absent. Rejects if that fails; another call retries. */
   async accept({ generation, state }: DesiredMachine): Promise<"accepted" | "stale"> {
     if (generation < this.#generation) return "stale";
     this.#generation = generation;
@@ -67,7 +70,7 @@ export class UnreadableMachine {
     return this.#isRemoved ? observed : { ...observed, state: "failed", reason: this.#options.reason };
   }
 
-  /** It is always settled. */
+  /** The machine is always settled. */
   settled(): Promise<ObservedMachine> {
     return Promise.resolve(this.observe());
   }

@@ -1,8 +1,10 @@
 /**
  * A TCP connection to a port of a running machine's guest, through its node.
  *
- * Always: neither side is read faster than the other takes it; ending it ends the guest's input, destroying it breaks the
- * guest's connection; a connection that broke, at the guest, the node or between, is an error here and never an end.
+ * Always:
+ * - Neither side is read faster than the other accepts it.
+ * - end() ends the guest's input; destroy() breaks the guest's connection.
+ * - A connection that broke, at the guest, the node or in between, is an error here and never an end.
  */
 import { Duplex, PassThrough, type Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
@@ -10,24 +12,24 @@ import { DIAL_PREAMBLE } from "@flotilla/contract/link";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { NodeUnreachable, NodeRefused } from "./refusals.ts";
 
-/** The node itself gives a guest 10 s to accept. */
+/** The node gives a guest 10 s to accept. */
 const HEADERS_TIMEOUT_MS = 15_000;
 
 export interface DialOptions {
-  /** Whose turns its bytes take. */
+  /** Whose share of the event loop its bytes use. */
   readonly tenantId: string;
   readonly machineId: string;
   readonly port: number;
-  /** Gives up connecting, and breaks what is connected. */
+  /** Cancels the attempt to connect, and breaks the connection. */
   readonly signal: AbortSignal;
 }
 
-/** Throws NotRunning, NodeAway, or a Refusal when the port takes no connection. */
+/** Throws NotRunning, NodeUnreachable, or a Refusal when the port accepts no connection. */
 export async function dialOnNode(link: NodeLink, node: NodeAddress, options: DialOptions): Promise<Duplex> {
   const { tenantId, machineId, port, signal } = options;
   const gone = new AbortController();
   const input = new PassThrough();
-  // What broke is told by the answer's body.
+  // A broken connection is reported by the response's body.
   input.on("error", () => undefined);
   input.write(DIAL_PREAMBLE);
   try {
@@ -67,16 +69,16 @@ class DialedConnection extends Duplex {
     this.#gone = gone;
     let waiting: Promise<void> | undefined;
     output.on("data", (chunk: Buffer) => {
-      const wanted = turn(() => this.push(chunk));
-      if (wanted === true) return;
+      const hasRoom = turn(() => this.push(chunk));
+      if (hasRoom === true) return;
       output.pause();
-      if (wanted === false) return;
-      waiting = wanted.then((isMore) => void (isMore && output.resume()));
+      if (hasRoom === false) return;
+      waiting = hasRoom.then((isMore) => void (isMore && output.resume()));
     });
-    // It may have ended with the piece that waits for its turn.
+    // The end may arrive while the last chunk waits for its turn.
     output.on("end", () => (waiting === undefined ? this.push(null) : void waiting.then(() => this.push(null))));
     output.on("error", (error) => this.destroy(error));
-    // What is written after the guest has ended is nobody's.
+    // Writes after the guest has ended are dropped.
     input.on("close", () => input.emit("drain"));
   }
 
@@ -100,7 +102,7 @@ class DialedConnection extends Duplex {
   }
 
   override _destroy(error: Error | null, done: (error: Error | null) => void): void {
-    this.#gone.abort(new Error("the connection was given up"));
+    this.#gone.abort(new Error("the connection was closed"));
     this.#input.destroy();
     this.#output.destroy();
     done(error);

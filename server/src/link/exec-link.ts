@@ -1,9 +1,10 @@
 /**
- * Runs one command over the link: the start frame and standard input out, output frames and the exit frame in.
+ * Runs one command over the link: sends the start frame and standard input, receives output frames and the exit frame.
  *
- * Always: output is handed on in order and as it comes, and the node is read no faster than the sink takes it; an
- * aborted signal breaks the connection, upon which the node ends the command with all its descendants, unless it was
- * started in the background.
+ * Always:
+ * - Output is delivered in order, and the node is read no faster than the sink accepts it.
+ * - An aborted signal breaks the connection. Then the node ends the command with all its descendants, unless it runs in the
+ *   background.
  *
  * The request's body is sent whole, with its length: without a terminal all input is known when the command starts.
  */
@@ -24,24 +25,24 @@ import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { NodeUnreachable, NotRunning, refusalOf } from "./refusals.ts";
 
 export interface OutputSink {
-  /** A promise that is returned is waited for before more is read. The chunk may be kept. */
+  /** If it returns a promise, reading continues when that resolves. The chunk may be kept. */
   onOutput(stream: "stdout" | "stderr", chunk: Uint8Array): void | Promise<void>;
-  /** The node has answered that it takes the command up. */
+  /** The node has accepted the command. */
   onStarted?(): void;
-  /** Whether a promise that was given is waited for: then it is the sink that holds the command up. */
+  /** Whether the sink has returned a promise that is pending, so that the sink delays the command. */
   readonly isFull?: boolean;
 }
 
-/** The node tells its caller within this that the command runs, even when the command is silent. */
+/** The node answers within this time that the command runs, even if the command is silent. */
 export const HEADERS_TIMEOUT_MS = 15_000;
-/** How much longer than its time limit a command may keep its node busy, before the node counts as gone. */
+/** How long after a command's time limit its node may take to end it, before it counts as unreachable. */
 const NODE_GRACE_MS = 30_000;
 const REFUSAL_CHARACTERS_MAX = 64 * 1024;
-/** Up to here a copy costs less than another piece to write. */
+/** Up to this size a copy costs less than another buffer to write. */
 const COPIED_BYTES_MAX = 64 * 1024;
 
 export interface NodeExecOptions {
-  /** Whose turns its output takes. */
+  /** Whose share of the event loop its output uses. */
   readonly tenantId: string;
   readonly machineId: string;
   readonly start: ExecStart;
@@ -50,7 +51,7 @@ export interface NodeExecOptions {
   readonly signal: AbortSignal;
 }
 
-/** Rejects with NotRunning, NodeAway, or a Refusal when the guest does not answer or the command makes no sense there. */
+/** Rejects with NotRunning, NodeUnreachable, or a Refusal when the guest does not answer or refuses the command. */
 export function runOnNode(
   link: NodeLink,
   node: NodeAddress,
@@ -76,8 +77,8 @@ interface Settle {
 }
 
 /**
- * What the HTTP client calls for one command. Its usual form, a promise and a stream to read, costs as much again as the
- * whole request, most of it in the stream's end.
+ * undici's handler for one command. Its promise and stream API would double the cost of the request (measured), most of it at
+ * the stream's end.
  */
 class NodeCommand implements Dispatcher.DispatchHandler {
   readonly #link: NodeLink;
@@ -90,7 +91,7 @@ class NodeCommand implements Dispatcher.DispatchHandler {
   #controller: Dispatcher.DispatchController | null = null;
   #status = 0;
   #refusal = "";
-  /** Frames that came while the sink was full, or that are being handed on. */
+  /** Frames that are not delivered yet. */
   #frames: LinkFrame[] = [];
   #isWaiting = false;
   #hasEnded = false;
@@ -110,7 +111,7 @@ class NodeCommand implements Dispatcher.DispatchHandler {
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
     this.#controller = controller;
-    if (this.#isSettled) controller.abort(new Error("nobody waits for the command any more"));
+    if (this.#isSettled) controller.abort(new Error("the command was cancelled"));
   }
 
   onResponseStart(_controller: Dispatcher.DispatchController, status: number): void {
@@ -143,18 +144,18 @@ class NodeCommand implements Dispatcher.DispatchHandler {
     this.#fail(error);
   }
 
-  /** Hands frames on, now or when it is the tenant's turn. Until then, and while the sink is full, nothing is read. */
+  /** Delivers frames, now or when the tenant has its turn. Until then, and while the sink is full, nothing is read. */
   #proceed(): void {
     const waiting = this.#link.turns.run(this.#options.tenantId, () => this.#deliver());
     if (waiting !== undefined) this.#waitFor(waiting);
   }
 
-  /** Returns what to wait for before continuing: room in the sink. */
+  /** Delivers frames; returns the sink's promise if it is full. */
   #deliver(): Promise<null> | undefined {
     if (this.#isSettled) return undefined;
     for (let frame = this.#frames.shift(); frame !== undefined; frame = this.#frames.shift()) {
       const taken = deliverFrame(frame, this.#options.sink, this.#options.machineId);
-      // Most output is taken at once, and then there is nothing to wait for.
+      // Most output is accepted synchronously.
       if (taken instanceof Promise) return taken;
       if (taken === null) continue;
       const exit = taken;
@@ -177,17 +178,17 @@ class NodeCommand implements Dispatcher.DispatchHandler {
     something.then(resume).catch((error: unknown) => this.#fail(error));
   }
 
-  /** The node keeps the time limit; this is for a node that does not. A reader that is slow is no fault of the node's. */
+  /** For a node that does not enforce the time limit. A slow reader is not the node's fault. */
   #expectEnd(ms: number): void {
     this.#deadline = this.#clock.timer(ms, () => {
       if (this.#options.sink.isFull === true) return this.#expectEnd(NODE_GRACE_MS);
       const { machineId } = this.#options;
-      const text = `the command in machine ${machineId} was not ended by its node in time; stop and start the machine if it still runs`;
+      const text = `the command in machine ${machineId} is past its time limit and its node has not ended it; stop and start the machine if it still runs`;
       this.#cancel(new Refusal("guest_unreachable", text));
     });
   }
 
-  /** Breaks the connection, upon which the node ends the command. */
+  /** Breaks the connection; then the node ends the command. */
   #cancel(error: Error): void {
     this.#finish(() => this.#settle.reject(error));
     this.#controller?.abort(error);
@@ -213,7 +214,7 @@ class NodeCommand implements Dispatcher.DispatchHandler {
   }
 }
 
-/** Frames in one piece, or, with much input, one after the other as the node takes them: then nothing is copied. */
+/** The frames as one buffer; with much input as a list that is sent without a copy. */
 function requestBody(start: ExecStart, stdin: Buffer | null): { body: Buffer | Buffer[]; bytes: number } {
   const frames = [encodeLinkFrame("start", JSON.stringify(start))];
   if (stdin !== null) {
@@ -227,10 +228,10 @@ function requestBody(start: ExecStart, stdin: Buffer | null): { body: Buffer | B
   return { body: bytes <= COPIED_BYTES_MAX ? Buffer.concat(frames, bytes) : frames, bytes };
 }
 
-/** Hands a frame of the node's on; the exit is null as long as the command runs. Throws what a failure says. */
+/** Delivers a frame of the node. Returns the exit, or null while the command runs. Throws the error of a failure frame. */
 export function deliverFrame(frame: LinkFrame, sink: OutputSink, machineId: string): Promise<null> | ExecExit | null {
   if (frame.type === "stdout" || frame.type === "stderr") {
-    // By an empty one the node learns whether this side is still there.
+    // With an empty frame the node checks the connection.
     if (frame.payload.byteLength === 0) return null;
     const waiting = sink.onOutput(frame.type, frame.payload);
     return waiting instanceof Promise ? waiting.then(() => null) : null;

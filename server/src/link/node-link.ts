@@ -4,11 +4,11 @@
  * Owns the pools, keyed by the node's address (`unix:/path`, or `http://host:port`). Knows nothing of the database.
  *
  * Always:
- * - a node that cannot be reached is a NodeAway, whose text names the node and what to do; callers tell it apart from
- *   what the node answered;
- * - requests that are safe to repeat are repeated once when their connection broke: the agent may have just restarted;
- *   a command never is;
- * - everything that comes from a node is bounded: JSON by size, frames by the codec.
+ * - A node that cannot be reached causes NodeUnreachable, whose text names the node and what to do. It is distinct from an
+ *   error that the node answered.
+ * - Idempotent requests are repeated once when their connection broke, because the agent may have been restarted. A command
+ *   is never repeated.
+ * - Everything that a node sends is bounded: JSON by size, frames by the codec.
  */
 import type { Readable } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
@@ -30,7 +30,7 @@ export interface NodeAddress {
 const ANSWER_TIMEOUT_MS = 10_000;
 const JSON_BYTES_MAX = 16 * 1024 * 1024;
 const KEEP_ALIVE_MS = 60_000;
-/** A node says nothing while it unpacks, which it does for ten minutes at most. */
+/** A node sends nothing while it unpacks an image, which takes ten minutes at most. */
 const IMAGE_SILENCE_MAX_MS = 15 * 60_000;
 const LINE_CHARACTERS_MAX = 64 * 1024;
 
@@ -38,7 +38,7 @@ interface JsonRequest {
   readonly method: "GET" | "PUT";
   readonly path: string;
   readonly body?: unknown;
-  /** How long the node may take by agreement, beyond what an answer takes. */
+  /** How long the request asks the node to wait, in addition to the timeout of an answer. */
   readonly waitMs?: number;
   readonly signal?: AbortSignal | undefined;
 }
@@ -62,7 +62,7 @@ export interface StreamRequest {
   readonly signal: AbortSignal;
 }
 
-/** A body that is complete, in one piece or in several that are sent one after the other. */
+/** A complete body, as one buffer or as several that are sent in order. */
 export interface PostBody {
   readonly body: Buffer | Buffer[];
   readonly bytes: number;
@@ -76,7 +76,7 @@ const OUR_VERSIONS = linkHeader(OWN_LINK_VERSIONS);
 
 export class NodeLink {
   readonly #pools = new Map<string, Pool>();
-  /** For what streams between nodes and callers. */
+  /** For streams between nodes and callers. */
   readonly turns: Turns;
   readonly #log: Log;
 
@@ -85,17 +85,17 @@ export class NodeLink {
     this.turns = new Turns(clock);
   }
 
-  /** What a caller is told of work that had begun: it must not be sent again without its owner's knowing. */
+  /** The refusal for work that had begun: it must not be repeated without its owner's decision. */
   cutOff(nodeId: string, machineId: string, work: "command" | "file", error: unknown): Refusal {
     this.#log.warn({ nodeId, machineId, work, error }, "the connection to a node broke");
-    const when = work === "command" ? "while the command ran in" : "while a file was on its way to or from";
+    const when = work === "command" ? "while a command ran in" : "while a file was copied to or from";
     return new Refusal(
       "unavailable",
-      `the connection to node ${nodeId} broke ${when} machine ${machineId}; how it ended is not known, look before you try again`,
+      `the connection to node ${nodeId} broke ${when} machine ${machineId}; the result is unknown, so check it before you try again`,
     );
   }
 
-  /** Says what is wanted of a machine and waits up to `waitMs` until nothing moves there. */
+  /** Sends the desired state of a machine, and waits up to `waitMs` milliseconds until the machine has settled. */
   async putMachine(
     node: NodeAddress,
     machineId: string,
@@ -104,11 +104,11 @@ export class NodeLink {
   ): Promise<ObservedMachine> {
     const path = `/v1/machines/${machineId}?waitMs=${Math.round(waitMs)}`;
     const answer = await this.#json(node, { method: "PUT", path, body: desired, waitMs, signal });
-    // 409: the node has seen a newer wish. It says what it observes in any case.
+    // 409: the node has a newer desired state. It answers with the observed state in both cases.
     if (answer.status !== 200 && answer.status !== 409) {
       const error = refusalOf(node.nodeId, answer.status, answer.text);
       if (error instanceof Refusal) throw error;
-      throw new Refusal("unavailable", `node ${node.nodeId} could not take up machine ${machineId}: ${error.message}`);
+      throw new Refusal("unavailable", `node ${node.nodeId} could not accept machine ${machineId}: ${error.message}`);
     }
     return await this.#orUnreachable(node, () => {
       const observed = readObservedMachine(JSON.parse(answer.text));
@@ -117,7 +117,7 @@ export class NodeLink {
     });
   }
 
-  /** The images that a tenant has fetched there, and local ones; with null those of everybody. */
+  /** The images that a tenant has fetched there, and local ones; with null those of all tenants. */
   async listImages(node: NodeAddress, tenantId: string | null): Promise<readonly NodeImage[]> {
     const query = tenantId === null ? "" : `?tenantId=${encodeURIComponent(tenantId)}`;
     const answer = await this.#json(node, { method: "GET", path: `/v1/images${query}` });
@@ -127,7 +127,7 @@ export class NodeLink {
     });
   }
 
-  /** Streams an archive to the node; throws a Refusal with the node's own text when it is no good. */
+  /** Streams an archive to the node; throws a Refusal with the node's text when the node cannot import it. */
   async importImage(node: NodeAddress, reference: string, archive: Readable, signal: AbortSignal): Promise<NodeImage> {
     const path = `/v1/images/import?reference=${encodeURIComponent(reference)}`;
     return await this.#imageWork(node, {
@@ -137,8 +137,8 @@ export class NodeLink {
   }
 
   /**
-   * Has the node fetch an image; it asks the registry what the reference means now. Throws a Refusal with the node's own
-   * text when it cannot. The node goes on only as long as somebody waits: aborting the signal ends the pull there.
+   * Has the node fetch an image; the node resolves the reference at the registry. Throws a Refusal with the node's text when
+   * that fails. Aborting the signal also ends the pull on the node.
    */
   async pullImage(
     node: NodeAddress,
@@ -172,8 +172,9 @@ export class NodeLink {
   }
 
   /**
-   * Sends a request and returns the answer's body once the node has answered 200: the one way to a stream of a node. Throws
-   * NodeAway, NotRunning, NodeRefused, a Refusal when the versions do not meet, and what aborted the signal.
+   * Sends a request and returns the response's body when the node has answered 200. Every stream of a node is opened here.
+   * Throws NodeUnreachable, NotRunning, NodeRefused, a Refusal when the link versions are incompatible, and the reason of an
+   * aborted signal.
    */
   async open(node: NodeAddress, request: StreamRequest): Promise<NodeStream> {
     const { method, path, contentType, headersTimeout, signal } = request;
@@ -196,7 +197,7 @@ export class NodeLink {
     }
   }
 
-  /** As `open`, for a body of known length and a handler, which cost half of the promise and the stream. */
+  /** As `open`, for a body of known length and a handler. It costs half as much. */
   post(node: NodeAddress, path: string, body: PostBody, handler: Dispatcher.DispatchHandler): void {
     const headers = [LINK_HEADER, OUR_VERSIONS, "content-type", "application/octet-stream"];
     headers.push("content-length", String(body.bytes));
@@ -283,7 +284,7 @@ async function* linesOf(chunks: AsyncIterable<Buffer>): AsyncGenerator<string, u
   }
 }
 
-/** The connection ended before an answer came: nothing is known of the request, except that it may be repeated. */
+/** Whether the connection ended before an answer arrived. */
 function isBrokenConnection(error: unknown): boolean {
   const code = error instanceof Error ? (error as NodeJS.ErrnoException).code : undefined;
   return code === "UND_ERR_SOCKET" || code === "ECONNRESET" || code === "EPIPE";

@@ -1,10 +1,11 @@
 /**
- * A command on a node with both directions open: input is sent while output comes. For terminals and files; commands
- * whose input is known when they start take the shorter way of exec-link.ts.
+ * A command on a node with input that is sent while output arrives, for terminals and files. Commands whose input is known at
+ * their start use exec-link.ts, which costs less.
  *
- * Always: nothing of the input is taken before the node has taken up the command, so that NotRunning leaves the input
- * whole for another try; input is taken no faster than the node reads, and output read no faster than the sink takes it;
- * `close`, or an aborted signal, breaks the connection, upon which the node ends the command with all its descendants.
+ * Always:
+ * - No input is consumed before the node has accepted the command, so after NotRunning the whole input can be sent again.
+ * - Input is consumed no faster than the node reads. Output is read no faster than the sink accepts it.
+ * - `close`, or an aborted signal, breaks the connection. Then the node ends the command with all its descendants.
  */
 import { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
@@ -14,16 +15,16 @@ import { HEADERS_TIMEOUT_MS, type OutputSink, deliverFrame } from "./exec-link.t
 import type { NodeAddress, NodeLink } from "./node-link.ts";
 import { NodeUnreachable, NotRunning } from "./refusals.ts";
 
-/** What waits here for a node that does not read. */
+/** Max bytes queued for a node that does not read. */
 const INPUT_BYTES_MAX = 256 * 1024;
 
-/** The request's body: frames that are pushed into it. */
+/** The request's body, into which frames are pushed. */
 class Input extends Readable {
   #room = Promise.withResolvers<void>();
 
   constructor() {
     super({ highWaterMark: INPUT_BYTES_MAX });
-    // A broken connection is told by the answer; nobody listens here.
+    // A broken connection is reported by the response; this event has no other listener.
     this.on("error", () => undefined);
     this.on("close", () => this.#room.resolve());
   }
@@ -33,21 +34,21 @@ class Input extends Readable {
     this.#room = Promise.withResolvers();
   }
 
-  /** Resolves when more is wanted, or never will be. */
+  /** Resolves when there is room for more, or the stream was destroyed. */
   get room(): Promise<void> {
     return this.destroyed ? Promise.resolve() : this.#room.promise;
   }
 }
 
 export interface OpenExecOptions {
-  /** Whose turns its output takes. */
+  /** Whose share of the event loop its output uses. */
   readonly tenantId: string;
   readonly machineId: string;
   readonly start: ExecStart;
   readonly signal: AbortSignal;
 }
 
-/** Resolves when the node has taken up the command. Throws like runOnNode. */
+/** Resolves when the node has accepted the command. Throws like runOnNode. */
 export async function openOnNode(link: NodeLink, node: NodeAddress, options: OpenExecOptions): Promise<OpenExec> {
   const { tenantId, machineId, start, signal } = options;
   const gone = new AbortController();
@@ -104,25 +105,25 @@ export class OpenExec {
     this.#chunks = (parts.body as AsyncIterable<Buffer, undefined>)[Symbol.asyncIterator]();
   }
 
-  /** Sends a frame; false when the node has enough for now: wait for `room`. What comes after the end is dropped. */
+  /** Sends a frame; false when the queue is full: wait for `room`. Frames after the end are dropped. */
   send(type: LinkFrameType, payload: Uint8Array | string = ""): boolean {
     const { input } = this.#parts;
     if (input.destroyed || this.#isInputOver) return true;
     return input.push(encodeLinkFrame(type, payload));
   }
 
-  /** Resolves when the node can take more, or takes no more at all. */
+  /** Resolves when the queue has room, or the request has ended. */
   get room(): Promise<void> {
     return this.#parts.input.room;
   }
 
-  /** No more input comes. */
+  /** Ends the input. */
   endInput(): void {
     this.send("stdinEnd");
     this.#finishRequest();
   }
 
-  /** A failure that came with the answer's head is thrown now, while the caller can still be refused. */
+  /** Throws a failure that arrived with the response's head, while the caller's request can still be refused. */
   async lookAhead(): Promise<void> {
     if (this.#parts.body.readableLength === 0) return;
     const { value, done } = await this.#chunks.next();
@@ -132,7 +133,7 @@ export class OpenExec {
     if (first?.type === "failure") await deliverFrame(first, { onOutput: () => undefined }, this.#parts.machineId);
   }
 
-  /** Hands the output on until the command has ended. Throws a Refusal when nobody can say how. */
+  /** Delivers output until the command has ended. Throws a Refusal when its result is unknown. */
   async run(sink: OutputSink): Promise<ExecExit> {
     const { link, work, nodeId, tenantId, machineId, input, gone } = this.#parts;
     try {
@@ -142,7 +143,7 @@ export class OpenExec {
           const taken = link.turns.run(tenantId, () => deliverFrame(frame, sink, machineId));
           const exit = taken instanceof Promise ? await taken : taken;
           if (exit === null) continue;
-          // A request that is whole leaves its connection to the next one.
+          // The connection of a complete request can be reused.
           this.#finishRequest();
           return exit;
         }
@@ -154,7 +155,7 @@ export class OpenExec {
       if (error instanceof Refusal || gone.signal.aborted) throw error;
       throw link.cutOff(nodeId, machineId, work, error);
     } finally {
-      // Never ended as if it were whole: the node would take a part for all of the input.
+      // An incomplete request must not end normally: the node would mistake a part for all of the input.
       if (!this.#isInputOver) input.destroy();
       await this.#chunks.return?.();
     }

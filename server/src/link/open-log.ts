@@ -1,5 +1,5 @@
 /**
- * A machine's log as its node sends it: lines that are there, and with `isFollowing` those that come.
+ * A machine's log as its node sends it: existing lines and, with `isFollowing`, new ones.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { NodeAddress, NodeLink } from "./node-link.ts";
@@ -11,14 +11,14 @@ export type NodeLog = AsyncIterable<Uint8Array>;
 
 export interface LogOptions {
   readonly machineId: string;
-  /** The last `tail` lines, or what follows a position that the node has named. */
+  /** The last `tail` lines, or the lines after a position that the node returned earlier. */
   readonly from: { readonly tail: number } | { readonly after: string };
   readonly isFollowing: boolean;
   /** Ends the reading. */
   readonly signal: AbortSignal;
 }
 
-/** null: the node does not have the machine. Throws NodeAway for every other answer than the log. */
+/** null: the node does not have the machine. Throws NodeUnreachable for every other answer than the log. */
 export async function openLogOnNode(
   link: NodeLink,
   node: NodeAddress,

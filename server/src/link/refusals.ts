@@ -1,5 +1,5 @@
 /**
- * What goes wrong between the server and a node, as errors that callers tell apart by class and code.
+ * The errors of calls to nodes, distinguished by class and code.
  *
  * Pure. Always: a program decides by the class or by `code`, never by a message.
  */
@@ -10,19 +10,19 @@ import { readLinkError } from "@flotilla/contract/link/generated";
 
 const MESSAGE_CHARACTERS_MAX = 500;
 
-/** The node's agent cannot be reached, or the connection broke before the answer was complete. */
+/** The node's agent is unreachable, or the connection broke before the answer was complete. */
 export class NodeUnreachable extends Refusal {
   readonly reason: string;
 
   constructor(nodeId: string, cause: unknown) {
     super("unavailable", `node ${nodeId} does not answer; check that its agent runs there, then try again`);
-    this.name = "NodeAway";
+    this.name = "NodeUnreachable";
     this.cause = cause;
     this.reason = ownMessageOf(cause);
   }
 }
 
-/** The machine does not run on the node: what the server knew of it is out of date. */
+/** The machine does not run on the node: the server's record of it is out of date. */
 export class NotRunning extends Error {}
 
 /** The node answered with an error. */
@@ -38,7 +38,7 @@ export class NodeRefused extends Error {
   }
 }
 
-/** The error that an answer of the node means. `text`: its body, or the beginning of it. */
+/** The error for an answer of the node. `text`: its body, or the beginning of it. */
 export function refusalOf(nodeId: string, status: number, text: string): Refusal | NotRunning | NodeRefused {
   const error = linkError(text);
   switch (error.code) {

@@ -1,20 +1,22 @@
 /**
- * Turns of this process's one thread, for work that comes in pieces without end: output of commands, content of files, pages
- * of machines. Tenants share it fairly, and everything else comes in between.
+ * Shares this process's one thread fairly between tenants, for streams: output of commands, content of files, pages of
+ * machines. Everything else runs in between.
  *
- * Always: in one round of the event loop such work takes TURN_MS and the piece that goes beyond it; what is left waits for the
- * next round, and tenants whose work waits take turns, one piece each. While a round has time left, work
- * is done at once. A stream reads nothing more until it had its turn: one piece waits for each, no more.
+ * Always:
+ * - In one round of the event loop such work takes at most ROUND_MS and the rest of one piece.
+ * - While a round has time left, work runs immediately. Remaining work waits for the next round and is served round-robin by
+ *   tenant, one piece each.
+ * - At most one piece waits for each stream: a stream reads no more until then.
  */
 import type { Clock } from "@flotilla/base/clock";
 import { errorOf } from "@flotilla/base/errors";
 
-/** What others wait for at most, besides the piece that is longest. */
+/** How long other work waits at most, apart from the longest piece. */
 const ROUND_MS = 1;
 
 export class Turns {
   readonly #clock: Pick<Clock, "monotonic">;
-  /** By tenant, in the order of their turns. */
+  /** By tenant, in round-robin order. */
   readonly #waiting = new Map<string, (() => void)[]>();
   #usedMs = 0;
   #isRoundOpen = false;
@@ -24,8 +26,8 @@ export class Turns {
   }
 
   /**
-   * Does the work now, or in a later round: then what it gives is promised. `beforeMs`: what the piece has taken of the
-   * round before, such as reading it.
+   * Does the work now and returns its result, or in a later round and returns a promise. `beforeMs`: time that the piece has
+   * used already, for example for reading it.
    */
   run<T>(tenantId: string, work: () => T, beforeMs = 0): T | Promise<T> {
     if (beforeMs > 0) {
@@ -57,7 +59,7 @@ export class Turns {
     }
   }
 
-  /** The next one begins when this round's connections have been looked at. */
+  /** The next round begins after the connections of this one were polled. */
   #openRound(): void {
     if (this.#isRoundOpen) return;
     this.#isRoundOpen = true;
@@ -71,7 +73,7 @@ export class Turns {
       const [first] = this.#waiting;
       if (first === undefined) return;
       const [tenantId, queue] = first;
-      // Behind all others.
+      // Moves the tenant to the end.
       this.#waiting.delete(tenantId);
       const work = queue.shift();
       if (queue.length > 0) this.#waiting.set(tenantId, queue);

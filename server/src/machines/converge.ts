@@ -17,7 +17,7 @@ const WRITE_TRIES_MAX = 8;
 const NODE_RETRY_MS = 500;
 
 /**
- * The machine as it is known after the node answered; undefined when there is no row of it any more. Throws NodeAway.
+ * The machine as it is known after the node answered; undefined when there is no row of it any more. Throws NodeUnreachable.
  * `waitMs`: how long the node may take until nothing moves.
  */
 export async function converge(

@@ -1,5 +1,5 @@
 /**
- * What each action of the plan does. A table and nothing else.
+ * The function of each action of the plan.
  */
 import type { Machine } from "../machine.ts";
 import type { Action } from "../state.ts";
@@ -10,7 +10,7 @@ import { configure } from "./configure.ts";
 import { cleanBoot, kill, removeFiles, shutDown } from "./end.ts";
 import { ensureImage, makeDisk } from "./make.ts";
 
-/** Rejects when it could not be done; `signal` is aborted when it is not wanted any more. */
+/** Rejects when it failed. `signal` is aborted when the action does not serve the desired state any more. */
 type ActionFunction = (machine: Machine, signal: AbortSignal) => Promise<void>;
 
 export const ACTIONS: Readonly<Record<Action, ActionFunction>> = {

@@ -1,7 +1,8 @@
 /**
- * Looks for the VM of a journaled boot that this agent does not hold: an earlier agent started it, or its channel broke.
+ * Looks for the VM of a journaled boot that this agent is not connected to: an earlier agent started it, or its channel
+ * broke.
  *
- * Always: a machine has at most one VMM, because nothing boots before this one has been found or is known to be gone.
+ * Always: a machine has at most one VMM, because no boot starts before this one has been found or is known to be gone.
  */
 import { deadlineSignal } from "@flotilla/base/abort";
 import { messageOf } from "@flotilla/base/errors";
@@ -20,7 +21,7 @@ export async function adopt(machine: Machine, signal: AbortSignal): Promise<void
   if (boot === null) return;
   const hasRun = boot.runningSince !== null;
   if (!hasRun && desired === "stopped") {
-    // Nothing in it is worth a clean end, and its agent may take long to answer.
+    // A clean shutdown would save nothing, and the guest agent may take long to answer.
     held.state = "unreachable";
     return;
   }
@@ -31,7 +32,7 @@ export async function adopt(machine: Machine, signal: AbortSignal): Promise<void
     if (vm === "gone") return await foundGone(machine, boot);
     machine.adoptAttempts = 0;
     held.hold(vm);
-    // A prepared guest is configured before it is this machine, and is configured again.
+    // A prepared guest was configured before it became this machine; it is configured again.
     if (vm.guest.hello.isConfigured && hasRun) markRunning(machine, vm, await withWorkload(machine, boot));
     machine.log.info({ boot: boot.bootId, state: held.state }, "a running VM was adopted");
   } catch (error) {
@@ -47,17 +48,17 @@ export async function adopt(machine: Machine, signal: AbortSignal): Promise<void
   }
 }
 
-/** A boot that was found without its journal does not say what its workload is; the guest knows whether it has begun. */
+/** A boot that was found without its journal has no workload; the guest knows whether the workload has started. */
 async function withWorkload(machine: Machine, boot: JournaledBoot): Promise<JournaledBoot> {
   if (boot.workload !== undefined) return boot;
   const image = await machine.disk.image(machine.journal.imageDigest).catch(() => null);
   return image === null ? boot : { ...boot, workload: workloadCommand(machine.requiredSpec(), image.configuration) };
 }
 
-/** A machine that ran ended unasked; one that was only starting is started again, because nothing was reported of it. */
+/** A machine that ran has crashed. One that was only starting is started again, because nothing was reported of it. */
 async function foundGone(machine: Machine, { bootId, runningSince }: JournaledBoot): Promise<void> {
   const { driver, liveBoots } = machine.deps;
-  // A VMM that had not yet left a trace when the agent died is not found by its record, but by this.
+  // A VMM without a record, because the agent died before writing it, is found by the sweep.
   liveBoots.delete(bootId);
   await driver.sweep(liveBoots);
   machine.held.state = "ended";

@@ -1,8 +1,8 @@
 /**
- * Waits until a machine that ended without being asked is to be started again, and then lets the plan start it.
+ * Waits until a machine that ended unexpectedly is to be restarted; then the plan starts it.
  *
- * The pause ends early when the machine is to be stopped or removed. After a crash of the agent the journal says until
- * when to wait, and that the restart has been counted.
+ * The pause ends early when the machine is to be stopped or removed. After a crash of the agent the journal holds the time of
+ * the restart, and the restart has been counted.
  */
 import type { Machine } from "../machine.ts";
 
@@ -20,5 +20,5 @@ export async function awaitRestart(machine: Machine, signal: AbortSignal): Promi
   void machine.update({ ending: null, restarts: { at: restarts?.at ?? [], isUnderWay: true } });
 }
 
-/** However far a clock was set back. */
+/** Bounds the pause when the clock was set back. */
 const PAUSE_MS_MAX = 60_000;

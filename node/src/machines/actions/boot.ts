@@ -1,8 +1,10 @@
 /**
- * Boots a machine: one that waits prepared is taken, else the driver starts a VM.
+ * Boots a machine: takes a prepared VM, or has the driver start one.
  *
- * Always: the boot is among the live ones and in the journal before its VMM is the machine's, so that a crash at any
- * point leaves something that `adopt` finds. A prepared VM that was taken is the machine's or has ended.
+ * Always:
+ * - The boot is live and in the journal before its VMM belongs to the machine, so that `adopt` finds it after a crash at any
+ *   point.
+ * - A prepared VM that was taken is the machine's or has ended.
  */
 import { deadlineSignal } from "@flotilla/base/abort";
 import { diskBytes } from "../../disks/disks.ts";
@@ -44,7 +46,7 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
     const vm = await bootVm({ ...requestOf(machine, bootId, root), mustBoot }, options).finally(() =>
       deadline.dispose(),
     );
-    // The disk has its new user now.
+    // The disk belongs to the new user now.
     if (waiting !== undefined) users.free(formerUid);
     if (machine.isReleased) return vm.release();
     void machine.update({ boot: { ...begun, record: vm.record } });
@@ -58,7 +60,7 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
   }
 }
 
-/** The file that the machine's disk stands on. Rejects when its image is not on the node any more. */
+/** The file that the machine's disk is based on. Rejects when its image is not on the node any more. */
 export function diskRoot(machine: Machine): Promise<RootFile> {
   return machine.disk.root(machine.requiredSpec(), machine.journal.imageDigest);
 }
@@ -68,13 +70,13 @@ export async function rootBytes(machine: Machine): Promise<number> {
   return diskBytes(machine.requiredSpec().diskGb, (await diskRoot(machine)).rootBytes);
 }
 
-/** What the driver is asked for. `root` null: not to be found any more. */
+/** The request to the driver. `root` is null when the image is missing. */
 export function requestOf(machine: Machine, bootId: string, root: RootFile | null): BootRequest {
   const { directory, journal } = machine;
   return bootRequest({ spec: machine.requiredSpec(), directory, bootId, root, uid: journal.uid });
 }
 
-/** Waits for a turn to start, and for memory if it is to boot. The function gives the turn back. */
+/** Waits for a slot, and checks the host's memory for a boot. The function returned releases the slot. */
 async function takeSlot(machine: Machine, kind: "boot" | "wake", signal: AbortSignal): Promise<() => void> {
   const { bootSlots, wakeSlots, ensureMemoryRoom } = machine.deps;
   const slots = kind === "boot" ? bootSlots : wakeSlots;

@@ -1,5 +1,5 @@
 /**
- * Makes a guest that has answered this machine: tells it who it is, starts its workload, and looks for its ports.
+ * Makes a guest that has answered this machine: sends its identity, starts its workload and probes its ports.
  *
  * A crash before the end leaves a boot without `runningSince` in the journal: its guest is configured again.
  */
@@ -42,7 +42,7 @@ export async function configure(machine: Machine, signal: AbortSignal): Promise<
   markRunning(machine, vm, { ...latest, workload: workloadCommand(spec, image) });
 }
 
-/** What is made from the template that killed a guest goes with it. Nothing waits for that. */
+/** Discards a template that killed a guest, and the VMs prepared from it. In the background. */
 function forgetTemplate(machine: Machine): void {
   const { driver, prepared, log } = machine.deps;
   Promise.all([driver.forgetTemplate(machine.requiredSpec()), prepared.discardWaiting()]).catch((error: unknown) =>
@@ -50,7 +50,7 @@ function forgetTemplate(machine: Machine): void {
   );
 }
 
-/** The guest is the machine now. Does nothing when it has ended meanwhile. */
+/** The guest is configured. Does nothing when it has ended in the meantime. */
 export function markRunning(machine: Machine, vm: Vm, boot: JournaledBoot): void {
   const { held, timings, workload, deps } = machine;
   if (held.vm !== vm || machine.journal.boot?.bootId !== boot.bootId) return;
@@ -59,7 +59,7 @@ export function markRunning(machine: Machine, vm: Vm, boot: JournaledBoot): void
   const { machineId } = machine.journal;
   const runningSince = deps.runs.open({ bootId, machineId, startedAt: boot.runningSince ?? deps.clock.now() });
   const ports = machine.requiredSpec().ports.map(({ port }) => port);
-  // Without a port that could be looked at, the agent's answer is all there is.
+  // Without a port to probe, the machine is ready when the guest agent answers.
   const readySince = boot.readySince ?? (ports.length === 0 || vm.network === null ? runningSince : null);
   const { restarts = null } = machine.journal;
   void machine.update({
@@ -72,11 +72,11 @@ export function markRunning(machine: Machine, vm: Vm, boot: JournaledBoot): void
   workload
     .attach(vm.guest, { argv: boot.workload, boot: bootDirectoryName(boot.bootId), isEnding })
     .catch((error: unknown) =>
-      machine.log.error({ error }, "the machine's log could not be read; its workload is not heard"),
+      machine.log.error({ error }, "the machine's log could not be read; the output of its workload is not recorded"),
     );
 }
 
-/** A published port has taken a connection. */
+/** A published port has accepted a connection. */
 function markReady(machine: Machine): void {
   const { boot } = machine.journal;
   if (boot !== null) void machine.update({ boot: { ...boot, readySince: machine.deps.clock.now() } });

@@ -18,7 +18,7 @@ import type { Machine } from "../machine.ts";
 import { bootDirectoryName, bootsPathOf } from "../paths.ts";
 import { removeMachineFiles } from "../remove-machine-files.ts";
 
-/** From asking the guest to shut down until the VMM is ended. */
+/** From the request to shut down until the VMM is ended. */
 const SHUT_DOWN_DEADLINE_MS = 10_000;
 
 export async function shutDown(machine: Machine, signal: AbortSignal): Promise<void> {
@@ -48,7 +48,7 @@ export async function kill(machine: Machine): Promise<void> {
   held.endCause ??= causeOf(machine);
   if (held.vm !== null) await held.vm.kill();
   else if (boot !== null && held.state !== "ended") {
-    // The agent does not hold it: the driver ends what is not among the live boots.
+    // The agent is not connected to it: the driver's sweep ends it.
     deps.liveBoots.delete(boot.bootId);
     await deps.driver.sweep(deps.liveBoots);
   }
@@ -84,7 +84,7 @@ function causeOf({ journal }: Machine): RunEndCause {
 function endedRun({ held, journal, deps }: Machine, { bootId, runningSince }: JournaledBoot): EndedRun | null {
   const { runs, clock } = deps;
   if (runningSince === null && !runs.isOpen(bootId)) return null;
-  // Known already, unless the agent died before the start was on the disk.
+  // Recorded already, unless the agent died before the start was on the disk.
   const startedAt = runs.open({ bootId, machineId: journal.machineId, startedAt: runningSince ?? clock.now() });
   const endedAt = Math.max(startedAt, Math.floor(held.lastSeenAt ?? clock.now()));
   return { bootId, startedAt, endedAt, cause: held.endCause ?? "unseen" };

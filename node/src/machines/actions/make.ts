@@ -1,8 +1,8 @@
 /**
  * Makes what a machine starts from: its image, and its disk.
  *
- * A crash in the middle leaves an image that is being pulled, which the next attempt goes on with, or half a disk, which
- * is made again.
+ * A crash in the middle leaves an incomplete image, whose pull the next attempt continues, or half a disk, which is made
+ * again.
  */
 import type { Machine } from "../machine.ts";
 import { boot } from "./boot.ts";
@@ -28,7 +28,7 @@ export async function ensureImage(machine: Machine, signal: AbortSignal): Promis
   machine.timings.note({ imageMs: clock.monotonic() - startedAt });
 }
 
-/** A VM that waits with such a disk brings it along, and is started at once: it may be no other machine's. */
+/** A prepared VM that has such a disk is taken with it and started immediately, because no other machine can use it. */
 export async function makeDisk(machine: Machine, signal: AbortSignal): Promise<void> {
   const { clock } = machine.deps;
   const startedAt = clock.monotonic();
