@@ -41,6 +41,11 @@ export function micros(text: string): number {
   return Number(match[1]) * 1_000_000 + Number((match[2] ?? "").padEnd(6, "0"));
 }
 
+/** A value read by `parse`, or the word `default` as it is: Commander replaces null by an empty text. */
+export function orDefault<T>(parse: (text: string) => T): (text: string) => T | "default" {
+  return (text) => (text === "default" ? text : parse(text));
+}
+
 /** A date, which begins at midnight in UTC, or an instant with its time zone; as RFC 3339. */
 export function instant(text: string): string {
   const isDate = /^\d{4}-\d{2}-\d{2}$/.test(text);

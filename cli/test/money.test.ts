@@ -40,6 +40,16 @@ test("an operator makes a plan with prices and a tenant on it, who sees what it 
   assert.equal(await said("tenant", "suspend", tenant), tenant);
   assert.match((await payer("account")).errors, /^error: the tenant is suspended/);
   await said("tenant", "reactivate", tenant);
-  await said("tenant", "move", tenant, plan);
+  assert.equal(await said("tenant", "update", tenant, "--plan", "default", "--max-memory", "2g"), tenant);
+  assert.match(
+    await said("tenant", "get", tenant),
+    /^plan +default$[^]*^CPUs .* as its plan$[^]*^memory .* at most 2 GB$/m,
+  );
+  await said("tenant", "update", tenant, "--plan", plan, "--max-memory", "default");
+  assert.match(await said("tenant", "get", tenant), new RegExp(`^plan +${plan}$[^]*^memory .* as its plan$`, "m"));
+  const unchanged = await up.cli("tenant", "update", tenant);
+  assert.match(unchanged.errors, /^error: nothing to change was given\n +name one with --plan/);
+  const odd = await up.cli("tenant", "update", tenant, "--max-memory", "much");
+  assert.match(odd.errors, /Expected a size such as 512m or 2g/);
   assert.equal((await payer("account")).code, 0);
 });

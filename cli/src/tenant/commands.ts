@@ -4,10 +4,11 @@
  * A table; each verb's code is in the file with its name.
  */
 import type { Command } from "commander";
+import { count, diskGb, memoryMb, orDefault } from "../arguments.ts";
 import { addNoun, addVerb, type Tree } from "../command.ts";
 
 export function addTenantCommands(tree: Tree, root: Command): void {
-  const tenant = addNoun(root, "tenant", "make, list and suspend tenants (needs an admin key)");
+  const tenant = addNoun(root, "tenant", "make, list, change and suspend tenants (needs an admin key)");
   addVerb(tree, tenant, {
     usage: "create <name>",
     summary: "make a tenant; `key create --tenant` then makes its first key",
@@ -20,9 +21,21 @@ export function addTenantCommands(tree: Tree, root: Command): void {
     load: () => import("./ls.ts"),
   });
   addVerb(tree, tenant, {
-    usage: "move <id> <plan>",
-    summary: "put a tenant on another plan, from now on",
-    load: () => import("./move.ts"),
+    usage: "get <id>",
+    summary: "show a tenant's plan and its own ceilings",
+    load: () => import("./get.ts"),
+  });
+  addVerb(tree, tenant, {
+    usage: "update <id>",
+    summary: "change a tenant's plan or its own ceilings; the word `default` takes back what was set",
+    options: (command) =>
+      command
+        .option("--plan <id>", "its plan from now on; what was used before keeps its price", orDefault(String))
+        .option("--max-cpus <count>", "virtual processors of one machine", orDefault(count))
+        .option("--max-memory <size>", "memory of one machine, such as 8g", orDefault(memoryMb))
+        .option("--max-disk <size>", "disk of one machine, such as 100g", orDefault(diskGb))
+        .option("--billing-id <id>", "its id in your own billing", orDefault(String)),
+    load: () => import("./update.ts"),
   });
   addVerb(tree, tenant, {
     usage: "suspend <id>",

@@ -1,0 +1,25 @@
+/**
+ * `flotilla tenant get ID`: a tenant's plan and its own ceilings. What it may use in total, and has used, it reads with
+ * `flotilla account`.
+ */
+import type { Call } from "../call.ts";
+import { renderMemory } from "../table.ts";
+
+const OF_PLAN = "as its plan";
+
+export async function run(call: Call, [id = ""]: readonly string[]): Promise<void> {
+  const tenant = await call.flotilla().getTenant(id);
+  if (call.output.isJson) return call.output.json(tenant);
+  call.output.facts([
+    ["tenant", tenant.id],
+    ["name", tenant.name],
+    ["status", tenant.status],
+    ["plan", tenant.planId ?? "default"],
+    ["billing id", tenant.externalBillingId],
+    ["CPUs of one machine", tenant.maxCpus === null ? OF_PLAN : `at most ${tenant.maxCpus}`],
+    ["memory of one machine", tenant.maxMemoryMb === null ? OF_PLAN : `at most ${renderMemory(tenant.maxMemoryMb)}`],
+    ["disk of one machine", tenant.maxDiskGb === null ? OF_PLAN : `at most ${tenant.maxDiskGb} GB`],
+    ["created", tenant.createdAt],
+    ["changed", tenant.updatedAt],
+  ]);
+}

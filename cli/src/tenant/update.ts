@@ -1,0 +1,39 @@
+/**
+ * `flotilla tenant update ID`: changes a tenant's plan, its own ceilings or its billing id, and prints its id.
+ *
+ * What was used before a change of plan keeps its price.
+ */
+import type { Call } from "../call.ts";
+import { Failure } from "../failure.ts";
+
+/** A value that was left out stays. */
+export interface UpdateTenantOptions {
+  readonly plan?: string;
+  readonly maxCpus?: number | "default";
+  readonly maxMemory?: number | "default";
+  readonly maxDisk?: number | "default";
+  readonly billingId?: string;
+}
+
+export async function run(call: Call, [id = ""]: readonly string[], options: UpdateTenantOptions): Promise<void> {
+  if (Object.values(options).every((value) => value === undefined))
+    throw new Failure(
+      "nothing to change was given",
+      "name one with --plan, --max-cpus, --max-memory, --max-disk or --billing-id",
+    );
+  const change = {
+    planId: orNull(options.plan),
+    maxCpus: orNull(options.maxCpus),
+    maxMemoryMb: orNull(options.maxMemory),
+    maxDiskGb: orNull(options.maxDisk),
+    externalBillingId: orNull(options.billingId),
+  };
+  const tenant = await call.flotilla().updateTenant(id, change);
+  if (call.output.isJson) return call.output.json(tenant);
+  call.output.line(tenant.id);
+}
+
+/** The API takes null for the default. */
+function orNull<T>(value: T | "default" | undefined): T | null | undefined {
+  return value === "default" ? null : value;
+}
