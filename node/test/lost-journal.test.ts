@@ -139,6 +139,6 @@ test("a disk that appears while the agent runs is not replaced by a new one", as
   await writeFile(diskPath, DATA);
   const refused = await node.want(A, 2, "running");
   assert.equal(refused.state, "failed");
-  assert.match(refused.reason ?? "", /a disk of the machine that its journal does not know; it is kept/);
+  assert.match(refused.reason ?? "", /a disk on the node that its journal does not know; the disk is kept/);
   assert.equal(await readFile(diskPath, "utf8"), DATA);
 });

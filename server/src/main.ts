@@ -41,7 +41,7 @@ import { buildRouteTable } from "./http/route-table.ts";
 import { type HttpServer, startHttp } from "./http/server.ts";
 import { randomIds } from "./ids.ts";
 import { createLog } from "./log.ts";
-import { countRunMismatches } from "./machines/store.ts";
+import { countRunMismatches } from "./machines/run-store.ts";
 import { nodeListensOf } from "./nodes/listen.ts";
 import { type StopOptions, StopSteps, stopSignals } from "./stop.ts";
 

@@ -1,9 +1,11 @@
 /**
- * A machine's log on the link: lines from somewhere to its end, and, for who follows it, those that come after.
+ * A machine's log on the link: lines from a position to the end and, for a follower, new lines.
  *
- * Always: what waits here is one piece of the log, however slowly it is read: the log itself is the queue, and a reader
- * that is too slow finds its oldest lines gone. A body that ends as a whole means that there is nothing more: the end was
- * reached, or the machine has been removed. One that breaks off means that the agent went away.
+ * Always:
+ * - At most one piece of the log is buffered, however slow the reader is. The log itself is the queue: a reader that is too
+ *   slow misses the oldest lines.
+ * - A body that ends normally is complete: the end was reached, or the machine was removed. One that breaks off means that
+ *   the agent ended.
  */
 import { once } from "node:events";
 import type { ServerResponse } from "node:http";
@@ -12,7 +14,7 @@ import type { LogMessage } from "@flotilla/contract/link";
 import { InvalidMessage, whole } from "@flotilla/contract/link/read";
 import type { MachineLog } from "../machines/machine-log.ts";
 
-/** Which part of a log is asked for: its last lines, or the lines after a position. */
+/** The requested part of a log: its last lines, or the lines after a position. */
 export interface LogsWanted {
   readonly from: { readonly tail: number } | { readonly file: number; readonly byte: number };
   readonly isFollowing: boolean;
@@ -31,11 +33,11 @@ export function parseLogsWanted(query: URLSearchParams): LogsWanted {
 
 export interface ServeLogsOptions {
   readonly wanted: LogsWanted;
-  /** The caller has gone. */
+  /** Aborted when the caller disconnects. */
   readonly signal: AbortSignal;
 }
 
-/** Resolves when all was said. Rejects when the log can not be read. */
+/** Resolves when the response has ended. Rejects when the log cannot be read. */
 export async function serveLogs(
   response: ServerResponse,
   log: MachineLog,
@@ -44,7 +46,7 @@ export async function serveLogs(
   const { from, isFollowing } = wanted;
   const now = await log.end();
   let position = "tail" in from ? await log.tail(from.tail, now) : from;
-  // Who does not follow has come to the end where it is now, however fast it moves on.
+  // Without following, the end is the present one, however fast the log grows.
   const end = isFollowing ? undefined : now;
   response.writeHead(200, { "content-type": "application/x-ndjson" });
   response.flushHeaders();
@@ -63,7 +65,7 @@ export async function serveLogs(
   response.end();
 }
 
-/** Begun before the log is read, so that nothing comes between. */
+/** Begins before the log is read, so that no change is missed. */
 function nextChange(log: MachineLog, signal: AbortSignal): { readonly promise: Promise<void>; forget(): void } {
   const { promise, resolve } = Promise.withResolvers<void>();
   const stopListening = log.listen(() => forget());

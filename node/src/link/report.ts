@@ -1,16 +1,16 @@
 /**
- * The node's reports to the server: enters the cluster, then tells what it sees, every HEARTBEAT_PERIOD_MS and at once
- * when something changed.
+ * The node's reports to the server: registers the node, then reports every HEARTBEAT_PERIOD_MS and immediately after a
+ * change.
  *
- * Owns `<node directory>/credential` (0600), with which the node calls after it has entered. Leaves what is to be told to
- * outbox.ts, and what is observed to machines/.
+ * Owns `<node directory>/credential` (0600), which authenticates the node after its registration. outbox.ts holds what is to
+ * be reported; machines/ observes it.
  *
  * Always:
  * - A report after a failure, and the first one, holds all machines and all open runs, so nothing depends on an earlier
  *   report having arrived.
  * - An event stays in the outbox until a report that held it was accepted; a run stays in the journal of runs until the
  *   server has acknowledged it.
- * - The node runs on when no server answers, and tries again for as long as it lives.
+ * - Without a server the node continues to run, and tries again forever.
  * - When the server no longer knows the credential, the node registers with its join token again.
  *
  * One loop; a change while a report is under way leads to the next one. If the process dies, only events that were not sent
@@ -44,7 +44,7 @@ import { postJson } from "./post.ts";
 const COALESCE_MS = 20;
 const ANSWER_DEADLINE_MS = 10_000;
 const RETRY_MS_MIN = 200;
-/** Well below what makes a node count as lost, so that a server that comes back sees its nodes at once. */
+/** Well below the time after which a node counts as lost, so that a server that was restarted sees its nodes soon. */
 const RETRY_MS_MAX = 3_000;
 const EVENTS_PER_REPORT_MAX = 1_000;
 /** Until one of the two programs is upgraded, no call succeeds. */
@@ -131,11 +131,11 @@ export class Reporter {
     const { log, joinToken } = this.#options;
     this.#isComplete = true;
     this.#failures += 1;
-    // A server that is away, or that refuses, is said once, not with every attempt.
+    // The same failure is logged as a warning once, not with every attempt.
     const reason = messageOf(error);
     const level = reason === this.#lastFailure ? "debug" : "warn";
     this.#lastFailure = reason;
-    log[level]({ reason, failures: this.#failures }, "the server could not be told");
+    log[level]({ reason, failures: this.#failures }, "a report to the server failed; trying again");
     if (error instanceof VersionMismatch) this.#isRegistered = false;
     if (!(error instanceof Refused) || ![401, 403, 404].includes(error.status)) return;
     this.#isRegistered = false;
@@ -161,7 +161,7 @@ export class Reporter {
     const answer = readRegistrationAnswer(await this.#post("/v1/nodes/register", token, body, signal));
     this.#checkVersions(answer.link);
     if (answer.credential !== null) await this.#keepCredential(answer.credential);
-    if (this.#credential === null) throw new Error("the server let the node in without giving it a credential");
+    if (this.#credential === null) throw new Error("the server registered the node without giving it a credential");
     this.#isRegistered = true;
     this.#isComplete = true;
     log.info({ node: nodeId, server: this.#options.serverUrl }, "the node has entered the cluster");

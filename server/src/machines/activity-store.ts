@@ -1,5 +1,5 @@
 /**
- * The statement over what was done in machines: machine_exec_months, machines.last_activity_at, and the events that say so.
+ * The statement that writes activity in machines: machine_exec_months, machines.last_activity_at, and events.
  */
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { Context } from "../context.ts";
@@ -21,7 +21,7 @@ export interface ActivityBatch {
   }[];
 }
 
-/** One statement for everything that happened since the last one. Machines that are gone are left out. */
+/** Writes a batch with one statement. Machines that do not exist any more are left out. */
 export async function writeActivity(context: Context, { activity, lines }: ActivityBatch): Promise<void> {
   const done = activity.map(({ machineId, at, execCount, durationMs }) => ({
     machine_id: machineId,

@@ -1,21 +1,22 @@
 /**
- * What users do in machines, gathered in memory and written in batches: last activity, counts of commands, and the
- * timeline's lines about them. So no database write stands on the path of a command.
+ * Activity in machines, collected in memory and written in batches: last activity, counts of commands, and their events. So
+ * the path of a command has no database write.
  *
- * Always: written at most FLUSH_MS after it happened; a machine gets at most one line per batch, however many commands
- * ended, so that a loop of commands does not flood its timeline; a command that runs for long counts as activity while
- * it runs.
+ * Always:
+ * - Activity is written at most FLUSH_MS after it happened.
+ * - A machine gets at most one event per batch, however many commands ended, so that a loop does not flood its timeline.
+ * - A long command counts as activity while it runs.
  *
- * If the process dies, what happened in the last FLUSH_MS is lost: it is metered at a price of zero.
+ * A crash loses up to FLUSH_MS of counts; commands are not billed.
  */
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { Context } from "../context.ts";
 import { type ActivityBatch, writeActivity } from "./activity-store.ts";
 
 const FLUSH_MS = 250;
-/** How often a machine with a running command is noted as active. */
+/** How often a machine with a running command is recorded as active. */
 const TOUCH_MS = 5_000;
-/** What a server knows of a machine's activity is known to all of them after this: two touches, and a write that takes long. */
+/** After this time every server knows of an activity: two touches, and a slow write. */
 export const ACTIVITY_DELAY_MAX_MS = 15_000;
 
 interface Tally {
@@ -44,7 +45,7 @@ export class Activity {
   #wake = new AbortController();
   #touchedAt = 0;
 
-  /** `onWritten` hears of each machine's last activity once it has been written. */
+  /** `onWritten` is called for each machine's last activity after it was written. */
   constructor(context: Context, onWritten: (machineId: string, at: number) => void) {
     this.#context = context;
     this.#onWritten = onWritten;
@@ -68,23 +69,23 @@ export class Activity {
     if (exitCode !== 0) tally.failedCount += 1;
   }
 
-  /** A connection into it is open; it is closed when the function that is returned is called. Once. */
+  /** Records an open connection until the function returned is called. Call it once. */
   opened(machineId: string): () => void {
     this.execBegan(machineId);
     return () => this.execEnded(machineId, null, 0);
   }
 
-  /** Whether a command runs in it through this server, or a connection into it is open. */
+  /** Whether a command or a connection through this server is open in the machine. */
   isBusy(machineId: string): boolean {
     return this.#running.has(machineId);
   }
 
-  /** Something was done with the machine that takes no time. */
+  /** Records an activity without a duration. */
   touch(machineId: string): void {
     this.#tally(machineId);
   }
 
-  /** A line for the timeline that nothing waits for. */
+  /** Adds an event to the timeline with the next batch. */
   note(machineId: string, level: EventLevel, message: string): void {
     this.#lines.push({ machineId, level, message, at: this.#context.clock.now() });
     this.#rouse();
@@ -122,7 +123,7 @@ export class Activity {
     while (!stopping.aborted) {
       this.#wake = new AbortController();
       if (this.#tallies.size === 0 && this.#lines.length === 0) await clock.sleep(TOUCH_MS, this.#wake.signal);
-      // What comes within this time goes into the same batch.
+      // Activity within this time goes into the same batch.
       await clock.sleep(FLUSH_MS, stopping);
       this.#touchRunning();
       await this.#flush();
@@ -156,13 +157,13 @@ export class Activity {
       await writeActivity(this.#context, batch);
       for (const { machineId, at } of batch.activity) this.#onWritten(machineId, at);
     } catch (error) {
-      // Not put back: a database that is away for long would fill the memory.
+      // Dropped: during a long outage of the database it would fill the memory.
       this.#context.log.warn({ error, machines: tallies.size }, "activity of machines could not be written");
     }
   }
 }
 
-/** What the timeline says of the commands that ended since the last batch. Never the command: it may hold secrets. */
+/** The event for the commands that ended since the last batch. It never has the command, which may hold secrets. */
 function lineOf(machineId: string, tally: Tally): readonly Line[] {
   const { execCount, failedCount, durationMs, lastExitCode, at } = tally;
   if (execCount === 0) return [];

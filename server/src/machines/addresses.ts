@@ -1,18 +1,18 @@
 /**
- * Under which addresses the world reaches machines: a host of their own below the domain for machines, where there is
- * one, and a path of this server, always. Pure, but for the address of this server, which is known once it listens.
+ * The public addresses of machines: a host name below the domain for machines, if one is configured, and always a path of
+ * this server. Pure, except for the address of this server, which is known when it listens.
  */
 import type { MachineRecord } from "./record.ts";
 
 const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
 const PROXY_PATH = /^\/proxy\/(mach-[0-9a-f]{32})(?=[/?]|$)/;
 
-/** Which machine a request is for, and how its caller sees it. */
+/** The machine that a request is for, and the address that its caller used. */
 export interface Route {
   readonly by: "host" | "path";
   /** The label of a host, or an id. */
   readonly name: string;
-  /** The path under which the guest's root is; empty for a host of its own. */
+  /** The path of the guest's root; empty for a host name. */
   readonly prefix: string;
   readonly isEncrypted: boolean;
 }
@@ -21,20 +21,20 @@ export class MachineAddresses {
   readonly #apps: URL | null;
   #server: URL;
 
-  /** Both without a path: where hosts of machines are, such as `https://apps.example.com`, and where this server is. */
+  /** Both without a path: the domain for machines, such as `https://apps.example.com`, and the URL of this server. */
   constructor({ appsUrl, publicUrl }: { readonly appsUrl: string | null; readonly publicUrl: string | null }) {
     this.#apps = appsUrl === null ? null : new URL(appsUrl);
     this.#server = new URL(publicUrl ?? "http://127.0.0.1");
     if (publicUrl !== null) this.listensAt = () => undefined;
   }
 
-  /** Says where the server listens, which is its address unless it was told another. */
+  /** Sets where the server listens, which is its address unless `publicUrl` is configured. */
   listensAt = (url: string): void => {
-    const own = new URL(url);
-    // Who listens everywhere is nowhere; on its own host it is found here.
-    if (own.hostname === "0.0.0.0") own.hostname = "127.0.0.1";
-    if (own.hostname === "[::]") own.hostname = "[::1]";
-    this.#server = own;
+    const server = new URL(url);
+    // A wildcard address is reachable on the same host by its loopback address.
+    if (server.hostname === "0.0.0.0") server.hostname = "127.0.0.1";
+    if (server.hostname === "[::]") server.hostname = "[::1]";
+    this.#server = server;
   };
 
   /** The address of the first published port, with `/` at its end. */
@@ -44,7 +44,7 @@ export class MachineAddresses {
     return `${protocol}//${hostLabel}.${host}/`;
   }
 
-  /** undefined: the request is none to a machine. */
+  /** undefined: the request is not for a machine. */
   routeOf(host: string | undefined, url: string): Route | undefined {
     const label = this.#labelOf(host ?? "");
     if (label !== undefined)

@@ -1,11 +1,11 @@
 /**
- * Applies what a node reports of its machines, all of them in one statement.
+ * Applies a node's report of its machines, all of them in one statement.
  *
- * Always: observe.ts decides, and one fenced statement writes what is new for all machines of the report; what lost
- * its fence is read again and decided again. A report that changes nothing costs one read and no write.
- *
- * A machine that the database does not know is left alone and logged, never removed: it may be the database that has
- * lost something.
+ * Always:
+ * - observe.ts decides, and one fenced statement writes the changes of all machines. A machine that lost its fence is read
+ *   and decided again.
+ * - A report that changes nothing costs one read and no write.
+ * - A machine that the database does not know is logged and never removed: the database may have lost it.
  */
 import type { Heartbeat, ObservedMachine } from "@flotilla/contract/link";
 import type { Change } from "./change.ts";

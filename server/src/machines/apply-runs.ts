@@ -1,5 +1,5 @@
 /**
- * Writes the runs that a node reports, and says up to which sequence it need not report them again.
+ * Writes the runs that a node reports, and returns the sequence up to which they are acknowledged.
  *
  * Always: a run is acknowledged after it is written. A run of a machine that the database does not know on that node is logged
  * and acknowledged: no tenant can be billed for it.
@@ -9,7 +9,7 @@
  */
 import type { RunReport } from "@flotilla/contract/link";
 import type { Context } from "../context.ts";
-import { endForgottenRuns, writeRuns } from "./store.ts";
+import { endForgottenRuns, writeRuns } from "./run-store.ts";
 
 /** Runs named in one line of the log. */
 const LOGGED_MAX = 20;
@@ -25,7 +25,7 @@ export async function applyRuns(
     const endedAt = node.lastReportAt ?? 0;
     const count = await endForgottenRuns(context, { id: node.id, sequence, bootIds, endedAt });
     if (count > 0)
-      context.log.warn({ nodeId: node.id, count }, "open runs that their node does not know any more were ended");
+      context.log.warn({ nodeId: node.id, count }, "ended open runs that their node does not know any more");
   }
   if (runs.length > 0) {
     const unknown = await writeRuns(context, node.id, runs);

@@ -1,11 +1,10 @@
 /**
- * Changes of a machine's facts by what users ask and what the server decides: facts → new facts, pure.
+ * Changes of a machine's facts by requests of users and decisions of the server: facts → new facts, pure.
  *
- * A `Change` is everything that one fenced write puts down at once: the new facts, what the timeline says about them, and
- * the runs that were reported with them. observe.ts makes the changes that nodes report;
- * store.ts writes them all with one statement.
+ * A `Change` is the content of one fenced write: the new facts, their events for the timeline, and the runs that were
+ * reported with them. observe.ts makes the changes for reports; store.ts writes all changes with one statement.
  *
- * Always: a change of what is wanted raises the generation, and says when the reconcilers look at the row next.
+ * Always: a change of the desired state raises the generation, and sets when the reconcilers check the row next.
  */
 import type { ImageFault } from "@flotilla/contract/errors";
 import type { EventLevel } from "@flotilla/contract/machines";
@@ -16,14 +15,14 @@ import { isActive, isSettled, type MachineFacts, phaseOf } from "./state.ts";
 /** The columns of a machine that change. Instants are epoch milliseconds. */
 export interface MutableMachine extends MachineFacts {
   readonly id: string;
-  /** The fence: a write that names another revision than the row's loses. */
+  /** The fence: a write with another revision than the row's has no effect. */
   readonly revision: number;
   readonly desiredAt: number;
   readonly isEphemeral: boolean;
   readonly isAutoStarted: boolean;
-  /** It has been seen running since it was last asked to start. */
+  /** It was observed running since its start was last requested. */
   readonly hasRun: boolean;
-  /** Of a failure that its image is the cause of, and that another start does not mend. */
+  /** Of a failure that is caused by the image, so that another start does not help. */
   readonly observedReasonCode: ImageFault | null;
   readonly observedDetails: ObservedDetails;
   readonly readyAt: number | null;
@@ -39,31 +38,31 @@ export interface TimelineEntry {
 export type ReportedRun = Pick<Run, "bootId" | "startedAt" | "endedAt" | "cause">;
 
 export interface Change {
-  /** The machine as it is to be; `revision` is the one it had. */
+  /** The new facts; `revision` is that of the old ones. */
   readonly next: MutableMachine;
   readonly timeline: readonly TimelineEntry[];
   /** Absent: none. */
   readonly runs?: readonly ReportedRun[];
   /**
-   * The change loses when the tenant has this many active machines, or they take all the memory or processors that its plan
-   * allows; null: no ceiling applies.
+   * The change has no effect when the tenant has this many active machines, or they use all the memory or processors of its
+   * plan; null: no ceiling applies.
    */
   readonly activeMax: number | null;
 }
 
-/** How long after a request or a report that leaves something to do the machine reconciler asks the node again. */
+/** How long after a request or a report the machine reconciler calls the node again, if the machine has not settled. */
 const RECONCILE_AFTER_MS = 5_000;
-/** A start pulls its image, which may be gigabytes over a slow line. */
+/** A start pulls its image, which may be gigabytes over a slow network. */
 export const START_DEADLINE_MS = 30 * 60_000;
-/** A node gives a guest much less before it ends the VMM. */
+/** A node ends the VMM much earlier. */
 export const STOP_DEADLINE_MS = 5 * 60_000;
 
-/** Whether an ephemeral machine has run and stopped, so that nothing but its deletion is left. */
+/** Whether an ephemeral machine has run and stopped, so that it is to be deleted. */
 export function isUsedUp(machine: MutableMachine): boolean {
   return machine.isEphemeral && phaseOf(machine) === "stopped";
 }
 
-/** When the machine reconciler has to look at the machine; null when only a question or a report changes anything. */
+/** When the machine reconciler checks the machine next; null: it has settled. Epoch milliseconds. */
 export function reconcileAt(machine: MutableMachine, now: number): number | null {
   if (isUsedUp(machine)) return now;
   return isSettled(machine) ? null : now + RECONCILE_AFTER_MS;
@@ -81,7 +80,7 @@ export interface StartRequest {
   readonly now: number;
 }
 
-/** A start was asked in a phase from which it leads to `starting`. */
+/** A start in a phase from which it leads to `starting`. */
 export function requestStart(machine: MutableMachine, { nodeId, activeMax, isAutomatic, now }: StartRequest): Change {
   const next: MutableMachine = {
     ...machine,
@@ -93,15 +92,15 @@ export function requestStart(machine: MutableMachine, { nodeId, activeMax, isAut
     isAutoStarted: isAutomatic,
     hasRun: false,
     observedDetails: { ...machine.observedDetails, progress: null, timings: null },
-    // A machine that is still stopping is booted again when it has stopped: it is not ready.
+    // A machine that is still stopping boots again when it has stopped: it is not ready.
     readyAt: null,
     reconcileAt: now + RECONCILE_AFTER_MS,
   };
-  // One that is still stopping has its place already.
+  // One that is still stopping is counted already.
   return { next, timeline: [], activeMax: isActive(machine) ? null : activeMax };
 }
 
-/** A stop was asked in a phase from which it leads to `stopping`. */
+/** A stop in a phase from which it leads to `stopping`. */
 export function requestStop(machine: MutableMachine, now: number): Change {
   const next: MutableMachine = {
     ...machine,
@@ -115,7 +114,7 @@ export function requestStop(machine: MutableMachine, now: number): Change {
   return { next, timeline: [], activeMax: null };
 }
 
-/** A transitional phase is past its deadline: the machine is not wanted to run any more, and says why. */
+/** Abandons a transitional phase that is past its deadline: the desired state becomes `stopped`, and `error` the reason. */
 export function abandon(machine: MutableMachine, reason: string, now: number): Change {
   const next: MutableMachine = {
     ...machine,

@@ -1,9 +1,9 @@
 /**
- * Sends a machine's desired state to its node and writes what it answers: the one call with which machines start, stop
- * and go away. Handlers make it inline, for speed; the machine reconciler makes it for a handler that died in between.
+ * Sends a machine's desired state to its node and writes the answer: this one call starts, stops and removes machines.
+ * Handlers make it inline, for speed; the machine reconciler makes it if a handler died.
  *
- * Always: it may be made any number of times by any number of servers at once: the node's verb is idempotent, and the
- * write is fenced.
+ * Always: any number of servers may make it concurrently and repeatedly: the node's verb is idempotent, and the write is
+ * fenced.
  */
 import type { DesiredMachine, ObservedMachine } from "@flotilla/contract/link";
 import { NodeUnreachable } from "../link/refusals.ts";
@@ -11,9 +11,9 @@ import { applyObservation } from "./observe.ts";
 import { type MachineRecord, specOf } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 
-/** A write that loses this often races with more writers than there are. */
+/** More concurrent writers than this do not occur. */
 const WRITE_TRIES_MAX = 8;
-/** A node's agent that is being restarted is back within a few of these. */
+/** The pause between attempts. A restart of a node's agent takes a few of them. */
 const NODE_RETRY_MS = 500;
 
 /**
@@ -61,7 +61,7 @@ export async function convergePatiently(
   return undefined;
 }
 
-/** Writes what a node reports of one machine, however often others write in between. */
+/** Applies a node's report of one machine; repeats the write if others write in between. */
 async function applyReport(
   services: MachineServices,
   machine: MachineRecord,

@@ -1,10 +1,13 @@
 /**
  * Creates a machine: from a request to a row, with defaults filled in. Nothing is booted and no image is looked up.
  *
- * Always: the count ceiling and the name are decided by the one statement that inserts, so that any number of creates
- * at once gives exactly the ceiling and one machine per name. One that finds its own id taken was made already, by the same
- * request under an idempotency key, whose answer was lost: that machine is the answer. A machine has what was asked for or
- * what is said to be the default, and is refused where its plan allows less; the default disk alone is as small as the plan.
+ * Always:
+ * - The statement that inserts the row checks the count ceiling and the name, so concurrent creates never exceed the ceiling
+ *   and give one machine per name.
+ * - If the id is taken, the same request under an idempotency key made the machine and its answer was lost: that machine is
+ *   the answer.
+ * - A machine has the requested sizes or the documented defaults, and is refused if its plan allows less. Only the default
+ *   disk is reduced to the plan.
  */
 import { isIP } from "node:net";
 import { Refusal } from "@flotilla/contract/errors";
@@ -21,7 +24,7 @@ import type { MachineServices } from "./services.ts";
 import { findAnyMachine, type Insertion, insertMachine } from "./store.ts";
 import { readTotals } from "../usage/store.ts";
 
-/** A made-up name that is taken is made up anew; two are the same once in hundreds of millions. */
+/** A generated name that is taken is replaced; the chance of a collision is one in hundreds of millions. */
 const NAME_TRIES_MAX = 5;
 
 const refuse = (text: string): never => {
@@ -79,7 +82,7 @@ async function insert(
     ...description,
     id,
     tenantId,
-    // Good for any machine; the database gives it a shorter one if it can.
+    // Valid for any machine; the database assigns a shorter label if possible.
     hostLabel: id,
     createdBy: keyId,
     createdAt: context.clock.now(),
@@ -143,7 +146,7 @@ function describe(
   };
 }
 
-/** The secret variables; those that are not secret have other names, and all have room together. */
+/** The secret variables. Throws if one is also in `env`, or if all variables together are too large. */
 function secretsOf({ env, secretEnv }: CreateMachineRequest): Record<string, string> {
   const both = Object.keys(secretEnv ?? {}).find((name) => Object.hasOwn(env ?? {}, name));
   if (both !== undefined) refuse(`${both} is in env and in secretEnv; leave it out of one of them`);
@@ -160,7 +163,7 @@ function networkOf(network: CreateMachineRequest["network"]): MachineNetwork {
   return { mode, cidrs, hosts };
 }
 
-/** An address alone is a network of one. */
+/** An address alone is a network with one address. */
 function cidrOf(text: string): string {
   const [address = "", prefix, ...rest] = text.trim().split("/");
   const family = isIP(address);

@@ -1,9 +1,9 @@
 /**
  * The nodes that have an image which a start does not fetch: one made or imported on a node (`local/…`), or any image of a
- * machine whose network is blocked. Such a machine belongs where its image is, because its first start binds it.
+ * machine whose network is blocked. Such a machine must be placed where its image is, because its first start binds it.
  *
- * Always: nodes report their images, so no node is asked, except one of version 1 of the link, which reports none: it is
- * asked for a moment, and counts as without the image if it does not answer.
+ * Always: nodes report their images, so no node is called, except one with version 1 of the link, which reports none. If it
+ * does not answer within ANSWER_MS_MAX, it counts as without the image.
  */
 import type { Services } from "../services.ts";
 import { canonicalReference } from "@flotilla/contract/reference";
@@ -13,7 +13,7 @@ const ANSWER_MS_MAX = 1_000;
 
 type ImageQuery = Parameters<Services["nodes"]["withImage"]>[0];
 
-/** The ids of those nodes; null when it does not matter, or when none has it: then the start's own refusal says why. */
+/** The ids of those nodes; null when any node will do, or when none has it: then the start's refusal says why. */
 export async function nodesToStartOn(
   services: Pick<Services, "context" | "link" | "nodes">,
   { tenantId, source, network }: Pick<MachineRecord, "tenantId" | "source" | "network">,

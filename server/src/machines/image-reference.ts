@@ -1,7 +1,7 @@
 /**
- * Whether an image reference may be used here: well formed, and of a registry that the operator allows.
+ * Checks an image reference: its syntax, and that the operator allows its registry.
  *
- * Early and for the caller's sake: the node that connects to registries decides with a list of its own. Pure.
+ * The check gives callers an early refusal. The node that connects to a registry checks again with its own list. Pure.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";

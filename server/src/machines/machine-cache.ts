@@ -1,21 +1,21 @@
 /**
- * Machines that were read or written lately, so that a read finds its answer, and a command its node, without a query.
+ * Machines that were read or written recently, so that a read has its answer, and a command its node, without a query.
  *
- * Always, of what `current` gives:
- * - a change made through this server shows at once, to every request that begins after it was written: it is notified
- *   to this cache by the statement's own call, before anybody is answered;
- * - a change made through another server shows within milliseconds: the notification is sent before its maker is
- *   answered. Where it was lost, because that server died in the moment between, or because the connection went silent
- *   without closing, it shows within AGE_MAX_MS;
- * - while notifications do not arrive nothing is kept; what was read or written while a change of the same machine, or
- *   of any node, came in is used once and not kept;
- * - `lastActivityAt` alone is behind by up to AGE_MAX_MS for what was done through another server.
+ * Always, for `current`:
+ * - A change through this server is visible to every request that begins after the write: this cache is notified before the
+ *   caller gets its answer.
+ * - A change through another server is visible within milliseconds: the notification is sent before the caller gets its
+ *   answer. If the notification is lost, because that server died in between or the connection went silent without closing,
+ *   the change is visible within AGE_MAX_MS.
+ * - While notifications do not arrive nothing is cached. A row that was read or written while a change of the same machine,
+ *   or of any node, arrived is used once and not cached.
+ * - Only `lastActivityAt` may be up to AGE_MAX_MS old, for activity through another server.
  *
- * `find` gives what is known whatever its age, for those whose next step tells whether it still holds: a write is fenced
- * by the revision, and a node that is asked to run a command in a machine that does not run there says so.
+ * `find` returns a cached machine of any age, for callers whose next step verifies it: a write is fenced by the revision, and
+ * a node refuses a command in a machine that does not run there.
  *
- * Bounded by number; machines with a large environment are not kept. Nothing else may change what users see of a machine
- * without growing its revision and notifying it (see store.ts).
+ * The number is bounded; machines with a large environment are not cached. Every change that users can see must raise the
+ * revision and notify (store.ts).
  */
 import type { Context } from "../context.ts";
 import type { Change } from "./change.ts";
@@ -31,19 +31,19 @@ import {
 } from "./store.ts";
 
 const MACHINES_MAX = 5_000;
-/** Of one list, as many as are kept. */
+/** The longest list that is cached. */
 const LISTED_MAX = 2_000;
 const DESCRIPTION_CHARACTERS_MAX = 8_192;
-/** How long an answer is given without asking the database, if no notification comes. */
+/** How long a cached machine is used without a query, if no notification arrives. */
 const AGE_MAX_MS = 5_000;
 
 interface Entry {
   readonly machine: MachineRecord;
-  /** When the statement that gave it began. */
+  /** When the statement that returned it began. */
   readonly readAt: number;
 }
 
-/** What came in about a machine while statements about it were under way. */
+/** Notifications about a machine during statements about it. */
 interface Watch {
   statements: number;
   revision: number;
@@ -60,7 +60,7 @@ export class MachineCache {
   readonly #entries = new Map<string, Entry>();
   readonly #watched = new Map<string, Watch>();
   readonly #unlisten: readonly (() => void)[];
-  /** Counts the times that everything was forgotten. */
+  /** Counts how often the whole cache was cleared. */
   #epoch = 0;
 
   constructor(context: Context) {
@@ -68,19 +68,19 @@ export class MachineCache {
     const onGap = () => this.#forgetAll();
     this.#unlisten = [
       context.db.listen("machines", { onPayload: (payload) => this.#onPayload(payload), onGap }),
-      // A node that went away, came back or moved: rare enough to forget everything.
+      // A node became unreachable, returned or moved: rare enough to clear the cache.
       context.db.listen("nodes", { onPayload: onGap, onGap }),
     ];
   }
 
-  /** The tenant's machine as it is, if that is known. */
+  /** The tenant's machine, if the cached record is current. */
   current(name: MachineName): MachineRecord | undefined {
     const entry = this.#entries.get(name.id);
     if (entry === undefined || this.#context.clock.monotonic() - entry.readAt > AGE_MAX_MS) return undefined;
     return entry.machine.tenantId === name.tenantId ? entry.machine : undefined;
   }
 
-  /** The tenant's machine as it was last seen, if it is known. */
+  /** The tenant's machine as cached, of any age. */
   find(name: MachineName): MachineRecord | undefined {
     const machine = this.#entries.get(name.id)?.machine;
     return machine?.tenantId === name.tenantId ? machine : undefined;
@@ -94,8 +94,8 @@ export class MachineCache {
   }
 
   /**
-   * Any machine as the database has it, also one that was deleted in the last 30 days. A caller that is answered with it finds
-   * it so from then on, though another write of it may not be announced yet.
+   * Any machine as the database has it, also one that was deleted in the last 30 days. Later reads show this record or a newer
+   * one, even if another write is not announced yet.
    */
   readAny(id: string): Promise<MachineRecord | undefined> {
     return this.#readOne(id, () => findAnyMachine(this.#context.db, id));
@@ -110,8 +110,8 @@ export class MachineCache {
   }
 
   /**
-   * Machines of a tenant as the database has them: it is asked which there are and at which revision, and for those alone
-   * that are not known so. One that is deleted in between is left out.
+   * Machines of a tenant as the database has them: queries ids and revisions, then the rows that are not cached at that
+   * revision. A machine that is deleted in between is left out.
    */
   async list(query: ListQuery): Promise<readonly MachineRecord[]> {
     const at = this.#context.clock.monotonic();
@@ -130,14 +130,14 @@ export class MachineCache {
     return listed.flatMap(({ id }) => machines.get(id) ?? []);
   }
 
-  /** A list that is longer than what is kept would only drive out what others ask for. */
+  /** A list longer than LISTED_MAX is not cached: it would evict the machines of others. */
   async #findAll(tenantId: string, ids: readonly string[]): Promise<readonly MachineRecord[]> {
     if (ids.length === 0) return [];
     const find = () => findMachines(this.#context.db, { tenantId, ids });
     return ids.length > LISTED_MAX ? await find() : await this.keep(ids, find);
   }
 
-  /** Writes changes. Gives what was written, by id; what is not among it is stale, over its ceiling or gone. */
+  /** Writes changes. Returns the written machines by id; the others are stale, over their ceiling or deleted. */
   async write(changes: readonly Change[]): Promise<ReadonlyMap<string, MachineRecord>> {
     const ids = changes.map(({ next }) => next.id);
     let written: ReadonlyMap<string, MachineRecord> = new Map();
@@ -148,7 +148,7 @@ export class MachineCache {
     return written;
   }
 
-  /** Keeps the machines that a statement gives, unless it is known by then that they have changed. */
+  /** Caches the machines that a statement returns, unless they have changed in the meantime. */
   async keep(
     ids: readonly string[],
     statement: () => Promise<readonly MachineRecord[]>,
@@ -164,7 +164,7 @@ export class MachineCache {
     }
   }
 
-  /** Something was done in the machine, and it is written that it was. */
+  /** Activity in the machine was written. */
   touched(id: string, at: number): void {
     const entry = this.#entries.get(id);
     if (entry !== undefined && (entry.machine.lastActivityAt ?? 0) < at)

@@ -13,12 +13,12 @@ const THINGS =
   "lagoon lantern lighthouse mast mist oar ocean otter pearl pelican pier pilot port quay raft reef rigging river rudder sail " +
   "sailor schooner seal shell shore sloop";
 
-const choose = (words: string, byte: number): string => {
-  const list = words.split(" ");
+const choose = (choices: string, byte: number): string => {
+  const list = choices.split(" ");
   return list[byte % list.length] ?? "machine";
 };
 
-/** Such as `calm-harbor-3f2a9c`: words to be recognized by, digits to be told apart by. */
+/** For example `calm-harbor-3f2a9c`: readable, and unique by its digits. */
 export function generatedName(randomBytes: (size: number) => Buffer): string {
   const [first = 0, second = 0, ...rest] = randomBytes(5);
   return `${choose(QUALITIES, first)}-${choose(THINGS, second)}-${Buffer.from(rest).toString("hex")}`;

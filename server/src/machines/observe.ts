@@ -1,14 +1,14 @@
 /**
- * Applies what a node reports of a machine: facts held + report → new facts, or that the report says nothing new.
+ * Applies a node's report to a machine: stored facts + report → new facts, or that the report changes nothing.
  *
- * Pure; store.ts writes what comes out, fenced by the revision of the facts that went in.
+ * Pure; store.ts writes the result, fenced by the revision of the stored facts.
  *
  * Always:
- * - a report of an older generation than one that was applied is late and changes nothing;
- * - within a generation a machine only moves forward (POSITION), because a heartbeat that was written before an answer
- *   may arrive after it; another boot id than the one held is always news;
- * - a node that has lost what it knew of a machine (generation 0) is told again what is wanted; nothing is lost by that;
- * - a guest that ended by itself changes what is wanted to `stopped`, so that nothing starts it again.
+ * - A report of an older generation than one that was applied is late and changes nothing.
+ * - Within a generation a machine only moves forward (POSITION), because a heartbeat that was written before an answer may
+ *   arrive after it. A boot id other than the stored one is always news.
+ * - A node that has lost its record of a machine (generation 0) gets the desired state again; nothing is lost by that.
+ * - When a guest powers itself off, the desired state becomes `stopped`, so that nothing starts it again.
  */
 import type { ObservedMachine, ObservedState } from "@flotilla/contract/link";
 import {
@@ -25,7 +25,7 @@ import { includes, isActive, isSettled, isApplied, type MachinePhase, phaseOf } 
 
 export type Observation = { readonly outcome: "late" | "same" } | { readonly outcome: "news"; readonly change: Change };
 
-/** How far a machine is on the way to what is wanted. `stopping` of a wanted machine is the end of a boot that failed. */
+/** The progress towards each desired state. `stopping` while `running` is desired is the end of a boot that failed. */
 const POSITION = {
   running: { absent: 0, stopped: 0, preparing: 1, booting: 2, running: 3, stopping: 4, failed: 5 },
   stopped: { preparing: 0, booting: 0, running: 0, stopping: 1, absent: 2, stopped: 2, failed: 2 },
@@ -40,38 +40,38 @@ function endOfBoot(report: ObservedMachine, machine: MutableMachine): ObservedMa
   return isEnd && isPreparing(report) ? { ...report, state: "stopping", bootId: machine.observedBootId } : report;
 }
 
-/** A row that has failed has a reason. */
+/** A failure always has a reason. */
 const reasonOf = ({ state, reason }: ObservedMachine): string | null =>
   state === "failed" ? (reason ?? "the node gave no reason") : reason;
 
 const isPreparing = ({ state }: ObservedMachine): boolean => state === "preparing" || state === "booting";
 
 function isLate(machine: MutableMachine, report: ObservedMachine): boolean {
-  // Never started, so it is on no node: the report is of something else.
+  // Never started, so it is on no node: the report is about something else.
   if (machine.nodeId === null) return true;
-  // What is still there has to go, however old the report; that it is gone is believed only of the request that removed it.
+  // Remains must be removed, however old the report is. `absent` counts only for the generation of the removal.
   if (machine.desiredState === "absent") return report.state === "absent" && report.generation < machine.generation;
   if (report.generation < machine.observedGeneration) return true;
   if (report.generation > machine.observedGeneration) return false;
   if (report.hasPoweredOff) return machine.observedState === "failed";
-  // Only a new request leads out of a failure: what else a node says was sent before it, also of a boot that is new here.
+  // Only a new request leads out of a failure: any other report was sent before it, even about an unknown boot.
   if (machine.desiredState === "running" && machine.observedState === "failed" && isApplied(machine))
     return report.state !== "failed";
   const isOtherBoot = report.bootId !== null && report.bootId !== machine.observedBootId;
-  // The end of an earlier boot is told before the beginning of the next.
+  // The end of an earlier boot is reported before the beginning of the next.
   if (isOtherBoot) return report.state === "stopping" && machine.observedState !== "stopped";
   const position = POSITION[machine.desiredState];
-  // What is held may belong to an older generation than the request: then there is no order to go by.
+  // The stored state may belong to an older generation than the request: then there is no order.
   return isApplied(machine) && position[report.state] < position[machine.observedState];
 }
 
-/** What a report changes. `now` is epoch milliseconds of the server's clock. */
+/** What a report changes. `now`: epoch milliseconds of the server's clock. */
 export function applyObservation(machine: MutableMachine, received: ObservedMachine, now: number): Observation {
   const report = endOfBoot(received, machine);
   if (isForgotten(machine, report)) return observeForgotten(machine, report, now);
   if (isLate(machine, report)) return { outcome: "late" };
   const isRunning = report.state === "running";
-  const runsAsWanted = isRunning && machine.desiredState === "running" && report.generation === machine.generation;
+  const runsAsDesired = isRunning && machine.desiredState === "running" && report.generation === machine.generation;
   const seen: MutableMachine = {
     ...machine,
     observedState: report.state,
@@ -81,8 +81,8 @@ export function applyObservation(machine: MutableMachine, received: ObservedMach
     observedReasonCode: report.state === "failed" ? report.reasonCode : null,
     // The timings of the last start stay until the next one.
     observedDetails: { ...detailsOf(report), timings: report.timings ?? machine.observedDetails.timings },
-    readyAt: runsAsWanted ? readyAt(machine, report, now) : null,
-    hasRun: machine.hasRun || runsAsWanted,
+    readyAt: runsAsDesired ? readyAt(machine, report, now) : null,
+    hasRun: machine.hasRun || runsAsDesired,
   };
   const desired = withDesired({ ...seen, ...whenRestarting(machine, seen, now) }, report, now);
   if (isSame(machine, desired)) return { outcome: "same" };
@@ -93,17 +93,17 @@ export function applyObservation(machine: MutableMachine, received: ObservedMach
   };
 }
 
-/** A machine that ran and is started again has as long for it as after a start that was asked for. */
+/** The deadline of an automatic restart is that of a requested start. */
 function whenRestarting(before: MutableMachine, after: MutableMachine, now: number): Partial<MutableMachine> {
   return phaseOf(before) === "running" && phaseOf(after) === "starting" ? { desiredAt: now } : {};
 }
 
-/** What a node says of a time, by its own clock: never before it was asked for, and never in the future. */
+/** Bounds a time of the node's clock: not before the request, and not in the future. */
 function instant(machine: MutableMachine, at: number, now: number): number {
   return Math.min(now, Math.max(machine.desiredAt, at));
 }
 
-/** The runs that a report tells of: the one under way, and the one before it. */
+/** The runs in a report: the present one, and the one before it. */
 function reportedRuns({ state, bootId, runningSince, lastRun }: ObservedMachine): readonly ReportedRun[] {
   const current = state === "running" && bootId !== null && runningSince !== null;
   return [
@@ -112,22 +112,22 @@ function reportedRuns({ state, bootId, runningSince, lastRun }: ObservedMachine)
   ];
 }
 
-/** The node says that the boot which was seen last has ended. */
+/** Whether the node reports the end of the boot that was seen last. */
 const hasEnded = (machine: MutableMachine, { lastRun }: ObservedMachine): boolean =>
   lastRun !== null && lastRun.bootId === machine.observedBootId;
 
-/** Once ready, a boot stays so: a report that does not say it was written before. */
+/** A boot that is ready remains ready: a report without it was written before. */
 function readyAt(machine: MutableMachine, report: ObservedMachine, now: number): number | null {
   if (machine.readyAt !== null && machine.observedBootId === report.bootId) return machine.readyAt;
   return report.readySince === null ? null : instant(machine, report.readySince, now);
 }
 
-/** The node has files of the machine, and has lost the journal that said what was wanted of it. */
+/** Whether the node has files of the machine, and has lost the journal with its desired state. */
 function isForgotten(machine: MutableMachine, report: ObservedMachine): boolean {
   return report.generation === 0 && report.state !== "absent" && machine.nodeId !== null && machine.generation > 0;
 }
 
-/** A machine that can continue gets the desired state again; of one that cannot, its owner reads why. */
+/** A machine that can continue gets the desired state again; for one that cannot, the owner sees the reason. */
 function observeForgotten(machine: MutableMachine, report: ObservedMachine, now: number): Observation {
   if (machine.desiredState === "absent") return sendAgain(machine, [], now);
   if (report.state !== "failed") return sendAgain(machine, [], now);
@@ -158,7 +158,7 @@ function sendAgain(machine: MutableMachine, timeline: readonly TimelineEntry[], 
   return { outcome: "news", change: { next, timeline, activeMax: null } };
 }
 
-/** Phases in which it means nothing: there is nothing to lose, or the node is told again anyway. */
+/** Phases in which this is expected: nothing can be lost, or the node gets the desired state again in any case. */
 const WITHOUT_TRACE = ["created", "failed", "deleting", "deleted"] as const satisfies readonly MachinePhase[];
 
 /** The desired state after the report: a guest's power-off is a stop, and a generation beyond ours is exceeded. */
@@ -173,8 +173,8 @@ function withDesired(machine: MutableMachine, report: ObservedMachine, now: numb
 }
 
 /**
- * Whether a report changes nothing that is visible, so that it need not be written: how far a start has come is told
- * by the node's events, and a boot costs the row one write, not four.
+ * Whether a report changes nothing visible and is not written. The node's events show the progress of a start, so a boot
+ * costs the row one write, not four.
  */
 function isSame(before: MutableMachine, after: MutableMachine): boolean {
   return (
@@ -205,7 +205,7 @@ function timelineOf(before: MutableMachine, after: MutableMachine, report: Obser
   return hasStopped ? [{ level: "info", message: "machine stopped" }] : [];
 }
 
-/** A boot that had run has crashed; one that had not could not be started. */
+/** A boot that ran has crashed; one that did not run could not be started. */
 function failureText(before: MutableMachine, reason: string): string {
   if (before.hasRun) return `machine failed: ${reason}`;
   return `${before.isAutoStarted ? "auto-start" : "start"} failed: ${reason}`;

@@ -1,7 +1,7 @@
 /**
- * A machine as the server holds it: its row, and what is needed of its node's row.
+ * A machine as the server has it: its row, and the needed columns of its node's row.
  *
- * Types only, and the one translation to what a node is told. Instants are epoch milliseconds.
+ * Types, and the conversion to the specification for a node. Instants are epoch milliseconds.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { MachineSpec } from "@flotilla/contract/link";
@@ -11,7 +11,7 @@ import type { NodeAddress } from "../link/node-link.ts";
 import type { MutableMachine } from "./change.ts";
 import type { MachineSecrets } from "./secrets.ts";
 
-/** What was asked at creation, with defaults filled in; it never changes. */
+/** The request at creation, with defaults filled in; it never changes. */
 export interface MachineDescription {
   readonly name: string | null;
   readonly source: MachineSource;
@@ -36,7 +36,7 @@ export interface MachineDescription {
   readonly restart: Restart;
 }
 
-/** Names a machine to its owner: with another tenant's id there is no such machine. */
+/** Identifies a machine for its owner: another tenant's id finds no machine. */
 export interface MachineName {
   readonly tenantId: string;
   readonly id: string;
@@ -44,7 +44,7 @@ export interface MachineName {
 
 export interface MachineRecord extends MachineDescription, MutableMachine {
   readonly tenantId: string;
-  /** Under which host it is reached below the domain for machines. */
+  /** Its label below the domain for machines. */
   readonly hostLabel: string;
   readonly createdBy: string | null;
   readonly createdAt: number;
@@ -55,14 +55,14 @@ export interface MachineRecord extends MachineDescription, MutableMachine {
   readonly nodeAddress: string | null;
 }
 
-/** The node that runs it. Throws a Refusal when the machine has none that the server knows the address of. */
+/** The node that runs it. Throws a Refusal when the machine has no node, or the node has no known address. */
 export function nodeOf({ id, nodeId, nodeAddress }: MachineRecord): NodeAddress {
   if (nodeId === null || nodeAddress === null)
-    throw new Refusal("unavailable", `the node of machine ${id} is not known; start the machine again`);
+    throw new Refusal("unavailable", `the node of machine ${id} is unknown; start the machine again`);
   return { nodeId, address: nodeAddress };
 }
 
-/** What its node needs to run it. */
+/** The specification for its node. */
 export function specOf(machine: MachineRecord, secrets: Pick<MachineSecrets, "open">): MachineSpec {
   const secretEnv = machine.secretEnv === null ? {} : secrets.open(machine.id, machine.secretEnv);
   return {

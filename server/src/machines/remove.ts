@@ -1,10 +1,11 @@
 /**
- * Deletes a machine, in any state: it is gone for its owner when the one statement has committed.
+ * Deletes a machine in any state: its owner does not see it any more when the one statement has committed.
  *
- * Always: delete wins over every start, stop and report that is under way, because it needs no fence and nothing leads
- * out of it; its runs end in the same statement, so its usage is settled.
+ * Always:
+ * - A delete wins over every concurrent start, stop and report, because it needs no fence and nothing leads out of it.
+ * - Its runs stop counting in the same statement, so its usage is final.
  *
- * The node is told right afterwards, and by the machine reconciler if this process dies or the node is away.
+ * The node is called immediately afterwards, and by the machine reconciler if this process dies or the node is unreachable.
  */
 import { converge } from "./converge.ts";
 import type { MachineRecord } from "./record.ts";
@@ -13,7 +14,7 @@ import { machineNotFound } from "./start.ts";
 import { phaseOf } from "./state.ts";
 import { removeMachine } from "./store.ts";
 
-/** The machine as it was left. */
+/** The deleted machine. */
 export async function deleteMachine(
   services: MachineServices,
   options: { readonly tenantId: string; readonly id: string },

@@ -1,9 +1,10 @@
 /**
- * Does something inside a machine: finds it, starts it if it is stopped, and hands over its record with the node that
- * runs it. The way of commands, terminals and files alike.
+ * Runs work in a machine: finds the machine, starts it if it is stopped, and passes its record with its node to the work.
+ * Commands, terminals and files use it.
  *
- * Always: no database write stands on the path, and in a machine that is known to run no query either; the work is begun
- * a second time only when the node said that it did not take it up (NotRunning).
+ * Always:
+ * - The path has no database write, and no query for a machine that is known to run.
+ * - The work is repeated only when the node answered that it did not accept it (NotRunning).
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { NotRunning } from "../link/refusals.ts";
@@ -20,11 +21,11 @@ export interface InMachineOptions {
   readonly tenantId: string;
   readonly id: string;
   readonly signal: AbortSignal;
-  /** Looks at the machine before anything is done with it, a start included; throws to refuse. */
+  /** Checks the machine before anything else, also before a start; throws to refuse. */
   readonly admit?: (machine: MachineRecord) => void;
 }
 
-/** What `work` gives. Throws a Refusal that says why the machine does not run, and whatever `work` throws. */
+/** Returns the result of `work`. Throws a Refusal that says why the machine does not run, and any error of `work`. */
 export async function inRunningMachine<T>(
   services: MachineServices,
   options: InMachineOptions,
@@ -45,7 +46,7 @@ export async function inRunningMachine<T>(
       if (!(error instanceof NotRunning)) throw error;
       if (attempt >= TRIES_MAX) throw keepsExiting(id);
     }
-    // What was known is out of date: the node knows better what became of the machine.
+    // The cached state is out of date: ask the node.
     cache.forget(id);
     machine = await cache.read(options);
     if (machine !== undefined) machine = await converge(services, machine, { waitMs: 0, signal: options.signal });
@@ -85,19 +86,19 @@ async function ensureRunning(
   }
 }
 
-/** A stopped machine is started by its use; a refusal becomes an event, because no caller asked for a start. */
+/** Starts a stopped machine because it is used. A refusal becomes an event, because no caller requested a start. */
 async function startFor(services: MachineServices, options: InMachineOptions): Promise<MachineRecord> {
   try {
     return await startMachine(services, { ...options, isAutomatic: true, isDetached: false });
   } catch (error) {
-    // A boot that failed has its line already.
+    // A failed boot has its event already.
     if (error instanceof Refusal && ["quota_exceeded", "no_capacity", "unavailable"].includes(error.code))
       services.activity.note(options.id, "error", `auto-start failed: ${error.message}`);
     throw error;
   }
 }
 
-/** Throws a Refusal when the tenant has no such machine. undefined: it is known to have it. */
+/** Throws a Refusal when the tenant has no such machine. Returns undefined when the cache shows that it has. */
 export function requireMachine(
   { cache }: Pick<MachineServices, "cache">,
   name: { readonly tenantId: string; readonly id: string },

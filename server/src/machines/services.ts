@@ -1,8 +1,7 @@
 /**
- * What the verbs of machines work with beyond the server's services: machines in memory, their addresses, secrets and
- * activity.
+ * The services for machines in addition to the server's: the cache of machines, their addresses, secrets and activity.
  *
- * Made once per server, by `openMachineServices`; `stop` writes what was gathered, and is called after the server's
+ * Made once per server, by `openMachineServices`. `stop` writes the collected activity, and is called after the server's
  * services have stopped.
  */
 import { join } from "node:path";

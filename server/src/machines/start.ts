@@ -1,13 +1,12 @@
 /**
- * Starts a machine: one write of what is wanted, one call to its node, one write of what came of it.
+ * Starts a machine: writes the request, calls its node, and writes the result.
  *
  * Always:
- * - two starts at once lead to one boot: the second loses the fenced write, finds the request there and waits for it;
- * - a place under the concurrency ceiling is taken by the same statement that writes the request, so that any number of
- *   starts at once gives exactly the ceiling;
- * - a refused start changes nothing; an accepted one continues whatever happens to this server or to the caller;
- * - who waits for a start waits until it has ended, however long that takes: it ends, because the machine reconciler gives
- *   up on one that has taken START_DEADLINE_MS. Only a node that does not answer ends the wait sooner.
+ * - Two concurrent starts lead to one boot: the second loses the fenced write, finds the request in the row and waits for it.
+ * - The statement that writes the request also checks the concurrency ceiling, so concurrent starts never exceed it.
+ * - A refused start changes nothing. An accepted one continues whatever happens to this server or to the caller.
+ * - A caller waits until the start has ended, however long that takes: the machine reconciler abandons a start after
+ *   START_DEADLINE_MS. Only a node that does not answer ends the wait sooner.
  *
  * If the process dies after the first write, the machine reconciler of any server makes the call.
  */
@@ -26,7 +25,7 @@ import { nodeUnreachableText } from "./view.ts";
 export interface StartOptions {
   readonly tenantId: string;
   readonly id: string;
-  /** Asked for by a command in a stopped machine. */
+  /** Requested by a command in a stopped machine. */
   readonly isAutomatic: boolean;
   /** Answer as soon as the start is accepted. */
   readonly isDetached: boolean;
@@ -34,13 +33,13 @@ export interface StartOptions {
 }
 
 const WRITE_TRIES_MAX = 8;
-/** Between two questions to a node about the same start. */
+/** Between two calls to a node about the same start. */
 const RETRY_MS = 100;
 
 export const machineNotFound = (id: string): Refusal =>
   new Refusal("not_found", `machine ${id} was not found; machines are read by id, and a deleted one is gone`);
 
-/** The machine, running (or on its way, when detached). Throws a Refusal that says why it does not run. */
+/** The machine, running (or starting, when detached). Throws a Refusal that says why it does not run. */
 export async function startMachine(services: MachineServices, options: StartOptions): Promise<MachineRecord> {
   const machine = await acceptStart(services, options);
   if (phaseOf(machine) === "running") return machine;
@@ -77,7 +76,7 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
     if (fresh?.revision === machine.revision && !isActive(fresh)) {
       const held = await readTotals(context.db, machine.tenantId);
       const refusal = activeRefusal(fresh, held, await services.ceilingsOf(machine.tenantId), services.plansUrl);
-      // Without one a place has become free meanwhile.
+      // Otherwise the tenant has capacity again.
       if (refusal !== undefined) throw refusal;
     }
     machine = fresh;
@@ -85,7 +84,7 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
   throw new Refusal("conflict", `start of machine ${options.id} kept conflicting with concurrent changes; try again`);
 }
 
-/** A machine from the cache will do only where a fenced write follows: another server may have stopped it just now. */
+/** A cached machine is used only if a fenced write follows: another server may have changed it just now. */
 function usableFromCache(machine: MachineRecord | undefined): MachineRecord | undefined {
   const phase = machine && phaseOf(machine);
   return phase === "created" || phase === "stopped" ? machine : undefined;
@@ -93,12 +92,12 @@ function usableFromCache(machine: MachineRecord | undefined): MachineRecord | un
 
 function refuseWithoutNode(machine: MachineRecord): void {
   if (machine.nodeStatus === null || !includes(UNREACHABLE_STATUSES, machine.nodeStatus)) return;
-  const state = includes(HIDDEN_BY_NODE, phaseOf(machine)) ? "is out of reach" : "cannot be started";
+  const state = includes(HIDDEN_BY_NODE, phaseOf(machine)) ? "is unreachable" : "cannot be started";
   const why = nodeUnreachableText(machine.nodeId ?? "", machine.nodeStatus);
   throw new Refusal("unavailable", `machine ${machine.id} ${state}: ${why}`);
 }
 
-/** The node that has its disk, or the best for it. Throws a Refusal when it cannot be started there. */
+/** The node that has the machine's disk, or the best node for it. Throws a Refusal when it cannot be started there. */
 async function chooseNode(services: MachineServices, machine: MachineRecord): Promise<string> {
   const { cpus, memoryMb, nodeId } = machine;
   if (nodeId !== null) {
@@ -110,12 +109,12 @@ async function chooseNode(services: MachineServices, machine: MachineRecord): Pr
   const placement = await services.nodes.place({ cpus, memoryMb, arch: machine.source.arch ?? null, candidateIds });
   if (placement.nodeId !== null) return placement.nodeId;
   const advice = placement.canNever
-    ? "its size does not change: create a machine with less, or have the operator add a node that is large enough"
+    ? "a machine's size is fixed: create a smaller machine, or ask the operator to add a node that is large enough"
     : "try again later, or add a node";
   throw new Refusal("no_capacity", `no node has room for machine ${machine.id}: ${placement.reason}; ${advice}`);
 }
 
-/** Waits until a machine that was asked to start runs. Throws a Refusal when it does not. */
+/** Waits until a starting machine runs. Throws a Refusal when it does not. */
 export async function awaitRunning(
   services: MachineServices,
   machine: MachineRecord,
@@ -132,7 +131,7 @@ export async function awaitRunning(
       case "failed":
         throw startFailed(latest);
       case "starting":
-        // It takes longer than one question to its node may, or what was asked is out of date: see what holds now.
+        // The start takes longer than one call to the node may, or the request was replaced: read the row again.
         await context.clock.sleep(RETRY_MS, signal);
         signal.throwIfAborted();
         latest = await cache.readAny(machine.id);
@@ -152,7 +151,7 @@ const goneWhileStarting = (id: string): Refusal =>
 function startFailed(machine: MachineRecord): Refusal {
   const reason = machine.error ?? machine.observedReason ?? "no reason is known";
   const fault = machine.error === null ? machine.observedReasonCode : null;
-  // Clients in daily use look for these two words and then explain image references.
+  // Existing clients look for "not found" and then explain image references.
   const hint = fault === "image_not_found" ? "; image not found: check the reference" : "";
   return new Refusal(fault ?? "start_failed", `start of machine ${machine.id} failed: ${reason}${hint}`);
 }

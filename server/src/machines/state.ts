@@ -1,24 +1,24 @@
 /**
- * Where a machine is: what was asked and what a node saw, taken together into one phase, and what may follow.
+ * The phase of a machine, computed from its desired and its observed state, and the transitions between phases.
  *
- * Pure. Asked and observed are stored (server/src/machines/store.ts); the phase is computed from them by `phaseOf` and
- * never stored. TRANSITIONS says for every phase and every thing that may happen which phase follows; the functions
- * that change the facts (change.ts, observe.ts) are compared with it for every pair in state.test.ts, and docs/states.md
- * is drawn from it.
+ * Pure. The desired and observed states are stored (server/src/machines/store.ts); `phaseOf` computes the phase, which is
+ * never stored. TRANSITIONS gives the next phase for each phase and event. state.test.ts compares it with the functions that
+ * change the facts (change.ts, observe.ts) for every pair, and docs/states.md is generated from it.
  *
- * Always: delete leads out of every phase a user can see, and nothing leads back to one of those. An absent
- * cell means that it changes nothing: a refusal for what was asked, a late report for what was observed.
+ * Always:
+ * - Delete leads out of every phase that users see, and no event leads back.
+ * - A missing cell means that the event changes nothing: a request is refused, a report is late.
  *
- * A node that has gone away is no phase: it lies over the phases in which something may run there (HIDDEN_BY_NODE).
+ * An unreachable node is not a phase: it hides the phases in which the machine may run (HIDDEN_BY_NODE).
  */
 import type { DesiredState, ObservedState } from "@flotilla/contract/link";
 import type { NodeStatus } from "@flotilla/contract/nodes";
 
-/** What was asked and what was seen of one machine: everything a decision about it rests on. */
+/** The desired and observed state of one machine: the input of every decision about it. */
 export interface MachineFacts {
   readonly desiredState: DesiredState;
   readonly generation: number;
-  /** null: it has never been started, so nothing of it exists on any node. */
+  /** null: never started, so it is on no node. */
   readonly nodeId: string | null;
   /** Why the server itself abandoned the last request. */
   readonly error: string | null;
@@ -29,8 +29,8 @@ export interface MachineFacts {
 }
 
 /**
- * `created`: never started. `starting`, `stopping`: requested and not yet reached. `failed`: the last request to run it
- * ended badly. `deleting`: the node has not yet removed everything. `deleted`: nothing is left but the row.
+ * `created`: never started. `starting`, `stopping`: requested and not yet reached. `failed`: the last start or run failed.
+ * `deleting`: the node has not yet removed everything. `deleted`: only the row is left.
  */
 export const MACHINE_PHASES = [
   "created",
@@ -44,7 +44,7 @@ export const MACHINE_PHASES = [
 ] as const;
 export type MachinePhase = (typeof MACHINE_PHASES)[number];
 
-/** What users ask, what a node reports of the current generation, and what the server decides. */
+/** Requests of users, a node's reports about the current generation, and decisions of the server. */
 export const MACHINE_EVENTS = [
   "startRequested",
   "stopRequested",
@@ -53,10 +53,10 @@ export const MACHINE_EVENTS = [
   "working",
   "ran",
   "failed",
-  /** The guest ended by itself. */
+  /** The guest powered itself off. */
   "poweredOff",
   "stopped",
-  /** The node has no trace of it; unless that was requested, it gets the desired state again. */
+  /** The node does not have it; unless that was requested, the node gets the desired state again. */
   "removed",
   /** A transitional phase lasted too long. */
   "abandoned",
@@ -66,7 +66,7 @@ export type MachineEvent = (typeof MACHINE_EVENTS)[number];
 /** Observed states in which a VMM may exist. */
 const OBSERVED_ACTIVE = ["preparing", "booting", "running", "stopping"] as const satisfies readonly ObservedState[];
 
-// Rows: where the machine is. Columns: what just happened.
+// Rows: the phase. Columns: the event.
 const TRANSITIONS = {
   created: { startRequested: "starting", stopRequested: "created", deleteRequested: "deleted" },
   stopped: {
@@ -93,7 +93,7 @@ const TRANSITIONS = {
     startRequested: "running",
     stopRequested: "stopping",
     deleteRequested: "deleting",
-    // A VMM that vanished is being cleaned up, or booted again after the host's restart.
+    // The VMM ended and is being cleaned up, or the machine boots again after a restart of the host.
     working: "starting",
     ran: "running",
     failed: "failed",
@@ -114,7 +114,7 @@ const TRANSITIONS = {
   },
   failed: {
     startRequested: "starting",
-    // The node has yet to hear of it.
+    // The node has yet to receive it.
     stopRequested: "stopping",
     deleteRequested: "deleting",
     failed: "failed",
@@ -128,7 +128,7 @@ const TRANSITIONS = {
     stopped: "deleting",
     removed: "deleted",
   },
-  // A node that has something of it after all is told again to remove it.
+  // A node that still has something of it gets the removal again.
   deleted: {
     working: "deleting",
     ran: "deleting",
@@ -154,7 +154,7 @@ export const isApplied = (facts: MachineFacts): boolean => facts.observedGenerat
 export function phaseOf(facts: MachineFacts): MachinePhase {
   switch (facts.desiredState) {
     case "absent":
-      // `absent` of an older generation was seen before a start that may be on its way to the node.
+      // An older generation's `absent` was observed before a start that may be on its way to the node.
       return isSettled(facts) ? "deleted" : "deleting";
     case "running":
       if (isApplied(facts) && facts.observedState === "failed") return "failed";
@@ -166,7 +166,7 @@ export function phaseOf(facts: MachineFacts): MachinePhase {
   }
 }
 
-/** Whether nothing is left to do until somebody asks or a node reports. */
+/** Whether nothing is left to do until the next request or report. */
 export function isSettled(facts: MachineFacts): boolean {
   if (facts.nodeId === null) return true;
   if (!isApplied(facts)) return false;
@@ -180,7 +180,7 @@ export function isSettled(facts: MachineFacts): boolean {
   }
 }
 
-/** Whether it takes one of the places that a plan has for running machines. The column machines.is_active says the same. */
+/** Whether it counts against the plan's limit of running machines. The column machines.is_active has the same rule. */
 export function isActive(facts: MachineFacts): boolean {
   switch (facts.desiredState) {
     case "absent":
@@ -192,7 +192,7 @@ export function isActive(facts: MachineFacts): boolean {
   }
 }
 
-/** Statuses of a node from which nothing is heard. */
+/** Statuses of a node that does not report. */
 export const UNREACHABLE_STATUSES = ["unreachable", "revoked"] as const satisfies readonly NodeStatus[];
 
 /** Phases in which a machine whose node is unreachable is shown as `error`: its state is unknown. */

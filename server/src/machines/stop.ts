@@ -1,8 +1,9 @@
 /**
  * Stops a machine and waits until it has stopped. Its disk is kept.
  *
- * Always: idempotent; a machine that is starting is stopped as well; the request is kept when the node is unreachable or slow,
- * and the machine reconciler carries it out.
+ * Always:
+ * - A stop is idempotent, and also applies to a machine that is starting.
+ * - The request is kept when the node is unreachable or slow, and the machine reconciler executes it.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { requestStop } from "./change.ts";
@@ -20,7 +21,7 @@ export interface StopOptions {
   readonly signal: AbortSignal;
 }
 
-/** The machine, stopped; or started again by somebody else meanwhile. */
+/** The machine, stopped; or started again by a concurrent request. */
 export async function stopMachine(services: MachineServices, options: StopOptions): Promise<MachineRecord> {
   const { clock } = services.context;
   const deadline = clock.monotonic() + services.nodeWaitMs;
@@ -28,7 +29,7 @@ export async function stopMachine(services: MachineServices, options: StopOption
   while (phaseOf(latest) === "stopping") {
     const waitMs = Math.max(0, deadline - clock.monotonic());
     const observed = await convergePatiently(services, latest, { waitMs, signal: options.signal });
-    // An ephemeral machine that was deleted because it had stopped did what was asked.
+    // An ephemeral machine is deleted when it has stopped, which is what was requested.
     if (observed === undefined || (observed.deletedAt !== null && !observed.isEphemeral))
       throw machineNotFound(options.id);
     latest = observed;

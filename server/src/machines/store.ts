@@ -2,32 +2,29 @@
  * Every statement over the rows of machines.
  *
  * Always:
- * - a row is changed in one of three ways: `writeChanges` (fenced by the revision, for starts, stops and reports, with
+ * - A row is changed in one of three ways: `writeChanges` (fenced by the revision, for starts, stops and reports, with
  *   timeline and runs in the same statement), `removeMachine` (a delete, which needs no fence because it always wins),
- *   and activity-store.ts (activity, outside the fence);
- * - a change of anything that users see, except of the last activity, grows the revision and is announced, because
- *   machine-cache.ts answers reads; the last activity is told to the cache of the server that writes it;
- * - a ceiling is checked in the statement that takes the place, under a lock on the tenant's row;
- * - what is asked for at creation is never updated; a delete wipes what of it may be secret.
+ *   and activity-store.ts (activity, outside the fence).
+ * - A change of anything that users see, except the last activity, raises the revision and is announced, because
+ *   machine-cache.ts answers reads. The last activity is passed to the cache of the server that writes it.
+ * - A ceiling is checked in the statement that uses it up, under a lock on the tenant's row.
+ * - The description of a machine is never updated; a delete clears the parts that may be secret.
  */
 import type { Context } from "../context.ts";
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
-import type { Run } from "@flotilla/contract/link";
-import type { Change, MutableMachine, ReportedRun } from "./change.ts";
+import type { Change, MutableMachine } from "./change.ts";
 import { storedDetails } from "./observed.ts";
+import { RUNS_WRITTEN, runWire } from "./run-store.ts";
 import type { MachineDescription, MachineRecord } from "./record.ts";
 
 /** Deleted machines are kept this long: their usage stays readable. */
 const TOMBSTONE_MS = 30 * 24 * 60 * 60_000;
 
-/** A MachineRecord, its instants as the database gives them. */
+/** A MachineRecord with instants as the database returns them. */
 type MachineRow = Omit<MachineRecord, (typeof INSTANTS)[number]> & {
   readonly [Name in (typeof INSTANTS)[number]]: Date | null;
 };
-
-/** Of what a node calls a boot. */
-const BOOT_ID_CHARACTERS_MAX = 128;
 
 const INSTANTS = [
   "createdAt",
@@ -39,7 +36,7 @@ const INSTANTS = [
   "deletedAt",
 ] as const satisfies readonly (keyof MachineRecord)[];
 
-/** Of `m`, a row of machines, and `n`, the row of its node. */
+/** From `m`, a row of machines, and `n`, the row of its node. */
 const COLUMNS = sql`
   m.id, m.tenant_id AS "tenantId", m.host_label AS "hostLabel", m.name, m.source, m.network, m.env, m.secret_env AS "secretEnv", m.secret_names AS "secretNames", m.command, m.ports, m.labels, m.workdir,
   m.cpus, m.memory_mb AS "memoryMb", m.disk_gb AS "diskGb", m.is_ephemeral AS "isEphemeral", m.is_public AS "isPublic",
@@ -78,7 +75,7 @@ export async function findAnyMachine(db: Queryable, id: string): Promise<Machine
   return row && fromRow(row);
 }
 
-/** The machines on a node of which something is or may be there, deleted ones too. */
+/** The machines that are or may be on a node, also deleted ones. */
 export async function listMachinesOfNode(db: Queryable, nodeId: string): Promise<readonly MachineRecord[]> {
   const rows = await db.query<MachineRow>(sql`
     SELECT ${COLUMNS} FROM machines m JOIN nodes n ON n.id = m.node_id
@@ -104,16 +101,16 @@ export interface ListPosition {
 
 export interface ListQuery {
   readonly tenantId: string;
-  /** All of them must fit. */
+  /** All of them must match. */
   readonly labels: Readonly<Record<string, string>>;
   readonly after: ListPosition | null;
   readonly limit: number | null;
 }
 
-/** What tells whether a machine that is known is as the database has it. */
+/** The columns that show whether a cached machine is current. */
 export type ListedMachine = Pick<MachineRecord, "id" | "revision" | "lastActivityAt" | "nodeStatus" | "nodeAddress">;
 
-/** Newest first. Their rows are much larger than this, and mostly known. */
+/** Newest first. The full rows are much larger, and mostly cached. */
 export async function listMachines(
   db: Queryable,
   { tenantId, labels, after, limit }: ListQuery,
@@ -140,12 +137,12 @@ export async function findMachines(
   return rows.map(fromRow);
 }
 
-/** `nameTaken`: or the id is, because the same request made the machine before. */
+/** `nameTaken`: also when the id is taken, because the same request made the machine before. */
 export type Insertion = "inserted" | "overCount" | "overDisk" | "nameTaken";
 
 /**
- * Inserts a machine that has never been started, unless its tenant holds `maxMachines` already or as much disk as its plan
- * allows. One round trip.
+ * Inserts a machine that has never been started, unless its tenant has `maxMachines` already or uses all the disk of its
+ * plan. One round trip.
  */
 export async function insertMachine(context: Context, machine: MachineRecord, maxMachines: number): Promise<Insertion> {
   const described: MachineDescription = machine;
@@ -181,33 +178,8 @@ export async function insertMachine(context: Context, machine: MachineRecord, ma
 }
 
 /**
- * Writes the runs of the relation `run`. A run is inserted when it is first reported, and ended when its node says so; a run
- * that has ended stays as it is. An open run is not inserted while another run of the machine is open: the end of that one
- * is written first, or the report that holds all open runs is.
- */
-const RUNS_WRITTEN = sql`
-    ended_run AS (
-      UPDATE machine_runs r SET
-        ended_at = CASE WHEN run.ended_at IS NULL THEN NULL ELSE greatest(r.started_at, run.ended_at) END,
-        end_cause = run.end_cause, sequence = coalesce(run.sequence, r.sequence)
-      FROM run
-      WHERE r.boot_id = run.boot_id AND r.node_id = run.node_id AND r.ended_at IS NULL
-        AND (run.ended_at IS NOT NULL OR r.sequence IS NULL AND run.sequence IS NOT NULL)
-      RETURNING r.boot_id),
-    inserted_run AS (
-      INSERT INTO machine_runs (
-        boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, counted_until, sequence,
-        recorded_at)
-      SELECT boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at,
-        CASE WHEN ended_at IS NULL THEN NULL ELSE greatest(started_at, ended_at) END, end_cause, deleted_at, sequence,
-        recorded_at
-      FROM run
-      WHERE tenant_id IS NOT NULL AND boot_id NOT IN (SELECT boot_id FROM ended_run)
-      ON CONFLICT DO NOTHING)`;
-
-/**
  * Writes changes whose machine still has the revision they were made from, each with its timeline and runs, in one
- * statement. Returns the machines that were written; what is not among them is stale, over its ceiling or gone.
+ * statement. Returns the written machines; the others are stale, over their ceiling or deleted.
  */
 export async function writeChanges(
   context: Context,
@@ -276,82 +248,10 @@ function wire(context: Context, { next, timeline, runs = [], activeMax }: Change
   };
 }
 
-/** A node's clock may be ahead: no run starts or ends after the server received it. */
-function runWire({ clock }: Context, { bootId, startedAt, endedAt, cause }: ReportedRun): object {
-  const now = clock.now();
-  return {
-    boot_id: bootId.slice(0, BOOT_ID_CHARACTERS_MAX),
-    started_at: instantOf(Math.min(now, startedAt)),
-    ended_at: endedAt === null ? null : instantOf(Math.min(now, endedAt)),
-    end_cause: cause,
-  };
-}
-
 /**
- * Writes runs that a node recorded: each once, however often and in whatever order they are reported. Returns the boots whose
- * machine is not known on that node: they are not written.
- */
-export async function writeRuns(context: Context, nodeId: string, runs: readonly Run[]): Promise<readonly string[]> {
-  const rows = runs.map((run) => ({ ...runWire(context, run), machine_id: run.machineId, sequence: run.sequence }));
-  const unknown = await context.db.query<{ bootId: string }>(sql`
-    WITH run AS (
-      SELECT r.boot_id, r.machine_id, ${nodeId}::text AS node_id, m.tenant_id, m.cpus, m.memory_mb, m.deleted_at,
-        greatest(m.created_at, r.started_at) AS started_at, r.ended_at, r.end_cause, r.sequence,
-        ${instantOf(context.clock.now())}::timestamptz AS recorded_at
-      FROM jsonb_to_recordset(${JSON.stringify(rows)}::jsonb) AS r(
-        boot_id text, machine_id text, started_at timestamptz, ended_at timestamptz, end_cause text, sequence bigint)
-      LEFT JOIN machines m ON m.id = r.machine_id AND m.node_id = ${nodeId}),
-    ${RUNS_WRITTEN}
-    SELECT boot_id AS "bootId" FROM run
-    WHERE tenant_id IS NULL AND NOT EXISTS (SELECT FROM machine_runs known WHERE known.boot_id = run.boot_id)`);
-  return unknown.map(({ bootId }) => bootId);
-}
-
-/** Before an answer to a request, which may be quicker than the node's own record, is surely followed by that record. */
-const UNRECORDED_MS = 60_000;
-
-/**
- * Ends the open runs of a node that it does not know any more, because it lost its journal or the database was restored. The
- * node knows of all runs that it recorded up to `sequence`, and `bootIds` are those of them that are open. Returns how many
- * there were. `endedAt`: epoch milliseconds of the node's previous report.
- */
-export function endForgottenRuns(
-  context: Context,
-  node: {
-    readonly id: string;
-    readonly sequence: number;
-    readonly bootIds: readonly string[];
-    readonly endedAt: number;
-  },
-): Promise<number> {
-  return context.db.execute(sql`
-    UPDATE machine_runs SET ended_at = greatest(started_at, ${instantOf(node.endedAt)}::timestamptz), end_cause = 'unseen'
-    WHERE node_id = ${node.id} AND ended_at IS NULL AND boot_id <> ALL(${node.bootIds}::text[])
-      AND (sequence <= ${node.sequence}
-        OR sequence IS NULL AND recorded_at < ${instantOf(context.clock.now() - UNRECORDED_MS)})`);
-}
-
-/** Runs and machines of reporting nodes that do not agree: reports of them are on their way, or there is a fault. */
-export async function countRunMismatches(
-  db: Queryable,
-): Promise<{ readonly openWithoutBoot: number; readonly bootWithoutRun: number }> {
-  const row = await db.queryOne<{ openWithoutBoot: number; bootWithoutRun: number }>(sql`
-    WITH reporting AS (SELECT id FROM nodes WHERE status NOT IN ('unreachable', 'revoked'))
-    SELECT
-      (SELECT count(*) FROM machine_runs r JOIN reporting n ON n.id = r.node_id
-       LEFT JOIN machines m ON m.id = r.machine_id AND m.observed_boot_id = r.boot_id
-         AND m.observed_state IN ('running', 'stopping')
-       WHERE r.ended_at IS NULL AND m.id IS NULL)::int AS "openWithoutBoot",
-      (SELECT count(*) FROM machines m JOIN reporting n ON n.id = m.node_id
-       LEFT JOIN machine_runs r ON r.machine_id = m.id AND r.boot_id = m.observed_boot_id AND r.ended_at IS NULL
-       WHERE m.observed_state = 'running' AND r.boot_id IS NULL)::int AS "bootWithoutRun"`);
-  return row ?? { openWithoutBoot: 0, bootWithoutRun: 0 };
-}
-
-/**
- * Deletes a machine in any state: it is hidden at once, its name is free and it is not counted any more; what may be secret of it (its
- * environment and command, sessions, tokens, share link) is wiped; the node is told afterwards.
- * `revision`: only if it still has it. Returns the machine as it was left, or undefined when there is none.
+ * Deletes a machine in any state: it is hidden immediately, its name is free and it is not counted any more. Data that may be
+ * secret (environment, command, sessions, tokens, share link) is cleared. The node is called afterwards.
+ * `revision`: delete only if it has this revision. Returns the deleted machine, or undefined when there is none.
  */
 export async function removeMachine(
   context: Context,
@@ -383,11 +283,11 @@ export async function removeMachine(
   return fromRow(row);
 }
 
-/** Tells every cache of a new revision: this server's at once, the others' before the caller is answered. */
+/** Announces a new revision to every cache: this server's synchronously, the others' before the caller gets its answer. */
 const announce = (context: Context, { id, revision }: { readonly id: string; readonly revision: number }) =>
   context.db.notify("machines", `${id}:${revision}`);
 
-/** Takes machines that are due for the reconciler; others do not get them before `leaseMs` have passed. */
+/** Claims machines that are due for the reconciler, for `leaseMs` milliseconds. */
 export async function claimDueMachines(
   context: Context,
   { limit, leaseMs }: { readonly limit: number; readonly leaseMs: number },
@@ -403,13 +303,13 @@ export async function claimDueMachines(
   return rows.map(fromRow);
 }
 
-/** Says that nothing is left to do for a machine, if it still has the revision. */
+/** Records that nothing is left to do for a machine, if it still has the revision. */
 export async function settleMachine(db: Queryable, machine: MutableMachine): Promise<void> {
   await db.execute(sql`
     UPDATE machines SET reconcile_at = NULL WHERE id = ${machine.id} AND revision = ${machine.revision}`);
 }
 
-/** Forgets machines that were deleted long enough ago. Their events and runs stay. Returns how many there were. */
+/** Removes the rows of machines deleted more than TOMBSTONE_MS ago. Their events and runs stay. Returns how many. */
 export function purgeTombstones(context: Context, limit: number): Promise<number> {
   return context.db.execute(sql`
     DELETE FROM machines WHERE id IN (

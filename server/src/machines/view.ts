@@ -1,8 +1,9 @@
 /**
- * What users see of a machine: computed from what was asked and what was observed, never stored.
+ * What users see of a machine: computed from its desired and observed state, never stored.
  *
- * Pure. Always: after an accepted start no reader sees `stopped` before a stop was asked or the guest ended by itself;
- * `ready` only with `started`; `error` text exactly with the state `error`.
+ * Pure. Always:
+ * - After an accepted start no reader sees `stopped` before a stop was requested or the guest ended by itself.
+ * - `ready` appears only with the state `started`, and an `error` text exactly with the state `error`.
  */
 import type { MachineInfo, MachineState } from "@flotilla/contract/machines";
 import type { MachineRecord } from "./record.ts";
@@ -44,24 +45,25 @@ export function shownState(machine: ShownOf): ShownState {
     case "stopped":
       return plain("stopped");
     case "starting":
-      // An accepted start, whatever the node has seen of it yet: also while an earlier boot is still stopping.
+      // An accepted start, whatever the node has reported yet: also while an earlier boot is still stopping.
       return plain("creating");
     case "running":
-      // Its node says when it is ready: when a published port takes connections, or without one when its agent answers.
+      // The node reports when it is ready: when a published port accepts connections, or without ports when the guest agent
+      // answers.
       return { state: "started", isReady: machine.readyAt !== null, error: null };
     case "stopping":
       return plain(stoppingState(machine));
     case "failed":
-      // The server gave up, or the node said why the boot ended.
+      // The server abandoned the request, or the node reported why the boot ended.
       return { state: "error", isReady: false, error: machine.error ?? machine.observedReason ?? "no reason is known" };
     case "deleting":
     case "deleted":
-      // Not shown by any read; in an answer that was being written it is what it is about to be.
+      // Not shown by any read; an answer that was being written shows what it will be.
       return plain("stopped");
   }
 }
 
-/** A machine that is being stopped shows what it was, and keeps its place under the ceiling, until it has stopped. */
+/** A machine that is being stopped shows its former state, and counts against the ceiling, until it has stopped. */
 function stoppingState(machine: ShownOf): MachineState {
   switch (machine.observedState) {
     case "preparing":
@@ -73,7 +75,7 @@ function stoppingState(machine: ShownOf): MachineState {
     case "absent":
     case "stopped":
     case "failed":
-      // Nothing runs; only the node's word that nothing will is missing.
+      // Nothing runs; the node has yet to confirm the request.
       return "stopped";
   }
 }
@@ -84,7 +86,7 @@ export function nodeUnreachableText(nodeId: string, status: string | null): stri
     : `node ${nodeId} does not report; the machine on it is shown again when the node is back`;
 }
 
-/** Under which address the world reaches a machine. */
+/** The public addresses of machines. */
 type Addresses = { urlOf(machine: MachineRecord): string };
 
 const instant = (ms: number): string => new Date(ms).toISOString();
@@ -138,7 +140,7 @@ interface Shown {
 
 const known = new WeakMap<MachineRecord, Shown>();
 
-/** What machineInfo() shows, and its JSON: made once for each record, which never changes. */
+/** The result of machineInfo(), and its JSON: made once for each record, which never changes. */
 export function shownMachine(machine: MachineRecord, addresses: Addresses): Shown {
   let shown = known.get(machine);
   if (shown === undefined) {

@@ -1,0 +1,99 @@
+/**
+ * The files of the embedded PostgreSQL's cluster: its password, and its data directory, made by initdb.
+ *
+ * Always: `data/` is complete or missing. It is made in a folder `init-…` and renamed; after a crash in between, the next
+ * start removes the folder.
+ */
+import { chown, mkdir, open, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { type Installation, launch, linkLibraries } from "./process.ts";
+
+export const USER = "flotilla";
+
+interface ClusterOptions {
+  /** `<data dir>/postgres`. */
+  readonly directory: string;
+  readonly randomBytes: (size: number) => Buffer;
+  /** Aborted when this server is to stop. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** The password of the database, generated at the first start. Throws an Error for users when it is missing later. */
+export async function ensurePassword(options: ClusterOptions): Promise<string> {
+  const path = join(options.directory, "password");
+  try {
+    return (await readFile(path, "utf8")).trim();
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+  }
+  if (await exists(join(options.directory, "data", "PG_VERSION")))
+    throw new Error(`${path} is missing: restore it from a backup; without it the database cannot be opened`);
+  const password = options.randomBytes(32).toString("base64url");
+  const temporary = `${path}.${options.randomBytes(4).toString("hex")}`;
+  await writeFile(temporary, `${password}\n`, { mode: 0o600, flush: true });
+  await rename(temporary, path);
+  return password;
+}
+
+/** Makes the cluster beside its final place and moves it there, so that `data/` is always complete. */
+export async function initialize(options: ClusterOptions, installation: Installation, password: string): Promise<void> {
+  const directory = join(options.directory, `init-${options.randomBytes(4).toString("hex")}`);
+  await mkdir(directory, { mode: 0o700 });
+  const passwordFile = join(directory, "password");
+  await writeFile(passwordFile, password, { mode: 0o600 });
+  if (installation.user !== null) {
+    for (const path of [directory, passwordFile]) await chown(path, installation.user.uid, installation.user.gid);
+  }
+  await linkLibraries(installation);
+  const log = await open(join(options.directory, "log"), "a", 0o600);
+  try {
+    const child = launch(installation, {
+      program: "initdb",
+      directory,
+      args: (inside) => [
+        `--pgdata=${inside}/data`,
+        `--pwfile=${inside}/password`,
+        `--username=${USER}`,
+        "--auth=scram-sha-256",
+        "--locale=C",
+        "--encoding=UTF8",
+      ],
+      logFd: log.fd,
+      // A terminal's Ctrl-C is for this server, which then stops PostgreSQL.
+      isDetached: true,
+    });
+    options.signal?.addEventListener("abort", () => child.kill("SIGTERM"), { once: true });
+    const code = await new Promise<number | null>((resolve, reject) => {
+      child.once("error", reject);
+      child.once("exit", resolve);
+    });
+    if (code !== 0) throw new Error(`making the database failed (${await lastLine(options.directory)})`);
+  } finally {
+    await log.close();
+  }
+  await rename(join(directory, "data"), join(options.directory, "data"));
+  await rm(directory, { recursive: true, force: true });
+}
+
+/** Removes folders of clusters that were not completed. */
+export async function removeUnfinished(directory: string): Promise<void> {
+  for (const name of await readdir(directory)) {
+    if (name.startsWith("init-")) await rm(join(directory, name), { recursive: true, force: true });
+  }
+}
+
+/** The end of PostgreSQL's log, for users. */
+export async function lastLine(directory: string): Promise<string> {
+  const path = join(directory, "log");
+  const lines = (await readFile(path, "utf8")).trimEnd().split("\n");
+  return `${lines.at(-1) ?? ""}; see ${path}`;
+}
+
+export async function exists(path: string): Promise<boolean> {
+  try {
+    await stat(path);
+    return true;
+  } catch {
+    return false;
+  }
+}

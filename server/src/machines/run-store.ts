@@ -1,0 +1,115 @@
+/**
+ * The statements that write machine_runs: when each boot of a machine ran, as its node reports it.
+ *
+ * Always:
+ * - A run is inserted once and ended once, however often and in whatever order it is reported.
+ * - Times are bounded by the server's clock: no run starts or ends after the report of it arrived.
+ *
+ * A run may arrive with the state of its machine (`writeChanges` in store.ts, with RUNS_WRITTEN) or as the node's own record
+ * (`writeRuns`). Whichever comes first inserts it.
+ */
+import type { Run } from "@flotilla/contract/link";
+import type { Context } from "../context.ts";
+import { type Queryable, sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
+import type { ReportedRun } from "./change.ts";
+
+/** The longest id of a boot. */
+const BOOT_ID_CHARACTERS_MAX = 128;
+
+/**
+ * Writes the runs of the relation `run`. A run is inserted with its first report and ended with the report of its end; an
+ * ended run does not change. An open run is not inserted while another run of the machine is open: the end of that one, or a
+ * report of all open runs, is written first.
+ */
+export const RUNS_WRITTEN = sql`
+    ended_run AS (
+      UPDATE machine_runs r SET
+        ended_at = CASE WHEN run.ended_at IS NULL THEN NULL ELSE greatest(r.started_at, run.ended_at) END,
+        end_cause = run.end_cause, sequence = coalesce(run.sequence, r.sequence)
+      FROM run
+      WHERE r.boot_id = run.boot_id AND r.node_id = run.node_id AND r.ended_at IS NULL
+        AND (run.ended_at IS NOT NULL OR r.sequence IS NULL AND run.sequence IS NOT NULL)
+      RETURNING r.boot_id),
+    inserted_run AS (
+      INSERT INTO machine_runs (
+        boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, counted_until, sequence,
+        recorded_at)
+      SELECT boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at,
+        CASE WHEN ended_at IS NULL THEN NULL ELSE greatest(started_at, ended_at) END, end_cause, deleted_at, sequence,
+        recorded_at
+      FROM run
+      WHERE tenant_id IS NOT NULL AND boot_id NOT IN (SELECT boot_id FROM ended_run)
+      ON CONFLICT DO NOTHING)`;
+
+/** A run in the format of the statements. A node's clock may be ahead, so times are bounded by the present. */
+export function runWire({ clock }: Context, { bootId, startedAt, endedAt, cause }: ReportedRun): object {
+  const now = clock.now();
+  return {
+    boot_id: bootId.slice(0, BOOT_ID_CHARACTERS_MAX),
+    started_at: instantOf(Math.min(now, startedAt)),
+    ended_at: endedAt === null ? null : instantOf(Math.min(now, endedAt)),
+    end_cause: cause,
+  };
+}
+
+/**
+ * Writes runs that a node recorded: each once, however often and in whatever order they are reported. Returns the boots that
+ * were not written, because their machine is unknown on that node.
+ */
+export async function writeRuns(context: Context, nodeId: string, runs: readonly Run[]): Promise<readonly string[]> {
+  const rows = runs.map((run) => ({ ...runWire(context, run), machine_id: run.machineId, sequence: run.sequence }));
+  const unknown = await context.db.query<{ bootId: string }>(sql`
+    WITH run AS (
+      SELECT r.boot_id, r.machine_id, ${nodeId}::text AS node_id, m.tenant_id, m.cpus, m.memory_mb, m.deleted_at,
+        greatest(m.created_at, r.started_at) AS started_at, r.ended_at, r.end_cause, r.sequence,
+        ${instantOf(context.clock.now())}::timestamptz AS recorded_at
+      FROM jsonb_to_recordset(${JSON.stringify(rows)}::jsonb) AS r(
+        boot_id text, machine_id text, started_at timestamptz, ended_at timestamptz, end_cause text, sequence bigint)
+      LEFT JOIN machines m ON m.id = r.machine_id AND m.node_id = ${nodeId}),
+    ${RUNS_WRITTEN}
+    SELECT boot_id AS "bootId" FROM run
+    WHERE tenant_id IS NULL AND NOT EXISTS (SELECT FROM machine_runs known WHERE known.boot_id = run.boot_id)`);
+  return unknown.map(({ bootId }) => bootId);
+}
+
+/** A run that arrived with an answer is followed by the node's own record within this time. */
+const UNRECORDED_MS = 60_000;
+
+/**
+ * Ends open runs that their node does not know any more, because it lost its journal or the database was restored. The node
+ * knows all runs that it recorded up to `sequence`; `bootIds` are the open ones. `endedAt`: epoch milliseconds of the node's
+ * previous report. Returns how many were ended.
+ */
+export function endForgottenRuns(
+  context: Context,
+  node: {
+    readonly id: string;
+    readonly sequence: number;
+    readonly bootIds: readonly string[];
+    readonly endedAt: number;
+  },
+): Promise<number> {
+  return context.db.execute(sql`
+    UPDATE machine_runs SET ended_at = greatest(started_at, ${instantOf(node.endedAt)}::timestamptz), end_cause = 'unseen'
+    WHERE node_id = ${node.id} AND ended_at IS NULL AND boot_id <> ALL(${node.bootIds}::text[])
+      AND (sequence <= ${node.sequence}
+        OR sequence IS NULL AND recorded_at < ${instantOf(context.clock.now() - UNRECORDED_MS)})`);
+}
+
+/** Counts runs and machines of reporting nodes that do not agree: their reports are on the way, or there is a fault. */
+export async function countRunMismatches(
+  db: Queryable,
+): Promise<{ readonly openWithoutBoot: number; readonly bootWithoutRun: number }> {
+  const row = await db.queryOne<{ openWithoutBoot: number; bootWithoutRun: number }>(sql`
+    WITH reporting AS (SELECT id FROM nodes WHERE status NOT IN ('unreachable', 'revoked'))
+    SELECT
+      (SELECT count(*) FROM machine_runs r JOIN reporting n ON n.id = r.node_id
+       LEFT JOIN machines m ON m.id = r.machine_id AND m.observed_boot_id = r.boot_id
+         AND m.observed_state IN ('running', 'stopping')
+       WHERE r.ended_at IS NULL AND m.id IS NULL)::int AS "openWithoutBoot",
+      (SELECT count(*) FROM machines m JOIN reporting n ON n.id = m.node_id
+       LEFT JOIN machine_runs r ON r.machine_id = m.id AND r.boot_id = m.observed_boot_id AND r.ended_at IS NULL
+       WHERE m.observed_state = 'running' AND r.boot_id IS NULL)::int AS "bootWithoutRun"`);
+  return row ?? { openWithoutBoot: 0, bootWithoutRun: 0 };
+}
