@@ -181,7 +181,7 @@ test("a key does not outlive the one that made it, for another tenant either", a
   for (const more of [{}, { tenantId }]) {
     const longer = await own.post("/v1/apikeys", { expiresInDays: 3, ...more });
     assert.equal(longer.status, 400);
-    assert.match(longer.text, /would outlive the one that makes it, which expires at \d{4}-/);
+    assert.match(longer.text, /would outlive the key that creates it, which expires at \d{4}-/);
   }
   await mint({ expiresInDays: 1 }, own);
 });
@@ -290,7 +290,7 @@ test("a tenant has a bounded number of keys, also when made concurrently, and of
   assert.equal(made.filter(({ status }) => status === 200).length, 9);
   const refused = made.find(({ status }) => status !== 200);
   assert.equal(refused?.status, 422);
-  assert.equal(refused.text, "the tenant has 1000 API keys; revoke one that is not used any more");
+  assert.equal(refused.text, "the tenant has 1000 API keys, which is the limit; revoke one that is unused");
   const left = await db.queryOne<{ count: number }>(
     sql`SELECT count(*)::int AS count FROM api_keys WHERE tenant_id = ${tenantId} AND revoked_at IS NOT NULL`,
   );

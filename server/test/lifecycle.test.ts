@@ -87,10 +87,7 @@ test("a machine in which nothing is done is stopped, keeps its disk and says why
   await makeOlder(id, 2);
   await sweep();
   await until(async () => (await get(id)).state === "stopped");
-  assert.deepEqual((await messages(id)).slice(-2), [
-    "auto-stop: nothing was done in the machine for 60 s",
-    "machine stopped",
-  ]);
+  assert.deepEqual((await messages(id)).slice(-2), ["auto-stop: the machine was idle for 60 s", "machine stopped"]);
   const back = await client.post(`/v1/machines/${id}/exec`, { command: "echo back" });
   assert.equal(back.json.stdout, "back\n");
 });

@@ -1,5 +1,5 @@
 /**
- * Which periods callers can ask for.
+ * The periods of usage queries.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";

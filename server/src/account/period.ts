@@ -1,5 +1,5 @@
 /**
- * The period that a caller asks usage of. Pure.
+ * The period of a usage query. Pure.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { parseInstant } from "../http/instant.ts";

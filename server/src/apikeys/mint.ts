@@ -1,9 +1,11 @@
 /**
- * Creates an API key that grants no more than its creator has, and no longer.
+ * Creates an API key that grants no more than its creator has, and expires no later.
  *
- * Always: the plaintext exists only in what this returns; the row holds a hash. A tenant has at most KEYS_MAX keys that are
- * good, decided by the statement that inserts. No key is made with one that was revoked meanwhile. A repetition under an
- * idempotency key has the same id and plaintext, and finds the key that it made.
+ * Always:
+ * - The plaintext exists only in the return value; the row has a hash.
+ * - A tenant has at most KEYS_MAX valid keys; the statement that inserts checks it.
+ * - A key that was revoked in the meantime makes no key.
+ * - A repetition under an idempotency key has the same id and plaintext, and finds the key that it made.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { CreateApiKeyRequest } from "@flotilla/contract/apikeys";
@@ -14,7 +16,7 @@ import type { Caller } from "../auth/caller.ts";
 import { insertKey } from "./store.ts";
 
 const DAY_MS = 24 * 60 * 60 * 1000;
-/** Enough for a key for each member and program of a large team; a loop that makes keys is stopped. */
+/** Enough for the members and programs of a large team; it stops a loop that makes keys. */
 const KEYS_MAX = 1_000;
 const OPERATOR_SCOPES: readonly Scope[] = ["*", "admin"];
 
@@ -50,7 +52,10 @@ export async function mintKey(
     case "noCreator":
       throw new Refusal("unknown_key", "the API key was revoked");
     case "overCount":
-      throw new Refusal("quota_exceeded", `the tenant has ${KEYS_MAX} API keys; revoke one that is not used any more`);
+      throw new Refusal(
+        "quota_exceeded",
+        `the tenant has ${KEYS_MAX} API keys, which is the limit; revoke one that is unused`,
+      );
   }
 }
 
@@ -60,7 +65,7 @@ function chooseExpiry(caller: Caller, days: number | null, now: number): number 
   const asked = now + days * DAY_MS;
   if (caller.expiresAt === null || asked <= caller.expiresAt) return asked;
   const end = new Date(caller.expiresAt).toISOString();
-  const text = `the new key would outlive the one that makes it, which expires at ${end}; ask for fewer days, or leave expiresInDays out`;
+  const text = `the new key would outlive the key that creates it, which expires at ${end}; request fewer days, or omit expiresInDays`;
   throw new Refusal("invalid_request", text);
 }
 

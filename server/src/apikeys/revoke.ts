@@ -1,9 +1,11 @@
 /**
- * Revokes an API key, and with `cascade` every key that was made with it, with one of those, and so on.
+ * Revokes an API key, and with `cascade` all keys that were made with it, directly or indirectly.
  *
- * Always: nobody revokes a key whose scopes it could not grant, so a key that only manages keys ends no operator's. A key
- * may revoke itself. One transaction: it is all revoked or nothing is; a key that is made meanwhile with one of them is
- * revoked as well, or not made.
+ * Always:
+ * - A key revokes only keys whose scopes it could grant, so a key that manages keys cannot revoke an operator's. A key can
+ *   revoke itself.
+ * - One transaction revokes all of them or none. A key that is made concurrently with one of them is revoked as well, or not
+ *   made.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
@@ -24,14 +26,14 @@ export async function revokeKey(
     if (key === undefined) throw new Refusal("not_found", `no API key ${keyId}`);
     const beyond = keyId === caller.keyId ? [] : key.scopes.filter((scope) => !mayGrant(caller, scope));
     if (beyond.length > 0) {
-      const text = `missing scope: ${beyond.join(", ")}; a key is revoked by one that could have made it, or by itself`;
+      const text = `missing scope: ${beyond.join(", ")}; a key can be revoked by itself, and by a key that has all its scopes`;
       throw new Refusal("missing_scope", text);
     }
     const revoked: string[] = [];
     for (;;) {
       const at = context.clock.now();
       const ids = await revokeKeys(transaction, { keyId, tenantId, at, isCascading });
-      // Each look sees what was made while the one before waited for its rows.
+      // Each pass finds keys that were made while the one before waited for row locks.
       if (ids.length === 0) return revoked;
       revoked.push(...ids);
     }

@@ -1,8 +1,8 @@
 /**
- * The statements that make, list, revoke and forget API keys. What a request needs of a key, and the admin key of the data
- * directory, are in auth/key-store.ts.
+ * The statements that make, list, revoke and purge API keys. auth/key-store.ts has the reads for requests, and the admin key of
+ * the data directory.
  *
- * Always: revoking tells the other servers in the same statement, so it cannot be forgotten by a crash in between.
+ * Always: the statement that revokes also notifies the other servers, so a crash in between cannot lose the notification.
  */
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -41,8 +41,8 @@ export const listKeys = (db: Queryable, tenantId: string): Promise<readonly ApiK
 export type KeyInsertion = "inserted" | "noTenant" | "noCreator" | "overCount";
 
 /**
- * Inserts a key, unless its tenant has `max` that are good. Rows of keys that are not good any more are bounded as well: of
- * the tenant's, the oldest beyond `max` go. One that is there already, with the same id and hash, was inserted.
+ * Inserts a key, unless its tenant has `max` valid ones. Rows of invalid keys are bounded as well: the tenant's oldest beyond
+ * `max` are removed. An existing row with the same id and hash counts as inserted.
  */
 export async function insertKey(db: Queryable, key: NewApiKey, max: number): Promise<KeyInsertion> {
   const row = await db.queryOne<{ hasRoom: boolean; isMade: boolean; isKnown: boolean; id: string | null }>(sql`
@@ -70,18 +70,18 @@ export async function insertKey(db: Queryable, key: NewApiKey, max: number): Pro
 }
 
 const PURGED_AT_ONCE = 10;
-/** Revoked keys stay this long, so that what they created has a name. */
+/** Revoked keys are kept this long, so that the creator of a machine has a name. */
 const REVOKED_KEPT_MS = 30 * 24 * 60 * 60_000;
 
 /**
- * Of `k`: revoked, and neither a link to keys that it made, nor remembered by an answer, nor an operator's: the admin key's
- * file may still hold that one, and what is forgotten would be registered again.
+ * Whether `k` can be removed: revoked, without keys made by it, not named by a stored answer, and not an operator's. The file
+ * of the admin key may still hold that one, and a removed key would be registered again.
  */
 const FORGETTABLE = sql`k.revoked_at IS NOT NULL AND k.created_by IS NOT NULL AND NOT k.scopes && ARRAY['*']
   AND NOT EXISTS (SELECT FROM api_keys child WHERE child.created_by = k.id)
   AND NOT EXISTS (SELECT FROM idempotency_keys i WHERE i.key_id = k.id)`;
 
-/** Forgets keys that were revoked 30 days ago. Returns how many there were. */
+/** Removes keys that were revoked 30 days ago. Returns how many there were. */
 export function purgeKeys(db: Queryable, now: number, limit: number): Promise<number> {
   return db.execute(sql`
     DELETE FROM api_keys WHERE id IN (
@@ -98,7 +98,7 @@ export const lockKey = (
     SELECT scopes FROM api_keys
     WHERE id = ${keyId} AND (${tenantId}::text IS NULL OR tenant_id = ${tenantId}) AND revoked_at IS NULL FOR UPDATE`);
 
-/** Revokes a key, or it and all that come from it, and returns the ids of those that were not revoked before. */
+/** Revokes a key, or it and all its descendants. Returns the ids of those that were not revoked before. */
 export async function revokeKeys(
   transaction: Queryable,
   asked: {

@@ -1,5 +1,5 @@
 /**
- * From a row of api_keys to what callers see: never the key or its hash.
+ * Converts a row of api_keys to an API answer, which never has the key or its hash.
  */
 import type { ApiKeyInfo } from "@flotilla/contract/apikeys";
 import type { ApiKeyRow } from "./store.ts";

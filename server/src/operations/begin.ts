@@ -1,8 +1,9 @@
 /**
  * Requests an operation: writes one row, which the operation loop of any server claims at once.
  *
- * Always: this only writes the row, so an accepted operation is done even if this server dies right after its answer. A
- * repetition under an idempotency key has the same id, and finds the operation that it began.
+ * Always:
+ * - Only the row is written, so an accepted operation is done even if this server dies right after its answer.
+ * - A repetition under an idempotency key has the same id, and finds the operation that it began.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { OperationKind } from "@flotilla/contract/operations";
@@ -15,9 +16,9 @@ export interface OperationRequest {
   readonly tenantId: string;
   readonly kind: OperationKind;
   readonly resource: { readonly kind: string; readonly id: string; readonly name: string | null };
-  /** For the kind's worker; goes through JSON. */
+  /** For the kind's worker; stored as JSON. */
   readonly input: object;
-  /** The steps that are known beforehand, by name. */
+  /** The names of the steps that are known in advance. */
   readonly steps: readonly string[];
   readonly deadlineMs: number;
 }

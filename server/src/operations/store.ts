@@ -1,8 +1,10 @@
 /**
  * Every statement over the rows of operations.
  *
- * Always: what a worker writes names the attempt it was given, so that a server which was thought dead changes nothing
- * any more; an operation that has ended is never written again. Claims skip what another server is about to take.
+ * Always:
+ * - A worker's writes name its attempt, so a server that lost its lease changes nothing.
+ * - An operation that has ended is never written again.
+ * - Claims skip rows that another server is claiming.
  */
 import type { OperationKind, OperationStatus } from "@flotilla/contract/operations";
 import type { Context } from "../context.ts";
@@ -25,7 +27,7 @@ export interface OperationRecord {
   readonly createdAt: number;
   readonly updatedAt: number;
   readonly deadlineAt: number;
-  /** How often a server has taken it up. */
+  /** How often a server has claimed it. */
   readonly attempt: number;
 }
 
@@ -39,7 +41,7 @@ const COLUMNS = sql`
 /** Ended operations are shown this long. */
 const OPERATION_AGE_MAX_MS = 30 * 24 * 60 * 60_000;
 
-/** Writes an operation that no server works on yet, unless its tenant has `runningMax` of them already, or the id is known. */
+/** Inserts an unclaimed operation, unless its tenant has `runningMax` running ones already, or the id exists. */
 export async function insertOperation(
   db: Queryable,
   operation: OperationRecord,
@@ -68,7 +70,7 @@ export async function findOperation(
     SELECT ${COLUMNS} FROM operations o WHERE o.id = ${id} AND o.tenant_id = ${tenantId}`);
 }
 
-/** The newest that runs for the thing. */
+/** The newest running operation of the resource. */
 export async function findRunningOperation(
   db: Queryable,
   { kind, resourceId }: { readonly kind: OperationKind; readonly resourceId: string },
@@ -79,7 +81,7 @@ export async function findRunningOperation(
     ORDER BY o.created_at DESC LIMIT 1`);
 }
 
-/** Newest first; after the position when there is one. */
+/** Newest first; after the position if there is one. */
 export async function listOperations(
   db: Queryable,
   options: {
@@ -99,8 +101,8 @@ export async function listOperations(
 }
 
 /**
- * Takes up operations whose server is gone, or that never had one; nobody else does before `leaseMs` have passed. Of
- * kinds that are not among `kinds` (a newer server's) only those past their deadline, in order to end them.
+ * Claims operations whose lease has expired, for `leaseMs` milliseconds. Operations of other kinds than `kinds` (a newer
+ * server's) are claimed only past their deadline, in order to end them.
  */
 export async function claimOperations(
   context: Context,
@@ -118,13 +120,13 @@ export async function claimOperations(
     SELECT ${COLUMNS} FROM claimed o`);
 }
 
-/** Whose turn a write is. */
+/** Identifies the attempt that holds the lease. */
 export interface LeaseToken {
   readonly id: string;
   readonly attempt: number;
 }
 
-/** Keeps the lease. `steps`: what has changed, null when nothing has. `stale`: another server has it, or it has ended. */
+/** Renews the lease. `steps`: null when unchanged. `stale`: another server has the lease, or the operation has ended. */
 export async function saveProgress(
   context: Context,
   turn: LeaseToken,
@@ -140,7 +142,7 @@ export async function saveProgress(
   return rows === 0 ? "stale" : "written";
 }
 
-/** Ends it, for good. */
+/** Ends an operation, finally. */
 export async function endOperation(
   context: Context,
   turn: LeaseToken,
@@ -154,14 +156,14 @@ export async function endOperation(
   return rows === 0 ? "stale" : "written";
 }
 
-/** This server ends: another one may go on at once. */
+/** Releases the lease, so that another server can continue immediately. */
 export async function releaseOperation(context: Context, turn: LeaseToken): Promise<void> {
   await context.db.execute(sql`
     UPDATE operations SET leased_until = ${instantOf(context.clock.now())}
     WHERE id = ${turn.id} AND attempt = ${turn.attempt} AND status = 'running'`);
 }
 
-/** Forgets operations that ended long ago. Returns how many there were. */
+/** Removes operations that ended more than OPERATION_AGE_MAX_MS ago. Returns how many. */
 export function purgeOperations(context: Context, limit: number): Promise<number> {
   return context.db.execute(sql`
     DELETE FROM operations WHERE id IN (

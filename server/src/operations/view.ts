@@ -1,5 +1,5 @@
 /**
- * From a row of operations to what callers see. Pure.
+ * Converts a row of operations to an API answer. Pure.
  */
 import type { Operation } from "@flotilla/contract/operations";
 import type { OperationRecord } from "./store.ts";

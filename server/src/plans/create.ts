@@ -6,7 +6,7 @@ import type { CreatePlanRequest } from "@flotilla/contract/plans";
 import type { Context } from "../context.ts";
 import { findPlanMadeAs, getDefaultPlan, insertPlan, lockPlans, type PlanRow, unsetDefaultPlan } from "./store.ts";
 
-/** `newId`: for a plan whose request names none. A repetition with the same one answers the plan that was made. */
+/** `newId`: used if the request names no id. A repetition with the same one returns the plan that was made. */
 export async function createPlan(context: Context, request: CreatePlanRequest, newId: string): Promise<PlanRow> {
   const id = request.id ?? newId;
   const createdAt = context.clock.now();

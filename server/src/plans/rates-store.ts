@@ -1,12 +1,12 @@
 /**
- * Every statement over `rates` but the first row of each plan, which a trigger writes.
+ * Every statement over `rates`, except the insert of each plan's first row, which is a trigger's.
  *
  * Always: a rate is never changed. The database refuses it.
  */
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
 
-/** Prices of a plan from an instant on. Money in micros, instants in epoch milliseconds. */
+/** The prices of a plan from an instant on. Money in micros, instants in epoch milliseconds. */
 export interface RateRow {
   readonly id: string;
   readonly planId: string;
@@ -20,7 +20,7 @@ const COLUMNS = sql`id, plan_id AS "planId", (extract(epoch FROM active_from) * 
   cpu_hour_micros AS "rateCpuHourMicros", memory_gb_hour_micros AS "rateMemoryGbHourMicros",
   (extract(epoch FROM created_at) * 1000)::float8 AS "createdAt"`;
 
-/** All of a plan, in the order of their times; none: there is no such plan. */
+/** All rates of a plan in order of time; none: there is no such plan. */
 export const listRates = (db: Queryable, planId: string): Promise<readonly RateRow[]> =>
   db.query<RateRow>(sql`SELECT ${COLUMNS} FROM rates WHERE plan_id = ${planId} ORDER BY active_from`);
 

@@ -9,7 +9,7 @@ import type { Context } from "../context.ts";
 import { parseInstant } from "../http/instant.ts";
 import { findRate, insertRate, listRates, type RateRow } from "./rates-store.ts";
 
-/** `id`: of the new rate. A repetition with the same one answers the rate that was made. */
+/** `id`: of the new rate. A repetition with the same one returns the rate that was made. */
 export async function setRate(
   { clock, db }: Context,
   planId: string,

@@ -34,7 +34,7 @@ export interface PlanRow {
   readonly createdAt: number;
 }
 
-/** What the statements below read, from `plans p` and `rates r`. */
+/** From `plans p` and `rates r`. */
 const COLUMNS = sql`p.id, p.name, p.is_default AS "isDefault", p.budget_policy AS "budgetPolicy", p.max_apps AS "maxApps",
   p.max_cpus AS "maxCpus", p.max_memory_mb AS "maxMemoryMb", p.max_disk_gb AS "maxDiskGb", p.max_machines AS "maxMachines",
   p.max_concurrent_machines AS "maxConcurrentMachines", p.max_total_cpus AS "maxTotalCpus",
@@ -62,7 +62,7 @@ export async function getPlanOf(db: Queryable, tenantId: string, now: number): P
   return row;
 }
 
-/** Makes transactions that may change the default plan take turns. Reads are not blocked. */
+/** Serializes transactions that may change the default plan. Reads are not blocked. */
 export async function lockPlans(transaction: Queryable): Promise<void> {
   await transaction.execute(sql`LOCK TABLE plans IN SHARE ROW EXCLUSIVE MODE`);
 }
@@ -74,7 +74,7 @@ export async function getDefaultPlan(db: Queryable, now: number): Promise<PlanRo
   return row;
 }
 
-/** Takes the mark from the plan that has it; only together with inserting another default plan. */
+/** Unmarks the default plan; only together with inserting another default plan. */
 export async function unsetDefaultPlan(transaction: Queryable): Promise<void> {
   await transaction.query(sql`
     WITH old AS (UPDATE plans SET is_default = false WHERE is_default RETURNING id)
@@ -99,7 +99,7 @@ export async function insertPlan(db: Queryable, plan: PlanRow, madeAs: string): 
   return count === 1;
 }
 
-/** The plan that a request made which gave it this id, or would have if the caller had chosen none. */
+/** The plan with this id that the same request made. */
 export const findPlanMadeAs = (
   db: Queryable,
   { id, madeAs, now }: { readonly id: string; readonly madeAs: string; readonly now: number },

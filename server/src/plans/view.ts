@@ -1,5 +1,5 @@
 /**
- * From rows of plans and rates to what callers see.
+ * Converts rows of plans and rates to API answers.
  */
 import type { PlanInfo, RateInfo } from "@flotilla/contract/plans";
 import type { PlanRow } from "./store.ts";

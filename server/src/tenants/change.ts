@@ -8,7 +8,7 @@ import type { CreateTenantRequest } from "@flotilla/contract/tenants";
 import type { Context } from "../context.ts";
 import { insertTenant, planExists, type TenantChange, type TenantRow, updateTenant } from "./store.ts";
 
-/** `newId`: for a tenant whose request names none. A repetition with the same one answers the tenant that was made. */
+/** `newId`: used if the request names no id. A repetition with the same one returns the tenant that was made. */
 export async function createTenant(context: Context, request: CreateTenantRequest, newId: string): Promise<TenantRow> {
   const planId = request.planId ?? null;
   if (planId !== null) await requirePlan(context, planId);
@@ -16,7 +16,10 @@ export async function createTenant(context: Context, request: CreateTenantReques
   const at = context.clock.now();
   const row = await insertTenant(context.db, { id, name: request.name, planId, at, madeAs: newId });
   if (row === undefined)
-    throw new Refusal("name_taken", `a tenant with the id ${id} or the name ${request.name} exists`);
+    throw new Refusal(
+      "name_taken",
+      `a tenant with the id ${id} or the name ${request.name} exists already; choose others`,
+    );
   return row;
 }
 
@@ -29,7 +32,7 @@ export async function changeTenant(context: Context, id: string, change: TenantC
   return row;
 }
 
-/** Plans are never removed, so that it exists now is enough. */
+/** Plans are never removed, so one check is enough. */
 async function requirePlan(context: Context, planId: string): Promise<void> {
   if (!(await planExists(context.db, planId)))
     throw new Refusal("invalid_request", `no plan ${planId}; GET /v1/plans lists them`);

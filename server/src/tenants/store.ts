@@ -1,7 +1,7 @@
 /**
  * Every statement that writes `tenants`, and the reads of it.
  *
- * Always: a change tells the other servers in the same statement, because they keep what a tenant may do in memory.
+ * Always: the statement that changes a tenant also notifies the other servers, which cache its limits.
  */
 import type { TenantStatus } from "@flotilla/contract/tenants";
 import { type Queryable, sql } from "../db/database.ts";
@@ -27,7 +27,7 @@ const COLUMNS = sql`
   floor(extract(epoch FROM t.created_at) * 1000)::bigint AS "createdAt",
   floor(extract(epoch FROM t.updated_at) * 1000)::bigint AS "updatedAt"`;
 
-/** What is to change; what is absent stays, and null clears. */
+/** The fields to change. A missing field is unchanged; null clears it. */
 export interface TenantChange {
   readonly status?: TenantStatus | undefined;
   readonly planId?: string | null | undefined;
@@ -44,7 +44,7 @@ export const listTenants = (db: Queryable): Promise<readonly TenantRow[]> =>
 export const findTenant = (db: Queryable, id: string): Promise<TenantRow | undefined> =>
   db.queryOne<TenantRow>(sql`SELECT ${COLUMNS} FROM tenants t WHERE t.id = ${id}`);
 
-/** undefined: the id or the name is taken, by one that was not `madeAs` the same. Fails when the plan does not exist. */
+/** undefined: the id or the name is taken by a tenant with another `madeAs`. Fails when the plan does not exist. */
 export const insertTenant = (
   db: Queryable,
   tenant: {

@@ -1,5 +1,5 @@
 /**
- * From a row of tenants to what callers see.
+ * Converts a row of tenants to an API answer.
  */
 import type { TenantInfo } from "@flotilla/contract/tenants";
 import type { Static } from "@flotilla/contract/schema";
@@ -17,6 +17,6 @@ export const tenantInfo = (row: TenantRow): Static<typeof TenantInfo> => ({
   maxCpus: row.maxCpus,
   maxMemoryMb: row.maxMemoryMb,
   maxDiskGb: row.maxDiskGb,
-  // Pools are a plan's matter here; the field is part of the shape that clients read.
+  // Plans limit pools; existing clients expect the field.
   maxSandboxPools: null,
 });

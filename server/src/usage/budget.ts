@@ -1,8 +1,8 @@
 /**
- * Refuses what costs money once a tenant's monthly budget is used up.
+ * Refuses actions that cost money when a tenant's monthly budget is used up.
  *
- * Always: a plan without a budget, or with a policy that only notifies, costs no query. What runs meanwhile keeps running under
- * `block`, and stops within a period of the budget loop under `stop`, so a month may cost more than its budget.
+ * Always: a plan without a budget, or with a policy that only notifies, costs no query. Running machines continue under
+ * `block`, and stop within a period of the budget loop under `stop`, so a month may cost more than its budget.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { renderMicros } from "@flotilla/base/money";
@@ -11,13 +11,13 @@ import { readTenantUsage } from "./intervals-store.ts";
 import type { Ceilings } from "./quota.ts";
 import { costBreakdown, monthUpTo } from "./usage.ts";
 
-/** What a tenant's usage of the current month costs up to now, in micros. */
+/** The cost of a tenant's usage in the current month up to now, in micros. */
 export async function costOfMonth({ clock, db }: Context, tenantId: string): Promise<number> {
   const now = clock.now();
   return costBreakdown((await readTenantUsage(db, { tenantId, now, ...monthUpTo(now) })).lines).totalMicros;
 }
 
-/** Throws a Refusal when the plan blocks what goes over its budget and nothing is left of it. */
+/** Throws a Refusal when the plan's policy blocks at its budget and the budget is used up. */
 export async function refuseOverBudget(context: Context, tenantId: string, ceilings: Ceilings): Promise<void> {
   const { budgetPolicy, monthlyBudgetMicros, planName } = ceilings;
   if (monthlyBudgetMicros === null || (budgetPolicy !== "block" && budgetPolicy !== "stop")) return;

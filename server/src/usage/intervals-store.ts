@@ -1,10 +1,12 @@
 /**
- * Reads the intervals that were recorded as used, summed up for a period.
+ * Reads recorded intervals of usage, summed for a period.
  *
- * Writes nothing: triggers (docs/decisions/0029-usage-intervals.md) write intervals together with the runs and machines they are about.
+ * Writes nothing: triggers (docs/decisions/0029-usage-intervals.md) write intervals together with runs and machines.
  *
- * Always: what is in use counts up to the last heartbeat of its node, so that a node that is silent bills nothing and a sum
- * read later is never smaller; a change of rates in the middle of what is in use counts from its instant.
+ * Always:
+ * - An open interval counts up to the last heartbeat of its node, so a silent node bills nothing and a later sum is never
+ *   smaller.
+ * - A change of rates during an open interval applies from its instant.
  */
 import type { Queryable, Statement } from "../db/database.ts";
 import { sql } from "../db/database.ts";
@@ -26,11 +28,11 @@ interface SumRow {
 }
 
 interface ReadOptions extends Period {
-  /** What is in use counts at most up to now. Epoch milliseconds. */
+  /** Open intervals count at most up to now. Epoch milliseconds. */
   readonly now: number;
 }
 
-/** What a tenant used. Commands are counted by whole months, for each month that the period touches. */
+/** Usage of a tenant. Commands are counted by whole months, for each month that overlaps the period. */
 export async function readTenantUsage(
   db: Queryable,
   { tenantId, ...options }: ReadOptions & { readonly tenantId: string },
@@ -42,7 +44,7 @@ export async function readTenantUsage(
   return usageOf(row, { ...options, tenantId });
 }
 
-/** What one machine used. */
+/** Usage of one machine. */
 export async function readMachineUsage(
   db: Queryable,
   { machineId, tenantId, ...options }: ReadOptions & { readonly machineId: string; readonly tenantId: string },
@@ -54,7 +56,7 @@ export async function readMachineUsage(
   return usageOf(row, { ...options, tenantId });
 }
 
-/** What each tenant used that used anything or ran a command, by its id. */
+/** Usage of each tenant that used anything or ran a command, by its id. */
 export async function readAllUsage(db: Queryable, options: ReadOptions): Promise<ReadonlyMap<string, Usage>> {
   const rows = await db.query<SumRow>(sql`
     WITH used AS (SELECT * FROM usage_intervals WHERE ${overlaps(options)}),
@@ -63,15 +65,15 @@ export async function readAllUsage(db: Queryable, options: ReadOptions): Promise
   return new Map(rows.map((row) => [row.tenantId, usageOf(row, { ...options, tenantId: row.tenantId })]));
 }
 
-/** Of an interval and the period. */
+/** Whether an interval overlaps the period. */
 const overlaps = ({ from, to }: Period): Statement =>
   sql`started_at < ${instantOf(to)}::timestamptz AND (ended_at IS NULL OR ended_at > ${instantOf(from)}::timestamptz)`;
 
-/** Of a month and the period. */
+/** Whether a month overlaps the period. */
 const isTouched = ({ from, to }: Period): Statement =>
   sql`month >= date_trunc('month', ${instantOf(from)}::timestamptz AT TIME ZONE 'UTC') AND month < ${instantOf(to)}::timestamptz AT TIME ZONE 'UTC'`;
 
-/** One row for each tenant, from the intervals and the months of commands that were selected before. */
+/** One row for each tenant, from the selected intervals and months of commands. */
 const sums = ({ from, to, now }: ReadOptions): Statement => sql`
     parts AS (
       SELECT tenant_id, meter, quantity, rate_id, started_at, ended_at FROM used WHERE ended_at IS NOT NULL

@@ -1,14 +1,13 @@
 /**
  * Ceilings of a tenant's plan, and the texts of refusals over them.
  *
- * Pure. Clients in daily use read the texts of the count and the concurrency refusal: their form is fixed. The
- * counting itself is part of the statements that insert and start machines (machines/store.ts), so that it has no
- * race.
+ * Pure. Existing clients parse the texts of the count and the concurrency refusal: their form is fixed. The statements that
+ * insert and start machines (machines/store.ts) do the counting, so that there is no race.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { BudgetPolicy } from "@flotilla/contract/plans";
 
-/** A tenant's ceilings: its plan's, overridden by the tenant's own where it has any. */
+/** A tenant's ceilings: its plan's, overridden by the tenant's own. */
 export interface Ceilings {
   readonly planName: string;
   readonly maxMachines: number;
@@ -27,7 +26,7 @@ export interface Ceilings {
   readonly monthlyBudgetMicros: number | null;
 }
 
-/** What a tenant's machines use: the active ones, except for the disk. */
+/** The resources of a tenant's active machines, and the disk of all of them. */
 export interface Totals {
   readonly machines: number;
   readonly cpus: number;
@@ -37,7 +36,7 @@ export interface Totals {
 
 const allows = (ceilings: Ceilings): string => `your ${ceilings.planName} plan allows`;
 
-/** What the caller can do. `plansUrl` null: there is no page for it. */
+/** What the caller can do. `plansUrl` null: there is no page of plans. */
 const advice = (plansUrl: string | null): string =>
   plansUrl === null ? "ask the operator for a larger plan" : `upgrade at ${plansUrl}`;
 
@@ -53,7 +52,7 @@ export const diskRefusal = (diskGb: number, held: Totals, ceilings: Ceilings, pl
     `disk limit reached: ${allows(ceilings)} ${ceilings.maxTotalDiskGb} GB of disk for all machines together, ${held.diskGb} are in use and ${diskGb} were requested; request less, delete a machine, or ${advice(plansUrl)}`,
   );
 
-/** Why one more machine of this size cannot run beside the active ones; undefined: it can. */
+/** The refusal of one more active machine of this size; undefined: it fits. */
 export function activeRefusal(
   size: { readonly cpus: number; readonly memoryMb: number },
   held: Totals,
@@ -80,7 +79,7 @@ export function activeRefusal(
   return undefined;
 }
 
-/** Throws when one machine of this size exceeds the plan's ceiling for one. `asked`: what the request itself named. */
+/** Throws when the size exceeds the plan's ceiling for one machine. `asked`: the sizes that the request itself named. */
 export function refuseOversize(
   size: { readonly cpus: number; readonly memoryMb: number; readonly diskGb: number },
   asked: { readonly cpus?: number | null; readonly memoryMb?: number | null } | null | undefined,

@@ -1,5 +1,5 @@
 /**
- * Reads what a tenant's machines use, and the ceilings of its plan.
+ * Reads the resources that a tenant's machines use, and the ceilings of its plan.
  *
  * Writes nothing: each table has its own store.
  */
@@ -7,7 +7,7 @@ import type { Queryable } from "../db/database.ts";
 import { sql } from "../db/database.ts";
 import type { Ceilings, Totals } from "./quota.ts";
 
-/** What all machines of a tenant use now. */
+/** The resources that all machines of a tenant use now. */
 export async function readTotals(db: Queryable, tenantId: string): Promise<Totals> {
   const row = await db.queryOne<Totals>(sql`
     SELECT count(*) FILTER (WHERE is_active) AS machines, coalesce(sum(cpus) FILTER (WHERE is_active), 0) AS cpus,
@@ -17,7 +17,7 @@ export async function readTotals(db: Queryable, tenantId: string): Promise<Total
   return row;
 }
 
-/** The ceilings of a tenant's plan, overridden by the tenant's own where it has any. */
+/** The ceilings of a tenant's plan, overridden by the tenant's own. */
 export async function readCeilings(db: Queryable, tenantId: string): Promise<Ceilings> {
   const row = await db.queryOne<Ceilings>(sql`
     SELECT p.name AS "planName", p.max_machines AS "maxMachines",
@@ -31,7 +31,7 @@ export async function readCeilings(db: Queryable, tenantId: string): Promise<Cei
   return row;
 }
 
-/** Tenants whose machines are to stop when their budget is used up, and that have some that run. */
+/** Tenants with running machines whose plan stops machines when the budget is used up. */
 export const listStoppable = (
   db: Queryable,
 ): Promise<readonly { readonly tenantId: string; readonly monthlyBudgetMicros: number }[]> =>

@@ -1,5 +1,5 @@
 /**
- * What was used in a period and what it costs: from recorded intervals and the rates they name. Pure.
+ * Usage and cost of a period, from recorded intervals and their rates. Pure.
  *
  * Always:
  * - money is integer micros, rounded down once per meter and rate, from the sum over the whole period;
@@ -10,7 +10,7 @@ import type { MachineUsageResponse } from "@flotilla/contract/machines";
 import type { Static } from "@flotilla/contract/schema";
 import type { CostBreakdown, UsageResponse } from "@flotilla/contract/usage";
 
-/** What is metered: time running, virtual processors, MiB of memory, GiB of disk. As the CHECK of usage_intervals. */
+/** The meters: time running, virtual processors, MiB of memory, GiB of disk. The CHECK of usage_intervals has the same. */
 export const METERS = ["uptime", "cpu", "memory", "disk"] as const;
 export type Meter = (typeof METERS)[number];
 
@@ -21,7 +21,7 @@ export interface Rate {
   readonly memoryGbHourMicros: number;
 }
 
-/** What was used of one meter while one rate held. */
+/** Usage of one meter at one rate. */
 export interface UsageLine {
   readonly meter: Meter;
   readonly rate: Rate;
@@ -35,7 +35,7 @@ export interface Period {
   readonly to: number;
 }
 
-/** Everything that was used in a period, by a tenant or by one machine. */
+/** All usage in a period, of a tenant or of one machine. */
 export interface Usage extends Period {
   readonly tenantId: string;
   readonly lines: readonly UsageLine[];
@@ -58,7 +58,7 @@ export function monthUpTo(to: number): Period {
 export const usagePeriod = ({ deletedAt }: { readonly deletedAt: number | null }, now: number): Period =>
   monthUpTo(deletedAt ?? now);
 
-/** What one line costs, in micros. */
+/** The cost of one line, in micros. */
 export function lineMicros({ meter, rate, amount }: UsageLine): number {
   if (meter === "cpu") return Number((amount * BigInt(rate.cpuHourMicros)) / BigInt(HOUR_MS));
   if (meter === "memory") return Number((amount * BigInt(rate.memoryGbHourMicros)) / BigInt(HOUR_MS * MB_PER_GB));
@@ -84,7 +84,7 @@ export function usageResponse(usage: Usage): UsageResponse {
   };
 }
 
-/** Unpriced items are 0, because clients in daily use read numbers. */
+/** Unpriced items are 0, because existing clients expect numbers. */
 export function costBreakdown(lines: readonly UsageLine[]): CostBreakdown {
   const cost = (meter: Meter): number =>
     lines.reduce((sum, line) => (line.meter === meter ? sum + lineMicros(line) : sum), 0);

@@ -4,8 +4,8 @@
  * The code is the interpreter's standard input (`python3 -`): it needs no quoting, no shell, no writable directory, and may
  * be larger than an argument. Both interpreters read all of it before they run it, so the script's own input is empty.
  *
- * Always: the program is run once; that an interpreter is not there is told by the agent's own words for it, before
- * anything ran, and then the language's other name for it is tried.
+ * Always: the program runs once. The guest agent's text for a missing program shows, before anything ran, that the image does
+ * not have an interpreter; then the interpreter's other name is tried.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { CODE_LANGUAGES, type MachineCodeRequest, type MachineExecResponse } from "@flotilla/contract/exec";
@@ -15,10 +15,10 @@ import { type Command, commandOf } from "../exec/request.ts";
 const PROGRAMS = { python: ["python3", "python"], javascript: ["node", "nodejs"] } as const;
 type Language = keyof typeof PROGRAMS;
 
-/** Long code comes as bytes. */
+/** Long code is passed as bytes. */
 export type CodeRequest = Omit<MachineCodeRequest, "code"> & { readonly code: string | Buffer };
 
-/** The first interpreter's answer that is one; else what says that there is none. Throws a Refusal for another language. */
+/** The answer of the first interpreter found, else one that says that there is none. Throws a Refusal for an unknown language. */
 export async function interpret(
   request: CodeRequest,
   run: (command: Command) => Promise<MachineExecResponse>,
@@ -40,7 +40,7 @@ function languageOf(name: string): Language {
   const language = Object.entries(CODE_LANGUAGES).find(([known]) => known === name)?.[1];
   if (language !== undefined) return language;
   const known = Object.keys(CODE_LANGUAGES).join(", ");
-  throw new Refusal("invalid_request", `language ${JSON.stringify(name)} is not known; it is one of ${known}`);
+  throw new Refusal("invalid_request", `language ${JSON.stringify(name)} is not supported; use one of ${known}`);
 }
 
 const isMissing = ({ exitCode, stdout, stderr }: MachineExecResponse, program: string): boolean =>

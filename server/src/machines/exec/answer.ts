@@ -1,9 +1,10 @@
 /**
- * How a command's output becomes an answer: collected into one JSON body, or streamed as it comes.
+ * The responses to a command: its output collected into one JSON body, or streamed.
  *
- * Always: a command that did not run at all is refused with a status in both forms, unless its machine took long to start:
- * then a stream has begun, and the refusal is its last event. A streamed command goes on after its
- * handler has returned; it ends with its caller, or with the server.
+ * Always:
+ * - A command that did not run is refused with a status in both forms. Only if its machine takes long to start, the stream
+ *   has begun already, and the refusal is its last event.
+ * - A streamed command continues after its handler has returned. It ends when its caller disconnects or the server stops.
  */
 import type { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
@@ -22,7 +23,7 @@ export interface AnswerOptions {
   readonly run: (sink: OutputSink) => Promise<ExecExit>;
 }
 
-/** Proxies that gather an answer before they pass it on are asked not to. */
+/** Asks proxies not to buffer the response. */
 const STREAM_HEADERS = { "x-accel-buffering": "no" };
 
 type Streamed = { readonly status: 200; readonly headers: typeof STREAM_HEADERS; readonly body: Readable };
@@ -47,7 +48,7 @@ export class CommandAnswers {
     const { context } = this.#services;
     const framing = output === "b64" ? "b64" : output === "text" ? "standard" : "lines";
     const events = new CommandEvents(context.clock, { framing });
-    // A caller that goes away is told by the signal that `run` has; its broken connection is no error of ours.
+    // The signal of `run` reports a caller that disconnects; its broken connection is not our error.
     events.on("error", () => undefined);
     this.#services.inBackground(`a streamed command in ${machineId}`, async () => {
       try {

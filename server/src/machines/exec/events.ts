@@ -2,16 +2,16 @@
  * The output of a command as Server-Sent Events: a sink on one side, a stream of frames on the other.
  *
  * Always:
- * - a character is never cut in two, wherever the command's chunks end; bytes that are no text become U+FFFD, unless
- *   base64 was asked for, which is exact;
- * - `exit` or `error` is the last event, once;
- * - a reader that does not read makes `onOutput` wait, which stops the command and nothing else: about HELD_BYTES and one
- *   chunk wait here for it, however much the command writes;
- * - a command that is silent is told from a connection that is dead by a comment every few seconds.
+ * - A character is never cut in two, wherever the command's chunks end. Bytes that are not text become U+FFFD, unless
+ *   base64 was requested, which is exact.
+ * - `exit` or `error` is the last event, once.
+ * - A reader that does not read makes `onOutput` wait, which pauses the command and nothing else: at most about HELD_BYTES
+ *   and one chunk are buffered.
+ * - A comment every few seconds shows that the connection of a silent command is alive.
  *
- * How a carriage return travels depends on who reads (docs/streams.md). Readers in daily use end lines at `\n` alone, so by
- * default a `\r` stands in the data as it was. Readers that follow the standard end a line there and lose the rest: with
- * output=text, `\r` and `\r\n` are line breaks like `\n`; with output=b64 every reader has the bytes.
+ * The form of a carriage return depends on the reader (docs/streams.md). Existing clients end lines only at `\n`, so by
+ * default a `\r` remains in the data. Readers that follow the standard end a line there and lose the rest: with
+ * output=text, `\r` and `\r\n` are line breaks like `\n`; with output=b64 every reader gets the exact bytes.
  */
 import { Readable } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
@@ -23,23 +23,23 @@ import { base64Frame, type EventFraming, eventFrame, incompleteAtEnd, linesFrame
 
 const HELD_BYTES = 64 * 1024;
 const NOTHING: Buffer = Buffer.alloc(0);
-/** Clients in daily use time out after 30 s without a byte. */
+/** Existing clients time out after 30 s without a byte. */
 const KEEP_ALIVE_MS = 5_000;
-/** A command that fails at once is refused with a status; one that is silent must not keep its caller waiting for that. */
+/** A command that fails within this time is refused with a status. The caller of a silent command gets the head after it. */
 const HEAD_DELAY_MS = 20;
-/** Nor one whose machine takes long to start: the answer begins, and if it is a refusal after all, that is an `error` event. */
+/** If the machine takes longer to start, the response begins, and a later refusal is an `error` event. */
 const HEAD_WAIT_MS = 10_000;
 
 export class CommandEvents extends Readable implements OutputSink, EndsEarly {
   readonly #clock: Clock;
   readonly #framing: EventFraming;
-  /** The beginning of a character whose end may follow. */
+  /** An incomplete character, whose end may follow. */
   readonly #rest = { stdout: NOTHING, stderr: NOTHING };
-  /** A `\r` at the end of what was written last: the `\n` of the same line break may follow. Framing `standard` only. */
+  /** Whether the last output ended with `\r`: the `\n` of the same line break may follow. Framing `standard` only. */
   readonly #held = { stdout: "", stderr: "" };
   readonly #head = Promise.withResolvers<void>();
   readonly #over = new AbortController();
-  /** Whether the answer has begun, or never will. */
+  /** Whether the response has begun, or never will. */
   hasHead = false;
   #room: PromiseWithResolvers<void> | null = null;
   #sentAt = 0;
@@ -116,7 +116,7 @@ export class CommandEvents extends Readable implements OutputSink, EndsEarly {
     const rest = this.#rest[stream];
     const all = rest.byteLength === 0 ? bytes : Buffer.concat([rest, bytes]);
     const end = all.byteLength - incompleteAtEnd(all);
-    // A copy: what it was cut from is not to stay for it.
+    // A copy, so that the whole chunk is not kept in memory.
     this.#rest[stream] = end === all.byteLength ? NOTHING : Buffer.from(all.subarray(end));
     return all.subarray(0, end);
   }

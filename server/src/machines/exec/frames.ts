@@ -1,8 +1,8 @@
 /**
  * One event of a stream, as bytes. Pure.
  *
- * Output is mostly UTF-8 already, and base64 has no line breaks: both are written where they are sent from, because making
- * a text of them, and bytes of that again, takes longer.
+ * Output is mostly UTF-8 already, and base64 has no line breaks: both are written directly into the buffer that is sent,
+ * because a conversion to a string and back takes longer.
  */
 import { isUtf8 } from "node:buffer";
 
@@ -28,7 +28,7 @@ export function base64Frame(event: string, bytes: Buffer): Buffer {
   return frame;
 }
 
-/** The event of framing `lines` with text that is given as bytes; null when they are no UTF-8. */
+/** The event of framing `lines` for text that is given as bytes; null when they are not UTF-8. */
 export function linesFrame(event: string, bytes: Buffer): Buffer | null {
   if (!isUtf8(bytes)) return null;
   const head = `event: ${event}\ndata: `;
@@ -39,7 +39,7 @@ export function linesFrame(event: string, bytes: Buffer): Buffer | null {
     for (; at < near && bytes[at] !== NEWLINE; at += 1, to += 1) frame[to] = bytes[at] as number;
     if (at === bytes.length) break;
     if (at === near) {
-      // A longer line is looked through and copied by the library, which takes more to call and less for each byte.
+      // For a longer line the library's search and copy is faster, despite the cost of the call.
       const found = bytes.indexOf(NEWLINE, at);
       const end = found < 0 ? bytes.length : found;
       to += bytes.copy(frame, to, at, end);
@@ -68,7 +68,7 @@ function countOf(byte: number, bytes: Buffer): number {
   return count;
 }
 
-/** How many bytes at the end begin a character that is not complete. */
+/** How many bytes at the end belong to an incomplete character. */
 export function incompleteAtEnd(bytes: Buffer): number {
   for (let back = 1; back <= Math.min(3, bytes.length); back += 1) {
     const byte = bytes[bytes.length - back] ?? 0;

@@ -1,22 +1,23 @@
 /**
- * Keeps what a command writes, up to the caps, and turns it into the fields of the answer.
+ * Collects the output of a command up to the caps, and converts it into the fields of the answer.
  *
- * Always: past the cap output is thrown away, so that the command goes on; text is cut between code points; the bytes
- * of all commands of a tenant that run at once are bounded, and of all tenants, beyond which only what the text needs is
- * kept.
+ * Always:
+ * - Output above the cap is dropped, so that the command continues. Text is cut between code points.
+ * - The bytes of all concurrent commands of a tenant, and of all tenants, are bounded. Above the bound only the bytes that
+ *   the text needs are kept.
  */
 import type { ExecOutput, MachineExecResponse } from "@flotilla/contract/exec";
 import { EXEC_B64_BYTES_MAX, EXEC_TEXT_BYTES_MAX } from "@flotilla/contract/limits";
 import { Budget } from "../../http/budget.ts";
 import type { OutputSink } from "../../link/exec-link.ts";
 
-/** What one server keeps of the output of all commands of a tenant together, and of all tenants'. */
+/** The bounds of one server for the output of all commands of a tenant, and of all tenants. */
 const TENANT_OUTPUT_BYTES_MAX = 256 * 1024 * 1024;
 const ALL_OUTPUT_BYTES_MAX = 1024 * 1024 * 1024;
 
 export const outputBudget = (): Budget => new Budget({ perHolder: TENANT_OUTPUT_BYTES_MAX, all: ALL_OUTPUT_BYTES_MAX });
 
-/** Whose output it is, and of what it takes its room. */
+/** The tenant of the output, and the budget that it counts against. */
 export interface OutputShare {
   readonly budget: Budget;
   readonly tenantId: string;
@@ -28,7 +29,7 @@ class CappedBuffer {
   readonly #share: OutputShare;
   #taken = 0;
   bytes = 0;
-  /** More was written than is kept. */
+  /** Whether more was written than is kept. */
   isCut = false;
 
   constructor(max: number, share: OutputShare) {
@@ -77,7 +78,7 @@ export function cutAt(bytes: Uint8Array, max: number): number {
 
 type OutputFields = Omit<MachineExecResponse, "exitCode" | "durationMs" | "machineId">;
 
-/** The output of one command; `[Symbol.dispose]` gives its share of the budget back. */
+/** The output of one command; `[Symbol.dispose]` releases its share of the budget. */
 export class CollectedOutput implements OutputSink, Disposable {
   readonly #wanted: ExecOutput;
   readonly #kept: { readonly stdout: CappedBuffer; readonly stderr: CappedBuffer };

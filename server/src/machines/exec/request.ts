@@ -1,8 +1,8 @@
 /**
- * From the body of an exec to what the node is asked to run. Pure.
+ * Converts the body of an exec to the request for the node. Pure.
  *
- * A string runs as `sh -lc`; an array is the program and its arguments, as they are. Without a time limit a command has
- * EXEC_TIMEOUT_DEFAULT_SECONDS; 0 asks for the longest there is; one in the background has none.
+ * A string runs as `sh -lc`; an array is the program and its arguments. The default time limit is
+ * EXEC_TIMEOUT_DEFAULT_SECONDS; 0 selects the longest one; a command in the background has none.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { MachineCommandRequest } from "@flotilla/contract/exec";

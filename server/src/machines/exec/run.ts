@@ -1,8 +1,9 @@
 /**
  * Runs a command in a machine: finds it, starts it if it is stopped, and streams through its node.
  *
- * Always: a command is sent to a node a second time only when the node said that it did not run it; when the caller goes
- * away the command is ended, unless it was started in the background.
+ * Always:
+ * - A command is sent a second time only when the node answered that it did not run it.
+ * - When the caller disconnects the command is ended, unless it runs in the background.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit } from "@flotilla/contract/link";
@@ -21,7 +22,7 @@ export interface RunOptions {
   readonly signal: AbortSignal;
 }
 
-/** How the command ended. Throws a Refusal when it did not run, or when its end is unknown. */
+/** The result of the command. Throws a Refusal when it did not run, or when its result is unknown. */
 export async function runCommand(services: MachineServices, options: RunOptions): Promise<ExecExit> {
   const { activity, context } = services;
   return await inRunningMachine(services, options, async (machine) => {
@@ -40,7 +41,7 @@ export async function runCommand(services: MachineServices, options: RunOptions)
   });
 }
 
-/** A machine that is stopped or deleted takes its commands along: their callers are told that, not of its silent agent. */
+/** The commands of a machine end when it is stopped or deleted: the error says that, not that the guest does not answer. */
 async function reasonOf(
   { cache }: Pick<MachineServices, "cache">,
   { tenantId, id }: RunOptions,
@@ -56,8 +57,8 @@ async function reasonOf(
 }
 
 /**
- * A command of the server's own, in a machine that runs: it counts for nothing and starts nothing. null: it did not run, or
- * its end is unknown.
+ * A command of the server itself, in a running machine: it is not counted as activity and starts no machine. null: it did not
+ * run, or its result is unknown.
  */
 export async function runQuietly(services: MachineServices, options: RunOptions): Promise<ExecExit | null> {
   const { cache, context } = services;

@@ -1,9 +1,11 @@
 /**
- * Ends machines whose time is over: stops the idle and those of suspended tenants, deletes the expired.
+ * Stops idle machines and machines of suspended tenants, and deletes expired ones.
  *
- * Always: a machine is stopped by the same fenced write as by its owner, so two servers stop it once, and one that was
- * started, stopped or used through this server meanwhile is left alone. A command that begins on another server in the
- * quarter of a second before its activity is written may find its machine stopping; it is told that the connection broke.
+ * Always: a machine is stopped by the same fenced write as by its owner. So two servers stop it once, and a machine that was
+ * started, stopped or used through this server in the meantime is left as it is.
+ *
+ * A command that begins on another server in the quarter of a second before its activity is written may find its machine
+ * stopping; its error says that the connection broke.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { requestStop } from "../change.ts";
@@ -19,12 +21,12 @@ export async function stopIdle(services: MachineServices, { id }: MachineName): 
   const { context, activity } = services;
   const machine = await findAnyMachine(context.db, id);
   if (machine === undefined || phaseOf(machine) !== "running" || activity.isBusy(id)) return false;
-  // What is done on a node that is away is not heard of here.
+  // The activity of machines on an unreachable node is unknown.
   if (machine.nodeStatus !== null && includes(UNREACHABLE_STATUSES, machine.nodeStatus)) return false;
-  return stop(services, machine, `auto-stop: nothing was done in the machine for ${machine.autoStopSeconds} s`);
+  return stop(services, machine, `auto-stop: the machine was idle for ${machine.autoStopSeconds} s`);
 }
 
-/** Whether it was stopped; its owner starts it again, when the reason is gone. `reason`: for its events. */
+/** Whether it was stopped; the owner can start it again when the reason does not apply any more. `reason`: for its events. */
 export async function stopForTenant(services: MachineServices, { id }: MachineName, reason: string): Promise<boolean> {
   const machine = await findAnyMachine(services.context.db, id);
   if (machine?.desiredState !== "running") return false;
@@ -42,14 +44,14 @@ async function stop(services: MachineServices, machine: MachineRecord, message: 
   return true;
 }
 
-/** Deletes it, whatever it does; false when somebody else has. */
+/** Deletes it in any state; false when it was deleted already. */
 export async function removeExpired(services: MachineServices, name: MachineName): Promise<boolean> {
   const machine = await findAnyMachine(services.context.db, name.id);
   if (machine === undefined || machine.deletedAt !== null) return false;
   try {
     await deleteMachine(services, name);
   } catch (error) {
-    // Another server, or the owner, was faster by a moment.
+    // Another server, or the owner, was faster.
     if (error instanceof Refusal && error.code === "not_found") return false;
     throw error;
   }

@@ -1,5 +1,6 @@
 /**
- * Finds machines whose time is over. Reads only; what ends them writes with the fences of the machines family.
+ * Finds machines that are idle, expired or of a suspended tenant. Reads only; end.ts writes, with the fences of the machines
+ * family.
  */
 import type { Context } from "../../context.ts";
 import { sql } from "../../db/database.ts";
@@ -15,14 +16,14 @@ export function listExpired(context: Context, limit: number): Promise<readonly M
     ORDER BY created_at LIMIT ${limit}`);
 }
 
-/** Machines that are to run although their tenant is suspended. */
+/** Machines whose desired state is `running` although their tenant is suspended. */
 export function listSuspended(context: Context, limit: number): Promise<readonly MachineName[]> {
   return context.db.query<MachineName>(sql`
     SELECT m.id, m.tenant_id AS "tenantId" FROM machines m JOIN tenants t ON t.id = m.tenant_id
     WHERE t.status = 'suspended' AND m.desired_state = 'running' ORDER BY m.id LIMIT ${limit}`);
 }
 
-/** Running machines in which nothing was done for their autoStopSeconds, but at least for `idleMinSeconds`. */
+/** Running machines that were idle for their autoStopSeconds, and at least for `idleMinSeconds`. */
 export function listIdle(
   context: Context,
   { limit, idleMinSeconds }: { readonly limit: number; readonly idleMinSeconds: number },
@@ -36,7 +37,7 @@ export function listIdle(
     ORDER BY id LIMIT ${limit}`);
 }
 
-/** Machines of a tenant that are to run. */
+/** Machines of a tenant whose desired state is `running`. */
 export function listDesiredRunning(context: Context, tenantId: string): Promise<readonly MachineName[]> {
   return context.db.query<MachineName>(sql`
     SELECT id, tenant_id AS "tenantId" FROM machines

@@ -1,8 +1,9 @@
 /**
- * The answer to who reads a log: text on its way to the caller, and an empty line now and then while there is none.
+ * The response to a reader of a log: text for the caller, and an empty line from time to time while there is none.
  *
- * Always: `gone` is aborted as soon as nobody reads any more, whatever waits for it; a caller that is slow makes `write`
- * wait, and about HELD_BYTES and one text are held for it.
+ * Always:
+ * - `gone` is aborted as soon as the caller has disconnected.
+ * - A slow caller makes `write` wait. About HELD_BYTES and one text are buffered for it.
  */
 import { Readable } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
@@ -11,7 +12,7 @@ import type { Refusal } from "@flotilla/contract/errors";
 import type { EndsEarly } from "../../http/encode.ts";
 
 const HELD_BYTES = 64 * 1024;
-/** Clients in daily use time out after 30 s without a byte. */
+/** Existing clients time out after 30 s without a byte. */
 const KEEP_ALIVE_MS = 5_000;
 
 export class LogAnswer extends Readable implements EndsEarly {
@@ -22,7 +23,7 @@ export class LogAnswer extends Readable implements EndsEarly {
   #room: PromiseWithResolvers<void> | null = null;
   #sentAt: number;
 
-  /** `farewell`: how a last word is written; null: this answer ends soon by itself, and has none. */
+  /** `farewell`: formats a last message; null: this response ends soon by itself, without one. */
   constructor(clock: Clock, farewell: ((text: string) => string) | null) {
     super({ highWaterMark: HELD_BYTES, encoding: "utf8" });
     this.#clock = clock;
@@ -32,7 +33,7 @@ export class LogAnswer extends Readable implements EndsEarly {
     void this.#keepAlive();
   }
 
-  /** Resolves when there is room for more, or nobody reads. */
+  /** Resolves when there is room for more, or the caller has disconnected. */
   async write(text: string): Promise<void> {
     if (text === "" || this.gone.aborted) return;
     this.#sentAt = this.#clock.monotonic();

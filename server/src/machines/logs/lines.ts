@@ -1,14 +1,14 @@
 /**
- * Lines of a machine's log: how a node sends them, and how callers read them. Pure.
+ * Lines of a machine's log: the format of a node, and the format for callers. Pure.
  *
- * Callers in daily use print every line that is not empty, less its `data: `. So there are no `event:` or `id:` lines and
- * no comments, and an empty line, which nobody prints, is what tells a silent log from a dead connection.
+ * Existing clients print every line that is not empty, without its `data: `. So there are no `event:` or `id:` lines and no
+ * comments, and an empty line, which no client prints, keeps a silent connection alive.
  */
 import type { LogLine, LogMessage } from "@flotilla/contract/link";
 
 export type LogFormat = "text" | "json";
 
-/** A line on its way to the caller. What the node itself remarks is told from what the workload has said. */
+/** A line in the caller's format. Remarks of the node are distinct from the workload's output. */
 export function logEvent({ at, source, text }: LogLine, format: LogFormat): string {
   if (format === "text") return textEvents(source === "node" ? `flotilla: ${text}` : text);
   const record = { timestamp: new Date(at).toISOString(), level: "info", message: text, source };
@@ -16,23 +16,23 @@ export function logEvent({ at, source, text }: LogLine, format: LogFormat): stri
 }
 
 /**
- * A carriage return ends a line for readers of event streams, and what follows it would be lost. So each part of a line that
- * was written over is an event of its own.
+ * A carriage return ends a line for readers of event streams, and the text after it would be lost. So each part between
+ * carriage returns is a separate event.
  */
 function textEvents(text: string): string {
   const parts = text.split("\r").filter((part) => part !== "");
   return (parts.length === 0 ? [""] : parts).map((part) => `data: ${part}\n\n`).join("");
 }
 
-/** More than any line of a node has. */
+/** Longer than any line of a node. */
 const LINE_CHARACTERS_MAX = 1024 * 1024;
 
-/** Puts a node's answer together: text that was cut anywhere → whole messages. */
+/** Decodes a node's response: text in chunks → whole messages. */
 export class LogMessages {
   readonly #decoder = new TextDecoder();
   #rest = "";
 
-  /** Throws when the node says something else. */
+  /** Throws when the text is not a message. */
   push(chunk: Uint8Array): readonly LogMessage[] {
     const lines = (this.#rest + this.#decoder.decode(chunk, { stream: true })).split("\n");
     this.#rest = lines.pop() ?? "";

@@ -2,11 +2,11 @@
  * Reads a machine's log from its node, and follows it over the node agent's restarts and the machine's stops and starts.
  *
  * Always:
- * - the log is read from its node, whatever the machine does; nothing of it is kept here but what the caller has not
- *   read yet, one piece of the log;
- * - a follower hears each line once: the node says where it stands, and a connection that broke goes on from there;
- * - it ends when the machine is deleted or the caller has gone. Without `follow` a connection that breaks breaks the
- *   answer, so that nobody takes a part for the whole.
+ * - The log is read from its node, whatever the state of the machine. At most one piece of it is buffered here for the
+ *   caller.
+ * - A follower gets each line once: the node sends positions, and after a broken connection reading continues from the last.
+ * - It ends when the machine is deleted or the caller disconnects. Without `follow` a broken connection breaks the response,
+ *   so that a part cannot be mistaken for the whole.
  */
 import type { Readable } from "node:stream";
 import { Refusal } from "@flotilla/contract/errors";
@@ -19,9 +19,9 @@ import { nodeUnreachableText } from "../view.ts";
 import { LogAnswer } from "./answer.ts";
 import { type LogFormat, LogMessages, logEvent } from "./lines.ts";
 
-/** Between two tries to reach a log that is not there, or not there any more. */
+/** Between two attempts to reach a log that is unavailable. */
 const RETRY_MS = 1_000;
-/** More than a node says at once. */
+/** Longer than any message of a node. */
 const PIECE_CHARACTERS_MAX = 4 * 1024 * 1024;
 
 export interface LogsAsked {
@@ -32,7 +32,7 @@ export interface LogsAsked {
   readonly format: LogFormat;
 }
 
-/** Throws a Refusal when there is no such machine, or its node can not be asked now; who follows waits for a node. */
+/** Throws a Refusal when there is no such machine, or its node is unreachable; a follower waits for the node instead. */
 export async function readLogs(services: MachineServices, asked: LogsAsked): Promise<Readable> {
   const machine = services.cache.current(asked) ?? (await services.cache.read(asked));
   if (machine === undefined) throw machineNotFound(asked.id);
@@ -50,7 +50,7 @@ class LogReading {
   readonly answer: LogAnswer;
   readonly #services: MachineServices;
   readonly #asked: LogsAsked;
-  /** Behind the last lines that came; null: none have. */
+  /** After the last lines received; null: none yet. */
   #position: string | null = null;
 
   constructor(services: MachineServices, asked: LogsAsked) {
@@ -83,7 +83,7 @@ class LogReading {
     );
   }
 
-  /** Sends what there is, and for who follows what comes. Never rejects. */
+  /** Sends existing lines and, with `follow`, new ones. Never rejects. */
   async run(first: NodeLog | null): Promise<void> {
     const { answer } = this;
     let body = first;
@@ -103,7 +103,7 @@ class LogReading {
     }
   }
 
-  /** Lines count as sent with the position behind them, which is where another connection goes on. */
+  /** Lines count as sent with the position after them, from which the next connection continues. */
   async #forward(body: NodeLog): Promise<void> {
     const messages = new LogMessages();
     let text = "";
@@ -120,7 +120,7 @@ class LogReading {
     }
   }
 
-  /** The machine as it is; undefined when it has been deleted. */
+  /** The present machine; undefined when it was deleted. */
   async #read(): Promise<MachineRecord | undefined> {
     const { cache } = this.#services;
     return cache.current(this.#asked) ?? (await cache.read(this.#asked));

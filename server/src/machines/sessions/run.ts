@@ -1,8 +1,11 @@
 /**
- * Runs a command in a session: with what earlier ones left, and keeps what it leaves.
+ * Runs a command in a session: with the state that earlier commands left, and stores the state that it leaves.
  *
- * Always: what a command changed is kept before its end is told, so the next one finds it; what cannot be read or kept
- * changes nothing, and the command has run all the same. script.ts says how the two commands work together.
+ * Always:
+ * - The change of a command is stored before its end is reported, so the next command finds it.
+ * - A change that cannot be read or stored is dropped; the command has run in any case.
+ *
+ * script.ts says how the two commands work together.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { ExecExit } from "@flotilla/contract/link";
@@ -52,7 +55,7 @@ export async function runInSession(
   return exit;
 }
 
-/** What the command's owner should know; the command has run, so it is no refusal. */
+/** A note for the command's owner, or null. The command has run, so there is no refusal. */
 async function keep(
   { context }: Pick<MachineServices, "context">,
   session: SessionRecord,
@@ -73,7 +76,7 @@ async function keep(
   }
 }
 
-/** The request as it is without a session. */
+/** The request without a session. */
 function sessionRequest(
   session: SessionRecord,
   request: CommandRequest,
@@ -107,7 +110,7 @@ async function readChange(
   return changeIn(Buffer.concat(output.chunks), session, hasOwnCwd);
 }
 
-/** Output up to a bound; one that is longer is no environment. */
+/** Output up to a bound; longer output is not an environment. */
 class Bounded implements OutputSink {
   readonly chunks: Uint8Array[] = [];
   isCut = false;

@@ -1,23 +1,23 @@
 /**
- * How a session's command is run so that what it changes can be kept: the line that is sent to the machine's shell, the
- * command that reads afterwards what the shell left, and what the two say changed. Pure.
+ * The scripts with which a session's command runs and its changes are read: the line for the machine's shell, the command
+ * that then reads what the shell left, and the difference of the two. Pure.
  *
- * A command that is a string runs in a shell that, at its end, writes its exported variables and working directory to a file
- * in /tmp (`trap … EXIT`, so also after `exit`), with a mark where all of it is written, so that what had no room is not
- * taken for what was unset; the shell itself says on its standard error that it had none. A second command, started with the same environment, prints its own
- * environment, then the file: what differs between the two is what the command changed. A shell that is killed or replaced
- * (`exec`) leaves nothing, and then nothing changes.
+ * A command that is a string runs in a shell. At its end the shell writes its exported variables and working directory to a
+ * file in /tmp (`trap … EXIT`, so also after `exit`), with a mark after the last of them. Without the mark the file is
+ * incomplete, because the disk was full, and is not used; the shell reports that on its standard error. A second command,
+ * started with the same environment, prints its own environment and then the file: the difference is what the first command
+ * changed. A shell that is killed or replaced (`exec`) leaves nothing, and then nothing changes.
  *
  * The first string of a session runs in a login shell; what the profile exports is kept like any other change, and later
  * ones run without it, because a profile would undo what was changed (`PATH`).
  *
  * A command that is a program with arguments is started in the session's directory with its variables, and leaves nothing.
  *
- * Always: what comes back is data from the machine: bounded, and dropped where it is no text.
+ * Always: the result is data from the machine: its size is bounded, and entries that are not text are dropped.
  */
 import { ARGUMENT_BYTES_MAX, ENV_BYTES_MAX } from "@flotilla/contract/limits";
 
-/** What commands of a session leave to the next one. */
+/** The state that commands of a session leave to the next one. */
 export interface SessionState {
   /** null: the machine's working directory. */
   readonly cwd: string | null;
@@ -26,36 +26,36 @@ export interface SessionState {
   readonly hasProfile: boolean;
 }
 
-/** What one command changed. */
+/** The changes of one command. */
 export interface SessionChange {
-  /** null: it stayed where it was. */
+  /** null: unchanged. */
   readonly cwd: string | null;
   readonly env: Readonly<Record<string, string>>;
   readonly unsetNames: readonly string[];
 }
 
 const PATH_BYTES_MAX = 4096;
-/** They stand in the line that is sent, which has to leave room for the command. */
+/** Bytes of the names in the line that is sent, which must leave room for the command. */
 const UNSET_BYTES_MAX = 16 * 1024;
 /** Two environments, and their directories. */
 export const READING_BYTES_MAX = 3 * ENV_BYTES_MAX;
-/** Of the shell itself: every shell sets them anew. */
+/** Variables that every shell sets itself. */
 const SHELL_NAMES: readonly string[] = ["PWD", "OLDPWD", "SHLVL", "_"];
-/** What `unset` can name. */
+/** Names that `unset` accepts. */
 const UNSETTABLE = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
 const quoted = (text: string): string => `'${text.replaceAll("'", `'"'"'`)}'`;
 
 /** Without the shell's functions and PATH. Entries end with NUL; `PWD` is among them. */
 const ENVIRONMENT = "command -p env -0";
-/** Follows when all of it was written. */
+/** Written last: the output before it is complete. */
 const MARK = "command echo";
 const NOT_WRITTEN =
   "session: what this command changed is not kept, because /tmp of the machine is full or cannot be written";
 
 /**
- * The argv for a string. `statePath` null: nothing is to be kept of it. `hasOwnCwd`: the caller said where this one
- * command runs.
+ * The argv for a string. `statePath` null: no change is read. `hasOwnCwd`: the caller chose the directory of this one
+ * command.
  */
 export function shellArgv(
   line: string,
@@ -67,7 +67,7 @@ export function shellArgv(
     ...(statePath === null ? [] : [`trap 'umask 077; ${writeTo(statePath)}' EXIT`]),
     ...(state.cwd === null || hasOwnCwd ? [] : [enter(state.cwd)]),
     ...(names.length === 0 ? [] : [`unset ${names.join(" ")}`]),
-    // On the same line: what cannot be parsed says so with its own line numbers, and nothing runs.
+    // On the same line, so that the line numbers of a syntax error are right. Then nothing runs.
     line,
   ];
   return ["sh", state.hasProfile ? "-c" : "-lc", steps.join("; ")];
@@ -76,22 +76,22 @@ export function shellArgv(
 const writeTo = (path: string): string =>
   `export PWD; ${ENVIRONMENT} 2>/dev/null >${path} && ${MARK} 2>/dev/null >>${path} || command echo "${NOT_WRITTEN}" >&2`;
 
-/** A directory that is gone, such as one in /tmp after a restart, must not make the session useless. */
+/** A missing directory, such as one in /tmp after a restart, must not make the session unusable. */
 const enter = (cwd: string): string =>
-  `cd ${quoted(cwd)} 2>/dev/null || echo ${quoted(`session: the directory ${cwd} is gone; this is the machine's own`)} >&2`;
+  `cd ${quoted(cwd)} 2>/dev/null || echo ${quoted(`session: the directory ${cwd} does not exist any more; the command runs in the machine's default directory`)} >&2`;
 
-/** The argv for a program: what the session does not have is taken away by `env`, where there is any such. */
+/** The argv for a program; `env` removes variables that the session has unset. */
 export const programArgv = (argv: readonly string[], { unsetNames }: SessionState): readonly string[] =>
   unsetNames.length === 0 ? argv : ["env", ...unsetNames.flatMap((name) => ["-u", name]), ...argv];
 
-/** Run with the environment and directory of the command itself. */
+/** The command that reads the change; it runs with the environment and directory of the first command. */
 export const readingArgv = (statePath: string): readonly string[] => [
   "sh",
   "-c",
   `export PWD; ${ENVIRONMENT} && ${MARK}; cat ${statePath}; rm -f ${statePath}`,
 ];
 
-/** From what the reading command printed; null when the shell did not leave all of its environment. */
+/** The change, from the output of the reading command; null when the file is incomplete or missing. */
 export function changeIn(output: Uint8Array, state: SessionState, hasOwnCwd: boolean): SessionChange | null {
   if (output.at(-1) !== LINE_BREAK || output.at(-2) !== 0) return null;
   const entries = entriesOf(output);
@@ -101,7 +101,7 @@ export function changeIn(output: Uint8Array, state: SessionState, hasOwnCwd: boo
   const before = variablesOf(entries.slice(0, border));
   for (const name of state.unsetNames) before.delete(name);
   const after = variablesOf([first.slice(1), ...entries.slice(border + 1)]);
-  // Without it the file is no environment, but another's.
+  // Without it the file is not an environment of ours.
   const cwd = after.get("PWD");
   if (cwd === undefined) return null;
   const isKept = (name: string): boolean => !SHELL_NAMES.includes(name);
@@ -118,7 +118,7 @@ export function changeIn(output: Uint8Array, state: SessionState, hasOwnCwd: boo
 const LINE_BREAK = 10;
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** Entries that are no text are null. The last one has no end, so it is none. */
+/** Entries that are not text are null. The last one has no end mark and is not an entry. */
 function entriesOf(output: Uint8Array): (string | null)[] {
   const entries: (string | null)[] = [];
   for (let at = 0, end = output.indexOf(0); end >= 0; at = end + 1, end = output.indexOf(0, at)) {
@@ -140,7 +140,7 @@ function variablesOf(entries: readonly (string | null)[]): Map<string, string> {
   return variables;
 }
 
-/** The state after a change; null when it is more than the next command could be started with. */
+/** The state after a change; null when it is too large to start the next command with. */
 export function applyChange(state: SessionState, change: SessionChange): SessionState | null {
   const env: Record<string, string> = { ...state.env };
   for (const name of change.unsetNames) delete env[name];

@@ -1,9 +1,10 @@
 /**
  * Statements over machine_sessions.
  *
- * Always: what a command changed is applied to the row as it is then, under a lock, so that two commands of a session that
- * run at once keep both their changes. Sessions of a machine hold at most SESSION_BYTES_MAX together, counted under a lock on
- * the machine: no insert and no change brings them above it, and what makes a session smaller is always kept.
+ * Always:
+ * - A change is applied to the present row under a lock, so concurrent commands of a session keep both their changes.
+ * - All sessions of a machine have at most SESSION_BYTES_MAX together, counted under a lock on the machine. A change that
+ *   makes a session smaller is always stored.
  */
 import type { Context } from "../../context.ts";
 import { type Queryable, sql } from "../../db/database.ts";
@@ -106,9 +107,9 @@ export async function removeSession(
 }
 
 /**
- * A command of the session has ended; `change` null: nothing is known of what it changed. `tooLarge`: the session, and
- * `overBytes`: all of the machine's would hold too much, so nothing of the change is kept. A session that was deleted
- * meanwhile keeps nothing, and that is no news.
+ * Records that a command of the session has ended; `change` null: its changes are unknown. `tooLarge`: the session would be
+ * too large; `overBytes`: all sessions of the machine would be. Then the change is dropped. For a session that was deleted in
+ * the meantime nothing is stored, and that is not reported.
  */
 export function keepChange(
   context: Context,
@@ -117,7 +118,7 @@ export function keepChange(
 ): Promise<"kept" | "tooLarge" | "overBytes"> {
   const now = instantOf(context.clock.now());
   return context.db.transaction(async (transaction) => {
-    // The machine before its session, as everywhere.
+    // The machine is locked before its session, as everywhere.
     await transaction.queryOne(sql`SELECT sessions_locked(${machineId})`);
     const held = await transaction.queryOne<SessionRecord>(sql`
       SELECT ${COLUMNS} FROM machine_sessions s WHERE s.machine_id = ${machineId} AND s.id = ${id} FOR UPDATE`);

@@ -1,13 +1,13 @@
 /**
- * What a terminal's client says in one WebSocket message. Pure.
+ * Parses one WebSocket message of a terminal's client. Pure.
  *
- * Always: every message means something: what is no command of the protocol has been typed.
+ * Always: every message has a meaning: what is not a command of the protocol is input.
  */
 
 export type ClientMessage =
   | { readonly kind: "typed"; readonly bytes: Uint8Array }
   | { readonly kind: "resize"; readonly cols: number; readonly rows: number }
-  /** A size that no terminal has, as from a window that is hidden. */
+  /** An impossible size, for example of a hidden window. */
   | { readonly kind: "nothing" };
 
 /** The largest number of columns and rows; the same as in the query of the request. */

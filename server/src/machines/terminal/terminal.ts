@@ -1,11 +1,12 @@
 /**
  * A terminal between a WebSocket and a program with a terminal in a machine.
  *
- * Always: the program ends with the socket, and the socket with the program, after its last output and an exit message;
- * a client that does not read stops its program's output (at most OUTPUT_BYTES_MAX wait here), and a program that does
- * not read stops its client's input; nobody else is stopped.
+ * Always:
+ * - The program ends with the socket, and the socket with the program, after its last output and an exit message.
+ * - A client that does not read pauses its program's output; at most OUTPUT_BYTES_MAX are buffered. A program that does not
+ *   read pauses its client's input. Other clients are not affected.
  *
- * Exit codes beyond the program's own: 124 when the hour is over, -1 when nobody can say how it ended.
+ * Exit codes in addition to the program's: 124 at the time limit of an hour, -1 when the result is unknown.
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";
@@ -13,7 +14,7 @@ import type { WebSocket } from "ws";
 import type { OpenExec } from "../../link/open-exec.ts";
 import { readMessage } from "./frames.ts";
 
-/** How much may wait for a client before its program's output is no longer read. */
+/** Max bytes buffered for a client before its program's output is paused. */
 const OUTPUT_BYTES_MAX = 256 * 1024;
 const CODE_UNKNOWN = -1;
 /** WebSocket close codes. CLOSE_DENIED is the standard's "policy violation". */
@@ -27,13 +28,13 @@ const CLOSE_REASON_CHARACTERS_MAX = 100;
 export interface TerminalOptions {
   /** Aborted when the server begins to stop. */
   readonly closing: AbortSignal;
-  /** Aborted with a Refusal when the client's right to the terminal ends. */
+  /** Aborted with a Refusal when the client loses access to the terminal. */
   readonly signal: AbortSignal;
-  /** Called once, with the program's exit code; null when its client was gone before. */
+  /** Called once, with the program's exit code; null when the client had disconnected before. */
   readonly onEnd: (exitCode: number | null) => void;
 }
 
-/** Serves the socket until program or client end. Never rejects. */
+/** Serves the socket until the program ends or the client disconnects. Never rejects. */
 export async function serveTerminal(socket: WebSocket, exec: OpenExec, options: TerminalOptions): Promise<void> {
   const { closing, signal, onEnd } = options;
   const stop = (): void => {
@@ -78,7 +79,7 @@ function onMessage(socket: WebSocket, exec: OpenExec, data: Buffer, isBinary: bo
   void exec.room.then(() => socket.resume());
 }
 
-/** A promise when the client should read first. */
+/** Returns a promise when the client must read first. */
 function send(socket: WebSocket, chunk: Uint8Array): void | Promise<void> {
   if (socket.readyState !== socket.OPEN) return;
   if (socket.bufferedAmount < OUTPUT_BYTES_MAX) return socket.send(chunk);
