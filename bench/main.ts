@@ -15,6 +15,7 @@ import { execRoundTrip } from "./exec-round-trip.ts";
 import { fromNowhere } from "./from-nowhere.ts";
 import { idle } from "./idle.ts";
 import { ingress } from "./ingress.ts";
+import { monthEnd } from "./month-end.ts";
 import { noisyNeighbour } from "./noisy-neighbour.ts";
 import { execThroughput, read } from "./server-load.ts";
 import { startStopped } from "./start-stopped.ts";
@@ -30,7 +31,7 @@ interface Bench {
   readonly samplesMax: number;
 }
 
-/** `--n` counts machines for `burst` and `idle`, alternations of seconds for the loads, samples for the others. */
+/** `--n` counts machines for `burst` and `idle`, tenants for `month-end`, alternations of seconds for the loads, samples for the others. */
 const BENCHES: Readonly<Record<string, Bench>> = {
   "create-to-exec": { run: createToExec, samplesDefault: 20, samplesMax: 90 },
   "from-nowhere": { run: fromNowhere, samplesDefault: 30, samplesMax: 90 },
@@ -46,6 +47,7 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   "stream-throughput": { run: streamThroughput, samplesDefault: 3, samplesMax: 50 },
   "terminal-echo": { run: terminalEcho, samplesDefault: 500, samplesMax: 3_000 },
   ingress: { run: ingress, samplesDefault: 3, samplesMax: 30 },
+  "month-end": { run: monthEnd, samplesDefault: 10_000, samplesMax: 10_000 },
   idle: { run: idle, samplesDefault: 100, samplesMax: 500 },
 };
 const NAMES = Object.keys(BENCHES);

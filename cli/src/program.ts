@@ -7,9 +7,11 @@ import { type Setting, settings, type Program } from "@flotilla/contract/setting
 import { Command, CommanderError, Option } from "commander";
 import { addAccountCommands } from "./account/commands.ts";
 import { addBenchCommand } from "./bench/command.ts";
+import { addBillingCommands } from "./billing/commands.ts";
 import { addVerb, type Tree } from "./command.ts";
 import { EXIT_USAGE } from "./failure.ts";
 import { addImageCommands } from "./image/commands.ts";
+import { addInvoiceCommands } from "./invoice/commands.ts";
 import { addKeyCommands } from "./key/commands.ts";
 import { addMachineCommands } from "./machine/commands.ts";
 import { addNodeCommands } from "./node/commands.ts";
@@ -38,6 +40,8 @@ export function buildProgram(tree: Tree): Command {
   addOperationCommands(tree, root);
   addKeyCommands(tree, root);
   addAccountCommands(tree, root);
+  addInvoiceCommands(tree, root);
+  addBillingCommands(tree, root);
   addTenantCommands(tree, root);
   addPlanCommands(tree, root);
   addVerb(tree, root, {

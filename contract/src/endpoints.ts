@@ -4,6 +4,7 @@
  */
 import { apiKeyEndpoints } from "./apikeys.ts";
 import { appEndpoints } from "./apps.ts";
+import { billingEndpoints } from "./billing.ts";
 import { branchEndpoints } from "./branches.ts";
 import type { Endpoint } from "./endpoint.ts";
 import { eventEndpoints } from "./events.ts";
@@ -22,6 +23,7 @@ import { usageEndpoints } from "./usage.ts";
 export const endpoints = {
   ...healthEndpoints,
   ...usageEndpoints,
+  ...billingEndpoints,
   ...apiKeyEndpoints,
   ...machineEndpoints,
   ...eventEndpoints,

@@ -8,6 +8,11 @@ import { int32, int64, nullable, oneOf, optional, type Static, Type, text, times
 export const BUDGET_POLICIES = ["none", "notify", "block", "stop"] as const;
 export type BudgetPolicy = (typeof BUDGET_POLICIES)[number];
 
+/** 1000 units of the currency an hour: sums of micros stay below 2^53 for a month of thousands of machines. */
+export const RATE_MICROS_MAX = 1_000_000_000;
+const price = (description?: string) =>
+  int64({ maximum: RATE_MICROS_MAX, ...(description === undefined ? {} : { description }) });
+
 const ceilings = {
   maxApps: int32(),
   maxCpus: int32({ description: "per machine" }),
@@ -51,8 +56,8 @@ export const CreatePlanRequest = Type.Object({
   maxTotalCpus: optional(int64()),
   maxTotalMemoryMb: optional(int64()),
   maxTotalDiskGb: optional(int64()),
-  rateCpuHourMicros: optional(int64()),
-  rateMemoryGbHourMicros: optional(int64()),
+  rateCpuHourMicros: optional(price()),
+  rateMemoryGbHourMicros: optional(price()),
   rateExecMicros: optional(int64()),
   rateRequestsPerSecond: optional(int32({ minimum: 1 })),
   rateBurst: optional(int32({ minimum: 1 })),
@@ -76,8 +81,8 @@ export type RateInfo = Static<typeof RateInfo>;
 
 export const CreateRateRequest = Type.Object({
   activeFrom: optional(text({ description: "RFC 3339, at least a minute ahead; default: in a minute" })),
-  rateCpuHourMicros: optional(int64({ description: "default: as before" })),
-  rateMemoryGbHourMicros: optional(int64({ description: "default: as before" })),
+  rateCpuHourMicros: optional(price("default: as before")),
+  rateMemoryGbHourMicros: optional(price("default: as before")),
 });
 export type CreateRateRequest = Static<typeof CreateRateRequest>;
 

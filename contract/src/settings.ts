@@ -168,6 +168,20 @@ export const settings = {
       return ports;
     },
   }),
+  invoiceGraceHours: setting<number>({
+    env: "FLOTILLA_INVOICE_GRACE_HOURS",
+    flag: "invoice-grace-hours",
+    programs: ["up", "server"],
+    meaning:
+      "how long after the end of a month late reports still change its invoice, before it becomes final; from 1 to 648; the same on every server",
+    defaultText: "72",
+    parse: (value) => {
+      const hours = Number(value ?? 72);
+      if (!Number.isInteger(hours) || hours < 1 || hours > 648)
+        throw new Error("expected a whole number from 1 to 648");
+      return hours;
+    },
+  }),
   publicUrl: setting<string | null>({
     env: "FLOTILLA_PUBLIC_URL",
     flag: "public-url",

@@ -93,12 +93,48 @@ export abstract class Methods {
   }
 
   /**
+   * List the tenant's invoices, one for each month since it was made.
+   *
+   * `GET /v1/billing/invoices`; needs scope billing:read.
+   * Refuses with invalid_body, not_found.
+   */
+  listInvoices(options: CallOptions<ListInvoicesQuery> = {}): Promise<readonly InvoiceInfo[]> {
+    return this.call({ method: "GET", path: "/v1/billing/invoices", answer: "json" }, options);
+  }
+
+  /**
+   * Read the invoice of a month, with its lines.
+   *
+   * `GET /v1/billing/invoices/{id}`; needs scope billing:read.
+   * Refuses with not_found, invalid_request, invalid_body.
+   */
+  getInvoice(id: string, options: CallOptions<GetInvoiceQuery> = {}): Promise<Invoice> {
+    return this.call({ method: "GET", path: `/v1/billing/invoices/${segment(id)}`, answer: "json" }, options);
+  }
+
+  /**
+   * List the intervals that an invoice was computed from, in the order in which they were recorded.
+   *
+   * 1000 at once without a limit. A final invoice lists them as it knew them; the sum of quantity × milliseconds is
+   * exact.
+   *
+   * `GET /v1/billing/invoices/{id}/intervals`; needs scope billing:read.
+   * Refuses with not_found, invalid_body.
+   */
+  listInvoiceIntervals(
+    id: string,
+    options: CallOptions<ListInvoiceIntervalsQuery> = {},
+  ): Promise<readonly InvoiceInterval[]> {
+    return this.call({ method: "GET", path: `/v1/billing/invoices/${segment(id)}/intervals`, answer: "json" }, options);
+  }
+
+  /**
    * List the tenant's API keys, without their secrets.
    *
    * `GET /v1/apikeys`; needs scope keys:write.
    * Refuses with missing_scope, invalid_body.
    */
-  listApiKeys(options: CallOptions<ListApiKeysQuery> = {}): Promise<readonly ApiKeyInfo[]> {
+  listApiKeys(options: CallOptions<ListInvoicesQuery> = {}): Promise<readonly ApiKeyInfo[]> {
     return this.call({ method: "GET", path: "/v1/apikeys", answer: "json" }, options);
   }
 
@@ -1543,6 +1579,13 @@ export interface FileEntry {
   modifiedAt: string;
 }
 
+export interface GetInvoiceQuery {
+  /** another tenant's; admin only */
+  tenantId?: string | undefined;
+  /** RFC 3339, in the past: what was known then. What was in use then counts up to then */
+  asOf?: string | undefined;
+}
+
 export interface GetUsageQuery {
   /** RFC 3339; default: the start of the month of `to` */
   from?: string | undefined;
@@ -1599,6 +1642,98 @@ export interface InstanceInfo {
   hostPort: number | null;
 }
 
+export interface Invoice {
+  /** the month, such as 2026-07; unique within the tenant */
+  id: string;
+  tenantId: string;
+  status: "draft" | "grace" | "finalized";
+  /** counts the final invoices of the installation, without gaps */
+  number: number | null;
+  /** the start of the month */
+  from: string;
+  /** the end of the month, exclusive */
+  to: string;
+  /** when the grace period ends; the invoice becomes final within a minute after it */
+  finalFrom: string;
+  /** RFC 3339, UTC, with milliseconds */
+  finalizedAt: string | null;
+  /** the sum of the lines; adjustments may make it negative */
+  totalMicros: number;
+  /** the instant that `?asOf=` named; null: as it is known now */
+  asOf: string | null;
+  lines: readonly InvoiceLine[];
+  /** which price held for the tenant when, up to the end of the month */
+  rates: readonly InvoiceRate[];
+}
+
+export interface InvoiceInfo {
+  /** the month, such as 2026-07; unique within the tenant */
+  id: string;
+  tenantId: string;
+  status: "draft" | "grace" | "finalized";
+  /** counts the final invoices of the installation, without gaps */
+  number: number | null;
+  /** the start of the month */
+  from: string;
+  /** the end of the month, exclusive */
+  to: string;
+  /** when the grace period ends; the invoice becomes final within a minute after it */
+  finalFrom: string;
+  /** RFC 3339, UTC, with milliseconds */
+  finalizedAt: string | null;
+  /** the sum of the lines; adjustments may make it negative */
+  totalMicros: number;
+}
+
+export interface InvoiceInterval {
+  /** pass it as `?cursor=` to read the intervals after this one */
+  id: number;
+  /** the machine may be deleted */
+  machineId: string;
+  /** the run of the machine; null for its disk */
+  bootId: string | null;
+  meter: "uptime" | "cpu" | "memory" | "disk";
+  /** 1, virtual processors, MiB of memory or GiB of disk */
+  quantity: number;
+  /** RFC 3339, UTC, with milliseconds */
+  startedAt: string;
+  /** null: the invoice knows no end of it */
+  endedAt: string | null;
+  /** the end; without one the end of the month, or the last heartbeat of its node before that */
+  countedUntil: string;
+  /** when the start was recorded */
+  recordedAt: string;
+  /** null while it has no end: `rates` of the invoice say which held when */
+  rateId: string | null;
+}
+
+export interface InvoiceLine {
+  kind: "usage" | "adjustment";
+  /** when it was used; for an adjustment an earlier month than the invoice's */
+  month: string;
+  meter: "uptime" | "cpu" | "memory" | "disk";
+  rateId: string;
+  /**
+   * exact: quantity × milliseconds, where the quantity is 1, virtual processors, MiB of memory or GiB of disk; for
+   * an adjustment the difference
+   */
+  amount: string;
+  /** the price of all that was used in `month` at this rate, rounded down once, less what earlier invoices have of it */
+  micros: number;
+  /** the path that lists the intervals it was computed from */
+  intervals: string;
+}
+
+export interface InvoiceRate {
+  id: string;
+  /** RFC 3339, UTC, with milliseconds */
+  activeFrom: string;
+  /** null: until another one */
+  activeUntil: string | null;
+  cpuHourMicros: number;
+  memoryGbHourMicros: number;
+}
+
 export interface JoinTokenCreated {
   prefix: string;
   description: string | null;
@@ -1641,13 +1776,6 @@ export interface LinkVersions {
   lowest: number;
 }
 
-export interface ListApiKeysQuery {
-  limit?: number | undefined;
-  cursor?: string | undefined;
-  /** another tenant's; admin only */
-  tenantId?: string | undefined;
-}
-
 export interface ListAppLogsQuery {
   follow?: boolean | undefined;
   tail?: number | undefined;
@@ -1664,6 +1792,23 @@ export interface ListEventsQuery {
 export interface ListImagesQuery {
   limit?: number | undefined;
   cursor?: string | undefined;
+}
+
+export interface ListInvoiceIntervalsQuery {
+  limit?: number | undefined;
+  cursor?: string | undefined;
+  /** another tenant's; admin only */
+  tenantId?: string | undefined;
+  /** what the invoice knew of an earlier month; default: its own */
+  month?: string | undefined;
+  meter?: "uptime" | "cpu" | "memory" | "disk" | undefined;
+}
+
+export interface ListInvoicesQuery {
+  limit?: number | undefined;
+  cursor?: string | undefined;
+  /** another tenant's; admin only */
+  tenantId?: string | undefined;
 }
 
 export interface ListMachineEventsQuery {

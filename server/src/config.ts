@@ -13,6 +13,7 @@ const NAMES = [
   "databaseUrl",
   "plansUrl",
   "portsPerMachine",
+  "invoiceGraceHours",
   "publicUrl",
   "appsUrl",
   "logLevel",

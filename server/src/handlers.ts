@@ -9,6 +9,8 @@ import type { ServerSettings } from "./config.ts";
 import type { Context } from "./context.ts";
 import { accountHandlers } from "./account/routes.ts";
 import { apiKeyHandlers } from "./apikeys/routes.ts";
+import type { Billing } from "./billing/invoices.ts";
+import { billingHandlers } from "./billing/routes.ts";
 import type { Metrics } from "./health/metrics.ts";
 import { healthHandlers } from "./health/routes.ts";
 import { AtWork } from "./http/at-work.ts";
@@ -30,7 +32,7 @@ import { machineHandlers } from "./machines/routes.ts";
 import { IdleConnections } from "./ingress/idle-connections.ts";
 import { MachineIngress } from "./ingress/ingress.ts";
 import { requireMachine } from "./machines/running.ts";
-import { openMachineServices } from "./machines/services.ts";
+import { type MachineServices, openMachineServices } from "./machines/services.ts";
 import { shareHandlers } from "./ingress/share/routes.ts";
 import { sessionHandlers } from "./machines/sessions/routes.ts";
 import { terminalHandlers } from "./machines/terminal/routes.ts";
@@ -42,8 +44,9 @@ import { eventHandlers } from "./events/routes.ts";
 import { operationHandlers } from "./operations/routes.ts";
 import { OperationRunner } from "./operations/run.ts";
 import { planHandlers } from "./plans/routes.ts";
-import { Loops } from "./reconcilers/driver.ts";
+import { Loops, type Reconciler } from "./reconcilers/driver.ts";
 import { budgetReconciler } from "./reconcilers/budgets.ts";
+import { invoiceReconciler } from "./reconcilers/invoices.ts";
 import { lifetimeReconciler } from "./reconcilers/lifetimes.ts";
 import { machineReconciler } from "./reconcilers/machines.ts";
 import { nodeReconciler } from "./reconcilers/nodes.ts";
@@ -86,15 +89,9 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   const services = openServices(context, { ...settings, nodeWaitMs: options.nodeWaitMs });
   const machines = openMachineServices(services, settings);
   const atWork = new AtWork(context.clock);
+  const billing = { context, graceHours: settings.invoiceGraceHours };
   const operations = new OperationRunner(context, atWork, [imagePullWorker(services), nodeDrainWorker(machines)]);
-  const loops = new Loops(context, [
-    machineReconciler(machines),
-    lifetimeReconciler(machines),
-    budgetReconciler(machines),
-    nodeReconciler(context),
-    operationReconciler(context, operations),
-    purgeReconciler(context),
-  ]);
+  const loops = new Loops(context, reconcilersOf(machines, operations, billing));
   const access = new AccessTable(context);
   const idle = new IdleConnections(context.clock, options.idleConnectionsMax);
   const startedAt = context.clock.now();
@@ -106,6 +103,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
       hasNode: settings.expectsNode ? () => hasReported(context.db, startedAt) : null,
     }),
     ...accountHandlers(context),
+    ...billingHandlers(billing),
     ...apiKeyHandlers(context, keys),
     ...planHandlers(context),
     ...tenantHandlers(context),
@@ -150,4 +148,16 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
       access.close();
     },
   };
+}
+
+function reconcilersOf(machines: MachineServices, operations: OperationRunner, billing: Billing): Reconciler[] {
+  return [
+    machineReconciler(machines),
+    lifetimeReconciler(machines),
+    budgetReconciler(machines),
+    invoiceReconciler(billing),
+    nodeReconciler(machines.context),
+    operationReconciler(machines.context, operations),
+    purgeReconciler(machines.context),
+  ];
 }

@@ -9,6 +9,7 @@ import { sql } from "../src/db/database.ts";
 import { OperationRunner } from "../src/operations/run.ts";
 import { Loops, type Reconciler } from "../src/reconcilers/driver.ts";
 import { budgetReconciler } from "../src/reconcilers/budgets.ts";
+import { invoiceReconciler } from "../src/reconcilers/invoices.ts";
 import { lifetimeReconciler } from "../src/reconcilers/lifetimes.ts";
 import { machineReconciler } from "../src/reconcilers/machines.ts";
 import { nodeReconciler } from "../src/reconcilers/nodes.ts";
@@ -118,6 +119,7 @@ test("every loop is in the README", async () => {
     machineReconciler(services),
     lifetimeReconciler(services),
     budgetReconciler(services),
+    invoiceReconciler({ context, graceHours: 72 }),
     nodeReconciler(context),
     operationReconciler(context, new OperationRunner(context, new AtWork(context.clock), [])),
     purgeReconciler(context),

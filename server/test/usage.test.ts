@@ -11,13 +11,16 @@ import { instantOf } from "../src/db/instant.ts";
 import { budgetReconciler } from "../src/reconcilers/budgets.ts";
 import { readAllUsage, readMachineUsage, readTenantUsage } from "../src/usage/intervals-store.ts";
 import { costBreakdown, METERS, type Meter, monthUpTo, type Usage } from "../src/usage/usage.ts";
+import { monthAfter, monthAt, type Month } from "../src/billing/month.ts";
+import { computeLines, finalizeInvoices, type LineRow, listFinalLines } from "../src/billing/store.ts";
 import { startMachineServer } from "./support/machine-server.ts";
 import { startTestServer } from "./support/server.ts";
 import { openTestServices } from "./support/services.ts";
 import { until } from "../../test/support/until.ts";
 
 const HOUR = 3_600_000;
-const server = await startTestServer();
+// Its own loop would make invoices of the histories, which are in the past, final.
+const server = await startTestServer({ invoiceGraceHours: 1_000_000 });
 const { db, ids } = server.context;
 const admin = server.client;
 
@@ -36,18 +39,61 @@ interface Span {
   to: number | null;
 }
 
+interface Priced {
+  readonly amount: bigint;
+  readonly micros: bigint;
+}
+const NOTHING: Priced = { amount: 0n, micros: 0n };
+
 /** Independent of the server: what happened, and the sums that follow from it. */
 class History {
   readonly plans = new Map<string, Plan>();
   /** In order; the first since ever. */
   readonly tenants = new Map<string, { readonly from: number; readonly plan: string }[]>();
   readonly spans: Span[] = [];
+  /** Of the node that all machines run on. */
+  heartbeat = 0;
+  /** What was invoiced, by tenant and month of the usage; then by line, as `priced` names it. */
+  readonly invoiced = new Map<string, Map<number, Map<string, Priced>>>();
+
+  /** The lines of the next invoice, which is of the month: what all usage up to it costs, less what was invoiced. */
+  nextInvoice(tenant: string, month: Month, now: number): Map<string, Priced> {
+    const before = this.invoiced.get(tenant) ?? new Map<number, Map<string, Priced>>();
+    const lines = new Map<string, Priced>();
+    const first = monthAt(Math.min(month.from, ...this.spans.map(({ from }) => from)));
+    for (let of = first; of.from <= month.from; of = monthAfter(of)) {
+      const known = this.priced(tenant, of.from, of.to, now);
+      const invoiced = before.get(of.from) ?? new Map<string, Priced>();
+      for (const key of new Set([...known.keys(), ...invoiced.keys()])) {
+        const [is, was] = [known.get(key) ?? NOTHING, invoiced.get(key) ?? NOTHING];
+        if (is.amount === was.amount) continue;
+        lines.set(`${of.id} ${key}`, { amount: is.amount - was.amount, micros: is.micros - was.micros });
+      }
+    }
+    return lines;
+  }
+
+  noteInvoice(tenant: string, month: Month, now: number): void {
+    const before = this.invoiced.get(tenant) ?? new Map<number, Map<string, Priced>>();
+    const first = monthAt(Math.min(month.from, ...this.spans.map(({ from }) => from)));
+    for (let of = first; of.from <= month.from; of = monthAfter(of))
+      before.set(of.from, this.priced(tenant, of.from, of.to, now));
+    this.invoiced.set(tenant, before);
+  }
 
   /** The amounts by meter and price, and the price rounded down for each. */
   cost(tenant: string, from: number, to: number, now: number): { readonly cpu: bigint; readonly memory: bigint } {
+    const lines = [...this.priced(tenant, from, to, now)];
+    const sum = (of: Meter): bigint =>
+      lines.reduce((total, [key, { micros }]) => (key.startsWith(`${of} `) ? total + micros : total), 0n);
+    return { cpu: sum("cpu"), memory: sum("memory") };
+  }
+
+  /** What was used in a period and its price rounded down, by meter, plan and number of the plan's rate. */
+  priced(tenant: string, from: number, to: number, now: number): Map<string, Priced> {
     const amounts = new Map<string, bigint>();
     for (const span of this.spans.filter((each) => each.tenant === tenant)) {
-      const [start, end] = [Math.max(from, span.from), Math.min(to, span.to ?? now)];
+      const [start, end] = [Math.max(from, span.from), Math.min(to, this.endOf(span, now))];
       const edges = new Set([start, end]);
       for (const edge of this.edges(tenant)) if (edge > start && edge < end) edges.add(edge);
       const sorted = [...edges].sort((a, b) => a - b);
@@ -58,20 +104,27 @@ class History {
         amounts.set(key, (amounts.get(key) ?? 0n) + BigInt(span.quantity) * BigInt(next - edge));
       }
     }
-    const micros = (meter: Meter, unit: bigint): bigint =>
-      [...amounts].reduce((sum, [key, amount]) => {
-        const [of, plan, index] = key.split(" ");
-        const rate = this.plans.get(String(plan))?.rates[Number(index)];
-        if (of !== meter || rate === undefined) return sum;
-        return sum + (amount * BigInt(meter === "cpu" ? rate.cpu : rate.memory)) / (3_600_000n * unit);
-      }, 0n);
-    return { cpu: micros("cpu", 1n), memory: micros("memory", 1024n) };
+    const micros = (key: string, amount: bigint): bigint => {
+      const [meter, plan, index] = key.split(" ");
+      const rate = this.plans.get(String(plan))?.rates[Number(index)];
+      if (rate === undefined || (meter !== "cpu" && meter !== "memory")) return 0n;
+      return meter === "cpu"
+        ? (amount * BigInt(rate.cpu)) / 3_600_000n
+        : (amount * BigInt(rate.memory)) / (3_600_000n * 1024n);
+    };
+    return new Map([...amounts].map(([key, amount]) => [key, { amount, micros: micros(key, amount) }]));
+  }
+
+  /** How far a span counts: what runs counts up to the last heartbeat. */
+  private endOf({ from, to, meter }: Span, now: number): number {
+    if (to !== null) return to;
+    return Math.max(from, meter === "disk" ? now : Math.min(now, this.heartbeat));
   }
 
   amount(tenant: string, meter: Meter, { from, to, now }: { from: number; to: number; now: number }): bigint {
     return this.spans
       .filter((span) => span.tenant === tenant && span.meter === meter)
-      .map((span) => [span.quantity, Math.min(to, span.to ?? now) - Math.max(from, span.from)] as const)
+      .map((span) => [span.quantity, Math.min(to, this.endOf(span, now)) - Math.max(from, span.from)] as const)
       .reduce((sum, [quantity, ms]) => sum + BigInt(quantity) * BigInt(Math.max(0, ms)), 0n);
   }
 
@@ -101,6 +154,10 @@ class Play {
   readonly draw: (max: number) => number;
   now: number;
   private plan = "";
+  private readonly node = ids.make("machine");
+  private isSilent = false;
+  /** The month of each tenant's next invoice. */
+  private readonly next = new Map<string, Month>();
 
   constructor(draw: (max: number) => number) {
     this.draw = draw;
@@ -108,6 +165,10 @@ class Play {
   }
 
   async begin(): Promise<void> {
+    await db.execute(sql`
+      INSERT INTO nodes (id, address, status, credential_hash, registered_at)
+      VALUES (${this.node}, 'node', 'ready', sha256(${this.node}::text::bytea), now())`);
+    await this.beat();
     for (let count = 0; count < 2; count += 1) await this.makePlan(false);
     for (let count = 0; count < 2; count += 1) {
       const id = ids.make("tenant");
@@ -115,11 +176,14 @@ class Play {
       await db.execute(sql`INSERT INTO tenants (id, name, plan_id, created_at, updated_at)
         VALUES (${id}, ${id}, ${this.plan}, ${at}, ${at})`);
       this.history.tenants.set(id, [{ from: 0, plan: this.plan }]);
+      this.next.set(id, monthAt(this.now));
     }
   }
 
   async step(): Promise<void> {
-    this.now += 2 + this.draw(this.draw(4) === 0 ? 30 * HOUR : HOUR);
+    this.now +=
+      2 + this.draw(this.draw(4) === 0 ? 30 * HOUR : HOUR) + (this.draw(12) === 0 ? this.draw(500 * HOUR) : 0);
+    if (!this.isSilent) await this.beat();
     const actions = [
       () => this.makeMachine(),
       () => this.start(),
@@ -130,6 +194,8 @@ class Play {
       () => this.remove(),
       () => this.movePlan(),
       () => this.setRate(),
+      () => this.invoice(),
+      () => this.beSilent(),
     ];
     await actions[this.draw(actions.length)]?.();
   }
@@ -180,9 +246,9 @@ class Play {
     const [cpus, memory, disk] = [1 + this.draw(8), 1 + this.draw(8192), 1 + this.draw(100)];
     await db.execute(sql`
       INSERT INTO machines (id, tenant_id, source, network, env, ports, labels, cpus, memory_mb, disk_gb, is_ephemeral, is_public,
-        is_branchable, created_at, updated_at, desired_state, generation, desired_at, observed_state, observed_generation, revision)
+        is_branchable, created_at, updated_at, desired_state, generation, desired_at, observed_state, observed_generation, revision, node_id)
       SELECT ${id}, ${tenant}, '{}', '{}', '{}', '[]', '{}', ${cpus}::int, ${memory}::int, ${disk}::int, false, false, false,
-        at, at, 'stopped', 1, at, 'absent', 0, 1 FROM (SELECT ${instantOf(this.now)}::timestamptz AS at) AS given`);
+        at, at, 'stopped', 1, at, 'absent', 0, 1, ${this.node} FROM (SELECT ${instantOf(this.now)}::timestamptz AS at) AS given`);
     this.history.spans.push({ machine: id, tenant, meter: "disk", quantity: disk, from: this.now, to: null });
     this.live.push(id);
   }
@@ -238,6 +304,44 @@ class Play {
     for (const span of this.history.spans) if (span.machine === machine && span.meter === "disk") span.to = this.now;
   }
 
+  private async beat(): Promise<void> {
+    this.history.heartbeat = this.now;
+    await db.execute(sql`UPDATE nodes SET last_heartbeat_at = ${instantOf(this.now)} WHERE id = ${this.node}`);
+  }
+
+  private async beSilent(): Promise<void> {
+    this.isSilent = !this.isSilent;
+    if (!this.isSilent) await this.beat();
+  }
+
+  /** Compares the draft with the history, and makes it final if its month has ended: without a grace period. */
+  private async invoice(): Promise<void> {
+    const tenantId = this.pick([...this.history.tenants.keys()]) ?? "";
+    const month = this.next.get(tenantId);
+    if (month === undefined) return;
+    const expected = this.history.nextInvoice(tenantId, month, this.now);
+    const draft = await computeLines(db, { tenantId, month, now: this.now, knownAt: null });
+    assert.deepEqual(await this.named(draft), sortedLines(expected));
+    if (month.to > this.now) return;
+    assert.equal(await finalizeInvoices(db, { tenantIds: [tenantId], month, now: this.now }), 1);
+    this.history.noteInvoice(tenantId, month, this.now);
+    this.next.set(tenantId, monthAfter(month));
+    const lines = await listFinalLines(db, tenantId, month);
+    assert.deepEqual(await this.named(lines), sortedLines(expected));
+  }
+
+  /** Lines as the history names them. */
+  private async named(lines: readonly LineRow[]): Promise<object> {
+    const named = new Map<string, Priced>();
+    for (const { usageMonth, meter, rateId, amount, micros } of lines) {
+      const rate = await db.queryOne<{ plan: string; at: number }>(sql`
+        SELECT plan_id AS plan, (SELECT count(*) FROM rates o WHERE o.plan_id = r.plan_id AND o.active_from < r.active_from)::int AS at
+        FROM rates r WHERE id = ${rateId}`);
+      named.set(`${usageMonth} ${meter} ${rate?.plan} ${rate?.at}`, { amount: BigInt(amount), micros: BigInt(micros) });
+    }
+    return sortedLines(named);
+  }
+
   private async movePlan(): Promise<void> {
     const [tenant, plan] = [this.pick([...this.history.tenants.keys()]), this.pick([...this.history.plans.keys()])];
     if (tenant === undefined || plan === undefined) return;
@@ -262,6 +366,9 @@ class Play {
   }
 }
 
+const sortedLines = (lines: ReadonlyMap<string, Priced>): object =>
+  Object.fromEntries([...lines].toSorted(([one], [other]) => (one < other ? -1 : 1)));
+
 /** Exactly one open interval of each meter for each run that is open and each machine that is there; no gap, no overlap. */
 async function assertSound(): Promise<void> {
   const wrong = await db.query(sql`
@@ -277,6 +384,8 @@ async function assertSound(): Promise<void> {
     WHERE p.subject IS NULL OR p.started_at <> s.started_at OR p.ended_at IS DISTINCT FROM s.ended_at OR p.open > 1
       OR (p.covered <> '{}' AND p.covered <> tstzmultirange(tstzrange(s.started_at, s.ended_at)))`);
   assert.deepEqual(wrong, []);
+  const numbers = await db.queryOne(sql`SELECT coalesce(max(number), 0)::int - count(*)::int AS gaps FROM invoices`);
+  assert.deepEqual(numbers, { gaps: 0 });
 }
 
 test("after any history of machines, plans and prices every sum and cost is what the history says, to the micro", async () => {

@@ -85,6 +85,79 @@ CREATE TABLE idempotency_keys (
   CONSTRAINT idempotency_keys_check CHECK (((answer IS NULL) OR (status IS NOT NULL)))
 );
 
+-- One row. Its lock makes transactions that finalize invoices take turns, so that numbers have no gaps.
+CREATE TABLE invoice_counter (
+  -- Always true.
+  is_only boolean DEFAULT true NOT NULL,
+  -- The number of the newest invoice; 0: there is none.
+  last_number bigint NOT NULL,
+  CONSTRAINT invoice_counter_pkey PRIMARY KEY (is_only),
+  CONSTRAINT invoice_counter_is_only_check CHECK (is_only)
+);
+
+-- Intervals without an end that an invoice did not count to the end of its month, because their node had not reported. Rows are never changed.
+CREATE TABLE invoice_limits (
+  -- With month: the invoice.
+  tenant_id text NOT NULL,
+  -- With tenant_id: the invoice.
+  month date NOT NULL,
+  -- The interval.
+  interval_id bigint NOT NULL,
+  -- How far it was counted: the last heartbeat of its node.
+  counted_until timestamp with time zone NOT NULL,
+  CONSTRAINT invoice_limits_pkey PRIMARY KEY (tenant_id, month, interval_id),
+  CONSTRAINT invoice_limits_interval_id_fkey FOREIGN KEY (interval_id) REFERENCES usage_intervals(id),
+  CONSTRAINT invoice_limits_tenant_id_month_fkey FOREIGN KEY (tenant_id, month) REFERENCES invoices(tenant_id, month)
+);
+
+-- Lines of final invoices; rows are never changed. Written by server/src/billing/store.ts.
+CREATE TABLE invoice_lines (
+  -- With month: the invoice.
+  tenant_id text NOT NULL,
+  -- With tenant_id: the invoice.
+  month date NOT NULL,
+  -- When it was used. An earlier month than the invoice's: an adjustment of that month.
+  usage_month date NOT NULL,
+  -- What was used.
+  meter text NOT NULL,
+  -- The price.
+  rate_id text NOT NULL,
+  -- Quantity × milliseconds; of an adjustment the difference from what was invoiced before.
+  amount numeric NOT NULL,
+  -- The price of all that was used in usage_month at this rate, rounded down once, less what was invoiced before.
+  micros bigint NOT NULL,
+  CONSTRAINT invoice_lines_pkey PRIMARY KEY (tenant_id, month, usage_month, meter, rate_id),
+  CONSTRAINT invoice_lines_rate_id_fkey FOREIGN KEY (rate_id) REFERENCES rates(id),
+  CONSTRAINT invoice_lines_tenant_id_month_fkey FOREIGN KEY (tenant_id, month) REFERENCES invoices(tenant_id, month),
+  CONSTRAINT invoice_lines_amount_check CHECK ((amount = trunc(amount))),
+  CONSTRAINT invoice_lines_check CHECK ((usage_month <= month)),
+  CONSTRAINT invoice_lines_meter_check CHECK ((meter = ANY (ARRAY['uptime'::text, 'cpu'::text, 'memory'::text, 'disk'::text]))),
+  CONSTRAINT invoice_lines_usage_month_check CHECK ((date_trunc('month'::text, (usage_month)::timestamp with time zone) = usage_month))
+);
+
+-- Final invoices; rows are never changed. Drafts are computed when they are read. Written by server/src/billing/store.ts.
+CREATE TABLE invoices (
+  -- Who owes it.
+  tenant_id text NOT NULL,
+  -- The first day of its calendar month in UTC. A tenant has one for each month since it was made, without gaps.
+  month date NOT NULL,
+  -- Counts the invoices of the installation, without gaps.
+  number bigint NOT NULL,
+  -- It knows the starts and ends of intervals with a lower id or closed_in.
+  cut bigint NOT NULL,
+  -- When it became final, by the clock of the database.
+  finalized_at timestamp with time zone NOT NULL,
+  -- How many lines it has.
+  line_count integer NOT NULL,
+  -- The sum of its lines, in micros. Negative when adjustments are larger than the usage.
+  total_micros bigint NOT NULL,
+  CONSTRAINT invoices_number_key UNIQUE (number),
+  CONSTRAINT invoices_pkey PRIMARY KEY (tenant_id, month),
+  CONSTRAINT invoices_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
+  CONSTRAINT invoices_month_check CHECK ((date_trunc('month'::text, (month)::timestamp with time zone) = month)),
+  CONSTRAINT invoices_number_check CHECK ((number >= 1))
+);
+
 -- Tokens with which nodes enter the cluster, by hash. Written by server/src/tokens/store.ts only.
 CREATE TABLE join_tokens (
   -- The part that is not secret and names the token.
@@ -624,7 +697,7 @@ CREATE TABLE tenants (
 
 -- What was used. Split where the rate changes; never changed once it has an end; outlives its machine. Written by triggers of machine_runs and machines only.
 CREATE TABLE usage_intervals (
-  -- The order in which they were begun.
+  -- The order in which intervals were recorded, among ids and closed_in.
   id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
   -- Who pays.
   tenant_id text NOT NULL,
@@ -642,9 +715,16 @@ CREATE TABLE usage_intervals (
   ended_at timestamp with time zone,
   -- The rate that held; while it has no end, the one it began with.
   rate_id text NOT NULL,
+  -- When its start was recorded, by the clock of the database. A part that was split off has the instant of the whole.
+  recorded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+  -- When its end was recorded, by the clock of the database. Null while it has no end.
+  closed_at timestamp with time zone,
+  -- The order in which its end was recorded, among ids and closed_in. Null while it has no end; 0: before invoices existed.
+  closed_in bigint,
   CONSTRAINT nothing_twice EXCLUDE USING gist (COALESCE(boot_id, machine_id) WITH =, meter WITH =, tstzrange(started_at, ended_at) WITH &&),
   CONSTRAINT usage_intervals_pkey PRIMARY KEY (id),
   CONSTRAINT usage_intervals_rate_id_fkey FOREIGN KEY (rate_id) REFERENCES rates(id),
+  CONSTRAINT closed_with_its_end CHECK ((((ended_at IS NULL) = (closed_at IS NULL)) AND ((ended_at IS NULL) = (closed_in IS NULL)))),
   CONSTRAINT disk_outlives_boots CHECK (((meter = 'disk'::text) = (boot_id IS NULL))),
   CONSTRAINT usage_intervals_check CHECK ((ended_at >= started_at)),
   CONSTRAINT usage_intervals_meter_check CHECK ((meter = ANY (ARRAY['uptime'::text, 'cpu'::text, 'memory'::text, 'disk'::text]))),
@@ -715,6 +795,8 @@ CREATE INDEX tenant_events_order ON public.tenant_events USING btree (tenant_id,
 
 CREATE INDEX tenant_events_timeline ON public.tenant_events USING btree (machine_id, created_at, "position");
 
+CREATE INDEX usage_intervals_closed ON public.usage_intervals USING btree (tenant_id, closed_in) WHERE (closed_in IS NOT NULL);
+
 CREATE INDEX usage_intervals_of_machine ON public.usage_intervals USING btree (machine_id, ended_at);
 
 CREATE INDEX usage_intervals_of_tenant ON public.usage_intervals USING btree (tenant_id, ended_at);
@@ -737,8 +819,38 @@ AS $function$
   INSERT INTO tenant_plans (tenant_id, plan_id, active_from)
   SELECT tenant, plan, greatest(at,
     (SELECT max(u.ended_at) FROM usage_intervals u WHERE u.tenant_id = tenant),
+    (SELECT (max(i.month) + interval '1 month') AT TIME ZONE 'UTC' FROM invoices i WHERE i.tenant_id = tenant),
     (SELECT max(p.active_from) + interval '1 millisecond' FROM tenant_plans p WHERE p.tenant_id = tenant))
 $function$;
+
+CREATE OR REPLACE FUNCTION public.check_invoice_numbers()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  IF (SELECT max(a.number) - min(a.number) + 1 <> count(*)
+      OR min(a.number) <> 1 + coalesce((SELECT max(i.number) FROM invoices i WHERE i.number < min(a.number)), 0)
+      OR max(a.number) <> (SELECT last_number FROM invoice_counter) FROM added a HAVING count(*) > 0) THEN
+    RAISE EXCEPTION 'the numbers of invoices have a gap';
+  END IF;
+  RETURN NULL;
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.check_invoices()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  IF EXISTS (
+    SELECT FROM (SELECT DISTINCT tenant_id, month FROM added) a
+    JOIN invoices i USING (tenant_id, month)
+    LEFT JOIN LATERAL (SELECT count(*) AS lines, coalesce(sum(micros), 0) AS micros FROM invoice_lines l
+      WHERE l.tenant_id = a.tenant_id AND l.month = a.month) s ON true
+    WHERE (s.lines, s.micros) <> (i.line_count, i.total_micros)) THEN
+    RAISE EXCEPTION 'the lines of an invoice do not add up to it';
+  END IF;
+  RETURN NULL;
+END $function$;
 
 CREATE OR REPLACE FUNCTION public.close_usage(subject text, at timestamp with time zone)
  RETURNS void
@@ -757,9 +869,9 @@ BEGIN
         UPDATE usage_intervals u SET rate_id = part.rate_id, ended_at = part.ended_at WHERE u.id = used.id;
         is_first := false;
       ELSE
-        INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, meter, quantity, started_at, ended_at, rate_id)
+        INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, meter, quantity, started_at, ended_at, rate_id, recorded_at)
         VALUES (used.tenant_id, used.machine_id, used.boot_id, used.meter, used.quantity, part.started_at, part.ended_at,
-          part.rate_id);
+          part.rate_id, used.recorded_at);
       END IF;
     END LOOP;
   END LOOP;
@@ -814,6 +926,16 @@ AS $function$
 BEGIN
   PERFORM 1 FROM tenants WHERE id = tenant FOR NO KEY UPDATE;
   RETURN (SELECT count(*) FROM machines WHERE tenant_id = tenant AND deleted_at IS NULL);
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.note_closing()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  NEW.closed_at := clock_timestamp();
+  NEW.closed_in := nextval(pg_get_serial_sequence('usage_intervals', 'id'));
+  RETURN NEW;
 END $function$;
 
 CREATE OR REPLACE FUNCTION public.open_usage(tenant text, machine text, boot text, used_meter text, used bigint, at timestamp with time zone)
@@ -977,6 +1099,27 @@ BEGIN
     WHERE t.id = tenant GROUP BY p.max_total_cpus, p.max_total_memory_mb);
 END $function$;
 
+CREATE OR REPLACE FUNCTION public.usage_micros(meter text, amount numeric, cpu_hour_micros bigint, memory_gb_hour_micros bigint)
+ RETURNS numeric
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$
+  SELECT CASE meter WHEN 'cpu' THEN div(amount * cpu_hour_micros, 3600000)
+    WHEN 'memory' THEN div(amount * memory_gb_hour_micros, 3686400000) ELSE 0 END
+$function$;
+
+CREATE TRIGGER invoice_limits_immutable BEFORE DELETE OR UPDATE OR TRUNCATE ON public.invoice_limits FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+CREATE TRIGGER invoice_lines_checked AFTER INSERT ON public.invoice_lines REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION check_invoices();
+
+CREATE TRIGGER invoice_lines_immutable BEFORE DELETE OR UPDATE OR TRUNCATE ON public.invoice_lines FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+CREATE TRIGGER invoices_checked AFTER INSERT ON public.invoices REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION check_invoices();
+
+CREATE TRIGGER invoices_immutable BEFORE DELETE OR UPDATE OR TRUNCATE ON public.invoices FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+CREATE TRIGGER invoices_numbered AFTER INSERT ON public.invoices REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION check_invoice_numbers();
+
 CREATE TRIGGER machine_runs_final BEFORE UPDATE ON public.machine_runs FOR EACH ROW WHEN ((old.ended_at IS NOT NULL)) EXECUTE FUNCTION refuse_change_of_ended_run();
 
 CREATE TRIGGER machine_runs_used AFTER INSERT OR UPDATE OF ended_at, counted_until ON public.machine_runs FOR EACH ROW EXECUTE FUNCTION record_run();
@@ -996,3 +1139,5 @@ CREATE TRIGGER tenants_plan AFTER INSERT OR UPDATE OF plan_id ON public.tenants 
 CREATE TRIGGER usage_intervals_immutable BEFORE UPDATE ON public.usage_intervals FOR EACH ROW WHEN ((old.ended_at IS NOT NULL)) EXECUTE FUNCTION refuse_change();
 
 CREATE TRIGGER usage_intervals_kept BEFORE DELETE ON public.usage_intervals FOR EACH ROW EXECUTE FUNCTION refuse_change();
+
+CREATE TRIGGER usage_intervals_noted BEFORE INSERT OR UPDATE ON public.usage_intervals FOR EACH ROW WHEN ((new.ended_at IS NOT NULL)) EXECUTE FUNCTION note_closing();

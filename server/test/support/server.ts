@@ -100,6 +100,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     listen: { host: "127.0.0.1", port: 0 },
     plansUrl: null,
     portsPerMachine: 4,
+    invoiceGraceHours: 72,
     appsUrl: null,
     publicUrl: null,
     logLevel: "error",

@@ -1,0 +1,81 @@
+/**
+ * What intervals amount to, and how a cost is divided over machines.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Invoice, InvoiceInterval, InvoiceRate } from "@flotilla/sdk";
+import { renderCsv } from "./csv.ts";
+import { derive, priceOf } from "./derive.ts";
+import { FOCUS_COLUMNS, focusRows } from "./focus.ts";
+
+const JULY = { from: Date.UTC(2026, 6, 1), to: Date.UTC(2026, 7, 1) };
+const time = (ms: number): string => new Date(ms).toISOString();
+const rate = (id: string, from: number, until: number | null, cpu: number): InvoiceRate => ({
+  ...{ id, activeFrom: time(from), activeUntil: until === null ? null : time(until) },
+  ...{ cpuHourMicros: cpu, memoryGbHourMicros: 1 },
+});
+const interval = (fields: Partial<InvoiceInterval>): InvoiceInterval => ({
+  ...{
+    id: 1,
+    machineId: "mach-a",
+    bootId: "boot-a",
+    meter: "cpu",
+    quantity: 1,
+    startedAt: time(JULY.from),
+    endedAt: null,
+  },
+  ...{ countedUntil: time(JULY.to), recordedAt: time(JULY.from), rateId: null },
+  ...fields,
+});
+
+test("an interval counts within the month only, and each part at the rate that held", () => {
+  const rates = [rate("a", 0, JULY.to - 1000, 1), rate("b", JULY.to - 1000, null, 2)];
+  const long = interval({ quantity: 3, startedAt: time(JULY.from - 5000), countedUntil: time(JULY.to + 5000) });
+  const sums = derive([long], rates, JULY);
+  assert.deepEqual(
+    [...sums],
+    [
+      ["cpu a", 3n * BigInt(JULY.to - JULY.from - 1000)],
+      ["cpu b", 3000n],
+    ],
+  );
+});
+
+test("an interval that names another rate than the one that held is a difference, as is a gap between rates", () => {
+  assert.throws(() => derive([interval({ rateId: "b" })], [rate("a", 0, null, 1)], JULY), /another price/);
+  assert.throws(() => derive([interval({})], [rate("a", JULY.from + 1, null, 1)], JULY), /no price/);
+});
+
+test("a price is rounded down once, however large the sum is", () => {
+  const memory: InvoiceRate = { ...rate("a", 0, null, 0), memoryGbHourMicros: 999_999_937 };
+  assert.equal(priceOf("memory", 10n ** 22n + 7n, memory), ((10n ** 22n + 7n) * 999_999_937n) / 3_686_400_000n);
+  assert.equal(priceOf("disk", 10n ** 22n, memory), 0n);
+});
+
+test("costs of machines add up to the line, although each is a whole number of micros", () => {
+  const intervals = ["a", "b", "c", "d"].map((name, id) =>
+    interval({ id, machineId: `mach-${name}`, countedUntil: time(JULY.from + 1_000_001 + id) }),
+  );
+  const rates = [rate("a", 0, null, 7777)];
+  const amount = derive(intervals, rates, JULY).get("cpu a") ?? 0n;
+  const micros = Number(priceOf("cpu", amount, rates[0]));
+  const line = { kind: "usage", month: "2026-07", meter: "cpu", rateId: "a", amount: String(amount), micros } as const;
+  const invoice = { id: "2026-07", tenantId: "t", from: time(JULY.from), to: time(JULY.to), lines: [line], rates };
+  const rows = focusRows(invoice as unknown as Invoice, intervals);
+  const cost = FOCUS_COLUMNS.indexOf("BilledCost");
+  const sum = rows.reduce((total, row) => total + Math.round(Number(row[cost]) * 1e6), 0);
+  assert.deepEqual([rows.length, sum], [4, micros]);
+});
+
+test("a cell of CSV with a quote, a comma or a line feed is quoted, and none is a formula", () => {
+  assert.equal(
+    renderCsv(
+      ["a", "b"],
+      [
+        ['x"y,z', "=1+1"],
+        ["-5", "two\nlines"],
+      ],
+    ),
+    'a,b\n"x""y,z",\'=1+1\n-5,"two\nlines"',
+  );
+});

@@ -1,0 +1,79 @@
+/**
+ * An invoice in the columns of FOCUS 1.0, one row for each machine, meter and price. Pure.
+ *
+ * Always: the rows add up to the invoice. A line is rounded down once; its machines get the differences of the rounded running
+ * sums, in the order of their ids. An adjustment has one row, without a machine. Intervals name a machine, but neither labels
+ * nor keys, so no row does.
+ */
+import { renderMicros } from "@flotilla/base/money";
+import type { Invoice, InvoiceInterval, InvoiceLine } from "@flotilla/sdk";
+import { partsOf, priceOf } from "./derive.ts";
+
+export const FOCUS_COLUMNS = [
+  ...["BillingAccountId", "BillingCurrency", "BillingPeriodStart", "BillingPeriodEnd", "ChargeCategory", "ChargeClass"],
+  ...["ChargeDescription", "ChargePeriodStart", "ChargePeriodEnd", "ConsumedQuantity", "ConsumedUnit", "BilledCost"],
+  ...["EffectiveCost", "ListCost", "ContractedCost", "ListUnitPrice", "PricingUnit", "ProviderName", "PublisherName"],
+  ...["InvoiceIssuerName", "ServiceCategory", "ServiceName", "ResourceId", "ResourceType", "SkuId", "SkuPriceId"],
+] as const;
+
+/** ISO 4217's code for no currency: an installation's prices are in the unit that its operator means. */
+const NO_CURRENCY = "X".repeat(3);
+
+const UNITS = { uptime: "Milliseconds", cpu: "CPU Milliseconds", memory: "MiB Milliseconds", disk: "GiB Milliseconds" };
+
+/** `intervals`: those of the invoice's own month. */
+export function focusRows(invoice: Invoice, intervals: readonly InvoiceInterval[]): string[][] {
+  const span = { from: Date.parse(invoice.from), to: Date.parse(invoice.to) };
+  const parts = intervals.flatMap((each) => partsOf(each, invoice.rates, span));
+  return invoice.lines.flatMap((line) => {
+    if (line.kind === "adjustment")
+      return [row(invoice, line, { machineId: "", amount: BigInt(line.amount), micros: line.micros })];
+    const amounts = new Map<string, bigint>();
+    for (const { interval, rateId, amount } of parts)
+      if (interval.meter === line.meter && rateId === line.rateId)
+        amounts.set(interval.machineId, (amounts.get(interval.machineId) ?? 0n) + amount);
+    const rate = invoice.rates.find(({ id }) => id === line.rateId);
+    let running = 0n;
+    return [...amounts]
+      .toSorted(([one], [other]) => (one < other ? -1 : 1))
+      .map(([machineId, amount]) => {
+        const before = priceOf(line.meter, running, rate);
+        running += amount;
+        return row(invoice, line, { machineId, amount, micros: Number(priceOf(line.meter, running, rate) - before) });
+      });
+  });
+}
+
+interface Share {
+  readonly machineId: string;
+  readonly amount: bigint;
+  readonly micros: number;
+}
+
+function row(invoice: Invoice, line: InvoiceLine, { machineId, amount, micros }: Share): string[] {
+  const isAdjustment = line.kind === "adjustment";
+  const cost = renderMicros(micros);
+  const rate = invoice.rates.find(({ id }) => id === line.rateId);
+  const price = line.meter === "cpu" ? rate?.cpuHourMicros : line.meter === "memory" ? rate?.memoryGbHourMicros : 0;
+  const start = isAdjustment ? `${line.month}-01T00:00:00.000Z` : invoice.from;
+  const end = isAdjustment ? endOfMonth(start) : invoice.to;
+  return [
+    ...[invoice.tenantId, NO_CURRENCY, invoice.from, invoice.to, "Usage", isAdjustment ? "Correction" : ""],
+    ...[`${line.meter} of ${line.month}`, start, end, String(amount), UNITS[line.meter], cost],
+    ...[
+      cost,
+      cost,
+      cost,
+      renderMicros(price ?? 0),
+      line.meter === "memory" ? "GB Hours" : "Hours",
+      "Flotilla",
+      "Flotilla",
+    ],
+    ...["Flotilla", "Compute", "Machines", machineId, machineId === "" ? "" : "Machine", line.meter, line.rateId],
+  ];
+}
+
+function endOfMonth(start: string): string {
+  const date = new Date(start);
+  return new Date(Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1, 1)).toISOString();
+}

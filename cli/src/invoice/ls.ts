@@ -1,0 +1,24 @@
+/**
+ * `flotilla invoice ls`: the tenant's invoices, oldest first.
+ */
+import { renderMicros } from "@flotilla/base/money";
+import type { Call } from "../call.ts";
+
+export interface ListInvoicesOptions {
+  readonly tenant?: string;
+}
+
+export async function run(call: Call, _operands: readonly string[], { tenant }: ListInvoicesOptions): Promise<void> {
+  const invoices = await call.flotilla().listInvoices(tenant === undefined ? {} : { query: { tenantId: tenant } });
+  if (call.output.isJson) return call.output.json(invoices);
+  call.output.table(
+    ["MONTH", "STATUS", "NUMBER", "TOTAL", "FINAL"],
+    invoices.map((invoice) => [
+      invoice.id,
+      invoice.status,
+      invoice.number === null ? "" : String(invoice.number),
+      renderMicros(invoice.totalMicros),
+      invoice.finalizedAt ?? `from ${invoice.finalFrom}`,
+    ]),
+  );
+}

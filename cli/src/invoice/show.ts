@@ -1,0 +1,74 @@
+/**
+ * `flotilla invoice show MONTH`: an invoice with its lines, for people or as CSV.
+ */
+import { renderMicros } from "@flotilla/base/money";
+import type { Invoice } from "@flotilla/sdk";
+import type { Call } from "../call.ts";
+import { usage } from "../failure.ts";
+import { renderCsv } from "./csv.ts";
+import { FOCUS_COLUMNS, focusRows } from "./focus.ts";
+import { readIntervals } from "./intervals.ts";
+
+export interface ShowInvoiceOptions {
+  readonly tenant?: string;
+  readonly asOf?: string;
+  readonly csv?: boolean;
+  readonly focus?: boolean;
+}
+
+export async function run(call: Call, [month = ""]: readonly string[], options: ShowInvoiceOptions): Promise<void> {
+  const { tenant, asOf, csv = false, focus = false } = options;
+  if (csv && focus) throw usage("--csv and --focus exclude each other", "name one of them");
+  if (focus && asOf !== undefined)
+    throw usage("--focus exports what is known now", "leave out --as-of, or use --csv for what was known then");
+  const invoice = await call.flotilla().getInvoice(month, {
+    query: { ...(tenant === undefined ? {} : { tenantId: tenant }), ...(asOf === undefined ? {} : { asOf }) },
+  });
+  if (call.output.isJson) return call.output.json(invoice);
+  if (csv) return call.output.line(renderCsv(LINE_COLUMNS, lineRows(invoice)));
+  if (focus) {
+    const intervals = await readIntervals(call.flotilla(), { id: invoice.id, tenant });
+    return call.output.line(renderCsv(FOCUS_COLUMNS, focusRows(invoice, intervals)));
+  }
+  print(call, invoice);
+}
+
+const LINE_COLUMNS = ["tenant", "invoice", "number", "kind", "month", "meter", "rate", "amount", "micros"];
+
+const lineRows = (invoice: Invoice): string[][] =>
+  invoice.lines.map((line) => [
+    ...[invoice.tenantId, invoice.id, String(invoice.number ?? ""), line.kind, line.month],
+    ...[line.meter, line.rateId, line.amount, String(line.micros)],
+  ]);
+
+/** Milliseconds and what people count in. */
+const UNITS = {
+  uptime: { perHour: 3_600_000, name: "hours" },
+  cpu: { perHour: 3_600_000, name: "CPU hours" },
+  memory: { perHour: 3_600_000 * 1024, name: "memory GB hours" },
+  disk: { perHour: 3_600_000, name: "disk GB hours" },
+} as const;
+
+function print({ output }: Call, invoice: Invoice): void {
+  output.facts([
+    ["month", invoice.id],
+    ["tenant", invoice.tenantId],
+    ["status", invoice.status],
+    ["number", invoice.number === null ? null : String(invoice.number)],
+    ["final", invoice.finalizedAt ?? `from ${invoice.finalFrom}`],
+    ["as of", invoice.asOf],
+    ["total", renderMicros(invoice.totalMicros)],
+  ]);
+  output.line();
+  output.table(
+    ["KIND", "MONTH", "AMOUNT", "RATE", "COST"],
+    invoice.lines.map((line) => [
+      ...[
+        line.kind,
+        line.month,
+        `${(Number(line.amount) / UNITS[line.meter].perHour).toFixed(3)} ${UNITS[line.meter].name}`,
+      ],
+      ...[line.rateId, renderMicros(line.micros)],
+    ]),
+  );
+}

@@ -1,0 +1,142 @@
+/**
+ * Invoices: one for each tenant and calendar month in UTC. Money is integer micros of the currency unit.
+ *
+ * Always: the lines of an invoice follow from recorded intervals and rates alone, so any client can compute them again.
+ */
+import { endpoint, json } from "./endpoint.ts";
+import { int64, nullable, oneOf, type Static, Type, text, timestamp, pageQuery } from "./schema.ts";
+
+/**
+ * `draft`: the month has not ended. `grace`: it has ended, and late reports still change it. `finalized`: nothing changes it any more.
+ */
+export const INVOICE_STATUSES = ["draft", "grace", "finalized"] as const;
+export type InvoiceStatus = (typeof INVOICE_STATUSES)[number];
+
+/** What intervals measure. As the CHECK of usage_intervals. */
+export const INVOICE_METERS = ["uptime", "cpu", "memory", "disk"] as const;
+
+/** Why a line is on the invoice: the month's own usage, or a change of an earlier month that became known later. */
+export const LINE_KINDS = ["usage", "adjustment"] as const;
+
+const micros = (description?: string) =>
+  Type.Integer({ format: "int64", ...(description === undefined ? {} : { description }) });
+
+const integerText = (description: string) => Type.String({ pattern: "^-?\\d+$", description });
+
+const invoiceFields = {
+  id: Type.String({ description: "the month, such as 2026-07; unique within the tenant" }),
+  tenantId: Type.String(),
+  status: oneOf(INVOICE_STATUSES),
+  number: nullable(int64({ description: "counts the final invoices of the installation, without gaps" })),
+  from: timestamp("the start of the month"),
+  to: timestamp("the end of the month, exclusive"),
+  finalFrom: timestamp("when the grace period ends; the invoice becomes final within a minute after it"),
+  finalizedAt: nullable(timestamp()),
+  totalMicros: micros("the sum of the lines; adjustments may make it negative"),
+};
+
+export const InvoiceInfo = Type.Object(invoiceFields);
+export type InvoiceInfo = Static<typeof InvoiceInfo>;
+
+export const InvoiceLine = Type.Object({
+  kind: oneOf(LINE_KINDS),
+  month: Type.String({ description: "when it was used; for an adjustment an earlier month than the invoice's" }),
+  meter: oneOf(INVOICE_METERS),
+  rateId: Type.String(),
+  amount: integerText(
+    "exact: quantity × milliseconds, where the quantity is 1, virtual processors, MiB of memory or GiB of disk; for an adjustment the difference",
+  ),
+  micros: micros(
+    "the price of all that was used in `month` at this rate, rounded down once, less what earlier invoices have of it",
+  ),
+  intervals: Type.String({ description: "the path that lists the intervals it was computed from" }),
+});
+export type InvoiceLine = Static<typeof InvoiceLine>;
+
+export const InvoiceRate = Type.Object({
+  id: Type.String(),
+  activeFrom: timestamp(),
+  activeUntil: nullable(timestamp("null: until another one")),
+  cpuHourMicros: int64(),
+  memoryGbHourMicros: int64(),
+});
+export type InvoiceRate = Static<typeof InvoiceRate>;
+
+export const Invoice = Type.Object({
+  ...invoiceFields,
+  asOf: nullable(timestamp("the instant that `?asOf=` named; null: as it is known now")),
+  lines: Type.Array(InvoiceLine),
+  rates: Type.Array(InvoiceRate, {
+    description: "which price held for the tenant when, up to the end of the month",
+  }),
+});
+export type Invoice = Static<typeof Invoice>;
+
+export const InvoiceInterval = Type.Object({
+  id: int64({ description: "pass it as `?cursor=` to read the intervals after this one" }),
+  machineId: Type.String({ description: "the machine may be deleted" }),
+  bootId: nullable(Type.String({ description: "the run of the machine; null for its disk" })),
+  meter: oneOf(INVOICE_METERS),
+  quantity: int64({ description: "1, virtual processors, MiB of memory or GiB of disk" }),
+  startedAt: timestamp(),
+  endedAt: nullable(timestamp("null: the invoice knows no end of it")),
+  countedUntil: timestamp("the end; without one the end of the month, or the last heartbeat of its node before that"),
+  recordedAt: timestamp("when the start was recorded"),
+  rateId: nullable(
+    Type.String({ description: "null while it has no end: `rates` of the invoice say which held when" }),
+  ),
+});
+export type InvoiceInterval = Static<typeof InvoiceInterval>;
+
+const tenantId = Type.Optional(text({ maxLength: 64, description: "another tenant's; admin only" }));
+const asOf = Type.Optional(
+  text({
+    maxLength: 64,
+    description: "RFC 3339, in the past: what was known then. What was in use then counts up to then",
+  }),
+);
+
+export const billingEndpoints = {
+  listInvoices: endpoint({
+    method: "GET",
+    path: "/v1/billing/invoices",
+    family: "billing",
+    summary: "List the tenant's invoices, one for each month since it was made",
+    access: ["billing:read"],
+    query: Type.Object({ ...pageQuery, tenantId }),
+    answers: { 200: json(Type.Array(InvoiceInfo)) },
+    errors: ["invalid_body", "not_found"],
+    isExtra: true,
+  }),
+  getInvoice: endpoint({
+    method: "GET",
+    path: "/v1/billing/invoices/{id}",
+    family: "billing",
+    summary: "Read the invoice of a month, with its lines",
+    access: ["billing:read"],
+    query: Type.Object({ tenantId, asOf }),
+    answers: { 200: json(Invoice) },
+    errors: ["not_found", "invalid_request", "invalid_body"],
+    isExtra: true,
+  }),
+  listInvoiceIntervals: endpoint({
+    method: "GET",
+    path: "/v1/billing/invoices/{id}/intervals",
+    family: "billing",
+    summary: "List the intervals that an invoice was computed from, in the order in which they were recorded",
+    description:
+      "1000 at once without a limit. A final invoice lists them as it knew them; the sum of quantity × milliseconds is exact.",
+    access: ["billing:read"],
+    query: Type.Object({
+      ...pageQuery,
+      tenantId,
+      month: Type.Optional(
+        text({ maxLength: 16, description: "what the invoice knew of an earlier month; default: its own" }),
+      ),
+      meter: Type.Optional(oneOf(INVOICE_METERS)),
+    }),
+    answers: { 200: json(Type.Array(InvoiceInterval)) },
+    errors: ["not_found", "invalid_body"],
+    isExtra: true,
+  }),
+} as const;

@@ -1,0 +1,114 @@
+/**
+ * Reads invoices: final ones as they were written, others as their intervals make them now, or made them at an earlier instant.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import type { Context } from "../context.ts";
+import { findTenant } from "../tenants/store.ts";
+import { finalFrom, type Month, monthsOf, parseMonth, statusAt } from "./month.ts";
+import {
+  computeLines,
+  type InvoiceRow,
+  type LineRow,
+  listFinalInvoices,
+  listFinalLines,
+  listRateSpans,
+  type RateSpanRow,
+} from "./store.ts";
+import type { InvoiceStatus } from "@flotilla/contract/billing";
+
+/** Instants in epoch milliseconds, money in micros. */
+export interface InvoiceSummary {
+  readonly tenantId: string;
+  readonly month: Month;
+  readonly status: InvoiceStatus;
+  readonly number: number | null;
+  readonly finalFrom: number;
+  readonly finalizedAt: number | null;
+  readonly totalMicros: number;
+}
+
+export interface InvoiceRecord extends InvoiceSummary {
+  readonly knownAt: number | null;
+  readonly lines: readonly LineRow[];
+  readonly rates: readonly RateSpanRow[];
+}
+
+export interface Billing {
+  readonly context: Context;
+  readonly graceHours: number;
+}
+
+/** A tenant's invoices, one for each month since it was made, oldest first. */
+export async function listInvoices({ context, graceHours }: Billing, tenantId: string): Promise<InvoiceSummary[]> {
+  const now = context.clock.now();
+  const { createdAt } = await requireTenant(context, tenantId);
+  const final = await listFinalInvoices(context.db, { tenantId, knownAt: null });
+  const byMonth = new Map(final.map((row) => [row.month, row]));
+  const listed: InvoiceSummary[] = [];
+  for (const month of monthsOf(createdAt, now)) {
+    const row = byMonth.get(month.id);
+    const lines = row === undefined ? await computeLines(context.db, { tenantId, month, now, knownAt: null }) : [];
+    listed.push(summary({ tenantId, month, row, lines, graceHours, at: now }));
+  }
+  return listed;
+}
+
+/** The invoice of a month, as it was known at the instant; null: now. */
+export async function getInvoice(
+  { context, graceHours }: Billing,
+  { tenantId, id, knownAt }: { readonly tenantId: string; readonly id: string; readonly knownAt: number | null },
+): Promise<InvoiceRecord> {
+  const now = context.clock.now();
+  const at = knownAt ?? now;
+  const month = await requireMonth(context, { tenantId, id, at });
+  const final = await listFinalInvoices(context.db, { tenantId, knownAt });
+  const row = final.find((each) => each.month === month.id);
+  const lines =
+    row === undefined
+      ? await computeLines(context.db, { tenantId, month, now, knownAt })
+      : await listFinalLines(context.db, tenantId, month);
+  const rates = await listRateSpans(context.db, tenantId, month.to);
+  return { ...summary({ tenantId, month, row, lines, graceHours, at }), knownAt, lines, rates };
+}
+
+/** The month, if the tenant has an invoice of it at the instant. Throws a Refusal otherwise. */
+export async function requireMonth(
+  context: Context,
+  { tenantId, id, at }: { readonly tenantId: string; readonly id: string; readonly at: number },
+): Promise<Month> {
+  const month = parseMonth(id);
+  const { createdAt } = await requireTenant(context, tenantId);
+  if (!monthsOf(createdAt, at).some((each) => each.id === month.id))
+    throw new Refusal(
+      "not_found",
+      `no invoice ${month.id}: the first is of the month in which the tenant was made, the last of the current one`,
+    );
+  return month;
+}
+
+async function requireTenant({ db }: Context, tenantId: string): Promise<{ readonly createdAt: number }> {
+  const tenant = await findTenant(db, tenantId);
+  if (tenant === undefined) throw new Refusal("not_found", `no tenant ${tenantId}; GET /v1/tenants lists them`);
+  return tenant;
+}
+
+interface SummaryParts {
+  readonly tenantId: string;
+  readonly month: Month;
+  readonly row: InvoiceRow | undefined;
+  readonly lines: readonly LineRow[];
+  readonly graceHours: number;
+  readonly at: number;
+}
+
+function summary({ tenantId, month, row, lines, graceHours, at }: SummaryParts): InvoiceSummary {
+  return {
+    tenantId,
+    month,
+    status: row === undefined ? statusAt(month, at) : "finalized",
+    number: row?.number ?? null,
+    finalFrom: finalFrom(month, graceHours),
+    finalizedAt: row?.finalizedAt ?? null,
+    totalMicros: row?.totalMicros ?? lines.reduce((sum, { micros }) => sum + micros, 0),
+  };
+}

@@ -1,0 +1,78 @@
+/**
+ * Serves /v1/billing/invoices.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import type { Caller } from "../auth/caller.ts";
+import type { HandlersOf } from "../http/handler.ts";
+import { parseInstant } from "../http/instant.ts";
+import { listPage } from "../http/list-page.ts";
+import { type Billing, getInvoice, listInvoices, requireMonth } from "./invoices.ts";
+import { parseMonth } from "./month.ts";
+import { listFinalInvoices, listIntervals } from "./store.ts";
+import { intervalView, invoiceInfo, invoiceView } from "./view.ts";
+
+const INTERVALS_DEFAULT = 1000;
+
+export function billingHandlers(billing: Billing): HandlersOf<"listInvoices" | "getInvoice" | "listInvoiceIntervals"> {
+  const { context } = billing;
+  return {
+    listInvoices: async ({ caller, query }) => {
+      const tenantId = tenantOf(caller, query.tenantId);
+      const found = (await listInvoices(billing, tenantId)).map(invoiceInfo);
+      const kept = query.tenantId === undefined ? {} : { tenantId };
+      const keyOf = ({ id }: (typeof found)[number]): string => id;
+      return { status: 200, ...listPage(found, query, { path: "/v1/billing/invoices", keyOf, kept }) };
+    },
+    getInvoice: async ({ caller, params, query }) => {
+      const tenantId = tenantOf(caller, query.tenantId);
+      const knownAt = query.asOf === undefined ? null : parsePast(query.asOf, context.clock.now());
+      const invoice = await getInvoice(billing, { tenantId, id: params.id, knownAt });
+      return { status: 200, body: invoiceView(invoice, query.tenantId !== undefined) };
+    },
+    listInvoiceIntervals: async ({ caller, params, query }) => {
+      const tenantId = tenantOf(caller, query.tenantId);
+      const now = context.clock.now();
+      const month = await requireMonth(context, { tenantId, id: params.id, at: now });
+      const usageMonth = query.month === undefined ? month : parseMonth(query.month);
+      if (usageMonth.from > month.from)
+        throw new Refusal(
+          "invalid_body",
+          `month ${usageMonth.id} is later than the invoice ${month.id}; name its own month or an earlier one`,
+        );
+      const final = await listFinalInvoices(context.db, { tenantId, knownAt: null });
+      const found = await listIntervals(context.db, {
+        ...{ tenantId, month, usageMonth, now },
+        cut: final.find((row) => row.month === month.id)?.cut ?? null,
+        meter: query.meter ?? null,
+        after: parseCursor(query.cursor),
+        limit: query.limit ?? INTERVALS_DEFAULT,
+      });
+      return { status: 200, body: found.map(intervalView) };
+    },
+  };
+}
+
+/** Whose invoices are read. Throws a Refusal for another tenant's without an admin key. */
+function tenantOf(caller: Caller, named: string | undefined): string {
+  if (named !== undefined && named !== caller.tenantId && !caller.isAdmin)
+    throw new Refusal("missing_scope", "missing scope: admin; leave tenantId out to read your own tenant's invoices");
+  return named ?? caller.tenantId;
+}
+
+function parsePast(text: string, now: number): number {
+  const at = parseInstant("asOf", text);
+  if (at > now)
+    throw new Refusal("invalid_request", `asOf (${new Date(at).toISOString()}) is in the future; name a past instant`);
+  return at;
+}
+
+/** The id of the last interval of the page before. */
+function parseCursor(text: string | undefined): number {
+  const id = Number(text ?? 0);
+  if (text !== undefined && (!/^\d{1,16}$/.test(text) || !Number.isSafeInteger(id)))
+    throw new Refusal(
+      "invalid_body",
+      "cursor is not valid; take it from the id of the last interval of the page before",
+    );
+  return id;
+}

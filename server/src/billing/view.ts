@@ -1,0 +1,51 @@
+/**
+ * From invoices and intervals to what callers see. Pure.
+ */
+import type { Invoice, InvoiceInfo, InvoiceInterval, InvoiceLine } from "@flotilla/contract/billing";
+import type { Static } from "@flotilla/contract/schema";
+import type { InvoiceRecord, InvoiceSummary } from "./invoices.ts";
+import type { IntervalRow, LineRow } from "./store.ts";
+
+const time = (ms: number): string => new Date(ms).toISOString();
+
+export const invoiceInfo = (invoice: InvoiceSummary): InvoiceInfo => ({
+  id: invoice.month.id,
+  tenantId: invoice.tenantId,
+  status: invoice.status,
+  number: invoice.number,
+  from: time(invoice.month.from),
+  to: time(invoice.month.to),
+  finalFrom: time(invoice.finalFrom),
+  finalizedAt: invoice.finalizedAt === null ? null : time(invoice.finalizedAt),
+  totalMicros: invoice.totalMicros,
+});
+
+/** `isOther`: of another tenant than the caller's, which the paths then name. */
+export const invoiceView = (invoice: InvoiceRecord, isOther: boolean): Invoice => ({
+  ...invoiceInfo(invoice),
+  asOf: invoice.knownAt === null ? null : time(invoice.knownAt),
+  lines: invoice.lines.map((line) => lineView(invoice, line, isOther)),
+  rates: invoice.rates.map((rate) => ({
+    ...rate,
+    activeFrom: time(rate.activeFrom),
+    activeUntil: rate.activeUntil === null ? null : time(rate.activeUntil),
+  })),
+});
+
+function lineView(invoice: InvoiceRecord, line: LineRow, isOther: boolean): InvoiceLine {
+  const { usageMonth: month, meter, rateId, amount, micros } = line;
+  const query = new URLSearchParams({ month, meter, ...(isOther ? { tenantId: invoice.tenantId } : {}) });
+  return {
+    kind: month === invoice.month.id ? "usage" : "adjustment",
+    ...{ month, meter, rateId, amount, micros },
+    intervals: `/v1/billing/invoices/${invoice.month.id}/intervals?${query}`,
+  };
+}
+
+export const intervalView = (row: IntervalRow): Static<typeof InvoiceInterval> => ({
+  ...row,
+  startedAt: time(row.startedAt),
+  endedAt: row.endedAt === null ? null : time(row.endedAt),
+  countedUntil: time(row.countedUntil),
+  recordedAt: time(row.recordedAt),
+});

@@ -1,0 +1,59 @@
+/**
+ * Makes invoices final when the grace period of their month is over, oldest months first.
+ *
+ * Writes through billing/store.ts: some tenants at a time, each time in one transaction, so a server that dies leaves whole
+ * invoices, and the next activation of any server continues. Servers that find the same tenants skip those that another one has
+ * locked.
+ */
+import { ownMessageOf } from "@flotilla/base/errors";
+import type { Billing } from "../billing/invoices.ts";
+import { monthAt } from "../billing/month.ts";
+import { finalizeInvoices, listDue } from "../billing/store.ts";
+import type { Reconciler } from "./driver.ts";
+
+const TENANTS_PER_ACTIVATION_MAX = 20_000;
+/** Starts of these tenants' machines wait for their transaction, so it is short. */
+const TENANTS_PER_TRANSACTION_MAX = 100;
+const HOUR_MS = 3_600_000;
+
+export function invoiceReconciler({ context, graceHours }: Billing): Reconciler {
+  return {
+    name: "invoices",
+    purpose: "makes invoices final when the grace period of their month is over",
+    periodMs: 60_000,
+    wakeOn: [],
+    async activate(signal) {
+      const now = context.clock.now();
+      const due = await listDue(context.db, {
+        endedBefore: now - graceHours * HOUR_MS,
+        limit: TENANTS_PER_ACTIVATION_MAX,
+      });
+      const errors: string[] = [];
+      let finalized = 0;
+      for (const { from, tenantIds } of batches(due)) {
+        if (signal.aborted) break;
+        try {
+          finalized += await finalizeInvoices(context.db, { tenantIds, month: monthAt(from), now });
+        } catch (error) {
+          errors.push(`${monthAt(from).id} of ${tenantIds[0]} and others: ${ownMessageOf(error)}`);
+        }
+      }
+      // A tenant may have more than one month to catch up on.
+      return { counts: { finalized }, errors, hasMore: finalized > 0 };
+    },
+  };
+}
+
+/** Tenants of the same month together, in the order in which they are due. */
+function batches(
+  due: readonly { readonly tenantId: string; readonly from: number }[],
+): { readonly from: number; readonly tenantIds: string[] }[] {
+  const made: { readonly from: number; readonly tenantIds: string[] }[] = [];
+  for (const { tenantId, from } of due) {
+    const last = made.at(-1);
+    if (last === undefined || last.from !== from || last.tenantIds.length >= TENANTS_PER_TRANSACTION_MAX)
+      made.push({ from, tenantIds: [tenantId] });
+    else last.tenantIds.push(tenantId);
+  }
+  return made;
+}
