@@ -68,7 +68,7 @@ function* allFacts(): Generator<MachineFacts> {
   for (const desiredState of DESIRED_STATES)
     for (const observedState of OBSERVED_STATES)
       for (const nodeId of [null, "node"])
-        for (const error of [null, "gave up"])
+        for (const error of [null, "abandoned"])
           for (const observedGeneration of [1, 2]) {
             const isPossible = nodeId !== null || (observedState === "absent" && desiredState !== "running");
             const facts = { desiredState, generation: 2, nodeId, error, observedState, observedGeneration };

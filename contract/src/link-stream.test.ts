@@ -72,7 +72,7 @@ test("a head and the payload behind it are the frame that both make", () => {
   assert.throws(() => encodeLinkFrameHead("stdout", LINK_PAYLOAD_BYTES_MAX + 1), RangeError);
 });
 
-test("what is no frame is refused by its header", () => {
+test("bytes that are not a frame are refused by their header", () => {
   assert.throws(() => new LinkDecoder().push(Buffer.from([99, 0, 0, 0, 0])), /unknown type 99/);
   const long = Buffer.from([LINK_FRAMES.stdout, 0, 0, 0, 0]);
   long.writeUInt32LE(LINK_PAYLOAD_BYTES_MAX + 1, 1);

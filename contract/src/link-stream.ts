@@ -6,7 +6,7 @@
  * Node → server: stdout and stderr as they come, then exactly one exit (JSON, ExecExit) or failure (JSON,
  * ExecFailure). A body that ends without one of them means that the node died.
  *
- * Always: flow control is HTTP's own: whoever does not read stops the other's writes.
+ * Always: flow control is that of HTTP: a side that does not read stops the writes of the other.
  */
 
 export const LINK_FRAMES = {

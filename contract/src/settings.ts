@@ -308,7 +308,7 @@ export const settings = {
   joinToken: setting<string | null>({
     env: "FLOTILLA_JOIN_TOKEN",
     programs: ["server", "node"],
-    meaning: "lets a node register; a server with this setting accepts it from the node of its own host",
+    meaning: "lets a node register; a server with this setting accepts it from the node on its host",
     defaultText: "`flotilla up` makes a new one at each start",
     isSecret: true,
     parse: (value) => value ?? null,

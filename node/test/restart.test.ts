@@ -77,7 +77,7 @@ test("a machine that waits for its restart is stopped or removed at once", async
     crash(node);
     await runsAgain(node, first);
     crash(node);
-    await until(() => node.fleet.observe(A).progress?.includes("started again in"), { what: "the pause" });
+    await until(() => node.fleet.observe(A).progress?.includes("restarted in"), { what: "the pause" });
     const startedAt = node.clock.monotonic();
     assert.equal((await node.want(A, 2, state)).state, state);
     assert.ok(node.clock.monotonic() - startedAt < 500);

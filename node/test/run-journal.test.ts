@@ -182,7 +182,7 @@ for (const [what, cause, act] of ENDINGS) {
   });
 }
 
-test("a run goes on when the agent is killed and comes back", async () => {
+test("a run continues when the agent is killed and restarted", async () => {
   await using directory = await temporaryDirectory();
   const first = await startTestNode(directory.path);
   const { bootId, runningSince } = await first.want(A, 1, "running");

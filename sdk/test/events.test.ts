@@ -1,5 +1,5 @@
 /**
- * Reading event streams: complete events wherever the stream was cut, ends that can be told apart, and nothing
+ * Reading event streams: complete events wherever the stream was cut, ends that can be distinguished, and nothing
  * fetched ahead of the reader.
  */
 import assert from "node:assert/strict";

@@ -52,7 +52,7 @@ export interface ServerOptions extends ServerSettings {
   readonly checkAnswers?: boolean;
   /** How long one request to a node waits, instead of NODE_WAIT_MS. For tests. */
   readonly nodeWaitMs?: number;
-  /** How often callers that asked for it are told that their request is being processed. For tests. */
+  /** How often callers that request it get an interim answer. For tests. */
   readonly processingMs?: number;
   /** How many descriptors the process may have, instead of the system's value. For tests. */
   readonly descriptorLimit?: number;

@@ -98,7 +98,7 @@ test("a missing file is not found, by the requested name", async () => {
 
 test("names may contain anything, escaped or not", async () => {
   const names = [
-    "two words",
+    "two parts",
     "-rf",
     "größe 📦",
     "100%",

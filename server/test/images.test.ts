@@ -71,7 +71,7 @@ test("a failed fetch says why", async () => {
 
 test("a fetch names an existing node, and a reference without white space", async () => {
   assert.equal((await client.post("/v1/images/pull", { reference: "alpine", nodeId: "absent" })).status, 404);
-  assert.equal((await client.post("/v1/images/pull", { reference: "two words" })).status, 400);
+  assert.equal((await client.post("/v1/images/pull", { reference: "two parts" })).status, 400);
 });
 
 test("a blocked machine fails with the advice to fetch its image, and starts after that", async () => {
@@ -118,7 +118,7 @@ test("an image is fetched to a machine's own node once it has one", async () => 
   const pulled = await pull({ image: "team/tools", ociPlatform: "linux/amd64" });
   assert.deepEqual([pulled.status, pulled.json.reference], [200, "team/tools"]);
   assert.equal((await pull({ image: "team/tools", ociPlatform: "windows/amd64" })).status, 400);
-  assert.equal((await pull({ image: "two words" })).status, 400);
+  assert.equal((await pull({ image: "two parts" })).status, 400);
   const missing = await pull({ image: "team/missing" });
   assert.deepEqual([missing.status, missing.headers.get("x-error-code")], [422, "image_not_found"]);
   assert.equal((await pull({ image: "team/broken" })).status, 503);

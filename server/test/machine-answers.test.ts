@@ -203,7 +203,7 @@ test("invalid requests, and things that do not exist", async () => {
   const id = await machine();
   const badEnvironment = { env: { "": "x" } };
   const senseless: Readonly<Partial<Record<EndpointName, CallParts>>> = {
-    createMachine: { body: { source: { type: "image", reference: "two words" } } },
+    createMachine: { body: { source: { type: "image", reference: "two parts" } } },
     exec: { body: { command: "true", ...badEnvironment } },
     execStream: { body: { command: "true", ...badEnvironment } },
     execInSession: { body: { command: "true", ...badEnvironment } },
@@ -212,7 +212,7 @@ test("invalid requests, and things that do not exist", async () => {
     createSession: { body: { cwd: "relative" } },
     readFile: { query: "" },
     writeFile: { query: "" },
-    pullMachineImage: { body: { image: "two words" } },
+    pullMachineImage: { body: { image: "two parts" } },
     listMachineLogs: { query: "tail=20000" },
   };
   await provoke("invalid_request", async (name) => {

@@ -73,7 +73,7 @@ function interimAnswers(id: string, headers: Record<string, string>): Promise<re
   return promise;
 }
 
-test("callers that ask for it are told that their request is being processed, and no others", async () => {
+test("callers that request it get interim answers while their request is processed, and no others", async () => {
   const told = await interimAnswers(await slowMachine(), { prefer: "respond-async, processing" });
   assert.ok(told.length > 1 && told.every((status) => status === 102), String(told));
   assert.deepEqual(await interimAnswers(await slowMachine(), {}), []);

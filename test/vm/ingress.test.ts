@@ -29,7 +29,7 @@ test("a web server in a machine is reachable in every way, and its end is report
   await flotilla.exec(id, `busybox mkdir /www && busybox dd if=/dev/urandom of=/www/large bs=1M count=24 2>/dev/null`);
   const [sha256 = ""] = (await flotilla.exec(id, "busybox sha256sum /www/large")).split(" ");
   await inBackground(flotilla, id, "busybox httpd -f -p 80 -h /www");
-  await inBackground(flotilla, id, "while :; do echo this is no HTTP | busybox nc -l -p 81; done");
+  await inBackground(flotilla, id, "while :; do echo this is not HTTP | busybox nc -l -p 81; done");
   const bridge = (port: number, path: string) => client.get(`/v1/machines/${id}/connect/${port}${path}`);
 
   await until(async () => (await bridge(80, "/large")).status === 200, { what: "the web server", ...LONG });

@@ -195,7 +195,7 @@ class Up {
     let hasWarned = false;
     while (!this.#isStopping) {
       if (await canServe(flotilla)) return;
-      // Both programs run and keep trying, so this is no reason to end them.
+      // Both programs run and keep trying, so they are not ended.
       if (!hasWarned && clock.monotonic() - startedAt > NODE_SEEN_MS) {
         hasWarned = true;
         this.#call.output.note(this.#explained("node", "the node has started, but the server does not see it").message);

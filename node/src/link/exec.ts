@@ -161,7 +161,7 @@ class LinkExec {
     if (exec === null) return;
     this.#exec = exec;
     exec.stdin.on("drain", () => this.#request.resume());
-    // A command may close its input, or end, while more input arrives: that is no error.
+    // A command may close its input, or end, while more input arrives.
     exec.stdin.on("error", () => this.#request.resume());
     exec.stdin.on("close", () => this.#request.resume());
     if (!hasStdin) exec.stdin.end();

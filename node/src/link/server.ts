@@ -4,8 +4,10 @@
  * Owns the socket's file. Serves exactly the routes at the head of contract/src/link.ts, and leaves what they mean to
  * machines/, images/, exec.ts and dial.ts.
  *
- * Always: every request is answered; an error that nobody foresaw is a 500 with its message, because the only caller
- * is the operator's own server. Bodies are bounded; an archive to import is streamed to a file that is removed again.
+ * Always:
+ * - Every request is answered. An unexpected error is a 500 with its message, because the only caller is the operator's
+ *   server.
+ * - Bodies are bounded. An archive to import is streamed to a file that is removed afterwards.
  */
 import { randomBytes } from "node:crypto";
 import { createWriteStream } from "node:fs";
@@ -46,7 +48,7 @@ export interface LinkOptions {
   readonly socketPath: string;
   /** The server's user, where that is another one: it may open the socket, and nothing else of the node's. */
   readonly serverUid: number | null;
-  /** Archives that are being imported; emptied at start by whoever owns it. */
+  /** Archives that are being imported; emptied by the agent at its start. */
   readonly temporaryDirectory: string;
   readonly fleet: Fleet;
   readonly images: Images;
@@ -154,7 +156,7 @@ class Link {
     const refusal = await this.#dials.serve(request, response, { machineId, port, machine });
     if (refusal === null || response.destroyed) return;
     const { status, ...error } = refusal;
-    // Its body goes on for as long as the caller likes.
+    // Its body has no end.
     response.shouldKeepAlive = false;
     refuse(response, status, error);
   }

@@ -107,12 +107,12 @@ function outcome(situation: Situation, action: Action, works: boolean): Situatio
 }
 
 test("applying the plan settles within a dozen steps, whatever fails on the way and whatever is requested next", () => {
-  const wishes = fc.array(
+  const requests = fc.array(
     fc.record({ desired: fc.constantFrom<DesiredState[]>("running", "stopped", "absent"), works: fc.boolean() }),
     { maxLength: 12 },
   );
   fc.assert(
-    fc.property(situations, wishes, (start, changes) => {
+    fc.property(situations, requests, (start, changes) => {
       let situation = start;
       for (const change of changes) {
         situation = Object.assign({}, situation, { desired: change.desired, generation: situation.generation + 1 });

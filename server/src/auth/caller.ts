@@ -21,7 +21,7 @@ export interface NodeCaller {
 }
 
 /**
- * Stands before every query for a credential; calls `read`, or gives undefined, or throws a Refusal, without it. `name`:
- * under which an unknown one may be remembered.
+ * Guards every query for a credential: calls `read`, or returns undefined or throws a Refusal without it. `name`: identifies
+ * an unknown credential in memory.
  */
 export type Guard = <T>(name: string | null, read: () => Promise<T | undefined>) => Promise<T | undefined>;

@@ -80,6 +80,6 @@ export interface Database extends Queryable {
   close(): Promise<void>;
 }
 
-/** What servers tell each other. `keys`: key id revoked or changed. `tenants`: tenant id. `machines`: machine id. `shares`: id of a machine whose share link changed. `operations`: one to take up. */
+/** The channels of notifications between servers. `keys`: key id revoked or changed. `tenants`: tenant id. `machines`: machine id. `shares`: id of a machine whose share link changed. `operations`: an operation to claim. */
 export const CHANNELS = ["keys", "tenants", "machines", "nodes", "shares", "operations"] as const;
 export type Channel = (typeof CHANNELS)[number];

@@ -14,11 +14,11 @@ interface Callbacks {
 /** Notifications as the test sends them. */
 class Notifications {
   isConnected = true;
-  readonly heard = new Map<Channel, Callbacks>();
+  readonly listeners = new Map<Channel, Callbacks>();
 
   listen(channel: Channel, callbacks: Callbacks): () => void {
-    this.heard.set(channel, callbacks);
-    return () => void this.heard.delete(channel);
+    this.listeners.set(channel, callbacks);
+    return () => void this.listeners.delete(channel);
   }
 
   isListening(): boolean {
@@ -26,7 +26,7 @@ class Notifications {
   }
 
   notify(channel: Channel, payload: string): void {
-    this.heard.get(channel)?.onPayload(payload);
+    this.listeners.get(channel)?.onPayload(payload);
   }
 }
 
@@ -64,7 +64,7 @@ test("a change that names none of the values drops all of them", async () => {
 test("a gap drops everything, on whichever channel it is found", async () => {
   for (const channel of ["keys", "tenants"] as const) {
     const { sent, cache } = await filled();
-    sent.heard.get(channel)?.onGap();
+    sent.listeners.get(channel)?.onGap();
     assert.deepEqual(kept(cache), []);
   }
 });
@@ -112,9 +112,9 @@ test("beyond its bound the entry that was kept first makes room", async () => {
   assert.deepEqual(kept(cache), ["b", "c"]);
 });
 
-test("a closed cache hears nothing and holds nothing", async () => {
+test("a closed cache listens to nothing and holds nothing", async () => {
   const { sent, cache } = await filled();
   cache.close();
-  assert.equal(sent.heard.size, 0);
+  assert.equal(sent.listeners.size, 0);
   assert.deepEqual(kept(cache), []);
 });

@@ -1,5 +1,5 @@
 /**
- * Only a database that does not answer is asked again, and not for ever.
+ * Only an unavailable database is retried, and not forever.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -42,7 +42,7 @@ test("another error is thrown at once, and an absence that lasts after a minute"
   assert.ok(long.now() >= 60_000 && long.now() < 61_000);
 });
 
-test("a server that is stopped does not go on waiting", async () => {
+test("a server that is stopped ends the wait", async () => {
   const stopped = parts();
   const work = () => Promise.reject(away());
   await assert.rejects(whileUnavailable(work, { ...stopped, signal: AbortSignal.abort() }), DatabaseUnavailable);

@@ -7,7 +7,7 @@ import type { Log } from "@flotilla/base/log";
 import { DatabaseUnavailable } from "./database.ts";
 
 const RETRY_MS = 100;
-/** Crash recovery takes up to 10 s on a slow disk. */
+/** Crash recovery may take 10 s on a slow disk. */
 const DEADLINE_MS = 60_000;
 
 export interface RetryOptions {

@@ -36,7 +36,7 @@ const START_TIMEOUT_MS = 60_000;
 const FAST_STOP_MS = 20_000;
 /** PostgreSQL itself kills processes that have not ended 5 s after an immediate shutdown began. */
 const IMMEDIATE_STOP_MS = 7_000;
-/** How often the process is checked; the end of our own child is noticed immediately. */
+/** How often the process is checked; the end of a child process is noticed immediately. */
 const WATCH_MS = 200;
 const POLL_MS = 20;
 const RESTART_PAUSE_MS = 100;

@@ -50,7 +50,7 @@ export function authenticate(parts: HandleParts, exchange: Exchange, route: Rout
   return after(route?.endpoint.worksWithoutDatabase === true ? orLastReader(parts, exchange, key) : key, keep);
 }
 
-/** A key that read the same before may go on while the database does not answer for it. */
+/** While the database does not answer, a key that has read the same endpoint before may read it again. */
 async function orLastReader(
   { context, readers }: HandleParts,
   { bearer = "" }: Exchange,
@@ -68,8 +68,8 @@ async function orLastReader(
 }
 
 /**
- * Throws a Refusal for a suspended tenant, before anything else that a key may meet. An operator's key still reaches what
- * only operators may do, which is how a suspension ends.
+ * Throws a Refusal for a suspended tenant, before any other check of the key. An operator's key can still do what only
+ * operators may do, so that a suspension can be ended.
  */
 export function checkTenant(route: Route | undefined, key: KnownKey | undefined): void {
   if (key === undefined || !key.isSuspended) return;

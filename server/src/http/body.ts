@@ -16,7 +16,7 @@ import type { Budget } from "./budget.ts";
 import type { BodyWatch } from "./body-watch.ts";
 import { DRAIN_BYTES_MAX } from "./bounds.ts";
 
-/** Thrown when the caller went away before its body was complete: there is nobody to answer. */
+/** Thrown when the caller went away before its body was complete. No answer is possible. */
 export class CallerGone extends Error {
   constructor() {
     super("the caller went away while sending");

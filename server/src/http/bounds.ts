@@ -47,7 +47,7 @@ const OPEN_PER_TENANT_MAX = 1_024;
 export interface ConnectionBounds {
   /** Connections at once. */
   readonly connections: number;
-  /** From one address that is no proxy and not this host. */
+  /** From one address, except proxies and this host. */
   readonly perAddress: number;
   /** Open requests of one tenant. */
   readonly openPerTenant: number;
@@ -55,7 +55,7 @@ export interface ConnectionBounds {
   readonly idleToGuests: number;
 }
 
-/** `descriptors`: how many this process may have. A request that goes on to a node takes a second one. Pure. */
+/** `descriptors`: how many this process may have. A request that is forwarded to a node uses a second one. Pure. */
 export function connectionBounds(descriptors: number, perAddress: number | null): ConnectionBounds {
   const affordable = Math.floor((descriptors - DESCRIPTORS_RESERVED) / 2);
   const connections = Math.max(CONNECTIONS_MIN, Math.min(CONNECTIONS_MAX, affordable));

@@ -82,7 +82,7 @@ export interface ResponseTarget {
   readonly presence: CallerPresence;
 }
 
-/** An answer that may go on for hours. */
+/** An answer that may last for hours. */
 export interface EndsEarly {
   /** Sends the reason and ends. `reason` undefined: the server stops. */
   endEarly(reason?: Refusal): void;

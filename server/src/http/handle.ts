@@ -126,7 +126,7 @@ function sendOut(
   return send({ message, response, presence }, headers, outgoing);
 }
 
-/** The steps of a request. Each one throws a Refusal or lets it go on. */
+/** The steps of a request. Each one throws a Refusal or passes it to the next. */
 function answer(parts: HandleParts, exchange: Exchange): Promise<Outgoing> | Outgoing {
   checkHost(exchange.message);
   if (exchange.isForMachine) return answerForMachine(parts, exchange);

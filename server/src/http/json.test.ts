@@ -1,5 +1,5 @@
 /**
- * What a body's JSON may be, and large bodies in a thread of their own.
+ * What a body's JSON may be, and large bodies in a separate thread.
  */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";

@@ -1,5 +1,5 @@
 /**
- * Parses and checks large bodies in a thread of its own, so that other calls do not wait for a long one.
+ * Parses and checks large bodies in a separate thread, so that other calls do not wait for a long one.
  *
  * Always:
  * - This thread neither decodes a large body nor takes a long text over as text: the one that an endpoint declares

@@ -2,7 +2,7 @@
  * The HTTP server: node:http for connections and parsing, find-my-way for paths; the rest of a request is in handle.ts.
  *
  * Always:
- * - A path with a `%` that is no escape is taken literally.
+ * - A `%` in a path that does not begin an escape is taken literally.
  * - connections.ts decides which connections of the public listener are held; those of nodes are separate and not counted.
  * - Closing stops accepting, ends streams without end, lets other requests finish until a deadline, then aborts them.
  */
@@ -43,8 +43,8 @@ const KEEP_ALIVE_MS = 75_000;
 /** A connection on which nothing is sent for so long is probed by TCP. */
 const PROBE_AFTER_MS = 15_000;
 const CONNECTIONS = {
-  // An answer may take minutes: what stands between does not take the connection for dead, and a caller that has vanished
-  // is found out.
+  // An answer may take minutes: probes keep address translators from dropping the connection, and detect a caller that has
+  // vanished.
   keepAlive: true,
   keepAliveInitialDelay: PROBE_AFTER_MS,
   // A request without a body has nothing to read, and a stream that ends costs as much as routing it.

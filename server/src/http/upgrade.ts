@@ -83,17 +83,17 @@ export function acceptWebSocket(
 
 async function keepAlive(socket: WebSocket, clock: Clock): Promise<void> {
   const closed = new AbortController();
-  let heardAt = clock.monotonic();
-  const heard = (): void => {
-    heardAt = clock.monotonic();
+  let lastSeenAt = clock.monotonic();
+  const markSeen = (): void => {
+    lastSeenAt = clock.monotonic();
   };
-  for (const event of ["message", "ping", "pong"]) socket.on(event, heard);
+  for (const event of ["message", "ping", "pong"]) socket.on(event, markSeen);
   socket.on("close", () => closed.abort());
   while (!closed.signal.aborted) {
     await clock.sleep(PING_PERIOD_MS, closed.signal);
     if (closed.signal.aborted) return;
-    if (socket.isPaused) heard();
-    if (clock.monotonic() - heardAt >= SILENCE_MS_MAX) return socket.terminate();
+    if (socket.isPaused) markSeen();
+    if (clock.monotonic() - lastSeenAt >= SILENCE_MS_MAX) return socket.terminate();
     if (socket.readyState === socket.OPEN) socket.ping();
   }
 }

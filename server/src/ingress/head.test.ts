@@ -1,5 +1,5 @@
 /**
- * What of a head goes on and what comes back, for heads that somebody made to do harm.
+ * The forwarded and returned parts of heads, for heads that somebody made to do harm.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -58,7 +58,7 @@ test("a caller cannot take away what a request is about, nor say twice where it 
   assert.deepEqual(valuesOf(head, "connection"), ["close"]);
 });
 
-test("a guest's cookie is of its own host and below its prefix, whatever it asks for", () => {
+test("a guest's cookie is limited to its host and prefix, whatever the guest requests", () => {
   const scoped = (cookie: string, prefix: string): readonly string[] =>
     valuesOf(answerHead(["Set-Cookie", cookie], prefix, {}), "set-cookie");
   assert.deepEqual(scoped("a=1; Domain=example.com; Path=/x; Secure", "/p"), ["a=1; Secure; Path=/p/x"]);
@@ -124,7 +124,7 @@ test("an answer whose head could mean two things, or break out of ours, is not p
   }
 });
 
-test("a guest under the address of the API asks nobody for a password, and gives what has no body no length", () => {
+test("a guest under the address of the API cannot ask for a password, and gives what has no body no length", () => {
   const raw = ["WWW-Authenticate", 'Basic realm="Flotilla"', "Content-Length", "5"];
   assert.deepEqual(valuesOf(answerHead(raw, "/proxy/x", {}, 401), "www-authenticate"), []);
   assert.deepEqual(valuesOf(answerHead(raw, "", {}, 401), "www-authenticate"), ['Basic realm="Flotilla"']);

@@ -28,6 +28,6 @@ test("an image of another registry is refused with the name of the setting", () 
     assert.match(refusalOf(text), /^invalid_request: images of registry .*FLOTILLA_ALLOWED_REGISTRIES/, text);
 });
 
-test("a text that is no reference is refused as one", () => {
+test("a text that is not a reference is refused", () => {
   assert.match(refusalOf("al pine"), /^invalid_request: image reference "al pine" is not valid/);
 });

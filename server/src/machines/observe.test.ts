@@ -36,7 +36,7 @@ function news(machine: MachineRecord, seen: Partial<ObservedMachine>): Change {
 const outcome = (machine: MachineRecord, seen: Partial<ObservedMachine>): string =>
   applyObservation(machine, report({ generation: machine.generation, ...seen }), NOW).outcome;
 
-test("a boot that ran opens a run, is ready and stands on the timeline", () => {
+test("a boot that ran opens a run, is ready and has an event on the timeline", () => {
   const change = news(starting, { state: "running", bootId: "boot-1", runningSince: NOW - 10, readySince: NOW - 9 });
   assert.equal(phaseOf(change.next), "running");
   assert.equal(change.next.readyAt, NOW - 9);
@@ -105,11 +105,11 @@ test("a boot that ran and crashed is a failure of the machine, and its run ends"
   assert.deepEqual(crashed.timeline, [{ level: "error", message: "machine failed: the VMM was killed" }]);
 });
 
-test("a boot that ended with a reason nobody asked for is a failure", () => {
+test("a boot that ended unexpectedly with a reason is a failure", () => {
   assert.equal(phaseOf(news(running, { state: "failed", bootId: "boot-1", reason: "it vanished" }).next), "failed");
 });
 
-test("a guest that powered itself off is stopped, and not wanted any more", () => {
+test("a guest that powered itself off is stopped, and stopped is the desired state", () => {
   const { next } = news(running, { state: "stopped", bootId: "boot-1", hasPoweredOff: true });
   assert.equal(next.desiredState, "stopped");
   assert.equal(next.generation, running.generation + 1);
@@ -153,7 +153,7 @@ test("an ephemeral machine that has stopped is looked at again at once", () => {
   assert.equal(next.reconcileAt, NOW);
 });
 
-test("a node that has lost its journal of a machine is told again what is wanted, and the machine is not given up", () => {
+test("a node that has lost its journal of a machine gets the desired state again, and the machine is not abandoned", () => {
   for (const state of ["stopped", "booting", "running"] as const) {
     const told = news(running, { generation: 0, state, bootId: null });
     assert.deepEqual([phaseOf(told.next), told.next.reconcileAt, told.next.desiredState], ["starting", NOW, "running"]);
@@ -162,7 +162,7 @@ test("a node that has lost its journal of a machine is told again what is wanted
   }
 });
 
-test("a machine that its node has and can not run is in error with the reason, whatever was wanted of it", () => {
+test("a machine that its node has and cannot run is in error with the reason, whatever its desired state", () => {
   const stopped = machineRecord({ ...running, desiredState: "stopped", observedState: "stopped", readyAt: null });
   for (const machine of [running, stopped]) {
     const reason = "its journal has version 9";

@@ -19,7 +19,7 @@ import {
   phaseOf,
 } from "./state.ts";
 
-const WISH = { nodeId: "node-a", activeMax: 10, isAutomatic: false, now: NOW };
+const START = { nodeId: "node-a", activeMax: 10, isAutomatic: false, now: NOW };
 const onNode = { nodeId: "node-a", generation: 5, observedGeneration: 5, observedBootId: "boot-1" };
 
 /** Facts that are in each phase: the ordinary ones first. */
@@ -71,7 +71,7 @@ function after(machine: MachineRecord, event: MachineEvent): MachineRecord {
   const asked = (next: object): MachineRecord => ({ ...machine, ...next });
   switch (event) {
     case "startRequested":
-      return asked(requestStart(machine, WISH).next);
+      return asked(requestStart(machine, START).next);
     case "stopRequested":
       return asked(requestStop(machine, NOW).next);
     case "deleteRequested":
@@ -120,7 +120,7 @@ test("delete leads out of every phase a user can see, and nothing leads back", (
   }
 });
 
-test("every change of what is wanted raises the generation, whatever happens in whatever order", () => {
+test("every change of the desired state raises the generation, whatever happens in whatever order", () => {
   const events = fc.array(fc.constantFrom(...MACHINE_EVENTS), { maxLength: 30 });
   fc.assert(
     fc.property(fc.constantFrom(...Object.values(IN_PHASE).flat()), events, (start, happened) => {

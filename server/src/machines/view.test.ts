@@ -41,7 +41,7 @@ test("every combination of facts is shown, and consistently", () => {
   );
 });
 
-test("after an accepted start nobody sees `stopped`, whatever had been seen before", () => {
+test("after an accepted start no reader sees `stopped`, whatever was observed before", () => {
   fc.assert(
     fc.property(records, (machine) => {
       if (machine.desiredState === "absent") return;

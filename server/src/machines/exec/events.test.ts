@@ -82,7 +82,7 @@ test("the event of text that is given as bytes is the one of the text, whatever 
   assert.equal(linesFrame("stdout", Buffer.from([0xff])), null);
 });
 
-test("bytes that are no text are replaced, also when they come last", async () => {
+test("bytes that are not text are replaced, also at the end", async () => {
   const events = await streamed([["stdout", Buffer.from([0x61, 0xff, 0x62, 0xe2, 0x82])]]);
   assert.equal(textOf(events, "stdout"), "a\ufffdb\ufffd");
 });
@@ -165,7 +165,7 @@ test("a reader that follows the standard loses nothing of a line that is written
   }
 });
 
-test("a carriage return stands in the data as it was for readers in daily use", async () => {
+test("a carriage return remains in the data for existing clients", async () => {
   const events = await streamed([["stdout", Buffer.from("0%\r50%\r\n")]]);
   assert.equal(textOf(events, "stdout"), "0%\r50%\r\n");
 });

@@ -21,7 +21,7 @@ test("text is cut between code points, wherever the cap falls", () => {
   );
 });
 
-test("bytes that are no text are cut at the cap", () => {
+test("bytes that are not text are cut at the cap", () => {
   assert.equal(cutAt(Buffer.alloc(10, 0x80), 5), 5);
 });
 
@@ -51,7 +51,7 @@ test("one byte over a cap sets the flag, and nothing over it is kept", () => {
   assert.equal(Buffer.from(b64.fields().stdoutB64 ?? "", "base64").byteLength, EXEC_B64_BYTES_MAX);
 });
 
-test("base64 that ends at the cap says so, in a flag of its own", () => {
+test("base64 that ends at the cap says so, in a separate flag", () => {
   using output = new CollectedOutput("both", share());
   output.onOutput("stdout", Buffer.alloc(EXEC_B64_BYTES_MAX + 1));
   output.onOutput("stderr", Buffer.alloc(EXEC_TEXT_BYTES_MAX + 1, "e"));

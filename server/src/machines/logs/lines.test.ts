@@ -7,7 +7,7 @@ import type { LogMessage } from "@flotilla/contract/link";
 import fc from "fast-check";
 import { LogMessages, logEvent } from "./lines.ts";
 
-test("a line is one data line, in words or as a record", () => {
+test("a line is one data line, as text or as a record", () => {
   const line = { at: 0, source: "workload", text: 'say "hi"' } as const;
   assert.equal(logEvent(line, "text"), 'data: say "hi"\n\n');
   assert.equal(logEvent({ ...line, source: "node" }, "text"), 'data: flotilla: say "hi"\n\n');
@@ -41,7 +41,7 @@ test("messages arrive whole, wherever the answer was cut", () => {
   );
 });
 
-test("what is no line of a log is refused", () => {
+test("a text that is not a line of a log is refused", () => {
   const others = [
     "{}",
     "[]",
