@@ -19,7 +19,6 @@ import { join } from "node:path";
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
-import { isDigest } from "@flotilla/contract/reference";
 import { syncToDisk } from "../host/sync-to-disk.ts";
 import type { ImageConfiguration, UnpackedImage } from "./images.ts";
 
@@ -127,18 +126,6 @@ export class Catalog {
     return [...this.#images.values()];
   }
 
-  /** The digests that `name` points to, one per architecture. A `name` that is a digest means that image. */
-  digestsOf(name: string): readonly string[] {
-    const digest = name.slice(name.indexOf("@") + 1);
-    const pointed = [...this.#references.values()].filter((record) => record.name === name);
-    if (pointed.length === 0 && isDigest(digest) && this.#images.has(digest)) return [digest];
-    return pointed.map((record) => record.digest);
-  }
-
-  hasOtherName(digest: string, name: string): boolean {
-    return [...this.#references.values()].some((record) => record.digest === digest && record.name !== name);
-  }
-
   async touch(digest: string): Promise<void> {
     const held = this.#images.get(digest);
     if (held === undefined) return;
@@ -185,15 +172,6 @@ export class Catalog {
     if (own.length < REFERENCES_PER_OWNER || oldest === undefined) return;
     this.#references.delete(oldest[0]);
     await rm(this.#referencePath(oldest[1]), { force: true });
-  }
-
-  async removeReferences(name: string): Promise<void> {
-    for (const [key, record] of this.#references) {
-      if (record.name !== name) continue;
-      this.#references.delete(key);
-      await rm(this.#referencePath(record), { force: true });
-    }
-    this.#onChange();
   }
 
   /** Removes an image and its references from the catalog and moves its files to `trash`, for the caller to delete. */

@@ -64,7 +64,6 @@ export interface Images {
   list(tenantId?: string | null): Promise<readonly NodeImage[]>;
   /** Imports an OCI layout (tar), a docker archive or a root file system tar as `local/<name>[:tag]`. */
   importArchive(path: string, reference: string): Promise<UnpackedImage>;
-  remove(reference: string): Promise<"removed" | "missing" | "in use">;
   /** Calls back after an image has come or gone. */
   watch(onChange: () => void): void;
   /** Removes images that no machine's disk depends on, least recently used first, until `freeBytesMin` are free. */

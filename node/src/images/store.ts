@@ -215,18 +215,6 @@ class ImageStore implements NodeImages {
     return tar === undefined ? undefined : await this.importArchive(tar, "local/busybox");
   }
 
-  async remove(text: string): Promise<"removed" | "missing" | "in use"> {
-    const { name } = parseReference(text);
-    const digests = this.#catalog.digestsOf(name);
-    if (digests.length === 0) return "missing";
-    const leaving = digests.filter((digest) => !this.#catalog.hasOtherName(digest, name));
-    const inUse = await this.#options.digestsInUse();
-    if (leaving.some((digest) => inUse.has(digest))) return "in use";
-    await this.#catalog.removeReferences(name);
-    for (const digest of leaving) await this.#discard(digest);
-    return "removed";
-  }
-
   async collectGarbage(inUse: ReadonlySet<string>): Promise<{ readonly removed: number; readonly freedBytes: number }> {
     return this.#collect(inUse, await this.#shortBytes({ peakBytes: 0, keptBytes: 0 }));
   }

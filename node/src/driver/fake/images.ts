@@ -80,13 +80,6 @@ export class FakeImages implements Images {
     return this.#remember(reference);
   }
 
-  async remove(reference: string): Promise<"removed" | "missing" | "in use"> {
-    const keys = [...this.#cached].filter(([, image]) => image.reference === reference).map(([key]) => key);
-    for (const key of keys) this.#cached.delete(key);
-    this.#onChange();
-    return keys.length > 0 ? "removed" : "missing";
-  }
-
   watch(onChange: () => void): void {
     this.#onChange = onChange;
   }

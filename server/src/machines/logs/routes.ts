@@ -12,7 +12,7 @@ export function logHandlers(services: MachineServices): HandlersOf<"listMachineL
     async listMachineLogs({ caller, params, query }) {
       const { follow: isFollowing = false, tail = LOG_TAIL_DEFAULT, format = "text" } = query;
       if (tail > LOG_TAIL_MAX) {
-        const text = `tail: ${tail} is more than the ${LOG_TAIL_MAX} lines of a log that one request may have; ask for fewer`;
+        const text = `tail: ${tail} lines of a log are more than one request may have; request at most ${LOG_TAIL_MAX}`;
         throw new Refusal("invalid_request", text);
       }
       const { tenantId } = caller;
