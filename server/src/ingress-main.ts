@@ -136,7 +136,7 @@ async function serve(settings: IngressSettings, { context, bounds, undo }: Parts
       nodes: { authenticate: async () => undefined },
       connectTokens: connectTokenAuthenticator(context),
       ingress: new MachineIngress(services),
-      admission: new Admission({ clock, bounds, trustedProxies: settings.trustedProxies }),
+      admission: new Admission({ context, bounds, trustedProxies: settings.trustedProxies }),
       rounds: link.turns,
       atWork: new AtWork(clock),
       readers: new LastReaders(),

@@ -145,7 +145,6 @@ interface Served {
 
 /** Opens the listeners. */
 async function serve(options: ServerOptions, { assembly, metrics, bounds, ...rest }: Served): Promise<HttpServer> {
-  const { clock } = rest.context;
   const table = buildRouteTable(assembly.handlers, { checkAnswers: options.checkAnswers ?? false });
   const connections = { max: bounds.connections, perAddress: bounds.perAddress };
   return startHttp(
@@ -153,7 +152,7 @@ async function serve(options: ServerOptions, { assembly, metrics, bounds, ...res
     {
       ...rest,
       ...assembly,
-      admission: new Admission({ clock, bounds, trustedProxies: options.trustedProxies }),
+      admission: new Admission({ context: rest.context, bounds, trustedProxies: options.trustedProxies }),
       readers: new LastReaders(),
       idempotency: new IdempotencyUse(rest.context),
       requestIds: requestIds(randomBytes),

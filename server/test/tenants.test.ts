@@ -96,3 +96,22 @@ test("a tenant given another plan has its rate at the next request", async () =>
   await client.patch(`/v1/tenants/${id}`, { planId: plan.json.id });
   assert.equal((await caller.get("/v1/me")).headers.get("ratelimit-limit"), "5000");
 });
+
+test("two servers together admit what a tenant's plan allows", async () => {
+  const limits = { rateRequestsPerSecond: 1, rateBurst: 50 };
+  const { id: planId } = (await client.post("/v1/plans", { name: "one rate", ...limits })).json as { id: string };
+  const { id, caller } = await tenantWithKey("uses two servers");
+  await client.patch(`/v1/tenants/${id}`, { planId });
+  const elsewhere = replica.client.withKey(caller.key);
+  const ask = async (one: typeof caller) => (await one.get("/v1/me")).status;
+  await until(async () => (await caller.get("/v1/me")).headers.get("ratelimit-limit") === "50", { what: "the plan" });
+  await Promise.all(Array.from({ length: 60 }, () => ask(caller)));
+  let there = 0;
+  // Each poll takes one request, so it must not poll often.
+  await until(async () => (await ask(elsewhere)) === 429 || void (there += 1), { what: "a refusal", everyMs: 200 });
+  assert.ok(there < 40, `the other server admitted ${there}`);
+  // A debt: later requests pay for what both admitted.
+  const refused = await caller.get("/v1/me");
+  assert.equal(refused.status, 429);
+  assert.ok(Number(refused.headers.get("retry-after")) >= 1);
+});

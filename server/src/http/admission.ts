@@ -6,7 +6,6 @@
  * - A request returns what it took when its answer has ended, or its upgraded connection has closed (handle.ts).
  * - Owners of machines and visitors of their pages are counted separately: visitors cannot keep an owner from the API.
  */
-import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import { BodyShare } from "./body.ts";
 import { BodyWatch } from "./body-watch.ts";
@@ -17,10 +16,12 @@ import {
   NODE_BODY_BYTES_MAX,
   TENANT_BODY_BYTES_MAX,
 } from "./bounds.ts";
+import type { Context } from "../context.ts";
 import { Budget } from "./budget.ts";
 import { type CallerAddress, TrustedProxies } from "./caller-address.ts";
 import { LargeJson } from "./large-json.ts";
 import { RateLimiter } from "./rate.ts";
+import { SharedRates } from "./shared-rates.ts";
 import { Strangers } from "./strangers.ts";
 
 /** For one address that visits machines: a page loads many files at once. */
@@ -43,17 +44,20 @@ export class Admission {
   readonly proxies: TrustedProxies;
   readonly strangers: Strangers;
   readonly #rates = new RateLimiter();
+  readonly #shared: SharedRates;
   readonly #addresses = new RateLimiter(ADDRESSES_MAX);
   readonly #open: Budget;
   readonly #bodies = new Budget({ perHolder: TENANT_BODY_BYTES_MAX, all: ALL_BODY_BYTES_MAX });
   readonly #nodeBodies = new Budget({ perHolder: NODE_BODY_BYTES_MAX, all: ALL_NODE_BODY_BYTES_MAX });
 
   constructor(options: {
-    readonly clock: Clock;
+    readonly context: Pick<Context, "clock" | "db">;
     readonly bounds: ConnectionBounds;
     readonly trustedProxies: readonly string[];
   }) {
-    const { clock, bounds, trustedProxies } = options;
+    const { context, bounds, trustedProxies } = options;
+    const { clock } = context;
+    this.#shared = new SharedRates(this.#rates, context);
     this.bodies = new BodyWatch(clock);
     this.proxies = new TrustedProxies(trustedProxies);
     this.strangers = new Strangers(clock);
@@ -63,10 +67,12 @@ export class Admission {
   /** Takes a request from the bucket and writes the bucket's state to `headers`. Throws a Refusal when it is empty. */
   takeRequest(tenant: TenantRate, side: Side, { headers, now }: { headers: string[]; now: number }): void {
     const { tenantId, requestsPerSecond: perSecond, burst } = tenant;
-    const verdict = this.#rates.take(nameOf(tenantId, side), { perSecond, burst }, now);
+    const [name, rate] = [nameOf(tenantId, side), { perSecond, burst }];
+    const verdict = this.#rates.take(name, rate, now);
     headers.push(...verdict.headers);
     if (!verdict.isAllowed)
       throw new Refusal("rate_limited", `too many requests; the plan allows ${perSecond} a second`);
+    this.#shared.note(name, rate);
   }
 
   /** The same for an address that visits machines. A proxy that does not name its client is not counted. */
@@ -95,6 +101,11 @@ export class Admission {
   shareOf(caller: { readonly tenantId: string } | { readonly nodeId: string | null }): BodyShare {
     if ("tenantId" in caller) return new BodyShare(this.#bodies, caller.tenantId);
     return new BodyShare(this.#nodeBodies, caller.nodeId ?? "");
+  }
+
+  /** Ends what it shares with other servers. */
+  close(): void {
+    this.#shared.close();
   }
 }
 

@@ -107,6 +107,7 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
     nodeAddresses: nodes.map((listener) => listener.address),
     close: async (stopping) => {
       closing.abort();
+      parts.admission.close();
       const closings = nodes.map((listener) => listener.close());
       await Promise.all([close(server, { waiting, connections }, parts, stopping), ...closings]);
     },
