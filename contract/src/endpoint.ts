@@ -64,7 +64,7 @@ export interface Endpoint {
   readonly answers: Readonly<Record<number, Answer>>;
   /** Refusals besides those that any endpoint may give (401, 402, 403, 405, 413, 429, 500). */
   readonly errors?: readonly ErrorCode[];
-  /** Not in the specification, but called by clients in daily use. */
+  /** Not in the specification, but called by existing clients. */
   readonly isExtra?: true;
   /** Also works while the database is unreachable, for a key that has called it before. */
   readonly worksWithoutDatabase?: true;

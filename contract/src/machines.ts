@@ -2,7 +2,7 @@
  * Machines: shapes and endpoints of create, list, get, delete, start, stop, events and usage.
  *
  * Sources of the shapes: the API specification; the tagged `source`, `network`, `ports` and the additional fields of
- * MachineInfo follow what clients in daily use send and read.
+ * MachineInfo follow what existing clients send and read.
  */
 import { empty, endpoint, json, stream } from "./endpoint.ts";
 import { IMAGE_FAULTS } from "./errors.ts";

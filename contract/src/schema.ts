@@ -5,7 +5,7 @@
  * compiles them with ajv, OpenAPI prints them.
  *
  * Always:
- * - An optional request field also accepts `null`, because clients in daily use send it for "absent".
+ * - An optional request field also accepts `null`, because existing clients send it for "absent".
  * - Unknown request fields are accepted and ignored, for the same reason.
  */
 import { type Static, type TSchema, Type } from "typebox";

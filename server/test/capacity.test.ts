@@ -30,7 +30,10 @@ test("without memory on a node, neither a new machine nor one whose disk is ther
       fresh,
       /no node has room for machine .*: node node-a has 900 MB of memory left and keeps 960 MB free; try again later/,
     ],
-    [stopped, /node node-a has 900 MB of memory left and keeps 960 MB free, and its disk is there; stop machines/],
+    [
+      stopped,
+      /node node-a has 900 MB of memory left and keeps 960 MB free, and the machine's disk is there; stop machines/,
+    ],
   ]);
   for (const [id, advice] of advices) {
     const before = (await other.client.get(`/v1/machines/${id}`)).json;

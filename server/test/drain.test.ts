@@ -49,7 +49,7 @@ test("a draining node starts nothing, waits for its machines, and is ready again
   assert.equal((await client.post(`/v1/machines/${first}/exec`, { command: "true" })).status, 200);
   await client.post(`/v1/machines/${first}/stop`);
   const again = await client.post(`/v1/machines/${first}/start`);
-  assert.match(again.text, /node node-a is draining, and its disk is there; try again when the node is back/);
+  assert.match(again.text, /node node-a is draining, and the machine's disk is there; try again when the node is back/);
   await client.post(`/v1/machines/${second}/stop`);
   const done = await ended(operationId);
   assert.deepEqual([done.status, done.kind, done.resource.id], ["succeeded", "node drain", node.id]);
@@ -73,7 +73,7 @@ test("machines still running at the deadline are stopped, with an event, and kee
   const done = await ended(operationId);
   assert.equal(done.status, "succeeded", done.error);
   assert.match(done.steps[1].message, /^1 machine runs at the deadline$/);
-  assert.match(done.steps[2].message, /^1 machine was stopped; what was on their disks is kept there$/);
+  assert.match(done.steps[2].message, /^1 machine was stopped; their disks are kept there$/);
   assert.equal(await stateOf(id), "stopped");
   const lines = async () => (await client.get(`/v1/machines/${id}/events`)).json as { message: string }[];
   await until(async () =>

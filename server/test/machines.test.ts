@@ -71,7 +71,7 @@ test("refusals over a ceiling name no page where the operator has set none", asy
   assert.equal((await owner.post("/v1/machines", { source, ports: ports.slice(1) })).status, 201);
 });
 
-test("the body that clients in daily use send is accepted unchanged", async () => {
+test("the body that existing clients send is accepted unchanged", async () => {
   const machine = await created({
     name: null,
     resources: { cpus: 1, memoryMb: 512, diskGb: null },

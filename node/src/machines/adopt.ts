@@ -43,7 +43,7 @@ export interface Adoption {
   readonly removed: number;
 }
 
-/** Logs what it finds; throws only when the machines directory can not be read or the driver can not sweep. */
+/** Logs what it finds; throws only when the machines directory cannot be read or the driver cannot sweep. */
 export async function adoptMachines(fleet: Fleet, deps: MachineDeps): Promise<Adoption> {
   const { log, driver, liveBoots, machinesDirectory, runs } = deps;
   await mkdir(machinesDirectory, { recursive: true, mode: 0o700 });

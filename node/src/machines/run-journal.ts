@@ -39,7 +39,7 @@ export interface RunJournalOptions {
   readonly path: string;
   readonly clock: Clock;
   readonly log: Log;
-  /** Something is there to be reported. */
+  /** Called when something is to be reported. */
   readonly onChange: () => void;
   /** Default RUNS_MAX. */
   readonly runsMax?: number;
@@ -114,13 +114,13 @@ export class RunJournal {
     return this.saved();
   }
 
-  /** Ends the open runs of all other boots: their machines are gone. */
+  /** Ends the open runs of all other boots: their machines are not on this node any more. */
   closeAllBut(bootIds: ReadonlySet<string>, end: RunEnd): void {
     const gone = [...this.#runs.values()].filter((run) => run.endedAt === null && !bootIds.has(run.bootId));
     for (const { bootId, machineId } of gone) {
       this.#options.log.warn(
         { machine: machineId, boot: bootId },
-        "a run whose machine is gone from this node was ended",
+        "ended the run of a machine that is not on this node any more",
       );
       void this.close(bootId, end);
     }

@@ -126,7 +126,7 @@ export class AccessWatch {
       } catch (error) {
         // They stay unchecked, and the next tick tries again.
         for (const entry of entries) entry.isSeen = false;
-        this.#context.log.debug({ error }, "what is open could not be looked at");
+        this.#context.log.debug({ error }, "open connections could not be checked");
       }
     }
     this.#isLooking = false;

@@ -9,7 +9,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Clock } from "@flotilla/base/clock";
 
-/** Shorter than the 30 s that clients in daily use wait, and the 60 s of most proxies. */
+/** Shorter than the 30 s that existing clients wait, and the 60 s of most proxies. */
 export const PROCESSING_MS = 15_000;
 
 export const wantsProcessing = ({ headers }: IncomingMessage): boolean =>

@@ -160,7 +160,7 @@ async function startListening(server: Server, listen: ListenAddress): Promise<vo
 }
 
 function handleSafely(parts: HandleParts, incoming: Incoming, presence: CallerPresence): void {
-  // Only a fault in sending; without an end the caller would wait for ever.
+  // Only a fault in sending; without an end the caller would wait forever.
   const fail = (error: unknown): void => {
     parts.context.log.error({ error }, "an answer could not be sent");
     incoming.response.destroy();

@@ -57,7 +57,7 @@ export const START_DEADLINE_MS = 30 * 60_000;
 /** A node ends the VMM much earlier. */
 export const STOP_DEADLINE_MS = 5 * 60_000;
 
-/** Whether an ephemeral machine has run and stopped, so that it is to be deleted. */
+/** Whether an ephemeral machine has run and stopped, which means that it must be deleted. */
 export function isUsedUp(machine: MutableMachine): boolean {
   return machine.isEphemeral && phaseOf(machine) === "stopped";
 }

@@ -143,7 +143,7 @@ function observeForgotten(machine: MutableMachine, report: ObservedMachine, now:
 
 /** The node has no trace of the machine, though that was not requested: it gets the desired state again. */
 export function applyNoTrace(machine: MutableMachine, now: number): Observation {
-  const message = `node ${machine.nodeId} has no trace of the machine; what was on its disk is lost`;
+  const message = `node ${machine.nodeId} does not have the machine any more; the content of its disk is lost`;
   return sendAgain(machine, [{ level: "warn", message }], now);
 }
 

@@ -37,7 +37,10 @@ const WRITE_TRIES_MAX = 8;
 const RETRY_MS = 100;
 
 export const machineNotFound = (id: string): Refusal =>
-  new Refusal("not_found", `machine ${id} was not found; machines are read by id, and a deleted one is gone`);
+  new Refusal(
+    "not_found",
+    `machine ${id} was not found; name the machine by its id; a deleted machine cannot be restored`,
+  );
 
 /** The machine, running (or starting, when detached). Throws a Refusal that says why it does not run. */
 export async function startMachine(services: MachineServices, options: StartOptions): Promise<MachineRecord> {

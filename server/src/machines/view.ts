@@ -58,7 +58,7 @@ export function shownState(machine: ShownOf): ShownState {
       return { state: "error", isReady: false, error: machine.error ?? machine.observedReason ?? "no reason is known" };
     case "deleting":
     case "deleted":
-      // Not shown by any read; an answer that was being written shows what it will be.
+      // Not shown by any read; an answer that was being written shows the state that follows.
       return plain("stopped");
   }
 }

@@ -139,7 +139,7 @@ const counted = ({ length }: readonly unknown[]): string =>
   length === 1 ? "1 machine runs" : `${length} machines run`;
 
 const stoppedText = (count: number): string =>
-  `${count === 1 ? "1 machine was" : `${count} machines were`} stopped; what was on their disks is kept there`;
+  `${count === 1 ? "1 machine was" : `${count} machines were`} stopped; their disks are kept there`;
 
 /** Machines that run there or are about to. Throws a Refusal when the node does not report. */
 async function runningOn({ db, clock }: Context, nodeId: string): Promise<readonly MachineRecord[]> {

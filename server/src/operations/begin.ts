@@ -1,5 +1,5 @@
 /**
- * Requests an operation: writes one row, which the operation loop of any server claims at once.
+ * Requests an operation: writes one row, which the operation loop of any server claims immediately.
  *
  * Always:
  * - Only the row is written, so an accepted operation is done even if this server dies right after its answer.

@@ -4,7 +4,7 @@
  * Pure: facts of nodes and of the machine → a node, or why there is none.
  *
  * Memory and processors are overcommitted: a guest's memory is backed only when it is touched, so a machine of 8 GiB
- * costs what it uses (an idle one some tens of MiB). Refused are requests that can never fit, and nodes that report
+ * costs what it uses (an idle one some tens of MiB). It refuses requests that can never fit, and nodes that report
  * almost no free resources. Disks are sparse for the same reason.
  */
 import { memoryKeptMb } from "@flotilla/contract/limits";
@@ -94,9 +94,9 @@ const RULES: readonly Rule[] = [
 /** Why a machine whose disk is on this node cannot be started on it now, and what to do; null when it can. */
 export function startRefusal(node: CandidateNode): string | null {
   if (node.status === "draining" || node.status === "drained")
-    return `node ${node.id} is ${node.status}, and its disk is there; try again when the node is back`;
+    return `node ${node.id} is ${node.status}, and the machine's disk is there; try again when the node is back`;
   if (!isShortOfMemory(node)) return null;
-  return `${memoryLeft(node)}, and its disk is there; stop machines on it that are not needed, or try again later`;
+  return `${memoryLeft(node)}, and the machine's disk is there; stop machines on it that are not needed, or try again later`;
 }
 
 /** The share of a node's resources that would be promised; the node with the lowest is the best. */

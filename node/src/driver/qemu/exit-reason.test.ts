@@ -46,7 +46,7 @@ const cases: readonly (readonly [string, Partial<ExitEvidence>, string, RegExp])
     /^-m 9: no memory$/,
   ],
   ["a VMM that fails without a word", { exit: { code: 3, signal: null } }, "crashed", /code 3/],
-  ["a VMM that was not our child", {}, "killed", /process is gone/],
+  ["a VMM that was not our child", {}, "killed", /process has ended/],
 ];
 
 for (const [what, evidence, kind, detail] of cases) {

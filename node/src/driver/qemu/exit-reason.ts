@@ -43,7 +43,7 @@ export function explainExit(evidence: ExitEvidence): VmExit {
   const suffix = message === null ? "" : `: ${message}`;
   if (shutdownReason !== null)
     return { kind: "killed", detail: `the VMM was shut down by request (${shutdownReason})` };
-  if (exit === null) return { kind: "killed", detail: `the VMM's process is gone${suffix}` };
+  if (exit === null) return { kind: "killed", detail: `the VMM's process has ended${suffix}` };
   if (exit.signal !== null) {
     const isKilled = KILLING_SIGNALS.includes(exit.signal);
     return { kind: isKilled ? "killed" : "crashed", detail: `the VMM was killed by ${exit.signal}${suffix}` };

@@ -256,7 +256,7 @@ class QemuDriver implements Driver {
     try {
       return await this.#open(vmm, request, { origin: null, callerSignal: signal });
     } catch (error) {
-      // The guest powered off meanwhile. `exited` reports that, which "gone" could not.
+      // The guest powered off in the meantime. `exited` reports that, which "gone" could not.
       if (vmm.hasShutDown) return asVm({ vmm, guest: endedGuest(), guestNetwork: null, origin: null });
       if (!isAlive(vmm.record)) return "gone";
       vmm.release();

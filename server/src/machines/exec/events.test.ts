@@ -1,6 +1,5 @@
 /**
- * The framing of a command's output: every byte of text arrives, in order, in events that readers in daily use take
- * apart as they do.
+ * The framing of a command's output: every byte of text arrives, in order, in events that existing clients can parse.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -10,7 +9,7 @@ import fc from "fast-check";
 import { CommandEvents } from "./events.ts";
 import { type EventFraming, eventFrame, linesFrame } from "./frames.ts";
 
-/** As readers in daily use take a stream apart. */
+/** As existing clients parse a stream. */
 function parse(text: string): { readonly event: string; readonly data: string }[] {
   return text
     .split("\n\n")

@@ -55,7 +55,7 @@ export function sessionHandlers(services: MachineServices, answers: CommandAnswe
       return { status: 204 };
     },
     async execInSession({ caller: { tenantId }, params: { id, session_id: sessionId }, query, body, signal }) {
-      // What makes no sense without a session is refused as it is there.
+      // A request that is invalid without a session is refused in the same way.
       commandOf(body);
       const options = { tenantId, id, sessionId, request: body, signal };
       const run = (sink: OutputSink) => runInSession(services, options, sink);
