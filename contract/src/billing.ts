@@ -4,7 +4,7 @@
  * Always: the lines of an invoice follow from recorded intervals and rates alone, so any client can compute them again.
  */
 import { endpoint, json } from "./endpoint.ts";
-import { int64, nullable, oneOf, type Static, Type, text, timestamp, pageQuery } from "./schema.ts";
+import { int64, nullable, oneOf, optional, type Static, Type, text, timestamp, pageQuery } from "./schema.ts";
 
 /**
  * `draft`: the month has not ended. `grace`: it has ended, and late reports still change it. `finalized`: nothing changes it any more.
@@ -88,6 +88,40 @@ export const InvoiceInterval = Type.Object({
 });
 export type InvoiceInterval = Static<typeof InvoiceInterval>;
 
+/** Why a tenant's balance changed. As the CHECK of ledger_transactions. */
+export const LEDGER_KINDS = ["invoice", "credit", "adjustment"] as const;
+/** As the CHECK of ledger_entries. */
+export const LEDGER_ACCOUNTS = ["balance", "usage", "adjustment", "credit"] as const;
+/** Ten million units of the currency in one posting. */
+export const POSTING_MICROS_MAX = 10_000_000_000_000;
+
+export const LedgerTransaction = Type.Object({
+  id: Type.String(),
+  kind: oneOf(LEDGER_KINDS),
+  invoice: nullable(Type.String({ description: "of an invoice: its month" })),
+  note: Type.String(),
+  createdAt: timestamp(),
+  entries: Type.Array(Type.Object({ account: oneOf(LEDGER_ACCOUNTS), micros: micros() }), {
+    description: "the sum is 0; `balance` is what the tenant has, or owes when it is negative",
+  }),
+  balanceMicros: micros("the tenant's balance after it"),
+});
+export type LedgerTransaction = Static<typeof LedgerTransaction>;
+
+export const PostToLedgerRequest = Type.Object({
+  tenantId: text({ minLength: 1, maxLength: 64 }),
+  micros: Type.Integer({
+    format: "int64",
+    minimum: -POSTING_MICROS_MAX,
+    maximum: POSTING_MICROS_MAX,
+    examples: [1_000_000],
+    description: "what is added to the tenant's balance; below 0 only for an adjustment",
+  }),
+  kind: optional(oneOf(["credit", "adjustment"], "default: credit")),
+  note: optional(text({ maxLength: 500, description: "for people" })),
+});
+export type PostToLedgerRequest = Static<typeof PostToLedgerRequest>;
+
 const tenantId = Type.Optional(text({ maxLength: 64, description: "another tenant's; admin only" }));
 const asOf = Type.Optional(
   text({
@@ -137,6 +171,28 @@ export const billingEndpoints = {
     }),
     answers: { 200: json(Type.Array(InvoiceInterval)) },
     errors: ["not_found", "invalid_body"],
+    isExtra: true,
+  }),
+  listLedger: endpoint({
+    method: "GET",
+    path: "/v1/billing/ledger",
+    family: "billing",
+    summary: "List what changed the tenant's balance, in order",
+    access: ["billing:read"],
+    query: Type.Object({ ...pageQuery, tenantId }),
+    answers: { 200: json(Type.Array(LedgerTransaction)) },
+    errors: ["invalid_body"],
+    isExtra: true,
+  }),
+  postToLedger: endpoint({
+    method: "POST",
+    path: "/v1/billing/ledger",
+    family: "billing",
+    summary: "Give a tenant credit, or correct its balance",
+    access: ["admin"],
+    body: { kind: "json", schema: PostToLedgerRequest },
+    answers: { 201: json(LedgerTransaction) },
+    errors: ["invalid_json", "invalid_body", "invalid_request"],
     isExtra: true,
   }),
 } as const;

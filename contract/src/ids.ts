@@ -16,6 +16,7 @@ export const ID_PREFIXES = {
   key: "key",
   volume: "vol",
   boot: "boot",
+  posting: "post",
 } as const;
 
 export type IdKind = keyof typeof ID_PREFIXES;

@@ -28,7 +28,7 @@ export const CostBreakdown = Type.Object({
   egressMicros: int64({ description: "0: not metered" }),
   baseMicros: int64({ description: "0: there is no price per machine" }),
   totalMicros: int64({ description: "the sum of the lines" }),
-  amountDueMicros: int64({ description: "the total: there are no credits" }),
+  amountDueMicros: int64({ description: "the total: credit is applied to the balance, when the month is invoiced" }),
 });
 export type CostBreakdown = Static<typeof CostBreakdown>;
 
@@ -45,6 +45,7 @@ export const AccountInfo = Type.Object({
   effectiveMaxTotalDiskGb: int64(),
   monthlyBudgetMicros: nullable(int64()),
   budgetRemainingMicros: nullable(int64()),
+  prepaidCreditMicros: int64({ description: "what is left of credit after the final invoices" }),
   periodUsage: UsageResponse,
   periodCost: CostBreakdown,
 });

@@ -129,6 +129,26 @@ export abstract class Methods {
   }
 
   /**
+   * List what changed the tenant's balance, in order.
+   *
+   * `GET /v1/billing/ledger`; needs scope billing:read.
+   * Refuses with invalid_body.
+   */
+  listLedger(options: CallOptions<ListInvoicesQuery> = {}): Promise<readonly LedgerTransaction[]> {
+    return this.call({ method: "GET", path: "/v1/billing/ledger", answer: "json" }, options);
+  }
+
+  /**
+   * Give a tenant credit, or correct its balance.
+   *
+   * `POST /v1/billing/ledger`; needs scope admin.
+   * Refuses with invalid_json, invalid_body, invalid_request.
+   */
+  postToLedger(body: PostToLedgerRequest, options: CallOptions = {}): Promise<LedgerTransaction> {
+    return this.call({ method: "POST", path: "/v1/billing/ledger", json: body, answer: "json" }, options);
+  }
+
+  /**
    * List the tenant's API keys, without their secrets.
    *
    * `GET /v1/apikeys`; needs scope keys:write.
@@ -1213,6 +1233,8 @@ export interface AccountInfo {
   effectiveMaxTotalDiskGb: number;
   monthlyBudgetMicros: number | null;
   budgetRemainingMicros: number | null;
+  /** what is left of credit after the final invoices */
+  prepaidCreditMicros: number;
   periodUsage: UsageResponse;
   periodCost: CostBreakdown;
 }
@@ -1336,7 +1358,7 @@ export interface CostBreakdown {
   baseMicros: number;
   /** the sum of the lines */
   totalMicros: number;
-  /** the total: there are no credits */
+  /** the total: credit is applied to the balance, when the month is invoiced */
   amountDueMicros: number;
 }
 
@@ -1766,6 +1788,23 @@ export interface LeaseInfo {
   result?: unknown | undefined;
 }
 
+export interface LedgerTransaction {
+  id: string;
+  kind: "invoice" | "credit" | "adjustment";
+  /** of an invoice: its month */
+  invoice: string | null;
+  note: string;
+  /** RFC 3339, UTC, with milliseconds */
+  createdAt: string;
+  /** the sum is 0; `balance` is what the tenant has, or owes when it is negative */
+  entries: readonly {
+    account: "balance" | "usage" | "adjustment" | "credit";
+    micros: number;
+  }[];
+  /** the tenant's balance after it */
+  balanceMicros: number;
+}
+
 export interface Lineage {
   rootMachineId: string;
   machines: readonly MachineInfo[];
@@ -2158,6 +2197,16 @@ export interface PortRequest {
   port: number;
   /** accepted and ignored: the node chooses */
   hostPort?: number | null | undefined;
+}
+
+export interface PostToLedgerRequest {
+  tenantId: string;
+  /** what is added to the tenant's balance; below 0 only for an adjustment */
+  micros: number;
+  /** default: credit */
+  kind?: "credit" | "adjustment" | null | undefined;
+  /** for people */
+  note?: string | null | undefined;
 }
 
 export interface PullImageRequest {

@@ -1,5 +1,5 @@
 /**
- * Invoices over HTTP and on the command line: drafts, final ones, adjustments, and what was known at an earlier time.
+ * Invoices and the ledger over HTTP and on the command line: drafts, final ones, adjustments, and what was known at an earlier time.
  *
  * That their sums are right after any history is tested in usage.test.ts.
  */
@@ -171,6 +171,97 @@ test("the database refuses to change a final invoice, to add a line to it, and t
   await assert.rejects(db.execute(skipped), /gap/);
 });
 
+test("a final invoice is posted to the ledger once, and what is left of credit is in the account", async () => {
+  const { id, client } = await makeTenant("prepaid");
+  await run(id, monthBefore.from + 2 * HOUR, monthBefore.from + 3 * HOUR);
+  const post = (body: object) => admin.post("/v1/billing/ledger", { tenantId: id, ...body });
+  assert.equal((await post({ micros: 5_000_000, note: "welcome" })).json.balanceMicros, 5_000_000);
+  await finalizeAll();
+  const { totalMicros } = await invoiceOf(client, monthBefore.id);
+  assert.equal(totalMicros, cpuMicros(HOUR) + memoryMicros(HOUR));
+  const ledger = (await client.get("/v1/billing/ledger")).json;
+  assert.deepEqual(
+    ledger.map(({ kind, invoice, entries }: Record<string, unknown>) => [kind, invoice, entries]),
+    [
+      [
+        "credit",
+        null,
+        [
+          { account: "balance", micros: 5_000_000 },
+          { account: "credit", micros: -5_000_000 },
+        ],
+      ],
+      [
+        "invoice",
+        monthBefore.id,
+        [
+          { account: "balance", micros: -totalMicros },
+          { account: "usage", micros: totalMicros },
+        ],
+      ],
+      ["invoice", lastMonth.id, []],
+    ],
+  );
+  const account = (await client.get("/v1/account")).json;
+  assert.equal(account.prepaidCreditMicros, 5_000_000 - totalMicros);
+  const taken = await post({ micros: -account.prepaidCreditMicros - 1, kind: "adjustment" });
+  assert.deepEqual([taken.status, taken.json.balanceMicros], [201, -1]);
+  assert.equal((await client.get("/v1/account")).json.prepaidCreditMicros, 0);
+  const page = await client.get("/v1/billing/ledger?limit=2");
+  assert.equal((await client.get(/<(.*)>/.exec(page.headers.get("link") ?? "")?.[1] ?? "")).json.length, 2);
+});
+
+test("a posting that is repeated under its idempotency key is posted once, and one that makes no sense is refused", async () => {
+  const { id, client } = await makeTenant("careful");
+  const headers = { "idempotency-key": "credit-once" };
+  const body = { tenantId: id, micros: 7 };
+  for (let count = 0; count < 2; count += 1)
+    assert.equal((await admin.call("POST", "/v1/billing/ledger", { body, headers })).status, 201);
+  assert.equal((await client.get("/v1/billing/ledger")).json.at(-1).balanceMicros, 7);
+  for (const wrong of [
+    { micros: 0 },
+    { micros: -1 },
+    { tenantId: "none", micros: 1 },
+    { micros: 0, kind: "adjustment" },
+  ])
+    assert.equal((await admin.post("/v1/billing/ledger", { ...body, ...wrong })).status, 400, JSON.stringify(wrong));
+  for (const wrong of [
+    { micros: 2 ** 53 },
+    { micros: 1.5 },
+    { micros: "1" },
+    { kind: "gift" },
+    { note: "x".repeat(1_000_000) },
+  ])
+    assert.equal((await admin.post("/v1/billing/ledger", { ...body, ...wrong })).status, 422);
+  assert.equal((await client.post("/v1/billing/ledger", body)).status, 403);
+  const other = (await admin.get("/v1/me")).json.tenantId;
+  assert.equal((await client.get(`/v1/billing/ledger?tenantId=${other}`)).status, 403);
+});
+
+test("the database refuses a ledger that does not add up, a second posting of an invoice, and every change", async () => {
+  const { id } = await makeTenant("balanced");
+  const { json } = await admin.post("/v1/billing/ledger", { tenantId: id, micros: 1_000 });
+  await finalizeAll();
+  const entry = (transaction: string, account: string, micros: number) => sql`
+    INSERT INTO ledger_entries (transaction_id, account, micros) VALUES (${transaction}, ${account}, ${micros}::bigint)`;
+  await assert.rejects(db.execute(entry(json.id, "usage", 1)), /do not add up to 0/);
+  const pair = db.execute(sql`
+    INSERT INTO ledger_entries (transaction_id, account, micros) VALUES (${json.id}, 'usage', 5), (${json.id}, 'adjustment', -5)`);
+  await assert.rejects(pair, /posted before/);
+  for (const statement of [
+    sql`UPDATE ledger_entries SET micros = 1`,
+    sql`DELETE FROM ledger_entries`,
+    sql`UPDATE ledger_transactions SET note = ''`,
+    sql`DELETE FROM ledger_transactions`,
+  ])
+    await assert.rejects(db.execute(statement), /never changed/);
+  const again = db.execute(sql`
+    INSERT INTO ledger_transactions (id, tenant_id, kind, invoice_month, note, made_at)
+    SELECT 'post-' || repeat('0', 32), tenant_id, kind, invoice_month, note, made_at FROM ledger_transactions
+    WHERE tenant_id = ${id} AND kind = 'invoice' LIMIT 1`);
+  await assert.rejects(again, /posted_once/);
+});
+
 test("an id that is not a month, an instant that does not exist and another tenant's invoice are refused", async () => {
   const { id, client } = await makeTenant("curious");
   const path = "/v1/billing/invoices";
@@ -222,6 +313,13 @@ test("the command line shows and exports invoices, and its own computation finds
     focus.slice(1).reduce((sum, row) => sum + Math.round(Number(row.split(",")[column]) * 1e6), 0),
     totalMicros,
   );
+
+  assert.equal(
+    String((await cli("billing", "credit", id, "19.99", "--note", "thanks")).output).trim().length > 0,
+    true,
+  );
+  assert.equal((await cli("billing", "credit", id, "much")).code, 2);
+  assert.match(String((await cli("billing", "ledger", "--tenant", id)).output), /credit +19\.99 .*thanks$/m);
 
   const whole = await cli("billing", "verify");
   assert.deepEqual(
@@ -302,6 +400,11 @@ test("many tenants become final once, without gaps in the numbers, while servers
       CASE WHEN i.month = ${monthBefore.id + "-01"}::date THEN div(extract(epoch FROM r.ended_at - r.started_at) * 1000 * 12345, 3600000) ELSE 0 END
       + (SELECT coalesce(sum(l.micros), 0) FROM invoice_lines l WHERE l.tenant_id = i.tenant_id AND l.month = i.month AND l.meter = 'memory')`);
   assert.deepEqual(wrong, []);
+  const posted = await db.query(sql`
+    SELECT i.tenant_id FROM invoices i LEFT JOIN ledger_transactions t ON (t.tenant_id, t.invoice_month) = (i.tenant_id, i.month)
+    LEFT JOIN ledger_entries e ON e.transaction_id = t.id AND e.account = 'balance'
+    WHERE t.id IS NULL OR coalesce(e.micros, 0) <> -i.total_micros`);
+  assert.deepEqual(posted, []);
   const numbers = await db.queryOne(sql`SELECT max(number)::int = count(*)::int AS whole FROM invoices`);
   assert.deepEqual(numbers, { whole: true });
 });

@@ -4,6 +4,7 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
+import { INVOICE_METERS, LEDGER_ACCOUNTS, LEDGER_KINDS } from "@flotilla/contract/billing";
 import { IMAGE_FAULTS } from "@flotilla/contract/errors";
 import { BUDGET_POLICIES } from "@flotilla/contract/plans";
 import { TENANT_STATUSES } from "@flotilla/contract/tenants";
@@ -115,6 +116,9 @@ test("CHECK lists equal the arrays of the contract", async () => {
   const lists = {
     "plans.budget_policy": BUDGET_POLICIES,
     "tenants.status": TENANT_STATUSES,
+    "invoice_lines.meter": INVOICE_METERS,
+    "ledger_transactions.kind": LEDGER_KINDS,
+    "ledger_entries.account": LEDGER_ACCOUNTS,
     "machines.observed_reason_code": IMAGE_FAULTS,
   };
   for (const [name, values] of Object.entries(lists)) {

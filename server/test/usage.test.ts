@@ -8,7 +8,9 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { sql } from "../src/db/database.ts";
 import { instantOf } from "../src/db/instant.ts";
-import { budgetReconciler } from "../src/reconcilers/budgets.ts";
+import { BUDGET_PERIOD_MS, budgetReconciler } from "../src/reconcilers/budgets.ts";
+import { costOfMonth, refuseOverBudget } from "../src/usage/budget.ts";
+import { readCeilings } from "../src/usage/store.ts";
 import { readAllUsage, readMachineUsage, readTenantUsage } from "../src/usage/intervals-store.ts";
 import { costBreakdown, METERS, type Meter, monthUpTo, type Usage } from "../src/usage/usage.ts";
 import { monthAfter, monthAt, type Month } from "../src/billing/month.ts";
@@ -386,6 +388,13 @@ async function assertSound(): Promise<void> {
   assert.deepEqual(wrong, []);
   const numbers = await db.queryOne(sql`SELECT coalesce(max(number), 0)::int - count(*)::int AS gaps FROM invoices`);
   assert.deepEqual(numbers, { gaps: 0 });
+  const unbalanced = await db.query(sql`
+    SELECT i.tenant_id, sum(i.total_micros) FROM invoices i GROUP BY 1
+    HAVING sum(i.total_micros) + (SELECT coalesce(sum(e.micros), 0) FROM ledger_transactions t
+      JOIN ledger_entries e ON e.transaction_id = t.id WHERE t.tenant_id = i.tenant_id AND e.account = 'balance') <> 0`);
+  assert.deepEqual(unbalanced, []);
+  const all = await db.queryOne(sql`SELECT coalesce(sum(micros), 0)::int AS sum FROM ledger_entries`);
+  assert.deepEqual(all, { sum: 0 });
 }
 
 test("after any history of machines, plans and prices every sum and cost is what the history says, to the micro", async () => {
@@ -514,6 +523,28 @@ test("a machine that is deleted and forgotten stays in its tenant's usage", asyn
   assert.deepEqual((await readTenantUsage(db, { tenantId: owner, ...period })).lines, before.lines);
   const ofMachine = await readMachineUsage(db, { machineId: id, tenantId: owner, ...period });
   assert.equal(amountOf(ofMachine, "uptime"), 1_000n);
+});
+
+test("a budget is used up in the millisecond in which the cost reaches it, and until the next check costs what runs costs", async () => {
+  const [micros, plan] = [999_999_937, { name: "bounded", budgetPolicy: "stop", rateMemoryGbHourMicros: 0 }];
+  const usedMs = 40_000;
+  const cost = (ms: number): number => Number((2n * 3n * BigInt(ms) * BigInt(micros)) / BigInt(HOUR));
+  const budget = cost(usedMs);
+  const { id } = (await admin.post("/v1/plans", { ...plan, rateCpuHourMicros: micros, monthlyBudgetMicros: budget }))
+    .json;
+  const tenantId: string = (await admin.post("/v1/tenants", { name: "bounded", planId: id })).json.id;
+  const from = Date.UTC(2026, 6, 10);
+  for (const boot of ["bounded-1", "bounded-2"])
+    await db.execute(sql`
+      INSERT INTO machine_runs (boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, recorded_at)
+      VALUES (${boot}, ${boot}, 'node-x', ${tenantId}, 3, 1, ${instantOf(from)}, now())`);
+  const at = (now: number) => ({ ...server.context, clock: { ...server.context.clock, now: () => now } });
+  const ceilings = await readCeilings(db, tenantId);
+  await refuseOverBudget(at(from + usedMs - 1), tenantId, ceilings);
+  await assert.rejects(refuseOverBudget(at(from + usedMs), tenantId, ceilings), /monthly budget used up/);
+  assert.equal(await costOfMonth(at(from + usedMs), tenantId), budget);
+  const overshoot = (await costOfMonth(at(from + usedMs + BUDGET_PERIOD_MS), tenantId)) - budget;
+  assert.equal(overshoot, cost(usedMs + BUDGET_PERIOD_MS) - cost(usedMs));
 });
 
 test("a malformed period is refused", async () => {

@@ -21,6 +21,7 @@ export async function run(call: Call): Promise<void> {
       sizes(account.effectiveMaxTotalCpus, account.effectiveMaxTotalMemoryMb, account.effectiveMaxTotalDiskGb),
     ],
     ["budget", budget(account)],
+    ["credit", account.prepaidCreditMicros === 0 ? null : renderMicros(account.prepaidCreditMicros)],
   ]);
   call.output.line();
   call.output.facts([...usageFacts(account.periodUsage), ...costFacts(account.periodCost)]);

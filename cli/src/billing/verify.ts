@@ -5,7 +5,7 @@
  * gives them. Checked for each invoice: its total; and of each month that it has lines of, what this and all earlier invoices
  * have of that month together. For the newest invoice every earlier month is checked, so a missing adjustment is found as well.
  */
-import type { Flotilla, Invoice } from "@flotilla/sdk";
+import type { Flotilla, Invoice, InvoiceInfo } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { derive, priceOf } from "../invoice/derive.ts";
 import { readIntervals } from "../invoice/intervals.ts";
@@ -81,6 +81,7 @@ async function verifyTenant(flotilla: Flotilla, tenant: string | undefined, tall
     for (const month of isNewest ? months : touched)
       await verifyMonth(flotilla, { tenant, invoice, month, invoiced }, tally);
   }
+  await verifyLedger(flotilla, { tenant, final }, tally);
 }
 
 interface Sum {
@@ -129,6 +130,29 @@ async function verifyMonth(flotilla: Flotilla, checked: MonthChecked, tally: Tal
 function spanOf(month: string): { readonly from: number; readonly to: number } {
   const date = new Date(`${month}-01T00:00:00Z`);
   return { from: date.getTime(), to: Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1, 1) };
+}
+
+/** Each transaction adds up to 0, each final invoice is posted once with its total, and balances are running sums. */
+async function verifyLedger(
+  flotilla: Flotilla,
+  { tenant, final }: { readonly tenant: string | undefined; readonly final: readonly InvoiceInfo[] },
+  { differences }: Tally,
+): Promise<void> {
+  const ledger = await flotilla.listLedger({ query: tenant === undefined ? {} : { tenantId: tenant } });
+  let balance = 0;
+  for (const { id, entries, balanceMicros } of ledger) {
+    const sum = entries.reduce((total, { micros }) => total + micros, 0);
+    if (sum !== 0) differences.push(`ledger transaction ${id}: its entries add up to ${sum}`);
+    balance += entries.find(({ account }) => account === "balance")?.micros ?? 0;
+    if (balance !== balanceMicros)
+      differences.push(`ledger transaction ${id}: the balance is ${balanceMicros}, and should be ${balance}`);
+  }
+  for (const { id, tenantId, totalMicros } of final) {
+    const posted = ledger.filter(({ invoice }) => invoice === id);
+    const micros = posted.flatMap(({ entries }) => entries).find(({ account }) => account === "balance")?.micros ?? 0;
+    if (posted.length !== 1 || micros !== -totalMicros)
+      differences.push(`${tenantId} ${id}: posted ${posted.length} times with ${-micros}; its total is ${totalMicros}`);
+  }
 }
 
 function checkNumbers({ numbers, differences }: Tally): void {

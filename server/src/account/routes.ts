@@ -2,6 +2,7 @@
  * Serves /v1/me, /v1/account, /v1/usage and /v1/billing/meters.
  */
 import { Refusal } from "@flotilla/contract/errors";
+import { readBalance } from "../billing/ledger-store.ts";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { getPlanOf } from "../plans/store.ts";
@@ -30,11 +31,12 @@ export function accountHandlers(context: Context): HandlersOf<"getCaller" | "get
     },
     getAccount: async ({ caller: { tenantId } }) => {
       const now = clock.now();
-      const [tenant, plan, ceilings, usage] = await Promise.all([
+      const [tenant, plan, ceilings, usage, balance] = await Promise.all([
         findTenant(db, tenantId),
         getPlanOf(db, tenantId, now),
         readCeilings(db, tenantId),
         readTenantUsage(db, { tenantId, now, ...monthUpTo(now) }),
+        readBalance(db, tenantId),
       ]);
       if (tenant === undefined) throw new Refusal("not_found", `no tenant ${tenantId}`);
       const periodCost = costBreakdown(usage.lines);
@@ -52,6 +54,7 @@ export function accountHandlers(context: Context): HandlersOf<"getCaller" | "get
         effectiveMaxTotalDiskGb: ceilings.maxTotalDiskGb,
         monthlyBudgetMicros: budget,
         budgetRemainingMicros: budget === null ? null : Math.max(0, budget - periodCost.totalMicros),
+        prepaidCreditMicros: Math.max(0, balance),
         periodUsage: usageResponse(usage),
         periodCost,
       };

@@ -1,5 +1,5 @@
 /**
- * Serves /v1/billing/invoices.
+ * Serves /v1/billing/invoices and /v1/billing/ledger.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Caller } from "../auth/caller.ts";
@@ -7,13 +7,17 @@ import type { HandlersOf } from "../http/handler.ts";
 import { parseInstant } from "../http/instant.ts";
 import { listPage } from "../http/list-page.ts";
 import { type Billing, getInvoice, listInvoices, requireMonth } from "./invoices.ts";
+import { post } from "./ledger.ts";
+import { listLedger } from "./ledger-store.ts";
 import { parseMonth } from "./month.ts";
 import { listFinalInvoices, listIntervals } from "./store.ts";
-import { intervalView, invoiceInfo, invoiceView } from "./view.ts";
+import { intervalView, invoiceInfo, invoiceView, ledgerView } from "./view.ts";
 
 const INTERVALS_DEFAULT = 1000;
 
-export function billingHandlers(billing: Billing): HandlersOf<"listInvoices" | "getInvoice" | "listInvoiceIntervals"> {
+export function billingHandlers(
+  billing: Billing,
+): HandlersOf<"listInvoices" | "getInvoice" | "listInvoiceIntervals" | "listLedger" | "postToLedger"> {
   const { context } = billing;
   return {
     listInvoices: async ({ caller, query }) => {
@@ -48,6 +52,18 @@ export function billingHandlers(billing: Billing): HandlersOf<"listInvoices" | "
         limit: query.limit ?? INTERVALS_DEFAULT,
       });
       return { status: 200, body: found.map(intervalView) };
+    },
+    listLedger: async ({ caller, query }) => {
+      const tenantId = tenantOf(caller, query.tenantId);
+      const found = (await listLedger(context.db, tenantId)).map(ledgerView);
+      const kept = query.tenantId === undefined ? {} : { tenantId };
+      const places = new Map(found.map((transaction, at) => [transaction, String(at).padStart(9, "0")]));
+      const keyOf = (transaction: (typeof found)[number]): string => places.get(transaction) ?? "";
+      return { status: 200, ...listPage(found, query, { path: "/v1/billing/ledger", keyOf, kept }) };
+    },
+    postToLedger: async (request) => {
+      const posted = await post(context, request.body, request.newId("posting"));
+      return { status: 201, body: ledgerView(posted) };
     },
   };
 }

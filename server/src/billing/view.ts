@@ -1,9 +1,10 @@
 /**
  * From invoices and intervals to what callers see. Pure.
  */
-import type { Invoice, InvoiceInfo, InvoiceInterval, InvoiceLine } from "@flotilla/contract/billing";
+import type { Invoice, InvoiceInfo, InvoiceInterval, InvoiceLine, LedgerTransaction } from "@flotilla/contract/billing";
 import type { Static } from "@flotilla/contract/schema";
 import type { InvoiceRecord, InvoiceSummary } from "./invoices.ts";
+import type { LedgerRow } from "./ledger-store.ts";
 import type { IntervalRow, LineRow } from "./store.ts";
 
 const time = (ms: number): string => new Date(ms).toISOString();
@@ -41,6 +42,12 @@ function lineView(invoice: InvoiceRecord, line: LineRow, isOther: boolean): Invo
     intervals: `/v1/billing/invoices/${invoice.month.id}/intervals?${query}`,
   };
 }
+
+export const ledgerView = (row: LedgerRow): LedgerTransaction => ({
+  ...row,
+  createdAt: time(row.createdAt),
+  entries: [...row.entries],
+});
 
 export const intervalView = (row: IntervalRow): Static<typeof InvoiceInterval> => ({
   ...row,

@@ -184,6 +184,48 @@ CREATE TABLE join_tokens (
   CONSTRAINT join_tokens_token_hash_check CHECK ((octet_length(token_hash) = 32))
 );
 
+-- What a transaction adds to each of the tenant's accounts; the sum of a transaction is 0. Rows are never changed.
+CREATE TABLE ledger_entries (
+  -- The transaction.
+  transaction_id text NOT NULL,
+  -- balance: what the tenant has, or owes when it is negative. Against it: usage that was invoiced, adjustments, credits.
+  account text NOT NULL,
+  -- Micros; positive or negative.
+  micros bigint NOT NULL,
+  CONSTRAINT ledger_entries_pkey PRIMARY KEY (transaction_id, account),
+  CONSTRAINT ledger_entries_transaction_id_fkey FOREIGN KEY (transaction_id) REFERENCES ledger_transactions(id),
+  CONSTRAINT ledger_entries_account_check CHECK ((account = ANY (ARRAY['balance'::text, 'usage'::text, 'adjustment'::text, 'credit'::text]))),
+  CONSTRAINT ledger_entries_micros_check CHECK ((micros <> 0))
+);
+
+-- What changed the balance of a tenant; rows are never changed. Invoices by a trigger of invoices, others by server/src/billing/ledger-store.ts.
+CREATE TABLE ledger_transactions (
+  -- post-<32 hex>.
+  id text NOT NULL,
+  -- The order in which they were posted.
+  position bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+  -- Whose balance.
+  tenant_id text NOT NULL,
+  -- invoice: of a final invoice; credit: given by an operator; adjustment: a correction by an operator.
+  kind text NOT NULL,
+  -- Of an invoice: its month. Each invoice is posted once.
+  invoice_month date,
+  -- For people; may be empty.
+  note text NOT NULL,
+  -- When it was posted.
+  made_at timestamp with time zone NOT NULL,
+  -- The database transaction that posted it, which is the only one that adds entries.
+  made_in xid8 DEFAULT pg_current_xact_id() NOT NULL,
+  CONSTRAINT ledger_transactions_position_key UNIQUE ("position"),
+  CONSTRAINT posted_once UNIQUE (tenant_id, invoice_month),
+  CONSTRAINT ledger_transactions_pkey PRIMARY KEY (id),
+  CONSTRAINT ledger_transactions_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
+  CONSTRAINT ledger_transactions_tenant_id_invoice_month_fkey FOREIGN KEY (tenant_id, invoice_month) REFERENCES invoices(tenant_id, month),
+  CONSTRAINT ledger_transactions_check CHECK (((kind = 'invoice'::text) = (invoice_month IS NOT NULL))),
+  CONSTRAINT ledger_transactions_id_check CHECK ((id ~ '^post-[0-9a-f]{32}$'::text)),
+  CONSTRAINT ledger_transactions_kind_check CHECK ((kind = ANY (ARRAY['invoice'::text, 'credit'::text, 'adjustment'::text])))
+);
+
 -- Commands run in a machine, by calendar month; written in batches.
 CREATE TABLE machine_exec_months (
   -- Which machine.
@@ -852,6 +894,20 @@ BEGIN
   RETURN NULL;
 END $function$;
 
+CREATE OR REPLACE FUNCTION public.check_ledger()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  IF EXISTS (
+    SELECT FROM (SELECT DISTINCT transaction_id FROM added) a JOIN ledger_transactions t ON t.id = a.transaction_id
+    WHERE t.made_in <> pg_current_xact_id()
+      OR (SELECT sum(e.micros) FROM ledger_entries e WHERE e.transaction_id = a.transaction_id) <> 0) THEN
+    RAISE EXCEPTION 'the entries of a transaction do not add up to 0, or it was posted before';
+  END IF;
+  RETURN NULL;
+END $function$;
+
 CREATE OR REPLACE FUNCTION public.close_usage(subject text, at timestamp with time zone)
  RETURNS void
  LANGUAGE plpgsql
@@ -945,6 +1001,26 @@ AS $function$
   INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, meter, quantity, started_at, rate_id)
   SELECT tenant, machine, boot, used_meter, used, at, p.rate_id FROM rated_parts(tenant, at, at) p
 $function$;
+
+CREATE OR REPLACE FUNCTION public.post_invoices()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  WITH posted AS (
+    INSERT INTO ledger_transactions (id, tenant_id, kind, invoice_month, note, made_at)
+    SELECT 'post-' || replace(gen_random_uuid()::text, '-', ''), tenant_id, 'invoice', month, 'invoice ' || number, finalized_at
+    FROM added ORDER BY number
+    RETURNING id, tenant_id, invoice_month),
+  parts AS (
+    SELECT p.id, CASE WHEN l.usage_month = l.month THEN 'usage' ELSE 'adjustment' END AS account, sum(l.micros) AS micros
+    FROM posted p JOIN invoice_lines l ON l.tenant_id = p.tenant_id AND l.month = p.invoice_month
+    GROUP BY 1, 2)
+  INSERT INTO ledger_entries (transaction_id, account, micros)
+  SELECT id, account, micros FROM parts WHERE micros <> 0
+  UNION ALL SELECT id, 'balance', -sum(micros) FROM parts GROUP BY id HAVING sum(micros) <> 0;
+  RETURN NULL;
+END $function$;
 
 CREATE OR REPLACE FUNCTION public.rated_parts(tenant text, from_at timestamp with time zone, to_at timestamp with time zone)
  RETURNS TABLE(rate_id text, started_at timestamp with time zone, ended_at timestamp with time zone)
@@ -1119,6 +1195,14 @@ CREATE TRIGGER invoices_checked AFTER INSERT ON public.invoices REFERENCING NEW 
 CREATE TRIGGER invoices_immutable BEFORE DELETE OR UPDATE OR TRUNCATE ON public.invoices FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 CREATE TRIGGER invoices_numbered AFTER INSERT ON public.invoices REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION check_invoice_numbers();
+
+CREATE TRIGGER invoices_posted AFTER INSERT ON public.invoices REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION post_invoices();
+
+CREATE TRIGGER ledger_entries_checked AFTER INSERT ON public.ledger_entries REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION check_ledger();
+
+CREATE TRIGGER ledger_entries_immutable BEFORE DELETE OR UPDATE OR TRUNCATE ON public.ledger_entries FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
+CREATE TRIGGER ledger_transactions_immutable BEFORE DELETE OR UPDATE OR TRUNCATE ON public.ledger_transactions FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 CREATE TRIGGER machine_runs_final BEFORE UPDATE ON public.machine_runs FOR EACH ROW WHEN ((old.ended_at IS NOT NULL)) EXECUTE FUNCTION refuse_change_of_ended_run();
 

@@ -12,12 +12,14 @@ import { listStoppable } from "../usage/store.ts";
 import type { Reconciler } from "./driver.ts";
 import { each } from "./each.ts";
 
+export const BUDGET_PERIOD_MS = 15_000;
+
 export function budgetReconciler(services: MachineServices): Reconciler {
   const { context } = services;
   return {
     name: "budgets",
     purpose: "stops the machines of tenants whose monthly budget is used up, where their plan says so",
-    periodMs: 15_000,
+    periodMs: BUDGET_PERIOD_MS,
     wakeOn: [],
     async activate() {
       const errors: string[] = [];

@@ -1,0 +1,21 @@
+/**
+ * `flotilla billing ledger`: what changed a tenant's balance, and the balance after each.
+ */
+import { renderMicros } from "@flotilla/base/money";
+import type { Call } from "../call.ts";
+
+export interface LedgerOptions {
+  readonly tenant?: string;
+}
+
+export async function run(call: Call, _operands: readonly string[], { tenant }: LedgerOptions): Promise<void> {
+  const ledger = await call.flotilla().listLedger(tenant === undefined ? {} : { query: { tenantId: tenant } });
+  if (call.output.isJson) return call.output.json(ledger);
+  call.output.table(
+    ["TIME", "KIND", "AMOUNT", "BALANCE", "NOTE"],
+    ledger.map(({ createdAt, kind, entries, balanceMicros, note }) => [
+      ...[createdAt, kind, renderMicros(entries.find(({ account }) => account === "balance")?.micros ?? 0)],
+      ...[renderMicros(balanceMicros), note],
+    ]),
+  );
+}

@@ -1,0 +1,26 @@
+/**
+ * What operators post to a tenant's ledger.
+ */
+import type { PostToLedgerRequest } from "@flotilla/contract/billing";
+import { Refusal } from "@flotilla/contract/errors";
+import type { Context } from "../context.ts";
+import { findTenant } from "../tenants/store.ts";
+import { insertPosting, type LedgerRow, listLedger, readBalance } from "./ledger-store.ts";
+
+/** `id`: of the new transaction. A repetition with the same one answers the transaction that was posted. */
+export async function post({ db, clock }: Context, request: PostToLedgerRequest, id: string): Promise<LedgerRow> {
+  const { tenantId, micros } = request;
+  const kind = request.kind ?? "credit";
+  if (micros === 0) throw new Refusal("invalid_request", "micros is 0, which changes nothing; name an amount");
+  if (micros < 0 && kind === "credit")
+    throw new Refusal("invalid_request", "a credit is above 0; post an adjustment to take something back");
+  if ((await findTenant(db, tenantId)) === undefined)
+    throw new Refusal("invalid_request", `no tenant ${tenantId}; GET /v1/tenants lists them`);
+  // Sums stay whole numbers for every reader.
+  if (Math.abs((await readBalance(db, tenantId)) + micros) > Number.MAX_SAFE_INTEGER / 2)
+    throw new Refusal("invalid_request", `the balance of tenant ${tenantId} would be too large; post a smaller amount`);
+  await insertPosting(db, { id, tenantId, kind, micros, note: request.note ?? "", at: clock.now() });
+  const posted = (await listLedger(db, tenantId)).find((row) => row.id === id);
+  if (posted === undefined) throw new Error(`posting ${id} is not in the ledger`);
+  return posted;
+}
