@@ -18,7 +18,12 @@ interface Phrase {
 }
 
 const PHRASES: readonly Phrase[] = [
-  { name: "nobody", pattern: /\bnobody\b/gi, instead: "name the missing actor: no client, no reader, unused" },
+  {
+    name: "nobody",
+    // The Unix user of this name is quoted.
+    pattern: /\bnobody\b(?!["`:])/gi,
+    instead: "name the missing actor: no client, no reader, unused",
+  },
   {
     name: "whoever",
     pattern: /\bwhoever\b/gi,

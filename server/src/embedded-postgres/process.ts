@@ -103,7 +103,7 @@ async function unprivilegedUser(dataDirectory: string): Promise<{ uid: number; g
     if (found !== undefined) return { uid: Number(found[2]), gid: Number(found[3]) };
   }
   throw new Error(
-    "PostgreSQL cannot run as root and there is no user flotilla or nobody; add one, or set DATABASE_URL",
+    'PostgreSQL cannot run as root and there is no user "flotilla" or "nobody"; add one, or set DATABASE_URL',
   );
 }
 
