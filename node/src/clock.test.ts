@@ -7,8 +7,8 @@ import { orAborted } from "@flotilla/base/abort";
 import { endOfTurn } from "@flotilla/base/clock";
 
 test("work whose wait was already cancelled may fail later without an unhandled rejection", async () => {
-  const unheard: unknown[] = [];
-  const listen = (reason: unknown): void => void unheard.push(reason);
+  const unhandled: unknown[] = [];
+  const listen = (reason: unknown): void => void unhandled.push(reason);
   process.on("unhandledRejection", listen);
   try {
     const work = Promise.withResolvers<void>();
@@ -16,7 +16,7 @@ test("work whose wait was already cancelled may fail later without an unhandled 
     work.reject(new Error("it broke"));
     await endOfTurn();
     await endOfTurn();
-    assert.deepEqual(unheard, []);
+    assert.deepEqual(unhandled, []);
   } finally {
     process.off("unhandledRejection", listen);
   }

@@ -101,13 +101,13 @@ class Tree {
   async upload(from: string, to: string): Promise<void> {
     const facts = await lstat(from).catch((error: unknown) => Promise.reject(localFailure(error, from)));
     if (!facts.isDirectory()) throw new Failure(`${from} is not a directory`, "leave out -r");
-    const isInside = to.endsWith("/") || (await this.#isDirectoryThere(to));
+    const isInside = to.endsWith("/") || (await this.#directoryExists(to));
     await this.#uploadInto(from, isInside ? posix.join(to, basename(from)) : to, 0);
     await this.#run(["mkdir", "-p", "--"], this.#emptyDirectories, "made");
     await this.#run(["chmod", "a+x", "--"], this.#executables, "made executable");
   }
 
-  async #isDirectoryThere(path: string): Promise<boolean> {
+  async #directoryExists(path: string): Promise<boolean> {
     try {
       await this.#list(path, 0);
       return true;

@@ -11,7 +11,7 @@ import { clean } from "../table.ts";
 import { findMachineId } from "./find.ts";
 
 const STYLES: Readonly<Record<EventInfo["level"], Style>> = { info: "dim", warn: "yellow", error: "red" };
-const ASK_AGAIN_MS = 1_000;
+const POLL_MS = 1_000;
 
 export interface EventsOptions {
   readonly follow?: boolean;
@@ -35,7 +35,7 @@ async function follow(call: Call, flotilla: Flotilla, id: string, first: readonl
       if (call.output.isJson) await call.output.flow("output", Buffer.from(`${JSON.stringify(event)}\n`));
       else show(call, event);
     }
-    await call.world.clock.sleep(ASK_AGAIN_MS);
+    await call.world.clock.sleep(POLL_MS);
     try {
       events = await flotilla.listMachineEvents(id);
     } catch (error) {

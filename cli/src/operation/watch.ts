@@ -47,8 +47,8 @@ async function read(call: Call, flotilla: Flotilla, id: string, signal: AbortSig
     try {
       return await flotilla.getOperation(id, { signal });
     } catch (error) {
-      const isAway = error instanceof FlotillaError && error.code === "unreachable";
-      if (!isAway || signal.aborted || clock.monotonic() - since > UNREACHABLE_MAX_MS) throw error;
+      const isUnreachable = error instanceof FlotillaError && error.code === "unreachable";
+      if (!isUnreachable || signal.aborted || clock.monotonic() - since > UNREACHABLE_MAX_MS) throw error;
     }
     await clock.sleep(PERIOD_MS, signal);
   }

@@ -13,16 +13,16 @@ const MAINS = { server: SERVER_MAIN, ingress: INGRESS_MAIN, node: NODE_MAIN } as
 type Options = Readonly<Record<string, string | undefined>>;
 
 export const server = {
-  run: (call: Call, _operands: readonly string[], options: Options) => become(call, "server", options),
+  run: (call: Call, _operands: readonly string[], options: Options) => runAs(call, "server", options),
 };
 export const ingress = {
-  run: (call: Call, _operands: readonly string[], options: Options) => become(call, "ingress", options),
+  run: (call: Call, _operands: readonly string[], options: Options) => runAs(call, "ingress", options),
 };
 export const node = {
-  run: (call: Call, _operands: readonly string[], options: Options) => become(call, "node", options),
+  run: (call: Call, _operands: readonly string[], options: Options) => runAs(call, "node", options),
 };
 
-async function become(call: Call, program: keyof typeof MAINS, options: Options): Promise<never> {
+async function runAs(call: Call, program: keyof typeof MAINS, options: Options): Promise<never> {
   const flags = Object.values<Setting<unknown>>(settings).flatMap(({ flag }) => {
     const value =
       flag === undefined ? undefined : options[flag.replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase())];

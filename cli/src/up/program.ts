@@ -84,7 +84,7 @@ export class Program {
     if (child !== null) {
       const gone = new AbortController();
       child.once("exit", () => gone.abort());
-      askToEnd(child);
+      terminate(child);
       const startedAt = this.#clock.monotonic();
       await this.#clock.sleep(graceMs, AbortSignal.any([gone.signal, this.#hurrying.signal]));
       const leftMs = startedAt + graceMs - this.#clock.monotonic();
@@ -102,7 +102,7 @@ export class Program {
   hurry(): void {
     this.#stopping.abort();
     if (this.#child === null || this.#hurrying.signal.aborted) return;
-    askToEnd(this.#child);
+    terminate(this.#child);
     this.#hurrying.abort();
   }
 
@@ -159,6 +159,6 @@ export class Program {
 }
 
 /** Sends a signal where permitted; a child that sudo started as another user sees the channel close instead. */
-function askToEnd(child: ChildProcess): void {
+function terminate(child: ChildProcess): void {
   if (!child.kill("SIGTERM") && child.connected) child.disconnect();
 }

@@ -107,7 +107,7 @@ export function serverLaunch(facts: ServerLaunchFacts): ServerLaunch {
   const parameters = [String(user.uid), String(user.gid), capability];
   const prefix = [...namespace, "sh", "-c", SCRIPT, "flotilla-server", ...parameters, ...closed, "--", ...paths, "--"];
   const before = statSync(dataDirectory);
-  giveDirectory(dataDirectory, user);
+  chownDirectory(dataDirectory, user);
   const [program = "", ...operands] = prefix;
   const probe = spawnSync(program, [...operands, "ls", ...paths], { stdio: ["ignore", "ignore", "pipe"] });
   if (probe.status !== 0) {
@@ -120,7 +120,7 @@ export function serverLaunch(facts: ServerLaunchFacts): ServerLaunch {
         .at(-1) ?? "",
     );
   }
-  giveFiles(dataDirectory, user);
+  chownFiles(dataDirectory, user);
   const environment = { NODE_COMPILE_CACHE: join(dataDirectory, "server", "compiled") };
   return { prefix, environment, uid: user.uid, reason: null };
 }
@@ -153,12 +153,12 @@ const outermost = (paths: readonly string[]): string[] =>
   [...new Set(paths)].filter((path) => !paths.some((other) => path.startsWith(`${other}/`)));
 
 /** Owned by root, and open to the server's group for new files. */
-function giveDirectory(dataDirectory: string, { gid }: User): void {
+function chownDirectory(dataDirectory: string, { gid }: User): void {
   chownSync(dataDirectory, 0, gid);
   chmodSync(dataDirectory, 0o1770 | (statSync(dataDirectory).mode & 0o001));
 }
 
-function giveFiles(dataDirectory: string, user: User): void {
+function chownFiles(dataDirectory: string, user: User): void {
   // Made before the server could make one there itself.
   mkdirSync(join(dataDirectory, "node"), { recursive: true, mode: 0o700 });
   for (const name of ["server", "postgres"]) mkdirSync(join(dataDirectory, name), { recursive: true, mode: 0o700 });

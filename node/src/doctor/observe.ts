@@ -103,12 +103,12 @@ export async function observeHost(options: ObserveOptions): Promise<HostFacts> {
 
 async function findMissing(searchPath: string): Promise<readonly string[]> {
   const directories = [...searchPath.split(delimiter), ...ROOT_PATH];
-  const isThere = (program: string): Promise<boolean> =>
+  const isInstalled = (program: string): Promise<boolean> =>
     Promise.any(directories.map((directory) => access(join(directory, program), constants.X_OK))).then(
       () => true,
       () => false,
     );
-  const found = await Promise.all(PROGRAMS.map(isThere));
+  const found = await Promise.all(PROGRAMS.map(isInstalled));
   return PROGRAMS.filter((_, index) => !found[index]);
 }
 

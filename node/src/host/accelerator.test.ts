@@ -9,11 +9,11 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { chooseAccelerator } from "./accelerator.ts";
 
-const skip = isThere() ? false : "no /dev/kvm that can be opened";
+const skip = hasKvm() ? false : "no /dev/kvm that can be opened";
 const HOUR_MS = 3_600_000;
 const START = Date.UTC(2031, 0, 1);
 
-function isThere(): boolean {
+function hasKvm(): boolean {
   try {
     accessSync("/dev/kvm", constants.R_OK | constants.W_OK);
     return true;

@@ -64,7 +64,7 @@ export class BlobStore {
   async open(): Promise<void> {
     await mkdir(this.#directory, { recursive: true, mode: 0o700 });
     for (const name of await readdir(this.#directory)) {
-      const facts = await statIfThere(join(this.#directory, name));
+      const facts = await statIfExists(join(this.#directory, name));
       if (facts !== undefined && this.#clock.now() - facts.mtimeMs > LEFTOVER_AGE_MS_MAX)
         await rm(join(this.#directory, name), { force: true });
     }
@@ -106,7 +106,7 @@ export class BlobStore {
 
   async #fetch(request: BlobRequest, path: string): Promise<string> {
     const { digest, size } = request.descriptor;
-    const whole = await statIfThere(path);
+    const whole = await statIfExists(path);
     if (whole !== undefined) {
       if (whole.size === size && (await digestOfFile(path, request.signal)) === digest) {
         request.onBytes(size);
@@ -198,7 +198,7 @@ async function digestOfFile(path: string, signal: AbortSignal): Promise<string> 
   return `sha256:${hash.digest("hex")}`;
 }
 
-async function statIfThere(path: string): Promise<Stats | undefined> {
+async function statIfExists(path: string): Promise<Stats | undefined> {
   return stat(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT") return undefined;
     throw error;

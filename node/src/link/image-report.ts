@@ -18,7 +18,7 @@ export class ImageReports {
 
   /** The next report; null when nothing has changed. */
   next(images: readonly NodeImage[], options: { readonly isComplete: boolean }): ImageReport | null {
-    const current = keptOf(images);
+    const current = reportedOf(images);
     this.#sent = current;
     const before = options.isComplete || this.#accepted === null ? null : this.#accepted;
     const held = without(current, before ?? new Map<string, ReportedImage>());
@@ -34,7 +34,7 @@ export class ImageReports {
   }
 }
 
-function keptOf(images: readonly NodeImage[]): ReadonlyMap<string, ReportedImage> {
+function reportedOf(images: readonly NodeImage[]): ReadonlyMap<string, ReportedImage> {
   const kept = new Map<string, ReportedImage>();
   let bytes = 0;
   for (const image of images.toSorted((a, b) => (b.lastUsedAt ?? 0) - (a.lastUsedAt ?? 0))) {

@@ -15,13 +15,13 @@ import { InvalidMessage, whole } from "@flotilla/contract/link/read";
 import type { MachineLog } from "../machines/machine-log.ts";
 
 /** The requested part of a log: its last lines, or the lines after a position. */
-export interface LogsWanted {
+export interface LogsRequest {
   readonly from: { readonly tail: number } | { readonly file: number; readonly byte: number };
   readonly isFollowing: boolean;
 }
 
 /** Parses the query of `GET …/logs`. Throws InvalidMessage. */
-export function parseLogsWanted(query: URLSearchParams): LogsWanted {
+export function parseLogsRequest(query: URLSearchParams): LogsRequest {
   const isFollowing = query.get("follow") === "1";
   const after = query.get("after");
   if (after === null)
@@ -32,7 +32,7 @@ export function parseLogsWanted(query: URLSearchParams): LogsWanted {
 }
 
 export interface ServeLogsOptions {
-  readonly wanted: LogsWanted;
+  readonly wanted: LogsRequest;
   /** Aborted when the caller disconnects. */
   readonly signal: AbortSignal;
 }

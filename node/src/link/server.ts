@@ -33,7 +33,7 @@ import type { Images } from "../images/images.ts";
 import type { Fleet } from "../machines/fleet.ts";
 import { Dials } from "./dial.ts";
 import { serveExec } from "./exec.ts";
-import { parseLogsWanted, serveLogs } from "./logs.ts";
+import { parseLogsRequest, serveLogs } from "./logs.ts";
 
 /** A specification holds at most an environment of half a MiB and a command; in JSON that is a few times as much. */
 const BODY_BYTES_MAX = 8 * 1024 * 1024;
@@ -190,7 +190,7 @@ class Link {
     const machine = this.#options.fleet.find(machineId);
     if (machine === undefined)
       refuse(response, 404, { code: "not_found", message: `machine ${machineId} is not on this node` });
-    else await serveLogs(response, machine.machineLog, { wanted: parseLogsWanted(url.searchParams), signal });
+    else await serveLogs(response, machine.machineLog, { wanted: parseLogsRequest(url.searchParams), signal });
   }
 
   async #putMachine({ request, response, url, signal }: Exchange, machineId: string): Promise<void> {

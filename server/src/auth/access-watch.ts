@@ -31,7 +31,7 @@ export interface Right {
 }
 
 /** How an open connection is ended. */
-export interface OpenThing {
+export interface OpenConnection {
   /** Says why and ends it. Called once. */
   end(reason: Refusal): void;
   /** Destroys it if it has not ended by then. */
@@ -40,7 +40,7 @@ export interface OpenThing {
 
 interface Entry {
   readonly right: Right;
-  readonly thing: OpenThing;
+  readonly connection: OpenConnection;
   /** Epoch milliseconds. */
   readonly openedAt: number;
   isSeen: boolean;
@@ -59,7 +59,7 @@ export class AccessWatch {
   readonly #unlisten: readonly (() => void)[];
   /** To be checked. */
   readonly #doubtful = new Set<Entry>();
-  #isLooking = false;
+  #isChecking = false;
   #timer: Timer | null = null;
   #fullLookAt = 0;
 
@@ -73,8 +73,8 @@ export class AccessWatch {
   }
 
   /** Watches a connection until the returned function is called. */
-  open(right: Right, thing: OpenThing): () => void {
-    const entry: Entry = { right, thing, openedAt: this.#context.clock.now(), isSeen: false, cutting: null };
+  open(right: Right, connection: OpenConnection): () => void {
+    const entry: Entry = { right, connection, openedAt: this.#context.clock.now(), isSeen: false, cutting: null };
     this.#entries.add(entry);
     for (const id of idsOf(right)) {
       const all = this.#byId.get(id);
@@ -111,12 +111,12 @@ export class AccessWatch {
 
   #doubt(entries: Iterable<Entry>): void {
     for (const entry of entries) this.#doubtful.add(entry);
-    if (this.#doubtful.size > 0 && !this.#isLooking) void this.#look();
+    if (this.#doubtful.size > 0 && !this.#isChecking) void this.#check();
   }
 
   /** Checks until nothing is left to check. Never rejects. */
-  async #look(): Promise<void> {
-    this.#isLooking = true;
+  async #check(): Promise<void> {
+    this.#isChecking = true;
     while (this.#doubtful.size > 0) {
       const entries = [...this.#doubtful];
       this.#doubtful.clear();
@@ -129,7 +129,7 @@ export class AccessWatch {
         this.#context.log.debug({ error }, "open connections could not be checked");
       }
     }
-    this.#isLooking = false;
+    this.#isChecking = false;
   }
 
   #judge(entry: Entry, held: HeldParts): void {
@@ -141,8 +141,8 @@ export class AccessWatch {
 
   #end(entry: Entry, reason: Refusal): void {
     this.#forget(entry);
-    entry.cutting = this.#context.clock.timer(CUT_MS, () => entry.thing.cut());
-    entry.thing.end(reason);
+    entry.cutting = this.#context.clock.timer(CUT_MS, () => entry.connection.cut());
+    entry.connection.end(reason);
   }
 
   #forget(entry: Entry): void {

@@ -39,7 +39,7 @@ export class DiskReserve {
   readonly #stopping = new AbortController();
   #isFull = false;
   #hasWarned = false;
-  #looking: Promise<void> = Promise.resolve();
+  #watching: Promise<void> = Promise.resolve();
 
   constructor(options: DiskReserveOptions) {
     this.#options = options;
@@ -54,12 +54,12 @@ export class DiskReserve {
   /** Makes the file if there is room, and maintains it until `stop`. */
   async start(): Promise<void> {
     await this.#look();
-    this.#looking = this.#keepLooking();
+    this.#watching = this.#watch();
   }
 
   async stop(): Promise<void> {
     this.#stopping.abort();
-    await this.#looking;
+    await this.#watching;
   }
 
   /** Called when the database found no room. */
@@ -69,7 +69,7 @@ export class DiskReserve {
     await rm(this.#path, { force: true });
   }
 
-  async #keepLooking(): Promise<void> {
+  async #watch(): Promise<void> {
     const { clock, log } = this.#options;
     while (!this.#stopping.signal.aborted) {
       await clock.sleep(LOOK_MS, this.#stopping.signal);

@@ -50,7 +50,7 @@ export function healthHandlers(
     if (known.clusterId === "") known.clusterId = await getClusterId(context.db);
     Object.assign(known, await options.countNodes());
   });
-  const lookReady = once(async () => {
+  const checkReady = once(async () => {
     await ping(context.db);
     if (isNodeAwaited) isNodeAwaited = (await options.hasNode?.()) === false;
   });
@@ -65,7 +65,7 @@ export function healthHandlers(
     getReadiness: async () => {
       if (options.isStopping()) throw notReady("the server is stopping");
       if (options.isDiskFull()) throw notReady("the server's disk is full; delete machines or images, or enlarge it");
-      const isInTime = await inTime(context, lookReady());
+      const isInTime = await inTime(context, checkReady());
       if (!isInTime) throw notReady(`the database did not answer within ${DATABASE_TIMEOUT_MS} ms`);
       if (isNodeAwaited) throw notReady("no node has reported yet");
       return { status: 200 };

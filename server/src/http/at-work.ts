@@ -59,7 +59,7 @@ export class AtWork {
   #mostMs = 0;
   #isMeasuring = false;
   #sweptAt = 0;
-  #isLooking = false;
+  #isChecking = false;
 
   constructor(clock: Pick<Clock, "monotonic" | "timer">) {
     this.#clock = clock;
@@ -84,7 +84,7 @@ export class AtWork {
     return new Promise((resolve) => {
       holder.waiting.push(() => resolve(this.#enter(holder, this.#clock.monotonic())));
       this.#turns.add(holder);
-      this.#lookLater();
+      this.#scheduleCheck();
     });
   }
 
@@ -134,13 +134,13 @@ export class AtWork {
   }
 
   /** When all that is at work waits for something else, no end begins the next. */
-  #lookLater(): void {
-    if (this.#isLooking) return;
-    this.#isLooking = true;
+  #scheduleCheck(): void {
+    if (this.#isChecking) return;
+    this.#isChecking = true;
     this.#clock.timer(COUNTED_MS / 2, () => {
-      this.#isLooking = false;
+      this.#isChecking = false;
       this.#next();
-      if (this.#turns.size > 0) this.#lookLater();
+      if (this.#turns.size > 0) this.#scheduleCheck();
     });
   }
 

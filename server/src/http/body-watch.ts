@@ -25,7 +25,7 @@ interface Watched {
 export class BodyWatch {
   readonly #clock: Clock;
   readonly #watched = new Map<IncomingMessage, Watched>();
-  #isLooking = false;
+  #isChecking = false;
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -83,16 +83,16 @@ export class BodyWatch {
 
   #add(message: IncomingMessage, look: Watched["look"]): void {
     this.#watched.set(message, { look });
-    if (!this.#isLooking) this.#lookLater();
+    if (!this.#isChecking) this.#scheduleCheck();
   }
 
-  #lookLater(): void {
-    this.#isLooking = true;
+  #scheduleCheck(): void {
+    this.#isChecking = true;
     this.#clock.timer(LOOK_MS, () => {
-      this.#isLooking = false;
+      this.#isChecking = false;
       const now = this.#clock.monotonic();
       for (const [message, { look }] of this.#watched) if (!look(now)) this.#watched.delete(message);
-      if (this.#watched.size > 0) this.#lookLater();
+      if (this.#watched.size > 0) this.#scheduleCheck();
     });
   }
 }

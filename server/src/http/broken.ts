@@ -34,7 +34,7 @@ const BROKEN: Readonly<Record<string, { readonly status: string; readonly code: 
 };
 
 /** HTTP defines no expectation but `100-continue`. */
-export function takeExpectations(server: Server, requestIds: RequestIds): void {
+export function handleExpectations(server: Server, requestIds: RequestIds): void {
   server.on("checkExpectation", (message: IncomingMessage, response: ServerResponse) => {
     const text = "unknown expectation; the only one that can be met is 100-continue";
     response.writeHead(417, {

@@ -15,14 +15,14 @@ import type { AnyReply, PassedReply, SendAnswer } from "./handler.ts";
 import type { Route } from "./route-table.ts";
 import type { Refusal } from "@flotilla/contract/errors";
 import { endWhenStalled } from "./stalled.ts";
-import type { TakeUpgrade, Upgrade } from "./upgrade.ts";
+import type { UpgradeHandler, Upgrade } from "./upgrade.ts";
 
 export interface Outgoing {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | Buffer | Readable;
   /** With status 101. */
-  readonly upgrade?: TakeUpgrade;
+  readonly upgrade?: UpgradeHandler;
   /** Instead of the body: sends the answer of a machine. */
   readonly sendAnswer?: SendAnswer;
 }
@@ -58,7 +58,7 @@ export function sendUpgrade(
   upgrade: Upgrade,
   response: ServerResponse,
   headers: Readonly<Record<string, string>>,
-  take: TakeUpgrade,
+  take: UpgradeHandler,
 ): boolean {
   if (upgrade.socket.destroyed) return false;
   response.detachSocket(response.socket as Socket);

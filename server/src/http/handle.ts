@@ -30,7 +30,7 @@ import type { AnyHandler, AnyRequest } from "./handler.ts";
 import { checkParameters, checkQuery, type Input, receiveBody } from "./input.ts";
 import { once } from "./once.ts";
 import type { Page } from "./page.ts";
-import { PROCESSING_MS, sayProcessing, wantsProcessing } from "./processing.ts";
+import { PROCESSING_MS, sendProcessing, wantsProcessing } from "./processing.ts";
 import { logAnswered } from "./request-log.ts";
 import { rightOf } from "./right.ts";
 import type { Route } from "./route-table.ts";
@@ -57,7 +57,7 @@ export function handle(parts: HandleParts, incoming: Incoming, presence: CallerP
     endWork: undefined,
   };
   const answering = answerAlways(parts, exchange, () => answer(parts, exchange));
-  if (answering instanceof Promise && wantsProcessing(message)) tellOfProcessing(parts, exchange, answering);
+  if (answering instanceof Promise && wantsProcessing(message)) sendProcessingTo(parts, exchange, answering);
   return after(answering, (outgoing) => finish(parts, exchange, outgoing));
 }
 
@@ -76,7 +76,7 @@ function answerAlways(
   }
 }
 
-function tellOfProcessing(
+function sendProcessingTo(
   { context, processingMs = PROCESSING_MS }: HandleParts,
   { response, upgrade, isForMachine }: Exchange,
   answering: Promise<unknown>,
@@ -84,7 +84,7 @@ function tellOfProcessing(
   if (upgrade !== undefined || isForMachine) return;
   const answered = new AbortController();
   void answering.finally(() => answered.abort());
-  void sayProcessing(response, { clock: context.clock, everyMs: processingMs, signal: answered.signal });
+  void sendProcessing(response, { clock: context.clock, everyMs: processingMs, signal: answered.signal });
 }
 
 function finish(parts: HandleParts, exchange: Exchange, outgoing: Outgoing): Promise<void> | void {

@@ -11,7 +11,7 @@ import type { IdKind } from "@flotilla/contract/ids";
 import type { PendingEndpoint } from "@flotilla/contract/pending";
 import type { Static, TSchema } from "@flotilla/contract/schema";
 import type { Caller, NodeCaller } from "../auth/caller.ts";
-import type { TakeUpgrade, Upgrade } from "./upgrade.ts";
+import type { UpgradeHandler, Upgrade } from "./upgrade.ts";
 
 type CallerOf<E extends Endpoint> = E["access"] extends "public"
   ? null
@@ -67,7 +67,7 @@ export type SendAnswer = (response: ServerResponse, headers: Readonly<Record<str
 /** The answer of a bridge. */
 export type PassedReply =
   | { readonly status: number; readonly sendAnswer: SendAnswer }
-  | { readonly status: 101; readonly upgrade: TakeUpgrade };
+  | { readonly status: 101; readonly upgrade: UpgradeHandler };
 
 type AnswerBody<A extends Answer> = A extends { readonly kind: "json"; readonly schema: infer S extends TSchema }
   ? {
@@ -87,7 +87,7 @@ type DeclaredReply<E extends Endpoint> = {
   [Status in keyof E["answers"]]: {
     readonly status: Status;
     readonly headers?: Readonly<Record<string, string>>;
-  } & (Status extends 101 ? { readonly upgrade: TakeUpgrade } : AnswerBody<E["answers"][Status] & Answer>);
+  } & (Status extends 101 ? { readonly upgrade: UpgradeHandler } : AnswerBody<E["answers"][Status] & Answer>);
 }[keyof E["answers"]];
 
 /** A promise, unless the answer is known without waiting. */
@@ -124,7 +124,7 @@ export interface AnyReply {
   readonly json?: string;
   readonly contentType?: string;
   /** With status 101. */
-  readonly upgrade?: TakeUpgrade;
+  readonly upgrade?: UpgradeHandler;
   readonly sendAnswer?: SendAnswer;
 }
 

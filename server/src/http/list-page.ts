@@ -12,7 +12,7 @@ export interface ListPage<T> {
   readonly headers: Readonly<Record<string, string>>;
 }
 
-export interface PageAsked {
+export interface PageRequest {
   readonly limit?: number;
   readonly cursor?: string;
 }
@@ -26,7 +26,7 @@ export interface ListShape<T> {
 }
 
 /** Throws a Refusal for an invalid cursor. */
-export function listPage<T>(items: readonly T[], { limit, cursor }: PageAsked, shape: ListShape<T>): ListPage<T> {
+export function listPage<T>(items: readonly T[], { limit, cursor }: PageRequest, shape: ListShape<T>): ListPage<T> {
   if (limit === undefined && cursor === undefined) return { body: [...items], headers: {} };
   const after = cursor === undefined ? null : keyOfCursor(cursor);
   const keyed = items

@@ -16,7 +16,7 @@ export const wantsProcessing = ({ headers }: IncomingMessage): boolean =>
   headers["prefer"] !== undefined && /(^|[,;\s])processing($|[,;\s])/i.test(String(headers["prefer"]));
 
 /** Sends 102 until the signal is aborted or the answer begins. */
-export async function sayProcessing(
+export async function sendProcessing(
   response: ServerResponse,
   { clock, everyMs, signal }: { readonly clock: Clock; readonly everyMs: number; readonly signal: AbortSignal },
 ): Promise<void> {

@@ -15,9 +15,9 @@ function admitted(limiter: RateLimiter, now: number): number {
 
 test("what other servers admit is taken from the bucket, and what they admit beyond it is paid for later", () => {
   const limiter = new RateLimiter();
-  limiter.takeElsewhere("a", 5, { rate, now: 0 });
+  limiter.takeFromOther("a", 5, { rate, now: 0 });
   assert.equal(admitted(limiter, 0), 15);
-  limiter.takeElsewhere("a", 10, { rate, now: 0 });
+  limiter.takeFromOther("a", 10, { rate, now: 0 });
   const { isAllowed, headers } = limiter.take("a", rate, 0);
   assert.equal(isAllowed, false);
   assert.equal(headers[headers.indexOf("ratelimit-remaining") + 1], "0");
@@ -29,9 +29,9 @@ test("what other servers admit is taken from the bucket, and what they admit bey
 test("a bucket that was full does not keep what flows over, and no debt grows without end", () => {
   const limiter = new RateLimiter();
   assert.equal(admitted(limiter, 0), 20);
-  limiter.takeElsewhere("a", 20, { rate, now: 60_000 });
+  limiter.takeFromOther("a", 20, { rate, now: 60_000 });
   assert.equal(admitted(limiter, 60_000), 0);
-  for (let n = 0; n < 100; n += 1) limiter.takeElsewhere("a", 1_000, { rate, now: 60_000 });
+  for (let n = 0; n < 100; n += 1) limiter.takeFromOther("a", 1_000, { rate, now: 60_000 });
   assert.equal(admitted(limiter, 60_000 + 19_000), 0);
   assert.equal(admitted(limiter, 60_000 + 22_000), 20);
 });

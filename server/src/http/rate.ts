@@ -56,7 +56,7 @@ export class RateLimiter {
   }
 
   /** Takes what another server has admitted already. */
-  takeElsewhere(name: string, tokens: number, { rate, now }: { readonly rate: Rate; readonly now: number }): void {
+  takeFromOther(name: string, tokens: number, { rate, now }: { readonly rate: Rate; readonly now: number }): void {
     const bucket = this.#filled(name, rate, now);
     bucket.tokens = Math.max(-DEBT_BURSTS_MAX * rate.burst, bucket.tokens - tokens);
   }

@@ -14,7 +14,7 @@ import type { Clock } from "@flotilla/base/clock";
 import type { ListenAddress } from "@flotilla/contract/settings";
 import findMyWay from "find-my-way";
 import { HEAD_MS_MAX } from "./bounds.ts";
-import { answerBrokenRequest, takeExpectations } from "./broken.ts";
+import { answerBrokenRequest, handleExpectations } from "./broken.ts";
 import { CallerPresence } from "./caller-presence.ts";
 import { Connections } from "./connections.ts";
 import type { HandleParts, Incoming } from "./exchange.ts";
@@ -83,7 +83,7 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
   });
   const server = makeServer(options, connections, parts);
   const take = admitConnections(server, connections);
-  takeExpectations(server, requestIds);
+  handleExpectations(server, requestIds);
   const find = makeRouter(options.entries);
   const onRequest = (message: IncomingMessage, response: ServerResponse, upgrade?: Upgrade): void => {
     // A connection that is kept alive would hold a closing server open until the deadline.

@@ -64,6 +64,6 @@ export class SharedRates {
     const [, sender, tokens, perSecond, burst, name] = /^(\S+) (\d+) (\d+) (\d+) (.+)$/.exec(payload) ?? [];
     if (name === undefined || sender === this.#id) return;
     const rate = { perSecond: Number(perSecond), burst: Number(burst) };
-    this.#rates.takeElsewhere(name, Number(tokens), { rate, now: this.#clock.monotonic() });
+    this.#rates.takeFromOther(name, Number(tokens), { rate, now: this.#clock.monotonic() });
   }
 }

@@ -25,7 +25,7 @@ export interface Upgrade {
 }
 
 /** A handler's answer 101: takes over the connection. `headers` are added to the answer. */
-export type TakeUpgrade = (upgrade: Upgrade, headers: Readonly<Record<string, string>>) => void;
+export type UpgradeHandler = (upgrade: Upgrade, headers: Readonly<Record<string, string>>) => void;
 
 const BRIDGE_PATH = /^\/v1\/machines\/[^/?]+\/connect\//;
 

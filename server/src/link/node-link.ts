@@ -88,7 +88,7 @@ export class NodeLink {
   /** The refusal for work that had begun: it must not be repeated without its owner's decision. */
   cutOff(nodeId: string, machineId: string, work: "command" | "file", error: unknown): Refusal {
     this.#log.warn({ nodeId, machineId, work, error }, "the connection to a node broke");
-    const when = work === "command" ? "while a command ran in" : "while a file was copied to or from";
+    const when = work === "command" ? "while the command ran in" : "while a file was copied to or from";
     return new Refusal(
       "unavailable",
       `the connection to node ${nodeId} broke ${when} machine ${machineId}; the result is unknown, so check it before you try again`,

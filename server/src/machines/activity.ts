@@ -88,7 +88,7 @@ export class Activity {
   /** Adds an event to the timeline with the next batch. */
   note(machineId: string, level: EventLevel, message: string): void {
     this.#lines.push({ machineId, level, message, at: this.#context.clock.now() });
-    this.#rouse();
+    this.#wakeLoop();
   }
 
   start(): void {
@@ -107,13 +107,13 @@ export class Activity {
     if (tally === undefined) {
       tally = { at: 0, execCount: 0, failedCount: 0, durationMs: 0, lastExitCode: 0 };
       this.#tallies.set(machineId, tally);
-      this.#rouse();
+      this.#wakeLoop();
     }
     tally.at = this.#context.clock.now();
     return tally;
   }
 
-  #rouse(): void {
+  #wakeLoop(): void {
     this.#wake.abort();
   }
 

@@ -127,7 +127,7 @@ export async function awaitRunning(
   let held = machine;
   for (;;) {
     let latest = await convergePatiently(services, held, { waitMs: services.nodeWaitMs, signal });
-    if (latest === undefined || latest.deletedAt !== null) throw goneWhileStarting(machine.id);
+    if (latest === undefined || latest.deletedAt !== null) throw deletedWhileStarting(machine.id);
     switch (phaseOf(latest)) {
       case "running":
         return latest;
@@ -138,7 +138,7 @@ export async function awaitRunning(
         await context.clock.sleep(RETRY_MS, signal);
         signal.throwIfAborted();
         latest = await cache.readAny(machine.id);
-        if (latest === undefined) throw goneWhileStarting(machine.id);
+        if (latest === undefined) throw deletedWhileStarting(machine.id);
         refuseWithoutNode(latest);
         held = latest;
         break;
@@ -148,7 +148,7 @@ export async function awaitRunning(
   }
 }
 
-const goneWhileStarting = (id: string): Refusal =>
+const deletedWhileStarting = (id: string): Refusal =>
   new Refusal("not_found", `machine ${id} was deleted while it started`);
 
 function startFailed(machine: MachineRecord): Refusal {

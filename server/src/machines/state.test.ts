@@ -79,8 +79,8 @@ function after(machine: MachineRecord, event: MachineEvent): MachineRecord {
     case "abandoned":
       return asked(abandon(machine, "it took too long", NOW).next);
     case "removed": {
-      const isWanted = machine.desiredState === "absent";
-      const seen = isWanted ? applyObservation(machine, reportOf(machine, event), NOW) : applyNoTrace(machine, NOW);
+      const isRequested = machine.desiredState === "absent";
+      const seen = isRequested ? applyObservation(machine, reportOf(machine, event), NOW) : applyNoTrace(machine, NOW);
       return seen.outcome === "news" ? asked(seen.change.next) : machine;
     }
     default: {

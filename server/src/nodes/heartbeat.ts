@@ -16,7 +16,7 @@ import { applyImageReport } from "./image-store.ts";
 import { checkLinkVersions } from "./link-version.ts";
 import { updateHeartbeat } from "./store.ts";
 
-export async function takeHeartbeat(
+export async function applyHeartbeat(
   services: MachineServices,
   nodeId: string,
   body: unknown,

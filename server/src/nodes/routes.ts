@@ -7,7 +7,7 @@ import type { HandlersOf } from "../http/handler.ts";
 import { listPage } from "../http/list-page.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { requestDrain } from "./drain.ts";
-import { takeHeartbeat } from "./heartbeat.ts";
+import { applyHeartbeat } from "./heartbeat.ts";
 import { registerNode } from "./register.ts";
 import { listNodes, revokeNode } from "./store.ts";
 import { nodeInfo } from "./view.ts";
@@ -29,7 +29,7 @@ export function nodeHandlers(
     async heartbeatNode({ caller, params, body }) {
       if (caller.nodeId !== params.id)
         throw new Refusal("not_found", `node ${params.id} is not the one that this credential belongs to`);
-      const { acceptedAt, ...acknowledged } = await takeHeartbeat(services, params.id, body);
+      const { acceptedAt, ...acknowledged } = await applyHeartbeat(services, params.id, body);
       return {
         status: 200,
         body: { acceptedAt: new Date(acceptedAt).toISOString(), link: OWN_LINK_VERSIONS, ...acknowledged },

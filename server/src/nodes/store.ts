@@ -38,7 +38,7 @@ const COLUMNS = sql`
   floor(extract(epoch FROM n.last_heartbeat_at) * 1000)::bigint AS "lastHeartbeatAt"`;
 
 /** Whether an event applies to the status of a row `n`. */
-const meets = (event: NodeEvent): Statement => sql`n.status = ANY(${movesOf(event).from}::text[])`;
+const permits = (event: NodeEvent): Statement => sql`n.status = ANY(${movesOf(event).from}::text[])`;
 
 /** The status of a row `n` after the event. Computed from the row itself, so that concurrent writes are respected. */
 function after(event: NodeEvent): Statement {
@@ -76,7 +76,7 @@ export function updateRegistration(db: Queryable, node: Registration): Promise<N
       address = ${node.address}, labels = n.labels || ${JSON.stringify(node.labels)}::jsonb, runtime = ${node.runtime},
       total_cpus = ${node.totalCpus}, total_memory_mb = ${node.totalMemoryMb}, total_disk_gb = ${node.totalDiskGb},
       status = ${after("registered")}, images_boot_id = NULL, images_sequence = NULL
-    WHERE n.id = ${node.id} AND ${meets("registered")}
+    WHERE n.id = ${node.id} AND ${permits("registered")}
     RETURNING ${COLUMNS}`);
 }
 
@@ -136,7 +136,7 @@ export async function updateHeartbeat(
 ): Promise<{ readonly status: NodeStatus; readonly lastHeartbeatAt: number | null } | undefined> {
   const { id, agentBootId, resources, now } = options;
   return await db.queryOne<{ status: NodeStatus; lastHeartbeatAt: number | null }>(sql`
-    WITH before AS (SELECT n.id, n.status, n.last_heartbeat_at FROM nodes n WHERE n.id = ${id} AND ${meets("heartbeat")} FOR UPDATE)
+    WITH before AS (SELECT n.id, n.status, n.last_heartbeat_at FROM nodes n WHERE n.id = ${id} AND ${permits("heartbeat")} FOR UPDATE)
     UPDATE nodes n SET
       status = ${after("heartbeat")}, last_heartbeat_at = ${instantOf(now)},
       agent_boot_id = coalesce(${agentBootId}, n.agent_boot_id),
@@ -157,12 +157,12 @@ export async function updateHeartbeat(
 export const beginDrain = (db: Queryable, id: string): Promise<NodeRecord | undefined> =>
   db.queryOne<NodeRecord>(sql`
     UPDATE nodes n SET status = ${after("drainRequested")}
-    WHERE n.id = ${id} AND ${meets("drainRequested")} RETURNING ${COLUMNS}`);
+    WHERE n.id = ${id} AND ${permits("drainRequested")} RETURNING ${COLUMNS}`);
 
 /** Whether the node was draining, or its drain had already ended this way. */
 export async function endDrain(db: Queryable, id: string, end: "drained" | "drainFailed"): Promise<boolean> {
   const rows = await db.execute(sql`
-    UPDATE nodes n SET status = ${after(end)} WHERE n.id = ${id} AND ${meets(end)}`);
+    UPDATE nodes n SET status = ${after(end)} WHERE n.id = ${id} AND ${permits(end)}`);
   return rows > 0;
 }
 
@@ -172,7 +172,7 @@ export async function endDrain(db: Queryable, id: string, end: "drained" | "drai
 export async function revokeNode(db: Queryable, id: string): Promise<boolean> {
   const rows = await db.execute(sql`
     UPDATE nodes n SET credential_hash = NULL, status = ${after("revoked")}
-    WHERE n.id = ${id} AND ${meets("revoked")}`);
+    WHERE n.id = ${id} AND ${permits("revoked")}`);
   return rows > 0;
 }
 
@@ -180,7 +180,7 @@ export async function revokeNode(db: Queryable, id: string): Promise<boolean> {
 export async function markUnreachable(db: Queryable, silentSince: number): Promise<readonly string[]> {
   const rows = await db.query<{ id: string }>(sql`
     UPDATE nodes n SET status = ${after("silent")}
-    WHERE ${meets("silent")} AND greatest(n.last_heartbeat_at, n.registered_at) < ${instantOf(silentSince)}
+    WHERE ${permits("silent")} AND greatest(n.last_heartbeat_at, n.registered_at) < ${instantOf(silentSince)}
     RETURNING id`);
   return rows.map(({ id }) => id);
 }

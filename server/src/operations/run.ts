@@ -16,7 +16,7 @@ import type { OperationKind } from "@flotilla/contract/operations";
 import type { Context } from "../context.ts";
 import { DatabaseUnavailable } from "../db/database.ts";
 import type { AtWork } from "../http/at-work.ts";
-import { beginStep, endStep, failRunning, findStep, type Steps, tellStep } from "./steps.ts";
+import { beginStep, endStep, failRunning, findStep, type Steps, setStepMessage } from "./steps.ts";
 import { endOperation, type OperationRecord, releaseOperation, saveProgress, type LeaseToken } from "./store.ts";
 
 /** What a worker is given. */
@@ -163,7 +163,7 @@ class Progress {
     await this.#save();
     try {
       const message = await work((text) => {
-        this.#steps = tellStep(this.#steps, name, text);
+        this.#steps = setStepMessage(this.#steps, name, text);
       });
       this.#steps = endStep(this.#steps, name, { status: "succeeded", message, now: clock.now() });
     } catch (error) {

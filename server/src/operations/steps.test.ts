@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { beginStep, endStep, failRunning, findStep, plannedStep, tellStep } from "./steps.ts";
+import { beginStep, endStep, failRunning, findStep, plannedStep, setStepMessage } from "./steps.ts";
 
 const NOW = Date.UTC(2026, 6, 22);
 
@@ -16,9 +16,9 @@ test("a step begins, tells and ends, and a step that was not planned comes last"
       ["extra", "running"],
     ],
   );
-  const told = tellStep(begun, "extra", "half of it");
-  assert.equal(findStep(told, "extra")?.message, "half of it");
-  const done = findStep(endStep(told, "extra", { status: "succeeded", message: "all", now: NOW + 1000 }), "extra");
+  const described = setStepMessage(begun, "extra", "half of it");
+  assert.equal(findStep(described, "extra")?.message, "half of it");
+  const done = findStep(endStep(described, "extra", { status: "succeeded", message: "all", now: NOW + 1000 }), "extra");
   assert.deepEqual([done?.status, done?.message], ["succeeded", "all"]);
   assert.deepEqual([done?.startedAt, done?.finishedAt], ["2026-07-22T00:00:00.000Z", "2026-07-22T00:00:01.000Z"]);
 });
@@ -26,7 +26,7 @@ test("a step begins, tells and ends, and a step that was not planned comes last"
 test("a step that has ended stays as it is", () => {
   const ended = endStep(beginStep([], "copy", NOW), "copy", { status: "failed", message: "no room", now: NOW });
   assert.deepEqual(beginStep(ended, "copy", NOW + 1), ended);
-  assert.deepEqual(tellStep(ended, "copy", "late"), ended);
+  assert.deepEqual(setStepMessage(ended, "copy", "late"), ended);
   assert.deepEqual(endStep(ended, "copy", { status: "succeeded", message: "late", now: NOW + 1 }), ended);
 });
 

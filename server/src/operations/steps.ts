@@ -31,7 +31,7 @@ export function beginStep(steps: Steps, name: string, now: number): Steps {
   }));
 }
 
-export const tellStep = (steps: Steps, name: string, message: string): Steps =>
+export const setStepMessage = (steps: Steps, name: string, message: string): Steps =>
   change(steps, name, (step) => ({ ...step, message }));
 
 export const endStep = (

@@ -29,7 +29,7 @@ export async function adopt(machine: Machine, signal: AbortSignal): Promise<void
   const deadline = deadlineSignal(deps.clock, hasRun ? ADOPT_DEADLINE_MS : BOOT_DEADLINE_MS, signal);
   try {
     const vm = await deps.driver.adopt(requestOf(machine, boot.bootId, root), boot.record, deadline.signal);
-    if (vm === "gone") return await foundGone(machine, boot);
+    if (vm === "gone") return await recordGone(machine, boot);
     machine.adoptAttempts = 0;
     held.hold(vm);
     // A prepared guest was configured before it became this machine; it is configured again.
@@ -56,7 +56,7 @@ async function withWorkload(machine: Machine, boot: JournaledBoot): Promise<Jour
 }
 
 /** A machine that ran has crashed. One that was only starting is started again, because nothing was reported of it. */
-async function foundGone(machine: Machine, { bootId, runningSince }: JournaledBoot): Promise<void> {
+async function recordGone(machine: Machine, { bootId, runningSince }: JournaledBoot): Promise<void> {
   const { driver, liveBoots } = machine.deps;
   // A VMM without a record, because the agent died before writing it, is found by the sweep.
   liveBoots.delete(bootId);

@@ -80,11 +80,11 @@ type OutputFields = Omit<MachineExecResponse, "exitCode" | "durationMs" | "machi
 
 /** The output of one command; `[Symbol.dispose]` releases its share of the budget. */
 export class CollectedOutput implements OutputSink, Disposable {
-  readonly #wanted: ExecOutput;
+  readonly #requested: ExecOutput;
   readonly #kept: { readonly stdout: CappedBuffer; readonly stderr: CappedBuffer };
 
   constructor(wanted: ExecOutput, share: OutputShare) {
-    this.#wanted = wanted;
+    this.#requested = wanted;
     const max = wanted === "text" ? EXEC_TEXT_BYTES_MAX + 1 : EXEC_B64_BYTES_MAX;
     this.#kept = { stdout: new CappedBuffer(max, share), stderr: new CappedBuffer(max, share) };
   }
@@ -101,7 +101,7 @@ export class CollectedOutput implements OutputSink, Disposable {
       stderr: stderr.text,
       stdoutTruncated: stdout.isTruncated,
       stderrTruncated: stderr.isTruncated,
-      ...(this.#wanted === "text"
+      ...(this.#requested === "text"
         ? {}
         : {
             stdoutB64: stdout.b64,
@@ -119,11 +119,11 @@ export class CollectedOutput implements OutputSink, Disposable {
 
   #stream(kept: CappedBuffer): { readonly text: string; readonly b64: string; readonly isTruncated: boolean } {
     const bytes = kept.all();
-    const hasText = this.#wanted !== "b64";
+    const hasText = this.#requested !== "b64";
     const end = cutAt(bytes, EXEC_TEXT_BYTES_MAX);
     return {
       text: hasText ? bytes.toString("utf8", 0, end) : "",
-      b64: this.#wanted === "text" ? "" : bytes.toString("base64"),
+      b64: this.#requested === "text" ? "" : bytes.toString("base64"),
       isTruncated: kept.isCut || (hasText && end < bytes.byteLength),
     };
   }

@@ -24,7 +24,7 @@ const RETRY_MS = 1_000;
 /** Longer than any message of a node. */
 const PIECE_CHARACTERS_MAX = 4 * 1024 * 1024;
 
-export interface LogsAsked {
+export interface LogsRequest {
   readonly tenantId: string;
   readonly id: string;
   readonly tail: number;
@@ -33,7 +33,7 @@ export interface LogsAsked {
 }
 
 /** Throws a Refusal when there is no such machine, or its node is unreachable; a follower waits for the node instead. */
-export async function readLogs(services: MachineServices, asked: LogsAsked): Promise<Readable> {
+export async function readLogs(services: MachineServices, asked: LogsRequest): Promise<Readable> {
   const machine = services.cache.current(asked) ?? (await services.cache.read(asked));
   if (machine === undefined) throw machineNotFound(asked.id);
   const reading = new LogReading(services, asked);
@@ -49,13 +49,13 @@ export async function readLogs(services: MachineServices, asked: LogsAsked): Pro
 class LogReading {
   readonly answer: LogAnswer;
   readonly #services: MachineServices;
-  readonly #asked: LogsAsked;
+  readonly #request: LogsRequest;
   /** After the last lines received; null: none yet. */
   #position: string | null = null;
 
-  constructor(services: MachineServices, asked: LogsAsked) {
+  constructor(services: MachineServices, asked: LogsRequest) {
     this.#services = services;
-    this.#asked = asked;
+    this.#request = asked;
     const { clock } = services.context;
     const farewell = (text: string): string => logEvent({ at: clock.now(), source: "node", text }, asked.format);
     this.answer = new LogAnswer(clock, asked.isFollowing ? farewell : null);
@@ -70,7 +70,7 @@ class LogReading {
         `the log of machine ${id} cannot be read: ${nodeUnreachableText(nodeId, nodeStatus)}`,
       );
     }
-    const { tail, isFollowing } = this.#asked;
+    const { tail, isFollowing } = this.#request;
     return await openLogOnNode(
       this.#services.link,
       { nodeId, address: nodeAddress },
@@ -90,9 +90,9 @@ class LogReading {
     for (;;) {
       try {
         if (body !== null) await this.#forward(body);
-        if (!this.#asked.isFollowing) return answer.finish();
+        if (!this.#request.isFollowing) return answer.finish();
       } catch (error) {
-        if (!this.#asked.isFollowing) return answer.fail(error);
+        if (!this.#request.isFollowing) return answer.fail(error);
       }
       do {
         await answer.wait(RETRY_MS);
@@ -109,7 +109,7 @@ class LogReading {
     let text = "";
     for await (const chunk of body) {
       for (const message of messages.push(chunk)) {
-        if (!("next" in message)) text += logEvent(message, this.#asked.format);
+        if (!("next" in message)) text += logEvent(message, this.#request.format);
         else {
           this.#position = message.next;
           await this.answer.write(text);
@@ -123,6 +123,6 @@ class LogReading {
   /** The present machine; undefined when it was deleted. */
   async #read(): Promise<MachineRecord | undefined> {
     const { cache } = this.#services;
-    return cache.current(this.#asked) ?? (await cache.read(this.#asked));
+    return cache.current(this.#request) ?? (await cache.read(this.#request));
   }
 }
