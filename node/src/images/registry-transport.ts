@@ -20,7 +20,7 @@ import { orAborted } from "@flotilla/base/abort";
 import type { Clock } from "@flotilla/base/clock";
 import type { ImageFault } from "@flotilla/contract/errors";
 import { authorityOf, type RegistryList } from "@flotilla/contract/registries";
-import { AddressRefused, type Resolve, sendChecked } from "./checked-request.ts";
+import { AddressRefused, type Resolve, sendChecked } from "@flotilla/base/checked-request";
 
 /** `missing`: the registry does not have it. `refused`: no retry can succeed. `failed`: a retry may succeed. */
 export type RegistryFailure = "missing" | "refused" | "failed";

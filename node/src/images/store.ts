@@ -25,7 +25,7 @@ import { RegistryList } from "@flotilla/contract/registries";
 import { openArchive, PLAIN_CONFIGURATION } from "./archive.ts";
 import { BlobStore } from "./blobs.ts";
 import { Catalog } from "./catalog.ts";
-import { type Resolve, systemResolve } from "./checked-request.ts";
+import { type Resolve, systemResolve } from "@flotilla/base/checked-request";
 import { planCollection } from "./collect.ts";
 import { ImageRefused } from "./image-refused.ts";
 import type { EnsureOptions, Images, RootFile, UnpackedImage } from "./images.ts";

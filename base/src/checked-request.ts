@@ -11,9 +11,9 @@
 import { lookup } from "node:dns/promises";
 import { type Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
 import { type Agent as HttpsAgent, request as httpsRequest } from "node:https";
-import { isIP, type LookupFunction } from "node:net";
+import { type BlockList, isIP, type LookupFunction } from "node:net";
 import { networkInterfaces } from "node:os";
-import { orAborted } from "@flotilla/base/abort";
+import { orAborted } from "./abort.ts";
 import { isPublicAddress } from "./public-address.ts";
 
 /** Resolves a host name with the system's resolver. Rejects with its error. */
@@ -29,29 +29,38 @@ export const systemResolve: Resolve = (hostname) => lookup(hostname, { all: true
 export interface CheckedRequest {
   /** http or https, without a user name. */
   readonly url: URL;
+  /** Default: GET. */
+  readonly method?: "GET" | "POST";
   readonly headers: Readonly<Record<string, string>>;
-  /** `public`: only addresses of the public internet, except this host's own. `any`: every address the name resolves to. */
-  readonly allowedAddresses: "any" | "public";
+  /** Default: none. */
+  readonly body?: string;
+  readonly allowedAddresses: AllowedAddresses;
   readonly agents: { readonly http: HttpAgent; readonly https: HttpsAgent };
   readonly resolve: Resolve;
   readonly signal: AbortSignal;
 }
+
+/**
+ * `public`: only addresses of the public internet, except this host's own. A list: also the addresses in it. `any`: every
+ * address the name resolves to.
+ */
+export type AllowedAddresses = "any" | "public" | BlockList;
 
 /** The name resolves only to addresses that the request may not use. */
 export class AddressRefused extends Error {}
 
 /** Returns the answer with its body unread. Rejects with AddressRefused, the signal's reason or the system's error. */
 export async function sendChecked(options: CheckedRequest): Promise<IncomingMessage> {
-  const { url, headers, agents, signal } = options;
+  const { url, method = "GET", headers, body, agents, signal } = options;
   const addresses = await checkedAddresses(options);
   signal.throwIfAborted();
-  const common = { method: "GET", headers, signal, lookup: pinnedTo(addresses) };
+  const common = { method, headers, signal, lookup: pinnedTo(addresses) };
   const sent =
     url.protocol === "https:"
       ? httpsRequest(url, { ...common, agent: agents.https })
       : httpRequest(url, { ...common, agent: agents.http });
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
-  sent.once("response", resolve).on("error", reject).end();
+  sent.once("response", resolve).on("error", reject).end(body);
   return await promise;
 }
 
@@ -60,14 +69,22 @@ async function checkedAddresses(options: CheckedRequest): Promise<readonly Resol
   const family = isIP(host);
   const found =
     family === 0 ? await orAborted(options.resolve(host), options.signal) : [{ address: host, family } as const];
-  if (options.allowedAddresses === "any") return found;
+  const { allowedAddresses } = options;
+  if (allowedAddresses === "any") return found;
   const own = ownAddresses();
-  const allowed = found.filter(({ address }) => isPublicAddress(address) && !own.has(address));
+  const allowed = found.filter(
+    ({ address }) => (isPublicAddress(address) && !own.has(address)) || isListed(address, allowedAddresses),
+  );
   if (allowed.length > 0) return allowed;
   const shown = found.map(({ address }) => address).join(", ");
   throw new AddressRefused(
     `${host} resolves to ${shown || "no address"}; only public addresses other than this host's are allowed`,
   );
+}
+
+function isListed(address: string, list: "public" | BlockList): boolean {
+  const family = isIP(address);
+  return list !== "public" && family !== 0 && list.check(address, family === 6 ? "ipv6" : "ipv4");
 }
 
 function ownAddresses(): ReadonlySet<string> {

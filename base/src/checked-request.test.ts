@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { Agent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
-import type { LookupFunction, NetConnectOpts } from "node:net";
+import { BlockList, type LookupFunction, type NetConnectOpts } from "node:net";
 import { Duplex } from "node:stream";
 import { test } from "node:test";
 import { AddressRefused, type CheckedRequest, sendChecked } from "./checked-request.ts";
@@ -45,6 +45,13 @@ async function addressesOf(change: Partial<CheckedRequest> & { readonly answers:
 test("a request connects only to the public addresses of a name that has both kinds", async () => {
   const answers = ["127.0.0.1", "198.41.0.4", "::1", "10.0.0.1", "2606:4700::1", "::ffff:127.0.0.1"];
   assert.deepEqual(await addressesOf({ answers }), ["198.41.0.4", "2606:4700::1"]);
+});
+
+test("a list allows its addresses besides the public ones", async () => {
+  const allowedAddresses = new BlockList();
+  allowedAddresses.addSubnet("10.0.0.0", 8, "ipv4");
+  const answers = ["10.1.2.3", "127.0.0.1", "::1", "198.41.0.4"];
+  assert.deepEqual(await addressesOf({ allowedAddresses, answers }), ["10.1.2.3", "198.41.0.4"]);
 });
 
 test("a request without restriction connects to whatever address the name resolves to", async () => {
