@@ -9,6 +9,7 @@ import { addAccountCommands } from "./account/commands.ts";
 import { addBenchCommand } from "./bench/command.ts";
 import { addBillingCommands } from "./billing/commands.ts";
 import { addVerb, type Tree } from "./command.ts";
+import { addEventsCommand } from "./events/commands.ts";
 import { EXIT_USAGE } from "./failure.ts";
 import { addImageCommands } from "./image/commands.ts";
 import { addInvoiceCommands } from "./invoice/commands.ts";
@@ -18,6 +19,7 @@ import { addNodeCommands } from "./node/commands.ts";
 import { addOperationCommands } from "./operation/commands.ts";
 import { addPlanCommands } from "./plan/commands.ts";
 import { addTenantCommands } from "./tenant/commands.ts";
+import { addWebhookCommands } from "./webhook/commands.ts";
 
 export function buildProgram(tree: Tree): Command {
   const { output, errors } = tree.world.streams;
@@ -38,6 +40,8 @@ export function buildProgram(tree: Tree): Command {
   addMachineCommands(tree, root);
   addImageCommands(tree, root);
   addOperationCommands(tree, root);
+  addEventsCommand(tree, root);
+  addWebhookCommands(tree, root);
   addKeyCommands(tree, root);
   addAccountCommands(tree, root);
   addInvoiceCommands(tree, root);

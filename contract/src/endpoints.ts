@@ -19,6 +19,7 @@ import { planEndpoints } from "./plans.ts";
 import { poolEndpoints } from "./pools.ts";
 import { tenantEndpoints } from "./tenants.ts";
 import { usageEndpoints } from "./usage.ts";
+import { webhookEndpoints } from "./webhooks.ts";
 
 export const endpoints = {
   ...healthEndpoints,
@@ -27,6 +28,7 @@ export const endpoints = {
   ...apiKeyEndpoints,
   ...machineEndpoints,
   ...eventEndpoints,
+  ...webhookEndpoints,
   ...execEndpoints,
   ...fileEndpoints,
   ...branchEndpoints,

@@ -1,15 +1,16 @@
 /**
- * Events of a tenant: what happened to its machines, including deleted ones.
+ * Events of a tenant: what happened to its machines, including deleted ones, and to its webhooks.
  *
  * Always: a client that continues after the cursor of its last event misses none, whichever server answers.
  */
 import { endpoint, json } from "./endpoint.ts";
 import { EventInfo } from "./machines.ts";
-import { pageQuery, type Static, Type, text } from "./schema.ts";
+import { nullable, pageQuery, type Static, Type, text } from "./schema.ts";
 
 export const TenantEvent = Type.Object({
   ...EventInfo.properties,
-  machineId: Type.String({ description: "the machine may be deleted" }),
+  machineId: nullable(Type.String({ description: "the machine may be deleted; null: the event is of no machine" })),
+  webhookId: nullable(Type.String({ description: "null: the event is of no webhook" })),
   cursor: Type.String({ description: "pass it as `?cursor=` to read the events after this one" }),
 });
 export type TenantEvent = Static<typeof TenantEvent>;

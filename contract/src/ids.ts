@@ -17,6 +17,7 @@ export const ID_PREFIXES = {
   volume: "vol",
   boot: "boot",
   posting: "post",
+  webhook: "hook",
 } as const;
 
 export type IdKind = keyof typeof ID_PREFIXES;

@@ -47,6 +47,13 @@ export const LABELS_MAX = 32;
  */
 export const NODE_WAIT_MS = 28_000;
 
+/** How many webhooks a tenant may have. */
+export const WEBHOOKS_MAX = 20;
+/** How many events of one webhook may wait in its own queue; the others wait in the tenant's events. */
+export const WEBHOOK_PENDING_MAX = 1000;
+/** How many deliveries that ended are kept for each webhook. */
+export const WEBHOOK_DELIVERIES_KEPT = 1000;
+
 /** The most lines of a log in one request, and the default. */
 export const LOG_TAIL_MAX = 10_000;
 export const LOG_TAIL_DEFAULT = 100;

@@ -20,6 +20,7 @@ export const TAG_DESCRIPTIONS: Readonly<Record<string, string>> = {
   nodes: "Hosts that run machines",
   tokens: "Join tokens, with which nodes register",
   events: "What happened to the tenant's machines, including deleted ones",
+  webhooks: "Addresses that receive the tenant's events",
   operations: "Long work, step by step",
   plans: "Ceilings and rates of tenants",
   pools: "Started machines that wait to be claimed",

@@ -18,6 +18,7 @@ export const SCOPES = [
   "billing:read",
   "keys:write",
   "pool:write",
+  "webhook:write",
 ] as const;
 
 /** The name of one permission of an API key. */

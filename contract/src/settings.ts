@@ -353,6 +353,24 @@ export const settings = {
       return Number(value);
     },
   }),
+  webhookNetworks: setting<readonly string[]>({
+    env: "FLOTILLA_WEBHOOK_NETWORKS",
+    flag: "webhook-networks",
+    programs: ["up", "server"],
+    meaning:
+      "private addresses and networks (separated by commas) that webhooks may be sent to, besides public addresses; tenants " +
+      "choose the addresses, so list nothing that trusts its network",
+    defaultText: "none",
+    parse: (value) => parseNetworks(value ?? "none"),
+  }),
+  webhookHttp: setting<boolean>({
+    env: "FLOTILLA_WEBHOOK_HTTP",
+    flag: "webhook-http",
+    programs: ["up", "server"],
+    meaning: "`yes` allows webhooks with http:// addresses: what is sent is signed, and can be read on its way",
+    defaultText: "no",
+    parse: (value) => choice(["yes", "no"], "no")(value) === "yes",
+  }),
   expectsNode: setting<boolean>({
     env: "FLOTILLA_EXPECTS_NODE",
     programs: ["server"],

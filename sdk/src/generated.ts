@@ -334,6 +334,127 @@ export abstract class Methods {
   }
 
   /**
+   * List the tenant's webhooks.
+   *
+   * `GET /v1/webhooks`; needs scope webhook:write.
+   * Refuses with invalid_body.
+   */
+  listWebhooks(options: CallOptions<ListWebhooksQuery> = {}): Promise<readonly WebhookInfo[]> {
+    return this.call({ method: "GET", path: "/v1/webhooks", answer: "json" }, options);
+  }
+
+  /**
+   * Create a webhook; its secret is in this answer only.
+   *
+   * Receives the tenant's events from now on, as `POST` with the headers `webhook-id`, `webhook-timestamp` and
+   * `webhook-signature`. Any 2xx accepts an event; everything else is tried again. docs/webhooks.md has the details.
+   *
+   * `POST /v1/webhooks`; needs scope webhook:write.
+   * Refuses with invalid_json, invalid_request, invalid_body, quota_exceeded.
+   */
+  createWebhook(body: CreateWebhookRequest, options: CallOptions = {}): Promise<WebhookCreated> {
+    return this.call({ method: "POST", path: "/v1/webhooks", json: body, answer: "json" }, options);
+  }
+
+  /**
+   * Read one webhook.
+   *
+   * `GET /v1/webhooks/{id}`; needs scope webhook:write.
+   * Refuses with not_found.
+   */
+  getWebhook(id: string, options: CallOptions = {}): Promise<WebhookInfo> {
+    return this.call({ method: "GET", path: `/v1/webhooks/${segment(id)}`, answer: "json" }, options);
+  }
+
+  /**
+   * Change a webhook, or enable it again.
+   *
+   * Omitted fields keep their value; null clears description and types.
+   *
+   * `PATCH /v1/webhooks/{id}`; needs scope webhook:write.
+   * Refuses with invalid_json, invalid_request, invalid_body, not_found.
+   */
+  updateWebhook(id: string, body: UpdateWebhookRequest, options: CallOptions = {}): Promise<WebhookInfo> {
+    return this.call({ method: "PATCH", path: `/v1/webhooks/${segment(id)}`, json: body, answer: "json" }, options);
+  }
+
+  /**
+   * Delete a webhook, with its deliveries.
+   *
+   * `DELETE /v1/webhooks/{id}`; needs scope webhook:write.
+   * Refuses with not_found.
+   */
+  deleteWebhook(id: string, options: CallOptions = {}): Promise<void> {
+    return this.call({ method: "DELETE", path: `/v1/webhooks/${segment(id)}`, answer: "empty" }, options);
+  }
+
+  /**
+   * Give a webhook a new secret; the previous one signs as well for a time.
+   *
+   * `POST /v1/webhooks/{id}/secret`; needs scope webhook:write.
+   * Refuses with invalid_json, invalid_request, invalid_body, not_found.
+   */
+  rotateWebhookSecret(id: string, body?: RotateSecretRequest, options: CallOptions = {}): Promise<WebhookSecret> {
+    return this.call(
+      { method: "POST", path: `/v1/webhooks/${segment(id)}/secret`, json: body, answer: "json" },
+      options,
+    );
+  }
+
+  /**
+   * Send an event of type webhook.test.
+   *
+   * The list of deliveries shows its outcome.
+   *
+   * `POST /v1/webhooks/{id}/test`; needs scope webhook:write.
+   * Refuses with not_found, conflict.
+   */
+  testWebhook(id: string, options: CallOptions = {}): Promise<WebhookDelivery> {
+    return this.call({ method: "POST", path: `/v1/webhooks/${segment(id)}/test`, answer: "json" }, options);
+  }
+
+  /**
+   * Deliver all events after a cursor again.
+   *
+   * `POST /v1/webhooks/{id}/replay`; needs scope webhook:write.
+   * Refuses with invalid_json, invalid_request, invalid_body, not_found, conflict.
+   */
+  replayWebhook(id: string, body?: ReplayRequest, options: CallOptions = {}): Promise<WebhookInfo> {
+    return this.call(
+      { method: "POST", path: `/v1/webhooks/${segment(id)}/replay`, json: body, answer: "json" },
+      options,
+    );
+  }
+
+  /**
+   * List the deliveries of a webhook, newest first.
+   *
+   * Those that wait, and the last 1000 that ended. 100 at once without a limit.
+   *
+   * `GET /v1/webhooks/{id}/deliveries`; needs scope webhook:write.
+   * Refuses with invalid_body, not_found.
+   */
+  listWebhookDeliveries(
+    id: string,
+    options: CallOptions<ListWebhookDeliveriesQuery> = {},
+  ): Promise<readonly WebhookDelivery[]> {
+    return this.call({ method: "GET", path: `/v1/webhooks/${segment(id)}/deliveries`, answer: "json" }, options);
+  }
+
+  /**
+   * Deliver one event again, immediately.
+   *
+   * `POST /v1/webhooks/{id}/deliveries/{event}/redeliver`; needs scope webhook:write.
+   * Refuses with not_found, conflict.
+   */
+  redeliverWebhook(id: string, event: string, options: CallOptions = {}): Promise<WebhookDelivery> {
+    return this.call(
+      { method: "POST", path: `/v1/webhooks/${segment(id)}/deliveries/${segment(event)}/redeliver`, answer: "json" },
+      options,
+    );
+  }
+
+  /**
    * Run a command; starts the machine if it is stopped.
    *
    * With `stream: true` the answer is the event stream of `exec/stream`.
@@ -810,7 +931,7 @@ export abstract class Methods {
    * `GET /v1/images`; needs scope machine:read.
    * Refuses with invalid_body, unavailable.
    */
-  listImages(options: CallOptions<ListImagesQuery> = {}): Promise<readonly ImageInfo[]> {
+  listImages(options: CallOptions<ListWebhooksQuery> = {}): Promise<readonly ImageInfo[]> {
     return this.call({ method: "GET", path: "/v1/images", answer: "json" }, options);
   }
 
@@ -946,7 +1067,7 @@ export abstract class Methods {
    * `GET /v1/nodes`; needs scope admin.
    * Refuses with invalid_body.
    */
-  listNodes(options: CallOptions<ListImagesQuery> = {}): Promise<readonly NodeInfo[]> {
+  listNodes(options: CallOptions<ListWebhooksQuery> = {}): Promise<readonly NodeInfo[]> {
     return this.call({ method: "GET", path: "/v1/nodes", answer: "json" }, options);
   }
 
@@ -1005,7 +1126,7 @@ export abstract class Methods {
    * `GET /v1/tokens`; needs scope admin.
    * Refuses with invalid_body.
    */
-  listJoinTokens(options: CallOptions<ListImagesQuery> = {}): Promise<readonly JoinTokenInfo[]> {
+  listJoinTokens(options: CallOptions<ListWebhooksQuery> = {}): Promise<readonly JoinTokenInfo[]> {
     return this.call({ method: "GET", path: "/v1/tokens", answer: "json" }, options);
   }
 
@@ -1055,7 +1176,7 @@ export abstract class Methods {
    * `GET /v1/plans`; needs scope admin.
    * Refuses with invalid_body.
    */
-  listPlans(options: CallOptions<ListImagesQuery> = {}): Promise<readonly PlanInfo[]> {
+  listPlans(options: CallOptions<ListWebhooksQuery> = {}): Promise<readonly PlanInfo[]> {
     return this.call({ method: "GET", path: "/v1/plans", answer: "json" }, options);
   }
 
@@ -1075,7 +1196,7 @@ export abstract class Methods {
    * `GET /v1/plans/{id}/rates`; needs scope admin.
    * Refuses with not_found, invalid_body.
    */
-  listRates(id: string, options: CallOptions<ListImagesQuery> = {}): Promise<readonly RateInfo[]> {
+  listRates(id: string, options: CallOptions<ListWebhooksQuery> = {}): Promise<readonly RateInfo[]> {
     return this.call({ method: "GET", path: `/v1/plans/${segment(id)}/rates`, answer: "json" }, options);
   }
 
@@ -1163,7 +1284,7 @@ export abstract class Methods {
    * `GET /v1/tenants`; needs scope admin.
    * Refuses with invalid_body.
    */
-  listTenants(options: CallOptions<ListImagesQuery> = {}): Promise<readonly TenantInfo[]> {
+  listTenants(options: CallOptions<ListWebhooksQuery> = {}): Promise<readonly TenantInfo[]> {
     return this.call({ method: "GET", path: "/v1/tenants", answer: "json" }, options);
   }
 
@@ -1490,6 +1611,24 @@ export interface CreateVolumeRequest {
   name: string;
   sizeGb: number;
   node?: string | null | undefined;
+}
+
+export interface CreateWebhookRequest {
+  /** https:// without a user name; http:// and private addresses only where the operator allows them */
+  url: string;
+  description?: string | null | undefined;
+  types?:
+    | readonly (
+        | "machine.info"
+        | "machine.warn"
+        | "machine.error"
+        | "webhook.error"
+        | "tenant.info"
+        | "tenant.warn"
+        | "tenant.error"
+      )[]
+    | null
+    | undefined;
 }
 
 export interface DeleteApiKeyQuery {
@@ -1828,11 +1967,6 @@ export interface ListEventsQuery {
   machine?: string | undefined;
 }
 
-export interface ListImagesQuery {
-  limit?: number | undefined;
-  cursor?: string | undefined;
-}
-
 export interface ListInvoiceIntervalsQuery {
   limit?: number | undefined;
   cursor?: string | undefined;
@@ -1869,6 +2003,17 @@ export interface ListMachineLogsQuery {
 export interface ListMachinesQuery {
   /** `key=value`; repeat for more */
   label?: readonly string[] | undefined;
+  limit?: number | undefined;
+  cursor?: string | undefined;
+}
+
+export interface ListWebhookDeliveriesQuery {
+  limit?: number | undefined;
+  cursor?: string | undefined;
+  status?: "pending" | "delivered" | "failed" | undefined;
+}
+
+export interface ListWebhooksQuery {
   limit?: number | undefined;
   cursor?: string | undefined;
 }
@@ -2294,6 +2439,16 @@ export interface RegisteredNode {
   link: LinkVersions;
 }
 
+export interface ReplayRequest {
+  /** of an event; default: from the oldest event that is kept (30 days) */
+  cursor?: string | null | undefined;
+}
+
+export interface RotateSecretRequest {
+  /** how long the previous secret also signs; default 24 */
+  keepPreviousHours?: number | null | undefined;
+}
+
 export interface ScaleRequest {
   count: number;
 }
@@ -2330,8 +2485,10 @@ export interface TenantEvent {
   message: string;
   /** RFC 3339, UTC, with milliseconds */
   createdAt: string;
-  /** the machine may be deleted */
-  machineId: string;
+  /** the machine may be deleted; null: the event is of no machine */
+  machineId: string | null;
+  /** null: the event is of no webhook */
+  webhookId: string | null;
   /** pass it as `?cursor=` to read the events after this one */
   cursor: string;
 }
@@ -2374,6 +2531,26 @@ export interface UpdateTenantRequest {
   maxDiskGb?: number | null | undefined;
 }
 
+export interface UpdateWebhookRequest {
+  /** https:// without a user name; http:// and private addresses only where the operator allows them */
+  url?: string | null | undefined;
+  description?: string | null | undefined;
+  types?:
+    | readonly (
+        | "machine.info"
+        | "machine.warn"
+        | "machine.error"
+        | "webhook.error"
+        | "tenant.info"
+        | "tenant.warn"
+        | "tenant.error"
+      )[]
+    | null
+    | undefined;
+  /** true: deliveries continue where they ended */
+  enabled?: boolean | null | undefined;
+}
+
 export interface UsageResponse {
   tenantId: string;
   /** RFC 3339, UTC, with milliseconds */
@@ -2405,6 +2582,84 @@ export interface VolumeMount {
   name: string;
   mountPath: string;
   sizeGb?: number | null | undefined;
+}
+
+export interface WebhookCreated {
+  id: string;
+  url: string;
+  description: string | null;
+  /** null: events of every type */
+  types: readonly string[] | null;
+  enabled: boolean;
+  /** why the server disabled it; null: it did not */
+  disabledReason: string | null;
+  /** failed attempts since the last successful one */
+  failures: number;
+  /** RFC 3339, UTC, with milliseconds */
+  failingSince: string | null;
+  /** events that wait to be delivered again, or for the first time */
+  pending: number;
+  /** of the last event that was read for it */
+  cursor: string | null;
+  /** until then deliveries are signed with the previous secret as well */
+  previousSecretUntil: string | null;
+  /** RFC 3339, UTC, with milliseconds */
+  createdAt: string;
+  /** RFC 3339, UTC, with milliseconds */
+  updatedAt: string;
+  /** `whsec_` and base64; shown only here */
+  secret: string;
+}
+
+export interface WebhookDelivery {
+  /** of the event; sent as `webhook-id` */
+  id: string;
+  type: string;
+  status: "pending" | "delivered" | "failed";
+  attempts: number;
+  /** RFC 3339, UTC, with milliseconds */
+  queuedAt: string;
+  /** RFC 3339, UTC, with milliseconds */
+  lastAttemptAt: string | null;
+  /** null: no further attempt */
+  nextAttemptAt: string | null;
+  /** the HTTP status of the last attempt; null: there was no answer */
+  lastStatus: number | null;
+  /** why the last attempt failed */
+  lastError: string | null;
+  /** what is sent, byte for byte */
+  body: string;
+}
+
+export interface WebhookInfo {
+  id: string;
+  url: string;
+  description: string | null;
+  /** null: events of every type */
+  types: readonly string[] | null;
+  enabled: boolean;
+  /** why the server disabled it; null: it did not */
+  disabledReason: string | null;
+  /** failed attempts since the last successful one */
+  failures: number;
+  /** RFC 3339, UTC, with milliseconds */
+  failingSince: string | null;
+  /** events that wait to be delivered again, or for the first time */
+  pending: number;
+  /** of the last event that was read for it */
+  cursor: string | null;
+  /** until then deliveries are signed with the previous secret as well */
+  previousSecretUntil: string | null;
+  /** RFC 3339, UTC, with milliseconds */
+  createdAt: string;
+  /** RFC 3339, UTC, with milliseconds */
+  updatedAt: string;
+}
+
+export interface WebhookSecret {
+  id: string;
+  /** `whsec_` and base64; shown only here */
+  secret: string;
 }
 
 export interface WriteFileQuery {

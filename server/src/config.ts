@@ -25,6 +25,8 @@ const NAMES = [
   "trustedProxies",
   "connectionsPerAddress",
   "expectsNode",
+  "webhookNetworks",
+  "webhookHttp",
 ] as const satisfies readonly SettingName[];
 
 /** Of the ingress as its own process. */

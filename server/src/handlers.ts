@@ -3,6 +3,7 @@
  *
  * The only file that imports all families; http/ imports none of them.
  */
+import { type Resolve, systemResolve } from "@flotilla/base/checked-request";
 import type { ConnectTokenAuthenticator, NodeAuthenticator } from "./auth/authenticate.ts";
 import type { KeyCache } from "./auth/key-cache.ts";
 import type { ServerSettings } from "./config.ts";
@@ -52,9 +53,13 @@ import { machineReconciler } from "./reconcilers/machines.ts";
 import { nodeReconciler } from "./reconcilers/nodes.ts";
 import { operationReconciler } from "./reconcilers/operations.ts";
 import { purgeReconciler } from "./reconcilers/purges.ts";
+import { webhookReconciler } from "./reconcilers/webhooks.ts";
 import { openServices } from "./services.ts";
 import { tenantHandlers } from "./tenants/routes.ts";
 import { tokenHandlers } from "./tokens/routes.ts";
+import { WebhookRunner, type WebhookTimes } from "./webhooks/deliver.ts";
+import { webhookHandlers } from "./webhooks/routes.ts";
+import { WebhookTargets } from "./webhooks/target.ts";
 
 export interface AssemblyOptions {
   readonly context: Context;
@@ -65,6 +70,9 @@ export interface AssemblyOptions {
   readonly openapi: unknown;
   /** Replaces the contract's NODE_WAIT_MS. */
   readonly nodeWaitMs: number | undefined;
+  /** Replaces the times of webhooks, and the resolver of their hosts. For tests. */
+  readonly webhookTimes: WebhookTimes | undefined;
+  readonly resolve: Resolve | undefined;
   readonly isStopping: () => boolean;
   readonly isDiskFull: () => boolean;
   /** How many connections to guests may wait for another request. */
@@ -91,7 +99,11 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   const atWork = new AtWork(context.clock);
   const billing = { context, graceHours: settings.invoiceGraceHours };
   const operations = new OperationRunner(context, atWork, [imagePullWorker(services), nodeDrainWorker(machines)]);
-  const loops = new Loops(context, reconcilersOf(machines, operations, billing));
+  const { secrets } = machines;
+  const targets = new WebhookTargets({ networks: settings.webhookNetworks, allowsHttp: settings.webhookHttp });
+  const { resolve = systemResolve, webhookTimes: times } = options;
+  const webhooks = new WebhookRunner({ context, secrets, targets, resolve, times });
+  const loops = new Loops(context, reconcilersOf(machines, { operations, webhooks, billing }));
   const access = new AccessTable(context);
   const idle = new IdleConnections(context.clock, options.idleConnectionsMax);
   const startedAt = context.clock.now();
@@ -119,6 +131,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...imageHandlers(services),
     ...nodeHandlers(machines),
     ...eventHandlers(context),
+    ...webhookHandlers({ context, secrets, targets }),
     ...operationHandlers(context),
     ...tokenHandlers(context),
   } satisfies Handlers;
@@ -143,6 +156,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
       idle.close();
       await loops.stop();
       await operations.stop();
+      await webhooks.stop();
       await services.stop();
       await machines.stop();
       access.close();
@@ -150,7 +164,13 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   };
 }
 
-function reconcilersOf(machines: MachineServices, operations: OperationRunner, billing: Billing): Reconciler[] {
+interface Workers {
+  readonly operations: OperationRunner;
+  readonly webhooks: WebhookRunner;
+  readonly billing: Billing;
+}
+
+function reconcilersOf(machines: MachineServices, { operations, webhooks, billing }: Workers): Reconciler[] {
   return [
     machineReconciler(machines),
     lifetimeReconciler(machines),
@@ -158,6 +178,7 @@ function reconcilersOf(machines: MachineServices, operations: OperationRunner, b
     invoiceReconciler(billing),
     nodeReconciler(machines.context),
     operationReconciler(machines.context, operations),
+    webhookReconciler(webhooks),
     purgeReconciler(machines.context),
   ];
 }

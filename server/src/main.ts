@@ -12,6 +12,7 @@
 import { randomBytes } from "node:crypto";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
+import type { Resolve } from "@flotilla/base/checked-request";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import { ownMessageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
@@ -43,6 +44,7 @@ import { randomIds } from "./ids.ts";
 import { createLog } from "./log.ts";
 import { countRunMismatches } from "./machines/run-store.ts";
 import { nodeListensOf } from "./nodes/listen.ts";
+import type { WebhookTimes } from "./webhooks/deliver.ts";
 import { type StopOptions, StopSteps, stopSignals } from "./stop.ts";
 
 export interface ServerOptions extends ServerSettings {
@@ -60,6 +62,10 @@ export interface ServerOptions extends ServerSettings {
   readonly keepAliveMs?: number;
   /** Cancels a start in progress: it rejects then, and has stopped what it had started. */
   readonly signal?: AbortSignal;
+  /** How soon deliveries of webhooks are retried, and how long a server leases a webhook. For tests. */
+  readonly webhookTimes?: WebhookTimes;
+  /** Resolves the hosts of webhooks, instead of the system's resolver. For tests. */
+  readonly resolve?: Resolve;
   /** How long the head of a request may take. For tests. */
   readonly headMs?: number;
 }
@@ -113,6 +119,8 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
       version: API_VERSION,
       openapi: openApiDocument(),
       nodeWaitMs: options.nodeWaitMs,
+      webhookTimes: options.webhookTimes,
+      resolve: options.resolve,
       isStopping: () => undo.hasBegun,
       isDiskFull: () => embedded?.isDiskFull() ?? false,
       idleConnectionsMax: bounds.idleToGuests,

@@ -7,7 +7,7 @@ import { readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { sql } from "../src/db/database.ts";
-import { MachineSecrets } from "../src/machines/secrets.ts";
+import { Secrets } from "../src/secrets.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
 
@@ -82,11 +82,11 @@ test("a variable is secret or not, and all of them together are bounded", async 
 
 test("a value encrypted for one machine or with another key cannot be decrypted", () => {
   const bytes = (value: number) => (size: number) => Buffer.alloc(size, value);
-  const made = new MachineSecrets(join(server.dataDirectory, "one.key"), bytes(1));
+  const made = new Secrets(join(server.dataDirectory, "one.key"), bytes(1));
   const sealed = made.seal("mach-1", { A: "secret" });
   assert.deepEqual(made.open("mach-1", sealed), { A: "secret" });
   assert.throws(() => made.open("mach-2", sealed));
-  const other = new MachineSecrets(join(server.dataDirectory, "two.key"), bytes(2));
+  const other = new Secrets(join(server.dataDirectory, "two.key"), bytes(2));
   assert.throws(() => other.open("mach-1", sealed), /encrypted with another key/);
   other.seal("mach-1", {});
   assert.throws(() => other.open("mach-1", sealed), /encrypted with another key/);

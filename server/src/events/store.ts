@@ -97,7 +97,7 @@ export function listTenantEvents(
   { tenantId, machineId, after, limit }: TenantEventsPage,
 ): Promise<readonly TenantEventRecord[]> {
   return db.query(sql`
-    SELECT position, id, machine_id AS "machineId", level, message, created_at AS "createdAt" FROM tenant_events
+    SELECT position, id, machine_id AS "machineId", webhook_id AS "webhookId", level, message, created_at AS "createdAt" FROM tenant_events
     WHERE tenant_id = ${tenantId} AND (${machineId}::text IS NULL OR machine_id = ${machineId}::text)
       AND transaction_id < pg_snapshot_xmin(pg_current_snapshot())
       AND (restored_rank, transaction_id, position) > (

@@ -14,7 +14,8 @@ export interface EventRecord {
 }
 
 export interface TenantEventRecord extends EventRecord {
-  readonly machineId: string;
+  readonly machineId: string | null;
+  readonly webhookId: string | null;
 }
 
 export const eventInfo = ({ id, level, message, createdAt }: EventRecord): EventInfo => ({
@@ -27,5 +28,6 @@ export const eventInfo = ({ id, level, message, createdAt }: EventRecord): Event
 export const tenantEvent = (event: TenantEventRecord): TenantEvent => ({
   ...eventInfo(event),
   machineId: event.machineId,
+  webhookId: event.webhookId,
   cursor: String(event.position),
 });

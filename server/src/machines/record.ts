@@ -9,7 +9,7 @@ import type { MachineNetwork, MachineSource, Restart } from "@flotilla/contract/
 import type { NodeStatus } from "@flotilla/contract/nodes";
 import type { NodeAddress } from "../link/node-link.ts";
 import type { MutableMachine } from "./change.ts";
-import type { MachineSecrets } from "./secrets.ts";
+import type { Secrets } from "../secrets.ts";
 
 /** The request at creation, with defaults filled in; it never changes. */
 export interface MachineDescription {
@@ -63,7 +63,7 @@ export function nodeOf({ id, nodeId, nodeAddress }: MachineRecord): NodeAddress 
 }
 
 /** The specification for its node. */
-export function specOf(machine: MachineRecord, secrets: Pick<MachineSecrets, "open">): MachineSpec {
+export function specOf(machine: MachineRecord, secrets: Pick<Secrets, "open">): MachineSpec {
   const secretEnv = machine.secretEnv === null ? {} : secrets.open(machine.id, machine.secretEnv);
   return {
     machineId: machine.id,

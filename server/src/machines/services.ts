@@ -10,13 +10,13 @@ import type { Services } from "../services.ts";
 import { Activity } from "./activity.ts";
 import { MachineAddresses } from "./addresses.ts";
 import { MachineCache } from "./machine-cache.ts";
-import { MachineSecrets } from "./secrets.ts";
+import { Secrets } from "../secrets.ts";
 
 export interface MachineServices extends Services {
   readonly cache: MachineCache;
   readonly activity: Activity;
   readonly addresses: MachineAddresses;
-  readonly secrets: MachineSecrets;
+  readonly secrets: Secrets;
   /** How many ports a machine may publish. */
   readonly portsPerMachine: number;
 }
@@ -42,7 +42,7 @@ export function openMachineServices(services: Services, options: MachineServiceO
     cache,
     activity,
     addresses: new MachineAddresses({ appsUrl: options.appsUrl ?? null, publicUrl: options.publicUrl ?? null }),
-    secrets: new MachineSecrets(join(options.dataDirectory, "secrets.key"), context.randomBytes),
+    secrets: new Secrets(join(options.dataDirectory, "secrets.key"), context.randomBytes),
     portsPerMachine: options.portsPerMachine ?? PORTS_PER_MACHINE_DEFAULT,
     start: () => activity.start(),
     async stop() {

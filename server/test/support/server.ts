@@ -112,6 +112,8 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     trustedProxies: ["127.0.0.0/8", "::1"],
     connectionsPerAddress: null,
     expectsNode: false,
+    webhookNetworks: [],
+    webhookHttp: false,
     checkAnswers: true,
     ...options,
     databaseUrl,

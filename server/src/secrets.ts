@@ -1,11 +1,11 @@
 /**
- * Encrypts the secret variables of machines for the database: AES-256-GCM with a key of this installation, bound to the id
- * of the machine.
+ * Encrypts secrets for the database (secret variables of machines, secrets of webhooks): AES-256-GCM with a key of this
+ * installation, bound to the id of their owner.
  *
  * Form: 8 bytes that name the key, 12 of nonce, 16 of tag, then the ciphertext of a JSON object.
  *
- * Always: the key is in a file that its owner alone can read, and not in the database; it is made when the first secret
- * comes. Servers of one database need the same file. A crash while it is made leaves no file, or a whole one.
+ * Always: the key is in a file that its owner alone can read, and not in the database; it is made for the first
+ * secret. Servers of one database need the same file. A crash while it is made leaves no file, or a whole one.
  */
 import { createCipheriv, createDecipheriv, hash } from "node:crypto";
 import { linkSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -16,9 +16,9 @@ const NAME_BYTES = 8;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 
-type Env = Readonly<Record<string, string>>;
+type Values = Readonly<Record<string, string>>;
 
-export class MachineSecrets {
+export class Secrets {
   readonly #path: string;
   readonly #randomBytes: (size: number) => Buffer;
   #key: Buffer | undefined;
@@ -29,26 +29,26 @@ export class MachineSecrets {
   }
 
   /** Throws when the key's file cannot be made or read. */
-  seal(machineId: string, env: Env): Buffer {
+  seal(ownerId: string, values: Values): Buffer {
     const key = this.#key ?? this.#makeKey();
     const nonce = this.#randomBytes(NONCE_BYTES);
-    const cipher = createCipheriv("aes-256-gcm", key, nonce).setAAD(Buffer.from(machineId));
-    const sealed = Buffer.concat([cipher.update(JSON.stringify(env)), cipher.final()]);
+    const cipher = createCipheriv("aes-256-gcm", key, nonce).setAAD(Buffer.from(ownerId));
+    const sealed = Buffer.concat([cipher.update(JSON.stringify(values)), cipher.final()]);
     return Buffer.concat([nameOf(key), nonce, cipher.getAuthTag(), sealed]);
   }
 
   /** Throws a Refusal when this server has not the key with which it was sealed. */
-  open(machineId: string, sealed: Buffer): Env {
+  open(ownerId: string, sealed: Buffer): Values {
     const key = this.#key ?? this.#readKey();
     if (key === undefined || !sealed.subarray(0, NAME_BYTES).equals(nameOf(key))) {
-      const text = `the secret variables of machine ${machineId} were encrypted with another key than this server's; give it the file secrets.key of the server that made the machine`;
+      const text = `the secrets of ${ownerId} were encrypted with another key than this server's; give it the file secrets.key of the server that made ${ownerId}`;
       throw new Refusal("unavailable", text);
     }
     const nonce = sealed.subarray(NAME_BYTES, NAME_BYTES + NONCE_BYTES);
     const tag = sealed.subarray(NAME_BYTES + NONCE_BYTES, NAME_BYTES + NONCE_BYTES + TAG_BYTES);
-    const cipher = createDecipheriv("aes-256-gcm", key, nonce).setAAD(Buffer.from(machineId)).setAuthTag(tag);
+    const cipher = createDecipheriv("aes-256-gcm", key, nonce).setAAD(Buffer.from(ownerId)).setAuthTag(tag);
     const rest = sealed.subarray(NAME_BYTES + NONCE_BYTES + TAG_BYTES);
-    return JSON.parse(Buffer.concat([cipher.update(rest), cipher.final()]).toString()) as Env;
+    return JSON.parse(Buffer.concat([cipher.update(rest), cipher.final()]).toString()) as Values;
   }
 
   #makeKey(): Buffer {

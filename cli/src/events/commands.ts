@@ -1,0 +1,18 @@
+/**
+ * The verb that shows a tenant's events. A table; its code is in events.ts.
+ */
+import type { Command } from "commander";
+import { addVerb, type Tree } from "../command.ts";
+
+export function addEventsCommand(tree: Tree, root: Command): void {
+  addVerb(tree, root, {
+    usage: "events",
+    summary: "show the events of all machines, also of deleted ones",
+    options: (command) =>
+      command
+        .option("-f, --follow", "show new events as well, until interrupted")
+        .option("--from <cursor>", "only those after the event with this cursor (--json shows it)")
+        .option("--machine <id>", "only those of one machine"),
+    load: () => import("./events.ts"),
+  });
+}

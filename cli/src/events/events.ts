@@ -1,0 +1,49 @@
+/**
+ * `flotilla events`: what happened to the tenant's machines and webhooks, oldest first; with --follow also new events.
+ *
+ * Messages may contain guest output, so control characters are removed before a terminal shows them. --follow asks
+ * again with the cursor of the last event, so it misses none.
+ */
+import type { TenantEvent } from "@flotilla/sdk";
+import type { Call } from "../call.ts";
+import type { Style } from "../output.ts";
+import { clean } from "../table.ts";
+
+const STYLES: Readonly<Record<TenantEvent["level"], Style>> = { info: "dim", warn: "yellow", error: "red" };
+const ASK_AGAIN_MS = 1_000;
+const PAGE = 1_000;
+
+export interface TenantEventsOptions {
+  readonly follow?: boolean;
+  readonly from?: string;
+  readonly machine?: string;
+}
+
+export async function run(call: Call, _operands: readonly string[], options: TenantEventsOptions): Promise<void> {
+  const flotilla = call.flotilla();
+  const filter = options.machine === undefined ? {} : { machine: options.machine };
+  const all: TenantEvent[] = [];
+  for (let cursor = options.from; ; ) {
+    const query = { ...filter, limit: PAGE, ...(cursor === undefined ? {} : { cursor }) };
+    const events = await flotilla.listEvents({ query });
+    cursor = events.at(-1)?.cursor ?? cursor;
+    if (call.output.isJson && options.follow !== true) all.push(...events);
+    else await show(call, events);
+    if (events.length === PAGE) continue;
+    if (options.follow !== true) break;
+    await call.world.clock.sleep(ASK_AGAIN_MS);
+  }
+  if (call.output.isJson) call.output.json(all);
+}
+
+/** With --json each event is one line. */
+async function show({ output }: Call, events: readonly TenantEvent[]): Promise<void> {
+  for (const event of events) {
+    const { createdAt, level, message, machineId, webhookId } = event;
+    if (output.isJson) await output.flow("output", Buffer.from(`${JSON.stringify(event)}\n`));
+    else {
+      const about = machineId ?? webhookId ?? "tenant";
+      output.line(`${createdAt}  ${output.style(STYLES[level], level.padEnd(5))}  ${about}  ${clean(message)}`);
+    }
+  }
+}

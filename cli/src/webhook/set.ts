@@ -1,0 +1,29 @@
+/**
+ * `flotilla webhook set ID`: changes what is given, and shows the webhook.
+ */
+import type { UpdateWebhookRequest } from "@flotilla/sdk";
+import type { Call } from "../call.ts";
+import { stateOf } from "./ls.ts";
+
+export interface SetWebhookOptions {
+  readonly address?: string;
+  readonly description?: string;
+  readonly type?: readonly string[];
+  readonly allTypes?: boolean;
+  readonly disable?: boolean;
+  readonly enable?: boolean;
+}
+
+export async function run(call: Call, [id = ""]: readonly string[], options: SetWebhookOptions): Promise<void> {
+  const { address, description, type, allTypes, disable, enable } = options;
+  const changed = await call.flotilla().updateWebhook(id, {
+    ...(address === undefined ? {} : { url: address }),
+    ...(description === undefined ? {} : { description }),
+    ...(type === undefined ? {} : { types: type as NonNullable<UpdateWebhookRequest["types"]> }),
+    ...(allTypes === true ? { types: null } : {}),
+    ...(disable === true ? { enabled: false } : {}),
+    ...(enable === true ? { enabled: true } : {}),
+  });
+  if (call.output.isJson) return call.output.json(changed);
+  call.output.line(`${changed.id}  ${stateOf(changed)}`);
+}
