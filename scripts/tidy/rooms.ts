@@ -42,7 +42,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       apikeys: ["auth", "http"],
       operations: ["http"],
       events: ["http"],
-      webhooks: ["auth", "events", "http", "secrets.ts"],
+      webhooks: ["events", "http", "secrets.ts"],
       machines: ["auth", "events", "http", "link", "secrets.ts", "services.ts", "usage"],
       ingress: ["auth", "http", "link", "machines"],
       tokens: ["http"],

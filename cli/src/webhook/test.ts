@@ -21,7 +21,7 @@ export async function run(call: Call, [id = ""]: readonly string[]): Promise<num
     if (delivery !== undefined && delivery.attempts > 0) break;
   }
   const isDelivered = delivery?.status === "delivered";
-  if (call.output.isJson) await call.output.json(delivery ?? queued);
+  if (call.output.isJson) call.output.json(delivery ?? queued);
   else if (isDelivered) call.output.line(`${queued.id}  the receiver answered ${delivery?.lastStatus}`);
   else call.output.error(`the receiver ${delivery?.lastError ?? "was not reached yet"}; the test is tried again`, null);
   return isDelivered ? 0 : 1;

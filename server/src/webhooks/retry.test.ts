@@ -1,3 +1,6 @@
+/**
+ * The schedule of retries, and when a receiver counts as down or hopeless.
+ */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ATTEMPTS_MAX, DISABLE_AFTER_MS, disableReason, isDown, probeDelayMs, retryDelayMs } from "./retry.ts";

@@ -1,3 +1,6 @@
+/**
+ * Signatures against the published example of the standard.
+ */
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
 import { test } from "node:test";

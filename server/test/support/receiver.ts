@@ -34,7 +34,7 @@ export async function startReceiver(behave: Behaviour = () => 200, port = 0): Pr
     request.on("data", (chunk: Buffer) => (body += chunk.toString("utf8")));
     request.on("end", () => {
       const { "webhook-id": id, "webhook-timestamp": timestamp, "webhook-signature": signature } = request.headers;
-      const event = JSON.parse(body) as Received["event"];
+      const event: Received["event"] = JSON.parse(body);
       const received = { id: String(id), timestamp: String(timestamp), signature: String(signature), body, event };
       receiver.requests.push(received);
       const status = receiver.behave(received, response);

@@ -1,0 +1,42 @@
+/**
+ * Events and webhooks on the command line, against a real server.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { startReceiver } from "../../server/test/support/receiver.ts";
+import { startTestServer } from "../../server/test/support/server.ts";
+import { runCli } from "./run-cli.ts";
+
+test("a user makes, tests, changes and replays a webhook, and follows events", async (t) => {
+  const server = await startTestServer({ webhookNetworks: ["127.0.0.0/8"], webhookHttp: true });
+  const environment = { FLOTILLA_URL: server.url, FLOTILLA_API_KEY: server.adminKey.key };
+  const cli = (...argv: string[]) => runCli(t, argv, { environment });
+  const said = async (...argv: string[]): Promise<string> => {
+    const { code, output, errors } = await cli(...argv);
+    assert.equal(code, 0, errors);
+    return String(output).trim();
+  };
+  const receiver = await startReceiver();
+  assert.match(await said("webhook", "create", receiver.url, "--description", "mine"), /^whsec_[A-Za-z0-9+/]{43}=$/);
+  const id = /hook-[0-9a-f]{32}/.exec(await said("webhook", "ls"))?.[0] ?? "";
+  assert.match(await said("webhook", "test", id), /^ev-[0-9a-f]{32} {2}the receiver answered 200$/);
+  const [event] = /ev-[0-9a-f]{32}/.exec(await said("webhook", "deliveries", id)) ?? [""];
+  assert.match(await said("webhook", "redeliver", id, event), /pending$/);
+  assert.match(await said("webhook", "replay", id), /reads its events again/);
+  assert.match(await said("webhook", "rotate", id, "--keep-hours", "0"), /^whsec_/);
+  receiver.behave = () => 500;
+  const failed = await cli("webhook", "test", id);
+  assert.deepEqual(
+    [failed.code, failed.errors.trim()],
+    [1, "error: the receiver answered 500; the test is tried again"],
+  );
+  assert.match(await said("webhook", "set", id, "--disable", "--type", "machine.error"), /paused$/);
+  assert.match(await said("webhook", "show", id), /^state +paused$/m);
+  const refused = await cli("webhook", "create", "https://127.0.0.1.nip.invalid:x/");
+  assert.match(refused.errors, /^error: url cannot be used for a webhook/);
+  assert.equal(await said("webhook", "rm", id), id);
+  const machine = await server.client.post("/v1/machines", { source: { type: "image", reference: "local/busybox" } });
+  assert.match(await said("events"), new RegExp(`info +${machine.json.id} +machine created$`));
+  const [first] = JSON.parse(await said("events", "--json")) as { cursor: string }[];
+  assert.equal(await said("events", "--from", first?.cursor ?? ""), "");
+});
