@@ -47,7 +47,7 @@ test("health, description and documentation are public, and only for GET", async
 test("an error is one plain sentence, and RFC 9457 JSON for callers that accept JSON", async () => {
   const plain = await client.get("/v1/tenants/none");
   assert.deepEqual([plain.status, plain.headers.get("content-type")], [404, "text/plain; charset=utf-8"]);
-  assert.equal(plain.text, "no tenant none");
+  assert.equal(plain.text, "tenant none was not found; GET /v1/tenants lists them");
   for (const accept of ["application/problem+json", "application/json"]) {
     const problem = await client.get("/v1/tenants/none", { headers: { accept, "x-request-id": "abc" } });
     assert.equal(problem.headers.get("content-type"), accept);
@@ -55,7 +55,7 @@ test("an error is one plain sentence, and RFC 9457 JSON for callers that accept 
       type: "about:blank",
       title: "the resource does not exist, or is another tenant's",
       status: 404,
-      detail: "no tenant none",
+      detail: "tenant none was not found; GET /v1/tenants lists them",
       code: "not_found",
       requestId: "abc",
     });

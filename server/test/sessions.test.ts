@@ -80,7 +80,7 @@ test("a session survives a stop and a start; a directory that did not is reporte
   const gone = await session({ cwd: "/gone/away" }, id);
   const answer = await gone.exec("pwd");
   assert.deepEqual([answer.stdout, answer.exitCode], ["/\n", 0]);
-  assert.match(answer.stderr, /the directory \/gone\/away is gone/);
+  assert.match(answer.stderr, /the directory \/gone\/away does not exist any more/);
   assert.equal((await info()).id, "work");
 });
 

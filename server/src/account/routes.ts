@@ -38,7 +38,8 @@ export function accountHandlers(context: Context): HandlersOf<"getCaller" | "get
         readTenantUsage(db, { tenantId, now, ...monthUpTo(now) }),
         readBalance(db, tenantId),
       ]);
-      if (tenant === undefined) throw new Refusal("not_found", `no tenant ${tenantId}`);
+      if (tenant === undefined)
+        throw new Refusal("not_found", `tenant ${tenantId} was not found; GET /v1/tenants lists them`);
       const periodCost = costBreakdown(usage.lines);
       const budget = plan.monthlyBudgetMicros;
       const body = {

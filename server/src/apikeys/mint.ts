@@ -48,7 +48,7 @@ export async function mintKey(
     case "inserted":
       return { id, key };
     case "noTenant":
-      throw new Refusal("not_found", `no tenant ${tenantId}`);
+      throw new Refusal("not_found", `tenant ${tenantId} was not found; GET /v1/tenants lists them`);
     case "noCreator":
       throw new Refusal("unknown_key", "the API key was revoked");
     case "overCount":

@@ -23,7 +23,7 @@ export async function revokeKey(
   const tenantId = caller.isAdmin ? null : caller.tenantId;
   return context.db.transaction(async (transaction) => {
     const key = await lockKey(transaction, { keyId, tenantId });
-    if (key === undefined) throw new Refusal("not_found", `no API key ${keyId}`);
+    if (key === undefined) throw new Refusal("not_found", `API key ${keyId} was not found; GET /v1/apikeys lists them`);
     const beyond = keyId === caller.keyId ? [] : key.scopes.filter((scope) => !mayGrant(caller, scope));
     if (beyond.length > 0) {
       const text = `missing scope: ${beyond.join(", ")}; a key can be revoked by itself, and by a key that has all its scopes`;

@@ -172,7 +172,7 @@ function unroutable({ entry, message }: Pick<Exchange, "entry" | "message">): Re
 function checkIsForNodes(route: Route | "page" | undefined): void {
   const access = route === undefined || route === "page" ? undefined : route.endpoint.access;
   if (access === "joinToken" || access === "nodeCredential" || access === "public") return;
-  throw new Refusal("not_found", "this address serves nodes only; the API has another one");
+  throw new Refusal("not_found", "this address serves only nodes; send API requests to the server's other address");
 }
 
 /** The steps that follow when the caller is known. */

@@ -24,7 +24,8 @@ export function planHandlers(context: Context): HandlersOf<"listPlans" | "create
     },
     listRates: async ({ params, query }) => {
       const found = (await listRates(context.db, params.id)).map(rateInfo);
-      if (found.length === 0) throw new Refusal("not_found", `no plan ${params.id}`);
+      if (found.length === 0)
+        throw new Refusal("not_found", `plan ${params.id} was not found; GET /v1/plans lists them`);
       const keyOf = ({ activeFrom }: (typeof found)[number]): string => activeFrom;
       return { status: 200, ...listPage(found, query, { path: `/v1/plans/${params.id}/rates`, keyOf }) };
     },

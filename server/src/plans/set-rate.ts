@@ -28,7 +28,7 @@ export async function setRate(
       `activeFrom is too early: a price begins at least ${RATE_NOTICE_MS / 1000} s after it is set, here at ${new Date(earliest).toISOString()}`,
     );
   const before = (await listRates(db, planId)).findLast((rate) => rate.activeFrom <= activeFrom);
-  if (before === undefined) throw new Refusal("not_found", `no plan ${planId}; GET /v1/plans lists them`);
+  if (before === undefined) throw new Refusal("not_found", `plan ${planId} was not found; GET /v1/plans lists them`);
   const rate = {
     ...{ id, planId, activeFrom, createdAt: now },
     rateCpuHourMicros: request.rateCpuHourMicros ?? before.rateCpuHourMicros,

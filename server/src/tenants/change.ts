@@ -26,7 +26,7 @@ export async function createTenant(context: Context, request: CreateTenantReques
 export async function changeTenant(context: Context, id: string, change: TenantChange): Promise<TenantRow> {
   if (change.planId !== undefined && change.planId !== null) await requirePlan(context, change.planId);
   const row = await updateTenant(context.db, id, change, context.clock.now());
-  if (row === undefined) throw new Refusal("not_found", `no tenant ${id}`);
+  if (row === undefined) throw new Refusal("not_found", `tenant ${id} was not found; GET /v1/tenants lists them`);
   // The statement notifies the other servers; this one's caches drop the tenant before the answer.
   await context.db.notify("tenants", id);
   return row;
@@ -35,5 +35,5 @@ export async function changeTenant(context: Context, id: string, change: TenantC
 /** Plans are never removed, so one check is enough. */
 async function requirePlan(context: Context, planId: string): Promise<void> {
   if (!(await planExists(context.db, planId)))
-    throw new Refusal("invalid_request", `no plan ${planId}; GET /v1/plans lists them`);
+    throw new Refusal("invalid_request", `plan ${planId} was not found; GET /v1/plans lists them`);
 }

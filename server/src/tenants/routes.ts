@@ -24,7 +24,8 @@ export function tenantHandlers(
     },
     getTenant: async ({ params }) => {
       const row = await findTenant(context.db, params.id);
-      if (row === undefined) throw new Refusal("not_found", `no tenant ${params.id}`);
+      if (row === undefined)
+        throw new Refusal("not_found", `tenant ${params.id} was not found; GET /v1/tenants lists them`);
       return { status: 200, body: tenantInfo(row) };
     },
     updateTenant: async ({ params, body }) => {
