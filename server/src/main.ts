@@ -17,7 +17,7 @@ import { type Clock, systemClock } from "@flotilla/base/clock";
 import { ownMessageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import { API_VERSION, openApiDocument } from "@flotilla/contract/openapi";
-import type { ListenAddress } from "@flotilla/contract/settings";
+import type { ListenAddress } from "@flotilla/contract/setting-values";
 import { AccessWatch } from "./auth/access-watch.ts";
 import { type AdminKey, ensureAdminKey } from "./auth/admin-key.ts";
 import { KeyCache } from "./auth/key-cache.ts";

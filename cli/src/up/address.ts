@@ -7,7 +7,7 @@
  */
 import { createServer } from "node:net";
 import type { Clock } from "@flotilla/base/clock";
-import type { ListenAddress } from "@flotilla/contract/settings";
+import type { ListenAddress } from "@flotilla/contract/setting-values";
 import { Flotilla } from "@flotilla/sdk";
 import { Failure } from "../failure.ts";
 

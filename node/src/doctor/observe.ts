@@ -13,7 +13,7 @@ import { delimiter, dirname, join, resolve } from "node:path";
 import { promisify } from "node:util";
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
-import type { ListenAddress } from "@flotilla/contract/settings";
+import type { ListenAddress } from "@flotilla/contract/setting-values";
 import type { DriverFacts } from "../driver/driver.ts";
 import { qemuFacts } from "../driver/qemu/index.ts";
 import { makeLog } from "../log.ts";

@@ -8,7 +8,7 @@
  */
 import { chmod, rm } from "node:fs/promises";
 import { createServer, type Socket } from "node:net";
-import type { ListenAddress } from "@flotilla/contract/settings";
+import type { ListenAddress } from "@flotilla/contract/setting-values";
 
 export type NodeListen = { readonly path: string } | ListenAddress;
 

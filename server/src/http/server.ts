@@ -11,7 +11,7 @@ import { once } from "node:events";
 import type { AddressInfo, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
-import type { ListenAddress } from "@flotilla/contract/settings";
+import type { ListenAddress } from "@flotilla/contract/setting-values";
 import findMyWay from "find-my-way";
 import { HEAD_MS_MAX } from "./bounds.ts";
 import { answerBrokenRequest, handleExpectations } from "./broken.ts";

@@ -6,7 +6,7 @@
  */
 import type { Socket } from "node:net";
 import type { Clock } from "@flotilla/base/clock";
-import { parsePairs } from "@flotilla/contract/settings";
+import { parsePairs } from "@flotilla/contract/setting-values";
 import { dialAddress } from "../../network/dial.ts";
 import type { VmNetwork } from "../../network/vm-network.ts";
 

@@ -1,0 +1,78 @@
+/**
+ * The parsers of settings' values: addresses, networks, pairs, choices. Pure.
+ *
+ * Always: a parser throws an Error that says what was expected.
+ */
+import { mirrorBase } from "./registries.ts";
+
+export interface ListenAddress {
+  readonly host: string;
+  readonly port: number;
+}
+
+/** Parses `host:port` or `[v6]:port`; port 0 lets the system choose. */
+export function parseListenAddress(value: string): ListenAddress {
+  const match = /^(\[[0-9a-fA-F:.]+\]|[^:[\]]+):(\d{1,5})$/.exec(value);
+  const port = Number(match?.[2]);
+  if (match?.[1] === undefined || port > 65_535) throw new Error("expected host:port, such as 127.0.0.1:8080");
+  return { host: match[1].replace(/^\[|\]$/g, ""), port };
+}
+
+/** An address without a path, `https://host` or `http://host:port`; a trailing slash is removed. */
+export function parseOrigin(value: string): string {
+  const url = URL.canParse(value) ? new URL(value) : null;
+  const isOrigin = url !== null && /^https?:$/.test(url.protocol) && `${url.origin}/` === url.href;
+  if (!isOrigin) throw new Error("expected http://host:port or https://host, without a path");
+  return url.origin;
+}
+
+/** `a=b,c=d` as pairs; used for registry mirrors (`docker.io=http://127.0.0.1:5000`). */
+export function parsePairs(value: string): ReadonlyMap<string, string> {
+  const pairs = new Map<string, string>();
+  for (const part of value.split(",").filter((item) => item.trim() !== "")) {
+    const at = part.indexOf("=");
+    if (at < 1 || at === part.length - 1) throw new Error("expected name=value pairs separated by commas");
+    pairs.set(part.slice(0, at).trim(), part.slice(at + 1).trim());
+  }
+  return pairs;
+}
+
+/** `registry=mirror` pairs. */
+export function parseMirrors(value: string): ReadonlyMap<string, string> {
+  const mirrors = parsePairs(value);
+  for (const mirror of mirrors.values())
+    if (!URL.canParse(mirrorBase(mirror))) throw new Error("expected registry=http://host:port or registry=host");
+  return mirrors;
+}
+
+/** Addresses and networks: `10.0.0.1`, `10.0.0.0/8`, `fd00::/8`. The value `none` is the empty list. */
+export function parseNetworks(value: string): readonly string[] {
+  const networks = parseList(value);
+  if (networks.length === 1 && networks[0] === "none") return [];
+  for (const network of networks) {
+    const [, address = "", prefix] = /^([0-9a-fA-F.:]+)(?:\/(\d{1,3}))?$/.exec(network) ?? [];
+    const isV6 = address.includes(":");
+    const isGood = URL.canParse(isV6 ? `http://[${address}]/` : `http://${address}/`) && (isV6 || IPV4.test(address));
+    if (!isGood || Number(prefix ?? 0) > (isV6 ? 128 : 32))
+      throw new Error(`expected addresses or networks such as 10.0.0.0/8, separated by commas; got ${network}`);
+  }
+  return networks;
+}
+
+const IPV4 = /^\d{1,3}(\.\d{1,3}){3}$/;
+
+/** Items separated by commas. */
+export const parseList = (value: string): readonly string[] =>
+  value
+    .split(",")
+    .map((item) => item.trim())
+    .filter((item) => item !== "");
+
+/** Parses one of the choices; `fallback` when nothing is given. */
+export const choice =
+  <const T extends string>(choices: readonly T[], fallback: T) =>
+  (value: string | undefined): T => {
+    const found = choices.find((item) => item === (value ?? fallback));
+    if (found === undefined) throw new Error(`expected one of ${choices.join(", ")}`);
+    return found;
+  };
