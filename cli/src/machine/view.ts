@@ -64,7 +64,7 @@ function lifetime(machine: MachineInfo): string | null {
     machine.ephemeral ? "deleted once stopped" : null,
     machine.autoStopSeconds === null ? null : `stops after ${renderSpan(machine.autoStopSeconds * 1000)} without use`,
     machine.ttlSeconds === null ? null : `deleted ${renderSpan(machine.ttlSeconds * 1000)} after creation`,
-    machine.restart === "never" ? "not started again after a crash" : null,
+    machine.restart === "never" ? "not restarted after a crash" : null,
   ];
   return parts.filter((part) => part !== null).join(", ") || null;
 }

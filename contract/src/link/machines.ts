@@ -117,7 +117,7 @@ export const ObservedMachine = Type.Object({
   reason: nullable(clipped(TEXT_CHARACTERS_MAX)),
   /** The code of `reason`, when the state is `failed` because of the machine's image. */
   reasonCode: oneOfOr(IMAGE_FAULTS, null),
-  /** The guest ended by itself (`poweroff` inside it), so it is not to be started again. */
+  /** The guest ended by itself (`poweroff` inside it), so it is not restarted. */
   hasPoweredOff: flag(),
   /** The boot before `bootId` that ran; null while the node knows of none. */
   lastRun: nullable(EndedRun),
