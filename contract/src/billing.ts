@@ -4,6 +4,7 @@
  * Always: the lines of an invoice follow from recorded intervals and rates alone, so any client can compute them again.
  */
 import { endpoint, json } from "./endpoint.ts";
+import { RATE_MICROS_MAX } from "./plans.ts";
 import { int64, nullable, oneOf, optional, type Static, Type, text, timestamp, pageQuery } from "./schema.ts";
 
 /**
@@ -56,7 +57,7 @@ export type InvoiceLine = Static<typeof InvoiceLine>;
 export const InvoiceRate = Type.Object({
   id: Type.String(),
   activeFrom: timestamp(),
-  activeUntil: nullable(timestamp("null: until another one")),
+  activeUntil: nullable(timestamp("null: not before the end of the month")),
   cpuHourMicros: int64(),
   memoryGbHourMicros: int64(),
 });
@@ -122,6 +123,26 @@ export const PostToLedgerRequest = Type.Object({
 });
 export type PostToLedgerRequest = Static<typeof PostToLedgerRequest>;
 
+export const PlanDiff = Type.Object({
+  planId: Type.String(),
+  month: Type.String(),
+  cpuHourMicros: int64(),
+  memoryGbHourMicros: int64(),
+  tenants: Type.Array(
+    Type.Object({
+      tenantId: Type.String(),
+      micros: int64({ description: "what its usage under the plan costs in the month" }),
+      plannedMicros: int64({
+        description: "what the same usage costs at the given prices, rounded down once for each meter",
+      }),
+      differenceMicros: micros(),
+    }),
+  ),
+});
+export type PlanDiff = Static<typeof PlanDiff>;
+
+const price = (description: string) => Type.Optional(int64({ maximum: RATE_MICROS_MAX, description }));
+
 const tenantId = Type.Optional(text({ maxLength: 64, description: "another tenant's; admin only" }));
 const asOf = Type.Optional(
   text({
@@ -173,6 +194,25 @@ export const billingEndpoints = {
     errors: ["not_found", "invalid_body"],
     isExtra: true,
   }),
+  diffPlan: endpoint({
+    method: "GET",
+    path: "/v1/billing/plans/{id}/diff",
+    family: "billing",
+    summary: "Compare what a month cost each tenant of a plan with what it would cost at other prices",
+    description:
+      "Changes nothing. Prices that are not given are those of the plan's newest rate, which may be in the future.",
+    access: ["admin"],
+    query: Type.Object({
+      month: Type.Optional(
+        text({ maxLength: 16, description: "such as 2026-07; one that has begun; default: the last one" }),
+      ),
+      rateCpuHourMicros: price("for one virtual processor for an hour"),
+      rateMemoryGbHourMicros: price("for one GiB of memory for an hour"),
+    }),
+    answers: { 200: json(PlanDiff) },
+    errors: ["invalid_request", "invalid_body", "not_found"],
+    isExtra: true,
+  }),
   listLedger: endpoint({
     method: "GET",
     path: "/v1/billing/ledger",
@@ -192,7 +232,7 @@ export const billingEndpoints = {
     access: ["admin"],
     body: { kind: "json", schema: PostToLedgerRequest },
     answers: { 201: json(LedgerTransaction) },
-    errors: ["invalid_json", "invalid_body", "invalid_request"],
+    errors: ["invalid_json", "invalid_body", "invalid_request", "not_found"],
     isExtra: true,
   }),
 } as const;

@@ -37,7 +37,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       health: ["http"],
       plans: ["http"],
       tenants: ["http"],
-      billing: ["auth", "http", "tenants", "usage"],
+      billing: ["auth", "http", "plans", "tenants", "usage"],
       account: ["billing", "http", "plans", "tenants", "usage"],
       apikeys: ["auth", "http"],
       operations: ["http"],

@@ -129,6 +129,18 @@ export abstract class Methods {
   }
 
   /**
+   * Compare what a month cost each tenant of a plan with what it would cost at other prices.
+   *
+   * Changes nothing. Prices that are not given are those of the plan's newest rate, which may be in the future.
+   *
+   * `GET /v1/billing/plans/{id}/diff`; needs scope admin.
+   * Refuses with invalid_request, invalid_body, not_found.
+   */
+  diffPlan(id: string, options: CallOptions<DiffPlanQuery> = {}): Promise<PlanDiff> {
+    return this.call({ method: "GET", path: `/v1/billing/plans/${segment(id)}/diff`, answer: "json" }, options);
+  }
+
+  /**
    * List what changed the tenant's balance, in order.
    *
    * `GET /v1/billing/ledger`; needs scope billing:read.
@@ -142,7 +154,7 @@ export abstract class Methods {
    * Give a tenant credit, or correct its balance.
    *
    * `POST /v1/billing/ledger`; needs scope admin.
-   * Refuses with invalid_json, invalid_body, invalid_request.
+   * Refuses with invalid_json, invalid_body, invalid_request, not_found.
    */
   postToLedger(body: PostToLedgerRequest, options: CallOptions = {}): Promise<LedgerTransaction> {
     return this.call({ method: "POST", path: "/v1/billing/ledger", json: body, answer: "json" }, options);
@@ -1673,6 +1685,15 @@ export type DeployStrategy =
       type: "blueGreen";
     };
 
+export interface DiffPlanQuery {
+  /** such as 2026-07; one that has begun; default: the last one */
+  month?: string | undefined;
+  /** for one virtual processor for an hour */
+  rateCpuHourMicros?: number | undefined;
+  /** for one GiB of memory for an hour */
+  rateMemoryGbHourMicros?: number | undefined;
+}
+
 export interface DrainNodeAnswer {
   id: string;
   /** where the server reaches the node's agent */
@@ -1889,7 +1910,7 @@ export interface InvoiceRate {
   id: string;
   /** RFC 3339, UTC, with milliseconds */
   activeFrom: string;
-  /** null: until another one */
+  /** null: not before the end of the month */
   activeUntil: string | null;
   cpuHourMicros: number;
   memoryGbHourMicros: number;
@@ -2278,6 +2299,21 @@ export interface OperationStep {
   finishedAt: string | null;
   /** progress while it runs; afterwards its result */
   message: string | null;
+}
+
+export interface PlanDiff {
+  planId: string;
+  month: string;
+  cpuHourMicros: number;
+  memoryGbHourMicros: number;
+  tenants: readonly {
+    tenantId: string;
+    /** what its usage under the plan costs in the month */
+    micros: number;
+    /** what the same usage costs at the given prices, rounded down once for each meter */
+    plannedMicros: number;
+    differenceMicros: number;
+  }[];
 }
 
 export interface PlanInfo {

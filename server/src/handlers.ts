@@ -50,6 +50,7 @@ import { budgetReconciler } from "./reconcilers/budgets.ts";
 import { invoiceReconciler } from "./reconcilers/invoices.ts";
 import { lifetimeReconciler } from "./reconcilers/lifetimes.ts";
 import { machineReconciler } from "./reconcilers/machines.ts";
+import { noticeReconciler } from "./reconcilers/notices.ts";
 import { nodeReconciler } from "./reconcilers/nodes.ts";
 import { operationReconciler } from "./reconcilers/operations.ts";
 import { purgeReconciler } from "./reconcilers/purges.ts";
@@ -176,6 +177,7 @@ function reconcilersOf(machines: MachineServices, { operations, webhooks, billin
     lifetimeReconciler(machines),
     budgetReconciler(machines),
     invoiceReconciler(billing),
+    noticeReconciler(machines.context),
     nodeReconciler(machines.context),
     operationReconciler(machines.context, operations),
     webhookReconciler(webhooks),

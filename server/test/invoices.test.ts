@@ -218,12 +218,7 @@ test("a posting that is repeated under its idempotency key is posted once, and o
   for (let count = 0; count < 2; count += 1)
     assert.equal((await admin.call("POST", "/v1/billing/ledger", { body, headers })).status, 201);
   assert.equal((await client.get("/v1/billing/ledger")).json.at(-1).balanceMicros, 7);
-  for (const wrong of [
-    { micros: 0 },
-    { micros: -1 },
-    { tenantId: "none", micros: 1 },
-    { micros: 0, kind: "adjustment" },
-  ])
+  for (const wrong of [{ micros: 0 }, { micros: -1 }, { micros: 0, kind: "adjustment" }])
     assert.equal((await admin.post("/v1/billing/ledger", { ...body, ...wrong })).status, 400, JSON.stringify(wrong));
   for (const wrong of [
     { micros: 2 ** 53 },
@@ -233,6 +228,7 @@ test("a posting that is repeated under its idempotency key is posted once, and o
     { note: "x".repeat(1_000_000) },
   ])
     assert.equal((await admin.post("/v1/billing/ledger", { ...body, ...wrong })).status, 422);
+  assert.equal((await admin.post("/v1/billing/ledger", { tenantId: "none", micros: 1 })).status, 404);
   assert.equal((await client.post("/v1/billing/ledger", body)).status, 403);
   const other = (await admin.get("/v1/me")).json.tenantId;
   assert.equal((await client.get(`/v1/billing/ledger?tenantId=${other}`)).status, 403);
@@ -260,6 +256,39 @@ test("the database refuses a ledger that does not add up, a second posting of an
     SELECT 'post-' || repeat('0', 32), tenant_id, kind, invoice_month, note, made_at FROM ledger_transactions
     WHERE tenant_id = ${id} AND kind = 'invoice' LIMIT 1`);
   await assert.rejects(again, /posted_once/);
+});
+
+test("a plan's past month is rated again at other prices, for each tenant, and nothing changes", async (t) => {
+  const { id, client } = await makeTenant("rerated");
+  await run(id, lastMonth.from, lastMonth.from + 1_234_567);
+  await finalizeAll();
+  const before = await invoiceOf(client, lastMonth.id);
+  const { planId } = (await admin.get(`/v1/tenants/${id}`)).json;
+  const diff = async (query: string) =>
+    await admin.get(`/v1/billing/plans/${planId}/diff?month=${lastMonth.id}${query}`);
+  const plannedMicros = Number((2n * 1_234_567n * 2_000_001n) / BigInt(HOUR)) + memoryMicros(1_234_567);
+  const micros = cpuMicros(1_234_567) + memoryMicros(1_234_567);
+  const tenant = { tenantId: id, micros, plannedMicros, differenceMicros: plannedMicros - micros };
+  assert.deepEqual((await diff("&rateCpuHourMicros=2000001")).json.tenants, [tenant]);
+  const same = (await diff("")).json;
+  assert.deepEqual(same.tenants, [{ tenantId: id, micros, plannedMicros: micros, differenceMicros: 0 }]);
+  // Without prices it is the newest rate, which is planned.
+  const planned = { rateCpuHourMicros: 2_000_001, activeFrom: "2999-01-01T00:00:00Z" };
+  assert.equal((await admin.post(`/v1/plans/${planId}/rates`, planned)).status, 201);
+  assert.deepEqual((await diff("")).json.tenants, [tenant]);
+  assert.deepEqual(await invoiceOf(client, lastMonth.id), before);
+  const environment = { FLOTILLA_URL: server.url, FLOTILLA_API_KEY: server.adminKey.key };
+  const shown = await runCli(t, ["plan", "diff", planId, lastMonth.id, "--cpu-hour", "2.000001"], { environment });
+  assert.match(String(shown.output), new RegExp(`^${id} +\\d`, "m"), shown.errors);
+
+  for (const query of ["&rateCpuHourMicros=-1", "&rateCpuHourMicros=9007199254740993", "&rateMemoryGbHourMicros=x"])
+    assert.equal((await diff(query)).status, 422, query);
+  const path = `/v1/billing/plans/${planId}/diff`;
+  assert.deepEqual((await admin.get(path)).json, (await diff("")).json);
+  for (const month of ["2026-13", "2999-01", "x"])
+    assert.equal((await admin.get(`${path}?month=${month}`)).status, 400);
+  assert.equal((await admin.get("/v1/billing/plans/none/diff")).status, 404);
+  assert.equal((await client.get(path)).status, 403);
 });
 
 test("an id that is not a month, an instant that does not exist and another tenant's invoice are refused", async () => {

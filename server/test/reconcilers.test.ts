@@ -12,6 +12,7 @@ import { budgetReconciler } from "../src/reconcilers/budgets.ts";
 import { invoiceReconciler } from "../src/reconcilers/invoices.ts";
 import { lifetimeReconciler } from "../src/reconcilers/lifetimes.ts";
 import { machineReconciler } from "../src/reconcilers/machines.ts";
+import { noticeReconciler } from "../src/reconcilers/notices.ts";
 import { nodeReconciler } from "../src/reconcilers/nodes.ts";
 import { operationReconciler } from "../src/reconcilers/operations.ts";
 import { purgeReconciler } from "../src/reconcilers/purges.ts";
@@ -120,6 +121,7 @@ test("every loop is in the README", async () => {
     lifetimeReconciler(services),
     budgetReconciler(services),
     invoiceReconciler({ context, graceHours: 72 }),
+    noticeReconciler(context),
     nodeReconciler(context),
     operationReconciler(context, new OperationRunner(context, new AtWork(context.clock), [])),
     purgeReconciler(context),

@@ -11,6 +11,7 @@ import { instantOf } from "../src/db/instant.ts";
 import { BUDGET_PERIOD_MS, budgetReconciler } from "../src/reconcilers/budgets.ts";
 import { costOfMonth, refuseOverBudget } from "../src/usage/budget.ts";
 import { readCeilings } from "../src/usage/store.ts";
+import { noticeReconciler } from "../src/reconcilers/notices.ts";
 import { readAllUsage, readMachineUsage, readTenantUsage } from "../src/usage/intervals-store.ts";
 import { costBreakdown, METERS, type Meter, monthUpTo, type Usage } from "../src/usage/usage.ts";
 import { monthAfter, monthAt, type Month } from "../src/billing/month.ts";
@@ -545,6 +546,50 @@ test("a budget is used up in the millisecond in which the cost reaches it, and u
   assert.equal(await costOfMonth(at(from + usedMs), tenantId), budget);
   const overshoot = (await costOfMonth(at(from + usedMs + BUDGET_PERIOD_MS), tenantId)) - budget;
   assert.equal(overshoot, cost(usedMs + BUDGET_PERIOD_MS) - cost(usedMs));
+});
+
+test("a tenant gets one event at 80 % of its budget and one at 100 %, from any number of servers and restarts", async () => {
+  const budget = 1_000_000;
+  const plan = { name: "watched", budgetPolicy: "notify", monthlyBudgetMicros: budget, rateMemoryGbHourMicros: 0 };
+  const planId = (await admin.post("/v1/plans", { ...plan, rateCpuHourMicros: HOUR })).json.id;
+  const tenantId: string = (await admin.post("/v1/tenants", { name: "watched", planId })).json.id;
+  const client = admin.withKey((await admin.post("/v1/apikeys", { tenantId })).json.key);
+  const from = Date.UTC(2026, 5, 15);
+  const context = { ...server.context, clock: { ...server.context.clock, now: () => from + HOUR } };
+  // At one micro for a millisecond.
+  const use = (boot: string, start: number, ms: number) =>
+    db.execute(sql`
+      INSERT INTO machine_runs (boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, recorded_at)
+      VALUES (${boot}, ${boot}, 'node-x', ${tenantId}, 1, 1, ${instantOf(start)}, ${instantOf(start + ms)}, 'stop', now())`);
+  const events = async (): Promise<readonly string[]> => {
+    // As many servers as there are loops, each started again twice.
+    for (let restarts = 0; restarts < 3; restarts += 1)
+      await Promise.all(
+        Array.from({ length: 4 }, () => noticeReconciler(context).activate(new AbortController().signal)),
+      );
+    const written = await db.query<{ message: string }>(sql`
+      SELECT message FROM tenant_events WHERE tenant_id = ${tenantId} AND machine_id IS NULL ORDER BY position`);
+    return written.map(({ message }) => message);
+  };
+  await use("watched-1", from, 799_999);
+  assert.deepEqual(await events(), []);
+  await use("watched-2", from, 1);
+  assert.deepEqual(await events(), ["80 % of the monthly budget is used: 0.80 of 1.00"]);
+  await use("watched-3", from, 200_000);
+  assert.deepEqual((await events()).slice(1), ["100 % of the monthly budget is used: 1.00 of 1.00"]);
+  await use("watched-4", from, 500_000);
+  assert.equal((await events()).length, 2);
+  const listed = await until(async () => {
+    const all = (await client.get("/v1/events")).json as { machineId: string | null; level: string }[];
+    return all.length === 2 && all;
+  });
+  assert.deepEqual(
+    listed.map(({ machineId, level }) => [machineId, level]),
+    [
+      [null, "warn"],
+      [null, "warn"],
+    ],
+  );
 });
 
 test("a malformed period is refused", async () => {

@@ -36,6 +36,16 @@ export function addPlanCommands(tree: Tree, root: Command): void {
     load: () => import("./rates.ts"),
   });
   addVerb(tree, plan, {
+    usage: "diff <plan> <month>",
+    summary: "show what a month such as 2026-07 would cost each tenant at other prices; changes nothing",
+    options: (command) =>
+      withPrices(command).addHelpText(
+        "after",
+        "\nA price that is left out is that of the plan's newest rate, which may be in the future.",
+      ),
+    load: () => import("./diff.ts"),
+  });
+  addVerb(tree, plan, {
     usage: "rate <plan>",
     summary: "set a plan's prices from a time on; what was used before keeps its price",
     options: (command) =>

@@ -15,7 +15,7 @@ export async function post({ db, clock }: Context, request: PostToLedgerRequest,
   if (micros < 0 && kind === "credit")
     throw new Refusal("invalid_request", "a credit is above 0; post an adjustment to take something back");
   if ((await findTenant(db, tenantId)) === undefined)
-    throw new Refusal("invalid_request", `no tenant ${tenantId}; GET /v1/tenants lists them`);
+    throw new Refusal("not_found", `no tenant ${tenantId}; GET /v1/tenants lists them`);
   // Sums stay whole numbers for every reader.
   if (Math.abs((await readBalance(db, tenantId)) + micros) > Number.MAX_SAFE_INTEGER / 2)
     throw new Refusal("invalid_request", `the balance of tenant ${tenantId} would be too large; post a smaller amount`);

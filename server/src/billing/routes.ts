@@ -6,6 +6,7 @@ import type { Caller } from "../auth/caller.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { parseInstant } from "../http/instant.ts";
 import { listPage } from "../http/list-page.ts";
+import { diffPlan } from "./diff.ts";
 import { type Billing, getInvoice, listInvoices, requireMonth } from "./invoices.ts";
 import { post } from "./ledger.ts";
 import { listLedger } from "./ledger-store.ts";
@@ -17,7 +18,7 @@ const INTERVALS_DEFAULT = 1000;
 
 export function billingHandlers(
   billing: Billing,
-): HandlersOf<"listInvoices" | "getInvoice" | "listInvoiceIntervals" | "listLedger" | "postToLedger"> {
+): HandlersOf<"listInvoices" | "getInvoice" | "listInvoiceIntervals" | "diffPlan" | "listLedger" | "postToLedger"> {
   const { context } = billing;
   return {
     listInvoices: async ({ caller, query }) => {
@@ -53,6 +54,7 @@ export function billingHandlers(
       });
       return { status: 200, body: found.map(intervalView) };
     },
+    diffPlan: async ({ params, query }) => ({ status: 200, body: await diffPlan(context, params.id, query) }),
     listLedger: async ({ caller, query }) => {
       const tenantId = tenantOf(caller, query.tenantId);
       const found = (await listLedger(context.db, tenantId)).map(ledgerView);

@@ -76,7 +76,7 @@ export const computeLines = (
 export interface RateSpanRow {
   readonly id: string;
   readonly activeFrom: number;
-  /** null: until another one. */
+  /** null: not before the end of what was asked for, so that rates that are set later change nothing. */
   readonly activeUntil: number | null;
   readonly cpuHourMicros: number;
   readonly memoryGbHourMicros: number;
@@ -86,7 +86,7 @@ export interface RateSpanRow {
 export const listRateSpans = (db: Queryable, tenantId: string, until: number): Promise<readonly RateSpanRow[]> =>
   db.query<RateSpanRow>(sql`
     SELECT r.id, floor(extract(epoch FROM t.active_from) * 1000)::bigint AS "activeFrom",
-      CASE WHEN t.active_until < 'infinity' THEN floor(extract(epoch FROM t.active_until) * 1000)::bigint END AS "activeUntil",
+      CASE WHEN t.active_until < ${instantOf(until)}::timestamptz THEN floor(extract(epoch FROM t.active_until) * 1000)::bigint END AS "activeUntil",
       r.cpu_hour_micros AS "cpuHourMicros", r.memory_gb_hour_micros AS "memoryGbHourMicros"
     FROM tenant_rates t JOIN rates r ON r.id = t.rate_id
     WHERE t.tenant_id = ${tenantId} AND t.active_from < ${instantOf(until)}::timestamptz ORDER BY t.active_from`);

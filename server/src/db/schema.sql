@@ -30,6 +30,22 @@ CREATE TABLE api_keys (
   CONSTRAINT api_keys_scopes_check CHECK ((cardinality(scopes) > 0))
 );
 
+-- One row for each event about a budget, so that each is written once. Written by server/src/usage/notices-store.ts.
+CREATE TABLE budget_notices (
+  -- Who was notified.
+  tenant_id text NOT NULL,
+  -- The first day of the month, in UTC.
+  month date NOT NULL,
+  -- The share of the budget that was used.
+  percent integer NOT NULL,
+  -- When the event was written.
+  noted_at timestamp with time zone NOT NULL,
+  CONSTRAINT budget_notices_pkey PRIMARY KEY (tenant_id, month, percent),
+  CONSTRAINT budget_notices_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
+  CONSTRAINT budget_notices_month_check CHECK ((date_trunc('month'::text, (month)::timestamp with time zone) = month)),
+  CONSTRAINT budget_notices_percent_check CHECK ((percent = ANY (ARRAY[80, 100])))
+);
+
 -- One row: the identity of this cluster.
 CREATE TABLE cluster (
   -- Random, made once; shown by /health.

@@ -56,6 +56,18 @@ export async function readMachineUsage(
   return usageOf(row, { ...options, tenantId });
 }
 
+/** What each of these tenants used that used anything or ran a command, by its id. */
+export async function readUsageOf(
+  db: Queryable,
+  { tenantIds, ...options }: ReadOptions & { readonly tenantIds: readonly string[] },
+): Promise<ReadonlyMap<string, Usage>> {
+  const rows = await db.query<SumRow>(sql`
+    WITH used AS (SELECT * FROM usage_intervals WHERE tenant_id = ANY(${tenantIds}::text[]) AND ${overlaps(options)}),
+    executed AS (SELECT * FROM machine_exec_months WHERE tenant_id = ANY(${tenantIds}::text[]) AND ${isTouched(options)}),
+    ${sums(options)}`);
+  return new Map(rows.map((row) => [row.tenantId, usageOf(row, { ...options, tenantId: row.tenantId })]));
+}
+
 /** Usage of each tenant that used anything or ran a command, by its id. */
 export async function readAllUsage(db: Queryable, options: ReadOptions): Promise<ReadonlyMap<string, Usage>> {
   const rows = await db.query<SumRow>(sql`

@@ -1,0 +1,20 @@
+/**
+ * `flotilla plan diff PLAN MONTH`: what a month cost each tenant of a plan, and what it would cost at other prices.
+ */
+import { renderMicros } from "@flotilla/base/money";
+import type { Call } from "../call.ts";
+import { type Prices, pricesOf } from "./prices.ts";
+
+export async function run(call: Call, [planId = "", month = ""]: readonly string[], prices: Prices): Promise<void> {
+  const diff = await call.flotilla().diffPlan(planId, { query: { month, ...pricesOf(prices) } });
+  if (call.output.isJson) return call.output.json(diff);
+  call.output.note(
+    `at ${renderMicros(diff.cpuHourMicros)} a CPU hour, ${renderMicros(diff.memoryGbHourMicros)} a memory GB hour`,
+  );
+  call.output.table(
+    ["TENANT", "COST", "PLANNED", "DIFFERENCE"],
+    diff.tenants.map(({ tenantId, micros, plannedMicros, differenceMicros }) => [
+      ...[tenantId, renderMicros(micros), renderMicros(plannedMicros), renderMicros(differenceMicros)],
+    ]),
+  );
+}

@@ -1,0 +1,56 @@
+/**
+ * Rates the usage of a month again at other prices, before they are set. Changes nothing.
+ */
+import type { PlanDiff } from "@flotilla/contract/billing";
+import { Refusal } from "@flotilla/contract/errors";
+import type { Context } from "../context.ts";
+import { listRates } from "../plans/rates-store.ts";
+import { readAllUsage } from "../usage/intervals-store.ts";
+import { costBreakdown, type Rate, type UsageLine } from "../usage/usage.ts";
+import { type Month, monthAt } from "./month.ts";
+
+export interface DiffAsked {
+  readonly month?: string;
+  readonly rateCpuHourMicros?: number;
+  readonly rateMemoryGbHourMicros?: number;
+}
+
+export async function diffPlan({ db, clock }: Context, planId: string, asked: DiffAsked): Promise<PlanDiff> {
+  const now = clock.now();
+  const month = asked.month === undefined ? monthAt(monthAt(now).from - 1) : parseAsked(asked.month);
+  if (month.from > now) throw new Refusal("invalid_request", `month ${month.id} has not begun; name one that has`);
+  const rates = await listRates(db, planId);
+  const newest = rates.at(-1);
+  if (newest === undefined) throw new Refusal("not_found", `no plan ${planId}; GET /v1/plans lists them`);
+  const planned = {
+    id: "planned",
+    cpuHourMicros: asked.rateCpuHourMicros ?? newest.rateCpuHourMicros,
+    memoryGbHourMicros: asked.rateMemoryGbHourMicros ?? newest.rateMemoryGbHourMicros,
+  };
+  const ofPlan = new Set(rates.map(({ id }) => id));
+  const used = await readAllUsage(db, { ...month, now });
+  const tenants = [...used]
+    .map(([tenantId, { lines }]) => ({ tenantId, lines: lines.filter(({ rate }) => ofPlan.has(rate.id)) }))
+    .filter(({ lines }) => lines.length > 0)
+    .map(({ tenantId, lines }) => {
+      const micros = costBreakdown(lines).totalMicros;
+      const plannedMicros = costBreakdown(atOneRate(lines, planned)).totalMicros;
+      return { tenantId, micros, plannedMicros, differenceMicros: plannedMicros - micros };
+    })
+    .toSorted((one, other) => (one.tenantId < other.tenantId ? -1 : 1));
+  const { cpuHourMicros, memoryGbHourMicros } = planned;
+  return { planId, month: month.id, cpuHourMicros, memoryGbHourMicros, tenants };
+}
+
+function parseAsked(id: string): Month {
+  if (!/^[12]\d{3}-(0[1-9]|1[0-2])$/.test(id))
+    throw new Refusal("invalid_request", "month is not a month; write it as 2026-07");
+  return monthAt(Date.parse(`${id}-01T00:00:00Z`));
+}
+
+/** One line for each meter. */
+function atOneRate(lines: readonly UsageLine[], rate: Rate): UsageLine[] {
+  const amounts = new Map<UsageLine["meter"], bigint>();
+  for (const { meter, amount } of lines) amounts.set(meter, (amounts.get(meter) ?? 0n) + amount);
+  return [...amounts].map(([meter, amount]) => ({ meter, rate, amount }));
+}

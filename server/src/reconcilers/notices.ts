@@ -1,0 +1,44 @@
+/**
+ * Writes an event for a tenant when 80 % and 100 % of its monthly budget are used, whatever the policy does besides.
+ *
+ * Reads usage of tenants that used something lately; writes budget_notices and tenant_events in one statement (usage/notices-store.ts), so
+ * an event is written once by any number of servers. A crash before the write leaves the event to the next activation.
+ */
+import type { Context } from "../context.ts";
+import { readUsageOf } from "../usage/intervals-store.ts";
+import { type Notice, insertNotices, listBudgeted } from "../usage/notices-store.ts";
+import { noticeText, reachedPercents } from "../usage/notices.ts";
+import { costBreakdown, monthUpTo } from "../usage/usage.ts";
+import type { Reconciler } from "./driver.ts";
+
+const TENANTS_PER_ACTIVATION_MAX = 500;
+
+export function noticeReconciler(context: Context): Reconciler {
+  // Where the next activation continues, so that each tenant has its turn.
+  let after = "";
+  return {
+    name: "notices",
+    purpose: "writes an event when 80 % and 100 % of a tenant's monthly budget are used",
+    periodMs: 30_000,
+    wakeOn: [],
+    async activate() {
+      const { clock, db, ids } = context;
+      const now = clock.now();
+      const period = monthUpTo(now);
+      const budgeted = await listBudgeted(db, { month: period.from, now, after, limit: TENANTS_PER_ACTIVATION_MAX });
+      const hasMore = budgeted.length === TENANTS_PER_ACTIVATION_MAX;
+      after = hasMore ? (budgeted.at(-1)?.tenantId ?? "") : "";
+      if (budgeted.length === 0) return { counts: {}, errors: [] };
+      const usage = await readUsageOf(db, { tenantIds: budgeted.map(({ tenantId }) => tenantId), now, ...period });
+      const notices = budgeted.flatMap((each): Notice[] => {
+        const used = costBreakdown(usage.get(each.tenantId)?.lines ?? []).totalMicros;
+        return reachedPercents(used, each.budgetMicros).map((percent) => ({
+          ...{ eventId: ids.make("event"), tenantId: each.tenantId, percent },
+          message: noticeText(each, used, percent),
+        }));
+      });
+      const noted = notices.length === 0 ? 0 : await insertNotices(db, { notices, month: period.from, now });
+      return { counts: { noted }, errors: [], hasMore };
+    },
+  };
+}

@@ -1,0 +1,61 @@
+/**
+ * Finds tenants that may have reached a share of their budget, and writes the event of each share once.
+ *
+ * Always: an event and the row of budget_notices that says so are written by one statement, so neither exists without the other and
+ * no server or restart writes a second one.
+ */
+import { type Queryable, sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
+import type { Budgeted, NoticePercent } from "./notices.ts";
+
+/** What ended longer ago was looked at before, or is looked at when the tenant uses something again. */
+const RECENT_MS = 24 * 60 * 60_000;
+
+/**
+ * Tenants with a budget whose policy is not `none`, that used something lately and have not been notified of everything this
+ * month, in the order of their ids, after the named one. `month`: its first instant.
+ */
+export const listBudgeted = (
+  db: Queryable,
+  {
+    month,
+    now,
+    after,
+    limit,
+  }: { readonly month: number; readonly now: number; readonly after: string; readonly limit: number },
+): Promise<readonly Budgeted[]> =>
+  db.query<Budgeted>(sql`
+    SELECT t.id AS "tenantId", p.budget_policy AS policy, p.monthly_budget_micros AS "budgetMicros"
+    FROM tenants t JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
+    WHERE p.budget_policy <> 'none' AND p.monthly_budget_micros IS NOT NULL AND t.id > ${after}
+      AND NOT EXISTS (SELECT FROM budget_notices n WHERE n.tenant_id = t.id AND n.percent = 100
+        AND n.month = (${instantOf(month)}::timestamptz AT TIME ZONE 'UTC')::date)
+      AND (EXISTS (SELECT FROM machines m WHERE m.tenant_id = t.id AND m.is_active)
+        OR EXISTS (SELECT FROM usage_intervals u WHERE u.tenant_id = t.id AND u.ended_at > ${instantOf(now - RECENT_MS)}::timestamptz)
+        OR EXISTS (SELECT FROM usage_intervals u WHERE u.tenant_id = t.id AND u.ended_at IS NULL AND u.meter = 'uptime'))
+    ORDER BY t.id LIMIT ${limit}::int`);
+
+export interface Notice {
+  readonly eventId: string;
+  readonly tenantId: string;
+  readonly percent: NoticePercent;
+  readonly message: string;
+}
+
+/** Returns how many were written; the others had been. `month`: its first instant. */
+export const insertNotices = (
+  db: Queryable,
+  { notices, month, now }: { readonly notices: readonly Notice[]; readonly month: number; readonly now: number },
+): Promise<number> =>
+  db.execute(sql`
+    WITH due AS (
+      SELECT * FROM jsonb_to_recordset(${JSON.stringify(notices)}::jsonb)
+        AS d("eventId" text, "tenantId" text, percent int, message text)),
+    noted AS (
+      INSERT INTO budget_notices (tenant_id, month, percent, noted_at)
+      SELECT "tenantId", (${instantOf(month)}::timestamptz AT TIME ZONE 'UTC')::date, percent, ${instantOf(now)}::timestamptz FROM due
+      ORDER BY 1, 3
+      ON CONFLICT DO NOTHING RETURNING tenant_id, percent)
+    INSERT INTO tenant_events (id, tenant_id, level, message, created_at)
+    SELECT d."eventId", d."tenantId", 'warn', d.message, ${instantOf(now)}::timestamptz
+    FROM due d JOIN noted n ON n.tenant_id = d."tenantId" AND n.percent = d.percent ORDER BY d."tenantId", d.percent`);

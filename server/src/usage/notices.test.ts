@@ -1,0 +1,23 @@
+/**
+ * When a share of a budget is reached, and what the event says.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { noticeText, reachedPercents } from "./notices.ts";
+
+test("a share is reached to the micro, also of budgets that floating point cannot divide", () => {
+  assert.deepEqual(reachedPercents(79_999_999, 100_000_000), []);
+  assert.deepEqual(reachedPercents(80_000_000, 100_000_000), [80]);
+  assert.deepEqual(reachedPercents(99_999_999, 100_000_000), [80]);
+  assert.deepEqual(reachedPercents(100_000_000, 100_000_000), [80, 100]);
+  const odd = 2 ** 53 - 1;
+  assert.deepEqual(reachedPercents(7_205_759_403_792_792, odd), []);
+  assert.deepEqual(reachedPercents(7_205_759_403_792_793, odd), [80]);
+  assert.deepEqual(reachedPercents(0, 0), [80, 100], "a budget of 0 is used up");
+});
+
+test("an event says how much is used, and at 100 % what happens then", () => {
+  const budgeted = { tenantId: "t", policy: "stop", budgetMicros: 100_000_000 } as const;
+  assert.equal(noticeText(budgeted, 80_500_000, 80), "80 % of the monthly budget is used: 80.50 of 100.00");
+  assert.match(noticeText(budgeted, 100_000_001, 100), /100\.000001 of 100\.00; creates .* are stopped$/);
+});
