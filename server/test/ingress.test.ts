@@ -231,6 +231,24 @@ test("a request to a recently used machine makes no query", async () => {
   assert.equal(await countStatements(server.context.db, bridge), 0);
 });
 
+test("a share link opens at once on every server, also where its notification has not arrived", async () => {
+  const id = await machineWithPorts(client, { 80: guest.port });
+  const { token } = (await client.post(`/v1/machines/${id}/share`)).json as { token: string };
+  const { db } = server.context;
+  // Only what the database says changes: no server is notified.
+  await db.execute(sql`CREATE TABLE kept_shares AS SELECT * FROM machine_shares WHERE machine_id = ${id}`);
+  await db.execute(sql`DELETE FROM machine_shares WHERE machine_id = ${id}`);
+  const cookie = `flotilla_share=${token}`;
+  const status = async (): Promise<number> => (await visit(other, `/proxy/${id}/`, { cookie })).status;
+  await until(async () => (await status()) === 401, { what: "the end of the link" });
+  await db.execute(sql`INSERT INTO machine_shares SELECT * FROM kept_shares`);
+  let refused = 0;
+  const isOpen = async () => (await status()) === 200 || void (refused += 1);
+  // Longer than a wrong link is answered from memory, shorter than a right one.
+  await until(isOpen, { what: "the link", everyMs: 100 });
+  assert.ok(refused <= 1, `it was refused ${refused} times`);
+});
+
 test("a share link revoked without a notification opens nothing a second later", async () => {
   const id = await machineWithPorts(client, { 80: guest.port });
   const { token } = (await client.post(`/v1/machines/${id}/share`)).json as { token: string };

@@ -55,6 +55,19 @@ async function known(): Promise<{ script: Script; table: AccessTable }> {
   return { script, table };
 }
 
+test("what is known is asked for again for a caller whom it refuses, but not for each of many", async () => {
+  const { script, table } = await known();
+  const newer = { ...MACHINE, isPublic: false };
+  script.now = 60;
+  const [one, other] = [table.findNewer("web"), table.findNewer("web")];
+  assert.equal(script.queries.length, 1);
+  script.answer(newer);
+  assert.deepEqual([await one, await other], [newer, newer]);
+  script.now = 100;
+  assert.deepEqual(table.findNewer("web"), newer);
+  assert.equal(script.queries.length, 0);
+});
+
 test("a known machine is found without a query for half a second, and then asked for again", async () => {
   const { script, table } = await known();
   script.now = 500;

@@ -5,6 +5,8 @@
  * - a change that this server made is visible to every request that begins after the change was acknowledged;
  * - a change that another server made is visible within milliseconds, by its notification, and within AGE_MAX_MS when the
  *   notification is late or lost: an entry is used for at most AGE_MAX_MS after its query began;
+ * - a caller whose share link does not fit what is in memory is judged by a newer query (`findNewer`), so a link works on
+ *   every server as soon as it was answered;
  * - while no notifications arrive, nothing is kept and every request waits for a query;
  * - requests for one name share a query only if it began at most AGE_MAX_MS before them, and no change was notified since;
  * - names without a machine are not kept, so that guessed names cannot fill the memory.
@@ -18,6 +20,8 @@ import { findAccess, type MachineAccess } from "./access-store.ts";
 const ENTRIES_MAX = 2_000;
 /** Half of what is promised for a revocation on another server. A busy name costs two queries a second. */
 const AGE_MAX_MS = 500;
+/** Bounds the queries for wrong share links: one name costs no more than twenty a second. */
+const NEWER_AFTER_MS = 50;
 
 interface Entry {
   readonly access: MachineAccess;
@@ -62,8 +66,20 @@ export class AccessTable {
     const now = this.#clock.monotonic();
     const known = this.#known.get(name);
     if (known !== undefined && now - known.readAt <= AGE_MAX_MS) return known.access;
+    return this.#ask(name, { now, ageMaxMs: AGE_MAX_MS });
+  }
+
+  /** As `find`, but no older than NEWER_AFTER_MS. */
+  findNewer(name: string): MachineAccess | Promise<MachineAccess | undefined> {
+    const now = this.#clock.monotonic();
+    const known = this.#known.get(name);
+    if (known !== undefined && now - known.readAt <= NEWER_AFTER_MS) return known.access;
+    return this.#ask(name, { now, ageMaxMs: NEWER_AFTER_MS });
+  }
+
+  #ask(name: string, { now, ageMaxMs }: { now: number; ageMaxMs: number }): Promise<MachineAccess | undefined> {
     const running = this.#queries.get(name);
-    if (running !== undefined && now - running.startedAt <= AGE_MAX_MS) return running.found;
+    if (running !== undefined && now - running.startedAt <= ageMaxMs) return running.found;
     const query: Query = { startedAt: now, found: this.#read(name, now) };
     this.#queries.set(name, query);
     const forget = (): void => {

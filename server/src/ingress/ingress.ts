@@ -56,13 +56,14 @@ export class MachineIngress implements Ingress {
     // Relative links of the guest's pages resolve below its root.
     if (route.by === "path" && !path.startsWith("/")) return redirect(308, `${route.prefix}/${path}`);
     const repay = request.pay();
-    const access = await this.#services.access.find(route.name);
     const search = parametersOf(path);
     const token = search.getAll(SHARE_PARAMETER).find(hasShareTokenForm);
+    const links = [...(token === undefined ? [] : [token]), ...shareCookies(raw.message.headers.cookie)];
+    const access = await this.#find(route.name, links);
     const { method = "GET" } = raw.message;
     const isPage = (method === "GET" || method === "HEAD") && raw.upgrade === undefined;
     if (token !== undefined && isPage) return exchanged({ access, route, path, token });
-    const admission = await this.#admit(request, access, token ?? null);
+    const admission = await this.#admit(request, access, links);
     if (access === undefined) throw new Refusal("missing_key", "");
     repay();
     if (access.isSuspended) throw new Refusal("payment_required", "the tenant of this machine is suspended");
@@ -78,17 +79,23 @@ export class MachineIngress implements Ingress {
     return passOn(reply);
   }
 
+  /** A link that another server has just made may not be in memory yet. */
+  async #find(name: string, links: readonly string[]): Promise<MachineAccess | undefined> {
+    const access = await this.#services.access.find(name);
+    const mayBeOld = access !== undefined && !access.isPublic && links.length > 0;
+    if (!mayBeOld || links.some((link) => opens(access, link))) return access;
+    return await this.#services.access.findNewer(name);
+  }
+
   async #admit(
     { raw, authenticate }: IngressRequest,
     access: MachineAccess | undefined,
-    token: string | null,
+    links: readonly string[],
   ): Promise<Admission> {
     if (access?.isPublic === true) return { keyId: null, expiresAt: null, shareHash: null };
     const { headers } = raw.message;
-    for (const held of [...(token === null ? [] : [token]), ...shareCookies(headers.cookie)]) {
-      if (access !== undefined && opens(access, held))
-        return { keyId: null, expiresAt: null, shareHash: hashedName(held) };
-    }
+    const link = links.find((each) => access !== undefined && opens(access, each));
+    if (link !== undefined) return { keyId: null, expiresAt: null, shareHash: hashedName(link) };
     const inQuery = raw.upgrade === undefined ? null : parametersOf(raw.url).get(KEY_PARAMETER);
     const bearer = bearerOf(headers.authorization) ?? inQuery ?? undefined;
     // Any other kind of `Authorization` is for the guest, which this caller cannot reach.
