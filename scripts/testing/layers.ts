@@ -46,21 +46,21 @@ export const LAYERS: readonly Layer[] = [
     holds: "real machines under QEMU, and their network",
     fits: (path) => /^(test\/vm|test\/network|node\/test\/vm)\//.test(path),
     concurrency: 1,
-    fileTimeoutMs: 300 * SECOND_MS,
+    fileTimeoutMs: 900 * SECOND_MS,
   },
   {
     name: "crash",
     holds: "programs killed at random moments",
     fits: (path) => path.startsWith("test/crash/") || /(^|[/-])crash[^/]*\.test\.ts$/.test(path),
     concurrency: 1,
-    fileTimeoutMs: 240 * SECOND_MS,
+    fileTimeoutMs: 600 * SECOND_MS,
   },
   {
     name: "programs",
     holds: "everything else: the API on a real PostgreSQL, the guest agent on a socketpair, the command line, clusters",
     fits: () => true,
     concurrency: 2,
-    fileTimeoutMs: 300 * SECOND_MS,
+    fileTimeoutMs: 600 * SECOND_MS,
   },
 ];
 
