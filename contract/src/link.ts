@@ -6,6 +6,7 @@
  *
  *     PUT    /v1/machines/{id}?waitMs=N       DesiredMachine → ObservedMachine; 409 with ObservedMachine when stale
  *     POST   /v1/machines/{id}/exec           link-stream frames both ways (link-stream.ts); 404, 409 not running
+ *     POST   /v1/machines/{id}/files/{operation}   as link/files.ts says; 404, 409 not running
  *     POST   /v1/machines/{id}/dial/{port}    a TCP connection to a port of the guest, both ways, the request's bytes after
  *                                             DIAL_PREAMBLE; 404, 409 not running, 502 it takes none, 503 too many
  *     GET    /v1/machines/{id}/logs?tail=N&after=P&follow=1   LogMessage, one JSON value a line; 404
@@ -15,8 +16,7 @@
  *
  * Node → server: `POST /v1/nodes/register` and `POST /v1/nodes/{id}/heartbeat` (contract/src/nodes.ts) with Heartbeat.
  *
- * The messages are declared in link/ as schemas; their types come from there, and link/generated.ts reads them on both
- * sides. This file needs no package, because the node agent has none.
+ * The messages are schemas in link/, with their types; link/generated.ts reads them on both sides, without packages.
  *
  * Always:
  * - One verb, `PUT` of a desired state with a generation, starts, stops and removes a machine. It is idempotent.

@@ -2,7 +2,8 @@
  * A server and a node whose versions of the link differ: neighbours work together; others refuse each other and say what to
  * do.
  *
- * The other side is played with contract/vectors/link-v1.json, which was recorded from programs of version 1.
+ * The other side is played with contract/vectors/link-v1.json and link-v2.json, which were recorded from programs of these
+ * versions.
  */
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
@@ -23,6 +24,7 @@ interface Recorded {
 }
 
 const VECTORS = new URL("../../contract/vectors/link-v1.json", import.meta.url);
+const VECTORS_2 = new URL("../../contract/vectors/link-v2.json", import.meta.url);
 const NODE_MAIN = new URL("../../node/src/main.ts", import.meta.url).pathname;
 const recorded = JSON.parse(await readFile(VECTORS, "utf8")) as {
   readonly [Name in "register" | "heartbeat" | "running" | "failed" | "stopped" | "absent"]: Recorded;
@@ -31,6 +33,16 @@ const recorded = JSON.parse(await readFile(VECTORS, "utf8")) as {
   readonly pull: { readonly request: Fields; readonly answer: readonly Fields[] };
   readonly images: { readonly answer: readonly Fields[] };
 };
+
+/** Operations on files, which were execs up to version 2: requests and answers in base64. */
+const { files } = JSON.parse(await readFile(VECTORS_2, "utf8")) as {
+  readonly files: { readonly [Name in "write" | "read" | "list" | "missing" | "remove"]: FileExec };
+};
+interface FileExec {
+  readonly request: string;
+  readonly answer: string;
+}
+const RECORDED_PATH = "/workspace/note";
 
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
 const { client } = server;
@@ -43,9 +55,19 @@ async function bodyOf(message: IncomingMessage): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-async function listening(answer: (request: IncomingMessage, response: ServerResponse, body: Buffer) => void) {
+type Early = (request: IncomingMessage, response: ServerResponse) => void;
+
+/** `early` sees a request before its body has arrived. */
+async function listening(
+  answer: (request: IncomingMessage, response: ServerResponse, body: Buffer) => void,
+  early: Early = () => undefined,
+) {
   const listener = createServer((request, response) => {
-    void bodyOf(request).then((body) => answer(request, response, body));
+    early(request, response);
+    bodyOf(request).then(
+      (body) => answer(request, response, body),
+      () => response.destroy(),
+    );
   });
   await new Promise<void>((resolve) => {
     listener.listen(0, "127.0.0.1", resolve);
@@ -57,10 +79,34 @@ async function listening(answer: (request: IncomingMessage, response: ServerResp
   return `http://127.0.0.1:${(listener.address() as AddressInfo).port}`;
 }
 
+/** The frame that says that the guest accepts content. */
+const READY_BYTES = 11;
+const isWrite = (body: Buffer): boolean => body.includes('"operation":"write"');
+
+/** The recorded answer to an exec. An operation on a file must be requested exactly as it was. */
+function execAnswer(body: Buffer): Buffer {
+  const operation = Object.values(files).find(({ request }) => body.equals(Buffer.from(request, "base64")));
+  return Buffer.from(operation?.answer ?? recorded.exec.answer, "base64");
+}
+
+/** Version 1 and 2 have no endpoint for files, and accept content in an exec as soon as it has begun. */
+function playEarly(request: IncomingMessage, response: ServerResponse): void {
+  const { url = "" } = request;
+  if (url.includes("/files/")) response.writeHead(404).end(JSON.stringify({ code: "not_found", message: url }));
+  if (!url.endsWith("/exec")) return;
+  response.flushHeaders();
+  request.once("data", (start: Buffer) => {
+    if (isWrite(start)) response.write(Buffer.from(files.write.answer, "base64").subarray(0, READY_BYTES));
+    // An operation without content: its server ends the request after the answer.
+    else if (start.includes('"file":')) response.end(execAnswer(start));
+  });
+}
+
 /** A node of version 1 that gives the recorded answers. */
 async function playNode(id: string): Promise<void> {
   const address = await listening(({ method, url = "" }, response, body) => {
-    if (url.endsWith("/exec")) return void response.end(Buffer.from(recorded.exec.answer, "base64"));
+    if (response.writableEnded) return;
+    if (url.endsWith("/exec")) return void response.end(execAnswer(body).subarray(isWrite(body) ? READY_BYTES : 0));
     if (method === "GET") return void response.end(JSON.stringify(recorded.images.answer));
     if (url === "/v1/images")
       return void response.end(recorded.pull.answer.map((line) => `${JSON.stringify(line)}\n`).join(""));
@@ -68,7 +114,7 @@ async function playNode(id: string): Promise<void> {
     const name = spec?.image["reference"] === "missing" ? "failed" : (state as "running");
     const machineId = /mach-[0-9a-f]{32}/.exec(url)?.[0];
     response.end(JSON.stringify({ ...recorded[name].answer, machineId, generation }));
-  });
+  }, playEarly);
   const entry = { ...recorded.register.request, id, address };
   const entered = await client.withKey(TEST_JOIN_TOKEN).post("/v1/nodes/register", entry);
   assert.equal(entered.status, 200, entered.text);
@@ -85,6 +131,21 @@ test("a node of version 1 runs machines for this server", async () => {
   assert.equal((await client.post(`/v1/machines/${id}/start`)).json.state, "started");
   const ran = (await client.post(`/v1/machines/${id}/exec`, { command: ["echo", "hi"] })).json;
   assert.deepEqual([ran.stdout, ran.exitCode], ["hi\n", 0]);
+  const file = `/v1/machines/${id}/files${RECORDED_PATH}`;
+  const call = async (method: string, path: string, body?: string) => {
+    const headers = { authorization: `Bearer ${server.adminKey.key}` };
+    const answer = await fetch(`${server.url}${path}`, { method, headers, ...(body === undefined ? {} : { body }) });
+    return [answer.status, await answer.text()];
+  };
+  assert.deepEqual(await call("PUT", file, "content\n"), [204, ""]);
+  assert.deepEqual(await call("GET", file), [200, "content\n"]);
+  const [status, entries] = await call("GET", `/v1/machines/${id}/files/workspace?list=true`);
+  assert.deepEqual([status, (JSON.parse(String(entries)) as Fields[]).map(({ name }) => name)], [200, ["note"]]);
+  assert.deepEqual(await call("GET", `/v1/machines/${id}/files/workspace/none`), [
+    404,
+    "file not found: workspace/none",
+  ]);
+  assert.deepEqual(await call("DELETE", file), [204, ""]);
   assert.equal((await client.post("/v1/images/pull", { reference: "app:slow-20" })).status, 202);
   const listed = (await client.get("/v1/images")).json as Fields[];
   assert.deepEqual(listed.map(({ reference }) => reference).toSorted(), ["app:slow-20", "local/busybox"]);
@@ -142,6 +203,13 @@ function contains(newer: Fields, older: Fields): void {
   }
 }
 
+/** Without the times in it, and the lengths that depend on them. */
+const plain = (answer: string): string =>
+  answer
+    .replaceAll(/"durationMs":\d+|\d{13}/g, "")
+    .replaceAll(/.{4}\{"exitCode"/gs, "")
+    .replaceAll(/[^ -~]/g, "");
+
 test("this node runs machines for a server of version 1", async () => {
   const { posted, socketPath } = await startAgent("node-new", {
     register: recorded.register.answer,
@@ -163,6 +231,10 @@ test("this node runs machines for a server of version 1", async () => {
         Buffer.from(recorded.exec.request, "base64"),
       );
       assert.match(ran.text, /hi/);
+      for (const [operation, { request: sent, answer: expected }] of Object.entries(files)) {
+        const told = await call(socketPath, "POST", `/v1/machines/${machineId}/exec`, Buffer.from(sent, "base64"));
+        assert.equal(plain(told.text), plain(Buffer.from(expected, "base64").toString()), operation);
+      }
     }
   }
   const pulled = await call(socketPath, "PUT", "/v1/images", recorded.pull.request);

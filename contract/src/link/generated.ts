@@ -16,6 +16,7 @@ import type {
 } from "./reports.ts";
 import type { ImageProgress, NodeImage, PullRequest } from "./images.ts";
 import type { ExecExit, ExecStart, FileRequest, SignalRequest, TerminalSize } from "./streams.ts";
+import type { FileFacts, FileListLine, FilePath, FileRead, FileWrite, FileWritten, ListedFile } from "./files.ts";
 import type { LinkError } from "./errors.ts";
 import {
   bytesAtMost,
@@ -66,6 +67,13 @@ const IMAGE_PROGRESS_KIND = ["progress", "done", "failed"] as const;
 const PULL_REQUEST_REFERENCE_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,511}$/;
 const PULL_REQUEST_ARCH = ["amd64", "arm64"] as const;
 const FILE_REQUEST_OPERATION = ["read", "write", "stat", "list", "remove"] as const;
+const FILE_FACTS_MODE_PATTERN = /^[0-7]{4}$/;
+const FILE_LIST_LINE_KIND = ["entry", "done", "failed"] as const;
+const FILE_WRITE_SHA256_PATTERN = /^[0-9a-f]{64}$/;
+const FILE_WRITTEN_SHA256_PATTERN = /^[0-9a-f]{64}$/;
+const FILE_WRITTEN_KIND = ["written", "failed"] as const;
+const LISTED_FILE_KIND = ["file", "directory", "link", "other"] as const;
+const LISTED_FILE_MODE_PATTERN = /^[0-7]{4}$/;
 const LINK_ERROR_CODE = [
   "invalid",
   "version",
@@ -75,6 +83,16 @@ const LINK_ERROR_CODE = [
   "refused",
   "busy",
   "no_space",
+  "no_such_file",
+  "is_directory",
+  "not_directory",
+  "not_empty",
+  "not_regular",
+  "name_too_long",
+  "in_memory",
+  "hash_differs",
+  "too_many_entries",
+  "file_refused",
 ] as const;
 
 export function readDesiredMachine(value: unknown): DesiredMachine {
@@ -474,6 +492,93 @@ export function readTerminalSize(value: unknown): TerminalSize {
   return {
     cols: whole(fields["cols"], "TerminalSize.cols", 1, 10000),
     rows: whole(fields["rows"], "TerminalSize.rows", 1, 10000),
+  };
+}
+
+export function readFileFacts(value: unknown): FileFacts {
+  const fields = record(value, "FileFacts");
+  return {
+    mode: matching(fields["mode"], "FileFacts.mode", FILE_FACTS_MODE_PATTERN),
+    size: count(fields["size"], "FileFacts.size", 9007199254740991),
+    modifiedAt: measure(fields["modifiedAt"], "FileFacts.modifiedAt", 8640000000000000),
+  };
+}
+
+export function readFileListLine(value: unknown): FileListLine {
+  const fields = record(value, "FileListLine");
+  switch (oneOf(fields["kind"], "FileListLine.kind", FILE_LIST_LINE_KIND)) {
+    case "entry":
+      return {
+        kind: "entry",
+        entry: readListedFile(fields["entry"]),
+      };
+    case "done":
+      return {
+        kind: "done",
+      };
+    case "failed":
+      return {
+        kind: "failed",
+        error: readLinkError(fields["error"]),
+      };
+  }
+}
+
+export function readFilePath(value: unknown): FilePath {
+  const fields = record(value, "FilePath");
+  return {
+    path: textFrom(fields["path"], "FilePath.path", "/", 4096),
+  };
+}
+
+export function readFileRead(value: unknown): FileRead {
+  const fields = record(value, "FileRead");
+  return {
+    path: textFrom(fields["path"], "FileRead.path", "/", 4096),
+    offset: whole(fields["offset"], "FileRead.offset", 0, 9007199254740991),
+    length:
+      fields["length"] === undefined || fields["length"] === null
+        ? null
+        : whole(fields["length"], "FileRead.length", 0, 9007199254740991),
+    isFromEnd: fields["isFromEnd"] === true,
+  };
+}
+
+export function readFileWrite(value: unknown): FileWrite {
+  const fields = record(value, "FileWrite");
+  return {
+    path: textFrom(fields["path"], "FileWrite.path", "/", 4096),
+    sha256:
+      fields["sha256"] === undefined || fields["sha256"] === null
+        ? null
+        : matching(fields["sha256"], "FileWrite.sha256", FILE_WRITE_SHA256_PATTERN),
+  };
+}
+
+export function readFileWritten(value: unknown): FileWritten {
+  const fields = record(value, "FileWritten");
+  switch (oneOf(fields["kind"], "FileWritten.kind", FILE_WRITTEN_KIND)) {
+    case "written":
+      return {
+        kind: "written",
+        sha256: matching(fields["sha256"], "FileWritten.sha256", FILE_WRITTEN_SHA256_PATTERN),
+      };
+    case "failed":
+      return {
+        kind: "failed",
+        error: readLinkError(fields["error"]),
+      };
+  }
+}
+
+export function readListedFile(value: unknown): ListedFile {
+  const fields = record(value, "ListedFile");
+  return {
+    name: clipped(fields["name"], "ListedFile.name", 4096),
+    kind: oneOf(fields["kind"], "ListedFile.kind", LISTED_FILE_KIND),
+    mode: matching(fields["mode"], "ListedFile.mode", LISTED_FILE_MODE_PATTERN),
+    size: count(fields["size"], "ListedFile.size", 9007199254740991),
+    modifiedAt: measure(fields["modifiedAt"], "ListedFile.modifiedAt", 8640000000000000),
   };
 }
 

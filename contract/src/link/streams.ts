@@ -1,5 +1,5 @@
 /**
- * Messages of a command or a file request in a machine.
+ * Messages of a command in a machine.
  */
 import { ENV_BYTES_MAX, EXEC_TIMEOUT_MAX_SECONDS } from "../limits.ts";
 import { absolutePath, argv, PATH_CHARACTERS_MAX } from "./machines.ts";
@@ -17,7 +17,7 @@ export type TerminalSize = Message<typeof TerminalSize>;
 export const SignalRequest = Type.Object({ signal: whole(1, 64) });
 export type SignalRequest = Message<typeof SignalRequest>;
 
-/** What is to be done with one path in a machine. */
+/** Version 1 and 2: an operation on one path in a machine. Since version 3 files have their own messages (files.ts). */
 export const FileRequest = Type.Object({
   operation: oneOf(FILE_OPERATIONS),
   path: absolutePath(),
@@ -41,7 +41,10 @@ export const ExecStart = Type.Object({
   isBackground: flag(),
   hasStdin: flag(),
   terminal: nullable(TerminalSize),
-  /** In place of a command: argv is empty then. The channel's streams are as GUEST-PROTOCOL.md says of files. */
+  /**
+   * Version 1 and 2: an operation on a file instead of a command; argv is empty, and the streams have the format of
+   * GUEST-PROTOCOL.md, files.
+   */
   file: Type.Optional(FileRequest),
 });
 export type ExecStart = Message<typeof ExecStart>;

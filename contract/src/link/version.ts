@@ -9,15 +9,18 @@
  * because a reader drops what it does not know. A side that names none has version 1.
  *
  * Version 1: everything up to reports of ended runs. Version 2: versions are named; nodes report their images; every refusal
- * of a node has a code.
+ * of a node has a code. Version 3: files have an endpoint; before, they were execs with the guest's format.
  */
 import { InvalidMessage } from "./read.ts";
 
-export const LINK_VERSION = 2;
-/** The oldest version of the other side that this one works with. */
+export const LINK_VERSION = 3;
+/**
+ * The oldest version of the other side that this one works with. When it is 3, delete the files over execs: on the server
+ * link/files-over-exec.ts, on the node link/file-exec.ts, and `file` of ExecStart.
+ */
 export const LINK_VERSION_LOWEST = 1;
 
-/** A request of the server names its versions in this header, as `1-2`. Nodes name theirs in their reports. */
+/** A request of the server names its versions in this header, as `1-3`. Nodes name theirs in their reports. */
 export const LINK_HEADER = "flotilla-link";
 
 export interface LinkVersions {

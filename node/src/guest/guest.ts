@@ -4,7 +4,7 @@
  * `client.ts` implements it over the guest protocol (GUEST-PROTOCOL.md); the fake driver implements it by a script.
  */
 import type { Readable, Writable } from "node:stream";
-import type { FileRequest } from "@flotilla/contract/link";
+import type { GUEST_FILE_OPERATIONS } from "@flotilla/contract/guest/messages";
 
 /** What the agent reported when the channel opened. */
 export interface GuestHello {
@@ -56,8 +56,17 @@ export interface GuestExecRequest {
 /** The guest runs its maximum of concurrent commands; try again later. */
 export class GuestBusy extends Error {}
 
-/** An operation on one path, as contract/src/link.ts describes it. */
-export type GuestFileRequest = FileRequest;
+/** An operation on one path; GUEST-PROTOCOL.md describes the streams. */
+export interface GuestFileRequest {
+  readonly operation: keyof typeof GUEST_FILE_OPERATIONS;
+  /** Absolute. */
+  readonly path: string;
+  /** Of read: the first byte, counted from the end with `isFromEnd`. */
+  readonly offset: number;
+  /** Of read: at most so many bytes; null: to the end. */
+  readonly length: number | null;
+  readonly isFromEnd: boolean;
+}
 
 /**
  * How a command ended: its exit code, 128 + the number of the signal that killed it, or 255 and a stderr text if it

@@ -31,6 +31,7 @@ import {
   type LinkFrameType,
 } from "@flotilla/contract/link-stream";
 import { type Guest, GuestBusy, type GuestExec } from "../guest/guest.ts";
+import { beginFileExec } from "./file-exec.ts";
 
 const HEAD_DELAY_MS = 50;
 /** How often an empty frame checks the connection of a caller whose input is paused. */
@@ -42,10 +43,6 @@ const NO_OUTPUT = encodeLinkFrame("stderr");
 const KILL_DEADLINE_MS = 10_000;
 /** Time for a shell to save its history, and for its jobs to end, after a hang-up. */
 const HANG_UP_GRACE_MS = 2_000;
-
-/** How often the host's disk is checked while a file is written: a VMM pauses a guest whose write does not fit. */
-const ROOM_CHECK_MS = 500;
-const NO_ROOM = "no_space on the host of the machine";
 
 export interface LinkExecOptions {
   readonly guest: Guest;
@@ -167,7 +164,6 @@ class LinkExec {
     if (!hasStdin) exec.stdin.end();
     this.#forward("stdout", exec.stdout);
     this.#forward("stderr", exec.stderr);
-    if (start.file?.operation === "write") void this.#watchRoom();
     if (start.timeoutMs !== null && !isBackground) {
       this.#timers.push(this.#clock.timer(start.timeoutMs, () => this.#onTimeout()));
     }
@@ -189,7 +185,7 @@ class LinkExec {
     try {
       return start.file === undefined
         ? this.#guest.exec({ argv, cwd, env, user, hasStdin, terminal, isBackground, needsPid })
-        : this.#guest.file(start.file);
+        : beginFileExec(start.file, { guest: this.#guest, clock: this.#clock, hasRoom: this.#hasRoom });
     } catch (error) {
       if (error instanceof RangeError) throw error;
       this.#fail({ code: error instanceof GuestBusy ? "busy" : "guest_unreachable", message: messageOf(error) });
@@ -273,16 +269,6 @@ class LinkExec {
     this.#hasTimedOut = true;
     this.#kill();
     this.#expectEnd();
-  }
-
-  /** Refuses a file that does not fit on the host's disk, with the guest agent's text: the guest itself is paused then. */
-  async #watchRoom(): Promise<void> {
-    while (!this.#isFinished && (await this.#hasRoom().catch(() => true))) await this.#clock.sleep(ROOM_CHECK_MS);
-    if (this.#isFinished || this.#exit !== null) return;
-    this.#kill();
-    this.#send(encodeLinkFrame("stderr", Buffer.from(NO_ROOM)));
-    const durationMs = Math.round(this.#clock.monotonic() - this.#startedAt);
-    this.#finish("exit", { exitCode: 1, durationMs, hasTimedOut: false, pid: null });
   }
 
   /** While the caller does not read, the end cannot arrive, so the deadline is extended. */

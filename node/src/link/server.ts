@@ -2,7 +2,7 @@
  * The node agent's side of the link: HTTP on a Unix socket that only this user, or the server's, may open.
  *
  * Owns the socket's file. Serves exactly the routes at the head of contract/src/link.ts, and leaves what they mean to
- * machines/, images/, exec.ts and dial.ts.
+ * machines/, images/, exec.ts, files.ts and dial.ts.
  *
  * Always:
  * - Every request is answered. An unexpected error is a 500 with its message, because the only caller is the operator's
@@ -19,6 +19,7 @@ import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import type { DesiredMachine, ImageProgress, LinkError } from "@flotilla/contract/link";
+import { LINK_FILE_OPERATIONS } from "@flotilla/contract/link-files";
 import { readDesiredMachine, readPullRequest } from "@flotilla/contract/link/generated";
 import { InvalidMessage } from "@flotilla/contract/link/read";
 import {
@@ -31,8 +32,11 @@ import {
 import { imageFaultIn } from "../images/image-refused.ts";
 import type { Images } from "../images/images.ts";
 import type { Fleet } from "../machines/fleet.ts";
+import { FileFailure } from "../guest/file-answer.ts";
+import type { Guest } from "../guest/guest.ts";
 import { Dials } from "./dial.ts";
 import { serveExec } from "./exec.ts";
+import { serveFile, statusOfFailure } from "./files.ts";
 import { parseLogsRequest, serveLogs } from "./logs.ts";
 
 /** A specification holds at most an environment of half a MiB and a command; in JSON that is a few times as much. */
@@ -124,7 +128,7 @@ class Link {
     }
     const exec = /^\/v1\/machines\/(mach-[0-9a-f]{32})\/exec$/.exec(request.url ?? "");
     if (exec?.[1] !== undefined && request.method === "POST") this.#exec(exec[1], request, response);
-    else this.#answer(request, response).catch((error: unknown) => this.#refuse(response, error));
+    else this.#answer(request, response).catch((error: unknown) => this.#refuse(request, response, error));
   }
 
   /** The server's version and this node's may not meet. */
@@ -140,14 +144,29 @@ class Link {
   }
 
   #exec(machineId: string, request: IncomingMessage, response: ServerResponse): void {
+    const guest = this.#guestOf(machineId, request, response);
+    const { clock, temporaryDirectory } = this.#options;
+    if (guest !== null) serveExec(request, response, { guest, clock, hasRoom: () => hasRoom(temporaryDirectory) });
+  }
+
+  async #file({ request, response }: Exchange, machineId: string, name: string): Promise<void> {
+    const operation = LINK_FILE_OPERATIONS.find((each) => each === name);
+    if (operation === undefined) return refuseRoute(request, response);
+    const guest = this.#guestOf(machineId, request, response);
+    const { clock, temporaryDirectory } = this.#options;
+    if (guest === null) return;
+    await serveFile(request, response, operation, { guest, clock, hasRoom: () => hasRoom(temporaryDirectory) });
+  }
+
+  /** null: the machine does not run here, and the request was refused. */
+  #guestOf(machineId: string, request: IncomingMessage, response: ServerResponse): Guest | null {
     const machine = this.#options.fleet.find(machineId);
     const guest = machine?.guest ?? null;
-    const { clock, temporaryDirectory } = this.#options;
-    if (guest !== null)
-      return serveExec(request, response, { guest, clock, hasRoom: () => hasRoom(temporaryDirectory) });
+    if (guest !== null) return guest;
     request.resume();
     const message = `machine ${machineId} ${machine === undefined ? "is not on this node" : "does not run"}`;
     refuse(response, machine === undefined ? 404 : 409, { code: "not_running", message });
+    return null;
   }
 
   async #dial({ request, response }: Exchange, machineId: string, port: number): Promise<void> {
@@ -168,6 +187,8 @@ class Link {
     const { pathname } = exchange.url;
     const [, dialedId, port] = /^\/v1\/machines\/(mach-[0-9a-f]{32})\/dial\/(\d{1,5})$/.exec(pathname) ?? [];
     if (dialedId !== undefined && request.method === "POST") return await this.#dial(exchange, dialedId, Number(port));
+    const [, fileId, operation = ""] = /^\/v1\/machines\/(mach-[0-9a-f]{32})\/files\/([a-z]+)$/.exec(pathname) ?? [];
+    if (fileId !== undefined && request.method === "POST") return await this.#file(exchange, fileId, operation);
     const [, machineId, part = ""] = /^\/v1\/machines\/([^/]+)(\/logs)?$/.exec(pathname) ?? [];
     switch (`${request.method} ${machineId === undefined ? pathname : `/v1/machines/{id}${part}`}`) {
       case "PUT /v1/machines/{id}":
@@ -181,8 +202,7 @@ class Link {
       case "POST /v1/images/import":
         return await this.#importImage(exchange);
       default:
-        request.resume();
-        return refuse(response, 404, { code: "not_found", message: `no route ${request.method} ${pathname}` });
+        return refuseRoute(request, response);
     }
   }
 
@@ -224,7 +244,14 @@ class Link {
     response.end();
   }
 
-  #refuse(response: ServerResponse, error: unknown): void {
+  #refuse(request: IncomingMessage, response: ServerResponse, error: unknown): void {
+    if (!request.complete) {
+      // The rest of the body is discarded, so that the caller reads the answer.
+      response.shouldKeepAlive = false;
+      request.resume();
+    }
+    if (error instanceof FileFailure && !response.headersSent)
+      return refuse(response, statusOfFailure(error.code), { code: error.code, message: error.message });
     const isInvalid = error instanceof InvalidMessage || error instanceof SyntaxError;
     if (!isInvalid) this.#options.log.error({ error }, "a request on the link failed");
     if (response.headersSent) response.destroy();
@@ -256,6 +283,11 @@ const codeOf = (error: unknown): LinkError["code"] =>
   (error as NodeJS.ErrnoException | null)?.code === "ENOSPC" ? "no_space" : "internal";
 
 const refuse = (response: ServerResponse, status: number, error: LinkError): void => send(response, status, error);
+
+function refuseRoute(request: IncomingMessage, response: ServerResponse): void {
+  request.resume();
+  refuse(response, 404, { code: "not_found", message: `no route ${request.method} ${request.url}` });
+}
 
 function send(response: ServerResponse, status: number, body: unknown): void {
   const bytes = Buffer.from(JSON.stringify(body));

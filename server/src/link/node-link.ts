@@ -55,6 +55,8 @@ export interface StreamRequest {
   readonly path: string;
   readonly body?: Readable | string;
   readonly contentType?: string;
+  /** Bytes of the body, where a stream has a known number of them. */
+  readonly contentLength?: number;
   readonly headersTimeout: number;
   /** Between two pieces of the answer. */
   readonly bodyTimeout?: number;
@@ -71,6 +73,9 @@ export interface PostBody {
 
 /** The answer's body, as the node sends it. */
 export type NodeStream = Dispatcher.ResponseData["body"];
+
+/** An answer 200, of which the body is still to be read. */
+export type OpenAnswer = Pick<Dispatcher.ResponseData, "headers" | "body">;
 
 const OUR_VERSIONS = linkHeader(OWN_LINK_VERSIONS);
 
@@ -177,18 +182,27 @@ export class NodeLink {
    * aborted signal.
    */
   async open(node: NodeAddress, request: StreamRequest): Promise<NodeStream> {
-    const { method, path, contentType, headersTimeout, signal } = request;
+    return (await this.openAnswer(node, request)).body;
+  }
+
+  /** As `open`, with the answer's headers. */
+  async openAnswer(node: NodeAddress, request: StreamRequest): Promise<OpenAnswer> {
+    const { method, path, contentType, contentLength, headersTimeout, signal } = request;
     try {
-      const { statusCode, body } = await this.#pool(node).request({
+      const { statusCode, headers, body } = await this.#pool(node).request({
         method,
         path,
-        headers: { [LINK_HEADER]: OUR_VERSIONS, ...(contentType === undefined ? {} : { "content-type": contentType }) },
+        headers: {
+          [LINK_HEADER]: OUR_VERSIONS,
+          ...(contentType === undefined ? {} : { "content-type": contentType }),
+          ...(contentLength === undefined ? {} : { "content-length": String(contentLength) }),
+        },
         body: request.body ?? null,
         headersTimeout,
         bodyTimeout: request.bodyTimeout ?? 0,
         signal,
       });
-      if (statusCode === 200) return body;
+      if (statusCode === 200) return { headers, body };
       throw refusalOf(node.nodeId, statusCode, await body.text());
     } catch (error) {
       if (error instanceof Refusal || error instanceof NotRunning || error instanceof NodeRefused) throw error;

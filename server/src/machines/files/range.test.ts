@@ -4,11 +4,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { locate, parseRange } from "./range.ts";
+import { locateInFile } from "@flotilla/contract/link-files";
+import { parseRange } from "./range.ts";
 
 const inTen = (header: string) => {
   const part = parseRange(header);
-  return part === undefined ? "whole" : (locate(part, 10) ?? "outside");
+  return part === undefined ? "whole" : (locateInFile(part, 10) ?? "outside");
 };
 
 test("single ranges of bytes are understood, everything else means the whole file", () => {
@@ -29,7 +30,7 @@ test("what is located lies within the file", () => {
     fc.property(fc.string(), fc.nat(), fc.nat(), fc.nat(), (text, from, to, size) => {
       for (const header of [text, `bytes=${from}-${to}`, `bytes=${from}-`, `bytes=-${to}`]) {
         const part = parseRange(header);
-        const located = part && locate(part, size);
+        const located = part && locateInFile(part, size);
         if (located === undefined) continue;
         assert.ok(located.first >= 0 && located.count > 0 && located.first + located.count <= size, header);
       }

@@ -41,6 +41,7 @@ export function fileHandlers(services: MachineServices): FileHandlers {
     const { sha256 } = await writeFile(services, target, {
       body,
       sha256: textOf(request.headers["x-content-sha256"]),
+      bytes: lengthOf(textOf(request.headers["content-length"])),
     });
     return { "x-content-sha256": sha256 };
   };
@@ -78,6 +79,9 @@ function faultOf(path: string | undefined, isWrite: boolean): string | null {
   const bytes = Buffer.byteLength(path);
   return bytes > PATH_BYTES_MAX ? `the path has ${bytes} bytes; at most ${PATH_BYTES_MAX} are possible` : null;
 }
+
+const lengthOf = (header: string | undefined): number | null =>
+  header !== undefined && /^\d{1,15}$/.test(header) ? Number(header) : null;
 
 const textOf = (header: string | string[] | undefined): string | undefined =>
   Array.isArray(header) ? header.join(", ") : header;

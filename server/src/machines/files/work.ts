@@ -1,103 +1,87 @@
 /**
- * One request about a path, under way in a machine: its first line, its content and its end.
+ * One operation on a file of a machine, from the caller's path to the node.
  *
- * Always: the machine is started if it is stopped; content is read no faster than it is taken. Counts as use of the
- * machine while it runs, and not as a command. `..` in a path is resolved by name here, as clients do it in URLs: what
- * was written to `a/../b` is read from there also when there is no `a`.
+ * Always: a stopped machine is started. The operation counts as use of the machine while it runs, and not as a command.
+ * `..` in a path is resolved by name, as clients do in URLs: what was written to `a/../b` is read from there also when
+ * there is no `a`.
  */
 import { posix } from "node:path";
-import type { FileRequest } from "@flotilla/contract/link";
-import { type OpenExec, openOnNode } from "../../link/open-exec.ts";
+import { type FileCall, filesOnNode, type NodeFiles } from "../../link/files.ts";
+import { withOlderNodes } from "../../link/files-over-exec.ts";
+import { NodeUnreachable, NodeRefused } from "../../link/refusals.ts";
+import { nodeOf } from "../record.ts";
 import { type InMachineOptions, inRunningMachine } from "../running.ts";
 import type { MachineServices } from "../services.ts";
-import { fileRefusal } from "./answer.ts";
-import { nodeOf } from "../record.ts";
-
-const NEWLINE = 0x0a;
-const LINE_BYTES_MAX = 256;
-const ERROR_BYTES_MAX = 8 * 1024;
-
-type TakeContent = (chunk: Uint8Array) => void | Promise<void>;
+import { fileRefusal } from "./refusal.ts";
 
 export interface FileTarget extends InMachineOptions {
   /** As the caller wrote it. */
   readonly path: string;
 }
 
-export interface FileWork {
-  readonly exec: OpenExec;
-  /** What the agent said first, without the line's end; empty when it had nothing to say. */
-  readonly firstLine: string;
-  /** Rejects with a Refusal when it failed. */
-  readonly done: Promise<void>;
+export interface Begun<T> {
+  readonly value: T;
+  /** Waits for the rest of the operation. Rejects with a Refusal where the node refuses. Call once. */
+  readonly finish: <R>(rest: () => Promise<R>) => Promise<R>;
+  /** The operation is over. `finish` calls it; calls after the first have no effect. */
+  readonly end: () => void;
 }
 
-/** Resolves with the first line. Throws a Refusal when the machine or its agent refuses. */
-export async function beginFileWork(
+/** Begins an operation. Throws a Refusal when the machine does not run or the node refuses. */
+export async function beginOnNode<T>(
   services: MachineServices,
   target: FileTarget,
-  request: Omit<FileRequest, "path">,
-  takeContent: TakeContent,
-): Promise<FileWork> {
+  begin: (files: NodeFiles, call: FileCall) => Promise<T>,
+): Promise<Begun<T>> {
   const { link, activity } = services;
-  const { id, signal, path } = target;
-  const start = {
-    argv: [],
-    cwd: null,
-    env: {},
-    user: null,
-    timeoutMs: null,
-    isBackground: false,
-    hasStdin: request.operation === "write",
-    terminal: null,
-    file: { ...request, path: posix.normalize(`/${path}`) },
+  const { tenantId, id, signal } = target;
+  const path = posix.normalize(`/${target.path}`);
+  let nodeId = "";
+  const refused = (error: unknown): unknown =>
+    error instanceof NodeRefused ? (fileRefusal(error, target.path) ?? new NodeUnreachable(nodeId, error)) : error;
+  let hasEnded = false;
+  const end = (): void => {
+    if (!hasEnded) activity.execEnded(id, null, 0);
+    hasEnded = true;
   };
-  const exec = await inRunningMachine(services, target, (machine) => {
+  const value = await inRunningMachine(services, target, async (machine) => {
     const node = nodeOf(machine);
-    return openOnNode(link, node, { tenantId: target.tenantId, machineId: id, start, signal });
+    nodeId = node.nodeId;
+    activity.execBegan(id);
+    try {
+      return await begin(withOlderNodes(filesOnNode(link, node), link, node), {
+        tenantId,
+        machineId: id,
+        path,
+        signal,
+      });
+    } catch (error) {
+      activity.execEnded(id, null, 0);
+      throw refused(error);
+    }
   });
-  activity.execBegan(id);
-  const answer = new Answer(takeContent);
-  const done = exec
-    .run({ onOutput: (stream, chunk) => answer.take(stream, chunk) })
-    .then(({ exitCode }) => {
-      if (exitCode !== 0) throw fileRefusal(answer.error, path);
-    })
-    .finally(() => activity.execEnded(id, null, 0));
-  // A waiting caller gets the error; one that has left does not.
-  done.catch(() => undefined);
-  const firstLine = await Promise.race([answer.firstLine, done.then(() => "")]);
-  return { exec, firstLine, done };
+  return {
+    value,
+    async finish(rest) {
+      try {
+        return await rest();
+      } catch (error) {
+        throw refused(error);
+      } finally {
+        end();
+      }
+    },
+    end,
+  };
 }
 
-/** Tells the first line from the content. */
-class Answer {
-  readonly firstLine: Promise<string>;
-  error = "";
-  readonly #takeContent: TakeContent;
-  readonly #line = Promise.withResolvers<string>();
-  #lineSoFar: Buffer | null = Buffer.alloc(0);
-
-  constructor(takeContent: TakeContent) {
-    this.#takeContent = takeContent;
-    this.firstLine = this.#line.promise;
-  }
-
-  take(stream: "stdout" | "stderr", chunk: Uint8Array): void | Promise<void> {
-    if (stream === "stderr") {
-      if (this.error.length < ERROR_BYTES_MAX) this.error += Buffer.from(chunk).toString("utf8");
-      return;
-    }
-    if (this.#lineSoFar === null) return this.#takeContent(chunk);
-    const bytes = Buffer.concat([this.#lineSoFar, chunk]);
-    const end = bytes.indexOf(NEWLINE);
-    if (end < 0 && bytes.byteLength <= LINE_BYTES_MAX) {
-      this.#lineSoFar = bytes;
-      return;
-    }
-    this.#lineSoFar = null;
-    this.#line.resolve(bytes.toString("utf8", 0, end < 0 ? LINE_BYTES_MAX : end));
-    const content = bytes.subarray(end + 1);
-    return content.byteLength > 0 ? this.#takeContent(content) : undefined;
-  }
+/** An operation that is complete with its answer. */
+export async function onNode<T>(
+  services: MachineServices,
+  target: FileTarget,
+  work: (files: NodeFiles, call: FileCall) => Promise<T>,
+): Promise<T> {
+  const { value, end } = await beginOnNode(services, target, work);
+  end();
+  return value;
 }
