@@ -205,6 +205,9 @@ const computed = (asked: Asked & { readonly tenantIds: readonly string[] }): Sta
     ${known(asked)},
     ${priced()}`;
 
+/** Of an interval `u` and its tenant `t`. Tenants and the month are parameters beside that, so that indexes are used. */
+const FOUND = sql`u.*, t.cut, t.last_month, t.takes_late, t.from_at, t.to_at, t.known_at, t.now`;
+
 const known = ({ tenantIds, month, now, knownAt }: Asked & { readonly tenantIds: readonly string[] }): Statement => sql`
     bounds AS (
       SELECT ${instantOf(month.from)}::timestamptz AS from_at, ${instantOf(month.to)}::timestamptz AS to_at,
@@ -220,23 +223,26 @@ const known = ({ tenantIds, month, now, knownAt }: Asked & { readonly tenantIds:
         ORDER BY i.month DESC LIMIT 1) last ON true),
     timeline AS MATERIALIZED (SELECT * FROM tenant_rates WHERE tenant_id = ANY(${tenantIds}::text[])),
     found AS (
-      SELECT u.*, t.cut, t.last_month, t.takes_late, t.from_at, t.to_at, t.known_at, t.now FROM target t
-      JOIN usage_intervals u ON u.tenant_id = t.tenant_id AND u.ended_at > t.from_at AND u.started_at < t.to_at
+      SELECT ${FOUND} FROM target t
+      JOIN usage_intervals u ON u.tenant_id = t.tenant_id
+      WHERE u.tenant_id = ANY(${tenantIds}::text[]) AND u.ended_at > ${instantOf(month.from)}::timestamptz
+        AND u.started_at < ${instantOf(month.to)}::timestamptz
       UNION ALL
-      SELECT u.*, t.cut, t.last_month, t.takes_late, t.from_at, t.to_at, t.known_at, t.now FROM target t
-      JOIN usage_intervals u ON u.tenant_id = t.tenant_id AND u.ended_at IS NULL AND u.started_at < t.to_at
+      SELECT ${FOUND} FROM target t
+      JOIN usage_intervals u ON u.tenant_id = t.tenant_id
+      WHERE u.tenant_id = ANY(${tenantIds}::text[]) AND u.ended_at IS NULL AND u.started_at < ${instantOf(month.to)}::timestamptz
       UNION ALL
-      SELECT u.*, t.cut, t.last_month, t.takes_late, t.from_at, t.to_at, t.known_at, t.now FROM target t
-      JOIN usage_intervals u ON u.tenant_id = t.tenant_id AND u.closed_in > t.cut AND u.ended_at <= t.from_at AND t.takes_late
+      SELECT ${FOUND} FROM target t
+      JOIN usage_intervals u ON u.tenant_id = t.tenant_id AND u.closed_in > t.cut
+      WHERE u.tenant_id = ANY(${tenantIds}::text[]) AND u.ended_at <= ${instantOf(month.from)}::timestamptz AND t.takes_late
         AND (t.known_at IS NULL OR u.closed_at <= t.known_at)),
     used AS (
       SELECT f.id, f.tenant_id, f.meter, f.quantity, f.rate_id, f.started_at, f.closed_in, f.ended_at, f.ended_at IS NULL AS is_open,
         f.cut, f.last_month, f.takes_late, f.from_at, f.to_at,
-        CASE WHEN f.ended_at IS NULL THEN greatest(f.started_at, least(f.now, n.last_heartbeat_at))
+        CASE WHEN f.ended_at IS NULL THEN greatest(f.started_at, least(f.now, CASE WHEN f.boot_id IS NOT NULL THEN (
+            SELECT n.last_heartbeat_at FROM machines m JOIN nodes n ON n.id = m.node_id WHERE m.id = f.machine_id) END))
           WHEN f.closed_at > f.known_at THEN greatest(f.started_at, least(f.now, f.ended_at)) ELSE f.ended_at END AS ends_at
       FROM found f
-      LEFT JOIN machines m ON f.ended_at IS NULL AND f.boot_id IS NOT NULL AND m.id = f.machine_id
-      LEFT JOIN nodes n ON n.id = m.node_id
       WHERE f.known_at IS NULL OR f.recorded_at <= f.known_at),
     late AS (
       SELECT u.*, l.counted_until FROM used u
