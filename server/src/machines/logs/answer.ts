@@ -54,7 +54,7 @@ export class LogAnswer extends Readable implements EndsEarly {
   endEarly(reason?: Refusal): void {
     if (this.gone.aborted) return;
     if (this.#farewell !== null) {
-      this.push(this.#farewell(reason?.message ?? "the server is stopping; follow the log again to continue"));
+      this.push(this.#farewell(reason?.message ?? "the server stops; follow the log again to continue"));
       this.finish();
     } else if (reason !== undefined) this.destroy(reason);
   }
