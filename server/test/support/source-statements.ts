@@ -2,8 +2,9 @@
  * The SQL statements of the server as its source files contain them, found without running anything.
  *
  * Always: every sql`…` of server/src is either a statement, or a fragment that a statement includes by the name of
- * the constant or function that makes it, in the same file. Any other interpolation becomes a parameter, as in the
- * program; so a fragment that is not recognized makes its statement invalid, and none is skipped silently.
+ * the constant or function that makes it, in the same file or imported from another. Any other interpolation becomes
+ * a parameter, as in the program; so a fragment that is not recognized makes its statement invalid, and none is
+ * skipped silently.
  */
 import { readFile } from "node:fs/promises";
 import { globSync } from "node:fs";
@@ -12,6 +13,7 @@ import path from "node:path";
 const SOURCES = path.resolve(import.meta.dirname, "../../src");
 const STATEMENT = /^\s*(?:SELECT|INSERT|UPDATE|DELETE|WITH|LOCK)\b/;
 const DECLARATION = /(?:const|function) (\w+)/g;
+const IMPORT = /^import \{([^}]*)\} from/gm;
 
 interface Template {
   readonly file: string;
@@ -22,6 +24,8 @@ interface Template {
   /** The texts between the interpolations: one more than these. */
   readonly texts: readonly string[];
   readonly expressions: readonly string[];
+  /** What its file imports by name. */
+  readonly imports: ReadonlySet<string>;
 }
 
 export interface SourceStatement {
@@ -60,7 +64,9 @@ function spliced(
   let text = template.texts[0] ?? "";
   for (const [index, expression] of template.expressions.entries()) {
     const name = /^(\w+)(?:\(|$)/.exec(expression.trim())?.[1];
-    const fragment = fragments.find((each) => each.name === name && each.file === template.file);
+    const named = fragments.filter((each) => each.name === name);
+    const isImported = name !== undefined && template.imports.has(name);
+    const fragment = named.find(({ file }) => file === template.file) ?? (isImported ? named[0] : undefined);
     if (fragment === undefined) {
       parameters.count += 1;
       text += `$${parameters.count}`;
@@ -77,12 +83,15 @@ function spliced(
 async function templatesOf(file: string): Promise<Template[]> {
   const text = await readFile(path.join(SOURCES, file), "utf8");
   const found: Template[] = [];
+  const imports = new Set(
+    [...text.matchAll(IMPORT)].flatMap(([, names = ""]) => names.split(",").map((each) => each.trim())),
+  );
   for (const { index } of text.matchAll(/\bsql`/g)) {
     const before = text.slice(0, index);
     if (/(?:^|\n)\s*(?:\/?\*|\/\/)[^\n]*$/.test(before)) continue;
     const name = [...before.matchAll(DECLARATION)].at(-1)?.[1] ?? "";
     const place = `server/src/${file}:${before.split("\n").length}`;
-    found.push({ file, place, name, ...splitTemplate(text, index + "sql`".length, place) });
+    found.push({ file, place, name, imports, ...splitTemplate(text, index + "sql`".length, place) });
   }
   return found;
 }
