@@ -41,7 +41,7 @@ function outcomeOf({ file, records, problem }: FileResult): Outcome {
     passed: tests.filter((test) => test.error === null && test.skip === null && !test.isTodo).length,
     failed: failed.length + (problem === null ? 0 : 1),
     failures: [
-      ...failed.map((test) => `${file}: ${test.name}: ${test.error?.split("\n", 1)[0]}`),
+      ...failed.map((test) => `${file}: ${test.name}: ${test.error?.split("\n", 1)[0]?.slice(0, 200)}`),
       ...(problem === null ? [] : [`${file}: ${problem}`]),
     ],
     skipped: skipped.map((test) => `${file}: ${test.name} (${test.skip})`),
