@@ -43,7 +43,7 @@ const lineRows = (invoice: Invoice): string[][] =>
 
 /** Milliseconds and what people count in. */
 const UNITS = {
-  uptime: { perHour: 3_600_000, name: "hours" },
+  uptime: { perHour: 3_600_000, name: "machine hours" },
   cpu: { perHour: 3_600_000, name: "CPU hours" },
   memory: { perHour: 3_600_000 * 1024, name: "memory GB hours" },
   disk: { perHour: 3_600_000, name: "disk GB hours" },
