@@ -6,6 +6,7 @@
 import { type Setting, settings, type Program } from "@flotilla/contract/settings";
 import { Command, CommanderError, Option } from "commander";
 import { addAccountCommands } from "./account/commands.ts";
+import { addAuditCommands } from "./audit/commands.ts";
 import { addBenchCommand } from "./bench/command.ts";
 import { addBillingCommands } from "./billing/commands.ts";
 import { addVerb, type Tree } from "./command.ts";
@@ -43,6 +44,7 @@ export function buildProgram(tree: Tree): Command {
   addEventsCommand(tree, root);
   addWebhookCommands(tree, root);
   addKeyCommands(tree, root);
+  addAuditCommands(tree, root);
   addAccountCommands(tree, root);
   addInvoiceCommands(tree, root);
   addBillingCommands(tree, root);

@@ -1,8 +1,9 @@
 /**
- * Events and webhooks on the command line, against a real server.
+ * Events, webhooks and the audit log on the command line, against a real server.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { sql } from "../../server/src/db/database.ts";
 import { startReceiver } from "../../server/test/support/receiver.ts";
 import { startTestServer } from "../../server/test/support/server.ts";
 import { runCli } from "./run-cli.ts";
@@ -35,6 +36,18 @@ test("a user makes, tests, changes and replays a webhook, and follows events", a
   const refused = await cli("webhook", "create", "https://127.0.0.1.nip.invalid:x/");
   assert.match(refused.errors, /^error: url cannot be used for a webhook/);
   assert.equal(await said("webhook", "rm", id), id);
+  const tenant = (await server.client.get("/v1/tenants")).json[0].id as string;
+  assert.match(await said("audit", "verify"), /^\d+ recorded calls are intact, up to \d+ \([0-9a-f]{64}\)$/);
+  assert.match(await said("audit", "ls", "--tenant", tenant), new RegExp(`createWebhook +${id} +201`));
+  await server.context.db.execute(sql`ALTER TABLE audit_log DISABLE TRIGGER audit_log_append_only`);
+  await server.context.db.execute(
+    sql`UPDATE audit_log SET record = replace(record, 'createWebhook', 'deleteWebhook') WHERE sequence = 1`,
+  );
+  const tampered = await cli("audit", "verify");
+  assert.deepEqual(
+    [tampered.code, tampered.errors.trim()],
+    [1, "error: the audit log is broken: row 1 does not have the hash of its content"],
+  );
   const machine = await server.client.post("/v1/machines", { source: { type: "image", reference: "local/busybox" } });
   assert.match(await said("events"), new RegExp(`info +${machine.json.id} +machine created$`));
   const [first] = JSON.parse(await said("events", "--json")) as { cursor: string }[];

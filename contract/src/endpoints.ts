@@ -5,6 +5,7 @@
 import { apiKeyEndpoints } from "./apikeys.ts";
 import { appEndpoints } from "./apps.ts";
 import { billingEndpoints } from "./billing.ts";
+import { auditEndpoints } from "./audit.ts";
 import { branchEndpoints } from "./branches.ts";
 import type { Endpoint } from "./endpoint.ts";
 import { eventEndpoints } from "./events.ts";
@@ -26,6 +27,7 @@ export const endpoints = {
   ...usageEndpoints,
   ...billingEndpoints,
   ...apiKeyEndpoints,
+  ...auditEndpoints,
   ...machineEndpoints,
   ...eventEndpoints,
   ...webhookEndpoints,

@@ -12,6 +12,7 @@ export const TAG_DESCRIPTIONS: Readonly<Record<string, string>> = {
   usage: "Usage over a time range",
   billing: "Usage and cost of all tenants, for operators",
   apikeys: "API keys of the tenant",
+  audit: "Who changed what, and which calls were refused",
   machines: "Persistent microVMs: life cycle, commands, files, ports, logs, branches",
   leases: "Branches that are lent for a task",
   registry: "Packaged machines",

@@ -19,6 +19,7 @@ export const SCOPES = [
   "keys:write",
   "pool:write",
   "webhook:write",
+  "audit:read",
 ] as const;
 
 /** The name of one permission of an API key. */

@@ -293,6 +293,17 @@ export const settings = {
       return Number(value);
     },
   }),
+  auditDays: setting<number>({
+    env: "FLOTILLA_AUDIT_DAYS",
+    flag: "audit-days",
+    programs: ["up", "server"],
+    meaning: "how many days recorded calls are kept in the audit log",
+    defaultText: "365",
+    parse: (value) => {
+      if (!/^[1-9]\d{0,4}$/.test(value ?? "365")) throw new Error("expected a number of days above 0");
+      return Number(value ?? "365");
+    },
+  }),
   webhookNetworks: setting<readonly string[]>({
     env: "FLOTILLA_WEBHOOK_NETWORKS",
     flag: "webhook-networks",

@@ -40,6 +40,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       billing: ["auth", "http", "plans", "tenants", "usage"],
       account: ["billing", "http", "plans", "tenants", "usage"],
       apikeys: ["auth", "http"],
+      audit: ["auth", "http"],
       operations: ["http"],
       events: ["http"],
       webhooks: ["events", "http", "secrets.ts"],
@@ -50,6 +51,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       images: ["http", "link", "machines", "nodes", "operations", "services.ts"],
       reconcilers: [
         "apikeys",
+        "audit",
         "billing",
         "events",
         "http",

@@ -194,6 +194,28 @@ export abstract class Methods {
   }
 
   /**
+   * List the calls of the tenant's keys that changed something or were refused, oldest first.
+   *
+   * The cursor is the sequence of the last row that was read. 100 at once without a limit.
+   *
+   * `GET /v1/audit`; needs scope audit:read.
+   * Refuses with invalid_body.
+   */
+  listAudit(options: CallOptions<ListInvoicesQuery> = {}): Promise<readonly AuditEntry[]> {
+    return this.call({ method: "GET", path: "/v1/audit", answer: "json" }, options);
+  }
+
+  /**
+   * Read the end of the tenant's chain.
+   *
+   * `GET /v1/audit/chain`; needs scope audit:read.
+   * Refuses with invalid_body.
+   */
+  getAuditChain(options: CallOptions<GetAuditChainQuery> = {}): Promise<AuditChain> {
+    return this.call({ method: "GET", path: "/v1/audit/chain", answer: "json" }, options);
+  }
+
+  /**
    * List the tenant's machines, newest first.
    *
    * `GET /v1/machines`; needs scope machine:read.
@@ -1430,6 +1452,59 @@ export interface AssignResponse {
   machine: MachineInfo;
 }
 
+export interface AuditChain {
+  tenantId: string;
+  /** of the last row; 0: there is none */
+  sequence: number;
+  /** of the last row; keep it elsewhere to detect a log that was rewritten as a whole */
+  hash: string;
+}
+
+export interface AuditEntry {
+  /** RFC 3339, UTC */
+  at: string;
+  requestId: string;
+  /** the operationId of this description, such as createMachine */
+  operation: string;
+  /** the id that the call named or made */
+  resource: string | null;
+  keyId: string;
+  /** of the key */
+  scopes: readonly string[];
+  /** from where the call came */
+  address: string;
+  /** of the answer */
+  status: number;
+  /** of a refusal */
+  errorCode: string | null;
+  tenantId: string;
+  sequence: number;
+  /** the fields above as the JSON text that was hashed */
+  record: string;
+  previousHash: string;
+  /** SHA-256 in hex of previousHash, tenantId, sequence and record, joined by newlines */
+  hash: string;
+}
+
+export interface AuditRecord {
+  /** RFC 3339, UTC */
+  at: string;
+  requestId: string;
+  /** the operationId of this description, such as createMachine */
+  operation: string;
+  /** the id that the call named or made */
+  resource: string | null;
+  keyId: string;
+  /** of the key */
+  scopes: readonly string[];
+  /** from where the call came */
+  address: string;
+  /** of the answer */
+  status: number;
+  /** of a refusal */
+  errorCode: string | null;
+}
+
 export interface BranchBatchRequest {
   count?: number | null | undefined;
   names?: readonly string[] | null | undefined;
@@ -1759,6 +1834,11 @@ export interface FileEntry {
   mode: string;
   /** RFC 3339, UTC, with milliseconds */
   modifiedAt: string;
+}
+
+export interface GetAuditChainQuery {
+  /** another tenant's; admin only */
+  tenantId?: string | undefined;
 }
 
 export interface GetInvoiceQuery {

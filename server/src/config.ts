@@ -25,6 +25,7 @@ const NAMES = [
   "trustedProxies",
   "connectionsPerAddress",
   "expectsNode",
+  "auditDays",
   "webhookNetworks",
   "webhookHttp",
 ] as const satisfies readonly SettingName[];

@@ -9,6 +9,8 @@ import type { KeyCache } from "./auth/key-cache.ts";
 import type { ServerSettings } from "./config.ts";
 import type { Context } from "./context.ts";
 import { accountHandlers } from "./account/routes.ts";
+import { AuditRecorder } from "./audit/recorder.ts";
+import { auditHandlers } from "./audit/routes.ts";
 import { apiKeyHandlers } from "./apikeys/routes.ts";
 import type { Billing } from "./billing/invoices.ts";
 import { billingHandlers } from "./billing/routes.ts";
@@ -88,6 +90,7 @@ export interface Assembly {
   readonly findTarget: FindTarget;
   readonly rounds: Rounds;
   readonly atWork: AtWork;
+  readonly audit: AuditRecorder;
   /** Starts the background work. `url`: where the server listens. */
   start(url: string): void;
   /** Ends it; called after the last request has ended. */
@@ -98,13 +101,15 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   const services = openServices(context, { ...settings, nodeWaitMs: options.nodeWaitMs });
   const machines = openMachineServices(services, settings);
   const atWork = new AtWork(context.clock);
+  const audit = new AuditRecorder(context);
   const billing = { context, graceHours: settings.invoiceGraceHours };
   const operations = new OperationRunner(context, atWork, [imagePullWorker(services), nodeDrainWorker(machines)]);
-  const { secrets } = machines;
-  const targets = new WebhookTargets({ networks: settings.webhookNetworks, allowsHttp: settings.webhookHttp });
-  const { resolve = systemResolve, webhookTimes: times } = options;
-  const webhooks = new WebhookRunner({ context, secrets, targets, resolve, times });
-  const loops = new Loops(context, reconcilersOf(machines, { operations, webhooks, billing }));
+  const webhooks = deliveryOptionsOf(machines, settings, options);
+  const deliveries = new WebhookRunner(webhooks);
+  const loops = new Loops(
+    context,
+    reconcilersOf(machines, { operations, webhooks: deliveries, billing, auditDays: settings.auditDays }),
+  );
   const access = new AccessTable(context);
   const idle = new IdleConnections(context.clock, options.idleConnectionsMax);
   const startedAt = context.clock.now();
@@ -118,6 +123,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...accountHandlers(context),
     ...billingHandlers(billing),
     ...apiKeyHandlers(context, keys),
+    ...auditHandlers(context),
     ...planHandlers(context),
     ...tenantHandlers(context),
     ...machineHandlers(machines),
@@ -132,7 +138,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...imageHandlers(services),
     ...nodeHandlers(machines),
     ...eventHandlers(context),
-    ...webhookHandlers({ context, secrets, targets }),
+    ...webhookHandlers(webhooks),
     ...operationHandlers(context),
     ...tokenHandlers(context),
   } satisfies Handlers;
@@ -144,6 +150,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ingress: new MachineIngress({ ...machines, access, idle }),
     rounds: services.link.turns,
     atWork,
+    audit,
     findTarget: (endpoint, params, tenantId) => {
       if (!endpoint.path.startsWith("/v1/machines/{id}/")) return undefined;
       return requireMachine(machines, { tenantId, id: params["id"] ?? "" });
@@ -155,23 +162,28 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     },
     async stop() {
       idle.close();
-      await loops.stop();
-      await operations.stop();
-      await webhooks.stop();
-      await services.stop();
-      await machines.stop();
+      for (const part of [audit, loops, operations, deliveries, services, machines]) await part.stop();
       access.close();
     },
   };
 }
 
+function deliveryOptionsOf(
+  { context, secrets }: MachineServices,
+  { webhookNetworks: networks, webhookHttp: allowsHttp }: ServerSettings,
+  { resolve = systemResolve, webhookTimes: times }: Pick<AssemblyOptions, "resolve" | "webhookTimes">,
+) {
+  return { context, secrets, targets: new WebhookTargets({ networks, allowsHttp }), resolve, times };
+}
+
 interface Workers {
   readonly operations: OperationRunner;
   readonly webhooks: WebhookRunner;
+  readonly auditDays: number;
   readonly billing: Billing;
 }
 
-function reconcilersOf(machines: MachineServices, { operations, webhooks, billing }: Workers): Reconciler[] {
+function reconcilersOf(machines: MachineServices, { operations, webhooks, billing, auditDays }: Workers): Reconciler[] {
   return [
     machineReconciler(machines),
     lifetimeReconciler(machines),
@@ -181,6 +193,6 @@ function reconcilersOf(machines: MachineServices, { operations, webhooks, billin
     nodeReconciler(machines.context),
     operationReconciler(machines.context, operations),
     webhookReconciler(webhooks),
-    purgeReconciler(machines.context),
+    purgeReconciler(machines.context, { auditDays }),
   ];
 }

@@ -25,6 +25,7 @@ import { openDatabase } from "./db/postgres.ts";
 import { createMetrics } from "./health/metrics.ts";
 import { healthHandlers } from "./health/routes.ts";
 import { Admission } from "./http/admission.ts";
+import { NO_AUDIT } from "./http/audit-sink.ts";
 import { AtWork } from "./http/at-work.ts";
 import { type ConnectionBounds, connectionBounds, descriptorLimit } from "./http/bounds.ts";
 import type { AnyHandlers } from "./http/handler.ts";
@@ -142,6 +143,8 @@ async function serve(settings: IngressSettings, { context, bounds, undo }: Parts
       readers: new LastReaders(),
       idempotency: new IdempotencyUse(context),
       findTarget: () => undefined,
+      // It serves no call that changes anything.
+      audit: NO_AUDIT,
       requestIds: requestIds(randomBytes),
       observe: (seen) => metrics.observeRequest(seen),
     },

@@ -30,6 +30,35 @@ CREATE TABLE api_keys (
   CONSTRAINT api_keys_scopes_check CHECK ((cardinality(scopes) > 0))
 );
 
+-- The end of each chain. Its row is locked while rows are appended, so that tenants do not wait for each other.
+CREATE TABLE audit_chains (
+  -- Whose chain it is: that of the keys that called.
+  tenant_id text NOT NULL,
+  -- Of the last row.
+  sequence bigint NOT NULL,
+  -- Of the last row.
+  hash text NOT NULL,
+  CONSTRAINT audit_chains_pkey PRIMARY KEY (tenant_id),
+  CONSTRAINT audit_chains_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id)
+);
+
+-- Calls that changed something or were refused. Rows are never changed, and deleted only by purge_audit.
+CREATE TABLE audit_log (
+  -- The tenant of the key that called.
+  tenant_id text NOT NULL,
+  -- From 1, without gaps.
+  sequence bigint NOT NULL,
+  -- When the call was answered.
+  at timestamp with time zone NOT NULL,
+  -- Who did what, as JSON text: what the hash is computed from.
+  record text NOT NULL,
+  -- Of the row before; of the first row 64 zeros.
+  previous_hash text NOT NULL,
+  -- SHA-256 in hex of previous_hash, tenant_id, sequence and record, separated by newlines.
+  hash text NOT NULL,
+  CONSTRAINT audit_log_pkey PRIMARY KEY (tenant_id, sequence)
+);
+
 -- One row for each event about a budget, so that each is written once. Written by server/src/usage/notices-store.ts.
 CREATE TABLE budget_notices (
   -- Who was notified.
@@ -885,6 +914,8 @@ CREATE INDEX api_keys_of_tenant ON public.api_keys USING btree (tenant_id, creat
 
 CREATE INDEX api_keys_revoked ON public.api_keys USING btree (revoked_at) WHERE (revoked_at IS NOT NULL);
 
+CREATE INDEX audit_log_age ON public.audit_log USING btree (at);
+
 CREATE INDEX connect_tokens_by_expiry ON public.connect_tokens USING btree (expires_at);
 
 CREATE INDEX connect_tokens_machine ON public.connect_tokens USING btree (machine_id, expires_at);
@@ -962,6 +993,38 @@ AS $function$
 BEGIN
   PERFORM 1 FROM tenants WHERE id = tenant FOR NO KEY UPDATE;
   RETURN (SELECT count(*) FROM machines WHERE tenant_id = tenant AND is_active);
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.append_audit(records jsonb)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+  chain record;
+  item record;
+  last_sequence bigint;
+  last_hash text;
+  next_hash text;
+BEGIN
+  -- In one order everywhere, so that two servers do not wait for each other in a circle.
+  FOR chain IN SELECT r ->> 'tenantId' AS tenant FROM jsonb_array_elements(records) AS r GROUP BY 1 ORDER BY 1 LOOP
+    INSERT INTO audit_chains (tenant_id, sequence, hash) VALUES (chain.tenant, 0, repeat('0', 64))
+    ON CONFLICT (tenant_id) DO UPDATE SET sequence = audit_chains.sequence
+    RETURNING sequence, hash INTO last_sequence, last_hash;
+    FOR item IN
+      SELECT r ->> 'record' AS record, (r ->> 'at')::timestamptz AS at
+      FROM jsonb_array_elements(records) WITH ORDINALITY AS e(r, place)
+      WHERE r ->> 'tenantId' = chain.tenant ORDER BY place
+    LOOP
+      last_sequence := last_sequence + 1;
+      next_hash := encode(sha256(convert_to(
+        last_hash || E'\n' || chain.tenant || E'\n' || last_sequence || E'\n' || item.record, 'UTF8')), 'hex');
+      INSERT INTO audit_log (tenant_id, sequence, at, record, previous_hash, hash)
+      VALUES (chain.tenant, last_sequence, item.at, item.record, last_hash, next_hash);
+      last_hash := next_hash;
+    END LOOP;
+    UPDATE audit_chains SET sequence = last_sequence, hash = last_hash WHERE tenant_id = chain.tenant;
+  END LOOP;
 END $function$;
 
 CREATE OR REPLACE FUNCTION public.change_tenant_plan(tenant text, plan text, at timestamp with time zone)
@@ -1132,6 +1195,25 @@ BEGIN
   RETURN NULL;
 END $function$;
 
+CREATE OR REPLACE FUNCTION public.purge_audit(before timestamp with time zone, most integer)
+ RETURNS integer
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+  purged integer;
+BEGIN
+  PERFORM set_config('flotilla.audit_purge', 'on', true);
+  DELETE FROM audit_log a USING (
+    SELECT tenant_id, sequence FROM audit_log o WHERE o.at < before
+      AND NOT EXISTS (
+        SELECT FROM audit_log k WHERE k.tenant_id = o.tenant_id AND k.sequence < o.sequence AND k.at >= before)
+    ORDER BY tenant_id, sequence LIMIT most) old
+  WHERE a.tenant_id = old.tenant_id AND a.sequence = old.sequence;
+  GET DIAGNOSTICS purged = ROW_COUNT;
+  PERFORM set_config('flotilla.audit_purge', 'off', true);
+  RETURN purged;
+END $function$;
+
 CREATE OR REPLACE FUNCTION public.rated_parts(tenant text, from_at timestamp with time zone, to_at timestamp with time zone)
  RETURNS TABLE(rate_id text, started_at timestamp with time zone, ended_at timestamp with time zone)
  LANGUAGE sql
@@ -1201,6 +1283,15 @@ BEGIN
     PERFORM change_tenant_plan(NEW.id, plan, NEW.updated_at);
   END IF;
   RETURN NULL;
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.refuse_audit_change()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  IF TG_OP = 'DELETE' AND current_setting('flotilla.audit_purge', true) = 'on' THEN RETURN OLD; END IF;
+  RAISE EXCEPTION 'rows of audit_log are append-only: % is refused', TG_OP;
 END $function$;
 
 CREATE OR REPLACE FUNCTION public.refuse_change()
@@ -1293,6 +1384,10 @@ AS $function$
   SELECT CASE meter WHEN 'cpu' THEN div(amount * cpu_hour_micros, 3600000)
     WHEN 'memory' THEN div(amount * memory_gb_hour_micros, 3686400000) ELSE 0 END
 $function$;
+
+CREATE TRIGGER audit_log_append_only BEFORE DELETE OR UPDATE ON public.audit_log FOR EACH ROW EXECUTE FUNCTION refuse_audit_change();
+
+CREATE TRIGGER audit_log_no_truncate BEFORE TRUNCATE ON public.audit_log FOR EACH STATEMENT EXECUTE FUNCTION refuse_audit_change();
 
 CREATE TRIGGER invoice_limits_immutable BEFORE DELETE OR UPDATE OR TRUNCATE ON public.invoice_limits FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 

@@ -10,6 +10,7 @@ import type { KeyCache, KnownKey } from "../auth/key-cache.ts";
 import type { LastUsed } from "../auth/last-used.ts";
 import type { Context } from "../context.ts";
 import type { Admission } from "./admission.ts";
+import type { AuditSink } from "./audit-sink.ts";
 import type { AtWork } from "./at-work.ts";
 import type { BodyShare, Rounds } from "./body.ts";
 import type { CallerAddress } from "./caller-address.ts";
@@ -46,6 +47,7 @@ export interface HandleParts {
   readonly idempotency: IdempotencyUse;
   /** Throws a Refusal when what the path names does not exist or is not the tenant's; for requests with large bodies. */
   readonly findTarget: FindTarget;
+  readonly audit: AuditSink;
   readonly requestIds: RequestIds;
   /** Replaces PROCESSING_MS. For tests. */
   readonly processingMs?: number | undefined;

@@ -21,6 +21,7 @@ import type { TenantRate } from "./admission.ts";
 import { authenticate, checkScope, checkTenant, guardOf } from "./authorize.ts";
 import { hasBody } from "./body.ts";
 import { BRIDGE_SILENCE_MS_MAX } from "./bounds.ts";
+import { audited } from "./audit.ts";
 import type { CallerPresence } from "./caller-presence.ts";
 import { CheckedRequest } from "./checked-request.ts";
 import { encode, type Outgoing, recordOf, send, sendUpgrade } from "./encode.ts";
@@ -58,7 +59,8 @@ export function handle(parts: HandleParts, incoming: Incoming, presence: CallerP
   };
   const answering = answerAlways(parts, exchange, () => answer(parts, exchange));
   if (answering instanceof Promise && wantsProcessing(message)) sendProcessingTo(parts, exchange, answering);
-  return after(answering, (outgoing) => finish(parts, exchange, outgoing));
+  const recorded = after(answering, (outgoing) => audited(parts, exchange, outgoing));
+  return after(recorded, (outgoing) => finish(parts, exchange, outgoing));
 }
 
 /** What `work` answers, or the refusal that its error means. Never throws, and never rejects. */

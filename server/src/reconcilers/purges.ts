@@ -6,6 +6,7 @@
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import { purgeKeys } from "../apikeys/store.ts";
+import { purgeAudit } from "../audit/store.ts";
 import type { Context } from "../context.ts";
 import { purgeEvents } from "../events/store.ts";
 import { removeExpiredKeys } from "../http/idempotency-store.ts";
@@ -32,16 +33,18 @@ const PURGES: Readonly<Record<string, (context: Context, max: number) => Promise
 
 const ROWS_MAX = 500;
 
-export function purgeReconciler(context: Context): Reconciler {
+/** `auditDays`: how long recorded calls are kept. */
+export function purgeReconciler(context: Context, { auditDays = 365 }: { auditDays?: number } = {}): Reconciler {
+  const purges = { ...PURGES, audit: (of: Context, max: number) => purgeAudit(of, auditDays, max) };
   return {
     name: "purges",
-    purpose: "deletes expired machines, events, operations, credentials and idempotency keys",
+    purpose: "deletes expired machines, events, recorded calls, operations, credentials and idempotency keys",
     periodMs: 10 * 60_000,
     wakeOn: [],
     async activate() {
       const errors: string[] = [];
       const counts: Record<string, number> = {};
-      for (const [name, purge] of Object.entries(PURGES)) {
+      for (const [name, purge] of Object.entries(purges)) {
         try {
           counts[name] = await purge(context, ROWS_MAX);
         } catch (error) {

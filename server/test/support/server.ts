@@ -112,6 +112,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     trustedProxies: ["127.0.0.0/8", "::1"],
     connectionsPerAddress: null,
     expectsNode: false,
+    auditDays: 365,
     webhookNetworks: [],
     webhookHttp: false,
     checkAnswers: true,

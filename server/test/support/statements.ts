@@ -14,6 +14,8 @@ const IN_BACKGROUND = [
   /credential_hash =/,
   /m\.id = ANY/,
   /node_sequence/,
+  /append_audit/,
+  /UPDATE webhooks SET turn/,
   /WITH run AS/,
   /deleted_at </,
   /idempotency_keys/,

@@ -1,0 +1,70 @@
+/**
+ * The audit log: who changed what, and which calls were refused.
+ *
+ * Always: rows are never changed. Each has the hash of the row before it, so a missing or changed row shows. No row
+ * holds a secret, a body or an answer.
+ */
+import { endpoint, json } from "./endpoint.ts";
+import { int32, int64, nullable, pageQuery, type Static, Type, text } from "./schema.ts";
+
+/** The hash before the first row of a chain. */
+export const AUDIT_FIRST_HASH = "0".repeat(64);
+
+export const AuditRecord = Type.Object({
+  at: Type.String({ description: "RFC 3339, UTC" }),
+  requestId: Type.String(),
+  operation: Type.String({ description: "the operationId of this description, such as createMachine" }),
+  resource: nullable(Type.String({ description: "the id that the call named or made" })),
+  keyId: Type.String(),
+  scopes: Type.Array(Type.String(), { description: "of the key" }),
+  address: Type.String({ description: "from where the call came" }),
+  status: int32({ description: "of the answer" }),
+  errorCode: nullable(Type.String({ description: "of a refusal" })),
+});
+export type AuditRecord = Static<typeof AuditRecord>;
+
+export const AuditEntry = Type.Object({
+  ...AuditRecord.properties,
+  tenantId: Type.String(),
+  sequence: int64(),
+  record: Type.String({ description: "the fields above as the JSON text that was hashed" }),
+  previousHash: Type.String(),
+  hash: Type.String({
+    description: "SHA-256 in hex of previousHash, tenantId, sequence and record, joined by newlines",
+  }),
+});
+export type AuditEntry = Static<typeof AuditEntry>;
+
+export const AuditChain = Type.Object({
+  tenantId: Type.String(),
+  sequence: int64({ description: "of the last row; 0: there is none" }),
+  hash: Type.String({
+    description: "of the last row; keep it elsewhere to detect a log that was rewritten as a whole",
+  }),
+});
+
+const tenantId = Type.Optional(text({ maxLength: 64, description: "another tenant's; admin only" }));
+
+export const auditEndpoints = {
+  listAudit: endpoint({
+    method: "GET",
+    path: "/v1/audit",
+    family: "audit",
+    summary: "List the calls of the tenant's keys that changed something or were refused, oldest first",
+    description: "The cursor is the sequence of the last row that was read. 100 at once without a limit.",
+    access: ["audit:read"],
+    query: Type.Object({ ...pageQuery, tenantId }),
+    answers: { 200: json(Type.Array(AuditEntry)) },
+    errors: ["invalid_body"],
+  }),
+  getAuditChain: endpoint({
+    method: "GET",
+    path: "/v1/audit/chain",
+    family: "audit",
+    summary: "Read the end of the tenant's chain",
+    access: ["audit:read"],
+    query: Type.Object({ tenantId }),
+    answers: { 200: json(AuditChain) },
+    errors: ["invalid_body"],
+  }),
+} as const;

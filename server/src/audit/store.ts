@@ -1,0 +1,58 @@
+/**
+ * Every statement for the audit log. The database computes the hashes and refuses changes (functions append_audit and
+ * purge_audit, triggers of audit_log).
+ */
+import { AUDIT_FIRST_HASH } from "@flotilla/contract/audit";
+import type { Context } from "../context.ts";
+import { type Queryable, sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
+
+export interface NewAudit {
+  readonly tenantId: string;
+  /** RFC 3339. */
+  readonly at: string;
+  /** The JSON text that is hashed. */
+  readonly record: string;
+}
+
+export interface AuditRow {
+  readonly tenantId: string;
+  readonly sequence: number;
+  readonly record: string;
+  readonly previousHash: string;
+  readonly hash: string;
+}
+
+/** Appends to the chains of all tenants in the list, in its order. */
+export async function appendAudit(db: Queryable, rows: readonly NewAudit[]): Promise<void> {
+  await db.execute(sql`SELECT append_audit(${JSON.stringify(rows)}::jsonb)`);
+}
+
+/** Oldest first. */
+export const listAudit = (
+  db: Queryable,
+  { tenantId, after, limit }: { readonly tenantId: string; readonly after: number | null; readonly limit: number },
+): Promise<readonly AuditRow[]> =>
+  db.query<AuditRow>(sql`
+    SELECT tenant_id AS "tenantId", sequence, record, previous_hash AS "previousHash", hash FROM audit_log
+    WHERE tenant_id = ${tenantId} AND sequence > ${after ?? 0}::bigint ORDER BY sequence LIMIT ${limit}`);
+
+/** The end of a chain. */
+export async function findChain(
+  db: Queryable,
+  tenantId: string,
+): Promise<{ readonly sequence: number; readonly hash: string }> {
+  const row = await db.queryOne<{ sequence: number; hash: string }>(sql`
+    SELECT sequence, hash FROM audit_chains WHERE tenant_id = ${tenantId}`);
+  return row ?? { sequence: 0, hash: AUDIT_FIRST_HASH };
+}
+
+const DAY_MS = 24 * 60 * 60_000;
+
+/** Deletes the oldest rows of chains. Returns how many. */
+export async function purgeAudit({ db, clock }: Context, days: number, limit: number): Promise<number> {
+  const before = instantOf(clock.now() - days * DAY_MS);
+  const row = await db.queryOne<{ purged: number }>(sql`
+    SELECT purge_audit(${before}::timestamptz, ${limit}::int) AS purged`);
+  return row?.purged ?? 0;
+}

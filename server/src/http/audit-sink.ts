@@ -1,0 +1,14 @@
+/**
+ * Where records of calls go; audit/ implements it, and handlers.ts passes it to the pipeline.
+ */
+import type { AuditRecord } from "@flotilla/contract/audit";
+
+export interface AuditSink {
+  /** Resolves when the record is in the database. */
+  record(tenantId: string, record: AuditRecord): Promise<void>;
+  /** Records it soon; a crash may lose it. */
+  note(tenantId: string, record: AuditRecord): void;
+}
+
+/** For a server without calls that change anything. */
+export const NO_AUDIT: AuditSink = { record: () => Promise.resolve(), note: () => undefined };

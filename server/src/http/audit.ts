@@ -1,0 +1,103 @@
+/**
+ * Which answered calls go to the audit log, and what is recorded of them.
+ *
+ * Always:
+ * - A call that changes something is answered with 2xx only after it was recorded. If that fails it is answered with
+ *   503, although the change was made. A server that dies in between leaves the change without a row and without an
+ *   answer.
+ * - Calls that work inside a machine (commands, terminals), refused calls and failed ones are recorded in the
+ *   background: a crash loses those of the last moment.
+ * - Nothing is recorded of bodies, queries and paths of files; ids that contain a credential are hidden.
+ */
+import { Readable } from "node:stream";
+import type { AuditRecord } from "@flotilla/contract/audit";
+import { type ErrorCode, Refusal } from "@flotilla/contract/errors";
+import type { Caller } from "../auth/caller.ts";
+import { holdsOwnCredential } from "../auth/keys.ts";
+import type { Outgoing } from "./encode.ts";
+import { callerOf, type Exchange, type HandleParts } from "./exchange.ts";
+import { refusal } from "./failure.ts";
+import type { Route } from "./route-table.ts";
+
+const WORTH_KNOWING: readonly string[] = ["expired_key", "missing_scope", "payment_required"] satisfies ErrorCode[];
+const RESOURCE_CHARACTERS_MAX = 128;
+const NAMED_BODY_BYTES_MAX = 64 * 1024;
+const SAFE_METHODS = new Set(["GET", "HEAD", "OPTIONS"]);
+
+/** The answer to send: a promise only if the call has to be recorded first. */
+export function audited(parts: HandleParts, exchange: Exchange, outgoing: Outgoing): Outgoing | Promise<Outgoing> {
+  const { entry, message } = exchange;
+  if (exchange.isForMachine || entry === undefined || !("routes" in entry)) return outgoing;
+  const route = entry.routes[message.method ?? ""];
+  if (route === undefined || route.endpoint.isBridge === true) return outgoing;
+  const errorCode = outgoing.headers["x-error-code"] ?? null;
+  const key = keyOf(parts, exchange, errorCode);
+  if (key === undefined) return outgoing;
+  const isChange = !SAFE_METHODS.has(route.endpoint.method) || route.endpoint.isUpgrade === true;
+  const hasSucceeded = outgoing.status < 400;
+  const isWorthKnowing = errorCode !== null && WORTH_KNOWING.includes(errorCode);
+  if (!isWorthKnowing && !(isChange && (hasSucceeded || (outgoing.status >= 500 && outgoing.status !== 501))))
+    return outgoing;
+  const record = recordOf(parts, exchange, { route, key, outgoing, errorCode });
+  if (!hasSucceeded || isInside(route)) {
+    parts.audit.note(key.tenantId, record);
+    return outgoing;
+  }
+  return parts.audit.record(key.tenantId, record).then(
+    () => outgoing,
+    (error: unknown) => {
+      parts.context.log.error({ requestId: exchange.requestId, error }, "a call was not recorded in the audit log");
+      if (outgoing.body instanceof Readable) outgoing.body.destroy();
+      const text =
+        "the change was made, but not recorded in the audit log, because the database does not answer; check it in a moment";
+      return refusal(parts, exchange, new Refusal("unavailable", text, { "retry-after": "1" }));
+    },
+  );
+}
+
+/** An expired key is known, but its call has no caller. */
+function keyOf({ keys }: HandleParts, { key, bearer }: Exchange, errorCode: string | null): Caller | undefined {
+  if (key !== undefined || errorCode !== "expired_key" || bearer === undefined) return key;
+  const known = keys.find(bearer, () => Promise.resolve(undefined));
+  return known instanceof Promise ? undefined : known;
+}
+
+/** Commands and terminals: their path has no query, and stays without one. */
+const isInside = ({ endpoint: { access } }: Route): boolean =>
+  typeof access !== "string" && access.includes("machine:exec");
+
+interface Answered {
+  readonly route: Route;
+  readonly key: Caller;
+  readonly outgoing: Outgoing;
+  readonly errorCode: string | null;
+}
+
+function recordOf(parts: HandleParts, exchange: Exchange, { route, key, outgoing, errorCode }: Answered): AuditRecord {
+  return {
+    at: new Date(parts.context.clock.now()).toISOString(),
+    requestId: hidden(exchange.requestId),
+    operation: route.name,
+    resource: resourceOf(exchange, route, outgoing),
+    keyId: key.keyId,
+    scopes: [...key.scopes],
+    address: callerOf(parts, exchange).address,
+    status: outgoing.status,
+    errorCode,
+  };
+}
+
+/** The ids in the path, or the id of what was made. */
+function resourceOf({ params }: Exchange, { segmentNames }: Route, { status, body }: Outgoing): string | null {
+  const named = segmentNames.map((name) => params[name] ?? "").join("/");
+  if (named !== "") return hidden(named);
+  if (status >= 400 || typeof body !== "string" || body.length > NAMED_BODY_BYTES_MAX || !body.startsWith("{"))
+    return null;
+  const { id } = JSON.parse(body) as { id?: unknown };
+  return typeof id === "string" ? hidden(id) : null;
+}
+
+function hidden(text: string): string {
+  if (holdsOwnCredential(text) || text.includes("whsec_")) return "(hidden)";
+  return text.slice(0, RESOURCE_CHARACTERS_MAX).replaceAll("\u0000", "");
+}

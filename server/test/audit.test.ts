@@ -1,0 +1,219 @@
+/**
+ * The audit log: every change and refusal is recorded before it is answered, in a chain that shows any change of it,
+ * and holds no secret.
+ */
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { test } from "node:test";
+import type { Log } from "@flotilla/base/log";
+import type { AuditEntry } from "@flotilla/contract/audit";
+import { SCOPES } from "@flotilla/contract/scopes";
+import { until } from "../../test/support/until.ts";
+import { purgeAudit } from "../src/audit/store.ts";
+import { sql } from "../src/db/database.ts";
+import type { Client } from "./support/client.ts";
+import { startReceiver } from "./support/receiver.ts";
+import { startTestServer } from "./support/server.ts";
+
+const DEADLINE_MS = 10_000;
+const logged: string[] = [];
+const noted = (fields: object, message: string): void => void logged.push(JSON.stringify([fields, message]));
+const log: Log = { debug: noted, info: noted, warn: noted, error: noted, child: () => log };
+const options = { webhookNetworks: ["127.0.0.0/8"], webhookHttp: true, webhookTimes: { retryMs: 10, leaseMs: 2_000 } };
+const server = await startTestServer({ ...options, log });
+const replica = await startTestServer({ databaseUrl: server.databaseUrl, dataDirectory: server.dataDirectory });
+const { client, context } = server;
+
+let tenants = 0;
+
+async function newTenant(scopes: readonly string[]): Promise<{ readonly id: string; readonly caller: Client }> {
+  const id = (await client.post("/v1/tenants", { name: `audited ${++tenants}` })).json.id as string;
+  const key = await client.post("/v1/apikeys", { tenantId: id, scopes });
+  assert.equal(key.status, 200, key.text);
+  return { id, caller: client.withKey(key.json.key) };
+}
+
+/** The whole log of a tenant, read by the operator. */
+async function logOf(tenantId: string): Promise<readonly AuditEntry[]> {
+  const answer = await client.get(`/v1/audit?limit=1000&tenantId=${tenantId}`);
+  assert.equal(answer.status, 200, answer.text);
+  return answer.json;
+}
+
+const recorded = (tenantId: string, count: number): Promise<readonly AuditEntry[]> =>
+  until(
+    async () => {
+      const entries = await logOf(tenantId);
+      return entries.length >= count && entries;
+    },
+    { what: `${count} records`, deadlineMs: DEADLINE_MS },
+  );
+
+function assertIntact(entries: readonly AuditEntry[]): void {
+  let before = "0".repeat(64);
+  for (const [index, { tenantId, sequence, record, previousHash, hash }] of entries.entries()) {
+    assert.deepEqual([sequence, previousHash], [index + 1, before]);
+    const text = `${previousHash}\n${tenantId}\n${sequence}\n${record}`;
+    assert.equal(hash, createHash("sha256").update(text).digest("hex"));
+    before = hash;
+  }
+}
+
+const source = { type: "image", reference: "local/busybox" };
+
+test("a change is recorded before it is answered, with key, resource, address and request id; a read is not", async () => {
+  const { id, caller } = await newTenant(["machine:create", "machine:read", "machine:delete"]);
+  const created = await caller.post("/v1/machines", { source }, { headers: { "x-request-id": "my-request" } });
+  assert.equal(created.status, 201, created.text);
+  const [entry, ...others] = await logOf(id);
+  assert.ok(entry !== undefined);
+  assert.deepEqual(others, []);
+  const { operation, resource, requestId, status, errorCode, address, scopes } = entry;
+  assert.deepEqual(
+    { operation, resource, requestId, status, errorCode, scopes },
+    {
+      operation: "createMachine",
+      resource: created.json.id,
+      requestId: "my-request",
+      status: 201,
+      errorCode: null,
+      scopes: ["machine:create", "machine:read", "machine:delete"],
+    },
+  );
+  assert.match(address, /^127\.0\.0\.1$|^::1/);
+  assert.match(entry.keyId, /^key-/);
+  await caller.get(`/v1/machines/${created.json.id}`);
+  assert.equal((await caller.post("/v1/machines", { source: {} })).status, 422);
+  assert.equal((await caller.delete("/v1/machines/mach-none")).status, 404);
+  await caller.delete(`/v1/machines/${created.json.id}`);
+  assert.deepEqual(
+    (await logOf(id)).map((one) => [one.operation, one.resource]),
+    [
+      ["createMachine", created.json.id],
+      ["deleteMachine", created.json.id],
+    ],
+  );
+});
+
+test("calls of a known key that are refused with 401, 402 or 403 are recorded", async () => {
+  const { id, caller } = await newTenant(["machine:read"]);
+  assert.equal((await caller.post("/v1/machines", { source })).status, 403);
+  await client.post(`/v1/tenants/${id}/suspend`);
+  await until(async () => (await caller.get("/v1/machines")).status === 402, { what: "the suspension" });
+  await context.db.execute(sql`UPDATE api_keys SET expires_at = now() - interval '1 hour' WHERE tenant_id = ${id}`);
+  const entries = await until(
+    async () => {
+      // A server that does not receive notifications yet does not remember whose key it was.
+      assert.equal((await replica.client.withKey(caller.key).get("/v1/machines")).status, 401);
+      const found = await logOf(id);
+      return found.some(({ errorCode }) => errorCode === "expired_key") && found;
+    },
+    { what: "the refusals", deadlineMs: DEADLINE_MS },
+  );
+  const codes = new Set(entries.map(({ errorCode, status }) => `${status} ${errorCode}`));
+  assert.deepEqual([...codes].toSorted(), ["401 expired_key", "402 payment_required", "403 missing_scope"]);
+});
+
+test("a change is not answered with success when it cannot be recorded", async () => {
+  await context.db.execute(sql`ALTER FUNCTION append_audit RENAME TO append_audit_away`);
+  const refused = await client.post("/v1/tenants", { name: "unrecorded" });
+  await context.db.execute(sql`ALTER FUNCTION append_audit_away RENAME TO append_audit`);
+  assert.equal(refused.status, 503, refused.text);
+  assert.match(refused.text, /not recorded in the audit log/);
+  assert.equal((await client.post("/v1/tenants", { name: "recorded" })).status, 201);
+});
+
+test("chains are whole after calls at the same time through two servers, and tenants see their own only", async () => {
+  const scopes = ["machine:create", "machine:delete", "audit:read"];
+  const [one, other] = [await newTenant(scopes), await newTenant(scopes)];
+  const callers = [one.caller, other.caller, replica.client.withKey(one.caller.key)];
+  const answers = await Promise.all(
+    Array.from({ length: 90 }, async (_, n) => (callers[n % 3] as Client).post("/v1/machines", { source })),
+  );
+  const made = answers.filter(({ status }) => status === 201).length;
+  assert.ok(made > 10, `${made} were made`);
+  const logs = await Promise.all([logOf(one.id), logOf(other.id)]);
+  for (const entries of logs) assertIntact(entries);
+  assert.equal(logs.flat().length, made);
+  const first = await one.caller.get("/v1/audit?limit=3");
+  const next = /^<([^>]+)>; rel="next"$/.exec(first.headers.get("link") ?? "")?.[1] ?? "";
+  const second = await one.caller.get(next);
+  assert.deepEqual([...first.json, ...second.json], logs[0]?.slice(0, 6));
+  assert.equal((await one.caller.get(`/v1/audit?tenantId=${other.id}`)).status, 403);
+  assert.equal((await one.caller.get(`/v1/audit/chain?tenantId=${other.id}`)).status, 403);
+  const { json: chain } = await one.caller.get("/v1/audit/chain");
+  assert.deepEqual([chain.sequence, chain.hash], [logs[0]?.at(-1)?.sequence, logs[0]?.at(-1)?.hash]);
+});
+
+test("the database refuses to change or delete rows; retention deletes the oldest", async () => {
+  const { id } = await newTenant(["audit:read"]);
+  const rows = [400, 399, 10].map((days) => ({
+    tenantId: id,
+    at: new Date(context.clock.now() - days * 86_400_000).toISOString(),
+    record: JSON.stringify({
+      at: "",
+      requestId: "",
+      operation: "x",
+      resource: null,
+      keyId: "",
+      scopes: [],
+      address: "",
+      status: 200,
+      errorCode: null,
+    }),
+  }));
+  await context.db.execute(sql`SELECT append_audit(${JSON.stringify(rows)}::jsonb)`);
+  for (const statement of [
+    sql`UPDATE audit_log SET record = '{}' WHERE tenant_id = ${id}`,
+    sql`DELETE FROM audit_log WHERE tenant_id = ${id}`,
+    sql`TRUNCATE audit_log`,
+  ])
+    await assert.rejects(context.db.execute(statement), /append-only/);
+  assert.equal(await purgeAudit(context, 365, 100), 2);
+  assert.deepEqual(
+    (await logOf(id)).map(({ sequence }) => sequence),
+    [3],
+  );
+});
+
+test("no secret appears in the audit log, events, webhook bodies or the server's log", async () => {
+  const { id, caller } = await newTenant(SCOPES.filter((scope) => scope !== "*" && scope !== "admin"));
+  const receiver = await startReceiver();
+  const webhook = await caller.post("/v1/webhooks", { url: receiver.url });
+  const secretEnv = { TOKEN: "planted-variable-5f1c" };
+  const machine = await caller.post("/v1/machines", { source, env: { PLAIN: "planted-plain-77aa" }, secretEnv });
+  assert.equal(machine.status, 201, machine.text);
+  const path = `/v1/machines/${machine.json.id}`;
+  const token = await caller.post(`${path}/connect-token`, {});
+  const made = await caller.post("/v1/apikeys", { description: "planted" });
+  const rotated = await caller.post(`/v1/webhooks/${webhook.json.id}/secret`);
+  await caller.post(`${path}/exec`, { command: ["true"], env: { A: "planted-exec-91be" } });
+  await caller.delete(`/v1/apikeys/${made.json.id}`);
+  await caller.call("DELETE", "/v1/machines/none", { headers: { "x-request-id": made.json.key } });
+  await client.withKey(made.json.key).post("/v1/machines", { source });
+  await caller.post(`/v1/webhooks/${webhook.json.id}/test`);
+  await until(() => receiver.accepted.length >= 2, { what: "deliveries", deadlineMs: DEADLINE_MS });
+  const entries = await recorded(id, 6);
+  const shown = JSON.stringify([
+    entries,
+    (await caller.get("/v1/events")).json,
+    (await caller.get(`/v1/webhooks/${webhook.json.id}/deliveries`)).json,
+    receiver.requests.map(({ body }) => body),
+    await context.db.query(sql`SELECT record FROM audit_log`),
+    logged,
+  ]);
+  const secrets = {
+    variable: "planted-variable-5f1c",
+    plain: "planted-plain-77aa",
+    exec: "planted-exec-91be",
+    key: made.json.key,
+    caller: caller.key ?? "",
+    token: token.json?.token ?? "planted-nothing",
+    webhook: webhook.json.secret,
+    rotated: rotated.json.secret,
+  };
+  for (const [name, secret] of Object.entries(secrets)) {
+    assert.ok(secret.length > 10, name);
+    assert.ok(!shown.includes(secret), `the ${name} appears`);
+  }
+});
