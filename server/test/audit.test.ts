@@ -21,7 +21,8 @@ const noted = (fields: object, message: string): void => void logged.push(JSON.s
 const log: Log = { debug: noted, info: noted, warn: noted, error: noted, child: () => log };
 const options = { webhookNetworks: ["127.0.0.0/8"], webhookHttp: true, webhookTimes: { retryMs: 10, leaseMs: 2_000 } };
 const server = await startTestServer({ ...options, log });
-const replica = await startTestServer({ databaseUrl: server.databaseUrl, dataDirectory: server.dataDirectory });
+const shared = { databaseUrl: server.databaseUrl, dataDirectory: server.dataDirectory };
+const replica = await startTestServer({ ...options, ...shared });
 const { client, context } = server;
 
 let tenants = 0;
