@@ -117,18 +117,21 @@ export function readBody(
       const refusal = gathered.add(chunk);
       if (refusal !== null) refuse(refusal);
     };
+    let lastTaken: Promise<void> | undefined;
     const onData = (chunk: Buffer): void => {
       const taking = rounds.run(share.holder, () => take(chunk), chunk.length / READ_BYTES_PER_MS);
       if (!(taking instanceof Promise)) return;
       incoming.pause();
-      taking.then(() => incoming.resume(), reject);
+      lastTaken = taking.then(() => void incoming.resume(), reject);
     };
+    const complete = (): void => (size > maxBytes ? reject(tooLarge({})) : resolve(gathered.pieces()));
     watch.buffered(incoming, refuse);
     incoming.on("data", onData);
     incoming.on("end", () =>
       finish(() => {
-        if (size > maxBytes) reject(tooLarge({}));
-        else resolve(gathered.pieces());
+        // A paused stream still ends: its last piece may wait for its round.
+        if (lastTaken === undefined) complete();
+        else void lastTaken.then(complete);
       }),
     );
     incoming.on("error", () => finish(() => reject(new CallerGone())));
