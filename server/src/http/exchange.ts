@@ -74,6 +74,8 @@ export interface Exchange extends Incoming {
   /** By the monotonic clock. */
   readonly startedAt: number;
   readonly requestId: string;
+  /** The address of the connection; undefined: it is a UNIX socket's. Kept: a body that was passed on takes the socket along. */
+  readonly peer: string | undefined;
   readonly presence: CallerPresence;
   readonly headers: HeaderList;
   /** Whether it goes to a machine, past everything that is the API's. */
@@ -103,8 +105,8 @@ export const searchOf = (url: string): URLSearchParams => {
   return new URLSearchParams(at < 0 ? "" : url.slice(at + 1));
 };
 
-export const callerOf = ({ admission }: HandleParts, { message }: Exchange): CallerAddress =>
-  admission.proxies.callerOf(message.socket.remoteAddress, textOf(message.headers["x-forwarded-for"]));
+export const callerOf = ({ admission }: HandleParts, { message, peer }: Exchange): CallerAddress =>
+  admission.proxies.callerOf(peer, textOf(message.headers["x-forwarded-for"]));
 
 const textOf = (header: string | string[] | undefined): string | undefined =>
   Array.isArray(header) ? header.join(",") : header;

@@ -47,6 +47,7 @@ export function handle(parts: HandleParts, incoming: Incoming, presence: CallerP
     ...incoming,
     startedAt: parts.context.clock.monotonic(),
     requestId,
+    peer: message.socket.remoteAddress,
     presence,
     headers: ["x-request-id", requestId],
     isForMachine: !incoming.isFromNodes && parts.ingress.owns(message),
