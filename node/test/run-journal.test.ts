@@ -212,6 +212,7 @@ test("a machine whose journal does not know that it ran keeps the start of its r
   const first = await startTestNode(directory.path);
   const { bootId, runningSince } = await first.want(A, 1, "running");
   await first.fleet.release();
+  await first.deps.runs.saved();
   const path = join(directory.path, "machines", A, "journal.json");
   const journal = JSON.parse(await readFile(path, "utf8"));
   await writeFile(path, JSON.stringify({ ...journal, boot: { ...journal.boot, runningSince: null } }));

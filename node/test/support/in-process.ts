@@ -7,6 +7,7 @@
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { after } from "node:test";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import type { DesiredState, MachineSpec, NodeResources, ObservedMachine } from "@flotilla/contract/link";
 import { fakeDisks } from "../../src/driver/fake/disks.ts";
@@ -139,6 +140,8 @@ export async function startTestNode(
   });
   const fleet = new Fleet(deps);
   own.fleet = fleet;
+  // What it retries in a directory that is gone would keep the process alive.
+  after(() => void fleet.release().catch(() => undefined));
   const adoption = await adoptMachines(fleet, deps);
   return {
     fleet,
