@@ -198,3 +198,11 @@ test("a report from before a machine ran does not take it for one that is starte
   assert.equal(outcome(running, { state: "preparing", bootId: null, lastRun }), "late");
   assert.equal(outcome(running, { state: "booting", bootId: "boot-1", lastRun }), "late");
 });
+
+test("once a machine has stopped as desired, a late report of the boot that its node had begun after a crash changes nothing", () => {
+  const stopped = machineRecord({ ...running, desiredState: "stopped", generation: 3 });
+  const settled = news(stopped, { state: "stopped", bootId: null }).next as MachineRecord;
+  assert.equal(phaseOf(settled), "stopped");
+  for (const state of ["preparing", "booting", "running", "stopping"] as const)
+    assert.equal(outcome(settled, { state, bootId: "boot-2" }), "late", state);
+});

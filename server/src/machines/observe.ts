@@ -6,7 +6,7 @@
  * Always:
  * - A report of an older generation than one that was applied is late and changes nothing.
  * - Within a generation a machine only moves forward (POSITION), because a heartbeat that was written before an answer may
- *   arrive after it. A boot id other than the stored one is always news.
+ *   arrive after it. A boot id other than the stored one is news while the machine is to run.
  * - A node that has lost its record of a machine (generation 0) gets the desired state again; nothing is lost by that.
  * - When a guest powers itself off, the desired state becomes `stopped`, so that nothing starts it again.
  */
@@ -58,8 +58,10 @@ function isLate(machine: MutableMachine, report: ObservedMachine): boolean {
   if (machine.desiredState === "running" && machine.observedState === "failed" && isApplied(machine))
     return report.state !== "failed";
   const isOtherBoot = report.bootId !== null && report.bootId !== machine.observedBootId;
-  // The end of an earlier boot is reported before the beginning of the next.
-  if (isOtherBoot) return report.state === "stopping" && machine.observedState !== "stopped";
+  // The end of an earlier boot is reported before the beginning of the next. Once a stop is desired no boot begins: what
+  // a report says of another one was true before its answer.
+  if (isOtherBoot && machine.desiredState === "running")
+    return report.state === "stopping" && machine.observedState !== "stopped";
   const position = POSITION[machine.desiredState];
   // The stored state may belong to an older generation than the request: then there is no order.
   return isApplied(machine) && position[report.state] < position[machine.observedState];
