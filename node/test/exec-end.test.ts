@@ -5,33 +5,15 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, request as httpRequest, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
-import { PassThrough } from "node:stream";
 import { test } from "node:test";
 import { systemClock } from "@flotilla/base/clock";
 import { encodeLinkFrame, LinkDecoder, type LinkFrame } from "@flotilla/contract/link-stream";
-import type { Guest, GuestExec, GuestExit } from "../src/guest/guest.ts";
+import type { Guest } from "../src/guest/guest.ts";
 import { serveExec } from "../src/link/exec.ts";
-
-/** A command whose output and exit the test controls. */
-function scripted() {
-  const exiting = Promise.withResolvers<GuestExit>();
-  const [stdin, stdout, stderr] = [new PassThrough(), new PassThrough(), new PassThrough()];
-  const nothing = (): void => undefined;
-  const exec: GuestExec = {
-    pid: Promise.resolve(1),
-    stdin,
-    stdout,
-    stderr,
-    exit: exiting.promise,
-    resize: nothing,
-    signal: nothing,
-    kill: nothing,
-  };
-  return { exec, exit: (exitCode: number) => exiting.resolve({ exitCode }) };
-}
+import { scriptedExec } from "./support/scripted-exec.ts";
 
 test("output that arrives together with the exit is sent before it", async (t) => {
-  const { exec, exit } = scripted();
+  const { exec, exiting } = scriptedExec();
   const guest = { exec: () => exec } as Partial<Guest> as Guest;
   const server = createServer((request, response) =>
     serveExec(request, response, { guest, clock: systemClock, hasRoom: () => Promise.resolve(true) }),
@@ -50,7 +32,7 @@ test("output that arrives together with the exit is sent before it", async (t) =
   response.on("data", (chunk: Buffer) => frames.push(...decoder.push(chunk)));
   await Promise.resolve();
   exec.stdout.push("last output");
-  exit(7);
+  exiting.resolve({ exitCode: 7 });
   await once(response, "end");
   assert.deepEqual(
     frames.map(({ type, payload }) => [type, Buffer.from(payload).toString().slice(0, 13)]),
@@ -62,7 +44,7 @@ test("output that arrives together with the exit is sent before it", async (t) =
 });
 
 test("a file that does not fit on the host's disk is refused while it is being sent, although its guest is silent", async (t) => {
-  const { exec } = scripted();
+  const { exec } = scriptedExec();
   const guest = { file: () => exec } as Partial<Guest> as Guest;
   const looks = [true, false];
   const hasRoom = () => Promise.resolve(looks.shift() ?? false);

@@ -6,37 +6,24 @@ import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { createServer, type IncomingMessage, request as httpRequest } from "node:http";
 import type { AddressInfo } from "node:net";
-import { PassThrough } from "node:stream";
 import { test, type TestContext } from "node:test";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import type { FileOperation } from "@flotilla/contract/link-files";
 import { until } from "../../test/support/until.ts";
 import { FileFailure } from "../src/guest/file-answer.ts";
-import { type Guest, GuestBusy, type GuestExec, type GuestExit } from "../src/guest/guest.ts";
+import { type Guest, GuestBusy } from "../src/guest/guest.ts";
 import { serveFile, statusOfFailure } from "../src/link/files.ts";
 import { hurriedClock } from "./support/in-process.ts";
+import { scriptedExec } from "./support/scripted-exec.ts";
 
 /** A file worker whose streams and exit the test controls. */
 function scripted() {
-  const exiting = Promise.withResolvers<GuestExit>();
-  exiting.promise.catch(() => undefined);
-  const [stdin, stdout, stderr] = [new PassThrough(), new PassThrough(), new PassThrough()];
   const killed = Promise.withResolvers<void>();
   let isKilled = false;
-  const nothing = (): void => undefined;
-  const exec: GuestExec = {
-    pid: Promise.resolve(1),
-    stdin,
-    stdout,
-    stderr,
-    exit: exiting.promise,
-    resize: nothing,
-    signal: nothing,
-    kill: () => {
-      isKilled = true;
-      killed.resolve();
-    },
-  };
+  const { exec, exiting, stdin, stdout, stderr } = scriptedExec(() => {
+    isKilled = true;
+    killed.resolve();
+  });
   /** Resolves when both outputs were delivered, as a real one. */
   const exit = (exitCode: number): void => {
     const delivered = [stdout, stderr].map((output) => once(output, "end"));
