@@ -5,8 +5,8 @@
  * - a change that this server made is visible to every request that begins after the change was acknowledged;
  * - a change that another server made is visible within milliseconds, by its notification, and within AGE_MAX_MS when the
  *   notification is late or lost: an entry is used for at most AGE_MAX_MS after its query began;
- * - a caller whose share link does not fit what is in memory is judged by a newer query (`findNewer`), so a link works on
- *   every server as soon as it was answered;
+ * - a caller whose share link does not fit what is in memory is judged by a newer query (`findNewer`), so a new link
+ *   works on every server within NEWER_AFTER_MS;
  * - while no notifications arrive, nothing is kept and every request waits for a query;
  * - requests for one name share a query only if it began at most AGE_MAX_MS before them, and no change was notified since;
  * - names without a machine are not kept, so that guessed names cannot fill the memory.
@@ -63,21 +63,18 @@ export class AccessTable {
 
   /** undefined: no machine has the name. Waits only where the database is asked; throws DatabaseUnavailable. */
   find(name: string): MachineAccess | Promise<MachineAccess | undefined> {
-    const now = this.#clock.monotonic();
-    const known = this.#known.get(name);
-    if (known !== undefined && now - known.readAt <= AGE_MAX_MS) return known.access;
-    return this.#ask(name, { now, ageMaxMs: AGE_MAX_MS });
+    return this.#find(name, AGE_MAX_MS);
   }
 
   /** As `find`, but no older than NEWER_AFTER_MS. */
   findNewer(name: string): MachineAccess | Promise<MachineAccess | undefined> {
-    const now = this.#clock.monotonic();
-    const known = this.#known.get(name);
-    if (known !== undefined && now - known.readAt <= NEWER_AFTER_MS) return known.access;
-    return this.#ask(name, { now, ageMaxMs: NEWER_AFTER_MS });
+    return this.#find(name, NEWER_AFTER_MS);
   }
 
-  #ask(name: string, { now, ageMaxMs }: { now: number; ageMaxMs: number }): Promise<MachineAccess | undefined> {
+  #find(name: string, ageMaxMs: number): MachineAccess | Promise<MachineAccess | undefined> {
+    const now = this.#clock.monotonic();
+    const known = this.#known.get(name);
+    if (known !== undefined && now - known.readAt <= ageMaxMs) return known.access;
     const running = this.#queries.get(name);
     if (running !== undefined && now - running.startedAt <= ageMaxMs) return running.found;
     const query: Query = { startedAt: now, found: this.#read(name, now) };
