@@ -67,14 +67,14 @@ export class AuditRecorder implements AuditSink {
   }
 
   #write(): void {
-    this.#writing ??= this.#writeAll().finally(() => {
-      this.#writing = null;
-    });
+    this.#writing ??= this.#writeAll();
   }
 
   async #writeAll(): Promise<void> {
     do await this.#writeBatch();
     while (this.#waiting.length > 0);
+    // In the same turn as the last look: a record that comes later begins the next one.
+    this.#writing = null;
   }
 
   async #writeBatch(): Promise<void> {
