@@ -1,7 +1,7 @@
 /*
  * The table of running commands: moves their input and output, and ends a channel when its command has ended.
  *
- * Owns the channels, their pipes and the buffers for input that commands have not read yet.
+ * Owns the channels and their outputs; input.c owns what a command has not read yet.
  *
  * Always:
  * - A command's output is read only while the host has given credit for it and the queue to the host has room; otherwise
@@ -21,16 +21,13 @@
 
 #include "cgroup.h"
 #include "clock.h"
+#include "input.h"
 #include "output.h"
 
-/* Credit for input is returned in steps of this size, not per write. */
-#define STDIN_CREDIT_STEP_BYTES (STDIN_WINDOW_BYTES / 4)
 #define GRACE_MS_MAX 60000
-#define END_OF_TRANSMISSION 4 /* a terminal's end of input */
 
 static struct channel channels[CHANNELS_MAX];
 static int last_sender;
-static uint8_t stdin_buffers[CHANNELS_MAX][STDIN_WINDOW_BYTES];
 static int epoll_fd;
 static int graces; /* channels with kill_at_ms */
 
@@ -73,15 +70,6 @@ static void close_fd(int *fd)
 	*fd = -1;
 }
 
-static void close_stdin(struct channel *channel)
-{
-	if (channel->has_terminal && channel->stdin_fd >= 0 && channel->stdin_is_watched)
-		epoll_ctl(epoll_fd, EPOLL_CTL_DEL, channel->stdin_fd, NULL);
-	channel->stdin_is_watched = false;
-	channel->stdin_head = channel->stdin_tail = 0;
-	close_fd(&channel->stdin_fd);
-}
-
 static void set_grace(struct channel *channel, int64_t kill_at_ms)
 {
 	graces += (kill_at_ms > 0) - (channel->kill_at_ms > 0);
@@ -91,7 +79,7 @@ static void set_grace(struct channel *channel, int64_t kill_at_ms)
 /* Frees the channel. Remaining processes of its command stay in its control group. */
 void channel_close(struct channel *channel)
 {
-	close_stdin(channel);
+	input_close(channel);
 	for (int at = 0; at < OUTPUTS; at++)
 		close_fd(&channel->outputs[at].fd);
 	set_grace(channel, 0);
@@ -100,12 +88,19 @@ void channel_close(struct channel *channel)
 	channel->pid = 0;
 }
 
-static bool watch(const struct channel *channel, enum source source, int fd, uint32_t events)
+/* Watches a descriptor of the channel, for channel_event(). Returns whether it is watched now. */
+bool channel_watch(const struct channel *channel, enum source source, int fd, uint32_t events)
 {
 	struct epoll_event event = {.events = events};
 
 	event.data.u64 = (uint64_t)source | (uint64_t)(channel - channels) << 8 | (uint64_t)channel->generation << 32;
 	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+/* Returns whether the descriptor is no longer watched. */
+bool channel_unwatch(int fd)
+{
+	return epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, NULL) == 0;
 }
 
 static void watch_output(struct channel *channel, struct output_stream *stream, bool is_wanted)
@@ -115,8 +110,8 @@ static void watch_output(struct channel *channel, struct output_stream *stream, 
 	if (stream->fd < 0 || stream->is_watched == is_wanted)
 		return;
 	if (is_wanted)
-		stream->is_watched = watch(channel, source, stream->fd, EPOLLIN);
-	else if (epoll_ctl(epoll_fd, EPOLL_CTL_DEL, stream->fd, NULL) == 0)
+		stream->is_watched = channel_watch(channel, source, stream->fd, EPOLLIN);
+	else if (channel_unwatch(stream->fd))
 		stream->is_watched = false;
 }
 
@@ -182,16 +177,6 @@ static void drain(struct channel *channel, struct output_stream *stream)
 	close_fd(&stream->fd);
 }
 
-static void give_stdin_credit(struct channel *channel)
-{
-	if (channel->stdin_consumed < STDIN_CREDIT_STEP_BYTES || !output_has_room())
-		return;
-	output_begin(GUEST_FRAME_STDIN_CREDIT, channel_number(channel));
-	output_u32(FIELD_BYTES, channel->stdin_consumed);
-	output_end();
-	channel->stdin_consumed = 0;
-}
-
 /* Does everything that is possible for the channel now. Called after every change to it. */
 static void pump(struct channel *channel)
 {
@@ -203,7 +188,7 @@ static void pump(struct channel *channel)
 		else
 			watch_output(channel, stream, !stream->has_hung_up && sendable(channel, stream) > 0);
 	}
-	give_stdin_credit(channel);
+	input_give_credit(channel);
 	if (!channel->has_exited || channel->outputs[0].fd >= 0 || channel->outputs[1].fd >= 0 || !output_has_room())
 		return;
 	/* Hung up, and the shell exited first: the rest of its command gets the rest of the grace. */
@@ -227,87 +212,6 @@ void channel_pump_all(void)
 	for (int at = first; at < first + CHANNELS_MAX; at++)
 		if (channels[at % CHANNELS_MAX].is_open)
 			pump(&channels[at % CHANNELS_MAX]);
-}
-
-/* Writes as much as the command accepts. Returns how much; `length` if the command has closed its input. */
-static uint32_t write_stdin(struct channel *channel, const uint8_t *bytes, uint32_t length)
-{
-	uint32_t done = 0;
-
-	while (channel->stdin_fd >= 0 && done < length) {
-		ssize_t written = write(channel->stdin_fd, bytes + done, length - done);
-
-		if (written >= 0)
-			done += (uint32_t)written;
-		else if (errno == EAGAIN)
-			return done;
-		else if (errno != EINTR)
-			close_stdin(channel);
-	}
-	return length;
-}
-
-static void end_stdin(struct channel *channel)
-{
-	const char end = END_OF_TRANSMISSION;
-
-	if (channel->has_terminal && channel->stdin_fd >= 0 && write(channel->stdin_fd, &end, 1) < 0 && errno == EAGAIN)
-		return; /* the terminal's input buffer is full of unread input */
-	close_stdin(channel);
-}
-
-static void flush_stdin(struct channel *channel)
-{
-	const uint8_t *buffer = stdin_buffers[channel - channels];
-	uint32_t waiting = channel->stdin_tail - channel->stdin_head;
-	uint32_t done = write_stdin(channel, buffer + channel->stdin_head, waiting);
-
-	channel->stdin_consumed += done;
-	give_stdin_credit(channel);
-	if (done < waiting) {
-		channel->stdin_head += done;
-		return;
-	}
-	channel->stdin_head = channel->stdin_tail = 0;
-	if (channel->stdin_has_ended)
-		end_stdin(channel);
-	if (channel->stdin_fd >= 0 && channel->stdin_is_watched) {
-		epoll_ctl(epoll_fd, EPOLL_CTL_DEL, channel->stdin_fd, NULL);
-		channel->stdin_is_watched = false;
-	}
-}
-
-/* Returns -EBADMSG when the host sends more than its credit allows. */
-int channel_stdin(struct channel *channel, const uint8_t *bytes, uint32_t length)
-{
-	uint8_t *buffer = stdin_buffers[channel - channels];
-	uint32_t waiting = channel->stdin_tail - channel->stdin_head;
-	uint32_t done = 0;
-
-	if (waiting == 0) {
-		done = write_stdin(channel, bytes, length);
-		channel->stdin_consumed += done;
-		give_stdin_credit(channel);
-	}
-	if (done == length)
-		return 0;
-	if (length - done > STDIN_WINDOW_BYTES - waiting)
-		return -EBADMSG;
-	if (channel->stdin_head > 0)
-		memmove(buffer, buffer + channel->stdin_head, waiting);
-	memcpy(buffer + waiting, bytes + done, length - done);
-	channel->stdin_head = 0;
-	channel->stdin_tail = waiting + length - done;
-	if (!channel->stdin_is_watched)
-		channel->stdin_is_watched = watch(channel, SOURCE_STDIN, channel->stdin_fd, EPOLLOUT);
-	return 0;
-}
-
-void channel_stdin_end(struct channel *channel)
-{
-	channel->stdin_has_ended = true;
-	if (channel->stdin_head == channel->stdin_tail)
-		end_stdin(channel);
 }
 
 int channel_credit(struct channel *channel, uint32_t number, uint32_t bytes)
@@ -397,7 +301,7 @@ void channel_event(uint64_t key)
 	if (!channel->is_open || channel->generation != (uint32_t)(key >> 32))
 		return;
 	if (source == SOURCE_STDIN) {
-		flush_stdin(channel);
+		input_flush(channel);
 		return;
 	}
 	struct output_stream *stream = &channel->outputs[source - SOURCE_STDOUT];
@@ -433,7 +337,7 @@ bool channel_exited(pid_t pid, int exit_code)
 		channel->pid = 0;
 		channel->has_exited = true;
 		channel->exit_code = exit_code;
-		close_stdin(channel);
+		input_close(channel);
 		for (int output = 0; output < OUTPUTS; output++) {
 			struct output_stream *stream = &channel->outputs[output];
 

@@ -33,7 +33,7 @@ struct channel {
 	int stdin_fd; /* -1: closed, or the command has no stdin */
 	bool stdin_is_watched;
 	bool stdin_has_ended; /* close it when the buffer is empty */
-	uint32_t stdin_head;  /* the buffered input is stdin_buffers[…][head, tail) */
+	uint32_t stdin_head;  /* the buffered input is input.c's buffer [head, tail) */
 	uint32_t stdin_tail;
 	uint32_t stdin_consumed; /* bytes for which credit was not returned yet */
 };
@@ -43,10 +43,10 @@ struct channel *channel_get(uint32_t number);
 uint32_t channel_number(const struct channel *channel);
 void channel_open(struct channel *channel);
 void channel_watch_outputs(struct channel *channel);
+bool channel_watch(const struct channel *channel, enum source source, int fd, uint32_t events);
+bool channel_unwatch(int fd);
 void channel_close(struct channel *channel);
 
-int channel_stdin(struct channel *channel, const uint8_t *bytes, uint32_t length);
-void channel_stdin_end(struct channel *channel);
 int channel_credit(struct channel *channel, uint32_t stream, uint32_t bytes);
 void channel_resize(const struct channel *channel, uint32_t cols, uint32_t rows);
 void channel_signal(const struct channel *channel, uint32_t number);

@@ -22,6 +22,7 @@
 #include "exec.h"
 #include "file.h"
 #include "frame.h"
+#include "input.h"
 #include "log.h"
 #include "machine.h"
 #include "output.h"
@@ -264,9 +265,9 @@ static int on_channel(uint8_t type, struct channel *channel, const uint8_t *payl
 		return 0;
 	switch (type) {
 	case HOST_FRAME_STDIN:
-		return channel_stdin(channel, payload, length);
+		return input_write(channel, payload, length);
 	case HOST_FRAME_STDIN_END:
-		channel_stdin_end(channel);
+		input_end(channel);
 		return 0;
 	case HOST_FRAME_KILL:
 		if (find_u32(fields, FIELD_GRACE_MS, &first) == 0)
