@@ -30,6 +30,8 @@ export const TEST_JOIN_TOKEN = "join-token-of-the-tests";
 
 export interface TestNode {
   readonly id: string;
+  /** The agent's process. */
+  pid(): number;
   /** Kills the agent, like a crash. Its fake VMs keep running. */
   kill(): Promise<void>;
   /** Starts the agent again on the same directory. Resolves when the server has received its report. */
@@ -73,7 +75,7 @@ export async function startTestNode(server: TestServer, id = "node-a"): Promise<
     await rm(directory, { recursive: true, force: true });
   });
   await start();
-  return { id, kill, restart: start };
+  return { id, pid: () => agent?.pid ?? 0, kill, restart: start };
 }
 
 async function heartbeatOf(server: TestServer, id: string): Promise<string | undefined> {
