@@ -1086,23 +1086,24 @@ CREATE OR REPLACE FUNCTION public.close_usage(subject text, at timestamp with ti
  LANGUAGE plpgsql
 AS $function$
 DECLARE
-  used usage_intervals;
+  used usage_intervals[];
   part record;
-  is_first boolean;
+  is_first boolean := true;
 BEGIN
-  FOR used IN SELECT * FROM usage_intervals u WHERE coalesce(u.boot_id, u.machine_id) = subject AND u.ended_at IS NULL LOOP
-    PERFORM 1 FROM tenants t WHERE t.id = used.tenant_id FOR KEY SHARE;
-    is_first := true;
-    FOR part IN SELECT * FROM rated_parts(used.tenant_id, used.started_at, greatest(at, used.started_at)) LOOP
-      IF is_first THEN
-        UPDATE usage_intervals u SET rate_id = part.rate_id, ended_at = part.ended_at WHERE u.id = used.id;
-        is_first := false;
-      ELSE
-        INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, meter, quantity, started_at, ended_at, rate_id, recorded_at)
-        VALUES (used.tenant_id, used.machine_id, used.boot_id, used.meter, used.quantity, part.started_at, part.ended_at,
-          part.rate_id, used.recorded_at);
-      END IF;
-    END LOOP;
+  SELECT array_agg(u ORDER BY u.id) INTO used FROM usage_intervals u
+  WHERE coalesce(u.boot_id, u.machine_id) = subject AND u.ended_at IS NULL;
+  IF used IS NULL THEN RETURN; END IF;
+  PERFORM 1 FROM tenants t WHERE t.id = used[1].tenant_id FOR KEY SHARE;
+  FOR part IN SELECT * FROM rated_parts(used[1].tenant_id, used[1].started_at, greatest(at, used[1].started_at)) LOOP
+    IF is_first THEN
+      UPDATE usage_intervals u SET rate_id = part.rate_id, ended_at = part.ended_at
+      WHERE coalesce(u.boot_id, u.machine_id) = subject AND u.ended_at IS NULL;
+      is_first := false;
+    ELSE
+      INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, meter, quantity, started_at, ended_at, rate_id, recorded_at)
+      SELECT u.tenant_id, u.machine_id, u.boot_id, u.meter, u.quantity, part.started_at, part.ended_at, part.rate_id, u.recorded_at
+      FROM unnest(used) u;
+    END IF;
   END LOOP;
 END $function$;
 
@@ -1167,14 +1168,6 @@ BEGIN
   RETURN NEW;
 END $function$;
 
-CREATE OR REPLACE FUNCTION public.open_usage(tenant text, machine text, boot text, used_meter text, used bigint, at timestamp with time zone)
- RETURNS void
- LANGUAGE sql
-AS $function$
-  INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, meter, quantity, started_at, rate_id)
-  SELECT tenant, machine, boot, used_meter, used, at, p.rate_id FROM rated_parts(tenant, at, at) p
-$function$;
-
 CREATE OR REPLACE FUNCTION public.post_invoices()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -1230,7 +1223,9 @@ CREATE OR REPLACE FUNCTION public.record_disk()
 AS $function$
 BEGIN
   IF TG_OP = 'INSERT' THEN
-    PERFORM open_usage(NEW.tenant_id, NEW.id, NULL, 'disk', NEW.disk_gb, NEW.created_at);
+    INSERT INTO usage_intervals (tenant_id, machine_id, meter, quantity, started_at, rate_id)
+    SELECT NEW.tenant_id, NEW.id, 'disk', NEW.disk_gb, NEW.created_at, p.rate_id
+    FROM rated_parts(NEW.tenant_id, NEW.created_at, NEW.created_at) p;
   ELSIF NEW.deleted_at IS NOT NULL THEN
     PERFORM close_usage(NEW.id, NEW.deleted_at);
   END IF;
@@ -1256,14 +1251,16 @@ CREATE OR REPLACE FUNCTION public.record_run()
  LANGUAGE plpgsql
 AS $function$
 DECLARE
-  end_at timestamptz := least(NEW.ended_at, NEW.counted_until);
+  end_at timestamptz := greatest(NEW.started_at, least(NEW.ended_at, NEW.counted_until));
+  is_open boolean := NEW.ended_at IS NULL AND NEW.counted_until IS NULL;
 BEGIN
   IF TG_OP = 'INSERT' THEN
-    PERFORM open_usage(NEW.tenant_id, NEW.machine_id, NEW.boot_id, 'uptime', 1, NEW.started_at),
-      open_usage(NEW.tenant_id, NEW.machine_id, NEW.boot_id, 'cpu', NEW.cpus, NEW.started_at),
-      open_usage(NEW.tenant_id, NEW.machine_id, NEW.boot_id, 'memory', NEW.memory_mb, NEW.started_at);
-  END IF;
-  IF end_at IS NOT NULL THEN
+    INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, meter, quantity, started_at, ended_at, rate_id)
+    SELECT NEW.tenant_id, NEW.machine_id, NEW.boot_id, m.meter, m.quantity, p.started_at,
+      CASE WHEN NOT is_open THEN p.ended_at END, p.rate_id
+    FROM rated_parts(NEW.tenant_id, NEW.started_at, CASE WHEN is_open THEN NEW.started_at ELSE end_at END) p
+    CROSS JOIN (VALUES ('uptime', 1::bigint), ('cpu', NEW.cpus), ('memory', NEW.memory_mb)) AS m(meter, quantity);
+  ELSIF NOT is_open THEN
     PERFORM close_usage(NEW.boot_id, end_at);
   END IF;
   RETURN NULL;
@@ -1338,14 +1335,12 @@ CREATE VIEW tenant_rates AS
             tenant_plans.active_from,
             COALESCE(lead(tenant_plans.active_from) OVER (PARTITION BY tenant_plans.tenant_id ORDER BY tenant_plans.active_from), 'infinity'::timestamp with time zone) AS active_until
            FROM tenant_plans) p
-     JOIN ( SELECT rates.id,
-            rates.plan_id,
-            rates.active_from,
-            rates.cpu_hour_micros,
-            rates.memory_gb_hour_micros,
-            rates.created_at,
-            COALESCE(lead(rates.active_from) OVER (PARTITION BY rates.plan_id ORDER BY rates.active_from), 'infinity'::timestamp with time zone) AS active_until
-           FROM rates) r ON (((r.plan_id = p.plan_id) AND (p.active_from < r.active_until) AND (r.active_from < p.active_until))));
+     CROSS JOIN LATERAL ( SELECT o.id,
+            o.active_from,
+            COALESCE(lead(o.active_from) OVER (ORDER BY o.active_from), 'infinity'::timestamp with time zone) AS active_until
+           FROM rates o
+          WHERE (o.plan_id = p.plan_id)) r)
+  WHERE ((p.active_from < r.active_until) AND (r.active_from < p.active_until));
 
 CREATE OR REPLACE FUNCTION public.totals_allow_disk_locked(tenant text, more_disk_gb integer)
  RETURNS boolean

@@ -104,14 +104,15 @@ const sums = ({ from, to, now }: ReadOptions): Statement => sql`
     lines AS (SELECT tenant_id, meter, rate_id, sum(amount)::text AS amount FROM counted GROUP BY 1, 2, 3),
     commands AS (
       SELECT tenant_id, sum(exec_count)::bigint AS count, sum(exec_duration_ms)::bigint AS ms FROM executed GROUP BY 1),
-    held AS (SELECT tenant_id, count(DISTINCT machine_id)::int AS machines FROM used WHERE meter = 'disk' GROUP BY 1)
+    held AS (SELECT tenant_id, count(DISTINCT machine_id)::int AS machines FROM used WHERE meter = 'disk' GROUP BY 1),
+    listed AS (
+      SELECT l.tenant_id, jsonb_agg(jsonb_build_object('meter', l.meter, 'rate_id', r.id, 'cpu_hour_micros', r.cpu_hour_micros,
+        'memory_gb_hour_micros', r.memory_gb_hour_micros, 'amount', l.amount) ORDER BY r.active_from, r.id, l.meter) AS lines
+      FROM lines l JOIN rates r ON r.id = l.rate_id GROUP BY 1)
     SELECT tenant_id AS "tenantId", coalesce(h.machines, 0) AS "machineCount", coalesce(c.count, 0) AS "execCount",
-      coalesce(c.ms, 0) AS "execDurationMs", coalesce((
-        SELECT jsonb_agg(jsonb_build_object('meter', l.meter, 'rate_id', r.id, 'cpu_hour_micros', r.cpu_hour_micros,
-          'memory_gb_hour_micros', r.memory_gb_hour_micros, 'amount', l.amount) ORDER BY r.active_from, r.id, l.meter)
-        FROM lines l JOIN rates r ON r.id = l.rate_id WHERE l.tenant_id = t.tenant_id), '[]') AS lines
-    FROM (SELECT tenant_id FROM lines UNION SELECT tenant_id FROM commands) t
-    LEFT JOIN held h USING (tenant_id) LEFT JOIN commands c USING (tenant_id)`;
+      coalesce(c.ms, 0) AS "execDurationMs", coalesce(l.lines, '[]') AS lines
+    FROM (SELECT tenant_id FROM listed UNION SELECT tenant_id FROM commands) t
+    LEFT JOIN listed l USING (tenant_id) LEFT JOIN held h USING (tenant_id) LEFT JOIN commands c USING (tenant_id)`;
 
 function usageOf(row: SumRow | undefined, { tenantId, from, to }: Period & { readonly tenantId: string }): Usage {
   const lines = (row?.lines ?? []).map(

@@ -7,7 +7,7 @@
 import { type Month, monthAfter, monthAt } from "../../src/billing/month.ts";
 import type { Meter } from "../../src/usage/usage.ts";
 
-interface Plan {
+export interface Plan {
   readonly id: string;
   /** In order; the first since ever. */
   readonly rates: { readonly from: number; readonly cpu: number; readonly memory: number }[];
@@ -30,7 +30,7 @@ const NOTHING: Priced = { amount: 0n, micros: 0n };
 
 /** Independent of the server: what happened, and the sums that follow from it. */
 export class History {
-  readonly plans = new Map<string, Plan>();
+  readonly plans: Map<string, Plan>;
   /** In order; the first since ever. */
   readonly tenants = new Map<string, { readonly from: number; readonly plan: string }[]>();
   readonly spans: Span[] = [];
@@ -38,6 +38,11 @@ export class History {
   heartbeat = 0;
   /** What was invoiced, by tenant and month of the usage; then by line, as `priced` names it. */
   readonly invoiced = new Map<string, Map<number, Map<string, Priced>>>();
+
+  /** `plans`: shared with other histories. */
+  constructor(plans: Map<string, Plan> = new Map()) {
+    this.plans = plans;
+  }
 
   /** The lines of the next invoice, which is of the month: what all usage up to it costs, less what was invoiced. */
   nextInvoice(tenant: string, month: Month, now: number): Map<string, Priced> {
@@ -115,7 +120,7 @@ export class History {
     const moves = this.tenants.get(tenant) ?? [];
     return [
       ...moves.map(({ from }) => from),
-      ...[...this.plans.values()].flatMap(({ rates }) => rates.map((r) => r.from)),
+      ...moves.flatMap(({ plan }) => (this.plans.get(plan)?.rates ?? []).map(({ from }) => from)),
     ];
   }
 

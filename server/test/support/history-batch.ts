@@ -1,0 +1,298 @@
+/**
+ * Thousands of random histories of tenants, one each, played together in one database.
+ *
+ * Every step is one statement for all tenants of the batch: those of the server where they take arrays (reports of runs,
+ * invoices, sums), the same inserts and updates for many rows elsewhere. Triggers and constraints are the server's.
+ *
+ * Always: what is expected is computed by History from what happened, and by `Life` from what a node could report.
+ */
+import assert from "node:assert/strict";
+import { systemClock } from "@flotilla/base/clock";
+import type { Run } from "@flotilla/contract/link";
+import { type Month, monthAfter, monthAt } from "../../src/billing/month.ts";
+import { computeLines, finalizeInvoices } from "../../src/billing/store.ts";
+import type { Context } from "../../src/context.ts";
+import { sql } from "../../src/db/database.ts";
+import { instantOf } from "../../src/db/instant.ts";
+import { endForgottenRuns, writeRuns } from "../../src/machines/run-store.ts";
+import { insertPlan } from "../../src/plans/store.ts";
+import { readUsageOf } from "../../src/usage/intervals-store.ts";
+import { lineMicros } from "../../src/usage/usage.ts";
+import { type Boot, type BatchNode, Life, type LifeMachine } from "./history-life.ts";
+import type { Plan, Priced } from "./usage-history.ts";
+
+const HOUR = 3_600_000;
+const PLANS = 6;
+const NODES = 12;
+const ROUNDS = 10;
+/** What one heartbeat holds. */
+const REPORTS_MAX = 1000;
+const TENANTS_PER_TRANSACTION = 500;
+const SAMPLED = 5;
+
+export class HistoryBatch {
+  readonly #context: Context;
+  readonly #draw: (max: number) => number;
+  readonly #plans = new Map<string, Plan>();
+  readonly #nodes: BatchNode[] = [];
+  readonly #lives: Life[];
+  #now: number;
+  #sequence = 0;
+
+  /** `draw` returns a whole number from 0 up to its argument, which it excludes. */
+  constructor(context: Context, tenants: number, draw: (max: number) => number) {
+    this.#draw = draw;
+    this.#now = Date.UTC(2026, 0, 10) + draw(20 * 24 * HOUR);
+    this.#context = { ...context, clock: { ...systemClock, now: () => this.#now } };
+    for (let at = 0; at < PLANS; at += 1)
+      this.#plans.set(`plan-${at}`, {
+        id: `plan-${at}`,
+        rates: [{ from: 0, cpu: draw(100_000), memory: draw(100_000) }],
+      });
+    for (let at = 0; at < NODES; at += 1)
+      this.#nodes.push({ id: `node-${at}`, clockError: 0, isSilent: false, isLost: false, heartbeat: this.#now });
+    this.#lives = Array.from({ length: tenants }, (_, at) => {
+      const [node, plan] = [this.#nodes[draw(NODES)], [...this.#plans.keys()][draw(PLANS)]];
+      assert.ok(node !== undefined && plan !== undefined);
+      return new Life({ number: at, node, plan, plans: this.#plans, at: this.#now, draw });
+    });
+  }
+
+  /** Plays all histories, and compares along the way. */
+  async play(): Promise<void> {
+    await this.#begin();
+    for (let round = 0; round < ROUNDS; round += 1) {
+      const before = this.#now;
+      this.#now += 2 * 60_000 + this.#draw(8 * 24 * HOUR) + (this.#draw(8) === 0 ? this.#draw(30 * 24 * HOUR) : 0);
+      this.#moveClocks();
+      await this.#setRate();
+      for (const life of this.#lives) life.step(before, this.#now);
+      await this.#movePlans();
+      await this.#makeMachines();
+      await this.#remove();
+      for (const node of this.#nodes) await this.#report(node, before);
+      await this.#invoice();
+    }
+    await this.#compareUsage();
+    await this.#compareDrafts();
+  }
+
+  async #begin(): Promise<void> {
+    const { db } = this.#context;
+    for (const { id, rates } of this.#plans.values()) {
+      const limits = { maxApps: 1, maxCpus: 1, maxMemoryMb: 1, maxDiskGb: 1, maxMachines: 1, maxConcurrentMachines: 1 };
+      const totals = { maxTotalCpus: 1, maxTotalMemoryMb: 1, maxTotalDiskGb: 1, rateExecMicros: 0, maxEgressGb: 0 };
+      const pace = { rateRequestsPerSecond: 1, rateBurst: 1, monthlyBudgetMicros: null, budgetPolicy: "none" } as const;
+      const prices = { rateCpuHourMicros: rates[0]?.cpu ?? 0, rateMemoryGbHourMicros: rates[0]?.memory ?? 0 };
+      const plan = { id, name: id, isDefault: false, createdAt: this.#now };
+      assert.ok(await insertPlan(db, { ...plan, ...limits, ...totals, ...pace, ...prices }, id));
+    }
+    await db.execute(sql`
+      INSERT INTO nodes (id, address, status, credential_hash, registered_at, last_heartbeat_at)
+      SELECT id, 'node', 'ready', sha256(id::bytea), now(), ${instantOf(this.#now)}::timestamptz
+      FROM unnest(${this.#nodes.map(({ id }) => id)}::text[]) AS id`);
+    await db.execute(sql`
+      INSERT INTO tenants (id, name, plan_id, created_at, updated_at)
+      SELECT id, id, plan, ${instantOf(this.#now)}::timestamptz, ${instantOf(this.#now)}::timestamptz
+      FROM unnest(${this.#lives.map(({ tenant }) => tenant)}::text[], ${this.#lives.map(({ plan }) => plan)}::text[]) AS t(id, plan)`);
+  }
+
+  /** Clocks of nodes are set forward and back by up to an hour; nodes fall silent and come back. */
+  #moveClocks(): void {
+    for (const node of this.#nodes) {
+      if (this.#draw(4) === 0) node.clockError = this.#draw(2 * HOUR) - HOUR;
+      if (this.#draw(4) === 0) node.isSilent = !node.isSilent;
+      node.isLost = node.isSilent && this.#draw(2) === 0;
+    }
+  }
+
+  /** A price of a plan, from an instant on that is in the future. */
+  async #setRate(): Promise<void> {
+    const plan = this.#plans.get(`plan-${this.#draw(PLANS)}`);
+    const from = this.#now + 60_000 + this.#draw(10 * 24 * HOUR);
+    if (plan === undefined || (plan.rates.at(-1)?.from ?? 0) >= from) return;
+    const [cpu, memory] = [this.#draw(100_000), this.#draw(100_000)];
+    await this.#context.db.execute(sql`
+      INSERT INTO rates (plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, created_at)
+      VALUES (${plan.id}, ${instantOf(from)}, ${cpu}, ${memory}, ${instantOf(this.#now)})`);
+    plan.rates.push({ from, cpu, memory });
+  }
+
+  async #movePlans(): Promise<void> {
+    const moved = this.#lives.filter((life) => life.movePlan(this.#now));
+    await this.#context.db.execute(sql`
+      UPDATE tenants t SET plan_id = m.plan, updated_at = ${instantOf(this.#now)}::timestamptz
+      FROM unnest(${moved.map(({ tenant }) => tenant)}::text[], ${moved.map(({ plan }) => plan)}::text[]) AS m(id, plan)
+      WHERE t.id = m.id`);
+  }
+
+  async #makeMachines(): Promise<void> {
+    const rows = this.#lives.flatMap(({ tenant, node, created }) =>
+      created.map(({ id, cpus, memory, disk, createdAt }) => ({
+        ...{ id, tenant_id: tenant, node_id: node.id, cpus, memory_mb: memory, disk_gb: disk },
+        at: instantOf(createdAt),
+      })),
+    );
+    await this.#context.db.execute(sql`
+      INSERT INTO machines (id, tenant_id, source, network, env, ports, labels, cpus, memory_mb, disk_gb, is_ephemeral, is_public,
+        is_branchable, created_at, updated_at, desired_state, generation, desired_at, observed_state, observed_generation, revision, node_id)
+      SELECT id, tenant_id, '{}', '{}', '{}', '[]', '{}', cpus, memory_mb, disk_gb, false, false, false,
+        at, at, 'stopped', 1, at, 'absent', 0, 1, node_id
+      FROM jsonb_to_recordset(${JSON.stringify(rows)}::jsonb)
+        AS m(id text, tenant_id text, node_id text, cpus int, memory_mb int, disk_gb int, at timestamptz)`);
+  }
+
+  /** Deletes machines as the server does, and forgets some of them. */
+  async #remove(): Promise<void> {
+    const { db } = this.#context;
+    const lost = this.#nodes.filter(({ isLost }) => isLost).map(({ id }) => id);
+    await db.execute(
+      sql`UPDATE nodes SET status = CASE WHEN id = ANY(${lost}::text[]) THEN 'unreachable' ELSE 'ready' END`,
+    );
+    const removed: LifeMachine[] = this.#lives.flatMap((life) => life.remove(this.#now));
+    const ids = removed.map(({ id }) => id);
+    await db.execute(sql`
+      WITH gone AS (
+        UPDATE machines SET desired_state = 'absent', deleted_at = ${instantOf(this.#now)}::timestamptz
+        WHERE id = ANY(${ids}::text[]) RETURNING id)
+      UPDATE machine_runs r SET counted_until = CASE WHEN n.status IN ('unreachable', 'revoked')
+        THEN least(n.last_heartbeat_at, ${instantOf(this.#now)}::timestamptz) ELSE ${instantOf(this.#now)}::timestamptz END
+      FROM nodes n WHERE r.machine_id IN (SELECT id FROM gone) AND r.ended_at IS NULL AND n.id = r.node_id`);
+    const purged = removed.filter(({ isPurged }) => isPurged).map(({ id }) => id);
+    await db.execute(sql`DELETE FROM machines WHERE id = ANY(${purged}::text[])`);
+  }
+
+  /** A heartbeat, with reports of which some are lost until the next one, and some are repeated. */
+  async #report(node: BatchNode, before: number): Promise<void> {
+    if (node.isSilent) return;
+    const lives = this.#lives.filter((life) => life.node === node);
+    const lastReportAt = node.heartbeat;
+    node.heartbeat = this.#now;
+    await this.#context.db.execute(
+      sql`UPDATE nodes SET last_heartbeat_at = ${instantOf(this.#now)} WHERE id = ${node.id}`,
+    );
+    const reports = lives.flatMap((life) => life.reports(this.#now, node.clockError));
+    for (let from = 0; from < reports.length; from += REPORTS_MAX)
+      await writeRuns(
+        this.#context,
+        node.id,
+        reports.slice(from, from + REPORTS_MAX).map((run) => this.#numbered(run)),
+      );
+    if (before > 0 && this.#draw(3) === 0) await this.#loseJournal(node, lives, lastReportAt);
+  }
+
+  #numbered(run: Omit<Run, "sequence">): Run {
+    this.#sequence += 1;
+    return { ...run, sequence: this.#sequence };
+  }
+
+  /** The node does not know some of the open runs any more: they end at its previous report. */
+  async #loseJournal(node: BatchNode, lives: readonly Life[], lastReportAt: number): Promise<void> {
+    const open: Boot[] = lives.flatMap((life) => life.openBoots());
+    const kept = open.filter(() => this.#draw(3) > 0);
+    await endForgottenRuns(this.#context, {
+      ...{ id: node.id, sequence: this.#sequence, endedAt: lastReportAt },
+      bootIds: kept.map(({ id }) => id),
+    });
+    const known = new Set(kept);
+    for (const life of lives) life.forget((boot) => !known.has(boot), lastReportAt);
+  }
+
+  /** Makes the invoices of ended months final, of some tenants only rounds later, and compares each with the history. */
+  async #invoice(): Promise<void> {
+    const due = this.#lives.filter(({ next }) => next.to <= this.#now && this.#draw(4) > 0);
+    const byMonth = Map.groupBy(due, ({ next }) => next.id);
+    for (const lives of byMonth.values()) {
+      const month = lives[0]?.next;
+      if (month === undefined) continue;
+      const tenantIds = lives.map(({ tenant }) => tenant);
+      for (let from = 0; from < tenantIds.length; from += TENANTS_PER_TRANSACTION) {
+        const some = tenantIds.slice(from, from + TENANTS_PER_TRANSACTION);
+        assert.equal(await finalizeInvoices(this.#context.db, { tenantIds: some, month, now: this.#now }), some.length);
+      }
+      await this.#compareInvoices(lives, month);
+      for (const life of lives) life.next = monthAfter(month);
+    }
+    if (due.some(({ next }) => next.to <= this.#now)) await this.#invoice();
+  }
+
+  async #compareInvoices(lives: readonly Life[], month: Month): Promise<void> {
+    const rows = await this.#context.db.query<{ tenant: string; key: string; amount: string; micros: number }>(sql`
+      SELECT l.tenant_id AS tenant, to_char(l.usage_month, 'YYYY-MM') || ' ' || l.meter || ' ' || r.plan_id || ' ' || r.at AS key,
+        l.amount::text AS amount, l.micros
+      FROM invoice_lines l JOIN (
+        SELECT id, plan_id, row_number() OVER (PARTITION BY plan_id ORDER BY active_from) - 1 AS at FROM rates) r ON r.id = l.rate_id
+      WHERE l.month = ${month.id + "-01"}::date AND l.tenant_id = ANY(${lives.map(({ tenant }) => tenant)}::text[])`);
+    const found = Map.groupBy(rows, ({ tenant }) => tenant);
+    for (const life of lives) {
+      const expected = life.history.nextInvoice(life.tenant, month, this.#now);
+      life.history.noteInvoice(life.tenant, month, this.#now);
+      this.#same(life, `invoice ${month.id}`, found.get(life.tenant) ?? [], expected);
+    }
+  }
+
+  async #compareDrafts(): Promise<void> {
+    const rates = await this.#rateNames();
+    for (let count = 0; count < SAMPLED; count += 1) {
+      const life = this.#lives[this.#draw(this.#lives.length)];
+      if (life === undefined) continue;
+      const asked = { tenantId: life.tenant, month: life.next, now: this.#now, knownAt: null };
+      const lines = await computeLines(this.#context.db, asked);
+      const rows = lines.map(({ usageMonth, meter, rateId, amount, micros }) => ({
+        ...{ key: `${usageMonth} ${meter} ${rates.get(rateId)}`, amount, micros },
+      }));
+      this.#same(life, "draft", rows, life.history.nextInvoice(life.tenant, life.next, this.#now));
+    }
+  }
+
+  /** The sums of all tenants over three periods, from one statement each. */
+  async #compareUsage(): Promise<void> {
+    const rates = await this.#rateNames();
+    const tenantIds = this.#lives.map(({ tenant }) => tenant);
+    const to = this.#now - this.#draw(20 * 24 * HOUR);
+    const periods = [
+      { from: 0, to: this.#now },
+      { from: monthAt(this.#now).from, to: this.#now },
+      { from: to - this.#draw(40 * 24 * HOUR), to },
+    ];
+    for (const period of periods) {
+      const usage = await readUsageOf(this.#context.db, { tenantIds, now: this.#now, ...period });
+      for (const life of this.#lives) {
+        const rows = (usage.get(life.tenant)?.lines ?? []).map((line) => ({
+          key: `${line.meter} ${rates.get(line.rate.id)}`,
+          amount: String(line.amount),
+          micros: lineMicros(line),
+        }));
+        this.#same(life, "usage", rows, life.history.priced(life.tenant, period.from, period.to, this.#now));
+      }
+    }
+  }
+
+  /** A rate's plan and its number among the plan's rates, as histories name it. */
+  async #rateNames(): Promise<ReadonlyMap<string, string>> {
+    const rows = await this.#context.db.query<{ id: string; name: string }>(sql`
+      SELECT id, plan_id || ' ' || row_number() OVER (PARTITION BY plan_id ORDER BY active_from) - 1 AS name FROM rates`);
+    return new Map(rows.map(({ id, name }) => [id, name]));
+  }
+
+  #same(
+    life: Life,
+    what: string,
+    rows: readonly { readonly key: string; readonly amount: string; readonly micros: number }[],
+    expected: ReadonlyMap<string, Priced>,
+  ): void {
+    const found = new Map(rows.filter(({ amount }) => amount !== "0").map((row) => [row.key, row]));
+    const wanted = [...expected].filter(([, { amount }]) => amount !== 0n);
+    const isSame = ([key, { amount, micros }]: [string, Priced]): boolean => {
+      const row = found.get(key);
+      return row !== undefined && BigInt(row.amount) === amount && BigInt(row.micros) === micros;
+    };
+    if (found.size === wanted.length && wanted.every(isSame)) return;
+    const told = (amount: bigint | string, micros: bigint | number): string => `${micros} micros for ${amount}`;
+    assert.deepEqual(
+      Object.fromEntries([...found].map(([key, { amount, micros }]) => [key, told(amount, micros)]).toSorted()),
+      Object.fromEntries(wanted.map(([key, { amount, micros }]) => [key, told(amount, micros)]).toSorted()),
+      `${what} of ${life.tenant} at ${instantOf(this.#now)}: ${life.describe()}`,
+    );
+  }
+}
