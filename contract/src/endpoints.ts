@@ -20,6 +20,7 @@ import { planEndpoints } from "./plans.ts";
 import { poolEndpoints } from "./pools.ts";
 import { tenantEndpoints } from "./tenants.ts";
 import { usageEndpoints } from "./usage.ts";
+import { volumeEndpoints } from "./volumes.ts";
 import { webhookEndpoints } from "./webhooks.ts";
 
 export const endpoints = {
@@ -40,6 +41,7 @@ export const endpoints = {
   ...operationEndpoints,
   ...planEndpoints,
   ...poolEndpoints,
+  ...volumeEndpoints,
   ...tenantEndpoints,
 } as const satisfies Record<string, Endpoint>;
 

@@ -54,6 +54,9 @@ export const WEBHOOK_PENDING_MAX = 1000;
 /** How many deliveries that ended are kept for each webhook. */
 export const WEBHOOK_DELIVERIES_KEPT = 1000;
 
+/** How many records of volumes a tenant may have. */
+export const VOLUMES_MAX = 1000;
+
 /** The most lines of a log in one request, and the default. */
 export const LOG_TAIL_MAX = 10_000;
 export const LOG_TAIL_DEFAULT = 100;

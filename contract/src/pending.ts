@@ -25,10 +25,6 @@ export const PENDING_ENDPOINTS = [
   "listPools",
   "createPool",
   "claimMachine",
-  "listVolumes",
-  "createVolume",
-  "getVolume",
-  "deleteVolume",
 ] as const satisfies readonly EndpointName[];
 
 export type PendingEndpoint = (typeof PENDING_ENDPOINTS)[number];

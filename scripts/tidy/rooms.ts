@@ -47,6 +47,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       machines: ["auth", "events", "http", "link", "secrets.ts", "services.ts", "usage"],
       ingress: ["auth", "http", "link", "machines"],
       tokens: ["http"],
+      volumes: ["http"],
       nodes: ["auth", "config.ts", "events", "http", "machines", "operations", "tokens"],
       images: ["http", "link", "machines", "nodes", "operations", "services.ts"],
       reconcilers: [

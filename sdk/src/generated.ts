@@ -1277,8 +1277,9 @@ export abstract class Methods {
    * List volume records.
    *
    * `GET /v1/volumes`; needs any key.
+   * Refuses with invalid_body.
    */
-  listVolumes(options: CallOptions = {}): Promise<readonly VolumeInfo[]> {
+  listVolumes(options: CallOptions<ListWebhooksQuery> = {}): Promise<readonly VolumeInfo[]> {
     return this.call({ method: "GET", path: "/v1/volumes", answer: "json" }, options);
   }
 
@@ -1286,7 +1287,7 @@ export abstract class Methods {
    * Create a volume record, without storage.
    *
    * `POST /v1/volumes`; needs any key.
-   * Refuses with invalid_json, invalid_body, name_taken.
+   * Refuses with invalid_json, invalid_request, invalid_body, name_taken, quota_exceeded.
    */
   createVolume(body: CreateVolumeRequest, options: CallOptions = {}): Promise<VolumeInfo> {
     return this.call({ method: "POST", path: "/v1/volumes", json: body, answer: "json" }, options);
@@ -1695,8 +1696,10 @@ export interface CreateTenantRequest {
 }
 
 export interface CreateVolumeRequest {
+  /** unique in the tenant */
   name: string;
   sizeGb: number;
+  /** repeated in `nodeId` */
   node?: string | null | undefined;
 }
 
@@ -2686,8 +2689,10 @@ export interface UsageResponse {
 export interface VolumeInfo {
   id: string;
   name: string;
+  /** empty when the request named no node */
   nodeId: string;
   sizeGb: number;
+  /** always `unsupported`: there is no storage */
   status: string;
   /** RFC 3339, UTC, with milliseconds */
   createdAt: string;

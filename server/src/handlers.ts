@@ -60,6 +60,7 @@ import { webhookReconciler } from "./reconcilers/webhooks.ts";
 import { openServices } from "./services.ts";
 import { tenantHandlers } from "./tenants/routes.ts";
 import { tokenHandlers } from "./tokens/routes.ts";
+import { volumeHandlers } from "./volumes/routes.ts";
 import { WebhookRunner, type WebhookTimes } from "./webhooks/deliver.ts";
 import { webhookHandlers } from "./webhooks/routes.ts";
 import { WebhookTargets } from "./webhooks/target.ts";
@@ -141,6 +142,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...webhookHandlers(webhooks),
     ...operationHandlers(context),
     ...tokenHandlers(context),
+    ...volumeHandlers(context),
   } satisfies Handlers;
   return {
     // Each handler was checked against the contract above; the pipeline calls them all the same way.

@@ -33,6 +33,7 @@ const RESOURCES: Readonly<Record<string, keyof Resources>> = {
   "/v1/operations/": "operation",
   "/v1/webhooks/": "webhook",
   "/v1/tenants/": "tenant",
+  "/v1/volumes/": "volume",
 };
 /** Months, which every tenant has. */
 const OF_EVERY_TENANT = ["/v1/billing/invoices/"];
@@ -47,6 +48,7 @@ interface Resources {
   readonly apiKey: string;
   readonly operation: string;
   readonly webhook: string;
+  readonly volume: string;
   readonly event: string;
   readonly session: string;
 }
@@ -58,6 +60,7 @@ const NOTHING: Resources = {
   apiKey: `key_${"0".repeat(32)}`,
   operation: `op-${"0".repeat(32)}`,
   webhook: `hook-${"0".repeat(32)}`,
+  volume: `vol-${"0".repeat(32)}`,
   event: "9".repeat(15),
   session: `sess-${"0".repeat(32)}`,
 };
@@ -93,9 +96,12 @@ async function tenantWithEverything(name: string): Promise<Tenant> {
   const events = (await client.get("/v1/events")).json as { id: string }[];
   const webhook = await client.post("/v1/webhooks", { url: "https://hooks.example.com/in" });
   assert.equal(webhook.status, 201, webhook.text);
+  const volume = await client.post("/v1/volumes", { name: `${name}-volume`, sizeGb: 1 });
+  assert.equal(volume.status, 200, volume.text);
   const resources = {
     ...{ tenant, machine, apiKey: keyId, session: session.json.id as string },
     ...{ operation: operations[0].id as string, webhook: webhook.json.id as string },
+    volume: volume.json.id as string,
     event: String(events[0]?.id),
   };
   for (const [kind, id] of Object.entries(resources)) assert.ok(id, `${name} has no ${kind}`);

@@ -820,6 +820,26 @@ CREATE TABLE usage_intervals (
   CONSTRAINT usage_intervals_quantity_check CHECK ((quantity >= 1))
 );
 
+-- Records of volumes, without storage.
+CREATE TABLE volumes (
+  -- vol-<32 hex>.
+  id text NOT NULL,
+  -- Whose volume it is.
+  tenant_id text NOT NULL,
+  -- Unique in the tenant.
+  name text NOT NULL,
+  -- The node that the request named; empty: none.
+  node text NOT NULL,
+  -- The size that the request named, in GB.
+  size_gb bigint NOT NULL,
+  -- When it was created.
+  created_at timestamp with time zone NOT NULL,
+  CONSTRAINT volumes_tenant_id_name_key UNIQUE (tenant_id, name),
+  CONSTRAINT volumes_pkey PRIMARY KEY (id),
+  CONSTRAINT volumes_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
+  CONSTRAINT volumes_size_gb_check CHECK ((size_gb > 0))
+);
+
 -- Events on their way to a webhook, and the last ones that ended.
 CREATE TABLE webhook_deliveries (
   -- The webhook.

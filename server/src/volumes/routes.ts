@@ -1,0 +1,56 @@
+/**
+ * Serves /v1/volumes: records without storage, which every answer says in a header.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import { VOLUMES_MAX } from "@flotilla/contract/limits";
+import type { Context } from "../context.ts";
+import type { HandlersOf } from "../http/handler.ts";
+import { listPage } from "../http/list-page.ts";
+import { findVolume, insertVolume, listVolumes, removeVolume, type VolumeRecord } from "./store.ts";
+
+const HEADERS = { "x-unsupported": "volumes" } as const;
+
+const volumeInfo = ({ id, name, node, sizeGb, createdAt }: VolumeRecord) => ({
+  id,
+  name,
+  nodeId: node,
+  sizeGb,
+  status: "unsupported",
+  createdAt: new Date(createdAt).toISOString(),
+  appInstanceId: null,
+});
+
+type Names = "listVolumes" | "createVolume" | "getVolume" | "deleteVolume";
+
+export function volumeHandlers({ db, clock }: Context): HandlersOf<Names> {
+  return {
+    listVolumes: async ({ caller, query }) => {
+      const found = (await listVolumes(db, caller.tenantId)).map(volumeInfo);
+      const keyOf = ({ createdAt, id }: (typeof found)[number]): string => `${createdAt} ${id}`;
+      const { body, headers } = listPage(found, query, { path: "/v1/volumes", keyOf });
+      return { status: 200, body, headers: { ...headers, ...HEADERS } };
+    },
+    createVolume: async (request) => {
+      const { tenantId } = request.caller;
+      const { name, sizeGb, node } = request.body;
+      const volume = { id: request.newId("volume"), name, node: node ?? "", sizeGb, createdAt: clock.now() };
+      const made = await insertVolume(db, { tenantId, ...volume }, VOLUMES_MAX);
+      if (made === "name_taken") throw new Refusal("name_taken", `a volume named ${name} exists; use another name`);
+      if (made === "too_many") {
+        const text = `this tenant has ${VOLUMES_MAX} volumes, which is the maximum; delete one`;
+        throw new Refusal("quota_exceeded", text);
+      }
+      return { status: 200, body: volumeInfo(made), headers: HEADERS };
+    },
+    getVolume: async ({ caller, params: { id } }) => {
+      const found = await findVolume(db, { tenantId: caller.tenantId, id });
+      if (found === undefined) throw new Refusal("not_found", `no volume ${id}`);
+      return { status: 200, body: volumeInfo(found), headers: HEADERS };
+    },
+    deleteVolume: async ({ caller, params: { id } }) => {
+      if (!(await removeVolume(db, { tenantId: caller.tenantId, id })))
+        throw new Refusal("not_found", `no volume ${id}`);
+      return { status: 204, headers: HEADERS };
+    },
+  };
+}
