@@ -121,12 +121,9 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
       countNodes: () => countNodes(context.db),
       hasNode: settings.expectsNode ? () => hasReported(context.db, startedAt) : null,
     }),
-    ...accountHandlers(context),
+    ...recordHandlers(context),
     ...billingHandlers(billing),
     ...apiKeyHandlers(context, keys),
-    ...auditHandlers(context),
-    ...planHandlers(context),
-    ...tenantHandlers(context),
     ...machineHandlers(machines),
     ...execHandlers(machines, answers),
     ...codeHandlers(machines, answers),
@@ -138,11 +135,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...shareHandlers(machines),
     ...imageHandlers(services),
     ...nodeHandlers(machines),
-    ...eventHandlers(context),
     ...webhookHandlers(webhooks),
-    ...operationHandlers(context),
-    ...tokenHandlers(context),
-    ...volumeHandlers(context),
   } satisfies Handlers;
   return {
     // Each handler was checked against the contract above; the pipeline calls them all the same way.
@@ -169,6 +162,18 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     },
   };
 }
+
+/** The handlers of families that work on the database alone. */
+const recordHandlers = (context: Context) => ({
+  ...accountHandlers(context),
+  ...auditHandlers(context),
+  ...planHandlers(context),
+  ...tenantHandlers(context),
+  ...eventHandlers(context),
+  ...operationHandlers(context),
+  ...tokenHandlers(context),
+  ...volumeHandlers(context),
+});
 
 function deliveryOptionsOf(
   { context, secrets }: MachineServices,
