@@ -4,6 +4,7 @@
  * Always: the lines of an invoice follow from recorded intervals and rates alone, so any client can compute them again.
  */
 import { endpoint, json } from "./endpoint.ts";
+import { Labels } from "./machines.ts";
 import { RATE_MICROS_MAX } from "./plans.ts";
 import { int64, nullable, oneOf, optional, type Static, Type, text, timestamp, pageQuery } from "./schema.ts";
 
@@ -86,8 +87,33 @@ export const InvoiceInterval = Type.Object({
   rateId: nullable(
     Type.String({ description: "null while it has no end: `rates` of the invoice say which held when" }),
   ),
+  keyId: nullable(
+    Type.String({
+      description:
+        "the API key whose call or command started the machine, or created it if none had; of the disk the one that created it. As of the interval's start; null: not known",
+    }),
+  ),
+  labels: Type.Unsafe<Record<string, string>>({
+    ...Labels,
+    description: "the machine's labels as of the interval's start",
+  }),
 });
 export type InvoiceInterval = Static<typeof InvoiceInterval>;
+
+export const InvoiceCost = Type.Object({
+  group: nullable(
+    Type.String({
+      description: "the machine, the API key or the value of the label; null: it has none, or it is not known",
+    }),
+  ),
+  kind: oneOf(LINE_KINDS),
+  month: Type.String({ description: "when it was used" }),
+  meter: oneOf(INVOICE_METERS),
+  rateId: Type.String(),
+  amount: integerText("exact, as of lines; the groups of a line add up to it"),
+  micros: micros("the group's part of the line's price: the groups of a line add up to it"),
+});
+export type InvoiceCost = Static<typeof InvoiceCost>;
 
 /** Why a tenant's balance changed. As the CHECK of ledger_transactions. */
 export const LEDGER_KINDS = ["invoice", "credit", "adjustment"] as const;
@@ -191,6 +217,29 @@ export const billingEndpoints = {
       meter: Type.Optional(oneOf(INVOICE_METERS)),
     }),
     answers: { 200: json(Type.Array(InvoiceInterval)) },
+    errors: ["not_found", "invalid_body"],
+    isExtra: true,
+  }),
+  listInvoiceCosts: endpoint({
+    method: "GET",
+    path: "/v1/billing/invoices/{id}/costs",
+    family: "billing",
+    summary: "Divide the lines of an invoice over machines, API keys or the values of a label",
+    description:
+      "The price of a line is rounded down once. In the order of their names its groups get the differences of the rounded running sums, so amounts and prices of the groups add up to the line. Labels and keys are those of the start of each run.",
+    access: ["billing:read"],
+    query: Type.Object({
+      ...pageQuery,
+      tenantId,
+      by: Type.Optional(
+        Type.String({
+          maxLength: 80,
+          pattern: "^(machine|key|label:[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?)$",
+          description: "`machine` (default), `key`, or `label:` with the name of a label, such as `label:team`",
+        }),
+      ),
+    }),
+    answers: { 200: json(Type.Array(InvoiceCost)) },
     errors: ["not_found", "invalid_body"],
     isExtra: true,
   }),

@@ -129,6 +129,20 @@ export abstract class Methods {
   }
 
   /**
+   * Divide the lines of an invoice over machines, API keys or the values of a label.
+   *
+   * The price of a line is rounded down once. In the order of their names its groups get the differences of the
+   * rounded running sums, so amounts and prices of the groups add up to the line. Labels and keys are those of the
+   * start of each run.
+   *
+   * `GET /v1/billing/invoices/{id}/costs`; needs scope billing:read.
+   * Refuses with not_found, invalid_body.
+   */
+  listInvoiceCosts(id: string, options: CallOptions<ListInvoiceCostsQuery> = {}): Promise<readonly InvoiceCost[]> {
+    return this.call({ method: "GET", path: `/v1/billing/invoices/${segment(id)}/costs`, answer: "json" }, options);
+  }
+
+  /**
    * Compare what a month cost each tenant of a plan with what it would cost at other prices.
    *
    * Changes nothing. Prices that are not given are those of the plan's newest rate, which may be in the future.
@@ -196,12 +210,13 @@ export abstract class Methods {
   /**
    * List the calls of the tenant's keys that changed something or were refused, oldest first.
    *
-   * The cursor is the sequence of the last row that was read. 100 at once without a limit.
+   * 100 at once without a limit. The cursor is the `sequence` of the last row that was read; with `all` its `at`,
+   * `tenantId` and `sequence`, joined by commas. With `all` a row may appear up to seconds after its time.
    *
    * `GET /v1/audit`; needs scope audit:read.
-   * Refuses with invalid_body.
+   * Refuses with invalid_body, invalid_request.
    */
-  listAudit(options: CallOptions<ListInvoicesQuery> = {}): Promise<readonly AuditEntry[]> {
+  listAudit(options: CallOptions<ListAuditQuery> = {}): Promise<readonly AuditEntry[]> {
     return this.call({ method: "GET", path: "/v1/audit", answer: "json" }, options);
   }
 
@@ -1469,6 +1484,7 @@ export interface AuditEntry {
   operation: string;
   /** the id that the call named or made */
   resource: string | null;
+  /** who called; for the registration of a node `join-token:` with the prefix of its token, or `node:` with its id */
   keyId: string;
   /** of the key */
   scopes: readonly string[];
@@ -1495,6 +1511,7 @@ export interface AuditRecord {
   operation: string;
   /** the id that the call named or made */
   resource: string | null;
+  /** who called; for the registration of a node `join-token:` with the prefix of its token, or `node:` with its id */
   keyId: string;
   /** of the key */
   scopes: readonly string[];
@@ -1931,6 +1948,20 @@ export interface Invoice {
   rates: readonly InvoiceRate[];
 }
 
+export interface InvoiceCost {
+  /** the machine, the API key or the value of the label; null: it has none, or it is not known */
+  group: string | null;
+  kind: "usage" | "adjustment";
+  /** when it was used */
+  month: string;
+  meter: "uptime" | "cpu" | "memory" | "disk";
+  rateId: string;
+  /** exact, as of lines; the groups of a line add up to it */
+  amount: string;
+  /** the group's part of the line's price: the groups of a line add up to it */
+  micros: number;
+}
+
 export interface InvoiceInfo {
   /** the month, such as 2026-07; unique within the tenant */
   id: string;
@@ -1970,6 +2001,13 @@ export interface InvoiceInterval {
   recordedAt: string;
   /** null while it has no end: `rates` of the invoice say which held when */
   rateId: string | null;
+  /**
+   * the API key whose call or command started the machine, or created it if none had; of the disk the one that
+   * created it. As of the interval's start; null: not known
+   */
+  keyId: string | null;
+  /** the machine's labels as of the interval's start */
+  labels: Record<string, string>;
 }
 
 export interface InvoiceLine {
@@ -2064,11 +2102,37 @@ export interface ListAppLogsQuery {
   format?: "text" | "json" | undefined;
 }
 
+export interface ListAuditQuery {
+  limit?: number | undefined;
+  cursor?: string | undefined;
+  /** another tenant's; admin only */
+  tenantId?: string | undefined;
+  /** of all tenants; admin only */
+  all?: boolean | undefined;
+  /** only calls of this key */
+  keyId?: string | undefined;
+  /** only calls that named this id, or made it; the first if a path has more */
+  resource?: string | undefined;
+  /** RFC 3339, inclusive */
+  from?: string | undefined;
+  /** RFC 3339, exclusive */
+  to?: string | undefined;
+}
+
 export interface ListEventsQuery {
   limit?: number | undefined;
   cursor?: string | undefined;
   /** only those of the machine with this id */
   machine?: string | undefined;
+}
+
+export interface ListInvoiceCostsQuery {
+  limit?: number | undefined;
+  cursor?: string | undefined;
+  /** another tenant's; admin only */
+  tenantId?: string | undefined;
+  /** `machine` (default), `key`, or `label:` with the name of a label, such as `label:team` */
+  by?: string | undefined;
 }
 
 export interface ListInvoiceIntervalsQuery {
@@ -2627,6 +2691,8 @@ export interface TenantInfo {
   maxMemoryMb: number | null;
   maxDiskGb: number | null;
   maxSandboxPools: number | null;
+  /** what is left of its credit, as `prepaidCreditMicros` of the account */
+  freeCreditMicros: number;
 }
 
 export interface TenantMeter {

@@ -38,9 +38,14 @@ const RESOURCES: Readonly<Record<string, keyof Resources>> = {
 /** Months, which every tenant has. */
 const OF_EVERY_TENANT = ["/v1/billing/invoices/"];
 /** Query parameters that name a resource, and those that do not. */
-const NAMING: Readonly<Record<string, keyof Resources>> = { tenantId: "tenant", machine: "machine" };
+const NAMING: Readonly<Record<string, keyof Resources>> = {
+  tenantId: "tenant",
+  machine: "machine",
+  keyId: "apiKey",
+  resource: "machine",
+};
 const HARMLESS =
-  /^(limit|cursor|label|from|to|asOf|month|meter|cascade|includeUsage|detach|forkable|follow|tail|format|output|path|list|reference|nodeId|cmd|command|arg|cwd|user|env|cols|rows|access_token|status)$/;
+  /^(limit|cursor|label|from|to|asOf|month|meter|by|all|cascade|includeUsage|detach|forkable|follow|tail|format|output|path|list|reference|nodeId|cmd|command|arg|cwd|user|env|cols|rows|access_token|status)$/;
 
 interface Resources {
   readonly tenant: string;

@@ -202,7 +202,7 @@ test("of two writes from the same revision one is written and one is stale", asy
   const id = await created();
   const machine = await findAnyMachine(server.context.db, id);
   assert.ok(machine);
-  const options = { nodeId: node.id, activeMax: 100, isAutomatic: false, now: Date.now() };
+  const options = { nodeId: node.id, activeMax: 100, isAutomatic: false, keyId: "key-a", now: Date.now() };
   const start = requestStart(machine, options);
   const stop = requestStop({ ...machine, nodeId: node.id }, Date.now());
   const outcomes = await Promise.all([writeChanges(server.context, [start]), writeChanges(replica.context, [stop])]);
@@ -218,7 +218,13 @@ test("a loop finishes a start whose server died before it sent it to the node", 
   const machine = await findAnyMachine(server.context.db, id);
   assert.ok(machine);
   const now = Date.now();
-  const { next, ...rest } = requestStart(machine, { nodeId: node.id, activeMax: 100, isAutomatic: false, now });
+  const { next, ...rest } = requestStart(machine, {
+    nodeId: node.id,
+    activeMax: 100,
+    isAutomatic: false,
+    keyId: "key-a",
+    now,
+  });
   // As a handler writes it, except that it is due for the loop immediately.
   await writeChanges(server.context, [{ ...rest, next: { ...next, reconcileAt: now } }]);
   await until(async () => (await client.get(`/v1/machines/${id}`)).json.ready);

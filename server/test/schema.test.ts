@@ -84,6 +84,42 @@ test("a failed migration leaves nothing of itself", async () => {
   assert.deepEqual(await migrate({ connection: { connectionString }, log }), []);
 });
 
+test("what was recorded before costs had keys and labels gets those of its machine, and nothing else of it changes", async () => {
+  const connectionString = await freshDatabase({ isEmpty: true });
+  const connection = { connectionString };
+  const known = await readMigrations();
+  const at = known.findIndex(({ name }) => name.endsWith("usage_attributions"));
+  await migrate({ connection, log, migrations: known.slice(0, at) });
+  await rows(
+    connectionString,
+    `INSERT INTO machines (id, tenant_id, source, network, env, ports, labels, cpus, memory_mb, disk_gb, is_ephemeral, is_public,
+       is_branchable, created_by, created_at, updated_at, desired_state, generation, desired_at, observed_state, observed_generation, revision)
+     SELECT 'mach-' || repeat('a', 32), id, '{}', '{}', '{}', '[]', '{"team": "red"}', 1, 1, 1, false, false, false, 'key-a', now(), now(),
+       'stopped', 1, now(), 'absent', 0, 1 FROM tenants;
+     INSERT INTO machine_runs (boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, recorded_at)
+     SELECT 'boot-' || n, CASE n WHEN 1 THEN 'mach-' || repeat('a', 32) ELSE 'mach-gone' END, 'node-x', id, 1, 1, now(), now() + interval '1 s',
+       'stop', now() FROM tenants CROSS JOIN generate_series(1, 2) n;
+     SELECT append_audit(jsonb_build_array(jsonb_build_object('tenantId', id, 'at', now(),
+       'record', '{"at":"x","requestId":"\\"keyId\\":\\"no\\"","operation":"x","resource":"mach-a/sess-b","keyId":"key-a"}'))) FROM tenants`,
+  );
+  const intervals =
+    "SELECT id, boot_id, meter, started_at, ended_at, recorded_at, closed_at, closed_in FROM usage_intervals ORDER BY id";
+  const before = await rows(connectionString, intervals);
+  await migrate({ connection, log });
+  assert.deepEqual(await rows(connectionString, intervals), before);
+  const attributed = await rows(
+    connectionString,
+    `SELECT u.machine_id LIKE 'mach-a%' AS known, a.key_id, a.labels ->> 'team' AS team, count(*)::int AS count
+     FROM usage_intervals u LEFT JOIN usage_attributions a ON a.id = u.attribution_id GROUP BY 1, 2, 3 ORDER BY 1`,
+  );
+  assert.deepEqual(attributed, [
+    { known: false, key_id: null, team: null, count: 3 },
+    { known: true, key_id: "key-a", team: "red", count: 4 },
+  ]);
+  const audited = await rows(connectionString, "SELECT key_id, resource FROM audit_log");
+  assert.deepEqual(audited, [{ key_id: "key-a", resource: "mach-a" }]);
+});
+
 test("a database with a newer schema is refused with an explanation", async () => {
   const connectionString = await freshDatabase();
   await rows(connectionString, "INSERT INTO schema_migrations (version, name) VALUES (999, '0999_from_the_future')");

@@ -24,7 +24,7 @@ const interval = (fields: Partial<InvoiceInterval>): InvoiceInterval => ({
     startedAt: time(JULY.from),
     endedAt: null,
   },
-  ...{ countedUntil: time(JULY.to), recordedAt: time(JULY.from), rateId: null },
+  ...{ countedUntil: time(JULY.to), recordedAt: time(JULY.from), rateId: null, keyId: null, labels: {} },
   ...fields,
 });
 
@@ -65,6 +65,26 @@ test("costs of machines add up to the line, although each is a whole number of m
   const cost = FOCUS_COLUMNS.indexOf("BilledCost");
   const sum = rows.reduce((total, row) => total + Math.round(Number(row[cost]) * 1e6), 0);
   assert.deepEqual([rows.length, sum], [4, micros]);
+});
+
+test("an export has a row for each machine, key and set of labels, with the labels as tags", () => {
+  const given = [
+    { keyId: "key-a", labels: { team: "red", "cost.center": "7" } },
+    { keyId: "key-b", labels: { team: "red" } },
+    { keyId: null, labels: {} },
+    { keyId: "key-a", labels: { "cost.center": "7", team: "red" } },
+  ];
+  const intervals = given.map((fields, id) => interval({ id, countedUntil: time(JULY.from + 3_600_000), ...fields }));
+  const rates = [rate("a", 0, null, 100)];
+  const line = { kind: "usage", month: "2026-07", meter: "cpu", rateId: "a", amount: "14400000", micros: 400 } as const;
+  const adjustment = { ...line, kind: "adjustment", month: "2026-06", amount: "-5", micros: -1 } as const;
+  const fields = { id: "2026-07", tenantId: "t", from: time(JULY.from), to: time(JULY.to) };
+  const rows = focusRows({ ...fields, lines: [line, adjustment], rates } as unknown as Invoice, intervals);
+  const cell = (name: (typeof FOCUS_COLUMNS)[number]) => rows.map((row) => row[FOCUS_COLUMNS.indexOf(name)]);
+  assert.deepEqual(cell("x_ApiKeyId"), ["", "key-a", "key-b", ""]);
+  assert.deepEqual(cell("Tags"), ["{}", '{"cost.center":"7","team":"red"}', '{"team":"red"}', "{}"]);
+  assert.deepEqual(cell("ConsumedQuantity"), ["3600000", "7200000", "3600000", "-5"]);
+  assert.ok(rows.every((row) => row.length === FOCUS_COLUMNS.length));
 });
 
 test("a cell of CSV with a quote, a comma or a line feed is quoted, and none is a formula", () => {

@@ -1,9 +1,11 @@
 /**
- * An invoice in the columns of FOCUS 1.0, one row for each machine, meter and price. Pure.
+ * An invoice in the columns of FOCUS 1.0, one row for each machine, key, set of labels, meter and price. Pure.
  *
- * Always: the rows add up to the invoice. A line is rounded down once; its machines get the differences of the rounded running
- * sums, in the order of their ids. An adjustment has one row, without a machine. Intervals name a machine, but neither labels
- * nor keys, so no row does.
+ * Always:
+ * - The rows add up to the invoice. A line is rounded down once; its rows get the differences of the rounded running sums, in
+ *   the order of machines, keys and labels.
+ * - An adjustment has one row, without a machine.
+ * - `Tags` has the labels as JSON, with sorted names. `x_ApiKeyId` is a column of Flotilla's own.
  */
 import { renderMicros } from "@flotilla/base/money";
 import type { Invoice, InvoiceInterval, InvoiceLine } from "@flotilla/sdk";
@@ -14,6 +16,7 @@ export const FOCUS_COLUMNS = [
   ...["ChargeDescription", "ChargePeriodStart", "ChargePeriodEnd", "ConsumedQuantity", "ConsumedUnit", "BilledCost"],
   ...["EffectiveCost", "ListCost", "ContractedCost", "ListUnitPrice", "PricingUnit", "ProviderName", "PublisherName"],
   ...["InvoiceIssuerName", "ServiceCategory", "ServiceName", "ResourceId", "ResourceType", "SkuId", "SkuPriceId"],
+  ...["Tags", "x_ApiKeyId"],
 ] as const;
 
 /** ISO 4217's code for no currency: an installation's prices are in the unit that its operator means. */
@@ -27,30 +30,45 @@ export function focusRows(invoice: Invoice, intervals: readonly InvoiceInterval[
   const parts = intervals.flatMap((each) => partsOf(each, invoice.rates, span));
   return invoice.lines.flatMap((line) => {
     if (line.kind === "adjustment")
-      return [row(invoice, line, { machineId: "", amount: BigInt(line.amount), micros: line.micros })];
+      return [row(invoice, line, { ...NO_ONE, amount: BigInt(line.amount), micros: line.micros })];
     const amounts = new Map<string, bigint>();
-    for (const { interval, rateId, amount } of parts)
-      if (interval.meter === line.meter && rateId === line.rateId)
-        amounts.set(interval.machineId, (amounts.get(interval.machineId) ?? 0n) + amount);
+    for (const { interval, rateId, amount } of parts) {
+      if (interval.meter !== line.meter || rateId !== line.rateId) continue;
+      const name = nameOf(interval);
+      amounts.set(name, (amounts.get(name) ?? 0n) + amount);
+    }
     const rate = invoice.rates.find(({ id }) => id === line.rateId);
     let running = 0n;
     return [...amounts]
       .toSorted(([one], [other]) => (one < other ? -1 : 1))
-      .map(([machineId, amount]) => {
+      .map(([name, amount]) => {
         const before = priceOf(line.meter, running, rate);
         running += amount;
-        return row(invoice, line, { machineId, amount, micros: Number(priceOf(line.meter, running, rate) - before) });
+        const [machineId, keyId, tags] = JSON.parse(name) as [string, string, string];
+        const micros = Number(priceOf(line.meter, running, rate) - before);
+        return row(invoice, line, { machineId, keyId, tags, amount, micros });
       });
   });
 }
 
+/** What distinguishes the rows of a line, as text that sorts. */
+function nameOf({ machineId, keyId, labels }: InvoiceInterval): string {
+  const sorted = Object.entries(labels).toSorted(([one], [other]) => (one < other ? -1 : 1));
+  return JSON.stringify([machineId, keyId ?? "", JSON.stringify(Object.fromEntries(sorted))]);
+}
+
+const NO_ONE = { machineId: "", keyId: "", tags: "{}" };
+
 interface Share {
   readonly machineId: string;
+  readonly keyId: string;
+  /** A JSON object. */
+  readonly tags: string;
   readonly amount: bigint;
   readonly micros: number;
 }
 
-function row(invoice: Invoice, line: InvoiceLine, { machineId, amount, micros }: Share): string[] {
+function row(invoice: Invoice, line: InvoiceLine, { machineId, keyId, tags, amount, micros }: Share): string[] {
   const isAdjustment = line.kind === "adjustment";
   const cost = renderMicros(micros);
   const rate = invoice.rates.find(({ id }) => id === line.rateId);
@@ -70,6 +88,7 @@ function row(invoice: Invoice, line: InvoiceLine, { machineId, amount, micros }:
       "Flotilla",
     ],
     ...["Flotilla", "Compute", "Machines", machineId, machineId === "" ? "" : "Machine", line.meter, line.rateId],
+    ...[tags, keyId],
   ];
 }
 

@@ -5,22 +5,34 @@ import { renderMicros } from "@flotilla/base/money";
 import type { Invoice } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { usage } from "../failure.ts";
+import { COST_COLUMNS, costRows, printCosts, readCosts } from "./costs.ts";
 import { renderCsv } from "./csv.ts";
 import { FOCUS_COLUMNS, focusRows } from "./focus.ts";
 import { readIntervals } from "./intervals.ts";
+import { UNITS } from "./units.ts";
 
 export interface ShowInvoiceOptions {
   readonly tenant?: string;
   readonly asOf?: string;
   readonly csv?: boolean;
   readonly focus?: boolean;
+  readonly by?: string;
 }
 
 export async function run(call: Call, [month = ""]: readonly string[], options: ShowInvoiceOptions): Promise<void> {
-  const { tenant, asOf, csv = false, focus = false } = options;
+  const { tenant, asOf, csv = false, focus = false, by } = options;
   if (csv && focus) throw usage("--csv and --focus exclude each other", "name one of them");
   if (focus && asOf !== undefined)
     throw usage("--focus exports what is known now", "leave out --as-of, or use --csv for what was known then");
+  if (by !== undefined) {
+    if (focus)
+      throw usage("--by and --focus exclude each other", "name one of them; --focus has labels and keys as columns");
+    if (asOf !== undefined) throw usage("--by shows what is known now", "leave out --as-of");
+    const costs = await readCosts(call.flotilla(), { month, tenant, by });
+    if (call.output.isJson) return call.output.json(costs);
+    if (csv) return call.output.line(renderCsv(COST_COLUMNS, costRows(costs)));
+    return printCosts(call, by, costs);
+  }
   const invoice = await call.flotilla().getInvoice(month, {
     query: { ...(tenant === undefined ? {} : { tenantId: tenant }), ...(asOf === undefined ? {} : { asOf }) },
   });
@@ -40,14 +52,6 @@ const lineRows = (invoice: Invoice): string[][] =>
     ...[invoice.tenantId, invoice.id, String(invoice.number ?? ""), line.kind, line.month],
     ...[line.meter, line.rateId, line.amount, String(line.micros)],
   ]);
-
-/** Milliseconds and what people count in. */
-const UNITS = {
-  uptime: { perHour: 3_600_000, name: "machine hours" },
-  cpu: { perHour: 3_600_000, name: "CPU hours" },
-  memory: { perHour: 3_600_000 * 1024, name: "memory GB hours" },
-  disk: { perHour: 3_600_000, name: "disk GB hours" },
-} as const;
 
 function print({ output }: Call, invoice: Invoice): void {
   output.facts([

@@ -6,19 +6,29 @@ import type { Caller } from "../auth/caller.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { parseInstant } from "../http/instant.ts";
 import { listPage } from "../http/list-page.ts";
+import type { CostGroup } from "./costs-store.ts";
+import { costsOf } from "./costs.ts";
 import { diffPlan } from "./diff.ts";
 import { type Billing, getInvoice, listInvoices, requireMonth } from "./invoices.ts";
 import { post } from "./ledger.ts";
 import { listLedger } from "./ledger-store.ts";
 import { parseMonth } from "./month.ts";
 import { listFinalInvoices, listIntervals } from "./store.ts";
-import { intervalView, invoiceInfo, invoiceView, ledgerView } from "./view.ts";
+import { costView, intervalView, invoiceInfo, invoiceView, ledgerView } from "./view.ts";
 
 const INTERVALS_DEFAULT = 1000;
 
 export function billingHandlers(
   billing: Billing,
-): HandlersOf<"listInvoices" | "getInvoice" | "listInvoiceIntervals" | "diffPlan" | "listLedger" | "postToLedger"> {
+): HandlersOf<
+  | "listInvoices"
+  | "getInvoice"
+  | "listInvoiceIntervals"
+  | "listInvoiceCosts"
+  | "diffPlan"
+  | "listLedger"
+  | "postToLedger"
+> {
   const { context } = billing;
   return {
     listInvoices: async ({ caller, query }) => {
@@ -54,6 +64,7 @@ export function billingHandlers(
       });
       return { status: 200, body: found.map(intervalView) };
     },
+    listInvoiceCosts: (request) => answerCosts(billing, request),
     diffPlan: async ({ params, query }) => ({ status: 200, body: await diffPlan(context, params.id, query) }),
     listLedger: async ({ caller, query }) => {
       const tenantId = tenantOf(caller, query.tenantId);
@@ -70,11 +81,41 @@ export function billingHandlers(
   };
 }
 
+/** What listInvoiceCosts takes. */
+interface CostsRequest {
+  readonly caller: Caller;
+  readonly params: { readonly id: string };
+  readonly query: {
+    readonly by?: string;
+    readonly tenantId?: string;
+    readonly limit?: number;
+    readonly cursor?: string;
+  };
+}
+
+async function answerCosts(billing: Billing, { caller, params, query }: CostsRequest) {
+  const tenantId = tenantOf(caller, query.tenantId);
+  const { by = "machine" } = query;
+  const { month, costs } = await costsOf(billing, { tenantId, id: params.id, group: parseGroup(by) });
+  const found = costs.map((row) => costView(month.id, row));
+  const places = new Map(found.map((cost, at) => [cost, String(at).padStart(9, "0")]));
+  const keyOf = (cost: (typeof found)[number]): string => places.get(cost) ?? "";
+  const kept = { by, ...(query.tenantId === undefined ? {} : { tenantId }) };
+  const path = `/v1/billing/invoices/${month.id}/costs`;
+  return { status: 200, ...listPage(found, query, { path, keyOf, kept }) } as const;
+}
+
 /** Whose invoices are read. Throws a Refusal for another tenant's without an admin key. */
 function tenantOf(caller: Caller, named: string | undefined): string {
   if (named !== undefined && named !== caller.tenantId && !caller.isAdmin)
     throw new Refusal("missing_scope", "missing scope: admin; leave tenantId out to read your own tenant's invoices");
   return named ?? caller.tenantId;
+}
+
+/** The contract allows only these. */
+function parseGroup(by: string): CostGroup {
+  if (by === "machine" || by === "key") return { by, label: "" };
+  return { by: "label", label: by.slice("label:".length) };
 }
 
 function parsePast(text: string, now: number): number {

@@ -40,7 +40,8 @@ interface Asked {
   readonly knownAt: number | null;
 }
 
-const dayOf = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
+/** The date in UTC, such as 2026-07-01. */
+export const dayOf = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
 
 /** The invoices of a tenant that were final at the instant, in the order of their months; null: now. */
 export const listFinalInvoices = (
@@ -102,6 +103,8 @@ export interface IntervalRow {
   readonly countedUntil: number;
   readonly recordedAt: number;
   readonly rateId: string | null;
+  readonly keyId: string | null;
+  readonly labels: Readonly<Record<string, string>>;
 }
 
 interface IntervalsAsked {
@@ -122,7 +125,7 @@ interface IntervalsAsked {
 export const listIntervals = (db: Queryable, asked: IntervalsAsked): Promise<readonly IntervalRow[]> =>
   db.query<IntervalRow>(sql`
     WITH known AS (
-      SELECT u.*, u.ended_at IS NOT NULL AND (${asked.cut}::bigint IS NULL OR u.closed_in < ${asked.cut}::bigint) AS is_closed,
+      SELECT u.*, a.key_id, a.labels, u.ended_at IS NOT NULL AND (${asked.cut}::bigint IS NULL OR u.closed_in < ${asked.cut}::bigint) AS is_closed,
         CASE WHEN ${asked.cut}::bigint IS NOT NULL THEN coalesce(l.counted_until, ${instantOf(asked.month.to)}::timestamptz)
           ELSE greatest(u.started_at, least(${instantOf(asked.now)}::timestamptz, n.last_heartbeat_at,
             ${instantOf(asked.month.to)}::timestamptz)) END AS open_until
@@ -130,6 +133,7 @@ export const listIntervals = (db: Queryable, asked: IntervalsAsked): Promise<rea
       LEFT JOIN invoice_limits l ON l.tenant_id = u.tenant_id AND l.month = ${dayOf(asked.month.from)}::date AND l.interval_id = u.id
       LEFT JOIN machines m ON u.boot_id IS NOT NULL AND m.id = u.machine_id
       LEFT JOIN nodes n ON n.id = m.node_id
+      LEFT JOIN usage_attributions a ON a.id = u.attribution_id
       WHERE u.tenant_id = ${asked.tenantId} AND u.started_at < ${instantOf(asked.usageMonth.to)}::timestamptz
         AND u.id > ${asked.after}::bigint AND (${asked.cut}::bigint IS NULL OR u.id < ${asked.cut}::bigint)
         AND (${asked.meter}::text IS NULL OR u.meter = ${asked.meter}::text))
@@ -137,7 +141,8 @@ export const listIntervals = (db: Queryable, asked: IntervalsAsked): Promise<rea
       floor(extract(epoch FROM started_at) * 1000)::bigint AS "startedAt",
       CASE WHEN is_closed THEN floor(extract(epoch FROM ended_at) * 1000)::bigint END AS "endedAt",
       floor(extract(epoch FROM CASE WHEN is_closed THEN ended_at ELSE open_until END) * 1000)::bigint AS "countedUntil",
-      floor(extract(epoch FROM recorded_at) * 1000)::bigint AS "recordedAt", CASE WHEN is_closed THEN rate_id END AS "rateId"
+      floor(extract(epoch FROM recorded_at) * 1000)::bigint AS "recordedAt", CASE WHEN is_closed THEN rate_id END AS "rateId",
+      key_id AS "keyId", coalesce(labels, '{}') AS labels
     FROM known WHERE CASE WHEN is_closed THEN ended_at ELSE open_until END > ${instantOf(asked.usageMonth.from)}::timestamptz
     ORDER BY id LIMIT ${asked.limit}::int`);
 

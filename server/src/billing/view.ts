@@ -1,8 +1,16 @@
 /**
  * From invoices and intervals to what callers see. Pure.
  */
-import type { Invoice, InvoiceInfo, InvoiceInterval, InvoiceLine, LedgerTransaction } from "@flotilla/contract/billing";
+import type {
+  Invoice,
+  InvoiceCost,
+  InvoiceInfo,
+  InvoiceInterval,
+  InvoiceLine,
+  LedgerTransaction,
+} from "@flotilla/contract/billing";
 import type { Static } from "@flotilla/contract/schema";
+import type { CostRow } from "./costs-store.ts";
 import type { InvoiceRecord, InvoiceSummary } from "./invoices.ts";
 import type { LedgerRow } from "./ledger-store.ts";
 import type { IntervalRow, LineRow } from "./store.ts";
@@ -37,11 +45,23 @@ function lineView(invoice: InvoiceRecord, line: LineRow, isOther: boolean): Invo
   const { usageMonth: month, meter, rateId, amount, micros } = line;
   const query = new URLSearchParams({ month, meter, ...(isOther ? { tenantId: invoice.tenantId } : {}) });
   return {
-    kind: month === invoice.month.id ? "usage" : "adjustment",
+    kind: kindOf(invoice.month.id, month),
     ...{ month, meter, rateId, amount, micros },
     intervals: `/v1/billing/invoices/${invoice.month.id}/intervals?${query}`,
   };
 }
+
+/** `id`: of the invoice. */
+export const costView = (
+  id: string,
+  { group, usageMonth: month, meter, rateId, amount, micros }: CostRow,
+): InvoiceCost => ({
+  group,
+  kind: kindOf(id, month),
+  ...{ month, meter, rateId, amount, micros },
+});
+
+const kindOf = (invoice: string, month: string): InvoiceLine["kind"] => (month === invoice ? "usage" : "adjustment");
 
 export const ledgerView = (row: LedgerRow): LedgerTransaction => ({
   ...row,
@@ -55,4 +75,5 @@ export const intervalView = (row: IntervalRow): Static<typeof InvoiceInterval> =
   endedAt: row.endedAt === null ? null : time(row.endedAt),
   countedUntil: time(row.countedUntil),
   recordedAt: time(row.recordedAt),
+  labels: { ...row.labels },
 });

@@ -56,6 +56,10 @@ CREATE TABLE audit_log (
   previous_hash text NOT NULL,
   -- SHA-256 in hex of previous_hash, tenant_id, sequence and record, separated by newlines.
   hash text NOT NULL,
+  -- As in record, to find rows by it.
+  key_id text,
+  -- The first id of the resource in record, to find rows by it.
+  resource text,
   CONSTRAINT audit_log_pkey PRIMARY KEY (tenant_id, sequence)
 );
 
@@ -464,6 +468,8 @@ END)) STORED NOT NULL,
   observed_reason_code text,
   -- Fields of the newest report that have no column, as ObservedMachine in contract/src/link names them.
   observed_details jsonb DEFAULT '{}'::jsonb NOT NULL,
+  -- The API key whose call, or whose command, last started it; null: none has.
+  started_by text,
   CONSTRAINT machines_pkey PRIMARY KEY (id),
   CONSTRAINT machines_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id),
   CONSTRAINT machines_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
@@ -784,6 +790,23 @@ CREATE TABLE tenants (
   CONSTRAINT tenants_status_check CHECK ((status = ANY (ARRAY['active'::text, 'suspended'::text])))
 );
 
+-- Whose costs intervals are. One row for each machine, key and set of labels that intervals have; never changed; outlives its machine. Written by triggers of machine_runs and machines only.
+CREATE TABLE usage_attributions (
+  -- Intervals name it.
+  id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+  -- Which machine; it may be gone.
+  machine_id text NOT NULL,
+  -- The API key that started the machine, or created it if none had; null: none did.
+  key_id text,
+  -- The machine's labels.
+  labels jsonb NOT NULL,
+  -- SHA-256 of labels as text, which are too long for an index.
+  labels_hash bytea NOT NULL,
+  CONSTRAINT usage_attributions_machine_id_labels_hash_key_id_key UNIQUE NULLS NOT DISTINCT (machine_id, labels_hash, key_id),
+  CONSTRAINT usage_attributions_pkey PRIMARY KEY (id),
+  CONSTRAINT usage_attributions_labels_check CHECK ((jsonb_typeof(labels) = 'object'::text))
+);
+
 -- What was used. Split where the rate changes; never changed once it has an end; outlives its machine. Written by triggers of machine_runs and machines only.
 CREATE TABLE usage_intervals (
   -- The order in which intervals were recorded, among ids and closed_in.
@@ -810,8 +833,11 @@ CREATE TABLE usage_intervals (
   closed_at timestamp with time zone,
   -- The order in which its end was recorded, among ids and closed_in. Null while it has no end; 0: before invoices existed.
   closed_in bigint,
+  -- Whose cost it is, as of its start; null: the machine was gone when this was first recorded.
+  attribution_id bigint,
   CONSTRAINT nothing_twice EXCLUDE USING gist (COALESCE(boot_id, machine_id) WITH =, meter WITH =, tstzrange(started_at, ended_at) WITH &&),
   CONSTRAINT usage_intervals_pkey PRIMARY KEY (id),
+  CONSTRAINT usage_intervals_attribution_id_fkey FOREIGN KEY (attribution_id) REFERENCES usage_attributions(id),
   CONSTRAINT usage_intervals_rate_id_fkey FOREIGN KEY (rate_id) REFERENCES rates(id),
   CONSTRAINT closed_with_its_end CHECK ((((ended_at IS NULL) = (closed_at IS NULL)) AND ((ended_at IS NULL) = (closed_in IS NULL)))),
   CONSTRAINT disk_outlives_boots CHECK (((meter = 'disk'::text) = (boot_id IS NULL))),
@@ -934,7 +960,11 @@ CREATE INDEX api_keys_of_tenant ON public.api_keys USING btree (tenant_id, creat
 
 CREATE INDEX api_keys_revoked ON public.api_keys USING btree (revoked_at) WHERE (revoked_at IS NOT NULL);
 
-CREATE INDEX audit_log_age ON public.audit_log USING btree (at);
+CREATE INDEX audit_log_of_key ON public.audit_log USING btree (key_id, at);
+
+CREATE INDEX audit_log_of_resource ON public.audit_log USING btree (resource, at);
+
+CREATE INDEX audit_log_time ON public.audit_log USING btree (at, tenant_id, sequence);
 
 CREATE INDEX connect_tokens_by_expiry ON public.connect_tokens USING btree (expires_at);
 
@@ -986,6 +1016,8 @@ CREATE UNIQUE INDEX plans_one_default ON public.plans USING btree (is_default) W
 
 CREATE INDEX tenant_events_age ON public.tenant_events USING btree (created_at);
 
+CREATE INDEX tenant_events_of_machine ON public.tenant_events USING btree (machine_id, restored_rank, transaction_id, "position");
+
 CREATE UNIQUE INDEX tenant_events_of_nodes ON public.tenant_events USING btree (node_id, agent_boot_id, node_sequence) WHERE (node_id IS NOT NULL);
 
 CREATE INDEX tenant_events_order ON public.tenant_events USING btree (tenant_id, restored_rank, transaction_id, "position");
@@ -1020,31 +1052,61 @@ CREATE OR REPLACE FUNCTION public.append_audit(records jsonb)
  LANGUAGE plpgsql
 AS $function$
 DECLARE
+  operator text;
   chain record;
   item record;
   last_sequence bigint;
   last_hash text;
   next_hash text;
 BEGIN
+  IF jsonb_path_exists(records, '$[*] ? (@.tenantId == null)') THEN
+    SELECT id INTO operator FROM tenants WHERE name = 'default';
+  END IF;
   -- In one order everywhere, so that two servers do not wait for each other in a circle.
-  FOR chain IN SELECT r ->> 'tenantId' AS tenant FROM jsonb_array_elements(records) AS r GROUP BY 1 ORDER BY 1 LOOP
+  FOR chain IN SELECT coalesce(r ->> 'tenantId', operator) AS tenant FROM jsonb_array_elements(records) AS r GROUP BY 1 ORDER BY 1 LOOP
     INSERT INTO audit_chains (tenant_id, sequence, hash) VALUES (chain.tenant, 0, repeat('0', 64))
     ON CONFLICT (tenant_id) DO UPDATE SET sequence = audit_chains.sequence
     RETURNING sequence, hash INTO last_sequence, last_hash;
     FOR item IN
-      SELECT r ->> 'record' AS record, (r ->> 'at')::timestamptz AS at
+      SELECT r ->> 'record' AS record, (r ->> 'at')::timestamptz AS at, r ->> 'keyId' AS key_id,
+        split_part(r ->> 'resource', '/', 1) AS resource
       FROM jsonb_array_elements(records) WITH ORDINALITY AS e(r, place)
-      WHERE r ->> 'tenantId' = chain.tenant ORDER BY place
+      WHERE coalesce(r ->> 'tenantId', operator) = chain.tenant ORDER BY place
     LOOP
       last_sequence := last_sequence + 1;
       next_hash := encode(sha256(convert_to(
         last_hash || E'\n' || chain.tenant || E'\n' || last_sequence || E'\n' || item.record, 'UTF8')), 'hex');
-      INSERT INTO audit_log (tenant_id, sequence, at, record, previous_hash, hash)
-      VALUES (chain.tenant, last_sequence, item.at, item.record, last_hash, next_hash);
+      INSERT INTO audit_log (tenant_id, sequence, at, record, previous_hash, hash, key_id, resource)
+      VALUES (chain.tenant, last_sequence, item.at, item.record, last_hash, next_hash, item.key_id, item.resource);
       last_hash := next_hash;
     END LOOP;
     UPDATE audit_chains SET sequence = last_sequence, hash = last_hash WHERE tenant_id = chain.tenant;
   END LOOP;
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.attribution_of(machine text)
+ RETURNS bigint
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+  found bigint;
+  tags jsonb;
+  key text;
+  hash bytea;
+BEGIN
+  SELECT m.labels, coalesce(m.started_by, m.created_by), sha256(convert_to(m.labels::text, 'UTF8'))
+  INTO tags, key, hash FROM machines m WHERE m.id = machine;
+  IF hash IS NULL THEN RETURN NULL; END IF;
+  SELECT a.id INTO found FROM usage_attributions a
+  WHERE a.machine_id = machine AND a.labels_hash = hash AND a.key_id IS NOT DISTINCT FROM key;
+  IF found IS NOT NULL THEN RETURN found; END IF;
+  INSERT INTO usage_attributions (machine_id, key_id, labels, labels_hash) VALUES (machine, key, tags, hash)
+  ON CONFLICT DO NOTHING RETURNING id INTO found;
+  IF found IS NOT NULL THEN RETURN found; END IF;
+  -- Another transaction has just written it.
+  SELECT a.id INTO found FROM usage_attributions a
+  WHERE a.machine_id = machine AND a.labels_hash = hash AND a.key_id IS NOT DISTINCT FROM key;
+  RETURN found;
 END $function$;
 
 CREATE OR REPLACE FUNCTION public.change_tenant_plan(tenant text, plan text, at timestamp with time zone)
@@ -1120,8 +1182,9 @@ BEGIN
       WHERE coalesce(u.boot_id, u.machine_id) = subject AND u.ended_at IS NULL;
       is_first := false;
     ELSE
-      INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, meter, quantity, started_at, ended_at, rate_id, recorded_at)
-      SELECT u.tenant_id, u.machine_id, u.boot_id, u.meter, u.quantity, part.started_at, part.ended_at, part.rate_id, u.recorded_at
+      INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, attribution_id, meter, quantity, started_at, ended_at, rate_id, recorded_at)
+      SELECT u.tenant_id, u.machine_id, u.boot_id, u.attribution_id, u.meter, u.quantity, part.started_at, part.ended_at, part.rate_id,
+        u.recorded_at
       FROM unnest(used) u;
     END IF;
   END LOOP;
@@ -1241,10 +1304,13 @@ CREATE OR REPLACE FUNCTION public.record_disk()
  RETURNS trigger
  LANGUAGE plpgsql
 AS $function$
+DECLARE
+  attribution bigint;
 BEGIN
   IF TG_OP = 'INSERT' THEN
-    INSERT INTO usage_intervals (tenant_id, machine_id, meter, quantity, started_at, rate_id)
-    SELECT NEW.tenant_id, NEW.id, 'disk', NEW.disk_gb, NEW.created_at, p.rate_id
+    attribution := attribution_of(NEW.id);
+    INSERT INTO usage_intervals (tenant_id, machine_id, attribution_id, meter, quantity, started_at, rate_id)
+    SELECT NEW.tenant_id, NEW.id, attribution, 'disk', NEW.disk_gb, NEW.created_at, p.rate_id
     FROM rated_parts(NEW.tenant_id, NEW.created_at, NEW.created_at) p;
   ELSIF NEW.deleted_at IS NOT NULL THEN
     PERFORM close_usage(NEW.id, NEW.deleted_at);
@@ -1273,10 +1339,12 @@ AS $function$
 DECLARE
   end_at timestamptz := greatest(NEW.started_at, least(NEW.ended_at, NEW.counted_until));
   is_open boolean := NEW.ended_at IS NULL AND NEW.counted_until IS NULL;
+  attribution bigint;
 BEGIN
   IF TG_OP = 'INSERT' THEN
-    INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, meter, quantity, started_at, ended_at, rate_id)
-    SELECT NEW.tenant_id, NEW.machine_id, NEW.boot_id, m.meter, m.quantity, p.started_at,
+    attribution := attribution_of(NEW.machine_id);
+    INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, attribution_id, meter, quantity, started_at, ended_at, rate_id)
+    SELECT NEW.tenant_id, NEW.machine_id, NEW.boot_id, attribution, m.meter, m.quantity, p.started_at,
       CASE WHEN NOT is_open THEN p.ended_at END, p.rate_id
     FROM rated_parts(NEW.tenant_id, NEW.started_at, CASE WHEN is_open THEN NEW.started_at ELSE end_at END) p
     CROSS JOIN (VALUES ('uptime', 1::bigint), ('cpu', NEW.cpus), ('memory', NEW.memory_mb)) AS m(meter, quantity);
@@ -1325,6 +1393,17 @@ CREATE OR REPLACE FUNCTION public.refuse_change_of_ended_run()
 AS $function$
 BEGIN
   RAISE EXCEPTION 'run % has ended and cannot change', OLD.boot_id;
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.refuse_delete_of_billed_run()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  IF EXISTS (SELECT FROM usage_intervals u WHERE u.machine_id = OLD.machine_id AND u.boot_id = OLD.boot_id) THEN
+    RAISE EXCEPTION 'run % of machine % has usage intervals, which invoices are computed from: it cannot be deleted', OLD.boot_id, OLD.machine_id;
+  END IF;
+  RETURN OLD;
 END $function$;
 
 CREATE OR REPLACE FUNCTION public.sessions_locked(machine text)
@@ -1426,6 +1505,10 @@ CREATE TRIGGER ledger_transactions_immutable BEFORE DELETE OR UPDATE OR TRUNCATE
 
 CREATE TRIGGER machine_runs_final BEFORE UPDATE ON public.machine_runs FOR EACH ROW WHEN ((old.ended_at IS NOT NULL)) EXECUTE FUNCTION refuse_change_of_ended_run();
 
+CREATE TRIGGER machine_runs_kept BEFORE DELETE ON public.machine_runs FOR EACH ROW EXECUTE FUNCTION refuse_delete_of_billed_run();
+
+CREATE TRIGGER machine_runs_not_truncated BEFORE TRUNCATE ON public.machine_runs FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
 CREATE TRIGGER machine_runs_used AFTER INSERT OR UPDATE OF ended_at, counted_until ON public.machine_runs FOR EACH ROW EXECUTE FUNCTION record_run();
 
 CREATE TRIGGER machines_host_label BEFORE INSERT ON public.machines FOR EACH ROW EXECUTE FUNCTION set_host_label();
@@ -1439,6 +1522,8 @@ CREATE TRIGGER rates_immutable BEFORE DELETE OR UPDATE ON public.rates FOR EACH 
 CREATE TRIGGER tenant_plans_immutable BEFORE DELETE OR UPDATE ON public.tenant_plans FOR EACH ROW EXECUTE FUNCTION refuse_change();
 
 CREATE TRIGGER tenants_plan AFTER INSERT OR UPDATE OF plan_id ON public.tenants FOR EACH ROW EXECUTE FUNCTION record_tenant_plan();
+
+CREATE TRIGGER usage_attributions_immutable BEFORE DELETE OR UPDATE ON public.usage_attributions FOR EACH ROW EXECUTE FUNCTION refuse_change();
 
 CREATE TRIGGER usage_intervals_immutable BEFORE UPDATE ON public.usage_intervals FOR EACH ROW WHEN ((old.ended_at IS NOT NULL)) EXECUTE FUNCTION refuse_change();
 

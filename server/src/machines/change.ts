@@ -48,6 +48,8 @@ export interface Change {
    * plan; null: no ceiling applies.
    */
   readonly activeMax: number | null;
+  /** The API key that starts the machine. Absent: the last one that did. */
+  readonly startedBy?: string;
 }
 
 /** How long after a request or a report the machine reconciler calls the node again, if the machine has not settled. */
@@ -77,11 +79,15 @@ export interface StartRequest {
   readonly nodeId: string;
   readonly activeMax: number;
   readonly isAutomatic: boolean;
+  readonly keyId: string;
   readonly now: number;
 }
 
 /** A start in a phase from which it leads to `starting`. */
-export function requestStart(machine: MutableMachine, { nodeId, activeMax, isAutomatic, now }: StartRequest): Change {
+export function requestStart(
+  machine: MutableMachine,
+  { nodeId, activeMax, isAutomatic, keyId, now }: StartRequest,
+): Change {
   const next: MutableMachine = {
     ...machine,
     desiredState: "running",
@@ -97,7 +103,7 @@ export function requestStart(machine: MutableMachine, { nodeId, activeMax, isAut
     reconcileAt: now + RECONCILE_AFTER_MS,
   };
   // One that is still stopping is counted already.
-  return { next, timeline: [], activeMax: isActive(machine) ? null : activeMax };
+  return { next, timeline: [], activeMax: isActive(machine) ? null : activeMax, startedBy: keyId };
 }
 
 /** A stop in a phase from which it leads to `stopping`. */

@@ -70,9 +70,9 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
       if (query.includeUsage !== true) return { status: 204 };
       return { status: 200, body: await usageOf(context, machine) };
     },
-    async startMachine({ caller, params, query, signal }) {
+    async startMachine({ caller: { tenantId, keyId }, params, query, signal }) {
       const isDetached = query.detach ?? false;
-      const options = { tenantId: caller.tenantId, id: params.id, isAutomatic: false, isDetached, signal };
+      const options = { tenantId, keyId, id: params.id, isAutomatic: false, isDetached, signal };
       const machine = await startMachine(services, options);
       return { status: isDetached ? 202 : 200, body: machineInfo(machine, addresses) };
     },

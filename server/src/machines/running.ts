@@ -20,6 +20,8 @@ const TRIES_MAX = 3;
 export interface InMachineOptions {
   readonly tenantId: string;
   readonly id: string;
+  /** The API key whose call it is. */
+  readonly keyId: string;
   readonly signal: AbortSignal;
   /** Checks the machine before anything else, also before a start; throws to refuse. */
   readonly admit?: (machine: MachineRecord) => void;

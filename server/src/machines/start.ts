@@ -25,6 +25,8 @@ import { nodeUnreachableText } from "./view.ts";
 export interface StartOptions {
   readonly tenantId: string;
   readonly id: string;
+  /** The API key whose call it is: what the run costs is attributed to it. */
+  readonly keyId: string;
   /** Requested by a command in a stopped machine. */
   readonly isAutomatic: boolean;
   /** Answer as soon as the start is accepted. */
@@ -71,6 +73,7 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
       nodeId,
       activeMax: ceilings.maxConcurrentMachines,
       isAutomatic: options.isAutomatic,
+      keyId: options.keyId,
       now: context.clock.now(),
     });
     const written = (await cache.write([change])).get(machine.id);

@@ -19,7 +19,7 @@ import {
   phaseOf,
 } from "./state.ts";
 
-const START = { nodeId: "node-a", activeMax: 10, isAutomatic: false, now: NOW };
+const START = { nodeId: "node-a", activeMax: 10, isAutomatic: false, keyId: "key-a", now: NOW };
 const onNode = { nodeId: "node-a", generation: 5, observedGeneration: 5, observedBootId: "boot-1" };
 
 /** Facts that are in each phase: the ordinary ones first. */

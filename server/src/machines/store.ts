@@ -193,10 +193,11 @@ export async function writeChanges(
         id text, revision int, desired_state text, generation int, desired_at timestamptz, node_id text, error text,
         is_auto_started boolean, has_run boolean, observed_state text, observed_generation int, observed_boot_id text,
         observed_reason text, observed_reason_code text, observed_details jsonb,
-        ready_at timestamptz, reconcile_at timestamptz, active_max int, runs jsonb, timeline jsonb)),
+        ready_at timestamptz, reconcile_at timestamptz, active_max int, started_by text, runs jsonb, timeline jsonb)),
     written AS (
       UPDATE machines m SET
         desired_state = c.desired_state, generation = c.generation, desired_at = c.desired_at, node_id = c.node_id,
+        started_by = coalesce(c.started_by, m.started_by),
         error = c.error, is_auto_started = c.is_auto_started, has_run = c.has_run, observed_state = c.observed_state,
         observed_generation = c.observed_generation, observed_boot_id = c.observed_boot_id,
         observed_reason = c.observed_reason, observed_reason_code = c.observed_reason_code, observed_details = c.observed_details,
@@ -223,7 +224,7 @@ export async function writeChanges(
   return written;
 }
 
-function wire(context: Context, { next, timeline, runs = [], activeMax }: Change): object {
+function wire(context: Context, { next, timeline, runs = [], activeMax, startedBy }: Change): object {
   return {
     id: next.id,
     revision: next.revision,
@@ -243,6 +244,7 @@ function wire(context: Context, { next, timeline, runs = [], activeMax }: Change
     ready_at: instantOf(next.readyAt),
     reconcile_at: instantOf(next.reconcileAt),
     active_max: activeMax,
+    started_by: startedBy ?? null,
     runs: runs.map((run) => runWire(context, run)),
     timeline: timeline.map((entry) => ({ id: context.ids.make("event"), ...entry })),
   };

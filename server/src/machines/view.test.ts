@@ -45,7 +45,13 @@ test("after an accepted start no reader sees `stopped`, whatever was observed be
   fc.assert(
     fc.property(records, (machine) => {
       if (machine.desiredState === "absent") return;
-      const { next } = requestStart(machine, { nodeId: "node-a", activeMax: 1, isAutomatic: false, now: NOW });
+      const { next } = requestStart(machine, {
+        nodeId: "node-a",
+        activeMax: 1,
+        isAutomatic: false,
+        keyId: "key-a",
+        now: NOW,
+      });
       const { state } = shownState({ ...machine, ...next });
       assert.notEqual(state, "stopped");
     }),

@@ -11,9 +11,9 @@ import { interpret } from "./interpret.ts";
 
 export function codeHandlers(services: MachineServices, answers: CommandAnswers): HandlersOf<"runCode"> {
   return {
-    async runCode({ caller: { tenantId }, params: { id }, body, signal }) {
+    async runCode({ caller: { tenantId, keyId }, params: { id }, body, signal }) {
       const runOne = async (command: Command) => {
-        const run = (sink: OutputSink) => runCommand(services, { tenantId, id, command, sink, signal });
+        const run = (sink: OutputSink) => runCommand(services, { tenantId, keyId, id, command, sink, signal });
         return (await answers.collected({ tenantId, machineId: id, output: "both", signal, run })).body;
       };
       return { status: 200, body: await interpret(body, runOne) };

@@ -10,7 +10,7 @@ import { type CommandRequest, commandOf } from "./request.ts";
 import { runCommand } from "./run.ts";
 
 interface Asked {
-  readonly caller: { readonly tenantId: string };
+  readonly caller: { readonly tenantId: string; readonly keyId: string };
   readonly params: { readonly id: string };
   readonly query: { readonly output?: ExecOutput };
   readonly body: CommandRequest;
@@ -21,8 +21,9 @@ export function execHandlers(services: MachineServices, answers: CommandAnswers)
   const optionsOf = ({ caller, params, query, body, signal }: Asked): AnswerOptions => {
     const command = commandOf(body);
     const { id } = params;
-    const run = (sink: OutputSink) => runCommand(services, { tenantId: caller.tenantId, id, command, sink, signal });
-    return { tenantId: caller.tenantId, machineId: id, output: query.output, signal, run };
+    const { tenantId, keyId } = caller;
+    const run = (sink: OutputSink) => runCommand(services, { tenantId, keyId, id, command, sink, signal });
+    return { tenantId, machineId: id, output: query.output, signal, run };
   };
   return {
     async exec(request) {

@@ -17,6 +17,7 @@ import type { Command } from "./request.ts";
 export interface RunOptions {
   readonly tenantId: string;
   readonly id: string;
+  readonly keyId: string;
   readonly command: Command;
   readonly sink: OutputSink;
   readonly signal: AbortSignal;
@@ -60,7 +61,10 @@ async function reasonOf(
  * A command of the server itself, in a running machine: it is not counted as activity and starts no machine. null: it did not
  * run, or its result is unknown.
  */
-export async function runQuietly(services: MachineServices, options: RunOptions): Promise<ExecExit | null> {
+export async function runQuietly(
+  services: MachineServices,
+  options: Omit<RunOptions, "keyId">,
+): Promise<ExecExit | null> {
   const { cache, context } = services;
   try {
     const machine = cache.find(options) ?? (await cache.read(options));
@@ -76,7 +80,7 @@ export async function runQuietly(services: MachineServices, options: RunOptions)
 function attemptOnce(
   { context, link }: Pick<MachineServices, "context" | "link">,
   machine: MachineRecord,
-  { tenantId, command, sink, signal }: RunOptions,
+  { tenantId, command, sink, signal }: Omit<RunOptions, "keyId">,
 ): Promise<ExecExit> {
   return runOnNode(link, nodeOf(machine), { tenantId, machineId: machine.id, ...command, sink, signal }, context.clock);
 }

@@ -65,10 +65,10 @@ async function targetOf(
   path: string | undefined,
   { isWrite = false } = {},
 ): Promise<FileTarget> {
-  const { tenantId } = caller;
+  const { tenantId, keyId } = caller;
   const { id } = params;
   const fault = faultOf(path, isWrite);
-  if (path !== undefined && fault === null) return { tenantId, id, signal, path };
+  if (path !== undefined && fault === null) return { tenantId, keyId, id, signal, path };
   if ((await findMachine(services.context.db, { tenantId, id })) === undefined) throw machineNotFound(id);
   throw new Refusal("invalid_request", fault ?? "");
 }

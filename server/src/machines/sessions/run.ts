@@ -21,6 +21,7 @@ const READING_SECONDS_MAX = 10;
 export interface SessionRunOptions {
   readonly tenantId: string;
   readonly id: string;
+  readonly keyId: string;
   readonly sessionId: string;
   readonly request: CommandRequest;
   readonly signal: AbortSignal;
@@ -39,7 +40,7 @@ export async function runInSession(
   sink: OutputSink,
 ): Promise<ExecExit> {
   const { context } = services;
-  const { tenantId, id, sessionId, request, signal } = options;
+  const { tenantId, keyId, id, sessionId, request, signal } = options;
   const session = await findSession(context.db, { tenantId, machineId: id, sessionId });
   if (session === undefined) throw sessionNotFound(id, sessionId);
   const hasOwnCwd = typeof request.cwd === "string" && request.cwd !== "";
@@ -47,7 +48,7 @@ export async function runInSession(
   const isKept = isLine && request.background !== true;
   const statePath = isKept ? `/tmp/.flotilla-session-${context.randomBytes(16).toString("hex")}` : null;
   const given = sessionRequest(session, request, { statePath, hasOwnCwd });
-  const exit = await runCommand(services, { tenantId, id, command: commandOf(given), sink, signal });
+  const exit = await runCommand(services, { tenantId, keyId, id, command: commandOf(given), sink, signal });
   const change =
     statePath === null ? null : await readChange(services, options, session, { ...given, statePath, hasOwnCwd });
   const note = await keep(services, session, change);

@@ -35,7 +35,8 @@ export function terminalHandlers(services: MachineServices): HandlersOf<"openTer
         terminal: { cols: query.cols ?? COLS_DEFAULT, rows: query.rows ?? ROWS_DEFAULT },
       };
       const { id } = params;
-      const exec = await inRunningMachine(services, { tenantId: caller.tenantId, id, signal }, (machine) => {
+      const { tenantId, keyId } = caller;
+      const exec = await inRunningMachine(services, { tenantId, keyId, id, signal }, (machine) => {
         const node = nodeOf(machine);
         return openOnNode(link, node, { tenantId: machine.tenantId, machineId: id, start, signal });
       });
