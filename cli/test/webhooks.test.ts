@@ -39,6 +39,15 @@ test("a user makes, tests, changes and replays a webhook, and follows events", a
   const tenant = (await server.client.get("/v1/tenants")).json[0].id as string;
   assert.match(await said("audit", "verify"), /^\d+ recorded calls are intact, up to \d+ \([0-9a-f]{64}\)$/);
   assert.match(await said("audit", "ls", "--tenant", tenant), new RegExp(`createWebhook +${id} +201`));
+  const other = (await server.client.post("/v1/tenants", { name: "other" })).json.id as string;
+  const otherKey = (await server.client.post("/v1/apikeys", { tenantId: other })).json as { id: string; key: string };
+  await server.client.withKey(otherKey.key).post("/v1/webhooks", { url: receiver.url });
+  assert.match(await said("audit", "ls", "--all"), new RegExp(`^${other} +1 .* ${otherKey.id} +createWebhook `, "m"));
+  const ofKey = (await said("audit", "ls", "--all", "--key", otherKey.id)).trim().split("\n");
+  assert.equal(ofKey.length, 2, "the heads and one call");
+  assert.match(await said("audit", "ls", "--resource", other, "--since", "2026-01-01"), / createTenant +tenant-/);
+  assert.equal((await cli("audit", "ls", "--all", "--tenant", other)).code, 2);
+  assert.match(await said("audit", "verify", "--all"), /^2 tenants, 0 broken logs$/m);
   await server.context.db.execute(sql`ALTER TABLE audit_log DISABLE TRIGGER audit_log_append_only`);
   await server.context.db.execute(
     sql`UPDATE audit_log SET record = replace(record, 'createWebhook', 'deleteWebhook') WHERE sequence = 1`,
@@ -46,8 +55,10 @@ test("a user makes, tests, changes and replays a webhook, and follows events", a
   const tampered = await cli("audit", "verify");
   assert.deepEqual(
     [tampered.code, tampered.errors.trim()],
-    [1, "error: the audit log is broken: row 1 does not have the hash of its content"],
+    [1, `error: the audit log of ${tenant} is broken: row 1 does not have the hash of its content`],
   );
+  const everyone = await cli("audit", "verify", "--all");
+  assert.deepEqual([everyone.code, /^2 tenants, 2 broken logs$/m.test(String(everyone.output))], [1, true]);
   const machine = await server.client.post("/v1/machines", { source: { type: "image", reference: "local/busybox" } });
   assert.match(await said("events"), new RegExp(`info +${machine.json.id} +machine created$`));
   const [first] = JSON.parse(await said("events", "--json")) as { cursor: string }[];

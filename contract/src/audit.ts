@@ -15,7 +15,10 @@ export const AuditRecord = Type.Object({
   requestId: Type.String(),
   operation: Type.String({ description: "the operationId of this description, such as createMachine" }),
   resource: nullable(Type.String({ description: "the id that the call named or made" })),
-  keyId: Type.String(),
+  keyId: Type.String({
+    description:
+      "who called; for the registration of a node `join-token:` with the prefix of its token, or `node:` with its id",
+  }),
   scopes: Type.Array(Type.String(), { description: "of the key" }),
   address: Type.String({ description: "from where the call came" }),
   status: int32({ description: "of the answer" }),
@@ -51,11 +54,25 @@ export const auditEndpoints = {
     path: "/v1/audit",
     family: "audit",
     summary: "List the calls of the tenant's keys that changed something or were refused, oldest first",
-    description: "The cursor is the sequence of the last row that was read. 100 at once without a limit.",
+    description:
+      "100 at once without a limit. The cursor is the `sequence` of the last row that was read; with `all` its `at`, `tenantId` and `sequence`, joined by commas. With `all` a row may appear up to seconds after its time.",
     access: ["audit:read"],
-    query: Type.Object({ ...pageQuery, tenantId }),
+    query: Type.Object({
+      ...pageQuery,
+      tenantId,
+      all: Type.Optional(Type.Boolean({ description: "of all tenants; admin only" })),
+      keyId: Type.Optional(text({ maxLength: 128, description: "only calls of this key" })),
+      resource: Type.Optional(
+        text({
+          maxLength: 128,
+          description: "only calls that named this id, or made it; the first if a path has more",
+        }),
+      ),
+      from: Type.Optional(text({ maxLength: 64, description: "RFC 3339, inclusive" })),
+      to: Type.Optional(text({ maxLength: 64, description: "RFC 3339, exclusive" })),
+    }),
     answers: { 200: json(Type.Array(AuditEntry)) },
-    errors: ["invalid_body"],
+    errors: ["invalid_body", "invalid_request"],
   }),
   getAuditChain: endpoint({
     method: "GET",

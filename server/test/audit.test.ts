@@ -218,3 +218,83 @@ test("no secret appears in the audit log, events, webhook bodies or the server's
     assert.ok(!shown.includes(secret), `the ${name} appears`);
   }
 });
+
+test("an operator lists the calls of all tenants page by page, and by key, resource and time; a tenant cannot", async () => {
+  const began = new Date(context.clock.now()).toISOString();
+  const scopes = ["machine:create", "machine:delete", "audit:read"];
+  const all = [await newTenant(scopes), await newTenant(scopes)];
+  const made: string[] = [];
+  for (const { caller } of [...all, ...all]) made.push((await caller.post("/v1/machines", { source })).json.id);
+  await all[0]?.caller.delete(`/v1/machines/${made[0]}`);
+  const path = `/v1/audit?all=true&from=${began}`;
+  const whole: AuditEntry[] = (await client.get(`${path}&limit=1000`)).json;
+  const ours = whole.filter(({ tenantId }) => all.some(({ id }) => id === tenantId));
+  assert.deepEqual(
+    ours.map(({ operation, resource }) => `${operation} ${resource}`).toSorted(),
+    [...made.map((id) => `createMachine ${id}`), `deleteMachine ${made[0]}`].toSorted(),
+  );
+  const times = whole.map(({ at }) => at);
+  assert.deepEqual(times, times.toSorted());
+  const paged: AuditEntry[] = [];
+  for (let next: string | undefined = `${path}&limit=2`; next !== undefined; ) {
+    const answer: Awaited<ReturnType<Client["get"]>> = await client.get(next);
+    paged.push(...answer.json);
+    next = /^<([^>]+)>; rel="next"$/.exec(answer.headers.get("link") ?? "")?.[1];
+  }
+  assert.deepEqual(paged.slice(0, whole.length), whole);
+  const keyId = ours[0]?.keyId ?? "";
+  const found = async (query: string) => ((await client.get(`${path}&${query}`)).json as AuditEntry[]).length;
+  assert.deepEqual(
+    [await found(`keyId=${keyId}`), await found(`resource=${made[0]}`), await found(`to=${began}`)],
+    [3, 2, 0],
+  );
+  const own = all[1]?.caller as Client;
+  assert.equal((await own.get("/v1/audit?all=true")).status, 403);
+  assert.equal((await own.get(`/v1/audit?resource=${made[0]}`)).json.length, 0, "another tenant's machine");
+  assert.equal((await own.get(`/v1/audit?resource=${made[1]}`)).json.length, 1);
+  for (const query of [
+    `tenantId=${all[0]?.id}`,
+    "cursor=1",
+    "cursor=2026-02-30T00:00:00.000Z,tenant-a,1",
+    "cursor=0000-01-01T00:00:00.000Z,tenant-a,1",
+    `cursor=${began},tenant-a,9999999999999999999`,
+    "cursor=,,",
+    "keyId=%00",
+    `resource=${"x".repeat(129)}`,
+  ])
+    assert.equal((await client.get(`${path}&${query}`)).status, 422, query);
+  for (const query of ["from=0000-01-01T00:00:00Z", "to=9999-12-31T23:59:59-01:00", "from=yesterday"])
+    assert.equal((await client.get(`/v1/audit?all=true&${query}`)).status, 400, query);
+});
+
+test("the registration of a node is recorded in the operator's chain, and its reports are not", async () => {
+  const { json: token } = await client.post("/v1/tokens", {});
+  const node = { id: "node-audited", address: "http://127.0.0.1:9", totalCpus: 1, totalMemoryMb: 1, totalDiskGb: 1 };
+  const registered = await client.withKey(token.token).post("/v1/nodes/register", node);
+  assert.equal(registered.status, 200, registered.text);
+  const again = await client.withKey(registered.json.credential).post("/v1/nodes/register", node);
+  assert.equal(again.status, 200, again.text);
+  await client.withKey(registered.json.credential).post("/v1/nodes/node-audited/heartbeat", { resources: {} });
+  await client.delete("/v1/nodes/node-audited/credential");
+  const { tenantId } = (await client.get("/v1/me")).json;
+  const entries = (await client.get("/v1/audit?resource=node-audited")).json as AuditEntry[];
+  const me = (await client.get("/v1/me")).json.subject;
+  assert.deepEqual(
+    entries.map((entry) => [entry.tenantId, entry.operation, entry.keyId]),
+    [
+      [tenantId, "registerNode", `join-token:${token.prefix}`],
+      [tenantId, "registerNode", "node:node-audited"],
+      [tenantId, "revokeNodeCredential", me],
+    ],
+  );
+  assertIntact(await logOf(tenantId));
+  assert.ok(!JSON.stringify(entries).includes(token.token));
+});
+
+test("an id that is cut in the middle of a character is recorded", async () => {
+  const { id, caller } = await newTenant(["machine:read"]);
+  const named = `${"x".repeat(127)}\u{1F600}`;
+  assert.equal((await caller.delete(`/v1/machines/${encodeURIComponent(named)}`)).status, 403);
+  const entries = await recorded(id, 1);
+  assert.equal(entries[0]?.resource, `${"x".repeat(127)}\uFFFD`);
+});

@@ -109,3 +109,55 @@ test("a price begins when it was set for, what was used before keeps its price, 
   for (const body of [{ rateCpuHourMicros: -1 }, { rateCpuHourMicros: 2 ** 53 }, { rateCpuHourMicros: 0.5 }])
     assert.equal((await client.post(path, body)).status, 422);
 });
+
+test("bad prices, budgets, ids, dates and names are refused with a short 4xx, everywhere that takes money", async () => {
+  const planId = (await list())[0]?.id ?? "";
+  const { tenantId } = (await client.get("/v1/me")).json;
+  const long = "x".repeat(1_000_000);
+  const amounts: readonly unknown[] = [-1, 2 ** 53, 2 ** 64, 1e300, 1.5, "1", true, [], {}];
+  const bad: (readonly [string, string, unknown?])[] = [];
+  for (const amount of amounts) {
+    for (const field of ["rateCpuHourMicros", "rateMemoryGbHourMicros", "rateExecMicros", "monthlyBudgetMicros"])
+      bad.push(["POST", "/v1/plans", { name: "bad", [field]: amount }]);
+    for (const field of ["rateCpuHourMicros", "rateMemoryGbHourMicros"])
+      bad.push(["POST", `/v1/plans/${planId}/rates`, { [field]: amount }]);
+    bad.push(["PATCH", `/v1/tenants/${tenantId}`, { maxDiskGb: amount }]);
+    if (amount !== -1) bad.push(["POST", "/v1/billing/ledger", { tenantId, micros: amount }]);
+  }
+  for (const text of [long, "a\u0000b", ""]) {
+    bad.push(["POST", "/v1/plans", { name: text }], ["POST", "/v1/plans", { name: "bad", id: text }]);
+    bad.push(["POST", "/v1/tenants", { name: text }], ["POST", "/v1/tenants", { name: "bad", id: text }]);
+    bad.push(["POST", "/v1/tenants", { name: "bad", planId: text }]);
+    bad.push(["POST", "/v1/billing/ledger", { tenantId: text, micros: 1 }]);
+    bad.push(["POST", `/v1/plans/${planId}/rates`, { activeFrom: text }]);
+  }
+  bad.push(["POST", "/v1/billing/ledger", { tenantId, micros: 1, note: long }]);
+  bad.push(
+    ["POST", "/v1/plans", { name: "bad", id: planId }],
+    ["POST", "/v1/plans", { name: "bad", budgetPolicy: "x" }],
+  );
+  for (const time of [
+    "0000-01-01T00:00:00Z",
+    "9999-12-31T23:59:59-01:00",
+    "2999-02-30T00:00:00Z",
+    "1999-01-01T00:00:00Z",
+  ]) {
+    bad.push(["POST", `/v1/plans/${planId}/rates`, { activeFrom: time }]);
+    if (!time.startsWith("1999")) bad.push(["GET", `/v1/usage?from=${time}`], ["GET", `/v1/usage?to=${time}`]);
+    bad.push(["GET", `/v1/billing/invoices/2026-01?asOf=${time}`]);
+  }
+  for (const month of ["0000-01", "2026-00", "2026-13", "2026-1", "26-01", "9999-12", "x".repeat(4_000)]) {
+    bad.push(["GET", `/v1/billing/invoices/${month}`], ["GET", `/v1/billing/invoices/${month}/intervals`]);
+    bad.push(
+      ["GET", `/v1/billing/invoices/${month}/costs?by=key`],
+      ["GET", `/v1/billing/plans/${planId}/diff?month=${month}`],
+    );
+  }
+  for (const [method, path, body] of bad) {
+    const answer = await client.call(method, path, { body });
+    const what = `${method} ${path} ${JSON.stringify(body)}`.slice(0, 200);
+    assert.ok([400, 404, 409, 422].includes(answer.status), `${what}: ${answer.status} ${answer.text.slice(0, 200)}`);
+    assert.ok(answer.text.length > 10 && answer.text.length < 1_000, `${what}: an answer of ${answer.text.length}`);
+  }
+  assert.ok((await list()).every(({ name }) => name !== "bad"));
+});

@@ -38,14 +38,14 @@ export class AuditRecorder implements AuditSink {
     this.#context = context;
   }
 
-  record(tenantId: string, record: AuditRecord): Promise<void> {
+  record(tenantId: string | null, record: AuditRecord): Promise<void> {
     const done = Promise.withResolvers<void>();
     this.#waiting.push({ row: rowOf(tenantId, record), done });
     this.#write();
     return done.promise;
   }
 
-  note(tenantId: string, record: AuditRecord): void {
+  note(tenantId: string | null, record: AuditRecord): void {
     if (this.#notes.length >= NOTES_MAX) {
       this.#dropped += 1;
       return;
@@ -96,8 +96,10 @@ export class AuditRecorder implements AuditSink {
   }
 }
 
-const rowOf = (tenantId: string, record: AuditRecord): NewAudit => ({
+const rowOf = (tenantId: string | null, record: AuditRecord): NewAudit => ({
   tenantId,
   at: record.at,
+  keyId: record.keyId,
+  resource: record.resource,
   record: JSON.stringify(record),
 });

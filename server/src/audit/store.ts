@@ -4,11 +4,14 @@
  */
 import { AUDIT_FIRST_HASH } from "@flotilla/contract/audit";
 import type { Context } from "../context.ts";
-import { type Queryable, sql } from "../db/database.ts";
+import { type Queryable, sql, type Statement } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
 
 export interface NewAudit {
-  readonly tenantId: string;
+  /** null: the first tenant, which is the operator's. */
+  readonly tenantId: string | null;
+  readonly keyId: string;
+  readonly resource: string | null;
   /** RFC 3339. */
   readonly at: string;
   /** The JSON text that is hashed. */
@@ -28,14 +31,55 @@ export async function appendAudit(db: Queryable, rows: readonly NewAudit[]): Pro
   await db.execute(sql`SELECT append_audit(${JSON.stringify(rows)}::jsonb)`);
 }
 
-/** Oldest first. */
+/** Which rows are listed; null: any. */
+export interface AuditFilter {
+  readonly keyId: string | null;
+  /** The id that the call named or made; the first if there are more. */
+  readonly resource: string | null;
+  /** Epoch milliseconds; inclusive. */
+  readonly from: number | null;
+  /** Exclusive. */
+  readonly to: number | null;
+}
+
+/** The chain of a tenant, oldest first. */
 export const listAudit = (
   db: Queryable,
-  { tenantId, after, limit }: { readonly tenantId: string; readonly after: number | null; readonly limit: number },
+  {
+    tenantId,
+    after,
+    limit,
+    ...filter
+  }: AuditFilter & { readonly tenantId: string; readonly after: number | null; readonly limit: number },
 ): Promise<readonly AuditRow[]> =>
   db.query<AuditRow>(sql`
     SELECT tenant_id AS "tenantId", sequence, record, previous_hash AS "previousHash", hash FROM audit_log
-    WHERE tenant_id = ${tenantId} AND sequence > ${after ?? 0}::bigint ORDER BY sequence LIMIT ${limit}`);
+    WHERE tenant_id = ${tenantId} AND sequence > ${after ?? 0}::bigint AND ${matches(filter)}
+    ORDER BY sequence LIMIT ${limit}`);
+
+/** Where a row is in the list of all tenants. */
+export interface AuditPosition {
+  /** RFC 3339. */
+  readonly at: string;
+  readonly tenantId: string;
+  readonly sequence: number;
+}
+
+/** The rows of all tenants in the order of their times. A row may appear up to seconds after its time. */
+export const listAllAudit = (
+  db: Queryable,
+  { after, limit, ...filter }: AuditFilter & { readonly after: AuditPosition | null; readonly limit: number },
+): Promise<readonly AuditRow[]> =>
+  db.query<AuditRow>(sql`
+    SELECT tenant_id AS "tenantId", sequence, record, previous_hash AS "previousHash", hash FROM audit_log
+    WHERE (at, tenant_id, sequence) >
+        (coalesce(${after?.at ?? null}::timestamptz, '-infinity'), ${after?.tenantId ?? ""}::text, ${after?.sequence ?? 0}::bigint)
+      AND ${matches(filter)}
+    ORDER BY at, tenant_id, sequence LIMIT ${limit}`);
+
+const matches = ({ keyId, resource, from, to }: AuditFilter): Statement => sql`
+      (${keyId}::text IS NULL OR key_id = ${keyId}::text) AND (${resource}::text IS NULL OR resource = ${resource}::text)
+      AND at >= coalesce(${instantOf(from)}::timestamptz, '-infinity') AND at < coalesce(${instantOf(to)}::timestamptz, 'infinity')`;
 
 /** The end of a chain. */
 export async function findChain(

@@ -7,6 +7,7 @@
  *   answer.
  * - Calls that work inside a machine (commands, terminals), refused calls and failed ones are recorded in the
  *   background: a crash loses those of the last moment.
+ * - A node's registration is recorded like a change, in the chain of the first tenant; its reports are not recorded.
  * - Nothing is recorded of bodies, queries and paths of files; ids that contain a credential are hidden.
  */
 import { Readable } from "node:stream";
@@ -31,7 +32,7 @@ export function audited(parts: HandleParts, exchange: Exchange, outgoing: Outgoi
   const route = entry.routes[message.method ?? ""];
   if (route === undefined || route.endpoint.isBridge === true) return outgoing;
   const errorCode = outgoing.headers["x-error-code"] ?? null;
-  const key = keyOf(parts, exchange, errorCode);
+  const key = keyOf(parts, exchange, errorCode) ?? nodeActor(exchange, route);
   if (key === undefined) return outgoing;
   const isChange = !SAFE_METHODS.has(route.endpoint.method) || route.endpoint.isUpgrade === true;
   const hasSucceeded = outgoing.status < 400;
@@ -55,8 +56,17 @@ export function audited(parts: HandleParts, exchange: Exchange, outgoing: Outgoi
   );
 }
 
+type Actor = Pick<Caller, "keyId" | "scopes"> & { readonly tenantId: string | null };
+
+/** The actor of a node's registration. */
+function nodeActor({ node }: Exchange, { name }: Route): Actor | undefined {
+  if (node === undefined || name !== "registerNode") return undefined;
+  const keyId = node.nodeId === null ? `join-token:${node.joinTokenPrefix ?? "unknown"}` : `node:${node.nodeId}`;
+  return { keyId, scopes: [], tenantId: null };
+}
+
 /** An expired key is known, but its call has no caller. */
-function keyOf({ keys }: HandleParts, { key, bearer }: Exchange, errorCode: string | null): Caller | undefined {
+function keyOf({ keys }: HandleParts, { key, bearer }: Exchange, errorCode: string | null): Actor | undefined {
   if (key !== undefined || errorCode !== "expired_key" || bearer === undefined) return key;
   const known = keys.find(bearer, () => Promise.resolve(undefined));
   return known instanceof Promise ? undefined : known;
@@ -68,7 +78,7 @@ const isInside = ({ endpoint: { access } }: Route): boolean =>
 
 interface Answered {
   readonly route: Route;
-  readonly key: Caller;
+  readonly key: Actor;
   readonly outgoing: Outgoing;
   readonly errorCode: string | null;
 }
@@ -99,5 +109,6 @@ function resourceOf({ params }: Exchange, { segmentNames }: Route, { status, bod
 
 function hidden(text: string): string {
   if (holdsOwnCredential(text) || text.includes("whsec_")) return "(hidden)";
-  return text.slice(0, RESOURCE_CHARACTERS_MAX).replaceAll("\u0000", "");
+  // The cut may leave half of a character, which PostgreSQL refuses.
+  return text.slice(0, RESOURCE_CHARACTERS_MAX).replaceAll("\u0000", "").toWellFormed();
 }

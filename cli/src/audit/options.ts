@@ -1,0 +1,14 @@
+/**
+ * Whose log the verbs of `flotilla audit` read.
+ */
+import { usage } from "../failure.ts";
+
+export interface Whose {
+  readonly tenant?: string;
+  readonly all?: boolean;
+}
+
+/** Throws a usage error when both are named. */
+export function checkWhose({ tenant, all = false }: Whose): void {
+  if (all && tenant !== undefined) throw usage("--all and --tenant exclude each other", "name one of them");
+}
