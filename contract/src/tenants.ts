@@ -20,6 +20,7 @@ export const TenantInfo = Type.Object({
   maxMemoryMb: nullable(int64()),
   maxDiskGb: nullable(int64()),
   maxSandboxPools: nullable(int32()),
+  freeCreditMicros: int64({ description: "what is left of its credit, as `prepaidCreditMicros` of the account" }),
 });
 export type TenantInfo = Static<typeof TenantInfo>;
 

@@ -5,8 +5,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import pg from "pg";
-import { reorderRestoredEvents } from "../src/events/store.ts";
-import { sql } from "../src/db/database.ts";
+import { listTenantEvents, reorderRestoredEvents } from "../src/events/store.ts";
+import { type Database, sql, type Statement } from "../src/db/database.ts";
 import { startTestServer } from "./support/server.ts";
 import { until } from "../../test/support/until.ts";
 
@@ -38,6 +38,23 @@ async function read(query = "", by = follower): Promise<readonly Read[]> {
   assert.equal(answer.status, 200, answer.text);
   return answer.json;
 }
+
+test("the events of one machine are read by an index, however many the tenant has", async () => {
+  const [busy, quiet] = [await created(), await created()];
+  await context.db.execute(sql`
+    INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
+    SELECT 'ev-' || md5(n::text), ${TENANT}, ${busy}, 'info', 'x', now() FROM generate_series(1, 20000) n`);
+  await context.db.execute(sql`ANALYZE tenant_events`);
+  let asked: Statement | undefined;
+  const db = Object.create(context.db, {
+    query: { value: (statement: Statement) => ((asked = statement), context.db.query(statement)) },
+  }) as Database;
+  await listTenantEvents(db, { tenantId: TENANT, machineId: quiet, after: null, limit: 10 });
+  assert.ok(asked !== undefined);
+  const plan = JSON.stringify(await context.db.query({ ...asked, text: `EXPLAIN ${asked.text}` }));
+  assert.match(plan, /tenant_events_of_machine/);
+  await context.db.execute(sql`DELETE FROM tenant_events WHERE machine_id = ${busy}`);
+});
 
 /** All events after the cursor, page by page. */
 async function follow(cursor: string | undefined, limit = 3): Promise<readonly Read[]> {

@@ -204,9 +204,12 @@ test("a final invoice is posted to the ledger once, and what is left of credit i
   );
   const account = (await client.get("/v1/account")).json;
   assert.equal(account.prepaidCreditMicros, 5_000_000 - totalMicros);
+  const shown = async (): Promise<number> => (await admin.get(`/v1/tenants/${id}`)).json.freeCreditMicros;
+  assert.equal(await shown(), account.prepaidCreditMicros);
   const taken = await post({ micros: -account.prepaidCreditMicros - 1, kind: "adjustment" });
   assert.deepEqual([taken.status, taken.json.balanceMicros], [201, -1]);
   assert.equal((await client.get("/v1/account")).json.prepaidCreditMicros, 0);
+  assert.equal(await shown(), 0);
   const page = await client.get("/v1/billing/ledger?limit=2");
   assert.equal((await client.get(/<(.*)>/.exec(page.headers.get("link") ?? "")?.[1] ?? "")).json.length, 2);
 });

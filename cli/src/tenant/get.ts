@@ -2,6 +2,7 @@
  * `flotilla tenant get ID`: a tenant's plan and its own ceilings. What it may use in total, and has used, it reads with
  * `flotilla account`.
  */
+import { renderMicros } from "@flotilla/base/money";
 import type { Call } from "../call.ts";
 import { renderMemory } from "../table.ts";
 
@@ -19,6 +20,7 @@ export async function run(call: Call, [id = ""]: readonly string[]): Promise<voi
     ["CPUs of one machine", tenant.maxCpus === null ? OF_PLAN : `at most ${tenant.maxCpus}`],
     ["memory of one machine", tenant.maxMemoryMb === null ? OF_PLAN : `at most ${renderMemory(tenant.maxMemoryMb)}`],
     ["disk of one machine", tenant.maxDiskGb === null ? OF_PLAN : `at most ${tenant.maxDiskGb} GB`],
+    ["credit", renderMicros(tenant.freeCreditMicros)],
     ["created", tenant.createdAt],
     ["changed", tenant.updatedAt],
   ]);

@@ -1,18 +1,22 @@
 /**
  * Stops the machines of tenants whose plan says so once their monthly budget is used up.
  *
- * Two servers may find the same tenant; each machine is stopped by one fenced write. A month may cost more than its budget by
- * what its machines cost in a period of this loop and while they stop.
+ * Always:
+ * - An activation reads all tenants with two queries, and one more if some are over their budget.
+ * - Two servers may find the same tenant; each machine is stopped by one fenced write.
+ * - A month costs more than its budget by at most what its machines cost in a period of this loop and while they stop.
  */
 import { listDesiredRunning } from "../machines/lifetime/store.ts";
 import { stopForTenant } from "../machines/lifetime/end.ts";
 import type { MachineServices } from "../machines/services.ts";
-import { costOfMonth } from "../usage/budget.ts";
+import { readUsageOf } from "../usage/intervals-store.ts";
 import { listStoppable } from "../usage/store.ts";
+import { costBreakdown, monthUpTo } from "../usage/usage.ts";
 import type { Reconciler } from "./driver.ts";
 import { each } from "./each.ts";
 
 export const BUDGET_PERIOD_MS = 15_000;
+const NOTHING_STOPPED = { counts: { stopped: 0 }, errors: [] };
 
 export function budgetReconciler(services: MachineServices): Reconciler {
   const { context } = services;
@@ -22,16 +26,20 @@ export function budgetReconciler(services: MachineServices): Reconciler {
     periodMs: BUDGET_PERIOD_MS,
     wakeOn: [],
     async activate() {
-      const errors: string[] = [];
-      let stopped = 0;
-      for (const { tenantId, monthlyBudgetMicros } of await listStoppable(context.db)) {
-        if ((await costOfMonth(context, tenantId)) < monthlyBudgetMicros) continue;
-        const machines = await listDesiredRunning(context, tenantId);
-        const done = await each(machines, (name) => stopForTenant(services, name, "the monthly budget is used up"));
-        stopped += done.count;
-        errors.push(...done.errors);
-      }
-      return { counts: { stopped }, errors };
+      const tenants = await listStoppable(context.db);
+      if (tenants.length === 0) return NOTHING_STOPPED;
+      const now = context.clock.now();
+      const tenantIds = tenants.map(({ tenantId }) => tenantId);
+      const usage = await readUsageOf(context.db, { tenantIds, now, ...monthUpTo(now) });
+      const used = (tenantId: string): number => costBreakdown(usage.get(tenantId)?.lines ?? []).totalMicros;
+      const over = tenants.filter(({ tenantId, monthlyBudgetMicros }) => used(tenantId) >= monthlyBudgetMicros);
+      if (over.length === 0) return NOTHING_STOPPED;
+      const machines = await listDesiredRunning(
+        context,
+        over.map(({ tenantId }) => tenantId),
+      );
+      const done = await each(machines, (name) => stopForTenant(services, name, "the monthly budget is used up"));
+      return { counts: { stopped: done.count }, errors: done.errors };
     },
   };
 }

@@ -17,6 +17,8 @@ export interface TenantRow {
   readonly maxCpus: number | null;
   readonly maxMemoryMb: number | null;
   readonly maxDiskGb: number | null;
+  /** The balance of its ledger; 0 if it owes. */
+  readonly creditMicros: number;
   readonly createdAt: number;
   readonly updatedAt: number;
 }
@@ -24,6 +26,8 @@ export interface TenantRow {
 const COLUMNS = sql`
   t.id, t.name, t.status, t.plan_id AS "planId", t.external_billing_id AS "externalBillingId",
   t.max_apps AS "maxApps", t.max_cpus AS "maxCpus", t.max_memory_mb AS "maxMemoryMb", t.max_disk_gb AS "maxDiskGb",
+  (SELECT greatest(coalesce(sum(e.micros), 0), 0)::bigint FROM ledger_transactions l
+    JOIN ledger_entries e ON e.transaction_id = l.id AND e.account = 'balance' WHERE l.tenant_id = t.id) AS "creditMicros",
   floor(extract(epoch FROM t.created_at) * 1000)::bigint AS "createdAt",
   floor(extract(epoch FROM t.updated_at) * 1000)::bigint AS "updatedAt"`;
 

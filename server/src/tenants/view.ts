@@ -19,4 +19,5 @@ export const tenantInfo = (row: TenantRow): Static<typeof TenantInfo> => ({
   maxDiskGb: row.maxDiskGb,
   // Plans limit pools; existing clients expect the field.
   maxSandboxPools: null,
+  freeCreditMicros: row.creditMicros,
 });

@@ -37,9 +37,9 @@ export function listIdle(
     ORDER BY id LIMIT ${limit}`);
 }
 
-/** Machines of a tenant whose desired state is `running`. */
-export function listDesiredRunning(context: Context, tenantId: string): Promise<readonly MachineName[]> {
+/** Machines of these tenants whose desired state is `running`. */
+export function listDesiredRunning(context: Context, tenantIds: readonly string[]): Promise<readonly MachineName[]> {
   return context.db.query<MachineName>(sql`
     SELECT id, tenant_id AS "tenantId" FROM machines
-    WHERE tenant_id = ${tenantId} AND desired_state = 'running' AND is_active ORDER BY id`);
+    WHERE tenant_id = ANY(${tenantIds}::text[]) AND desired_state = 'running' AND is_active ORDER BY tenant_id, id`);
 }
