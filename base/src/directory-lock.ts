@@ -6,7 +6,8 @@
  * not reach across network namespaces: two containers must not share a directory.
  *
  * The holder tells every process that connects whether it is stopping. So a start that follows a kill waits for the
- * process that is still stopping, and a second start beside a running one is refused sooner.
+ * process that is still stopping, and a second start beside a running one is refused sooner. A holder that is stopping
+ * learns in the same way that another process waits for it.
  */
 import { once } from "node:events";
 import { stat } from "node:fs/promises";
@@ -25,6 +26,8 @@ export interface LockOptions {
   readonly stoppingWaitMs: number;
   /** Aborted when this process begins to stop; ends the wait for the lock. */
   readonly stopping?: AbortSignal | undefined;
+  /** Called while this process holds the directory and is stopping, each time another process asks for it. */
+  readonly onWaiting?: () => void;
 }
 
 const RETRY_MS = 50;
@@ -41,7 +44,7 @@ export async function lockDirectory(directory: string, options: LockOptions): Pr
   const path = `\0${options.name}-${dev}-${ino}`;
   const startedAt = clock.monotonic();
   for (;;) {
-    const unlock = await tryToListen(path, () => stopping?.aborted === true);
+    const unlock = await tryToListen(path, () => stopping?.aborted === true, options.onWaiting);
     if (unlock !== null) return unlock;
     const isStopping = (await askHolder(path, clock)) === "stopping";
     const waitMs = isStopping ? options.stoppingWaitMs : options.runningWaitMs;
@@ -52,10 +55,16 @@ export async function lockDirectory(directory: string, options: LockOptions): Pr
 }
 
 /** null: another process has it. */
-async function tryToListen(path: string, isStopping: () => boolean): Promise<(() => void) | null> {
+async function tryToListen(
+  path: string,
+  isStopping: () => boolean,
+  onWaiting: LockOptions["onWaiting"],
+): Promise<(() => void) | null> {
   const server = createServer((socket) => {
     socket.on("error", () => socket.destroy());
-    socket.end(isStopping() ? "stopping" : "running");
+    const isLast = isStopping();
+    socket.end(isLast ? "stopping" : "running");
+    if (isLast) onWaiting?.();
   });
   try {
     server.listen({ path });

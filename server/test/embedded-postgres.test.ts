@@ -4,7 +4,7 @@
  */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { mkdir, mkdtemp, readdir, rm, stat } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, readFile, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
@@ -13,6 +13,7 @@ import pg from "pg";
 import { startEmbeddedPostgres } from "../src/embedded-postgres/embedded.ts";
 import { createLog } from "../src/log.ts";
 import { until } from "../../test/support/until.ts";
+import { fastClock } from "./support/wire.ts";
 
 const home = await mkdtemp(join(tmpdir(), "flotilla-embedded-"));
 after(() => rm(home, { recursive: true, force: true }));
@@ -79,6 +80,37 @@ test("a second start on the directory is refused while the first one runs, and d
   await assert.rejects(startEmbeddedPostgres(options), /is in use by another Flotilla; stop that one/);
   assert.deepEqual(await query(postgres.connection, "SELECT 1 AS one"), [{ one: 1 }]);
   await postgres.stop();
+});
+
+/** The process of PostgreSQL's that writes checkpoints. */
+async function checkpointerOf(postmaster: number): Promise<number> {
+  const children = await readFile(`/proc/${postmaster}/task/${postmaster}/children`, "utf8");
+  for (const pid of children.trim().split(" ").map(Number))
+    if ((await readFile(`/proc/${pid}/cmdline`, "utf8")).includes("checkpointer")) return pid;
+  throw new Error("PostgreSQL has no checkpointer");
+}
+
+test("a stop that hangs is cut short for another start that waits, and nothing is lost", async () => {
+  const stopping = new AbortController();
+  const said: string[] = [];
+  let checkpointer = 0;
+  const warn = (fields: object): void => {
+    said.push(JSON.stringify(fields));
+    process.kill(checkpointer, "SIGCONT");
+  };
+  const log = { ...options.log, warn };
+  const first = await startEmbeddedPostgres({ ...options, clock: fastClock(10), log, signal: stopping.signal });
+  await query(first.connection, "INSERT INTO kept VALUES (8)");
+  // Like a checkpoint on a disk that does not answer.
+  checkpointer = await checkpointerOf(first.pid());
+  process.kill(checkpointer, "SIGSTOP");
+  stopping.abort();
+  const stopped = first.stop();
+  const second = await startEmbeddedPostgres(options);
+  await stopped;
+  assert.match(said[0] ?? "", /another Flotilla waits for it/);
+  assert.deepEqual(await query(second.connection, "DELETE FROM kept WHERE n = 8 RETURNING n"), [{ n: 8 }]);
+  await second.stop();
 });
 
 test("it is restarted after a kill", async () => {

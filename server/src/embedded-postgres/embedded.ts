@@ -33,8 +33,8 @@ export interface EmbeddedPostgres {
   /** Whether its disk has no space left except the reserve. */
   isDiskFull(): boolean;
   /**
-   * Shuts it down cleanly and releases the directory. Once `hurry` is aborted it stops without a checkpoint, and the
-   * next start recovers from its log.
+   * Shuts it down cleanly and releases the directory. Once `hurry` is aborted, or another Flotilla has waited for a few
+   * seconds, it stops without a checkpoint, and the next start recovers from its log.
    */
   stop(hurry?: AbortSignal): Promise<void>;
 }
@@ -60,6 +60,7 @@ const DATABASE = "flotilla";
 /** Starts or adopts the server; it accepts connections when this resolves. Throws an Error for users. */
 export async function startEmbeddedPostgres(options: EmbeddedOptions): Promise<EmbeddedPostgres> {
   await mkdir(options.directory, { recursive: true, mode: 0o711 });
+  const waiting = new AbortController();
   const unlock = await lockDirectory(options.directory, {
     clock: options.clock,
     name: "flotilla",
@@ -67,16 +68,23 @@ export async function startEmbeddedPostgres(options: EmbeddedOptions): Promise<E
     runningWaitMs: RUNNING_WAIT_MS,
     stoppingWaitMs: STOPPING_WAIT_MS,
     stopping: options.signal,
+    onWaiting: () => waiting.abort(),
   });
   try {
-    return await start(options, unlock);
+    return await start(options, { unlock, waiting: waiting.signal });
   } catch (error) {
     unlock();
     throw error;
   }
 }
 
-async function start(options: EmbeddedOptions, unlock: () => void): Promise<EmbeddedPostgres> {
+interface Held {
+  readonly unlock: () => void;
+  /** Aborted when another Flotilla waits for the end of this one. */
+  readonly waiting: AbortSignal;
+}
+
+async function start(options: EmbeddedOptions, { unlock, waiting }: Held): Promise<EmbeddedPostgres> {
   const dataDirectory = join(options.directory, "data");
   const password = await ensurePassword(options);
   const running = await runningPid(dataDirectory);
@@ -98,7 +106,7 @@ async function start(options: EmbeddedOptions, unlock: () => void): Promise<Embe
     await bringUp(state);
     await whileUnavailable(() => ensureDatabase(state), options);
   } catch (error) {
-    await shutDown(state);
+    await shutDown(state, { waiting });
     closeSync(directoryFd);
     throw error;
   }
@@ -113,7 +121,7 @@ async function start(options: EmbeddedOptions, unlock: () => void): Promise<Embe
     async stop(hurry) {
       state.stopping.abort();
       await Promise.all([watching, reserve.stop()]);
-      await shutDown(state, hurry);
+      await shutDown(state, { waiting, hurry });
       closeSync(directoryFd);
       unlock();
     },

@@ -34,6 +34,11 @@ const START_TIMEOUT_MS = 60_000;
  * immediately.
  */
 const FAST_STOP_MS = 20_000;
+/**
+ * The same while another Flotilla waits. Its start recovers from the log within a second or two; a checkpoint on a slow disk,
+ * or a process of PostgreSQL's that hangs, would keep it waiting for all of FAST_STOP_MS.
+ */
+const WAITED_STOP_MS = 3_000;
 /** PostgreSQL itself kills processes that have not ended 5 s after an immediate shutdown began. */
 const IMMEDIATE_STOP_MS = 7_000;
 /** How often the process is checked; the end of a child process is noticed immediately. */
@@ -198,34 +203,41 @@ export async function watch(state: PostmasterState): Promise<void> {
   }
 }
 
+export interface ShutDownOptions {
+  /** Aborted when another Flotilla waits for this one's end. */
+  readonly waiting: AbortSignal;
+  /** Aborted: stops immediately. */
+  readonly hurry?: AbortSignal | undefined;
+}
+
 /**
  * Requests a fast shutdown, which ends open transactions and writes all data to disk; when that takes too long, an
  * immediate one, which loses nothing that was acknowledged. SIGKILL would leave its children running.
  */
-export async function shutDown(state: PostmasterState, hurry?: AbortSignal): Promise<void> {
-  const { log } = state.options;
+export async function shutDown(state: PostmasterState, { waiting, hurry }: ShutDownOptions): Promise<void> {
+  const { clock, log } = state.options;
   const { pid } = state.postmaster;
-  if (await endWith(state, "SIGINT", FAST_STOP_MS, hurry)) return;
-  if (hurry?.aborted !== true)
-    log.warn({ pid }, "the embedded PostgreSQL did not stop in time; stopping it without a checkpoint");
-  if (await endWith(state, "SIGQUIT", IMMEDIATE_STOP_MS)) return;
+  const startedAt = clock.monotonic();
+  const isLate = (): boolean =>
+    hurry?.aborted === true || clock.monotonic() - startedAt > (waiting.aborted ? WAITED_STOP_MS : FAST_STOP_MS);
+  if (await endWith(state, "SIGINT", isLate)) return;
+  if (hurry?.aborted !== true) {
+    const why = waiting.aborted ? "another Flotilla waits for it" : "it did not stop in time";
+    log.warn({ pid, why }, "stopping the embedded PostgreSQL without a checkpoint");
+  }
+  const quitAt = clock.monotonic();
+  if (await endWith(state, "SIGQUIT", () => clock.monotonic() - quitAt > IMMEDIATE_STOP_MS)) return;
   log.warn({ pid }, "the embedded PostgreSQL did not stop and is killed; nothing acknowledged is lost");
   signalProcess(pid, "SIGKILL");
 }
 
-/** Whether it ended within the time, and before `hurry` was aborted. */
-async function endWith(
-  state: PostmasterState,
-  signal: NodeJS.Signals,
-  waitMs: number,
-  hurry?: AbortSignal,
-): Promise<boolean> {
+/** Whether it ended before it was late. */
+async function endWith(state: PostmasterState, signal: NodeJS.Signals, isLate: () => boolean): Promise<boolean> {
   const { clock } = state.options;
   if (!(await isRunning(state))) return true;
   signalProcess(state.postmaster.pid, signal);
-  const deadline = clock.monotonic() + waitMs;
   while (await isRunning(state)) {
-    if (clock.monotonic() > deadline || hurry?.aborted === true) return false;
+    if (isLate()) return false;
     await clock.sleep(POLL_MS, state.postmaster.ended ?? undefined);
   }
   return true;
