@@ -20,6 +20,7 @@ import { addNodeCommands } from "./node/commands.ts";
 import { addOperationCommands } from "./operation/commands.ts";
 import { addPlanCommands } from "./plan/commands.ts";
 import { addTenantCommands } from "./tenant/commands.ts";
+import { addTokenCommands } from "./token/commands.ts";
 import { addWebhookCommands } from "./webhook/commands.ts";
 
 export function buildProgram(tree: Tree): Command {
@@ -50,6 +51,7 @@ export function buildProgram(tree: Tree): Command {
   addBillingCommands(tree, root);
   addTenantCommands(tree, root);
   addPlanCommands(tree, root);
+  addTokenCommands(tree, root);
   addVerb(tree, root, {
     usage: "login",
     summary: "save a server's address and a key for later calls",

@@ -1,8 +1,8 @@
 /**
  * The link between server and node: what each may ask of the other, as HTTP with JSON bodies.
  *
- * Server → node (the node agent listens on a Unix socket that only its own user may open; a TCP address with mutual
- * authentication serves fleets):
+ * Server → node (the node agent listens on a Unix socket that only its own user may open; on another host it is reached
+ * over TLS with certificates on both sides, as link/fleet.ts says):
  *
  *     PUT    /v1/machines/{id}?waitMs=N       DesiredMachine → ObservedMachine; 409 with ObservedMachine when stale
  *     POST   /v1/machines/{id}/exec           link-stream frames both ways (link-stream.ts); 404, 409 not running

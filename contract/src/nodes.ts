@@ -21,7 +21,7 @@ export type NodeStatus = (typeof NODE_STATUSES)[number];
 
 export const NodeInfo = Type.Object({
   id: Type.String(),
-  address: Type.String({ description: "where the server reaches the node's agent" }),
+  address: Type.String({ description: "where servers reach the node's agent; `parked:` when it dials out to them" }),
   smolvmAddress: Type.String(),
   status: oneOf(NODE_STATUSES),
   totalCpus: int32(),
@@ -52,14 +52,36 @@ export const RegisterNodeRequest = Type.Object({
   totalDiskGb: optional(int64()),
   labels: optional(stringMap("facts")),
   runtime: optional(text({ maxLength: 200 })),
+  publicKey: optional(
+    text({ maxLength: 1_000, description: "P-256, as PEM; of a node on another host than the server" }),
+  ),
+  proof: optional(
+    text({ maxLength: 200, description: "signature with that key, in base64: contract/src/link/fleet.ts" }),
+  ),
   link: optional(LinkVersions),
 });
 export type RegisterNodeRequest = Static<typeof RegisterNodeRequest>;
+
+/** What a node on another host needs for mutual TLS. */
+export const FleetMembership = Type.Object({
+  authorities: Type.Array(Type.String({ description: "PEM" }), {
+    description: "certificates of the authorities that servers and nodes trust",
+  }),
+  certificate: nullable(
+    Type.String({ description: "the node's new certificate, as PEM; null: it keeps the one it has" }),
+  ),
+  listeners: Type.Array(Type.Object({ id: Type.String(), addresses: Type.Array(Type.String()) }), {
+    description: "where running servers listen for nodes, as host:port",
+  }),
+});
+
+export type FleetMembership = Static<typeof FleetMembership>;
 
 /** NodeInfo, and the credential for the node's later calls. */
 export const RegisteredNode = Type.Object({
   ...NodeInfo.properties,
   credential: nullable(Type.String({ description: "shown once; null when the node called with its credential" })),
+  fleet: nullable(FleetMembership),
   link: LinkVersions,
 });
 export type RegisteredNode = Static<typeof RegisteredNode>;
@@ -94,7 +116,7 @@ export const nodeEndpoints = {
     access: "joinToken",
     body: { kind: "json", schema: RegisterNodeRequest },
     answers: { 200: json(RegisteredNode) },
-    errors: ["invalid_json", "invalid_body", "conflict", "link_version"],
+    errors: ["invalid_json", "invalid_body", "conflict", "link_version", "unavailable"],
   }),
   revokeNodeCredential: endpoint({
     method: "DELETE",
@@ -128,7 +150,14 @@ export const nodeEndpoints = {
     access: "nodeCredential",
     body: { kind: "json", isOptional: true, schema: Type.Unsafe<unknown>({}), maxBytes: 8 * 1024 * 1024 },
     answers: {
-      200: json(Type.Object({ acceptedAt: timestamp(), link: LinkVersions, acknowledgedRuns: optional(int64()) })),
+      200: json(
+        Type.Object({
+          acceptedAt: timestamp(),
+          link: LinkVersions,
+          acknowledgedRuns: optional(int64()),
+          fleet: optional(FleetMembership),
+        }),
+      ),
     },
     errors: ["not_found", "invalid_json", "invalid_body", "link_version"],
   }),

@@ -248,7 +248,9 @@ export const settings = {
   joinToken: setting<string | null>({
     env: "FLOTILLA_JOIN_TOKEN",
     programs: ["server", "node"],
-    meaning: "lets a node register; a server with this setting accepts it from the node on its host",
+    meaning:
+      "lets a node register, once; `flotilla token create` makes one. A server with this setting accepts it from the node on " +
+      "its host",
     defaultText: "`flotilla up` makes a new one at each start",
     isSecret: true,
     parse: (value) => value ?? null,
@@ -258,10 +260,42 @@ export const settings = {
     flag: "node-listen",
     programs: ["up", "server"],
     meaning:
-      "an address for nodes only, separate from the API's, so that load on the API does not disconnect nodes; nodes on " +
-      "other hosts get it as FLOTILLA_URL",
-    defaultText: "`nodes.sock` in the data directory, for the node of this host",
+      "where nodes on other hosts connect, with TLS, such as 0.0.0.0:8443; they get it as FLOTILLA_URL=https://host:8443 " +
+      "(docs/hosts.md)",
+    defaultText: "none: only the node of this host",
     parse: (value) => (value === undefined ? null : parseListenAddress(value)),
+  }),
+  nodeAddresses: setting<readonly string[] | null>({
+    env: "FLOTILLA_NODE_ADDRESSES",
+    flag: "node-addresses",
+    programs: ["up", "server"],
+    meaning:
+      "addresses (host:port, separated by commas) under which nodes on other hosts reach this server's FLOTILLA_NODE_LISTEN: " +
+      "of this server, not of a balancer in front of several",
+    defaultText: "where it listens; with 0.0.0.0 or [::] every address of the host",
+    parse: (value) => {
+      if (value === undefined) return null;
+      const addresses = parseList(value);
+      for (const address of addresses) parseListenAddress(address);
+      if (addresses.length === 0 || addresses.length > 16) throw new Error("expected 1 to 16 addresses");
+      return addresses;
+    },
+  }),
+  linkListen: setting<ListenAddress | null>({
+    env: "FLOTILLA_LINK_LISTEN",
+    flag: "link-listen",
+    programs: ["node"],
+    meaning:
+      "makes a node on another host reachable at this address (host:port), where servers then connect with TLS, instead of " +
+      "over connections that the node opens",
+    defaultText: "none: the node dials out",
+    parse: (value) => {
+      if (value === undefined) return null;
+      const address = parseListenAddress(value);
+      if (address.host === "0.0.0.0" || address.host === "::" || address.port === 0)
+        throw new Error("expected the address and port under which servers reach this node, such as 10.0.0.7:8444");
+      return address;
+    },
   }),
   nodeSocket: setting<string | null>({
     env: "FLOTILLA_NODE_SOCKET",

@@ -25,6 +25,7 @@ const NAMES = [
   "serverUrl",
   "nodeSocket",
   "joinToken",
+  "linkListen",
   "serverUid",
 ] as const;
 

@@ -17,6 +17,7 @@ import { type NodeConfig, readNodeConfig } from "./config.ts";
 import { type NodeBackends, nodeArch, openNodeBackends } from "./node-backends.ts";
 import { lowerOomScore } from "./host/out-of-memory.ts";
 import { Outbox } from "./link/outbox.ts";
+import { openReach, type Reach } from "./link/reach.ts";
 import { Reporter } from "./link/report.ts";
 import { serveLink } from "./link/server.ts";
 import { linkSocketPath } from "./link/socket-path.ts";
@@ -75,28 +76,23 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   machines.fleet = fleet;
   const facts = nodeFacts(config, backends);
   const socketPath = linkSocketPath(config.nodeDirectory);
-  const reporter = makeReporter({ config, log, fleet, facts, backends, outbox, runs, address: `unix:${socketPath}` });
+  const reach = await openReach({ ...config, clock: systemClock, log });
+  const address = reach?.address ?? `unix:${socketPath}`;
+  const reporter = makeReporter({ config, log, fleet, facts, backends, outbox, runs, reach, address });
   void keepAlive(alivePath, systemClock, log, stop);
   const adoption = await adoptMachines(fleet, deps);
   log.info({ ...adoption }, describeAdoption(adoption));
   await backends.prepareImages();
-  const { temporaryDirectory } = config;
   const { images } = backends;
-  const link = await serveLink({
-    socketPath,
-    serverUid: config.serverUid,
-    temporaryDirectory,
-    fleet,
-    images,
-    clock: systemClock,
-    log,
-  });
-  log.info({ ...facts, socketPath, pid: process.pid }, "the node agent is ready");
+  const link = await serveLink({ ...config, socketPath, fleet, images, clock: systemClock, log });
+  const reached = await reach?.open(link.serve);
+  log.info({ ...facts, address, pid: process.pid }, "the node agent is ready");
   process.send?.({ kind: "ready" });
   await deps.prepared.begin();
   const reporting = reporter.run(stop);
 
   await reporting;
+  await reached?.[Symbol.asyncDispose]();
   await link[Symbol.asyncDispose]();
   await fleet.release();
   await runs.saved();
@@ -164,12 +160,14 @@ function makeReporter(parts: {
   readonly backends: NodeBackends;
   readonly outbox: Outbox;
   readonly runs: RunJournal;
+  readonly reach: Reach | null;
   readonly address: string;
 }): Reporter {
-  const { config, log, fleet, facts, backends, outbox, runs, address } = parts;
+  const { config, log, fleet, facts, backends, outbox, runs, reach, address } = parts;
   return new Reporter({
     serverUrl: config.serverUrl,
     serverSocket: config.nodeSocket,
+    remote: reach?.server ?? null,
     joinToken: config.joinToken,
     nodeDirectory: config.nodeDirectory,
     address,

@@ -1124,7 +1124,7 @@ export abstract class Methods {
    * Register a node, or report that a known node is back.
    *
    * `POST /v1/nodes/register`; needs a join token.
-   * Refuses with invalid_json, invalid_body, conflict, link_version.
+   * Refuses with invalid_json, invalid_body, conflict, link_version, unavailable.
    */
   registerNode(body: RegisterNodeRequest, options: CallOptions = {}): Promise<RegisteredNode> {
     return this.call({ method: "POST", path: "/v1/nodes/register", json: body, answer: "json" }, options);
@@ -1791,7 +1791,7 @@ export interface DiffPlanQuery {
 
 export interface DrainNodeAnswer {
   id: string;
-  /** where the server reaches the node's agent */
+  /** where servers reach the node's agent; `parked:` when it dials out to them */
   address: string;
   smolvmAddress: string;
   status: "ready" | "draining" | "drained" | "unreachable" | "revoked";
@@ -1856,6 +1856,18 @@ export interface FileEntry {
   modifiedAt: string;
 }
 
+export interface FleetMembership {
+  /** certificates of the authorities that servers and nodes trust */
+  authorities: readonly string[];
+  /** the node's new certificate, as PEM; null: it keeps the one it has */
+  certificate: string | null;
+  /** where running servers listen for nodes, as host:port */
+  listeners: readonly {
+    id: string;
+    addresses: readonly string[];
+  }[];
+}
+
 export interface GetAuditChainQuery {
   /** another tenant's; admin only */
   tenantId?: string | undefined;
@@ -1893,6 +1905,7 @@ export interface HeartbeatNodeAnswer {
   acceptedAt: string;
   link: LinkVersions;
   acknowledgedRuns?: number | null | undefined;
+  fleet?: FleetMembership | null | undefined;
 }
 
 export interface ImageInfo {
@@ -2372,7 +2385,7 @@ export interface MachineUsageResponse {
 
 export interface NodeInfo {
   id: string;
-  /** where the server reaches the node's agent */
+  /** where servers reach the node's agent; `parked:` when it dials out to them */
   address: string;
   smolvmAddress: string;
   status: "ready" | "draining" | "drained" | "unreachable" | "revoked";
@@ -2576,6 +2589,10 @@ export interface RegisterNodeRequest {
   /** facts */
   labels?: Record<string, string> | null | undefined;
   runtime?: string | null | undefined;
+  /** P-256, as PEM; of a node on another host than the server */
+  publicKey?: string | null | undefined;
+  /** signature with that key, in base64: contract/src/link/fleet.ts */
+  proof?: string | null | undefined;
   link?: LinkVersions | null | undefined;
 }
 
@@ -2597,7 +2614,7 @@ export interface RegisterPackageRequest {
 
 export interface RegisteredNode {
   id: string;
-  /** where the server reaches the node's agent */
+  /** where servers reach the node's agent; `parked:` when it dials out to them */
   address: string;
   smolvmAddress: string;
   status: "ready" | "draining" | "drained" | "unreachable" | "revoked";
@@ -2619,6 +2636,7 @@ export interface RegisteredNode {
   usedDiskGb: number;
   /** shown once; null when the node called with its credential */
   credential: string | null;
+  fleet: FleetMembership | null;
   link: LinkVersions;
 }
 

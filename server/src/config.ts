@@ -22,6 +22,7 @@ const NAMES = [
   "registryMirrors",
   "insecureRegistries",
   "nodeListen",
+  "nodeAddresses",
   "trustedProxies",
   "connectionsPerAddress",
   "expectsNode",

@@ -30,6 +30,7 @@ import { connectTokenAuthenticator } from "./ingress/connect/tokens.ts";
 import { CommandAnswers } from "./machines/exec/answer.ts";
 import { execHandlers } from "./machines/exec/routes.ts";
 import { fileHandlers } from "./machines/files/routes.ts";
+import type { Fleet } from "./link/reach.ts";
 import { logHandlers } from "./machines/logs/routes.ts";
 import { machineHandlers } from "./machines/routes.ts";
 import { IdleConnections } from "./ingress/idle-connections.ts";
@@ -92,6 +93,7 @@ export interface Assembly {
   readonly rounds: Rounds;
   readonly atWork: AtWork;
   readonly audit: AuditRecorder;
+  readonly fleet: Fleet;
   /** Starts the background work. `url`: where the server listens. */
   start(url: string): void;
   /** Ends it; called after the last request has ended. */
@@ -113,14 +115,9 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   );
   const access = new AccessTable(context);
   const idle = new IdleConnections(context.clock, options.idleConnectionsMax);
-  const startedAt = context.clock.now();
   const answers = new CommandAnswers(machines);
   const handlers = {
-    ...healthHandlers(context, {
-      ...options,
-      countNodes: () => countNodes(context.db),
-      hasNode: settings.expectsNode ? () => hasReported(context.db, startedAt) : null,
-    }),
+    ...healthHandlers(context, { ...options, ...nodesForHealth(context, settings) }),
     ...recordHandlers(context),
     ...billingHandlers(billing),
     ...apiKeyHandlers(context, keys),
@@ -136,6 +133,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...imageHandlers(services),
     ...nodeHandlers(machines),
     ...webhookHandlers(webhooks),
+    ...tokenHandlers(context, services.fleet),
   } satisfies Handlers;
   return {
     // Each handler was checked against the contract above; the pipeline calls them all the same way.
@@ -146,6 +144,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     rounds: services.link.turns,
     atWork,
     audit,
+    fleet: services.fleet,
     findTarget: (endpoint, params, tenantId) => {
       if (!endpoint.path.startsWith("/v1/machines/{id}/")) return undefined;
       return requireMachine(machines, { tenantId, id: params["id"] ?? "" });
@@ -171,9 +170,13 @@ const recordHandlers = (context: Context) => ({
   ...tenantHandlers(context),
   ...eventHandlers(context),
   ...operationHandlers(context),
-  ...tokenHandlers(context),
   ...volumeHandlers(context),
 });
+
+function nodesForHealth({ db, clock }: Context, { expectsNode }: ServerSettings) {
+  const startedAt = clock.now();
+  return { countNodes: () => countNodes(db), hasNode: expectsNode ? () => hasReported(db, startedAt) : null };
+}
 
 function deliveryOptionsOf(
   { context, secrets }: MachineServices,

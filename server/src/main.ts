@@ -42,6 +42,7 @@ import { buildRouteTable } from "./http/route-table.ts";
 import { type HttpServer, startHttp } from "./http/server.ts";
 import { randomIds } from "./ids.ts";
 import { createLog } from "./log.ts";
+import { type FleetListener, startFleetListener } from "./link/fleet-listener.ts";
 import { countRunMismatches } from "./machines/run-store.ts";
 import { nodeListensOf } from "./nodes/listen.ts";
 import type { WebhookTimes } from "./webhooks/deliver.ts";
@@ -74,7 +75,7 @@ export interface RunningServer {
   readonly address: ListenAddress;
   /** `http://host:port`. */
   readonly url: string;
-  /** Where nodes connect, separate from other callers: `unix:/path`, then `http://host:port` where configured. */
+  /** Where nodes connect, separate from other callers: `unix:/path`, then `https://host:port` where configured. */
   readonly nodeUrls: readonly string[];
   readonly adminKey: AdminKey;
   readonly context: Context;
@@ -128,17 +129,35 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
     undo.push(() => assembly.stop());
     const http = await serve(options, { context, keys, access, lastUsed, metrics, assembly, bounds });
     undo.push(({ deadlineMs = STOP_DEADLINE_MS, hurry }) => http.close({ deadlineMs, hurry }));
+    const forNodes = await whileUnavailable(() => listenForNodes(options, context, assembly, http), patience);
+    undo.push(() => forNodes?.close());
     signal?.throwIfAborted();
     lastUsed.start();
     const url = urlOf(http.address);
     assembly.start(url);
     log.info({ url }, "serving");
-    const { address, nodeAddresses: nodeUrls } = http;
+    const { address } = http;
+    const nodeUrls = [
+      ...http.nodeAddresses,
+      ...(forNodes === null ? [] : [`https${urlOf(forNodes.address).slice(4)}`]),
+    ];
     return { address, url, nodeUrls, adminKey, context, stop: (stopOptions) => undo.run(stopOptions) };
   } catch (error) {
     await undo.run();
     throw error;
   }
+}
+
+/** null: it listens for no nodes of other hosts. */
+async function listenForNodes(
+  { nodeListen, nodeAddresses }: ServerOptions,
+  context: Context,
+  { fleet }: Assembly,
+  http: HttpServer,
+): Promise<FleetListener | null> {
+  if (nodeListen === null) return null;
+  const serveHttp = http.serveNode;
+  return await startFleetListener({ context, listen: nodeListen, addresses: nodeAddresses, ...fleet, serveHttp });
 }
 
 interface Served {

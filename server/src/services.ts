@@ -5,18 +5,27 @@
  * Made once per server, by `openServices`. A family that needs more extends it (machines/services.ts), so that this
  * file imports no family that imports it. Functions declare the part they use: `Pick<Services, "link">`.
  */
+import { join } from "node:path";
 import { NODE_WAIT_MS } from "@flotilla/contract/limits";
 import { RegistryList } from "@flotilla/contract/registries";
 import type { Context } from "./context.ts";
+import { FleetConnections } from "./link/fleet-connections.ts";
 import { NodeLink } from "./link/node-link.ts";
+import { ParkedConnections } from "./link/parked.ts";
+import type { Fleet } from "./link/reach.ts";
 import { NodeUnreachable } from "./link/refusals.ts";
+import { FleetTrust } from "./link/trust.ts";
 import { NodeDirectory } from "./placement/directory.ts";
+import { Secrets } from "./secrets.ts";
 import { CeilingsCache } from "./usage/ceilings-cache.ts";
 import type { Ceilings } from "./usage/quota.ts";
 
 export interface Services {
   readonly context: Context;
   readonly link: NodeLink;
+  /** What is needed for nodes on other hosts. */
+  readonly fleet: Fleet;
+  readonly secrets: Secrets;
   readonly nodes: NodeDirectory;
   readonly registries: RegistryList;
   /** The address that is named by refusals over a ceiling; null: none. */
@@ -34,6 +43,7 @@ export interface OpenServices extends Services {
 }
 
 export interface ServiceOptions {
+  readonly dataDirectory: string;
   readonly plansUrl: string | null;
   readonly nodeWaitMs?: number | undefined;
   readonly allowedRegistries?: readonly string[] | null;
@@ -45,13 +55,19 @@ export interface ServiceOptions {
 const STOP_WAIT_MS = 2_000;
 
 export function openServices(context: Context, options: ServiceOptions): OpenServices {
-  const link = new NodeLink(context.log, context.clock);
+  const secrets = new Secrets(join(options.dataDirectory, "secrets.key"), context.randomBytes);
+  const trust = new FleetTrust(context, secrets);
+  const { clock } = context;
+  const fleet = { trust, clock, parked: new ParkedConnections(clock), connections: new FleetConnections(context) };
+  const link = new NodeLink(context.log, context.clock, fleet);
   const ceilings = new CeilingsCache(context.db);
   const nodes = new NodeDirectory(context);
   const underWay = new Set<Promise<void>>();
   return {
     context,
     link,
+    fleet,
+    secrets,
     nodes,
     registries: new RegistryList({
       allowed: options.allowedRegistries ?? null,
@@ -81,6 +97,9 @@ export function openServices(context: Context, options: ServiceOptions): OpenSer
       // Calls that still wait for a node end with their connections; the machine reconciler of another server
       // continues.
       await link.close();
+      fleet.parked.close();
+      fleet.connections.close();
+      trust.close();
       await Promise.all(underWay);
       nodes.close();
       ceilings.close();

@@ -30,6 +30,7 @@ const registration = {
   totalDiskGb: 10,
   labels: {},
   runtime: null,
+  keyHash: null,
   now,
 };
 

@@ -19,6 +19,7 @@ const server = await startServer({
   registryMirrors: new Map(),
   insecureRegistries: [],
   nodeListen: null,
+  nodeAddresses: null,
   trustedProxies: [],
   connectionsPerAddress: null,
   expectsNode: false,

@@ -9,10 +9,10 @@
  * keeps it with all logs in it.
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import { randomInt } from "node:crypto";
+import { randomBytes, randomInt } from "node:crypto";
 import { once } from "node:events";
 import { createWriteStream } from "node:fs";
-import { mkdir, mkdtemp, readdir, readFile, rm } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -264,6 +264,12 @@ export async function startFlotilla(options: FlotillaOptions = {}): Promise<Flot
     }),
   });
   try {
+    // Servers of one database have the same key.
+    const secretsKey = randomBytes(32).toString("hex");
+    for (const server of flotilla.servers) {
+      await mkdir(server.directory, { recursive: true });
+      await writeFile(join(server.directory, "secrets.key"), secretsKey, { mode: 0o600 });
+    }
     for (const index of ports.keys()) await flotilla.startServer(index);
     await Promise.all(flotilla.nodes.map((_, index) => flotilla.startNode(index)));
   } catch (error) {
@@ -279,7 +285,7 @@ export async function startFlotilla(options: FlotillaOptions = {}): Promise<Flot
  * back. These ports are below the range from which Linux chooses (ip_local_port_range) and are chosen at random, so
  * that two concurrent test files do not collide.
  */
-async function portToReturnTo(): Promise<number> {
+export async function portToReturnTo(): Promise<number> {
   for (;;) {
     const probe = createServer();
     probe.listen(randomInt(PORT_MIN, PORT_MAX), "127.0.0.1");

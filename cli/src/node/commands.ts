@@ -25,4 +25,10 @@ export function addNodeCommands(tree: Tree, node: Command): void {
         .option("-d, --detach", "do not wait"),
     load: () => import("./drain.ts"),
   });
+  addVerb(tree, node, {
+    usage: "revoke <nodes...>",
+    summary:
+      "end the membership of nodes; their connections end at once, and their machines are unreachable (needs an admin key)",
+    load: () => import("./revoke.ts"),
+  });
 }

@@ -2,6 +2,7 @@
  * Printed by scripts/generate-link.ts from the schemas beside it; not edited by hand: change those and run
  * `npm run golden`. Reads the messages of the link as read.ts says.
  */
+import type { FleetFacts, FleetListener } from "./membership.ts";
 import type { DesiredMachine, EndedRun, MachineSpec, ObservedMachine } from "./machines.ts";
 import type { Run, RunReport } from "./runs.ts";
 import type {
@@ -94,6 +95,30 @@ const LINK_ERROR_CODE = [
   "too_many_entries",
   "file_refused",
 ] as const;
+
+export function readFleetFacts(value: unknown): FleetFacts {
+  const fields = record(value, "FleetFacts");
+  return {
+    authorities: list(fields["authorities"], "FleetFacts.authorities", 16, (item) =>
+      text(item, "FleetFacts.authorities", 8000),
+    ),
+    certificate:
+      fields["certificate"] === undefined || fields["certificate"] === null
+        ? null
+        : text(fields["certificate"], "FleetFacts.certificate", 8000),
+    listeners: list(fields["listeners"], "FleetFacts.listeners", 256, readFleetListener),
+  };
+}
+
+export function readFleetListener(value: unknown): FleetListener {
+  const fields = record(value, "FleetListener");
+  return {
+    id: text(fields["id"], "FleetListener.id", 64),
+    addresses: list(fields["addresses"], "FleetListener.addresses", 16, (item) =>
+      text(item, "FleetListener.addresses", 300),
+    ),
+  };
+}
 
 export function readDesiredMachine(value: unknown): DesiredMachine {
   const fields = record(value, "DesiredMachine");
@@ -294,6 +319,7 @@ export function readHeartbeatAnswer(value: unknown): HeartbeatAnswer {
   const fields = record(value, "HeartbeatAnswer");
   return {
     link: readLinkVersions(fields["link"] ?? { version: 1, lowest: 1 }),
+    fleet: fields["fleet"] === undefined || fields["fleet"] === null ? null : readFleetFacts(fields["fleet"]),
     acknowledgedRuns:
       fields["acknowledgedRuns"] === undefined || fields["acknowledgedRuns"] === null
         ? null
@@ -351,6 +377,7 @@ export function readRegistrationAnswer(value: unknown): RegistrationAnswer {
       fields["credential"] === undefined || fields["credential"] === null
         ? null
         : text(fields["credential"], "RegistrationAnswer.credential", 1000),
+    fleet: fields["fleet"] === undefined || fields["fleet"] === null ? null : readFleetFacts(fields["fleet"]),
     link: readLinkVersions(fields["link"] ?? { version: 1, lowest: 1 }),
   };
 }

@@ -2,6 +2,7 @@
  * What a node reports of itself: its resources, its machines and what happened to them.
  */
 import { EVENT_LEVELS } from "../machines.ts";
+import { FleetFacts } from "./membership.ts";
 import { ObservedMachine } from "./machines.ts";
 import { RunReport } from "./runs.ts";
 import {
@@ -98,6 +99,8 @@ export type Heartbeat = Message<typeof Heartbeat>;
 export const RegistrationAnswer = Type.Object({
   /** null: it called with its credential. */
   credential: nullable(text(1_000)),
+  /** null: it is a node of the server's host. */
+  fleet: nullable(FleetFacts),
   link: LinkVersions,
 });
 export type RegistrationAnswer = Message<typeof RegistrationAnswer>;
@@ -105,6 +108,8 @@ export type RegistrationAnswer = Message<typeof RegistrationAnswer>;
 /** What a node reads of the answer to a heartbeat. */
 export const HeartbeatAnswer = Type.Object({
   link: LinkVersions,
+  /** null: it is a node of the server's host. */
+  fleet: nullable(FleetFacts),
   /** Runs up to this sequence need not be reported again. null: the server has an earlier version. */
   acknowledgedRuns: nullable(count(Number.MAX_SAFE_INTEGER)),
 });

@@ -3,9 +3,9 @@
  *
  * Always: at most ANSWER_BYTES_MAX of an answer are read.
  */
-import { type IncomingMessage, request as httpRequest } from "node:http";
+import { type ClientRequest, type IncomingMessage, type RequestOptions, request as httpRequest } from "node:http";
 
-/** What the server answers to nodes has a few hundred bytes. */
+/** What the server answers to nodes has a few kilobytes. */
 const ANSWER_BYTES_MAX = 1024 * 1024;
 
 const CODE_HEADER = "x-error-code";
@@ -24,22 +24,34 @@ export interface Answer {
   readonly code: string | null;
 }
 
+type Begin<Options> = (options: Options, onAnswer: (answer: IncomingMessage) => void) => ClientRequest;
+
 /** Throws an Error when there is no answer. */
 export async function postJson(
   { serverUrl, serverSocket }: { readonly serverUrl: string; readonly serverSocket: string | null },
-  { path, token, body, signal }: Post,
+  post: Post,
 ): Promise<Answer> {
+  const { path, token, body, signal } = post;
+  if (serverSocket !== null) {
+    return await send(httpRequest, { socketPath: serverSocket, path, method: "POST", signal }, post);
+  }
   const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
   const text = JSON.stringify(body);
-  if (serverSocket === null) {
-    const response = await fetch(`${serverUrl}${path}`, { method: "POST", headers, body: text, signal });
-    return { status: response.status, text: await response.text(), code: response.headers.get(CODE_HEADER) };
-  }
+  const response = await fetch(`${serverUrl}${path}`, { method: "POST", headers, body: text, signal });
+  return { status: response.status, text: await response.text(), code: response.headers.get(CODE_HEADER) };
+}
+
+/** Sends with the request function of a module. Throws an Error when there is no answer. */
+export async function send<Options extends RequestOptions>(
+  begin: Begin<Options>,
+  options: Options,
+  { path, token, body }: Post,
+): Promise<Answer> {
+  const headers = { authorization: `Bearer ${token}`, "content-type": "application/json", host: "localhost" };
+  const text = JSON.stringify(body);
   const answer = await new Promise<IncomingMessage>((resolve, reject) => {
-    const request = httpRequest(
-      { socketPath: serverSocket, path, method: "POST", signal, headers: { ...headers, host: "localhost" } },
-      resolve,
-    );
+    const length = Buffer.byteLength(text);
+    const request = begin({ ...options, headers: { ...headers, "content-length": length } }, resolve);
     request.on("error", reject);
     request.end(text);
   });

@@ -39,6 +39,7 @@ import type { RunJournal } from "../machines/run-journal.ts";
 import { ImageReports } from "./image-report.ts";
 import type { Outbox } from "./outbox.ts";
 import { postJson } from "./post.ts";
+import type { RemoteServer } from "./remote-server.ts";
 
 /** Changes within this time of the first go into one report. */
 const COALESCE_MS = 20;
@@ -54,9 +55,11 @@ export interface ReporterOptions {
   readonly serverUrl: string;
   /** The Unix socket on which the server of this host listens for nodes; null: it is called at its url. */
   readonly serverSocket: string | null;
+  /** The servers of a node on another host; absent: it is on the server's. */
+  readonly remote?: RemoteServer | null;
   readonly joinToken: string | null;
   readonly nodeDirectory: string;
-  /** Where the server reaches this agent: `unix:/path`. */
+  /** Where servers reach this agent: `unix:/path`, `https://host:port`, or `parked:<node id>`. */
   readonly address: string;
   readonly facts: NodeFacts;
   readonly outbox: Outbox;
@@ -76,10 +79,12 @@ class VersionMismatch extends Error {}
 
 /** The server answered, and refused. */
 class Refused extends Error {
+  readonly path: string;
   readonly status: number;
 
   constructor(path: string, status: number, text: string) {
     super(`POST ${path} was refused with ${status}: ${text.slice(0, 500)}`);
+    this.path = path;
     this.status = status;
   }
 }
@@ -139,6 +144,8 @@ export class Reporter {
     if (error instanceof VersionMismatch) this.#isRegistered = false;
     if (!(error instanceof Refused) || ![401, 403, 404].includes(error.status)) return;
     this.#isRegistered = false;
+    // On another host the certificate may have expired; the credential is tried with a registration first.
+    if (this.#isRemote && !error.path.endsWith("/register")) return;
     if (error.status !== 404 && this.#credential !== null && joinToken !== null) this.#credential = null;
   }
 
@@ -157,14 +164,26 @@ export class Reporter {
       labels: { driver, accelerator, acceleratorReason, arch },
       runtime,
       link: this.#versions,
+      ...this.#options.remote?.membership.proofFor(token),
     };
     const answer = readRegistrationAnswer(await this.#post("/v1/nodes/register", token, body, signal));
     this.#checkVersions(answer.link);
+    // Before the credential: without that the registration is repeated.
+    if (answer.fleet !== null) await this.#options.remote?.membership.accept(answer.fleet, this.#joinedWith(token));
     if (answer.credential !== null) await this.#keepCredential(answer.credential);
     if (this.#credential === null) throw new Error("the server registered the node without giving it a credential");
     this.#isRegistered = true;
     this.#isComplete = true;
     log.info({ node: nodeId, server: this.#options.serverUrl }, "the node has entered the cluster");
+  }
+
+  get #isRemote(): boolean {
+    return (this.#options.remote ?? null) !== null;
+  }
+
+  /** The join token with which the node was registered; null: with its credential. */
+  #joinedWith(token: string): string | null {
+    return token === this.#options.joinToken ? token : null;
   }
 
   async #imageReport(isComplete: boolean): Promise<ImageReport | null> {
@@ -204,6 +223,7 @@ export class Reporter {
     const path = `/v1/nodes/${facts.nodeId}/heartbeat`;
     const answer = readHeartbeatAnswer(await this.#post(path, this.#credential ?? "", heartbeat, signal));
     this.#checkVersions(answer.link);
+    if (answer.fleet !== null) await this.#options.remote?.membership.accept(answer.fleet, null);
     // After a long absence there may be more runs than one report holds.
     this.#isComplete = isComplete && !runs.isComplete;
     if (images !== null) this.#images.accepted();
@@ -217,7 +237,9 @@ export class Reporter {
   async #post(path: string, token: string, body: unknown, signal: AbortSignal): Promise<unknown> {
     const deadline = deadlineSignal(this.#options.clock, ANSWER_DEADLINE_MS, signal);
     try {
-      const { status, text, code } = await postJson(this.#options, { path, token, body, signal: deadline.signal });
+      const post = { path, token, body, signal: deadline.signal };
+      const { remote } = this.#options;
+      const { status, text, code } = await (remote?.post(post) ?? postJson(this.#options, post));
       if (code === "link_version") throw new VersionMismatch(text);
       if (status < 200 || status > 299) throw new Refused(path, status, text);
       return text === "" ? null : JSON.parse(text);

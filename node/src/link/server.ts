@@ -1,5 +1,6 @@
 /**
- * The node agent's side of the link: HTTP on a Unix socket that only this user, or the server's, may open.
+ * The node agent's side of the link: HTTP on a Unix socket that only this user, or the server's, may open, and on
+ * connections with servers of other hosts (parking.ts, link-listener.ts).
  *
  * Owns the socket's file. Serves exactly the routes at the head of contract/src/link.ts, and leaves what they mean to
  * machines/, images/, exec.ts, files.ts and dial.ts.
@@ -13,6 +14,7 @@ import { randomBytes } from "node:crypto";
 import { createWriteStream } from "node:fs";
 import { chmod, chown, mkdir, rm, stat, statfs } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 import { dirname, join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import type { Clock } from "@flotilla/base/clock";
@@ -70,8 +72,13 @@ interface Exchange {
   readonly signal: AbortSignal;
 }
 
+export interface ServedLink extends AsyncDisposable {
+  /** Serves a connection with a server that was authenticated. */
+  readonly serve: (socket: Socket) => void;
+}
+
 /** Starts to listen; a socket that an earlier agent left is replaced. */
-export async function serveLink(options: LinkOptions): Promise<AsyncDisposable> {
+export async function serveLink(options: LinkOptions): Promise<ServedLink> {
   const link = new Link(options);
   const server = createServer((request, response) => link.handle(request, response));
   // Execs last for hours, and their callers may be silent.
@@ -92,6 +99,11 @@ export async function serveLink(options: LinkOptions): Promise<AsyncDisposable> 
     await chown(options.socketPath, options.serverUid, -1);
   }
   return {
+    serve: (socket) => {
+      server.emit("connection", socket);
+      // Its reading was paused by the reading of the bytes before HTTP.
+      socket.resume();
+    },
     [Symbol.asyncDispose]: async () => {
       server.closeAllConnections();
       await new Promise<void>((resolve) => {

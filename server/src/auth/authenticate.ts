@@ -5,17 +5,21 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
-import type { Guard, NodeCaller } from "./caller.ts";
+import type { Guard, NodeCaller, NodeCertificate } from "./caller.ts";
 import type { KeyCache, KnownKey } from "./key-cache.ts";
 import type { LastUsed } from "./last-used.ts";
 
 /** Authenticates nodes; the nodes family implements it. */
 export interface NodeAuthenticator {
   /**
-   * `joinToken`: accepts a join token that may still be used, or a node's credential. `nodeCredential`: only the
-   * latter. undefined: not known, used up, expired or revoked.
+   * `joinToken`: accepts a join token that has not expired, or a node's credential. `nodeCredential`: only the latter, and
+   * for a node that joined with a key only with its certificate. undefined: not known, expired or revoked.
    */
-  authenticate(bearer: string, access: "joinToken" | "nodeCredential"): Promise<NodeCaller | undefined>;
+  authenticate(
+    bearer: string,
+    access: "joinToken" | "nodeCredential",
+    certificate: NodeCertificate | null,
+  ): Promise<NodeCaller | undefined>;
 }
 
 /** Authenticates the tokens that open the connect bridge of one machine; ingress/ implements it. */
@@ -67,12 +71,12 @@ export async function authenticateConnectToken(
 
 export async function authenticateNode(
   nodes: NodeAuthenticator,
-  bearer: string | undefined,
+  { bearer, certificate }: { readonly bearer: string | undefined; readonly certificate: NodeCertificate | null },
   access: "joinToken" | "nodeCredential",
   guard: Guard,
 ): Promise<NodeCaller> {
   if (bearer === undefined) throw new Refusal("missing_key", "");
-  const caller = await guard(null, () => nodes.authenticate(bearer, access));
+  const caller = await guard(null, () => nodes.authenticate(bearer, access, certificate));
   if (caller === undefined) throw new Refusal("unknown_key", "unknown API key");
   return caller;
 }

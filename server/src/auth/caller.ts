@@ -13,11 +13,28 @@ export interface Caller {
   readonly expiresAt: number | null;
 }
 
+/** The certificate that a node of another host has shown in its handshake; it was verified. */
+export interface NodeCertificate {
+  readonly nodeId: string;
+  /** SHA-256 of its public key, in hex. */
+  readonly keyHash: string;
+  /** PEM. */
+  readonly publicKey: string;
+  /** Epoch milliseconds. */
+  readonly expiresAt: number;
+  /** The name of the authority that signed it. */
+  readonly authority: string;
+}
+
 export interface NodeCaller {
   readonly kind: "node";
+  /** null: it has shown none, as a node of the server's host. */
+  readonly certificate: NodeCertificate | null;
   /** null: a join token, for a node that has no name yet. */
   readonly nodeId: string | null;
   readonly joinTokenPrefix: string | null;
+  /** SHA-256 in hex of the token or credential with which it called. */
+  readonly bearerHash: string;
 }
 
 /**

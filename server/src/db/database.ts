@@ -80,6 +80,16 @@ export interface Database extends Queryable {
   close(): Promise<void>;
 }
 
-/** The channels of notifications between servers. `keys`: key id revoked or changed. `tenants`: tenant id. `machines`: machine id. `shares`: id of a machine whose share link changed. `operations`: an operation to claim. `rates`: what a server has admitted (http/shared-rates.ts). `webhooks`: id of one with something to deliver. */
-export const CHANNELS = ["keys", "tenants", "machines", "nodes", "shares", "operations", "rates", "webhooks"] as const;
+/** The channels of notifications between servers. `keys`: key id revoked or changed. `tenants`: tenant id. `machines`: machine id. `shares`: id of a machine whose share link changed. `operations`: an operation to claim. `rates`: what a server has admitted (http/shared-rates.ts). `webhooks`: id of one with something to deliver. `fleet`: an authority or a node listener has changed. */
+export const CHANNELS = [
+  "keys",
+  "tenants",
+  "machines",
+  "nodes",
+  "shares",
+  "operations",
+  "rates",
+  "webhooks",
+  "fleet",
+] as const;
 export type Channel = (typeof CHANNELS)[number];

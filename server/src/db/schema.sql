@@ -107,6 +107,21 @@ CREATE TABLE connect_tokens (
   CONSTRAINT connect_tokens_token_hash_check CHECK ((length(token_hash) = 32))
 );
 
+-- Authorities that servers and nodes trust. Written by server/src/link/fleet-store.ts only.
+CREATE TABLE fleet_authorities (
+  -- SHA-256 of the certificate, in hex.
+  fingerprint text NOT NULL,
+  -- PEM.
+  certificate text NOT NULL,
+  -- Encrypted with the key of this installation (server/src/secrets.ts).
+  private_key bytea NOT NULL,
+  -- When it was made.
+  created_at timestamp with time zone NOT NULL,
+  -- From then on it is still trusted, and signs only certificates of servers, for nodes that know no newer one. null: it signs; at most one.
+  retired_at timestamp with time zone,
+  CONSTRAINT fleet_authorities_pkey PRIMARY KEY (fingerprint)
+);
+
 -- First answers to POSTs with an Idempotency-Key. Written by server/src/http/idempotency.ts only.
 CREATE TABLE idempotency_keys (
   -- The API key that called.
@@ -506,6 +521,17 @@ CREATE TABLE node_images (
   CONSTRAINT node_images_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id) ON DELETE CASCADE
 );
 
+-- Where running servers listen for nodes on other hosts. Written by server/src/link/fleet-store.ts only.
+CREATE TABLE node_listeners (
+  -- Computed from the addresses, so that a server that was restarted has the same.
+  id text NOT NULL,
+  -- host:port, in the order in which nodes try them.
+  addresses text[] NOT NULL,
+  -- When its server last confirmed it; an old row is ignored, and deleted later.
+  seen_at timestamp with time zone NOT NULL,
+  CONSTRAINT node_listeners_pkey PRIMARY KEY (id)
+);
+
 -- Hosts that run machines. Written by server/src/nodes/store.ts only.
 CREATE TABLE nodes (
   -- Chosen by the operator, or the host name.
@@ -546,6 +572,10 @@ CREATE TABLE nodes (
   images_boot_id text,
   -- The number of that report; an older one of the incarnation is late.
   images_sequence bigint,
+  -- SHA-256 of the public key (SPKI) of a node that joined with one: its credential and its certificates work only with this key. null: a node of the server's host.
+  key_hash bytea,
+  -- The prefix of the join token with which it was admitted, so that a registration whose answer was lost can be repeated.
+  joined_with text,
   CONSTRAINT nodes_pkey PRIMARY KEY (id),
   CONSTRAINT nodes_available_disk_gb_check CHECK ((available_disk_gb >= 0)),
   CONSTRAINT nodes_available_memory_mb_check CHECK ((available_memory_mb >= 0)),
@@ -969,6 +999,8 @@ CREATE INDEX audit_log_time ON public.audit_log USING btree (at, tenant_id, sequ
 CREATE INDEX connect_tokens_by_expiry ON public.connect_tokens USING btree (expires_at);
 
 CREATE INDEX connect_tokens_machine ON public.connect_tokens USING btree (machine_id, expires_at);
+
+CREATE UNIQUE INDEX fleet_authorities_signing ON public.fleet_authorities USING btree (((retired_at IS NULL))) WHERE (retired_at IS NULL);
 
 CREATE INDEX idempotency_keys_by_expiry ON public.idempotency_keys USING btree (expires_at);
 

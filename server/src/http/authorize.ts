@@ -16,7 +16,9 @@ import type { Route } from "./route-table.ts";
 export const guardOf =
   (parts: HandleParts, exchange: Exchange): Guard =>
   async (name, read) => {
-    if (exchange.isFromNodes) return await read();
+    // The socket of this host, or a verified certificate.
+    const isNode = exchange.isFromNodes && (exchange.peer === undefined || exchange.certificate !== null);
+    if (isNode) return await read();
     const from = callerOf(parts, exchange);
     return await parts.admission.strangers.ask(from, name, async () => {
       const end = await parts.atWork.begin(`address ${from.address}`);
@@ -36,7 +38,7 @@ export function authenticate(parts: HandleParts, exchange: Exchange, route: Rout
   if (exchange.bearer === undefined && (isUpgrade || (isBridge && exchange.upgrade !== undefined)))
     exchange.bearer = searchOf(exchange.url).get("access_token") ?? undefined;
   if (access === "joinToken" || access === "nodeCredential") {
-    const asking = authenticateNode(parts.nodes, exchange.bearer, access, guard);
+    const asking = authenticateNode(parts.nodes, exchange, access, guard);
     return asking.then((node) => void (exchange.node = node));
   }
   const keep = (key: KnownKey): void => {

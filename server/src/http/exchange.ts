@@ -5,7 +5,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Endpoint } from "@flotilla/contract/endpoint";
 import type { AccessWatch } from "../auth/access-watch.ts";
 import type { ConnectTokenAuthenticator, NodeAuthenticator } from "../auth/authenticate.ts";
-import type { NodeCaller } from "../auth/caller.ts";
+import type { NodeCaller, NodeCertificate } from "../auth/caller.ts";
 import type { KeyCache, KnownKey } from "../auth/key-cache.ts";
 import type { LastUsed } from "../auth/last-used.ts";
 import type { Context } from "../context.ts";
@@ -65,8 +65,10 @@ export interface Incoming {
   readonly url: string;
   /** Only of a request that may become something else, mostly a WebSocket. */
   readonly upgrade: Upgrade | undefined;
-  /** It came over the listener that serves nodes only. */
+  /** It came over a listener that serves nodes only. */
   readonly isFromNodes: boolean;
+  /** What a node on another host has shown in its handshake; null: none. */
+  readonly certificate: NodeCertificate | null;
 }
 
 /** What the steps learn about a request, for the log and for the headers of the answer. */

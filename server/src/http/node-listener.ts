@@ -1,5 +1,6 @@
 /**
- * The separate listener for nodes: a Unix socket in the data directory, or a dedicated address.
+ * The separate listener for the node of this host: a Unix socket in the data directory. Nodes on other hosts have another
+ * one (link/fleet-listener.ts).
  *
  * Always:
  * - Its connections are not counted with those of callers, so load on the public listener cuts no node off.
@@ -8,15 +9,16 @@
  */
 import { chmod, rm } from "node:fs/promises";
 import { createServer, type Socket } from "node:net";
-import type { ListenAddress } from "@flotilla/contract/setting-values";
 
-export type NodeListen = { readonly path: string } | ListenAddress;
+export interface NodeListen {
+  readonly path: string;
+}
 
 /** Many more than a cluster has nodes; each has one or two. */
 const CONNECTIONS_MAX = 1_024;
 
 export interface NodeListener {
-  /** `unix:/path` or `http://host:port`. */
+  /** `unix:/path`. */
   readonly address: string;
   has(socket: Socket): boolean;
   close(): Promise<void>;
@@ -31,7 +33,7 @@ export async function startNodeListener(listen: NodeListen, take: (socket: Socke
     take(socket);
   });
   server.maxConnections = CONNECTIONS_MAX;
-  if ("path" in listen) await rm(listen.path, { force: true });
+  await rm(listen.path, { force: true });
   await new Promise<void>((resolve, reject) => {
     const fail = (error: Error): void => reject(new Error(`cannot listen for nodes: ${error.message}`));
     server.once("error", fail);
@@ -40,13 +42,10 @@ export async function startNodeListener(listen: NodeListen, take: (socket: Socke
       resolve();
     });
   });
-  if ("path" in listen) await chmod(listen.path, 0o600);
-  const bound = server.address();
+  await chmod(listen.path, 0o600);
   return {
-    address: typeof bound === "object" && bound !== null ? urlOf(bound.address, bound.port) : `unix:${bound}`,
+    address: `unix:${listen.path}`,
     has: (socket) => sockets.has(socket),
     close: () => new Promise((resolve) => server.close(() => resolve())),
   };
 }
-
-const urlOf = (host: string, port: number): string => `http://${host.includes(":") ? `[${host}]` : host}:${port}`;

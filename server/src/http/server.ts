@@ -11,6 +11,7 @@ import { once } from "node:events";
 import type { AddressInfo, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { Clock } from "@flotilla/base/clock";
+import type { NodeCertificate } from "../auth/caller.ts";
 import type { ListenAddress } from "@flotilla/contract/setting-values";
 import findMyWay from "find-my-way";
 import { HEAD_MS_MAX } from "./bounds.ts";
@@ -26,6 +27,8 @@ import { isUpgrade, type Upgrade } from "./upgrade.ts";
 
 export interface HttpServer {
   readonly address: ListenAddress;
+  /** Serves a connection of a node on another host. `certificate`: what the node has shown; null: none. */
+  readonly serveNode: (socket: Socket, certificate: NodeCertificate | null) => void;
   /** Where nodes reach it apart from everybody else: urls and `unix:/path`. */
   readonly nodeAddresses: readonly string[];
   /** Resolves when every connection is closed: after `deadlineMs`, or once `hurry` is aborted, what runs is cut off. */
@@ -75,6 +78,7 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
   const waiting = new Set<CallerPresence>();
   const closing = new AbortController();
   const nodes: NodeListener[] = [];
+  const remoteNodes = new Map<Socket, NodeCertificate | null>();
   const connections = new Connections({
     ...options.connections,
     proxies: parts.admission.proxies,
@@ -92,8 +96,9 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
     const presence = new CallerPresence(response, { upgraded: upgrade?.socket, waiting, closing: closing.signal });
     const { url = "/", method = "" } = message;
     const { entry, params } = METHODS.has(method) ? find(url) : NOWHERE;
-    const isFromNodes = nodes.some((listener) => listener.has(message.socket));
-    handleSafely(parts, { message, response, params, entry, url, upgrade, isFromNodes }, presence);
+    const isFromNodes = remoteNodes.has(message.socket) || nodes.some((listener) => listener.has(message.socket));
+    const certificate = remoteNodes.get(message.socket) ?? null;
+    handleSafely(parts, { message, response, params, entry, url, upgrade, isFromNodes, certificate }, presence);
   };
   server.on("request", onRequest);
   server.on("upgrade", (message: IncomingMessage, socket: Duplex, head: Buffer) =>
@@ -104,6 +109,11 @@ export async function startHttp(options: HttpOptions, parts: HandleParts): Promi
   const { port } = server.address() as AddressInfo;
   return {
     address: { host: listen.host, port },
+    serveNode: (socket, certificate) => {
+      remoteNodes.set(socket, certificate);
+      socket.once("close", () => remoteNodes.delete(socket));
+      take(socket);
+    },
     nodeAddresses: nodes.map((listener) => listener.address),
     close: async (stopping) => {
       closing.abort();

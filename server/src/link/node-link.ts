@@ -1,7 +1,7 @@
 /**
  * The server's side of the link to nodes: JSON requests and running commands, over one connection pool per node.
  *
- * Owns the pools, keyed by the node's address (`unix:/path`, or `http://host:port`). Knows nothing of the database.
+ * Owns the pools, keyed by the node's address; reach.ts opens the connections. Knows nothing of the database.
  *
  * Always:
  * - A node that cannot be reached causes NodeUnreachable, whose text names the node and what to do. It is distinct from an
@@ -17,7 +17,8 @@ import { type ImageFault, Refusal } from "@flotilla/contract/errors";
 import type { DesiredMachine, NodeImage, ObservedMachine } from "@flotilla/contract/link";
 import { readImageProgress, readNodeImages, readObservedMachine } from "@flotilla/contract/link/generated";
 import { linkHeader, LINK_HEADER, OWN_LINK_VERSIONS } from "@flotilla/contract/link/version";
-import { type Dispatcher, Pool } from "undici";
+import type { Dispatcher, Pool } from "undici";
+import { type Fleet, openPool } from "./reach.ts";
 import { NodeUnreachable, NodeRefused, NotRunning, refusalOf } from "./refusals.ts";
 import { Turns } from "./turns.ts";
 
@@ -84,9 +85,12 @@ export class NodeLink {
   /** For streams between nodes and callers. */
   readonly turns: Turns;
   readonly #log: Log;
+  readonly #fleet: Fleet | null;
 
-  constructor(log: Log, clock: Pick<Clock, "monotonic">) {
+  /** `fleet` null: only nodes of this host are reached. */
+  constructor(log: Log, clock: Pick<Clock, "monotonic">, fleet: Fleet | null = null) {
     this.#log = log;
+    this.#fleet = fleet;
     this.turns = new Turns(clock);
   }
 
@@ -228,13 +232,12 @@ export class NodeLink {
   }
 
   /** The connections to a node. */
-  #pool({ address }: NodeAddress): Pool {
+  #pool(node: NodeAddress): Pool {
+    const { address } = node;
     let pool = this.#pools.get(address);
     if (pool === undefined) {
       const options = { keepAliveTimeout: KEEP_ALIVE_MS, keepAliveMaxTimeout: KEEP_ALIVE_MS, pipelining: 1 };
-      pool = address.startsWith("unix:")
-        ? new Pool("http://node", { ...options, socketPath: address.slice("unix:".length) })
-        : new Pool(address, options);
+      pool = openPool(node, this.#fleet, options);
       this.#pools.set(address, pool);
     }
     return pool;

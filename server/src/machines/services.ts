@@ -1,22 +1,19 @@
 /**
- * The services for machines in addition to the server's: the cache of machines, their addresses, secrets and activity.
+ * The services for machines in addition to the server's: the cache of machines, their addresses and activity.
  *
  * Made once per server, by `openMachineServices`. `stop` writes the collected activity, and is called after the server's
  * services have stopped.
  */
-import { join } from "node:path";
 import { PORTS_PER_MACHINE_DEFAULT } from "@flotilla/contract/limits";
 import type { Services } from "../services.ts";
 import { Activity } from "./activity.ts";
 import { MachineAddresses } from "./addresses.ts";
 import { MachineCache } from "./machine-cache.ts";
-import { Secrets } from "../secrets.ts";
 
 export interface MachineServices extends Services {
   readonly cache: MachineCache;
   readonly activity: Activity;
   readonly addresses: MachineAddresses;
-  readonly secrets: Secrets;
   /** How many ports a machine may publish. */
   readonly portsPerMachine: number;
 }
@@ -27,7 +24,6 @@ export interface OpenMachineServices extends MachineServices {
 }
 
 export interface MachineServiceOptions {
-  readonly dataDirectory: string;
   readonly portsPerMachine?: number | undefined;
   readonly appsUrl?: string | null;
   readonly publicUrl?: string | null;
@@ -42,7 +38,6 @@ export function openMachineServices(services: Services, options: MachineServiceO
     cache,
     activity,
     addresses: new MachineAddresses({ appsUrl: options.appsUrl ?? null, publicUrl: options.publicUrl ?? null }),
-    secrets: new Secrets(join(options.dataDirectory, "secrets.key"), context.randomBytes),
     portsPerMachine: options.portsPerMachine ?? PORTS_PER_MACHINE_DEFAULT,
     start: () => activity.start(),
     async stop() {

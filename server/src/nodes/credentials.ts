@@ -1,15 +1,18 @@
 /**
  * Authenticates nodes: join tokens and credentials, and what each of them permits.
  *
- * Always: tokens are compared by hash and never stored. Every call of a node is looked up, so that a revoked
- * credential fails immediately on every server.
+ * Always:
+ * - Tokens are compared by hash and never stored.
+ * - Every call of a node is looked up, so that a revoked credential fails immediately on every server.
+ * - The credential of a node that joined with a key works only on a connection with its certificate, except to register
+ *   again, which proves that the node has the key (register.ts).
  */
 import { timingSafeEqual } from "node:crypto";
 import type { NodeAuthenticator } from "../auth/authenticate.ts";
 import type { Context } from "../context.ts";
-import type { NodeCaller } from "../auth/caller.ts";
+import type { NodeCaller, NodeCertificate } from "../auth/caller.ts";
 import { hashOf, joinTokenPrefix } from "../tokens/mint.ts";
-import { findUsableToken } from "../tokens/store.ts";
+import { findTokenUses } from "../tokens/store.ts";
 import { findNodeByCredential } from "./store.ts";
 
 /** Represents the server's own join token, which has no row. No stored token has this form. */
@@ -24,22 +27,27 @@ export const makeCredential = (randomBytes: Context["randomBytes"]): string =>
 export function nodeAuthenticator(context: Context, ownJoinToken: string | null): NodeAuthenticator {
   const ownHash = ownJoinToken === null ? null : hashOf(ownJoinToken);
   return {
-    async authenticate(bearer, access): Promise<NodeCaller | undefined> {
+    async authenticate(bearer, access, certificate): Promise<NodeCaller | undefined> {
+      const bearerHash = hashOf(bearer).toString("hex");
+      const caller = { kind: "node", nodeId: null, certificate, bearerHash } as const;
       if (CREDENTIAL_FORM.test(bearer)) {
-        const nodeId = await findNodeByCredential(context.db, hashOf(bearer));
-        return nodeId === undefined ? undefined : { kind: "node", nodeId, joinTokenPrefix: null };
+        const node = await findNodeByCredential(context.db, hashOf(bearer));
+        if (node === undefined) return undefined;
+        const isItsKey = node.keyHash === null || isOf(certificate, { id: node.id, keyHash: node.keyHash });
+        if (!isItsKey && access === "nodeCredential") return undefined;
+        return { ...caller, nodeId: node.id, joinTokenPrefix: null };
       }
       if (access !== "joinToken") return undefined;
       if (ownHash !== null && timingSafeEqual(ownHash, hashOf(bearer)))
-        return { kind: "node", nodeId: null, joinTokenPrefix: OWN_TOKEN };
+        return { ...caller, joinTokenPrefix: OWN_TOKEN };
       const prefix = joinTokenPrefix(bearer);
       if (prefix === undefined) return undefined;
-      const isUsable = await findUsableToken(context.db, {
-        prefix,
-        hash: hashOf(bearer),
-        now: context.clock.now(),
-      });
-      return isUsable ? { kind: "node", nodeId: null, joinTokenPrefix: prefix } : undefined;
+      // Also a token that is used up: the registration whose answer was lost may be repeated with it.
+      const left = await findTokenUses(context.db, { prefix, hash: hashOf(bearer), now: context.clock.now() });
+      return left === undefined ? undefined : { ...caller, joinTokenPrefix: prefix };
     },
   };
 }
+
+const isOf = (certificate: NodeCertificate | null, node: { readonly id: string; readonly keyHash: Buffer }): boolean =>
+  certificate?.nodeId === node.id && certificate.keyHash === node.keyHash.toString("hex");

@@ -1,5 +1,5 @@
 /**
- * The addresses on which the server listens for nodes only. Pure.
+ * The socket on which the server listens for the node of its host. Pure.
  */
 import { join } from "node:path";
 import { NODE_SOCKET_NAME } from "@flotilla/contract/link";
@@ -13,11 +13,7 @@ const SOCKET_PATH_BYTES_MAX = 107;
  * Without the socket when the data directory's path is too long for one: the host's node then calls the API's
  * address.
  */
-export function nodeListensOf({
-  nodeListen,
-  dataDirectory,
-}: Pick<ServerSettings, "nodeListen" | "dataDirectory">): readonly NodeListen[] {
+export function nodeListensOf({ dataDirectory }: Pick<ServerSettings, "dataDirectory">): readonly NodeListen[] {
   const path = join(dataDirectory, NODE_SOCKET_NAME);
-  const socket = Buffer.byteLength(path) <= SOCKET_PATH_BYTES_MAX ? [{ path }] : [];
-  return nodeListen === null ? socket : [...socket, nodeListen];
+  return Buffer.byteLength(path) <= SOCKET_PATH_BYTES_MAX ? [{ path }] : [];
 }

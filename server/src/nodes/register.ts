@@ -1,16 +1,23 @@
 /**
  * Registers a new node, or records that a known one is back.
  *
- * Always: an existing node is replaced only with its own credential, with the server's own join token (by its own
- * host's node), or after its credential was revoked. A socket on this host is an address only for a node of this
- * host.
+ * Always:
+ * - An existing node is replaced only with its own credential, with the server's own join token (by its own host's node), or
+ *   after its credential was revoked.
+ * - A socket on this host is an address only for a node of this host. A node of another host has a key, proves with each
+ *   registration that it has it, and gets a certificate.
+ * - A registration whose answer was lost is repeated with the same token and key, and uses the token once.
  */
+import { createPublicKey, type KeyObject, verify } from "node:crypto";
 import { Refusal } from "@flotilla/contract/errors";
+import { type FleetFacts, parkedAddress, registrationProof } from "@flotilla/contract/link/fleet";
 import type { RegisterNodeRequest } from "@flotilla/contract/nodes";
 import type { Context } from "../context.ts";
 import type { NodeCaller } from "../auth/caller.ts";
+import { type FleetTrust, keyHashOf } from "../link/trust.ts";
 import { checkLinkVersions } from "./link-version.ts";
 import { hashOf } from "../tokens/mint.ts";
+import { findTokenUses } from "../tokens/store.ts";
 import { makeCredential, OWN_TOKEN } from "./credentials.ts";
 import { admitNode, findNode, type NodeRecord, type Registration, updateRegistration } from "./store.ts";
 
@@ -18,15 +25,18 @@ export interface Registered {
   readonly node: NodeRecord;
   /** null: it called with its credential. */
   readonly credential: string | null;
+  /** null: it is a node of the server's host, and needs none. */
+  readonly fleet: FleetFacts | null;
 }
 
 const INTEGER_MAX = 2_147_483_647;
 
 export async function registerNode(
-  context: Context,
+  { context, trust }: { readonly context: Context; readonly trust: FleetTrust },
   caller: NodeCaller,
   request: RegisterNodeRequest,
 ): Promise<Registered> {
+  const publicKey = provenKey(caller, request);
   const registration: Registration = {
     id: request.id,
     address: request.address,
@@ -35,33 +45,71 @@ export async function registerNode(
     totalDiskGb: Math.min(request.totalDiskGb ?? 0, INTEGER_MAX),
     labels: request.labels ?? {},
     runtime: request.runtime ?? null,
+    keyHash: publicKey === null ? null : Buffer.from(keyHashOf(publicKey), "hex"),
     now: context.clock.now(),
   };
   checkLinkVersions(request.id, request.link ?? { version: 1, lowest: 1 });
   await checkAddress(context, caller, request);
+  const fleet = publicKey === null ? null : await factsFor(trust, request.id, publicKey);
   const registered =
     caller.nodeId === null
       ? await register(context, caller, registration)
       : await reregister(context, caller, registration);
   await context.db.notify("nodes", request.id);
-  return registered;
+  return { ...registered, fleet };
 }
 
-async function register(context: Context, caller: NodeCaller, registration: Registration): Promise<Registered> {
-  const credential = makeCredential(context.randomBytes);
-  const prefix = caller.joinTokenPrefix;
-  const node = await admitNode(context.db, registration, {
-    credentialHash: hashOf(credential),
-    joinTokenPrefix: prefix === OWN_TOKEN ? null : (prefix ?? ""),
-  });
-  if (node !== undefined) return { node, credential };
+/** The key of a node of another host. Throws a Refusal when the request does not prove that the node has it. */
+function provenKey({ bearerHash }: NodeCaller, { id, publicKey, proof }: RegisterNodeRequest): KeyObject | null {
+  if (publicKey === undefined || publicKey === null) return null;
+  try {
+    const key = createPublicKey(publicKey);
+    const isP256 = key.asymmetricKeyDetails?.namedCurve === "prime256v1";
+    const text = Buffer.from(registrationProof(id, bearerHash));
+    if (isP256 && verify("sha256", text, key, Buffer.from(proof ?? "", "base64"))) return key;
+  } catch {
+    // The key cannot be read, or the proof is not a signature.
+  }
   throw new Refusal(
-    "conflict",
-    `node ${registration.id} cannot register: the id is in use, or the join token was just used up; revoke that node's credential first, or choose another id`,
+    "invalid_body",
+    "publicKey is not a P-256 key in PEM, or proof is not its signature of this registration",
   );
 }
 
-async function reregister(context: Context, caller: NodeCaller, registration: Registration): Promise<Registered> {
+async function factsFor(trust: FleetTrust, nodeId: string, publicKey: KeyObject): Promise<FleetFacts> {
+  const facts = await trust.factsForKey(nodeId, publicKey);
+  if (facts.listeners.length > 0) return facts;
+  const text = `node ${nodeId} cannot join: no server listens for nodes of other hosts; start one with FLOTILLA_NODE_LISTEN`;
+  throw new Refusal("unavailable", text);
+}
+
+type Outcome = Omit<Registered, "fleet">;
+
+async function register(context: Context, caller: NodeCaller, registration: Registration): Promise<Outcome> {
+  const credential = makeCredential(context.randomBytes);
+  const prefix = caller.joinTokenPrefix === OWN_TOKEN ? null : (caller.joinTokenPrefix ?? "");
+  return await context.db.transaction(async (transaction) => {
+    const admission = { credentialHash: hashOf(credential), joinTokenPrefix: prefix };
+    const node = await admitNode(transaction, registration, admission);
+    if (node === undefined) throw await notAdmitted(context, caller, registration);
+    return { node, credential };
+  });
+}
+
+async function notAdmitted({ db }: Context, caller: NodeCaller, { id, now }: Registration): Promise<Refusal> {
+  const left = await findTokenUses(db, {
+    prefix: caller.joinTokenPrefix ?? "",
+    hash: Buffer.from(caller.bearerHash, "hex"),
+    now,
+  });
+  const isKnown = ((await findNode(db, id))?.status ?? "revoked") !== "revoked";
+  if (left === 0 && !isKnown)
+    return new Refusal("unknown_key", `node ${id} cannot register: the join token is used up; create another one`);
+  const text = `node ${id} cannot register: the id is in use; revoke that node's credential first, or choose another id with FLOTILLA_NODE_ID`;
+  return new Refusal("conflict", text);
+}
+
+async function reregister(context: Context, caller: NodeCaller, registration: Registration): Promise<Outcome> {
   if (caller.nodeId !== registration.id) {
     const text = `the credential belongs to node ${caller.nodeId}, not to ${registration.id}; register with a join token`;
     throw new Refusal("conflict", text);
@@ -71,15 +119,24 @@ async function reregister(context: Context, caller: NodeCaller, registration: Re
   return { node, credential: null };
 }
 
-async function checkAddress(context: Context, caller: NodeCaller, { id, address }: RegisterNodeRequest): Promise<void> {
+async function checkAddress(
+  context: Context,
+  caller: NodeCaller,
+  { id, address, publicKey }: RegisterNodeRequest,
+): Promise<void> {
+  if (address === parkedAddress(id) || address.startsWith("https:")) {
+    if (publicKey === undefined || publicKey === null)
+      throw new Refusal("invalid_body", `address ${address} needs publicKey and proof`);
+    if (address === parkedAddress(id)) return;
+  }
   if (/^https?:\/\/[A-Za-z0-9.[\]:_-]+:\d{1,5}\/?$/.test(address) && URL.canParse(address)) return;
   if (!/^unix:\/[^\0]+$/.test(address)) {
-    const text = `address ${JSON.stringify(address)} is neither unix:/path nor http://host:port`;
+    const text = `address ${JSON.stringify(address)} is neither unix:/path, https://host:port nor ${parkedAddress(id)}`;
     throw new Refusal("invalid_body", text);
   }
   if (caller.joinTokenPrefix === OWN_TOKEN) return;
   const known = caller.nodeId === null ? undefined : await findNode(context.db, id);
   if (known?.address.startsWith("unix:") === true) return;
-  const text = `node ${id} cannot have a socket as its address: only a node on the server's own host can; give it http://host:port`;
+  const text = `node ${id} cannot have a socket as its address: only a node on the server's own host can; give it https://host:port or ${parkedAddress(id)}`;
   throw new Refusal("invalid_body", text);
 }

@@ -10,21 +10,30 @@ import { requestDrain } from "./drain.ts";
 import { applyHeartbeat } from "./heartbeat.ts";
 import { registerNode } from "./register.ts";
 import { listNodes, revokeNode } from "./store.ts";
-import { nodeInfo } from "./view.ts";
+import { fleetMembership, nodeInfo } from "./view.ts";
 
 export function nodeHandlers(
   services: MachineServices,
 ): HandlersOf<"listNodes" | "registerNode" | "heartbeatNode" | "drainNode" | "revokeNodeCredential"> {
-  const { context } = services;
+  const { context, fleet } = services;
+  const { trust } = fleet;
   return {
     async listNodes({ query }) {
       const found = (await listNodes(context.db)).map(nodeInfo);
       return { status: 200, ...listPage(found, query, { path: "/v1/nodes", keyOf: ({ id }) => id }) };
     },
     async registerNode({ caller, body, log }) {
-      const { node, credential } = await registerNode(context, caller, body);
+      const { node, credential, fleet: facts } = await registerNode({ context, trust }, caller, body);
       log.info({ nodeId: node.id, address: node.address, isNew: credential !== null }, "a node has registered");
-      return { status: 200, body: { ...nodeInfo(node), credential, link: OWN_LINK_VERSIONS } };
+      return {
+        status: 200,
+        body: {
+          ...nodeInfo(node),
+          credential,
+          fleet: facts === null ? null : fleetMembership(facts),
+          link: OWN_LINK_VERSIONS,
+        },
+      };
     },
     async heartbeatNode({ caller, params, body }) {
       if (caller.nodeId !== params.id)
@@ -32,7 +41,12 @@ export function nodeHandlers(
       const { acceptedAt, ...acknowledged } = await applyHeartbeat(services, params.id, body);
       return {
         status: 200,
-        body: { acceptedAt: new Date(acceptedAt).toISOString(), link: OWN_LINK_VERSIONS, ...acknowledged },
+        body: {
+          acceptedAt: new Date(acceptedAt).toISOString(),
+          link: OWN_LINK_VERSIONS,
+          ...acknowledged,
+          ...(caller.certificate === null ? {} : { fleet: fleetMembership(await trust.factsFor(caller.certificate)) }),
+        },
       };
     },
     async drainNode(request) {

@@ -52,10 +52,12 @@ export const listNodes = (db: Queryable): Promise<readonly NodeRecord[]> =>
 export const findNode = (db: Queryable, id: string): Promise<NodeRecord | undefined> =>
   db.queryOne<NodeRecord>(sql`SELECT ${COLUMNS} FROM nodes n WHERE n.id = ${id}`);
 
-/** The id of the node that has this credential. */
-export async function findNodeByCredential(db: Queryable, credentialHash: Buffer): Promise<string | undefined> {
-  const row = await db.queryOne<{ id: string }>(sql`SELECT id FROM nodes WHERE credential_hash = ${credentialHash}`);
-  return row?.id;
+/** The node that has this credential. `keyHash`: of the public key with which it joined; null: it joined without one. */
+export function findNodeByCredential(
+  db: Queryable,
+  credentialHash: Buffer,
+): Promise<{ readonly id: string; readonly keyHash: Buffer | null } | undefined> {
+  return db.queryOne(sql`SELECT id, key_hash AS "keyHash" FROM nodes WHERE credential_hash = ${credentialHash}`);
 }
 
 export interface Registration {
@@ -66,29 +68,35 @@ export interface Registration {
   readonly totalDiskGb: number;
   readonly labels: Readonly<Record<string, string>>;
   readonly runtime: string | null;
+  /** SHA-256 of the node's public key; null: it has none, as a node of the server's host. */
+  readonly keyHash: Buffer | null;
   readonly now: number;
 }
 
-/** Registers a known node again, with its credential; a drained one becomes ready. undefined: there is none. */
+/**
+ * Registers a known node again, with its credential and the key with which it joined; a drained one becomes ready.
+ * undefined: there is none.
+ */
 export function updateRegistration(db: Queryable, node: Registration): Promise<NodeRecord | undefined> {
   return db.queryOne<NodeRecord>(sql`
     UPDATE nodes n SET
       address = ${node.address}, labels = n.labels || ${JSON.stringify(node.labels)}::jsonb, runtime = ${node.runtime},
       total_cpus = ${node.totalCpus}, total_memory_mb = ${node.totalMemoryMb}, total_disk_gb = ${node.totalDiskGb},
       status = ${after("registered")}, images_boot_id = NULL, images_sequence = NULL
-    WHERE n.id = ${node.id} AND ${permits("registered")}
+    WHERE n.id = ${node.id} AND ${permits("registered")} AND n.key_hash IS NOT DISTINCT FROM ${node.keyHash}::bytea
     RETURNING ${COLUMNS}`);
 }
 
 export interface Admission {
   readonly credentialHash: Buffer;
-  /** The token's prefix; null for the server's own token, which may also register a known node again. */
+  /** The token's prefix; null for the server's own token, which may also register a known node of its host again. */
   readonly joinTokenPrefix: string | null;
 }
 
 /**
- * Registers a node with a join token, and gives it a credential. undefined: the token is used up or expired, or the
- * node exists, was not revoked and may not be replaced.
+ * Registers a node with a join token, and gives it a credential. A repeated registration with the same key and the same
+ * token uses the token once. undefined: the token is used up or expired, or the node exists, was not revoked and may not be
+ * replaced; then the token may have been counted, so roll back.
  */
 export function admitNode(
   db: Queryable,
@@ -96,29 +104,38 @@ export function admitNode(
   { credentialHash, joinTokenPrefix }: Admission,
 ): Promise<NodeRecord | undefined> {
   return db.queryOne<NodeRecord>(sql`
-    WITH allowed AS (
-      SELECT 1 WHERE ${joinTokenPrefix}::text IS NULL
-        OR NOT EXISTS (SELECT 1 FROM nodes WHERE id = ${node.id} AND status <> 'revoked')),
+    WITH repeated AS (
+      SELECT 1 FROM nodes WHERE id = ${node.id} AND status <> 'revoked' AND key_hash = ${node.keyHash}::bytea
+        AND joined_with = ${joinTokenPrefix}),
+    allowed AS (
+      SELECT 1 WHERE NOT EXISTS (
+        SELECT 1 FROM nodes WHERE id = ${node.id} AND status <> 'revoked'
+          AND (${joinTokenPrefix}::text IS NOT NULL OR key_hash IS NOT NULL))),
     used AS (
       UPDATE join_tokens SET uses = uses + 1
       WHERE prefix = ${joinTokenPrefix} AND uses < max_uses AND expires_at > ${instantOf(node.now)}
         AND EXISTS (SELECT 1 FROM allowed)
       RETURNING labels),
     given AS (
-      SELECT labels FROM used UNION ALL SELECT '{}'::jsonb FROM allowed WHERE ${joinTokenPrefix}::text IS NULL)
+      SELECT labels FROM used UNION ALL SELECT '{}'::jsonb FROM allowed WHERE ${joinTokenPrefix}::text IS NULL
+      UNION ALL SELECT t.labels FROM join_tokens t, repeated
+        WHERE t.prefix = ${joinTokenPrefix} AND t.expires_at > ${instantOf(node.now)})
     INSERT INTO nodes AS n (
       id, address, status, credential_hash, labels, runtime, total_cpus, total_memory_mb, available_memory_mb,
-      total_disk_gb, available_disk_gb, registered_at)
+      total_disk_gb, available_disk_gb, registered_at, key_hash, joined_with)
     SELECT ${node.id}, ${node.address}, 'ready', ${credentialHash}::bytea,
       ${JSON.stringify(node.labels)}::jsonb || given.labels, ${node.runtime}, ${node.totalCpus}::int,
       ${node.totalMemoryMb}::int, ${node.totalMemoryMb}::int, ${node.totalDiskGb}::int, ${node.totalDiskGb}::int,
-      ${instantOf(node.now)}::timestamptz
+      ${instantOf(node.now)}::timestamptz, ${node.keyHash}::bytea, ${joinTokenPrefix}::text
     FROM given
     ON CONFLICT (id) DO UPDATE SET
       address = excluded.address, status = 'ready', credential_hash = excluded.credential_hash,
       labels = n.labels || excluded.labels, runtime = excluded.runtime, total_cpus = excluded.total_cpus,
       total_memory_mb = excluded.total_memory_mb, total_disk_gb = excluded.total_disk_gb,
-      registered_at = excluded.registered_at, images_boot_id = NULL, images_sequence = NULL
+      registered_at = excluded.registered_at, images_boot_id = NULL, images_sequence = NULL,
+      key_hash = excluded.key_hash, joined_with = excluded.joined_with
+    WHERE n.status = 'revoked' OR (${joinTokenPrefix}::text IS NULL AND n.key_hash IS NULL)
+      OR (n.key_hash = excluded.key_hash AND n.joined_with = excluded.joined_with)
     RETURNING ${COLUMNS}`);
 }
 

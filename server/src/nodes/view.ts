@@ -1,7 +1,8 @@
 /**
  * Nodes as the API shows them. Pure.
  */
-import type { NodeInfo } from "@flotilla/contract/nodes";
+import type { FleetFacts } from "@flotilla/contract/link/fleet";
+import type { FleetMembership, NodeInfo } from "@flotilla/contract/nodes";
 import type { NodeRecord } from "./store.ts";
 
 export function nodeInfo(node: NodeRecord): NodeInfo {
@@ -25,3 +26,9 @@ export function nodeInfo(node: NodeRecord): NodeInfo {
     usedDiskGb: node.usedDiskGb,
   };
 }
+
+export const fleetMembership = ({ authorities, certificate, listeners }: FleetFacts): FleetMembership => ({
+  authorities: [...authorities],
+  certificate,
+  listeners: listeners.map(({ id, addresses }) => ({ id, addresses: [...addresses] })),
+});

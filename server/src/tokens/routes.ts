@@ -3,6 +3,7 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
+import type { Fleet } from "../link/reach.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { listPage } from "../http/list-page.ts";
 import { hashOf, makeJoinToken } from "./mint.ts";
@@ -19,7 +20,10 @@ const tokenInfo = (row: JoinTokenRow) => ({
   uses: row.uses,
 });
 
-export function tokenHandlers(context: Context): HandlersOf<"listJoinTokens" | "createJoinToken" | "deleteJoinToken"> {
+export function tokenHandlers(
+  context: Context,
+  { trust }: Pick<Fleet, "trust">,
+): HandlersOf<"listJoinTokens" | "createJoinToken" | "deleteJoinToken"> {
   return {
     async listJoinTokens({ query }) {
       const found = (await listJoinTokens(context.db)).map(tokenInfo);
@@ -27,7 +31,7 @@ export function tokenHandlers(context: Context): HandlersOf<"listJoinTokens" | "
     },
     async createJoinToken({ body, secretBytes }) {
       const seconds = body?.expiresInSeconds ?? EXPIRES_IN_SECONDS_DEFAULT;
-      const { prefix, token } = makeJoinToken(secretBytes);
+      const { prefix, token } = makeJoinToken(secretBytes, await trust.fingerprint());
       const now = context.clock.now();
       const row = await insertJoinToken(context.db, {
         prefix,

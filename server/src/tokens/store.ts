@@ -39,13 +39,13 @@ export async function removeJoinToken(db: Queryable, prefix: string): Promise<bo
   return (await db.execute(sql`DELETE FROM join_tokens WHERE prefix = ${prefix}`)) > 0;
 }
 
-/** Whether this token has the prefix, and may still be used. */
-export async function findUsableToken(
+/** How often this token may still be used; undefined: it does not exist or has expired. */
+export async function findTokenUses(
   db: Queryable,
   { prefix, hash, now }: { readonly prefix: string; readonly hash: Buffer; readonly now: number },
-): Promise<boolean> {
-  const row = await db.queryOne(sql`
-    SELECT prefix FROM join_tokens
-    WHERE prefix = ${prefix} AND token_hash = ${hash} AND expires_at > ${instantOf(now)} AND uses < max_uses`);
-  return row !== undefined;
+): Promise<number | undefined> {
+  const row = await db.queryOne<{ left: number }>(sql`
+    SELECT greatest(0, max_uses - uses) AS left FROM join_tokens
+    WHERE prefix = ${prefix} AND token_hash = ${hash} AND expires_at > ${instantOf(now)}`);
+  return row?.left;
 }

@@ -109,6 +109,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     registryMirrors: new Map(),
     insecureRegistries: [],
     nodeListen: null,
+    nodeAddresses: null,
     trustedProxies: ["127.0.0.0/8", "::1"],
     connectionsPerAddress: null,
     expectsNode: false,

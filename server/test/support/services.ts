@@ -9,8 +9,8 @@ export function openTestServices({
   context,
   dataDirectory,
 }: Pick<TestServer, "context" | "dataDirectory">): Omit<OpenMachineServices, "start"> {
-  const services = openServices(context, { plansUrl: "/" });
-  const machines = openMachineServices(services, { dataDirectory });
+  const services = openServices(context, { plansUrl: "/", dataDirectory });
+  const machines = openMachineServices(services, {});
   return {
     ...machines,
     async stop() {

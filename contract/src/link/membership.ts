@@ -1,0 +1,19 @@
+/**
+ * What a node on another host needs to know of its fleet.
+ */
+import { list, type Message, nullable, text, Type } from "./vocabulary.ts";
+
+/** A server's node listener, and its addresses: `host:port`. */
+export const FleetListener = Type.Object({ id: text(64), addresses: list(text(300), 16) });
+export type FleetListener = Message<typeof FleetListener>;
+
+/** What a node on another host needs to know of its fleet. */
+export const FleetFacts = Type.Object({
+  /** The certificates of the fleet authorities, as PEM. */
+  authorities: list(text(8_000), 16),
+  /** A new certificate of the node, as PEM; null: it keeps the one that it has. */
+  certificate: nullable(text(8_000)),
+  /** Of every running server. */
+  listeners: list(FleetListener, 256),
+});
+export type FleetFacts = Message<typeof FleetFacts>;

@@ -1,0 +1,122 @@
+/**
+ * TLS connections from a node to servers of its fleet, and the first one, before it has joined.
+ *
+ * Always:
+ * - After it has joined, a node talks only to a server whose certificate is of a fleet authority that it trusts.
+ * - A node that joins trusts a certificate for the host of FLOTILLA_URL from a public authority, or of the fleet authority
+ *   that its join token names. Without TLS it joins over loopback only. Before that it sends nothing.
+ */
+import { createHash } from "node:crypto";
+import { connect as connectTcp, isIP, type Socket } from "node:net";
+import { type ConnectionOptions, connect as connectTls, type DetailedPeerCertificate, type TLSSocket } from "node:tls";
+import type { Clock } from "@flotilla/base/clock";
+import { authorityServerName, SERVER_IDENTITY } from "@flotilla/contract/link/fleet";
+import type { TlsIdentity } from "./membership.ts";
+
+const CONNECT_MS = 10_000;
+
+export interface Endpoint {
+  readonly host: string;
+  readonly port: number;
+}
+
+/** From `host:port` or `[v6]:port`. */
+export function endpointOf(address: string): Endpoint {
+  const { hostname, port } = new URL(`tcp://${address}`);
+  return { host: hostname.replace(/^\[|\]$/g, ""), port: Number(port) };
+}
+
+/** How a node that has joined connects to a server. `authority`: the fingerprint of one that it trusts. */
+export const fleetOptions = ({ key, cert, ca }: TlsIdentity, authority: string): ConnectionOptions => ({
+  key,
+  cert,
+  ca,
+  minVersion: "TLSv1.3",
+  servername: authorityServerName(authority),
+  checkServerIdentity: (_host, { subjectaltname }) =>
+    subjectaltname === SERVER_IDENTITY ? undefined : new Error("the certificate is not one of a server of the fleet"),
+});
+
+/** Opens a connection; rejects when there is none in time. */
+export function openTls(options: ConnectionOptions, clock: Clock): Promise<TLSSocket> {
+  return new Promise((resolve, reject) => {
+    const socket = connectTls(options);
+    socket.setNoDelay(true).setKeepAlive(true, CONNECT_MS);
+    const late = clock.timer(CONNECT_MS, () => socket.destroy(new Error("no answer in time")));
+    socket.once("error", reject);
+    socket.once("close", () => reject(new Error("the connection was closed in its handshake")));
+    socket.once("secureConnect", () => {
+      late.cancel();
+      socket.off("error", reject);
+      socket.on("error", () => socket.destroy());
+      resolve(socket);
+    });
+  });
+}
+
+/** A connection to the server of a node that has not joined. `authority`: from its join token. Rejects with what to do. */
+export async function connectToJoin(url: URL, authority: string | null, clock: Clock): Promise<Socket> {
+  const host = url.hostname.replace(/^\[|\]$/g, "");
+  if (url.protocol === "http:") {
+    if (host !== "localhost" && host !== "::1" && !host.startsWith("127."))
+      throw new Error(
+        `${url.origin} is not protected, and a join token must not be sent in the clear: set FLOTILLA_URL to the https:// address of the server, such as its FLOTILLA_NODE_LISTEN`,
+      );
+    return await openTcp({ host, port: Number(url.port || 80) });
+  }
+  const at = { host, port: Number(url.port || 443) };
+  try {
+    return await openTls({ ...at, ...(isIP(host) === 0 ? { servername: host } : {}) }, clock);
+  } catch (error) {
+    if (!isUntrusted(error)) throw error;
+  }
+  const trusted = authority === null ? null : await findAuthority(at, authority, clock);
+  if (trusted === null || authority === null)
+    throw new Error(
+      `the server at ${url.origin} is not trusted: its certificate is neither from a public authority nor of the fleet that the join token names; check FLOTILLA_URL, or create another token`,
+    );
+  const { servername, checkServerIdentity } = fleetOptions({ key: "", cert: "", ca: [] }, authority);
+  return await openTls(
+    {
+      ...at,
+      ca: [trusted],
+      minVersion: "TLSv1.3",
+      servername,
+      checkServerIdentity,
+    },
+    clock,
+  );
+}
+
+function openTcp(at: Endpoint): Promise<Socket> {
+  return new Promise((resolve, reject) => {
+    const socket = connectTcp(at, () => {
+      socket.off("error", reject);
+      resolve(socket);
+    });
+    socket.once("error", reject);
+  });
+}
+
+/** Whether there was a server, and its certificate was not verified. */
+function isUntrusted(error: unknown): boolean {
+  const code = (error as NodeJS.ErrnoException | null)?.code ?? "";
+  return /CERT|SIGNATURE|ISSUER|ALTNAME/.test(code);
+}
+
+/** The certificate with this fingerprint in what the server shows, as PEM. Nothing is sent on this connection. */
+async function findAuthority(at: Endpoint, fingerprint: string, clock: Clock): Promise<string | null> {
+  const socket = await openTls(
+    { ...at, servername: authorityServerName(fingerprint), rejectUnauthorized: false },
+    clock,
+  );
+  const seen = new Set<DetailedPeerCertificate>();
+  for (let shown = socket.getPeerCertificate(true); shown?.raw !== undefined && !seen.has(shown); ) {
+    seen.add(shown);
+    shown = shown.issuerCertificate;
+  }
+  socket.destroy();
+  const found = [...seen].find(({ raw }) => createHash("sha256").update(raw).digest("hex") === fingerprint);
+  if (found === undefined) return null;
+  return `-----BEGIN CERTIFICATE-----\n${found.raw.toString("base64")}\n-----END CERTIFICATE-----\n`;
+}

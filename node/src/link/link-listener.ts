@@ -1,0 +1,73 @@
+/**
+ * Where servers connect to a node that is reachable: TLS 1.3 with certificates of the fleet on both sides.
+ *
+ * Always: only a server of the fleet is served; a handshake that takes HANDSHAKE_MS is ended, and at most HANDSHAKES_MAX
+ * connections are open that have not finished theirs.
+ */
+import { createServer, type Socket } from "node:net";
+import { createSecureContext, createServer as createTlsServer, type SecureContextOptions } from "node:tls";
+import type { Log } from "@flotilla/base/log";
+import { SERVER_IDENTITY } from "@flotilla/contract/link/fleet";
+import type { ListenAddress } from "@flotilla/contract/setting-values";
+import type { Membership } from "./membership.ts";
+
+const HANDSHAKE_MS = 10_000;
+const HANDSHAKES_MAX = 256;
+
+export interface LinkListenerOptions {
+  readonly listen: ListenAddress;
+  readonly membership: Membership;
+  /** Serves HTTP on a connection. */
+  readonly serve: (socket: Socket) => void;
+  readonly log: Log;
+}
+
+/** Starts to listen. Throws an Error when it cannot. */
+export async function listenForServers(options: LinkListenerOptions): Promise<{ close(): void }> {
+  const { listen, membership, serve, log } = options;
+  const handshakes = new Set<string>();
+  const tls = createTlsServer({
+    ...contextOf(membership),
+    requestCert: true,
+    rejectUnauthorized: true,
+    handshakeTimeout: HANDSHAKE_MS,
+    // Also without a name that the client asks for: the current certificate.
+    SNICallback: (_name, done) => done(null, createSecureContext(contextOf(membership))),
+  });
+  membership.watch(() => tls.setSecureContext(contextOf(membership)));
+  tls.on("tlsClientError", (error, socket) => {
+    log.debug({ error }, "a connection of a server failed in its handshake");
+    socket.destroy();
+  });
+  tls.on("secureConnection", (socket) => {
+    handshakes.delete(nameOf(socket));
+    socket.on("error", () => socket.destroy());
+    if (socket.getPeerX509Certificate()?.subjectAltName === SERVER_IDENTITY) serve(socket);
+    else socket.destroy();
+  });
+  const server = createServer({ keepAlive: true, noDelay: true }, (socket) => {
+    if (handshakes.size >= HANDSHAKES_MAX) return void socket.destroy();
+    const name = nameOf(socket);
+    handshakes.add(name);
+    socket.once("close", () => handshakes.delete(name));
+    tls.emit("connection", socket);
+  });
+  await new Promise<void>((resolve, reject) => {
+    server.once("error", (error) =>
+      reject(
+        new Error(
+          `cannot listen for servers on ${listen.host}:${listen.port}: ${error.message}; change FLOTILLA_LINK_LISTEN`,
+        ),
+      ),
+    );
+    server.listen(listen, resolve);
+  });
+  return { close: () => void server.close() };
+}
+
+const nameOf = ({ remoteAddress, remotePort }: Socket): string => `${remoteAddress} ${remotePort}`;
+
+/** Before the node has joined it has no certificate, and every handshake fails. */
+function contextOf({ identity }: Membership): SecureContextOptions {
+  return identity === null ? { minVersion: "TLSv1.3" } : { ...identity, minVersion: "TLSv1.3" };
+}

@@ -1,0 +1,176 @@
+/**
+ * The connections that a node keeps parked at every server of its fleet, so that servers can call it although nothing can
+ * connect to it.
+ *
+ * The bytes before HTTP are described in contract/src/link/fleet.ts. In memory only.
+ *
+ * Always:
+ * - At each server that listens, IDLE_MIN to IDLE_MAX connections are parked, more while many are used. When a server uses
+ *   one, another is opened at once.
+ * - A connection on which the server has not answered a PING until the next one is closed.
+ * - While a server cannot be reached, one attempt at a time is made, after pauses of RETRY_MS_MIN to RETRY_MS_MAX, at each
+ *   of its addresses in turn.
+ */
+import type { Socket } from "node:net";
+import type { TLSSocket } from "node:tls";
+import type { Clock, Timer } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
+import type { Log } from "@flotilla/base/log";
+import { CLAIM, type FleetListener, PARKED_PROTOCOL, PING, PING_MS } from "@flotilla/contract/link/fleet";
+import { endpointOf, fleetOptions, openTls } from "./fleet-tls.ts";
+import type { Membership } from "./membership.ts";
+
+const IDLE_MIN = 4;
+const IDLE_MAX = 32;
+const RETRY_MS_MIN = 100;
+const RETRY_MS_MAX = 3_000;
+
+export interface ParkingOptions {
+  readonly membership: Membership;
+  /** Serves HTTP on a connection. */
+  readonly serve: (socket: Socket) => void;
+  readonly clock: Clock;
+  readonly log: Log;
+}
+
+/** The parked connections at all servers, as the membership names them. */
+export class Parking {
+  readonly #options: ParkingOptions;
+  readonly #lots = new Map<string, Lot>();
+  #isClosed = false;
+
+  constructor(options: ParkingOptions) {
+    this.#options = options;
+    options.membership.watch(() => this.#update());
+    this.#update();
+  }
+
+  /** Closes the idle connections, and opens no more. */
+  close(): void {
+    this.#isClosed = true;
+    for (const lot of this.#lots.values()) lot.close();
+    this.#lots.clear();
+  }
+
+  #update(): void {
+    if (this.#isClosed) return;
+    const listeners = new Map(this.#options.membership.listeners.map((listener) => [keyOf(listener), listener]));
+    for (const [key, lot] of this.#lots) {
+      if (listeners.has(key)) continue;
+      this.#lots.delete(key);
+      lot.close();
+    }
+    for (const [key, { addresses }] of listeners)
+      if (!this.#lots.has(key)) this.#lots.set(key, new Lot(this.#options, addresses));
+  }
+}
+
+const keyOf = ({ id, addresses }: FleetListener): string => `${id} ${addresses.join(" ")}`;
+
+/** The connections parked at one server. */
+class Lot {
+  readonly #options: ParkingOptions;
+  readonly #addresses: readonly string[];
+  readonly #idle = new Set<Socket>();
+  #busy = 0;
+  #opening = 0;
+  #failures = 0;
+  #turn = 0;
+  #pause: Timer | null = null;
+  #isClosed = false;
+
+  constructor(options: ParkingOptions, addresses: readonly string[]) {
+    this.#options = options;
+    this.#addresses = addresses;
+    this.#fill();
+  }
+
+  /** Closes what is idle. What servers use stays open. */
+  close(): void {
+    this.#isClosed = true;
+    this.#pause?.cancel();
+    for (const socket of this.#idle) socket.destroy();
+  }
+
+  #fill(): void {
+    if (this.#isClosed || this.#pause !== null || this.#addresses.length === 0) return;
+    const target = this.#failures > 0 ? 1 : Math.min(IDLE_MAX, Math.max(IDLE_MIN, Math.ceil(this.#busy / 2)));
+    while (this.#idle.size + this.#opening < target) void this.#open();
+  }
+
+  /** Never rejects. */
+  async #open(): Promise<void> {
+    const { clock, log } = this.#options;
+    const address = this.#addresses[this.#turn % this.#addresses.length] ?? "";
+    this.#opening += 1;
+    try {
+      this.#park(await this.#connect(address));
+      if (this.#failures > 0) log.info({ server: address }, "the server can be reached again");
+      this.#failures = 0;
+    } catch (error) {
+      this.#turn += 1;
+      this.#failures += 1;
+      const level = this.#failures === 1 ? "warn" : "debug";
+      log[level]({ server: address, reason: messageOf(error) }, "no connection to the server; trying again");
+      const ms = Math.min(RETRY_MS_MAX, RETRY_MS_MIN * 2 ** Math.min(this.#failures, 10));
+      this.#pause ??= clock.timer(ms, () => {
+        this.#pause = null;
+        this.#fill();
+      });
+    } finally {
+      this.#opening -= 1;
+    }
+    this.#fill();
+  }
+
+  async #connect(address: string): Promise<TLSSocket> {
+    const { identity, authority } = this.#options.membership;
+    if (identity === null || authority === null) throw new Error("this node has not joined");
+    const options = { ...endpointOf(address), ...fleetOptions(identity, authority), ALPNProtocols: [PARKED_PROTOCOL] };
+    const socket = await openTls(options, this.#options.clock);
+    if (socket.alpnProtocol === PARKED_PROTOCOL && !this.#isClosed) return socket;
+    socket.destroy();
+    throw new Error("it does not listen for nodes");
+  }
+
+  #park(socket: TLSSocket): void {
+    const { clock, serve } = this.#options;
+    let isAnswered = true;
+    let timer = clock.timer(PING_MS, () => ping());
+    const ping = (): void => {
+      if (!isAnswered) return void socket.destroy();
+      isAnswered = false;
+      socket.write(Buffer.from([PING]));
+      timer = clock.timer(PING_MS, ping);
+    };
+    const leave = (): void => {
+      timer.cancel();
+      socket.off("readable", onReadable);
+      socket.off("close", leave);
+      socket.off("end", onEnd);
+      this.#idle.delete(socket);
+      this.#fill();
+    };
+    const onEnd = (): void => void socket.destroy();
+    const onReadable = (): void => {
+      for (let byte: Buffer | null; (byte = socket.read(1) as Buffer | null) !== null; ) {
+        isAnswered = true;
+        if (byte[0] === PING) continue;
+        if (byte[0] !== CLAIM) return void socket.destroy();
+        this.#busy += 1;
+        socket.once("close", () => {
+          this.#busy -= 1;
+          this.#fill();
+        });
+        leave();
+        socket.write(Buffer.from([CLAIM]));
+        serve(socket);
+        return;
+      }
+    };
+    this.#idle.add(socket);
+    socket.on("close", leave);
+    socket.on("end", onEnd);
+    socket.on("readable", onReadable);
+  }
+}

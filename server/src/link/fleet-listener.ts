@@ -1,0 +1,210 @@
+/**
+ * The listener for nodes on other hosts: TLS 1.3 with certificates of the fleet's authorities.
+ *
+ * A connection is parked for calls of this server (parked.ts) or carries HTTP of the node: its registration, without a
+ * certificate, and its heartbeats. It announces its addresses in the database, from where nodes learn them.
+ *
+ * Always:
+ * - A connection is parked only with a valid certificate whose key the node has now (fleet-connections.ts).
+ * - Bounded are: connections, connections of one node, and those that are not of a node, in all and of one address: handshakes
+ *   under way, for HANDSHAKE_MS, and registrations.
+ */
+import { createHash } from "node:crypto";
+import { createServer, type AddressInfo, type Server, type Socket } from "node:net";
+import { networkInterfaces } from "node:os";
+import { createServer as createTlsServer, type TLSSocket } from "node:tls";
+import { every } from "@flotilla/base/clock";
+import { PARKED_PROTOCOL } from "@flotilla/contract/link/fleet";
+import type { ListenAddress } from "@flotilla/contract/setting-values";
+import type { NodeCertificate } from "../auth/caller.ts";
+import type { Context } from "../context.ts";
+import type { FleetConnections } from "./fleet-connections.ts";
+import { removeListener, upsertListener } from "./fleet-store.ts";
+import type { ParkedConnections } from "./parked.ts";
+import { certificateOf, type FleetTrust, LISTENER_LOST_MS } from "./trust.ts";
+
+const CONNECTIONS_MAX = 8_192;
+const CONNECTIONS_PER_NODE_MAX = 2_048;
+const STRANGERS_MAX = 256;
+const STRANGERS_PER_ADDRESS_MAX = 32;
+const HANDSHAKE_MS = 10_000;
+const ANNOUNCE_MS = 10_000;
+/** TCP probes a connection on which nothing was sent for so long. */
+const PROBE_AFTER_MS = 30_000;
+
+export interface FleetListenerOptions {
+  readonly context: Context;
+  readonly listen: ListenAddress;
+  /** `host:port`, under which nodes reach it; null: as it listens. */
+  readonly addresses: readonly string[] | null;
+  readonly trust: FleetTrust;
+  readonly parked: ParkedConnections;
+  readonly connections: FleetConnections;
+  /** Serves HTTP on a connection. `certificate`: of the node; null: it has shown none. */
+  readonly serveHttp: (socket: TLSSocket, certificate: NodeCertificate | null) => void;
+}
+
+export interface FleetListener {
+  readonly address: ListenAddress;
+  /** Accepts no more connections; open ones stay. */
+  close(): Promise<void>;
+}
+
+/** Throws an Error when it cannot listen, or when the fleet's authorities cannot be read. */
+export async function startFleetListener(options: FleetListenerOptions): Promise<FleetListener> {
+  const { context, listen, trust } = options;
+  // A server that has another key than the others' must not start.
+  const first = await trust.identity();
+  const strangers = new Strangers();
+  const tls = createTlsServer({
+    key: first.key,
+    cert: first.cert,
+    ca: [...first.ca],
+    minVersion: "TLSv1.3",
+    requestCert: true,
+    // Without a certificate a node may register.
+    rejectUnauthorized: false,
+    ALPNProtocols: [PARKED_PROTOCOL, "http/1.1"],
+    handshakeTimeout: HANDSHAKE_MS,
+    SNICallback: (name, done) => {
+      // oxlint-disable promise/no-callback-in-promise -- node:tls takes no promise
+      trust.shownTo(name).then(
+        (shown) => done(null, shown),
+        (error: Error) => done(error),
+      );
+      // oxlint-enable promise/no-callback-in-promise
+    },
+  });
+  tls.on("tlsClientError", (error, socket) => {
+    context.log.debug({ error, from: socket.remoteAddress }, "a connection of a node failed in its handshake");
+    socket.destroy();
+  });
+  tls.on("secureConnection", (socket) => {
+    socket.on("error", () => socket.destroy());
+    void receive(options, socket, () => strangers.end(socket)).catch((error: unknown) => {
+      context.log.debug({ error }, "a connection of a node could not be accepted");
+      socket.destroy();
+    });
+  });
+  const server = createServer({ keepAlive: true, keepAliveInitialDelay: PROBE_AFTER_MS, noDelay: true }, (socket) => {
+    if (strangers.begin(socket)) tls.emit("connection", socket);
+    else socket.destroy();
+  });
+  server.maxConnections = CONNECTIONS_MAX;
+  await startListening(server, listen);
+  const { port } = server.address() as AddressInfo;
+  const address = { host: listen.host, port };
+  const silence = await announce(context, options.addresses ?? reachableAt(address)).catch((error: unknown) => {
+    server.close();
+    throw error;
+  });
+  return {
+    address,
+    async close() {
+      await silence();
+      // Open connections keep it from closing; they end with the calls on them.
+      server.close();
+    },
+  };
+}
+
+/** `onAdmitted`: the connection is one of a node, and does not count as a stranger's any more. */
+async function receive(options: FleetListenerOptions, socket: TLSSocket, onAdmitted: () => void): Promise<void> {
+  const { parked, connections, serveHttp } = options;
+  const certificate = certificateOf(socket);
+  const isParked = socket.alpnProtocol === PARKED_PROTOCOL;
+  if (certificate === null) {
+    if (isParked) socket.destroy();
+    else serveHttp(socket, null);
+    return;
+  }
+  const { nodeId, keyHash } = certificate;
+  if (connections.countOf(nodeId) >= CONNECTIONS_PER_NODE_MAX) return void socket.destroy();
+  const isAdmitted = await connections.isAdmitted(nodeId, keyHash);
+  if (socket.destroyed) return;
+  if (isAdmitted) {
+    connections.watch(nodeId, keyHash, socket);
+    onAdmitted();
+  }
+  // HTTP is authenticated with each request: a node that is not admitted may register, or reads why it is refused.
+  if (!isParked) serveHttp(socket, certificate);
+  else if (isAdmitted) parked.park(nodeId, socket);
+  else socket.destroy();
+}
+
+/** The connections that are not of a node: handshakes under way, and HTTP without a certificate. */
+class Strangers {
+  readonly #sockets = new Map<string, () => void>();
+  readonly #byAddress = new Map<string, number>();
+
+  /** Whether there is room for another one. */
+  begin(socket: Socket): boolean {
+    const { remoteAddress = "" } = socket;
+    const count = this.#byAddress.get(remoteAddress) ?? 0;
+    if (this.#sockets.size >= STRANGERS_MAX || count >= STRANGERS_PER_ADDRESS_MAX) return false;
+    const name = nameOf(socket);
+    this.#byAddress.set(remoteAddress, count + 1);
+    const end = (): void => {
+      if (!this.#sockets.delete(name)) return;
+      const left = (this.#byAddress.get(remoteAddress) ?? 1) - 1;
+      if (left > 0) this.#byAddress.set(remoteAddress, left);
+      else this.#byAddress.delete(remoteAddress);
+    };
+    this.#sockets.set(name, end);
+    socket.once("close", end);
+    return true;
+  }
+
+  end(socket: TLSSocket): void {
+    this.#sockets.get(nameOf(socket))?.();
+  }
+}
+
+const nameOf = ({ remoteAddress, remotePort }: Socket): string => `${remoteAddress} ${remotePort}`;
+
+function startListening(server: Server, listen: ListenAddress): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const fail = (error: Error): void =>
+      reject(
+        new Error(
+          `cannot listen for nodes on ${listen.host}:${listen.port}: ${error.message}; change FLOTILLA_NODE_LISTEN`,
+        ),
+      );
+    server.once("error", fail);
+    server.listen(listen, () => {
+      server.off("error", fail);
+      resolve();
+    });
+  });
+}
+
+/** Announces the addresses until the returned function is called. */
+async function announce({ db, clock, log }: Context, addresses: readonly string[]): Promise<() => Promise<void>> {
+  const id = createHash("sha256").update(addresses.join(" ")).digest("hex").slice(0, 16);
+  const confirm = (): Promise<void> => {
+    const now = clock.now();
+    return upsertListener(db, { id, addresses, now, goneBefore: now - 10 * LISTENER_LOST_MS });
+  };
+  await confirm();
+  await db.notify("fleet", id);
+  const stop = every(clock, ANNOUNCE_MS, () => {
+    confirm().catch((error: unknown) => log.warn({ error }, "the listener for nodes could not be announced"));
+  });
+  return async () => {
+    stop();
+    await removeListener(db, id).catch(() => undefined);
+    await db.notify("fleet", id);
+  };
+}
+
+/** Where other hosts reach a listener: its address, or each of the host's when it listens on all of them. */
+function reachableAt({ host, port }: ListenAddress): readonly string[] {
+  const textOf = (address: string): string => `${address.includes(":") ? `[${address}]` : address}:${port}`;
+  if (host !== "0.0.0.0" && host !== "::") return [textOf(host)];
+  const all = Object.values(networkInterfaces()).flatMap((each) => each ?? []);
+  const found = all.filter(({ internal, family, scopeid }) => {
+    const isUsable = !internal && (scopeid === undefined || scopeid === 0);
+    return isUsable && (family === "IPv4" || host === "::");
+  });
+  return found.length === 0 ? [textOf("127.0.0.1")] : found.map(({ address }) => textOf(address));
+}

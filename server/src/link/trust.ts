@@ -1,0 +1,225 @@
+/**
+ * Whom servers and nodes on other hosts trust: the fleet authorities, this server's certificates, and those of nodes.
+ *
+ * Always:
+ * - The authorities are in PostgreSQL, their private keys encrypted with the key of this installation, so that every server
+ *   has them. The first one is made when it is first needed; of two servers that make one at the same time, one row wins.
+ * - One authority signs certificates of nodes. Retired ones are still trusted, and this server shows a certificate of each
+ *   to clients that ask for it.
+ * - This server's own key is in memory only; its certificates are renewed when half of their time has passed.
+ */
+import { createHash, createPublicKey, generateKeyPairSync, type KeyObject, type X509Certificate } from "node:crypto";
+import { createSecureContext, type SecureContext, type TLSSocket } from "node:tls";
+import { authorityServerName, type FleetFacts, nodeOfIdentity } from "@flotilla/contract/link/fleet";
+import type { NodeCertificate } from "../auth/caller.ts";
+import type { Context } from "../context.ts";
+import type { Secrets } from "../secrets.ts";
+import { type Authority, authorityOf, CERTIFICATE_MS, issueCertificate, makeAuthority } from "./certificates.ts";
+import { insertFirstAuthority, listAuthorities, listListeners } from "./fleet-store.ts";
+
+/** How old what this server knows of authorities and listeners may be. A change is also notified. */
+const FRESH_MS = 5_000;
+const LISTENERS_FRESH_MS = 1_000;
+/** A server that has not confirmed its listener for this long has ended. */
+export const LISTENER_LOST_MS = 45_000;
+
+/** What this server shows and trusts in a TLS handshake. */
+export interface TlsIdentity {
+  /** PEM. */
+  readonly key: string;
+  /** The certificate and its authority's, as PEM. */
+  readonly cert: string;
+  readonly ca: readonly string[];
+}
+
+interface Known {
+  readonly signing: Authority;
+  /** With retired ones. */
+  readonly all: readonly Authority[];
+  readonly readAt: number;
+  /** By the name for which a client asks. */
+  readonly shown: ReadonlyMap<string, SecureContext>;
+  readonly identity: TlsIdentity;
+  /** When this server's certificates are renewed; by the monotonic clock. */
+  readonly renewAt: number;
+}
+
+export class FleetTrust {
+  readonly #context: Context;
+  readonly #secrets: Secrets;
+  readonly #key = generateKeyPairSync("ec", { namedCurve: "P-256" });
+  readonly #unlisten: () => void;
+  #known: Known | null = null;
+  #reading: Promise<Known> | null = null;
+  #listeners: { readonly rows: FleetFacts["listeners"]; readonly readAt: number } | null = null;
+
+  constructor(context: Context, secrets: Secrets) {
+    this.#context = context;
+    this.#secrets = secrets;
+    const reread = (): void => {
+      this.#listeners = null;
+      if (this.#known !== null) void this.#read().catch((error: unknown) => this.#notRead(error));
+    };
+    this.#unlisten = context.db.listen("fleet", { onPayload: reread, onGap: reread });
+  }
+
+  close(): void {
+    this.#unlisten();
+  }
+
+  /** The fingerprint of the authority that signs. Makes the first one. */
+  async fingerprint(): Promise<string> {
+    return (await this.#current()).signing.fingerprint;
+  }
+
+  /** What this server shows and trusts as a TLS client. */
+  async identity(): Promise<TlsIdentity> {
+    return (await this.#current()).identity;
+  }
+
+  /** For a handshake in which the client asks for `name`; without a known name, that of the authority that signs. */
+  async shownTo(name: string): Promise<SecureContext | undefined> {
+    const { shown, signing } = await this.#current();
+    return shown.get(name) ?? shown.get(authorityServerName(signing.fingerprint));
+  }
+
+  /** What a node that registers needs to know of its fleet, with a certificate over its public key. */
+  async factsForKey(nodeId: string, publicKey: KeyObject): Promise<FleetFacts> {
+    const { signing, all } = await this.#current();
+    return {
+      authorities: all.map(({ certificate }) => certificate),
+      certificate: this.#issue(signing, `urn:flotilla:node:${nodeId}`, publicKey).certificate,
+      listeners: await this.listeners(),
+    };
+  }
+
+  /**
+   * The same for a node that called with a certificate. It gets another one when half of that one's time has passed, or when
+   * its authority no longer signs.
+   */
+  async factsFor({ nodeId, publicKey, authority, expiresAt }: NodeCertificate): Promise<FleetFacts> {
+    const { signing, all } = await this.#current();
+    const isDue = authority !== signing.subject || expiresAt - this.#context.clock.now() < CERTIFICATE_MS / 2;
+    if (isDue) return await this.factsForKey(nodeId, createPublicKey(publicKey));
+    return {
+      authorities: all.map(({ certificate }) => certificate),
+      certificate: null,
+      listeners: await this.listeners(),
+    };
+  }
+
+  /** Where running servers listen for nodes. */
+  async listeners(): Promise<FleetFacts["listeners"]> {
+    const { clock, db } = this.#context;
+    if (this.#listeners === null || clock.monotonic() - this.#listeners.readAt > LISTENERS_FRESH_MS) {
+      const readAt = clock.monotonic();
+      this.#listeners = { rows: await listListeners(db, clock.now() - LISTENER_LOST_MS), readAt };
+    }
+    return this.#listeners.rows;
+  }
+
+  async #current(): Promise<Known> {
+    const now = this.#context.clock.monotonic();
+    if (this.#known === null || now >= this.#known.renewAt) return await this.#read();
+    if (now - this.#known.readAt <= FRESH_MS) return this.#known;
+    // A database that does not answer for a moment ends no trust.
+    return await this.#read().catch((error: unknown) => {
+      this.#notRead(error);
+      if (this.#known === null) throw error;
+      return this.#known;
+    });
+  }
+
+  #notRead(error: unknown): void {
+    this.#context.log.warn({ error }, "the fleet's authorities could not be read");
+  }
+
+  #read(): Promise<Known> {
+    this.#reading ??= this.#readAuthorities().finally(() => {
+      this.#reading = null;
+    });
+    return this.#reading;
+  }
+
+  async #readAuthorities(): Promise<Known> {
+    const { clock, db, randomBytes } = this.#context;
+    let rows = await listAuthorities(db);
+    if (!rows.some(({ retiredAt }) => retiredAt === null)) {
+      const made = makeAuthority(randomBytes, clock.now());
+      await insertFirstAuthority(db, { ...made, privateKey: this.seal(made) });
+      rows = await listAuthorities(db);
+    }
+    const known = new Map(this.#known?.all.map((authority) => [authority.fingerprint, authority]));
+    const all = rows.map((row) => {
+      const held = known.get(row.fingerprint);
+      if (held !== undefined) return held;
+      const { privateKey = "" } = this.#secrets.open(ownerOf(row.fingerprint), row.privateKey);
+      return authorityOf(row.certificate, privateKey, row.createdAt);
+    });
+    const [signing] = all;
+    if (signing === undefined) throw new Error("no fleet authority signs");
+    const before = this.#known;
+    const readAt = clock.monotonic();
+    const isSame =
+      before !== null && before.all.length === all.length && before.all.every((each, index) => each === all[index]);
+    if (isSame && readAt < before.renewAt) {
+      this.#known = { ...before, readAt };
+      return this.#known;
+    }
+    this.#known = { ...this.#show(signing, all), signing, all, readAt, renewAt: readAt + CERTIFICATE_MS / 2 };
+    return this.#known;
+  }
+
+  /** Encrypts an authority's private key for its row. */
+  seal({ fingerprint, key }: Authority): Buffer {
+    const privateKey = key.export({ type: "pkcs8", format: "pem" }).toString();
+    return this.#secrets.seal(ownerOf(fingerprint), { privateKey });
+  }
+
+  /** Makes this server's certificates, one of each authority. */
+  #show(signing: Authority, all: readonly Authority[]): Pick<Known, "shown" | "identity"> {
+    const ca = all.map(({ certificate }) => certificate);
+    const key = this.#key.privateKey.export({ type: "pkcs8", format: "pem" }).toString();
+    const identityOf = (authority: Authority): TlsIdentity => {
+      const { certificate } = this.#issue(authority, "urn:flotilla:server", this.#key.publicKey);
+      return { key, cert: certificate + authority.certificate, ca };
+    };
+    const shown = new Map<string, SecureContext>();
+    for (const authority of all) {
+      const { key: own, cert } = identityOf(authority);
+      const context = createSecureContext({ key: own, cert, ca: [...ca], minVersion: "TLSv1.3" });
+      shown.set(authorityServerName(authority.fingerprint), context);
+    }
+    return { shown, identity: identityOf(signing) };
+  }
+
+  #issue(authority: Authority, identity: string, publicKey: KeyObject) {
+    const { clock, randomBytes } = this.#context;
+    return issueCertificate(authority, { identity, publicKey }, { randomBytes, now: clock.now() });
+  }
+}
+
+const ownerOf = (fingerprint: string): string => `fleet authority ${fingerprint}`;
+
+/** The certificate of a node at the other end of a verified connection; null: it has shown none that is valid. */
+export function certificateOf(socket: TLSSocket): NodeCertificate | null {
+  const shown = socket.authorized ? socket.getPeerX509Certificate() : undefined;
+  const nodeId = nodeOfIdentity(shown?.subjectAltName ?? "");
+  return shown === undefined || nodeId === undefined ? null : nodeCertificate(shown, nodeId);
+}
+
+function nodeCertificate({ publicKey, validTo, issuer }: X509Certificate, nodeId: string): NodeCertificate {
+  return {
+    nodeId,
+    keyHash: keyHashOf(publicKey),
+    publicKey: publicKey.export({ type: "spki", format: "pem" }).toString(),
+    expiresAt: Date.parse(validTo),
+    authority: issuer,
+  };
+}
+
+/** SHA-256 of a public key, in hex. */
+export const keyHashOf = (publicKey: KeyObject): string =>
+  createHash("sha256")
+    .update(publicKey.export({ type: "spki", format: "der" }))
+    .digest("hex");

@@ -1,0 +1,187 @@
+/**
+ * The server's listener for nodes of other hosts, with the node's own code in this process.
+ */
+import assert from "node:assert/strict";
+import { generateKeyPairSync } from "node:crypto";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { connect, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { systemClock } from "@flotilla/base/clock";
+import { readRegistrationAnswer } from "@flotilla/contract/link/generated";
+import { Membership } from "../../node/src/link/membership.ts";
+import { RemoteServer } from "../../node/src/link/remote-server.ts";
+import { until } from "../../test/support/until.ts";
+import { RESOURCES } from "./support/node.ts";
+import { startTestServer } from "./support/server.ts";
+
+const server = await startTestServer({ nodeListen: { host: "127.0.0.1", port: 0 } });
+const { client } = server;
+const url = server.nodeUrls.find((each) => each.startsWith("https:")) ?? "";
+const port = Number(new URL(url).port);
+const directory = await mkdtemp(join(tmpdir(), "flotilla-fleet-"));
+after(() => rm(directory, { recursive: true, force: true }));
+
+const heartbeat = { bootId: "agent-1", isComplete: false, resources: RESOURCES, machines: [], events: [] };
+
+async function makeToken(body: object = {}): Promise<string> {
+  const made = await client.post("/v1/tokens", body);
+  assert.equal(made.status, 200, made.text);
+  return made.json.token;
+}
+
+const usesOf = async (token: string): Promise<number> =>
+  ((await client.get("/v1/tokens")).json as { prefix: string; uses: number }[]).find(
+    ({ prefix }) => prefix === token.split("_")[1],
+  )?.uses ?? -1;
+
+const viewOf = async (id: string) =>
+  ((await client.get("/v1/nodes")).json as { id: string; status: string }[]).find((node) => node.id === id);
+
+/** A node, as far as it calls the server. */
+async function makeNode(id: string, joinToken: string, serverUrl = url) {
+  const membership = await Membership.open(await mkdtemp(join(directory, "node-")), id, joinToken);
+  assert.ok(membership !== null);
+  const remote = new RemoteServer({ serverUrl, joinToken, membership, clock: systemClock });
+  after(() => remote.close());
+  const post = (path: string, token: string, body: object) =>
+    remote.post({ path, token, body, signal: AbortSignal.timeout(60_000) });
+  const register = (token = joinToken, more: object = {}) =>
+    post("/v1/nodes/register", token, { id, address: `parked:${id}`, ...membership.proofFor(token), ...more });
+  const beat = (credential: string) => post(`/v1/nodes/${id}/heartbeat`, credential, heartbeat);
+  /** Registers and keeps the answer. Returns the credential. */
+  const joinFleet = async (): Promise<string> => {
+    const answer = await register();
+    assert.equal(answer.status, 200, answer.text);
+    const { credential, fleet } = readRegistrationAnswer(JSON.parse(answer.text));
+    assert.ok(fleet !== null && credential !== null);
+    await membership.accept(fleet, joinToken);
+    return credential;
+  };
+  return { membership, remote, register, beat, joinFleet };
+}
+
+test("a node joins over TLS and reports with its certificate, without which its credential is refused", async () => {
+  const node = await makeNode("far", await makeToken());
+  const credential = await node.joinFleet();
+  const reported = await node.beat(credential);
+  assert.equal(reported.status, 200, reported.text);
+  const { fleet } = JSON.parse(reported.text);
+  assert.deepEqual([fleet.certificate, fleet.listeners[0].addresses], [null, [`127.0.0.1:${port}`]]);
+  const stolen = await client.withKey(credential).post("/v1/nodes/far/heartbeat", heartbeat);
+  assert.equal(stolen.status, 401);
+  const other = await makeNode("other", await makeToken());
+  await other.joinFleet();
+  assert.equal((await other.beat(credential)).status, 401);
+});
+
+test("a registration whose answer was lost is repeated, and uses the token once", async () => {
+  const token = await makeToken();
+  const node = await makeNode("twice", token);
+  assert.equal((await node.register()).status, 200);
+  const credential = await node.joinFleet();
+  assert.equal((await node.beat(credential)).status, 200);
+  assert.equal(await usesOf(token), 1);
+  const thief = await makeNode("twice", token);
+  assert.equal((await thief.register()).status, 409);
+  const late = await makeNode("late", token);
+  const refused = await late.register();
+  assert.equal(refused.status, 401);
+  assert.match(refused.text, /node late cannot register: the join token is used up; create another one/);
+  assert.equal((await client.delete("/v1/nodes/twice/credential")).status, 204);
+  // Its open connection is cut; on the next one it reads the refusal. Nor does it come back by repeating its registration.
+  const refuses = (call: () => Promise<{ status: number }>) => async () => (await call()).status === 401;
+  await until(
+    refuses(() => node.beat(credential)),
+    { what: "a refused heartbeat", deadlineMs: 60_000 },
+  );
+  await until(
+    refuses(() => node.register()),
+    { what: "a refused registration", deadlineMs: 60_000 },
+  );
+});
+
+test("of many nodes with one token at once, as many join as it permits, and each use is counted", async () => {
+  const token = await makeToken({ maxUses: 3 });
+  const all = await Promise.all(Array.from({ length: 8 }, (_, index) => makeNode(`many-${index}`, token)));
+  const answers = await Promise.all(all.map((node) => node.register()));
+  assert.equal(answers.filter(({ status }) => status === 200).length, 3);
+  assert.equal(await usesOf(token), 3);
+});
+
+test("of two tokens for one id, one admits its node, and the other is not used", async () => {
+  const tokens = [await makeToken(), await makeToken()];
+  const rivals = await Promise.all(tokens.map((token) => makeNode("rival", token)));
+  const answers = await Promise.all(rivals.map((node) => node.register()));
+  assert.deepEqual(answers.map(({ status }) => status).toSorted(), [200, 409]);
+  assert.equal((await usesOf(tokens[0] ?? "")) + (await usesOf(tokens[1] ?? "")), 1);
+});
+
+test("a registration must prove that the node has its key, and an expired token admits none", async () => {
+  const token = await makeToken({ expiresInSeconds: 1 });
+  const node = await makeNode("unproven", token);
+  const otherKey = generateKeyPairSync("ec", { namedCurve: "P-256" }).publicKey;
+  const publicKey = otherKey.export({ type: "spki", format: "pem" }).toString();
+  for (const more of [{ publicKey }, { proof: "" }, { publicKey: "no key" }, { proof: null }]) {
+    const answer = await node.register(token, more);
+    assert.ok([401, 422].includes(answer.status), answer.text);
+  }
+  await until(async () => (await node.register(token, { proof: "" })).status === 401, { deadlineMs: 60_000 });
+  assert.equal((await node.register()).status, 401);
+  assert.equal(await viewOf("unproven"), undefined);
+});
+
+test("a node sends its token to no server of another fleet, and not in the clear", async () => {
+  const token = await makeToken();
+  const misled = await makeNode("misled", token.replace(/[0-9a-f]{64}$/, "0".repeat(64)));
+  await assert.rejects(
+    misled.register(),
+    /is not trusted: its certificate is neither from a public authority nor of the/,
+  );
+  const plain = await makeNode("plain", token, "http://192.0.2.1:8080");
+  await assert.rejects(plain.register(), /is not protected, and a join token must not be sent in the clear/);
+  const loopback = await makeNode("loopback", token, server.url);
+  await loopback.joinFleet();
+});
+
+test("a node restarts with its credential, also when its certificate has expired, and proves its key again", async () => {
+  const node = await makeNode("again", await makeToken());
+  const credential = await node.joinFleet();
+  // Without a certificate, as the server treats one that has expired.
+  const restarted = await makeNode("again", await makeToken(), server.url);
+  const wrongKey = await restarted.register(credential);
+  assert.equal(wrongKey.status, 401);
+  const { publicKey, proof } = node.membership.proofFor(credential);
+  const renewed = await restarted.register(credential, { publicKey, proof });
+  assert.equal(renewed.status, 200, renewed.text);
+  const { credential: none, fleet } = readRegistrationAnswer(JSON.parse(renewed.text));
+  assert.equal(none, null);
+  assert.notEqual(fleet?.certificate ?? null, null);
+});
+
+test("bytes that are not TLS, and handshakes that do not proceed, keep no node from reporting", async () => {
+  const node = await makeNode("calm", await makeToken());
+  const credential = await node.joinFleet();
+  assert.equal((await node.beat(credential)).status, 200);
+  const held: Socket[] = [];
+  const open = async (): Promise<Socket> => {
+    const socket = connect(port, "127.0.0.1");
+    held.push(socket.on("error", () => undefined).resume());
+    await once(socket, "connect");
+    return socket;
+  };
+  const closed = (socket: Socket) =>
+    until(() => socket.closed, { what: "the end of a connection", deadlineMs: 60_000 });
+  const garbage = await open();
+  garbage.write("GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+  await closed(garbage);
+  // One address has 32 handshakes under way at most; further connections are closed at once.
+  for (let count = 0; count < 32; count += 1) (await open()).write(Buffer.from([0x16, 0x03, 0x01]));
+  await closed(await open());
+  assert.equal((await node.beat(credential)).status, 200);
+  for (const socket of held) socket.destroy();
+  const next = await makeNode("next", await makeToken());
+  await until(() => next.joinFleet().then(() => true), { what: "room for another handshake", deadlineMs: 60_000 });
+});
