@@ -2,7 +2,7 @@
  * The first machines of a Flotilla that was just started: create, start, first exec and delete, one after another
  * without a pause, so that few of them find a prepared VM.
  *
- * The template is made before the first sample, as on any node that has run before. Unlike `create-to-exec`, it does
+ * The templates are made before the first sample, as on any node that has run before. Unlike `create-to-exec`, it does
  * not wait for prepared VMs. The machines report how many of the samples used one.
  */
 import { BenchFlotilla, IMAGE, type Made } from "./support/flotilla.ts";
@@ -14,6 +14,7 @@ export async function fromNowhere(n: number): Promise<Finding> {
   await using flotilla = await BenchFlotilla.start({ driver: "qemu" });
   flotilla.requireOwn();
   await flotilla.untilPrepared(1);
+  await flotilla.untilImageHasTemplate();
   await flotilla.stop();
   await flotilla.start();
   const made: Made[] = [];

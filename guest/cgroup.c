@@ -134,6 +134,13 @@ int cgroup_acquire(void)
 	return cgroup_count++;
 }
 
+/* Makes the first group, so that a guest that is saved afterwards has one. */
+void cgroup_prepare(void)
+{
+	if (cgroup_count == 0)
+		cgroup_release(cgroup_acquire());
+}
+
 int cgroup_directory(int cgroup)
 {
 	return cgroup == CGROUP_NONE ? -1 : cgroups[cgroup].directory;

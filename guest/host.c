@@ -162,8 +162,6 @@ static void work(uint8_t type, uint32_t request, struct fields fields)
 		output_failed(0, request, "too many concurrent requests");
 	else if (type == HOST_FRAME_SYNC_FILE_SYSTEMS)
 		wait_for(worker, sync_file_systems(), request);
-	else if (machine.is_configured)
-		output_failed(0, request, "the guest is already configured");
 	else
 		wait_for(worker, warm_up(fields), request);
 }

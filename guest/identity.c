@@ -53,10 +53,10 @@ int identity_entropy(const uint8_t *bytes, size_t length)
 	return error;
 }
 
-/* Reads the start of the file into file_text; empty if there is no file. */
-static void read_file(const char *path)
+/* Reads the start of the file into file_text; empty if there is no file. Returns its length, or a larger one if unknown. */
+static size_t read_file(const char *path)
 {
-	ssize_t size = -1;
+	ssize_t size = 0;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
 	if (fd >= 0) {
@@ -64,9 +64,11 @@ static void read_file(const char *path)
 		close(fd);
 	}
 	file_text[size > 0 ? size : 0] = 0;
+	return size < 0 ? FILE_BYTES_MAX : (size_t)size;
 }
 
-static int write_file(const char *path, const char *text, int extra_flags)
+/* `former` is the length of the file: a file that was not longer need not be truncated. */
+static int write_file(const char *path, const char *text, int extra_flags, size_t former)
 {
 	int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | extra_flags;
 	ssize_t length = (ssize_t)strlen(text);
@@ -78,7 +80,7 @@ static int write_file(const char *path, const char *text, int extra_flags)
 		return -errno;
 	ssize_t written = write(fd, text, (size_t)length);
 	int error = written == length ? 0 : written < 0 ? -errno : -ENOSPC;
-	if (error == 0 && (extra_flags & O_APPEND) == 0 && ftruncate(fd, length) != 0)
+	if (error == 0 && (extra_flags & O_APPEND) == 0 && former > (size_t)length && ftruncate(fd, length) != 0)
 		error = -errno;
 	close(fd);
 	return error;
@@ -87,8 +89,9 @@ static int write_file(const char *path, const char *text, int extra_flags)
 /* Truncated after writing: ext4 flushes a file at once that was truncated to zero before. */
 static int ensure_file(const char *path, const char *text)
 {
-	read_file(path);
-	return strcmp(file_text, text) == 0 ? 0 : write_file(path, text, 0);
+	size_t former = read_file(path);
+
+	return strcmp(file_text, text) == 0 ? 0 : write_file(path, text, 0, former);
 }
 
 /* Whether the text contains the word, delimited by blanks or line ends. */
@@ -116,7 +119,7 @@ static int ensure_hosts(const char *hostname)
 	snprintf(line, sizeof(line), "%s%s%s%s%s", needs_break ? "\n" : "",
 		 has_localhost ? "" : "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n",
 		 has_hostname ? "" : "127.0.1.1 ", has_hostname ? "" : hostname, has_hostname ? "" : "\n");
-	return write_file("/etc/hosts", line, O_APPEND);
+	return write_file("/etc/hosts", line, O_APPEND, 0);
 }
 
 static int ensure_nameservers(const char *const *nameservers, size_t count)

@@ -159,6 +159,7 @@ static int apply(const struct configuration *configuration, const char **step)
 	if (error != 0)
 		return error;
 	cgroup_use("/sys/fs/cgroup");
+	cgroup_prepare();
 	*step = "write the machine's identity";
 	error = identity_files(configuration->hostname, configuration->machine_id, configuration->nameservers,
 			       configuration->nameserver_count);

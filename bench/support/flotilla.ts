@@ -209,6 +209,12 @@ export class BenchFlotilla implements AsyncDisposable {
     }
   }
 
+  /** Waits until the image has a template, which only emulation makes; not forever where it makes none. */
+  async untilImageHasTemplate(): Promise<void> {
+    const deadline = monotonic() + BLIND_MS;
+    while (!(await this.#hasTemplate(/-disk-[^.]*$/)) && monotonic() < deadline) await sleep(POLL_MS);
+  }
+
   /**
    * Waits until one VM is prepared, for as long as preparing some takes. One may still be in preparation, so it waits
    * for two directories.
@@ -257,9 +263,9 @@ export class BenchFlotilla implements AsyncDisposable {
     return await readdir(path.join(this.dataDirectory, "node", "prepared")).catch(() => []);
   }
 
-  async #hasTemplate(): Promise<boolean> {
+  async #hasTemplate(pattern = /^[^.]*$/): Promise<boolean> {
     const names = await readdir(path.join(this.dataDirectory, "node", "templates")).catch(() => []);
-    return names.some((name) => !name.endsWith(".new"));
+    return names.some((name) => pattern.test(name));
   }
 
   /** Reads the greeting up to the address, and keeps reading, so that the pipe never fills. */

@@ -160,3 +160,32 @@ test("VMs of an image that is no longer used are killed, and the image may be re
   assert.ok(!(await node.fleet.imagesInUse()).has(other.digest));
   await node.fleet.release();
 });
+
+test("an image is worth a template from the third recent start on, or when VMs of it always wait", async () => {
+  await using directory = await temporaryDirectory();
+  const [permanent, frequent]: [boolean[], boolean[]] = [[], []];
+  const node = await startTestNode(directory.path, {
+    preparing: async ({ memoryMb, disk, isFrequent }) => {
+      if (memoryMb === 300) frequent.push(isFrequent);
+      else if (disk !== null) permanent.push(isFrequent);
+    },
+  });
+  const { prepared } = node.deps;
+  await prepared.begin();
+  await until(async () => (await waitingBoots(node)).length === 5, { what: "VMs to wait" });
+  const image = await node.images.find("local/busybox", null);
+  assert.ok(image);
+  const takeAndWait = async (count: number): Promise<void> => {
+    prepared.takeWithDisk(sizeOf(300), image);
+    prepared.starting();
+    prepared.started();
+    await until(() => frequent.length === count, { what: `${count} VMs to be prepared` });
+  };
+  await takeAndWait(1);
+  await takeAndWait(3);
+  assert.deepEqual(frequent, [false, false, false]);
+  await takeAndWait(5);
+  assert.deepEqual(frequent.slice(3), [true, true]);
+  assert.deepEqual(permanent, [false, true, true]);
+  await node.fleet.release();
+});

@@ -36,7 +36,7 @@ async function start(machineId: string, uid: number): Promise<Vm> {
   mkdirSync(bootDirectory, { recursive: true, mode: 0o700 });
   const size = { cpus: machine.cpus, memoryMb: machine.memoryMb, uid };
   const prepared = await driver.prepare(
-    { bootId, bootDirectory, ...size, disk: null, makeScratchDisk: null },
+    { bootId, bootDirectory, ...size, disk: null, isFrequent: false, makeScratchDisk: null },
     deadline(),
   );
   const vm = await prepared.start(place.bootOf(machine, bootId));

@@ -187,6 +187,7 @@ export class World implements AsyncDisposable {
         memoryMb: 256,
         uid: 709_000,
         disk: null,
+        isFrequent: false,
         makeScratchDisk: null,
       },
       AbortSignal.timeout(BOOT_DEADLINE_MS),

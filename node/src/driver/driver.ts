@@ -26,6 +26,8 @@ export interface BootRequest {
   readonly diskBytes: number;
   /** Files the disk depends on; the VMM must be able to read them. */
   readonly backingPaths: readonly string[];
+  /** The disk was made for this boot and never used, so the driver may replace it with one that a guest has mounted. */
+  readonly hasNewDisk?: boolean;
   /** The unprivileged user the VMM runs as; owns diskPath and bootDirectory. */
   readonly uid: number;
   /** What the machine may connect to. */
@@ -77,6 +79,8 @@ export interface PrepareRequest {
   readonly uid: number;
   /** A machine's new disk for the guest to mount: only a machine with that disk can use the VM. null: any machine can. */
   readonly disk: PreparedDisk | null;
+  /** Whether such VMs are wanted often, so that the driver may spend seconds and disk space to prepare them faster. */
+  readonly isFrequent: boolean;
   /**
    * Makes a temporary disk in the boot directory for warming up a guest without a disk; the driver removes it. null:
    * not available.

@@ -124,8 +124,8 @@ export interface Guest {
   readonly hello: GuestHello;
   configure(configuration: GuestConfiguration): Promise<void>;
   /**
-   * Runs a machine's start in namespaces that are gone when this resolves, so nothing of the configuration remains. Refused
-   * by a guest that is already configured.
+   * Runs a machine's start in namespaces that are gone when this resolves, so nothing of the configuration remains. A
+   * configured guest runs only its image's shell, which can write no file; rejects if a process of it is left.
    */
   warmUp(configuration: GuestConfiguration): Promise<void>;
   /**

@@ -21,6 +21,7 @@ export class MachineDisk {
   readonly #deps: MachineDeps;
   readonly #directory: string;
   #image: UnpackedImage | null = null;
+  #isNew = false;
 
   constructor(deps: MachineDeps, directory: string) {
     this.#deps = deps;
@@ -52,8 +53,16 @@ export class MachineDisk {
     } else {
       const root = await images.rootFor(image, spec.diskGb * GIB);
       await disks.make({ diskPath, root, diskGb: spec.diskGb, uid });
+      this.#isNew = true;
     }
     return waiting;
+  }
+
+  /** Whether the disk was made by this agent and no VM has had it. False from the next call on. */
+  takeIsNew(): boolean {
+    const isNew = this.#isNew;
+    this.#isNew = false;
+    return isNew;
   }
 
   /** The disk's image, as the journal names it. */

@@ -34,6 +34,14 @@ export interface PrepareVmOptions {
 /** Long enough to make a template first. */
 const PREPARE_DEADLINE_MS = 150_000;
 
+/** With so many recent starts a kind is frequent. */
+const FREQUENT_MIN = 3;
+
+/** A permanent kind is frequent once a VM waits, so that the first one on a new node does not wait for a template. */
+function isKindFrequent({ minimum, waiting, takenAt }: Kind): boolean {
+  return takenAt.length >= FREQUENT_MIN || (minimum > 0 && waiting.length > 0);
+}
+
 /** Undefined: the driver prepares no VMs. `scratchImage`: for the scratch disk on which a VM without a disk is rehearsed. */
 export async function prepareVm(
   kind: Kind,
@@ -52,10 +60,11 @@ export async function prepareVm(
     await mkdir(bootDirectory, { mode: 0o700 });
     const startedAt = clock.monotonic();
     const { cpus, memoryMb, image, diskGb } = kind;
+    const isFrequent = isKindFrequent(kind);
     const makeDisk = (from: UnpackedImage, gb: number) => makeDiskIn(bootDirectory, { ...options, from, gb, uid });
     const disk = image && (await makeDisk(image, diskGb));
     const makeScratchDisk = scratchImage && (() => makeDisk(scratchImage, DISK_GB_DEFAULT));
-    const request: PrepareRequest = { bootId, bootDirectory, cpus, memoryMb, uid, disk, makeScratchDisk };
+    const request: PrepareRequest = { bootId, bootDirectory, cpus, memoryMb, uid, disk, isFrequent, makeScratchDisk };
     const vm = await driver.prepare?.(request, AbortSignal.any([deadline.signal, signal]));
     if (vm === undefined) return undefined;
     log.debug({ boot: bootId, ms: Math.round(clock.monotonic() - startedAt) }, "a VM was prepared");

@@ -34,7 +34,8 @@ import { PREPARED, type PrepareContext, prepareVm, type VmParts } from "./prepar
 import { findVmms, isAlive, killNow } from "./processes.ts";
 import { findRuntimeFiles, type RuntimeFiles } from "./runtime-files.ts";
 import { FIRST_BOOT_MS, withSecondAttempt } from "./second-attempt.ts";
-import { type Template, templateIngredients, Templates } from "./template.ts";
+import type { Template } from "./save-template.ts";
+import { templateIngredients, Templates } from "./template.ts";
 import { emulationTuning } from "./tcg/tuning.ts";
 import { KVM_TUNING, type Tuning } from "./tuning.ts";
 import type { Vmm } from "./vmm.ts";
@@ -291,10 +292,18 @@ class QemuDriver implements Driver {
   /** Starts from a template of the size, if there is one. A template that does not work costs only time. */
   async #restore(request: BootRequest, signal: AbortSignal): Promise<Vm | undefined> {
     if (request.mustBoot === true) return undefined;
-    const template = await orAborted(this.#templates.findOrAwait(request), signal);
+    const { diskPath: path, diskBytes: bytes, backingPaths } = request;
+    const disk = request.hasNewDisk === true ? { path, bytes, backingPaths, user: "" } : null;
+    const mounted = disk === null ? undefined : await this.#templates.findMounted(request, disk);
+    const template = mounted ?? (await orAborted(this.#templates.findOrAwait(request), signal));
     if (template === undefined) return undefined;
     try {
-      const restored = { ...request, disk: null, makeScratchDisk: null };
+      const restored = {
+        ...request,
+        disk: mounted === undefined ? null : disk,
+        isFrequent: false,
+        makeScratchDisk: null,
+      };
       return await (await prepareVm(restored, this.#context(template, "template"), signal)).start(request);
     } catch (error) {
       signal.throwIfAborted();
@@ -304,10 +313,20 @@ class QemuDriver implements Driver {
   }
 
   async #prepare(request: PrepareRequest, signal: AbortSignal): Promise<PreparedVm> {
-    const template = await this.#templates.ensure(request, signal);
+    const base = await this.#templates.ensure(request, signal);
+    const template = (await this.#mountedTemplate(base, request, signal)) ?? base;
     const context = this.#context(template, "prepared");
     const deadline = deadlineSignal(this.#clock, loadAdjustedMs(PREPARE_MS), signal);
     return prepareVm(request, context, deadline.signal).finally(() => deadline.dispose());
+  }
+
+  /** The template whose guest has mounted the image of the request's disk; made if it is worth it. */
+  #mountedTemplate(base: Template, request: PrepareRequest, signal: AbortSignal): Promise<Template | undefined> {
+    const { disk, isFrequent } = request;
+    if (disk === null) return Promise.resolve(undefined);
+    if (!this.#tuning.savesMountedGuests || !isFrequent) return this.#templates.findMounted(request, disk);
+    const mounting = { base, disk, rootDevice: this.facts.rootDevice, tuning: this.#tuning };
+    return this.#templates.ensureMounted(request, mounting, signal);
   }
 
   #context(template: Template, origin: VmOrigin): PrepareContext {

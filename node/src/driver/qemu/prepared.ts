@@ -10,7 +10,6 @@
  *   together and is configured like any other, which replaces the host name, the machine id and the random seed.
  */
 import { rename, rm } from "node:fs/promises";
-import { join } from "node:path";
 import { orAborted } from "@flotilla/base/abort";
 import type { Timer } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
@@ -18,13 +17,11 @@ import type { VmOrigin } from "@flotilla/contract/machines";
 import type { Guest } from "../../guest/guest.ts";
 import type { GuestNetwork } from "../../network/network.ts";
 import type { BootRequest, PreparedDisk, PreparedVm, PrepareRequest, Vm } from "../driver.ts";
-import { VIEW } from "./jail.ts";
 import type { Launcher } from "./launcher.ts";
 import { isAlive } from "./processes.ts";
 import type { Qmp } from "./qmp.ts";
-import { attachDisk, detachDisk } from "./root-disk.ts";
-import { connectWhenReady } from "./sockets.ts";
-import { loadState, readState, type Template } from "./template.ts";
+import { attachDisk, copyDisk, detachDisk } from "./root-disk.ts";
+import { restore, type Template } from "./save-template.ts";
 import type { Tuning } from "./tuning.ts";
 import { type PlaceholderFacts, placeholderConfiguration } from "./placeholder-machine.ts";
 import type { Vmm } from "./vmm.ts";
@@ -58,6 +55,9 @@ export async function prepareVm(
 ): Promise<PreparedVm> {
   const { launcher, template } = context;
   const { bootId, bootDirectory, uid, cpus, memoryMb } = request;
+  const mounted = template.diskPath === null ? null : request.disk;
+  if (mounted !== null && template.diskPath !== null)
+    await copyDisk(template.diskPath, { ...mounted, uid }, launcher.isRoot);
   const vmm = await launcher.spawn({
     machineId: PREPARED,
     bootId,
@@ -66,9 +66,9 @@ export async function prepareVm(
     cpus,
     memoryMb,
     memory: { kind: "file", path: template.memoryPath, isShared: false },
-    diskPath: null,
+    diskPath: mounted?.path ?? null,
     diskBytes: request.disk?.bytes ?? null,
-    backingPaths: [],
+    backingPaths: mounted?.backingPaths ?? [],
     isIncoming: true,
   });
   try {
@@ -87,12 +87,12 @@ async function bringUp(
   context: PrepareContext,
   signal: AbortSignal,
 ): Promise<PreparedVm> {
-  const { launcher, tuning, origin } = context;
+  const { launcher, tuning, template, origin } = context;
   const { bootDirectory, uid } = request;
   const qmp = await launcher.control(vmm, { bootDirectory, uid }, signal);
   const guestNetwork = launcher.attachNetwork(vmm, uid);
   const prepare = async (): Promise<Guest> => {
-    await restore(qmp, request, context, signal);
+    await restore(qmp, { launcher, template, bootDirectory, uid, signal });
     const guest = await launcher.guest({ bootDirectory, uid }, signal);
     if (origin === "prepared") await mountAndWarmUp(qmp, guest, request, context);
     return guest;
@@ -101,35 +101,22 @@ async function bringUp(
   return new Prepared(request, context, { vmm, qmp, guest, guestNetwork });
 }
 
-async function restore(qmp: Qmp, request: PrepareRequest, context: PrepareContext, signal: AbortSignal): Promise<void> {
-  const { launcher, template } = context;
-  const name = "incoming.sock";
-  const socketPath = join(request.bootDirectory, name);
-  const state = await readState(template);
-  await loadState(qmp, {
-    uri: `unix:${join(VIEW.boot, name)}`,
-    send: async () => {
-      const place = { path: socketPath, uid: launcher.uidOf(request) };
-      const socket = await connectWhenReady(place, launcher.clock, signal);
-      socket.on("error", () => {}); // The VMM's exit reports the reason.
-      socket.end(state);
-    },
-    sleep: (ms) => launcher.clock.sleep(ms, signal),
-  });
-  await rm(socketPath, { force: true });
-}
-
 /** Configures the guest with its disk, if any, and warms it up. */
 async function mountAndWarmUp(qmp: Qmp, guest: Guest, request: PrepareRequest, context: PrepareContext): Promise<void> {
-  const { launcher, tuning, rootDevice } = context;
+  const { launcher, tuning, template, rootDevice } = context;
   const { disk, makeScratchDisk, uid, bootDirectory } = request;
-  const attach = async ({ path, backingPaths, bytes, user }: PreparedDisk): Promise<PlaceholderFacts> => {
-    await launcher.makeReachable(uid, [path], backingPaths);
-    await attachDisk(qmp, await launcher.show(bootDirectory, [path, ...backingPaths]), bytes);
+  const factsOf = ({ bytes, user }: PreparedDisk): PlaceholderFacts => {
     return { rootDevice, rootBytes: bytes, user, ...launcher.guestAddressing };
   };
-  const mounted = disk === null ? null : await attach(disk);
-  if (mounted !== null) {
+  const attach = async (attached: PreparedDisk): Promise<PlaceholderFacts> => {
+    const { path, backingPaths, bytes } = attached;
+    await launcher.makeReachable(uid, [path], backingPaths);
+    await attachDisk(qmp, await launcher.show(bootDirectory, [path, ...backingPaths]), bytes);
+    return factsOf(attached);
+  };
+  const isMounted = disk !== null && template.diskPath !== null;
+  const mounted = disk === null ? null : isMounted ? factsOf(disk) : await attach(disk);
+  if (mounted !== null && !isMounted) {
     await guest.configure(placeholderConfiguration(mounted, { now: launcher.clock.now(), digit: "0" }));
   }
   await tuning.warmUp({ guest, mounted, makeScratchDisk, attach, detach: () => detachDisk(qmp) });

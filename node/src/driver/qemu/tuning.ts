@@ -24,6 +24,8 @@ export interface Tuning {
   inBackground<T>(vmm: Vmm, work: () => Promise<T>): Promise<T>;
   /** Runs in a restored guest what a machine's start and first command will run. Rejects when the guest has ended. */
   warmUp(restored: RestoredGuest): Promise<void>;
+  /** Whether images that are used often get templates whose guests have mounted a disk (template.ts). */
+  readonly savesMountedGuests: boolean;
   /** How long a prepared VM runs before it is paused. */
   readonly settleMs: number;
 }
@@ -54,5 +56,6 @@ export const KVM_TUNING: Tuning = {
   concurrentStartsMax: { boots: availableParallelism() + 1, wakes: availableParallelism() + 1 },
   inBackground: (_vmm, work) => work(),
   warmUp: () => Promise.resolve(),
+  savesMountedGuests: false,
   settleMs: 0,
 };

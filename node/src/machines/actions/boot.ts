@@ -43,7 +43,8 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
     const saved = machine.update({ boot: begun, uid: waiting?.uid ?? formerUid });
     const deadline = deadlineSignal(clock, BOOT_DEADLINE_MS, signal);
     const options = { driver, log: machine.log, prepared: waiting, saved, signal: deadline.signal };
-    const vm = await bootVm({ ...requestOf(machine, bootId, root), mustBoot }, options).finally(() =>
+    const hasNewDisk = machine.disk.takeIsNew();
+    const vm = await bootVm({ ...requestOf(machine, bootId, root), mustBoot, hasNewDisk }, options).finally(() =>
       deadline.dispose(),
     );
     // The disk belongs to the new user now.

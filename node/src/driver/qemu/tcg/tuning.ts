@@ -65,6 +65,8 @@ export function emulationTuning({ tscKhz, clock }: EmulationFacts): Tuning {
     },
     inBackground: (vmm, work) => inBackground(vmm, clock, work),
     warmUp: (restored) => warmUp(restored, clock),
+    // A mount is two thirds of the code that a restored guest has to translate until its first command has ended.
+    savesMountedGuests: true,
     settleMs: SETTLE_MS,
   };
 }
