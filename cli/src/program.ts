@@ -7,6 +7,7 @@ import { type Setting, settings, type Program } from "@flotilla/contract/setting
 import { Command, CommanderError, Option } from "commander";
 import { addAccountCommands } from "./account/commands.ts";
 import { addAuditCommands } from "./audit/commands.ts";
+import { addAuthorityCommands } from "./authority/commands.ts";
 import { addBenchCommand } from "./bench/command.ts";
 import { addBillingCommands } from "./billing/commands.ts";
 import { addVerb, type Tree } from "./command.ts";
@@ -52,6 +53,7 @@ export function buildProgram(tree: Tree): Command {
   addTenantCommands(tree, root);
   addPlanCommands(tree, root);
   addTokenCommands(tree, root);
+  addAuthorityCommands(tree, root);
   addVerb(tree, root, {
     usage: "login",
     summary: "save a server's address and a key for later calls",

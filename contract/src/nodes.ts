@@ -97,6 +97,14 @@ export const JoinTokenInfo = Type.Object({
 
 export const JoinTokenCreated = Type.Object({ ...JoinTokenInfo.properties, token: Type.String() });
 
+/** Signs the certificates of nodes on other hosts and of servers. */
+export const FleetAuthority = Type.Object({
+  fingerprint: Type.String({ description: "SHA-256 of its certificate, in hex" }),
+  isSigning: Type.Boolean({ description: "false: it is still trusted, until it is removed" }),
+  createdAt: timestamp(),
+  expiresAt: timestamp(),
+});
+
 export const nodeEndpoints = {
   listNodes: endpoint({
     method: "GET",
@@ -140,6 +148,39 @@ export const nodeEndpoints = {
     body: { kind: "json", isOptional: true, schema: Type.Object({ deadlineSeconds: optional(int64()) }) },
     answers: { 200: json(Type.Object({ ...NodeInfo.properties, operationId: Type.String() })) },
     errors: ["not_found", "invalid_json", "invalid_body"],
+  }),
+  listFleetAuthorities: endpoint({
+    method: "GET",
+    path: "/v1/nodes/authorities",
+    family: "nodes",
+    summary: "List the authorities that servers and nodes trust",
+    access: ["admin"],
+    answers: { 200: json(Type.Array(FleetAuthority)) },
+    errors: ["unavailable"],
+  }),
+  rotateFleetAuthority: endpoint({
+    method: "POST",
+    path: "/v1/nodes/authorities",
+    family: "nodes",
+    summary: "Replace the authority that signs certificates of nodes",
+    description:
+      "Earlier authorities stay trusted. Every node gets a certificate of the new one with its next heartbeat, and no " +
+      "connection is interrupted. When all nodes have reported since, remove the earlier one.",
+    access: ["admin"],
+    answers: { 200: json(Type.Array(FleetAuthority)) },
+    errors: ["conflict", "unavailable"],
+  }),
+  removeFleetAuthority: endpoint({
+    method: "DELETE",
+    path: "/v1/nodes/authorities/{fingerprint}",
+    family: "nodes",
+    summary: "End the trust in an authority that no longer signs",
+    description:
+      "A node that has not reported since another one signs, and a join token that was made before, do not recognize the " +
+      "servers any more: they need a new token.",
+    access: ["admin"],
+    answers: { 204: empty() },
+    errors: ["not_found", "conflict", "unavailable"],
   }),
   heartbeatNode: endpoint({
     method: "POST",

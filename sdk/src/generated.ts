@@ -1155,6 +1155,45 @@ export abstract class Methods {
   }
 
   /**
+   * List the authorities that servers and nodes trust.
+   *
+   * `GET /v1/nodes/authorities`; needs scope admin.
+   * Refuses with unavailable.
+   */
+  listFleetAuthorities(options: CallOptions = {}): Promise<readonly FleetAuthority[]> {
+    return this.call({ method: "GET", path: "/v1/nodes/authorities", answer: "json" }, options);
+  }
+
+  /**
+   * Replace the authority that signs certificates of nodes.
+   *
+   * Earlier authorities stay trusted. Every node gets a certificate of the new one with its next heartbeat, and no
+   * connection is interrupted. When all nodes have reported since, remove the earlier one.
+   *
+   * `POST /v1/nodes/authorities`; needs scope admin.
+   * Refuses with conflict, unavailable.
+   */
+  rotateFleetAuthority(options: CallOptions = {}): Promise<readonly FleetAuthority[]> {
+    return this.call({ method: "POST", path: "/v1/nodes/authorities", answer: "json" }, options);
+  }
+
+  /**
+   * End the trust in an authority that no longer signs.
+   *
+   * A node that has not reported since another one signs, and a join token that was made before, do not recognize
+   * the servers any more: they need a new token.
+   *
+   * `DELETE /v1/nodes/authorities/{fingerprint}`; needs scope admin.
+   * Refuses with not_found, conflict, unavailable.
+   */
+  removeFleetAuthority(fingerprint: string, options: CallOptions = {}): Promise<void> {
+    return this.call(
+      { method: "DELETE", path: `/v1/nodes/authorities/${segment(fingerprint)}`, answer: "empty" },
+      options,
+    );
+  }
+
+  /**
    * Report resources and the observed state of machines.
    *
    * The body is `Heartbeat` of contract/src/link.ts; without a body it only reports that the node runs.
@@ -1854,6 +1893,17 @@ export interface FileEntry {
   mode: string;
   /** RFC 3339, UTC, with milliseconds */
   modifiedAt: string;
+}
+
+export interface FleetAuthority {
+  /** SHA-256 of its certificate, in hex */
+  fingerprint: string;
+  /** false: it is still trusted, until it is removed */
+  isSigning: boolean;
+  /** RFC 3339, UTC, with milliseconds */
+  createdAt: string;
+  /** RFC 3339, UTC, with milliseconds */
+  expiresAt: string;
 }
 
 export interface FleetMembership {

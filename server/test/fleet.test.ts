@@ -185,3 +185,33 @@ test("bytes that are not TLS, and handshakes that do not proceed, keep no node f
   const next = await makeNode("next", await makeToken());
   await until(() => next.joinFleet().then(() => true), { what: "room for another handshake", deadlineMs: 60_000 });
 });
+
+test("a new authority replaces the old one while nodes keep reporting, and then the old one is not trusted", async () => {
+  const earlier = await makeToken({ maxUses: 3 });
+  const node = await makeNode("rotated", earlier);
+  const credential = await node.joinFleet();
+  const beatAndKeep = async (): Promise<{ certificate: string | null; authorities: string[] }> => {
+    const answer = await node.beat(credential);
+    assert.equal(answer.status, 200, answer.text);
+    const { fleet } = JSON.parse(answer.text);
+    await node.membership.accept(fleet, null);
+    return fleet;
+  };
+  assert.equal((await beatAndKeep()).certificate, null);
+  const rotated = await client.post("/v1/nodes/authorities");
+  assert.equal(rotated.status, 200, rotated.text);
+  const [signing, retired] = rotated.json as { fingerprint: string; isSigning: boolean }[];
+  assert.deepEqual([signing?.isSigning, retired?.isSigning], [true, false]);
+  assert.equal(earlier.endsWith(retired?.fingerprint ?? "?"), true);
+  const renewed = await beatAndKeep();
+  assert.deepEqual([renewed.certificate === null, renewed.authorities.length], [false, 2]);
+  assert.equal((await beatAndKeep()).certificate, null);
+  await (await makeNode("rotated-late", earlier)).joinFleet();
+  const kept = await client.delete(`/v1/nodes/authorities/${signing?.fingerprint}`);
+  assert.equal(kept.status, 409);
+  assert.equal((await client.delete(`/v1/nodes/authorities/${retired?.fingerprint}`)).status, 204);
+  assert.equal((await client.delete(`/v1/nodes/authorities/${retired?.fingerprint}`)).status, 404);
+  await assert.rejects((await makeNode("rotated-too-late", earlier)).register(), /is not trusted/);
+  assert.deepEqual((await beatAndKeep()).authorities.length, 1);
+  await (await makeNode("rotated-next", await makeToken())).joinFleet();
+});

@@ -32,6 +32,28 @@ export async function insertFirstAuthority(db: Queryable, row: NewAuthority): Pr
     ON CONFLICT DO NOTHING`);
 }
 
+/** Retires the authority that signs, and makes another one sign. false: `retired` does not sign any more. */
+export async function replaceAuthority(
+  db: Queryable,
+  { retired, row }: { readonly retired: string; readonly row: NewAuthority },
+): Promise<boolean> {
+  const replaced = await db.execute(sql`
+    UPDATE fleet_authorities SET retired_at = ${instantOf(row.createdAt)}
+    WHERE fingerprint = ${retired} AND retired_at IS NULL`);
+  if (replaced === 0) return false;
+  await db.execute(sql`
+    INSERT INTO fleet_authorities (fingerprint, certificate, private_key, created_at)
+    VALUES (${row.fingerprint}, ${row.certificate}, ${row.privateKey}, ${instantOf(row.createdAt)})`);
+  return true;
+}
+
+/** Whether there was such a retired authority. */
+export async function removeRetiredAuthority(db: Queryable, fingerprint: string): Promise<boolean> {
+  const rows = await db.execute(sql`
+    DELETE FROM fleet_authorities WHERE fingerprint = ${fingerprint} AND retired_at IS NOT NULL`);
+  return rows > 0;
+}
+
 /** Confirms where this server listens, and deletes rows of servers that ended long ago. */
 export async function upsertListener(
   db: Queryable,

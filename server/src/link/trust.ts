@@ -10,15 +10,24 @@
  */
 import { createHash, createPublicKey, generateKeyPairSync, type KeyObject, type X509Certificate } from "node:crypto";
 import { createSecureContext, type SecureContext, type TLSSocket } from "node:tls";
+import { Refusal } from "@flotilla/contract/errors";
 import { authorityServerName, type FleetFacts, nodeOfIdentity } from "@flotilla/contract/link/fleet";
 import type { NodeCertificate } from "../auth/caller.ts";
 import type { Context } from "../context.ts";
 import type { Secrets } from "../secrets.ts";
 import { type Authority, authorityOf, CERTIFICATE_MS, issueCertificate, makeAuthority } from "./certificates.ts";
-import { insertFirstAuthority, listAuthorities, listListeners } from "./fleet-store.ts";
+import {
+  insertFirstAuthority,
+  listAuthorities,
+  listListeners,
+  removeRetiredAuthority,
+  replaceAuthority,
+} from "./fleet-store.ts";
 
 /** How old what this server knows of authorities and listeners may be. A change is also notified. */
 const FRESH_MS = 5_000;
+/** A node accepts 16. */
+const AUTHORITIES_MAX = 8;
 const LISTENERS_FRESH_MS = 1_000;
 /** A server that has not confirmed its listener for this long has ended. */
 export const LISTENER_LOST_MS = 45_000;
@@ -108,6 +117,48 @@ export class FleetTrust {
     };
   }
 
+  /** Every trusted authority, the one that signs first. Makes the first one. */
+  async list(): Promise<readonly Authority[]> {
+    return (await this.#read()).all;
+  }
+
+  /**
+   * Makes a new authority sign. Earlier ones stay trusted until they are removed; nodes get certificates of the new one with
+   * their next heartbeats. Throws a Refusal.
+   */
+  async rotate(): Promise<void> {
+    const { clock, db, randomBytes } = this.#context;
+    const { signing, all } = await this.#read();
+    if (all.length >= AUTHORITIES_MAX)
+      throw new Refusal(
+        "conflict",
+        `the fleet has ${all.length} authorities; remove retired ones before another is made`,
+      );
+    const made = makeAuthority(randomBytes, clock.now());
+    const row = { ...made, privateKey: this.#seal(made) };
+    const isReplaced = await db.transaction((transaction) =>
+      replaceAuthority(transaction, { retired: signing.fingerprint, row }),
+    );
+    if (!isReplaced)
+      throw new Refusal("conflict", "another server has replaced the authority at the same time; list them");
+    await this.#changed(made.fingerprint);
+  }
+
+  /** Ends the trust in a retired authority: servers' at once, a node's with its next heartbeat. Throws a Refusal. */
+  async remove(fingerprint: string): Promise<void> {
+    const { signing } = await this.#read();
+    if (signing.fingerprint === fingerprint)
+      throw new Refusal("conflict", `authority ${fingerprint} signs certificates; rotate first, then remove it`);
+    if (!(await removeRetiredAuthority(this.#context.db, fingerprint)))
+      throw new Refusal("not_found", `authority ${fingerprint} was not found; list them to see their fingerprints`);
+    await this.#changed(fingerprint);
+  }
+
+  async #changed(fingerprint: string): Promise<void> {
+    await this.#context.db.notify("fleet", fingerprint);
+    await this.#read();
+  }
+
   /** Where running servers listen for nodes. */
   async listeners(): Promise<FleetFacts["listeners"]> {
     const { clock, db } = this.#context;
@@ -146,7 +197,7 @@ export class FleetTrust {
     let rows = await listAuthorities(db);
     if (!rows.some(({ retiredAt }) => retiredAt === null)) {
       const made = makeAuthority(randomBytes, clock.now());
-      await insertFirstAuthority(db, { ...made, privateKey: this.seal(made) });
+      await insertFirstAuthority(db, { ...made, privateKey: this.#seal(made) });
       rows = await listAuthorities(db);
     }
     const known = new Map(this.#known?.all.map((authority) => [authority.fingerprint, authority]));
@@ -171,7 +222,7 @@ export class FleetTrust {
   }
 
   /** Encrypts an authority's private key for its row. */
-  seal({ fingerprint, key }: Authority): Buffer {
+  #seal({ fingerprint, key }: Authority): Buffer {
     const privateKey = key.export({ type: "pkcs8", format: "pem" }).toString();
     return this.#secrets.seal(ownerOf(fingerprint), { privateKey });
   }

@@ -1,8 +1,9 @@
 /**
- * The handlers of nodes: list, register, heartbeat, drain, revoke.
+ * The handlers of nodes: list, register, heartbeat, drain, revoke, and the authorities that they trust.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { OWN_LINK_VERSIONS } from "@flotilla/contract/link/version";
+import type { Fleet } from "../link/reach.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { listPage } from "../http/list-page.ts";
 import type { MachineServices } from "../machines/services.ts";
@@ -10,7 +11,7 @@ import { requestDrain } from "./drain.ts";
 import { applyHeartbeat } from "./heartbeat.ts";
 import { registerNode } from "./register.ts";
 import { listNodes, revokeNode } from "./store.ts";
-import { fleetMembership, nodeInfo } from "./view.ts";
+import { fleetAuthority, fleetMembership, nodeInfo } from "./view.ts";
 
 export function nodeHandlers(
   services: MachineServices,
@@ -62,6 +63,26 @@ export function nodeHandlers(
       if (!(await revokeNode(context.db, params.id)))
         throw new Refusal("not_found", `node ${params.id} was not found; list the nodes to see their ids`);
       await context.db.notify("nodes", params.id);
+      return { status: 204 };
+    },
+  };
+}
+
+/** The handlers of the authorities that nodes trust. */
+export function authorityHandlers({
+  trust,
+}: Fleet): HandlersOf<"listFleetAuthorities" | "rotateFleetAuthority" | "removeFleetAuthority"> {
+  const authorities = async () => (await trust.list()).map((each, index) => fleetAuthority(each, index === 0));
+  return {
+    async listFleetAuthorities() {
+      return { status: 200, body: await authorities() };
+    },
+    async rotateFleetAuthority() {
+      await trust.rotate();
+      return { status: 200, body: await authorities() };
+    },
+    async removeFleetAuthority({ params }) {
+      await trust.remove(params.fingerprint);
       return { status: 204 };
     },
   };

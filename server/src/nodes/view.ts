@@ -32,3 +32,13 @@ export const fleetMembership = ({ authorities, certificate, listeners }: FleetFa
   certificate,
   listeners: listeners.map(({ id, addresses }) => ({ id, addresses: [...addresses] })),
 });
+
+export const fleetAuthority = (
+  { fingerprint, createdAt, expiresAt }: { fingerprint: string; createdAt: number; expiresAt: number },
+  isSigning: boolean,
+) => ({
+  fingerprint,
+  isSigning,
+  createdAt: new Date(createdAt).toISOString(),
+  expiresAt: new Date(expiresAt).toISOString(),
+});
