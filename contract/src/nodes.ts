@@ -33,6 +33,7 @@ export const NodeInfo = Type.Object({
   labels: stringMap("facts from the operator and observed ones, such as the accelerator"),
   registeredAt: timestamp(),
   lastHeartbeatAt: nullable(timestamp()),
+  cordonedAt: nullable(timestamp()),
   runtime: nullable(Type.String()),
   usedCpus: Type.Number(),
   usedMemoryMb: int64(),
@@ -133,6 +134,27 @@ export const nodeEndpoints = {
     summary: "Revoke a node's credential; the node's next call fails",
     access: ["admin"],
     answers: { 204: empty() },
+    errors: ["not_found"],
+  }),
+  cordonNode: endpoint({
+    method: "POST",
+    path: "/v1/nodes/{id}/cordon",
+    family: "nodes",
+    summary: "Place no new machines on a node",
+    description:
+      "Machines that are on the node keep running, stop and start as before. It stays so, also across restarts, until the " +
+      "node is uncordoned.",
+    access: ["admin"],
+    answers: { 200: json(NodeInfo) },
+    errors: ["not_found"],
+  }),
+  uncordonNode: endpoint({
+    method: "POST",
+    path: "/v1/nodes/{id}/uncordon",
+    family: "nodes",
+    summary: "Place new machines on a node again",
+    access: ["admin"],
+    answers: { 200: json(NodeInfo) },
     errors: ["not_found"],
   }),
   drainNode: endpoint({

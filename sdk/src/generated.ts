@@ -1141,6 +1141,29 @@ export abstract class Methods {
   }
 
   /**
+   * Place no new machines on a node.
+   *
+   * Machines that are on the node keep running, stop and start as before. It stays so, also across restarts, until
+   * the node is uncordoned.
+   *
+   * `POST /v1/nodes/{id}/cordon`; needs scope admin.
+   * Refuses with not_found.
+   */
+  cordonNode(id: string, options: CallOptions = {}): Promise<NodeInfo> {
+    return this.call({ method: "POST", path: `/v1/nodes/${segment(id)}/cordon`, answer: "json" }, options);
+  }
+
+  /**
+   * Place new machines on a node again.
+   *
+   * `POST /v1/nodes/{id}/uncordon`; needs scope admin.
+   * Refuses with not_found.
+   */
+  uncordonNode(id: string, options: CallOptions = {}): Promise<NodeInfo> {
+    return this.call({ method: "POST", path: `/v1/nodes/${segment(id)}/uncordon`, answer: "json" }, options);
+  }
+
+  /**
    * Stop the machines of a node and start nothing more on it.
    *
    * Answers immediately; the operation shows the progress. Owners have `deadlineSeconds` (600) to stop their
@@ -1846,6 +1869,8 @@ export interface DrainNodeAnswer {
   registeredAt: string;
   /** RFC 3339, UTC, with milliseconds */
   lastHeartbeatAt: string | null;
+  /** RFC 3339, UTC, with milliseconds */
+  cordonedAt: string | null;
   runtime: string | null;
   usedCpus: number;
   usedMemoryMb: number;
@@ -2451,6 +2476,8 @@ export interface NodeInfo {
   registeredAt: string;
   /** RFC 3339, UTC, with milliseconds */
   lastHeartbeatAt: string | null;
+  /** RFC 3339, UTC, with milliseconds */
+  cordonedAt: string | null;
   runtime: string | null;
   usedCpus: number;
   usedMemoryMb: number;
@@ -2680,6 +2707,8 @@ export interface RegisteredNode {
   registeredAt: string;
   /** RFC 3339, UTC, with milliseconds */
   lastHeartbeatAt: string | null;
+  /** RFC 3339, UTC, with milliseconds */
+  cordonedAt: string | null;
   runtime: string | null;
   usedCpus: number;
   usedMemoryMb: number;

@@ -175,6 +175,14 @@ test("two nodes of one host share the machines, and one may be reachable instead
   const used = await Promise.all(ids.map(async (id) => (await flotilla.get(id)).nodeId));
   assert.deepEqual([...new Set(used)].toSorted(), ["direct", "far"]);
   for (const id of ids) await bothServersReach(id);
+  assert.equal((await flotilla.client().post("/v1/nodes/far/cordon")).status, 200);
+  ids.push(await startMachine(), await startMachine());
+  const later = await Promise.all(ids.slice(3).map(async (id) => (await flotilla.get(id)).nodeId));
+  assert.deepEqual(later, ["direct", "direct"]);
+  const [moved = ""] = ids.filter((_, index) => used[index] === "far");
+  await flotilla.stop(moved);
+  assert.equal((await flotilla.start(moved)).nodeId, "far");
+  assert.equal((await flotilla.client(1).post("/v1/nodes/far/uncordon")).json.cordonedAt, null);
   for (const id of ids) await flotilla.remove(id);
 });
 

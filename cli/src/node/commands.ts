@@ -26,6 +26,16 @@ export function addNodeCommands(tree: Tree, node: Command): void {
     load: () => import("./drain.ts"),
   });
   addVerb(tree, node, {
+    usage: "cordon <nodes...>",
+    summary: "place no new machines on nodes; those that they have run and start as before (needs an admin key)",
+    load: () => import("./cordon.ts"),
+  });
+  addVerb(tree, node, {
+    usage: "uncordon <nodes...>",
+    summary: "place new machines on nodes again (needs an admin key)",
+    load: () => import("./uncordon.ts"),
+  });
+  addVerb(tree, node, {
     usage: "revoke <nodes...>",
     summary:
       "end the membership of nodes; their connections end at once, and their machines are unreachable (needs an admin key)",

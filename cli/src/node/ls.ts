@@ -13,7 +13,7 @@ export async function run(call: Call): Promise<void> {
     ["NODE", "STATUS", "CPUS BUSY", "FREE MEMORY", "FREE DISK", "LAST SEEN", "RUNTIME"],
     nodes.map((node) => [
       node.id,
-      node.status,
+      node.cordonedAt === null ? node.status : `${node.status}, cordoned`,
       `${node.usedCpus.toFixed(1)} of ${node.totalCpus}`,
       `${node.availableMemoryMb} of ${node.totalMemoryMb} MB`,
       `${node.availableDiskGb} of ${node.totalDiskGb} GB`,

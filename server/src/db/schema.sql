@@ -576,6 +576,8 @@ CREATE TABLE nodes (
   key_hash bytea,
   -- The prefix of the join token with which it was admitted, so that a registration whose answer was lost can be repeated.
   joined_with text,
+  -- Since when an operator lets no new machine be placed there; null: they may be. It outlasts restarts, drains and revocation.
+  cordoned_at timestamp with time zone,
   CONSTRAINT nodes_pkey PRIMARY KEY (id),
   CONSTRAINT nodes_available_disk_gb_check CHECK ((available_disk_gb >= 0)),
   CONSTRAINT nodes_available_memory_mb_check CHECK ((available_memory_mb >= 0)),

@@ -3,14 +3,16 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { OWN_LINK_VERSIONS } from "@flotilla/contract/link/version";
+import type { NodeInfo } from "@flotilla/contract/nodes";
 import type { Fleet } from "../link/reach.ts";
+import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { listPage } from "../http/list-page.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { requestDrain } from "./drain.ts";
 import { applyHeartbeat } from "./heartbeat.ts";
 import { registerNode } from "./register.ts";
-import { listNodes, revokeNode } from "./store.ts";
+import { cordonNode, listNodes, type NodeRecord, revokeNode, uncordonNode } from "./store.ts";
 import { fleetAuthority, fleetMembership, nodeInfo } from "./view.ts";
 
 export function nodeHandlers(
@@ -84,6 +86,23 @@ export function authorityHandlers({
     async removeFleetAuthority({ params }) {
       await trust.remove(params.fingerprint);
       return { status: 204 };
+    },
+  };
+}
+
+/** The handlers of whether new machines are placed on a node. */
+export function cordonHandlers({ db, clock }: Context): HandlersOf<"cordonNode" | "uncordonNode"> {
+  const changed = async (id: string, node: NodeRecord | undefined): Promise<NodeInfo> => {
+    if (node === undefined) throw new Refusal("not_found", `node ${id} was not found; list the nodes to see their ids`);
+    await db.notify("nodes", id);
+    return nodeInfo(node);
+  };
+  return {
+    async cordonNode({ params: { id } }) {
+      return { status: 200, body: await changed(id, await cordonNode(db, id, clock.now())) };
+    },
+    async uncordonNode({ params: { id } }) {
+      return { status: 200, body: await changed(id, await uncordonNode(db, id)) };
     },
   };
 }

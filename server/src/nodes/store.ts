@@ -28,6 +28,7 @@ export interface NodeRecord {
   readonly usedCpus: number;
   readonly registeredAt: number;
   readonly lastHeartbeatAt: number | null;
+  readonly cordonedAt: number | null;
 }
 
 const COLUMNS = sql`
@@ -35,7 +36,8 @@ const COLUMNS = sql`
   n.available_memory_mb AS "availableMemoryMb", n.used_memory_mb AS "usedMemoryMb", n.total_disk_gb AS "totalDiskGb",
   n.available_disk_gb AS "availableDiskGb", n.used_disk_gb AS "usedDiskGb", n.used_cpus AS "usedCpus",
   floor(extract(epoch FROM n.registered_at) * 1000)::bigint AS "registeredAt",
-  floor(extract(epoch FROM n.last_heartbeat_at) * 1000)::bigint AS "lastHeartbeatAt"`;
+  floor(extract(epoch FROM n.last_heartbeat_at) * 1000)::bigint AS "lastHeartbeatAt",
+  floor(extract(epoch FROM n.cordoned_at) * 1000)::bigint AS "cordonedAt"`;
 
 /** Whether an event applies to the status of a row `n`. */
 const permits = (event: NodeEvent): Statement => sql`n.status = ANY(${movesOf(event).from}::text[])`;
@@ -169,6 +171,15 @@ export async function updateHeartbeat(
     RETURNING before.status,
       floor(extract(epoch FROM before.last_heartbeat_at) * 1000)::bigint AS "lastHeartbeatAt"`);
 }
+
+/** Cordons a node from now on, unless it is cordoned already. undefined: there is no such node. */
+export const cordonNode = (db: Queryable, id: string, now: number): Promise<NodeRecord | undefined> =>
+  db.queryOne<NodeRecord>(sql`
+    UPDATE nodes n SET cordoned_at = coalesce(n.cordoned_at, ${instantOf(now)}) WHERE n.id = ${id} RETURNING ${COLUMNS}`);
+
+/** undefined: there is no such node. */
+export const uncordonNode = (db: Queryable, id: string): Promise<NodeRecord | undefined> =>
+  db.queryOne<NodeRecord>(sql`UPDATE nodes n SET cordoned_at = NULL WHERE n.id = ${id} RETURNING ${COLUMNS}`);
 
 /** Closes a node to starts for the time of its drain. undefined: there is no reporting node with this id. */
 export const beginDrain = (db: Queryable, id: string): Promise<NodeRecord | undefined> =>

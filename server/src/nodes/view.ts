@@ -20,6 +20,7 @@ export function nodeInfo(node: NodeRecord): NodeInfo {
     labels: { ...node.labels },
     registeredAt: new Date(node.registeredAt).toISOString(),
     lastHeartbeatAt: node.lastHeartbeatAt === null ? null : new Date(node.lastHeartbeatAt).toISOString(),
+    cordonedAt: node.cordonedAt === null ? null : new Date(node.cordonedAt).toISOString(),
     runtime: node.runtime,
     usedCpus: node.usedCpus,
     usedMemoryMb: node.usedMemoryMb,

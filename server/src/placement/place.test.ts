@@ -3,12 +3,13 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type CandidateNode, place } from "./place.ts";
+import { type CandidateNode, place, startRefusal } from "./place.ts";
 
 const small: CandidateNode = {
   id: "small",
   address: "unix:/run/small.sock",
   status: "ready",
+  isCordoned: false,
   arch: "amd64",
   totalCpus: 2,
   totalMemoryMb: 24_000,
@@ -69,6 +70,17 @@ test("a request that can never fit is refused as such, with every node's reason"
     canNever: true,
     reason: "node small has 24000 MB of memory, but 32000 MB are requested; node arm is arm64, but amd64 is requested",
   });
+});
+
+test("a cordoned node gets no new machine, and starts those that it has", () => {
+  const cordoned = { ...small, id: "a-cordoned", isCordoned: true };
+  assert.deepEqual(place([cordoned, small], request), { nodeId: "small" });
+  assert.deepEqual(place([cordoned], request), {
+    nodeId: null,
+    canNever: false,
+    reason: "node a-cordoned is cordoned",
+  });
+  assert.equal(startRefusal(cordoned), null);
 });
 
 test("a node that is unreachable, draining or nearly full gets no new machine", () => {

@@ -15,6 +15,8 @@ export interface CandidateNode {
   /** The address of its agent. */
   readonly address: string;
   readonly status: NodeStatus;
+  /** An operator lets no new machine be placed there. */
+  readonly isCordoned: boolean;
   /** null: not reported. */
   readonly arch: string | null;
   readonly totalCpus: number;
@@ -62,6 +64,11 @@ const RULES: readonly Rule[] = [
     canNever: false,
     test: (node) => node.status !== "ready",
     why: (node) => `node ${node.id} is ${node.status}`,
+  },
+  {
+    canNever: false,
+    test: (node) => node.isCordoned,
+    why: (node) => `node ${node.id} is cordoned`,
   },
   {
     canNever: false,
