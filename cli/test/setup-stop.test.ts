@@ -41,6 +41,7 @@ const FAKES = {
     done`,
   dpkg: ":",
   npm: `[ "$1" = ci ] || exit 3
+    [ ! -e "$STATE/slow/stubborn" ] || trap '' TERM INT
     waits ci; mkdir -p node_modules; : >node_modules/.package-lock.json`,
 };
 
@@ -158,6 +159,18 @@ for (const how of ["terminal", "plain"] as const) {
     await goesOn(t, checkout);
   });
 }
+
+test("Ctrl-C ends an npm ci that ignores it, as one that undoes its work does for a minute", { skip }, async (t) => {
+  const checkout = makeCheckout(t);
+  for (const each of ["ci", "stubborn"]) checkout.slow(each, true);
+  const { said, isOver, stop } = start(t, checkout, "terminal");
+  await until(() => existsSync(join(checkout.state, "runs-ci")), { what: "npm ci", deadlineMs: 60_000 });
+  stop();
+  await until(() => isOver() && left(checkout).length === 0, { what: "the end of all its processes" });
+  assert.doesNotMatch(said(), /flotilla: up/);
+  for (const each of ["ci", "stubborn"]) checkout.slow(each, false);
+  await goesOn(t, checkout);
+});
 
 test("on a host where no user can be created, set-up says that the server will be root, and Flotilla starts", {
   skip,
