@@ -63,7 +63,7 @@ export const imageEndpoints = {
     }),
     body: { kind: "bytes" },
     answers: { 200: json(ImageInfo) },
-    errors: ["invalid_request", "invalid_body", "not_found", "unavailable"],
+    errors: ["invalid_request", "invalid_body", "not_found", "unavailable", "no_space"],
     isExtra: true,
   }),
   listMachineImages: endpoint({

@@ -14,6 +14,7 @@ import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import type { NodeFacts } from "@flotilla/contract/link";
 import { type NodeConfig, readNodeConfig } from "./config.ts";
+import { isNearlyFull } from "./disks/disks.ts";
 import { type NodeBackends, nodeArch, openNodeBackends } from "./node-backends.ts";
 import { lowerOomScore } from "./host/out-of-memory.ts";
 import { Outbox } from "./link/outbox.ts";
@@ -84,7 +85,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   log.info({ ...adoption }, describeAdoption(adoption));
   await backends.prepareImages();
   const { images } = backends;
-  const link = await serveLink({ ...config, socketPath, fleet, images, clock: systemClock, log });
+  const link = await serveLink({ ...config, socketPath, fleet, images, isNearlyFull, clock: systemClock, log });
   const reached = await reach?.open(link.serve);
   log.info({ ...facts, address, pid: process.pid }, "the node agent is ready");
   process.send?.({ kind: "ready" });

@@ -6,17 +6,19 @@ import { once } from "node:events";
 import { createServer, request as httpRequest, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
-import { systemClock } from "@flotilla/base/clock";
+import { type Clock, systemClock } from "@flotilla/base/clock";
 import { encodeLinkFrame, LinkDecoder, type LinkFrame } from "@flotilla/contract/link-stream";
 import type { Guest } from "../src/guest/guest.ts";
 import { serveExec } from "../src/link/exec.ts";
 import { scriptedExec } from "./support/scripted-exec.ts";
 
+const isDiskFull = (): Promise<boolean> => Promise.resolve(false);
+
 test("output that arrives together with the exit is sent before it", async (t) => {
   const { exec, exiting } = scriptedExec();
   const guest = { exec: () => exec } as Partial<Guest> as Guest;
   const server = createServer((request, response) =>
-    serveExec(request, response, { guest, clock: systemClock, hasRoom: () => Promise.resolve(true) }),
+    serveExec(request, response, { guest, clock: systemClock, hasRoom: () => Promise.resolve(true), isDiskFull }),
   );
   t.after(() => server.close());
   server.listen(0, "127.0.0.1");
@@ -49,7 +51,7 @@ test("a file that does not fit on the host's disk is refused while it is being s
   const looks = [true, false];
   const hasRoom = () => Promise.resolve(looks.shift() ?? false);
   const server = createServer((request, response) =>
-    serveExec(request, response, { guest, clock: systemClock, hasRoom }),
+    serveExec(request, response, { guest, clock: systemClock, hasRoom, isDiskFull }),
   );
   t.after(() => server.closeAllConnections());
   t.after(() => server.close());
@@ -73,4 +75,28 @@ test("a file that does not fit on the host's disk is refused while it is being s
       ["exit", '{"exitCode":1'],
     ],
   );
+});
+
+test("a command that does not end because the host's disk is full says so", async (t) => {
+  const { exec } = scriptedExec();
+  const guest = { exec: () => exec } as Partial<Guest> as Guest;
+  // Deadlines of seconds end at once.
+  const clock: Clock = { ...systemClock, timer: (_ms, callback) => systemClock.timer(1, callback) };
+  const room = { hasRoom: () => Promise.resolve(true), isDiskFull: () => Promise.resolve(true) };
+  const server = createServer((request, response) => serveExec(request, response, { guest, clock, ...room }));
+  t.after(() => server.closeAllConnections());
+  t.after(() => server.close());
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const sent = httpRequest({ port, host: "127.0.0.1", method: "POST" });
+  const start = { argv: ["x"], cwd: null, env: {}, user: null, timeoutMs: 1000, isBackground: false };
+  sent.end(encodeLinkFrame("start", JSON.stringify({ ...start, hasStdin: false, terminal: null })));
+  const [response] = (await once(sent, "response")) as [IncomingMessage];
+  const decoder = new LinkDecoder();
+  const frames: LinkFrame[] = [];
+  response.on("data", (chunk: Buffer) => frames.push(...decoder.push(chunk)));
+  await once(response, "end");
+  const last = JSON.parse(Buffer.from(frames.at(-1)?.payload ?? []).toString());
+  assert.deepEqual([frames.at(-1)?.type, last.code], ["failure", "no_space"]);
 });

@@ -1001,7 +1001,7 @@ export abstract class Methods {
    * Upload an image to a node as an archive: an OCI layout, a docker archive or a tar of a root file system.
    *
    * `POST /v1/images/import`; needs scope admin.
-   * Refuses with invalid_request, invalid_body, not_found, unavailable.
+   * Refuses with invalid_request, invalid_body, not_found, unavailable, no_space.
    */
   importImage(body: BytesBody, options: CallOptions<ImportImageQuery> = {}): Promise<ImageInfo> {
     return this.call({ method: "POST", path: "/v1/images/import", bytes: body, answer: "json" }, options);

@@ -57,6 +57,12 @@ test("an imported archive is an image of the node, and a machine's own images ar
   );
 });
 
+test("an image that does not fit on the node's disk is refused with 507, not as the caller's mistake", async () => {
+  const refused = await client.call("POST", "/v1/images/import?reference=local/too-large", { raw: "bytes" });
+  assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [507, "no_space"]);
+  assert.match(refused.text, /the node's disk is too full: .*remove images or machines/);
+});
+
 test("an import names an existing node, and needs a reference", async () => {
   const unknown = await client.call("POST", "/v1/images/import?reference=local/x&nodeId=absent", { raw: "x" });
   assert.equal(unknown.status, 404);

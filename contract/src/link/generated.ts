@@ -63,6 +63,7 @@ const IMAGE_PROGRESS_REASON_CODE = [
   "image_not_allowed",
   "image_wrong_platform",
   "image_not_cached",
+  "no_space",
 ] as const;
 const IMAGE_PROGRESS_KIND = ["progress", "done", "failed"] as const;
 const PULL_REQUEST_REFERENCE_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,511}$/;

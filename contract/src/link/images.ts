@@ -48,7 +48,8 @@ export const ImageProgress = Type.Union([
   Type.Object({
     kind: Type.Literal("failed"),
     message: clipped(MESSAGE_CHARACTERS_MAX),
-    reasonCode: oneOfOr(IMAGE_FAULTS, null),
+    /** `no_space`: the node's disk is full. null: the next attempt may succeed. */
+    reasonCode: oneOfOr([...IMAGE_FAULTS, "no_space"], null),
   }),
 ]);
 export type ImageProgress = Message<typeof ImageProgress>;

@@ -288,6 +288,7 @@ function withImageName(error: unknown, reference: Reference): Error {
   const isMissing = error instanceof RegistryError && error.kind === "missing";
   const what = isMissing ? "does not exist" : "cannot be pulled";
   const text = `image ${reference.name} ${what}: ${messageOf(error)}`;
+  if (error instanceof DiskFull) return DiskFull.saying(text);
   const fault = error instanceof RegistryError ? error.fault : imageFaultIn(error);
   return fault === null ? new Error(text) : new ImageRefused(fault, text);
 }

@@ -16,6 +16,11 @@ export class DiskFull extends Error {
   constructor(why: string) {
     super(`the node's disk is too full: ${why}; remove images or machines to make room`);
   }
+
+  /** The same with another message. */
+  static saying(text: string): DiskFull {
+    return Object.assign(new DiskFull(""), { message: text });
+  }
 }
 
 /** Bytes that images may still use on the file system of `directory`; negative when the reserve is in use. */

@@ -205,7 +205,8 @@ class ImageStore implements NodeImages {
     } catch (thrown) {
       const error: unknown = watch.signal.aborted ? watch.signal.reason : asDiskFull(thrown);
       const reason = ownMessageOf(error);
-      throw new Error(`image ${reference.name} cannot be imported: ${reason}`);
+      const text = `image ${reference.name} cannot be imported: ${reason}`;
+      throw error instanceof DiskFull ? DiskFull.saying(text) : new Error(text);
     }
   }
 

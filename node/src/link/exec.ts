@@ -49,6 +49,8 @@ export interface LinkExecOptions {
   readonly clock: Clock;
   /** Whether the host's disk has space for what a guest writes. */
   readonly hasRoom: () => Promise<boolean>;
+  /** Whether the VMM pauses a guest that writes, because the host's disk is nearly full. */
+  readonly isDiskFull: () => Promise<boolean>;
 }
 
 /** Serves the request until the command has ended or the caller disconnects. */
@@ -62,6 +64,7 @@ class LinkExec {
   readonly #guest: Guest;
   readonly #clock: Clock;
   readonly #hasRoom: () => Promise<boolean>;
+  readonly #isDiskFull: () => Promise<boolean>;
   readonly #decoder = new LinkDecoder();
   #start: ExecStart | null = null;
   #exec: GuestExec | null = null;
@@ -76,12 +79,17 @@ class LinkExec {
   #isBlocked = false;
   #hasTimedOut = false;
 
-  constructor(request: IncomingMessage, response: ServerResponse, { guest, clock, hasRoom }: LinkExecOptions) {
+  constructor(
+    request: IncomingMessage,
+    response: ServerResponse,
+    { guest, clock, hasRoom, isDiskFull }: LinkExecOptions,
+  ) {
     this.#request = request;
     this.#response = response;
     this.#guest = guest;
     this.#clock = clock;
     this.#hasRoom = hasRoom;
+    this.#isDiskFull = isDiskFull;
   }
 
   serve(): void {
@@ -276,10 +284,15 @@ class LinkExec {
     this.#timers.push(
       this.#clock.timer(KILL_DEADLINE_MS, () => {
         if (this.#isBlocked) this.#expectEnd();
-        else
-          this.#fail({ code: "guest_unreachable", message: "the guest does not report the end of the killed command" });
+        else void this.#failUnanswered();
       }),
     );
+  }
+
+  async #failUnanswered(): Promise<void> {
+    const message = "the guest does not report the end of the killed command";
+    if (!(await this.#isDiskFull().catch(() => false))) return this.#fail({ code: "guest_unreachable", message });
+    this.#fail({ code: "no_space", message: "the disk of the host is full, and a machine that writes is paused" });
   }
 
   #fail(failure: LinkError): void {

@@ -32,6 +32,7 @@ import {
   versionRefusal,
 } from "@flotilla/contract/link/version";
 import { imageFaultIn } from "../images/image-refused.ts";
+import { asDiskFull, DiskFull } from "../images/space.ts";
 import type { Images } from "../images/images.ts";
 import type { Fleet } from "../machines/fleet.ts";
 import { FileFailure } from "../guest/file-answer.ts";
@@ -56,6 +57,8 @@ export interface LinkOptions {
   readonly serverUid: number | null;
   /** Archives that are being imported; emptied by the agent at its start. */
   readonly temporaryDirectory: string;
+  /** Whether a directory's file system is so full that a machine that writes is paused. */
+  readonly isNearlyFull: (directory: string) => Promise<boolean>;
   readonly fleet: Fleet;
   readonly images: Images;
   readonly clock: Clock;
@@ -157,8 +160,14 @@ class Link {
 
   #exec(machineId: string, request: IncomingMessage, response: ServerResponse): void {
     const guest = this.#guestOf(machineId, request, response);
-    const { clock, temporaryDirectory } = this.#options;
-    if (guest !== null) serveExec(request, response, { guest, clock, hasRoom: () => hasRoom(temporaryDirectory) });
+    const { clock, temporaryDirectory, isNearlyFull } = this.#options;
+    if (guest === null) return;
+    serveExec(request, response, {
+      guest,
+      clock,
+      hasRoom: () => hasRoom(temporaryDirectory),
+      isDiskFull: () => isNearlyFull(temporaryDirectory),
+    });
   }
 
   async #file({ request, response }: Exchange, machineId: string, name: string): Promise<void> {
@@ -331,6 +340,8 @@ async function lastLine(write: WriteLine, work: () => ReturnType<Images["ensure"
     const { rootPath: _path, rootBytes: _bytes, configuration: _how, source: _source, ...image } = await work();
     write({ kind: "done", image });
   } catch (error) {
-    write({ kind: "failed", message: messageOf(error), reasonCode: imageFaultIn(error) });
+    const known = asDiskFull(error);
+    const reasonCode = known instanceof DiskFull ? "no_space" : imageFaultIn(error);
+    write({ kind: "failed", message: messageOf(known), reasonCode });
   }
 }

@@ -21,6 +21,7 @@ export async function startTestLink(): Promise<TestLink> {
     socketPath,
     serverUid: null,
     temporaryDirectory: directory.path,
+    isNearlyFull: () => Promise.resolve(false),
     fleet: node.fleet,
     images: node.images,
     clock: node.clock,

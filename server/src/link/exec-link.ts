@@ -253,6 +253,10 @@ function failure({ code, message }: LinkError, machineId: string): Error {
       const text = `exec in ${machineId} was refused: ${message}; try again when one of them has ended`;
       return new Refusal("conflict", text);
     }
+    case "no_space": {
+      const text = `the command in machine ${machineId} did not end: ${message}; free disk space there to resume it`;
+      return new Refusal("unavailable", text);
+    }
     case "invalid":
       return new Refusal("invalid_request", `exec in ${machineId} was refused: ${message}`);
     default: {

@@ -47,7 +47,7 @@ interface JsonRequest {
 interface ImageWork {
   readonly request: Omit<StreamRequest, "headersTimeout" | "bodyTimeout">;
   readonly onProgress?: (message: string) => void;
-  readonly onFailure: (reason: string, code: ImageFault | null) => Refusal;
+  readonly onFailure: (reason: string, code: ImageFault | "no_space" | null) => Refusal;
 }
 
 /** A request whose answer is a stream. Times are milliseconds; 0: no limit. */
@@ -141,7 +141,8 @@ export class NodeLink {
     const path = `/v1/images/import?reference=${encodeURIComponent(reference)}`;
     return await this.#imageWork(node, {
       request: { method: "POST", path, contentType: "application/octet-stream", body: archive, signal },
-      onFailure: (reason) => new Refusal("invalid_request", `import of ${reference} failed: ${reason}`),
+      onFailure: (reason, code) =>
+        new Refusal(code === "no_space" ? code : "invalid_request", `import of ${reference} failed: ${reason}`),
     });
   }
 
@@ -158,7 +159,7 @@ export class NodeLink {
     return await this.#imageWork(node, {
       request: { method: "PUT", path: "/v1/images", contentType: "application/json", body, signal },
       onProgress,
-      onFailure: (reason, code) => new Refusal(code ?? "unavailable", reason),
+      onFailure: (reason, code) => new Refusal(code === null || code === "no_space" ? "unavailable" : code, reason),
     });
   }
 

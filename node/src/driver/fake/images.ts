@@ -2,7 +2,7 @@
  * Images without bytes, for the fake driver.
  *
  * FAKE: any reference exists unless it contains a key of FAULTS. `slow-<ms>` in a reference makes its pull take that long,
- * `broken` makes it fail. Kept in memory: after a restart any digest is accepted as an image.
+ * `broken` makes it fail; `too-large` makes an import fail on a full disk. Kept in memory: after a restart any digest is accepted as an image.
  */
 import { createHash } from "node:crypto";
 import { orAborted } from "@flotilla/base/abort";
@@ -10,6 +10,7 @@ import type { Clock } from "@flotilla/base/clock";
 import type { ImageFault } from "@flotilla/contract/errors";
 import type { NodeImage } from "@flotilla/contract/link";
 import { ImageRefused } from "../../images/image-refused.ts";
+import { DiskFull } from "../../images/space.ts";
 import type { EnsureOptions, Images, RootFile, UnpackedImage } from "../../images/images.ts";
 
 const PROGRESS_STEPS = 4;
@@ -77,6 +78,7 @@ export class FakeImages implements Images {
   }
 
   async importArchive(_path: string, reference: string): Promise<UnpackedImage> {
+    if (reference.includes("too-large")) throw new DiskFull(`image ${reference} does not fit`);
     return this.#remember(reference);
   }
 

@@ -222,7 +222,10 @@ export class Launcher {
   async guest(launch: Pick<Launch, "bootDirectory" | "uid">, signal: AbortSignal): Promise<Guest> {
     const place = { path: join(launch.bootDirectory, "guest.sock"), uid: this.uidOf(launch) };
     const bulk = await openBulkDisk({ ...place, path: bulkPathIn(launch.bootDirectory) });
-    const channel = await connectWhenReady(place, this.clock, signal);
+    const channel = await connectWhenReady(place, this.clock, signal).catch(async (error: unknown) => {
+      await bulk?.close();
+      throw error;
+    });
     return connectGuest(channel, { helloTimeoutMs: HELLO_MS_MAX, signal, clock: this.clock, bulk });
   }
 
