@@ -10,6 +10,7 @@ import { parseArgs } from "node:util";
 import { ownMessageOf } from "@flotilla/base/errors";
 import { burst } from "./burst.ts";
 import { coldBoot } from "./cold-boot.ts";
+import { controlPlane } from "./control-plane.ts";
 import { createToExec } from "./create-to-exec.ts";
 import { execRoundTrip } from "./exec-round-trip.ts";
 import { fromNowhere } from "./from-nowhere.ts";
@@ -17,6 +18,7 @@ import { idle } from "./idle.ts";
 import { ingress } from "./ingress.ts";
 import { monthEnd } from "./month-end.ts";
 import { noisyNeighbour } from "./noisy-neighbour.ts";
+import { rateLimitedFlood } from "./rate-limited-flood.ts";
 import { execThroughput, read } from "./server-load.ts";
 import { startStopped } from "./start-stopped.ts";
 import { vmFacts } from "./support/bare-vm.ts";
@@ -37,12 +39,14 @@ const BENCHES: Readonly<Record<string, Bench>> = {
   "from-nowhere": { run: fromNowhere, samplesDefault: 30, samplesMax: 90 },
   "start-stopped": { run: startStopped, samplesDefault: 15, samplesMax: 200 },
   "cold-boot": { run: coldBoot, samplesDefault: 10, samplesMax: 90 },
+  "control-plane": { run: controlPlane, samplesDefault: 300, samplesMax: 2_000 },
   "burst-20": { run: () => burst(20), samplesDefault: 1, samplesMax: 1 },
   "burst-100": { run: () => burst(100), samplesDefault: 1, samplesMax: 1 },
   "exec-round-trip": { run: execRoundTrip, samplesDefault: 300, samplesMax: 10_000 },
   "exec-throughput": { run: execThroughput, samplesDefault: 5, samplesMax: 100 },
   read: { run: read, samplesDefault: 5, samplesMax: 100 },
   "noisy-neighbour": { run: noisyNeighbour, samplesDefault: 3, samplesMax: 20 },
+  "rate-limited-flood": { run: rateLimitedFlood, samplesDefault: 5, samplesMax: 20 },
   "file-throughput": { run: fileThroughput, samplesDefault: 1, samplesMax: 20 },
   "stream-throughput": { run: streamThroughput, samplesDefault: 3, samplesMax: 50 },
   "terminal-echo": { run: terminalEcho, samplesDefault: 500, samplesMax: 3_000 },

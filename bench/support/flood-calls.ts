@@ -8,7 +8,8 @@ import { Agent, type IncomingMessage, request as httpRequest } from "node:http";
 import { sleep } from "./clock.ts";
 
 export const FLOOD_NAMES = ["bodies", "streams", "handshakes", "images", "ingress"] as const;
-export type FloodName = (typeof FLOOD_NAMES)[number];
+/** `requests`: small ones, of a tenant that is above its rate. */
+export type FloodName = (typeof FLOOD_NAMES)[number] | "requests";
 
 /** The target of a flood, and its caller. */
 export interface FloodOrder {

@@ -40,6 +40,8 @@ export interface BenchFlotillaOptions {
   readonly driver: "qemu" | "fake";
   /** Additional settings. */
   readonly environment?: Readonly<Record<string, string>>;
+  /** The program `flotilla` of another checkout. */
+  readonly launcher?: string;
 }
 
 /** A machine, and how long its creation, start and first answer took. */
@@ -54,6 +56,7 @@ export class BenchFlotilla implements AsyncDisposable {
   readonly dataDirectory: string;
   readonly #driver: "qemu" | "fake";
   readonly #environment: Readonly<Record<string, string>>;
+  readonly #launcher: string;
   readonly #attached: { readonly url: string; readonly apiKey: string } | null;
   #process: ChildProcess | null = null;
   #client: Flotilla | null = null;
@@ -62,10 +65,11 @@ export class BenchFlotilla implements AsyncDisposable {
   #removing: Promise<void> | null = null;
   readonly #forget: () => void;
 
-  private constructor(dataDirectory: string, { driver, environment = {} }: BenchFlotillaOptions) {
+  private constructor(dataDirectory: string, { driver, environment = {}, launcher = LAUNCHER }: BenchFlotillaOptions) {
     this.dataDirectory = dataDirectory;
     this.#driver = driver;
     this.#environment = environment;
+    this.#launcher = launcher;
     this.#attached = driver === "qemu" ? attachedTo() : null;
     this.#forget = removeOnInterrupt(() => this[Symbol.asyncDispose]());
   }
@@ -112,7 +116,7 @@ export class BenchFlotilla implements AsyncDisposable {
       const args = ["up", ...flags, "--driver", this.#driver];
       // A Ctrl-C must not reach it, because it would leave its machines running.
       const env = { ...process.env, ...this.#environment };
-      const child = spawn(LAUNCHER, args, { env, stdio: ["ignore", "pipe", "inherit"], detached: true });
+      const child = spawn(this.#launcher, args, { env, stdio: ["ignore", "pipe", "inherit"], detached: true });
       this.#process = child;
       this.#url = await this.#urlOf(child, AbortSignal.timeout(START_DEADLINE_MS));
       this.#apiKey = (await readFile(path.join(this.dataDirectory, "admin.key"), "utf8")).trim();

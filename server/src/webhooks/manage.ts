@@ -35,7 +35,7 @@ export async function requireWebhook({ db }: Context, name: WebhookName): Promis
 }
 
 function missing({ id }: WebhookName): never {
-  throw new Refusal("not_found", `no webhook ${id}`);
+  throw new Refusal("not_found", `webhook ${id} was not found; GET /v1/webhooks lists them`);
 }
 
 export interface WebhookRequest extends WebhookName {

@@ -63,7 +63,7 @@ export function webhookHandlers(parts: WebhookParts): HandlersOf<Names> {
     },
     deleteWebhook: async (request) => {
       if (!(await removeWebhook(context.db, nameOf(request))))
-        throw new Refusal("not_found", `no webhook ${request.params.id}`);
+        throw new Refusal("not_found", `webhook ${request.params.id} was not found; GET /v1/webhooks lists them`);
       return { status: 204 };
     },
     rotateWebhookSecret: async (request) => {
