@@ -5,7 +5,10 @@ import { Refusal } from "@flotilla/contract/errors";
 import { parseInstant } from "../http/instant.ts";
 import { monthUpTo, type Period } from "../usage/usage.ts";
 
-/** Up to now unless `to` is named, from the start of that month unless `from` is. Throws a Refusal for anything else. */
+/**
+ * Without `to` the period ends now; without `from` it begins with the month in which it ends. Throws a Refusal for a malformed
+ * instant, or a `from` after `to`.
+ */
 export function parsePeriod(
   { from, to }: { readonly from?: string | undefined; readonly to?: string | undefined },
   now: number,

@@ -52,7 +52,7 @@ export async function insertKey(db: Queryable, key: NewApiKey, max: number): Pro
     creator AS (SELECT id FROM api_keys WHERE id = ${key.createdBy} AND revoked_at IS NULL FOR SHARE),
     purged AS (
       DELETE FROM api_keys WHERE id IN (
-        SELECT k.id FROM api_keys k WHERE ${FORGETTABLE} AND k.tenant_id = ${key.tenantId}
+        SELECT k.id FROM api_keys k WHERE ${REMOVABLE} AND k.tenant_id = ${key.tenantId}
         ORDER BY k.revoked_at DESC OFFSET ${max} LIMIT ${PURGED_AT_ONCE})),
     inserted AS (
       INSERT INTO api_keys (id, tenant_id, key_hash, scopes, description, created_by, created_at, expires_at)
@@ -77,7 +77,7 @@ const REVOKED_KEPT_MS = 30 * 24 * 60 * 60_000;
  * Whether `k` can be removed: revoked, without keys made by it, not named by a stored answer, and not an operator's. The file
  * of the admin key may still hold that one, and a removed key would be registered again.
  */
-const FORGETTABLE = sql`k.revoked_at IS NOT NULL AND k.created_by IS NOT NULL AND NOT k.scopes && ARRAY['*']
+const REMOVABLE = sql`k.revoked_at IS NOT NULL AND k.created_by IS NOT NULL AND NOT k.scopes && ARRAY['*']
   AND NOT EXISTS (SELECT FROM api_keys child WHERE child.created_by = k.id)
   AND NOT EXISTS (SELECT FROM idempotency_keys i WHERE i.key_id = k.id)`;
 
@@ -85,7 +85,7 @@ const FORGETTABLE = sql`k.revoked_at IS NOT NULL AND k.created_by IS NOT NULL AN
 export function purgeKeys(db: Queryable, now: number, limit: number): Promise<number> {
   return db.execute(sql`
     DELETE FROM api_keys WHERE id IN (
-      SELECT k.id FROM api_keys k WHERE ${FORGETTABLE} AND k.revoked_at < ${instantOf(now - REVOKED_KEPT_MS)}
+      SELECT k.id FROM api_keys k WHERE ${REMOVABLE} AND k.revoked_at < ${instantOf(now - REVOKED_KEPT_MS)}
       ORDER BY k.revoked_at LIMIT ${limit} FOR UPDATE SKIP LOCKED)`);
 }
 

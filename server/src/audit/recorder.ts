@@ -4,8 +4,8 @@
  *
  * Always:
  * - `record` resolves after the commit of its row; a failed batch rejects all who wait for it.
- * - What no request waits for is kept for the next batch when one fails, at most NOTES_MAX; more are dropped, and the
- *   log says how many.
+ * - Records that no request waits for are kept for the next batch when one fails, at most NOTES_MAX. More are dropped and
+ *   counted in the log.
  *
  * A crash loses the records of the batch under way and of the one that gathers. No request of these was answered,
  * except those that were only noted.
@@ -88,7 +88,7 @@ export class AuditRecorder implements AuditSink {
     } catch (error) {
       for (const { done } of waiting) done.reject(error);
       this.#notes.unshift(...notes.slice(0, NOTES_MAX - this.#notes.length));
-      log.warn({ error }, "the audit log was not written; it is tried again with the next record");
+      log.warn({ error }, "the audit log was not written; it is retried with the next record");
     }
     if (this.#dropped > 0)
       log.warn({ dropped: this.#dropped }, "refused calls and commands were not recorded: too many");

@@ -157,7 +157,7 @@ class Turn {
       if (!isDown(this.#failures)) await this.#read();
       const due = await this.#listDue();
       if (due.length === 0) {
-        // Events and short retries follow each other; a moment's wait saves the end and the begin of a lease.
+        // Events and short retries follow each other; a short wait saves ending this lease and beginning another.
         if (pauses++ === 2) return;
         await clock.sleep(PAUSE_MS, this.#signal);
         continue;

@@ -1,7 +1,7 @@
 /**
  * The use cases of owners: make, change and rotate webhooks; test, redeliver and replay.
  *
- * Always: what is answered is recorded; any server may deliver it, now or after a crash.
+ * Always: a change is recorded before it is answered; any server delivers it, also after a crash.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { WEBHOOK_PENDING_MAX, WEBHOOKS_MAX } from "@flotilla/contract/limits";

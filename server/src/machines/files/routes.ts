@@ -15,7 +15,7 @@ import { removeFile, writeFile } from "./write.ts";
 
 type FileHandlers = HandlersOf<"readFile" | "writeFile" | "readFileAt" | "putFileAt" | "postFileAt" | "deleteFileAt">;
 
-/** What every one of the requests has. */
+/** The parts that all of these requests have. */
 interface FileRequestParts {
   readonly caller: Caller;
   readonly params: { readonly id: string };
@@ -58,7 +58,7 @@ export function fileHandlers(services: MachineServices): FileHandlers {
   };
 }
 
-/** Whose machine it is comes before what is wrong with the path. */
+/** Looks for the machine before it refuses the path, so that a path reveals nothing about machines of other tenants. */
 async function targetOf(
   services: MachineServices,
   { caller, params, signal }: FileRequestParts,
@@ -74,7 +74,7 @@ async function targetOf(
 }
 
 function faultOf(path: string | undefined, isWrite: boolean): string | null {
-  if (path === undefined || path === "") return "the path is missing; say it as ?path=/workspace/file";
+  if (path === undefined || path === "") return "the path is missing; give it as ?path=/workspace/file";
   if (isWrite && /(^|\/)\.{0,2}$/.test(path)) return `the path ${path} names a directory; add the name of a file`;
   const bytes = Buffer.byteLength(path);
   return bytes > PATH_BYTES_MAX ? `the path has ${bytes} bytes; at most ${PATH_BYTES_MAX} are possible` : null;
