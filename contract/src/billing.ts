@@ -29,7 +29,10 @@ const invoiceFields = {
   id: Type.String({ description: "the month, such as 2026-07; unique within the tenant" }),
   tenantId: Type.String(),
   status: oneOf(INVOICE_STATUSES),
-  number: nullable(int64({ description: "counts the final invoices of the installation, without gaps" })),
+  number: nullable(
+    int64({ description: "counts the final invoices of the installation, without gaps; null: not final, or a test" }),
+  ),
+  isTest: Type.Boolean({ description: "of a tenant with a test clock: a rehearsal, not to be paid" }),
   from: timestamp("the start of the month"),
   to: timestamp("the end of the month, exclusive"),
   finalFrom: timestamp("when the grace period ends; the invoice becomes final within a minute after it"),

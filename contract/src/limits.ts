@@ -47,6 +47,9 @@ export const LABELS_MAX = 32;
  */
 export const NODE_WAIT_MS = 28_000;
 
+/** How far the billing time of a tenant with a test clock may be ahead: ten years, of which each month is an invoice. */
+export const TEST_CLOCK_AHEAD_MS_MAX = 3650 * 24 * 60 * 60_000;
+
 /** How many webhooks a tenant may have. */
 export const WEBHOOKS_MAX = 20;
 /** How many events of one webhook may wait in its own queue; the others wait in the tenant's events. */

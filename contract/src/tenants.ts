@@ -21,6 +21,7 @@ export const TenantInfo = Type.Object({
   maxDiskGb: nullable(int64()),
   maxSandboxPools: nullable(int32()),
   freeCreditMicros: int64({ description: "what is left of its credit, as `prepaidCreditMicros` of the account" }),
+  testClock: nullable(timestamp("its billing time, which an operator moves; null: it has no test clock")),
 });
 export type TenantInfo = Static<typeof TenantInfo>;
 
@@ -28,6 +29,11 @@ export const CreateTenantRequest = Type.Object({
   name: text({ minLength: 1, maxLength: 100 }),
   id: optional(Type.String({ pattern: "^[A-Za-z0-9_-]{1,64}$" })),
   planId: optional(text({ maxLength: 64 })),
+  testClock: optional(
+    Type.Boolean({
+      description: "whether its billing time can be moved, to rehearse months; never changes later. Default: false",
+    }),
+  ),
 });
 export type CreateTenantRequest = Static<typeof CreateTenantRequest>;
 
@@ -41,6 +47,15 @@ export const UpdateTenantRequest = Type.Object({
   maxDiskGb: optional(int64()),
 });
 export type UpdateTenantRequest = Static<typeof UpdateTenantRequest>;
+
+export const AdvanceTenantRequest = Type.Object({
+  to: text({
+    minLength: 1,
+    maxLength: 64,
+    examples: ["2026-08-01T00:00:00Z"],
+    description: "RFC 3339; later than the tenant's billing time, and at most ten years ahead",
+  }),
+});
 
 export const tenantEndpoints = {
   listTenants: endpoint({
@@ -82,6 +97,18 @@ export const tenantEndpoints = {
     body: { kind: "json", schema: UpdateTenantRequest },
     answers: { 200: json(TenantInfo) },
     errors: ["invalid_json", "invalid_request", "invalid_body", "not_found"],
+  }),
+  advanceTenant: endpoint({
+    method: "POST",
+    path: "/v1/tenants/{id}/clock",
+    family: "tenants",
+    summary: "Move the billing time of a tenant with a test clock forward",
+    description: "Machines that run are billed for the time in between; months that end become invoices.",
+    access: ["admin"],
+    body: { kind: "json", schema: AdvanceTenantRequest },
+    answers: { 200: json(TenantInfo) },
+    errors: ["invalid_json", "invalid_request", "invalid_body", "not_found"],
+    isExtra: true,
   }),
   suspendTenant: endpoint({
     method: "POST",

@@ -35,6 +35,7 @@ export type CostBreakdown = Static<typeof CostBreakdown>;
 export const AccountInfo = Type.Object({
   tenantId: Type.String(),
   status: Type.String(),
+  testClock: nullable(timestamp("the tenant's billing time; null: it has no test clock")),
   plan: nullable(PlanInfo),
   effectiveMaxCpus: int32(),
   effectiveMaxMemoryMb: int64(),

@@ -1433,6 +1433,18 @@ export abstract class Methods {
   }
 
   /**
+   * Move the billing time of a tenant with a test clock forward.
+   *
+   * Machines that run are billed for the time in between; months that end become invoices.
+   *
+   * `POST /v1/tenants/{id}/clock`; needs scope admin.
+   * Refuses with invalid_json, invalid_request, invalid_body, not_found.
+   */
+  advanceTenant(id: string, body: AdvanceTenantRequest, options: CallOptions = {}): Promise<TenantInfo> {
+    return this.call({ method: "POST", path: `/v1/tenants/${segment(id)}/clock`, json: body, answer: "json" }, options);
+  }
+
+  /**
    * Suspend a tenant: all its calls are answered with 402.
    *
    * `POST /v1/tenants/{id}/suspend`; needs scope admin.
@@ -1456,6 +1468,8 @@ export abstract class Methods {
 export interface AccountInfo {
   tenantId: string;
   status: string;
+  /** the tenant's billing time; null: it has no test clock */
+  testClock: string | null;
   plan: PlanInfo | null;
   effectiveMaxCpus: number;
   effectiveMaxMemoryMb: number;
@@ -1470,6 +1484,11 @@ export interface AccountInfo {
   prepaidCreditMicros: number;
   periodUsage: UsageResponse;
   periodCost: CostBreakdown;
+}
+
+export interface AdvanceTenantRequest {
+  /** RFC 3339; later than the tenant's billing time, and at most ten years ahead */
+  to: string;
 }
 
 export interface ApiKeyCreated {
@@ -1772,6 +1791,8 @@ export interface CreateTenantRequest {
   name: string;
   id?: string | null | undefined;
   planId?: string | null | undefined;
+  /** whether its billing time can be moved, to rehearse months; never changes later. Default: false */
+  testClock?: boolean | null | undefined;
 }
 
 export interface CreateVolumeRequest {
@@ -2017,8 +2038,10 @@ export interface Invoice {
   id: string;
   tenantId: string;
   status: "draft" | "grace" | "finalized";
-  /** counts the final invoices of the installation, without gaps */
+  /** counts the final invoices of the installation, without gaps; null: not final, or a test */
   number: number | null;
+  /** of a tenant with a test clock: a rehearsal, not to be paid */
+  isTest: boolean;
   /** the start of the month */
   from: string;
   /** the end of the month, exclusive */
@@ -2055,8 +2078,10 @@ export interface InvoiceInfo {
   id: string;
   tenantId: string;
   status: "draft" | "grace" | "finalized";
-  /** counts the final invoices of the installation, without gaps */
+  /** counts the final invoices of the installation, without gaps; null: not final, or a test */
   number: number | null;
+  /** of a tenant with a test clock: a rehearsal, not to be paid */
+  isTest: boolean;
   /** the start of the month */
   from: string;
   /** the end of the month, exclusive */
@@ -2790,6 +2815,8 @@ export interface TenantInfo {
   maxSandboxPools: number | null;
   /** what is left of its credit, as `prepaidCreditMicros` of the account */
   freeCreditMicros: number;
+  /** its billing time, which an operator moves; null: it has no test clock */
+  testClock: string | null;
 }
 
 export interface TenantMeter {

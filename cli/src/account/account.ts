@@ -13,6 +13,7 @@ export async function run(call: Call): Promise<void> {
   call.output.facts([
     ["tenant", account.tenantId],
     ["status", account.status],
+    ["test clock", account.testClock],
     ["plan", account.plan?.name ?? null],
     ["machines", `at most ${account.effectiveMaxMachines}`],
     ["one machine", sizes(account.effectiveMaxCpus, account.effectiveMaxMemoryMb, account.effectiveMaxDiskGb)],

@@ -59,6 +59,7 @@ function print({ output }: Call, invoice: Invoice): void {
     ["tenant", invoice.tenantId],
     ["status", invoice.status],
     ["number", invoice.number === null ? null : String(invoice.number)],
+    ["test", invoice.isTest ? "of a test clock, not to be paid" : null],
     ["final", invoice.finalizedAt ?? `from ${invoice.finalFrom}`],
     ["as of", invoice.asOf],
     ["total", renderMicros(invoice.totalMicros)],

@@ -4,7 +4,7 @@
  * A table; each verb's code is in the file with its name.
  */
 import type { Command } from "commander";
-import { count, diskGb, memoryMb, orDefault } from "../arguments.ts";
+import { count, diskGb, instant, memoryMb, orDefault } from "../arguments.ts";
 import { addNoun, addVerb, type Tree } from "../command.ts";
 
 export function addTenantCommands(tree: Tree, root: Command): void {
@@ -12,7 +12,10 @@ export function addTenantCommands(tree: Tree, root: Command): void {
   addVerb(tree, tenant, {
     usage: "create <name>",
     summary: "make a tenant; `key create --tenant` then makes its first key",
-    options: (command) => command.option("--plan <id>", "its plan (default: the default plan, also when that changes)"),
+    options: (command) =>
+      command
+        .option("--plan <id>", "its plan (default: the default plan, also when that changes)")
+        .option("--test-clock", "let its billing time be moved by `tenant advance`, to rehearse months; for good"),
     load: () => import("./create.ts"),
   });
   addVerb(tree, tenant, {
@@ -36,6 +39,12 @@ export function addTenantCommands(tree: Tree, root: Command): void {
         .option("--max-disk <size>", "disk of one machine, such as 100g", orDefault(diskGb))
         .option("--billing-id <id>", "its id in your own billing", orDefault(String)),
     load: () => import("./update.ts"),
+  });
+  addVerb(tree, tenant, {
+    usage: "advance <id>",
+    summary: "move the billing time of a tenant with a test clock forward",
+    options: (command) => command.requiredOption("--to <time>", "such as 2026-08-01 or 2026-08-01T12:00:00Z", instant),
+    load: () => import("./advance.ts"),
   });
   addVerb(tree, tenant, {
     usage: "suspend <id>",

@@ -17,6 +17,7 @@ export async function run(call: Call, [id = ""]: readonly string[]): Promise<voi
     ["status", tenant.status],
     ["plan", tenant.planId ?? "default"],
     ["billing id", tenant.externalBillingId],
+    ["test clock", tenant.testClock],
     ["CPUs of one machine", tenant.maxCpus === null ? OF_PLAN : `at most ${tenant.maxCpus}`],
     ["memory of one machine", tenant.maxMemoryMb === null ? OF_PLAN : `at most ${renderMemory(tenant.maxMemoryMb)}`],
     ["disk of one machine", tenant.maxDiskGb === null ? OF_PLAN : `at most ${tenant.maxDiskGb} GB`],

@@ -2,14 +2,17 @@
  * Serves /v1/me, /v1/account, /v1/usage and /v1/billing/meters.
  */
 import { Refusal } from "@flotilla/contract/errors";
+import type { Static } from "@flotilla/contract/schema";
+import type { TenantMeter } from "@flotilla/contract/usage";
 import { readBalance } from "../billing/ledger-store.ts";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { getPlanOf } from "../plans/store.ts";
 import { planInfo } from "../plans/view.ts";
 import { findTenant, listTenants } from "../tenants/store.ts";
+import { testClockView } from "../tenants/view.ts";
 import { readAllUsage, readTenantUsage } from "../usage/intervals-store.ts";
-import { readCeilings } from "../usage/store.ts";
+import { readBillingTime, readCeilings } from "../usage/store.ts";
 import { costBreakdown, monthUpTo, usageResponse } from "../usage/usage.ts";
 import { parsePeriod } from "./period.ts";
 
@@ -31,20 +34,22 @@ export function accountHandlers(context: Context): HandlersOf<"getCaller" | "get
     },
     getAccount: async ({ caller: { tenantId } }) => {
       const now = clock.now();
-      const [tenant, plan, ceilings, usage, balance] = await Promise.all([
-        findTenant(db, tenantId),
-        getPlanOf(db, tenantId, now),
-        readCeilings(db, tenantId),
-        readTenantUsage(db, { tenantId, now, ...monthUpTo(now) }),
-        readBalance(db, tenantId),
-      ]);
+      const tenant = await findTenant(db, tenantId);
       if (tenant === undefined)
         throw new Refusal("not_found", `tenant ${tenantId} was not found; GET /v1/tenants lists them`);
+      const billingNow = now + tenant.clockAheadMs;
+      const [plan, ceilings, usage, balance] = await Promise.all([
+        getPlanOf(db, tenantId, billingNow),
+        readCeilings(db, tenantId),
+        readTenantUsage(db, { tenantId, now, ...monthUpTo(billingNow) }),
+        readBalance(db, tenantId),
+      ]);
       const periodCost = costBreakdown(usage.lines);
       const budget = plan.monthlyBudgetMicros;
       const body = {
         tenantId,
         status: tenant.status,
+        testClock: testClockView(tenant, now),
         plan: planInfo(plan),
         effectiveMaxCpus: ceilings.maxCpus,
         effectiveMaxMemoryMb: ceilings.maxMemoryMb,
@@ -63,22 +68,28 @@ export function accountHandlers(context: Context): HandlersOf<"getCaller" | "get
     },
     getUsage: async ({ caller: { tenantId }, query }) => {
       const now = clock.now();
-      const period = parsePeriod(query, now);
+      const period = parsePeriod(query, await readBillingTime(db, tenantId, now));
       return { status: 200, body: usageResponse(await readTenantUsage(db, { tenantId, now, ...period })) };
     },
-    listMeters: async () => {
-      const now = clock.now();
-      const period = monthUpTo(now);
-      const [tenants, used] = await Promise.all([listTenants(db), readAllUsage(db, { now, ...period })]);
-      const body = tenants.map((tenant) => {
-        const nothing = { ...period, tenantId: tenant.id, lines: [], machineCount: 0, execCount: 0, execDurationMs: 0 };
-        const usage = used.get(tenant.id) ?? nothing;
-        const { cpuHours, memoryGbHours, diskGbHours, egressGb, execCount } = usageResponse(usage);
-        const cost = costBreakdown(usage.lines);
-        const { id: tenantId, externalBillingId } = tenant;
-        return { tenantId, cpuHours, memoryGbHours, diskGbHours, egressGb, execCount, cost, externalBillingId };
-      });
-      return { status: 200, body };
-    },
+    listMeters: async () => ({ status: 200, body: await meters(context) }),
   };
+}
+
+/** What each tenant has used in its current month. */
+async function meters({ clock, db }: Context): Promise<Static<typeof TenantMeter>[]> {
+  const now = clock.now();
+  const period = monthUpTo(now);
+  const [tenants, all] = await Promise.all([listTenants(db), readAllUsage(db, { now, ...period })]);
+  const used = new Map(all);
+  // Tenants whose test clock is ahead may be in another month.
+  for (const { id: tenantId, clockAheadMs } of tenants.filter((tenant) => tenant.clockAheadMs > 0))
+    used.set(tenantId, await readTenantUsage(db, { tenantId, now, ...monthUpTo(now + clockAheadMs) }));
+  return tenants.map((tenant) => {
+    const nothing = { ...period, tenantId: tenant.id, lines: [], machineCount: 0, execCount: 0, execDurationMs: 0 };
+    const usage = used.get(tenant.id) ?? nothing;
+    const { cpuHours, memoryGbHours, diskGbHours, egressGb, execCount } = usageResponse(usage);
+    const cost = costBreakdown(usage.lines);
+    const { id: tenantId, externalBillingId } = tenant;
+    return { tenantId, cpuHours, memoryGbHours, diskGbHours, egressGb, execCount, cost, externalBillingId };
+  });
 }

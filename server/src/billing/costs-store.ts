@@ -69,7 +69,8 @@ const divided = ({ tenantId, month, cut, before, usageMonths, group, now }: Cost
         CASE WHEN c.is_closed THEN u.rate_id END AS rate_id,
         CASE WHEN c.is_closed THEN u.ended_at
           WHEN s.cut IS NOT NULL THEN coalesce(l.counted_until, s.to_at)
-          ELSE greatest(u.started_at, least(${instantOf(now)}::timestamptz, n.last_heartbeat_at, s.to_at)) END AS ends_at
+          ELSE greatest(u.started_at, least(
+            billing_time(u.tenant_id, least(${instantOf(now)}::timestamptz, n.last_heartbeat_at)), s.to_at)) END AS ends_at
       FROM state s
       JOIN usage_intervals u ON u.tenant_id = ${tenantId} AND u.started_at < s.to_at AND (s.cut IS NULL OR u.id < s.cut)
         AND (u.ended_at IS NULL OR u.ended_at > (SELECT min(from_at) FROM usage_month) OR u.closed_in >= s.cut)

@@ -3,7 +3,7 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
-import { findTenant } from "../tenants/store.ts";
+import { findTenant, type TenantRow } from "../tenants/store.ts";
 import { finalFrom, type Month, monthsOf, parseMonth, statusAt } from "./month.ts";
 import {
   computeLines,
@@ -25,6 +25,7 @@ export interface InvoiceSummary {
   readonly finalFrom: number;
   readonly finalizedAt: number | null;
   readonly totalMicros: number;
+  readonly hasTestClock: boolean;
 }
 
 export interface InvoiceRecord extends InvoiceSummary {
@@ -41,25 +42,27 @@ export interface Billing {
 /** A tenant's invoices, one for each month since it was made, oldest first. */
 export async function listInvoices({ context, graceHours }: Billing, tenantId: string): Promise<InvoiceSummary[]> {
   const now = context.clock.now();
-  const { createdAt } = await requireTenant(context, tenantId);
+  const { createdAt, clockAheadMs, hasTestClock } = await requireTenant(context, tenantId);
+  const at = now + clockAheadMs;
   const final = await listFinalInvoices(context.db, { tenantId, knownAt: null });
   const byMonth = new Map(final.map((row) => [row.month, row]));
   const listed: InvoiceSummary[] = [];
-  for (const month of monthsOf(createdAt, now)) {
+  for (const month of monthsOf(createdAt, at)) {
     const row = byMonth.get(month.id);
     const lines = row === undefined ? await computeLines(context.db, { tenantId, month, now, knownAt: null }) : [];
-    listed.push(summary({ tenantId, month, row, lines, graceHours, at: now }));
+    listed.push(summary({ tenantId, month, row, lines, graceHours, at, hasTestClock }));
   }
   return listed;
 }
 
-/** The invoice of a month, as it was known at the instant; null: now. */
+/** The invoice of a month, as it was known at the instant of the tenant's billing time; null: now. */
 export async function getInvoice(
   { context, graceHours }: Billing,
   { tenantId, id, knownAt }: { readonly tenantId: string; readonly id: string; readonly knownAt: number | null },
 ): Promise<InvoiceRecord> {
   const now = context.clock.now();
-  const at = knownAt ?? now;
+  const { clockAheadMs, hasTestClock } = await requireTenant(context, tenantId);
+  const at = knownAt ?? now + clockAheadMs;
   const month = await requireMonth(context, { tenantId, id, at });
   const final = await listFinalInvoices(context.db, { tenantId, knownAt });
   const row = final.find((each) => each.month === month.id);
@@ -68,10 +71,10 @@ export async function getInvoice(
       ? await computeLines(context.db, { tenantId, month, now, knownAt })
       : await listFinalLines(context.db, tenantId, month);
   const rates = await listRateSpans(context.db, tenantId, month.to);
-  return { ...summary({ tenantId, month, row, lines, graceHours, at }), knownAt, lines, rates };
+  return { ...summary({ tenantId, month, row, lines, graceHours, at, hasTestClock }), knownAt, lines, rates };
 }
 
-/** The month, if the tenant has an invoice of it at the instant. Throws a Refusal otherwise. */
+/** The month, if the tenant has an invoice of it at the instant of its billing time. Throws a Refusal otherwise. */
 export async function requireMonth(
   context: Context,
   { tenantId, id, at }: { readonly tenantId: string; readonly id: string; readonly at: number },
@@ -86,7 +89,7 @@ export async function requireMonth(
   return month;
 }
 
-async function requireTenant({ db }: Context, tenantId: string): Promise<{ readonly createdAt: number }> {
+async function requireTenant({ db }: Context, tenantId: string): Promise<TenantRow> {
   const tenant = await findTenant(db, tenantId);
   if (tenant === undefined) throw new Refusal("not_found", `no tenant ${tenantId}; GET /v1/tenants lists them`);
   return tenant;
@@ -99,12 +102,14 @@ interface SummaryParts {
   readonly lines: readonly LineRow[];
   readonly graceHours: number;
   readonly at: number;
+  readonly hasTestClock: boolean;
 }
 
-function summary({ tenantId, month, row, lines, graceHours, at }: SummaryParts): InvoiceSummary {
+function summary({ tenantId, month, row, lines, graceHours, at, hasTestClock }: SummaryParts): InvoiceSummary {
   return {
     tenantId,
     month,
+    hasTestClock,
     status: row === undefined ? statusAt(month, at) : "finalized",
     number: row?.number ?? null,
     finalFrom: finalFrom(month, graceHours),

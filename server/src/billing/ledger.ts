@@ -14,12 +14,19 @@ export async function post({ db, clock }: Context, request: PostToLedgerRequest,
   if (micros === 0) throw new Refusal("invalid_request", "micros is 0, which changes nothing; name an amount");
   if (micros < 0 && kind === "credit")
     throw new Refusal("invalid_request", "a credit is above 0; post an adjustment to take something back");
-  if ((await findTenant(db, tenantId)) === undefined)
-    throw new Refusal("not_found", `no tenant ${tenantId}; GET /v1/tenants lists them`);
+  const tenant = await findTenant(db, tenantId);
+  if (tenant === undefined) throw new Refusal("not_found", `no tenant ${tenantId}; GET /v1/tenants lists them`);
   // Sums stay whole numbers for every reader.
   if (Math.abs((await readBalance(db, tenantId)) + micros) > Number.MAX_SAFE_INTEGER / 2)
     throw new Refusal("invalid_request", `the balance of tenant ${tenantId} would be too large; post a smaller amount`);
-  await insertPosting(db, { id, tenantId, kind, micros, note: request.note ?? "", at: clock.now() });
+  await insertPosting(db, {
+    id,
+    tenantId,
+    kind,
+    micros,
+    note: request.note ?? "",
+    at: clock.now() + tenant.clockAheadMs,
+  });
   const posted = (await listLedger(db, tenantId)).find((row) => row.id === id);
   if (posted === undefined) throw new Error(`posting ${id} is not in the ledger`);
   return posted;

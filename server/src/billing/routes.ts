@@ -9,6 +9,7 @@ import { listPage } from "../http/list-page.ts";
 import type { CostGroup } from "./costs-store.ts";
 import { costsOf } from "./costs.ts";
 import { diffPlan } from "./diff.ts";
+import { readBillingTime } from "../usage/store.ts";
 import { type Billing, getInvoice, listInvoices, requireMonth } from "./invoices.ts";
 import { post } from "./ledger.ts";
 import { listLedger } from "./ledger-store.ts";
@@ -40,14 +41,16 @@ export function billingHandlers(
     },
     getInvoice: async ({ caller, params, query }) => {
       const tenantId = tenantOf(caller, query.tenantId);
-      const knownAt = query.asOf === undefined ? null : parsePast(query.asOf, context.clock.now());
+      const at = await readBillingTime(context.db, tenantId, context.clock.now());
+      const knownAt = query.asOf === undefined ? null : parsePast(query.asOf, at);
       const invoice = await getInvoice(billing, { tenantId, id: params.id, knownAt });
       return { status: 200, body: invoiceView(invoice, query.tenantId !== undefined) };
     },
     listInvoiceIntervals: async ({ caller, params, query }) => {
       const tenantId = tenantOf(caller, query.tenantId);
       const now = context.clock.now();
-      const month = await requireMonth(context, { tenantId, id: params.id, at: now });
+      const at = await readBillingTime(context.db, tenantId, now);
+      const month = await requireMonth(context, { tenantId, id: params.id, at });
       const usageMonth = query.month === undefined ? month : parseMonth(query.month);
       if (usageMonth.from > month.from)
         throw new Refusal(

@@ -17,7 +17,8 @@ import type { Month } from "./month.ts";
 /** A final invoice. Instants in epoch milliseconds, money in micros. */
 export interface InvoiceRow {
   readonly month: string;
-  readonly number: number;
+  /** null: of a tenant with a test clock. */
+  readonly number: number | null;
   readonly cut: number;
   readonly finalizedAt: number;
   readonly totalMicros: number;
@@ -34,9 +35,9 @@ export interface LineRow {
 
 interface Asked {
   readonly month: Month;
-  /** What is in use counts at most up to now. Epoch milliseconds. */
+  /** What is in use counts at most up to now. Epoch milliseconds of real time. */
   readonly now: number;
-  /** Only what was known at this instant; null: everything. Epoch milliseconds. */
+  /** Only what was known at this instant of the tenant's billing time; null: everything. Epoch milliseconds. */
   readonly knownAt: number | null;
 }
 
@@ -127,7 +128,8 @@ export const listIntervals = (db: Queryable, asked: IntervalsAsked): Promise<rea
     WITH known AS (
       SELECT u.*, a.key_id, a.labels, u.ended_at IS NOT NULL AND (${asked.cut}::bigint IS NULL OR u.closed_in < ${asked.cut}::bigint) AS is_closed,
         CASE WHEN ${asked.cut}::bigint IS NOT NULL THEN coalesce(l.counted_until, ${instantOf(asked.month.to)}::timestamptz)
-          ELSE greatest(u.started_at, least(${instantOf(asked.now)}::timestamptz, n.last_heartbeat_at,
+          ELSE greatest(u.started_at, least(
+            billing_time(u.tenant_id, least(${instantOf(asked.now)}::timestamptz, n.last_heartbeat_at)),
             ${instantOf(asked.month.to)}::timestamptz)) END AS open_until
       FROM usage_intervals u
       LEFT JOIN invoice_limits l ON l.tenant_id = u.tenant_id AND l.month = ${dayOf(asked.month.from)}::date AND l.interval_id = u.id
@@ -146,7 +148,7 @@ export const listIntervals = (db: Queryable, asked: IntervalsAsked): Promise<rea
     FROM known WHERE CASE WHEN is_closed THEN ended_at ELSE open_until END > ${instantOf(asked.usageMonth.from)}::timestamptz
     ORDER BY id LIMIT ${asked.limit}::int`);
 
-/** The tenants whose next invoice can become final, oldest months first. `endedBefore`: of months that had ended then. */
+/** The tenants whose next invoice can become final, oldest months first. `endedBefore`: of months that had ended then, without test clocks. */
 export const listDue = (
   db: Queryable,
   { endedBefore, limit }: { readonly endedBefore: number; readonly limit: number },
@@ -157,7 +159,7 @@ export const listDue = (
     LEFT JOIN LATERAL (SELECT i.month FROM invoices i WHERE i.tenant_id = t.id ORDER BY i.month DESC LIMIT 1) last ON true
     CROSS JOIN LATERAL (
       SELECT coalesce(last.month + interval '1 month', date_trunc('month', t.created_at AT TIME ZONE 'UTC')) AS month) due
-    WHERE (due.month + interval '1 month') AT TIME ZONE 'UTC' <= ${instantOf(endedBefore)}::timestamptz
+    WHERE (due.month + interval '1 month') AT TIME ZONE 'UTC' <= ${instantOf(endedBefore)}::timestamptz + t.clock_ahead_ms * interval '1 ms'
     ORDER BY due.month, t.id LIMIT ${limit}::int`);
 
 /**
@@ -181,14 +183,17 @@ export const finalizeInvoices = (
     await transaction.execute(sql`
       WITH ${computed({ tenantIds: ids, month, now, knownAt: null })},
       total AS (
-        SELECT t.tenant_id, count(l.meter)::int AS lines, coalesce(sum(l.micros), 0)::bigint AS micros
-        FROM target t LEFT JOIN line l USING (tenant_id) GROUP BY 1),
-      counter AS (UPDATE invoice_counter SET last_number = last_number + (SELECT count(*) FROM total) RETURNING last_number),
+        SELECT t.tenant_id, t.has_test_clock, count(l.meter)::int AS lines, coalesce(sum(l.micros), 0)::bigint AS micros
+        FROM target t LEFT JOIN line l USING (tenant_id) GROUP BY 1, 2),
+      counter AS (
+        UPDATE invoice_counter SET last_number = last_number + (SELECT count(*) FROM total WHERE NOT has_test_clock)
+        RETURNING last_number),
       made AS (
         INSERT INTO invoices (tenant_id, month, number, cut, finalized_at, line_count, total_micros)
         SELECT t.tenant_id, ${dayOf(month.from)}::date,
-          c.last_number - count(*) OVER () + row_number() OVER (ORDER BY t.tenant_id),
-          nextval(pg_get_serial_sequence('usage_intervals', 'id')), clock_timestamp(), t.lines, t.micros
+          CASE WHEN NOT t.has_test_clock THEN c.last_number - count(*) FILTER (WHERE NOT t.has_test_clock) OVER ()
+            + row_number() OVER (PARTITION BY t.has_test_clock ORDER BY t.tenant_id) END,
+          nextval(pg_get_serial_sequence('usage_intervals', 'id')), billing_time(t.tenant_id, clock_timestamp()), t.lines, t.micros
         FROM total t CROSS JOIN counter c),
       limited AS (
         INSERT INTO invoice_limits (tenant_id, month, interval_id, counted_until)
@@ -217,9 +222,9 @@ const known = ({ tenantIds, month, now, knownAt }: Asked & { readonly tenantIds:
     bounds AS (
       SELECT ${instantOf(month.from)}::timestamptz AS from_at, ${instantOf(month.to)}::timestamptz AS to_at,
         ${dayOf(month.from)}::date AS month, ${instantOf(knownAt)}::timestamptz AS known_at,
-        least(${instantOf(now)}::timestamptz, ${instantOf(knownAt)}::timestamptz) AS now),
+        ${instantOf(now)}::timestamptz AS now),
     target AS (
-      SELECT t.id AS tenant_id, coalesce(last.cut, 0) AS cut, last.month AS last_month, b.*,
+      SELECT t.id AS tenant_id, t.has_test_clock, coalesce(last.cut, 0) AS cut, last.month AS last_month, b.*,
         coalesce(last.month + interval '1 month', date_trunc('month', t.created_at AT TIME ZONE 'UTC')) = b.month AS takes_late
       FROM bounds b JOIN tenants t ON t.id = ANY(${tenantIds}::text[])
       LEFT JOIN LATERAL (
@@ -244,9 +249,10 @@ const known = ({ tenantIds, month, now, knownAt }: Asked & { readonly tenantIds:
     used AS (
       SELECT f.id, f.tenant_id, f.meter, f.quantity, f.rate_id, f.started_at, f.closed_in, f.ended_at, f.ended_at IS NULL AS is_open,
         f.cut, f.last_month, f.takes_late, f.from_at, f.to_at,
-        CASE WHEN f.ended_at IS NULL THEN greatest(f.started_at, least(f.now, CASE WHEN f.boot_id IS NOT NULL THEN (
-            SELECT n.last_heartbeat_at FROM machines m JOIN nodes n ON n.id = m.node_id WHERE m.id = f.machine_id) END))
-          WHEN f.closed_at > f.known_at THEN greatest(f.started_at, least(f.now, f.ended_at)) ELSE f.ended_at END AS ends_at
+        CASE WHEN f.ended_at IS NULL THEN greatest(f.started_at, least(f.known_at,
+            billing_time(f.tenant_id, least(f.now, CASE WHEN f.boot_id IS NOT NULL THEN (
+              SELECT n.last_heartbeat_at FROM machines m JOIN nodes n ON n.id = m.node_id WHERE m.id = f.machine_id) END))))
+          WHEN f.closed_at > f.known_at THEN greatest(f.started_at, least(f.known_at, f.ended_at)) ELSE f.ended_at END AS ends_at
       FROM found f
       WHERE f.known_at IS NULL OR f.recorded_at <= f.known_at),
     late AS (

@@ -22,6 +22,7 @@ export const invoiceInfo = (invoice: InvoiceSummary): InvoiceInfo => ({
   tenantId: invoice.tenantId,
   status: invoice.status,
   number: invoice.number,
+  isTest: invoice.hasTestClock,
   from: time(invoice.month.from),
   to: time(invoice.month.to),
   finalFrom: time(invoice.finalFrom),

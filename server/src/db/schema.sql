@@ -79,6 +79,21 @@ CREATE TABLE budget_notices (
   CONSTRAINT budget_notices_percent_check CHECK ((percent = ANY (ARRAY[80, 100])))
 );
 
+-- How far the billing time of a tenant with a test clock is ahead, from an instant on. Rows are never changed. Written by server/src/tenants/store.ts.
+CREATE TABLE clock_advances (
+  -- The tenant, which has a test clock.
+  tenant_id text NOT NULL,
+  -- In real time. Not before that of a smaller ahead_ms, so billing time never goes back.
+  active_from timestamp with time zone NOT NULL,
+  -- When the operator moved the clock, in real time; not before active_from.
+  advanced_at timestamp with time zone NOT NULL,
+  -- Milliseconds.
+  ahead_ms bigint NOT NULL,
+  CONSTRAINT clock_advances_pkey PRIMARY KEY (tenant_id, ahead_ms),
+  CONSTRAINT clock_advances_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
+  CONSTRAINT clock_advances_ahead_ms_check CHECK ((ahead_ms > 0))
+);
+
 -- One row: the identity of this cluster.
 CREATE TABLE cluster (
   -- Random, made once; shown by /health.
@@ -205,8 +220,8 @@ CREATE TABLE invoices (
   tenant_id text NOT NULL,
   -- The first day of its calendar month in UTC. A tenant has one for each month since it was made, without gaps.
   month date NOT NULL,
-  -- Counts the invoices of the installation, without gaps.
-  number bigint NOT NULL,
+  -- Counts the invoices of the installation, without gaps. Null: of a tenant with a test clock.
+  number bigint,
   -- It knows the starts and ends of intervals with a lower id or closed_in.
   cut bigint NOT NULL,
   -- When it became final, by the clock of the database.
@@ -812,9 +827,15 @@ CREATE TABLE tenants (
   updated_at timestamp with time zone DEFAULT now() NOT NULL,
   -- The id that the request which made it would have given it: a repetition has the same one.
   made_as text,
+  -- Whether its billing time can be moved. Chosen when it is created, and never changed.
+  has_test_clock boolean DEFAULT false NOT NULL,
+  -- How far its billing time is ahead of real time, in milliseconds. 0 without a test clock; never smaller than before.
+  clock_ahead_ms bigint DEFAULT 0 NOT NULL,
   CONSTRAINT tenants_name_key UNIQUE (name),
   CONSTRAINT tenants_pkey PRIMARY KEY (id),
   CONSTRAINT tenants_plan_id_fkey FOREIGN KEY (plan_id) REFERENCES plans(id),
+  CONSTRAINT only_test_clocks_move CHECK ((has_test_clock OR (clock_ahead_ms = 0))),
+  CONSTRAINT tenants_clock_ahead_ms_check CHECK ((clock_ahead_ms >= 0)),
   CONSTRAINT tenants_max_apps_check CHECK ((max_apps >= 0)),
   CONSTRAINT tenants_max_cpus_check CHECK ((max_cpus >= 0)),
   CONSTRAINT tenants_max_disk_gb_check CHECK ((max_disk_gb >= 0)),
@@ -853,7 +874,7 @@ CREATE TABLE usage_intervals (
   meter text NOT NULL,
   -- How much at a time: 1 of uptime, virtual processors, MiB of memory, GiB of disk.
   quantity bigint NOT NULL,
-  -- By the clock of the node; of a disk by the server's.
+  -- By the clock of the node; of a disk by the server's. This and all other times of billing: in the billing time of the tenant.
   started_at timestamp with time zone NOT NULL,
   -- Null as long as it is in use.
   ended_at timestamp with time zone,
@@ -1143,6 +1164,15 @@ BEGIN
   RETURN found;
 END $function$;
 
+CREATE OR REPLACE FUNCTION public.billing_time(tenant text, real_at timestamp with time zone)
+ RETURNS timestamp with time zone
+ LANGUAGE sql
+ STABLE
+AS $function$
+  SELECT real_at + coalesce((
+    SELECT max(c.ahead_ms) FROM clock_advances c WHERE c.tenant_id = tenant AND c.active_from <= real_at), 0) * interval '1 millisecond'
+$function$;
+
 CREATE OR REPLACE FUNCTION public.change_tenant_plan(tenant text, plan text, at timestamp with time zone)
  RETURNS void
  LANGUAGE sql
@@ -1154,14 +1184,31 @@ AS $function$
     (SELECT max(p.active_from) + interval '1 millisecond' FROM tenant_plans p WHERE p.tenant_id = tenant))
 $function$;
 
+CREATE OR REPLACE FUNCTION public.check_clock_advance()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  IF NOT (SELECT t.has_test_clock FROM tenants t WHERE t.id = NEW.tenant_id)
+    OR EXISTS (SELECT FROM clock_advances c WHERE c.tenant_id = NEW.tenant_id
+      AND (c.ahead_ms >= NEW.ahead_ms OR c.active_from > NEW.active_from)) THEN
+    RAISE EXCEPTION 'tenant % has no test clock, or it would be set back', NEW.tenant_id;
+  END IF;
+  RETURN NEW;
+END $function$;
+
 CREATE OR REPLACE FUNCTION public.check_invoice_numbers()
  RETURNS trigger
  LANGUAGE plpgsql
 AS $function$
 BEGIN
+  IF EXISTS (SELECT FROM added a JOIN tenants t ON t.id = a.tenant_id WHERE t.has_test_clock <> (a.number IS NULL)) THEN
+    RAISE EXCEPTION 'an invoice has a number unless its tenant has a test clock';
+  END IF;
   IF (SELECT max(a.number) - min(a.number) + 1 <> count(*)
       OR min(a.number) <> 1 + coalesce((SELECT max(i.number) FROM invoices i WHERE i.number < min(a.number)), 0)
-      OR max(a.number) <> (SELECT last_number FROM invoice_counter) FROM added a HAVING count(*) > 0) THEN
+      OR max(a.number) <> (SELECT last_number FROM invoice_counter)
+    FROM added a WHERE a.number IS NOT NULL HAVING count(*) > 0) THEN
     RAISE EXCEPTION 'the numbers of invoices have a gap';
   END IF;
   RETURN NULL;
@@ -1210,7 +1257,9 @@ BEGIN
   WHERE coalesce(u.boot_id, u.machine_id) = subject AND u.ended_at IS NULL;
   IF used IS NULL THEN RETURN; END IF;
   PERFORM 1 FROM tenants t WHERE t.id = used[1].tenant_id FOR KEY SHARE;
-  FOR part IN SELECT * FROM rated_parts(used[1].tenant_id, used[1].started_at, greatest(at, used[1].started_at)) LOOP
+  FOR part IN SELECT * FROM rated_parts(
+    used[1].tenant_id, used[1].started_at, greatest(billing_time(used[1].tenant_id, at), used[1].started_at))
+  LOOP
     IF is_first THEN
       UPDATE usage_intervals u SET rate_id = part.rate_id, ended_at = part.ended_at
       WHERE coalesce(u.boot_id, u.machine_id) = subject AND u.ended_at IS NULL;
@@ -1280,8 +1329,8 @@ CREATE OR REPLACE FUNCTION public.note_closing()
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-  NEW.closed_at := clock_timestamp();
-  NEW.closed_in := nextval(pg_get_serial_sequence('usage_intervals', 'id'));
+  NEW.closed_at := billing_time(NEW.tenant_id, clock_timestamp());
+  NEW.closed_in := nextval('usage_intervals_id_seq');
   RETURN NEW;
 END $function$;
 
@@ -1292,8 +1341,9 @@ AS $function$
 BEGIN
   WITH posted AS (
     INSERT INTO ledger_transactions (id, tenant_id, kind, invoice_month, note, made_at)
-    SELECT 'post-' || replace(gen_random_uuid()::text, '-', ''), tenant_id, 'invoice', month, 'invoice ' || number, finalized_at
-    FROM added ORDER BY number
+    SELECT 'post-' || replace(gen_random_uuid()::text, '-', ''), tenant_id, 'invoice', month,
+      coalesce('invoice ' || number, 'invoice of a test clock'), finalized_at
+    FROM added ORDER BY number, tenant_id
     RETURNING id, tenant_id, invoice_month),
   parts AS (
     SELECT p.id, CASE WHEN l.usage_month = l.month THEN 'usage' ELSE 'adjustment' END AS account, sum(l.micros) AS micros
@@ -1339,13 +1389,15 @@ CREATE OR REPLACE FUNCTION public.record_disk()
  LANGUAGE plpgsql
 AS $function$
 DECLARE
+  start_at timestamptz;
   attribution bigint;
 BEGIN
   IF TG_OP = 'INSERT' THEN
+    start_at := billing_time(NEW.tenant_id, NEW.created_at);
     attribution := attribution_of(NEW.id);
-    INSERT INTO usage_intervals (tenant_id, machine_id, attribution_id, meter, quantity, started_at, rate_id)
-    SELECT NEW.tenant_id, NEW.id, attribution, 'disk', NEW.disk_gb, NEW.created_at, p.rate_id
-    FROM rated_parts(NEW.tenant_id, NEW.created_at, NEW.created_at) p;
+    INSERT INTO usage_intervals (tenant_id, machine_id, attribution_id, meter, quantity, started_at, rate_id, recorded_at)
+    SELECT NEW.tenant_id, NEW.id, attribution, 'disk', NEW.disk_gb, start_at, p.rate_id, billing_time(NEW.tenant_id, clock_timestamp())
+    FROM rated_parts(NEW.tenant_id, start_at, start_at) p;
   ELSIF NEW.deleted_at IS NOT NULL THEN
     PERFORM close_usage(NEW.id, NEW.deleted_at);
   END IF;
@@ -1360,7 +1412,7 @@ BEGIN
   INSERT INTO rates (plan_id, active_from, cpu_hour_micros, memory_gb_hour_micros, created_at)
   VALUES (NEW.id, 'epoch', NEW.rate_cpu_hour_micros, NEW.rate_memory_gb_hour_micros, NEW.created_at);
   IF NEW.is_default THEN
-    PERFORM change_tenant_plan(t.id, NEW.id, NEW.created_at)
+    PERFORM change_tenant_plan(t.id, NEW.id, billing_time(t.id, NEW.created_at))
     FROM (SELECT id FROM tenants WHERE plan_id IS NULL ORDER BY id FOR UPDATE) t;
   END IF;
   RETURN NULL;
@@ -1371,19 +1423,23 @@ CREATE OR REPLACE FUNCTION public.record_run()
  LANGUAGE plpgsql
 AS $function$
 DECLARE
-  end_at timestamptz := greatest(NEW.started_at, least(NEW.ended_at, NEW.counted_until));
   is_open boolean := NEW.ended_at IS NULL AND NEW.counted_until IS NULL;
+  start_at timestamptz;
+  end_at timestamptz;
   attribution bigint;
 BEGIN
   IF TG_OP = 'INSERT' THEN
+    start_at := billing_time(NEW.tenant_id, NEW.started_at);
+    end_at := CASE WHEN is_open THEN start_at
+      ELSE greatest(start_at, billing_time(NEW.tenant_id, least(NEW.ended_at, NEW.counted_until))) END;
     attribution := attribution_of(NEW.machine_id);
-    INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, attribution_id, meter, quantity, started_at, ended_at, rate_id)
+    INSERT INTO usage_intervals (tenant_id, machine_id, boot_id, attribution_id, meter, quantity, started_at, ended_at, rate_id, recorded_at)
     SELECT NEW.tenant_id, NEW.machine_id, NEW.boot_id, attribution, m.meter, m.quantity, p.started_at,
-      CASE WHEN NOT is_open THEN p.ended_at END, p.rate_id
-    FROM rated_parts(NEW.tenant_id, NEW.started_at, CASE WHEN is_open THEN NEW.started_at ELSE end_at END) p
+      CASE WHEN NOT is_open THEN p.ended_at END, p.rate_id, billing_time(NEW.tenant_id, clock_timestamp())
+    FROM rated_parts(NEW.tenant_id, start_at, end_at) p
     CROSS JOIN (VALUES ('uptime', 1::bigint), ('cpu', NEW.cpus), ('memory', NEW.memory_mb)) AS m(meter, quantity);
   ELSIF NOT is_open THEN
-    PERFORM close_usage(NEW.boot_id, end_at);
+    PERFORM close_usage(NEW.boot_id, least(NEW.ended_at, NEW.counted_until));
   END IF;
   RETURN NULL;
 END $function$;
@@ -1399,7 +1455,7 @@ BEGIN
     INSERT INTO tenant_plans (tenant_id, plan_id, active_from) VALUES (NEW.id, plan, 'epoch');
   ELSIF NEW.plan_id IS DISTINCT FROM OLD.plan_id THEN
     PERFORM 1 FROM tenants WHERE id = NEW.id FOR UPDATE;
-    PERFORM change_tenant_plan(NEW.id, plan, NEW.updated_at);
+    PERFORM change_tenant_plan(NEW.id, plan, billing_time(NEW.id, NEW.updated_at));
   END IF;
   RETURN NULL;
 END $function$;
@@ -1427,6 +1483,14 @@ CREATE OR REPLACE FUNCTION public.refuse_change_of_ended_run()
 AS $function$
 BEGIN
   RAISE EXCEPTION 'run % has ended and cannot change', OLD.boot_id;
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.refuse_clock_change()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  RAISE EXCEPTION 'tenant % cannot get or lose a test clock, and a test clock is never set back', OLD.id;
 END $function$;
 
 CREATE OR REPLACE FUNCTION public.refuse_delete_of_billed_run()
@@ -1468,12 +1532,21 @@ CREATE VIEW tenant_rates AS
             tenant_plans.active_from,
             COALESCE(lead(tenant_plans.active_from) OVER (PARTITION BY tenant_plans.tenant_id ORDER BY tenant_plans.active_from), 'infinity'::timestamp with time zone) AS active_until
            FROM tenant_plans) p
-     CROSS JOIN LATERAL ( SELECT o.id,
-            o.active_from,
-            COALESCE(lead(o.active_from) OVER (ORDER BY o.active_from), 'infinity'::timestamp with time zone) AS active_until
-           FROM rates o
-          WHERE (o.plan_id = p.plan_id)) r)
-  WHERE ((p.active_from < r.active_until) AND (r.active_from < p.active_until));
+     CROSS JOIN LATERAL ( SELECT f.id,
+            f.active_from,
+            COALESCE(lead(f.active_from) OVER (ORDER BY f.active_from, f.set_for), 'infinity'::timestamp with time zone) AS active_until
+           FROM ( SELECT o.id,
+                    o.active_from AS set_for,
+                        CASE
+                            WHEN ((o.active_from = '1970-01-01 00:00:00+00'::timestamp with time zone) OR (a.ahead_ms IS NULL)) THEN o.active_from
+                            ELSE GREATEST(o.active_from, ((o.created_at + ((a.ahead_ms)::double precision * '00:00:00.001'::interval)) + '00:01:00'::interval))
+                        END AS active_from
+                   FROM (rates o
+                     CROSS JOIN LATERAL ( SELECT max(c.ahead_ms) AS ahead_ms
+                           FROM clock_advances c
+                          WHERE ((c.tenant_id = p.tenant_id) AND (c.advanced_at <= o.created_at))) a)
+                  WHERE (o.plan_id = p.plan_id)) f) r)
+  WHERE ((p.active_from < r.active_until) AND (r.active_from < p.active_until) AND (r.active_from < r.active_until));
 
 CREATE OR REPLACE FUNCTION public.totals_allow_disk_locked(tenant text, more_disk_gb integer)
  RETURNS boolean
@@ -1517,6 +1590,10 @@ CREATE TRIGGER audit_log_append_only BEFORE DELETE OR UPDATE ON public.audit_log
 
 CREATE TRIGGER audit_log_no_truncate BEFORE TRUNCATE ON public.audit_log FOR EACH STATEMENT EXECUTE FUNCTION refuse_audit_change();
 
+CREATE TRIGGER clock_advances_checked BEFORE INSERT ON public.clock_advances FOR EACH ROW EXECUTE FUNCTION check_clock_advance();
+
+CREATE TRIGGER clock_advances_immutable BEFORE DELETE OR UPDATE OR TRUNCATE ON public.clock_advances FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+
 CREATE TRIGGER invoice_limits_immutable BEFORE DELETE OR UPDATE OR TRUNCATE ON public.invoice_limits FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 
 CREATE TRIGGER invoice_lines_checked AFTER INSERT ON public.invoice_lines REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION check_invoices();
@@ -1554,6 +1631,8 @@ CREATE TRIGGER plans_rate AFTER INSERT ON public.plans FOR EACH ROW EXECUTE FUNC
 CREATE TRIGGER rates_immutable BEFORE DELETE OR UPDATE ON public.rates FOR EACH ROW EXECUTE FUNCTION refuse_change();
 
 CREATE TRIGGER tenant_plans_immutable BEFORE DELETE OR UPDATE ON public.tenant_plans FOR EACH ROW EXECUTE FUNCTION refuse_change();
+
+CREATE TRIGGER tenants_clock BEFORE UPDATE OF has_test_clock, clock_ahead_ms ON public.tenants FOR EACH ROW WHEN (((new.has_test_clock <> old.has_test_clock) OR (new.clock_ahead_ms < old.clock_ahead_ms))) EXECUTE FUNCTION refuse_clock_change();
 
 CREATE TRIGGER tenants_plan AFTER INSERT OR UPDATE OF plan_id ON public.tenants FOR EACH ROW EXECUTE FUNCTION record_tenant_plan();
 

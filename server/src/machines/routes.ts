@@ -17,7 +17,8 @@ import type { MachineServices } from "./services.ts";
 import { machineNotFound, startMachine } from "./start.ts";
 import { stopMachine } from "./stop.ts";
 import { findAnyMachine } from "./store.ts";
-import { machineUsage, usagePeriod } from "../usage/usage.ts";
+import { readBillingTime } from "../usage/store.ts";
+import { machineUsage, monthUpTo } from "../usage/usage.ts";
 import { readMachineUsage } from "../usage/intervals-store.ts";
 import { machineInfo, shownMachine, shownMachines } from "./view.ts";
 
@@ -105,10 +106,12 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
   };
 }
 
+/** Of the current month of the tenant; of a deleted machine, of the month in which it was deleted, up to then. */
 async function usageOf({ clock, db }: Context, machine: MachineRecord): Promise<Static<typeof MachineUsageResponse>> {
   const now = clock.now();
   const { id: machineId, tenantId } = machine;
-  const usage = await readMachineUsage(db, { machineId, tenantId, now, ...usagePeriod(machine, now) });
+  const period = monthUpTo(await readBillingTime(db, tenantId, machine.deletedAt ?? now));
+  const usage = await readMachineUsage(db, { machineId, tenantId, now, ...period });
   return machineUsage(machineId, usage);
 }
 

@@ -21,7 +21,7 @@ export function invoiceReconciler({ context, graceHours }: Billing): Reconciler 
     name: "invoices",
     purpose: "makes invoices final when the grace period of their month is over",
     periodMs: 60_000,
-    wakeOn: [],
+    wakeOn: ["clocks"],
     async activate(signal) {
       const now = context.clock.now();
       const due = await listDue(context.db, {

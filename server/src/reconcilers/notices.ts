@@ -20,24 +20,27 @@ export function noticeReconciler(context: Context): Reconciler {
     name: "notices",
     purpose: "writes an event when 80 % and 100 % of a tenant's monthly budget are used",
     periodMs: 30_000,
-    wakeOn: [],
+    wakeOn: ["clocks"],
     async activate() {
       const { clock, db, ids } = context;
       const now = clock.now();
-      const period = monthUpTo(now);
-      const budgeted = await listBudgeted(db, { month: period.from, now, after, limit: TENANTS_PER_ACTIVATION_MAX });
+      const budgeted = await listBudgeted(db, { now, after, limit: TENANTS_PER_ACTIVATION_MAX });
       const hasMore = budgeted.length === TENANTS_PER_ACTIVATION_MAX;
       after = hasMore ? (budgeted.at(-1)?.tenantId ?? "") : "";
-      if (budgeted.length === 0) return { counts: {}, errors: [] };
-      const usage = await readUsageOf(db, { tenantIds: budgeted.map(({ tenantId }) => tenantId), now, ...period });
-      const notices = budgeted.flatMap((each): Notice[] => {
-        const used = costBreakdown(usage.get(each.tenantId)?.lines ?? []).totalMicros;
-        return reachedPercents(used, each.budgetMicros).map((percent) => ({
-          ...{ eventId: ids.make("event"), tenantId: each.tenantId, percent },
-          message: noticeText(each, used, percent),
-        }));
-      });
-      const noted = notices.length === 0 ? 0 : await insertNotices(db, { notices, month: period.from, now });
+      let noted = 0;
+      // Tenants whose test clocks differ may be in different months.
+      for (const [aheadMs, tenants] of Map.groupBy(budgeted, ({ clockAheadMs }) => clockAheadMs)) {
+        const period = monthUpTo(now + aheadMs);
+        const usage = await readUsageOf(db, { tenantIds: tenants.map(({ tenantId }) => tenantId), now, ...period });
+        const notices = tenants.flatMap((each): Notice[] => {
+          const used = costBreakdown(usage.get(each.tenantId)?.lines ?? []).totalMicros;
+          return reachedPercents(used, each.budgetMicros).map((percent) => ({
+            ...{ eventId: ids.make("event"), tenantId: each.tenantId, percent },
+            message: noticeText(each, used, percent),
+          }));
+        });
+        if (notices.length > 0) noted += await insertNotices(db, { notices, month: period.from, now });
+      }
       return { counts: { noted }, errors: [], hasMore };
     },
   };

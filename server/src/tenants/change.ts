@@ -14,7 +14,10 @@ export async function createTenant(context: Context, request: CreateTenantReques
   if (planId !== null) await requirePlan(context, planId);
   const id = request.id ?? newId;
   const at = context.clock.now();
-  const row = await insertTenant(context.db, { id, name: request.name, planId, at, madeAs: newId });
+  const row = await insertTenant(context.db, {
+    ...{ id, name: request.name, planId, at, madeAs: newId },
+    hasTestClock: request.testClock ?? false,
+  });
   if (row === undefined)
     throw new Refusal(
       "name_taken",

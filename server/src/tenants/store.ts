@@ -19,6 +19,9 @@ export interface TenantRow {
   readonly maxDiskGb: number | null;
   /** The balance of its ledger; 0 if it owes. */
   readonly creditMicros: number;
+  readonly hasTestClock: boolean;
+  /** How far its billing time is ahead of real time, in milliseconds; 0 without a test clock. */
+  readonly clockAheadMs: number;
   readonly createdAt: number;
   readonly updatedAt: number;
 }
@@ -28,6 +31,7 @@ const COLUMNS = sql`
   t.max_apps AS "maxApps", t.max_cpus AS "maxCpus", t.max_memory_mb AS "maxMemoryMb", t.max_disk_gb AS "maxDiskGb",
   (SELECT greatest(coalesce(sum(e.micros), 0), 0)::bigint FROM ledger_transactions l
     JOIN ledger_entries e ON e.transaction_id = l.id AND e.account = 'balance' WHERE l.tenant_id = t.id) AS "creditMicros",
+  t.has_test_clock AS "hasTestClock", t.clock_ahead_ms AS "clockAheadMs",
   floor(extract(epoch FROM t.created_at) * 1000)::bigint AS "createdAt",
   floor(extract(epoch FROM t.updated_at) * 1000)::bigint AS "updatedAt"`;
 
@@ -55,14 +59,15 @@ export const insertTenant = (
     readonly id: string;
     readonly name: string;
     readonly planId: string | null;
+    readonly hasTestClock: boolean;
     readonly at: number;
     readonly madeAs: string;
   },
 ): Promise<TenantRow | undefined> =>
   db.queryOne<TenantRow>(sql`
     WITH inserted AS (
-      INSERT INTO tenants (id, name, plan_id, created_at, updated_at, made_as)
-      VALUES (${tenant.id}, ${tenant.name}, ${tenant.planId}, ${instantOf(tenant.at)}, ${instantOf(tenant.at)}, ${tenant.madeAs})
+      INSERT INTO tenants (id, name, plan_id, has_test_clock, created_at, updated_at, made_as)
+      VALUES (${tenant.id}, ${tenant.name}, ${tenant.planId}, ${tenant.hasTestClock}, ${instantOf(tenant.at)}, ${instantOf(tenant.at)}, ${tenant.madeAs})
       ON CONFLICT DO NOTHING
       RETURNING *)
     SELECT ${COLUMNS} FROM inserted t
@@ -90,6 +95,31 @@ export const updateTenant = (
       RETURNING *
     )
     SELECT ${COLUMNS}, pg_notify('tenants', t.id) FROM updated t`);
+
+/** The tenant, locked so that none of its usage is recorded until the transaction ends. */
+export const lockTenant = (transaction: Queryable, id: string): Promise<TenantRow | undefined> =>
+  transaction.queryOne<TenantRow>(sql`SELECT ${COLUMNS} FROM tenants t WHERE t.id = ${id} FOR UPDATE OF t`);
+
+/**
+ * Moves the test clock of a locked tenant to `aheadMs` ahead of real time, from `now` on; if machines run, from the last report
+ * of their nodes on, so that what has been reported to run runs through the move.
+ */
+export const advanceClock = (
+  transaction: Queryable,
+  { id, aheadMs, now }: { readonly id: string; readonly aheadMs: number; readonly now: number },
+): Promise<TenantRow | undefined> =>
+  transaction.queryOne<TenantRow>(sql`
+    WITH advanced AS (
+      INSERT INTO clock_advances (tenant_id, active_from, advanced_at, ahead_ms)
+      SELECT ${id}, greatest(
+        (SELECT max(c.active_from) FROM clock_advances c WHERE c.tenant_id = ${id}),
+        least(${instantOf(now)}::timestamptz, (
+          SELECT min(n.last_heartbeat_at) FROM machine_runs r JOIN nodes n ON n.id = r.node_id
+          WHERE r.tenant_id = ${id} AND r.ended_at IS NULL AND n.status NOT IN ('unreachable', 'revoked')))), ${instantOf(now)}::timestamptz, ${aheadMs}::bigint),
+    updated AS (
+      UPDATE tenants SET clock_ahead_ms = ${aheadMs}::bigint, updated_at = ${instantOf(now)}::timestamptz WHERE id = ${id}
+      RETURNING *)
+    SELECT ${COLUMNS}, pg_notify('clocks', t.id) FROM updated t`);
 
 export async function planExists(db: Queryable, id: string): Promise<boolean> {
   return (await db.queryOne(sql`SELECT FROM plans WHERE id = ${id}`)) !== undefined;

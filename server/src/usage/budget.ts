@@ -9,12 +9,14 @@ import { renderMicros } from "@flotilla/base/money";
 import type { Context } from "../context.ts";
 import { readTenantUsage } from "./intervals-store.ts";
 import type { Ceilings } from "./quota.ts";
+import { readBillingTime } from "./store.ts";
 import { costBreakdown, monthUpTo } from "./usage.ts";
 
-/** The cost of a tenant's usage in the current month up to now, in micros. */
+/** The cost of a tenant's usage in its current month up to now, in micros. */
 export async function costOfMonth({ clock, db }: Context, tenantId: string): Promise<number> {
   const now = clock.now();
-  return costBreakdown((await readTenantUsage(db, { tenantId, now, ...monthUpTo(now) })).lines).totalMicros;
+  const month = monthUpTo(await readBillingTime(db, tenantId, now));
+  return costBreakdown((await readTenantUsage(db, { tenantId, now, ...month })).lines).totalMicros;
 }
 
 /** Throws a Refusal when the plan's policy blocks at its budget and the budget is used up. */
@@ -23,7 +25,7 @@ export async function refuseOverBudget(context: Context, tenantId: string, ceili
   if (monthlyBudgetMicros === null || (budgetPolicy !== "block" && budgetPolicy !== "stop")) return;
   const used = await costOfMonth(context, tenantId);
   if (used < monthlyBudgetMicros) return;
-  const now = new Date(context.clock.now());
+  const now = new Date(await readBillingTime(context.db, tenantId, context.clock.now()));
   const next = new Date(Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1, 1)).toISOString();
   throw new Refusal(
     "payment_required",

@@ -28,7 +28,7 @@ interface SumRow {
 }
 
 interface ReadOptions extends Period {
-  /** Open intervals count at most up to now. Epoch milliseconds. */
+  /** Open intervals count at most up to now. Epoch milliseconds of real time; the period is in billing time. */
   readonly now: number;
 }
 
@@ -95,7 +95,7 @@ const sums = ({ from, to, now }: ReadOptions): Statement => sql`
       LEFT JOIN machines m ON u.boot_id IS NOT NULL AND m.id = u.machine_id
       LEFT JOIN nodes n ON n.id = m.node_id
       CROSS JOIN LATERAL rated_parts(u.tenant_id, u.started_at,
-        greatest(u.started_at, least(${instantOf(now)}::timestamptz, n.last_heartbeat_at))) p
+        greatest(u.started_at, billing_time(u.tenant_id, least(${instantOf(now)}::timestamptz, n.last_heartbeat_at)))) p
       WHERE u.ended_at IS NULL),
     counted AS (
       SELECT tenant_id, meter, rate_id, quantity * greatest(0, floor(1000 * extract(epoch FROM

@@ -13,25 +13,20 @@ const RECENT_MS = 24 * 60 * 60_000;
 
 /**
  * Tenants with a budget whose policy is not `none`, that used something lately and have not been notified of everything this
- * month, in the order of their ids, after the named one. `month`: its first instant.
+ * month, in the order of their ids, after the named one. Each tenant's month is that of its billing time. `now`: real time.
  */
 export const listBudgeted = (
   db: Queryable,
-  {
-    month,
-    now,
-    after,
-    limit,
-  }: { readonly month: number; readonly now: number; readonly after: string; readonly limit: number },
+  { now, after, limit }: { readonly now: number; readonly after: string; readonly limit: number },
 ): Promise<readonly Budgeted[]> =>
   db.query<Budgeted>(sql`
-    SELECT t.id AS "tenantId", p.budget_policy AS policy, p.monthly_budget_micros AS "budgetMicros"
+    SELECT t.id AS "tenantId", p.budget_policy AS policy, p.monthly_budget_micros AS "budgetMicros", t.clock_ahead_ms AS "clockAheadMs"
     FROM tenants t JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
     WHERE p.budget_policy <> 'none' AND p.monthly_budget_micros IS NOT NULL AND t.id > ${after}
       AND NOT EXISTS (SELECT FROM budget_notices n WHERE n.tenant_id = t.id AND n.percent = 100
-        AND n.month = (${instantOf(month)}::timestamptz AT TIME ZONE 'UTC')::date)
+        AND n.month = date_trunc('month', (${instantOf(now)}::timestamptz + t.clock_ahead_ms * interval '1 ms') AT TIME ZONE 'UTC')::date)
       AND (EXISTS (SELECT FROM machines m WHERE m.tenant_id = t.id AND m.is_active)
-        OR EXISTS (SELECT FROM usage_intervals u WHERE u.tenant_id = t.id AND u.ended_at > ${instantOf(now - RECENT_MS)}::timestamptz)
+        OR EXISTS (SELECT FROM usage_intervals u WHERE u.tenant_id = t.id AND u.ended_at > ${instantOf(now - RECENT_MS)}::timestamptz + t.clock_ahead_ms * interval '1 ms')
         OR EXISTS (SELECT FROM usage_intervals u WHERE u.tenant_id = t.id AND u.ended_at IS NULL AND u.meter = 'uptime'))
     ORDER BY t.id LIMIT ${limit}::int`);
 

@@ -17,7 +17,7 @@ test("a share is reached to the micro, also of budgets that floating point canno
 });
 
 test("an event says how much is used, and at 100 % what happens then", () => {
-  const budgeted = { tenantId: "t", policy: "stop", budgetMicros: 100_000_000 } as const;
+  const budgeted = { tenantId: "t", policy: "stop", budgetMicros: 100_000_000, clockAheadMs: 0 } as const;
   assert.equal(noticeText(budgeted, 80_500_000, 80), "80 % of the monthly budget is used: 80.50 of 100.00");
   assert.match(noticeText(budgeted, 100_000_001, 100), /100\.000001 of 100\.00; creates .* are stopped$/);
 });

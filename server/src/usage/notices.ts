@@ -13,6 +13,8 @@ export interface Budgeted {
   readonly tenantId: string;
   readonly policy: BudgetPolicy;
   readonly budgetMicros: number;
+  /** How far its test clock is ahead, in milliseconds; 0 without one. */
+  readonly clockAheadMs: number;
 }
 
 /** The shares that are reached, smallest first. */

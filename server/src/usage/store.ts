@@ -5,6 +5,7 @@
  */
 import type { Queryable } from "../db/database.ts";
 import { sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
 import type { Ceilings, Totals } from "./quota.ts";
 
 /** The resources that all machines of a tenant use now. */
@@ -31,12 +32,21 @@ export async function readCeilings(db: Queryable, tenantId: string): Promise<Cei
   return row;
 }
 
+/** The billing time of a tenant at an instant of real time, in epoch milliseconds: the same one without a test clock. */
+export async function readBillingTime(db: Queryable, tenantId: string, at: number): Promise<number> {
+  const row = await db.queryOne<{ readonly at: number }>(sql`
+    SELECT floor(extract(epoch FROM billing_time(${tenantId}, ${instantOf(at)}::timestamptz)) * 1000)::bigint AS at`);
+  return row?.at ?? at;
+}
+
 /** Tenants with running machines whose plan stops machines when the budget is used up. */
 export const listStoppable = (
   db: Queryable,
-): Promise<readonly { readonly tenantId: string; readonly monthlyBudgetMicros: number }[]> =>
+): Promise<
+  readonly { readonly tenantId: string; readonly monthlyBudgetMicros: number; readonly clockAheadMs: number }[]
+> =>
   db.query(sql`
-    SELECT t.id AS "tenantId", p.monthly_budget_micros AS "monthlyBudgetMicros"
+    SELECT t.id AS "tenantId", p.monthly_budget_micros AS "monthlyBudgetMicros", t.clock_ahead_ms AS "clockAheadMs"
     FROM tenants t JOIN plans p ON p.id = coalesce(t.plan_id, (SELECT id FROM plans WHERE is_default))
     WHERE p.budget_policy = 'stop' AND p.monthly_budget_micros IS NOT NULL
       AND EXISTS (SELECT FROM machines m WHERE m.tenant_id = t.id AND m.is_active)

@@ -3,15 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import {
-  costBreakdown,
-  lineMicros,
-  type Meter,
-  monthUpTo,
-  type UsageLine,
-  usagePeriod,
-  usageResponse,
-} from "./usage.ts";
+import { costBreakdown, lineMicros, type Meter, monthUpTo, type UsageLine, usageResponse } from "./usage.ts";
 
 const HOUR = 3_600_000;
 const JULY = Date.UTC(2026, 6, 1);
@@ -55,6 +47,4 @@ test("a machine's period is the month, and of a deleted one the month up to its 
   const now = JULY + 10 * HOUR;
   assert.deepEqual(monthUpTo(now), { from: JULY, to: now });
   assert.deepEqual(monthUpTo(JULY), { from: JULY, to: JULY });
-  assert.deepEqual(usagePeriod({ deletedAt: null }, now), { from: JULY, to: now });
-  assert.deepEqual(usagePeriod({ deletedAt: now }, Date.UTC(2026, 7, 3)), { from: JULY, to: now });
 });

@@ -54,10 +54,6 @@ export function monthUpTo(to: number): Period {
   return { from: Date.UTC(date.getUTCFullYear(), date.getUTCMonth(), 1), to };
 }
 
-/** The current calendar month in UTC; of a deleted machine the month in which it was deleted, up to then. */
-export const usagePeriod = ({ deletedAt }: { readonly deletedAt: number | null }, now: number): Period =>
-  monthUpTo(deletedAt ?? now);
-
 /** The cost of one line, in micros. */
 export function lineMicros({ meter, rate, amount }: UsageLine): number {
   if (meter === "cpu") return Number((amount * BigInt(rate.cpuHourMicros)) / BigInt(HOUR_MS));
