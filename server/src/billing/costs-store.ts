@@ -2,9 +2,9 @@
  * Divides the lines of an invoice over machines, keys or the values of a label, from the same intervals. Reads only.
  *
  * Always:
- * - Amounts are exact: those of a line's groups add up to the line's.
- * - The price of a line is rounded down once. In the order of their names its groups get the differences of the rounded
- *   running sums, so their prices add up to the line's as well.
+ * - Amounts are exact: the groups of a line add up to the line.
+ * - The price of a line is rounded down once. Its groups, in the order of their names, get the differences of the rounded
+ *   running sums, so their prices add up to the line as well.
  * - A group of an adjustment is what this invoice knows of the month, less what the invoice before knew.
  */
 import { type Queryable, sql, type Statement } from "../db/database.ts";
@@ -19,7 +19,7 @@ export interface CostGroup {
 }
 
 export interface CostRow extends LineRow {
-  /** The machine, key or value; null: no label with the name, or not known. */
+  /** The machine, key or value; null: no label with the name, or unknown. */
   readonly group: string | null;
 }
 
@@ -31,7 +31,7 @@ interface CostsAsked {
   readonly cut: number | null;
   /** The newest final invoice of an earlier month. */
   readonly before: { readonly month: Month; readonly cut: number } | null;
-  /** The months that its lines are of. */
+  /** The months of its lines. */
   readonly usageMonths: readonly Month[];
   readonly group: CostGroup;
   readonly now: number;

@@ -1,6 +1,6 @@
 /**
- * The costs of an invoice by machine, API key or label: of a final one as it was written, of others as their intervals make
- * them now.
+ * The costs of an invoice by machine, API key or label. A final invoice is read as it was written; a draft is computed from its
+ * intervals.
  */
 import { type CostGroup, type CostRow, listCosts } from "./costs-store.ts";
 import { type Billing, getInvoice } from "./invoices.ts";

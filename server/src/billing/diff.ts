@@ -1,5 +1,5 @@
 /**
- * Rates the usage of a month again at other prices, before they are set. Changes nothing.
+ * Computes what the usage of a month would cost at other prices, before they are set. Changes nothing.
  */
 import type { PlanDiff } from "@flotilla/contract/billing";
 import { Refusal } from "@flotilla/contract/errors";

@@ -1,5 +1,6 @@
 /**
- * Reads invoices: final ones as they were written, others as their intervals make them now, or made them at an earlier instant.
+ * Reads invoices. A final invoice is read as it was written. A draft is computed from its intervals, as known now or at an
+ * earlier instant.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
@@ -39,7 +40,7 @@ export interface Billing {
   readonly graceHours: number;
 }
 
-/** A tenant's invoices, one for each month since it was made, oldest first. */
+/** A tenant's invoices, one for each month since it was created, oldest first. */
 export async function listInvoices({ context, graceHours }: Billing, tenantId: string): Promise<InvoiceSummary[]> {
   const now = context.clock.now();
   const { createdAt, clockAheadMs, hasTestClock } = await requireTenant(context, tenantId);

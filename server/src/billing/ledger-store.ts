@@ -1,7 +1,9 @@
 /**
- * Reads the ledger, and posts what operators give or correct. Invoices are posted by a trigger of the table `invoices`.
+ * Reads the ledger, and posts credits and adjustments of operators. A trigger of the table `invoices` posts invoices.
  *
- * Always: nothing that was posted changes, and the entries of a transaction add up to 0. The database refuses anything else.
+ * Always, enforced by the database:
+ * - Posted rows never change.
+ * - The entries of a transaction add up to 0.
  */
 import type { LEDGER_ACCOUNTS, LEDGER_KINDS } from "@flotilla/contract/billing";
 import { type Queryable, sql } from "../db/database.ts";
@@ -20,7 +22,7 @@ export interface LedgerRow {
   readonly balanceMicros: number;
 }
 
-/** All of a tenant, in the order in which they were posted. */
+/** All transactions of a tenant, in the order in which they were posted. */
 export const listLedger = (db: Queryable, tenantId: string): Promise<readonly LedgerRow[]> =>
   db.query<LedgerRow>(sql`
     SELECT t.id, t.kind, to_char(t.invoice_month, 'YYYY-MM') AS invoice, t.note,
@@ -33,7 +35,7 @@ export const listLedger = (db: Queryable, tenantId: string): Promise<readonly Le
       FROM ledger_entries WHERE transaction_id = t.id) e
     WHERE t.tenant_id = ${tenantId} ORDER BY t.position`);
 
-/** What the tenant has, in micros; negative: what it owes. */
+/** The balance of a tenant in micros; negative if it owes. */
 export async function readBalance(db: Queryable, tenantId: string): Promise<number> {
   const row = await db.queryOne<{ readonly micros: number }>(sql`
     SELECT coalesce(sum(e.micros), 0)::bigint AS micros
@@ -51,7 +53,7 @@ export interface Posting {
   readonly at: number;
 }
 
-/** Adds the micros to the tenant's balance. A posting with this id that exists stays as it is. */
+/** Adds the micros to the tenant's balance. An existing posting with this id stays unchanged. */
 export async function insertPosting(db: Queryable, posting: Posting): Promise<void> {
   await db.execute(sql`
     WITH posted AS (

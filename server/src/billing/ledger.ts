@@ -1,5 +1,5 @@
 /**
- * What operators post to a tenant's ledger.
+ * Posts credits and adjustments of operators to a tenant's ledger.
  */
 import type { PostToLedgerRequest } from "@flotilla/contract/billing";
 import { Refusal } from "@flotilla/contract/errors";
@@ -7,7 +7,7 @@ import type { Context } from "../context.ts";
 import { findTenant } from "../tenants/store.ts";
 import { insertPosting, type LedgerRow, listLedger, readBalance } from "./ledger-store.ts";
 
-/** `id`: of the new transaction. A repetition with the same one answers the transaction that was posted. */
+/** `id`: of the new transaction. A repeated request with the same id returns the posted transaction. */
 export async function post({ db, clock }: Context, request: PostToLedgerRequest, id: string): Promise<LedgerRow> {
   const { tenantId, micros } = request;
   const kind = request.kind ?? "credit";
@@ -16,7 +16,7 @@ export async function post({ db, clock }: Context, request: PostToLedgerRequest,
     throw new Refusal("invalid_request", "a credit is above 0; post an adjustment to take something back");
   const tenant = await findTenant(db, tenantId);
   if (tenant === undefined) throw new Refusal("not_found", `no tenant ${tenantId}; GET /v1/tenants lists them`);
-  // Sums stay whole numbers for every reader.
+  // Balances stay below 2^53, so that every client reads them exactly.
   if (Math.abs((await readBalance(db, tenantId)) + micros) > Number.MAX_SAFE_INTEGER / 2)
     throw new Refusal("invalid_request", `the balance of tenant ${tenantId} would be too large; post a smaller amount`);
   await insertPosting(db, {

@@ -1,5 +1,5 @@
 /**
- * Calendar months in UTC and the life of their invoices. Pure.
+ * Calendar months in UTC, and the status of their invoices. Pure.
  */
 import type { InvoiceStatus } from "@flotilla/contract/billing";
 import { Refusal } from "@flotilla/contract/errors";
@@ -32,7 +32,7 @@ export function parseMonth(id: string): Month {
   return monthAt(Date.parse(`${id}-01T00:00:00Z`));
 }
 
-/** From the month in which the tenant was made to the current one. */
+/** From the month in which the tenant was created to the current one. */
 export function monthsOf(createdAt: number, now: number): readonly Month[] {
   const months: Month[] = [];
   for (let month = monthAt(createdAt); month.from <= now; month = monthAfter(month)) months.push(month);
@@ -42,5 +42,5 @@ export function monthsOf(createdAt: number, now: number): readonly Month[] {
 /** When the grace period of a month ends. */
 export const finalFrom = (month: Month, graceHours: number): number => month.to + graceHours * HOUR_MS;
 
-/** Of a month whose invoice was not final at the instant. */
+/** The status of an invoice that was not final at the instant. */
 export const statusAt = (month: Month, now: number): InvoiceStatus => (now < month.to ? "draft" : "grace");

@@ -84,7 +84,7 @@ export function billingHandlers(
   };
 }
 
-/** What listInvoiceCosts takes. */
+/** The query of listInvoiceCosts. */
 interface CostsRequest {
   readonly caller: Caller;
   readonly params: { readonly id: string };

@@ -1,13 +1,13 @@
 /**
- * Every statement over invoices, their lines and their limits. How lines follow from intervals is said once, in `computed`: the
- * same statement text makes drafts and final invoices.
+ * Every statement over invoices, their lines and their limits. `computed` derives lines from intervals; drafts and final
+ * invoices use the same statement text.
  *
  * Always:
  * - A line is the price of all that was used in a month at a rate, rounded down once, less what earlier invoices have of it. So
  *   the lines of a month over all invoices add up to what /v1/account says of it.
  * - Usage of an earlier month is an adjustment of the tenant's first invoice that is not final, and of no other.
- * - An invoice is written with all its lines by one statement, under a lock that keeps intervals of its tenant from being
- *   recorded meanwhile. A crash leaves the whole invoice or nothing.
+ * - One statement writes an invoice with all its lines, under a lock that blocks the recording of intervals of its tenant. A
+ *   crash leaves the whole invoice or nothing.
  */
 import { type Database, type Queryable, sql, type Statement } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -78,13 +78,13 @@ export const computeLines = (
 export interface RateSpanRow {
   readonly id: string;
   readonly activeFrom: number;
-  /** null: not before the end of what was asked for, so that rates that are set later change nothing. */
+  /** null: not before the end of the requested time, so that rates that are set later change nothing. */
   readonly activeUntil: number | null;
   readonly cpuHourMicros: number;
   readonly memoryGbHourMicros: number;
 }
 
-/** Which rate held for the tenant when, up to an instant. */
+/** The rates of a tenant in order of time, up to an instant. */
 export const listRateSpans = (db: Queryable, tenantId: string, until: number): Promise<readonly RateSpanRow[]> =>
   db.query<RateSpanRow>(sql`
     SELECT r.id, floor(extract(epoch FROM t.active_from) * 1000)::bigint AS "activeFrom",
@@ -163,8 +163,8 @@ export const listDue = (
     ORDER BY due.month, t.id LIMIT ${limit}::int`);
 
 /**
- * Makes the month's invoices of these tenants final, in one transaction. Leaves out a tenant that another transaction has
- * locked, whose month before is not final, or whose month is. Returns how many became final.
+ * Makes the month's invoices of these tenants final, in one transaction. Skips a tenant if another transaction has locked it,
+ * if its month before is not final, or if this month is final already. Returns how many became final.
  */
 export const finalizeInvoices = (
   db: Database,
@@ -205,17 +205,17 @@ export const finalizeInvoices = (
   });
 
 /**
- * Relations that say what the invoices of a month are made of:
+ * The relations from which the invoices of a month are computed:
  * - `target`: the tenants, each with the cut of its invoice before, and whether it is the first that is not final;
- * - `used`: the intervals that matter, each up to where it is known. One without an end is rated by `timeline`, others name their rate;
- * - `late`: those of them that an earlier month is to be adjusted for. What was counted of them before is subtracted;
- * - `line`: the lines, with what earlier invoices have of the same usage taken off.
+ * - `used`: the relevant intervals, each up to its known end. `timeline` rates open intervals, closed ones name their rate;
+ * - `late`: those that adjust an earlier month. What earlier invoices counted of them is subtracted;
+ * - `line`: the lines, less what earlier invoices have of the same usage.
  */
 const computed = (asked: Asked & { readonly tenantIds: readonly string[] }): Statement => sql`
     ${known(asked)},
     ${priced()}`;
 
-/** Of an interval `u` and its tenant `t`. Tenants and the month are parameters beside that, so that indexes are used. */
+/** Columns of an interval `u` and its tenant `t`. The statement repeats tenants and month as parameters, so that indexes are used. */
 const FOUND = sql`u.*, t.cut, t.last_month, t.takes_late, t.from_at, t.to_at, t.known_at, t.now`;
 
 const known = ({ tenantIds, month, now, knownAt }: Asked & { readonly tenantIds: readonly string[] }): Statement => sql`

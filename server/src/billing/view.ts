@@ -1,5 +1,5 @@
 /**
- * From invoices and intervals to what callers see. Pure.
+ * Converts invoices, intervals and ledger rows to API answers. Pure.
  */
 import type {
   Invoice,
@@ -30,7 +30,7 @@ export const invoiceInfo = (invoice: InvoiceSummary): InvoiceInfo => ({
   totalMicros: invoice.totalMicros,
 });
 
-/** `isOther`: of another tenant than the caller's, which the paths then name. */
+/** `isOther`: of another tenant than the caller's; the paths then name it. */
 export const invoiceView = (invoice: InvoiceRecord, isOther: boolean): Invoice => ({
   ...invoiceInfo(invoice),
   asOf: invoice.knownAt === null ? null : time(invoice.knownAt),

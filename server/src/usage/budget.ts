@@ -1,8 +1,10 @@
 /**
  * Refuses actions that cost money when a tenant's monthly budget is used up.
  *
- * Always: a plan without a budget, or with a policy that only notifies, costs no query. Running machines continue under
- * `block`, and stop within a period of the budget loop under `stop`, so a month may cost more than its budget.
+ * Always:
+ * - A plan without a budget, or with a policy that only notifies, costs no query.
+ * - Running machines continue under `block`, and stop within a period of the budget loop under `stop`. So a month may cost
+ *   more than its budget.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { renderMicros } from "@flotilla/base/money";

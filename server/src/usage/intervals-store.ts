@@ -56,7 +56,7 @@ export async function readMachineUsage(
   return usageOf(row, { ...options, tenantId });
 }
 
-/** What each of these tenants used that used anything or ran a command, by its id. */
+/** Usage of these tenants by their ids; tenants without usage and without commands are missing. */
 export async function readUsageOf(
   db: Queryable,
   { tenantIds, ...options }: ReadOptions & { readonly tenantIds: readonly string[] },
@@ -68,7 +68,7 @@ export async function readUsageOf(
   return new Map(rows.map((row) => [row.tenantId, usageOf(row, { ...options, tenantId: row.tenantId })]));
 }
 
-/** Usage of each tenant that used anything or ran a command, by its id. */
+/** Usage of all tenants by their ids; tenants without usage and without commands are missing. */
 export async function readAllUsage(db: Queryable, options: ReadOptions): Promise<ReadonlyMap<string, Usage>> {
   const rows = await db.query<SumRow>(sql`
     WITH used AS (SELECT * FROM usage_intervals WHERE ${overlaps(options)}),

@@ -1,19 +1,19 @@
 /**
  * Finds tenants that may have reached a share of their budget, and writes the event of each share once.
  *
- * Always: an event and the row of budget_notices that says so are written by one statement, so neither exists without the other and
- * no server or restart writes a second one.
+ * Always: one statement writes an event and its row of budget_notices, so neither exists without the other, and no server or
+ * restart writes a second event.
  */
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
 import type { Budgeted, NoticePercent } from "./notices.ts";
 
-/** What ended longer ago was looked at before, or is looked at when the tenant uses something again. */
+/** Usage that ended longer ago was checked before, or is checked when the tenant uses something again. */
 const RECENT_MS = 24 * 60 * 60_000;
 
 /**
- * Tenants with a budget whose policy is not `none`, that used something lately and have not been notified of everything this
- * month, in the order of their ids, after the named one. Each tenant's month is that of its billing time. `now`: real time.
+ * Tenants with a budget and a policy other than `none`, with recent usage, and with notices left this month, in the order of
+ * their ids, after the named one. Each tenant's month is that of its billing time. `now`: real time.
  */
 export const listBudgeted = (
   db: Queryable,
@@ -37,7 +37,7 @@ export interface Notice {
   readonly message: string;
 }
 
-/** Returns how many were written; the others had been. `month`: its first instant. */
+/** Returns how many were written; the others existed. `month`: its first instant. */
 export const insertNotices = (
   db: Queryable,
   { notices, month, now }: { readonly notices: readonly Notice[]; readonly month: number; readonly now: number },

@@ -1,5 +1,5 @@
 /**
- * Which shares of a monthly budget are worth an event, and what it says. Pure.
+ * The shares of a monthly budget that cause an event, and its text. Pure.
  */
 import { renderMicros } from "@flotilla/base/money";
 import type { BudgetPolicy } from "@flotilla/contract/plans";

@@ -1,5 +1,5 @@
 /**
- * Reads the resources that a tenant's machines use, and the ceilings of its plan.
+ * Reads the resources that a tenant's machines use, the ceilings of its plan, and its billing time.
  *
  * Writes nothing: each table has its own store.
  */
