@@ -52,6 +52,8 @@ export class Neighbour {
     const askedAt = monotonic();
     const headers = body === "" ? this.#headers : { ...this.#headers, "content-length": Buffer.byteLength(body) };
     const request = httpRequest(`${this.#url}${path}`, { method, headers, agent: this.#agent });
+    // A server that is stopped in the middle of an answer would end the bench before it has removed its processes.
+    request.on("error", () => undefined);
     request.end(body);
     const [response] = (await once(request, "response")) as [IncomingMessage];
     response.resume();
