@@ -158,7 +158,8 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     },
     async stop() {
       idle.close();
-      for (const part of [audit, loops, operations, deliveries, services, machines]) await part.stop();
+      // Commands that end with the others are still recorded.
+      for (const part of [loops, operations, deliveries, services, machines, audit]) await part.stop();
       access.close();
     },
   };

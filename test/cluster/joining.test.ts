@@ -152,7 +152,7 @@ test("a node that has joined needs no token when it starts again, and its machin
   await flotilla.remove(id);
 });
 
-test("lost connections cost no call: cut, frozen, and after a server was killed", async () => {
+test("lost connections cost no call: those that were cut, and those of a server that was killed", async () => {
   const id = await startMachine();
   await bothServersReach(id);
   proxy.cut();

@@ -1,5 +1,5 @@
 /**
- * A TCP proxy between a node and a server, whose connections a test can cut or freeze.
+ * A TCP proxy between a node and a server, whose connections a test can cut.
  */
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 
@@ -9,8 +9,6 @@ export interface TcpProxy extends AsyncDisposable {
   readonly open: number;
   /** Ends all connections with a reset. */
   cut(): void;
-  /** Passes nothing more on the connections that are open now, and leaves them open. */
-  freeze(): void;
 }
 
 export async function startTcpProxy(targetPort: () => number): Promise<TcpProxy> {
@@ -43,12 +41,6 @@ export async function startTcpProxy(targetPort: () => number): Promise<TcpProxy>
       return pairs.size;
     },
     cut,
-    freeze: () => {
-      for (const [near, far] of pairs) {
-        near.unpipe().pause();
-        far.unpipe().pause();
-      }
-    },
     [Symbol.asyncDispose]: async () => {
       cut();
       await new Promise((resolve) => {
