@@ -18,7 +18,7 @@ export interface Layer {
   readonly concurrency: number;
   /** Runs only when it is named. */
   readonly isOnDemand?: boolean;
-  /** A test file is ended and fails after this time. */
+  /** A test file is ended and fails after this time, unless FLOTILLA_TEST_FILE_MINUTES says otherwise. */
   readonly fileTimeoutMs: number;
 }
 

@@ -16,6 +16,9 @@ export interface Outcome {
   readonly durations: readonly { readonly name: string; readonly ms: number }[];
 }
 
+/** For long runs on demand: of each file instead of its layer's time. */
+const FILE_MINUTES = Number(process.env["FLOTILLA_TEST_FILE_MINUTES"] ?? 0);
+
 /** Runs the files; `root` is the checkout, `files` are relative to it. */
 export async function runLayer(layer: Layer, root: string, files: readonly string[]): Promise<readonly Outcome[]> {
   const outcomes: Outcome[] = [];
@@ -23,7 +26,7 @@ export async function runLayer(layer: Layer, root: string, files: readonly strin
   const worker = async () => {
     for (let file = waiting.shift(); file !== undefined; file = waiting.shift()) {
       const startedMs = uptimeMs();
-      const result = await runFile(root, file, layer.fileTimeoutMs);
+      const result = await runFile(root, file, FILE_MINUTES * 60_000 || layer.fileTimeoutMs);
       const outcome = outcomeOf(result);
       printFile(result, outcome, uptimeMs() - startedMs);
       outcomes.push(outcome);

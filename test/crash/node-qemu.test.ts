@@ -55,7 +55,7 @@ async function nodeFiles(flotilla: Flotilla): Promise<readonly string[]> {
   return files.filter((file) => !KEPT.some((kept) => kept.test(file))).toSorted();
 }
 const KEPT = [
-  /^templates(\/[^/]+-[0-9a-f]{16}(\/(memory|state|template\.json))?)?$/,
+  /^templates(\/[^/]+-[0-9a-f]{16}(\/(memory|state|disk|template\.json))?)?$/,
   /^prepared$/,
   /^runs\.journal$/,
   /^images\/unpacked\/[^/]+\/(root-\d+\.ext4|empty-[0-9a-f]{16}\.qcow2)$/,
