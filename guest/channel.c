@@ -23,17 +23,18 @@
 #include "clock.h"
 #include "input.h"
 #include "output.h"
+#include "watch.h"
 
 #define GRACE_MS_MAX 60000
 
 static struct channel channels[CHANNELS_MAX];
 static int last_sender;
-static int epoll_fd;
 static int graces; /* channels with kill_at_ms */
 
-void channel_init(int epoll)
+void channel_init(void)
 {
-	epoll_fd = epoll;
+	for (int at = 0; at < CHANNELS_MAX; at++)
+		channels[at].number = (uint32_t)at + 1;
 }
 
 /* NULL for an invalid number; the channel may be closed. */
@@ -42,18 +43,15 @@ struct channel *channel_get(uint32_t number)
 	return number >= 1 && number <= CHANNELS_MAX ? &channels[number - 1] : NULL;
 }
 
-uint32_t channel_number(const struct channel *channel)
-{
-	return (uint32_t)(channel - channels) + 1;
-}
-
 /* Resets the channel; the caller sets the process and its descriptors. */
 void channel_open(struct channel *channel)
 {
+	uint32_t number = channel->number;
 	uint32_t generation = channel->generation + 1;
 
 	memset(channel, 0, sizeof(*channel));
 	channel->is_open = true;
+	channel->number = number;
 	channel->generation = generation;
 	channel->cgroup = CGROUP_NONE;
 	channel->stdin_fd = -1;
@@ -88,21 +86,6 @@ void channel_close(struct channel *channel)
 	channel->pid = 0;
 }
 
-/* Watches a descriptor of the channel, for channel_event(). Returns whether it is watched now. */
-bool channel_watch(const struct channel *channel, enum source source, int fd, uint32_t events)
-{
-	struct epoll_event event = {.events = events};
-
-	event.data.u64 = (uint64_t)source | (uint64_t)(channel - channels) << 8 | (uint64_t)channel->generation << 32;
-	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
-}
-
-/* Returns whether the descriptor is no longer watched. */
-bool channel_unwatch(int fd)
-{
-	return epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, NULL) == 0;
-}
-
 static void watch_output(struct channel *channel, struct output_stream *stream, bool is_wanted)
 {
 	enum source source = stream == &channel->outputs[0] ? SOURCE_STDOUT : SOURCE_STDERR;
@@ -110,8 +93,8 @@ static void watch_output(struct channel *channel, struct output_stream *stream, 
 	if (stream->fd < 0 || stream->is_watched == is_wanted)
 		return;
 	if (is_wanted)
-		stream->is_watched = channel_watch(channel, source, stream->fd, EPOLLIN);
-	else if (channel_unwatch(stream->fd))
+		stream->is_watched = watch_add(channel, source, stream->fd, EPOLLIN);
+	else if (watch_remove(stream->fd))
 		stream->is_watched = false;
 }
 
@@ -141,7 +124,7 @@ static bool send_some(struct channel *channel, struct output_stream *stream, siz
 
 	if (got > 0) {
 		last_sender = (int)(channel - channels);
-		output_data_sent(type, channel_number(channel), (size_t)got);
+		output_data_sent(type, channel->number, (size_t)got);
 		stream->credit -= (uint32_t)got + OUTPUT_FRAME_COST_BYTES;
 		if (channel->has_exited)
 			stream->left -= (size_t)got;
@@ -195,7 +178,7 @@ static void pump(struct channel *channel)
 	if (channel->kill_at_ms > 0 && cgroup_is_populated(channel->cgroup))
 		return;
 	set_grace(channel, 0);
-	output_begin(GUEST_FRAME_EXIT, channel_number(channel));
+	output_begin(GUEST_FRAME_EXIT, channel->number);
 	output_u32(FIELD_EXIT_CODE, (uint32_t)channel->exit_code);
 	output_end();
 	channel_close(channel);

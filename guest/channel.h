@@ -21,6 +21,7 @@ struct output_stream {
 
 struct channel {
 	bool is_open;
+	uint32_t number; /* from 1 */
 	bool has_exited;
 	bool is_killed;
 	int64_t kill_at_ms; /* when the grace after a hang-up ends; 0: none is running */
@@ -38,13 +39,10 @@ struct channel {
 	uint32_t stdin_consumed; /* bytes for which credit was not returned yet */
 };
 
-void channel_init(int epoll);
+void channel_init(void);
 struct channel *channel_get(uint32_t number);
-uint32_t channel_number(const struct channel *channel);
 void channel_open(struct channel *channel);
 void channel_watch_outputs(struct channel *channel);
-bool channel_watch(const struct channel *channel, enum source source, int fd, uint32_t events);
-bool channel_unwatch(int fd);
 void channel_close(struct channel *channel);
 
 int channel_credit(struct channel *channel, uint32_t stream, uint32_t bytes);

@@ -231,14 +231,14 @@ void exec_close_streams(const int fds[3])
 
 void exec_send_started(const struct channel *channel)
 {
-	output_begin(GUEST_FRAME_STARTED, channel_number(channel));
+	output_begin(GUEST_FRAME_STARTED, channel->number);
 	output_u32(FIELD_PID, (uint32_t)channel->pid);
 	output_end();
 }
 
 static void send_exit(const struct channel *channel, int exit_code)
 {
-	output_begin(GUEST_FRAME_EXIT, channel_number(channel));
+	output_begin(GUEST_FRAME_EXIT, channel->number);
 	output_u32(FIELD_EXIT_CODE, (uint32_t)exit_code);
 	output_end();
 }
@@ -248,7 +248,7 @@ static void send_not_run(const struct channel *channel, const struct request *re
 {
 	uint8_t type = request->has_terminal ? GUEST_FRAME_STDOUT : GUEST_FRAME_STDERR;
 
-	output_begin(type, channel_number(channel));
+	output_begin(type, channel->number);
 	output_bytes(message, strlen(message));
 	output_bytes("\r\n", request->has_terminal ? 2 : 0);
 	output_bytes("\n", request->has_terminal ? 0 : 1);

@@ -265,7 +265,7 @@ int file_request(struct channel *channel, struct fields fields)
 	if (error != 0) {
 		channel->pid = 0;
 		channel_close(channel);
-		output_failed(channel_number(channel), 0, strerror(-error));
+		output_failed(channel->number, 0, strerror(-error));
 		return 0;
 	}
 	exec_send_started(channel);

@@ -245,7 +245,7 @@ static int on_exec(uint8_t type, struct channel *channel, struct fields fields)
 	if (channel->is_open)
 		return -EBADMSG;
 	if (shutdown_has_begun()) {
-		output_failed(channel_number(channel), 0, "the machine is shutting down");
+		output_failed(channel->number, 0, "the machine is shutting down");
 		return 0;
 	}
 	return type == HOST_FRAME_EXEC ? exec_request(channel, fields) : file_request(channel, fields);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "output.h"
+#include "watch.h"
 
 /* Credit is returned in steps of this size, not per write. */
 #define STDIN_CREDIT_STEP_BYTES (STDIN_WINDOW_BYTES / 4)
@@ -25,13 +26,13 @@ static uint8_t buffers[CHANNELS_MAX][STDIN_WINDOW_BYTES];
 
 static uint8_t *buffer_of(const struct channel *channel)
 {
-	return buffers[channel_number(channel) - 1];
+	return buffers[channel->number - 1];
 }
 
 void input_close(struct channel *channel)
 {
 	if (channel->has_terminal && channel->stdin_fd >= 0 && channel->stdin_is_watched)
-		channel_unwatch(channel->stdin_fd);
+		watch_remove(channel->stdin_fd);
 	channel->stdin_is_watched = false;
 	channel->stdin_head = channel->stdin_tail = 0;
 	if (channel->stdin_fd >= 0)
@@ -43,7 +44,7 @@ void input_give_credit(struct channel *channel)
 {
 	if (channel->stdin_consumed < STDIN_CREDIT_STEP_BYTES || !output_has_room())
 		return;
-	output_begin(GUEST_FRAME_STDIN_CREDIT, channel_number(channel));
+	output_begin(GUEST_FRAME_STDIN_CREDIT, channel->number);
 	output_u32(FIELD_BYTES, channel->stdin_consumed);
 	output_end();
 	channel->stdin_consumed = 0;
@@ -92,7 +93,7 @@ void input_flush(struct channel *channel)
 	if (channel->stdin_has_ended)
 		end_now(channel);
 	if (channel->stdin_fd >= 0 && channel->stdin_is_watched) {
-		channel_unwatch(channel->stdin_fd);
+		watch_remove(channel->stdin_fd);
 		channel->stdin_is_watched = false;
 	}
 }
@@ -119,7 +120,7 @@ int input_write(struct channel *channel, const uint8_t *bytes, uint32_t length)
 	channel->stdin_head = 0;
 	channel->stdin_tail = waiting + length - done;
 	if (!channel->stdin_is_watched)
-		channel->stdin_is_watched = channel_watch(channel, SOURCE_STDIN, channel->stdin_fd, EPOLLOUT);
+		channel->stdin_is_watched = watch_add(channel, SOURCE_STDIN, channel->stdin_fd, EPOLLOUT);
 	return 0;
 }
 

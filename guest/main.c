@@ -37,6 +37,7 @@
 #include "output.h"
 #include "shutdown.h"
 #include "spawn.h"
+#include "watch.h"
 #include "workload.h"
 
 #define EVENTS_MAX 64
@@ -101,7 +102,8 @@ static int prepare(void)
 	epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (epoll_fd < 0)
 		return -errno;
-	channel_init(epoll_fd);
+	channel_init();
+	watch_init(epoll_fd);
 	workload_init(epoll_fd);
 	host_init(port_fd);
 	int error = open_signals();

@@ -11,6 +11,7 @@
 
 import { PORTS_PER_MACHINE_DEFAULT, PORTS_PER_MACHINE_MAX } from "./limits.ts";
 import { parseAllowedRegistries } from "./registries.ts";
+import type { Environment, Setting } from "./setting.ts";
 import {
   choice,
   type ListenAddress,
@@ -21,23 +22,7 @@ import {
   parseOrigin,
 } from "./setting-values.ts";
 
-export type Program = "up" | "server" | "ingress" | "node" | "cli";
-
-export interface Setting<T> {
-  /** The environment variable. */
-  readonly env: string;
-  /** Without the leading dashes; absent for settings that must not appear in a process list. */
-  readonly flag?: string;
-  readonly programs: readonly Program[];
-  readonly meaning: string;
-  /** The default as text, for the documentation. */
-  readonly defaultText: string;
-  readonly isSecret?: true;
-  /** `undefined`: not given. Throws an Error that says what was expected. */
-  parse(value: string | undefined, environment: Environment): T;
-}
-
-export type Environment = Readonly<Record<string, string | undefined>>;
+export type { Environment, Program, Setting } from "./setting.ts";
 
 const home = (environment: Environment): string => environment["HOME"] || "/var/lib";
 
