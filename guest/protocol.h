@@ -1,7 +1,7 @@
 /*
  * The numbers of the guest protocol, version 1: the same as in contract/src/guest, where they are explained.
  *
- * Always: guest/test/protocol.test.ts compares every #define of this file with its TypeScript twin.
+ * Always: guest/test/codec.test.ts compares every #define of this file with its TypeScript twin.
  */
 #ifndef FLOTILLA_PROTOCOL_H
 #define FLOTILLA_PROTOCOL_H

@@ -1,6 +1,6 @@
 /**
  * Every relative link in every Markdown file of the repository leads to an existing file or folder, and to a heading
- * where it names one; no link names a line, because lines move.
+ * where it names one; no link names a line, because lines move. Comments name existing files too.
  */
 import assert from "node:assert/strict";
 import { existsSync, readFileSync, statSync } from "node:fs";
@@ -23,9 +23,22 @@ for (const [file, text] of pages) {
   });
 }
 
-/** Targets of inline links, outside code, that are neither web nor mail addresses. */
+const MEMBERS = "base|bench|cli|contract|docs|guest|node|scripts|sdk|server|test";
+const NAMED = new RegExp(`^\\s*(?:\\*|//|/\\*).*?(?<![\\w./-])((?:${MEMBERS})/[\\w./-]+\\.(?:ts|c|h|md))(?!\\w)`, "gm");
+/** Migrations are never edited, so their comments keep the names of their time. */
+const sources = [...readTree(ROOT).files].filter(([file]) => /\.(ts|c|h)$/.test(file));
+
+test("every file that a comment names by its path exists", () => {
+  const missing = sources.flatMap(([file, text]) =>
+    [...text.matchAll(NAMED)]
+      .filter(([, named = ""]) => !existsSync(path.join(ROOT, named)))
+      .map(([, named]) => `${file}: ${named}`),
+  );
+  assert.deepEqual(missing, []);
+});
+/** Targets of inline links, outside fenced code, that are neither web nor mail addresses. */
 function linksOf(text: string): string[] {
-  const prose = text.replace(/^```[^]*?^```/gm, "").replace(/^ {4}.*$/gm, "");
+  const prose = text.replace(/^```[^]*?^```/gm, "");
   return [...prose.matchAll(/\]\(([^()\s]+)\)/g)]
     .map(([, target]) => target ?? "")
     .filter((target) => !/^[a-z]+:/.test(target));

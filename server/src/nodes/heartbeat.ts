@@ -2,7 +2,7 @@
  * Applies a node's heartbeat: that it runs, its free resources, the observed state of its machines, its events.
  *
  * Always: events and runs are written once, however often they are sent. When a node reports again after a long silence, its
- * machines get an event. machines/apply-reports.ts applies the reports of machines, machines/take-runs.ts those of runs.
+ * machines get an event. machines/apply-reports.ts applies the reports of machines, machines/apply-runs.ts those of runs.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Heartbeat } from "@flotilla/contract/link";
