@@ -16,6 +16,7 @@ import { imageEndpoints } from "./images.ts";
 import { machineEndpoints } from "./machines.ts";
 import { nodeEndpoints } from "./nodes.ts";
 import { operationEndpoints } from "./operations.ts";
+import { placementEndpoints } from "./placement.ts";
 import { planEndpoints } from "./plans.ts";
 import { poolEndpoints } from "./pools.ts";
 import { tenantEndpoints } from "./tenants.ts";
@@ -38,6 +39,7 @@ export const endpoints = {
   ...imageEndpoints,
   ...appEndpoints,
   ...nodeEndpoints,
+  ...placementEndpoints,
   ...operationEndpoints,
   ...planEndpoints,
   ...poolEndpoints,

@@ -49,7 +49,7 @@ export const MachineResources = Type.Object({
 });
 export type MachineResources = Static<typeof MachineResources>;
 
-const ResourcesRequest = Type.Object({
+export const ResourcesRequest = Type.Object({
   cpus: optional(
     Type.Integer({
       ...{ format: "int32", minimum: 1, maximum: CPUS_MAX },
@@ -77,7 +77,7 @@ export const MachineNetwork = Type.Object({
 });
 export type MachineNetwork = Static<typeof MachineNetwork>;
 
-const NetworkRequest = Type.Object({
+export const NetworkRequest = Type.Object({
   mode: MachineNetwork.properties.mode,
   cidrs: optional(Type.Array(text({ maxLength: 64 }), { maxItems: 256 })),
   hosts: optional(Type.Array(text({ maxLength: 253 }), { maxItems: 256 })),
@@ -109,6 +109,15 @@ export const Labels = Type.Unsafe<Record<string, string>>({
   additionalProperties: { type: "string", maxLength: 255, pattern: "^[^\\u0000]*$" },
 });
 
+/** Labels that a node must have; `flotilla node ls` shows those of the nodes. */
+export const NodeLabels = Type.Unsafe<Record<string, string>>({
+  type: "object",
+  maxProperties: 16,
+  propertyNames: { maxLength: 63, pattern: "^[^\\u0000]+$" },
+  additionalProperties: { type: "string", maxLength: 255, pattern: "^[^\\u0000]*$" },
+  description: "labels that the machine's node must have, with their values",
+});
+
 /** What follows when a running machine ends unexpectedly: its VM crashed or was killed, or its host went down. */
 export const RESTARTS = ["always", "never"] as const;
 export type Restart = (typeof RESTARTS)[number];
@@ -137,6 +146,7 @@ export const CreateMachineRequest = Type.Object({
   forkable: optional(Type.Boolean()),
   branchable: optional(Type.Boolean()),
   labels: optional(Labels),
+  nodeLabels: optional(NodeLabels),
 });
 export type CreateMachineRequest = Static<typeof CreateMachineRequest>;
 
@@ -209,6 +219,7 @@ export const MachineInfo = Type.Object({
   public: Type.Boolean(),
   command: nullable(Type.Array(Type.String())),
   nodeId: nullable(Type.String({ description: "the node that holds the machine's disk" })),
+  nodeLabels: NodeLabels,
   startTimings: nullable(StartTimings),
   capabilities: MachineCapabilities,
 });

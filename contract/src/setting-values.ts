@@ -26,6 +26,15 @@ export function parseOrigin(value: string): string {
   return url.origin;
 }
 
+/** A ratio above 0; null when it is not set. */
+export function parseRatio(value: string | undefined): number | null {
+  if (value === undefined) return null;
+  const ratio = Number(value);
+  if (!/^\d+(\.\d+)?$/.test(value) || ratio <= 0 || ratio > 1_000_000)
+    throw new Error("expected a number above 0, such as 1.5");
+  return ratio;
+}
+
 /** `a=b,c=d` as pairs; used for registry mirrors (`docker.io=http://127.0.0.1:5000`). */
 export function parsePairs(value: string): ReadonlyMap<string, string> {
   const pairs = new Map<string, string>();

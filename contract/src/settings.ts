@@ -20,6 +20,7 @@ import {
   parseMirrors,
   parseNetworks,
   parseOrigin,
+  parseRatio,
 } from "./setting-values.ts";
 
 export type { Environment, Program, Setting } from "./setting.ts";
@@ -133,6 +134,23 @@ export const settings = {
     meaning: "the lowest level that is logged, as JSON lines on standard error",
     defaultText: "info",
     parse: choice(["debug", "info", "warn", "error", "silent"], "info"),
+  }),
+  cpuOvercommit: setting<number | null>({
+    env: "FLOTILLA_CPU_OVERCOMMIT",
+    flag: "cpu-overcommit",
+    programs: ["up", "server"],
+    meaning:
+      "how many virtual processors a node may promise to running machines for each real one, such as 8; the same on all servers",
+    defaultText: "any number",
+    parse: parseRatio,
+  }),
+  memoryOvercommit: setting<number | null>({
+    env: "FLOTILLA_MEMORY_OVERCOMMIT",
+    flag: "memory-overcommit",
+    programs: ["up", "server"],
+    meaning: "how many times its memory a node may promise to running machines, such as 1.5; the same on all servers",
+    defaultText: "any number: a start is refused by the memory that is left",
+    parse: parseRatio,
   }),
   allowedRegistries: setting<readonly string[] | null>({
     env: "FLOTILLA_ALLOWED_REGISTRIES",

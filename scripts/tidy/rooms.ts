@@ -44,7 +44,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       operations: ["http"],
       events: ["http"],
       webhooks: ["events", "http", "secrets.ts"],
-      machines: ["auth", "events", "http", "link", "secrets.ts", "services.ts", "usage"],
+      machines: ["auth", "events", "http", "link", "placement", "secrets.ts", "services.ts", "usage"],
       ingress: ["auth", "http", "link", "machines"],
       tokens: ["http", "link"],
       volumes: ["http"],

@@ -1262,6 +1262,30 @@ export abstract class Methods {
   }
 
   /**
+   * Explain on which node a new machine would be placed, and why not on the others.
+   *
+   * Nothing is created or reserved, so a later start may be placed elsewhere.
+   *
+   * `POST /v1/nodes/placement`; needs scope admin.
+   * Refuses with invalid_json, invalid_body.
+   */
+  explainPlacement(body: PlacementRequest, options: CallOptions = {}): Promise<PlacementExplanation> {
+    return this.call({ method: "POST", path: "/v1/nodes/placement", json: body, answer: "json" }, options);
+  }
+
+  /**
+   * Explain why a machine is on its node, or where it would be placed now.
+   *
+   * Of a machine of any tenant. Nothing is reserved.
+   *
+   * `GET /v1/nodes/placement`; needs scope admin.
+   * Refuses with not_found, invalid_body.
+   */
+  explainMachinePlacement(options: CallOptions<ExplainMachinePlacementQuery> = {}): Promise<PlacementExplanation> {
+    return this.call({ method: "GET", path: "/v1/nodes/placement", answer: "json" }, options);
+  }
+
+  /**
    * List the tenant's operations of the last 30 days, newest first.
    *
    * `GET /v1/operations`; needs any key.
@@ -1700,25 +1724,8 @@ export interface CreateMachineRequest {
   source: MachineSource;
   /** default: a generated name, such as `calm-harbor-3f2a` */
   name?: string | null | undefined;
-  resources?:
-    | {
-        /** default 4, even if the plan allows less: the machine is then refused */
-        cpus?: number | null | undefined;
-        /** default 8192, even if the plan allows less: the machine is then refused */
-        memoryMb?: number | null | undefined;
-        /** default 20, or what the plan allows if that is less */
-        diskGb?: number | null | undefined;
-      }
-    | null
-    | undefined;
-  network?:
-    | {
-        mode: "open" | "blocked" | "allowCidrs";
-        cidrs?: readonly string[] | null | undefined;
-        hosts?: readonly string[] | null | undefined;
-      }
-    | null
-    | undefined;
+  resources?: ResourcesRequest | null | undefined;
+  network?: NetworkRequest | null | undefined;
   /** environment of the machine and of every command in it */
   env?: Record<string, string> | null | undefined;
   /** as `env`, but encrypted at rest, never shown, and wiped when the machine is deleted */
@@ -1746,6 +1753,8 @@ export interface CreateMachineRequest {
   forkable?: boolean | null | undefined;
   branchable?: boolean | null | undefined;
   labels?: Record<string, string> | null | undefined;
+  /** labels that the machine's node must have, with their values */
+  nodeLabels?: Record<string, string> | null | undefined;
 }
 
 export interface CreateMachineSessionRequest {
@@ -1918,6 +1927,10 @@ export interface EventInfo {
 
 export interface ExecQuery {
   output?: "both" | "text" | "b64" | undefined;
+}
+
+export interface ExplainMachinePlacementQuery {
+  machineId: string;
 }
 
 export interface ExportMachineRequest {
@@ -2421,6 +2434,8 @@ export interface MachineInfo {
   command: readonly string[] | null;
   /** the node that holds the machine's disk */
   nodeId: string | null;
+  /** labels that the machine's node must have, with their values */
+  nodeLabels: Record<string, string>;
   startTimings: StartTimings | null;
   capabilities: MachineCapabilities;
 }
@@ -2481,6 +2496,12 @@ export interface MachineUsageResponse {
   to: string;
   usage: UsageResponse;
   cost: CostBreakdown;
+}
+
+export interface NetworkRequest {
+  mode: "open" | "blocked" | "allowCidrs";
+  cidrs?: readonly string[] | null | undefined;
+  hosts?: readonly string[] | null | undefined;
 }
 
 export interface NodeInfo {
@@ -2561,6 +2582,67 @@ export interface OperationStep {
   finishedAt: string | null;
   /** progress while it runs; afterwards its result */
   message: string | null;
+}
+
+export interface PlacementExplanation {
+  /** the node that has the machine's disk, else the one that would be chosen */
+  nodeId: string | null;
+  /** whether the machine's disk is on `nodeId` */
+  hasDisk: boolean;
+  reason: string;
+  /** in the order in which they apply */
+  filters: readonly {
+    name:
+      | "status"
+      | "cordon"
+      | "image"
+      | "architecture"
+      | "labels"
+      | "size"
+      | "processors"
+      | "promisedMemory"
+      | "memory"
+      | "disk";
+    /** nodes left by it */
+    left: number;
+  }[];
+  /** best first, then the excluded ones */
+  nodes: readonly {
+    nodeId: string;
+    /** the first filter that excludes it */
+    filter:
+      | "status"
+      | "cordon"
+      | "image"
+      | "architecture"
+      | "labels"
+      | "size"
+      | "processors"
+      | "promisedMemory"
+      | "memory"
+      | "disk"
+      | null;
+    /** why it is excluded */
+    reason: string | null;
+    score: {
+      /** share of its processors or memory that would be promised to machines */
+      promised: number;
+      /** share of its processors or memory that is in use now */
+      busy: number;
+      /** the cost of fetching the image; 0 where it is */
+      image: number;
+      /** the sum; the lowest is the best */
+      total: number;
+    } | null;
+  }[];
+}
+
+export interface PlacementRequest {
+  source: MachineSource;
+  resources?: ResourcesRequest | null | undefined;
+  network?: NetworkRequest | null | undefined;
+  /** labels that the machine's node must have, with their values */
+  nodeLabels?: Record<string, string> | null | undefined;
 }
 
 export interface PlanDiff {
@@ -2747,6 +2829,15 @@ export interface RegisteredNode {
 export interface ReplayRequest {
   /** of an event; default: from the oldest event that is kept (30 days) */
   cursor?: string | null | undefined;
+}
+
+export interface ResourcesRequest {
+  /** default 4, even if the plan allows less: the machine is then refused */
+  cpus?: number | null | undefined;
+  /** default 8192, even if the plan allows less: the machine is then refused */
+  memoryMb?: number | null | undefined;
+  /** default 20, or what the plan allows if that is less */
+  diskGb?: number | null | undefined;
 }
 
 export interface RotateSecretRequest {

@@ -18,6 +18,8 @@ const NAMES = [
   "appsUrl",
   "logLevel",
   "joinToken",
+  "cpuOvercommit",
+  "memoryOvercommit",
   "allowedRegistries",
   "registryMirrors",
   "insecureRegistries",

@@ -42,7 +42,7 @@ import { sessionHandlers } from "./machines/sessions/routes.ts";
 import { terminalHandlers } from "./machines/terminal/routes.ts";
 import { nodeAuthenticator } from "./nodes/credentials.ts";
 import { nodeDrainWorker } from "./nodes/drain.ts";
-import { authorityHandlers, cordonHandlers, nodeHandlers } from "./nodes/routes.ts";
+import { authorityHandlers, nodeHandlers, placementHandlers } from "./nodes/routes.ts";
 import { countNodes, hasReported } from "./nodes/store.ts";
 import { eventHandlers } from "./events/routes.ts";
 import { operationHandlers } from "./operations/routes.ts";
@@ -133,7 +133,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...imageHandlers(services),
     ...nodeHandlers(machines),
     ...authorityHandlers(services.fleet),
-    ...cordonHandlers(context),
+    ...placementHandlers(machines),
     ...webhookHandlers(webhooks),
     ...tokenHandlers(context, services.fleet),
   } satisfies Handlers;

@@ -46,6 +46,8 @@ export interface ServiceOptions {
   readonly dataDirectory: string;
   readonly plansUrl: string | null;
   readonly nodeWaitMs?: number | undefined;
+  readonly cpuOvercommit?: number | null;
+  readonly memoryOvercommit?: number | null;
   readonly allowedRegistries?: readonly string[] | null;
   readonly registryMirrors?: ReadonlyMap<string, string>;
   readonly insecureRegistries?: readonly string[];
@@ -61,7 +63,10 @@ export function openServices(context: Context, options: ServiceOptions): OpenSer
   const fleet = { trust, clock, parked: new ParkedConnections(clock), connections: new FleetConnections(context) };
   const link = new NodeLink(context.log, context.clock, fleet);
   const ceilings = new CeilingsCache(context.db);
-  const nodes = new NodeDirectory(context);
+  const nodes = new NodeDirectory(context, {
+    cpus: options.cpuOvercommit ?? null,
+    memory: options.memoryOvercommit ?? null,
+  });
   const underWay = new Set<Promise<void>>();
   return {
     context,

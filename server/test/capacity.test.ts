@@ -48,7 +48,7 @@ test("without memory on a node, neither a new machine nor one whose disk is ther
   assert.deepEqual([never.status, never.headers.get("x-error-code")], [422, "no_capacity"], never.text);
   assert.match(
     never.text,
-    /node node-a has 24000 MB of memory, but 200000 MB are requested; a machine.s size is fixed: create a smaller machine/,
+    /node node-a has 24000 MB of memory, but 200000 MB are requested; what a machine needs of a node is fixed: create another machine/,
   );
 
   await node.restart();

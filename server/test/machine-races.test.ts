@@ -8,6 +8,7 @@ import { requestStart, requestStop } from "../src/machines/change.ts";
 import { findAnyMachine, writeChanges } from "../src/machines/store.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { startTestServer } from "./support/server.ts";
+import { NO_CEILINGS } from "../src/placement/place.ts";
 import { until } from "../../test/support/until.ts";
 
 const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
@@ -202,7 +203,14 @@ test("of two writes from the same revision one is written and one is stale", asy
   const id = await created();
   const machine = await findAnyMachine(server.context.db, id);
   assert.ok(machine);
-  const options = { nodeId: node.id, activeMax: 100, isAutomatic: false, keyId: "key-a", now: Date.now() };
+  const options = {
+    nodeId: node.id,
+    overcommit: NO_CEILINGS,
+    activeMax: 100,
+    isAutomatic: false,
+    keyId: "key-a",
+    now: Date.now(),
+  };
   const start = requestStart(machine, options);
   const stop = requestStop({ ...machine, nodeId: node.id }, Date.now());
   const outcomes = await Promise.all([writeChanges(server.context, [start]), writeChanges(replica.context, [stop])]);
@@ -220,6 +228,7 @@ test("a loop finishes a start whose server died before it sent it to the node", 
   const now = Date.now();
   const { next, ...rest } = requestStart(machine, {
     nodeId: node.id,
+    overcommit: NO_CEILINGS,
     activeMax: 100,
     isAutomatic: false,
     keyId: "key-a",

@@ -15,6 +15,8 @@ const server = await startServer({
   publicUrl: null,
   logLevel: "error",
   joinToken: null,
+  cpuOvercommit: null,
+  memoryOvercommit: null,
   allowedRegistries: null,
   registryMirrors: new Map(),
   insecureRegistries: [],

@@ -54,6 +54,11 @@ export function addMachineCommands(tree: Tree, root: Command): void {
     load: () => import("./logs.ts"),
   });
   addVerb(tree, machine, {
+    usage: "explain <machine>",
+    summary: "explain why a machine is on its node, or where it would be placed (needs an admin key)",
+    load: () => import("./explain.ts"),
+  });
+  addVerb(tree, machine, {
     usage: "events <machine>",
     summary: "show what happened to a machine, oldest first",
     options: (command) => command.option("-f, --follow", "wait for more until the machine is deleted"),
@@ -149,6 +154,8 @@ function addCreateOptions(command: Command): void {
     .option("-p, --port <port>", "publish a port of the machine; repeat for more", ports)
     .option("--public", "its url needs no key")
     .option("--label <name=value>", "a label to find it by; repeat for more", pair)
+    .option("--node-label <name=value>", "a label that its node must have; repeat for more", pair)
+    .option("--dry-run", "create nothing; explain on which node it would be placed (needs an admin key)")
     .option("--ephemeral", "delete it once it is stopped")
     .option("--auto-stop <time>", "stop it after this long without use, such as 10m", seconds)
     .option("--ttl <time>", "delete it this long after its creation, such as 2h", seconds)

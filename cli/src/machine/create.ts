@@ -8,6 +8,7 @@ import type { CreateMachineRequest, MachineInfo } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { Failure, failureOf, usage } from "../failure.ts";
 import { bootMachine } from "./boot.ts";
+import { showPlacement } from "./placement.ts";
 import { readSecrets } from "./secrets.ts";
 
 export interface CreateOptions {
@@ -26,6 +27,8 @@ export interface CreateOptions {
   readonly ttl?: number;
   readonly restart?: "always" | "never";
   readonly label?: Readonly<Record<string, string>>;
+  readonly nodeLabel?: Readonly<Record<string, string>>;
+  readonly dryRun?: boolean;
   readonly port?: readonly number[];
   readonly public?: boolean;
   readonly start?: boolean;
@@ -34,6 +37,10 @@ export interface CreateOptions {
 export async function run(call: Call, operands: readonly string[], options: CreateOptions): Promise<void> {
   const [image = "", ...command] = operands;
   const flotilla = call.flotilla();
+  if (options.dryRun) {
+    const { source, resources, network, nodeLabels } = createRequest(image, options);
+    return showPlacement(call, await flotilla.explainPlacement({ source, resources, network, nodeLabels }));
+  }
   const secretEnv = options.secret === undefined ? {} : { secretEnv: await readSecrets(call.world, options.secret) };
   const created = await flotilla.createMachine({ ...createRequest(image, options, command), ...secretEnv });
   const machine = options.start ? await startNew(call, created) : created;
@@ -67,6 +74,7 @@ export function createRequest(
     ...(options.ttl === undefined ? {} : { ttlSeconds: options.ttl }),
     ...(options.restart === undefined ? {} : { restart: options.restart }),
     ...(options.label === undefined ? {} : { labels: options.label }),
+    ...(options.nodeLabel === undefined ? {} : { nodeLabels: options.nodeLabel }),
     ...(options.public === undefined ? {} : { public: options.public }),
     ...(command.length === 0 ? {} : { command: [...command] }),
     ...(options.port === undefined ? {} : { ports: options.port.map((port) => ({ port })) }),

@@ -47,6 +47,7 @@ const machine = (facts: Partial<MachineInfo>): MachineInfo => ({
   public: false,
   command: null,
   nodeId: null,
+  nodeLabels: {},
   startTimings: null,
   capabilities: {
     ...{ exec: false, branch: false, branchBatch: false, nestedBranch: false, maxBranchBatch: 0 },

@@ -500,6 +500,8 @@ END)) STORED NOT NULL,
   observed_details jsonb DEFAULT '{}'::jsonb NOT NULL,
   -- The API key whose call, or whose command, last started it; null: none has.
   started_by text,
+  -- Labels that the node on which the machine is placed must have, with their values.
+  node_labels jsonb DEFAULT '{}'::jsonb NOT NULL,
   CONSTRAINT machines_pkey PRIMARY KEY (id),
   CONSTRAINT machines_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id),
   CONSTRAINT machines_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
@@ -1322,6 +1324,30 @@ AS $function$
 BEGIN
   PERFORM 1 FROM tenants WHERE id = tenant FOR NO KEY UPDATE;
   RETURN (SELECT count(*) FROM machines WHERE tenant_id = tenant AND deleted_at IS NULL);
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.node_admits_start(node text, is_new boolean, cpus integer, memory_mb integer, cpu_ratio double precision, memory_ratio double precision)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+  held nodes%ROWTYPE;
+  promised_cpus bigint;
+  promised_memory_mb bigint;
+BEGIN
+  IF cpu_ratio IS NULL AND memory_ratio IS NULL THEN
+    SELECT * INTO held FROM nodes WHERE id = node FOR SHARE;
+  ELSE
+    SELECT * INTO held FROM nodes WHERE id = node FOR NO KEY UPDATE;
+  END IF;
+  IF NOT FOUND OR held.status IN ('draining', 'drained', 'revoked') THEN RETURN false; END IF;
+  IF is_new AND (held.status <> 'ready' OR held.cordoned_at IS NOT NULL) THEN RETURN false; END IF;
+  IF cpu_ratio IS NULL AND memory_ratio IS NULL THEN RETURN true; END IF;
+  SELECT coalesce(sum(m.cpus), 0), coalesce(sum(m.memory_mb), 0) INTO promised_cpus, promised_memory_mb
+    FROM machines m WHERE m.node_id = node AND m.is_active;
+  RETURN (cpu_ratio IS NULL OR held.total_cpus = 0 OR promised_cpus + cpus <= floor(held.total_cpus * cpu_ratio))
+    AND (memory_ratio IS NULL OR held.total_memory_mb = 0
+      OR promised_memory_mb + memory_mb <= floor(held.total_memory_mb * memory_ratio));
 END $function$;
 
 CREATE OR REPLACE FUNCTION public.note_closing()

@@ -10,6 +10,7 @@ import type { ImageFault } from "@flotilla/contract/errors";
 import type { EventLevel } from "@flotilla/contract/machines";
 import type { ObservedDetails } from "./observed.ts";
 import type { Run } from "@flotilla/contract/link";
+import type { Overcommit } from "../placement/place.ts";
 import { isActive, isSettled, type MachineFacts, phaseOf } from "./state.ts";
 
 /** The columns of a machine that change. Instants are epoch milliseconds. */
@@ -37,6 +38,13 @@ export interface TimelineEntry {
 /** A run that the node reported together with the state of its machine. Written once, however often it is reported. */
 export type ReportedRun = Pick<Run, "bootId" | "startedAt" | "endedAt" | "cause">;
 
+/** What a start takes of its node. */
+export interface Reservation {
+  /** The machine is placed on the node by this start. Otherwise its disk is there already. */
+  readonly isNew: boolean;
+  readonly overcommit: Overcommit;
+}
+
 export interface Change {
   /** The new facts; `revision` is that of the old ones. */
   readonly next: MutableMachine;
@@ -48,6 +56,8 @@ export interface Change {
    * plan; null: no ceiling applies.
    */
   readonly activeMax: number | null;
+  /** Of a start: the change has no effect when its node does not admit it any more. */
+  readonly reservation?: Reservation;
   /** The API key that starts the machine. Absent: the last one that did. */
   readonly startedBy?: string;
 }
@@ -77,6 +87,7 @@ export function runningBoot({ observedState, observedBootId }: MachineFacts): st
 
 export interface StartRequest {
   readonly nodeId: string;
+  readonly overcommit: Overcommit;
   readonly activeMax: number;
   readonly isAutomatic: boolean;
   readonly keyId: string;
@@ -86,7 +97,7 @@ export interface StartRequest {
 /** A start in a phase from which it leads to `starting`. */
 export function requestStart(
   machine: MutableMachine,
-  { nodeId, activeMax, isAutomatic, keyId, now }: StartRequest,
+  { nodeId, overcommit, activeMax, isAutomatic, keyId, now }: StartRequest,
 ): Change {
   const next: MutableMachine = {
     ...machine,
@@ -103,7 +114,9 @@ export function requestStart(
     reconcileAt: now + RECONCILE_AFTER_MS,
   };
   // One that is still stopping is counted already.
-  return { next, timeline: [], activeMax: isActive(machine) ? null : activeMax, startedBy: keyId };
+  if (isActive(machine)) return { next, timeline: [], activeMax: null, startedBy: keyId };
+  const reservation = { isNew: machine.nodeId === null, overcommit };
+  return { next, timeline: [], activeMax, reservation, startedBy: keyId };
 }
 
 /** A stop in a phase from which it leads to `stopping`. */

@@ -143,6 +143,7 @@ function describe(
     autoStopSeconds: request.autoStopSeconds ?? null,
     ttlSeconds: request.ttlSeconds ?? null,
     restart: request.restart ?? "always",
+    nodeLabels: { ...request.nodeLabels },
   };
 }
 

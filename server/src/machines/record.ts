@@ -34,6 +34,8 @@ export interface MachineDescription {
   readonly autoStopSeconds: number | null;
   readonly ttlSeconds: number | null;
   readonly restart: Restart;
+  /** Labels that its node must have. */
+  readonly nodeLabels: Readonly<Record<string, string>>;
 }
 
 /** Identifies a machine for its owner: another tenant's id finds no machine. */

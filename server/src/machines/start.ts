@@ -11,7 +11,7 @@
  * If the process dies after the first write, the machine reconciler of any server makes the call.
  */
 import { Refusal } from "@flotilla/contract/errors";
-import { nodesToStartOn } from "./image-holders.ts";
+import { placementRequest } from "./placement-request.ts";
 import { requestStart } from "./change.ts";
 import { converge, convergePatiently } from "./converge.ts";
 import { refuseOverBudget } from "../usage/budget.ts";
@@ -71,6 +71,7 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
     const nodeId = await chooseNode(services, machine);
     const change = requestStart(machine, {
       nodeId,
+      overcommit: services.nodes.overcommit,
       activeMax: ceilings.maxConcurrentMachines,
       isAutomatic: options.isAutomatic,
       keyId: options.keyId,
@@ -82,8 +83,9 @@ async function acceptStart(services: MachineServices, options: StartOptions): Pr
     if (fresh?.revision === machine.revision && !isActive(fresh)) {
       const held = await readTotals(context.db, machine.tenantId);
       const refusal = activeRefusal(fresh, held, await services.ceilingsOf(machine.tenantId), services.plansUrl);
-      // Otherwise the tenant has capacity again.
       if (refusal !== undefined) throw refusal;
+      // The tenant has capacity again, or the node does not admit the start any more.
+      services.nodes.forget();
     }
     machine = fresh;
   }
@@ -105,17 +107,17 @@ function refuseWithoutNode(machine: MachineRecord): void {
 
 /** The node that has the machine's disk, or the best node for it. Throws a Refusal when it cannot be started there. */
 async function chooseNode(services: MachineServices, machine: MachineRecord): Promise<string> {
-  const { cpus, memoryMb, nodeId } = machine;
+  const { nodeId } = machine;
+  const request = await placementRequest(services, machine);
   if (nodeId !== null) {
-    const reason = await services.nodes.startRefusal(nodeId);
+    const reason = await services.nodes.startRefusal(nodeId, request);
     if (reason === null) return nodeId;
     throw new Refusal("no_capacity", `machine ${machine.id} cannot be started: ${reason}`);
   }
-  const candidateIds = await nodesToStartOn(services, machine);
-  const placement = await services.nodes.place({ cpus, memoryMb, arch: machine.source.arch ?? null, candidateIds });
+  const placement = await services.nodes.place(request);
   if (placement.nodeId !== null) return placement.nodeId;
   const advice = placement.canNever
-    ? "a machine's size is fixed: create a smaller machine, or ask the operator to add a node that is large enough"
+    ? "what a machine needs of a node is fixed: create another machine, or ask the operator to add a node that fits"
     : "try again later, or add a node";
   throw new Refusal("no_capacity", `no node has room for machine ${machine.id}: ${placement.reason}; ${advice}`);
 }

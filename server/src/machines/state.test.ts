@@ -9,6 +9,7 @@ import { machineRecord, NOW, report } from "../../test/support/machine.ts";
 import { requestStart, requestStop, abandon } from "./change.ts";
 import { applyObservation, applyNoTrace } from "./observe.ts";
 import type { MachineRecord } from "./record.ts";
+import { NO_CEILINGS } from "../placement/place.ts";
 import {
   isActive,
   MACHINE_EVENTS,
@@ -19,7 +20,14 @@ import {
   phaseOf,
 } from "./state.ts";
 
-const START = { nodeId: "node-a", activeMax: 10, isAutomatic: false, keyId: "key-a", now: NOW };
+const START = {
+  nodeId: "node-a",
+  overcommit: NO_CEILINGS,
+  activeMax: 10,
+  isAutomatic: false,
+  keyId: "key-a",
+  now: NOW,
+};
 const onNode = { nodeId: "node-a", generation: 5, observedGeneration: 5, observedBootId: "boot-1" };
 
 /** Facts that are in each phase: the ordinary ones first. */

@@ -7,7 +7,7 @@
  *   and activity-store.ts (activity, outside the fence).
  * - A change of anything that users see, except the last activity, raises the revision and is announced, because
  *   machine-cache.ts answers reads. The last activity is passed to the cache of the server that writes it.
- * - A ceiling is checked in the statement that uses it up, under a lock on the tenant's row.
+ * - A ceiling is checked in the statement that uses it up, under a lock on the row of the tenant, or of the node.
  * - The description of a machine is never updated; a delete clears the parts that may be secret.
  */
 import type { Context } from "../context.ts";
@@ -40,7 +40,7 @@ const INSTANTS = [
 const COLUMNS = sql`
   m.id, m.tenant_id AS "tenantId", m.host_label AS "hostLabel", m.name, m.source, m.network, m.env, m.secret_env AS "secretEnv", m.secret_names AS "secretNames", m.command, m.ports, m.labels, m.workdir,
   m.cpus, m.memory_mb AS "memoryMb", m.disk_gb AS "diskGb", m.is_ephemeral AS "isEphemeral", m.is_public AS "isPublic",
-  m.is_branchable AS "isBranchable", m.auto_stop_seconds AS "autoStopSeconds", m.ttl_seconds AS "ttlSeconds", m.restart,
+  m.is_branchable AS "isBranchable", m.auto_stop_seconds AS "autoStopSeconds", m.ttl_seconds AS "ttlSeconds", m.restart, m.node_labels AS "nodeLabels",
   m.created_by AS "createdBy", m.created_at AS "createdAt", m.updated_at AS "updatedAt",
   m.desired_state AS "desiredState", m.generation, m.desired_at AS "desiredAt", m.node_id AS "nodeId", m.error,
   m.is_auto_started AS "isAutoStarted", m.has_run AS "hasRun", m.observed_state AS "observedState",
@@ -154,7 +154,7 @@ export async function insertMachine(context: Context, machine: MachineRecord, ma
     inserted AS (
       INSERT INTO machines (
         id, tenant_id, name, source, network, env, secret_env, secret_names, command, ports, labels, workdir, cpus, memory_mb, disk_gb,
-        is_ephemeral, is_public, is_branchable, auto_stop_seconds, ttl_seconds, restart, created_by, created_at, updated_at,
+        is_ephemeral, is_public, is_branchable, auto_stop_seconds, ttl_seconds, restart, node_labels, created_by, created_at, updated_at,
         desired_state, generation, desired_at, observed_state, observed_generation, revision)
       SELECT ${machine.id}, ${machine.tenantId}, ${described.name}, ${JSON.stringify(described.source)}::jsonb,
         ${JSON.stringify(described.network)}::jsonb, ${JSON.stringify(described.env)}::jsonb,
@@ -163,7 +163,7 @@ export async function insertMachine(context: Context, machine: MachineRecord, ma
         ${JSON.stringify(described.ports)}::jsonb, ${JSON.stringify(described.labels)}::jsonb, ${described.workdir},
         ${described.cpus}::int, ${described.memoryMb}::int, ${described.diskGb}::int, ${described.isEphemeral}::boolean,
         ${described.isPublic}::boolean, ${described.isBranchable}::boolean, ${described.autoStopSeconds}::bigint,
-        ${described.ttlSeconds}::bigint, ${described.restart}, ${machine.createdBy}, ${now}::timestamptz, ${now}::timestamptz,
+        ${described.ttlSeconds}::bigint, ${described.restart}, ${JSON.stringify(described.nodeLabels)}::jsonb, ${machine.createdBy}, ${now}::timestamptz, ${now}::timestamptz,
         'stopped', ${machine.generation}::int, ${now}::timestamptz, 'absent', 0, ${machine.revision}::int
       FROM permitted WHERE yes AND has_disk
       ON CONFLICT DO NOTHING
@@ -193,7 +193,8 @@ export async function writeChanges(
         id text, revision int, desired_state text, generation int, desired_at timestamptz, node_id text, error text,
         is_auto_started boolean, has_run boolean, observed_state text, observed_generation int, observed_boot_id text,
         observed_reason text, observed_reason_code text, observed_details jsonb,
-        ready_at timestamptz, reconcile_at timestamptz, active_max int, started_by text, runs jsonb, timeline jsonb)),
+        ready_at timestamptz, reconcile_at timestamptz, active_max int, reserves boolean, is_new boolean, cpu_overcommit float8,
+        memory_overcommit float8, started_by text, runs jsonb, timeline jsonb)),
     written AS (
       UPDATE machines m SET
         desired_state = c.desired_state, generation = c.generation, desired_at = c.desired_at, node_id = c.node_id,
@@ -207,6 +208,9 @@ export async function writeChanges(
         AND CASE WHEN c.active_max IS NULL THEN true
           ELSE active_machines_locked(m.tenant_id) < c.active_max
             AND totals_allow_start_locked(m.tenant_id, m.cpus, m.memory_mb) END
+        AND CASE WHEN c.reserves
+          THEN node_admits_start(c.node_id, c.is_new, m.cpus, m.memory_mb, c.cpu_overcommit, c.memory_overcommit)
+          ELSE true END
       RETURNING m.*, c.runs, c.timeline),
     run AS (
       SELECT r.boot_id, w.id AS machine_id, w.node_id, w.tenant_id, w.cpus, w.memory_mb, w.deleted_at,
@@ -224,7 +228,7 @@ export async function writeChanges(
   return written;
 }
 
-function wire(context: Context, { next, timeline, runs = [], activeMax, startedBy }: Change): object {
+function wire(context: Context, { next, timeline, runs = [], activeMax, reservation, startedBy }: Change): object {
   return {
     id: next.id,
     revision: next.revision,
@@ -244,6 +248,10 @@ function wire(context: Context, { next, timeline, runs = [], activeMax, startedB
     ready_at: instantOf(next.readyAt),
     reconcile_at: instantOf(next.reconcileAt),
     active_max: activeMax,
+    reserves: reservation !== undefined,
+    is_new: reservation?.isNew ?? false,
+    cpu_overcommit: reservation?.overcommit.cpus ?? null,
+    memory_overcommit: reservation?.overcommit.memory ?? null,
     started_by: startedBy ?? null,
     runs: runs.map((run) => runWire(context, run)),
     timeline: timeline.map((entry) => ({ id: context.ids.make("event"), ...entry })),

@@ -12,6 +12,7 @@ import { MachineAddresses } from "./addresses.ts";
 import type { MachineRecord } from "./record.ts";
 import { includes, isActive, UNREACHABLE_STATUSES } from "./state.ts";
 import { NOTHING_OBSERVED } from "./observed.ts";
+import { NO_CEILINGS } from "../placement/place.ts";
 import { machineInfo, shownState } from "./view.ts";
 
 const ADDRESSES = new MachineAddresses({ appsUrl: "https://apps.example", publicUrl: null });
@@ -47,6 +48,7 @@ test("after an accepted start no reader sees `stopped`, whatever was observed be
       if (machine.desiredState === "absent") return;
       const { next } = requestStart(machine, {
         nodeId: "node-a",
+        overcommit: NO_CEILINGS,
         activeMax: 1,
         isAutomatic: false,
         keyId: "key-a",

@@ -117,6 +117,7 @@ export function machineInfo(machine: MachineRecord, addresses: Addresses): Machi
     arch: machine.source.arch ?? null,
     error: shown.error,
     labels: { ...machine.labels },
+    nodeLabels: { ...machine.nodeLabels },
     createdBy: machine.createdBy,
     forkable: machine.isBranchable,
     branchable: machine.isBranchable,

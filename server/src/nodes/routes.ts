@@ -5,9 +5,9 @@ import { Refusal } from "@flotilla/contract/errors";
 import { OWN_LINK_VERSIONS } from "@flotilla/contract/link/version";
 import type { NodeInfo } from "@flotilla/contract/nodes";
 import type { Fleet } from "../link/reach.ts";
-import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { listPage } from "../http/list-page.ts";
+import { explainMachinePlacement, explainPlacement } from "../machines/placement-explanation.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { requestDrain } from "./drain.ts";
 import { applyHeartbeat } from "./heartbeat.ts";
@@ -90,8 +90,11 @@ export function authorityHandlers({
   };
 }
 
-/** The handlers of whether new machines are placed on a node. */
-export function cordonHandlers({ db, clock }: Context): HandlersOf<"cordonNode" | "uncordonNode"> {
+/** The handlers of where new machines are placed. */
+export function placementHandlers(
+  services: MachineServices,
+): HandlersOf<"cordonNode" | "uncordonNode" | "explainPlacement" | "explainMachinePlacement"> {
+  const { db, clock } = services.context;
   const changed = async (id: string, node: NodeRecord | undefined): Promise<NodeInfo> => {
     if (node === undefined) throw new Refusal("not_found", `node ${id} was not found; list the nodes to see their ids`);
     await db.notify("nodes", id);
@@ -103,6 +106,12 @@ export function cordonHandlers({ db, clock }: Context): HandlersOf<"cordonNode" 
     },
     async uncordonNode({ params: { id } }) {
       return { status: 200, body: await changed(id, await uncordonNode(db, id)) };
+    },
+    async explainPlacement({ caller: { tenantId }, body }) {
+      return { status: 200, body: await explainPlacement(services, tenantId, body) };
+    },
+    async explainMachinePlacement({ query: { machineId } }) {
+      return { status: 200, body: await explainMachinePlacement(services, machineId) };
     },
   };
 }

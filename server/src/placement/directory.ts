@@ -5,28 +5,38 @@
  * - Placements since the last read are counted, so that a burst is spread over nodes.
  * - The cache is never older than FRESH_MS.
  *
- * Two servers may place on the same node at the same time: memory and processors are overcommitted without a ceiling,
- * and a node that is nearly full refuses a start itself.
+ * Two servers may place on the same node at the same time. The statement that writes the start decides
+ * (`node_admits_start`); who loses calls `forget` and chooses again.
  */
 import type { Context } from "../context.ts";
-import { type CandidateNode, type Placement, type PlacementRequest, place, startRefusal } from "./place.ts";
+import {
+  type CandidateNode,
+  explain,
+  type Explanation,
+  type Overcommit,
+  type Placement,
+  type PlacementRequest,
+  place,
+  startRefusal,
+} from "./place.ts";
 import { type ImageHolder, type ImageQuery, listCandidates, listImageHolders } from "./store.ts";
 
 const FRESH_MS = 1_000;
 
 export class NodeDirectory {
   readonly #context: Context;
+  /** The ceilings of every node. */
+  readonly overcommit: Overcommit;
   #reading: Promise<readonly CandidateNode[]> | null = null;
   #nodes: CandidateNode[] = [];
   #readAt = Number.NEGATIVE_INFINITY;
 
   readonly #unlisten: () => void;
 
-  constructor(context: Context) {
+  constructor(context: Context, overcommit: Overcommit) {
     this.#context = context;
-    const forget = () => {
-      this.#readAt = Number.NEGATIVE_INFINITY;
-    };
+    this.overcommit = overcommit;
+    const forget = () => this.forget();
     this.#unlisten = context.db.listen("nodes", { onPayload: forget, onGap: forget });
   }
 
@@ -34,16 +44,32 @@ export class NodeDirectory {
     this.#unlisten();
   }
 
+  /** The next placement reads the nodes again. */
+  forget(): void {
+    this.#readAt = Number.NEGATIVE_INFINITY;
+  }
+
   /** Chooses a node for a machine that has none. */
   async place(request: PlacementRequest): Promise<Placement> {
-    if (this.#context.clock.monotonic() - this.#readAt > FRESH_MS) await this.#read();
-    const placement = place(this.#nodes, request);
+    await this.#refresh();
+    const placement = place(this.#nodes, request, this.overcommit);
     if (placement.nodeId === null) {
       // A refusal must not be based on an outdated cache.
       await this.#read();
-      return this.#note(place(this.#nodes, request), request);
+      return this.#note(place(this.#nodes, request, this.overcommit), request);
     }
     return this.#note(placement, request);
+  }
+
+  /** What `place` would do now, with every step. */
+  async explain(request: PlacementRequest): Promise<Explanation> {
+    return explain(await listCandidates(this.#context.db), request, this.overcommit);
+  }
+
+  /** Whether there is a choice between nodes. */
+  async hasSeveral(): Promise<boolean> {
+    await this.#refresh();
+    return this.#nodes.length > 1;
   }
 
   /** The nodes that accept machines, and whether each has an image. */
@@ -52,11 +78,11 @@ export class NodeDirectory {
   }
 
   /** Why a machine cannot be started on the node that has its disk; null when it can. */
-  async startRefusal(nodeId: string): Promise<string | null> {
-    if (this.#context.clock.monotonic() - this.#readAt > FRESH_MS) await this.#read();
+  async startRefusal(nodeId: string, request: PlacementRequest): Promise<string | null> {
+    await this.#refresh();
     const refusal = (): string | null => {
       const node = this.#nodes.find(({ id }) => id === nodeId);
-      return node === undefined ? null : startRefusal(node);
+      return node === undefined ? null : startRefusal({ node, request, overcommit: this.overcommit });
     };
     if (refusal() === null) return null;
     await this.#read();
@@ -75,6 +101,10 @@ export class NodeDirectory {
         : node,
     );
     return placement;
+  }
+
+  async #refresh(): Promise<void> {
+    if (this.#context.clock.monotonic() - this.#readAt > FRESH_MS) await this.#read();
   }
 
   async #read(): Promise<void> {

@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type CandidateNode, place, startRefusal } from "./place.ts";
+import { type CandidateNode, explain, NO_CEILINGS, place, startRefusal } from "./place.ts";
 
 const small: CandidateNode = {
   id: "small",
@@ -11,7 +11,9 @@ const small: CandidateNode = {
   status: "ready",
   isCordoned: false,
   arch: "amd64",
+  labels: { arch: "amd64", zone: "east" },
   totalCpus: 2,
+  usedCpus: 0,
   totalMemoryMb: 24_000,
   availableMemoryMb: 20_000,
   availableDiskGb: 50,
@@ -19,7 +21,8 @@ const small: CandidateNode = {
   activeCpus: 0,
   activeMemoryMb: 0,
 };
-const request = { cpus: 4, memoryMb: 8192, arch: null, candidateIds: null };
+const request = { cpus: 4, memoryMb: 8192, arch: null, nodeLabels: {}, holders: null };
+const refusalOf = (node: CandidateNode, overcommit = NO_CEILINGS) => startRefusal({ node, request, overcommit });
 
 test("the default machine is placed on a small node a hundred times", () => {
   for (let n = 0; n < 100; n += 1) {
@@ -51,12 +54,15 @@ test("the node with the least promised is chosen, then the first by name", () =>
 
 test("of the candidates the best is chosen, and the refusal says why others were not", () => {
   const [a, b, c] = ["a", "b", "c"].map((id) => ({ ...small, id })) as [CandidateNode, CandidateNode, CandidateNode];
-  assert.deepEqual(place([a, b, c], { ...request, candidateIds: ["b", "c"] }), { nodeId: "b" });
-  assert.deepEqual(place([a, { ...b, status: "draining" }], { ...request, candidateIds: ["b"] }), {
-    nodeId: null,
-    canNever: false,
-    reason: "node a does not have the image; node b is draining",
-  });
+  assert.deepEqual(place([a, b, c], { ...request, holders: { ids: ["b", "c"], isRequired: true } }), { nodeId: "b" });
+  assert.deepEqual(
+    place([a, { ...b, status: "draining" }], { ...request, holders: { ids: ["b"], isRequired: true } }),
+    {
+      nodeId: null,
+      canNever: false,
+      reason: "node a does not have the image; node b is draining",
+    },
+  );
 });
 
 test("a request that can never fit is refused as such, with every node's reason", () => {
@@ -80,7 +86,7 @@ test("a cordoned node gets no new machine, and starts those that it has", () => 
     canNever: false,
     reason: "node a-cordoned is cordoned",
   });
-  assert.equal(startRefusal(cordoned), null);
+  assert.equal(refusalOf(cordoned), null);
 });
 
 test("a node that is unreachable, draining or nearly full gets no new machine", () => {
@@ -91,4 +97,81 @@ test("a node that is unreachable, draining or nearly full gets no new machine", 
     assert.equal(placement.nodeId === null && placement.canNever, false);
   }
   assert.equal(place([], request).nodeId, null);
+});
+
+test("an image that is fetched is preferred where it is, unless that node is much fuller", () => {
+  const [a, b] = [
+    { ...small, id: "a" },
+    { ...small, id: "b" },
+  ];
+  const holders = { ids: ["b"], isRequired: false };
+  assert.deepEqual(place([a, b], { ...request, cpus: 1, memoryMb: 512, holders }), { nodeId: "b" });
+  assert.deepEqual(place([a, { ...b, activeCpus: 2 }], { ...request, holders }), { nodeId: "a" });
+  assert.deepEqual(place([a, { ...b, usedCpus: 2 }], { ...request, holders }), { nodeId: "a" });
+});
+
+test("only nodes with the requested labels are chosen", () => {
+  const west = { ...small, id: "west", labels: { zone: "west" } };
+  assert.deepEqual(place([small, west], { ...request, nodeLabels: { zone: "west" } }), { nodeId: "west" });
+  assert.deepEqual(place([small, west], { ...request, nodeLabels: { zone: "north" } }), {
+    nodeId: null,
+    canNever: true,
+    reason: "node small does not have the label zone=north; node west does not have the label zone=north",
+  });
+});
+
+test("a node at its ceiling of promised processors or memory admits no start, also of machines whose disks are there", () => {
+  const full = { ...small, activeCpus: 4, activeMemoryMb: 16_384 };
+  assert.deepEqual(place([full], request, { cpus: 3.5, memory: null }), {
+    nodeId: null,
+    canNever: false,
+    reason: "node small has promised 4 of 7 processors",
+  });
+  assert.deepEqual(place([full], request, { cpus: 4, memory: 1 }), {
+    nodeId: null,
+    canNever: false,
+    reason: "node small has promised 16384 of 24000 MB of memory",
+  });
+  assert.deepEqual(place([full], request, { cpus: 4, memory: 1.1 }), { nodeId: "small" });
+  assert.match(refusalOf(full, { cpus: 3, memory: null }) ?? "", /has promised 4 of 6 processors.*stop machines on it/);
+  assert.equal(refusalOf({ ...full, totalCpus: 0 }, { cpus: 3, memory: null }), null);
+});
+
+test("an explanation names the filter that excludes each node, and how many nodes each filter leaves", () => {
+  const nodes = [
+    { ...small, id: "gone", status: "unreachable" as const },
+    { ...small, id: "kept", isCordoned: true },
+    { ...small, id: "busy", usedCpus: 1 },
+    { ...small, id: "free" },
+  ];
+  const { placement, verdicts, filters } = explain(nodes, request);
+  assert.deepEqual(placement, { nodeId: "free" });
+  assert.deepEqual(
+    verdicts.map(({ nodeId, filter }) => [nodeId, filter]),
+    [
+      ["free", null],
+      ["busy", null],
+      ["gone", "status"],
+      ["kept", "cordon"],
+    ],
+  );
+  assert.deepEqual(
+    filters.map(({ name, left }) => `${name} ${left}`),
+    [
+      "status 3",
+      "cordon 2",
+      ...["image", "architecture", "labels", "size", "processors", "promisedMemory", "memory", "disk"].map(
+        (name) => `${name} 2`,
+      ),
+    ],
+  );
+});
+
+test("a refusal over many nodes names some of them and counts the others", () => {
+  const nodes = Array.from({ length: 12 }, (_, n) => ({ ...small, id: `n${n}`, isCordoned: true }));
+  const refused = place(nodes, request);
+  assert.match(
+    refused.nodeId === null ? refused.reason : "",
+    /^node n0 is cordoned;.*node n4 is cordoned; and 7 more$/,
+  );
 });

@@ -1,14 +1,19 @@
 /**
- * Chooses the node on which a machine is started for the first time. Afterwards it stays where its disk is.
+ * Chooses the node on which a machine is started for the first time: filters, then scores. Afterwards it stays where its
+ * disk is.
  *
- * Pure: facts of nodes and of the machine → a node, or why there is none.
+ * Pure: facts of nodes and of the machine → a node, or why there is none; and the same with every step, for operators.
+ *
+ * Always: the statement that writes a start repeats the filters that other starts and operators can change meanwhile
+ * (`node_admits_start` of the migrations), so that racing servers never exceed a ceiling.
  *
  * Memory and processors are overcommitted: a guest's memory is backed only when it is touched, so a machine of 8 GiB
- * costs what it uses (an idle one some tens of MiB). It refuses requests that can never fit, and nodes that report
- * almost no free resources. Disks are sparse for the same reason.
+ * costs what it uses (an idle one some tens of MiB). Without configured ceilings only requests that can never fit, and
+ * nodes that report almost no free resources, are refused. Disks are sparse for the same reason.
  */
 import { memoryKeptMb } from "@flotilla/contract/limits";
 import type { NodeStatus } from "@flotilla/contract/nodes";
+import { PLACEMENT_FILTERS, type PlacementFilter } from "@flotilla/contract/placement";
 
 export interface CandidateNode {
   readonly id: string;
@@ -19,7 +24,11 @@ export interface CandidateNode {
   readonly isCordoned: boolean;
   /** null: not reported. */
   readonly arch: string | null;
+  readonly labels: Readonly<Record<string, string>>;
+  /** 0: not reported; the same for memory and disk. */
   readonly totalCpus: number;
+  /** Busy processors, as a mean over the last seconds. */
+  readonly usedCpus: number;
   readonly totalMemoryMb: number;
   readonly availableMemoryMb: number;
   readonly availableDiskGb: number;
@@ -33,15 +42,53 @@ export interface PlacementRequest {
   readonly cpus: number;
   readonly memoryMb: number;
   readonly arch: string | null;
-  /** The ids of the nodes to choose from; null: all. */
-  readonly candidateIds: readonly string[] | null;
+  /** The node must have each of them, with the same value. */
+  readonly nodeLabels: Readonly<Record<string, string>>;
+  /** The nodes that have the image; null: unknown, or all the same. */
+  readonly holders: { readonly ids: readonly string[]; readonly isRequired: boolean } | null;
 }
+
+/** How many times its resources a node promises to active machines; null: without a ceiling. */
+export interface Overcommit {
+  readonly cpus: number | null;
+  readonly memory: number | null;
+}
+
+export const NO_CEILINGS: Overcommit = { cpus: null, memory: null };
 
 export type Placement =
   | { readonly nodeId: string }
   | { readonly nodeId: null; readonly canNever: boolean; readonly reason: string };
 
+/** The parts of a score; the node with the lowest sum is chosen. */
+export interface Score {
+  /** The share of the node's processors or memory that would be promised, whichever is larger. */
+  readonly promised: number;
+  /** The share of its processors or memory that is in use now, whichever is larger. */
+  readonly busy: number;
+  /** The cost of fetching the image. */
+  readonly image: number;
+}
+
+/** A node as placement sees it: excluded by a filter, or with its score. */
+export type Verdict = { readonly nodeId: string } & (
+  | { readonly filter: PlacementFilter; readonly canNever: boolean; readonly reason: string; readonly score: null }
+  | { readonly filter: null; readonly score: Score }
+);
+
+export interface Explanation {
+  readonly placement: Placement;
+  /** Best first, then the excluded ones in the order of the filters. */
+  readonly verdicts: readonly Verdict[];
+  /** How many nodes each filter left, in the order in which they apply. */
+  readonly filters: readonly { readonly name: PlacementFilter; readonly left: number }[];
+}
+
 const AVAILABLE_DISK_GB_MIN = 1;
+/** A node without the image is chosen when it is freer by this share of its resources. */
+const IMAGE_COST = 0.25;
+/** A refusal names so many nodes. */
+const REASONS_MAX = 5;
 
 function isShortOfMemory(node: CandidateNode): boolean {
   return node.totalMemoryMb > 0 && node.availableMemoryMb < memoryKeptMb(node.totalMemoryMb);
@@ -51,78 +98,184 @@ function memoryLeft(node: CandidateNode): string {
   return `node ${node.id} has ${node.availableMemoryMb} MB of memory left and keeps ${memoryKeptMb(node.totalMemoryMb)} MB free`;
 }
 
-interface Rule {
-  /** Whether waiting is useless. */
-  readonly canNever: boolean;
-  test(node: CandidateNode, request: PlacementRequest): boolean;
-  why(node: CandidateNode, request: PlacementRequest): string;
+interface Case {
+  readonly node: CandidateNode;
+  readonly request: PlacementRequest;
+  readonly overcommit: Overcommit;
 }
 
-// The reasons to exclude a node: first match wins.
-const RULES: readonly Rule[] = [
+interface Filter {
+  readonly name: PlacementFilter;
+  /** Whether waiting is useless. */
+  readonly canNever: boolean;
+  excludes(of: Case): boolean;
+  why(of: Case): string;
+}
+
+const missingLabel = ({ node, request }: Case): readonly [string, string] | undefined =>
+  Object.entries(request.nodeLabels).find(([name, value]) => node.labels[name] !== value);
+
+/** How many processors and how much memory may be promised in all; null: any number. */
+function ceilingsOf({ totalCpus, totalMemoryMb }: CandidateNode, overcommit: Overcommit) {
+  const times = (total: number, ratio: number | null) =>
+    total === 0 || ratio === null ? null : Math.floor(total * ratio);
+  return { cpus: times(totalCpus, overcommit.cpus), memoryMb: times(totalMemoryMb, overcommit.memory) };
+}
+
+// In this order; the first that excludes a node gives the reason.
+const FILTERS: readonly Filter[] = [
   {
+    name: "status",
     canNever: false,
-    test: (node) => node.status !== "ready",
-    why: (node) => `node ${node.id} is ${node.status}`,
+    excludes: ({ node }) => node.status !== "ready",
+    why: ({ node }) => `node ${node.id} is ${node.status}`,
   },
   {
+    name: "cordon",
     canNever: false,
-    test: (node) => node.isCordoned,
-    why: (node) => `node ${node.id} is cordoned`,
+    excludes: ({ node }) => node.isCordoned,
+    why: ({ node }) => `node ${node.id} is cordoned`,
   },
   {
+    name: "image",
     canNever: false,
-    test: (node, request) => request.candidateIds !== null && !request.candidateIds.includes(node.id),
-    why: (node) => `node ${node.id} does not have the image`,
+    excludes: ({ node, request: { holders } }) => holders?.isRequired === true && !holders.ids.includes(node.id),
+    why: ({ node }) => `node ${node.id} does not have the image`,
   },
   {
+    name: "architecture",
     canNever: true,
-    test: (node, request) => request.arch !== null && node.arch !== null && request.arch !== node.arch,
-    why: (node, request) => `node ${node.id} is ${node.arch}, but ${request.arch} is requested`,
+    excludes: ({ node, request }) => request.arch !== null && node.arch !== null && request.arch !== node.arch,
+    why: ({ node, request }) => `node ${node.id} is ${node.arch}, but ${request.arch} is requested`,
   },
   {
+    name: "labels",
     canNever: true,
-    test: (node, request) => node.totalMemoryMb > 0 && request.memoryMb > node.totalMemoryMb,
-    why: (node, request) =>
+    excludes: (of) => missingLabel(of) !== undefined,
+    why: (of) => `node ${of.node.id} does not have the label ${(missingLabel(of) ?? []).join("=")}`,
+  },
+  {
+    name: "size",
+    canNever: true,
+    excludes: ({ node, request }) => node.totalMemoryMb > 0 && request.memoryMb > node.totalMemoryMb,
+    why: ({ node, request }) =>
       `node ${node.id} has ${node.totalMemoryMb} MB of memory, but ${request.memoryMb} MB are requested`,
   },
   {
+    name: "processors",
     canNever: false,
-    test: isShortOfMemory,
-    why: memoryLeft,
+    excludes({ node, request, overcommit }) {
+      const { cpus } = ceilingsOf(node, overcommit);
+      return cpus !== null && node.activeCpus + request.cpus > cpus;
+    },
+    why: ({ node, overcommit }) =>
+      `node ${node.id} has promised ${node.activeCpus} of ${ceilingsOf(node, overcommit).cpus} processors`,
   },
   {
+    name: "promisedMemory",
     canNever: false,
-    test: (node) => node.totalMemoryMb > 0 && node.availableDiskGb < AVAILABLE_DISK_GB_MIN,
-    why: (node) => `node ${node.id} has ${node.availableDiskGb} GB of disk left`,
+    excludes({ node, request, overcommit }) {
+      const { memoryMb } = ceilingsOf(node, overcommit);
+      return memoryMb !== null && node.activeMemoryMb + request.memoryMb > memoryMb;
+    },
+    why: ({ node, overcommit }) =>
+      `node ${node.id} has promised ${node.activeMemoryMb} of ${ceilingsOf(node, overcommit).memoryMb} MB of memory`,
+  },
+  {
+    name: "memory",
+    canNever: false,
+    excludes: ({ node }) => isShortOfMemory(node),
+    why: ({ node }) => memoryLeft(node),
+  },
+  {
+    name: "disk",
+    canNever: false,
+    excludes: ({ node }) => node.totalMemoryMb > 0 && node.availableDiskGb < AVAILABLE_DISK_GB_MIN,
+    why: ({ node }) => `node ${node.id} has ${node.availableDiskGb} GB of disk left`,
   },
 ];
 
+/** The filters that apply to a machine whose disk is on the node already. */
+const CEILING_FILTERS = FILTERS.filter(({ name }) => name === "processors" || name === "promisedMemory");
+
 /** Why a machine whose disk is on this node cannot be started on it now, and what to do; null when it can. */
-export function startRefusal(node: CandidateNode): string | null {
+export function startRefusal(of: Case): string | null {
+  const { node } = of;
   if (node.status === "draining" || node.status === "drained")
     return `node ${node.id} is ${node.status}, and the machine's disk is there; try again when the node is back`;
-  if (!isShortOfMemory(node)) return null;
-  return `${memoryLeft(node)}, and the machine's disk is there; stop machines on it that are not needed, or try again later`;
+  const ceiling = CEILING_FILTERS.find((filter) => filter.excludes(of));
+  const why = ceiling?.why(of) ?? (isShortOfMemory(node) ? memoryLeft(node) : null);
+  if (why === null) return null;
+  return `${why}, and the machine's disk is there; stop machines on it that are not needed, or try again later`;
 }
 
-/** The share of a node's resources that would be promised; the node with the lowest is the best. */
-function promised(node: CandidateNode, request: PlacementRequest): number {
+function scoreOf({ node, request }: Case): Score {
   const cpus = (node.activeCpus + request.cpus) / Math.max(1, node.totalCpus);
   const memory = (node.activeMemoryMb + request.memoryMb) / Math.max(1, node.totalMemoryMb);
-  return Math.max(cpus, memory);
+  const usedCpus = node.usedCpus / Math.max(1, node.totalCpus);
+  const usedMemory = node.totalMemoryMb === 0 ? 0 : 1 - node.availableMemoryMb / node.totalMemoryMb;
+  const hasImage = request.holders?.ids.includes(node.id) ?? true;
+  return {
+    promised: Math.max(cpus, memory),
+    busy: Math.min(1, Math.max(0, usedCpus, usedMemory)),
+    image: hasImage ? 0 : IMAGE_COST,
+  };
 }
 
-export function place(nodes: readonly CandidateNode[], request: PlacementRequest): Placement {
-  const against = nodes.map((node) => ({ node, rule: RULES.find((rule) => rule.test(node, request)) }));
-  const fitting = against.filter(({ rule }) => rule === undefined).map(({ node }) => node);
-  const best = fitting.toSorted((a, b) => promised(a, request) - promised(b, request) || (a.id < b.id ? -1 : 1))[0];
-  if (best !== undefined) return { nodeId: best.id };
-  if (nodes.length === 0) return { nodeId: null, canNever: false, reason: "no node has registered" };
-  const reasons = against.map(({ node, rule }) => rule?.why(node, request) ?? "").slice(0, 5);
+/** The sum that is compared. */
+export const total = ({ promised, busy, image }: Score): number => promised + busy + image;
+
+function verdictOf(of: Case): Verdict {
+  const { id: nodeId } = of.node;
+  const filter = FILTERS.find((each) => each.excludes(of));
+  if (filter === undefined) return { nodeId, filter: null, score: scoreOf(of) };
+  return { nodeId, filter: filter.name, canNever: filter.canNever, reason: filter.why(of), score: null };
+}
+
+/** The node for a machine that has none. `explain` says why. */
+export function place(
+  nodes: readonly CandidateNode[],
+  request: PlacementRequest,
+  overcommit: Overcommit = NO_CEILINGS,
+): Placement {
+  return chosen(nodes.map((node) => verdictOf({ node, request, overcommit })));
+}
+
+/** The same decision with every step. */
+export function explain(
+  nodes: readonly CandidateNode[],
+  request: PlacementRequest,
+  overcommit: Overcommit = NO_CEILINGS,
+): Explanation {
+  const verdicts = nodes.map((node) => verdictOf({ node, request, overcommit }));
+  const position = ({ filter }: Verdict): number => (filter === null ? -1 : PLACEMENT_FILTERS.indexOf(filter));
+  let left = nodes.length;
+  return {
+    placement: chosen(verdicts),
+    verdicts: verdicts.toSorted((a, b) => position(a) - position(b) || better(a, b)),
+    filters: FILTERS.map(({ name }) => {
+      left -= verdicts.filter(({ filter }) => filter === name).length;
+      return { name, left };
+    }),
+  };
+}
+
+function better(a: Verdict, b: Verdict): number {
+  const difference = a.score === null || b.score === null ? 0 : total(a.score) - total(b.score);
+  return difference || (a.nodeId < b.nodeId ? -1 : 1);
+}
+
+function chosen(verdicts: readonly Verdict[]): Placement {
+  let best: Verdict | undefined;
+  for (const verdict of verdicts)
+    if (verdict.score !== null && (best === undefined || better(verdict, best) < 0)) best = verdict;
+  if (best !== undefined) return { nodeId: best.nodeId };
+  if (verdicts.length === 0) return { nodeId: null, canNever: false, reason: "no node has registered" };
+  const reasons = verdicts.slice(0, REASONS_MAX).map((verdict) => (verdict.filter === null ? "" : verdict.reason));
+  const others = verdicts.length - reasons.length;
   return {
     nodeId: null,
-    canNever: against.every(({ rule }) => rule?.canNever === true),
-    reason: reasons.join("; "),
+    canNever: verdicts.every((verdict) => verdict.filter !== null && verdict.canNever),
+    reason: reasons.join("; ") + (others > 0 ? `; and ${others} more` : ""),
   };
 }

@@ -34,6 +34,7 @@ export function machineRecord(facts: Partial<MachineRecord> = {}): MachineRecord
     autoStopSeconds: null,
     ttlSeconds: null,
     restart: "always",
+    nodeLabels: {},
     createdBy: "key-1",
     createdAt: NOW - 60_000,
     updatedAt: NOW - 60_000,

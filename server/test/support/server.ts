@@ -105,6 +105,8 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     publicUrl: null,
     logLevel: "error",
     joinToken: null,
+    cpuOvercommit: null,
+    memoryOvercommit: null,
     allowedRegistries: null,
     registryMirrors: new Map(),
     insecureRegistries: [],

@@ -1,0 +1,64 @@
+/**
+ * What a machine needs of the node on which it is placed: its size, architecture, labels and image.
+ *
+ * A start does not fetch an image that was made or imported on a node (`local/…`), or any image of a machine whose network is
+ * blocked. Such a machine must be placed where its image is, because its first start binds it. Other images are preferred
+ * where they are.
+ *
+ * Always: nodes report their images, so no node is called, except one with version 1 of the link, which reports none. If it
+ * does not answer within ANSWER_MS_MAX, it counts as without the image. With a single node nothing is queried.
+ */
+import { canonicalReference } from "@flotilla/contract/reference";
+import type { PlacementRequest } from "../placement/place.ts";
+import type { Services } from "../services.ts";
+import type { MachineRecord } from "./record.ts";
+
+const ANSWER_MS_MAX = 1_000;
+
+type ImageQuery = Parameters<Services["nodes"]["withImage"]>[0];
+type PlacedMachine = Pick<
+  MachineRecord,
+  "tenantId" | "source" | "network" | "cpus" | "memoryMb" | "nodeLabels" | "nodeId"
+>;
+type PlacingServices = Pick<Services, "context" | "link" | "nodes">;
+
+/** Of a machine that has a node already, the image is not looked for. */
+export async function placementRequest(services: PlacingServices, machine: PlacedMachine): Promise<PlacementRequest> {
+  const { cpus, memoryMb, source, nodeLabels, nodeId } = machine;
+  const hasChoice = nodeId === null && (await services.nodes.hasSeveral());
+  const holders = hasChoice ? await imageHolders(services, machine) : null;
+  return { cpus, memoryMb, arch: source.arch ?? null, nodeLabels, holders };
+}
+
+/** null when none has the image: any node will do then, and the start's refusal says why it fails. */
+export async function imageHolders(
+  services: PlacingServices,
+  { tenantId, source, network }: Pick<PlacedMachine, "tenantId" | "source" | "network">,
+): Promise<PlacementRequest["holders"]> {
+  const isRequired = network.mode === "blocked" || source.reference.startsWith("local/");
+  const query = { reference: canonicalReference(source.reference), architecture: source.arch ?? null, tenantId };
+  const nodes = await services.nodes.withImage(query);
+  const over = new AbortController();
+  const late = services.context.clock.sleep(ANSWER_MS_MAX, over.signal).then(() => false);
+  const holders = await Promise.all(
+    nodes.map(async ({ id, address, hasReported, hasImage }) => {
+      const has = hasReported ? hasImage : await Promise.race([ask(services, { nodeId: id, address }, query), late]);
+      return has ? [id] : [];
+    }),
+  );
+  over.abort();
+  const ids = holders.flat();
+  return ids.length === 0 ? null : { ids, isRequired };
+}
+
+async function ask(
+  { link }: Pick<Services, "link">,
+  node: { readonly nodeId: string; readonly address: string },
+  query: ImageQuery,
+): Promise<boolean> {
+  const images = await link.listImages(node, query.tenantId).catch(() => []);
+  return images.some(
+    ({ reference, architecture }) =>
+      canonicalReference(reference) === query.reference && (query.architecture ?? architecture) === architecture,
+  );
+}

@@ -1,0 +1,172 @@
+/**
+ * Where machines are placed: ceilings under races, labels, cached images, and the explanation for operators.
+ *
+ * The nodes are played: they register and report, and nothing listens at their address.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { sql } from "../src/db/database.ts";
+import { startMachine } from "../src/machines/start.ts";
+import { openTestServices } from "./support/services.ts";
+import { createMachine, SOURCE } from "./support/machine-server.ts";
+import { RESOURCES, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startTestServer, type TestServer } from "./support/server.ts";
+
+const REPLICAS = 16;
+const MACHINES = 64;
+
+/** A node that has reported `resources`, and the images with these names. */
+async function playNode(
+  server: TestServer,
+  id: string,
+  { resources = {}, labels = {}, images = [] as readonly string[] } = {},
+): Promise<void> {
+  const registered = await server.client
+    .withKey(TEST_JOIN_TOKEN)
+    .post("/v1/nodes/register", { id, address: "http://127.0.0.1:9", labels: { arch: "amd64", ...labels } });
+  assert.equal(registered.status, 200, registered.text);
+  const tenantId = (await server.client.get("/v1/account")).json.tenantId as string;
+  const held = images.map((reference) => ({ reference, architecture: "amd64", tenantId }));
+  const reported = await server.client.withKey(registered.json.credential).post(`/v1/nodes/${id}/heartbeat`, {
+    bootId: "agent-1",
+    link: { version: 2, lowest: 1 },
+    isComplete: true,
+    resources: { ...RESOURCES, ...resources },
+    machines: [],
+    events: [],
+    images: { sequence: 1, isComplete: true, held, removed: [] },
+  });
+  assert.equal(reported.status, 200, reported.text);
+}
+
+/** Of a machine with this id, or of one with these fields. */
+const explain = async ({ client }: TestServer, of: string | object) => {
+  const answer =
+    typeof of === "string"
+      ? await client.get(`/v1/nodes/placement?machineId=${of}`)
+      : await client.post("/v1/nodes/placement", of);
+  assert.equal(answer.status, 200, answer.text);
+  return answer.json as {
+    nodeId: string | null;
+    hasDisk: boolean;
+    reason: string;
+    filters: { name: string; left: number }[];
+    nodes: { nodeId: string; filter: string | null; reason: string | null; score: { total: number } | null }[];
+  };
+};
+
+test("16 servers that race never promise more of a node than its ceilings, and use all of it", async () => {
+  const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+  const { context, client } = server;
+  for (const id of ["one", "two"]) await playNode(server, id);
+  const ids = [];
+  for (let n = 0; n < MACHINES; n += 1)
+    ids.push(await createMachine(client, { resources: { cpus: 4, memoryMb: 512 } }));
+  const tenant = await context.db.queryOne<{ tenantId: string; keyId: string }>(
+    sql`SELECT tenant_id AS "tenantId", created_by AS "keyId" FROM machines LIMIT 1`,
+  );
+  assert.ok(tenant);
+  // 8 processors each: 32 may be promised, so 8 machines run on each node.
+  const replicas = Array.from({ length: REPLICAS }, () => openTestServices(server, { cpuOvercommit: 4 }));
+  const signal = AbortSignal.timeout(60_000);
+  const ends = await Promise.allSettled(
+    ids.map((id, n) => {
+      const services = replicas[n % REPLICAS];
+      assert.ok(services);
+      return startMachine(services, { ...tenant, id, isAutomatic: false, isDetached: true, signal });
+    }),
+  );
+  const promised = await context.db.query(
+    sql`SELECT node_id AS "nodeId", sum(cpus)::int AS cpus FROM machines WHERE is_active GROUP BY 1 ORDER BY 1`,
+  );
+  assert.deepEqual(promised, [
+    { nodeId: "one", cpus: 32 },
+    { nodeId: "two", cpus: 32 },
+  ]);
+  const refusals = ends.flatMap((end) => (end.status === "rejected" ? [String(end.reason)] : []));
+  assert.equal(refusals.length, MACHINES - 16);
+  for (const refusal of refusals)
+    assert.match(refusal, /no node has room for machine .* has promised 32 of 32 processors/);
+  await Promise.all(replicas.map((services) => services.stop()));
+});
+
+test("a node that is cordoned or drained between the choice and the write gets no machine", async () => {
+  const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+  const { context, client } = server;
+  await playNode(server, "one");
+  const admits = async (isNew: boolean) =>
+    (
+      await context.db.queryOne<{ yes: boolean }>(
+        sql`SELECT node_admits_start('one', ${isNew}::boolean, 1, 128, NULL, NULL) AS yes`,
+      )
+    )?.yes;
+  assert.equal(await admits(true), true);
+  await client.post("/v1/nodes/one/cordon");
+  assert.deepEqual([await admits(true), await admits(false)], [false, true]);
+  await client.post("/v1/nodes/one/uncordon");
+  await context.db.execute(sql`UPDATE nodes SET status = 'draining'`);
+  assert.deepEqual([await admits(true), await admits(false)], [false, false]);
+});
+
+test("a machine is placed where its labels fit, and prefers a node that has its image", async () => {
+  const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+  const { client } = server;
+  const images = ["docker.io/library/alpine:latest"];
+  await playNode(server, "east", { labels: { zone: "east" } });
+  await playNode(server, "west", { labels: { zone: "west" }, images });
+  const placed = async (fields: object): Promise<string> => {
+    const id = await createMachine(client, { source: { type: "image", reference: "alpine" }, ...fields });
+    const explained = await explain(server, id);
+    const started = await client.post(`/v1/machines/${id}/start?detach=true`);
+    assert.equal(started.status, 202, started.text);
+    assert.deepEqual([explained.nodeId, explained.hasDisk], [started.json.nodeId, false]);
+    return started.json.nodeId;
+  };
+  const resources = { cpus: 1, memoryMb: 512 };
+  assert.equal(await placed({ resources }), "west");
+  assert.equal(await placed({ resources, nodeLabels: { zone: "east" } }), "east");
+
+  const nowhere = await createMachine(client, { nodeLabels: { zone: "north" } });
+  assert.deepEqual((await client.get(`/v1/machines/${nowhere}`)).json.nodeLabels, { zone: "north" });
+  const refused = await client.post(`/v1/machines/${nowhere}/start`);
+  assert.deepEqual([refused.status, refused.headers.get("x-error-code")], [422, "no_capacity"], refused.text);
+  assert.match(
+    refused.text,
+    /node east does not have the label zone=north; .*ask the operator to add a node that fits/,
+  );
+});
+
+test("an operator sees why a machine is placed where it is, for each node and each filter", async () => {
+  const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+  const { client } = server;
+  for (const id of ["one", "two", "three"]) await playNode(server, id);
+  await playNode(server, "busy", { resources: { usedCpus: 8 } });
+  await client.post("/v1/nodes/two/cordon");
+  const request = { source: SOURCE, resources: { memoryMb: 2048 } };
+  const explained = await explain(server, request);
+  assert.deepEqual([explained.nodeId, explained.reason], ["one", "node one has the lowest score of 3 that fit"]);
+  assert.deepEqual(
+    explained.nodes.map(({ nodeId, filter }) => [nodeId, filter]),
+    [
+      ["one", null],
+      ["three", null],
+      ["busy", null],
+      ["two", "cordon"],
+    ],
+  );
+  assert.equal(explained.nodes.at(-1)?.reason, "node two is cordoned");
+  assert.equal(explained.filters.find(({ name }) => name === "cordon")?.left, 3);
+
+  const id = await createMachine(client);
+  assert.equal((await client.post(`/v1/machines/${id}/start?detach=true`)).json.nodeId, "one");
+  const there = await explain(server, id);
+  assert.deepEqual(
+    [there.nodeId, there.hasDisk, there.reason],
+    ["one", true, "the machine's disk is on node one, so it starts there"],
+  );
+
+  const wrong = await client.post("/v1/nodes/placement", { source: SOURCE, resources: { cpus: 0 } });
+  assert.equal(wrong.status, 422, wrong.text);
+  const missing = await client.get(`/v1/nodes/placement?machineId=mach-${"0".repeat(32)}`);
+  assert.equal(missing.status, 404, missing.text);
+});
