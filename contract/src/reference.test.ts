@@ -86,3 +86,16 @@ it("stored text that is not a reference is compared unchanged", () => {
   assert.equal(canonicalReference("index.docker.io/Alpine"), "index.docker.io/Alpine");
   assert.equal(canonicalReference("index.docker.io/alpine"), "docker.io/library/alpine:latest");
 });
+
+it("a password in a reference is not repeated by its refusal", () => {
+  for (const text of [
+    "sailor:mainsail@ghcr.io/a",
+    "https://sailor:mainsail@ghcr.io/a",
+    `sailor:mainsail@ghcr.io/a@${DIGEST}`,
+    `sailor:main/mainsail@127.0.0.1:5000/a`,
+  ])
+    assert.throws(
+      () => parseReference(text),
+      (error: Error) => /image reference/.test(error.message) && !/mainsail/.test(error.message),
+    );
+});

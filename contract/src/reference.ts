@@ -91,7 +91,8 @@ function splitRegistry(path: string): { readonly registry: string; readonly repo
   return { registry: "docker.io", repository: repository.includes("/") ? repository : `library/${repository}` };
 }
 
-/** A caller's text inside an error: short, without control characters. */
+/** A caller's text inside an error: short, without control characters, and without a password before `@`. */
 function shown(text: string): string {
-  return JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text);
+  const open = text.replace(/:[^@]*@(?!sha256:)/, ":…@");
+  return JSON.stringify(open.length > 80 ? `${open.slice(0, 80)}…` : open);
 }

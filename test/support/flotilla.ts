@@ -20,7 +20,7 @@ import { type Answer, Client } from "../../server/test/support/client.ts";
 import { until } from "./until.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
-const JOIN_TOKEN = "join-token-of-the-tests";
+export const JOIN_TOKEN = "join-token-of-the-tests";
 const START_DEADLINE_MS = 60_000;
 const STOP_DEADLINE_MS = 30_000;
 /** An overloaded program may accept a connection and not answer; then it is asked again. */
