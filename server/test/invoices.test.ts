@@ -5,6 +5,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { systemClock } from "@flotilla/base/clock";
 import pg from "pg";
 import { runCli } from "../../cli/test/run-cli.ts";
 import { monthAt } from "../src/billing/month.ts";
@@ -25,13 +26,18 @@ const HOUR = 3_600_000;
 const thisMonth = monthAt(Date.now());
 const lastMonth = monthAt(thisMonth.from - 1);
 const monthBefore = monthAt(lastMonth.from - 1);
+/** A server of two months ago, which makes tenants. */
+const earlierServer = await startTestServer({
+  clock: { ...systemClock, now: () => monthBefore.from + HOUR },
+  databaseUrl: server.databaseUrl,
+  invoiceGraceHours: 1_000_000,
+});
 
 /** A tenant that was made two months ago, on a plan with a price. */
 async function makeTenant(name: string): Promise<{ id: string; client: Client }> {
   const plan = (await admin.post("/v1/plans", { name, rateCpuHourMicros: 1_000_003, rateMemoryGbHourMicros: 777 })).json
     .id;
-  const { id } = (await admin.post("/v1/tenants", { name, planId: plan })).json;
-  await db.execute(sql`UPDATE tenants SET created_at = ${instantOf(monthBefore.from + HOUR)} WHERE id = ${id}`);
+  const { id } = (await earlierServer.client.post("/v1/tenants", { name, planId: plan })).json;
   const key = (await admin.post("/v1/apikeys", { tenantId: id })).json.key;
   return { id, client: admin.withKey(key) };
 }
