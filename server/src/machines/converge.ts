@@ -10,20 +10,29 @@ import { NodeUnreachable } from "../link/refusals.ts";
 import { applyObservation } from "./observe.ts";
 import { type MachineRecord, specOf } from "./record.ts";
 import type { MachineServices } from "./services.ts";
+import { phaseOf } from "./state.ts";
+import type { Durability } from "./store.ts";
 
 /** More concurrent writers than this do not occur. */
 const WRITE_TRIES_MAX = 8;
 /** The pause between attempts. A restart of a node's agent takes a few of them. */
 const NODE_RETRY_MS = 500;
 
+export interface ConvergeOptions {
+  /** How long the node may take until nothing moves. */
+  readonly waitMs: number;
+  readonly signal?: AbortSignal;
+  /** Of the write that a machine runs; every other answer is written to the disk. Default: disk. */
+  readonly durability?: Durability;
+}
+
 /**
  * The machine as it is known after the node answered; undefined when there is no row of it any more. Throws NodeUnreachable.
- * `waitMs`: how long the node may take until nothing moves.
  */
 export async function converge(
   services: MachineServices,
   machine: MachineRecord,
-  options: { readonly waitMs: number; readonly signal?: AbortSignal },
+  options: ConvergeOptions,
 ): Promise<MachineRecord | undefined> {
   if (machine.nodeId === null || machine.nodeAddress === null) return machine;
   const desired: DesiredMachine = {
@@ -33,14 +42,14 @@ export async function converge(
   };
   const node = { nodeId: machine.nodeId, address: machine.nodeAddress };
   const report = await services.link.putMachine(node, machine.id, desired, options);
-  return await applyReport(services, machine, report);
+  return await applyReport(services, machine, report, options.durability);
 }
 
 /** As `converge`, and tries again for as long as `waitMs` while the node's agent is unreachable. */
 export async function convergePatiently(
   services: MachineServices,
   machine: MachineRecord,
-  { waitMs, signal }: { readonly waitMs: number; readonly signal: AbortSignal },
+  { waitMs, signal, durability = "disk" }: ConvergeOptions & { readonly signal: AbortSignal },
 ): Promise<MachineRecord | undefined> {
   const { clock } = services.context;
   const deadline = clock.monotonic() + waitMs;
@@ -48,7 +57,7 @@ export async function convergePatiently(
   while (latest !== undefined) {
     const leftMs = Math.max(0, deadline - clock.monotonic());
     try {
-      return await converge(services, latest, { waitMs: leftMs, signal });
+      return await converge(services, latest, { waitMs: leftMs, signal, durability });
     } catch (error) {
       if (!(error instanceof NodeUnreachable) || signal.aborted || leftMs < NODE_RETRY_MS * 2) throw error;
     }
@@ -66,13 +75,17 @@ async function applyReport(
   services: MachineServices,
   machine: MachineRecord,
   report: ObservedMachine,
+  durability: Durability = "disk",
 ): Promise<MachineRecord | undefined> {
   const { context, cache } = services;
   let held: MachineRecord | undefined = machine;
   for (let attempt = 0; attempt < WRITE_TRIES_MAX && held !== undefined; attempt += 1) {
     const observation = applyObservation(held, report, context.clock.now());
     if (observation.outcome !== "news") return held;
-    const written = (await cache.write([observation.change])).get(machine.id);
+    const { change } = observation;
+    // A start that fails is answered without a commit that follows.
+    const isRunning = phaseOf(change.next) === "running";
+    const written = (await cache.write([change], isRunning ? durability : "disk")).get(machine.id);
     if (written !== undefined) return written;
     held = await cache.readAny(machine.id);
   }

@@ -21,6 +21,7 @@ import type { Context } from "../context.ts";
 import type { Change } from "./change.ts";
 import type { MachineName, MachineRecord } from "./record.ts";
 import {
+  type Durability,
   findAnyMachine,
   findMachine,
   findMachines,
@@ -138,11 +139,11 @@ export class MachineCache {
   }
 
   /** Writes changes. Returns the written machines by id; the others are stale, over their ceiling or deleted. */
-  async write(changes: readonly Change[]): Promise<ReadonlyMap<string, MachineRecord>> {
+  async write(changes: readonly Change[], durability?: Durability): Promise<ReadonlyMap<string, MachineRecord>> {
     const ids = changes.map(({ next }) => next.id);
     let written: ReadonlyMap<string, MachineRecord> = new Map();
     await this.keep(ids, async () => {
-      written = await writeChanges(this.#context, changes);
+      written = await writeChanges(this.#context, changes, durability);
       return [...written.values()];
     });
     return written;

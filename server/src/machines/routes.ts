@@ -72,10 +72,10 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
       return { status: 200, body: await usageOf(context, machine) };
     },
     async startMachine({ caller: { tenantId, keyId }, params, query, signal }) {
-      const isDetached = query.detach ?? false;
-      const options = { tenantId, keyId, id: params.id, isAutomatic: false, isDetached, signal };
-      const machine = await startMachine(services, options);
-      return { status: isDetached ? 202 : 200, body: machineInfo(machine, addresses) };
+      // The answer waits for the commit of its row in the audit log (http/audit.ts).
+      const how = { isAutomatic: false, isDetached: query.detach ?? false, durability: "later" } as const;
+      const machine = await startMachine(services, { tenantId, keyId, id: params.id, signal, ...how });
+      return { status: how.isDetached ? 202 : 200, body: machineInfo(machine, addresses) };
     },
     async stopMachine({ caller, params, signal }) {
       const machine = await stopMachine(services, { tenantId: caller.tenantId, id: params.id, signal });

@@ -4,6 +4,7 @@
  * Always:
  * - A run is inserted once and ended once, however often and in whatever order it is reported.
  * - Times are bounded by the server's clock: no run starts or ends after the report of it arrived.
+ * - `writeRuns` resolves when its runs are on the disk, so that its caller may acknowledge them.
  *
  * A run may arrive with the state of its machine (`writeChanges` in store.ts, with RUNS_WRITTEN) or as the node's own record
  * (`writeRuns`). Whichever comes first inserts it.
@@ -56,6 +57,9 @@ export function runWire({ clock }: Context, { bootId, startedAt, endedAt, cause 
 /**
  * Writes runs that a node recorded: each once, however often and in whatever order they are reported. Returns the boots that
  * were not written, because their machine is unknown on that node.
+ *
+ * Resolves when all these runs are on the disk, also those that another write recorded without waiting for it: the message
+ * makes this transaction write to PostgreSQL's log even if no row changes, so its commit flushes the log up to here.
  */
 export async function writeRuns(context: Context, nodeId: string, runs: readonly Run[]): Promise<readonly string[]> {
   const rows = runs.map((run) => ({ ...runWire(context, run), machine_id: run.machineId, sequence: run.sequence }));
@@ -63,8 +67,9 @@ export async function writeRuns(context: Context, nodeId: string, runs: readonly
     WITH run AS (
       SELECT r.boot_id, r.machine_id, ${nodeId}::text AS node_id, m.tenant_id, m.cpus, m.memory_mb, m.deleted_at,
         greatest(m.created_at, r.started_at) AS started_at, r.ended_at, r.end_cause, r.sequence,
-        ${instantOf(context.clock.now())}::timestamptz AS recorded_at
-      FROM jsonb_to_recordset(${JSON.stringify(rows)}::jsonb) AS r(
+        ${instantOf(context.clock.now())}::timestamptz AS recorded_at, log.written_at
+      FROM (SELECT pg_logical_emit_message(true, 'flotilla', ''::text) AS written_at) log
+      CROSS JOIN jsonb_to_recordset(${JSON.stringify(rows)}::jsonb) AS r(
         boot_id text, machine_id text, started_at timestamptz, ended_at timestamptz, end_cause text, sequence bigint)
       LEFT JOIN machines m ON m.id = r.machine_id AND m.node_id = ${nodeId}),
     ${RUNS_WRITTEN}

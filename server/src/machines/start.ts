@@ -18,6 +18,7 @@ import { refuseOverBudget } from "../usage/budget.ts";
 import { activeRefusal } from "../usage/quota.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
+import type { Durability } from "./store.ts";
 import { HIDDEN_BY_NODE, includes, isActive, UNREACHABLE_STATUSES, nextPhase, phaseOf } from "./state.ts";
 import { readTotals } from "../usage/store.ts";
 import { nodeUnreachableText } from "./view.ts";
@@ -32,6 +33,8 @@ export interface StartOptions {
   /** Answer as soon as the start is accepted. */
   readonly isDetached: boolean;
   readonly signal: AbortSignal;
+  /** Of what the node answers. `later` if the caller's answer waits for another commit that follows. Default: disk. */
+  readonly durability?: Durability;
 }
 
 const WRITE_TRIES_MAX = 8;
@@ -126,12 +129,12 @@ async function chooseNode(services: MachineServices, machine: MachineRecord): Pr
 export async function awaitRunning(
   services: MachineServices,
   machine: MachineRecord,
-  { signal }: { readonly signal: AbortSignal },
+  { signal, durability = "disk" }: Pick<StartOptions, "signal" | "durability">,
 ): Promise<MachineRecord> {
   const { cache, context } = services;
   let held = machine;
   for (;;) {
-    let latest = await convergePatiently(services, held, { waitMs: services.nodeWaitMs, signal });
+    let latest = await convergePatiently(services, held, { waitMs: services.nodeWaitMs, signal, durability });
     if (latest === undefined || latest.deletedAt !== null) throw deletedWhileStarting(machine.id);
     switch (phaseOf(latest)) {
       case "running":

@@ -178,12 +178,20 @@ export async function insertMachine(context: Context, machine: MachineRecord, ma
 }
 
 /**
+ * `disk`: the write resolves when it is on the disk. `later`: it may resolve before that, and a crash of PostgreSQL may undo
+ * it until the next commit that waits for the disk. Only for what a node reports again, if the caller makes such a commit
+ * before it answers.
+ */
+export type Durability = "disk" | "later";
+
+/**
  * Writes changes whose machine still has the revision they were made from, each with its timeline and runs, in one
  * statement. Returns the written machines; the others are stale, over their ceiling or deleted.
  */
 export async function writeChanges(
   context: Context,
   changes: readonly Change[],
+  durability: Durability = "disk",
 ): Promise<ReadonlyMap<string, MachineRecord>> {
   if (changes.length === 0) return new Map();
   const now = instantOf(context.clock.now());
@@ -194,7 +202,8 @@ export async function writeChanges(
         is_auto_started boolean, has_run boolean, observed_state text, observed_generation int, observed_boot_id text,
         observed_reason text, observed_reason_code text, observed_details jsonb,
         ready_at timestamptz, reconcile_at timestamptz, active_max int, reserves boolean, is_new boolean, cpu_overcommit float8,
-        memory_overcommit float8, started_by text, runs jsonb, timeline jsonb)),
+        memory_overcommit float8, started_by text, runs jsonb, timeline jsonb)
+      WHERE CASE WHEN ${durability === "later"}::boolean THEN set_config('synchronous_commit', 'off', true) = 'off' ELSE true END),
     written AS (
       UPDATE machines m SET
         desired_state = c.desired_state, generation = c.generation, desired_at = c.desired_at, node_id = c.node_id,
