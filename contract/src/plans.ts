@@ -8,7 +8,7 @@ import { int32, int64, nullable, oneOf, optional, type Static, Type, text, times
 export const BUDGET_POLICIES = ["none", "notify", "block", "stop"] as const;
 export type BudgetPolicy = (typeof BUDGET_POLICIES)[number];
 
-/** 1000 units of the currency an hour: sums of micros stay below 2^53 for a month of thousands of machines. */
+/** 1000 units of the currency an hour. What a plan's totals cost in a month is bounded too (server/src/plans/price-bound.ts). */
 export const RATE_MICROS_MAX = 1_000_000_000;
 const price = (description?: string) =>
   int64({ maximum: RATE_MICROS_MAX, ...(description === undefined ? {} : { description }) });

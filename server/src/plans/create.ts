@@ -4,6 +4,7 @@
 import { Refusal } from "@flotilla/contract/errors";
 import type { CreatePlanRequest } from "@flotilla/contract/plans";
 import type { Context } from "../context.ts";
+import { refuseUnsummable } from "./price-bound.ts";
 import { findPlanMadeAs, getDefaultPlan, insertPlan, lockPlans, type PlanRow, unsetDefaultPlan } from "./store.ts";
 
 /** `newId`: used if the request names no id. A repetition with the same one returns the plan that was made. */
@@ -16,6 +17,7 @@ export async function createPlan(context: Context, request: CreatePlanRequest, n
     if (known !== undefined) return known;
     const base = await getDefaultPlan(transaction, createdAt);
     const plan = merge(base, request, { id, createdAt });
+    refuseUnsummable(plan);
     if (plan.isDefault) await unsetDefaultPlan(transaction);
     if (!(await insertPlan(transaction, plan, newId)))
       throw new Refusal("name_taken", `a plan with the id ${id} or the name ${request.name} exists`);

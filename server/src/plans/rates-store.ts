@@ -1,5 +1,5 @@
 /**
- * Every statement over `rates`, except the insert of each plan's first row, which is a trigger's.
+ * Every statement over `rates`, except the insert of each plan's first row, which is a trigger's, and which tenants a plan had.
  *
  * Always: a rate is never changed. The database refuses it.
  */
@@ -26,6 +26,22 @@ export const listRates = (db: Queryable, planId: string): Promise<readonly RateR
 
 export const findRate = (db: Queryable, id: string): Promise<RateRow | undefined> =>
   db.queryOne<RateRow>(sql`SELECT ${COLUMNS} FROM rates WHERE id = ${id}`);
+
+/** The tenants that were on the plan at any time of the period, in the order of their ids. Epoch milliseconds of billing time. */
+export async function listTenantsOfPlan(
+  db: Queryable,
+  planId: string,
+  { from, to }: { readonly from: number; readonly to: number },
+): Promise<readonly string[]> {
+  const rows = await db.query<{ readonly id: string }>(sql`
+    SELECT DISTINCT p.tenant_id AS id FROM tenant_plans p
+    WHERE p.plan_id = ${planId} AND p.active_from < ${instantOf(to)}::timestamptz
+      AND NOT EXISTS (
+        SELECT FROM tenant_plans later
+        WHERE later.tenant_id = p.tenant_id AND later.active_from > p.active_from AND later.active_from <= ${instantOf(from)}::timestamptz)
+    ORDER BY p.tenant_id`);
+  return rows.map(({ id }) => id);
+}
 
 /** Whether it was inserted; false: the id is taken, or the plan has another rate from the same instant on. */
 export async function insertRate(db: Queryable, rate: RateRow): Promise<boolean> {

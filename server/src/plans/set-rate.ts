@@ -7,7 +7,9 @@ import { Refusal } from "@flotilla/contract/errors";
 import { type CreateRateRequest, RATE_NOTICE_MS } from "@flotilla/contract/plans";
 import type { Context } from "../context.ts";
 import { parseInstant } from "../http/instant.ts";
+import { refuseUnsummable } from "./price-bound.ts";
 import { findRate, insertRate, listRates, type RateRow } from "./rates-store.ts";
+import { findPlan } from "./store.ts";
 
 /** `id`: of the new rate. A repetition with the same one returns the rate that was made. */
 export async function setRate(
@@ -34,6 +36,8 @@ export async function setRate(
     rateCpuHourMicros: request.rateCpuHourMicros ?? before.rateCpuHourMicros,
     rateMemoryGbHourMicros: request.rateMemoryGbHourMicros ?? before.rateMemoryGbHourMicros,
   };
+  const plan = await findPlan(db, planId, now);
+  if (plan !== undefined) refuseUnsummable({ ...plan, ...rate });
   if (!(await insertRate(db, rate)))
     throw new Refusal(
       "name_taken",

@@ -52,6 +52,9 @@ export const listPlans = (db: Queryable, now: number): Promise<readonly PlanRow[
   db.query<PlanRow>(sql`
     SELECT ${COLUMNS} FROM plans p ${rateAt(now)} ORDER BY p.is_default DESC, p.created_at, p.name`);
 
+export const findPlan = (db: Queryable, id: string, now: number): Promise<PlanRow | undefined> =>
+  db.queryOne<PlanRow>(sql`SELECT ${COLUMNS} FROM plans p ${rateAt(now)} WHERE p.id = ${id}`);
+
 /** The tenant's plan: its own or the default one. */
 export async function getPlanOf(db: Queryable, tenantId: string, now: number): Promise<PlanRow> {
   const row = await db.queryOne<PlanRow>(sql`
