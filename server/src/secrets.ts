@@ -51,6 +51,12 @@ export class Secrets {
     return JSON.parse(Buffer.concat([cipher.update(rest), cipher.final()]).toString()) as Values;
   }
 
+  /** The first bytes of everything that this server can open; null: it has no key yet. Throws when the key's file cannot be read. */
+  get keyName(): Buffer | null {
+    const key = this.#key ?? this.#readKey();
+    return key === undefined ? null : nameOf(key);
+  }
+
   #makeKey(): Buffer {
     const known = this.#readKey();
     if (known !== undefined) return known;

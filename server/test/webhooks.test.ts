@@ -369,3 +369,28 @@ test("nothing is delivered for a suspended tenant until it is reactivated", asyn
   await client.post(`/v1/tenants/${tenant.id}/reactivate`);
   await arrived(receiver.accepted, 1);
 });
+
+test("a server without the key of a webhook's secret leaves it to the others", async () => {
+  const own = await startTestServer(options);
+  // Its data directory has no secrets.key, or another one.
+  const stranger = await startTestServer({ ...options, databaseUrl: own.databaseUrl });
+  const machine = { source: { type: "image", reference: "local/busybox" }, secretEnv: { A: "makes a key" } };
+  assert.equal((await stranger.client.post("/v1/machines", machine)).status, 201);
+  const receiver = await startReceiver();
+  const { id } = (await own.client.post("/v1/webhooks", { url: receiver.url })).json;
+  assert.equal((await own.client.post("/v1/machines", { source: machine.source })).status, 201);
+  await arrived(receiver.accepted, 1);
+  await own.stop();
+  assert.equal((await stranger.client.post("/v1/machines", { source: machine.source })).status, 201);
+  assert.equal((await stranger.client.post(`/v1/webhooks/${id}/test`)).status, 202);
+  const turn = async (): Promise<unknown> =>
+    await stranger.context.db.queryOne(sql`SELECT turn, due_at <= now() AS "isDue" FROM webhooks WHERE id = ${id}`);
+  const before = await turn();
+  // Its loop has run since: it delivers for its own webhook.
+  const proof = await startReceiver();
+  await stranger.client.post("/v1/webhooks", { url: proof.url });
+  assert.equal((await stranger.client.post("/v1/machines", { source: machine.source })).status, 201);
+  await arrived(proof.accepted, 1);
+  assert.deepEqual(await turn(), before);
+  assert.equal((before as { isDue: boolean }).isDue, true);
+});

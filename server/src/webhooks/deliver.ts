@@ -22,6 +22,7 @@ import { listTenantEvents } from "../events/store.ts";
 import type { Secrets } from "../secrets.ts";
 import {
   claimWebhooks,
+  countSealedOtherwise,
   countPending,
   disableWebhook,
   type DueDelivery,
@@ -50,12 +51,17 @@ const DUE_MAX = 256;
 /** A due delivery this soon is awaited within the turn. */
 const PAUSE_MS = 50;
 
+/** Of the warning about webhooks that this server cannot sign for. */
+const WARN_EVERY_MS = 10 * 60_000;
+/** No key has this name: a name is a part of a hash. */
+const NO_KEY = Buffer.alloc(8);
+
 const LOST = new Error("the webhook was paused, deleted or leased by another server");
 const STOPPED = new Error("the server stops");
 
 export interface DeliveryOptions {
   readonly context: Context;
-  readonly secrets: Pick<Secrets, "open">;
+  readonly secrets: Pick<Secrets, "open" | "keyName">;
   readonly targets: WebhookTargets;
   readonly resolve: Resolve;
   readonly times?: WebhookTimes | undefined;
@@ -71,18 +77,35 @@ export class WebhookRunner {
   readonly #options: DeliveryOptions;
   readonly #underWay = new Set<Promise<void>>();
   readonly #stopping = new AbortController();
+  #warnAgainAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: DeliveryOptions) {
     this.#options = options;
   }
 
-  /** Leases webhooks that are due, and begins to deliver for them. Returns how many. */
+  /** Leases webhooks that are due and that this server can sign for, and begins to deliver for them. Returns how many. */
   async claim(): Promise<number> {
     const limit = this.#stopping.signal.aborted ? 0 : LEASES_MAX - this.#underWay.size;
     const leaseMs = this.#options.times?.leaseMs ?? LEASE_MS;
-    const claimed = await claimWebhooks(this.#options.context, { limit, leaseMs });
+    const { keyName } = this.#options.secrets;
+    await this.#warnOfOthers(keyName ?? NO_KEY);
+    if (keyName === null) return 0;
+    const claimed = await claimWebhooks(this.#options.context, { limit, leaseMs, keyName });
     for (const webhook of claimed) this.#take(webhook);
     return claimed.length;
+  }
+
+  /** Logs webhooks that only a server with another key can sign: if there is none, nothing is delivered for them. */
+  async #warnOfOthers(keyName: Buffer): Promise<void> {
+    const { clock, db, log } = this.#options.context;
+    if (clock.monotonic() < this.#warnAgainAt) return;
+    this.#warnAgainAt = clock.monotonic() + WARN_EVERY_MS;
+    const webhooks = await countSealedOtherwise(db, keyName);
+    if (webhooks > 0)
+      log.warn(
+        { webhooks },
+        "this server leaves webhooks to others, because their secrets were encrypted with another key; give all servers the same file secrets.key",
+      );
   }
 
   #take(webhook: LeasedWebhook): void {
@@ -129,12 +152,22 @@ class Turn {
     const { context, secrets } = this.#options;
     const { id, secret, previousSecret, previousUntil } = this.#webhook;
     const isPreviousValid = previousUntil !== null && previousUntil > context.clock.now();
-    const sealed = [secret, ...(isPreviousValid && previousSecret !== null ? [previousSecret] : [])];
-    return sealed.map((one) => secrets.open(id, one)["secret"] ?? "");
+    const open = (sealed: Buffer): string => secrets.open(id, sealed)["secret"] ?? "";
+    const current = open(secret);
+    if (!isPreviousValid || previousSecret === null) return [current];
+    try {
+      return [current, open(previousSecret)];
+    } catch (error) {
+      context.log.warn(
+        { webhookId: id, error },
+        "the previous secret of a webhook signs no more: it cannot be decrypted",
+      );
+      return [current];
+    }
   }
 
   async run(): Promise<void> {
-    // When it fails, the lease expires: another server may have the key.
+    // When it fails, the lease expires.
     this.#secrets = this.#openSecrets();
     const finished = new AbortController();
     const renewing = this.#renew(finished.signal);

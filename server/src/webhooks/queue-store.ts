@@ -28,16 +28,19 @@ export interface LeasedWebhook {
 
 export type Lease = Pick<LeasedWebhook, "id" | "turn">;
 
-/** The webhooks of active tenants that have something to deliver or to read, and that no other server has. */
+/**
+ * The webhooks of active tenants that have something to deliver or to read, and that no other server has. `keyName`: only those
+ * whose secret was sealed with the key of this name.
+ */
 export function claimWebhooks(
   { db, clock }: Context,
-  { limit, leaseMs }: { readonly limit: number; readonly leaseMs: number },
+  { limit, leaseMs, keyName }: { readonly limit: number; readonly leaseMs: number; readonly keyName: Buffer },
 ): Promise<readonly LeasedWebhook[]> {
   const now = clock.now();
   return db.query<LeasedWebhook>(sql`
     WITH due AS (
       SELECT w.id FROM webhooks w JOIN tenants t ON t.id = w.tenant_id AND t.status = 'active'
-      WHERE w.is_enabled AND w.leased_until <= ${instantOf(now)}
+      WHERE w.is_enabled AND w.leased_until <= ${instantOf(now)} AND substring(w.secret FOR length(${keyName}::bytea)) = ${keyName}::bytea
         AND (w.due_at <= ${instantOf(now)} OR w.reads_at <= ${instantOf(now)} AND EXISTS (
           SELECT FROM tenant_events e
           WHERE e.tenant_id = w.tenant_id AND e.transaction_id < pg_snapshot_xmin(pg_current_snapshot())
@@ -49,6 +52,14 @@ export function claimWebhooks(
     WHERE id IN (SELECT id FROM due)
     RETURNING id, tenant_id AS "tenantId", url, types, secret, previous_secret AS "previousSecret",
       floor(extract(epoch FROM previous_until) * 1000)::bigint AS "previousUntil", cursor, failures, changes, turn`);
+}
+
+/** How many enabled webhooks have a secret that was sealed with another key. */
+export async function countSealedOtherwise(db: Queryable, keyName: Buffer): Promise<number> {
+  const row = await db.queryOne<{ count: number }>(sql`
+    SELECT count(*)::int AS count FROM webhooks
+    WHERE is_enabled AND substring(secret FOR length(${keyName}::bytea)) <> ${keyName}::bytea`);
+  return row?.count ?? 0;
 }
 
 /** false: the lease has ended, or its owner has paused or deleted the webhook. */
