@@ -9,7 +9,7 @@
 import { once } from "node:events";
 import { styleText } from "node:util";
 import { type Clock, every } from "@flotilla/base/clock";
-import { clean, renderFacts, renderTable } from "./table.ts";
+import { clean, columnWidths, renderFacts, renderRow, renderTable } from "./table.ts";
 
 export type Style = Parameters<typeof styleText>[0];
 
@@ -48,6 +48,34 @@ export class Output {
     const [head = "", ...lines] = renderTable(heads, rows);
     this.line(this.style("bold", head));
     for (const line of lines) this.line(line);
+  }
+
+  /**
+   * Prints a long list page by page: as a table, or as one JSON array. Columns are as wide as in the pages so far. Resolves when
+   * everything was written; a slow reader slows the pages.
+   */
+  async pages<T>(
+    heads: readonly string[],
+    pages: AsyncIterable<readonly T[]>,
+    rowOf: (item: T) => readonly string[],
+  ): Promise<void> {
+    const write = (text: string): Promise<void> => this.flow("output", Buffer.from(text));
+    const indent = this.#streams.output.isTTY ? 2 : 0;
+    let widths = heads.map((head) => head.length) as readonly number[];
+    let isFirst = true;
+    for await (const page of pages) {
+      if (this.isJson) {
+        const items = page.map((item) => JSON.stringify(item, null, indent)).join(",");
+        await write(isFirst ? `[${items}` : items === "" ? "" : `,${items}`);
+      } else {
+        const rows = page.map(rowOf);
+        widths = columnWidths(widths, rows);
+        if (isFirst) this.line(this.style("bold", renderRow(heads, widths)));
+        for (const row of rows) await write(`${renderRow(row, widths)}\n`);
+      }
+      isFirst = false;
+    }
+    if (this.isJson) await write(isFirst ? "[]\n" : "]\n");
   }
 
   facts(facts: readonly (readonly [name: string, value: string | null])[]): void {

@@ -15,15 +15,22 @@ export function clean(text: string): string {
 
 /** Rows below their headings, columns two spaces apart, no spaces at line ends. */
 export function renderTable(heads: readonly string[], rows: readonly (readonly string[])[]): string[] {
-  const cells = rows.map((row) => row.map(clean));
-  const widths = heads.map((head, column) => Math.max(head.length, ...cells.map((row) => row[column]?.length ?? 0)));
-  return [heads, ...cells].map((row) =>
-    row
-      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-      .join("  ")
-      .trimEnd(),
+  const widths = columnWidths(
+    heads.map((head) => head.length),
+    rows,
   );
+  return [heads, ...rows].map((row) => renderRow(row, widths));
 }
+
+/** As wide as the widest cell of each column, at least `least`. */
+export const columnWidths = (least: readonly number[], rows: readonly (readonly string[])[]): readonly number[] =>
+  least.map((width, column) => rows.reduce((widest, row) => Math.max(widest, clean(row[column] ?? "").length), width));
+
+export const renderRow = (row: readonly string[], widths: readonly number[]): string =>
+  row
+    .map((cell, column) => clean(cell).padEnd(widths[column] ?? 0))
+    .join("  ")
+    .trimEnd();
 
 /** `name  value` lines; facts whose value is null are left out. */
 export function renderFacts(facts: readonly (readonly [name: string, value: string | null])[]): string[] {

@@ -47,6 +47,18 @@ test("a user makes, tests, changes and replays a webhook, and follows events", a
   assert.equal(ofKey.length, 2, "the heads and one call");
   assert.match(await said("audit", "ls", "--resource", other, "--since", "2026-01-01"), / createTenant +tenant-/);
   assert.equal((await cli("audit", "ls", "--all", "--tenant", other)).code, 2);
+  // More than two pages.
+  await server.context.db.execute(sql`
+    SELECT append_audit(jsonb_agg(jsonb_build_object('tenantId', ${other}::text, 'at', now(), 'keyId', 'key-x', 'resource', NULL, 'record',
+      (SELECT record FROM audit_log LIMIT 1)))) FROM generate_series(1, 2100)`);
+  const listed = (await said("audit", "ls", "--tenant", other)).split("\n");
+  const entries = JSON.parse(await said("audit", "ls", "--tenant", other, "--json")) as { sequence: number }[];
+  assert.deepEqual([listed.length, entries.length], [2102, 2101]);
+  assert.deepEqual(
+    entries.map(({ sequence }) => sequence),
+    entries.map((_, index) => index + 1),
+  );
+  assert.equal(await said("audit", "ls", "--key", "key-without-calls", "--json"), "[]");
   assert.match(await said("audit", "verify", "--all"), /^2 tenants, 0 broken logs$/m);
   await server.context.db.execute(sql`ALTER TABLE audit_log DISABLE TRIGGER audit_log_append_only`);
   await server.context.db.execute(

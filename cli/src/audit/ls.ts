@@ -1,10 +1,9 @@
 /**
- * `flotilla audit ls`: recorded calls, oldest first.
+ * `flotilla audit ls`: recorded calls, oldest first, a page at a time: a log may have more rows than memory has room.
  */
 import type { AuditEntry } from "@flotilla/sdk";
 import type { Call } from "../call.ts";
 import { usage } from "../failure.ts";
-import { clean } from "../table.ts";
 import { checkWhose, type Whose } from "./options.ts";
 
 const PAGE = 1_000;
@@ -22,31 +21,33 @@ export async function run(call: Call, _operands: readonly string[], options: Lis
   checkWhose(options);
   if (all && from !== undefined)
     throw usage("--from counts the calls of one tenant", "use --since with a time, or leave out --all");
-  const entries: AuditEntry[] = [];
-  for (let cursor = from === undefined ? undefined : String(from); ; ) {
-    const some = await call
-      .flotilla()
-      .listAudit({ query: { ...queryOf(options), ...(cursor === undefined ? {} : { cursor }) } });
-    entries.push(...some);
-    const last = some.at(-1);
-    if (last === undefined || some.length < PAGE) break;
-    cursor = all ? `${last.at},${last.tenantId},${last.sequence}` : String(last.sequence);
-  }
-  if (call.output.isJson) return call.output.json(entries);
-  call.output.table(
+  await call.output.pages(
     [...(all ? ["TENANT"] : []), "SEQUENCE", "TIME", "KEY", "OPERATION", "RESOURCE", "STATUS", "ADDRESS", "REQUEST"],
-    entries.map((entry) => [
+    pagesOf(call, options),
+    (entry) => [
       ...(all ? [entry.tenantId] : []),
       String(entry.sequence),
       entry.at,
-      clean(entry.keyId),
+      entry.keyId,
       entry.operation,
-      clean(entry.resource ?? ""),
+      entry.resource ?? "",
       `${entry.status} ${entry.errorCode ?? ""}`.trim(),
       entry.address,
-      clean(entry.requestId),
-    ]),
+      entry.requestId,
+    ],
   );
+}
+
+async function* pagesOf(call: Call, options: ListAuditOptions): AsyncGenerator<readonly AuditEntry[]> {
+  const { all = false, from } = options;
+  for (let cursor = from === undefined ? undefined : String(from); ; ) {
+    const query = { ...queryOf(options), ...(cursor === undefined ? {} : { cursor }) };
+    const page = await call.flotilla().listAudit({ query });
+    yield page;
+    const last = page.at(-1);
+    if (last === undefined || page.length < PAGE) return;
+    cursor = all ? `${last.at},${last.tenantId},${last.sequence}` : String(last.sequence);
+  }
 }
 
 const queryOf = ({ tenant, all = false, key, resource, since, until }: ListAuditOptions) => ({
