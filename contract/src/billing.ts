@@ -209,7 +209,7 @@ export const billingEndpoints = {
     family: "billing",
     summary: "List the intervals that an invoice was computed from, in the order in which they were recorded",
     description:
-      "1000 at once without a limit. A final invoice lists them as it knew them; the sum of quantity × milliseconds is exact.",
+      "1000 at once without a limit, fewer if their labels are long: the page after the last interval is empty. A final invoice lists them as it knew them; the sum of quantity × milliseconds is exact.",
     access: ["billing:read"],
     query: Type.Object({
       ...pageQuery,
@@ -234,6 +234,7 @@ export const billingEndpoints = {
     query: Type.Object({
       ...pageQuery,
       tenantId,
+      asOf,
       by: Type.Optional(
         Type.String({
           maxLength: 80,
@@ -243,7 +244,7 @@ export const billingEndpoints = {
       ),
     }),
     answers: { 200: json(Type.Array(InvoiceCost)) },
-    errors: ["not_found", "invalid_body"],
+    errors: ["not_found", "invalid_request", "invalid_body"],
     isExtra: true,
   }),
   diffPlan: endpoint({

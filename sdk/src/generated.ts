@@ -115,8 +115,8 @@ export abstract class Methods {
   /**
    * List the intervals that an invoice was computed from, in the order in which they were recorded.
    *
-   * 1000 at once without a limit. A final invoice lists them as it knew them; the sum of quantity × milliseconds is
-   * exact.
+   * 1000 at once without a limit, fewer if their labels are long: the page after the last interval is empty. A final
+   * invoice lists them as it knew them; the sum of quantity × milliseconds is exact.
    *
    * `GET /v1/billing/invoices/{id}/intervals`; needs scope billing:read.
    * Refuses with not_found, invalid_body.
@@ -136,7 +136,7 @@ export abstract class Methods {
    * start of each run.
    *
    * `GET /v1/billing/invoices/{id}/costs`; needs scope billing:read.
-   * Refuses with not_found, invalid_body.
+   * Refuses with not_found, invalid_request, invalid_body.
    */
   listInvoiceCosts(id: string, options: CallOptions<ListInvoiceCostsQuery> = {}): Promise<readonly InvoiceCost[]> {
     return this.call({ method: "GET", path: `/v1/billing/invoices/${segment(id)}/costs`, answer: "json" }, options);
@@ -2257,6 +2257,8 @@ export interface ListInvoiceCostsQuery {
   cursor?: string | undefined;
   /** another tenant's; admin only */
   tenantId?: string | undefined;
+  /** RFC 3339, in the past: what was known then. What was in use then counts up to then */
+  asOf?: string | undefined;
   /** `machine` (default), `key`, or `label:` with the name of a label, such as `label:team` */
   by?: string | undefined;
 }

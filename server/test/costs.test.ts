@@ -3,6 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { systemClock } from "@flotilla/base/clock";
 import type { Invoice, InvoiceCost } from "@flotilla/contract/billing";
 import { runCli } from "../../cli/test/run-cli.ts";
 import { monthAt } from "../src/billing/month.ts";
@@ -11,7 +12,9 @@ import { instantOf } from "../src/db/instant.ts";
 import { invoiceReconciler } from "../src/reconcilers/invoices.ts";
 import { budgetReconciler } from "../src/reconcilers/budgets.ts";
 import { createMachine, startMachineServer } from "./support/machine-server.ts";
+import { startTestServer } from "./support/server.ts";
 import { openTestServices } from "./support/services.ts";
+import { until } from "../../test/support/until.ts";
 import { countStatements } from "./support/statements.ts";
 
 const { server, client: admin, context } = await startMachineServer({ invoiceGraceHours: 1_000_000 });
@@ -19,21 +22,36 @@ const { db, ids } = context;
 const thisMonth = monthAt(Date.now());
 const lastMonth = monthAt(thisMonth.from - 1);
 const monthBefore = monthAt(lastMonth.from - 1);
+/** A server of two months ago, which makes tenants. */
+const earlierServer = await startTestServer({
+  clock: { ...systemClock, now: () => monthBefore.from + 1 },
+  databaseUrl: server.databaseUrl,
+  invoiceGraceHours: 1_000_000,
+});
 
 async function makeTenant(name: string) {
   const plan = (await admin.post("/v1/plans", { name, rateCpuHourMicros: 1_000_003, rateMemoryGbHourMicros: 777 }))
     .json;
-  const { id } = (await admin.post("/v1/tenants", { name, planId: plan.id })).json;
-  await db.execute(sql`UPDATE tenants SET created_at = ${instantOf(monthBefore.from + 1)} WHERE id = ${id}`);
+  const { id } = (await earlierServer.client.post("/v1/tenants", { name, planId: plan.id })).json;
   const makeKey = async () => (await admin.post("/v1/apikeys", { tenantId: id })).json;
   return { id: id as string, makeKey };
 }
 
-const costsOf = async (tenant: string, month: string, by: string): Promise<readonly InvoiceCost[]> => {
-  const answer = await admin.get(`/v1/billing/invoices/${month}/costs?tenantId=${tenant}&by=${encodeURIComponent(by)}`);
+/** `asOf`: an instant as in a query; null: now. */
+const costsOf = async (
+  tenant: string,
+  month: string,
+  by: string,
+  asOf: string | null = null,
+): Promise<readonly InvoiceCost[]> => {
+  const query = new URLSearchParams({ tenantId: tenant, by, ...(asOf === null ? {} : { asOf }) });
+  const answer = await admin.get(`/v1/billing/invoices/${month}/costs?${query}`);
   assert.equal(answer.status, 200, answer.text);
   return answer.json;
 };
+
+const costsPath = (tenant: string, month: string, asOf: string): string =>
+  `/v1/billing/invoices/${month}/costs?tenantId=${tenant}&asOf=${encodeURIComponent(asOf)}`;
 
 /** Sums of the exact amounts of a meter, by group. */
 const sums = (costs: readonly InvoiceCost[], meter: string): Record<string, number> =>
@@ -103,22 +121,33 @@ async function run(tenant: string, machine: string, from: number, to: number | n
   return boot;
 }
 
-/** The parts of each line add up to it, in every division and month. */
-async function assertWhole(tenant: string, months: readonly string[]): Promise<number> {
+/** An instant, after which something is recorded later. */
+async function pass(): Promise<string> {
+  const read = async (): Promise<number> =>
+    (await db.queryOne<{ at: number }>(sql`SELECT ceil(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS at`))
+      ?.at ?? 0;
+  const instant = await read();
+  await until(async () => (await read()) > instant + 1);
+  return instantOf(instant);
+}
+
+/** The parts of each line add up to it, in every division and month. Returns how many lines were adjustments. */
+async function assertWhole(tenant: string, months: readonly string[], asOf: string | null = null): Promise<number> {
   let adjustments = 0;
   for (const month of months) {
-    const invoice = (await admin.get(`/v1/billing/invoices/${month}?tenantId=${tenant}`)).json as Invoice;
+    const query = new URLSearchParams({ tenantId: tenant, ...(asOf === null ? {} : { asOf }) });
+    const invoice = (await admin.get(`/v1/billing/invoices/${month}?${query}`)).json as Invoice;
     const lines = invoice.lines.map((line) => [`${line.month} ${line.meter} ${line.rateId}`, line.amount, line.micros]);
     adjustments += invoice.lines.filter(({ kind }) => kind === "adjustment").length;
     for (const by of ["machine", "key", "label:team"]) {
       const parts = new Map<string, { amount: bigint; micros: number }>();
-      for (const { month: used, meter, rateId, amount, micros } of await costsOf(tenant, month, by)) {
+      for (const { month: used, meter, rateId, amount, micros } of await costsOf(tenant, month, by, asOf)) {
         const key = `${used} ${meter} ${rateId}`;
         const before = parts.get(key) ?? { amount: 0n, micros: 0 };
         parts.set(key, { amount: before.amount + BigInt(amount), micros: before.micros + micros });
       }
       const added = [...parts].map(([key, { amount, micros }]) => [key, String(amount), micros]);
-      assert.deepEqual(added.toSorted(), lines.toSorted(), `${month} by ${by}`);
+      assert.deepEqual(added.toSorted(), lines.toSorted(), `${month} by ${by} as of ${asOf}`);
     }
   }
   return adjustments;
@@ -141,6 +170,7 @@ test("the parts of every line add up to it exactly, of drafts, final invoices an
     if (index < 3) open.push(await run(tenant.id, machine, lastMonth.to - 86_400_000 - index, null));
   }
   assert.equal(await assertWhole(tenant.id, past), 0);
+  const asOf = [await pass()];
   const loop = invoiceReconciler({ context, graceHours: 1 });
   for (let isDone = false; !isDone; ) {
     const { errors, hasMore } = await loop.activate(new AbortController().signal);
@@ -148,15 +178,24 @@ test("the parts of every line add up to it exactly, of drafts, final invoices an
     isDone = hasMore !== true;
   }
   await assertWhole(tenant.id, past);
+  asOf.push(await pass());
   // What becomes known afterwards is an adjustment, also when it is less than was invoiced.
   for (const [index, boot] of open.entries())
     await db.execute(sql`
       UPDATE machine_runs SET ended_at = ${instantOf(lastMonth.to - 80_000_000 + 13 * index)}, end_cause = 'stop'
       WHERE boot_id = ${boot}`);
   await run(tenant.id, machines[1] ?? "", monthBefore.to - 500, lastMonth.from + 4_000_003);
+  asOf.push(await pass());
   // Nothing is in use any more, so the draft does not grow between two reads.
   for (const machine of machines) await key.delete(`/v1/machines/${machine}`);
   assert.ok((await assertWhole(tenant.id, [...past, thisMonth.id])) >= 4);
+  // As of each earlier instant the parts are those of that time.
+  let adjustments = 0;
+  for (const instant of asOf) adjustments += await assertWhole(tenant.id, [...past, thisMonth.id], instant);
+  assert.ok(adjustments >= 4);
+  const first = costsPath(tenant.id, lastMonth.id, "2000-01-01T00:00:00Z");
+  assert.equal((await admin.get(first)).status, 404);
+  assert.equal((await admin.get(costsPath(tenant.id, lastMonth.id, "2999-01-01T00:00:00Z"))).status, 400);
 });
 
 test("the budgets of all tenants are checked with a fixed number of queries", async () => {
@@ -201,9 +240,36 @@ test("costs are divided on the command line, page by page, and only in the ways 
   const focus = String((await cli("--focus")).output);
   assert.match(focus, /"\{""team"":""red""\}",key-[0-9a-f]{32}/);
   assert.equal((await cli("--by", "label:team", "--focus")).code, 2);
+  const then = String((await cli("--by", "label:team", "--as-of", instantOf(lastMonth.from + 1))).output);
+  assert.match(then, /^\(all\) +0\.000 +0\.000 +0\.000 +0\.00 *$/m);
   for (const by of ["", "team", "label:", "label:A", "Machine", `label:${"x".repeat(100)}`, "label:a%00b"])
     assert.equal((await key.get(`/v1/billing/invoices/${lastMonth.id}/costs?by=${by}`)).status, 422, by);
   const byMachine = (await key.get(`/v1/billing/invoices/${lastMonth.id}/costs`)).json as InvoiceCost[];
   assert.ok(byMachine.every(({ group }) => group?.startsWith("mach-") === true));
   assert.equal((await key.get("/v1/billing/invoices/2026-13/costs?by=key")).status, 404);
+});
+
+test("a page of intervals ends where their labels are long, and reading on until an empty page finds all", async (t) => {
+  const tenant = await makeTenant("wordy");
+  const key = admin.withKey((await tenant.makeKey()).key);
+  const labels = Object.fromEntries(Array.from({ length: 32 }, (_, at) => [`label-${at}`, "x".repeat(250)]));
+  const machine = await createMachine(key, { labels });
+  const runs = 80;
+  for (let at = 0; at < runs; at += 1)
+    await run(tenant.id, machine, lastMonth.from + at * 1_000, lastMonth.from + at * 1_000 + 500);
+  const path = `/v1/billing/invoices/${lastMonth.id}/intervals`;
+  const found = new Set<number>();
+  let pages = 0;
+  for (let cursor = 0; ; pages += 1) {
+    const page = await key.get(`${path}?cursor=${cursor}`);
+    if (page.json.length === 0) break;
+    assert.ok(page.text.length < 1_500_000, `${page.text.length} bytes`);
+    for (const { id } of page.json) found.add(id);
+    cursor = page.json.at(-1).id;
+  }
+  assert.deepEqual([found.size, pages], [3 * runs, 2]);
+  assert.equal((await key.get(`${path}?limit=7`)).json.length, 7);
+  const environment = { FLOTILLA_URL: server.url, FLOTILLA_API_KEY: server.adminKey.key };
+  const verified = String((await runCli(t, ["billing", "verify", "--tenant", tenant.id], { environment })).output);
+  assert.match(verified, /: 0 differences$/m, verified);
 });

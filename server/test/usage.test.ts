@@ -12,7 +12,7 @@ import { BUDGET_PERIOD_MS, budgetReconciler } from "../src/reconcilers/budgets.t
 import { costOfMonth, refuseOverBudget } from "../src/usage/budget.ts";
 import { readCeilings } from "../src/usage/store.ts";
 import { noticeReconciler } from "../src/reconcilers/notices.ts";
-import { readAllUsage, readMachineUsage, readTenantUsage } from "../src/usage/intervals-store.ts";
+import { eachUsageOf, readMachineUsage, readTenantUsage } from "../src/usage/intervals-store.ts";
 import { costBreakdown, METERS, type Meter, monthUpTo, type Usage } from "../src/usage/usage.ts";
 import { monthAfter, monthAt, type Month } from "../src/billing/month.ts";
 import { computeLines, finalizeInvoices, type LineRow, listFinalLines } from "../src/billing/store.ts";
@@ -20,6 +20,7 @@ import { assertSound } from "./support/sound.ts";
 import { startMachineServer } from "./support/machine-server.ts";
 import { startTestServer } from "./support/server.ts";
 import { openTestServices } from "./support/services.ts";
+import { countStatements } from "./support/statements.ts";
 import { History, type Priced, type Span } from "./support/usage-history.ts";
 import { until } from "../../test/support/until.ts";
 
@@ -93,7 +94,10 @@ class Play {
       { from: month, to: Math.max(month, this.now) },
       { from: this.now - this.draw(100 * HOUR), to: this.now - this.draw(HOUR) },
     ];
-    const all = await readAllUsage(db, { from: 0, to: this.now, now: this.now });
+    const all = new Map<string, Usage>();
+    const tenantIds = [...this.history.tenants.keys()];
+    for await (const usage of eachUsageOf(db, { tenantIds, from: 0, to: this.now, now: this.now }))
+      all.set(usage.tenantId, usage);
     for (const tenantId of this.history.tenants.keys()) {
       for (const period of periods.filter(({ from, to }) => from <= to)) {
         const usage = await readTenantUsage(db, { tenantId, now: this.now, ...period });
@@ -347,6 +351,39 @@ test("account, usage, meters and machine usage say the same of the same time", a
   assert.equal(account.status, "active");
   assert.equal(account.plan.name, "default");
   assert.equal((await payer.get("/v1/billing/meters")).status, 403);
+});
+
+test("meters and the comparison of prices read the usage of some tenants at a time, however many there are", async () => {
+  const from = monthAt(monthAt(Date.now()).from - 1).from;
+  const planId = (await admin.post("/v1/plans", { name: "many", rateCpuHourMicros: HOUR, rateMemoryGbHourMicros: 0 }))
+    .json.id;
+  await db.execute(sql`
+    INSERT INTO tenants (id, name, plan_id, created_at, updated_at)
+    SELECT 'many-' || n, 'many-' || n, ${planId}, ${instantOf(from)}, ${instantOf(from)} FROM generate_series(1, 250) n`);
+  await db.execute(sql`
+    INSERT INTO machine_runs (boot_id, machine_id, node_id, tenant_id, cpus, memory_mb, started_at, ended_at, end_cause, recorded_at)
+    SELECT 'many-boot-' || n || m, 'many-machine-' || n, 'node-x', 'many-' || n, 1, 1, ${instantOf(from)}::timestamptz + m * interval '2 s',
+      ${instantOf(from)}::timestamptz + m * interval '2 s' + n * interval '1 ms', 'stop', now()
+    FROM generate_series(1, 250) n CROSS JOIN generate_series(1, 2) m`);
+  let answer = await admin.get("/v1/billing/meters");
+  const tenants = answer.json.length as number;
+  const read = /FROM usage_intervals/;
+  const meters = await countStatements(db, async () => (answer = await admin.get("/v1/billing/meters")), read);
+  assert.deepEqual([answer.status, answer.json.length, meters], [200, tenants, Math.ceil(tenants / 100)]);
+  const diff = await countStatements(
+    db,
+    async () => (answer = await admin.get(`/v1/billing/plans/${planId}/diff?rateCpuHourMicros=${2 * HOUR}`)),
+    read,
+  );
+  assert.equal(diff, 3);
+  const costs = (answer.json.tenants as { tenantId: string; micros: number; differenceMicros: number }[]).map(
+    ({ tenantId, micros, differenceMicros }) => [tenantId, micros, differenceMicros],
+  );
+  const expected = Array.from({ length: 250 }, (_, index) => [`many-${index + 1}`, 2 * (index + 1), 2 * (index + 1)]);
+  assert.deepEqual(
+    costs,
+    expected.toSorted(([one], [other]) => ((one ?? "") < (other ?? "") ? -1 : 1)),
+  );
 });
 
 test("a machine that is deleted and forgotten stays in its tenant's usage", async () => {

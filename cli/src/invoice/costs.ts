@@ -11,6 +11,8 @@ export interface CostsAsked {
   readonly tenant: string | undefined;
   /** `machine`, `key` or `label:NAME`. */
   readonly by: string;
+  /** What was known then; undefined: what is known now. */
+  readonly asOf: string | undefined;
 }
 
 export const COST_COLUMNS = ["group", "kind", "month", "meter", "rate", "amount", "micros"];
@@ -20,8 +22,13 @@ export const costRows = (costs: readonly InvoiceCost[]): string[][] =>
     ...[group ?? "", kind, month, meter, rateId, amount, String(micros)],
   ]);
 
-export const readCosts = (flotilla: Flotilla, { month, tenant, by }: CostsAsked): Promise<readonly InvoiceCost[]> =>
-  flotilla.listInvoiceCosts(month, { query: { by, ...(tenant === undefined ? {} : { tenantId: tenant }) } });
+export const readCosts = (
+  flotilla: Flotilla,
+  { month, tenant, by, asOf }: CostsAsked,
+): Promise<readonly InvoiceCost[]> =>
+  flotilla.listInvoiceCosts(month, {
+    query: { by, ...(tenant === undefined ? {} : { tenantId: tenant }), ...(asOf === undefined ? {} : { asOf }) },
+  });
 
 interface Total {
   readonly amounts: Record<InvoiceCost["meter"], bigint>;

@@ -27,8 +27,7 @@ export async function run(call: Call, [month = ""]: readonly string[], options: 
   if (by !== undefined) {
     if (focus)
       throw usage("--by and --focus exclude each other", "name one of them; --focus has labels and keys as columns");
-    if (asOf !== undefined) throw usage("--by shows what is known now", "leave out --as-of");
-    const costs = await readCosts(call.flotilla(), { month, tenant, by });
+    const costs = await readCosts(call.flotilla(), { month, tenant, by, asOf });
     if (call.output.isJson) return call.output.json(costs);
     if (csv) return call.output.line(renderCsv(COST_COLUMNS, costRows(costs)));
     return printCosts(call, by, costs);

@@ -34,6 +34,8 @@ interface CostsAsked {
   /** The months of its lines. */
   readonly usageMonths: readonly Month[];
   readonly group: CostGroup;
+  /** Only what was known at this instant of the tenant's billing time; null: everything. Epoch milliseconds. */
+  readonly knownAt: number | null;
   readonly now: number;
 }
 
@@ -52,27 +54,30 @@ export const listCosts = (db: Queryable, asked: CostsAsked): Promise<readonly Co
  * Relations that say what each group amounts to:
  * - `usage_month`: the months;
  * - `state`: what the invoice knows, which counts, and what the one before knew, which is subtracted;
- * - `known`: the intervals of both, each up to where that invoice knows it, as listIntervals in store.ts;
+ * - `known`: the intervals of both, each up to where that invoice knows it, as `used` in store.ts;
  * - `summed`: the groups of each line, with the sum up to each. It begins with what earlier invoices have of the line.
  */
-const divided = ({ tenantId, month, cut, before, usageMonths, group, now }: CostsAsked): Statement => sql`
+const divided = ({ tenantId, month, cut, before, usageMonths, group, knownAt, now }: CostsAsked): Statement => sql`
     usage_month AS (
       SELECT * FROM jsonb_to_recordset(${JSON.stringify(usageMonths.map(monthWire))}::jsonb)
         AS m(month date, from_at timestamptz, to_at timestamptz)),
     state AS (
-      SELECT 1 AS sign, ${cut}::bigint AS cut, ${dayOf(month.from)}::date AS month, ${instantOf(month.to)}::timestamptz AS to_at
+      SELECT 1 AS sign, ${cut}::bigint AS cut, ${dayOf(month.from)}::date AS month, ${instantOf(month.to)}::timestamptz AS to_at,
+        CASE WHEN ${cut}::bigint IS NULL THEN ${instantOf(knownAt)}::timestamptz END AS known_at
       UNION ALL SELECT -1, ${before?.cut ?? null}::bigint, ${dayOf(before?.month.from ?? 0)}::date,
-        ${instantOf(before?.month.to ?? 0)}::timestamptz WHERE ${before !== null}::boolean),
+        ${instantOf(before?.month.to ?? 0)}::timestamptz, NULL WHERE ${before !== null}::boolean),
     known AS (
       SELECT s.sign, s.month, u.meter, u.quantity, u.started_at,
         CASE ${group.by}::text WHEN 'machine' THEN u.machine_id WHEN 'key' THEN a.key_id ELSE a.labels ->> ${group.label}::text END AS name,
         CASE WHEN c.is_closed THEN u.rate_id END AS rate_id,
-        CASE WHEN c.is_closed THEN u.ended_at
+        CASE WHEN c.is_closed AND u.closed_at > s.known_at THEN greatest(u.started_at, least(s.known_at, u.ended_at))
+          WHEN c.is_closed THEN u.ended_at
           WHEN s.cut IS NOT NULL THEN coalesce(l.counted_until, s.to_at)
-          ELSE greatest(u.started_at, least(
+          ELSE greatest(u.started_at, least(s.known_at,
             billing_time(u.tenant_id, least(${instantOf(now)}::timestamptz, n.last_heartbeat_at)), s.to_at)) END AS ends_at
       FROM state s
       JOIN usage_intervals u ON u.tenant_id = ${tenantId} AND u.started_at < s.to_at AND (s.cut IS NULL OR u.id < s.cut)
+        AND (s.known_at IS NULL OR u.recorded_at <= s.known_at)
         AND (u.ended_at IS NULL OR u.ended_at > (SELECT min(from_at) FROM usage_month) OR u.closed_in >= s.cut)
       CROSS JOIN LATERAL (SELECT u.ended_at IS NOT NULL AND (s.cut IS NULL OR u.closed_in < s.cut) AS is_closed) c
       LEFT JOIN invoice_limits l ON l.tenant_id = u.tenant_id AND l.month = s.month AND l.interval_id = u.id

@@ -7,17 +7,18 @@ import { type Billing, getInvoice } from "./invoices.ts";
 import { type Month, parseMonth } from "./month.ts";
 import { listFinalInvoices } from "./store.ts";
 
-/** Throws a Refusal when the tenant has no invoice of the month. */
+/** `knownAt`: as of getInvoice. Throws a Refusal when the tenant has no invoice of the month. */
 export async function costsOf(
   billing: Billing,
-  { tenantId, id, group }: { readonly tenantId: string; readonly id: string; readonly group: CostGroup },
+  asked: { readonly tenantId: string; readonly id: string; readonly group: CostGroup; readonly knownAt: number | null },
 ): Promise<{ readonly month: Month; readonly costs: readonly CostRow[] }> {
   const { clock, db } = billing.context;
-  const { month, lines } = await getInvoice(billing, { tenantId, id, knownAt: null });
-  const final = await listFinalInvoices(db, { tenantId, knownAt: null });
+  const { tenantId, group, knownAt } = asked;
+  const { month, lines } = await getInvoice(billing, asked);
+  const final = await listFinalInvoices(db, { tenantId, knownAt });
   const before = final.findLast((row) => row.month < month.id);
   const costs = await listCosts(db, {
-    ...{ tenantId, month, group, now: clock.now() },
+    ...{ tenantId, month, group, knownAt, now: clock.now() },
     cut: final.find((row) => row.month === month.id)?.cut ?? null,
     before: before === undefined ? null : { month: parseMonth(before.month), cut: before.cut },
     usageMonths: [...new Set(lines.map(({ usageMonth }) => usageMonth))].map(parseMonth),

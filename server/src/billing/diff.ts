@@ -4,8 +4,8 @@
 import type { PlanDiff } from "@flotilla/contract/billing";
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
-import { listRates } from "../plans/rates-store.ts";
-import { readAllUsage } from "../usage/intervals-store.ts";
+import { listRates, listTenantsOfPlan } from "../plans/rates-store.ts";
+import { eachUsageOf } from "../usage/intervals-store.ts";
 import { costBreakdown, type Rate, type UsageLine } from "../usage/usage.ts";
 import { type Month, monthAt } from "./month.ts";
 
@@ -28,16 +28,16 @@ export async function diffPlan({ db, clock }: Context, planId: string, asked: Di
     memoryGbHourMicros: asked.rateMemoryGbHourMicros ?? newest.rateMemoryGbHourMicros,
   };
   const ofPlan = new Set(rates.map(({ id }) => id));
-  const used = await readAllUsage(db, { ...month, now });
-  const tenants = [...used]
-    .map(([tenantId, { lines }]) => ({ tenantId, lines: lines.filter(({ rate }) => ofPlan.has(rate.id)) }))
-    .filter(({ lines }) => lines.length > 0)
-    .map(({ tenantId, lines }) => {
-      const micros = costBreakdown(lines).totalMicros;
-      const plannedMicros = costBreakdown(atOneRate(lines, planned)).totalMicros;
-      return { tenantId, micros, plannedMicros, differenceMicros: plannedMicros - micros };
-    })
-    .toSorted((one, other) => (one.tenantId < other.tenantId ? -1 : 1));
+  const tenantIds = await listTenantsOfPlan(db, planId, month);
+  const tenants: PlanDiff["tenants"] = [];
+  for await (const { tenantId, lines: all } of eachUsageOf(db, { tenantIds, now, ...month })) {
+    const lines = all.filter(({ rate }) => ofPlan.has(rate.id));
+    if (lines.length === 0) continue;
+    const micros = costBreakdown(lines).totalMicros;
+    const plannedMicros = costBreakdown(atOneRate(lines, planned)).totalMicros;
+    tenants.push({ tenantId, micros, plannedMicros, differenceMicros: plannedMicros - micros });
+  }
+  tenants.sort((one, other) => (one.tenantId < other.tenantId ? -1 : 1));
   const { cpuHourMicros, memoryGbHourMicros } = planned;
   return { planId, month: month.id, cpuHourMicros, memoryGbHourMicros, tenants };
 }

@@ -3,6 +3,7 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Caller } from "../auth/caller.ts";
+import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { parseInstant } from "../http/instant.ts";
 import { listPage } from "../http/list-page.ts";
@@ -41,8 +42,7 @@ export function billingHandlers(
     },
     getInvoice: async ({ caller, params, query }) => {
       const tenantId = tenantOf(caller, query.tenantId);
-      const at = await readBillingTime(context.db, tenantId, context.clock.now());
-      const knownAt = query.asOf === undefined ? null : parsePast(query.asOf, at);
+      const knownAt = await instantKnown(context, tenantId, query.asOf);
       const invoice = await getInvoice(billing, { tenantId, id: params.id, knownAt });
       return { status: 200, body: invoiceView(invoice, query.tenantId !== undefined) };
     },
@@ -90,6 +90,7 @@ interface CostsRequest {
   readonly params: { readonly id: string };
   readonly query: {
     readonly by?: string;
+    readonly asOf?: string;
     readonly tenantId?: string;
     readonly limit?: number;
     readonly cursor?: string;
@@ -99,11 +100,13 @@ interface CostsRequest {
 async function answerCosts(billing: Billing, { caller, params, query }: CostsRequest) {
   const tenantId = tenantOf(caller, query.tenantId);
   const { by = "machine" } = query;
-  const { month, costs } = await costsOf(billing, { tenantId, id: params.id, group: parseGroup(by) });
+  const knownAt = await instantKnown(billing.context, tenantId, query.asOf);
+  const { month, costs } = await costsOf(billing, { tenantId, id: params.id, group: parseGroup(by), knownAt });
   const found = costs.map((row) => costView(month.id, row));
   const places = new Map(found.map((cost, at) => [cost, String(at).padStart(9, "0")]));
   const keyOf = (cost: (typeof found)[number]): string => places.get(cost) ?? "";
-  const kept = { by, ...(query.tenantId === undefined ? {} : { tenantId }) };
+  const asOf = query.asOf === undefined ? {} : { asOf: query.asOf };
+  const kept = { by, ...asOf, ...(query.tenantId === undefined ? {} : { tenantId }) };
   const path = `/v1/billing/invoices/${month.id}/costs`;
   return { status: 200, ...listPage(found, query, { path, keyOf, kept }) } as const;
 }
@@ -121,9 +124,15 @@ function parseGroup(by: string): CostGroup {
   return { by: "label", label: by.slice("label:".length) };
 }
 
-function parsePast(text: string, now: number): number {
+/** The instant of `?asOf=` in the tenant's billing time; null: without it. Throws a Refusal for one in the future. */
+async function instantKnown(
+  { db, clock }: Context,
+  tenantId: string,
+  text: string | undefined,
+): Promise<number | null> {
+  if (text === undefined) return null;
   const at = parseInstant("asOf", text);
-  if (at > now)
+  if (at > (await readBillingTime(db, tenantId, clock.now())))
     throw new Refusal("invalid_request", `asOf (${new Date(at).toISOString()}) is in the future; name a past instant`);
   return at;
 }

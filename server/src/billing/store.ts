@@ -122,7 +122,10 @@ interface IntervalsAsked {
   readonly limit: number;
 }
 
-/** The intervals of a month as an invoice knows them, in the order of their ids. */
+/** A page ends after the interval whose labels reach this. Labels of one interval have up to about 10 KB. */
+const LABEL_BYTES_PER_PAGE_MAX = 1024 * 1024;
+
+/** The intervals of a month as an invoice knows them, in the order of their ids: at least one if there are any, at most `limit`. */
 export const listIntervals = (db: Queryable, asked: IntervalsAsked): Promise<readonly IntervalRow[]> =>
   db.query<IntervalRow>(sql`
     WITH known AS (
@@ -145,8 +148,13 @@ export const listIntervals = (db: Queryable, asked: IntervalsAsked): Promise<rea
       floor(extract(epoch FROM CASE WHEN is_closed THEN ended_at ELSE open_until END) * 1000)::bigint AS "countedUntil",
       floor(extract(epoch FROM recorded_at) * 1000)::bigint AS "recordedAt", CASE WHEN is_closed THEN rate_id END AS "rateId",
       key_id AS "keyId", coalesce(labels, '{}') AS labels
-    FROM known WHERE CASE WHEN is_closed THEN ended_at ELSE open_until END > ${instantOf(asked.usageMonth.from)}::timestamptz
-    ORDER BY id LIMIT ${asked.limit}::int`);
+    FROM (
+      SELECT p.*, sum(octet_length(labels::text)) OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+      FROM (
+        SELECT * FROM known
+        WHERE CASE WHEN is_closed THEN ended_at ELSE open_until END > ${instantOf(asked.usageMonth.from)}::timestamptz
+        ORDER BY id LIMIT ${asked.limit}::int) p) page
+    WHERE coalesce(bytes_before, 0) < ${LABEL_BYTES_PER_PAGE_MAX}::int ORDER BY id`);
 
 /** The tenants whose next invoice can become final, oldest months first. `endedBefore`: of months that had ended then, without test clocks. */
 export const listDue = (

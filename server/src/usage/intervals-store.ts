@@ -68,13 +68,21 @@ export async function readUsageOf(
   return new Map(rows.map((row) => [row.tenantId, usageOf(row, { ...options, tenantId: row.tenantId })]));
 }
 
-/** Usage of all tenants by their ids; tenants without usage and without commands are missing. */
-export async function readAllUsage(db: Queryable, options: ReadOptions): Promise<ReadonlyMap<string, Usage>> {
-  const rows = await db.query<SumRow>(sql`
-    WITH used AS (SELECT * FROM usage_intervals WHERE ${overlaps(options)}),
-    executed AS (SELECT * FROM machine_exec_months WHERE ${isTouched(options)}),
-    ${sums(options)}`);
-  return new Map(rows.map((row) => [row.tenantId, usageOf(row, { ...options, tenantId: row.tenantId })]));
+/** A statement reads the intervals of so many tenants. */
+const TENANTS_PER_STATEMENT_MAX = 100;
+
+/**
+ * As `readUsageOf`, for any number of tenants: some at a time, so that no statement reads the usage of an installation, and
+ * other requests are served in between.
+ */
+export async function* eachUsageOf(
+  db: Queryable,
+  { tenantIds, ...options }: ReadOptions & { readonly tenantIds: readonly string[] },
+): AsyncGenerator<Usage> {
+  for (let at = 0; at < tenantIds.length; at += TENANTS_PER_STATEMENT_MAX) {
+    const some = tenantIds.slice(at, at + TENANTS_PER_STATEMENT_MAX);
+    yield* (await readUsageOf(db, { tenantIds: some, ...options })).values();
+  }
 }
 
 /** Whether an interval overlaps the period. */
