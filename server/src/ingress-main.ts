@@ -15,6 +15,7 @@ import { randomBytes } from "node:crypto";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import { ownMessageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
+import type { EndpointName } from "@flotilla/contract/endpoints";
 import { API_VERSION, openApiDocument } from "@flotilla/contract/openapi";
 import { AccessWatch } from "./auth/access-watch.ts";
 import { KeyCache } from "./auth/key-cache.ts";
@@ -47,9 +48,11 @@ import { MachineAddresses } from "./machines/addresses.ts";
 import { MachineCache } from "./machines/machine-cache.ts";
 import { type StopOptions, StopSteps, stopSignals } from "./stop.ts";
 
-interface RunningIngress {
+export interface RunningIngress {
   /** `http://host:port`. */
   readonly url: string;
+  /** What it serves of the contract, besides the addresses of machines. */
+  readonly endpoints: readonly EndpointName[];
   /** Lets running requests finish, then stops everything that was started. */
   stop(options?: StopOptions): Promise<void>;
 }
@@ -58,9 +61,14 @@ const STOP_DEADLINE_MS = 30_000;
 /** It makes few queries: one per machine and half second, and batches. */
 const DATABASE_CONNECTIONS_MAX = 8;
 
+export interface IngressOptions extends IngressSettings {
+  readonly databaseUrl: string;
+  readonly clock?: Clock;
+}
+
 /** Rejects when it cannot listen. The database may be unreachable at the start. */
-async function startIngress(settings: IngressSettings & { readonly databaseUrl: string }): Promise<RunningIngress> {
-  const clock: Clock = systemClock;
+export async function startIngress(settings: IngressOptions): Promise<RunningIngress> {
+  const clock = settings.clock ?? systemClock;
   const log: Log = createLog(settings.logLevel);
   const undo = new StopSteps(log);
   try {
@@ -69,13 +77,13 @@ async function startIngress(settings: IngressSettings & { readonly databaseUrl: 
     undo.push(() => db.close());
     const context: Context = { db, clock, log, ids: randomIds(randomBytes), randomBytes };
     const bounds = connectionBounds(await descriptorLimit(), settings.connectionsPerAddress);
-    const { http, addresses } = await serve(settings, { context, bounds, undo });
+    const { http, addresses, endpoints } = await serve(settings, { context, bounds, undo });
     const { host, port } = http.address;
     const url = `http://${host.includes(":") ? `[${host}]` : host}:${port}`;
     addresses.listensAt(url);
     undo.push(({ deadlineMs = STOP_DEADLINE_MS, hurry }) => http.close({ deadlineMs, hurry }));
     log.info({ url }, "serving machines");
-    return { url, stop: (options) => undo.run(options) };
+    return { url, endpoints, stop: (options) => undo.run(options) };
   } catch (error) {
     await undo.run();
     throw error;
@@ -151,7 +159,7 @@ async function serve(settings: IngressSettings, { context, bounds, undo }: Parts
   );
   activity.start();
   lastUsed.start();
-  return { http, addresses };
+  return { http, addresses, endpoints: Object.keys(handlers) as EndpointName[] };
 }
 
 async function main(): Promise<void> {

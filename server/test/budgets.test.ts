@@ -16,7 +16,7 @@ import { EXEC_BODY_BYTES_MAX } from "@flotilla/contract/limits";
 import { Client } from "./support/client.ts";
 import { samplePath } from "./support/sample.ts";
 import { until } from "../../test/support/until.ts";
-import { head, type Wire, wire } from "./support/wire.ts";
+import { head, type Wire, wire } from "../../test/support/wire.ts";
 
 const SERVER_MAIN = new URL("../src/main.ts", import.meta.url).pathname;
 const MIB = 1024 * 1024;

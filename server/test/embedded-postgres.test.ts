@@ -13,7 +13,7 @@ import pg from "pg";
 import { startEmbeddedPostgres } from "../src/embedded-postgres/embedded.ts";
 import { createLog } from "../src/log.ts";
 import { until } from "../../test/support/until.ts";
-import { fastClock } from "./support/wire.ts";
+import { fastClock } from "../../test/support/fast-clock.ts";
 
 const home = await mkdtemp(join(tmpdir(), "flotilla-embedded-"));
 after(() => rm(home, { recursive: true, force: true }));

@@ -11,7 +11,8 @@ import type { Client } from "./support/client.ts";
 import { startTestServer } from "./support/server.ts";
 import { countStatements } from "./support/statements.ts";
 import { until } from "../../test/support/until.ts";
-import { fastClock, head, type Wire, wire } from "./support/wire.ts";
+import { fastClock } from "../../test/support/fast-clock.ts";
+import { head, type Wire, wire } from "../../test/support/wire.ts";
 
 const server = await startTestServer();
 const { client } = server;

@@ -1,99 +1,34 @@
 /**
- * What callers that misbehave leave behind in a server. Every endpoint of the contract is called by a client that is slow,
- * one that sends too much, one that never ends, and one that disappears. Every endpoint whose body or answer lasts is held
- * open, not read, and abandoned. Memory and descriptors are measured before, at the peak and after.
+ * What callers that misbehave leave behind in a server and in an ingress process: memory and descriptors.
  *
- * The list comes from the contract: an endpoint that lasts and has no entry in HOLDS fails the test.
- *
- * A first round compiles code and fills pools; the second is compared with what was there after it.
+ * Every endpoint of the contract is called on each listener by a client that is slow, one that sends too much, one that never
+ * ends, and one that disappears. Every endpoint whose body or answer lasts is held open, not read, and abandoned. The list
+ * comes from the contract: an endpoint that lasts and has no entry in HOLDS fails the test.
  */
 import assert from "node:assert/strict";
-import { readdir } from "node:fs/promises";
 import { test } from "node:test";
-import { setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
 import type { Endpoint } from "@flotilla/contract/endpoint";
 import { type EndpointName, endpointList } from "@flotilla/contract/endpoints";
 import { PENDING_ENDPOINTS } from "@flotilla/contract/pending";
-import { ALL_BODY_BYTES_MAX } from "../src/http/bounds.ts";
+import { fastClock } from "../../test/support/fast-clock.ts";
+import { leavesNothing, MIB } from "../../test/support/leaves-nothing.ts";
+import { callRudely, CHUNK, PIECE, type RudeRequest } from "../../test/support/rude-callers.ts";
 import { until } from "../../test/support/until.ts";
+import { head, type Wire, wire } from "../../test/support/wire.ts";
+import { ALL_BODY_BYTES_MAX } from "../src/http/bounds.ts";
 import { httpGuest, machineWithPorts } from "./support/guest.ts";
+import { startTestIngress } from "./support/ingress.ts";
 import { createMachine } from "./support/machine-server.ts";
 import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
 import { samplePath } from "./support/sample.ts";
 import { startTestServer, type TestServer } from "./support/server.ts";
-import { fastClock, head, type Wire, wire } from "./support/wire.ts";
 
-const MIB = 1024 * 1024;
-const PIECE = Buffer.alloc(64 * 1024, 0x20);
-const CHUNK = Buffer.concat([Buffer.from("10000\r\n"), PIECE, Buffer.from("\r\n")]);
 /** Of those that are held open. */
 const CALLERS_EACH = 3;
 const UPLOAD_BYTES = 2 * MIB;
-/** So many equal numbers in a row, 50 ms apart. */
-const SETTLED_LOOKS = 8;
 const DEADLINE_MS = 60_000;
 /** Minutes pass in less than a second. */
 const SPEED = 300;
-/** A pool of connections to the database or to nodes may have grown. Fewer than the callers of one endpoint. */
-const DESCRIPTORS_SLACK = 2;
-const MEMORY_SLACK_BYTES = 24 * MIB;
-
-setFlagsFromString("--expose-gc");
-const collectGarbage = runInNewContext("gc") as () => void;
-
-function memoryBytes(): number {
-  const { heapUsed, external } = process.memoryUsage();
-  return heapUsed + external;
-}
-
-const descriptorsOf = async (pid: number | "self"): Promise<number> => (await readdir(`/proc/${pid}/fd`)).length;
-
-/** The descriptors of each process, once their number no longer changes. */
-async function settled(pids: readonly (number | "self")[]): Promise<readonly number[]> {
-  let [last, same]: [readonly number[], number] = [[], 0];
-  const isSettled = async (): Promise<boolean> => {
-    const now = await Promise.all(pids.map(descriptorsOf));
-    same = now.join() === last.join() ? same + 1 : 0;
-    last = now;
-    return same >= SETTLED_LOOKS;
-  };
-  await until(isSettled, { what: "descriptors that do not change", deadlineMs: DEADLINE_MS, everyMs: 50 });
-  return last;
-}
-
-type Listed = readonly [EndpointName, Endpoint];
-
-/** Opens connections to the endpoints and waits for their end; resolves with the most memory that was used, in bytes. */
-type Round = (endpoints: readonly Listed[]) => Promise<number>;
-
-/** After the second round, the processes have as many descriptors and as much memory as after the first. */
-async function leavesNothing(
-  {
-    all,
-    warmUp,
-    pids,
-  }: { readonly all: readonly Listed[]; readonly warmUp: readonly Listed[]; pids: readonly number[] },
-  round: Round,
-): Promise<void> {
-  const watched = ["self" as const, ...pids];
-  await round(warmUp);
-  const descriptors = await settled(watched);
-  collectGarbage();
-  const before = memoryBytes();
-  const peakBytes = await round(all);
-  assert.ok(peakBytes - before < ALL_BODY_BYTES_MAX, `${Math.round((peakBytes - before) / MIB)} MiB at the peak`);
-  for (const [index, pid] of watched.entries()) {
-    const allowed = (descriptors[index] ?? 0) + DESCRIPTORS_SLACK;
-    const areFree = async () => (await descriptorsOf(pid)) <= allowed;
-    await until(areFree, { what: `at most ${allowed} descriptors of process ${pid}`, deadlineMs: DEADLINE_MS });
-  }
-  const isFree = (): boolean => {
-    collectGarbage();
-    return memoryBytes() - before < MEMORY_SLACK_BYTES;
-  };
-  await until(isFree, { what: "the memory to be released", deadlineMs: DEADLINE_MS, everyMs: 100 });
-}
 
 /** A plan whose rate would refuse most of these calls before they reach their endpoint. */
 async function liftRates({ client }: TestServer): Promise<void> {
@@ -102,26 +37,12 @@ async function liftRates({ client }: TestServer): Promise<void> {
   assert.equal((await client.post("/v1/plans", plan)).status, 201);
 }
 
-interface Caller {
-  readonly name: string;
-  readonly headers: Readonly<Record<string, string>>;
-  /** What it sends first. */
-  readonly first: string;
-  /** What it sends again and again, as fast as the server reads. */
-  readonly more: Buffer | null;
-}
-
-const CALLERS: readonly Caller[] = [
-  { name: "slow", headers: { "content-length": "500000" }, first: "{", more: null },
-  { name: "huge", headers: { "content-length": String(2 ** 40) }, first: "{", more: PIECE },
-  { name: "endless", headers: { "transfer-encoding": "chunked" }, first: "1\r\n{\r\n", more: CHUNK },
-];
-
-const HALF_SENT: Omit<Caller, "name"> = { headers: { "content-length": "500000" }, first: "{", more: null };
-
-test("no endpoint lets a slow, huge, endless or vanished body keep a connection or memory", async () => {
-  const server = await startTestServer({ clock: fastClock(SPEED), joinToken: TEST_JOIN_TOKEN });
+test("no endpoint lets a slow, huge, endless or vanished body keep a connection or memory, on any listener", async () => {
+  const clock = fastClock(SPEED);
+  const nodeListen = { host: "127.0.0.1", port: 0 };
+  const server = await startTestServer({ clock, joinToken: TEST_JOIN_TOKEN, nodeListen });
   await liftRates(server);
+  const ingress = await startTestIngress(server, { clock });
   const machineId = await createMachine(server.client);
   const registered = await server.client
     .withKey(TEST_JOIN_TOKEN)
@@ -132,45 +53,37 @@ test("no endpoint lets a slow, huge, endless or vanished body keep a connection 
       : access === "nodeCredential"
         ? registered.json.credential
         : server.adminKey.key;
+  const [socketUrl = "", tlsUrl = ""] = server.nodeUrls;
 
-  const aFew = endpointList.filter((_, index) => index % 5 === 0);
-  const begin = async (endpoint: Endpoint, { headers, first }: Omit<Caller, "name">): Promise<Wire> => {
-    const one = await wire(server.url, { isDeaf: true });
-    const path = samplePath(endpoint.path, endpoint.path.startsWith("/v1/machines/") ? machineId : "node-a");
-    one.send(head(endpoint.method, path, keyOf(endpoint), { ...headers, "content-type": "application/json" }));
-    one.send(first);
-    return one;
-  };
-  await leavesNothing({ all: endpointList, warmUp: aFew, pids: [] }, async (endpoints) => {
-    let peakBytes = 0;
-    const open: { readonly what: string; readonly one: Wire; readonly more: Buffer | null }[] = [];
-    for (const [name, endpoint] of endpoints) {
-      const vanishing = await begin(endpoint, HALF_SENT);
-      for (const caller of CALLERS)
-        open.push({
-          what: `${name} by a ${caller.name} client`,
-          one: await begin(endpoint, caller),
-          more: caller.more,
-        });
-      vanishing.socket.destroy();
-    }
-    const left = (): string[] => open.filter(({ one }) => !one.isClosed()).map(({ what }) => what);
-    const areCut = (): boolean => {
-      for (const { one, more } of open)
-        if (more !== null && !one.isClosed() && !one.socket.writableNeedDrain) one.send(more);
-      peakBytes = Math.max(peakBytes, memoryBytes());
-      return left().length === 0;
-    };
-    const wait = { what: "every connection to be closed", deadlineMs: DEADLINE_MS, everyMs: 50 };
-    await until(areCut, wait).catch((error: unknown) => {
-      throw new Error(`still open: ${left().join(", ")}`, { cause: error });
-    });
-    for (const { what, one } of open) {
-      const answer = one.received();
-      if (answer !== "") assert.match(answer, /^HTTP\/1\.1 (?!500)[2-5]\d\d /, what);
-    }
-    return peakBytes;
-  });
+  const requestsTo = (listener: string, url: string): RudeRequest[] => [
+    ...endpointList.map(([name, endpoint]) => ({
+      what: `${name} of ${listener}`,
+      url,
+      method: endpoint.method,
+      path: samplePath(endpoint.path, endpoint.path.startsWith("/v1/machines/") ? machineId : "node-a"),
+      key: keyOf(endpoint),
+    })),
+    ...["GET", "POST"].map((method) => ({
+      what: `${method} of a machine's address of ${listener}`,
+      url,
+      method,
+      path: `/proxy/${machineId}/page`,
+      key: server.adminKey.key,
+    })),
+  ];
+  const isForNodes = ({ access }: Endpoint): boolean => access === "joinToken" || access === "nodeCredential";
+  const all = [
+    ...requestsTo("the API", server.url),
+    ...requestsTo("the ingress", ingress.url),
+    ...requestsTo("the socket for nodes", socketUrl),
+    // It admits few connections without a certificate at a time.
+    ...requestsTo("the listener for nodes", tlsUrl).filter((_, index) => {
+      const endpoint = endpointList[index]?.[1];
+      return endpoint !== undefined && isForNodes(endpoint);
+    }),
+  ];
+  const warmUp = all.filter((_, index) => index % 5 === 0);
+  await leavesNothing({ all, warmUp, pids: [], peakBytesMax: ALL_BODY_BYTES_MAX }, callRudely);
 });
 
 interface Hold {
@@ -178,6 +91,8 @@ interface Hold {
   readonly path: string;
   readonly json?: object;
   readonly headers?: Readonly<Record<string, string>>;
+  /** Its body is sent until the server reads no more. */
+  readonly isUpload?: boolean;
 }
 
 const UPGRADE = {
@@ -186,7 +101,7 @@ const UPGRADE = {
   "sec-websocket-version": "13",
   "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
 };
-const upload = (path: string): Hold => ({ path, headers: { "transfer-encoding": "chunked" } });
+const upload = (path: string): Hold => ({ path, headers: { "transfer-encoding": "chunked" }, isUpload: true });
 const bridge: Hold = { path: "/connect/80/endless" };
 const OUTPUT = { command: "yes" };
 
@@ -212,6 +127,12 @@ const HOLDS: Partial<Record<EndpointName, Hold | null>> = {
   connectPatch: upload(bridge.path),
   importImage: upload("/v1/images/import?reference=local/none"),
 };
+/** The same for a machine's address, where a guest decides what lasts. `{id}` is the machine. */
+const HOLDS_BY_ADDRESS: readonly (Hold & { readonly method: string })[] = [
+  { method: "GET", path: "/proxy/{id}/endless" },
+  { method: "POST", ...upload("/proxy/{id}/endless") },
+  { method: "GET", path: "/proxy/{id}/echo", headers: UPGRADE, isUpload: true },
+];
 
 function lasts({ answers, body, isUpgrade }: Endpoint): boolean {
   const streams = Object.values(answers).some(
@@ -220,10 +141,29 @@ function lasts({ answers, body, isUpgrade }: Endpoint): boolean {
   return streams || body?.kind === "bytes" || isUpgrade === true;
 }
 
-test("no connection that is held open, not read or abandoned keeps memory or descriptors of server or node", async () => {
+const isPending = (name: EndpointName): boolean => (PENDING_ENDPOINTS as readonly EndpointName[]).includes(name);
+
+interface HeldRequest extends Hold {
+  readonly what: string;
+  readonly url: string;
+  readonly method: string;
+}
+
+/** What lasts, on each listener that serves it. */
+function heldRequests(url: string, what: string, serves: (name: EndpointName) => boolean): HeldRequest[] {
+  const held = endpointList.flatMap(([name, { method }]) => {
+    const how = serves(name) ? HOLDS[name] : null;
+    return how === null || how === undefined ? [] : [{ ...how, what: `${name} of ${what}`, url, method }];
+  });
+  const byAddress = HOLDS_BY_ADDRESS.map((how) => ({ ...how, what: `${how.method} ${how.path} of ${what}`, url }));
+  return [...held, ...byAddress];
+}
+
+test("no connection that is held open, not read or abandoned keeps memory or descriptors of server, ingress or node", async () => {
   const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
   await liftRates(server);
   const node = await startTestNode(server);
+  const ingress = await startTestIngress(server);
   const guest = await httpGuest((_, response) => {
     const more = (): void => {
       while (!response.destroyed && response.write(PIECE));
@@ -236,55 +176,60 @@ test("no connection that is held open, not read or abandoned keeps memory or des
   const large = new Uint8Array(24 * MIB);
   await client.post(`/v1/machines/${id}/files?path=/workspace/large`, undefined, { raw: large });
   const sessions: string[] = [];
-  const hold = async (endpoint: Endpoint, { path, json, headers = {} }: Hold): Promise<Wire> => {
+  const hold = async ({ url, method, path, json, headers = {} }: HeldRequest): Promise<Wire> => {
     // A session runs one command at a time.
     if (path.includes("{session}")) sessions.push((await client.post(`/v1/machines/${id}/sessions`)).json.id);
-    const filled = path.replace("{session}", sessions.at(-1) ?? "");
-    const one = await wire(server.url);
+    const filled = path.replace("{session}", sessions.at(-1) ?? "").replace("{id}", id);
+    const one = await wire(url);
     one.socket.pause();
     const body = json === undefined ? "" : JSON.stringify(json);
     const length: Record<string, string> = json === undefined ? {} : { "content-length": String(body.length) };
-    const whole = filled.startsWith("/v1/") ? filled : `/v1/machines/${id}${filled}`;
-    one.send(head(endpoint.method, whole, adminKey.key, { ...headers, ...length }) + body);
+    const whole = /^\/(v1|proxy)\//.test(filled) ? filled : `/v1/machines/${id}${filled}`;
+    one.send(head(method, whole, adminKey.key, { ...headers, ...length }) + body);
     return one;
   };
-  const isPending = (name: EndpointName): boolean => (PENDING_ENDPOINTS as readonly EndpointName[]).includes(name);
-  const held = endpointList.filter(([name, endpoint]) => lasts(endpoint) && !isPending(name));
-  assert.deepEqual(held.map(([name]) => name).toSorted(), Object.keys(HOLDS).toSorted(), "HOLDS has each that lasts");
+  const lasting = endpointList.filter(([name, endpoint]) => lasts(endpoint) && !isPending(name)).map(([name]) => name);
+  assert.deepEqual(lasting.toSorted(), Object.keys(HOLDS).toSorted(), "HOLDS has each that lasts");
+  const held = [
+    ...heldRequests(server.url, "the API", () => true),
+    ...heldRequests(ingress.url, "the ingress", (name) => ingress.endpoints.includes(name)),
+  ];
 
-  await leavesNothing({ all: held, warmUp: held, pids: [node.pid()] }, async (endpoints) => {
-    let peakBytes = 0;
-    const open: { readonly name: string; readonly one: Wire; readonly isUpload: boolean; sentBytes: number }[] = [];
-    for (const [name, endpoint] of endpoints) {
-      const how = HOLDS[name];
-      if (how === null || how === undefined) continue;
-      for (let count = 0; count < CALLERS_EACH; count += 1) {
-        const one = await hold(endpoint, how);
-        open.push({ name, one, isUpload: how.headers !== undefined && how.headers !== UPGRADE, sentBytes: 0 });
-      }
-    }
+  const rounds = { all: held, warmUp: held, pids: [node.pid()], peakBytesMax: ALL_BODY_BYTES_MAX };
+  await leavesNothing(rounds, async (requests, look) => {
+    const open: { readonly request: HeldRequest; readonly one: Wire; sentBytes: number }[] = [];
+    for (const request of requests)
+      for (let count = 0; count < CALLERS_EACH; count += 1)
+        open.push({ request, one: await hold(request), sentBytes: 0 });
     // Each has received the beginning of its answer, or sent much of its body.
-    const isHeld = ({ one, isUpload, sentBytes }: (typeof open)[number]): boolean =>
-      isUpload
+    const isHeld = ({ request, one, sentBytes }: (typeof open)[number]): boolean =>
+      request.isUpload === true
         ? sentBytes > UPLOAD_BYTES || one.socket.writableNeedDrain
         : one.socket.readableLength > 0 || one.isClosed();
     const areHeld = (): boolean => {
       for (const each of open) {
-        const { socket } = each.one;
-        if (!each.isUpload || socket.destroyed || socket.writableNeedDrain || each.sentBytes > UPLOAD_BYTES) continue;
-        each.one.send(CHUNK);
+        const { request, one } = each;
+        if (request.isUpload !== true || one.socket.destroyed || isHeld(each)) continue;
+        one.send(CHUNK);
         each.sentBytes += CHUNK.byteLength;
       }
-      peakBytes = Math.max(peakBytes, memoryBytes());
+      look();
       return open.every(isHeld);
     };
     await until(areHeld, { what: "all to be held", deadlineMs: DEADLINE_MS, everyMs: 25 }).catch((error: unknown) => {
-      const missing = open.filter((each) => !isHeld(each)).map(({ name }) => name);
+      const missing = open.filter((each) => !isHeld(each)).map(({ request }) => request.what);
       throw new Error(`not held: ${missing.join(", ")}`, { cause: error });
     });
-    for (const { one } of open) one.socket.destroy();
+    for (const { request, one } of open) {
+      one.socket.read();
+      const answer = one.received();
+      if (request.isUpload !== true || answer !== "") assert.match(answer, /^HTTP\/1\.1 (101|200) /, request.what);
+      one.socket.destroy();
+    }
     for (const session of sessions.splice(0)) await client.delete(`/v1/machines/${id}/sessions/${session}`);
-    return peakBytes;
   });
   assert.equal((await client.post(`/v1/machines/${id}/exec`, { command: "echo alive" })).json.stdout, "alive\n");
+  const page = await fetch(`${ingress.url}/proxy/${id}/`, { headers: { authorization: `Bearer ${adminKey.key}` } });
+  assert.equal(page.status, 200);
+  await page.body?.cancel();
 });

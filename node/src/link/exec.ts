@@ -6,7 +6,7 @@
  * because callers wait for it.
  *
  * Always:
- * - Exactly one exit or failure frame is sent, as the last frame.
+ * - Exactly one exit or failure frame is sent, as the last frame. A request without a start frame fails after MESSAGE_MS.
  * - When the caller disconnects, the command is killed with all its descendants (with a terminal: after SIGHUP and a grace
  *   period), unless it runs in the background.
  * - A caller that does not read pauses the command's output. A command that does not read pauses the request.
@@ -31,6 +31,7 @@ import {
   type LinkFrameType,
 } from "@flotilla/contract/link-stream";
 import { type Guest, GuestBusy, type GuestExec } from "../guest/guest.ts";
+import { lateMessage, MESSAGE_MS } from "./bodies.ts";
 import { beginFileExec } from "./file-exec.ts";
 
 const HEAD_DELAY_MS = 50;
@@ -94,12 +95,21 @@ class LinkExec {
 
   serve(): void {
     this.#response.writeHead(200, { "content-type": "application/octet-stream" });
-    this.#timers.push(this.#clock.timer(HEAD_DELAY_MS, () => this.#response.flushHeaders()));
+    this.#timers.push(this.#clock.timer(HEAD_DELAY_MS, () => this.#onHeadDelay()));
     this.#request.on("data", (chunk: Buffer) => this.#onRequestData(chunk));
     this.#request.on("end", () => this.#onRequestEnd());
     this.#response.on("drain", () => this.#onDrain());
     this.#response.on("close", () => this.#onClose());
     this.#response.on("error", () => this.#onClose());
+  }
+
+  #onHeadDelay(): void {
+    this.#response.flushHeaders();
+    if (this.#start !== null) return;
+    const late = (): void => {
+      if (this.#start === null) this.#fail({ code: "invalid", message: messageOf(lateMessage()) });
+    };
+    this.#timers.push(this.#clock.timer(MESSAGE_MS, late));
   }
 
   #onRequestData(chunk: Buffer): void {

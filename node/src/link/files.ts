@@ -31,6 +31,7 @@ import { InvalidMessage } from "@flotilla/contract/link/read";
 import { FileFailure, garbage, parseEntries, parseStatus } from "../guest/file-answer.ts";
 import { beginFileWork, type FileWork } from "../guest/file-work.ts";
 import type { Guest } from "../guest/guest.ts";
+import { lateMessage, MESSAGE_MS } from "./bodies.ts";
 
 /** A path of 4096 characters, escaped, and the other fields. */
 const MESSAGE_BYTES_MAX = 32 * 1024;
@@ -59,7 +60,7 @@ export async function serveFile(
   operation: FileOperation,
   options: FileOptions,
 ): Promise<void> {
-  const message: unknown = JSON.parse(await readMessage(request));
+  const message: unknown = JSON.parse(await readMessage(request, options.clock));
   await SERVE[operation]({ request, response, ...options }, message);
 }
 
@@ -272,9 +273,9 @@ class Watch implements Disposable {
 
 /**
  * Reads the message with which a request begins, up to a line break or the end; what follows stays in the request, which is
- * paused. Throws InvalidMessage when it is too long or incomplete.
+ * paused. Throws InvalidMessage when it is too long, incomplete or late.
  */
-function readMessage(request: IncomingMessage): Promise<string> {
+function readMessage(request: IncomingMessage, clock: Clock): Promise<string> {
   const { promise, resolve, reject } = Promise.withResolvers<string>();
   const chunks: Buffer[] = [];
   let bytes = 0;
@@ -293,11 +294,13 @@ function readMessage(request: IncomingMessage): Promise<string> {
     if (rest.byteLength > 0) request.unshift(rest);
     resolve(Buffer.concat(chunks).toString("utf8"));
   };
+  const late = clock.timer(MESSAGE_MS, () => reject(lateMessage()));
   request.on("data", onData);
   request.once("end", onEnd);
   request.once("close", onBroken);
   request.on("error", onBroken);
   return promise.finally(() => {
+    late.cancel();
     request.off("data", onData);
     request.off("end", onEnd);
     request.off("close", onBroken);

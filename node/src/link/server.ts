@@ -2,28 +2,31 @@
  * The node agent's side of the link: HTTP on a Unix socket that only this user, or the server's, may open, and on
  * connections with servers of other hosts (parking.ts, link-listener.ts).
  *
- * Owns the socket's file. Serves exactly the routes at the head of contract/src/link.ts, and leaves what they mean to
+ * Owns the socket's file. Serves exactly the routes of contract/src/link/routes.ts, and leaves what they mean to
  * machines/, images/, exec.ts, files.ts and dial.ts.
+ *
+ * A caller can do everything to the machines of this node, so it is trusted with them. It may still hang or be faulty, so
+ * what it holds is bounded.
  *
  * Always:
  * - Every request is answered. An unexpected error is a 500 with its message, because the only caller is the operator's
  *   server.
- * - Bodies are bounded. An archive to import is streamed to a file that is removed afterwards.
+ * - A message is bounded, in time as well (bodies.ts). An archive to import is streamed to a file that is removed
+ *   afterwards.
  */
 import { randomBytes } from "node:crypto";
-import { createWriteStream } from "node:fs";
 import { chmod, chown, mkdir, rm, stat, statfs } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import { dirname, join } from "node:path";
-import { pipeline } from "node:stream/promises";
 import type { Clock } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import type { DesiredMachine, ImageProgress, LinkError } from "@flotilla/contract/link";
 import { LINK_FILE_OPERATIONS } from "@flotilla/contract/link-files";
 import { readDesiredMachine, readPullRequest } from "@flotilla/contract/link/generated";
-import { InvalidMessage } from "@flotilla/contract/link/read";
+import { InvalidMessage, whole } from "@flotilla/contract/link/read";
+import { findLinkRoute, type LinkRouteName } from "@flotilla/contract/link/routes";
 import {
   LINK_HEADER,
   type LinkVersions,
@@ -37,15 +40,16 @@ import type { Images } from "../images/images.ts";
 import type { Fleet } from "../machines/fleet.ts";
 import { FileFailure } from "../guest/file-answer.ts";
 import type { Guest } from "../guest/guest.ts";
+import { boundLeftover, readJson, receiveFile } from "./bodies.ts";
 import { Dials } from "./dial.ts";
 import { serveExec } from "./exec.ts";
 import { serveFile, statusOfFailure } from "./files.ts";
 import { parseLogsRequest, serveLogs } from "./logs.ts";
 
-/** A specification holds at most an environment of half a MiB and a command; in JSON that is a few times as much. */
-const BODY_BYTES_MAX = 8 * 1024 * 1024;
 const MACHINE_ID = /^mach-[0-9a-f]{32}$/;
 const WAIT_MS_MAX = 10 * 60_000;
+/** More than the calls of all servers of a fleet; each may use another descriptor. Parked connections have their own bound. */
+const CONNECTIONS_MAX = 16_384;
 /** Longer than the server's pool keeps a connection, so that it is never closed under a request. */
 const KEEP_ALIVE_MS = 120_000;
 /** Below this the guests of a host are about to be paused at their next write. */
@@ -70,7 +74,9 @@ export interface LinkOptions {
 interface Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
-  readonly url: URL;
+  readonly query: URLSearchParams;
+  /** Of the route, by name. */
+  readonly parameters: Readonly<Record<string, string>>;
   /** Aborted when the caller has gone. */
   readonly signal: AbortSignal;
 }
@@ -89,6 +95,7 @@ export async function serveLink(options: LinkOptions): Promise<ServedLink> {
   server.headersTimeout = KEEP_ALIVE_MS;
   server.timeout = 0;
   server.keepAliveTimeout = KEEP_ALIVE_MS;
+  server.maxConnections = CONNECTIONS_MAX;
   const directory = dirname(options.socketPath);
   await mkdir(directory, { recursive: true, mode: 0o700 });
   // The short one could have been made by anyone.
@@ -130,20 +137,47 @@ function listen(server: Server, path: string): Promise<void> {
 class Link {
   readonly #options: LinkOptions;
   readonly #dials = new Dials();
+  readonly #serve: Readonly<Record<Exclude<LinkRouteName, "exec">, (exchange: Exchange) => Promise<void> | void>> = {
+    dial: (exchange) => this.#dial(exchange),
+    file: (exchange) => this.#file(exchange),
+    putMachine: (exchange) => this.#putMachine(exchange),
+    readLogs: (exchange) => this.#readLogs(exchange),
+    listImages: (exchange) => this.#listImages(exchange),
+    pullImage: (exchange) => this.#pullImage(exchange),
+    importImage: (exchange) => this.#importImage(exchange),
+  };
 
   constructor(options: LinkOptions) {
     this.#options = options;
   }
 
   handle(request: IncomingMessage, response: ServerResponse): void {
+    boundLeftover(request, response, this.#options.clock);
     const refusal = this.#versionRefusal(request);
     if (refusal !== null) {
       request.resume();
       return refuse(response, 426, refusal);
     }
-    const exec = /^\/v1\/machines\/(mach-[0-9a-f]{32})\/exec$/.exec(request.url ?? "");
-    if (exec?.[1] !== undefined && request.method === "POST") this.#exec(exec[1], request, response);
-    else this.#answer(request, response).catch((error: unknown) => this.#refuse(request, response, error));
+    const { url = "/", method = "" } = request;
+    const at = url.indexOf("?");
+    const found = findLinkRoute(method, at < 0 ? url : url.slice(0, at));
+    if (found === undefined) return refuseRoute(request, response);
+    const { name, parameters } = found;
+    if (name === "exec") return this.#exec(parameters["id"] ?? "", request, response);
+    const query = new URLSearchParams(at < 0 ? "" : url.slice(at + 1));
+    void this.#answer(this.#serve[name], { request, response, query, parameters });
+  }
+
+  /** Never rejects. */
+  async #answer(serve: (exchange: Exchange) => Promise<void> | void, parts: Omit<Exchange, "signal">): Promise<void> {
+    const { request, response } = parts;
+    const gone = new AbortController();
+    response.once("close", () => gone.abort(new Error("the caller has gone")));
+    try {
+      await serve({ ...parts, signal: gone.signal });
+    } catch (error) {
+      this.#refuse(request, response, error);
+    }
   }
 
   /** The server's version and this node's may not meet. */
@@ -170,10 +204,10 @@ class Link {
     });
   }
 
-  async #file({ request, response }: Exchange, machineId: string, name: string): Promise<void> {
-    const operation = LINK_FILE_OPERATIONS.find((each) => each === name);
+  async #file({ request, response, parameters }: Exchange): Promise<void> {
+    const operation = LINK_FILE_OPERATIONS.find((each) => each === parameters["operation"]);
     if (operation === undefined) return refuseRoute(request, response);
-    const guest = this.#guestOf(machineId, request, response);
+    const guest = this.#guestOf(parameters["id"] ?? "", request, response);
     const { clock, temporaryDirectory } = this.#options;
     if (guest === null) return;
     await serveFile(request, response, operation, { guest, clock, hasRoom: () => hasRoom(temporaryDirectory) });
@@ -190,8 +224,9 @@ class Link {
     return null;
   }
 
-  async #dial({ request, response }: Exchange, machineId: string, port: number): Promise<void> {
-    if (port < 1 || port > 65_535) throw new InvalidMessage("port", "a number from 1 to 65535");
+  async #dial({ request, response, parameters }: Exchange): Promise<void> {
+    const machineId = parameters["id"] ?? "";
+    const port = whole(Number(parameters["port"]), "port", 1, 65_535);
     const machine = this.#options.fleet.find(machineId);
     const refusal = await this.#dials.serve(request, response, { machineId, port, machine });
     if (refusal === null || response.destroyed) return;
@@ -201,48 +236,28 @@ class Link {
     refuse(response, status, error);
   }
 
-  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const gone = new AbortController();
-    response.once("close", () => gone.abort(new Error("the caller has gone")));
-    const exchange = { request, response, url: new URL(request.url ?? "/", "http://node"), signal: gone.signal };
-    const { pathname } = exchange.url;
-    const [, dialedId, port] = /^\/v1\/machines\/(mach-[0-9a-f]{32})\/dial\/(\d{1,5})$/.exec(pathname) ?? [];
-    if (dialedId !== undefined && request.method === "POST") return await this.#dial(exchange, dialedId, Number(port));
-    const [, fileId, operation = ""] = /^\/v1\/machines\/(mach-[0-9a-f]{32})\/files\/([a-z]+)$/.exec(pathname) ?? [];
-    if (fileId !== undefined && request.method === "POST") return await this.#file(exchange, fileId, operation);
-    const [, machineId, part = ""] = /^\/v1\/machines\/([^/]+)(\/logs)?$/.exec(pathname) ?? [];
-    switch (`${request.method} ${machineId === undefined ? pathname : `/v1/machines/{id}${part}`}`) {
-      case "PUT /v1/machines/{id}":
-        return await this.#putMachine(exchange, machineId ?? "");
-      case "GET /v1/machines/{id}/logs":
-        return await this.#readLogs(exchange, machineId ?? "");
-      case "GET /v1/images":
-        return send(response, 200, await this.#options.images.list(exchange.url.searchParams.get("tenantId")));
-      case "PUT /v1/images":
-        return await this.#pullImage(exchange);
-      case "POST /v1/images/import":
-        return await this.#importImage(exchange);
-      default:
-        return refuseRoute(request, response);
-    }
-  }
-
-  async #readLogs({ response, url, signal }: Exchange, machineId: string): Promise<void> {
+  async #readLogs({ response, query, parameters, signal }: Exchange): Promise<void> {
+    const machineId = parameters["id"] ?? "";
     const machine = this.#options.fleet.find(machineId);
     if (machine === undefined)
       refuse(response, 404, { code: "not_found", message: `machine ${machineId} is not on this node` });
-    else await serveLogs(response, machine.machineLog, { wanted: parseLogsRequest(url.searchParams), signal });
+    else await serveLogs(response, machine.machineLog, { wanted: parseLogsRequest(query), signal });
   }
 
-  async #putMachine({ request, response, url, signal }: Exchange, machineId: string): Promise<void> {
-    const desired = desiredMachine(machineId, await readJson(request));
-    const waitMs = Math.min(Math.max(Number(url.searchParams.get("waitMs") ?? 0) || 0, 0), WAIT_MS_MAX);
+  async #putMachine({ request, response, query, parameters, signal }: Exchange): Promise<void> {
+    const machineId = parameters["id"] ?? "";
+    const desired = desiredMachine(machineId, await readJson(request, this.#options.clock));
+    const waitMs = Math.min(Math.max(Number(query.get("waitMs") ?? 0) || 0, 0), WAIT_MS_MAX);
     const { outcome, observed } = await this.#options.fleet.apply(machineId, desired, { waitMs, signal });
     send(response, outcome === "stale" ? 409 : 200, observed);
   }
 
+  async #listImages({ response, query }: Exchange): Promise<void> {
+    send(response, 200, await this.#options.images.list(query.get("tenantId")));
+  }
+
   async #pullImage({ request, response, signal }: Exchange): Promise<void> {
-    const { reference, arch, tenantId } = readPullRequest(await readJson(request));
+    const { reference, arch, tenantId } = readPullRequest(await readJson(request, this.#options.clock));
     const write = beginLines(response);
     await lastLine(write, async () =>
       this.#options.images.ensure(reference, { arch, tenantId, isRefresh: true, onProgress: write, signal }),
@@ -250,13 +265,13 @@ class Link {
     response.end();
   }
 
-  async #importImage({ request, response, url, signal }: Exchange): Promise<void> {
-    const { reference } = readPullRequest({ reference: url.searchParams.get("reference") });
+  async #importImage({ request, response, query, signal }: Exchange): Promise<void> {
+    const { reference } = readPullRequest({ reference: query.get("reference") });
     const path = join(this.#options.temporaryDirectory, `import-${randomBytes(8).toString("hex")}`);
     const write = beginLines(response);
     try {
       await lastLine(write, async () => {
-        await pipeline(request, createWriteStream(path, { mode: 0o600 }), { signal });
+        await receiveFile(request, path, { clock: this.#options.clock, signal });
         return this.#options.images.importArchive(path, reference);
       });
     } finally {
@@ -313,17 +328,6 @@ function refuseRoute(request: IncomingMessage, response: ServerResponse): void {
 function send(response: ServerResponse, status: number, body: unknown): void {
   const bytes = Buffer.from(JSON.stringify(body));
   response.writeHead(status, { "content-type": "application/json", "content-length": bytes.byteLength }).end(bytes);
-}
-
-async function readJson(request: IncomingMessage): Promise<unknown> {
-  const chunks: Buffer[] = [];
-  let bytes = 0;
-  for await (const chunk of request as AsyncIterable<Buffer>) {
-    bytes += chunk.byteLength;
-    if (bytes > BODY_BYTES_MAX) throw new InvalidMessage("body", `at most ${BODY_BYTES_MAX} bytes`);
-    chunks.push(chunk);
-  }
-  return JSON.parse(Buffer.concat(chunks).toString("utf8"));
 }
 
 type WriteLine = (line: ImageProgress) => void;

@@ -1,6 +1,9 @@
 /**
  * A node agent without a process, and the socket on which it serves the link, for tests that act as its server.
  */
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { type Clock, systemClock } from "@flotilla/base/clock";
 import { makeLog } from "../../src/log.ts";
 import { serveLink } from "../../src/link/server.ts";
 import { linkSocketPath } from "../../src/link/socket-path.ts";
@@ -9,18 +12,28 @@ import { startTestNode, temporaryDirectory, type TestNode } from "./in-process.t
 export interface TestLink extends AsyncDisposable {
   readonly node: TestNode;
   readonly socketPath: string;
+  /** Of archives that are imported. */
+  readonly temporaryDirectory: string;
   /** Closes only the link, before the rest. */
   close(): Promise<void>;
 }
 
-export async function startTestLink(): Promise<TestLink> {
+export interface TestLinkOptions {
+  readonly clock?: Clock;
+  readonly temporaryDirectory?: string;
+}
+
+export async function startTestLink(options: TestLinkOptions = {}): Promise<TestLink> {
+  const { clock = systemClock } = options;
   const directory = await temporaryDirectory();
-  const node = await startTestNode(directory.path);
+  const temporary = options.temporaryDirectory ?? join(directory.path, "temporary");
+  await mkdir(temporary, { recursive: true });
+  const node = await startTestNode(directory.path, { clock });
   const socketPath = linkSocketPath(directory.path);
   const link = await serveLink({
     socketPath,
     serverUid: null,
-    temporaryDirectory: directory.path,
+    temporaryDirectory: temporary,
     isNearlyFull: () => Promise.resolve(false),
     fleet: node.fleet,
     images: node.images,
@@ -32,6 +45,7 @@ export async function startTestLink(): Promise<TestLink> {
   return {
     node,
     socketPath,
+    temporaryDirectory: temporary,
     close,
     [Symbol.asyncDispose]: async () => {
       await close();

@@ -4,7 +4,7 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { after } from "node:test";
-import { type Clock, systemClock } from "@flotilla/base/clock";
+import { connect as connectTls } from "node:tls";
 
 export interface Wire {
   readonly socket: Socket;
@@ -15,10 +15,14 @@ export interface Wire {
   send(text: string | Buffer): void;
 }
 
-/** An open connection to the server. Destroyed after the tests of the file. `isDeaf`: never closes its own side. */
-export async function wire(url: string, options: { readonly isDeaf?: boolean } = {}): Promise<Wire> {
-  const { hostname, port } = new URL(url);
-  const socket = connect({ host: hostname, port: Number(port), allowHalfOpen: options.isDeaf === true });
+export interface WireOptions {
+  /** It never closes its own side. */
+  readonly isDeaf?: boolean;
+}
+
+/** An open connection to `http://…`, `https://…` or `unix:/path`. Destroyed after the tests of the file. */
+export async function wire(url: string, { isDeaf = false }: WireOptions = {}): Promise<Wire> {
+  const socket = open(url, isDeaf);
   let received = "";
   let isClosed = false;
   socket.on("data", (chunk) => {
@@ -29,7 +33,7 @@ export async function wire(url: string, options: { readonly isDeaf?: boolean } =
     isClosed = true;
   });
   after(() => socket.destroy());
-  await once(socket, "connect");
+  await once(socket, url.startsWith("https:") ? "secureConnect" : "connect");
   return {
     socket,
     received: () => received,
@@ -42,6 +46,13 @@ export async function wire(url: string, options: { readonly isDeaf?: boolean } =
   };
 }
 
+function open(url: string, allowHalfOpen: boolean): Socket {
+  if (url.startsWith("unix:")) return connect({ path: url.slice("unix:".length), allowHalfOpen });
+  const { hostname: host, port, protocol } = new URL(url);
+  if (protocol !== "https:") return connect({ host, port: Number(port), allowHalfOpen });
+  return connectTls({ host, port: Number(port), rejectUnauthorized: false, ALPNProtocols: ["http/1.1"] });
+}
+
 /** The head of a request with a key, up to its empty line. */
 export function head(method: string, path: string, key: string | null, more: Readonly<Record<string, string>> = {}) {
   const lines = [`${method} ${path} HTTP/1.1`, "host: flotilla"];
@@ -49,11 +60,3 @@ export function head(method: string, path: string, key: string | null, more: Rea
   for (const [name, value] of Object.entries(more)) lines.push(`${name}: ${value}`);
   return `${lines.join("\r\n")}\r\n\r\n`;
 }
-
-/** Time that passes `factor` times as fast: for deadlines of minutes. */
-export const fastClock = (factor: number): Clock => ({
-  now: () => systemClock.now(),
-  monotonic: () => systemClock.monotonic() * factor,
-  sleep: (ms, signal) => systemClock.sleep(ms / factor, signal),
-  timer: (ms, callback) => systemClock.timer(ms / factor, callback),
-});

@@ -1,0 +1,47 @@
+/**
+ * The routes of the link that a node serves; the head of ../link.ts says what their bodies and answers are. Pure.
+ *
+ * Always: the node serves each of these and no other (node/src/link/server.ts), and node/test/link-resources.test.ts calls
+ * each with callers that misbehave.
+ */
+
+export interface LinkRoute {
+  readonly method: "GET" | "POST" | "PUT";
+  /** With parameters in braces, each one segment. */
+  readonly path: string;
+}
+
+export const LINK_ROUTES = {
+  exec: { method: "POST", path: "/v1/machines/{id}/exec" },
+  dial: { method: "POST", path: "/v1/machines/{id}/dial/{port}" },
+  file: { method: "POST", path: "/v1/machines/{id}/files/{operation}" },
+  putMachine: { method: "PUT", path: "/v1/machines/{id}" },
+  readLogs: { method: "GET", path: "/v1/machines/{id}/logs" },
+  listImages: { method: "GET", path: "/v1/images" },
+  pullImage: { method: "PUT", path: "/v1/images" },
+  importImage: { method: "POST", path: "/v1/images/import" },
+} as const satisfies Readonly<Record<string, LinkRoute>>;
+
+export type LinkRouteName = keyof typeof LINK_ROUTES;
+
+/** A request's route with the values of its parameters; undefined: the node serves no such route. */
+export interface FoundRoute {
+  readonly name: LinkRouteName;
+  readonly parameters: Readonly<Record<string, string>>;
+}
+
+const PATTERNS = Object.entries(LINK_ROUTES).map(([name, { method, path }]) => ({
+  name: name as LinkRouteName,
+  method: method as string,
+  pattern: new RegExp(`^${path.replace(/\{([a-z]+)\}/g, "(?<$1>[^/]+)")}$`),
+}));
+
+/** `pathname`: without a query. */
+export function findLinkRoute(method: string, pathname: string): FoundRoute | undefined {
+  for (const route of PATTERNS) {
+    if (route.method !== method) continue;
+    const match = route.pattern.exec(pathname);
+    if (match !== null) return { name: route.name, parameters: { ...match.groups } };
+  }
+  return undefined;
+}

@@ -1,0 +1,26 @@
+/**
+ * The ingress for a test file, in its process, beside a server on the same database.
+ */
+import { after } from "node:test";
+import type { Clock } from "@flotilla/base/clock";
+import { type RunningIngress, startIngress } from "../../src/ingress-main.ts";
+import type { TestServer } from "./server.ts";
+
+/** Stopped after the tests of the file. Call it after startTestServer. */
+export async function startTestIngress(
+  { databaseUrl }: TestServer,
+  options: { readonly clock?: Clock } = {},
+): Promise<RunningIngress> {
+  const ingress = await startIngress({
+    listen: { host: "127.0.0.1", port: 0 },
+    databaseUrl,
+    appsUrl: null,
+    publicUrl: null,
+    logLevel: "error",
+    trustedProxies: ["127.0.0.0/8", "::1"],
+    connectionsPerAddress: null,
+    ...options,
+  });
+  after(() => ingress.stop());
+  return ingress;
+}
