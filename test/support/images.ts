@@ -16,6 +16,7 @@ import { pipeline } from "node:stream/promises";
 import { promisify } from "node:util";
 import { createGzip, gzipSync, zstdCompressSync } from "node:zlib";
 import type { TestRegistry } from "./registry.ts";
+import { cacheDirectory } from "./cache.ts";
 import { REGISTRY_USER } from "./registry.ts";
 import { makeTar, type TarMember } from "./tar.ts";
 
@@ -221,12 +222,6 @@ export async function alpinePlatforms(): Promise<readonly PlatformSpec[]> {
 
 /** cap_net_raw=ep, as `setcap` writes it. */
 const NET_RAW = Buffer.from([1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-
-/** Where these images are kept between runs: the programs' cache directory. */
-function cacheDirectory(): string {
-  const { FLOTILLA_CACHE_DIR: own, XDG_CACHE_HOME: xdg, HOME: home } = process.env;
-  return own || join(xdg || join(home || tmpdir(), ".cache"), "flotilla");
-}
 
 /** Debian with python3 and nodejs. Takes a minute the first time; kept in the cache directory. */
 export async function debianPlatforms(): Promise<readonly PlatformSpec[]> {

@@ -4,24 +4,20 @@
  * Call it at the top of a file (`const server = await startTestServer()`) or inside a test, never in a `before` hook:
  * what it starts ends after the file or the test in which it was called.
  *
- * One embedded PostgreSQL serves all databases of a test file. It runs without fsync, because nothing in it outlives
- * the test; the tests of durability start their own.
+ * One embedded PostgreSQL serves all databases of a test file (cluster.ts).
  */
-import { randomBytes } from "node:crypto";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after } from "node:test";
-import { type Clock, systemClock } from "@flotilla/base/clock";
-import pg from "pg";
-import { migrate } from "../../src/db/migrate.ts";
-import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/embedded-postgres/embedded.ts";
+import type { Clock } from "@flotilla/base/clock";
+import type { EmbeddedPostgres } from "../../src/embedded-postgres/embedded.ts";
 import { createLog } from "../../src/log.ts";
 import { type RunningServer, type ServerOptions, startServer } from "../../src/main.ts";
 import { Client } from "./client.ts";
+import { administer, startTestCluster, TEMPLATE } from "./cluster.ts";
 
 const log = createLog("error");
-const TEMPLATE = "flotilla_template";
 
 let shared: Promise<{ directory: string; postgres: EmbeddedPostgres }> | undefined;
 let databases = 0;
@@ -29,7 +25,7 @@ let databases = 0;
 /** The embedded PostgreSQL of this test file, with a migrated template database. Stopped after its tests. */
 async function sharedPostgres(): Promise<EmbeddedPostgres> {
   if (shared === undefined) {
-    const started = startShared();
+    const started = startTestCluster(log);
     shared = started;
     after(async () => {
       shared = undefined;
@@ -41,36 +37,11 @@ async function sharedPostgres(): Promise<EmbeddedPostgres> {
   return (await shared).postgres;
 }
 
-async function startShared(): Promise<{ directory: string; postgres: EmbeddedPostgres }> {
-  const directory = await mkdtemp(join(tmpdir(), "flotilla-test-"));
-  const settings = ["fsync=off", "synchronous_commit=off", "full_page_writes=off"];
-  const postgres = await startEmbeddedPostgres({
-    directory: join(directory, "postgres"),
-    clock: systemClock,
-    log,
-    randomBytes,
-    settings,
-  });
-  await administer(postgres, `CREATE DATABASE ${TEMPLATE}`);
-  await migrate({ connection: { ...postgres.connection, database: TEMPLATE }, log });
-  return { directory, postgres };
-}
-
-async function administer(postgres: EmbeddedPostgres, statement: string): Promise<void> {
-  const client = new pg.Client({ ...postgres.connection, database: "postgres" });
-  await client.connect();
-  try {
-    await client.query(statement);
-  } finally {
-    await client.end();
-  }
-}
-
 /** A new database as a connection string; migrated unless `isEmpty`. */
 export async function freshDatabase(options: { readonly isEmpty?: boolean } = {}): Promise<string> {
   const postgres = await sharedPostgres();
   const name = `test_${++databases}`;
-  await administer(postgres, `CREATE DATABASE ${name}${options.isEmpty ? "" : ` TEMPLATE ${TEMPLATE}`}`);
+  await administer(postgres.connection, `CREATE DATABASE ${name}${options.isEmpty ? "" : ` TEMPLATE ${TEMPLATE}`}`);
   const { host, user, password } = postgres.connection as { host: string; user: string; password: string };
   return `postgres://${user}:${password}@${encodeURIComponent(host)}/${name}`;
 }
