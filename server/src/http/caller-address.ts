@@ -5,6 +5,7 @@
  * address in it and gains nothing. Addresses of IPv6 count by their network of 64 bits, of which one caller has all.
  */
 import { BlockList, isIP, isIPv6 } from "node:net";
+import { networkOf, withoutMapping } from "@flotilla/base/address-network";
 
 /** More than any chain of proxies writes. */
 const HOPS_MAX = 16;
@@ -38,27 +39,13 @@ export class TrustedProxies {
   /** `forwardedFor`: the header, whose last address the nearest proxy wrote. */
   callerOf(peer: string | undefined, forwardedFor: string | undefined): CallerAddress {
     if (peer === undefined) return { address: LOCAL, isProxy: true };
-    if (!this.has(peer)) return { address: counted(peer), isProxy: false };
+    if (!this.has(peer)) return { address: networkOf(peer), isProxy: false };
     const hops = forwardedFor === undefined ? [] : forwardedFor.split(",").slice(-HOPS_MAX);
     for (let at = hops.length - 1; at >= 0; at -= 1) {
       const hop = hops[at]?.trim() ?? "";
       if (isIP(withoutMapping(hop)) === 0) break;
-      if (!this.has(hop)) return { address: counted(hop), isProxy: false };
+      if (!this.has(hop)) return { address: networkOf(hop), isProxy: false };
     }
-    return { address: counted(peer), isProxy: true };
+    return { address: networkOf(peer), isProxy: true };
   }
-}
-
-const withoutMapping = (address: string): string => address.replace(/^::ffff:(?=\d+\.)/i, "").replace(/%.*$/, "");
-
-function counted(address: string): string {
-  const plain = withoutMapping(address);
-  if (!isIPv6(plain)) return plain;
-  const [head = "", tail] = plain.toLowerCase().split("::");
-  const front = head === "" ? [] : head.split(":");
-  const back = tail === undefined || tail === "" ? [] : tail.split(":");
-  const zeros =
-    tail === undefined ? [] : Array.from({ length: Math.max(0, 8 - front.length - back.length) }, () => "0");
-  const groups = [...front, ...zeros, ...back].slice(0, 4).map((group) => group.replace(/^0+(?=.)/, ""));
-  return `${groups.join(":")}::/64`;
 }

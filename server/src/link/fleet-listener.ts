@@ -6,11 +6,11 @@
  *
  * Always:
  * - A connection is parked only with a valid certificate whose key the node has now (fleet-connections.ts).
- * - Bounded are: connections, connections of one node, and those that are not of a node, in all and of one address: handshakes
- *   under way, for HANDSHAKE_MS, and registrations.
+ * - The number of connections is bounded, also for each node. handshakes.ts bounds those that are not of a node: registrations,
+ *   and handshakes, which take at most HANDSHAKE_MS.
  */
 import { createHash } from "node:crypto";
-import { createServer, type AddressInfo, type Server, type Socket } from "node:net";
+import { createServer, type AddressInfo, type Server } from "node:net";
 import { networkInterfaces } from "node:os";
 import { createServer as createTlsServer, type TLSSocket } from "node:tls";
 import { every } from "@flotilla/base/clock";
@@ -20,14 +20,14 @@ import type { NodeCertificate } from "../auth/caller.ts";
 import type { Context } from "../context.ts";
 import type { FleetConnections } from "./fleet-connections.ts";
 import { removeListener, upsertListener } from "./fleet-store.ts";
+import { Handshakes } from "./handshakes.ts";
 import type { ParkedConnections } from "./parked.ts";
 import { certificateOf, type FleetTrust, LISTENER_LOST_MS } from "./trust.ts";
 
 const CONNECTIONS_MAX = 8_192;
 const CONNECTIONS_PER_NODE_MAX = 2_048;
-const STRANGERS_MAX = 256;
-const STRANGERS_PER_ADDRESS_MAX = 32;
-const HANDSHAKE_MS = 10_000;
+/** Two round trips, also from far away and with a busy host. */
+const HANDSHAKE_MS = 5_000;
 const ANNOUNCE_MS = 10_000;
 /** TCP probes a connection on which nothing was sent for so long. */
 const PROBE_AFTER_MS = 30_000;
@@ -55,7 +55,7 @@ export async function startFleetListener(options: FleetListenerOptions): Promise
   const { context, listen, trust } = options;
   // A server that has another key than the others' must not start.
   const first = await trust.identity();
-  const strangers = new Strangers();
+  const handshakes = new Handshakes();
   const tls = createTlsServer({
     key: first.key,
     cert: first.cert,
@@ -81,13 +81,13 @@ export async function startFleetListener(options: FleetListenerOptions): Promise
   });
   tls.on("secureConnection", (socket) => {
     socket.on("error", () => socket.destroy());
-    void receive(options, socket, () => strangers.end(socket)).catch((error: unknown) => {
+    void receive(options, socket, () => handshakes.end(socket)).catch((error: unknown) => {
       context.log.debug({ error }, "a connection of a node could not be accepted");
       socket.destroy();
     });
   });
   const server = createServer({ keepAlive: true, keepAliveInitialDelay: PROBE_AFTER_MS, noDelay: true }, (socket) => {
-    if (strangers.begin(socket)) tls.emit("connection", socket);
+    if (handshakes.begin(socket)) tls.emit("connection", socket);
     else socket.destroy();
   });
   server.maxConnections = CONNECTIONS_MAX;
@@ -108,7 +108,7 @@ export async function startFleetListener(options: FleetListenerOptions): Promise
   };
 }
 
-/** `onAdmitted`: the connection is one of a node, and does not count as a stranger's any more. */
+/** `onAdmitted`: the connection is one of a node, and does not count as a handshake any more. */
 async function receive(options: FleetListenerOptions, socket: TLSSocket, onAdmitted: () => void): Promise<void> {
   const { parked, connections, serveHttp } = options;
   const certificate = certificateOf(socket);
@@ -132,36 +132,6 @@ async function receive(options: FleetListenerOptions, socket: TLSSocket, onAdmit
   else socket.destroy();
 }
 
-/** The connections that are not of a node: handshakes under way, and HTTP without a certificate. */
-class Strangers {
-  readonly #sockets = new Map<string, () => void>();
-  readonly #byAddress = new Map<string, number>();
-
-  /** Whether there is room for another one. */
-  begin(socket: Socket): boolean {
-    const { remoteAddress = "" } = socket;
-    const count = this.#byAddress.get(remoteAddress) ?? 0;
-    if (this.#sockets.size >= STRANGERS_MAX || count >= STRANGERS_PER_ADDRESS_MAX) return false;
-    const name = nameOf(socket);
-    this.#byAddress.set(remoteAddress, count + 1);
-    const end = (): void => {
-      if (!this.#sockets.delete(name)) return;
-      const left = (this.#byAddress.get(remoteAddress) ?? 1) - 1;
-      if (left > 0) this.#byAddress.set(remoteAddress, left);
-      else this.#byAddress.delete(remoteAddress);
-    };
-    this.#sockets.set(name, end);
-    socket.once("close", end);
-    return true;
-  }
-
-  end(socket: TLSSocket): void {
-    this.#sockets.get(nameOf(socket))?.();
-  }
-}
-
-const nameOf = ({ remoteAddress, remotePort }: Socket): string => `${remoteAddress} ${remotePort}`;
-
 function startListening(server: Server, listen: ListenAddress): Promise<void> {
   return new Promise((resolve, reject) => {
     const fail = (error: Error): void =>
@@ -181,10 +151,7 @@ function startListening(server: Server, listen: ListenAddress): Promise<void> {
 /** Announces the addresses until the returned function is called. */
 async function announce({ db, clock, log }: Context, addresses: readonly string[]): Promise<() => Promise<void>> {
   const id = createHash("sha256").update(addresses.join(" ")).digest("hex").slice(0, 16);
-  const confirm = (): Promise<void> => {
-    const now = clock.now();
-    return upsertListener(db, { id, addresses, now, goneBefore: now - 10 * LISTENER_LOST_MS });
-  };
+  const confirm = (): Promise<void> => upsertListener(db, { id, addresses, goneAfterMs: 10 * LISTENER_LOST_MS });
   await confirm();
   await db.notify("fleet", id);
   const stop = every(clock, ANNOUNCE_MS, () => {

@@ -1,7 +1,9 @@
 /**
  * Every SQL statement for fleet authorities and node listeners, and the reading of nodes' keys.
  *
- * Always: at most one authority signs (a unique index).
+ * Always:
+ * - At most one authority signs (a unique index).
+ * - Whether a listener is alive is decided by the database's clock: servers' clocks may differ.
  */
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
@@ -57,11 +59,11 @@ export async function removeRetiredAuthority(db: Queryable, fingerprint: string)
 /** Confirms where this server listens, and deletes rows of servers that ended long ago. */
 export async function upsertListener(
   db: Queryable,
-  { id, addresses, now, goneBefore }: { id: string; addresses: readonly string[]; now: number; goneBefore: number },
+  { id, addresses, goneAfterMs }: { id: string; addresses: readonly string[]; goneAfterMs: number },
 ): Promise<void> {
   await db.execute(sql`
-    WITH gone AS (DELETE FROM node_listeners WHERE seen_at < ${instantOf(goneBefore)} AND id <> ${id})
-    INSERT INTO node_listeners (id, addresses, seen_at) VALUES (${id}, ${addresses}::text[], ${instantOf(now)})
+    WITH gone AS (DELETE FROM node_listeners WHERE seen_at < now() - ${goneAfterMs} * interval '1 ms' AND id <> ${id})
+    INSERT INTO node_listeners (id, addresses, seen_at) VALUES (${id}, ${addresses}::text[], now())
     ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at`);
 }
 
@@ -74,9 +76,10 @@ export interface ListenerRow {
   readonly addresses: readonly string[];
 }
 
-export const listListeners = (db: Queryable, seenSince: number): Promise<readonly ListenerRow[]> =>
+/** The listeners that were confirmed within the last `lostAfterMs` milliseconds. */
+export const listListeners = (db: Queryable, lostAfterMs: number): Promise<readonly ListenerRow[]> =>
   db.query<ListenerRow>(sql`
-    SELECT id, addresses FROM node_listeners WHERE seen_at >= ${instantOf(seenSince)} ORDER BY id LIMIT 256`);
+    SELECT id, addresses FROM node_listeners WHERE seen_at >= now() - ${lostAfterMs} * interval '1 ms' ORDER BY id LIMIT 256`);
 
 /** The keys with which nodes may connect now, by node; a revoked node has none. */
 export async function listNodeKeys(db: Queryable, nodeIds: readonly string[]): Promise<ReadonlyMap<string, string>> {
