@@ -14,9 +14,10 @@ import type { Vm } from "../../node/src/driver/driver.ts";
 import { BLOCKS, blockOf } from "../../node/src/network/addresses.ts";
 import { CLAIMS_DIRECTORY } from "../../node/src/network/claims.ts";
 import { hostRules } from "../../node/src/network/rules.ts";
+import { enterWorld } from "../support/namespaces.ts";
 import { until } from "../support/until.ts";
 import { skipReason } from "../vm/vm-fixture.ts";
-import { enterWorld, HOST_ADDRESS, NOTHING, OUTSIDE, OUTSIDE_PORT, World } from "./world.ts";
+import { HOST_ADDRESS, NOTHING, OUTSIDE, OUTSIDE_PORT, World } from "./world.ts";
 
 if (skipReason === false) enterWorld(import.meta.filename);
 

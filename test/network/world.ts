@@ -1,11 +1,11 @@
 /**
  * A small world for tests of the network: a host, and an outside with servers, in separate namespaces.
  *
- * `enterWorld` runs the test file again in new network, mount and process namespaces: there the test is a host that
- * no other program sees, with its own /run and resolv.conf, and everything made there ends with it in any case. No
- * packet leaves it: the outside is another namespace, with the addresses of OUTSIDE.
+ * `enterWorld` (namespaces.ts) runs the test file again in new namespaces: there the test is a host that no other program
+ * sees, with its own /run and resolv.conf, and everything made there ends with it in any case. No packet leaves it: the
+ * outside is another namespace, with the addresses of OUTSIDE.
  */
-import { type ChildProcess, execFileSync, spawn, spawnSync } from "node:child_process";
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, realpathSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { isIPv4 } from "node:net";
 import { tmpdir } from "node:os";
@@ -20,17 +20,6 @@ import { makeLog } from "../../node/src/log.ts";
 import { type Network, openNetwork } from "../../node/src/network/network.ts";
 import { until } from "../support/until.ts";
 import { BOOT_DEADLINE_MS, cacheDirectory, NodePlace, shell } from "../vm/vm-fixture.ts";
-
-const MARK = "--in-its-own-world";
-
-/** Returns in the new namespaces only; otherwise ends the process like the tests in them. */
-export function enterWorld(file: string): void {
-  if (process.argv.includes(MARK)) return;
-  const namespaces = ["--net", "--mount", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"];
-  const again = [process.execPath, ...process.execArgv, file, MARK];
-  const { status } = spawnSync("unshare", [...namespaces, "--", ...again], { stdio: "inherit" });
-  process.exit(status ?? 1);
-}
 
 export const HOST_ADDRESS = "198.51.100.1";
 /** Addresses of the outside; each answers HTTP at OUTSIDE_PORT with `<address> to <caller>`. */

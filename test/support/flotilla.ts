@@ -45,6 +45,7 @@ export interface MachineView {
   readonly state: string;
   readonly ready: boolean;
   readonly error: string | null;
+  readonly readyAt: string | null;
   readonly nodeId: string | null;
 }
 
@@ -55,11 +56,20 @@ export class Program {
   readonly #main: string;
   readonly #environment: Readonly<Record<string, string>>;
   readonly logPath: string;
+  readonly #launcher: readonly string[];
   #process: ChildProcess | null = null;
   /** The end of the latest process. */
   #ended: Promise<unknown> = Promise.resolve();
 
-  constructor(name: string, main: string, directory: string, environment: Readonly<Record<string, string>>) {
+  /** `launcher`: a program that becomes the one that it is given, as `ip netns exec NAME` does. */
+  constructor(
+    name: string,
+    main: string,
+    directory: string,
+    environment: Readonly<Record<string, string>>,
+    launcher: readonly string[] = [],
+  ) {
+    this.#launcher = launcher;
     this.name = name;
     this.directory = directory;
     this.#main = main;
@@ -79,7 +89,8 @@ export class Program {
   async start(): Promise<void> {
     if (this.isRunning) throw new Error(`${this.name} runs already`);
     await mkdir(this.directory, { recursive: true });
-    const child = spawn(process.execPath, [join(ROOT, this.#main)], {
+    const [program, ...argv] = [...this.#launcher, process.execPath, join(ROOT, this.#main)];
+    const child = spawn(program, argv, {
       env: { ...process.env, ...this.#environment },
       stdio: ["ignore", "pipe", "pipe"],
     });
@@ -88,6 +99,11 @@ export class Program {
     child.stderr.pipe(log, { end: false });
     this.#ended = once(child, "exit").finally(() => log.end());
     this.#process = child;
+  }
+
+  /** Sends a signal, such as SIGSTOP. */
+  signal(name: NodeJS.Signals): void {
+    this.#process?.kill(name);
   }
 
   /** Like a crash: it gets no chance to do anything. */

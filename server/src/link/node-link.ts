@@ -6,6 +6,7 @@
  * Always:
  * - A node that cannot be reached causes NodeUnreachable, whose text names the node and what to do. It is distinct from an
  *   error that the node answered.
+ * - A connection between hosts that was idle for REMOTE_KEEP_ALIVE_MS is not used again.
  * - Idempotent requests are repeated once when their connection broke, because the agent may have been restarted. A command
  *   is never repeated.
  * - Everything that a node sends is bounded: JSON by size, frames by the codec.
@@ -31,6 +32,11 @@ export interface NodeAddress {
 const ANSWER_TIMEOUT_MS = 10_000;
 const JSON_BYTES_MAX = 16 * 1024 * 1024;
 const KEEP_ALIVE_MS = 60_000;
+/**
+ * The same between hosts, where an idle connection may have died unnoticed, and a command that is sent into it must not be
+ * sent again. A new connection has just been confirmed by the node, which costs a round trip.
+ */
+const REMOTE_KEEP_ALIVE_MS = 4_000;
 /** A node sends nothing while it unpacks an image, which takes ten minutes at most. */
 const IMAGE_SILENCE_MAX_MS = 15 * 60_000;
 const LINE_CHARACTERS_MAX = 64 * 1024;
@@ -237,8 +243,8 @@ export class NodeLink {
     const { address } = node;
     let pool = this.#pools.get(address);
     if (pool === undefined) {
-      const options = { keepAliveTimeout: KEEP_ALIVE_MS, keepAliveMaxTimeout: KEEP_ALIVE_MS, pipelining: 1 };
-      pool = openPool(node, this.#fleet, options);
+      const idleMs = address.startsWith("unix:") ? KEEP_ALIVE_MS : REMOTE_KEEP_ALIVE_MS;
+      pool = openPool(node, this.#fleet, { keepAliveTimeout: idleMs, keepAliveMaxTimeout: idleMs, pipelining: 1 });
       this.#pools.set(address, pool);
     }
     return pool;

@@ -50,17 +50,28 @@ test("a call gets the most recently parked connection, each once, after its node
   parked.close();
 });
 
-test("dead connections are discarded, and the call gets one that works", async () => {
+test("closed connections are discarded, and the call gets one that works", async () => {
   const parked = new ParkedConnections(clock);
   const good = willing();
   parked.park("a", good);
-  const silent = dead();
-  const closed = willing();
-  parked.park("a", silent);
-  parked.park("a", closed);
-  closed.destroy();
+  const closed = [willing(), willing()];
+  for (const end of closed) parked.park("a", end);
+  for (const end of closed) end.destroy();
   assert.equal(await parked.take("a"), good);
-  assert.deepEqual([silent.destroyed, good.destroyed], [true, false]);
+  assert.equal(good.destroyed, false);
+  parked.close();
+});
+
+test("after one silent connection the others that were silent too are discarded, and the call gets the next that is parked", async () => {
+  const parked = new ParkedConnections(clock);
+  const silent = Array.from({ length: 32 }, dead);
+  for (const end of silent) parked.park("a", end);
+  const taking = parked.take("a");
+  const next = willing();
+  // The node opens another connection when it sees that one was closed.
+  silent[0]?.once("close", () => parked.park("a", next));
+  assert.equal(await taking, next);
+  assert.ok(silent.every(({ destroyed }) => destroyed));
   parked.close();
 });
 

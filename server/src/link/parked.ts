@@ -7,6 +7,8 @@
  * - A connection is given away once, and only after the node has agreed, so a dead one costs a call time and not its success.
  * - A node has at most PARKED_MAX connections here. One that was silent for SILENCE_MS is destroyed.
  * - The most recently parked is used first: it is the least likely to be dead.
+ * - When a node does not answer on one, those on which it was silent meanwhile are destroyed too, and the call gets one that
+ *   the node opens next. So a call waits for CLAIM_MS once, however many connections died with a path.
  */
 import type { Clock, Timer } from "@flotilla/base/clock";
 import { CLAIM, PING, PING_MS } from "@flotilla/contract/link/fleet";
@@ -95,12 +97,22 @@ export class ParkedConnections {
 
   /** A connection on which the node expects requests. Rejects when the node has none in time. */
   async take(nodeId: string): Promise<Duplex> {
-    const deadline = this.#clock.monotonic() + this.#waitMs();
+    const now = (): number => this.#clock.monotonic();
+    const deadline = now() + CLAIM_MS + this.#waitMs();
     for (;;) {
-      const socket = await this.#next(nodeId, Math.max(0, deadline - this.#clock.monotonic()));
-      if (await this.#claim(socket)) return socket;
+      const claimedAt = now();
+      const socket = await this.#next(nodeId, Math.min(this.#waitMs(), Math.max(0, deadline - claimedAt)));
+      const answer = await this.#claim(socket);
+      if (answer === "agreed") return socket;
       socket.destroy();
+      if (answer === "silent") this.#destroySilent(nodeId, claimedAt);
     }
+  }
+
+  /** Destroys the connections of a node on which nothing was received since then. */
+  #destroySilent(nodeId: string, since: number): void {
+    for (const { socket, heardAt } of [...(this.#nodes.get(nodeId)?.parked ?? [])])
+      if (heardAt < since) socket.destroy();
   }
 
   close(): void {
@@ -156,27 +168,27 @@ export class ParkedConnections {
     });
   }
 
-  /** Whether the node has agreed. */
-  #claim(socket: Duplex): Promise<boolean> {
+  /** What the node answers. `broken`: the connection was closed, or carries something else. */
+  #claim(socket: Duplex): Promise<"agreed" | "silent" | "broken"> {
     return new Promise((resolve) => {
-      const end = (hasAgreed: boolean): void => {
+      const end = (answer: "agreed" | "silent" | "broken"): void => {
         timer.cancel();
         socket.off("readable", onReadable);
         socket.off("close", onClose);
         socket.off("end", onClose);
-        resolve(hasAgreed && !socket.destroyed);
+        resolve(answer === "agreed" && socket.destroyed ? "broken" : answer);
       };
-      const onClose = (): void => end(false);
+      const onClose = (): void => end("broken");
       const onReadable = (): void => {
         for (let byte: Buffer | null; (byte = socket.read(1) as Buffer | null) !== null; ) {
-          if (byte[0] !== PING) return end(byte[0] === CLAIM);
+          if (byte[0] !== PING) return end(byte[0] === CLAIM ? "agreed" : "broken");
         }
       };
-      const timer = this.#clock.timer(CLAIM_MS, () => end(false));
+      const timer = this.#clock.timer(CLAIM_MS, () => end("silent"));
       socket.on("close", onClose);
       socket.on("end", onClose);
       socket.on("readable", onReadable);
-      if (socket.destroyed) return end(false);
+      if (socket.destroyed) return end("broken");
       socket.write(Buffer.from([CLAIM]));
     });
   }
