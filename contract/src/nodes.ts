@@ -136,6 +136,20 @@ export const nodeEndpoints = {
     answers: { 204: empty() },
     errors: ["not_found"],
   }),
+  decommissionNode: endpoint({
+    method: "DELETE",
+    path: "/v1/nodes/{id}",
+    family: "nodes",
+    summary: "Remove a node that leaves the fleet for good",
+    description:
+      "Its row, its credential and what it has reported are removed, its connections end, and join tokens that were made " +
+      "before do not admit it again. It is refused while the node has the disk of a machine, and names these machines, and " +
+      "while the node is `ready` or `draining`: drain it first. Deleted machines whose deletion an unreachable node has not " +
+      "confirmed do not keep it; their disks are then still on the host.",
+    access: ["admin"],
+    answers: { 204: empty() },
+    errors: ["not_found", "conflict"],
+  }),
   cordonNode: endpoint({
     method: "POST",
     path: "/v1/nodes/{id}/cordon",

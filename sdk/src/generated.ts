@@ -1141,6 +1141,21 @@ export abstract class Methods {
   }
 
   /**
+   * Remove a node that leaves the fleet for good.
+   *
+   * Its row, its credential and what it has reported are removed, its connections end, and join tokens that were
+   * made before do not admit it again. It is refused while the node has the disk of a machine, and names these
+   * machines, and while the node is `ready` or `draining`: drain it first. Deleted machines whose deletion an
+   * unreachable node has not confirmed do not keep it; their disks are then still on the host.
+   *
+   * `DELETE /v1/nodes/{id}`; needs scope admin.
+   * Refuses with not_found, conflict.
+   */
+  decommissionNode(id: string, options: CallOptions = {}): Promise<void> {
+    return this.call({ method: "DELETE", path: `/v1/nodes/${segment(id)}`, answer: "empty" }, options);
+  }
+
+  /**
    * Place no new machines on a node.
    *
    * Machines that are on the node keep running, stop and start as before. It stays so, also across restarts, until

@@ -41,8 +41,8 @@ const viewOf = async (id: string) =>
   ((await client.get("/v1/nodes")).json as { id: string; status: string }[]).find((node) => node.id === id);
 
 /** A node, as far as it calls the server. */
-async function makeNode(id: string, joinToken: string, serverUrl = url) {
-  const membership = await Membership.open(await mkdtemp(join(directory, "node-")), id, joinToken);
+async function makeNode(id: string, joinToken: string, serverUrl = url, home?: string) {
+  const membership = await Membership.open(home ?? (await mkdtemp(join(directory, "node-"))), id, joinToken);
   assert.ok(membership !== null);
   const remote = new RemoteServer({ serverUrl, joinToken, membership, clock: systemClock });
   after(() => remote.close());
@@ -97,10 +97,28 @@ test("a registration whose answer was lost is repeated, and uses the token once"
     refuses(() => node.beat(credential)),
     { what: "a refused heartbeat", deadlineMs: 60_000 },
   );
-  await until(
-    refuses(() => node.register()),
-    { what: "a refused registration", deadlineMs: 60_000 },
-  );
+  await until(async () => (await node.register()).status === 409, {
+    what: "a refused registration",
+    deadlineMs: 60_000,
+  });
+});
+
+test("a revoked node is admitted with no token that was made before, under its id or with its key, and with a new one", async () => {
+  const token = await makeToken({ maxUses: 9 });
+  const home = await mkdtemp(join(directory, "node-"));
+  assert.equal((await (await makeNode("revoked", token, url, home)).register()).status, 200);
+  assert.equal((await client.delete("/v1/nodes/revoked/credential")).status, 204);
+  for (const id of ["revoked", "renamed"]) {
+    const refused = await (await makeNode(id, token, url, home)).register();
+    assert.equal(refused.status, 409, refused.text);
+    assert.match(refused.text, /its id or its key was revoked after its join token was made; create a new token/);
+  }
+  const another = await makeNode("bystander", token);
+  await another.joinFleet();
+  assert.equal(await usesOf(token), 2);
+  const again = await makeNode("revoked", await makeToken(), url, home);
+  await again.joinFleet();
+  assert.equal((await viewOf("revoked"))?.status, "ready");
 });
 
 test("of many nodes with one token at once, as many join as it permits, and each use is counted", async () => {

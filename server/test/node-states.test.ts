@@ -6,13 +6,13 @@ import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import { NODE_STATUSES, type NodeStatus } from "@flotilla/contract/nodes";
 import { sql } from "../src/db/database.ts";
+import { revokeNode } from "../src/nodes/revocation-store.ts";
 import { NODE_EVENTS, type NodeEvent, nextStatus } from "../src/nodes/state.ts";
 import {
   admitNode,
   beginDrain,
   endDrain,
   markUnreachable,
-  revokeNode,
   updateHeartbeat,
   updateRegistration,
 } from "../src/nodes/store.ts";
@@ -35,14 +35,15 @@ const registration = {
 };
 
 const STATEMENTS: Readonly<Record<NodeEvent, () => Promise<unknown>>> = {
-  admitted: () => admitNode(db, registration, { credentialHash: randomBytes(32), joinTokenPrefix: null }),
+  admitted: () =>
+    admitNode(db, registration, { credentialHash: randomBytes(32), joinTokenPrefix: null, tokenMadeAt: now }),
   registered: () => updateRegistration(db, registration),
   heartbeat: () => updateHeartbeat(db, { id: ID, agentBootId: null, resources: null, now }),
   silent: () => markUnreachable(db, now),
   drainRequested: () => beginDrain(db, ID),
   drained: () => endDrain(db, ID, "drained"),
   drainFailed: () => endDrain(db, ID, "drainFailed"),
-  revoked: () => revokeNode(db, ID),
+  revoked: () => revokeNode(db, ID, now),
 };
 
 /** Makes the node again, with this status. */

@@ -194,9 +194,11 @@ test("a join token is shown once, registers as many nodes as it allows, and repl
   assert.equal((await joining.post("/v1/nodes/register", { id: "far-4", address: ADDRESS })).status, 401);
   const second = client.withKey((await client.post("/v1/tokens", {})).json.token);
   assert.equal((await second.post("/v1/nodes/register", { id: entered.id, address: ADDRESS })).status, 409);
-  // A revoked node may register again.
+  // A revoked node may register again, with a token that was made since.
   await client.delete(`/v1/nodes/${entered.id}/credential`);
-  assert.equal((await second.post("/v1/nodes/register", { id: entered.id, address: ADDRESS })).status, 200);
+  assert.equal((await second.post("/v1/nodes/register", { id: entered.id, address: ADDRESS })).status, 409);
+  const third = client.withKey((await client.post("/v1/tokens", {})).json.token);
+  assert.equal((await third.post("/v1/nodes/register", { id: entered.id, address: ADDRESS })).status, 200);
   await client.delete(`/v1/nodes/${entered.id}/credential`);
 });
 

@@ -41,4 +41,10 @@ export function addNodeCommands(tree: Tree, node: Command): void {
       "end the membership of nodes; their connections end at once, and their machines are unreachable (needs an admin key)",
     load: () => import("./revoke.ts"),
   });
+  addVerb(tree, node, {
+    usage: "decommission <nodes...>",
+    summary:
+      "remove drained, unreachable or revoked nodes for good, once no machine has its disk there (needs an admin key)",
+    load: () => import("./decommission.ts"),
+  });
 }

@@ -33,6 +33,8 @@ export interface NodeCaller {
   /** null: a join token, for a node that has no name yet. */
   readonly nodeId: string | null;
   readonly joinTokenPrefix: string | null;
+  /** When its join token was made, in epoch milliseconds; 0: it called with its credential. */
+  readonly joinTokenMadeAt: number;
   /** SHA-256 in hex of the token or credential with which it called. */
   readonly bearerHash: string;
 }

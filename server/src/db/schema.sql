@@ -549,6 +549,17 @@ CREATE TABLE node_listeners (
   CONSTRAINT node_listeners_pkey PRIMARY KEY (id)
 );
 
+-- Nodes that an operator has revoked; kept also when the node is admitted again or its row is removed. Written by server/src/nodes/revocation-store.ts only.
+CREATE TABLE node_revocations (
+  -- The id that it had.
+  node_id text NOT NULL,
+  -- SHA-256 of its public key; null: it had none, as a node of the server's host.
+  key_hash bytea,
+  -- The last time. A join token made before admits neither the id nor the key; the server's own token counts as made when the server started.
+  revoked_at timestamp with time zone NOT NULL,
+  CONSTRAINT node_revocations_node_id_key_hash_key UNIQUE NULLS NOT DISTINCT (node_id, key_hash)
+);
+
 -- Hosts that run machines. Written by server/src/nodes/store.ts only.
 CREATE TABLE nodes (
   -- Chosen by the operator, or the host name.
@@ -1058,6 +1069,8 @@ CREATE INDEX machines_reconcile ON public.machines USING btree (reconcile_at) WH
 CREATE INDEX machines_ttl ON public.machines USING btree (id) WHERE ((ttl_seconds > 0) AND (deleted_at IS NULL));
 
 CREATE INDEX node_images_by_node ON public.node_images USING btree (node_id);
+
+CREATE INDEX node_revocations_by_key ON public.node_revocations USING btree (key_hash);
 
 CREATE UNIQUE INDEX nodes_credential ON public.nodes USING btree (credential_hash);
 

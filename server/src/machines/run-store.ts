@@ -102,6 +102,13 @@ export function endForgottenRuns(
         OR sequence IS NULL AND recorded_at < ${instantOf(context.clock.now() - UNRECORDED_MS)})`);
 }
 
+/** Ends the open runs of a node that leaves for good. `endedAt`: when it was last seen, in epoch milliseconds. */
+export async function endRunsOfNode(db: Queryable, nodeId: string, endedAt: number): Promise<void> {
+  await db.execute(sql`
+    UPDATE machine_runs SET ended_at = greatest(started_at, ${instantOf(endedAt)}::timestamptz), end_cause = 'unseen'
+    WHERE node_id = ${nodeId} AND ended_at IS NULL`);
+}
+
 /** Counts runs and machines of reporting nodes that do not agree: their reports are on the way, or there is a fault. */
 export async function countRunMismatches(
   db: Queryable,

@@ -83,6 +83,21 @@ export async function listMachinesOfNode(db: Queryable, nodeId: string): Promise
   return rows.map(fromRow);
 }
 
+/** The machines whose disks are on a node: those that have a node and were not deleted. */
+export const listDisksOfNode = (
+  db: Queryable,
+  nodeId: string,
+): Promise<readonly { readonly id: string; readonly name: string | null; readonly tenantId: string }[]> =>
+  db.query(sql`
+    SELECT id, name, tenant_id AS "tenantId" FROM machines WHERE node_id = ${nodeId} AND deleted_at IS NULL ORDER BY id`);
+
+/** Settles the deleted machines of a node that leaves: they refer to it no longer, and nothing is left to do for them. */
+export async function releaseDeletedMachines(db: Queryable, nodeId: string): Promise<void> {
+  await db.execute(sql`
+    UPDATE machines SET node_id = NULL, observed_state = 'absent', reconcile_at = NULL, revision = revision + 1
+    WHERE node_id = ${nodeId} AND deleted_at IS NOT NULL`);
+}
+
 export async function listMachinesOfNodeById(
   db: Queryable,
   nodeId: string,

@@ -12,7 +12,7 @@ import type { NodeAuthenticator } from "../auth/authenticate.ts";
 import type { Context } from "../context.ts";
 import type { NodeCaller, NodeCertificate } from "../auth/caller.ts";
 import { hashOf, joinTokenPrefix } from "../tokens/mint.ts";
-import { findTokenUses } from "../tokens/store.ts";
+import { findUsableToken } from "../tokens/store.ts";
 import { findNodeByCredential } from "./store.ts";
 
 /** Represents the server's own join token, which has no row. No stored token has this form. */
@@ -23,13 +23,14 @@ const CREDENTIAL_FORM = /^node_[A-Za-z0-9_-]{43}$/;
 export const makeCredential = (randomBytes: Context["randomBytes"]): string =>
   `node_${randomBytes(32).toString("base64url")}`;
 
-/** `ownJoinToken`: from this server's settings; null when it has none. */
+/** `ownJoinToken`: from this server's settings; null when it has none. It counts as made now, when the server starts. */
 export function nodeAuthenticator(context: Context, ownJoinToken: string | null): NodeAuthenticator {
+  const startedAt = context.clock.now();
   const ownHash = ownJoinToken === null ? null : hashOf(ownJoinToken);
   return {
     async authenticate(bearer, access, certificate): Promise<NodeCaller | undefined> {
       const bearerHash = hashOf(bearer).toString("hex");
-      const caller = { kind: "node", nodeId: null, certificate, bearerHash } as const;
+      const caller = { kind: "node", nodeId: null, joinTokenMadeAt: 0, certificate, bearerHash } as const;
       if (CREDENTIAL_FORM.test(bearer)) {
         const node = await findNodeByCredential(context.db, hashOf(bearer));
         if (node === undefined) return undefined;
@@ -39,12 +40,12 @@ export function nodeAuthenticator(context: Context, ownJoinToken: string | null)
       }
       if (access !== "joinToken") return undefined;
       if (ownHash !== null && timingSafeEqual(ownHash, hashOf(bearer)))
-        return { ...caller, joinTokenPrefix: OWN_TOKEN };
+        return { ...caller, joinTokenPrefix: OWN_TOKEN, joinTokenMadeAt: startedAt };
       const prefix = joinTokenPrefix(bearer);
       if (prefix === undefined) return undefined;
       // Also a token that is used up: the registration whose answer was lost may be repeated with it.
-      const left = await findTokenUses(context.db, { prefix, hash: hashOf(bearer), now: context.clock.now() });
-      return left === undefined ? undefined : { ...caller, joinTokenPrefix: prefix };
+      const found = await findUsableToken(context.db, { prefix, hash: hashOf(bearer), now: context.clock.now() });
+      return found && { ...caller, joinTokenPrefix: prefix, joinTokenMadeAt: found.createdAt };
     },
   };
 }

@@ -3,7 +3,7 @@
  *
  * Always:
  * - An existing node is replaced only with its own credential, with the server's own join token (by its own host's node), or
- *   after its credential was revoked.
+ *   after its credential was revoked, with a token that was made since (revocation-store.ts).
  * - A socket on this host is an address only for a node of this host. A node of another host has a key, proves with each
  *   registration that it has it, and gets a certificate.
  * - A registration whose answer was lost is repeated with the same token and key, and uses the token once.
@@ -17,8 +17,9 @@ import type { NodeCaller } from "../auth/caller.ts";
 import { type FleetTrust, keyHashOf } from "../link/trust.ts";
 import { checkLinkVersions } from "./link-version.ts";
 import { hashOf } from "../tokens/mint.ts";
-import { findTokenUses } from "../tokens/store.ts";
+import { findUsableToken } from "../tokens/store.ts";
 import { makeCredential, OWN_TOKEN } from "./credentials.ts";
+import { isRevokedSince } from "./revocation-store.ts";
 import { admitNode, findNode, type NodeRecord, type Registration, updateRegistration } from "./store.ts";
 
 export interface Registered {
@@ -89,21 +90,26 @@ async function register(context: Context, caller: NodeCaller, registration: Regi
   const credential = makeCredential(context.randomBytes);
   const prefix = caller.joinTokenPrefix === OWN_TOKEN ? null : (caller.joinTokenPrefix ?? "");
   return await context.db.transaction(async (transaction) => {
-    const admission = { credentialHash: hashOf(credential), joinTokenPrefix: prefix };
+    const { joinTokenMadeAt: tokenMadeAt } = caller;
+    const admission = { credentialHash: hashOf(credential), joinTokenPrefix: prefix, tokenMadeAt };
     const node = await admitNode(transaction, registration, admission);
     if (node === undefined) throw await notAdmitted(context, caller, registration);
     return { node, credential };
   });
 }
 
-async function notAdmitted({ db }: Context, caller: NodeCaller, { id, now }: Registration): Promise<Refusal> {
-  const left = await findTokenUses(db, {
-    prefix: caller.joinTokenPrefix ?? "",
-    hash: Buffer.from(caller.bearerHash, "hex"),
-    now,
-  });
+async function notAdmitted({ db }: Context, caller: NodeCaller, { id, keyHash, now }: Registration): Promise<Refusal> {
   const isKnown = ((await findNode(db, id))?.status ?? "revoked") !== "revoked";
-  if (left === 0 && !isKnown)
+  if (!isKnown && (await isRevokedSince(db, { id, keyHash, tokenMadeAt: caller.joinTokenMadeAt }))) {
+    const remedy =
+      caller.joinTokenPrefix === OWN_TOKEN
+        ? "restart its server to admit it again"
+        : "create a new token to admit it again";
+    const text = `node ${id} cannot register: its id or its key was revoked after its join token was made; ${remedy}`;
+    return new Refusal("conflict", text);
+  }
+  const token = { prefix: caller.joinTokenPrefix ?? "", hash: Buffer.from(caller.bearerHash, "hex"), now };
+  if (!isKnown && (await findUsableToken(db, token))?.usesLeft === 0)
     return new Refusal("unknown_key", `node ${id} cannot register: the join token is used up; create another one`);
   const text = `node ${id} cannot register: the id is in use; revoke that node's credential first, or choose another id with FLOTILLA_NODE_ID`;
   return new Refusal("conflict", text);

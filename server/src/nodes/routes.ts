@@ -1,5 +1,5 @@
 /**
- * The handlers of nodes: list, register, heartbeat, drain, revoke, and the authorities that they trust.
+ * The handlers of nodes: list, register, heartbeat, drain, revoke, decommission, and the authorities that they trust.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { OWN_LINK_VERSIONS } from "@flotilla/contract/link/version";
@@ -9,15 +9,19 @@ import type { HandlersOf } from "../http/handler.ts";
 import { listPage } from "../http/list-page.ts";
 import { explainMachinePlacement, explainPlacement } from "../machines/placement-explanation.ts";
 import type { MachineServices } from "../machines/services.ts";
+import { decommissionNode } from "./decommission.ts";
 import { requestDrain } from "./drain.ts";
 import { applyHeartbeat } from "./heartbeat.ts";
 import { registerNode } from "./register.ts";
-import { cordonNode, listNodes, type NodeRecord, revokeNode, uncordonNode } from "./store.ts";
+import { revokeNode } from "./revocation-store.ts";
+import { cordonNode, listNodes, type NodeRecord, uncordonNode } from "./store.ts";
 import { fleetAuthority, fleetMembership, nodeInfo } from "./view.ts";
 
 export function nodeHandlers(
   services: MachineServices,
-): HandlersOf<"listNodes" | "registerNode" | "heartbeatNode" | "drainNode" | "revokeNodeCredential"> {
+): HandlersOf<
+  "listNodes" | "registerNode" | "heartbeatNode" | "drainNode" | "revokeNodeCredential" | "decommissionNode"
+> {
   const { context, fleet } = services;
   const { trust } = fleet;
   return {
@@ -62,9 +66,13 @@ export function nodeHandlers(
       return { status: 200, body: { ...nodeInfo(node), operationId } };
     },
     async revokeNodeCredential({ params }) {
-      if (!(await revokeNode(context.db, params.id)))
+      if (!(await revokeNode(context.db, params.id, context.clock.now())))
         throw new Refusal("not_found", `node ${params.id} was not found; list the nodes to see their ids`);
       await context.db.notify("nodes", params.id);
+      return { status: 204 };
+    },
+    async decommissionNode({ params }) {
+      await decommissionNode(context, params.id);
       return { status: 204 };
     },
   };

@@ -10,6 +10,7 @@ import type { NodeResources } from "@flotilla/contract/link";
 import type { NodeStatus } from "@flotilla/contract/nodes";
 import { type Queryable, type Statement, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
+import { isNotRevokedSince } from "./revocation-store.ts";
 import { movesOf, type NodeEvent } from "./state.ts";
 
 export interface NodeRecord {
@@ -93,17 +94,19 @@ export interface Admission {
   readonly credentialHash: Buffer;
   /** The token's prefix; null for the server's own token, which may also register a known node of its host again. */
   readonly joinTokenPrefix: string | null;
+  /** When the token was made, in epoch milliseconds. */
+  readonly tokenMadeAt: number;
 }
 
 /**
  * Registers a node with a join token, and gives it a credential. A repeated registration with the same key and the same
  * token uses the token once. undefined: the token is used up or expired, or the node exists, was not revoked and may not be
- * replaced; then the token may have been counted, so roll back.
+ * replaced, or it was revoked after the token was made; then the token may have been counted, so roll back.
  */
 export function admitNode(
   db: Queryable,
   node: Registration,
-  { credentialHash, joinTokenPrefix }: Admission,
+  { credentialHash, joinTokenPrefix, tokenMadeAt }: Admission,
 ): Promise<NodeRecord | undefined> {
   return db.queryOne<NodeRecord>(sql`
     WITH repeated AS (
@@ -112,7 +115,8 @@ export function admitNode(
     allowed AS (
       SELECT 1 WHERE NOT EXISTS (
         SELECT 1 FROM nodes WHERE id = ${node.id} AND status <> 'revoked'
-          AND (${joinTokenPrefix}::text IS NOT NULL OR key_hash IS NOT NULL))),
+          AND (${joinTokenPrefix}::text IS NOT NULL OR key_hash IS NOT NULL))
+        AND ${isNotRevokedSince({ ...node, tokenMadeAt })}),
     used AS (
       UPDATE join_tokens SET uses = uses + 1
       WHERE prefix = ${joinTokenPrefix} AND uses < max_uses AND expires_at > ${instantOf(node.now)}
@@ -136,8 +140,8 @@ export function admitNode(
       total_memory_mb = excluded.total_memory_mb, total_disk_gb = excluded.total_disk_gb,
       registered_at = excluded.registered_at, images_boot_id = NULL, images_sequence = NULL,
       key_hash = excluded.key_hash, joined_with = excluded.joined_with
-    WHERE n.status = 'revoked' OR (${joinTokenPrefix}::text IS NULL AND n.key_hash IS NULL)
-      OR (n.key_hash = excluded.key_hash AND n.joined_with = excluded.joined_with)
+    WHERE ((n.status = 'revoked' OR (${joinTokenPrefix}::text IS NULL AND n.key_hash IS NULL)) AND EXISTS (SELECT 1 FROM allowed))
+      OR (n.status <> 'revoked' AND n.key_hash = excluded.key_hash AND n.joined_with = excluded.joined_with)
     RETURNING ${COLUMNS}`);
 }
 
@@ -194,14 +198,13 @@ export async function endDrain(db: Queryable, id: string, end: "drained" | "drai
   return rows > 0;
 }
 
-/**
- * Whether there was such a node. Its next call fails, and its machines are unreachable until it is registered again.
- */
-export async function revokeNode(db: Queryable, id: string): Promise<boolean> {
-  const rows = await db.execute(sql`
-    UPDATE nodes n SET credential_hash = NULL, status = ${after("revoked")}
-    WHERE n.id = ${id} AND ${permits("revoked")}`);
-  return rows > 0;
+/** A node whose row no other transaction changes until this one ends; undefined: there is none. */
+export const lockNode = (db: Queryable, id: string): Promise<NodeRecord | undefined> =>
+  db.queryOne<NodeRecord>(sql`SELECT ${COLUMNS} FROM nodes n WHERE n.id = ${id} FOR UPDATE`);
+
+/** Removes the row of a node that no machine refers to, with the images that it has reported. */
+export async function deleteNode(db: Queryable, id: string): Promise<void> {
+  await db.execute(sql`DELETE FROM nodes WHERE id = ${id}`);
 }
 
 /** Marks nodes that were silent for too long. Returns their ids. */

@@ -39,13 +39,12 @@ export async function removeJoinToken(db: Queryable, prefix: string): Promise<bo
   return (await db.execute(sql`DELETE FROM join_tokens WHERE prefix = ${prefix}`)) > 0;
 }
 
-/** How often this token may still be used; undefined: it does not exist or has expired. */
-export async function findTokenUses(
+/** This token and how often it may still be used; undefined: it does not exist or has expired. */
+export function findUsableToken(
   db: Queryable,
   { prefix, hash, now }: { readonly prefix: string; readonly hash: Buffer; readonly now: number },
-): Promise<number | undefined> {
-  const row = await db.queryOne<{ left: number }>(sql`
-    SELECT greatest(0, max_uses - uses) AS left FROM join_tokens
-    WHERE prefix = ${prefix} AND token_hash = ${hash} AND expires_at > ${instantOf(now)}`);
-  return row?.left;
+): Promise<{ readonly usesLeft: number; readonly createdAt: number } | undefined> {
+  return db.queryOne(sql`
+    SELECT greatest(0, max_uses - uses) AS "usesLeft", floor(extract(epoch FROM created_at) * 1000)::bigint AS "createdAt"
+    FROM join_tokens WHERE prefix = ${prefix} AND token_hash = ${hash} AND expires_at > ${instantOf(now)}`);
 }
