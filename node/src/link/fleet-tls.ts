@@ -10,6 +10,7 @@ import { createHash } from "node:crypto";
 import { connect as connectTcp, isIP, type Socket } from "node:net";
 import { type ConnectionOptions, connect as connectTls, type DetailedPeerCertificate, type TLSSocket } from "node:tls";
 import type { Clock } from "@flotilla/base/clock";
+import { errorOf } from "@flotilla/base/errors";
 import { authorityServerName, SERVER_IDENTITY } from "@flotilla/contract/link/fleet";
 import type { TlsIdentity } from "./membership.ts";
 
@@ -54,6 +55,15 @@ export function openTls(options: ConnectionOptions, clock: Clock): Promise<TLSSo
   });
 }
 
+/** Explains an error of a connection to a server: certificates are verified with this host's clock, which may be wrong. */
+export function explained(error: unknown, clock: Pick<Clock, "now">): Error {
+  const code = (error as NodeJS.ErrnoException | null)?.code;
+  if (code !== "CERT_NOT_YET_VALID" && code !== "CERT_HAS_EXPIRED") return errorOf(error);
+  const fault = code === "CERT_HAS_EXPIRED" ? "has expired" : "is not valid yet";
+  const text = `the server's certificate ${fault} by this host's clock, which shows ${new Date(clock.now()).toISOString()}: set the clocks of this host and of the server; they may differ by an hour`;
+  return new Error(text, { cause: error });
+}
+
 /** A connection to the server of a node that has not joined. `authority`: from its join token. Rejects with what to do. */
 export async function connectToJoin(url: URL, authority: string | null, clock: Clock): Promise<Socket> {
   const host = url.hostname.replace(/^\[|\]$/g, "");
@@ -76,16 +86,10 @@ export async function connectToJoin(url: URL, authority: string | null, clock: C
       `the server at ${url.origin} is not trusted: its certificate is neither from a public authority nor of the fleet that the join token names; check FLOTILLA_URL, or create another token`,
     );
   const { servername, checkServerIdentity } = fleetOptions({ key: "", cert: "", ca: [] }, authority);
-  return await openTls(
-    {
-      ...at,
-      ca: [trusted],
-      minVersion: "TLSv1.3",
-      servername,
-      checkServerIdentity,
-    },
-    clock,
-  );
+  const options = { ...at, ca: trusted, minVersion: "TLSv1.3", servername, checkServerIdentity } as const;
+  return await openTls(options, clock).catch((error: unknown) => {
+    throw explained(error, clock);
+  });
 }
 
 function openTcp(at: Endpoint): Promise<Socket> {

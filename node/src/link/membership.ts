@@ -101,7 +101,9 @@ export class Membership {
 
   /** Keeps what the server has answered. `joinToken`: with which the node has just joined. Throws an Error. */
   async accept(facts: FleetFacts, joinToken: string | null): Promise<void> {
-    const { authorities, listeners } = facts;
+    const { authorities } = facts;
+    // A server answers, so there is one: an answer without any must not leave the node without an address to call.
+    const listeners = facts.listeners.length > 0 ? facts.listeners : this.listeners;
     const expected = joinToken === null ? null : (parseJoinToken(joinToken)?.authority ?? null);
     if (expected !== null && !authorities.some((each) => fingerprintOf(each) === expected))
       throw new Error(

@@ -17,7 +17,7 @@ import type { Clock, Timer } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import { CLAIM, type FleetListener, PARKED_PROTOCOL, PING, PING_MS } from "@flotilla/contract/link/fleet";
-import { endpointOf, fleetOptions, openTls } from "./fleet-tls.ts";
+import { endpointOf, explained, fleetOptions, openTls } from "./fleet-tls.ts";
 import type { Membership } from "./membership.ts";
 
 const IDLE_MIN = 4;
@@ -111,7 +111,10 @@ class Lot {
       this.#turn += 1;
       this.#failures += 1;
       const level = this.#failures === 1 ? "warn" : "debug";
-      log[level]({ server: address, reason: messageOf(error) }, "no connection to the server; trying again");
+      log[level](
+        { server: address, reason: messageOf(explained(error, clock)) },
+        "no connection to the server; trying again",
+      );
       const ms = Math.min(RETRY_MS_MAX, RETRY_MS_MIN * 2 ** Math.min(this.#failures, 10));
       this.#pause ??= clock.timer(ms, () => {
         this.#pause = null;

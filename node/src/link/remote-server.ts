@@ -8,7 +8,7 @@ import { request as httpRequest } from "node:http";
 import { Agent, request as httpsRequest } from "node:https";
 import type { Clock } from "@flotilla/base/clock";
 import { parseJoinToken } from "@flotilla/contract/link/fleet";
-import { connectToJoin, endpointOf, fleetOptions } from "./fleet-tls.ts";
+import { connectToJoin, endpointOf, explained, fleetOptions } from "./fleet-tls.ts";
 import type { Membership } from "./membership.ts";
 import { type Answer, type Post, send } from "./post.ts";
 
@@ -56,7 +56,8 @@ export class RemoteServer {
       return await send(httpsRequest, { agent: this.#agent, host, port, ...requestOf(post) }, post);
     } catch (error) {
       this.#turn += 1;
-      throw new Error(`server ${address} does not answer: ${(error as Error).message}`, { cause: error });
+      const { message } = explained(error, this.#options.clock);
+      throw new Error(`server ${address} does not answer: ${message}`, { cause: error });
     }
   }
 

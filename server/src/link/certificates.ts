@@ -20,10 +20,21 @@ import {
 
 const HOUR_MS = 3_600_000;
 const AUTHORITY_MS = 10 * 365 * 24 * HOUR_MS;
+/** An authority is valid from so long before it was made: the clock of the server that made it may have been ahead. */
+const AUTHORITY_BEFORE_MS = 365 * 24 * HOUR_MS;
 /** How long a certificate of a node or a server is valid. Renewed when half of it has passed. */
-export const CERTIFICATE_MS = 24 * HOUR_MS;
+const CERTIFICATE_MS = 24 * HOUR_MS;
 /** Clocks of hosts differ: a certificate is valid from this long before it was issued. */
 const CLOCK_SKEW_MS = HOUR_MS;
+
+/**
+ * Whether a certificate of a node or a server is to be replaced: half of its time has passed, or it is not valid yet because
+ * the clock was ahead when it was issued. Times are epoch milliseconds.
+ */
+export function isRenewalDue(expiresAt: number, now: number): boolean {
+  const leftMs = expiresAt - now;
+  return leftMs < CERTIFICATE_MS / 2 || leftMs > CERTIFICATE_MS + CLOCK_SKEW_MS;
+}
 
 export interface Authority {
   /** SHA-256 of the certificate in hex. */
@@ -57,7 +68,7 @@ export function makeAuthority(randomBytes: RandomBytes, now: number): Authority 
     subject: name,
     publicKey,
     signer: privateKey,
-    from: now - CLOCK_SKEW_MS,
+    from: now - AUTHORITY_BEFORE_MS,
     until: expiresAt,
     extensions: [
       extension(SUBJECT_KEY_ID, false, tagged(0x04, keyId(publicKey))),

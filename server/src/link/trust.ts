@@ -6,7 +6,8 @@
  *   has them. The first one is made when it is first needed; of two servers that make one at the same time, one row wins.
  * - One authority signs certificates of nodes. Retired ones are still trusted, and this server shows a certificate of each
  *   to clients that ask for it.
- * - This server's own key is in memory only; its certificates are renewed when half of their time has passed.
+ * - This server's own key is in memory only; its certificates are renewed when half of their time has passed by the clock that
+ *   others verify them with, so also after a pause of the host, and without the database.
  */
 import { createHash, createPublicKey, generateKeyPairSync, type KeyObject, type X509Certificate } from "node:crypto";
 import { createSecureContext, type SecureContext, type TLSSocket } from "node:tls";
@@ -15,7 +16,7 @@ import { authorityServerName, type FleetFacts, nodeOfIdentity } from "@flotilla/
 import type { NodeCertificate } from "../auth/caller.ts";
 import type { Context } from "../context.ts";
 import type { Secrets } from "../secrets.ts";
-import { type Authority, authorityOf, CERTIFICATE_MS, issueCertificate, makeAuthority } from "./certificates.ts";
+import { type Authority, authorityOf, isRenewalDue, issueCertificate, makeAuthority } from "./certificates.ts";
 import {
   insertFirstAuthority,
   listAuthorities,
@@ -49,8 +50,8 @@ interface Known {
   /** By the name for which a client asks. */
   readonly shown: ReadonlyMap<string, SecureContext>;
   readonly identity: TlsIdentity;
-  /** When this server's certificates are renewed; by the monotonic clock. */
-  readonly renewAt: number;
+  /** When the certificate of the signing authority expires, in epoch milliseconds. */
+  readonly expiresAt: number;
 }
 
 export class FleetTrust {
@@ -108,7 +109,7 @@ export class FleetTrust {
    */
   async factsFor({ nodeId, publicKey, authority, expiresAt }: NodeCertificate): Promise<FleetFacts> {
     const { signing, all } = await this.#current();
-    const isDue = authority !== signing.subject || expiresAt - this.#context.clock.now() < CERTIFICATE_MS / 2;
+    const isDue = authority !== signing.subject || isRenewalDue(expiresAt, this.#context.clock.now());
     if (isDue) return await this.factsForKey(nodeId, createPublicKey(publicKey));
     return {
       authorities: all.map(({ certificate }) => certificate),
@@ -164,21 +165,25 @@ export class FleetTrust {
     const { clock, db } = this.#context;
     if (this.#listeners === null || clock.monotonic() - this.#listeners.readAt > LISTENERS_FRESH_MS) {
       const readAt = clock.monotonic();
-      this.#listeners = { rows: await listListeners(db, clock.now() - LISTENER_LOST_MS), readAt };
+      this.#listeners = { rows: await listListeners(db, LISTENER_LOST_MS), readAt };
     }
     return this.#listeners.rows;
   }
 
   async #current(): Promise<Known> {
-    const now = this.#context.clock.monotonic();
-    if (this.#known === null || now >= this.#known.renewAt) return await this.#read();
-    if (now - this.#known.readAt <= FRESH_MS) return this.#known;
-    // A database that does not answer for a moment ends no trust.
-    return await this.#read().catch((error: unknown) => {
-      this.#notRead(error);
-      if (this.#known === null) throw error;
-      return this.#known;
-    });
+    const known = this.#known;
+    if (known === null) return await this.#read();
+    if (this.#context.clock.monotonic() - known.readAt > FRESH_MS)
+      // A database that does not answer for a moment ends no trust.
+      await this.#read().catch((error: unknown) => this.#notRead(error));
+    return this.#renewed(this.#known ?? known);
+  }
+
+  /** Replaces this server's certificates when that is due. */
+  #renewed(known: Known): Known {
+    if (!isRenewalDue(known.expiresAt, this.#context.clock.now())) return known;
+    this.#known = { ...known, ...this.#show(known.signing, known.all) };
+    return this.#known;
   }
 
   #notRead(error: unknown): void {
@@ -213,11 +218,7 @@ export class FleetTrust {
     const readAt = clock.monotonic();
     const isSame =
       before !== null && before.all.length === all.length && before.all.every((each, index) => each === all[index]);
-    if (isSame && readAt < before.renewAt) {
-      this.#known = { ...before, readAt };
-      return this.#known;
-    }
-    this.#known = { ...this.#show(signing, all), signing, all, readAt, renewAt: readAt + CERTIFICATE_MS / 2 };
+    this.#known = isSame ? { ...before, readAt } : { ...this.#show(signing, all), signing, all, readAt };
     return this.#known;
   }
 
@@ -228,20 +229,20 @@ export class FleetTrust {
   }
 
   /** Makes this server's certificates, one of each authority. */
-  #show(signing: Authority, all: readonly Authority[]): Pick<Known, "shown" | "identity"> {
+  #show(signing: Authority, all: readonly Authority[]): Pick<Known, "shown" | "identity" | "expiresAt"> {
     const ca = all.map(({ certificate }) => certificate);
     const key = this.#key.privateKey.export({ type: "pkcs8", format: "pem" }).toString();
-    const identityOf = (authority: Authority): TlsIdentity => {
-      const { certificate } = this.#issue(authority, "urn:flotilla:server", this.#key.publicKey);
-      return { key, cert: certificate + authority.certificate, ca };
+    const issue = (authority: Authority): { readonly identity: TlsIdentity; readonly expiresAt: number } => {
+      const { certificate, expiresAt } = this.#issue(authority, "urn:flotilla:server", this.#key.publicKey);
+      return { identity: { key, cert: certificate + authority.certificate, ca }, expiresAt };
     };
     const shown = new Map<string, SecureContext>();
     for (const authority of all) {
-      const { key: own, cert } = identityOf(authority);
-      const context = createSecureContext({ key: own, cert, ca: [...ca], minVersion: "TLSv1.3" });
+      const { cert } = issue(authority).identity;
+      const context = createSecureContext({ key, cert, ca: [...ca], minVersion: "TLSv1.3" });
       shown.set(authorityServerName(authority.fingerprint), context);
     }
-    return { shown, identity: identityOf(signing) };
+    return { shown, ...issue(signing) };
   }
 
   #issue(authority: Authority, identity: string, publicKey: KeyObject) {
