@@ -162,8 +162,11 @@ test("an operator sees why a machine is placed where it is, for each node and ea
   const there = await explain(server, id);
   assert.deepEqual(
     [there.nodeId, there.hasDisk, there.reason],
-    ["one", true, "the machine's disk is on node one, so it starts there"],
+    ["one", true, "the machine runs on node one, which has its disk"],
   );
+  // What it has itself does not count against it.
+  const others = there.nodes.filter(({ nodeId }) => nodeId === "three");
+  assert.equal(there.nodes.find(({ nodeId }) => nodeId === "one")?.score?.total, others[0]?.score?.total);
 
   const wrong = await client.post("/v1/nodes/placement", { source: SOURCE, resources: { cpus: 0 } });
   assert.equal(wrong.status, 422, wrong.text);

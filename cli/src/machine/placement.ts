@@ -30,8 +30,8 @@ export function showPlacement({ output }: Call, explanation: PlacementExplanatio
   let before = nodes.length;
   const steps: string[] = [];
   for (const { name, left } of filters) {
-    if (left < before) steps.push(`${name} left ${left}`);
+    if (left < before) steps.push(`after ${name} ${left}`);
     before = left;
   }
-  if (steps.length > 0) output.note(`of ${nodes.length} nodes: ${steps.join(", ")}`);
+  if (steps.length > 0) output.note(`nodes: ${nodes.length}, ${steps.join(", ")}`);
 }

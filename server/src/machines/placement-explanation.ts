@@ -8,15 +8,22 @@ import { imageHolders } from "./placement-request.ts";
 import type { MachineRecord } from "./record.ts";
 import type { MachineServices } from "./services.ts";
 import { machineNotFound } from "./start.ts";
+import { isActive } from "./state.ts";
 import { findAnyMachine } from "./store.ts";
 
-type Described = Pick<MachineRecord, "tenantId" | "source" | "network" | "cpus" | "memoryMb" | "nodeLabels" | "nodeId">;
+type Described = Pick<
+  MachineRecord,
+  "tenantId" | "source" | "network" | "cpus" | "memoryMb" | "nodeLabels" | "nodeId"
+> & {
+  /** It runs or is about to. */
+  readonly isActive: boolean;
+};
 
 /** Of a machine of any tenant. Throws a Refusal when there is none. */
 export async function explainMachinePlacement(services: MachineServices, id: string): Promise<PlacementExplanation> {
   const machine = await findAnyMachine(services.context.db, id);
   if (machine === undefined || machine.deletedAt !== null) throw machineNotFound(id);
-  return explained(services, machine);
+  return explained(services, { ...machine, isActive: isActive(machine) });
 }
 
 /** Of a machine that the tenant would create. */
@@ -33,6 +40,7 @@ export function explainPlacement(
     memoryMb: resources?.memoryMb ?? MEMORY_MB_DEFAULT,
     nodeLabels: nodeLabels ?? {},
     nodeId: null,
+    isActive: false,
   });
 }
 
@@ -40,21 +48,22 @@ async function explained(services: MachineServices, machine: Described): Promise
   const { cpus, memoryMb, source, nodeLabels, nodeId } = machine;
   const holders = await imageHolders(services, machine);
   const request = { cpus, memoryMb, arch: source.arch ?? null, nodeLabels, holders };
-  const explanation = await services.nodes.explain(request);
-  const refusal = nodeId === null ? null : await services.nodes.startRefusal(nodeId, request);
+  const explanation = await services.nodes.explain(request, machine.isActive ? nodeId : null);
+  const refusal = nodeId === null || machine.isActive ? null : await services.nodes.startRefusal(nodeId, request);
   return {
     nodeId: nodeId ?? explanation.placement.nodeId,
     hasDisk: nodeId !== null,
-    reason: nodeId === null ? reasonOf(explanation) : diskReason(nodeId, refusal),
+    reason: nodeId === null ? reasonOf(explanation) : diskReason(nodeId, refusal, machine.isActive),
     filters: explanation.filters.map(({ name, left }) => ({ name, left })),
     nodes: explanation.verdicts.map(shown),
   };
 }
 
-const diskReason = (nodeId: string, refusal: string | null): string =>
-  refusal === null
-    ? `the machine's disk is on node ${nodeId}, so it starts there`
-    : `the machine's disk is on node ${nodeId}, which refuses its start: ${refusal}`;
+function diskReason(nodeId: string, refusal: string | null, isActive: boolean): string {
+  if (isActive) return `the machine runs on node ${nodeId}, which has its disk`;
+  if (refusal === null) return `the machine's disk is on node ${nodeId}, so it starts there`;
+  return `the machine's disk is on node ${nodeId}, which refuses its start: ${refusal}`;
+}
 
 function reasonOf({ placement, verdicts }: Explanation): string {
   if (placement.nodeId === null) return placement.reason;

@@ -61,9 +61,11 @@ export class NodeDirectory {
     return this.#note(placement, request);
   }
 
-  /** What `place` would do now, with every step. */
-  async explain(request: PlacementRequest): Promise<Explanation> {
-    return explain(await listCandidates(this.#context.db), request, this.overcommit);
+  /** What `place` would do now, with every step. `activeOn`: the node on which the machine itself is active now. */
+  async explain(request: PlacementRequest, activeOn: string | null): Promise<Explanation> {
+    const nodes = await listCandidates(this.#context.db);
+    const withoutIt = nodes.map((node) => (node.id === activeOn ? promise(node, request, -1) : node));
+    return explain(withoutIt, request, this.overcommit);
   }
 
   /** Whether there is a choice between nodes. */
@@ -90,16 +92,7 @@ export class NodeDirectory {
   }
 
   #note(placement: Placement, request: PlacementRequest): Placement {
-    this.#nodes = this.#nodes.map((node) =>
-      node.id === placement.nodeId
-        ? {
-            ...node,
-            activeMachines: node.activeMachines + 1,
-            activeCpus: node.activeCpus + request.cpus,
-            activeMemoryMb: node.activeMemoryMb + request.memoryMb,
-          }
-        : node,
-    );
+    this.#nodes = this.#nodes.map((node) => (node.id === placement.nodeId ? promise(node, request, 1) : node));
     return placement;
   }
 
@@ -115,3 +108,11 @@ export class NodeDirectory {
     this.#readAt = this.#context.clock.monotonic();
   }
 }
+
+/** The node with the resources of one more machine promised, or of one less. */
+const promise = (node: CandidateNode, { cpus, memoryMb }: PlacementRequest, sign: 1 | -1): CandidateNode => ({
+  ...node,
+  activeMachines: node.activeMachines + sign,
+  activeCpus: node.activeCpus + sign * cpus,
+  activeMemoryMb: node.activeMemoryMb + sign * memoryMb,
+});
