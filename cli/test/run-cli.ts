@@ -11,10 +11,6 @@ import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { fileURLToPath } from "node:url";
 
-/** Reading TypeScript takes a process longer than any test's work, so it is compiled once for all tests. */
-const COMPILED = mkdtempSync(join(tmpdir(), "flotilla-compiled-"));
-process.on("exit", () => rmSync(COMPILED, { recursive: true, force: true }));
-
 const MAIN = fileURLToPath(new URL("../src/main.ts", import.meta.url));
 
 export interface Ran {
@@ -44,7 +40,12 @@ export function startCli(
   { environment = {}, input, directory }: RunOptions = {},
 ): { readonly child: ChildProcess; readonly ran: Promise<Ran> } {
   const child = spawn(process.execPath, [MAIN, ...argv], {
-    env: { PATH: process.env["PATH"] ?? "", HOME: "/nonexistent", NODE_COMPILE_CACHE: COMPILED, ...environment },
+    env: {
+      PATH: process.env["PATH"] ?? "",
+      HOME: "/nonexistent",
+      NODE_COMPILE_CACHE: process.env["NODE_COMPILE_CACHE"],
+      ...environment,
+    },
     ...(directory === undefined ? {} : { cwd: directory }),
     stdio: [input === undefined ? "ignore" : "pipe", "pipe", "pipe"],
   });

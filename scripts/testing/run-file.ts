@@ -14,6 +14,7 @@ import { spawn } from "node:child_process";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { constants, tmpdir } from "node:os";
 import path from "node:path";
+import { parseSettings } from "../../contract/src/settings.ts";
 import type { TestRecord } from "./reporter.ts";
 
 export interface FileResult {
@@ -33,6 +34,10 @@ const NAMESPACE: readonly string[] =
   process.getuid?.() === 0
     ? ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "sh", "-c", '"$@"; exit $?', "sh"]
     : [];
+/** Where Node keeps compiled modules between files and runs: loading the server takes a third of the time with them. */
+const COMPILED =
+  process.env["NODE_COMPILE_CACHE"] ??
+  path.join(parseSettings(["cacheDirectory"], process.env).cacheDirectory, "compiled");
 /** A shell's exit code for a program ended by a signal is this plus the signal's number. */
 const SIGNALLED = 128;
 
@@ -66,6 +71,7 @@ async function runProcess(root: string, file: string, { report, timeoutMs }: { r
   const [program, ...argv] = [...NAMESPACE, process.execPath, ...flags, path.join(root, file)];
   const child = spawn(program, argv, {
     cwd: root,
+    env: { ...process.env, NODE_COMPILE_CACHE: COMPILED },
     detached: true,
     stdio: ["ignore", "pipe", "pipe"],
   });

@@ -14,9 +14,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { promisify } from "node:util";
+import { parseSettings } from "@flotilla/contract/settings";
 import { createGzip, gzipSync, zstdCompressSync } from "node:zlib";
 import type { TestRegistry } from "./registry.ts";
-import { cacheDirectory } from "./cache.ts";
 import { REGISTRY_USER } from "./registry.ts";
 import { makeTar, type TarMember } from "./tar.ts";
 
@@ -248,7 +248,7 @@ export async function packedBeside(tar: string): Promise<LayerFile> {
 
 /** The same as a tar of a root file system. Raise the number in its name when its content should change. */
 export async function debianArchive(): Promise<string> {
-  const archive = join(cacheDirectory(), "images", "test-debian-1.tar");
+  const archive = join(parseSettings(["cacheDirectory"], process.env).cacheDirectory, "images", "test-debian-1.tar");
   const script = join(import.meta.dirname, "..", "..", "scripts", "make-local-image");
   await execute("sh", [script, "python", archive, "nodejs"], { maxBuffer: 16 * 1024 * 1024 });
   return archive;

@@ -14,11 +14,11 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 import { systemClock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
+import { parseSettings } from "@flotilla/contract/settings";
 import pg from "pg";
 import { migrate, readMigrations } from "../../src/db/migrate.ts";
 import type { ConnectionOptions } from "../../src/db/postgres.ts";
 import { type EmbeddedPostgres, startEmbeddedPostgres } from "../../src/embedded-postgres/embedded.ts";
-import { cacheDirectory } from "../../../test/support/cache.ts";
 
 export const TEMPLATE = "flotilla_template";
 const UNUSED_MS = 24 * 60 * 60_000;
@@ -34,7 +34,7 @@ export async function startTestCluster(log: Log): Promise<{ directory: string; p
 }
 
 async function keptCluster(log: Log): Promise<string> {
-  const place = join(cacheDirectory(), "test-clusters");
+  const place = join(parseSettings(["cacheDirectory"], process.env).cacheDirectory, "test-clusters");
   // PostgreSQL may run as another user, which reaches its data through these directories.
   await mkdir(place, { recursive: true });
   const path = join(place, await fingerprint());
