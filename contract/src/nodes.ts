@@ -74,6 +74,11 @@ export const FleetMembership = Type.Object({
   listeners: Type.Array(Type.Object({ id: Type.String(), addresses: Type.Array(Type.String()) }), {
     description: "where running servers listen for nodes, as host:port",
   }),
+  ingresses: optional(
+    Type.Array(Type.Object({ id: Type.String(), addresses: Type.Array(Type.String()) }), {
+      description: "where running ingresses listen for nodes, as host:port",
+    }),
+  ),
 });
 
 export type FleetMembership = Static<typeof FleetMembership>;

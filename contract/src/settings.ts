@@ -261,7 +261,7 @@ export const settings = {
   nodeListen: setting<ListenAddress | null>({
     env: "FLOTILLA_NODE_LISTEN",
     flag: "node-listen",
-    programs: ["up", "server"],
+    programs: ["up", "server", "ingress"],
     meaning:
       "where nodes on other hosts connect, with TLS, such as 0.0.0.0:8443; they get it as FLOTILLA_URL=https://host:8443 " +
       "(docs/hosts.md)",
@@ -271,7 +271,7 @@ export const settings = {
   nodeAddresses: setting<readonly string[] | null>({
     env: "FLOTILLA_NODE_ADDRESSES",
     flag: "node-addresses",
-    programs: ["up", "server"],
+    programs: ["up", "server", "ingress"],
     meaning:
       "addresses (host:port, separated by commas) under which nodes on other hosts reach this server's FLOTILLA_NODE_LISTEN: " +
       "of this server, not of a balancer in front of several",

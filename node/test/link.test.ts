@@ -4,6 +4,7 @@
 import assert from "node:assert/strict";
 import { stat } from "node:fs/promises";
 import { type ClientRequest, type IncomingMessage, request as httpRequest } from "node:http";
+import { createServer } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import type { ExecExit, LinkError, ExecStart } from "@flotilla/contract/link";
@@ -331,4 +332,30 @@ test("images are pulled with progress, listed and imported", async () => {
 test("a route that does not exist is answered with 404", async () => {
   await using served = await startTestLink();
   assert.equal((await answerOf(served, "GET", "/v1/nonsense")).status, 404);
+});
+
+test("on a connection with an ingress ports of machines may be opened, and nothing else is served", async () => {
+  await using served = await startTestLink();
+  const socketPath = `${served.socketPath}.ingress`;
+  const listener = createServer((socket) => served.serve(socket, "ingress"));
+  await new Promise<void>((resolve) => {
+    listener.listen(socketPath, resolve);
+  });
+  const codeOf = async (method: string, path: string): Promise<string> =>
+    ((await call(socketPath, method, path)).body as LinkError).code;
+  try {
+    assert.equal(await codeOf("POST", `/v1/machines/${A}/dial/80`), "not_running");
+    for (const [method, path] of [
+      ["PUT", `/v1/machines/${A}`],
+      ["POST", `/v1/machines/${A}/exec`],
+      ["POST", `/v1/machines/${A}/files/read`],
+      ["GET", `/v1/machines/${A}/logs`],
+      ["GET", "/v1/images"],
+      ["PUT", "/v1/images"],
+      ["POST", "/v1/images/import?reference=local/x"],
+    ] as const)
+      assert.equal(await codeOf(method, path), "not_found", `${method} ${path}`);
+  } finally {
+    listener.close();
+  }
 });

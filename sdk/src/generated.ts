@@ -1990,6 +1990,14 @@ export interface FleetMembership {
     id: string;
     addresses: readonly string[];
   }[];
+  /** where running ingresses listen for nodes, as host:port */
+  ingresses?:
+    | readonly {
+        id: string;
+        addresses: readonly string[];
+      }[]
+    | null
+    | undefined;
 }
 
 export interface GetAuditChainQuery {

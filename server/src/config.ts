@@ -36,6 +36,8 @@ const NAMES = [
 /** Of the ingress as its own process. */
 const INGRESS_NAMES = [
   "listen",
+  "nodeListen",
+  "nodeAddresses",
   "databaseUrl",
   "publicUrl",
   "appsUrl",

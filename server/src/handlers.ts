@@ -50,6 +50,7 @@ import { OperationRunner } from "./operations/run.ts";
 import { planHandlers } from "./plans/routes.ts";
 import { Loops, type Reconciler } from "./reconcilers/driver.ts";
 import { budgetReconciler } from "./reconcilers/budgets.ts";
+import { ingressReconciler } from "./reconcilers/ingresses.ts";
 import { invoiceReconciler } from "./reconcilers/invoices.ts";
 import { lifetimeReconciler } from "./reconcilers/lifetimes.ts";
 import { machineReconciler } from "./reconcilers/machines.ts";
@@ -204,6 +205,7 @@ function reconcilersOf(machines: MachineServices, { operations, webhooks, billin
     invoiceReconciler(billing),
     noticeReconciler(machines.context),
     nodeReconciler(machines.context),
+    ingressReconciler(machines.fleet.trust),
     operationReconciler(machines.context, operations),
     webhookReconciler(webhooks),
     purgeReconciler(machines.context, { auditDays }),

@@ -6,12 +6,15 @@
  * SIGTERM, SIGINT and SIGHUP stop it: requests have STOP_DEADLINE_MS to finish; a second signal ends them.
  *
  * Always:
- * - it has no API, runs no loop, listens to no node, and reads neither the admin key nor the key of machines' secrets;
+ * - it has no API, runs no loop, takes no call of a node, and reads neither the admin key nor the key of machines' secrets;
+ * - with FLOTILLA_NODE_LISTEN nodes on other hosts park connections here, on which it can open ports of machines and do nothing
+ *   else;
  * - it migrates nothing: servers do; until the schema exists it answers 503;
  * - what it writes is activity of machines and the last use of keys. A crash loses the last seconds of both, and every open
  *   connection.
  */
 import { randomBytes } from "node:crypto";
+import type { Duplex } from "node:stream";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import { ownMessageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
@@ -41,7 +44,11 @@ import { connectHandlers } from "./ingress/connect/routes.ts";
 import { connectTokenAuthenticator } from "./ingress/connect/tokens.ts";
 import { IdleConnections } from "./ingress/idle-connections.ts";
 import { MachineIngress } from "./ingress/ingress.ts";
+import { FleetConnections } from "./link/fleet-connections.ts";
+import { startFleetListener } from "./link/fleet-listener.ts";
+import { IngressTrust } from "./link/ingress-trust.ts";
 import { NodeLink } from "./link/node-link.ts";
+import { ParkedConnections } from "./link/parked.ts";
 import { createLog } from "./log.ts";
 import { Activity } from "./machines/activity.ts";
 import { MachineAddresses } from "./machines/addresses.ts";
@@ -107,7 +114,8 @@ async function serve(settings: IngressSettings, { context, bounds, undo }: Parts
   undo.push(() => lastUsed.stop());
   const metrics = createMetrics();
   undo.push(() => metrics.close());
-  const link = new NodeLink(log, clock);
+  const fleet = openFleet(context, undo);
+  const link = new NodeLink(log, clock, fleet);
   undo.push(() => link.close());
   const cache = new MachineCache(context);
   const activity = new Activity(context, (id, at) => cache.touched(id, at));
@@ -157,9 +165,35 @@ async function serve(settings: IngressSettings, { context, bounds, undo }: Parts
       observe: (seen) => metrics.observeRequest(seen),
     },
   );
+  await listenForNodes(settings, { context, fleet, undo });
   activity.start();
   lastUsed.start();
   return { http, addresses, endpoints: Object.keys(handlers) as EndpointName[] };
+}
+
+/** What is needed to reach nodes on other hosts. */
+function openFleet(context: Context, undo: StopSteps) {
+  const { clock } = context;
+  const trust = new IngressTrust(context);
+  const fleet = { trust, clock, parked: new ParkedConnections(clock), connections: new FleetConnections(context) };
+  undo.push(() => {
+    fleet.parked.close();
+    fleet.connections.close();
+    trust.close();
+  });
+  return fleet;
+}
+
+/** Listens for nodes on other hosts, if it is configured. */
+async function listenForNodes(
+  { nodeListen, nodeAddresses }: IngressSettings,
+  { context, fleet, undo }: Pick<Parts, "context" | "undo"> & { readonly fleet: ReturnType<typeof openFleet> },
+): Promise<void> {
+  if (nodeListen === null) return;
+  const serveHttp = (socket: Duplex): void => void socket.destroy();
+  const listening = { context, listen: nodeListen, addresses: nodeAddresses, announcer: fleet.trust, identity: null };
+  const listener = await startFleetListener({ ...listening, ...fleet, serveHttp });
+  undo.push(() => listener.close());
 }
 
 async function main(): Promise<void> {

@@ -42,7 +42,7 @@ import { buildRouteTable } from "./http/route-table.ts";
 import { type HttpServer, startHttp } from "./http/server.ts";
 import { randomIds } from "./ids.ts";
 import { createLog } from "./log.ts";
-import { type FleetListener, startFleetListener } from "./link/fleet-listener.ts";
+import { type FleetListener, serverAnnouncer, startFleetListener } from "./link/fleet-listener.ts";
 import { countRunMismatches } from "./machines/run-store.ts";
 import { nodeListensOf } from "./nodes/listen.ts";
 import type { WebhookTimes } from "./webhooks/deliver.ts";
@@ -157,7 +157,10 @@ async function listenForNodes(
 ): Promise<FleetListener | null> {
   if (nodeListen === null) return null;
   const serveHttp = http.serveNode;
-  return await startFleetListener({ context, listen: nodeListen, addresses: nodeAddresses, ...fleet, serveHttp });
+  // A server that has another key than the others' must not start.
+  const identity = await fleet.trust.identity();
+  const listening = { context, listen: nodeListen, addresses: nodeAddresses, announcer: serverAnnouncer(context.db) };
+  return await startFleetListener({ ...listening, ...fleet, identity, serveHttp });
 }
 
 interface Served {

@@ -12,7 +12,7 @@ import { test } from "node:test";
 import pg from "pg";
 import { Client } from "../../server/test/support/client.ts";
 import { sharedDatabaseUrl } from "../support/database.ts";
-import { Program, startFlotilla } from "../support/flotilla.ts";
+import { portToReturnTo, Program, startFlotilla } from "../support/flotilla.ts";
 import { until } from "../support/until.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
@@ -26,7 +26,8 @@ async function asIngressRole(databaseUrl: string): Promise<string> {
   assert.ok(statements);
   const database = new pg.Client({ connectionString: databaseUrl });
   await database.connect();
-  await database.query(statements);
+  const { rowCount } = await database.query("SELECT FROM pg_roles WHERE rolname = 'flotilla_ingress'");
+  await database.query(rowCount === 0 ? statements : statements.replace(/^CREATE ROLE.*$/m, ""));
   await database.end();
   return databaseUrl.replace(/\/\/[^@]*@/, `//flotilla_ingress:${encodeURIComponent("change me")}@`);
 }
@@ -119,4 +120,61 @@ test("an ingress process serves machines and no API, revocation takes effect the
   await ingress.stop();
   assert.doesNotMatch(await ingress.log(), /permission denied|"level":(?:"error"|50)/);
   await flotilla.remove(id);
+});
+
+test("an ingress process reaches machines on a node of another host, and nothing of the node but their ports", async (t) => {
+  const guest = createServer((request, response) => response.end(`guest ${request.url}`));
+  guest.listen(0, "127.0.0.1");
+  await once(guest, "listening");
+  t.after(() => {
+    guest.close();
+    guest.closeAllConnections();
+  });
+  const databaseUrl = await sharedDatabaseUrl();
+  const [port, ingressPort] = [await portToReturnTo(), await portToReturnTo()];
+  const environment = { FLOTILLA_NODE_LISTEN: `127.0.0.1:${port}`, FLOTILLA_JOIN_TOKEN: "" };
+  await using flotilla = await startFlotilla({ databaseUrl, nodes: 0, serverEnvironment: () => environment });
+  const client = flotilla.client();
+  const ingress = new Program("ingress", "server/src/ingress-main.ts", join(flotilla.directory, "ingress"), {
+    DATABASE_URL: await asIngressRole(databaseUrl),
+    FLOTILLA_LISTEN: "127.0.0.1:0",
+    FLOTILLA_NODE_LISTEN: `127.0.0.1:${ingressPort}`,
+    FLOTILLA_LOG_LEVEL: "debug",
+  });
+  const home = join(flotilla.directory, "far");
+  const node = new Program("far", "node/src/main.ts", home, {
+    FLOTILLA_DATA_DIR: home,
+    FLOTILLA_NODE_ID: "far",
+    FLOTILLA_DRIVER: "fake",
+    FLOTILLA_LOG_LEVEL: "debug",
+    FLOTILLA_URL: `https://127.0.0.1:${port}`,
+    FLOTILLA_JOIN_TOKEN: (await client.post("/v1/tokens")).json.token,
+  });
+  t.after(() => Promise.all([ingress.kill(), node.kill()]));
+  await Promise.all([node.start(), ingress.start()]);
+  const url = await urlOf(ingress);
+  const hasReported = async () => (await client.get("/v1/nodes")).json[0]?.lastHeartbeatAt !== null;
+  await until(hasReported, { what: "the node's report", deadlineMs: 60_000 });
+  const env = { FAKE_PORTS: `80=${(guest.address() as AddressInfo).port}` };
+  const { id } = await flotilla.create({ ports: [{ port: 80 }], env });
+  await flotilla.start(id);
+  const there = new Client(url, client.key);
+  const answers = async () => (await there.get(`/v1/machines/${id}/connect/80/far`)).text === "guest /far";
+  await until(answers, { what: "the machine through the ingress", deadlineMs: 60_000 });
+  const { token } = (await client.post(`/v1/machines/${id}/share`)).json as { token: string };
+  const visit = () => fetch(`${url}/proxy/${id}/page`, { headers: { cookie: `flotilla_share=${token}` } });
+  assert.equal(await (await visit()).text(), "guest /page");
+  // The node comes back after a restart of the ingress, which has another key then, and is not reached once it is revoked.
+  await ingress.kill();
+  await ingress.start();
+  const next = await until(async () => ((await urlOf(ingress)) === url ? undefined : await urlOf(ingress)), {
+    what: "the new address",
+    deadlineMs: 60_000,
+  });
+  const again = new Client(next, client.key);
+  const reaches = async () => (await again.get(`/v1/machines/${id}/connect/80/`)).status;
+  await until(async () => (await reaches()) === 200, { what: "the machine again", deadlineMs: 60_000 });
+  assert.equal((await client.delete("/v1/nodes/far/credential")).status, 204);
+  await until(async () => (await reaches()) === 503, { what: "the end of the node's membership", deadlineMs: 60_000 });
+  assert.doesNotMatch(await ingress.log(), /permission denied|"level":(?:"error"|50)/);
 });

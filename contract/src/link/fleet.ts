@@ -23,6 +23,9 @@ export const PING_MS = 15_000;
 /** The subject alternative name of a server's certificate, as Node shows it. */
 export const SERVER_IDENTITY = "URI:urn:flotilla:server";
 
+/** The subject alternative name of an ingress's certificate, as Node shows it. It may dial ports of machines, and nothing else. */
+export const INGRESS_IDENTITY = "URI:urn:flotilla:ingress";
+
 /** The subject alternative name of a node's certificate, as Node shows it. */
 export const nodeIdentity = (nodeId: string): string => `URI:urn:flotilla:node:${nodeId}`;
 

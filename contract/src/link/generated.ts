@@ -108,6 +108,7 @@ export function readFleetFacts(value: unknown): FleetFacts {
         ? null
         : text(fields["certificate"], "FleetFacts.certificate", 8000),
     listeners: list(fields["listeners"], "FleetFacts.listeners", 256, readFleetListener),
+    ingresses: clippedList(fields["ingresses"] ?? [], "FleetFacts.ingresses", 16, readFleetListener),
   };
 }
 

@@ -1,7 +1,7 @@
 /**
  * What a node on another host needs to know of its fleet.
  */
-import { list, type Message, nullable, text, Type } from "./vocabulary.ts";
+import { clippedList, list, type Message, nullable, text, Type } from "./vocabulary.ts";
 
 /** A server's node listener, and its addresses: `host:port`. */
 export const FleetListener = Type.Object({ id: text(64), addresses: list(text(300), 16) });
@@ -15,5 +15,7 @@ export const FleetFacts = Type.Object({
   certificate: nullable(text(8_000)),
   /** Of every running server. */
   listeners: list(FleetListener, 256),
+  /** Of every running ingress: where a node that dials out parks connections that open ports of machines, and nothing else. */
+  ingresses: clippedList(FleetListener, 16),
 });
 export type FleetFacts = Message<typeof FleetFacts>;

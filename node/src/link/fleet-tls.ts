@@ -27,15 +27,22 @@ export function endpointOf(address: string): Endpoint {
   return { host: hostname.replace(/^\[|\]$/g, ""), port: Number(port) };
 }
 
-/** How a node that has joined connects to a server. `authority`: the fingerprint of one that it trusts. */
-export const fleetOptions = ({ key, cert, ca }: TlsIdentity, authority: string): ConnectionOptions => ({
+/**
+ * How a node that has joined connects to a server, or to an ingress. `authority`: the fingerprint of one that it trusts;
+ * `expected`: the other end's name in its certificate.
+ */
+export const fleetOptions = (
+  { key, cert, ca }: TlsIdentity,
+  authority: string,
+  expected: string = SERVER_IDENTITY,
+): ConnectionOptions => ({
   key,
   cert,
   ca,
   minVersion: "TLSv1.3",
   servername: authorityServerName(authority),
   checkServerIdentity: (_host, { subjectaltname }) =>
-    subjectaltname === SERVER_IDENTITY ? undefined : new Error("the certificate is not one of a server of the fleet"),
+    subjectaltname === expected ? undefined : new Error(`the certificate is not ${expected} of the fleet`),
 });
 
 /** Opens a connection; rejects when there is none in time. */

@@ -1,15 +1,16 @@
 /**
  * Where servers connect to a node that is reachable: TLS 1.3 with certificates of the fleet on both sides.
  *
- * Always: only a server of the fleet is served; a handshake that takes HANDSHAKE_MS is ended, and at most HANDSHAKES_MAX
+ * Always: only a server of the fleet is served, and an ingress, which may only open ports of machines; a handshake that takes HANDSHAKE_MS is ended, and at most HANDSHAKES_MAX
  * connections are open that have not finished theirs.
  */
 import { createServer, type Socket } from "node:net";
 import { createSecureContext, createServer as createTlsServer, type SecureContextOptions } from "node:tls";
 import type { Log } from "@flotilla/base/log";
-import { SERVER_IDENTITY } from "@flotilla/contract/link/fleet";
+import { INGRESS_IDENTITY, SERVER_IDENTITY } from "@flotilla/contract/link/fleet";
 import type { ListenAddress } from "@flotilla/contract/setting-values";
 import type { Membership } from "./membership.ts";
+import type { Peer } from "./parking.ts";
 
 const HANDSHAKE_MS = 10_000;
 const HANDSHAKES_MAX = 256;
@@ -17,8 +18,8 @@ const HANDSHAKES_MAX = 256;
 export interface LinkListenerOptions {
   readonly listen: ListenAddress;
   readonly membership: Membership;
-  /** Serves HTTP on a connection. */
-  readonly serve: (socket: Socket) => void;
+  /** Serves HTTP on a connection with `peer`. */
+  readonly serve: (socket: Socket, peer: Peer) => void;
   readonly log: Log;
 }
 
@@ -42,7 +43,9 @@ export async function listenForServers(options: LinkListenerOptions): Promise<{ 
   tls.on("secureConnection", (socket) => {
     handshakes.delete(nameOf(socket));
     socket.on("error", () => socket.destroy());
-    if (socket.getPeerX509Certificate()?.subjectAltName === SERVER_IDENTITY) serve(socket);
+    const name = socket.getPeerX509Certificate()?.subjectAltName;
+    if (name === SERVER_IDENTITY) serve(socket, "server");
+    else if (name === INGRESS_IDENTITY) serve(socket, "ingress");
     else socket.destroy();
   });
   const server = createServer({ keepAlive: true, noDelay: true }, (socket) => {

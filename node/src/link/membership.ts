@@ -36,6 +36,7 @@ interface Stored {
   readonly certificate: string;
   readonly authorities: readonly string[];
   readonly listeners: FleetFacts["listeners"];
+  readonly ingresses: FleetFacts["ingresses"];
 }
 
 export class Membership {
@@ -85,6 +86,10 @@ export class Membership {
     return this.#stored?.listeners ?? [];
   }
 
+  get ingresses(): FleetFacts["ingresses"] {
+    return this.#stored?.ingresses ?? [];
+  }
+
   /** Calls back after each change. */
   watch(onChange: () => void): void {
     this.#watchers.push(onChange);
@@ -101,7 +106,7 @@ export class Membership {
 
   /** Keeps what the server has answered. `joinToken`: with which the node has just joined. Throws an Error. */
   async accept(facts: FleetFacts, joinToken: string | null): Promise<void> {
-    const { authorities } = facts;
+    const { authorities, ingresses } = facts;
     // A server answers, so there is one: an answer without any must not leave the node without an address to call.
     const listeners = facts.listeners.length > 0 ? facts.listeners : this.listeners;
     const expected = joinToken === null ? null : (parseJoinToken(joinToken)?.authority ?? null);
@@ -111,7 +116,7 @@ export class Membership {
       );
     const certificate = facts.certificate ?? this.#stored?.certificate;
     if (certificate === undefined) throw new Error("the server has issued no certificate");
-    const next: Stored = { nodeId: this.nodeId, certificate, authorities, listeners };
+    const next: Stored = { nodeId: this.nodeId, certificate, authorities, listeners, ingresses };
     const text = JSON.stringify(next);
     if (text === JSON.stringify(this.#stored)) return;
     await writeFile(`${this.#path}.new`, text, { mode: 0o600, flush: true });
@@ -129,8 +134,8 @@ async function readStored(path: string): Promise<Stored | null> {
   if (text === null) return null;
   try {
     const { nodeId, ...facts } = JSON.parse(text) as Stored;
-    const { certificate, authorities, listeners } = readFleetFacts(facts);
-    if (typeof nodeId === "string" && certificate !== null) return { nodeId, certificate, authorities, listeners };
+    const { certificate, ...known } = readFleetFacts(facts);
+    if (typeof nodeId === "string" && certificate !== null) return { nodeId, certificate, ...known };
   } catch {
     // As below.
   }

@@ -1,10 +1,11 @@
 /**
- * The connections that a node keeps parked at every server of its fleet, so that servers can call it although nothing can
- * connect to it.
+ * The connections that a node keeps parked at every server and every ingress of its fleet, so that these can call it although
+ * nothing can connect to it.
  *
  * The bytes before HTTP are described in contract/src/link/fleet.ts. In memory only.
  *
  * Always:
+ * - On a connection at an ingress only ports of machines are opened.
  * - At each server that listens, IDLE_MIN to IDLE_MAX connections are parked, more while many are used. When a server uses
  *   one, another is opened at once.
  * - A connection on which the server has not answered a PING until the next one is closed.
@@ -16,7 +17,15 @@ import type { TLSSocket } from "node:tls";
 import type { Clock, Timer } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
-import { CLAIM, type FleetListener, PARKED_PROTOCOL, PING, PING_MS } from "@flotilla/contract/link/fleet";
+import {
+  CLAIM,
+  type FleetListener,
+  INGRESS_IDENTITY,
+  PARKED_PROTOCOL,
+  PING,
+  PING_MS,
+  SERVER_IDENTITY,
+} from "@flotilla/contract/link/fleet";
 import { endpointOf, explained, fleetOptions, openTls } from "./fleet-tls.ts";
 import type { Membership } from "./membership.ts";
 
@@ -27,13 +36,18 @@ const RETRY_MS_MAX = 3_000;
 
 export interface ParkingOptions {
   readonly membership: Membership;
-  /** Serves HTTP on a connection. */
-  readonly serve: (socket: Socket) => void;
+  /** Serves HTTP on a connection with `peer`. */
+  readonly serve: (socket: Socket, peer: Peer) => void;
   readonly clock: Clock;
   readonly log: Log;
 }
 
-/** The parked connections at all servers, as the membership names them. */
+/** What is at the other end of a connection. */
+export type Peer = "server" | "ingress";
+
+const IDENTITIES: Readonly<Record<Peer, string>> = { server: SERVER_IDENTITY, ingress: INGRESS_IDENTITY };
+
+/** The parked connections at all servers and ingresses, as the membership names them. */
 export class Parking {
   readonly #options: ParkingOptions;
   readonly #lots = new Map<string, Lot>();
@@ -54,22 +68,26 @@ export class Parking {
 
   #update(): void {
     if (this.#isClosed) return;
-    const listeners = new Map(this.#options.membership.listeners.map((listener) => [keyOf(listener), listener]));
+    const { listeners, ingresses } = this.#options.membership;
+    const desired = new Map<string, readonly [Peer, FleetListener]>();
+    for (const each of listeners) desired.set(keyOf("server", each), ["server", each]);
+    for (const each of ingresses) desired.set(keyOf("ingress", each), ["ingress", each]);
     for (const [key, lot] of this.#lots) {
-      if (listeners.has(key)) continue;
+      if (desired.has(key)) continue;
       this.#lots.delete(key);
       lot.close();
     }
-    for (const [key, { addresses }] of listeners)
-      if (!this.#lots.has(key)) this.#lots.set(key, new Lot(this.#options, addresses));
+    for (const [key, [peer, { addresses }]] of desired)
+      if (!this.#lots.has(key)) this.#lots.set(key, new Lot(this.#options, peer, addresses));
   }
 }
 
-const keyOf = ({ id, addresses }: FleetListener): string => `${id} ${addresses.join(" ")}`;
+const keyOf = (peer: Peer, { id, addresses }: FleetListener): string => `${peer} ${id} ${addresses.join(" ")}`;
 
-/** The connections parked at one server. */
+/** The connections parked at one server or ingress. */
 class Lot {
   readonly #options: ParkingOptions;
+  readonly #peer: Peer;
   readonly #addresses: readonly string[];
   readonly #idle = new Set<Socket>();
   #busy = 0;
@@ -79,8 +97,9 @@ class Lot {
   #pause: Timer | null = null;
   #isClosed = false;
 
-  constructor(options: ParkingOptions, addresses: readonly string[]) {
+  constructor(options: ParkingOptions, peer: Peer, addresses: readonly string[]) {
     this.#options = options;
+    this.#peer = peer;
     this.#addresses = addresses;
     this.#fill();
   }
@@ -129,7 +148,8 @@ class Lot {
   async #connect(address: string): Promise<TLSSocket> {
     const { identity, authority } = this.#options.membership;
     if (identity === null || authority === null) throw new Error("this node has not joined");
-    const options = { ...endpointOf(address), ...fleetOptions(identity, authority), ALPNProtocols: [PARKED_PROTOCOL] };
+    const trusted = fleetOptions(identity, authority, IDENTITIES[this.#peer]);
+    const options = { ...endpointOf(address), ...trusted, ALPNProtocols: [PARKED_PROTOCOL] };
     const socket = await openTls(options, this.#options.clock);
     if (socket.alpnProtocol === PARKED_PROTOCOL && !this.#isClosed) return socket;
     socket.destroy();
@@ -167,7 +187,7 @@ class Lot {
         });
         leave();
         socket.write(Buffer.from([CLAIM]));
-        serve(socket);
+        serve(socket, this.#peer);
         return;
       }
     };

@@ -8,7 +8,7 @@ import { parkedAddress } from "@flotilla/contract/link/fleet";
 import type { ListenAddress } from "@flotilla/contract/setting-values";
 import { listenForServers } from "./link-listener.ts";
 import { Membership } from "./membership.ts";
-import { Parking } from "./parking.ts";
+import { Parking, type Peer } from "./parking.ts";
 import { RemoteServer } from "./remote-server.ts";
 
 export interface ReachOptions {
@@ -28,8 +28,8 @@ export interface Reach {
   readonly server: RemoteServer;
   /** What the node registers as its address. */
   readonly address: string;
-  /** Lets servers reach it. `serve` serves HTTP on a connection. Ends with the returned object. */
-  open(serve: (socket: Socket) => void): Promise<AsyncDisposable>;
+  /** Lets servers and ingresses reach it. `serve` serves HTTP on a connection. Ends with the returned object. */
+  open(serve: (socket: Socket, peer: Peer) => void): Promise<AsyncDisposable>;
 }
 
 /** null: the server is on this host. Throws an Error with what to do. */

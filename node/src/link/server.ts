@@ -45,6 +45,7 @@ import { Dials } from "./dial.ts";
 import { serveExec } from "./exec.ts";
 import { serveFile, statusOfFailure } from "./files.ts";
 import { parseLogsRequest, serveLogs } from "./logs.ts";
+import type { Peer } from "./parking.ts";
 
 const MACHINE_ID = /^mach-[0-9a-f]{32}$/;
 const WAIT_MS_MAX = 10 * 60_000;
@@ -82,8 +83,8 @@ interface Exchange {
 }
 
 export interface ServedLink extends AsyncDisposable {
-  /** Serves a connection with a server that was authenticated. */
-  readonly serve: (socket: Socket) => void;
+  /** Serves a connection with a server or an ingress that was authenticated. */
+  readonly serve: (socket: Socket, peer: Peer) => void;
 }
 
 /** Starts to listen; a socket that an earlier agent left is replaced. */
@@ -109,7 +110,8 @@ export async function serveLink(options: LinkOptions): Promise<ServedLink> {
     await chown(options.socketPath, options.serverUid, -1);
   }
   return {
-    serve: (socket) => {
+    serve: (socket, peer) => {
+      if (peer === "ingress") link.limit(socket);
       server.emit("connection", socket);
       // Its reading was paused by the reading of the bytes before HTTP.
       socket.resume();
@@ -137,6 +139,7 @@ function listen(server: Server, path: string): Promise<void> {
 class Link {
   readonly #options: LinkOptions;
   readonly #dials = new Dials();
+  readonly #limited = new WeakSet<Socket>();
   readonly #serve: Readonly<Record<Exclude<LinkRouteName, "exec">, (exchange: Exchange) => Promise<void> | void>> = {
     dial: (exchange) => this.#dial(exchange),
     file: (exchange) => this.#file(exchange),
@@ -151,6 +154,11 @@ class Link {
     this.#options = options;
   }
 
+  /** On this connection ports of machines may be opened, and nothing else. */
+  limit(socket: Socket): void {
+    this.#limited.add(socket);
+  }
+
   handle(request: IncomingMessage, response: ServerResponse): void {
     boundLeftover(request, response, this.#options.clock);
     const refusal = this.#versionRefusal(request);
@@ -161,7 +169,8 @@ class Link {
     const { url = "/", method = "" } = request;
     const at = url.indexOf("?");
     const found = findLinkRoute(method, at < 0 ? url : url.slice(0, at));
-    if (found === undefined) return refuseRoute(request, response);
+    const isPermitted = found?.name === "dial" || !this.#limited.has(request.socket);
+    if (found === undefined || !isPermitted) return refuseRoute(request, response);
     const { name, parameters } = found;
     if (name === "exec") return this.#exec(parameters["id"] ?? "", request, response);
     const query = new URLSearchParams(at < 0 ? "" : url.slice(at + 1));

@@ -5,13 +5,14 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import { makeLog } from "../../src/log.ts";
-import { serveLink } from "../../src/link/server.ts";
+import { type ServedLink, serveLink } from "../../src/link/server.ts";
 import { linkSocketPath } from "../../src/link/socket-path.ts";
 import { startTestNode, temporaryDirectory, type TestNode } from "./in-process.ts";
 
 export interface TestLink extends AsyncDisposable {
   readonly node: TestNode;
   readonly socketPath: string;
+  readonly serve: ServedLink["serve"];
   /** Of archives that are imported. */
   readonly temporaryDirectory: string;
   /** Closes only the link, before the rest. */
@@ -45,6 +46,7 @@ export async function startTestLink(options: TestLinkOptions = {}): Promise<Test
   return {
     node,
     socketPath,
+    serve: link.serve,
     temporaryDirectory: temporary,
     close,
     [Symbol.asyncDispose]: async () => {

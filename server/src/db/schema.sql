@@ -164,6 +164,24 @@ CREATE TABLE idempotency_keys (
   CONSTRAINT idempotency_keys_check CHECK (((answer IS NULL) OR (status IS NOT NULL)))
 );
 
+-- Where running ingresses listen for nodes on other hosts. Written by server/src/link/ingress-store.ts only.
+CREATE TABLE ingress_listeners (
+  -- Computed from the addresses, so that an ingress that was restarted has the same.
+  id text NOT NULL,
+  -- host:port, in the order in which nodes try them.
+  addresses text[] NOT NULL,
+  -- P-256, as PEM. The private key is in the ingress's memory only.
+  public_key text NOT NULL,
+  -- Of that key, signed by servers: {fingerprint of the authority: {certificate, expiresAt}}. Empty until a server has signed.
+  certificates jsonb NOT NULL,
+  -- When its ingress last confirmed it; an old row is ignored, and deleted later.
+  seen_at timestamp with time zone NOT NULL,
+  CONSTRAINT ingress_listeners_pkey PRIMARY KEY (id),
+  CONSTRAINT ingress_listeners_certificates_check CHECK ((jsonb_typeof(certificates) = 'object'::text)),
+  CONSTRAINT ingress_listeners_id_check CHECK ((id ~ '^[0-9a-f]{16}$'::text)),
+  CONSTRAINT ingress_listeners_public_key_check CHECK ((length(public_key) <= 1000))
+);
+
 -- One row. Its lock makes transactions that finalize invoices take turns, so that numbers have no gaps.
 CREATE TABLE invoice_counter (
   -- Always true.

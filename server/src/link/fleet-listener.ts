@@ -1,8 +1,8 @@
 /**
- * The listener for nodes on other hosts: TLS 1.3 with certificates of the fleet's authorities.
+ * The listener for nodes on other hosts, of a server or an ingress: TLS 1.3 with certificates of the fleet's authorities.
  *
- * A connection is parked for calls of this server (parked.ts) or carries HTTP of the node: its registration, without a
- * certificate, and its heartbeats. It announces its addresses in the database, from where nodes learn them.
+ * A connection is parked for calls of this process (parked.ts) or carries HTTP of the node to a server: its registration,
+ * without a certificate, and its heartbeats. It announces its addresses in the database, from where nodes learn them.
  *
  * Always:
  * - A connection is parked only with a valid certificate whose key the node has now (fleet-connections.ts).
@@ -22,7 +22,7 @@ import type { FleetConnections } from "./fleet-connections.ts";
 import { removeListener, upsertListener } from "./fleet-store.ts";
 import { Handshakes } from "./handshakes.ts";
 import type { ParkedConnections } from "./parked.ts";
-import { certificateOf, type FleetTrust, LISTENER_LOST_MS } from "./trust.ts";
+import { certificateOf, type HandshakeTrust, LISTENER_LOST_MS, type TlsIdentity } from "./trust.ts";
 
 const CONNECTIONS_MAX = 8_192;
 const CONNECTIONS_PER_NODE_MAX = 2_048;
@@ -37,11 +37,21 @@ export interface FleetListenerOptions {
   readonly listen: ListenAddress;
   /** `host:port`, under which nodes reach it; null: as it listens. */
   readonly addresses: readonly string[] | null;
-  readonly trust: FleetTrust;
+  readonly trust: HandshakeTrust;
+  /** What is shown to clients that name no authority; null: nothing. */
+  readonly identity: TlsIdentity | null;
+  readonly announcer: Announcer;
   readonly parked: ParkedConnections;
   readonly connections: FleetConnections;
   /** Serves HTTP on a connection. `certificate`: of the node; null: it has shown none. */
   readonly serveHttp: (socket: TLSSocket, certificate: NodeCertificate | null) => void;
+}
+
+/** Where it is announced in the database. */
+export interface Announcer {
+  /** Called at the start and every ANNOUNCE_MS. When the first call rejects, the start fails. */
+  confirm(id: string, addresses: readonly string[]): Promise<void>;
+  withdraw(id: string): Promise<void>;
 }
 
 export interface FleetListener {
@@ -50,16 +60,28 @@ export interface FleetListener {
   close(): Promise<void>;
 }
 
-/** Throws an Error when it cannot listen, or when the fleet's authorities cannot be read. */
+/** Announces the listener of a server. */
+export function serverAnnouncer(db: Context["db"]): Announcer {
+  let isKnown = false;
+  return {
+    async confirm(id, addresses) {
+      await upsertListener(db, { id, addresses, goneAfterMs: 10 * LISTENER_LOST_MS });
+      if (!isKnown) await db.notify("fleet", id);
+      isKnown = true;
+    },
+    async withdraw(id) {
+      await removeListener(db, id);
+      await db.notify("fleet", id);
+    },
+  };
+}
+
+/** Throws an Error when it cannot listen, or when it cannot be announced. */
 export async function startFleetListener(options: FleetListenerOptions): Promise<FleetListener> {
-  const { context, listen, trust } = options;
-  // A server that has another key than the others' must not start.
-  const first = await trust.identity();
+  const { context, listen, trust, identity } = options;
   const handshakes = new Handshakes();
   const tls = createTlsServer({
-    key: first.key,
-    cert: first.cert,
-    ca: [...first.ca],
+    ...(identity === null ? {} : { key: identity.key, cert: identity.cert, ca: [...identity.ca] }),
     minVersion: "TLSv1.3",
     requestCert: true,
     // Without a certificate a node may register.
@@ -94,7 +116,7 @@ export async function startFleetListener(options: FleetListenerOptions): Promise
   await startListening(server, listen);
   const { port } = server.address() as AddressInfo;
   const address = { host: listen.host, port };
-  const silence = await announce(context, options.addresses ?? reachableAt(address)).catch((error: unknown) => {
+  const silence = await announce(options, options.addresses ?? reachableAt(address)).catch((error: unknown) => {
     server.close();
     throw error;
   });
@@ -149,18 +171,20 @@ function startListening(server: Server, listen: ListenAddress): Promise<void> {
 }
 
 /** Announces the addresses until the returned function is called. */
-async function announce({ db, clock, log }: Context, addresses: readonly string[]): Promise<() => Promise<void>> {
+async function announce(
+  { context: { clock, log }, announcer }: FleetListenerOptions,
+  addresses: readonly string[],
+): Promise<() => Promise<void>> {
   const id = createHash("sha256").update(addresses.join(" ")).digest("hex").slice(0, 16);
-  const confirm = (): Promise<void> => upsertListener(db, { id, addresses, goneAfterMs: 10 * LISTENER_LOST_MS });
-  await confirm();
-  await db.notify("fleet", id);
+  await announcer.confirm(id, addresses);
   const stop = every(clock, ANNOUNCE_MS, () => {
-    confirm().catch((error: unknown) => log.warn({ error }, "the listener for nodes could not be announced"));
+    announcer
+      .confirm(id, addresses)
+      .catch((error: unknown) => log.warn({ error }, "the listener for nodes could not be announced"));
   });
   return async () => {
     stop();
-    await removeListener(db, id).catch(() => undefined);
-    await db.notify("fleet", id);
+    await announcer.withdraw(id).catch(() => undefined);
   };
 }
 

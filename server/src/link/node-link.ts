@@ -19,7 +19,7 @@ import type { DesiredMachine, NodeImage, ObservedMachine } from "@flotilla/contr
 import { readImageProgress, readNodeImages, readObservedMachine } from "@flotilla/contract/link/generated";
 import { linkHeader, LINK_HEADER, OWN_LINK_VERSIONS } from "@flotilla/contract/link/version";
 import type { Dispatcher, Pool } from "undici";
-import { type Fleet, openPool } from "./reach.ts";
+import { type FleetReach, openPool } from "./reach.ts";
 import { NodeUnreachable, NodeRefused, NotRunning, refusalOf } from "./refusals.ts";
 import { Turns } from "./turns.ts";
 
@@ -91,10 +91,10 @@ export class NodeLink {
   /** For streams between nodes and callers. */
   readonly turns: Turns;
   readonly #log: Log;
-  readonly #fleet: Fleet | null;
+  readonly #fleet: FleetReach | null;
 
   /** `fleet` null: only nodes of this host are reached. */
-  constructor(log: Log, clock: Pick<Clock, "monotonic">, fleet: Fleet | null = null) {
+  constructor(log: Log, clock: Pick<Clock, "monotonic">, fleet: FleetReach | null = null) {
     this.#log = log;
     this.#fleet = fleet;
     this.turns = new Turns(clock);

@@ -14,14 +14,19 @@ import { nodeIdentity } from "@flotilla/contract/link/fleet";
 import { Pool } from "undici";
 import type { FleetConnections } from "./fleet-connections.ts";
 import type { ParkedConnections } from "./parked.ts";
-import { certificateOf, type FleetTrust } from "./trust.ts";
+import { certificateOf, type FleetTrust, type HandshakeTrust } from "./trust.ts";
 
-/** What is needed for nodes on other hosts. */
-export interface Fleet {
-  readonly trust: FleetTrust;
+/** What is needed to reach nodes on other hosts. */
+export interface FleetReach {
+  readonly trust: HandshakeTrust;
   readonly parked: ParkedConnections;
   readonly connections: FleetConnections;
   readonly clock: Clock;
+}
+
+/** The same of a server. */
+export interface Fleet extends FleetReach {
+  readonly trust: FleetTrust;
 }
 
 const CONNECT_MS = 10_000;
@@ -29,7 +34,7 @@ const CONNECT_MS = 10_000;
 /** Makes the pool of connections to a node. `fleet` null: this program reaches only nodes of its host. */
 export function openPool(
   node: { readonly nodeId: string; readonly address: string },
-  fleet: Fleet | null,
+  fleet: FleetReach | null,
   options: Pool.Options,
 ): Pool {
   const { nodeId, address } = node;
@@ -55,7 +60,7 @@ export function openPool(
 }
 
 async function connectDirectly(
-  { trust, connections, clock }: Fleet,
+  { trust, connections, clock }: FleetReach,
   nodeId: string,
   { hostname, port }: URL,
 ): Promise<TLSSocket> {

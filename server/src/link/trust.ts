@@ -17,6 +17,7 @@ import type { NodeCertificate } from "../auth/caller.ts";
 import type { Context } from "../context.ts";
 import type { Secrets } from "../secrets.ts";
 import { type Authority, authorityOf, isRenewalDue, issueCertificate, makeAuthority } from "./certificates.ts";
+import { listIngressKeys, listIngressListeners, removeLostIngresses, writeCertificates } from "./ingress-store.ts";
 import {
   insertFirstAuthority,
   listAuthorities,
@@ -33,6 +34,14 @@ const LISTENERS_FRESH_MS = 1_000;
 /** A server that has not confirmed its listener for this long has ended. */
 export const LISTENER_LOST_MS = 45_000;
 
+/** What a listener for nodes shows and trusts. */
+export interface HandshakeTrust {
+  /** Rejects while there is nothing to show. */
+  identity(): Promise<TlsIdentity>;
+  /** For a handshake in which the client asks for `name`. */
+  shownTo(name: string): Promise<SecureContext | undefined>;
+}
+
 /** What this server shows and trusts in a TLS handshake. */
 export interface TlsIdentity {
   /** PEM. */
@@ -41,6 +50,9 @@ export interface TlsIdentity {
   readonly cert: string;
   readonly ca: readonly string[];
 }
+
+/** Where nodes connect. */
+type Listeners = Pick<FleetFacts, "listeners" | "ingresses">;
 
 interface Known {
   readonly signing: Authority;
@@ -54,14 +66,14 @@ interface Known {
   readonly expiresAt: number;
 }
 
-export class FleetTrust {
+export class FleetTrust implements HandshakeTrust {
   readonly #context: Context;
   readonly #secrets: Secrets;
   readonly #key = generateKeyPairSync("ec", { namedCurve: "P-256" });
   readonly #unlisten: () => void;
   #known: Known | null = null;
   #reading: Promise<Known> | null = null;
-  #listeners: { readonly rows: FleetFacts["listeners"]; readonly readAt: number } | null = null;
+  #listeners: (Listeners & { readonly readAt: number }) | null = null;
 
   constructor(context: Context, secrets: Secrets) {
     this.#context = context;
@@ -99,7 +111,7 @@ export class FleetTrust {
     return {
       authorities: all.map(({ certificate }) => certificate),
       certificate: this.#issue(signing, `urn:flotilla:node:${nodeId}`, publicKey).certificate,
-      listeners: await this.listeners(),
+      ...(await this.#listening()),
     };
   }
 
@@ -114,7 +126,7 @@ export class FleetTrust {
     return {
       authorities: all.map(({ certificate }) => certificate),
       certificate: null,
-      listeners: await this.listeners(),
+      ...(await this.#listening()),
     };
   }
 
@@ -160,14 +172,39 @@ export class FleetTrust {
     await this.#read();
   }
 
-  /** Where running servers listen for nodes. */
-  async listeners(): Promise<FleetFacts["listeners"]> {
+  /** Signs the certificates that ingresses lack. Returns how many ingresses got some. */
+  async certifyIngresses(): Promise<number> {
+    const { clock, db } = this.#context;
+    const ingresses = await listIngressKeys(db, LISTENER_LOST_MS);
+    if (ingresses.length === 0) return 0;
+    const { all } = await this.#current();
+    let count = 0;
+    for (const { id, publicKey, certificates } of ingresses) {
+      const isCurrent = ({ fingerprint }: Authority): boolean => {
+        const { expiresAt } = certificates[fingerprint] ?? {};
+        return expiresAt !== undefined && !isRenewalDue(expiresAt, clock.now());
+      };
+      if (all.length === Object.keys(certificates).length && all.every(isCurrent)) continue;
+      const key = createPublicKey(publicKey);
+      const signed = all.map((each) => [each.fingerprint, this.#issue(each, "urn:flotilla:ingress", key)] as const);
+      await writeCertificates(db, { id, publicKey, certificates: Object.fromEntries(signed) });
+      await db.notify("fleet", id);
+      count += 1;
+    }
+    await removeLostIngresses(db, 10 * LISTENER_LOST_MS);
+    return count;
+  }
+
+  /** Where running servers and ingresses listen for nodes. */
+  async #listening(): Promise<Listeners> {
     const { clock, db } = this.#context;
     if (this.#listeners === null || clock.monotonic() - this.#listeners.readAt > LISTENERS_FRESH_MS) {
       const readAt = clock.monotonic();
-      this.#listeners = { rows: await listListeners(db, LISTENER_LOST_MS), readAt };
+      const listeners = await listListeners(db, LISTENER_LOST_MS);
+      this.#listeners = { listeners, ingresses: await listIngressListeners(db, LISTENER_LOST_MS), readAt };
     }
-    return this.#listeners.rows;
+    const { listeners, ingresses } = this.#listeners;
+    return { listeners, ingresses };
   }
 
   async #current(): Promise<Known> {

@@ -28,10 +28,11 @@ export function nodeInfo(node: NodeRecord): NodeInfo {
   };
 }
 
-export const fleetMembership = ({ authorities, certificate, listeners }: FleetFacts): FleetMembership => ({
+export const fleetMembership = ({ authorities, certificate, listeners, ingresses }: FleetFacts): FleetMembership => ({
   authorities: [...authorities],
   certificate,
   listeners: listeners.map(({ id, addresses }) => ({ id, addresses: [...addresses] })),
+  ingresses: ingresses.map(({ id, addresses }) => ({ id, addresses: [...addresses] })),
 });
 
 export const fleetAuthority = (

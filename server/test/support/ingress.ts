@@ -17,6 +17,8 @@ export async function startTestIngress(
     appsUrl: null,
     publicUrl: null,
     logLevel: "error",
+    nodeListen: null,
+    nodeAddresses: null,
     trustedProxies: ["127.0.0.0/8", "::1"],
     connectionsPerAddress: null,
     ...options,
