@@ -60,7 +60,7 @@ interface Field {
   readonly neighbour: Neighbour;
   readonly order: Omit<FloodOrder, "floods">;
   readonly emptyUrl: string;
-  readonly serverPid: number;
+  readonly pids: { readonly server: number; readonly node: number };
 }
 
 async function prepare(
@@ -89,7 +89,8 @@ async function prepare(
     { what: "list", method: "GET", path: "/v1/machines", body: "" },
   ]);
   await neighbour.call(WARM_UP_MS, new Map());
-  return { neighbour, order: { url, key, machineId: page.id }, emptyUrl, serverPid: await flotilla.pidOf("server") };
+  const pids = { server: await flotilla.pidOf("server"), node: await flotilla.pidOf("node") };
+  return { neighbour, order: { url, key, machineId: page.id }, emptyUrl, pids };
 }
 
 /** The measurements for one kind of flood. */
@@ -100,21 +101,17 @@ interface Found {
   readonly control: Latencies;
   readonly counts: Map<string, number>;
   /** Shares of a processor in the flooded periods. */
-  readonly used: { server: number; flooder: number };
+  readonly used: { server: number; node: number; flooder: number };
 }
 
-async function measure(
-  { neighbour, order, emptyUrl, serverPid }: Field,
-  [name, floods]: Kind,
-  n: number,
-): Promise<Found> {
+async function measure({ neighbour, order, emptyUrl, pids }: Field, [name, floods]: Kind, n: number): Promise<Found> {
   const found: Found = {
     name,
     quiet: new Map(),
     flooded: new Map(),
     control: new Map(),
     counts: new Map(),
-    used: { server: 0, flooder: 0 },
+    used: { server: 0, node: 0, flooder: 0 },
   };
   for (let turn = 0; turn < n; turn++) {
     await neighbour.call(STRETCH_MS, found.quiet);
@@ -122,10 +119,11 @@ async function measure(
       await using flood = await startFlood({ ...order, floods });
       flood.begin();
       await sleep(BEGIN_MS);
-      const before = [await processorMs(serverPid), await processorMs(flood.pid)] as const;
+      const watched = { ...pids, flooder: flood.pid };
+      const before = await processorMsOf(watched);
       const tookMs = await timed(() => neighbour.call(STRETCH_MS, found.flooded));
-      found.used.server += ((await processorMs(serverPid)) - before[0]) / tookMs / n;
-      found.used.flooder += ((await processorMs(flood.pid)) - before[1]) / tookMs / n;
+      const after = await processorMsOf(watched);
+      for (const name of PROGRAMS) found.used[name] += (after[name] - before[name]) / tookMs / n;
       addTo(found.counts, await flood.end());
     }
     await sleep(SETTLE_MS);
@@ -139,6 +137,14 @@ async function measure(
     await sleep(SETTLE_MS);
   }
   return found;
+}
+
+const PROGRAMS = ["server", "node", "flooder"] as const;
+type ByProgram = Record<(typeof PROGRAMS)[number], number>;
+
+async function processorMsOf(pids: Readonly<ByProgram>): Promise<ByProgram> {
+  const [server, node, flooder] = await Promise.all([pids.server, pids.node, pids.flooder].map(processorMs));
+  return { server: server ?? 0, node: node ?? 0, flooder: flooder ?? 0 };
 }
 
 function addTo(counts: Map<string, number>, more: FloodCount): void {
@@ -165,6 +171,6 @@ function notesOf({ name, quiet, flooded, control, counts, used }: Found): readon
   const share = (part: number): string => `${Math.round(part * 100)} %`;
   return [
     `${name}: p99 quiet to flooded: ${each.join(", ")}; with the empty server flooded ${(p99(control) / p99(quiet)).toFixed(2)} times the quiet p99`,
-    `${name}: answers ${answered}; of a processor the server used ${share(used.server)}, the flooder ${share(used.flooder)}`,
+    `${name}: answers ${answered}; of a processor the server used ${share(used.server)}, the node agent ${share(used.node)}, the flooder ${share(used.flooder)}`,
   ];
 }
