@@ -67,7 +67,9 @@ export function buildProgram(tree: Tree): Command {
   addNodeCommands(tree, addProgram(tree, root, "node", "run a node only, which adds this machine to a server"));
   addVerb(tree, root, {
     usage: "doctor",
-    summary: "explain what this machine can do and what is missing",
+    summary: "explain what this machine can do and what is missing; with --fleet, what the nodes of the fleet need",
+    options: (command) =>
+      command.option("--fleet", "check all nodes and authorities through the server instead (needs an admin key)"),
     load: () => import("./doctor/doctor.ts"),
   });
   addBenchCommand(tree, root);

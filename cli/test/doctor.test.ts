@@ -52,3 +52,30 @@ test("a server without a node and a key that it does not know are bad", async (t
   assert.match(text, /^bad {3}nodes +0 of 1 ready$/m);
   assert.match(text, /\d+ of \d+ checks are bad/);
 });
+
+test("with --fleet every node is listed, and one that needs action ends with 1", async (t) => {
+  const node = {
+    id: "far",
+    status: "unreachable",
+    labels: {},
+    lastHeartbeatAt: new Date(0).toISOString(),
+    cordonedAt: null,
+    availableMemoryMb: 8_000,
+    totalMemoryMb: 16_000,
+    availableDiskGb: 50,
+    totalDiskGb: 100,
+  };
+  const answers: Readonly<Record<string, unknown>> = {
+    "/health": { clusterId: "c", version: "0.1.0", nodesTotal: 2, nodesReady: 1 },
+    "/v1/nodes": [{ ...node, id: "near", status: "ready" }, node],
+    "/v1/nodes/authorities": [],
+    "/v1/images": [{ reference: "local/busybox", nodeId: "near" }],
+  };
+  const peer = await startPeer(t, (arrived, answer) => replyJson(answers[arrived.url ?? ""])(arrived, answer));
+  const environment = { HOME: temporaryHome(t), FLOTILLA_URL: peer.url, FLOTILLA_API_KEY: "smk_x" };
+  const { code, output } = await runCli(t, ["doctor", "--fleet"], { environment });
+  assert.equal(code, 1);
+  assert.match(String(output), /^ok {4}node near +ready, 1 image, 8000 of 16000 MB and 50 of 100 GB free/m);
+  assert.match(String(output), /^bad {3}node far +unreachable, last seen \d+ .* ago$/m);
+  assert.match(String(output), /1 of 3 checks are bad/);
+});

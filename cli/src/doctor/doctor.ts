@@ -2,6 +2,8 @@
  * `flotilla doctor`: what this machine can do, what is missing and what that means; then whether a server is
  * reachable, whether the key is valid there and whether it has a node.
  *
+ * With `--fleet` instead what each node and authority of the fleet needs from an operator (fleet.ts).
+ *
  * The checks of the host are the node agent's (node/src/doctor/main.ts), run as a program, because the node knows
  * what it needs. A missing server is a warning, not a fault: the doctor also runs before the first start.
  *
@@ -15,25 +17,41 @@ import type { Call } from "../call.ts";
 import { EXIT_REFUSED, Failure } from "../failure.ts";
 import type { Output, Style } from "../output.ts";
 import { clean, wrap } from "../table.ts";
-
-export interface Check {
-  readonly name: string;
-  readonly status: "ok" | "warn" | "bad";
-  /** What was found. */
-  readonly value: string;
-  /** What it means, and what to do about it. */
-  readonly meaning: string;
-}
+import type { Check } from "./check.ts";
+import { fleetChecks } from "./fleet.ts";
 
 const DOCTOR_MAIN = fileURLToPath(new URL("../../../node/src/doctor/main.ts", import.meta.url));
 const STYLES: Readonly<Record<Check["status"], Style>> = { ok: "green", warn: "yellow", bad: "red" };
 const CALL_TIMEOUT_MS = 5_000;
 
-export async function run(call: Call): Promise<number> {
-  const checks = [...(await checkHost(call)), ...(await checkServer(call))];
+export interface DoctorOptions {
+  readonly fleet?: boolean;
+}
+
+export async function run(call: Call, _operands: readonly string[], { fleet }: DoctorOptions): Promise<number> {
+  const checks = fleet === true ? await checkFleet(call) : [...(await checkHost(call)), ...(await checkServer(call))];
   if (call.output.isJson) call.output.json(checks);
   else show(call.output, checks);
   return checks.some((check) => check.status === "bad") ? EXIT_REFUSED : 0;
+}
+
+/** The fleet as the server sees it; needs an admin key. */
+async function checkFleet(call: Call): Promise<readonly Check[]> {
+  using _progress = call.output.progress("asking the server about its nodes");
+  const flotilla = call.flotilla();
+  const { url } = call.connect();
+  const [health, nodes, authorities] = await Promise.all([
+    flotilla.getHealth(),
+    flotilla.listNodes(),
+    flotilla.listFleetAuthorities(),
+  ]);
+  // It fails when no node answers.
+  const images = await flotilla.listImages().catch((error: unknown) => {
+    if (error instanceof FlotillaError) return null;
+    throw error;
+  });
+  const server: Check = { name: "server", status: "ok", value: `${health.version} at ${url}`, meaning: "reachable" };
+  return [server, ...fleetChecks({ nodes, authorities, images, now: call.world.clock.now() })];
 }
 
 async function checkHost(call: Call): Promise<readonly Check[]> {

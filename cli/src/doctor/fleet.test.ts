@@ -1,0 +1,84 @@
+/**
+ * What `doctor --fleet` finds.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { fleetChecks, type FleetFacts } from "./fleet.ts";
+
+const NOW = Date.parse("2030-01-01T00:00:00Z");
+const ago = (ms: number): string => new Date(NOW - ms).toISOString();
+const YEAR_MS = 365 * 24 * 3_600_000;
+
+const NODE: FleetFacts["nodes"][number] = {
+  id: "a",
+  address: "parked:a",
+  smolvmAddress: "parked:a",
+  status: "ready",
+  totalCpus: 8,
+  availableCpus: 8,
+  totalMemoryMb: 16_000,
+  availableMemoryMb: 8_000,
+  totalDiskGb: 100,
+  availableDiskGb: 50,
+  labels: { accelerator: "kvm", acceleratorReason: "a guest boots with it" },
+  registeredAt: ago(YEAR_MS),
+  lastHeartbeatAt: ago(2_000),
+  cordonedAt: null,
+  runtime: null,
+  usedCpus: 0,
+  usedMemoryMb: 0,
+  usedDiskGb: 0,
+};
+const AUTHORITY = { fingerprint: "f".repeat(64), isSigning: true, createdAt: ago(YEAR_MS), expiresAt: ago(-YEAR_MS) };
+
+const checksOf = (node: Partial<typeof NODE>, more: Partial<FleetFacts> = {}) =>
+  fleetChecks({
+    nodes: [{ ...NODE, ...node }],
+    authorities: [AUTHORITY],
+    images: [{ nodeId: "a" }],
+    now: NOW,
+    ...more,
+  });
+const found = (checks: ReturnType<typeof checksOf>): string[] =>
+  checks.filter(({ status }) => status !== "ok").map(({ name, status, value }) => `${status} ${name}: ${value}`);
+
+test("a node that reports and answers is fine, with its free resources, its images and its accelerator", () => {
+  const [node] = checksOf({});
+  assert.equal(node?.status, "ok");
+  assert.equal(node.value, "ready, 1 image, 8000 of 16000 MB and 50 of 100 GB free, kvm");
+  assert.deepEqual(found(checksOf({})), []);
+});
+
+test("a fleet without nodes, a silent node and one without memory or disk need action, and each finding says which", () => {
+  for (const [checks, expected] of [
+    [fleetChecks({ nodes: [], authorities: [], images: [], now: NOW }), ["bad nodes: none"]],
+    [
+      checksOf({ status: "unreachable", lastHeartbeatAt: ago(180_000) }),
+      [/^bad node a: unreachable, last seen 3 ?min/],
+    ],
+    [checksOf({ availableMemoryMb: 600 }), ["bad node a: 600 of 16000 MB of memory are free"]],
+    [checksOf({ availableDiskGb: 1 }), ["bad node a: 1 of 100 GB of its disk are free"]],
+  ] as const) {
+    const texts = found(checks);
+    assert.equal(texts.length, expected.length, texts.join("; "));
+    for (const [index, text] of texts.entries()) assert.match(text, new RegExp(expected[index] ?? ""));
+    for (const { meaning } of checks.filter(({ status }) => status === "bad")) assert.notEqual(meaning, "");
+  }
+});
+
+test("what an operator chose, and what passes, is shown without a need for action", () => {
+  assert.deepEqual(found(checksOf({ cordonedAt: ago(0) })), ["warn node a: cordoned"]);
+  assert.deepEqual(found(checksOf({ status: "drained" })), ["warn node a: drained"]);
+  assert.deepEqual(found(checksOf({ status: "revoked" })), ["warn node a: revoked"]);
+  assert.deepEqual(found(checksOf({}, { images: null })), ["warn node a: no image in its answer"]);
+  assert.deepEqual(found(checksOf({ lastHeartbeatAt: null })), ["warn node a: never reported"]);
+});
+
+test("an authority that expires soon needs action, and one that was replaced names the nodes that still need it", () => {
+  const soon = { ...AUTHORITY, expiresAt: ago(-3_600_000) };
+  assert.match(found(checksOf({}, { authorities: [soon] }))[0] ?? "", /^bad authority ffffffffffff: expires in 60 min/);
+  const replaced = { ...AUTHORITY, isSigning: false };
+  const checks = checksOf({ status: "unreachable" }, { authorities: [AUTHORITY, replaced] });
+  assert.match(checks.at(-1)?.meaning ?? "", /when these nodes have reported: a$/);
+  assert.match(checksOf({}, { authorities: [AUTHORITY, replaced] }).at(-1)?.meaning ?? "", /`flotilla authority rm f/);
+});

@@ -1,0 +1,132 @@
+/**
+ * `flotilla doctor --fleet`: what each node and authority of the fleet needs from an operator. Pure.
+ *
+ * Always: a finding that needs action is `bad` and says what to do; a state that an operator chose, or that passes by itself,
+ * is `warn` at most.
+ */
+import type { FleetAuthority, NodeInfo } from "@flotilla/sdk";
+import { renderSpan } from "../table.ts";
+import type { Check } from "./check.ts";
+
+export interface FleetFacts {
+  readonly nodes: readonly NodeInfo[];
+  readonly authorities: readonly FleetAuthority[];
+  /** What the nodes answered to the server that was called; null: none answered. */
+  readonly images: readonly { readonly nodeId: string }[] | null;
+  /** Epoch milliseconds. */
+  readonly now: number;
+}
+
+/** Below these a node starts no machine, or makes no template. */
+const FREE_MEMORY_MB_MIN = 256;
+const FREE_MEMORY_SHARE_MIN = 0.04;
+const FREE_DISK_GB_MIN = 2;
+const AUTHORITY_MS_MIN = 30 * 24 * 3_600_000;
+
+/** Pure. The servers are checked by the caller. */
+export function fleetChecks(facts: FleetFacts): readonly Check[] {
+  const { nodes, authorities, now } = facts;
+  if (nodes.length === 0)
+    return [finding("nodes", "bad", "none", "no machine can run; `flotilla node` on a host adds it to the fleet")];
+  return [
+    ...nodes.flatMap((node) => nodeChecks(node, facts)),
+    ...authorities.flatMap((authority) => authorityChecks(authority, nodes, now)),
+  ];
+}
+
+const finding = (name: string, status: Check["status"], value: string, meaning: string): Check => ({
+  name,
+  status,
+  value,
+  meaning,
+});
+
+function nodeChecks(node: NodeInfo, { images, now }: FleetFacts): readonly Check[] {
+  const name = `node ${node.id}`;
+  const status = statusCheck(name, node, now);
+  if (status !== null && status.status === "bad") return [status];
+  const count = images?.filter(({ nodeId }) => nodeId === node.id).length ?? 0;
+  const { labels, availableMemoryMb, totalMemoryMb, availableDiskGb, totalDiskGb } = node;
+  const found = [
+    status,
+    availableMemoryMb < Math.max(FREE_MEMORY_MB_MIN, FREE_MEMORY_SHARE_MIN * totalMemoryMb)
+      ? finding(
+          name,
+          "bad",
+          `${availableMemoryMb} of ${totalMemoryMb} MB of memory are free`,
+          "it starts no machine; stop machines there, or add memory or a node",
+        )
+      : null,
+    availableDiskGb < FREE_DISK_GB_MIN
+      ? finding(
+          name,
+          "bad",
+          `${availableDiskGb} of ${totalDiskGb} GB of its disk are free`,
+          "machines that write there are paused soon; delete machines there, or enlarge its disk",
+        )
+      : null,
+    node.status !== "revoked" && count === 0
+      ? finding(
+          name,
+          "warn",
+          "no image in its answer",
+          "it has fetched none, or this server cannot call it: then commands fail with 503, and the server's log has the reason",
+        )
+      : null,
+  ].filter((each) => each !== null);
+  if (found.length > 0) return found;
+  const facts = [
+    `ready, ${count} ${count === 1 ? "image" : "images"}`,
+    `${availableMemoryMb} of ${totalMemoryMb} MB and ${availableDiskGb} of ${totalDiskGb} GB free`,
+    labels["accelerator"] ?? "accelerator unknown",
+  ];
+  return [finding(name, "ok", facts.join(", "), labels["acceleratorReason"] ?? "")];
+}
+
+/** null: it reports, and machines are placed there. */
+function statusCheck(name: string, node: NodeInfo, now: number): Check | null {
+  const { id, status, lastHeartbeatAt, cordonedAt } = node;
+  const seen =
+    lastHeartbeatAt === null ? "never reported" : `last seen ${renderSpan(now - Date.parse(lastHeartbeatAt))} ago`;
+  switch (status) {
+    case "unreachable":
+      return finding(
+        name,
+        "bad",
+        `unreachable, ${seen}`,
+        `check its host, that \`flotilla node\` runs there, and its way to the servers; if it is lost for good, delete its machines, then \`flotilla node decommission ${id}\``,
+      );
+    case "revoked":
+      return finding(
+        name,
+        "warn",
+        "revoked",
+        `its machines are unreachable; start its agent with a new join token, or remove it with \`flotilla node decommission ${id}\``,
+      );
+    case "draining":
+    case "drained":
+      return finding(name, "warn", status, "it starts no machine until its agent restarts");
+    default:
+      if (lastHeartbeatAt === null)
+        return finding(name, "warn", seen, "it should report within seconds; see the log of its agent");
+      if (cordonedAt === null) return null;
+      return finding(name, "warn", "cordoned", `no new machine is placed there until \`flotilla node uncordon ${id}\``);
+  }
+}
+
+function authorityChecks(authority: FleetAuthority, nodes: readonly NodeInfo[], now: number): readonly Check[] {
+  const { fingerprint, isSigning, expiresAt } = authority;
+  const name = `authority ${fingerprint.slice(0, 12)}`;
+  const leftMs = Date.parse(expiresAt) - now;
+  if (isSigning && leftMs < AUTHORITY_MS_MIN) {
+    const value = leftMs < 0 ? "has expired" : `expires in ${renderSpan(leftMs)}`;
+    return [finding(name, "bad", value, "no node can connect then; `flotilla authority rotate` makes another one")];
+  }
+  if (isSigning) return [finding(name, "ok", `signs, expires in ${renderSpan(leftMs)}`, "")];
+  const waiting = nodes.filter(({ status }) => status === "unreachable").map(({ id }) => id);
+  const meaning =
+    waiting.length === 0
+      ? `every node has reported; \`flotilla authority rm ${fingerprint}\` ends the trust in it`
+      : `remove it when these nodes have reported: ${waiting.join(", ")}`;
+  return [finding(name, "warn", "replaced, still trusted", meaning)];
+}
