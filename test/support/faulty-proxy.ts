@@ -17,7 +17,13 @@ export type Behaviour =
   | { readonly kind: "status"; readonly status: number; readonly headers?: Readonly<Record<string, string>> }
   /** Sends the whole body, whatever range was requested. */
   | { readonly kind: "no ranges" }
-  | { readonly kind: "body"; readonly body: Buffer | string; readonly headers?: Readonly<Record<string, string>> };
+  /** With 200, unless it has a status. */
+  | {
+      readonly kind: "body";
+      readonly body: Buffer | string;
+      readonly status?: number;
+      readonly headers?: Readonly<Record<string, string>>;
+    };
 
 export interface SeenRequest {
   readonly path: string;
@@ -82,7 +88,7 @@ async function answer(target: string, { request, response, record, behaviour }: 
   }
   if (behaviour.kind === "body") {
     record.sentBytes = Buffer.byteLength(behaviour.body);
-    response.writeHead(200, behaviour.headers).end(behaviour.body);
+    response.writeHead(behaviour.status ?? 200, behaviour.headers).end(behaviour.body);
     return;
   }
   const headers: Record<string, string> = { accept: request.headers.accept ?? "*/*" };

@@ -4,13 +4,20 @@
  */
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
+import { type Behaviour, type FaultyProxy, startFaultyProxy } from "../support/faulty-proxy.ts";
 import { type Flotilla, startFlotilla } from "../support/flotilla.ts";
 import { alpinePlatforms, debianPlatforms, pushImage } from "../support/images.ts";
+import { assertInNone, placesOf, plantedValue } from "../support/planted.ts";
 import { startRegistry, type TestRegistry } from "../support/registry.ts";
 import { until } from "../support/until.ts";
 import { skipReason } from "./vm-fixture.ts";
 
+/** Of the node, for one registry. */
+const PASSWORD = plantedValue("registry password");
 const SMALL = { resources: { cpus: 1, memoryMb: 256, diskGb: 1 } };
 
 interface Result {
@@ -24,6 +31,9 @@ interface Result {
 describe("a machine from a registry's image", { skip: skipReason }, () => {
   let registry: TestRegistry;
   let flotilla: Flotilla;
+  /** A registry that needs the credentials of the node. */
+  let guarded: FaultyProxy;
+  let credentials: string;
 
   before(async () => {
     registry = await startRegistry();
@@ -31,16 +41,22 @@ describe("a machine from a registry's image", { skip: skipReason }, () => {
     await pushImage(registry, "team/debian:1", await debianPlatforms());
     const foreign = (await alpinePlatforms()).slice(0, 1).map((platform) => ({ ...platform, arch: "s390x" }));
     await pushImage(registry, "team/foreign:1", foreign);
+    guarded = await startFaultyProxy(registry.url);
+    credentials = await mkdtemp(join(tmpdir(), "flotilla-credentials-"));
+    const auths = { [guarded.host]: { auth: Buffer.from(`sailor:${PASSWORD}`).toString("base64") } };
+    await writeFile(join(credentials, "config.json"), JSON.stringify({ auths }), { mode: 0o600 });
     const environment = {
       FLOTILLA_REGISTRY_MIRRORS: `docker.io=${registry.url}`,
-      FLOTILLA_ALLOWED_REGISTRIES: "127.0.0.1:1",
+      FLOTILLA_ALLOWED_REGISTRIES: `127.0.0.1:1,${guarded.host}`,
     };
-    const serverEnvironment = () => environment;
-    flotilla = await startFlotilla({ driver: "qemu", nodeEnvironment: environment, serverEnvironment });
+    const nodeEnvironment = { ...environment, FLOTILLA_REGISTRY_CREDENTIALS: join(credentials, "config.json") };
+    flotilla = await startFlotilla({ driver: "qemu", nodeEnvironment, serverEnvironment: () => environment });
   });
   after(async () => {
     await flotilla?.[Symbol.asyncDispose]();
+    await guarded?.[Symbol.asyncDispose]();
     await registry?.[Symbol.asyncDispose]();
+    if (credentials !== undefined) await rm(credentials, { recursive: true });
   });
 
   async function startOf(reference: string, body: object = {}): Promise<string> {
@@ -126,6 +142,44 @@ describe("a machine from a registry's image", { skip: skipReason }, () => {
       assert.ok((await flotilla.events(id)).some((message) => message.startsWith("start failed: ")));
       await flotilla.remove(id);
     }
+  });
+
+  test("credentials of a registry are in no log, event, error or audit row, even if the registry sends them back", async () => {
+    const basic = Buffer.from(`sailor:${PASSWORD}`).toString("base64");
+    const token = plantedValue("registry token");
+    const echo = (status: number, headers: Readonly<Record<string, string>>): Behaviour => {
+      const body = JSON.stringify({ errors: [{ code: "DENIED", message: `${PASSWORD} ${basic} ${token}` }], token });
+      return { kind: "body", status, body, headers: { "content-type": "application/json", ...headers } };
+    };
+    const realm = `Bearer realm="${guarded.url}/token",service="${basic}",scope="repository:team/debian:pull"`;
+    guarded.behave = ({ path, authorization }) => {
+      if (path.startsWith("/token")) return echo(200, {});
+      if (authorization === null) return echo(401, { "www-authenticate": realm });
+      return echo(path.endsWith("500") ? 500 : 403, {});
+    };
+    const answers: string[] = [];
+    for (const tag of ["403", "500"]) {
+      const { id } = await flotilla.create({
+        source: { type: "image", reference: `${guarded.host}/team/debian:${tag}` },
+        ...SMALL,
+      });
+      const { status, text } = await flotilla.client().post(`/v1/machines/${id}/start`);
+      assert.ok(status >= 400, text);
+      answers.push(text, JSON.stringify(await flotilla.get(id)), (await flotilla.events(id)).join("\n"));
+      await flotilla.remove(id);
+    }
+    const sent = guarded.seen.map(({ authorization }) => authorization);
+    assert.ok(sent.includes(`Basic ${basic}`) && sent.includes(`Bearer ${token}`), sent.join(", "));
+    const places = await placesOf(flotilla);
+    places.set("an answer", answers.join("\n"));
+    assertInNone(
+      new Map([
+        ["the password", PASSWORD],
+        ["the credentials", basic],
+        ["the token", token],
+      ]),
+      places,
+    );
   });
 
   test("a blocked machine starts from a cached image, and pulls nothing", async () => {
