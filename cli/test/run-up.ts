@@ -44,11 +44,12 @@ export function makeDirectory(t: TestContext): DataDirectory {
   return { path, stops };
 }
 
-/** `onSaid` is called with all of standard error whenever it grows. */
+/** `onSaid` is called with all of standard error whenever it grows. `settings` replace those of the test. */
 export async function startUp(
   t: TestContext,
   directory: DataDirectory,
   onSaid: (errors: string) => void = () => {},
+  settings: Readonly<Record<string, string>> = {},
 ): Promise<RunningUp> {
   const dataDirectory = directory.path;
   const environment = {
@@ -56,6 +57,7 @@ export async function startUp(
     FLOTILLA_DATA_DIR: dataDirectory,
     FLOTILLA_LISTEN: "127.0.0.1:0",
     HOME: dataDirectory,
+    ...settings,
   };
   const { child, ran } = startCli(t, ["up"], { environment, directory: ROOT });
   directory.stops.push(() => {
