@@ -71,7 +71,15 @@ function* allFacts(): Generator<MachineFacts> {
         for (const error of [null, "abandoned"])
           for (const observedGeneration of [1, 2]) {
             const isPossible = nodeId !== null || (observedState === "absent" && desiredState !== "running");
-            const facts = { desiredState, generation: 2, nodeId, error, observedState, observedGeneration };
+            const facts = {
+              desiredState,
+              generation: 2,
+              nodeId,
+              moveId: null,
+              error,
+              observedState,
+              observedGeneration,
+            };
             if (isPossible) yield { ...facts, observedBootId: null, observedReason: null };
           }
 }

@@ -1,8 +1,7 @@
 /**
  * The link between server and node: what each may ask of the other, as HTTP with JSON bodies.
  *
- * Server → node (the node agent listens on a Unix socket that only its own user may open; on another host it is reached
- * over TLS with certificates on both sides, as link/fleet.ts says):
+ * Server → node (on a Unix socket; on another host over TLS with certificates on both sides, as link/fleet.ts says):
  *
  *     PUT    /v1/machines/{id}?waitMs=N       DesiredMachine → ObservedMachine; 409 with ObservedMachine when stale
  *     POST   /v1/machines/{id}/exec           link-stream frames both ways (link-stream.ts); 404, 409 not running
@@ -10,6 +9,7 @@
  *     POST   /v1/machines/{id}/dial/{port}    a TCP connection to a port of the guest, both ways, the request's bytes after
  *                                             DIAL_PREAMBLE; 404, 409 not running, 502 it takes none, 503 too many
  *     GET    /v1/machines/{id}/logs?tail=N&after=P&follow=1   LogMessage, one JSON value a line; 404
+ *     …      /v1/machines/{id}/outgoing…, …/incoming/…   a move to another node, as link/moves.ts says
  *     GET    /v1/images?tenantId=…            → NodeImage[]: that tenant's and local ones; without it all
  *     PUT    /v1/images                       PullRequest → ImageProgress, one JSON value a line
  *     POST   /v1/images/import?reference=…    an archive as body → the same

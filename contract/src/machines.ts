@@ -18,6 +18,7 @@ import {
   PORTS_PER_MACHINE_MAX,
 } from "./limits.ts";
 import { int64, nullable, oneOf, optional, type Static, stringMap, Type, text, timestamp } from "./schema.ts";
+import { Operation } from "./operations.ts";
 import { CostBreakdown, UsageResponse } from "./usage.ts";
 
 /** The states that users see. Computed from desired and observed state; see server/src/machines/view.ts. */
@@ -312,6 +313,28 @@ export const machineEndpoints = {
     access: ["machine:create"],
     answers: { 200: json(MachineInfo) },
     errors: ["not_found", "unavailable"],
+  }),
+  moveMachine: endpoint({
+    method: "POST",
+    path: "/v1/machines/{id}/move",
+    family: "machines",
+    summary: "Move a machine, with its disk and log, to another node",
+    description:
+      "Answers immediately with an operation. A running machine is stopped, moved and started again; a stopped one stays stopped. " +
+      "A start meanwhile waits for the end of the move. A move that fails or is canceled leaves the machine where it was. " +
+      "The machine may be of any tenant.",
+    access: ["admin"],
+    body: {
+      kind: "json",
+      isOptional: true,
+      schema: Type.Object({
+        nodeId: optional(text({ maxLength: 128, description: "default: placement chooses" })),
+        deadlineSeconds: optional(int64({ minimum: 1, description: "default: an hour; at most a day" })),
+      }),
+    },
+    answers: { 202: json(Operation) },
+    errors: ["invalid_json", "invalid_body", "not_found", "conflict", "no_capacity", "rate_limited", "unavailable"],
+    isExtra: true,
   }),
   listMachineEvents: endpoint({
     method: "GET",

@@ -75,4 +75,17 @@ export const operationEndpoints = {
     answers: { 200: json(Operation) },
     errors: ["not_found"],
   }),
+  cancelOperation: endpoint({
+    method: "POST",
+    path: "/v1/operations/{id}/cancel",
+    family: "operations",
+    summary: "End an operation early; what it did is undone where that is possible",
+    description:
+      "Answers immediately; the operation is `canceled` within seconds. One that has ended stays as it is, and one that cannot " +
+      "be undone any more succeeds.",
+    access: ["admin"],
+    answers: { 202: json(Operation) },
+    errors: ["not_found"],
+    isExtra: true,
+  }),
 } as const;

@@ -20,14 +20,15 @@ import { lowerOomScore } from "./host/out-of-memory.ts";
 import { Outbox } from "./link/outbox.ts";
 import { openReach, type Reach } from "./link/reach.ts";
 import { Reporter } from "./link/report.ts";
-import { serveLink } from "./link/server.ts";
+import { type ServedLink, serveLink } from "./link/server.ts";
 import { linkSocketPath } from "./link/socket-path.ts";
 import { makeLog } from "./log.ts";
 import { adoptMachines, describeAdoption } from "./machines/adopt.ts";
 import { keepAlive, readLastAlive } from "./machines/alive-file.ts";
 import { Fleet } from "./machines/fleet.ts";
+import { Incoming } from "./machines/incoming.ts";
 import { RunJournal } from "./machines/run-journal.ts";
-import { makeMachineDeps } from "./machines/machine-deps.ts";
+import { type MachineDeps, makeMachineDeps } from "./machines/machine-deps.ts";
 
 /** After this time the process exits without closing the rest; machines do not depend on it. */
 const STOP_DEADLINE_MS = 8_000;
@@ -84,8 +85,7 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   const adoption = await adoptMachines(fleet, deps);
   log.info({ ...adoption }, describeAdoption(adoption));
   await backends.prepareImages();
-  const { images } = backends;
-  const link = await serveLink({ ...config, socketPath, fleet, images, isNearlyFull, clock: systemClock, log });
+  const link = await openLink({ config, socketPath, fleet, deps, log });
   const reached = await reach?.open(link.serve);
   log.info({ ...facts, address, pid: process.pid }, "the node agent is ready");
   process.send?.({ kind: "ready" });
@@ -100,6 +100,21 @@ async function run(config: NodeConfig, log: Log): Promise<void> {
   await backends[Symbol.asyncDispose]();
   log.info({}, "the node agent has stopped; its machines continue to run");
   process.exit(0);
+}
+
+/** Serves the server, after what an earlier agent had received of machines has been found. */
+async function openLink(parts: {
+  readonly config: NodeConfig;
+  readonly socketPath: string;
+  readonly fleet: Fleet;
+  readonly deps: MachineDeps;
+  readonly log: Log;
+}): Promise<ServedLink> {
+  const { config, deps } = parts;
+  const incoming = new Incoming({ directory: join(config.nodeDirectory, "incoming"), ...parts });
+  await incoming.open();
+  const { images, clock } = deps;
+  return await serveLink({ ...config, ...parts, incoming, images, isNearlyFull, clock });
 }
 
 /** Aborted when the agent should stop. Calls `forceStop` when that takes too long or is requested again. */

@@ -75,6 +75,8 @@ test("no route of the link lets a slow, huge, endless or vanished body keep a co
     id: [A, machineIdOf("b")],
     port: ["80", "81", "70000"],
     operation: [...LINK_FILE_OPERATIONS, "other"],
+    file: ["disk", "other"],
+    move: [`op-${"a".repeat(32)}`, "other"],
   };
   const all = routes.flatMap(([name, route]) =>
     pathsOf(route, values).map((path) => ({
@@ -130,6 +132,13 @@ const HOLDS: Readonly<Record<LinkRouteName, Hold | null>> = {
   listImages: null,
   pullImage: { path: "/v1/images", first: PULL, isSilent: true },
   importImage: { path: "/v1/images/import?reference=local/half", first: "half", isUpload: true },
+  outgoing: null,
+  // Machine A runs, and no move was begun.
+  outgoingFile: null,
+  beginIncoming: null,
+  receiveIncoming: null,
+  commitIncoming: null,
+  discardIncoming: null,
 };
 
 const chunked = (data: Buffer | string): Buffer =>

@@ -45,10 +45,11 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       events: ["http"],
       webhooks: ["events", "http", "secrets.ts"],
       machines: ["auth", "events", "http", "link", "placement", "secrets.ts", "services.ts", "usage"],
+      moves: ["http", "link", "machines", "operations"],
       ingress: ["auth", "http", "link", "machines"],
       tokens: ["http", "link"],
       volumes: ["http"],
-      nodes: ["auth", "config.ts", "events", "http", "link", "machines", "operations", "tokens"],
+      nodes: ["auth", "config.ts", "events", "http", "link", "machines", "moves", "operations", "tokens"],
       images: ["http", "link", "machines", "nodes", "operations", "services.ts"],
       reconcilers: [
         "apikeys",

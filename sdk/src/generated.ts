@@ -292,6 +292,20 @@ export abstract class Methods {
   }
 
   /**
+   * Move a machine, with its disk and log, to another node.
+   *
+   * Answers immediately with an operation. A running machine is stopped, moved and started again; a stopped one
+   * stays stopped. A start meanwhile waits for the end of the move. A move that fails or is canceled leaves the
+   * machine where it was. The machine may be of any tenant.
+   *
+   * `POST /v1/machines/{id}/move`; needs scope admin.
+   * Refuses with invalid_json, invalid_body, not_found, conflict, no_capacity, rate_limited, unavailable.
+   */
+  moveMachine(id: string, body?: MoveMachineRequest, options: CallOptions = {}): Promise<Operation> {
+    return this.call({ method: "POST", path: `/v1/machines/${segment(id)}/move`, json: body, answer: "json" }, options);
+  }
+
+  /**
    * The machine's timeline, oldest first.
    *
    * Every command is counted, and priced at zero, in the machine's usage. Here commands that end close together
@@ -1318,6 +1332,19 @@ export abstract class Methods {
    */
   getOperation(id: string, options: CallOptions = {}): Promise<Operation> {
     return this.call({ method: "GET", path: `/v1/operations/${segment(id)}`, answer: "json" }, options);
+  }
+
+  /**
+   * End an operation early; what it did is undone where that is possible.
+   *
+   * Answers immediately; the operation is `canceled` within seconds. One that has ended stays as it is, and one that
+   * cannot be undone any more succeeds.
+   *
+   * `POST /v1/operations/{id}/cancel`; needs scope admin.
+   * Refuses with not_found.
+   */
+  cancelOperation(id: string, options: CallOptions = {}): Promise<Operation> {
+    return this.call({ method: "POST", path: `/v1/operations/${segment(id)}/cancel`, answer: "json" }, options);
   }
 
   /**
@@ -2521,6 +2548,13 @@ export interface MachineUsageResponse {
   to: string;
   usage: UsageResponse;
   cost: CostBreakdown;
+}
+
+export interface MoveMachineRequest {
+  /** default: placement chooses */
+  nodeId?: string | null | undefined;
+  /** default: an hour; at most a day */
+  deadlineSeconds?: number | null | undefined;
 }
 
 export interface NetworkRequest {

@@ -40,6 +40,8 @@ import { type MachineServices, openMachineServices } from "./machines/services.t
 import { shareHandlers } from "./ingress/share/routes.ts";
 import { sessionHandlers } from "./machines/sessions/routes.ts";
 import { terminalHandlers } from "./machines/terminal/routes.ts";
+import { moveHandlers } from "./moves/routes.ts";
+import { machineMoveWorker } from "./moves/worker.ts";
 import { nodeAuthenticator } from "./nodes/credentials.ts";
 import { nodeDrainWorker } from "./nodes/drain.ts";
 import { authorityHandlers, nodeHandlers, placementHandlers } from "./nodes/routes.ts";
@@ -107,7 +109,11 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
   const atWork = new AtWork(context.clock);
   const audit = new AuditRecorder(context);
   const billing = { context, graceHours: settings.invoiceGraceHours };
-  const operations = new OperationRunner(context, atWork, [imagePullWorker(services), nodeDrainWorker(machines)]);
+  const operations = new OperationRunner(context, atWork, [
+    imagePullWorker(services),
+    machineMoveWorker(machines),
+    nodeDrainWorker(machines),
+  ]);
   const webhooks = deliveryOptionsOf(machines, settings, options);
   const deliveries = new WebhookRunner(webhooks);
   const loops = new Loops(
@@ -129,6 +135,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...terminalHandlers(machines),
     ...fileHandlers(machines),
     ...connectHandlers({ ...machines, idle }),
+    ...moveHandlers(machines),
     ...logHandlers(machines),
     ...shareHandlers(machines),
     ...imageHandlers(services),

@@ -234,6 +234,13 @@ test("a session of another machine is not found in one's own", async () => {
   }
 });
 
+/** The log without the calls that were refused: the tenant named their resources itself. */
+function withoutRefused(answer: string): string {
+  if (!answer.startsWith("200 ")) return answer;
+  const entries = JSON.parse(answer.slice("200 ".length)) as readonly AuditEntry[];
+  return JSON.stringify(entries.filter(({ status }) => status < 400));
+}
+
 /** The log without the ids that the tenant itself named in calls that were refused. */
 function withoutNamed(entries: readonly AuditEntry[]): string {
   const isOwn = ({ tenantId }: AuditEntry): boolean => tenantId === mine.resources.tenant;
@@ -263,7 +270,12 @@ test("no list, and no answer to a question that names another tenant's resource,
       const [other, none] = [theirs, { resources: NOTHING }].map(
         ({ resources }) => `${endpoint.path}?${name}=${resources[kind]}`,
       );
-      assert.equal(await ask(mine.client, endpoint, other ?? ""), await ask(mine.client, endpoint, none ?? ""), other);
+      const [ofOther, ofNone] = [
+        await ask(mine.client, endpoint, other ?? ""),
+        await ask(mine.client, endpoint, none ?? ""),
+      ];
+      const isLog = endpoint.path === "/v1/audit";
+      assert.equal(isLog ? withoutRefused(ofOther) : ofOther, isLog ? withoutRefused(ofNone) : ofNone, other);
     }
     if (names.includes("cursor")) {
       const page = await theirs.client.get(`${endpoint.path}?limit=1`);

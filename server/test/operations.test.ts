@@ -22,7 +22,7 @@ const { tenantId } = (await client.get("/v1/me")).json;
 const get = async (id: string) => (await client.get(`/v1/operations/${id}`)).json;
 
 /** A kind without a worker in the running server, so that only the test's runners claim it. */
-const KIND = "machine move" as const satisfies OperationKind;
+const KIND = "machine export" as const satisfies OperationKind;
 
 const begin = (request: { steps?: readonly string[]; deadlineMs?: number } = {}): Promise<OperationRecord> =>
   beginOperation(context, {
@@ -164,9 +164,9 @@ test("a server that lost its lease writes nothing any more", async () => {
   );
   assert.ok(first);
   await claimOperations(context, { kinds: [KIND], limit: 100, leaseMs: OPERATION_LEASE_MS });
-  assert.equal(await endOperation(context, first, { steps: [], error: "late" }), "stale");
+  assert.equal(await endOperation(context, first, { steps: [], error: "late", isCanceled: false }), "stale");
   assert.equal((await get(id)).status, "running");
-  await endOperation(context, { id, attempt: first.attempt + 1 }, { steps: [], error: null });
+  await endOperation(context, { id, attempt: first.attempt + 1 }, { steps: [], error: null, isCanceled: false });
 });
 
 test("a server that stops releases its operations immediately", async () => {
@@ -191,7 +191,7 @@ test("an operation past its deadline has failed, with a worker that hangs and wi
   const first = await begin({ deadlineMs: 3_000 });
   await offer(hanging, first.id);
   const late = await ended(first.id);
-  assert.match(late.error, /^machine move of one timed out after 1 min; request it again/);
+  assert.match(late.error, /^machine export of one timed out after 1 min; request it again/);
   assert.equal(late.steps[0].status, "failed");
   // No worker has the kind: the loop of the running server ends it at its deadline.
   const orphan = await begin({ deadlineMs: 300 });

@@ -57,6 +57,7 @@ async function nodeFiles(flotilla: Flotilla): Promise<readonly string[]> {
 const KEPT = [
   /^templates(\/[^/]+-[0-9a-f]{16}(\/(memory|state|disk|template\.json))?)?$/,
   /^prepared$/,
+  /^incoming$/,
   /^runs\.journal$/,
   /^images\/unpacked\/[^/]+\/(root-\d+\.ext4|empty-[0-9a-f]{16}\.qcow2)$/,
 ];

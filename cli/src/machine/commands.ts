@@ -35,6 +35,16 @@ export function addMachineCommands(tree: Tree, root: Command): void {
     load: () => import("./stop.ts"),
   });
   addVerb(tree, machine, {
+    usage: "move <machine>",
+    summary: "move a machine with its disk to another node; it is stopped meanwhile (needs an admin key)",
+    options: (command) =>
+      command
+        .option("--to <node>", "the node (default: the best one)")
+        .option("--deadline <time>", "how long it may take, such as 90s or 2h (default: 1h)", seconds)
+        .option("-d, --detach", "do not wait"),
+    load: () => import("./move.ts"),
+  });
+  addVerb(tree, machine, {
     usage: "rm <machines...>",
     summary: "delete machines in any state, with their disks",
     options: (command) => command.option("--usage", "show what each has used and cost"),

@@ -20,4 +20,9 @@ export function addOperationCommands(tree: Tree, root: Command): void {
     summary: "show one operation with its steps",
     load: () => import("./get.ts"),
   });
+  addVerb(tree, operation, {
+    usage: "cancel <id>",
+    summary: "end an operation early; what it did is undone where that is possible (needs an admin key)",
+    load: () => import("./cancel.ts"),
+  });
 }

@@ -18,6 +18,16 @@ import type {
 import type { ImageProgress, NodeImage, PullRequest } from "./images.ts";
 import type { ExecExit, ExecStart, FileRequest, SignalRequest, TerminalSize } from "./streams.ts";
 import type { FileFacts, FileListLine, FilePath, FileRead, FileWrite, FileWritten, ListedFile } from "./files.ts";
+import type {
+  AwaitedFile,
+  IncomingMachine,
+  IncomingState,
+  MoveProgress,
+  MovedFile,
+  MovedImage,
+  MovedRoot,
+  OutgoingMachine,
+} from "./moves.ts";
 import type { LinkError } from "./errors.ts";
 import {
   bytesAtMost,
@@ -76,6 +86,11 @@ const FILE_WRITTEN_SHA256_PATTERN = /^[0-9a-f]{64}$/;
 const FILE_WRITTEN_KIND = ["written", "failed"] as const;
 const LISTED_FILE_KIND = ["file", "directory", "link", "other"] as const;
 const LISTED_FILE_MODE_PATTERN = /^[0-7]{4}$/;
+const AWAITED_FILE_NAME_PATTERN = /^(disk|root|log-[0-9]{1,15})$/;
+const MOVE_PROGRESS_KIND = ["progress", "done", "failed"] as const;
+const MOVED_FILE_NAME_PATTERN = /^(disk|log-[0-9]{1,15})$/;
+const MOVED_IMAGE_DIGEST_PATTERN = /^sha256:[0-9a-f]{64}$/;
+const MOVED_ROOT_SHA256_PATTERN = /^[0-9a-f]{64}$/;
 const LINK_ERROR_CODE = [
   "invalid",
   "version",
@@ -85,6 +100,8 @@ const LINK_ERROR_CODE = [
   "refused",
   "busy",
   "no_space",
+  "not_stopped",
+  "older_copy",
   "no_such_file",
   "is_directory",
   "not_directory",
@@ -608,6 +625,114 @@ export function readListedFile(value: unknown): ListedFile {
     mode: matching(fields["mode"], "ListedFile.mode", LISTED_FILE_MODE_PATTERN),
     size: count(fields["size"], "ListedFile.size", 9007199254740991),
     modifiedAt: measure(fields["modifiedAt"], "ListedFile.modifiedAt", 8640000000000000),
+  };
+}
+
+export function readAwaitedFile(value: unknown): AwaitedFile {
+  const fields = record(value, "AwaitedFile");
+  return {
+    name: matching(fields["name"], "AwaitedFile.name", AWAITED_FILE_NAME_PATTERN),
+    from: whole(fields["from"], "AwaitedFile.from", 0, 9007199254740991),
+  };
+}
+
+export function readIncomingMachine(value: unknown): IncomingMachine {
+  const fields = record(value, "IncomingMachine");
+  return {
+    generation: whole(fields["generation"], "IncomingMachine.generation", 1, 9007199254740991),
+    image: readMovedImage(fields["image"]),
+    root: readMovedRoot(fields["root"]),
+    files: list(fields["files"], "IncomingMachine.files", 16, readMovedFile),
+  };
+}
+
+export function readIncomingState(value: unknown): IncomingState {
+  const fields = record(value, "IncomingState");
+  return {
+    isMachine: fields["isMachine"] === true,
+    awaited: list(fields["awaited"], "IncomingState.awaited", 17, readAwaitedFile),
+  };
+}
+
+export function readMoveProgress(value: unknown): MoveProgress {
+  const fields = record(value, "MoveProgress");
+  switch (oneOf(fields["kind"], "MoveProgress.kind", MOVE_PROGRESS_KIND)) {
+    case "progress":
+      return {
+        kind: "progress",
+        bytes: whole(fields["bytes"], "MoveProgress.bytes", 0, 9007199254740991),
+      };
+    case "done":
+      return {
+        kind: "done",
+        bytes: whole(fields["bytes"], "MoveProgress.bytes", 0, 9007199254740991),
+        sha256: clipped(fields["sha256"], "MoveProgress.sha256", 64),
+      };
+    case "failed":
+      return {
+        kind: "failed",
+        error: readLinkError(fields["error"]),
+      };
+  }
+}
+
+export function readMovedFile(value: unknown): MovedFile {
+  const fields = record(value, "MovedFile");
+  return {
+    name: matching(fields["name"], "MovedFile.name", MOVED_FILE_NAME_PATTERN),
+    bytes: whole(fields["bytes"], "MovedFile.bytes", 0, 9007199254740991),
+  };
+}
+
+export function readMovedImage(value: unknown): MovedImage {
+  const fields = record(value, "MovedImage");
+  return {
+    digest: matching(fields["digest"], "MovedImage.digest", MOVED_IMAGE_DIGEST_PATTERN),
+    source: text(fields["source"], "MovedImage.source", 600),
+    architecture: text(fields["architecture"], "MovedImage.architecture", 32),
+    os: text(fields["os"], "MovedImage.os", 32),
+    layerCount: whole(fields["layerCount"], "MovedImage.layerCount", 0, 10000),
+    env: bytesAtMost(
+      list(fields["env"], "MovedImage.env", 100000, (item) => text(item, "MovedImage.env", 131072)),
+      "MovedImage.env",
+      2097152,
+    ),
+    workdir: text(fields["workdir"], "MovedImage.workdir", 4096),
+    user: text(fields["user"], "MovedImage.user", 1000),
+    entrypoint: bytesAtMost(
+      list(fields["entrypoint"], "MovedImage.entrypoint", 100000, (item) =>
+        text(item, "MovedImage.entrypoint", 131072),
+      ),
+      "MovedImage.entrypoint",
+      1048576,
+    ),
+    command: bytesAtMost(
+      list(fields["command"], "MovedImage.command", 100000, (item) => text(item, "MovedImage.command", 131072)),
+      "MovedImage.command",
+      1048576,
+    ),
+  };
+}
+
+export function readMovedRoot(value: unknown): MovedRoot {
+  const fields = record(value, "MovedRoot");
+  return {
+    bytes: whole(fields["bytes"], "MovedRoot.bytes", 0, 9007199254740991),
+    size: whole(fields["size"], "MovedRoot.size", 0, 9007199254740991),
+    sha256:
+      fields["sha256"] === undefined || fields["sha256"] === null
+        ? null
+        : matching(fields["sha256"], "MovedRoot.sha256", MOVED_ROOT_SHA256_PATTERN),
+  };
+}
+
+export function readOutgoingMachine(value: unknown): OutgoingMachine {
+  const fields = record(value, "OutgoingMachine");
+  return {
+    isStopped: fields["isStopped"] === true,
+    image: fields["image"] === undefined || fields["image"] === null ? null : readMovedImage(fields["image"]),
+    root: fields["root"] === undefined || fields["root"] === null ? null : readMovedRoot(fields["root"]),
+    files: list(fields["files"], "OutgoingMachine.files", 16, readMovedFile),
   };
 }
 

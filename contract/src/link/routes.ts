@@ -6,7 +6,7 @@
  */
 
 export interface LinkRoute {
-  readonly method: "GET" | "POST" | "PUT";
+  readonly method: "DELETE" | "GET" | "POST" | "PUT";
   /** With parameters in braces, each one segment. */
   readonly path: string;
 }
@@ -20,6 +20,12 @@ export const LINK_ROUTES = {
   listImages: { method: "GET", path: "/v1/images" },
   pullImage: { method: "PUT", path: "/v1/images" },
   importImage: { method: "POST", path: "/v1/images/import" },
+  outgoing: { method: "GET", path: "/v1/machines/{id}/outgoing" },
+  outgoingFile: { method: "GET", path: "/v1/machines/{id}/outgoing/{file}" },
+  beginIncoming: { method: "PUT", path: "/v1/machines/{id}/incoming/{move}" },
+  receiveIncoming: { method: "POST", path: "/v1/machines/{id}/incoming/{move}/{file}" },
+  commitIncoming: { method: "POST", path: "/v1/machines/{id}/incoming/{move}" },
+  discardIncoming: { method: "DELETE", path: "/v1/machines/{id}/incoming/{move}" },
 } as const satisfies Readonly<Record<string, LinkRoute>>;
 
 export type LinkRouteName = keyof typeof LINK_ROUTES;

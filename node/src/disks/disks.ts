@@ -37,6 +37,13 @@ export interface Disks {
    * have written the header, so the digest is only looked up among the node's images.
    */
   digestOf(diskPath: string): Promise<string | null>;
+  /** The name of the file that a disk is based on, beside the image's others; null if the header names none. */
+  rootNameOf(diskPath: string): Promise<string | null>;
+  /**
+   * Makes the header of a disk that came from another node name its base here. `directory`: where the disk will be. The VMM gets
+   * its files on the command line, so a header that is not one of ours stays as it is.
+   */
+  rebase(request: { readonly diskPath: string; readonly directory: string; readonly rootPath: string }): Promise<void>;
 }
 
 /** The size in bytes: at least that of the image. */
@@ -69,25 +76,52 @@ export const qcow2Disks: Disks = {
     }
   },
   async digestOf(diskPath) {
-    await using file = await open(diskPath, "r");
-    const { buffer, bytesRead } = await file.read(Buffer.alloc(HEADER_BYTES), 0, HEADER_BYTES, 0);
-    return digestInHeader(buffer.subarray(0, bytesRead));
+    return digestInHeader(await headerOf(diskPath));
+  },
+  async rootNameOf(diskPath) {
+    const backing = backingInHeader(await headerOf(diskPath));
+    return backing === null ? null : (ROOT_NAME.exec(backing)?.[0].slice(1) ?? null);
+  },
+  async rebase({ diskPath, directory, rootPath }) {
+    const backing = Buffer.from(relative(directory, rootPath));
+    const header = await headerOf(diskPath);
+    if (backingInHeader(header) === null) return;
+    const at = header.readBigUInt64BE(8);
+    if (at + BigInt(backing.byteLength) > BigInt(HEADER_BYTES)) return;
+    const length = Buffer.alloc(4);
+    length.writeUInt32BE(backing.byteLength);
+    await using file = await open(diskPath, "r+");
+    await file.write(backing, 0, backing.byteLength, Number(at));
+    await file.write(length, 0, length.byteLength, 16);
+    await file.sync();
   },
 };
+
+async function headerOf(diskPath: string): Promise<Buffer> {
+  await using file = await open(diskPath, "r");
+  const { buffer, bytesRead } = await file.read(Buffer.alloc(HEADER_BYTES), 0, HEADER_BYTES, 0);
+  return buffer.subarray(0, bytesRead);
+}
 
 /** Larger than the header of a disk made here. */
 const HEADER_BYTES = 4096;
 const QCOW2_MAGIC = 0x51_46_49_fb;
 
+/** The end of the path of a file that disks are based on. */
+const ROOT_NAME = /\/root(-[0-9a-z]{1,40})?\.ext4$/;
+
 /** The image's digest from the first bytes of a qcow2 file: part of the backing file's path. Pure. */
 export function digestInHeader(header: Buffer): string | null {
+  const hex = /\/sha256-([0-9a-f]{64})\/root[^/]*$/.exec(backingInHeader(header) ?? "")?.[1];
+  return hex === undefined ? null : `sha256:${hex}`;
+}
+
+function backingInHeader(header: Buffer): string | null {
   if (header.byteLength < 20 || header.readUInt32BE(0) !== QCOW2_MAGIC) return null;
   const at = header.readBigUInt64BE(8);
   const length = header.readUInt32BE(16);
-  if (at + BigInt(length) > BigInt(header.byteLength)) return null;
-  const backing = header.toString("utf8", Number(at), Number(at) + length);
-  const hex = /\/sha256-([0-9a-f]{64})\/root[^/]*$/.exec(backing)?.[1];
-  return hex === undefined ? null : `sha256:${hex}`;
+  if (at === 0n || at + BigInt(length) > BigInt(header.byteLength)) return null;
+  return header.toString("utf8", Number(at), Number(at) + length);
 }
 
 interface Empty {

@@ -2,6 +2,7 @@
  * The interface to the images on this node's disk.
  */
 import type { ImageProgress, NodeImage } from "@flotilla/contract/link";
+import type { MovedImage, MovedRoot } from "@flotilla/contract/link/moves";
 
 /** The parts of an OCI image's config that a machine uses. */
 export interface ImageConfiguration {
@@ -60,6 +61,17 @@ export interface Images {
    * made once. The result may be larger than requested if the content needs more.
    */
   rootFor(image: UnpackedImage, diskBytes: number): Promise<RootFile>;
+  /** A file system of the image by the name of its file. Throws when the node does not have it. */
+  rootNamed(image: UnpackedImage, name: string): Promise<RootFile>;
+  /** What another node must know of a file system. The hash of its content is computed once. */
+  describeRoot(root: RootFile, signal: AbortSignal): Promise<MovedRoot>;
+  /** The name of the image's file system that has this content; null when the node has none. */
+  findRoot(digest: string, root: MovedRoot, signal: AbortSignal): Promise<string | null>;
+  /**
+   * Adds the file system at `path`, which came from another node, to its image, and the image if the node does not have it. The
+   * file is moved. Returns its name. No reference leads to an image that was added in this way.
+   */
+  addRoot(request: { readonly image: MovedImage; readonly root: MovedRoot; readonly path: string }): Promise<string>;
   /** The images that a tenant has references to, and local images; everything without a tenant. */
   list(tenantId?: string | null): Promise<readonly NodeImage[]>;
   /** Imports an OCI layout (tar), a docker archive or a root file system tar as `local/<name>[:tag]`. */

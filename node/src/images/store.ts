@@ -20,6 +20,7 @@ import type { Clock } from "@flotilla/base/clock";
 import { ownMessageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import type { NodeImage } from "@flotilla/contract/link";
+import type { MovedRoot } from "@flotilla/contract/link/moves";
 import { parseReference, type Reference } from "@flotilla/contract/reference";
 import { RegistryList } from "@flotilla/contract/registries";
 import { openArchive, PLAIN_CONFIGURATION } from "./archive.ts";
@@ -30,6 +31,7 @@ import { planCollection } from "./collect.ts";
 import { ImageRefused } from "./image-refused.ts";
 import type { EnsureOptions, Images, RootFile, UnpackedImage } from "./images.ts";
 import { makeBusyboxTar } from "./local.ts";
+import { type AddedRoot, MovedRoots } from "./moved-roots.ts";
 import { Puller } from "./pull.ts";
 import type { RegistryOptions } from "./registry.ts";
 import { SharedWork } from "./share.ts";
@@ -92,6 +94,7 @@ class ImageStore implements NodeImages {
   readonly #builder: ImageBuilder;
   readonly #puller: Puller;
   readonly #pulls = new SharedWork<UnpackedImage, Progress>();
+  readonly #moved: MovedRoots;
   readonly #shrinking = new SharedWork<RootFile, Progress>();
   readonly #closing = new AbortController();
 
@@ -109,6 +112,7 @@ class ImageStore implements NodeImages {
       imageBytesMax: options.cacheBytesMax,
       makeRoom,
     });
+    this.#moved = new MovedRoots({ catalog: this.#catalog, builder: this.#builder });
     this.#puller = new Puller({
       directory,
       registry: registryOptions(options, retryDelayMs),
@@ -161,6 +165,22 @@ class ImageStore implements NodeImages {
     return this.#shrinking.run(`${image.digest} ${diskBytes}`, {}, (signal) =>
       ensureSmallerRoot({ image, bytes: diskBytes, builder: this.#builder, clock: this.#options.clock, signal }),
     );
+  }
+
+  rootNamed(image: UnpackedImage, name: string): Promise<RootFile> {
+    return this.#moved.named(image, name);
+  }
+
+  describeRoot(root: RootFile, signal: AbortSignal): Promise<MovedRoot> {
+    return this.#moved.describe(root, signal);
+  }
+
+  findRoot(digest: string, root: MovedRoot, signal: AbortSignal): Promise<string | null> {
+    return this.#moved.find(digest, root, signal);
+  }
+
+  addRoot(request: AddedRoot): Promise<string> {
+    return this.#moved.add(request);
   }
 
   async list(tenantId: string | null = null): Promise<readonly NodeImage[]> {

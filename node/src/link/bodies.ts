@@ -69,14 +69,15 @@ export async function receiveFile(request: IncomingMessage, path: string, { cloc
   }
 }
 
-function endWhenSilent(request: IncomingMessage, clock: Clock): Disposable {
+/** Breaks the connection when nothing arrives for `silenceMs` milliseconds. */
+export function endWhenSilent(request: IncomingMessage, clock: Clock, silenceMs = UPLOAD_SILENCE_MS): Disposable {
   const { socket } = request;
   let seen = -1;
   let timer: Timer | null = null;
   const look = (): void => {
     if (socket.bytesRead === seen) return void socket.destroy();
     seen = socket.bytesRead;
-    timer = clock.timer(UPLOAD_SILENCE_MS, look);
+    timer = clock.timer(silenceMs, look);
   };
   look();
   return { [Symbol.dispose]: () => timer?.cancel() };

@@ -38,13 +38,16 @@ import { imageFaultIn } from "../images/image-refused.ts";
 import { asDiskFull, DiskFull } from "../images/space.ts";
 import type { Images } from "../images/images.ts";
 import type { Fleet } from "../machines/fleet.ts";
+import type { Incoming } from "../machines/incoming.ts";
 import { FileFailure } from "../guest/file-answer.ts";
 import type { Guest } from "../guest/guest.ts";
 import { boundLeftover, readJson, receiveFile } from "./bodies.ts";
 import { Dials } from "./dial.ts";
+import type { Exchange } from "./exchange.ts";
 import { serveExec } from "./exec.ts";
 import { serveFile, statusOfFailure } from "./files.ts";
 import { parseLogsRequest, serveLogs } from "./logs.ts";
+import { beginIncoming, commitIncoming, discardIncoming, receiveIncoming, refusalOf, serveOutgoing } from "./moves.ts";
 import type { Peer } from "./parking.ts";
 
 const MACHINE_ID = /^mach-[0-9a-f]{32}$/;
@@ -65,21 +68,12 @@ export interface LinkOptions {
   /** Whether a directory's file system is so full that a machine that writes is paused. */
   readonly isNearlyFull: (directory: string) => Promise<boolean>;
   readonly fleet: Fleet;
+  readonly incoming: Incoming;
   readonly images: Images;
   readonly clock: Clock;
   readonly log: Log;
   /** Default: those of this release. */
   readonly versions?: LinkVersions;
-}
-
-interface Exchange {
-  readonly request: IncomingMessage;
-  readonly response: ServerResponse;
-  readonly query: URLSearchParams;
-  /** Of the route, by name. */
-  readonly parameters: Readonly<Record<string, string>>;
-  /** Aborted when the caller has gone. */
-  readonly signal: AbortSignal;
 }
 
 export interface ServedLink extends AsyncDisposable {
@@ -148,6 +142,12 @@ class Link {
     listImages: (exchange) => this.#listImages(exchange),
     pullImage: (exchange) => this.#pullImage(exchange),
     importImage: (exchange) => this.#importImage(exchange),
+    outgoing: (exchange) => serveOutgoing(exchange, this.#options),
+    outgoingFile: (exchange) => serveOutgoing(exchange, this.#options),
+    beginIncoming: (exchange) => beginIncoming(exchange, this.#options),
+    receiveIncoming: (exchange) => receiveIncoming(exchange, this.#options),
+    commitIncoming: (exchange) => commitIncoming(exchange, this.#options),
+    discardIncoming: (exchange) => discardIncoming(exchange, this.#options),
   };
 
   constructor(options: LinkOptions) {
@@ -297,6 +297,8 @@ class Link {
     }
     if (error instanceof FileFailure && !response.headersSent)
       return refuse(response, statusOfFailure(error.code), { code: error.code, message: error.message });
+    const ofMove = response.headersSent ? null : refusalOf(error);
+    if (ofMove !== null) return refuse(response, ofMove.status, ofMove.error);
     const isInvalid = error instanceof InvalidMessage || error instanceof SyntaxError;
     if (!isInvalid) this.#options.log.error({ error }, "a request on the link failed");
     if (response.headersSent) response.destroy();

@@ -57,6 +57,23 @@ export class Fleet {
     return this.#supervise(journal);
   }
 
+  /**
+   * Adds a stopped machine that came from another node. Throws when a newer request removed it already, or it is there.
+   */
+  admit(journal: Journal): Supervisor {
+    const { machineId, generation } = journal;
+    if (this.find(machineId) !== undefined || (this.#removed.get(machineId) ?? 0) >= generation)
+      throw new Error(`machine ${machineId} is on this node already, or was removed from it`);
+    const supervisor = this.restore(journal);
+    this.#deps.onChange(machineId);
+    return supervisor;
+  }
+
+  /** The last generation of a machine that was removed by this process; 0: it was not. */
+  removedAt(machineId: string): number {
+    return this.#removed.get(machineId) ?? 0;
+  }
+
   /** Adds a machine whose files are kept as they are, because they are not enough to run it. */
   keepUnreadable(unreadable: Omit<UnreadableMachineOptions, "deps" | "directory">): void {
     const { machineId } = unreadable;
@@ -94,12 +111,12 @@ export class Fleet {
    */
   async imagesInUse(): Promise<ReadonlySet<string>> {
     if (!this.#isRestored) throw new Error("the machines' journals have not been read yet");
-    const { images, prepared } = this.#deps;
+    const { images, prepared, imagesArriving } = this.#deps;
     const machines = this.list();
     const isUnknown = machines.some((machine) => machine instanceof UnreadableMachine && machine.imageDigest === null);
     const all = isUnknown ? (await images.list()).map(({ digest }) => digest) : [];
     const digests = machines.map(({ imageDigest }) => imageDigest).filter((digest) => digest !== null);
-    return new Set([...digests, ...all, ...prepared.imageDigests]);
+    return new Set([...digests, ...all, ...prepared.imageDigests, ...imagesArriving.values()]);
   }
 
   /** Detaches from the machines' VMs, which continue to run until the next agent adopts them, and ends all other VMs. */

@@ -49,6 +49,10 @@ export interface Journal {
   /** Of the disk's image; set before the disk is made, so that the image is not collected before. */
   readonly imageDigest: string | null;
   readonly hasDisk: boolean;
+  /** The image's file that the disk is based on; absent or null: the one that the image gives for the disk's size. */
+  readonly rootName?: string | null;
+  /** The move with which the disk came to this node; absent or null: it was made here. */
+  readonly arrivedBy?: string | null;
   readonly boot: JournaledBoot | null;
   /** The latest boot that ran and has ended; absent in journals of earlier versions. */
   readonly lastRun?: EndedRun | null;

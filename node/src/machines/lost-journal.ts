@@ -97,7 +97,8 @@ export async function accountForDisk(fleet: Fleet, deps: MachineDeps, journal: J
   const names: readonly string[] = await readdir(directory);
   if (journal.hasDisk || journal.desired === "absent" || !names.includes(DISK_NAME)) return journal;
   const imageDigest = await digestOf(deps, directory);
-  if (imageDigest !== null) return { ...journal, hasDisk: true, imageDigest };
+  if (imageDigest !== null)
+    return { ...journal, hasDisk: true, imageDigest, rootName: await rootNameOf(deps, directory) };
   const text = `its journal does not know of its disk, and ${HAS_NO_IMAGE}`;
   keepUnreadable(
     fleet,
@@ -130,6 +131,10 @@ function digestOf(deps: MachineDeps, directory: string): Promise<string | null> 
   });
 }
 
+/** The name in the disk's header. It is used only for a file of the image that the header names. */
+const rootNameOf = ({ disks }: MachineDeps, directory: string): Promise<string | null> =>
+  disks.rootNameOf(diskPathOf(directory)).catch(() => null);
+
 /** A journal of generation 0, which any request of the server replaces; or a text that says what to do when there is none. */
 async function makeJournal(
   deps: MachineDeps,
@@ -148,6 +153,7 @@ async function makeJournal(
     desired: vm === undefined ? "stopped" : "running",
     spec: null,
     imageDigest,
+    rootName: await rootNameOf(deps, directory),
     hasDisk: true,
     boot: vm === undefined ? null : bootOf(vm, deps.clock.now()),
     ending: null,

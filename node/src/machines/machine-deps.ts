@@ -41,6 +41,8 @@ export interface MachineDeps {
   readonly log: Log;
   /** Boots that may have a VMM. The driver's sweep ends all others. */
   readonly liveBoots: Set<string>;
+  /** Of each move of a machine to this node, the digest of its image. */
+  readonly imagesArriving: Map<string, string>;
   /** Adds an event to the machine's timeline. */
   onEvent(machineId: string, level: EventLevel, message: string): void;
   /** Something that is reported to the server has changed. */
@@ -84,6 +86,7 @@ export function makeMachineDeps(options: MachineDepsOptions): MachineDeps {
     ...shared,
     users,
     liveBoots,
+    imagesArriving: new Map(),
     prepared,
     bootSlots: new BootSlots(driver.concurrentStartsMax.boots),
     wakeSlots: new BootSlots(driver.concurrentStartsMax.wakes),

@@ -6,16 +6,20 @@
  *
  * Always:
  * - A disk has its final name only when it is complete. Half a disk, left by a crash, has another name and is made again.
- * - An existing disk is never replaced: only the machine's removal deletes it.
+ * - An existing disk is never replaced: only the machine's removal deletes it, or the end of its move.
  */
 import { rename, stat } from "node:fs/promises";
 import type { MachineSpec } from "@flotilla/contract/link";
 import { GIB } from "../disks/disks.ts";
 import type { RootFile, UnpackedImage } from "../images/images.ts";
 import { type EnsureImageOptions, ensureImage } from "./ensure-image.ts";
+import type { Journal } from "./journal.ts";
 import { diskPathOf } from "./paths.ts";
 import type { WaitingVm } from "./prepared-kinds.ts";
 import type { MachineDeps } from "./machine-deps.ts";
+
+/** What the journal says of the file that a disk is based on. */
+type DiskBase = Pick<Journal, "imageDigest" | "rootName">;
 
 export class MachineDisk {
   readonly #deps: MachineDeps;
@@ -75,8 +79,11 @@ export class MachineDisk {
   }
 
   /** The file that the disk is based on. */
-  async root(spec: MachineSpec, imageDigest: string | null): Promise<RootFile> {
-    return this.#deps.images.rootFor(await this.image(imageDigest), spec.diskGb * GIB);
+  async root(spec: MachineSpec | null, { imageDigest, rootName = null }: DiskBase): Promise<RootFile> {
+    const image = await this.image(imageDigest);
+    if (rootName !== null) return await this.#deps.images.rootNamed(image, rootName);
+    if (spec === null) throw new Error("the size of the machine's disk is not known yet");
+    return await this.#deps.images.rootFor(image, spec.diskGb * GIB);
   }
 }
 

@@ -15,6 +15,7 @@ import type { DesiredMachine, MachineSpec, ObservedMachine, ObservedState } from
 import { SETTLED_STATES } from "@flotilla/contract/link";
 import type { VmNetwork } from "../network/vm-network.ts";
 import type { Guest } from "../guest/guest.ts";
+import type { RootFile, UnpackedImage } from "../images/images.ts";
 import type { Journal } from "./journal.ts";
 import { Machine } from "./machine.ts";
 import type { MachineLog } from "./machine-log.ts";
@@ -60,6 +61,28 @@ export class Supervisor {
   /** The image that the machine's files depend on. */
   get imageDigest(): string | null {
     return this.#machine.disk.heldDigest ?? this.#machine.journal.imageDigest;
+  }
+
+  /** The move with which the machine came to this node; null: it was made here. */
+  get arrivedBy(): string | null {
+    return this.#machine.journal.arrivedBy ?? null;
+  }
+
+  get generation(): number {
+    return this.#machine.journal.generation;
+  }
+
+  /** Whether it is to be stopped and nothing of it runs, so that its files do not change. */
+  get isAtRest(): boolean {
+    const { held, journal } = this.#machine;
+    return journal.desired === "stopped" && journal.boot === null && held.state === null && this.#queue.action === null;
+  }
+
+  /** The image that the disk is made from, and the file that it is based on. Rejects when there is no disk. */
+  async diskBase(): Promise<{ readonly image: UnpackedImage; readonly root: RootFile }> {
+    const { disk, journal } = this.#machine;
+    if (!journal.hasDisk) throw new Error(`machine ${journal.machineId} has no disk yet`);
+    return { image: await disk.image(journal.imageDigest), root: await disk.root(journal.spec, journal) };
   }
 
   get spec(): MachineSpec | null {

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import { makeLog } from "../../src/log.ts";
 import { type ServedLink, serveLink } from "../../src/link/server.ts";
+import { Incoming } from "../../src/machines/incoming.ts";
 import { linkSocketPath } from "../../src/link/socket-path.ts";
 import { startTestNode, temporaryDirectory, type TestNode } from "./in-process.ts";
 
@@ -31,15 +32,20 @@ export async function startTestLink(options: TestLinkOptions = {}): Promise<Test
   await mkdir(temporary, { recursive: true });
   const node = await startTestNode(directory.path, { clock });
   const socketPath = linkSocketPath(directory.path);
+  const log = makeLog({ level: "silent", clock: node.clock });
+  const { fleet, deps } = node;
+  const incoming = new Incoming({ directory: join(directory.path, "incoming"), fleet, deps, log });
+  await incoming.open();
   const link = await serveLink({
     socketPath,
     serverUid: null,
     temporaryDirectory: temporary,
     isNearlyFull: () => Promise.resolve(false),
     fleet: node.fleet,
+    incoming,
     images: node.images,
     clock: node.clock,
-    log: makeLog({ level: "silent", clock: node.clock }),
+    log,
   });
   let closing: Promise<void> | null = null;
   const close = (): Promise<void> => (closing ??= Promise.resolve(link[Symbol.asyncDispose]()));

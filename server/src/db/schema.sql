@@ -323,6 +323,15 @@ CREATE TABLE ledger_transactions (
   CONSTRAINT ledger_transactions_kind_check CHECK ((kind = ANY (ARRAY['invoice'::text, 'credit'::text, 'adjustment'::text])))
 );
 
+-- Files of machines on nodes that do not own them, to be removed. Written by server/src/moves/store.ts only.
+CREATE TABLE machine_copies (
+  -- mach-<32 hex>; the row may outlive the machine's.
+  machine_id text NOT NULL,
+  -- The node that has, or may have, the copy.
+  node_id text NOT NULL,
+  CONSTRAINT machine_copies_pkey PRIMARY KEY (machine_id, node_id)
+);
+
 -- Commands run in a machine, by calendar month; written in batches.
 CREATE TABLE machine_exec_months (
   -- Which machine.
@@ -466,7 +475,7 @@ CREATE TABLE machines (
   generation integer NOT NULL,
   -- When desired_state last changed: transitional states have deadlines.
   desired_at timestamp with time zone NOT NULL,
-  -- The node with the machine's disk; set by the first start, and kept.
+  -- The node that owns its disk, and the only one on which it may run; null until its first start. Only a move changes it.
   node_id text,
   -- Why the server itself gave up on the last wish; the next start or stop clears it.
   error text,
@@ -520,6 +529,12 @@ END)) STORED NOT NULL,
   started_by text,
   -- Labels that the node on which the machine is placed must have, with their values.
   node_labels jsonb DEFAULT '{}'::jsonb NOT NULL,
+  -- The operation that moves it; null: none. While it is set the node receives stopped, whatever is desired.
+  move_id text,
+  -- The node to which it moves; null exactly when move_id is.
+  move_node_id text,
+  -- The operation of its last completed move; null: it never moved.
+  moved_by text,
   CONSTRAINT machines_pkey PRIMARY KEY (id),
   CONSTRAINT machines_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id),
   CONSTRAINT machines_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
@@ -538,6 +553,7 @@ END)) STORED NOT NULL,
   CONSTRAINT machines_restart_check CHECK ((restart = ANY (ARRAY['always'::text, 'never'::text]))),
   CONSTRAINT machines_revision_check CHECK ((revision >= 1)),
   CONSTRAINT machines_ttl_seconds_check CHECK ((ttl_seconds >= 0)),
+  CONSTRAINT move_has_target CHECK (((move_id IS NULL) = (move_node_id IS NULL))),
   CONSTRAINT ready_only_when_running CHECK (((ready_at IS NULL) OR (observed_state = 'running'::text))),
   CONSTRAINT running_needs_node CHECK (((desired_state <> 'running'::text) OR (node_id IS NOT NULL)))
 );
@@ -672,6 +688,8 @@ CREATE TABLE operations (
   attempt integer NOT NULL,
   -- Until then no other server takes it up; null once it has ended.
   leased_until timestamp with time zone,
+  -- Since when it is to be canceled; null: it is not. The server that works on it undoes what it did and ends it.
+  cancel_requested_at timestamp with time zone,
   CONSTRAINT operations_pkey PRIMARY KEY (id),
   CONSTRAINT operations_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
   CONSTRAINT failed_iff_error CHECK (((status = 'failed'::text) = (error IS NOT NULL))),
@@ -1078,6 +1096,8 @@ CREATE UNIQUE INDEX machines_host_label ON public.machines USING btree (host_lab
 
 CREATE INDEX machines_list ON public.machines USING btree (tenant_id, created_at DESC, id DESC) WHERE (deleted_at IS NULL);
 
+CREATE INDEX machines_moving ON public.machines USING btree (node_id) WHERE (move_id IS NOT NULL);
+
 CREATE UNIQUE INDEX machines_name ON public.machines USING btree (tenant_id, name) WHERE (deleted_at IS NULL);
 
 CREATE INDEX machines_node ON public.machines USING btree (node_id);
@@ -1355,6 +1375,15 @@ AS $function$
 BEGIN
   PERFORM 1 FROM tenants WHERE id = tenant FOR NO KEY UPDATE;
   RETURN (SELECT count(*) FROM machines WHERE tenant_id = tenant AND deleted_at IS NULL);
+END $function$;
+
+CREATE OR REPLACE FUNCTION public.moves_from_locked(node text)
+ RETURNS integer
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+  PERFORM 1 FROM nodes WHERE id = node FOR NO KEY UPDATE;
+  RETURN (SELECT count(*) FROM machines WHERE node_id = node AND move_id IS NOT NULL);
 END $function$;
 
 CREATE OR REPLACE FUNCTION public.node_admits_start(node text, is_new boolean, cpus integer, memory_mb integer, cpu_ratio double precision, memory_ratio double precision)

@@ -58,7 +58,7 @@ interface ImageWork {
 
 /** A request whose answer is a stream. Times are milliseconds; 0: no limit. */
 export interface StreamRequest {
-  readonly method: "GET" | "POST" | "PUT";
+  readonly method: "DELETE" | "GET" | "POST" | "PUT";
   readonly path: string;
   readonly body?: Readable | string;
   readonly contentType?: string;

@@ -5,7 +5,7 @@
  * - observe.ts decides, and one fenced statement writes the changes of all machines. A machine that lost its fence is read
  *   and decided again.
  * - A report that changes nothing costs one read and no write.
- * - A machine that the database does not know is logged and never removed: the database may have lost it.
+ * - A machine that the node does not own according to the database is left as it is: the database may have lost it.
  */
 import type { Heartbeat, ObservedMachine } from "@flotilla/contract/link";
 import type { Change } from "./change.ts";
@@ -18,21 +18,27 @@ const WRITE_TRIES_MAX = 4;
 /** A complete report that was written before a machine came to the node may arrive after it. */
 const NO_TRACE_AFTER_MS = 15_000;
 
-export async function applyReports(services: MachineServices, nodeId: string, heartbeat: Heartbeat): Promise<void> {
+/** Returns the machines that the node has and does not own. */
+export async function applyReports(
+  services: MachineServices,
+  nodeId: string,
+  heartbeat: Heartbeat,
+): Promise<readonly string[]> {
   const { context, cache } = services;
   const reports = new Map(heartbeat.machines.map((report) => [report.machineId, report]));
-  if (reports.size === 0 && !heartbeat.isComplete) return;
+  if (reports.size === 0 && !heartbeat.isComplete) return [];
   let held: readonly MachineRecord[] = heartbeat.isComplete
     ? await listMachinesOfNode(context.db, nodeId)
     : await listMachinesOfNodeById(context.db, nodeId, [...reports.keys()]);
-  logUnknown(services, nodeId, reports, held);
+  const unknown = unknownOf(reports, held);
   for (let attempt = 0; attempt < WRITE_TRIES_MAX && held.length > 0; attempt += 1) {
     const changes = held.flatMap((machine) => changeOf(machine, reports.get(machine.id), context.clock.now()));
-    if (changes.length === 0) return;
+    if (changes.length === 0) break;
     const written = await cache.write(changes);
     const lost = changes.map(({ next }) => next.id).filter((id) => !written.has(id));
     held = lost.length === 0 ? [] : await listMachinesOfNodeById(context.db, nodeId, lost);
   }
+  return unknown;
 }
 
 function changeOf(machine: MachineRecord, report: ObservedMachine | undefined, now: number): readonly Change[] {
@@ -42,15 +48,8 @@ function changeOf(machine: MachineRecord, report: ObservedMachine | undefined, n
   return observation.outcome === "news" ? [observation.change] : [];
 }
 
-function logUnknown(
-  services: MachineServices,
-  nodeId: string,
-  reports: ReadonlyMap<string, ObservedMachine>,
-  held: readonly MachineRecord[],
-): void {
+function unknownOf(reports: ReadonlyMap<string, ObservedMachine>, held: readonly MachineRecord[]): readonly string[] {
   const known = new Set(held.map(({ id }) => id));
   const unknown = [...reports.values()].filter(({ machineId, state }) => state !== "absent" && !known.has(machineId));
-  if (unknown.length === 0) return;
-  const machines = unknown.slice(0, 20).map(({ machineId }) => machineId);
-  services.context.log.warn({ nodeId, machines, count: unknown.length }, "node reports unknown machines");
+  return unknown.map(({ machineId }) => machineId);
 }

@@ -115,6 +115,8 @@ export function requestStart(
   };
   // One that is still stopping is counted already.
   if (isActive(machine)) return { next, timeline: [], activeMax: null, startedBy: keyId };
+  // Its node is that of the end of its move.
+  if (machine.moveId !== null) return { next, timeline: [], activeMax, startedBy: keyId };
   const reservation = { isNew: machine.nodeId === null, overcommit };
   return { next, timeline: [], activeMax, reservation, startedBy: keyId };
 }
@@ -131,6 +133,16 @@ export function requestStop(machine: MutableMachine, now: number): Change {
     reconcileAt: now + RECONCILE_AFTER_MS,
   };
   return { next, timeline: [], activeMax: null };
+}
+
+/**
+ * What is desired of a machine when an attempt to run it is not repeated by itself: a failed one is to stay stopped, with its
+ * reason.
+ */
+export function abandonedState(machine: MutableMachine): Pick<MutableMachine, "desiredState" | "error"> {
+  const { desiredState, error, observedReason } = machine;
+  if (phaseOf(machine) !== "failed" || desiredState !== "running") return { desiredState, error };
+  return { desiredState: "stopped", error: observedReason ?? "no reason is known" };
 }
 
 /** Abandons a transitional phase that is past its deadline: the desired state becomes `stopped`, and `error` the reason. */

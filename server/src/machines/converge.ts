@@ -10,7 +10,7 @@ import { NodeUnreachable } from "../link/refusals.ts";
 import { applyObservation } from "./observe.ts";
 import { type MachineRecord, specOf } from "./record.ts";
 import type { MachineServices } from "./services.ts";
-import { phaseOf } from "./state.ts";
+import { phaseOf, sentState } from "./state.ts";
 import type { Durability } from "./store.ts";
 
 /** More concurrent writers than this do not occur. */
@@ -37,7 +37,7 @@ export async function converge(
   if (machine.nodeId === null || machine.nodeAddress === null) return machine;
   const desired: DesiredMachine = {
     generation: machine.generation,
-    state: machine.desiredState,
+    state: sentState(machine),
     spec: machine.desiredState === "absent" ? null : specOf(machine, services.secrets),
   };
   const node = { nodeId: machine.nodeId, address: machine.nodeAddress };
@@ -79,7 +79,8 @@ async function applyReport(
 ): Promise<MachineRecord | undefined> {
   const { context, cache } = services;
   let held: MachineRecord | undefined = machine;
-  for (let attempt = 0; attempt < WRITE_TRIES_MAX && held !== undefined; attempt += 1) {
+  // A node that does not own the machine any more says nothing about it.
+  for (let attempt = 0; attempt < WRITE_TRIES_MAX && held?.nodeId === machine.nodeId; attempt += 1) {
     const observation = applyObservation(held, report, context.clock.now());
     if (observation.outcome !== "news") return held;
     const { change } = observation;

@@ -53,6 +53,10 @@ export interface MachineRecord extends MachineDescription, MutableMachine {
   readonly updatedAt: number;
   readonly lastActivityAt: number | null;
   readonly deletedAt: number | null;
+  /** The node to which `moveId` moves it; null exactly when that is. */
+  readonly moveNodeId: string | null;
+  /** The operation of its last completed move. */
+  readonly movedBy: string | null;
   readonly nodeStatus: NodeStatus | null;
   readonly nodeAddress: string | null;
 }

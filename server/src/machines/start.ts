@@ -5,6 +5,7 @@
  * - Two concurrent starts lead to one boot: the second loses the fenced write, finds the request in the row and waits for it.
  * - The statement that writes the request also checks the concurrency ceiling, so concurrent starts never exceed it.
  * - A refused start changes nothing. An accepted one continues whatever happens to this server or to the caller.
+ * - A start of a machine that is being moved waits for the end of the move, and happens on the node that owns the disk then.
  * - A caller waits until the start has ended, however long that takes: the machine reconciler abandons a start after
  *   START_DEADLINE_MS. Only a node that does not answer ends the wait sooner.
  *
@@ -40,6 +41,8 @@ export interface StartOptions {
 const WRITE_TRIES_MAX = 8;
 /** Between two calls to a node about the same start. */
 const RETRY_MS = 100;
+/** Between two looks at a machine that is moved and then started. */
+const MOVE_POLL_MS = 500;
 
 export const machineNotFound = (id: string): Refusal =>
   new Refusal(
@@ -110,7 +113,9 @@ function refuseWithoutNode(machine: MachineRecord): void {
 
 /** The node that has the machine's disk, or the best node for it. Throws a Refusal when it cannot be started there. */
 async function chooseNode(services: MachineServices, machine: MachineRecord): Promise<string> {
-  const { nodeId } = machine;
+  const { nodeId, moveId } = machine;
+  // It starts where it is when the move has ended.
+  if (nodeId !== null && moveId !== null) return nodeId;
   const request = await placementRequest(services, machine);
   if (nodeId !== null) {
     const reason = await services.nodes.startRefusal(nodeId, request);
@@ -134,7 +139,10 @@ export async function awaitRunning(
   const { cache, context } = services;
   let held = machine;
   for (;;) {
-    let latest = await convergePatiently(services, held, { waitMs: services.nodeWaitMs, signal, durability });
+    let latest =
+      held.moveId === null
+        ? await convergePatiently(services, held, { waitMs: services.nodeWaitMs, signal, durability })
+        : await cache.readAny(machine.id);
     if (latest === undefined || latest.deletedAt !== null) throw deletedWhileStarting(machine.id);
     switch (phaseOf(latest)) {
       case "running":
@@ -143,7 +151,7 @@ export async function awaitRunning(
         throw startFailed(latest);
       case "starting":
         // The start takes longer than one call to the node may, or the request was replaced: read the row again.
-        await context.clock.sleep(RETRY_MS, signal);
+        await context.clock.sleep(latest.moveId === null ? RETRY_MS : MOVE_POLL_MS, signal);
         signal.throwIfAborted();
         latest = await cache.readAny(machine.id);
         if (latest === undefined) throw deletedWhileStarting(machine.id);

@@ -9,6 +9,8 @@
  * - Delete leads out of every phase that users see, and no event leads back.
  * - A missing cell means that the event changes nothing: a request is refused, a report is late.
  *
+ * A move is not a phase either: a machine that is to run and is moved is `starting`, and its node receives `stopped`.
+ *
  * An unreachable node is not a phase: it hides the phases in which the machine may run (HIDDEN_BY_NODE).
  */
 import type { DesiredState, ObservedState } from "@flotilla/contract/link";
@@ -18,8 +20,10 @@ import type { NodeStatus } from "@flotilla/contract/nodes";
 export interface MachineFacts {
   readonly desiredState: DesiredState;
   readonly generation: number;
-  /** null: never started, so it is on no node. */
+  /** null: never started, so it is on no node. Otherwise the node that owns its disk: it runs nowhere else. */
   readonly nodeId: string | null;
+  /** The operation that moves it to another node, which keeps it stopped meanwhile; null: none. */
+  readonly moveId: string | null;
   /** Why the server itself abandoned the last request. */
   readonly error: string | null;
   readonly observedState: ObservedState;
@@ -170,6 +174,7 @@ export function phaseOf(facts: MachineFacts): MachinePhase {
 export function isSettled(facts: MachineFacts): boolean {
   if (facts.nodeId === null) return true;
   if (!isApplied(facts)) return false;
+  if (facts.moveId !== null && facts.desiredState !== "absent") return !includes(OBSERVED_ACTIVE, facts.observedState);
   switch (facts.desiredState) {
     case "absent":
       return facts.observedState === "absent";
@@ -191,6 +196,10 @@ export function isActive(facts: MachineFacts): boolean {
       return includes(OBSERVED_ACTIVE, facts.observedState);
   }
 }
+
+/** The desired state that a machine's node receives: a machine that is being moved is kept stopped. */
+export const sentState = ({ desiredState, moveId }: Pick<MachineFacts, "desiredState" | "moveId">): DesiredState =>
+  desiredState === "running" && moveId !== null ? "stopped" : desiredState;
 
 /** Statuses of a node that does not report. */
 export const UNREACHABLE_STATUSES = ["unreachable", "revoked"] as const satisfies readonly NodeStatus[];

@@ -2,9 +2,9 @@
  * Every statement over the rows of machines.
  *
  * Always:
- * - A row is changed in one of three ways: `writeChanges` (fenced by the revision, for starts, stops and reports, with
+ * - A row is changed in one of four ways: `writeChanges` (fenced by the revision, for starts, stops and reports, with
  *   timeline and runs in the same statement), `removeMachine` (a delete, which needs no fence because it always wins),
- *   and activity-store.ts (activity, outside the fence).
+ *   activity-store.ts (activity, outside the fence), and moves/store.ts (the node that owns it, fenced by the revision).
  * - A change of anything that users see, except the last activity, raises the revision and is announced, because
  *   machine-cache.ts answers reads. The last activity is passed to the cache of the server that writes it.
  * - A ceiling is checked in the statement that uses it up, under a lock on the row of the tenant, or of the node.
@@ -22,7 +22,7 @@ import type { MachineDescription, MachineRecord } from "./record.ts";
 const TOMBSTONE_MS = 30 * 24 * 60 * 60_000;
 
 /** A MachineRecord with instants as the database returns them. */
-type MachineRow = Omit<MachineRecord, (typeof INSTANTS)[number]> & {
+export type MachineRow = Omit<MachineRecord, (typeof INSTANTS)[number]> & {
   readonly [Name in (typeof INSTANTS)[number]]: Date | null;
 };
 
@@ -37,12 +37,13 @@ const INSTANTS = [
 ] as const satisfies readonly (keyof MachineRecord)[];
 
 /** From `m`, a row of machines, and `n`, the row of its node. */
-const COLUMNS = sql`
+export const MACHINE_COLUMNS = sql`
   m.id, m.tenant_id AS "tenantId", m.host_label AS "hostLabel", m.name, m.source, m.network, m.env, m.secret_env AS "secretEnv", m.secret_names AS "secretNames", m.command, m.ports, m.labels, m.workdir,
   m.cpus, m.memory_mb AS "memoryMb", m.disk_gb AS "diskGb", m.is_ephemeral AS "isEphemeral", m.is_public AS "isPublic",
   m.is_branchable AS "isBranchable", m.auto_stop_seconds AS "autoStopSeconds", m.ttl_seconds AS "ttlSeconds", m.restart, m.node_labels AS "nodeLabels",
   m.created_by AS "createdBy", m.created_at AS "createdAt", m.updated_at AS "updatedAt",
   m.desired_state AS "desiredState", m.generation, m.desired_at AS "desiredAt", m.node_id AS "nodeId", m.error,
+  m.move_id AS "moveId", m.move_node_id AS "moveNodeId", m.moved_by AS "movedBy",
   m.is_auto_started AS "isAutoStarted", m.has_run AS "hasRun", m.observed_state AS "observedState",
   m.observed_generation AS "observedGeneration", m.observed_boot_id AS "observedBootId",
   m.observed_reason AS "observedReason", m.observed_reason_code AS "observedReasonCode",
@@ -50,7 +51,7 @@ const COLUMNS = sql`
   m.revision, m.reconcile_at AS "reconcileAt", m.last_activity_at AS "lastActivityAt", m.deleted_at AS "deletedAt",
   n.status AS "nodeStatus", n.address AS "nodeAddress"`;
 
-function fromRow(row: MachineRow): MachineRecord {
+export function fromRow(row: MachineRow): MachineRecord {
   const instants = Object.fromEntries(INSTANTS.map((name) => [name, row[name]?.getTime() ?? null]));
   // The columns created_at, updated_at and desired_at are NOT NULL.
   const given = instants as unknown as Pick<MachineRecord, (typeof INSTANTS)[number]>;
@@ -63,7 +64,7 @@ export async function findMachine(
   { tenantId, id }: { readonly tenantId: string; readonly id: string },
 ): Promise<MachineRecord | undefined> {
   const row = await db.queryOne<MachineRow>(sql`
-    SELECT ${COLUMNS} FROM machines m LEFT JOIN nodes n ON n.id = m.node_id
+    SELECT ${MACHINE_COLUMNS} FROM machines m LEFT JOIN nodes n ON n.id = m.node_id
     WHERE m.id = ${id} AND m.tenant_id = ${tenantId} AND m.deleted_at IS NULL`);
   return row && fromRow(row);
 }
@@ -71,14 +72,14 @@ export async function findMachine(
 /** Any machine, also one that was deleted in the last 30 days. */
 export async function findAnyMachine(db: Queryable, id: string): Promise<MachineRecord | undefined> {
   const row = await db.queryOne<MachineRow>(sql`
-    SELECT ${COLUMNS} FROM machines m LEFT JOIN nodes n ON n.id = m.node_id WHERE m.id = ${id}`);
+    SELECT ${MACHINE_COLUMNS} FROM machines m LEFT JOIN nodes n ON n.id = m.node_id WHERE m.id = ${id}`);
   return row && fromRow(row);
 }
 
 /** The machines that are or may be on a node, also deleted ones. */
 export async function listMachinesOfNode(db: Queryable, nodeId: string): Promise<readonly MachineRecord[]> {
   const rows = await db.query<MachineRow>(sql`
-    SELECT ${COLUMNS} FROM machines m JOIN nodes n ON n.id = m.node_id
+    SELECT ${MACHINE_COLUMNS} FROM machines m JOIN nodes n ON n.id = m.node_id
     WHERE m.node_id = ${nodeId} AND NOT (m.deleted_at IS NOT NULL AND m.observed_state = 'absent')`);
   return rows.map(fromRow);
 }
@@ -104,7 +105,7 @@ export async function listMachinesOfNodeById(
   ids: readonly string[],
 ): Promise<readonly MachineRecord[]> {
   const rows = await db.query<MachineRow>(sql`
-    SELECT ${COLUMNS} FROM machines m JOIN nodes n ON n.id = m.node_id
+    SELECT ${MACHINE_COLUMNS} FROM machines m JOIN nodes n ON n.id = m.node_id
     WHERE m.node_id = ${nodeId} AND m.id = ANY(${ids})`);
   return rows.map(fromRow);
 }
@@ -147,7 +148,7 @@ export async function findMachines(
   { tenantId, ids }: { readonly tenantId: string; readonly ids: readonly string[] },
 ): Promise<readonly MachineRecord[]> {
   const rows = await db.query<MachineRow>(sql`
-    SELECT ${COLUMNS} FROM machines m LEFT JOIN nodes n ON n.id = m.node_id
+    SELECT ${MACHINE_COLUMNS} FROM machines m LEFT JOIN nodes n ON n.id = m.node_id
     WHERE m.id = ANY(${ids}::text[]) AND m.tenant_id = ${tenantId} AND m.deleted_at IS NULL`);
   return rows.map(fromRow);
 }
@@ -246,7 +247,7 @@ export async function writeChanges(
       INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
       SELECT entry.id, w.tenant_id, w.id, entry.level, entry.message, ${now}
       FROM written w, jsonb_to_recordset(w.timeline) AS entry(id text, level text, message text))
-    SELECT ${COLUMNS} FROM written m LEFT JOIN nodes n ON n.id = m.node_id`);
+    SELECT ${MACHINE_COLUMNS} FROM written m LEFT JOIN nodes n ON n.id = m.node_id`);
   const written = new Map(rows.map((row) => [row.id, fromRow(row)]));
   await Promise.all([...written.values()].map((machine) => announce(context, machine)));
   return written;
@@ -296,7 +297,7 @@ export async function removeMachine(
     WITH gone AS (
       UPDATE machines SET
         desired_state = 'absent', generation = generation + 1, desired_at = ${now}, deleted_at = ${now}, error = NULL,
-        ready_at = NULL, revision = revision + 1, updated_at = ${now}, env = '{}', command = NULL, secret_env = NULL,
+        move_id = NULL, move_node_id = NULL, ready_at = NULL, revision = revision + 1, updated_at = ${now}, env = '{}', command = NULL, secret_env = NULL,
         reconcile_at = CASE WHEN node_id IS NULL THEN NULL ELSE ${now}::timestamptz END
       WHERE id = ${options.id} AND tenant_id = ${options.tenantId} AND deleted_at IS NULL
         AND (${options.revision ?? null}::int IS NULL OR revision = ${options.revision ?? null}::int)
@@ -311,14 +312,14 @@ export async function removeMachine(
     noted AS (
       INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
       SELECT ${context.ids.make("event")}, tenant_id, id, 'info', 'machine deleted', ${now}::timestamptz FROM gone)
-    SELECT ${COLUMNS} FROM gone m LEFT JOIN nodes n ON n.id = m.node_id`);
+    SELECT ${MACHINE_COLUMNS} FROM gone m LEFT JOIN nodes n ON n.id = m.node_id`);
   if (row === undefined) return undefined;
   await announce(context, row);
   return fromRow(row);
 }
 
 /** Announces a new revision to every cache: this server's synchronously, the others' before the caller gets its answer. */
-const announce = (context: Context, { id, revision }: { readonly id: string; readonly revision: number }) =>
+export const announce = (context: Context, { id, revision }: { readonly id: string; readonly revision: number }) =>
   context.db.notify("machines", `${id}:${revision}`);
 
 /** Claims machines that are due for the reconciler, for `leaseMs` milliseconds. */
@@ -333,7 +334,7 @@ export async function claimDueMachines(
       ORDER BY reconcile_at LIMIT ${limit} FOR UPDATE SKIP LOCKED),
     claimed AS (
       UPDATE machines SET reconcile_at = ${instantOf(now + leaseMs)} WHERE id IN (SELECT id FROM due) RETURNING *)
-    SELECT ${COLUMNS} FROM claimed m LEFT JOIN nodes n ON n.id = m.node_id`);
+    SELECT ${MACHINE_COLUMNS} FROM claimed m LEFT JOIN nodes n ON n.id = m.node_id`);
   return rows.map(fromRow);
 }
 

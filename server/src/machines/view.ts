@@ -20,6 +20,7 @@ type ShownOf = Pick<
   | "desiredState"
   | "generation"
   | "nodeId"
+  | "moveId"
   | "nodeStatus"
   | "error"
   | "observedState"

@@ -11,10 +11,13 @@ import { InvalidMessage } from "@flotilla/contract/link/read";
 import type { MachineServices } from "../machines/services.ts";
 import { applyReports } from "../machines/apply-reports.ts";
 import { applyRuns } from "../machines/apply-runs.ts";
+import { removeReportedCopies } from "../moves/copies.ts";
 import { insertNodeEvents, noteOnNode } from "../events/store.ts";
 import { applyImageReport } from "./image-store.ts";
 import { checkLinkVersions } from "./link-version.ts";
 import { updateHeartbeat } from "./store.ts";
+
+const LOGGED_MAX = 20;
 
 export async function applyHeartbeat(
   services: MachineServices,
@@ -41,9 +44,19 @@ export async function applyHeartbeat(
   const node = { id: nodeId, lastReportAt: before.lastHeartbeatAt };
   const acknowledgedRuns = runs === null ? undefined : await applyRuns(context, node, runs);
   if (images !== null) await applyImageReport(context.db, { nodeId, agentBootId, report: images });
-  await applyReports(services, nodeId, heartbeat);
+  await handleUnknown(services, nodeId, await applyReports(services, nodeId, heartbeat));
   if (events.length > 0) await insertNodeEvents(context, { nodeId, agentBootId, events });
   return { acceptedAt: now, ...(acknowledgedRuns === undefined ? {} : { acknowledgedRuns }) };
+}
+
+/** Removes what moves left on the node. Other machines that it does not own are logged only. */
+async function handleUnknown(services: MachineServices, nodeId: string, unknown: readonly string[]): Promise<void> {
+  if (unknown.length === 0) return;
+  const copies = await removeReportedCopies(services, nodeId, unknown);
+  const others = unknown.filter((id) => !copies.has(id));
+  if (others.length === 0) return;
+  const machines = others.slice(0, LOGGED_MAX);
+  services.context.log.warn({ nodeId, machines, count: others.length }, "node reports unknown machines");
 }
 
 /** Throws a Refusal that says what does not fit. */

@@ -1,14 +1,15 @@
 /**
- * The handlers of operations: list and get.
+ * The handlers of operations: list, get and cancel.
  */
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
 import type { HandlersOf } from "../http/handler.ts";
 import { page, parsePosition, positionOf } from "../http/paging.ts";
-import { findOperation, listOperations } from "./store.ts";
+import { findOperation, listOperations, requestCancel } from "./store.ts";
 import { operationInfo } from "./view.ts";
 
-export function operationHandlers({ db }: Context): HandlersOf<"listOperations" | "getOperation"> {
+export function operationHandlers(context: Context): HandlersOf<"listOperations" | "getOperation" | "cancelOperation"> {
+  const { db } = context;
   return {
     async listOperations({ caller, query }) {
       const limit = query.limit ?? null;
@@ -26,6 +27,12 @@ export function operationHandlers({ db }: Context): HandlersOf<"listOperations" 
       if (operation === undefined)
         throw new Refusal("not_found", `operation ${params.id} was not found; they are kept for 30 days`);
       return { status: 200, body: operationInfo(operation) };
+    },
+    async cancelOperation({ caller, params }) {
+      const operation = await requestCancel(context, { tenantId: caller.tenantId, id: params.id });
+      if (operation === undefined)
+        throw new Refusal("not_found", `operation ${params.id} was not found; they are kept for 30 days`);
+      return { status: 202, body: operationInfo(operation) };
     },
   };
 }

@@ -6,6 +6,8 @@
  *   nothing more.
  * - An operation past its deadline has failed, even if its worker hangs: then the lease expires and the next server to claim
  *   the operation ends it.
+ * - A canceled operation ends within seconds: its worker is interrupted and what it did is undone. A worker that returns in
+ *   spite of it had finished, and the operation has succeeded.
  * - A server that stops, or whose database is unavailable, releases its operations unchanged. It does not fail them.
  *
  * If the process dies, the lease expires and another server continues: completed steps are not repeated, the running one is.
@@ -22,7 +24,7 @@ import { endOperation, type OperationRecord, releaseOperation, saveProgress, typ
 /** What a worker is given. */
 export interface OperationRun {
   readonly operation: OperationRecord;
-  /** Aborted when the operation is over its deadline or goes to another server. */
+  /** Aborted when the operation is canceled, is over its deadline or goes to another server. */
   readonly signal: AbortSignal;
   /**
    * Runs a step, unless it has succeeded before; `work` returns its message. Throws if it fails, or has failed before. Steps
@@ -48,6 +50,7 @@ const RUNNING_MAX = 32;
 const LOST = new Error("another server works on the operation");
 const STOPPED = new Error("the server stops");
 const LATE = new Error("the operation is past its deadline");
+const CANCELED = new Error("the operation was canceled");
 
 export class OperationRunner {
   readonly kinds: readonly OperationKind[];
@@ -94,7 +97,10 @@ export class OperationRunner {
   async #run(operation: OperationRecord): Promise<void> {
     const { clock, log } = this.#context;
     const over = new AbortController();
-    const record = new Progress(this.#context, operation, () => over.abort(LOST));
+    const record = new Progress(this.#context, operation, {
+      onLost: () => over.abort(LOST),
+      onCancel: () => over.abort(CANCELED),
+    });
     const signal = AbortSignal.any([over.signal, this.#stopping.signal]);
     const finished = new AbortController();
     const keeping = record.keep(AbortSignal.any([signal, finished.signal]));
@@ -116,13 +122,14 @@ export class OperationRunner {
       return await releaseOperation(this.#context, operation);
     const reason = error === null ? null : this.#explain(operation, error);
     if (reason !== null) await this.#workers.get(operation.kind)?.undo?.(operation);
-    await record.end(reason);
+    await record.end(reason, error === CANCELED);
     log.info({ operationId: operation.id, kind: operation.kind, reason }, "an operation has ended");
   }
 
   #explain(operation: OperationRecord, error: unknown): string {
     const { id, kind, resourceName, resourceId, createdAt, deadlineAt } = operation;
     if (error instanceof Refusal) return error.message;
+    if (error === CANCELED) return "it was canceled";
     if (error === LATE) {
       const minutes = Math.max(1, Math.round((deadlineAt - createdAt) / 60_000));
       return `${kind} of ${resourceName ?? resourceId} timed out after ${minutes} min; request it again`;
@@ -132,19 +139,24 @@ export class OperationRunner {
   }
 }
 
+interface Interruptions {
+  readonly onLost: () => void;
+  readonly onCancel: () => void;
+}
+
 /** The steps of an operation under way, and their way into the database: one write after the other. */
 class Progress {
   readonly #context: Context;
   readonly #token: LeaseToken;
-  readonly #onLost: () => void;
+  readonly #interruptions: Interruptions;
   #steps: Steps;
   #saved: Steps;
   #writing: Promise<void> = Promise.resolve();
 
-  constructor(context: Context, operation: OperationRecord, onLost: () => void) {
+  constructor(context: Context, operation: OperationRecord, interruptions: Interruptions) {
     this.#context = context;
     this.#token = { id: operation.id, attempt: operation.attempt };
-    this.#onLost = onLost;
+    this.#interruptions = interruptions;
     this.#steps = operation.steps;
     this.#saved = operation.steps;
   }
@@ -161,6 +173,7 @@ class Progress {
     signal.throwIfAborted();
     this.#steps = beginStep(this.#steps, name, clock.now());
     await this.#save();
+    signal.throwIfAborted();
     try {
       const message = await work((text) => {
         this.#steps = setStepMessage(this.#steps, name, text);
@@ -187,10 +200,10 @@ class Progress {
     }
   }
 
-  async end(error: string | null): Promise<void> {
+  async end(error: string | null, isCanceled: boolean): Promise<void> {
     await this.#writing;
     const steps = error === null ? this.#steps : failRunning(this.#steps, error, this.#context.clock.now());
-    await endOperation(this.#context, this.#token, { steps, error });
+    await endOperation(this.#context, this.#token, { steps, error, isCanceled });
   }
 
   #save(): Promise<void> {
@@ -203,7 +216,8 @@ class Progress {
     const steps = this.#steps;
     const news = steps === this.#saved ? null : steps;
     const outcome = await saveProgress(this.#context, this.#token, { steps: news, leaseMs: OPERATION_LEASE_MS });
-    if (outcome === "stale") return this.#onLost();
+    if (outcome === "stale") return this.#interruptions.onLost();
+    if (outcome === "cancelRequested") this.#interruptions.onCancel();
     this.#saved = steps;
   }
 }

@@ -126,31 +126,49 @@ export interface LeaseToken {
   readonly attempt: number;
 }
 
-/** Renews the lease. `steps`: null when unchanged. `stale`: another server has the lease, or the operation has ended. */
+/**
+ * Renews the lease. `steps`: null when unchanged. `stale`: another server has the lease, or the operation has ended.
+ * `cancelRequested`: written, and the operation is to be canceled.
+ */
 export async function saveProgress(
   context: Context,
   turn: LeaseToken,
   { steps, leaseMs }: { readonly steps: Steps | null; readonly leaseMs: number },
-): Promise<"written" | "stale"> {
+): Promise<"written" | "cancelRequested" | "stale"> {
   const now = context.clock.now();
-  const rows = await context.db.execute(sql`
+  const row = await context.db.queryOne<{ isCancelRequested: boolean }>(sql`
     UPDATE operations SET
       leased_until = ${instantOf(now + leaseMs)},
       steps = coalesce(${steps === null ? null : JSON.stringify(steps)}::jsonb, steps),
       updated_at = CASE WHEN ${steps === null}::boolean THEN updated_at ELSE ${instantOf(now)}::timestamptz END
-    WHERE id = ${turn.id} AND attempt = ${turn.attempt} AND status = 'running'`);
-  return rows === 0 ? "stale" : "written";
+    WHERE id = ${turn.id} AND attempt = ${turn.attempt} AND status = 'running'
+    RETURNING cancel_requested_at IS NOT NULL AS "isCancelRequested"`);
+  if (row === undefined) return "stale";
+  return row.isCancelRequested ? "cancelRequested" : "written";
 }
 
-/** Ends an operation, finally. */
+/** Requests the end of a running operation. undefined: the tenant has no operation with this id. */
+export function requestCancel(
+  context: Context,
+  { tenantId, id }: { readonly tenantId: string; readonly id: string },
+): Promise<OperationRecord | undefined> {
+  return context.db.queryOne<OperationRecord>(sql`
+    UPDATE operations o SET
+      cancel_requested_at = CASE WHEN o.status = 'running'
+        THEN coalesce(o.cancel_requested_at, ${instantOf(context.clock.now())}::timestamptz) ELSE o.cancel_requested_at END
+    WHERE o.id = ${id} AND o.tenant_id = ${tenantId} RETURNING ${COLUMNS}`);
+}
+
+/** Ends an operation, finally. `error`: why it failed. */
 export async function endOperation(
   context: Context,
   turn: LeaseToken,
-  end: { readonly steps: Steps; readonly error: string | null },
+  end: { readonly steps: Steps; readonly error: string | null; readonly isCanceled: boolean },
 ): Promise<"written" | "stale"> {
   const rows = await context.db.execute(sql`
     UPDATE operations SET
-      status = ${end.error === null ? "succeeded" : "failed"}, error = ${end.error}, leased_until = NULL,
+      status = ${end.isCanceled ? "canceled" : end.error === null ? "succeeded" : "failed"},
+      error = ${end.isCanceled ? null : end.error}, leased_until = NULL,
       steps = ${JSON.stringify(end.steps)}::jsonb, updated_at = ${instantOf(context.clock.now())}
     WHERE id = ${turn.id} AND attempt = ${turn.attempt} AND status = 'running'`);
   return rows === 0 ? "stale" : "written";

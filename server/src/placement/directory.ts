@@ -74,6 +74,29 @@ export class NodeDirectory {
     return this.#nodes.length > 1;
   }
 
+  /**
+   * Chooses the node for a machine that leaves `fromId`. `toId`: it must be this one; null: any. The reason of a refusal does not
+   * speak of the node that it leaves.
+   */
+  async placeElsewhere(
+    request: PlacementRequest,
+    { fromId, toId }: { readonly fromId: string; readonly toId: string | null },
+  ): Promise<Placement> {
+    await this.#read();
+    const others = this.#nodes.filter(({ id }) => (toId === null ? id !== fromId : id === toId));
+    if (others.length === 0) {
+      const reason = toId === null ? "there is no other node" : `node ${toId} was not found`;
+      return { nodeId: null, canNever: true, reason };
+    }
+    return this.#note(place(others, request, this.overcommit), request);
+  }
+
+  /** A node as it was read last, at most FRESH_MS ago; undefined when it does not exist. */
+  async find(nodeId: string): Promise<CandidateNode | undefined> {
+    await this.#refresh();
+    return this.#nodes.find(({ id }) => id === nodeId);
+  }
+
   /** The nodes that accept machines, and whether each has an image. */
   withImage(query: ImageQuery): Promise<readonly ImageHolder[]> {
     return listImageHolders(this.#context.db, query);

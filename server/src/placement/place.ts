@@ -1,5 +1,6 @@
 /**
- * Chooses the node on which a machine is started for the first time: filters, then scores. Afterwards it stays where its
+ * Chooses the node on which a machine is started for the first time, or to which it is moved: filters, then scores. Between
+ * moves it stays where its
  * disk is.
  *
  * Pure: facts of nodes and of the machine → a node, or why there is none; and the same with every step, for operators.
@@ -46,6 +47,8 @@ export interface PlacementRequest {
   readonly nodeLabels: Readonly<Record<string, string>>;
   /** The nodes that have the image; null: unknown, or all the same. */
   readonly holders: { readonly ids: readonly string[]; readonly isRequired: boolean } | null;
+  /** What a disk that is moved there takes, in bytes; absent: it is made there, and is almost empty. */
+  readonly diskBytes?: number;
 }
 
 /** How many times its resources a node promises to active machines; null: without a ceiling. */
@@ -89,6 +92,7 @@ const AVAILABLE_DISK_GB_MIN = 1;
 const IMAGE_COST = 0.25;
 /** A refusal names so many nodes. */
 const REASONS_MAX = 5;
+const BYTES_PER_GB = 1024 ** 3;
 
 function isShortOfMemory(node: CandidateNode): boolean {
   return node.totalMemoryMb > 0 && node.availableMemoryMb < memoryKeptMb(node.totalMemoryMb);
@@ -121,6 +125,9 @@ function ceilingsOf({ totalCpus, totalMemoryMb }: CandidateNode, overcommit: Ove
     total === 0 || ratio === null ? null : Math.floor(total * ratio);
   return { cpus: times(totalCpus, overcommit.cpus), memoryMb: times(totalMemoryMb, overcommit.memory) };
 }
+
+const neededDiskGb = ({ diskBytes = 0 }: PlacementRequest): number =>
+  AVAILABLE_DISK_GB_MIN + Math.ceil(diskBytes / BYTES_PER_GB);
 
 // In this order; the first that excludes a node gives the reason.
 const FILTERS: readonly Filter[] = [
@@ -190,8 +197,9 @@ const FILTERS: readonly Filter[] = [
   {
     name: "disk",
     canNever: false,
-    excludes: ({ node }) => node.totalMemoryMb > 0 && node.availableDiskGb < AVAILABLE_DISK_GB_MIN,
-    why: ({ node }) => `node ${node.id} has ${node.availableDiskGb} GB of disk left`,
+    excludes: ({ node, request }) => node.totalMemoryMb > 0 && node.availableDiskGb < neededDiskGb(request),
+    why: ({ node, request }) =>
+      `node ${node.id} has ${node.availableDiskGb} GB of disk left, and ${neededDiskGb(request)} GB are needed`,
   },
 ];
 

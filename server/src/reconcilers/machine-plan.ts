@@ -33,7 +33,8 @@ const RULES: readonly Rule[] = [
   { when: "it has reached its desired state", test: isSettled, then: "settle" },
   {
     when: "it did not start before its deadline",
-    test: (machine, now) => phaseOf(machine) === "starting" && isPast(machine, now, START_DEADLINE_MS),
+    test: (machine, now) =>
+      phaseOf(machine) === "starting" && machine.moveId === null && isPast(machine, now, START_DEADLINE_MS),
     then: "abandon",
   },
   {
@@ -44,7 +45,10 @@ const RULES: readonly Rule[] = [
   {
     when: "it did not stop before its deadline",
     test: (machine, now) =>
-      phaseOf(machine) === "stopping" && machine.error === null && isPast(machine, now, STOP_DEADLINE_MS),
+      phaseOf(machine) === "stopping" &&
+      machine.moveId === null &&
+      machine.error === null &&
+      isPast(machine, now, STOP_DEADLINE_MS),
     then: "abandon",
   },
   { when: "it has not reached its desired state", test: () => true, then: "send" },

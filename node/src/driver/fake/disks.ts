@@ -10,6 +10,8 @@ export const fakeDisks: Disks = {
     await writeFile(`${diskPath}.new`, `a fake disk on ${root.rootPath}\n`);
     await rename(`${diskPath}.new`, diskPath);
   },
+  rootNameOf: () => Promise.resolve(null),
+  rebase: () => Promise.resolve(),
   digestOf: async (diskPath) =>
     /^a fake disk on \/fake\/(sha256:[0-9a-f]{64})\n/.exec(await readFile(diskPath, "utf8"))?.[1] ?? null,
 };

@@ -9,6 +9,7 @@ import { orAborted } from "@flotilla/base/abort";
 import type { Clock } from "@flotilla/base/clock";
 import type { ImageFault } from "@flotilla/contract/errors";
 import type { NodeImage } from "@flotilla/contract/link";
+import type { MovedRoot } from "@flotilla/contract/link/moves";
 import { ImageRefused } from "../../images/image-refused.ts";
 import { DiskFull } from "../../images/space.ts";
 import type { EnsureOptions, Images, RootFile, UnpackedImage } from "../../images/images.ts";
@@ -88,6 +89,23 @@ export class FakeImages implements Images {
 
   rootFor(image: UnpackedImage): Promise<RootFile> {
     return Promise.resolve(image);
+  }
+
+  /** Every node has the same file system for a digest. */
+  rootNamed(image: UnpackedImage): Promise<RootFile> {
+    return Promise.resolve(image);
+  }
+
+  describeRoot({ rootPath }: RootFile): Promise<MovedRoot> {
+    return Promise.resolve({ bytes: 0, size: 0, sha256: createHash("sha256").update(rootPath).digest("hex") });
+  }
+
+  findRoot(): Promise<string> {
+    return Promise.resolve("root.ext4");
+  }
+
+  addRoot(): Promise<string> {
+    return Promise.resolve("root.ext4");
   }
 
   async collectGarbage(): Promise<{ readonly removed: number; readonly freedBytes: number }> {

@@ -63,7 +63,7 @@ export async function boot(machine: Machine, signal: AbortSignal, withDisk?: Wai
 
 /** The file that the machine's disk is based on. Rejects when its image is not on the node any more. */
 export function diskRoot(machine: Machine): Promise<RootFile> {
-  return machine.disk.root(machine.requiredSpec(), machine.journal.imageDigest);
+  return machine.disk.root(machine.requiredSpec(), machine.journal);
 }
 
 /** The size of the machine's disk as its guest sees it. */

@@ -1,0 +1,109 @@
+/**
+ * Messages of a move of a machine between two nodes. The server relays every byte: nodes never connect to each other.
+ *
+ * Source:
+ *
+ *     GET    /v1/machines/{id}/outgoing                          → OutgoingMachine; `?content=1` adds the root's hash
+ *     GET    /v1/machines/{id}/outgoing/{file}?from=N            → the file's blocks from byte N on; 409 if it is not stopped
+ *
+ * Target, where `{move}` is the id of the operation:
+ *
+ *     PUT    /v1/machines/{id}/incoming/{move}                   IncomingMachine → IncomingState; 409 `older_copy`, 507
+ *     POST   /v1/machines/{id}/incoming/{move}/{file}?from=N     the blocks → MoveProgress, one JSON value a line
+ *     POST   /v1/machines/{id}/incoming/{move}                   makes the copy a stopped machine → ObservedMachine
+ *     DELETE /v1/machines/{id}/incoming/{move}                   removes what has arrived, unless it is a machine already
+ *
+ * `{file}` is `disk`, `root` or `log-<number>`. A stream of blocks is a sequence of records: offset (8 bytes), length (4), data.
+ * Holes are left out. The last record has the file's size as offset, BLOCKS_END (../link-moves.ts) as length and then the content's hash. All
+ * numbers are big-endian.
+ *
+ * Always:
+ * - The hash is that of the content (`contentHash` of the node), not of the allocation, so both sides compute it on their own
+ *   file. The target compares before a file gets its name.
+ * - Every request may be repeated. An interrupted stream continues at the byte that IncomingState names.
+ */
+import { ARGUMENT_BYTES_MAX, ENV_BYTES_MAX } from "../limits.ts";
+import { LinkError } from "./errors.ts";
+import { PATH_CHARACTERS_MAX, argv } from "./machines.ts";
+import { clipped, flag, list, matching, type Message, nullable, Type, text, whole } from "./vocabulary.ts";
+
+/** Of a file, an offset or a number of bytes. */
+const bytes = () => whole(0, Number.MAX_SAFE_INTEGER);
+const sha256 = () => matching(/^[0-9a-f]{64}$/);
+const FILES_MAX = 16;
+
+/** What a node must know of the image of a machine's disk, also if it never had the image. */
+export const MovedImage = Type.Object({
+  digest: matching(/^sha256:[0-9a-f]{64}$/),
+  source: text(600),
+  architecture: text(32),
+  os: text(32),
+  layerCount: whole(0, 10_000),
+  env: list(text(ARGUMENT_BYTES_MAX), 100_000, { bytesMax: ENV_BYTES_MAX * 4 }),
+  workdir: text(PATH_CHARACTERS_MAX),
+  user: text(1_000),
+  entrypoint: argv(),
+  command: argv(),
+});
+export type MovedImage = Message<typeof MovedImage>;
+
+/** A file of a machine. */
+export const MovedFile = Type.Object({
+  name: matching(/^(disk|log-[0-9]{1,15})$/),
+  /** Allocated on the source's disk. */
+  bytes: bytes(),
+});
+export type MovedFile = Message<typeof MovedFile>;
+
+/** The file that the disk is based on. A disk is valid only on a file with exactly this content. */
+export const MovedRoot = Type.Object({
+  /** Allocated on the source's disk. */
+  bytes: bytes(),
+  size: bytes(),
+  /** null: not requested. */
+  sha256: nullable(sha256()),
+});
+export type MovedRoot = Message<typeof MovedRoot>;
+
+/** What a node has of a machine. `isStopped`: nothing of the machine runs there, so its files do not change. */
+export const OutgoingMachine = Type.Object({
+  isStopped: flag(),
+  /** null: it has no disk yet, or the image is unknown. */
+  image: nullable(MovedImage),
+  root: nullable(MovedRoot),
+  files: list(MovedFile, FILES_MAX),
+});
+export type OutgoingMachine = Message<typeof OutgoingMachine>;
+
+export const IncomingMachine = Type.Object({
+  /** Of the machine's row. The target refuses every request about the machine that is older. */
+  generation: whole(1, Number.MAX_SAFE_INTEGER),
+  image: MovedImage,
+  root: MovedRoot,
+  files: list(MovedFile, FILES_MAX),
+});
+export type IncomingMachine = Message<typeof IncomingMachine>;
+
+/** A file that the target needs. */
+export const AwaitedFile = Type.Object({
+  name: matching(/^(disk|root|log-[0-9]{1,15})$/),
+  /** From which byte on. */
+  from: bytes(),
+});
+export type AwaitedFile = Message<typeof AwaitedFile>;
+
+export const IncomingState = Type.Object({
+  /** The copy is a machine of the node already. */
+  isMachine: flag(),
+  /** In the order in which they are to be sent. */
+  awaited: list(AwaitedFile, FILES_MAX + 1),
+});
+export type IncomingState = Message<typeof IncomingState>;
+
+/** A line while a file arrives; the last one is `done` or `failed`. */
+export const MoveProgress = Type.Union([
+  Type.Object({ kind: Type.Literal("progress"), bytes: bytes() }),
+  Type.Object({ kind: Type.Literal("done"), bytes: bytes(), sha256: clipped(64) }),
+  Type.Object({ kind: Type.Literal("failed"), error: LinkError }),
+]);
+export type MoveProgress = Message<typeof MoveProgress>;

@@ -1,0 +1,14 @@
+/**
+ * A request of the server while the link answers it.
+ */
+import type { IncomingMessage, ServerResponse } from "node:http";
+
+export interface Exchange {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly query: URLSearchParams;
+  /** Of the route, by name. */
+  readonly parameters: Readonly<Record<string, string>>;
+  /** Aborted when the caller has gone. */
+  readonly signal: AbortSignal;
+}

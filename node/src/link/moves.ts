@@ -1,0 +1,166 @@
+/**
+ * The node's side of a move of a machine, as source and as target: contract/src/link/moves.ts describes the requests.
+ *
+ * Leaves what they mean to machines/outgoing.ts and machines/incoming.ts. Always: neither side is read faster than the other
+ * accepts it, and a line at least each second shows that the target is alive.
+ */
+import type { ServerResponse } from "node:http";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import type { Clock } from "@flotilla/base/clock";
+import { messageOf } from "@flotilla/base/errors";
+import type { LinkError } from "@flotilla/contract/link";
+import { readIncomingMachine } from "@flotilla/contract/link/generated";
+import { BLOCK_BYTES } from "@flotilla/contract/link-moves";
+import type { MoveProgress } from "@flotilla/contract/link/moves";
+import { InvalidMessage } from "@flotilla/contract/link/read";
+import type { Images } from "../images/images.ts";
+import { asDiskFull, DiskFull } from "../images/space.ts";
+import type { Fleet } from "../machines/fleet.ts";
+import { ContentDiffers, type Incoming, OlderCopy } from "../machines/incoming.ts";
+import { describeOutgoing, outgoingBlocks } from "../machines/outgoing.ts";
+import { Supervisor } from "../machines/supervisor.ts";
+import { endWhenSilent, readJson } from "./bodies.ts";
+import type { Exchange } from "./exchange.ts";
+
+const PROGRESS_PERIOD_MS = 1_000;
+/** Longer than a server lets the source be silent, which reads again what was sent before. */
+const SILENCE_MAX_MS = 12 * 60_000;
+const FILE_NAME = /^(disk|root|log-[0-9]{1,15})$/;
+
+export interface MoveParts {
+  readonly fleet: Fleet;
+  readonly incoming: Incoming;
+  readonly images: Images;
+  readonly clock: Clock;
+}
+
+/** What there is of a machine, or the blocks of one of its files. */
+export async function serveOutgoing(
+  { request, response, query, parameters, signal }: Exchange,
+  { fleet, images }: MoveParts,
+): Promise<void> {
+  request.resume();
+  const { id: machineId = "", file } = parameters;
+  const machine = fleet.find(machineId);
+  if (!(machine instanceof Supervisor)) {
+    const message = `machine ${machineId} is not on this node, or its files cannot be used`;
+    return sendJson(response, 404, { code: "not_found", message } satisfies LinkError);
+  }
+  if (file === undefined) {
+    const hasContent = query.get("content") === "1";
+    return sendJson(response, 200, await describeOutgoing(machine, images, { hasContent, signal }));
+  }
+  if (!machine.isAtRest) {
+    const message = `machine ${machineId} is not stopped, so its files may change`;
+    return sendJson(response, 409, { code: "not_stopped", message } satisfies LinkError);
+  }
+  const blocks = await outgoingBlocks(machine, fileNameOf(file), fromOf(query));
+  response.writeHead(200, { "content-type": "application/octet-stream" });
+  const stream = Readable.from(blocks, { objectMode: false, highWaterMark: BLOCK_BYTES });
+  await pipeline(stream, response, { signal }).catch((error: unknown) => {
+    // A caller that has gone asks again.
+    if (!signal.aborted) throw error;
+  });
+}
+
+export async function beginIncoming(exchange: Exchange, { incoming, clock }: MoveParts): Promise<void> {
+  const { request, response, parameters } = exchange;
+  const { machineId, move } = idsOf(parameters);
+  const machine = readIncomingMachine(await readJson(request, clock));
+  sendJson(response, 200, await incoming.begin(machineId, move, machine));
+}
+
+export async function receiveIncoming(exchange: Exchange, { incoming, clock }: MoveParts): Promise<void> {
+  const { request, parameters, query } = exchange;
+  const { move } = idsOf(parameters);
+  const part = { name: fileNameOf(parameters["file"] ?? ""), from: fromOf(query) };
+  using _silence = endWhenSilent(request, clock, SILENCE_MAX_MS);
+  await serveArrival(exchange, clock, (onBytes) => incoming.receive(move, part, request, onBytes));
+}
+
+export async function commitIncoming(
+  { request, response, parameters }: Exchange,
+  { incoming }: MoveParts,
+): Promise<void> {
+  request.resume();
+  const { machineId, move } = idsOf(parameters);
+  sendJson(response, 200, await incoming.commit(machineId, move));
+}
+
+export async function discardIncoming(
+  { request, response, parameters }: Exchange,
+  { incoming }: MoveParts,
+): Promise<void> {
+  request.resume();
+  await incoming.discard(idsOf(parameters).move);
+  sendJson(response, 200, {});
+}
+
+/** The ids in a path. Throws InvalidMessage. */
+function idsOf({ id: machineId = "", move = "" }: Exchange["parameters"]): { machineId: string; move: string } {
+  if (!/^mach-[0-9a-f]{32}$/.test(machineId)) throw new InvalidMessage("id", "mach- and 32 hex digits");
+  if (!/^op-[0-9a-f]{32}$/.test(move)) throw new InvalidMessage("move", "op- and 32 hex digits");
+  return { machineId, move };
+}
+
+function fileNameOf(name: string): string {
+  if (!FILE_NAME.test(name)) throw new InvalidMessage("file", "disk, root or log-<number>");
+  return name;
+}
+
+function sendJson(response: ServerResponse, status: number, body: unknown): void {
+  const bytes = Buffer.from(JSON.stringify(body));
+  response.writeHead(status, { "content-type": "application/json", "content-length": bytes.byteLength }).end(bytes);
+}
+
+/** Answers with a line each second while a file arrives, and then how that ended. */
+async function serveArrival(
+  { request, response, signal }: Exchange,
+  clock: Clock,
+  receive: (onBytes: (bytes: number) => void) => Promise<{ readonly bytes: number; readonly sha256: string }>,
+): Promise<void> {
+  response.writeHead(200, { "content-type": "application/x-ndjson" });
+  const write = (line: MoveProgress): void => void response.write(`${JSON.stringify(line)}\n`);
+  let bytes = 0;
+  const ended = new AbortController();
+  const beat = async (): Promise<void> => {
+    for (;;) {
+      write({ kind: "progress", bytes });
+      await clock.sleep(PROGRESS_PERIOD_MS, ended.signal);
+      if (ended.signal.aborted || signal.aborted) return;
+    }
+  };
+  const beating = beat();
+  try {
+    const received = await receive((done) => {
+      bytes = done;
+    });
+    ended.abort();
+    await beating;
+    write({ kind: "done", ...received });
+  } catch (error) {
+    ended.abort();
+    await beating;
+    const known = refusalOf(error)?.error ?? { code: "internal" as const, message: messageOf(error) };
+    write({ kind: "failed", error: known });
+    request.resume();
+  }
+  response.end();
+}
+
+/** How a failure of a move is answered; null: it is none of these. */
+export function refusalOf(error: unknown): { readonly status: number; readonly error: LinkError } | null {
+  const message = messageOf(error);
+  if (error instanceof OlderCopy) return { status: 409, error: { code: "older_copy", message } };
+  if (error instanceof ContentDiffers) return { status: 409, error: { code: "hash_differs", message } };
+  const full = asDiskFull(error);
+  return full instanceof DiskFull ? { status: 507, error: { code: "no_space", message: full.message } } : null;
+}
+
+function fromOf(query: URLSearchParams): number {
+  const from = Number(query.get("from") ?? 0);
+  if (!Number.isSafeInteger(from) || from < 0 || from % BLOCK_BYTES !== 0)
+    throw new InvalidMessage("from", `a multiple of ${BLOCK_BYTES}`);
+  return from;
+}

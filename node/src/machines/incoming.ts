@@ -1,0 +1,301 @@
+/**
+ * Machines that come from other nodes: receives their files, and makes a stopped machine of them.
+ *
+ * Owns `<node>/incoming/<move>/`: `request.json`, `root.ext4`, and `machine/`, which becomes the machine's directory by one
+ * rename.
+ *
+ * Always:
+ * - A file has its name only when its content's hash is the sender's and it is synced. Before, it is `<name>.part`.
+ * - A machine comes into being as a whole: journal and files appear together under the machine's id.
+ * - No disk of a machine that is here already is replaced.
+ * - A move is worked on by one request at a time; a newer request for the same file ends the older one.
+ *
+ * A crash leaves the directory, and the move continues with what has arrived. What no request has touched for KEPT_MS is removed.
+ */
+import { chown, mkdir, open, readdir, readFile, rename, rm, stat, statfs, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import type { Log } from "@flotilla/base/log";
+import type { ObservedMachine } from "@flotilla/contract/link";
+import { readIncomingMachine } from "@flotilla/contract/link/generated";
+import type { AwaitedFile, IncomingMachine, IncomingState } from "@flotilla/contract/link/moves";
+import { syncToDisk } from "../host/sync-to-disk.ts";
+import { contentHash, resumeAt, type WrittenBlocks, writeBlocks } from "../images/blocks.ts";
+import { DiskFull } from "../images/space.ts";
+import type { Fleet } from "./fleet.ts";
+import { type Journal, JournalFile } from "./journal.ts";
+import type { MachineDeps } from "./machine-deps.ts";
+import { movedPath } from "./outgoing.ts";
+import { diskPathOf, logsPathOf } from "./paths.ts";
+import { Supervisor } from "./supervisor.ts";
+
+/** Longer than a move may take. */
+const KEPT_MS = 48 * 60 * 60_000;
+/** Kept free for the disks that are here already, as when a disk is made. */
+const FREE_BYTES_MIN = 512 * 2 ** 20;
+const FREE_SHARE_MIN = 0.025;
+const SPACE_CHECK_BYTES = 64 * 2 ** 20;
+const MOVE_ID = /^op-[0-9a-f]{32}$/;
+
+/** The node has an earlier copy of the machine: the server must remove it first. */
+export class OlderCopy extends Error {}
+/** The content of a file is not the sender's; what had arrived of it is removed. */
+export class ContentDiffers extends Error {}
+
+export interface IncomingOptions {
+  /** `<node>/incoming`. */
+  readonly directory: string;
+  readonly fleet: Fleet;
+  readonly deps: MachineDeps;
+  readonly log: Log;
+}
+
+export class Incoming {
+  readonly #options: IncomingOptions;
+  readonly #turns = new Map<string, Promise<unknown>>();
+  /** By move and file: ends a request that receives it. */
+  readonly #receiving = new Map<string, AbortController>();
+
+  constructor(options: IncomingOptions) {
+    this.#options = options;
+  }
+
+  /** Finds what an earlier agent left. Call after the journals were read. */
+  async open(): Promise<void> {
+    const { directory, deps, log } = this.#options;
+    await mkdir(directory, { recursive: true, mode: 0o700 });
+    for (const name of await readdir(directory)) {
+      const { mtimeMs } = await stat(join(directory, name));
+      const request = await this.#request(name).catch(() => null);
+      if (request === null || deps.clock.now() - mtimeMs > KEPT_MS) {
+        log.warn({ name }, "removed the files of a move that was not finished");
+        await rm(join(directory, name), { recursive: true, force: true });
+      } else deps.imagesArriving.set(name, request.image.digest);
+    }
+  }
+
+  /** Begins to receive a machine, or continues. Throws OlderCopy, and DiskFull when it does not fit. */
+  begin(machineId: string, move: string, request: IncomingMachine): Promise<IncomingState> {
+    return this.#inTurn(move, async (signal) => {
+      const { fleet, deps } = this.#options;
+      if (this.#arrived(machineId, move) !== null) return { isMachine: true, awaited: [] };
+      if (fleet.find(machineId) !== undefined)
+        throw new OlderCopy(`this node has an earlier copy of machine ${machineId}`);
+      deps.imagesArriving.set(move, request.image.digest);
+      await mkdir(logsPathOf(this.#staging(move)), { recursive: true, mode: 0o700 });
+      const path = join(this.#place(move), "request.json");
+      await writeFile(`${path}.new`, JSON.stringify(request), { mode: 0o600 });
+      await syncToDisk(`${path}.new`);
+      await rename(`${path}.new`, path);
+      const awaited = await this.#awaited(move, request, signal);
+      await this.#checkSpace(move, request, awaited);
+      return { isMachine: false, awaited };
+    });
+  }
+
+  /**
+   * Receives a file from byte `from` on. Resolves with the content's hash when the file has its name. Throws ContentDiffers and
+   * DiskFull.
+   */
+  async receive(
+    move: string,
+    { name, from }: AwaitedFile,
+    stream: AsyncIterable<Buffer>,
+    onBytes: (bytes: number) => void,
+  ): Promise<{ readonly bytes: number; readonly sha256: string }> {
+    const key = `${move} ${name}`;
+    this.#receiving.get(key)?.abort(new Error("a newer request sends the file"));
+    const own = new AbortController();
+    this.#receiving.set(key, own);
+    return await this.#inTurn(move, async () => {
+      const path = this.#path(move, name);
+      const part = `${path}.part`;
+      if ((await resumeAt(part)) < from) throw new Error(`there is no part of ${name} up to byte ${from}`);
+      let unchecked = 0;
+      let bytes = 0;
+      const written = await this.#write(part, from, stream, async (more) => {
+        own.signal.throwIfAborted();
+        bytes += more;
+        onBytes(bytes);
+        unchecked += more;
+        if (unchecked < SPACE_CHECK_BYTES) return;
+        unchecked = 0;
+        if ((await this.#freeBytes(move)) < 0) throw new DiskFull("it filled up while a machine arrived");
+      });
+      if ((await contentHash(part, own.signal)) !== written.sha256) {
+        await rm(part, { force: true });
+        throw new ContentDiffers(`the content of ${name} differs from what was sent; it is sent again`);
+      }
+      await rename(part, path);
+      await syncToDisk(dirname(path));
+      return { bytes, sha256: written.sha256 };
+    });
+  }
+
+  async #write(
+    path: string,
+    from: number,
+    stream: AsyncIterable<Buffer>,
+    onBytes: (more: number) => Promise<void>,
+  ): Promise<WrittenBlocks> {
+    await using file = await open(path, from === 0 ? "w" : "r+", 0o600);
+    return await writeBlocks(file, stream, onBytes);
+  }
+
+  /** Makes the files a stopped machine of this node. Does nothing when they are one already. */
+  commit(machineId: string, move: string): Promise<ObservedMachine> {
+    return this.#inTurn(move, async (signal) => {
+      const arrived = this.#arrived(machineId, move);
+      if (arrived !== null) return arrived.observe();
+      const { fleet, deps } = this.#options;
+      const request = await this.#request(move);
+      const [missing] = await this.#awaited(move, request, signal);
+      if (missing !== undefined) throw new Error(`${missing.name} of machine ${machineId} has not arrived`);
+      if (fleet.removedAt(machineId) >= request.generation || fleet.find(machineId) !== undefined)
+        throw new OlderCopy(`machine ${machineId} is on this node already, or was removed from it`);
+      const { images, users, machinesDirectory } = deps;
+      const rootName = await this.#ensureRoot(move, request, signal);
+      const uid = users.take();
+      try {
+        const journal = this.#journal(machineId, move, request, { rootName, uid });
+        const directory = join(machinesDirectory, machineId);
+        const image = await images.findByDigest(request.image.digest);
+        if (image === undefined) throw new Error(`image ${request.image.digest} was removed from the node`);
+        const { rootPath } = await images.rootNamed(image, rootName);
+        await this.#finish(move, { directory, rootPath, journal });
+        await rename(this.#staging(move), directory);
+        await syncToDisk(machinesDirectory);
+        const supervisor = fleet.admit(journal);
+        await rm(this.#place(move), { recursive: true, force: true });
+        deps.imagesArriving.delete(move);
+        return supervisor.observe();
+      } catch (error) {
+        if (fleet.find(machineId) === undefined) users.free(uid);
+        throw error;
+      }
+    });
+  }
+
+  /** Removes what has arrived. What is a machine already stays. */
+  discard(move: string): Promise<void> {
+    for (const [key, controller] of this.#receiving)
+      if (key.startsWith(`${move} `)) controller.abort(new Error("the move was abandoned"));
+    return this.#inTurn(move, async () => {
+      const request = await this.#request(move).catch(() => null);
+      await rm(this.#place(move), { recursive: true, force: true });
+      if (request !== null) this.#options.deps.imagesArriving.delete(move);
+    });
+  }
+
+  #arrived(machineId: string, move: string): Supervisor | null {
+    const machine = this.#options.fleet.find(machineId);
+    return machine instanceof Supervisor && machine.arrivedBy === move ? machine : null;
+  }
+
+  /** The files that are not complete yet, in the order in which they are needed. */
+  async #awaited(move: string, request: IncomingMachine, signal: AbortSignal): Promise<AwaitedFile[]> {
+    const { images } = this.#options.deps;
+    const hasRoot = (await images.findRoot(request.image.digest, request.root, signal)) !== null;
+    const names = [...(hasRoot ? [] : ["root"]), ...request.files.map(({ name }) => name)];
+    const awaited: AwaitedFile[] = [];
+    for (const name of names) {
+      const path = this.#path(move, name);
+      const isComplete = await stat(path).then(
+        () => true,
+        () => false,
+      );
+      if (!isComplete) awaited.push({ name, from: await resumeAt(`${path}.part`) });
+    }
+    return awaited;
+  }
+
+  async #checkSpace(move: string, request: IncomingMachine, awaited: readonly AwaitedFile[]): Promise<void> {
+    const sizes = new Map([
+      ["root", request.root.bytes],
+      ...request.files.map((file) => [file.name, file.bytes] as const),
+    ]);
+    const needed = awaited.reduce((sum, { name, from }) => sum + Math.max(0, (sizes.get(name) ?? 0) - from), 0);
+    const short = needed - (await this.#freeBytes(move));
+    if (short > 0)
+      throw new DiskFull(`the machine needs ${megabytes(needed)} MB, and ${megabytes(short)} MB are missing`);
+  }
+
+  /** What may be used; negative when the rest is needed for the disks that are here. */
+  async #freeBytes(move: string): Promise<number> {
+    const { blocks, bavail, bsize } = await statfs(this.#place(move));
+    return bavail * bsize - Math.min(FREE_BYTES_MIN, blocks * bsize * FREE_SHARE_MIN);
+  }
+
+  async #ensureRoot(move: string, { image, root }: IncomingMachine, signal: AbortSignal): Promise<string> {
+    const { images } = this.#options.deps;
+    const found = await images.findRoot(image.digest, root, signal);
+    return found ?? (await images.addRoot({ image, root, path: this.#path(move, "root") }));
+  }
+
+  #journal(
+    machineId: string,
+    move: string,
+    { generation, image }: IncomingMachine,
+    { rootName, uid }: { readonly rootName: string; readonly uid: number },
+  ): Journal {
+    return {
+      machineId,
+      uid,
+      generation,
+      desired: "stopped",
+      spec: null,
+      imageDigest: image.digest,
+      rootName,
+      hasDisk: true,
+      arrivedBy: move,
+      boot: null,
+      ending: null,
+    };
+  }
+
+  /** Completes the directory that becomes the machine's. */
+  async #finish(
+    move: string,
+    {
+      directory,
+      rootPath,
+      journal,
+    }: { readonly directory: string; readonly rootPath: string; readonly journal: Journal },
+  ): Promise<void> {
+    const staging = this.#staging(move);
+    const diskPath = diskPathOf(staging);
+    await this.#options.deps.disks.rebase({ diskPath, directory, rootPath });
+    if (process.getuid?.() === 0) await chown(diskPath, journal.uid, journal.uid);
+    await new JournalFile(staging).save(journal);
+    await syncToDisk(staging);
+  }
+
+  async #request(move: string): Promise<IncomingMachine> {
+    const text = await readFile(join(this.#place(move), "request.json"), "utf8");
+    return readIncomingMachine(JSON.parse(text));
+  }
+
+  #place(move: string): string {
+    if (!MOVE_ID.test(move)) throw new Error(`${move} is not the id of a move`);
+    return join(this.#options.directory, move);
+  }
+
+  #staging(move: string): string {
+    return join(this.#place(move), "machine");
+  }
+
+  #path(move: string, name: string): string {
+    return name === "root" ? join(this.#place(move), "root.ext4") : movedPath(this.#staging(move), name);
+  }
+
+  /** One piece of work for a move after the other. */
+  #inTurn<T>(move: string, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    const before = this.#turns.get(move) ?? Promise.resolve();
+    const done = before.then(() => work(new AbortController().signal));
+    const settled = done.catch(() => undefined);
+    this.#turns.set(move, settled);
+    void settled.then(() => this.#turns.get(move) === settled && this.#turns.delete(move));
+    return done;
+  }
+}
+
+const megabytes = (bytes: number): number => Math.ceil(bytes / 1024 ** 2);

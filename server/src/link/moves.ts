@@ -1,0 +1,212 @@
+/**
+ * The server's side of a move between two nodes: contract/src/link/moves.ts describes the requests.
+ *
+ * Always:
+ * - The files pass through this process, because nodes only dial out. Neither side is read faster than the other accepts it, so a
+ *   move takes RELAY_BYTES_MAX of memory and the buffers of two connections, whatever the disk's size.
+ * - The bytes take the turns of the machine's tenant, as all streams do.
+ */
+import { PassThrough } from "node:stream";
+import { Refusal } from "@flotilla/contract/errors";
+import {
+  readIncomingState,
+  readMoveProgress,
+  readObservedMachine,
+  readOutgoingMachine,
+} from "@flotilla/contract/link/generated";
+import type { AwaitedFile, IncomingMachine, IncomingState, OutgoingMachine } from "@flotilla/contract/link/moves";
+import type { ObservedMachine } from "@flotilla/contract/link";
+import type { NodeAddress, NodeLink, StreamRequest } from "./node-link.ts";
+import { passBody } from "./pass-body.ts";
+import { NodeRefused, NodeUnreachable } from "./refusals.ts";
+
+/** A node may read a file of many gigabytes before it answers. */
+const ANSWER_TIMEOUT_MS = 10 * 60_000;
+/** A target writes a line each second. A source is silent while it reads what was sent before. */
+const TARGET_SILENCE_MAX_MS = 60_000;
+const SOURCE_SILENCE_MAX_MS = 10 * 60_000;
+const RELAY_BYTES_MAX = 1024 * 1024;
+const ANSWER_CHARACTERS_MAX = 16 * 1024 * 1024;
+const LINE_CHARACTERS_MAX = 64 * 1024;
+
+export interface MoveCall {
+  readonly tenantId: string;
+  readonly machineId: string;
+  /** The operation. */
+  readonly moveId: string;
+  readonly signal: AbortSignal;
+}
+
+/** The target has an earlier copy of the machine, which must be removed first. */
+export class OlderCopy extends Error {}
+/** What arrived was not what was sent; it is sent again. */
+export class ContentDiffers extends Error {}
+
+/** What a node has of a machine. Throws NodeUnreachable, and a Refusal with what the node says. */
+export async function describeOutgoing(
+  link: NodeLink,
+  node: NodeAddress,
+  call: Pick<MoveCall, "machineId" | "signal">,
+  { hasContent }: { readonly hasContent: boolean },
+): Promise<OutgoingMachine> {
+  const path = `/v1/machines/${call.machineId}/outgoing${hasContent ? "?content=1" : ""}`;
+  return await json(link, node, { method: "GET", path, signal: call.signal }, readOutgoingMachine);
+}
+
+const incomingPath = ({ machineId, moveId }: MoveCall): string => `/v1/machines/${machineId}/incoming/${moveId}`;
+
+/** Has the target expect the machine. Throws OlderCopy, NodeUnreachable, and a Refusal with what the node says. */
+export async function beginIncoming(
+  link: NodeLink,
+  node: NodeAddress,
+  call: MoveCall,
+  machine: IncomingMachine,
+): Promise<IncomingState> {
+  const request = {
+    method: "PUT",
+    path: incomingPath(call),
+    body: JSON.stringify(machine),
+    signal: call.signal,
+  } as const;
+  return await json(link, node, request, readIncomingState);
+}
+
+/** Makes what has arrived a machine of the target. */
+export async function commitIncoming(link: NodeLink, node: NodeAddress, call: MoveCall): Promise<ObservedMachine> {
+  return await json(link, node, { method: "POST", path: incomingPath(call), signal: call.signal }, readObservedMachine);
+}
+
+/** Has the target remove what has arrived, unless it is a machine already. */
+export async function discardIncoming(link: NodeLink, node: NodeAddress, call: MoveCall): Promise<void> {
+  await json(link, node, { method: "DELETE", path: incomingPath(call), signal: call.signal }, () => undefined);
+}
+
+/**
+ * Copies a file from one node to the other. `onBytes`: how many bytes have arrived. Throws NodeUnreachable when either side broke
+ * off, ContentDiffers, and a Refusal with what a node says.
+ */
+export async function relayFile(
+  link: NodeLink,
+  { source, target }: { readonly source: NodeAddress; readonly target: NodeAddress },
+  call: MoveCall,
+  { file, onBytes }: { readonly file: AwaitedFile; readonly onBytes: (bytes: number) => void },
+): Promise<number> {
+  const over = new AbortController();
+  const signal = AbortSignal.any([call.signal, over.signal]);
+  const input = new PassThrough({ highWaterMark: RELAY_BYTES_MAX });
+  // The answer reports a broken connection.
+  input.on("error", () => undefined);
+  try {
+    const blocks = await explained(source, call.signal, () =>
+      link.open(source, {
+        method: "GET",
+        path: `/v1/machines/${call.machineId}/outgoing/${file.name}?from=${file.from}`,
+        headersTimeout: ANSWER_TIMEOUT_MS,
+        bodyTimeout: SOURCE_SILENCE_MAX_MS,
+        signal,
+      }),
+    );
+    const answer = link.open(target, {
+      method: "POST",
+      path: `${incomingPath(call)}/${file.name}?from=${file.from}`,
+      body: input,
+      contentType: "application/octet-stream",
+      headersTimeout: ANSWER_TIMEOUT_MS,
+      bodyTimeout: TARGET_SILENCE_MAX_MS,
+      signal,
+    });
+    const passing = passBody(blocks, input, (work) => link.turns.run(call.tenantId, work));
+    const sent = passing.all.then(
+      () => void input.end(),
+      (error: unknown) => {
+        // Half a stream must not look like an ended one.
+        over.abort(error);
+        throw new NodeUnreachable(source.nodeId, error);
+      },
+    );
+    sent.catch(() => undefined);
+    try {
+      return await explained(target, call.signal, async () => await arrival(await answer, onBytes));
+    } catch (error) {
+      if (over.signal.aborted && !call.signal.aborted) await sent;
+      throw error;
+    } finally {
+      passing.stop();
+    }
+  } finally {
+    over.abort(new Error("the copy has ended"));
+    input.destroy();
+  }
+}
+
+/** Reads how a file arrives. Resolves with its bytes when it is complete. */
+async function arrival(answer: AsyncIterable<Buffer>, onBytes: (bytes: number) => void): Promise<number> {
+  const decoder = new TextDecoder();
+  let rest = "";
+  for await (const chunk of answer) {
+    const lines = (rest + decoder.decode(chunk, { stream: true })).split("\n");
+    rest = lines.pop() ?? "";
+    if (rest.length > LINE_CHARACTERS_MAX) throw new Error("a line of the answer is too long");
+    for (const text of lines) {
+      const line = readMoveProgress(JSON.parse(text));
+      if (line.kind === "failed") throw new NodeRefused(200, line.error);
+      onBytes(line.bytes);
+      if (line.kind === "done") return line.bytes;
+    }
+  }
+  throw new Error("the answer ended without a result");
+}
+
+type JsonRequest = Pick<StreamRequest, "path" | "signal"> & {
+  readonly method: StreamRequest["method"];
+  readonly body?: string;
+};
+
+async function json<T>(
+  link: NodeLink,
+  node: NodeAddress,
+  { method, path, body, signal }: JsonRequest,
+  read: (value: unknown) => T,
+): Promise<T> {
+  return await explained(node, signal, async () => {
+    const answer = await link.open(node, {
+      ...{ method, path, signal, headersTimeout: ANSWER_TIMEOUT_MS, bodyTimeout: TARGET_SILENCE_MAX_MS },
+      ...(body === undefined ? {} : { body, contentType: "application/json" }),
+    });
+    let text = "";
+    for await (const chunk of answer as AsyncIterable<Buffer>) {
+      text += chunk.toString("utf8");
+      if (text.length > ANSWER_CHARACTERS_MAX) throw new Error("the answer is too long");
+    }
+    return read(JSON.parse(text));
+  });
+}
+
+/** Gives the node's refusals their class: what the mover decides by. */
+async function explained<T>({ nodeId }: NodeAddress, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof NodeRefused) throw refusal(nodeId, error);
+    if (error instanceof Refusal || signal.aborted) throw error;
+    throw new NodeUnreachable(nodeId, error);
+  }
+}
+
+function refusal(nodeId: string, { code, message, status }: NodeRefused): Error {
+  switch (code) {
+    case "older_copy":
+      return new OlderCopy(message);
+    case "hash_differs":
+      return new ContentDiffers(message);
+    case "no_space":
+      return new Refusal("no_space", `node ${nodeId}: ${message}`);
+    case "not_found": {
+      const isOld = status === 404 && message.startsWith("no route");
+      const text = isOld ? `node ${nodeId} has an earlier version, which cannot move machines: upgrade it` : message;
+      return new Refusal("conflict", text);
+    }
+    default:
+      return new Refusal("unavailable", `node ${nodeId}: ${message}`);
+  }
+}

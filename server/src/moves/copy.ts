@@ -1,0 +1,103 @@
+/**
+ * Copies a held machine's files to the target of its move, and continues after interruptions with what has arrived.
+ *
+ * Always:
+ * - Only the target says what is missing, so that a copy continues on any server.
+ * - A node that does not answer for `patienceMs` without any byte having arrived ends the copy: the machine is stopped meanwhile.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import type { IncomingState, OutgoingMachine } from "@flotilla/contract/link/moves";
+import { beginIncoming, ContentDiffers, describeOutgoing, type MoveCall, OlderCopy, relayFile } from "../link/moves.ts";
+import type { NodeAddress } from "../link/node-link.ts";
+import { NodeUnreachable } from "../link/refusals.ts";
+import { type MachineRecord, nodeOf } from "../machines/record.ts";
+import type { MachineServices } from "../machines/services.ts";
+
+const RETRY_MS = 1_000;
+/** More often than this, the source's disk or memory is faulty. */
+const CONTENT_TRIES_MAX = 3;
+
+export interface CopyOptions {
+  readonly say: (message: string) => void;
+  readonly patienceMs: number;
+}
+
+/** Resolves when the target has every file. Throws a Refusal that says why it does not. */
+export async function copyFiles(
+  services: MachineServices,
+  machine: MachineRecord,
+  call: MoveCall,
+  { say, patienceMs }: CopyOptions,
+): Promise<{ readonly bytes: number }> {
+  const { clock } = services.context;
+  const source = nodeOf(machine);
+  const target = await nodeAddress(services, machine.moveNodeId);
+  const state = { bytes: 0, movedAt: clock.monotonic(), differed: 0 };
+  for (;;) {
+    call.signal.throwIfAborted();
+    try {
+      const outgoing = await describeOutgoing(services.link, source, call, { hasContent: true });
+      const total = totalBytes(outgoing);
+      const { isMachine, awaited } = await begin(services, machine, target, call, outgoing);
+      const [file] = awaited;
+      if (isMachine || file === undefined) return { bytes: state.bytes };
+      const before = state.bytes;
+      const onBytes = (bytes: number): void => {
+        if (before + bytes > state.bytes) state.movedAt = clock.monotonic();
+        state.bytes = before + bytes;
+        say(`${file.name}: ${megabytes(state.bytes)} of ${megabytes(total)} MB`);
+      };
+      await relayFile(services.link, { source, target }, call, { file, onBytes });
+    } catch (error) {
+      call.signal.throwIfAborted();
+      if (error instanceof ContentDiffers && (state.differed += 1) < CONTENT_TRIES_MAX) continue;
+      if (error instanceof ContentDiffers)
+        throw new Refusal(
+          "unavailable",
+          `the copy is not what was sent, ${CONTENT_TRIES_MAX} times: check both hosts' disks`,
+        );
+      if (!(error instanceof NodeUnreachable) || clock.monotonic() - state.movedAt > patienceMs) throw error;
+      say(error.message);
+    }
+    await clock.sleep(RETRY_MS / 10, call.signal);
+  }
+}
+
+/** Has the target expect the machine. An earlier copy that it has is removed first. */
+async function begin(
+  { link, nodeWaitMs }: MachineServices,
+  machine: MachineRecord,
+  target: NodeAddress,
+  call: MoveCall,
+  { isStopped, image, root, files }: OutgoingMachine,
+): Promise<IncomingState> {
+  if (!isStopped) throw new Refusal("conflict", `machine ${machine.id} is not stopped on node ${machine.nodeId}`);
+  if (image === null || root === null)
+    throw new Refusal("conflict", `machine ${machine.id} has no disk on node ${machine.nodeId}`);
+  const incoming = { generation: machine.generation, image, root, files };
+  try {
+    return await beginIncoming(link, target, call, incoming);
+  } catch (error) {
+    if (!(error instanceof OlderCopy)) throw error;
+    // The row names another owner, so it is left over. Its generation is lower than that of this move.
+    const desired = { generation: machine.generation - 1, state: "absent", spec: null } as const;
+    await link.putMachine(target, machine.id, desired, { waitMs: nodeWaitMs, signal: call.signal });
+    return await beginIncoming(link, target, call, incoming).catch((again: unknown) => {
+      throw again instanceof OlderCopy ? new Refusal("conflict", again.message) : again;
+    });
+  }
+}
+
+const totalBytes = ({ files }: OutgoingMachine): number => files.reduce((sum, { bytes }) => sum + bytes, 0);
+
+/** Where a node's agent is. Throws a Refusal when it is gone. */
+export async function nodeAddress(
+  { nodes }: Pick<MachineServices, "nodes">,
+  nodeId: string | null,
+): Promise<NodeAddress> {
+  const node = nodeId === null ? undefined : await nodes.find(nodeId);
+  if (node === undefined) throw new Refusal("unavailable", `node ${nodeId} was removed`);
+  return { nodeId: node.id, address: node.address };
+}
+
+const megabytes = (bytes: number): string => (bytes / 1e6).toFixed(0);

@@ -1,0 +1,68 @@
+/**
+ * Requests a move of a machine to another node, as an operation. worker.ts does it.
+ *
+ * Always: a machine has one move at a time. A request for a machine that is being moved returns the running operation.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import { beginOperation } from "../operations/begin.ts";
+import { findRunningOperation, type OperationRecord } from "../operations/store.ts";
+import type { MachineRecord } from "../machines/record.ts";
+import type { MachineServices } from "../machines/services.ts";
+import { machineNotFound } from "../machines/start.ts";
+import { includes, UNREACHABLE_STATUSES } from "../machines/state.ts";
+import { nodeUnreachableText } from "../machines/view.ts";
+import { chooseTarget } from "./target.ts";
+import { MOVE_STEPS, type MoveInput } from "./worker.ts";
+
+const DEADLINE_SECONDS_DEFAULT = 3600;
+const DEADLINE_SECONDS_MAX = 24 * 3600;
+
+export interface MoveRequest {
+  readonly operationId: string;
+  /** Whose operation it is; the machine may be another tenant's. */
+  readonly tenantId: string;
+  readonly machineId: string;
+  /** null: placement chooses. */
+  readonly nodeId: string | null;
+  readonly deadlineSeconds: number | null;
+}
+
+/** Throws a Refusal that says why the machine cannot be moved now. */
+export async function requestMove(services: MachineServices, request: MoveRequest): Promise<OperationRecord> {
+  const { context, cache } = services;
+  const { machineId, nodeId } = request;
+  const machine = await cache.readAny(machineId);
+  if (machine === undefined || machine.deletedAt !== null) throw machineNotFound(machineId);
+  const running = await findRunningOperation(context.db, { kind: "machine move", resourceId: machineId });
+  if (running !== undefined) {
+    const other = (running.input as MoveInput).nodeId;
+    if (nodeId === null || nodeId === other) return running;
+    const text = `machine ${machineId} is being moved by operation ${running.id}; cancel that one, or wait until it has ended`;
+    throw new Refusal("conflict", text);
+  }
+  refuseUnmovable(machine);
+  await chooseTarget(services, machine, { toId: nodeId, diskBytes: 0 });
+  const seconds = Math.min(request.deadlineSeconds ?? DEADLINE_SECONDS_DEFAULT, DEADLINE_SECONDS_MAX);
+  const input: MoveInput = { machineId, nodeId };
+  return await beginOperation(context, {
+    id: request.operationId,
+    tenantId: request.tenantId,
+    kind: "machine move",
+    resource: { kind: "machine", id: machineId, name: machine.name },
+    input,
+    steps: Object.values(MOVE_STEPS),
+    deadlineMs: seconds * 1000,
+  });
+}
+
+/** Throws a Refusal for a machine that has no disk, or whose disk cannot be reached. */
+function refuseUnmovable(machine: MachineRecord): void {
+  const { id, nodeId, nodeStatus } = machine;
+  if (nodeId === null)
+    throw new Refusal(
+      "conflict",
+      `machine ${id} was never started, so it has no disk and is on no node; it is placed when it starts`,
+    );
+  if (nodeStatus !== null && includes(UNREACHABLE_STATUSES, nodeStatus))
+    throw new Refusal("unavailable", `machine ${id} cannot be moved: ${nodeUnreachableText(nodeId, nodeStatus)}`);
+}

@@ -1,0 +1,22 @@
+/**
+ * The handler of moves of machines.
+ */
+import type { HandlersOf } from "../http/handler.ts";
+import type { MachineServices } from "../machines/services.ts";
+import { operationInfo } from "../operations/view.ts";
+import { requestMove } from "./move.ts";
+
+export function moveHandlers(services: MachineServices): HandlersOf<"moveMachine"> {
+  return {
+    async moveMachine(request) {
+      const operation = await requestMove(services, {
+        operationId: request.newId("operation"),
+        tenantId: request.caller.tenantId,
+        machineId: request.params.id,
+        nodeId: request.body?.nodeId ?? null,
+        deadlineSeconds: request.body?.deadlineSeconds ?? null,
+      });
+      return { status: 202, body: operationInfo(operation) };
+    },
+  };
+}

@@ -1,0 +1,129 @@
+/**
+ * The statements of a move: holding a machine, changing the node that owns its disk, and releasing it.
+ *
+ * Always:
+ * - Each is one statement, fenced by the machine's revision and by the move. A server that lost its operation, or whose move was
+ *   abandoned, changes nothing.
+ * - Each raises the machine's generation, so no earlier request to a node has an effect any more.
+ * - A copy of the files on a node that does not own them has a row in machine_copies from before it is made until its node has
+ *   confirmed that it is gone. A copy is removed only by its row, and never from the machine's owner or from the target of its move.
+ */
+import type { Context } from "../context.ts";
+import { type Queryable, sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
+import { abandonedState } from "../machines/change.ts";
+import { NOTHING_OBSERVED } from "../machines/observed.ts";
+import type { MachineRecord } from "../machines/record.ts";
+import { announce, MACHINE_COLUMNS, fromRow, type MachineRow } from "../machines/store.ts";
+
+/** So many machines leave a node at a time: more would share its disk and link, and be stopped longer. */
+export const MOVES_PER_NODE_MAX = 2;
+
+/**
+ * Holds a machine for a move: its node receives `stopped` from now on. A failed machine stays failed. `busy`: as many
+ * machines as may are leaving its node. `stale`: it has changed.
+ */
+export async function holdMachine(
+  context: Context,
+  machine: MachineRecord,
+  { moveId, nodeId }: { readonly moveId: string; readonly nodeId: string },
+): Promise<MachineRecord | "busy" | "stale"> {
+  const now = instantOf(context.clock.now());
+  const { desiredState, error } = abandonedState(machine);
+  const row = await context.db.queryOne<MachineRow & { readonly isBusy: boolean }>(sql`
+    WITH leaving AS (SELECT moves_from_locked(${machine.nodeId}) AS moves),
+    held AS (
+      UPDATE machines SET
+        move_id = ${moveId}, move_node_id = ${nodeId}, generation = generation + 1, desired_at = ${now},
+        desired_state = ${desiredState}, error = ${error}, ready_at = NULL, reconcile_at = ${now},
+        revision = revision + 1, updated_at = ${now}
+      FROM leaving
+      WHERE id = ${machine.id} AND revision = ${machine.revision} AND node_id = ${machine.nodeId} AND move_id IS NULL
+        AND deleted_at IS NULL AND leaving.moves < ${MOVES_PER_NODE_MAX}
+      RETURNING machines.*),
+    copy AS (
+      INSERT INTO machine_copies (machine_id, node_id) SELECT id, ${nodeId}::text FROM held ON CONFLICT DO NOTHING)
+    SELECT l.moves >= ${MOVES_PER_NODE_MAX} AS "isBusy", ${MACHINE_COLUMNS}
+    FROM leaving l LEFT JOIN held m ON true LEFT JOIN nodes n ON n.id = m.node_id`);
+  if (row === undefined) return "stale";
+  if ((row.id as string | null) === null) return row.isBusy ? "busy" : "stale";
+  return await changed(context, row);
+}
+
+/**
+ * Makes the target the owner of the machine's disk. From now on the machine runs there and nowhere else, and the source's copy
+ * is to be removed. undefined: the move does not hold this revision of the machine.
+ */
+export async function changeOwner(
+  context: Context,
+  machine: MachineRecord,
+  moveId: string,
+): Promise<MachineRecord | undefined> {
+  const now = instantOf(context.clock.now());
+  const nothing = NOTHING_OBSERVED;
+  const row = await context.db.queryOne<MachineRow>(sql`
+    WITH moved AS (
+      UPDATE machines SET
+        node_id = move_node_id, move_id = NULL, move_node_id = NULL, moved_by = ${moveId}, generation = generation + 1,
+        desired_at = ${now}, reconcile_at = ${now}, revision = revision + 1, updated_at = ${now}, ready_at = NULL,
+        observed_state = ${nothing.observedState}, observed_generation = ${nothing.observedGeneration},
+        observed_boot_id = NULL, observed_reason = NULL, observed_reason_code = NULL,
+        observed_details = ${JSON.stringify(nothing.observedDetails)}::jsonb
+      WHERE id = ${machine.id} AND revision = ${machine.revision} AND move_id = ${moveId} AND deleted_at IS NULL
+      RETURNING *),
+    arrived AS (
+      DELETE FROM machine_copies c USING moved m WHERE c.machine_id = m.id AND c.node_id = m.node_id),
+    left_behind AS (
+      INSERT INTO machine_copies (machine_id, node_id) SELECT id, ${machine.nodeId}::text FROM moved ON CONFLICT DO NOTHING)
+    SELECT ${MACHINE_COLUMNS} FROM moved m LEFT JOIN nodes n ON n.id = m.node_id`);
+  return row && (await changed(context, row));
+}
+
+/** Ends a move that was not completed: the machine is where it was, and may start there. undefined: the move does not hold it. */
+export async function releaseMachine(
+  context: Context,
+  { machineId, moveId }: { readonly machineId: string; readonly moveId: string },
+): Promise<MachineRecord | undefined> {
+  const now = instantOf(context.clock.now());
+  const row = await context.db.queryOne<MachineRow>(sql`
+    WITH released AS (
+      UPDATE machines SET
+        move_id = NULL, move_node_id = NULL, generation = generation + 1, desired_at = ${now}, reconcile_at = ${now},
+        revision = revision + 1, updated_at = ${now}
+      WHERE id = ${machineId} AND move_id = ${moveId} RETURNING *)
+    SELECT ${MACHINE_COLUMNS} FROM released m LEFT JOIN nodes n ON n.id = m.node_id`);
+  return row && (await changed(context, row));
+}
+
+async function changed(context: Context, row: MachineRow): Promise<MachineRecord> {
+  await announce(context, row);
+  return fromRow(row);
+}
+
+/** A copy that is to be removed from a node. */
+export interface ObsoleteCopy {
+  readonly machineId: string;
+  readonly nodeId: string;
+  readonly address: string;
+  /** Of the machine's row: higher than that of every request about the copy. */
+  readonly generation: number;
+}
+
+/** Copies that are to be removed now: of one machine, or of some machines on one node. */
+export function listObsoleteCopies(
+  db: Queryable,
+  { machineIds, nodeId }: { readonly machineIds: readonly string[]; readonly nodeId: string | null },
+): Promise<readonly ObsoleteCopy[]> {
+  return db.query<ObsoleteCopy>(sql`
+    SELECT c.machine_id AS "machineId", c.node_id AS "nodeId", n.address, m.generation
+    FROM machine_copies c JOIN machines m ON m.id = c.machine_id JOIN nodes n ON n.id = c.node_id
+    WHERE c.machine_id = ANY(${machineIds}::text[]) AND (${nodeId}::text IS NULL OR c.node_id = ${nodeId}::text)
+      AND m.node_id <> c.node_id AND m.move_node_id IS DISTINCT FROM c.node_id`);
+}
+
+/** The node has confirmed that the copy is gone. */
+export async function forgetCopy(db: Queryable, { machineId, nodeId }: ObsoleteCopy): Promise<void> {
+  await db.execute(sql`
+    DELETE FROM machine_copies c WHERE c.machine_id = ${machineId} AND c.node_id = ${nodeId}
+      AND NOT EXISTS (SELECT FROM machines m WHERE m.id = c.machine_id AND m.move_node_id = c.node_id)`);
+}

@@ -1,0 +1,32 @@
+/**
+ * Chooses the node to which a machine moves.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import { placementRequest } from "../machines/placement-request.ts";
+import type { MachineRecord } from "../machines/record.ts";
+import type { MachineServices } from "../machines/services.ts";
+
+export interface TargetRequest {
+  /** The only node that will do; null: any. */
+  readonly toId: string | null;
+  /** What the machine's disk takes. */
+  readonly diskBytes: number;
+}
+
+/** The best other node. Throws a Refusal that says why there is none. */
+export async function chooseTarget(
+  services: MachineServices,
+  machine: MachineRecord,
+  { toId, diskBytes }: TargetRequest,
+): Promise<string> {
+  const { id, nodeId } = machine;
+  if (nodeId === null || nodeId === toId)
+    throw new Refusal("conflict", `machine ${id} is on node ${nodeId} already; name another node`);
+  const { nodes } = services;
+  const request = await placementRequest(services, machine);
+  // Its disk holds programs of the architecture on which it ran.
+  const arch = request.arch ?? (await nodes.find(nodeId))?.arch ?? null;
+  const placement = await nodes.placeElsewhere({ ...request, arch, diskBytes }, { fromId: nodeId, toId });
+  if (placement.nodeId !== null) return placement.nodeId;
+  throw new Refusal("no_capacity", `machine ${id} cannot be moved: ${placement.reason}`);
+}

@@ -1,0 +1,249 @@
+/**
+ * Moves a machine to another node: keeps it stopped, copies its files, makes the target the owner, starts it again if it is to run.
+ *
+ * docs/decisions/0041-moves.md has the states of a move and what a crash leaves in each.
+ *
+ * Always:
+ * - The machine's row names the one node on which it may run. It changes in one statement, after the target has verified every
+ *   file and has them as a machine. The source keeps its files until then.
+ * - A move that fails or is canceled before that statement leaves the machine where it was. After it, the move succeeds.
+ * - A delete wins: the move ends, and no node keeps a copy.
+ *
+ * Every step may be done twice, also by two servers at once: the files do not change while the machine is held.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import { NodeUnreachable } from "../link/refusals.ts";
+import { commitIncoming, discardIncoming, type MoveCall } from "../link/moves.ts";
+import { converge } from "../machines/converge.ts";
+import { type MachineRecord, nodeOf } from "../machines/record.ts";
+import type { MachineServices } from "../machines/services.ts";
+import { awaitRunning } from "../machines/start.ts";
+import { isSettled } from "../machines/state.ts";
+import type { OperationRun, OperationWorker } from "../operations/run.ts";
+import type { OperationRecord } from "../operations/store.ts";
+import { copyFiles, nodeAddress } from "./copy.ts";
+import { removeCopies } from "./copies.ts";
+import { changeOwner, holdMachine, listObsoleteCopies, MOVES_PER_NODE_MAX, releaseMachine } from "./store.ts";
+import { chooseTarget } from "./target.ts";
+
+export interface MoveInput {
+  readonly machineId: string;
+  /** null: placement chooses. */
+  readonly nodeId: string | null;
+}
+
+export const MOVE_STEPS = {
+  hold: "choose its node",
+  stop: "stop it",
+  copy: "copy its files",
+  change: "hand it over",
+  start: "start it there",
+} as const;
+
+const PERIOD_MS = 1_000;
+/** How long a node may not answer while the machine is stopped for the move. */
+const PATIENCE_MS = 2 * 60_000;
+const DISCARD_TIMEOUT_MS = 10_000;
+
+type Say = (message: string) => void;
+
+export function machineMoveWorker(services: MachineServices): OperationWorker {
+  return {
+    kind: "machine move",
+    async work(run) {
+      const move = new Move(services, run);
+      if (!(await move.isDone())) {
+        await run.step(MOVE_STEPS.hold, (say) => move.hold(say));
+        await run.step(MOVE_STEPS.stop, (say) => move.stop(say));
+        await run.step(MOVE_STEPS.copy, (say) => move.copy(say));
+      }
+      await run.step(MOVE_STEPS.change, (say) => move.change(say));
+      // Whatever happens now, the machine has moved: its start continues without the operation.
+      if (run.signal.aborted) return;
+      await run.step(MOVE_STEPS.start, () => move.start());
+    },
+    undo: (operation) => undo(services, operation),
+  };
+}
+
+class Move {
+  readonly #services: MachineServices;
+  readonly #run: OperationRun;
+  readonly #machineId: string;
+  readonly #moveId: string;
+
+  constructor(services: MachineServices, run: OperationRun) {
+    this.#services = services;
+    this.#run = run;
+    this.#machineId = (run.operation.input as MoveInput).machineId;
+    this.#moveId = run.operation.id;
+  }
+
+  /** Whether the target owns the machine: a server died after that. */
+  async isDone(): Promise<boolean> {
+    return (await this.#read()).movedBy === this.#moveId;
+  }
+
+  /** Chooses the target and holds the machine, as soon as few enough others leave its node. */
+  async hold(say: Say): Promise<string> {
+    const { context, activity } = this.#services;
+    const { nodeId } = this.#run.operation.input as MoveInput;
+    for (;;) {
+      const machine = await this.#read();
+      if (machine.moveId === this.#moveId) return `${machine.nodeId} → ${machine.moveNodeId}`;
+      if (machine.moveId !== null) throw new Refusal("conflict", `another operation moves it: ${machine.moveId}`);
+      const target = await chooseTarget(this.#services, machine, { toId: nodeId, diskBytes: 0 });
+      const held = await holdMachine(context, machine, { moveId: this.#moveId, nodeId: target });
+      if (held === "stale") continue;
+      if (held !== "busy") {
+        activity.note(machine.id, "info", `moving from node ${machine.nodeId} to node ${target}`);
+        return `${machine.nodeId} → ${target}`;
+      }
+      say(`waiting: ${MOVES_PER_NODE_MAX} machines are leaving node ${machine.nodeId}`);
+      await this.#pause();
+    }
+  }
+
+  /** Waits until nothing of the machine runs on its node. */
+  async stop(say: Say): Promise<string> {
+    const { nodeWaitMs: waitMs } = this.#services;
+    for (;;) {
+      const machine = await this.#held();
+      if (isSettled(machine)) return "nothing of it runs";
+      await this.#patiently(say, () => converge(this.#services, machine, { waitMs, signal: this.#run.signal }));
+    }
+  }
+
+  /** Copies what the target lacks, until it has all of it. Ends early when the machine is deleted or released. */
+  async copy(say: Say): Promise<string> {
+    const machine = await this.#held();
+    const ended = new AbortController();
+    const signal = AbortSignal.any([this.#run.signal, ended.signal]);
+    const watching = this.#watch(ended);
+    try {
+      const { bytes } = await copyFiles(this.#services, machine, this.#call(machine, signal), {
+        say,
+        patienceMs: PATIENCE_MS,
+      });
+      return `${(bytes / 1e6).toFixed(1)} MB were copied`;
+    } catch (error) {
+      this.#run.signal.throwIfAborted();
+      // That the machine was deleted explains the rest.
+      await this.#held();
+      throw error;
+    } finally {
+      ended.abort();
+      await watching;
+    }
+  }
+
+  /** Makes the target the owner, then removes the source's copy. */
+  async change(say: Say): Promise<string> {
+    const { context, activity } = this.#services;
+    let machine = await this.#read();
+    while (machine.movedBy !== this.#moveId) {
+      const held = await this.#held();
+      const target = await nodeAddress(this.#services, held.moveNodeId);
+      const call = this.#call(held, this.#run.signal);
+      await this.#patiently(say, () => commitIncoming(this.#services.link, target, call));
+      this.#run.signal.throwIfAborted();
+      const moved = await changeOwner(context, held, this.#moveId);
+      if (moved !== undefined) activity.note(held.id, "info", `moved from node ${held.nodeId} to node ${moved.nodeId}`);
+      machine = moved ?? (await this.#read());
+    }
+    this.#services.cache.forget(this.#machineId);
+    const left = await removeCopies(this.#services, this.#machineId);
+    const copy = left === 0 ? "the former copy is removed" : "the former copy is removed when its node answers";
+    return `node ${machine.nodeId} owns it; ${copy}`;
+  }
+
+  /** Sends the target what is desired, and waits for it. */
+  async start(): Promise<string> {
+    const machine = await this.#read();
+    const { nodeWaitMs: waitMs } = this.#services;
+    if (machine.desiredState !== "running") {
+      this.#services.inBackground(`move of ${machine.id}`, () => converge(this.#services, machine, { waitMs }));
+      return "it stays stopped";
+    }
+    try {
+      await awaitRunning(this.#services, machine, { signal: this.#run.signal });
+      return "it runs";
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      throw new Refusal(
+        "start_failed",
+        `it is on node ${machine.nodeId} now, and does not run there: ${error.message}`,
+      );
+    }
+  }
+
+  #call(machine: MachineRecord, signal: AbortSignal): MoveCall {
+    return { tenantId: machine.tenantId, machineId: machine.id, moveId: this.#moveId, signal };
+  }
+
+  /** The machine, while it is not deleted. */
+  async #read(): Promise<MachineRecord> {
+    const machine = await this.#services.cache.readAny(this.#machineId);
+    if (machine !== undefined && machine.deletedAt === null) return machine;
+    throw new Refusal("not_found", `machine ${this.#machineId} was deleted`);
+  }
+
+  /** The machine, while this move holds it. */
+  async #held(): Promise<MachineRecord> {
+    const machine = await this.#read();
+    if (machine.moveId === this.#moveId) return machine;
+    throw new Refusal("conflict", `the move of machine ${this.#machineId} was ended by another server`);
+  }
+
+  /** Aborts when the move does not hold the machine any more. Resolves after the signal was aborted. */
+  async #watch(ended: AbortController): Promise<void> {
+    const { clock } = this.#services.context;
+    while (!ended.signal.aborted) {
+      await clock.sleep(PERIOD_MS, ended.signal);
+      if (ended.signal.aborted) return;
+      await this.#held().catch((error: unknown) => {
+        if (error instanceof Refusal && (error.code === "not_found" || error.code === "conflict")) ended.abort(error);
+      });
+    }
+  }
+
+  /** Repeats a request while the node does not answer, for PATIENCE_MS. */
+  async #patiently(say: Say, work: () => Promise<unknown>): Promise<void> {
+    const { clock } = this.#services.context;
+    const since = clock.monotonic();
+    for (;;) {
+      try {
+        await work();
+        return;
+      } catch (error) {
+        if (!(error instanceof NodeUnreachable) || clock.monotonic() - since > PATIENCE_MS) throw error;
+        say(error.message);
+        await this.#pause();
+      }
+    }
+  }
+
+  async #pause(): Promise<void> {
+    await this.#services.context.clock.sleep(PERIOD_MS, this.#run.signal);
+    this.#run.signal.throwIfAborted();
+  }
+}
+
+/** Leaves the machine where it was. The order matters: once it is released, no server completes the move. */
+async function undo(services: MachineServices, operation: OperationRecord): Promise<void> {
+  const { context, cache, activity, link } = services;
+  const { machineId } = operation.input as MoveInput;
+  const released = await releaseMachine(context, { machineId, moveId: operation.id });
+  cache.forget(machineId);
+  if (released !== undefined)
+    activity.note(machineId, "warn", `the move was ended; the machine is on node ${nodeOf(released).nodeId} as before`);
+  const signal = AbortSignal.timeout(DISCARD_TIMEOUT_MS);
+  for (const { nodeId, address } of await listObsoleteCopies(context.db, { machineIds: [machineId], nodeId: null })) {
+    const call = { tenantId: operation.tenantId, machineId, moveId: operation.id, signal };
+    // A node that does not answer removes the parts by itself after two days.
+    await discardIncoming(link, { nodeId, address }, call).catch((error: unknown) =>
+      context.log.info({ error, nodeId, machineId }, "a node keeps parts of a move that was ended"),
+    );
+  }
+  await removeCopies(services, machineId);
+}

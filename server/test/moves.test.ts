@@ -1,0 +1,201 @@
+/**
+ * Moves of machines: what a request, a start, a stop, a delete and a cancellation do, and what is refused.
+ *
+ * test/cluster/moves.test.ts kills the programs meanwhile, test/vm/moves.test.ts moves real machines.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { sql } from "../src/db/database.ts";
+import { startTestNode, TEST_JOIN_TOKEN } from "./support/node.ts";
+import { startTestServer } from "./support/server.ts";
+import { until } from "../../test/support/until.ts";
+
+const server = await startTestServer({ joinToken: TEST_JOIN_TOKEN });
+const { client, context } = server;
+const nodes = { "node-a": await startTestNode(server, "node-a"), "node-b": await startTestNode(server, "node-b") };
+const PATIENT = { deadlineMs: 60_000 };
+type NodeId = keyof typeof nodes;
+
+interface Placed {
+  readonly id: string;
+  readonly from: NodeId;
+  readonly to: NodeId;
+}
+
+async function machine(env: Record<string, string> = {}, restart = "always"): Promise<Placed> {
+  const source = { type: "image", reference: "local/busybox" };
+  const { id } = (await client.post("/v1/machines", { source, env, restart })).json;
+  const answer = await client.post(`/v1/machines/${id}/start`);
+  assert.equal(answer.status, 200, answer.text);
+  const from = answer.json.nodeId as NodeId;
+  return { id, from, to: from === "node-a" ? "node-b" : "node-a" };
+}
+
+const move = (id: string, body?: object) => client.post(`/v1/machines/${id}/move`, body);
+const get = async (id: string) => (await client.get(`/v1/machines/${id}`)).json;
+const read = async (id: string) => (await client.get(`/v1/operations/${id}`)).json;
+const ended = (id: string) =>
+  until(async () => {
+    const operation = await read(id);
+    return operation.status !== "running" && operation;
+  }, PATIENT);
+const code = (answer: { status: number; headers: Headers }) => [answer.status, answer.headers.get("x-error-code")];
+const copies = async (id: string) =>
+  await context.db.query<{ nodeId: string }>(sql`
+    SELECT node_id AS "nodeId" FROM machine_copies WHERE machine_id = ${id}`);
+
+/** Has the target be away, so that the move waits in its copy. */
+async function held(placed: Placed): Promise<string> {
+  await nodes[placed.to].kill();
+  const asked = await move(placed.id, { nodeId: placed.to });
+  assert.equal(asked.status, 202, asked.text);
+  await until(async () => (await read(asked.json.id)).steps[2].status === "running", PATIENT);
+  return asked.json.id;
+}
+
+test("a running machine is moved and runs again, without a gap or an overlap in its runs", async () => {
+  const { id, from, to } = await machine();
+  const asked = await move(id);
+  assert.equal(asked.status, 202, asked.text);
+  assert.deepEqual([asked.json.kind, asked.json.resource.id], ["machine move", id]);
+  const done = await ended(asked.json.id);
+  assert.equal(done.status, "succeeded", done.error);
+  assert.deepEqual(
+    done.steps.map(({ message }: { message: string }) => message),
+    [
+      `${from} → ${to}`,
+      "nothing of it runs",
+      done.steps[2].message,
+      `node ${to} owns it; the former copy is removed`,
+      "it runs",
+    ],
+  );
+  const { state, nodeId } = await get(id);
+  assert.deepEqual([state, nodeId], ["started", to]);
+  assert.deepEqual(await copies(id), []);
+  const runs = await context.db.query<{
+    nodeId: string;
+    isOpen: boolean;
+    cause: string | null;
+    isOrdered: boolean;
+  }>(sql`
+    SELECT node_id AS "nodeId", ended_at IS NULL AS "isOpen", end_cause AS cause,
+      started_at >= coalesce(lag(ended_at) OVER (ORDER BY started_at), started_at) AS "isOrdered"
+    FROM machine_runs WHERE machine_id = ${id} ORDER BY started_at`);
+  assert.deepEqual(runs, [
+    { nodeId: from, isOpen: false, cause: "stop", isOrdered: true },
+    { nodeId: to, isOpen: true, cause: null, isOrdered: true },
+  ]);
+  const lines = (await client.get(`/v1/machines/${id}/events`)).json as { message: string }[];
+  await until(() => lines.some(({ message }) => message.startsWith("moving from node")), PATIENT);
+  // And back, with what the first move left.
+  assert.equal((await ended((await move(id, { nodeId: from })).json.id)).status, "succeeded");
+  assert.equal((await client.post(`/v1/machines/${id}/exec`, { command: "true" })).status, 200);
+  await client.delete(`/v1/machines/${id}`);
+});
+
+test("a stopped machine stays stopped, and starts where its disk is", async () => {
+  const { id, to } = await machine();
+  await client.post(`/v1/machines/${id}/stop`);
+  const done = await ended((await move(id)).json.id);
+  assert.deepEqual([done.status, done.steps[4].message], ["succeeded", "it stays stopped"]);
+  const { state, nodeId } = await get(id);
+  assert.deepEqual([state, nodeId], ["stopped", to]);
+  assert.equal((await client.post(`/v1/machines/${id}/start`)).status, 200);
+  await client.delete(`/v1/machines/${id}`);
+});
+
+test("a start meanwhile waits for the end of the move, and a stop is a stop", async () => {
+  const placed = await machine();
+  const { id, to } = placed;
+  const operation = await held(placed);
+  assert.equal((await get(id)).state, "creating");
+  assert.equal((await move(id)).json.id, operation, "it is moved once");
+  assert.deepEqual(code(await move(id, { nodeId: placed.from })), [409, "conflict"]);
+  assert.equal((await client.post(`/v1/machines/${id}/stop`)).status, 200);
+  assert.equal((await get(id)).state, "stopped");
+  const starting = client.post(`/v1/machines/${id}/start`);
+  await until(async () => (await get(id)).state === "creating", PATIENT);
+  await nodes[to].restart();
+  const started = await starting;
+  assert.deepEqual([started.status, started.json.nodeId], [200, to]);
+  assert.equal((await ended(operation)).status, "succeeded");
+  await client.delete(`/v1/machines/${id}`);
+});
+
+test("a canceled move leaves the machine where it was, running, and nothing on the target", async () => {
+  const placed = await machine();
+  const { id, from, to } = placed;
+  const operation = await held(placed);
+  const canceled = await client.post(`/v1/operations/${operation}/cancel`);
+  assert.equal(canceled.status, 202, canceled.text);
+  const done = await ended(operation);
+  assert.deepEqual([done.status, done.error], ["canceled", null]);
+  await until(async () => (await get(id)).state === "started", PATIENT);
+  assert.equal((await get(id)).nodeId, from);
+  await nodes[to].restart();
+  assert.equal((await client.post(`/v1/operations/${operation}/cancel`)).json.status, "canceled");
+  assert.equal((await client.post("/v1/operations/op-0/cancel")).status, 404);
+  // The target may receive it later all the same.
+  assert.equal((await ended((await move(id)).json.id)).status, "succeeded");
+  await until(async () => (await copies(id)).length === 0, PATIENT);
+  await client.delete(`/v1/machines/${id}`);
+});
+
+test("a delete wins over a move", async () => {
+  const placed = await machine();
+  const { id, to } = placed;
+  const operation = await held(placed);
+  assert.equal((await client.delete(`/v1/machines/${id}`)).status, 204);
+  const done = await ended(operation);
+  assert.equal(done.status, "failed");
+  assert.match(done.error, /was deleted/);
+  assert.equal((await client.get(`/v1/machines/${id}`)).status, 404);
+  await nodes[to].restart();
+});
+
+test("a failed machine stays failed while it moves, and may be started afterwards", async () => {
+  const { id, to } = await machine({ FAKE_CRASH_AFTER_MS: "50" }, "never");
+  await until(async () => (await get(id)).state === "error", PATIENT);
+  const { error } = await get(id);
+  assert.equal((await ended((await move(id)).json.id)).status, "succeeded");
+  const moved = await get(id);
+  assert.deepEqual([moved.state, moved.error, moved.nodeId], ["error", error, to]);
+  await client.delete(`/v1/machines/${id}`);
+});
+
+test("what cannot be moved is refused with the reason", async () => {
+  const source = { type: "image", reference: "local/busybox" };
+  const { id: fresh } = (await client.post("/v1/machines", { source })).json;
+  assert.match((await move(fresh)).text, /was never started, so it has no disk/);
+  assert.equal((await move("mach-00000000000000000000000000000000")).status, 404);
+  const { id, from, to } = await machine();
+  assert.match((await move(id, { nodeId: from })).text, /is on node node-. already/);
+  assert.deepEqual(code(await move(id, { nodeId: "absent" })), [422, "no_capacity"]);
+  await client.post(`/v1/nodes/${to}/cordon`);
+  const cordoned = await move(id);
+  assert.match(cordoned.text, /cannot be moved: node node-. is cordoned/);
+  assert.deepEqual(code(cordoned), [422, "no_capacity"]);
+  await client.post(`/v1/nodes/${to}/uncordon`);
+  await client.delete(`/v1/machines/${id}`);
+});
+
+test("two machines leave a node at a time, and the others wait for their turn", async () => {
+  const placed: Placed[] = [];
+  while (placed.filter(({ from }) => from === "node-a").length < 3) placed.push(await machine());
+  const three = placed.filter(({ from }) => from === "node-a").slice(0, 3);
+  await nodes["node-b"].kill();
+  const operations: string[] = [];
+  for (const { id } of three) operations.push((await move(id, { nodeId: "node-b" })).json.id);
+  const isWaiting = async () =>
+    (await Promise.all(operations.map(read))).some(
+      ({ steps }) => steps[0].message === "waiting: 2 machines are leaving node node-a",
+    );
+  await until(isWaiting, PATIENT);
+  const [row] = await context.db.query<{ count: number }>(sql`
+    SELECT count(*)::int AS count FROM machines WHERE move_id IS NOT NULL`);
+  assert.equal(row?.count, 2);
+  await nodes["node-b"].restart();
+  for (const operation of operations) assert.equal((await ended(operation)).status, "succeeded");
+  for (const { id } of placed) await client.delete(`/v1/machines/${id}`);
+});

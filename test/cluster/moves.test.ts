@@ -1,0 +1,108 @@
+/**
+ * Moves of machines between nodes with the fake driver, while programs are killed: what was on the disk is on the new node, and one
+ * node at most runs the machine.
+ */
+import assert from "node:assert/strict";
+import { readdir, readFile, stat, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { type Flotilla, runningBoots, startFlotilla } from "../support/flotilla.ts";
+import { until } from "../support/until.ts";
+
+const PATIENT = { deadlineMs: 60_000, everyMs: 20 };
+const DISK_BYTES = 48 * 1024 * 1024;
+
+interface MovedMachine {
+  readonly id: string;
+  readonly from: number;
+  readonly to: number;
+  readonly content: Buffer;
+}
+
+const diskOf = (flotilla: Flotilla, node: number, id: string): string =>
+  join(flotilla.nodeDirectory(node), "machines", id, "disk");
+
+/** A machine with a disk of some size, on one of two nodes. */
+async function machineWithDisk(flotilla: Flotilla, isRunning: boolean): Promise<MovedMachine> {
+  const { id } = await flotilla.create();
+  const { nodeId } = await flotilla.start(id);
+  await flotilla.stop(id);
+  const from = Number((nodeId ?? "").slice("node-".length));
+  const path = diskOf(flotilla, from, id);
+  const content = Buffer.concat([await readFile(path), Buffer.alloc(DISK_BYTES)]);
+  for (let at = 4096; at < content.byteLength; at += 64 * 1024) content.writeUInt32LE(at, at);
+  await writeFile(path, content);
+  if (isRunning) await flotilla.start(id);
+  return { id, from, to: 1 - from, content };
+}
+
+const move = async (flotilla: Flotilla, { id, to }: MovedMachine): Promise<string> => {
+  const answer = await flotilla.client().post(`/v1/machines/${id}/move`, { nodeId: `node-${to}` });
+  assert.equal(answer.status, 202, answer.text);
+  return answer.json.id;
+};
+
+async function ended(flotilla: Flotilla, id: string) {
+  return await until(
+    async () => {
+      const { json } = await flotilla.client().get(`/v1/operations/${id}`);
+      return json !== undefined && json.status !== "running" && json;
+    },
+    { ...PATIENT, deadlineMs: 120_000 },
+  );
+}
+
+async function untilStep(flotilla: Flotilla, id: string, index: number): Promise<void> {
+  await until(
+    async () => (await flotilla.client().get(`/v1/operations/${id}`)).json.steps[index].status !== "pending",
+    PATIENT,
+  );
+}
+
+/** Where the machine is: its files on one node only, unchanged, and one boot at most. */
+async function assertOnlyOn(flotilla: Flotilla, { id, content }: MovedMachine, node: number): Promise<void> {
+  assert.equal((await flotilla.get(id)).nodeId, `node-${node}`);
+  assert.ok((await readFile(diskOf(flotilla, node, id))).equals(content), "the disk has another content");
+  const other = join(flotilla.nodeDirectory(1 - node), "machines", id);
+  const isGone = async (): Promise<boolean> =>
+    stat(other).then(
+      () => false,
+      () => true,
+    );
+  await until(isGone, { ...PATIENT, what: "the other node's copy to be gone" });
+  const incoming = async () => (await readdir(join(flotilla.nodeDirectory(1 - node), "incoming"))).length === 0;
+  await until(incoming, { ...PATIENT, what: "the parts of the copy to be gone" });
+  const boots = async (on: number): Promise<number> => (await runningBoots(flotilla, on)).get(id) ?? 0;
+  assert.ok((await boots(0)) + (await boots(1)) <= 1);
+}
+
+const KILLS = [
+  { step: 2, victim: "server", what: "while its disk is copied" },
+  { step: 2, victim: "source", what: "while its disk is copied" },
+  { step: 2, victim: "target", what: "while its disk is copied" },
+  { step: 3, victim: "target", what: "while it is handed over" },
+] as const;
+
+test("a machine moves with its disk, while the server, its node or the target is killed", async (t) => {
+  await using flotilla = await startFlotilla({ nodes: 2 });
+  for (const { step, victim, what } of KILLS) {
+    await t.test(`the ${victim} is killed ${what}`, async () => {
+      const machine = await machineWithDisk(flotilla, true);
+      const operation = await move(flotilla, machine);
+      await untilStep(flotilla, operation, step);
+      const node = victim === "source" ? machine.from : machine.to;
+      if (victim === "server") {
+        await flotilla.servers[0]?.kill();
+        await flotilla.startServer();
+      } else {
+        await flotilla.nodes[node]?.kill();
+        await flotilla.startNode(node);
+      }
+      const done = await ended(flotilla, operation);
+      assert.equal(done.status, "succeeded", `${done.error} ${JSON.stringify(done.steps)}`);
+      await flotilla.untilState(machine.id, "started", 60_000);
+      await assertOnlyOn(flotilla, machine, machine.to);
+      await flotilla.remove(machine.id);
+    });
+  }
+});

@@ -1,0 +1,44 @@
+/**
+ * A real machine moves between two real nodes of this host, which built its image apart from each other, and keeps its files.
+ */
+import assert from "node:assert/strict";
+import { readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { startFlotilla } from "../support/flotilla.ts";
+import { until } from "../support/until.ts";
+import { skipReason } from "./vm-fixture.ts";
+
+const WRITE =
+  "head -c 8000000 /dev/urandom > /workspace/file && sync && sha256sum /workspace/file && echo kept > /etc/kept && sync";
+
+test("a file and its checksum are on the other node, and the base of the disk came along", {
+  skip: skipReason,
+}, async () => {
+  await using flotilla = await startFlotilla({ nodes: 2, driver: "qemu" });
+  const { id } = await flotilla.create();
+  const from = (await flotilla.start(id)).nodeId ?? "";
+  const to = from === "node-0" ? "node-1" : "node-0";
+  const [sum = ""] = (await flotilla.exec(id, WRITE)).split(" ");
+  assert.match(sum, /^[0-9a-f]{64}$/);
+  const asked = await flotilla.client().post(`/v1/machines/${id}/move`, { nodeId: to });
+  assert.equal(asked.status, 202, asked.text);
+  const done = await until(
+    async () => {
+      const { json } = await flotilla.client().get(`/v1/operations/${asked.json.id}`);
+      return json.status !== "running" && json;
+    },
+    { what: "the move to end", deadlineMs: 120_000, everyMs: 100 },
+  );
+  assert.equal(done.status, "succeeded", `${done.error} ${JSON.stringify(done.steps)}`);
+  assert.equal((await flotilla.get(id)).nodeId, to);
+  assert.equal(await flotilla.exec(id, "sha256sum /workspace/file; cat /etc/kept"), `${sum}  /workspace/file\nkept\n`);
+  const index = Number(to.slice("node-".length));
+  const roots = await readdir(join(flotilla.nodeDirectory(index), "images", "unpacked"), { recursive: true });
+  assert.ok(
+    roots.some((name) => /\/root-c[0-9a-f]+\.ext4$/.test(name)),
+    roots.join(" "),
+  );
+  assert.deepEqual(await readdir(join(flotilla.nodeDirectory(1 - index), "machines")), []);
+  await flotilla.remove(id);
+});
