@@ -7,12 +7,14 @@
  *     const { code, output } = await host.run("uname -a");
  *
  * Always: the host's disk outlives its boots, like a real one's, and is deleted by `dispose`. A boot ends only by a
- * power cut: what the host had not synced is lost.
+ * power cut: what the host's kernel had not written is lost. With `forgetsUnflushed` the disk also loses what was written
+ * and not flushed, like one whose write cache has no battery: nbdkit's cache filter keeps it until a flush, and is killed
+ * with the host.
  */
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { createConnection, type Socket } from "node:net";
 import { tmpdir } from "node:os";
@@ -37,7 +39,16 @@ const PROCESSOR = "max,la57=off,erms=off";
 /** The same processor after an update that hides an instruction, as microcode and kernels do. */
 export const OTHER_PROCESSOR = `${PROCESSOR},rdrand=off`;
 
+/** The same for a host whose disk forgets what was not flushed. */
+export const skipReasonUnflushed: string | false =
+  skipReason !== false
+    ? skipReason
+    : spawnSync("nbdkit", ["--version"]).status === 0
+      ? false
+      : "no nbdkit on this host, which is the disk that loses what was not flushed";
+
 const BOOT_DEADLINE_MS = 180_000;
+const DISK_DEADLINE_MS = 10_000;
 const MEMORY_MB = 3072;
 /**
  * How much slower than real time the emulated clock runs. Everything takes many times longer in it than on a real
@@ -52,24 +63,31 @@ const KERNEL_ARGUMENTS =
 export class EmulatedHost implements AsyncDisposable {
   readonly #directory: string;
   readonly #files: HostFiles;
+  readonly #forgetsUnflushed: boolean;
   #vmm: ChildProcess | null = null;
+  /** Serves the disk, where a separate program does. */
+  #disk: ChildProcess | null = null;
   #commands: Socket | null = null;
   #mark = "";
   #boots = 0;
 
-  private constructor(directory: string, files: HostFiles) {
+  private constructor(directory: string, files: HostFiles, forgetsUnflushed: boolean) {
     this.#directory = directory;
     this.#files = files;
+    this.#forgetsUnflushed = forgetsUnflushed;
   }
 
   /** Makes its files; it is off. */
-  static async make(): Promise<EmulatedHost> {
+  static async make({ forgetsUnflushed = false } = {}): Promise<EmulatedHost> {
     const directory = await mkdtemp(join(tmpdir(), "flotilla-kvm-"));
     const files = await makeHostFiles(directory, cacheDirectory);
-    const disk = ["create", "-q", "-f", "qcow2", "-b", files.diskPath, "-F", "raw", join(directory, "disk")];
-    const { status, stderr } = spawnSync("qemu-img", disk, { encoding: "utf8" });
+    const path = join(directory, "disk");
+    const [program, ...operands] = forgetsUnflushed
+      ? (["cp", "--sparse=always", files.diskPath, path] as const)
+      : (["qemu-img", "create", "-q", "-f", "qcow2", "-b", files.diskPath, "-F", "raw", path] as const);
+    const { status, stderr } = spawnSync(program, operands, { encoding: "utf8" });
     if (status !== 0) throw new Error(`the host's disk could not be made: ${stderr}`);
-    return new EmulatedHost(directory, files);
+    return new EmulatedHost(directory, files, forgetsUnflushed);
   }
 
   /** Switches it on and waits until it accepts commands. */
@@ -78,6 +96,7 @@ export class EmulatedHost implements AsyncDisposable {
     this.#boots += 1;
     const socketPath = join(this.#directory, "commands.sock");
     const consolePath = join(this.#directory, `console-${this.#boots}`);
+    if (this.#forgetsUnflushed) await this.#serveDisk();
     const vmm = spawn("qemu-system-x86_64", this.#argv(processor, socketPath, consolePath), {
       stdio: ["ignore", "inherit", "inherit"],
     });
@@ -96,13 +115,23 @@ export class EmulatedHost implements AsyncDisposable {
     commands.on("error", () => {}); // A power cut.
   }
 
-  /** Runs a shell line in the checkout. Throws when the host ends, or the line takes too long: then the host is off. */
-  async run(line: string, deadlineMs = 60_000): Promise<{ readonly code: number; readonly output: string }> {
+  /**
+   * Runs a shell line in the checkout. `onOutput` gets the output as it arrives. Throws when the host ends, or the line takes
+   * too long: then the host is off.
+   */
+  async run(
+    line: string,
+    deadlineMs = 60_000,
+    onOutput: (piece: string) => void = () => undefined,
+  ): Promise<{ readonly code: number; readonly output: string }> {
     const commands = this.#commands;
     if (commands === null) throw new Error("the emulated host is off");
     let seen = "";
     const end = new RegExp(`\n${this.#mark} (\\d+)\n$`);
-    const take = (piece: string): void => void (seen += piece);
+    const take = (piece: string): void => {
+      seen += piece;
+      onOutput(piece);
+    };
     commands.on("data", take);
     try {
       commands.write(`${line}\n`);
@@ -133,15 +162,16 @@ export class EmulatedHost implements AsyncDisposable {
 
   /** Off immediately, in the middle of everything. */
   async cutPower(): Promise<void> {
-    const vmm = this.#vmm;
-    if (vmm === null) return;
-    if (vmm.exitCode === null && vmm.signalCode === null) {
-      vmm.kill("SIGKILL");
-      await once(vmm, "exit");
+    // The disk first: what it has not written is lost, whatever the host still sends.
+    for (const each of [this.#disk, this.#vmm]) {
+      if (each === null || each.exitCode !== null || each.signalCode !== null) continue;
+      each.kill("SIGKILL");
+      await once(each, "exit");
     }
     this.#commands?.destroy();
     this.#commands = null;
     this.#vmm = null;
+    this.#disk = null;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -149,15 +179,27 @@ export class EmulatedHost implements AsyncDisposable {
     await rm(this.#directory, { recursive: true });
   }
 
+  async #serveDisk(): Promise<void> {
+    const socketPath = join(this.#directory, `disk-${this.#boots}.sock`);
+    const serving = ["--foreground", "--unix", socketPath, "--filter=cache", "file", join(this.#directory, "disk")];
+    this.#disk = spawn("nbdkit", [...serving, "cache=writeback"], { stdio: ["ignore", "inherit", "inherit"] });
+    await until(() => existsSync(socketPath), { what: "the disk to be served", deadlineMs: DISK_DEADLINE_MS });
+  }
+
+  /** For a `-drive` of QEMU. */
+  #diskFile(): string {
+    if (!this.#forgetsUnflushed) return `file=${escaped(join(this.#directory, "disk"))},format=qcow2`;
+    const socket = escaped(join(this.#directory, `disk-${this.#boots}.sock`));
+    return `driver=raw,file.driver=nbd,file.server.type=unix,file.server.path=${socket}`;
+  }
+
   #argv(processor: string, socketPath: string, consolePath: string): readonly string[] {
     const { kernelPath, initramfsPath, checkoutPath } = this.#files;
-    const escaped = (path: string): string => path.replaceAll(",", ",,");
     return [
       ...["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-nic", "none", "-machine", "q35"],
       ...["-accel", "tcg,thread=multi,tb-size=1024", "-cpu", processor, "-smp", "2", "-m", String(MEMORY_MB)],
       ...["-kernel", kernelPath, "-initrd", initramfsPath, "-append", this.#kernelArguments()],
-      // A flush by the host becomes a flush here, so only unflushed writes are lost.
-      ...["-drive", `file=${escaped(join(this.#directory, "disk"))},format=qcow2,if=none,id=disk`],
+      ...["-drive", `${this.#diskFile()},if=none,id=disk`],
       ...["-device", "virtio-blk-pci,drive=disk"],
       ...["-drive", `file=${escaped(checkoutPath)},format=raw,readonly=on,if=none,id=checkout`],
       ...["-device", "virtio-blk-pci,drive=checkout"],
@@ -173,3 +215,6 @@ export class EmulatedHost implements AsyncDisposable {
     return `${KERNEL_ARGUMENTS} tsc_early_khz=${tscKhz} MARK=${this.#mark}`;
   }
 }
+
+/** A path in an option of QEMU, which ends at a comma. */
+const escaped = (path: string): string => path.replaceAll(",", ",,");
