@@ -17,7 +17,7 @@ import { InvalidMessage } from "@flotilla/contract/link/read";
 import type { Images } from "../images/images.ts";
 import { asDiskFull, DiskFull } from "../images/space.ts";
 import type { Fleet } from "../machines/fleet.ts";
-import { ContentDiffers, type Incoming, OlderCopy } from "../machines/incoming.ts";
+import { ContentDiffers, type Incoming, OlderCopy, UnknownMove } from "../machines/incoming.ts";
 import { describeOutgoing, outgoingBlocks } from "../machines/outgoing.ts";
 import { Supervisor } from "../machines/supervisor.ts";
 import { endWhenSilent, readJson } from "./bodies.ts";
@@ -153,6 +153,7 @@ async function serveArrival(
 export function refusalOf(error: unknown): { readonly status: number; readonly error: LinkError } | null {
   const message = messageOf(error);
   if (error instanceof OlderCopy) return { status: 409, error: { code: "older_copy", message } };
+  if (error instanceof UnknownMove) return { status: 404, error: { code: "not_found", message } };
   if (error instanceof ContentDiffers) return { status: 409, error: { code: "hash_differs", message } };
   const full = asDiskFull(error);
   return full instanceof DiskFull ? { status: 507, error: { code: "no_space", message: full.message } } : null;

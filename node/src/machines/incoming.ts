@@ -38,6 +38,8 @@ const MOVE_ID = /^op-[0-9a-f]{32}$/;
 
 /** The node has an earlier copy of the machine: the server must remove it first. */
 export class OlderCopy extends Error {}
+/** No move with this id was begun here, or it was discarded. */
+export class UnknownMove extends Error {}
 /** The content of a file is not the sender's; what had arrived of it is removed. */
 export class ContentDiffers extends Error {}
 
@@ -270,8 +272,12 @@ export class Incoming {
   }
 
   async #request(move: string): Promise<IncomingMachine> {
-    const text = await readFile(join(this.#place(move), "request.json"), "utf8");
-    return readIncomingMachine(JSON.parse(text));
+    try {
+      return readIncomingMachine(JSON.parse(await readFile(join(this.#place(move), "request.json"), "utf8")));
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+      throw new UnknownMove(`move ${move} was not begun on this node`);
+    }
   }
 
   #place(move: string): string {
