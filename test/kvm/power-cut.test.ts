@@ -60,7 +60,10 @@ describe("a power cut of a host that runs all of Flotilla", { skip: skipReasonUn
       const { code, output } = await host.run(checking, UP_DEADLINE_MS);
       assert.equal(code, 0, `after cut ${cut} and ${facts.length} changes:\n${output}\n${await lastWords(host)}`);
       for (const line of ["audit verify --all", "billing verify"])
-        await host.must(`${CLIENT} ./flotilla --api-key-file /var/lib/flotilla/admin.key ${line}`, UP_DEADLINE_MS);
+        await host.must(
+          `${CLIENT} FLOTILLA_API_KEY="$(cat /var/lib/flotilla/admin.key)" ./flotilla ${line}`,
+          UP_DEADLINE_MS,
+        );
     }
     const kinds = new Set(facts.map(({ kind }) => kind));
     for (const kind of ["runs", "created", "deleted", "file", "key", "revoked", "invoice"] satisfies Fact["kind"][])
