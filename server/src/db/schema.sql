@@ -329,7 +329,8 @@ CREATE TABLE machine_copies (
   machine_id text NOT NULL,
   -- The node that has, or may have, the copy.
   node_id text NOT NULL,
-  CONSTRAINT machine_copies_pkey PRIMARY KEY (machine_id, node_id)
+  CONSTRAINT machine_copies_pkey PRIMARY KEY (machine_id, node_id),
+  CONSTRAINT machine_copies_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id) ON DELETE CASCADE
 );
 
 -- Commands run in a machine, by calendar month; written in batches.
