@@ -34,6 +34,14 @@ export const NodeInfo = Type.Object({
   registeredAt: timestamp(),
   lastHeartbeatAt: nullable(timestamp()),
   cordonedAt: nullable(timestamp()),
+  linkVersion: nullable(int32({ description: "of the link between server and nodes; null: it has not reported yet" })),
+  clockAheadMs: nullable(
+    int64({
+      minimum: Number.MIN_SAFE_INTEGER,
+      description: "how far its clock was ahead of the server's with its last report; negative: behind",
+    }),
+  ),
+  certificateExpiresAt: nullable(timestamp("of a node on another host; it is renewed when half of its day has passed")),
   runtime: nullable(Type.String()),
   usedCpus: Type.Number(),
   usedMemoryMb: int64(),

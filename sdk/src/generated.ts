@@ -1943,6 +1943,12 @@ export interface DrainNodeAnswer {
   lastHeartbeatAt: string | null;
   /** RFC 3339, UTC, with milliseconds */
   cordonedAt: string | null;
+  /** of the link between server and nodes; null: it has not reported yet */
+  linkVersion: number | null;
+  /** how far its clock was ahead of the server's with its last report; negative: behind */
+  clockAheadMs: number | null;
+  /** of a node on another host; it is renewed when half of its day has passed */
+  certificateExpiresAt: string | null;
   runtime: string | null;
   usedCpus: number;
   usedMemoryMb: number;
@@ -2583,6 +2589,12 @@ export interface NodeInfo {
   lastHeartbeatAt: string | null;
   /** RFC 3339, UTC, with milliseconds */
   cordonedAt: string | null;
+  /** of the link between server and nodes; null: it has not reported yet */
+  linkVersion: number | null;
+  /** how far its clock was ahead of the server's with its last report; negative: behind */
+  clockAheadMs: number | null;
+  /** of a node on another host; it is renewed when half of its day has passed */
+  certificateExpiresAt: string | null;
   runtime: string | null;
   usedCpus: number;
   usedMemoryMb: number;
@@ -2875,6 +2887,12 @@ export interface RegisteredNode {
   lastHeartbeatAt: string | null;
   /** RFC 3339, UTC, with milliseconds */
   cordonedAt: string | null;
+  /** of the link between server and nodes; null: it has not reported yet */
+  linkVersion: number | null;
+  /** how far its clock was ahead of the server's with its last report; negative: behind */
+  clockAheadMs: number | null;
+  /** of a node on another host; it is renewed when half of its day has passed */
+  certificateExpiresAt: string | null;
   runtime: string | null;
   usedCpus: number;
   usedMemoryMb: number;

@@ -13,6 +13,7 @@ import { after, test } from "node:test";
 import { type Clock, systemClock } from "@flotilla/base/clock";
 import { authorityServerName } from "@flotilla/contract/link/fleet";
 import { readRegistrationAnswer } from "@flotilla/contract/link/generated";
+import { LINK_VERSION, OWN_LINK_VERSIONS } from "@flotilla/contract/link/version";
 import { Membership } from "../../node/src/link/membership.ts";
 import { RemoteServer } from "../../node/src/link/remote-server.ts";
 import { Program } from "../../test/support/flotilla.ts";
@@ -74,8 +75,9 @@ async function joinAs(id: string, server: TestServer, token: string, serverUrl =
   const register = (bearer = token) =>
     post("/v1/nodes/register", bearer, { id, address: `parked:${id}`, ...membership.proofFor(bearer) });
   const { credential } = await register();
-  const heartbeat = { bootId: "agent-1", isComplete: false, resources: RESOURCES, machines: [], events: [] };
-  const beat = () => post(`/v1/nodes/${id}/heartbeat`, String(credential), heartbeat);
+  const link = OWN_LINK_VERSIONS;
+  const heartbeat = { bootId: "agent-1", link, isComplete: false, resources: RESOURCES, machines: [], events: [] };
+  const beat = () => post(`/v1/nodes/${id}/heartbeat`, String(credential), { ...heartbeat, sentAt: Date.now() });
   const validTo = (): number => Date.parse(new X509Certificate(membership.identity?.cert ?? "").validTo);
   return { register, beat, validTo, credential: String(credential) };
 }
@@ -142,6 +144,10 @@ test("clocks that differ by less than an hour are tolerated, and by more are nam
     const node = await joinAs("near", server, await makeToken(server));
     const { status, certificate } = await node.beat();
     assert.deepEqual([status, certificate], [200, null], `${offsetMs}`);
+    const [view] = (await server.client.get("/v1/nodes")).json;
+    assert.ok(Math.abs(view.clockAheadMs + offsetMs) < MINUTE_MS, `${view.clockAheadMs}`);
+    assert.equal(Date.parse(view.certificateExpiresAt), node.validTo());
+    assert.equal(view.linkVersion, LINK_VERSION);
   }
   const server = await startServer(61 * MINUTE_MS);
   await assert.rejects(joinAs("far", server, await makeToken(server)), /they may differ by an hour/);

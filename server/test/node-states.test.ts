@@ -34,11 +34,13 @@ const registration = {
   now,
 };
 
+const UNKNOWN = { linkVersion: null, clockAheadMs: null, certificateExpiresAt: null };
+
 const STATEMENTS: Readonly<Record<NodeEvent, () => Promise<unknown>>> = {
   admitted: () =>
     admitNode(db, registration, { credentialHash: randomBytes(32), joinTokenPrefix: null, tokenMadeAt: now }),
   registered: () => updateRegistration(db, registration),
-  heartbeat: () => updateHeartbeat(db, { id: ID, agentBootId: null, resources: null, now }),
+  heartbeat: () => updateHeartbeat(db, { id: ID, agentBootId: null, resources: null, ...UNKNOWN, now }),
   silent: () => markUnreachable(db, now),
   drainRequested: () => beginDrain(db, ID),
   drained: () => endDrain(db, ID, "drained"),

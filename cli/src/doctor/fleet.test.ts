@@ -24,6 +24,9 @@ const NODE: FleetFacts["nodes"][number] = {
   registeredAt: ago(YEAR_MS),
   lastHeartbeatAt: ago(2_000),
   cordonedAt: null,
+  linkVersion: 3,
+  clockAheadMs: 4,
+  certificateExpiresAt: ago(-20 * 3_600_000),
   runtime: null,
   usedCpus: 0,
   usedMemoryMb: 0,
@@ -45,7 +48,7 @@ const found = (checks: ReturnType<typeof checksOf>): string[] =>
 test("a node that reports and answers is fine, with its free resources, its images and its accelerator", () => {
   const [node] = checksOf({});
   assert.equal(node?.status, "ok");
-  assert.equal(node.value, "ready, 1 image, 8000 of 16000 MB and 50 of 100 GB free, kvm");
+  assert.equal(node.value, "ready, 1 image, 8000 of 16000 MB and 50 of 100 GB free, kvm, link 3, certificate for 20 h");
   assert.deepEqual(found(checksOf({})), []);
 });
 
@@ -57,6 +60,8 @@ test("a fleet without nodes, a silent node and one without memory or disk need a
       [/^bad node a: unreachable, last seen 3 ?min/],
     ],
     [checksOf({ availableMemoryMb: 600 }), ["bad node a: 600 of 16000 MB of memory are free"]],
+    [checksOf({ clockAheadMs: -300_000 }), ["bad node a: its clock is 5 min behind"]],
+    [checksOf({ certificateExpiresAt: ago(-3_600_000) }), ["bad node a: its certificate expires in 60 min"]],
     [checksOf({ availableDiskGb: 1 }), ["bad node a: 1 of 100 GB of its disk are free"]],
   ] as const) {
     const texts = found(checks);

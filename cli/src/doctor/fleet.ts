@@ -21,6 +21,10 @@ export interface FleetFacts {
 const FREE_MEMORY_MB_MIN = 256;
 const FREE_MEMORY_SHARE_MIN = 0.04;
 const FREE_DISK_GB_MIN = 2;
+/** Certificates tolerate an hour. */
+const CLOCK_MS_MAX = 60_000;
+/** Certificates of a day are renewed when half of it has passed. */
+const CERTIFICATE_MS_MIN = 6 * 3_600_000;
 const AUTHORITY_MS_MIN = 30 * 24 * 3_600_000;
 
 /** Pure. The servers are checked by the caller. */
@@ -65,6 +69,7 @@ function nodeChecks(node: NodeInfo, { images, now }: FleetFacts): readonly Check
           "machines that write there are paused soon; delete machines there, or enlarge its disk",
         )
       : null,
+    ...connectionChecks(name, node, now),
     node.status !== "revoked" && count === 0
       ? finding(
           name,
@@ -79,8 +84,37 @@ function nodeChecks(node: NodeInfo, { images, now }: FleetFacts): readonly Check
     `ready, ${count} ${count === 1 ? "image" : "images"}`,
     `${availableMemoryMb} of ${totalMemoryMb} MB and ${availableDiskGb} of ${totalDiskGb} GB free`,
     labels["accelerator"] ?? "accelerator unknown",
+    `link ${node.linkVersion ?? "unknown"}`,
+    ...(node.certificateExpiresAt === null
+      ? []
+      : [`certificate for ${renderSpan(Date.parse(node.certificateExpiresAt) - now)}`]),
   ];
   return [finding(name, "ok", facts.join(", "), labels["acceleratorReason"] ?? "")];
+}
+
+/** What may soon keep the node from connecting. */
+function connectionChecks(name: string, node: NodeInfo, now: number): readonly (Check | null)[] {
+  const { status, clockAheadMs, certificateExpiresAt } = node;
+  if (status === "revoked") return [];
+  const leftMs = certificateExpiresAt === null ? CERTIFICATE_MS_MIN : Date.parse(certificateExpiresAt) - now;
+  return [
+    clockAheadMs !== null && Math.abs(clockAheadMs) > CLOCK_MS_MAX
+      ? finding(
+          name,
+          "bad",
+          `its clock is ${renderSpan(Math.abs(clockAheadMs))} ${clockAheadMs > 0 ? "ahead" : "behind"}`,
+          "set the clocks of its host and of the servers; from an hour on it cannot connect",
+        )
+      : null,
+    leftMs < CERTIFICATE_MS_MIN
+      ? finding(
+          name,
+          "bad",
+          `its certificate expires in ${renderSpan(leftMs)}`,
+          "it should have been renewed; see the log of its agent, and the clocks of its host and of this one",
+        )
+      : null,
+  ];
 }
 
 /** null: it reports, and machines are placed there. */

@@ -331,6 +331,10 @@ export function readHeartbeat(value: unknown): Heartbeat {
     events: list(fields["events"], "Heartbeat.events", 10000, readNodeEvent),
     runs: fields["runs"] === undefined || fields["runs"] === null ? null : readRunReport(fields["runs"]),
     images: fields["images"] === undefined || fields["images"] === null ? null : readImageReport(fields["images"]),
+    sentAt:
+      fields["sentAt"] === undefined || fields["sentAt"] === null
+        ? null
+        : measure(fields["sentAt"], "Heartbeat.sentAt", 8640000000000000),
   };
 }
 

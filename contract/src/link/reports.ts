@@ -92,6 +92,8 @@ export const Heartbeat = Type.Object({
   runs: nullable(RunReport),
   /** null: they are as last reported; of version 1 always. */
   images: nullable(ImageReport),
+  /** By the node's clock. null: the node has an earlier version. */
+  sentAt: nullable(instant()),
 });
 export type Heartbeat = Message<typeof Heartbeat>;
 

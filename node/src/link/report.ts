@@ -219,7 +219,8 @@ export class Reporter {
     const runs = isComplete ? journal.all(RUNS_PER_COMPLETE_REPORT_MAX) : journal.changes(RUNS_PER_REPORT_MAX);
     const images = await this.#imageReport(isComplete);
     const [bootId, link] = [this.#bootId, this.#versions];
-    const heartbeat: Heartbeat = { bootId, link, isComplete, resources, machines, events, runs, images };
+    const sentAt = this.#options.clock.now();
+    const heartbeat: Heartbeat = { bootId, link, isComplete, resources, machines, events, runs, images, sentAt };
     const path = `/v1/nodes/${facts.nodeId}/heartbeat`;
     const answer = readHeartbeatAnswer(await this.#post(path, this.#credential ?? "", heartbeat, signal));
     this.#checkVersions(answer.link);

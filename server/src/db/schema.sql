@@ -641,6 +641,12 @@ CREATE TABLE nodes (
   joined_with text,
   -- Since when an operator lets no new machine be placed there; null: they may be. It outlasts restarts, drains and revocation.
   cordoned_at timestamp with time zone,
+  -- The version of the link between server and nodes that it has; null: it has not reported since this column exists.
+  link_version integer,
+  -- How far its clock was ahead of the server's with the last report, without the time that the report took; null: it does not say.
+  clock_ahead_ms bigint,
+  -- When the certificate expires with which it last reported; null: it has none, as a node of the server's host.
+  certificate_expires_at timestamp with time zone,
   CONSTRAINT nodes_pkey PRIMARY KEY (id),
   CONSTRAINT nodes_available_disk_gb_check CHECK ((available_disk_gb >= 0)),
   CONSTRAINT nodes_available_memory_mb_check CHECK ((available_memory_mb >= 0)),

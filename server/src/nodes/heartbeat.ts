@@ -14,6 +14,7 @@ import { applyRuns } from "../machines/apply-runs.ts";
 import { removeReportedCopies } from "../moves/copies.ts";
 import { insertNodeEvents, noteOnNode } from "../events/store.ts";
 import { applyImageReport } from "./image-store.ts";
+import type { NodeCertificate } from "../auth/caller.ts";
 import { checkLinkVersions } from "./link-version.ts";
 import { updateHeartbeat } from "./store.ts";
 
@@ -21,7 +22,7 @@ const LOGGED_MAX = 20;
 
 export async function applyHeartbeat(
   services: MachineServices,
-  nodeId: string,
+  { nodeId, certificate }: { readonly nodeId: string; readonly certificate: NodeCertificate | null },
   body: unknown,
 ): Promise<{ readonly acceptedAt: number; readonly acknowledgedRuns?: number }> {
   const { context } = services;
@@ -32,6 +33,9 @@ export async function applyHeartbeat(
     id: nodeId,
     agentBootId: heartbeat?.bootId ?? null,
     resources: heartbeat?.resources ?? null,
+    linkVersion: heartbeat?.link.version ?? null,
+    clockAheadMs: typeof heartbeat?.sentAt === "number" ? Math.round(heartbeat.sentAt - now) : null,
+    certificateExpiresAt: certificate?.expiresAt ?? null,
     now,
   });
   if (before === undefined) throw new Refusal("not_found", `node ${nodeId} is not in the cluster; register it again`);

@@ -45,7 +45,11 @@ export function nodeHandlers(
     async heartbeatNode({ caller, params, body }) {
       if (caller.nodeId !== params.id)
         throw new Refusal("not_found", `node ${params.id} is not the one that this credential belongs to`);
-      const { acceptedAt, ...acknowledged } = await applyHeartbeat(services, params.id, body);
+      const { acceptedAt, ...acknowledged } = await applyHeartbeat(
+        services,
+        { nodeId: params.id, certificate: caller.certificate },
+        body,
+      );
       return {
         status: 200,
         body: {

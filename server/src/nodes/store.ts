@@ -30,6 +30,9 @@ export interface NodeRecord {
   readonly registeredAt: number;
   readonly lastHeartbeatAt: number | null;
   readonly cordonedAt: number | null;
+  readonly linkVersion: number | null;
+  readonly clockAheadMs: number | null;
+  readonly certificateExpiresAt: number | null;
 }
 
 const COLUMNS = sql`
@@ -38,7 +41,9 @@ const COLUMNS = sql`
   n.available_disk_gb AS "availableDiskGb", n.used_disk_gb AS "usedDiskGb", n.used_cpus AS "usedCpus",
   floor(extract(epoch FROM n.registered_at) * 1000)::bigint AS "registeredAt",
   floor(extract(epoch FROM n.last_heartbeat_at) * 1000)::bigint AS "lastHeartbeatAt",
-  floor(extract(epoch FROM n.cordoned_at) * 1000)::bigint AS "cordonedAt"`;
+  floor(extract(epoch FROM n.cordoned_at) * 1000)::bigint AS "cordonedAt", n.link_version AS "linkVersion",
+  n.clock_ahead_ms AS "clockAheadMs",
+  floor(extract(epoch FROM n.certificate_expires_at) * 1000)::bigint AS "certificateExpiresAt"`;
 
 /** Whether an event applies to the status of a row `n`. */
 const permits = (event: NodeEvent): Statement => sql`n.status = ANY(${movesOf(event).from}::text[])`;
@@ -154,15 +159,20 @@ export async function updateHeartbeat(
     readonly id: string;
     readonly agentBootId: string | null;
     readonly resources: NodeResources | null;
+    readonly linkVersion: number | null;
+    readonly clockAheadMs: number | null;
+    readonly certificateExpiresAt: number | null;
     readonly now: number;
   },
 ): Promise<{ readonly status: NodeStatus; readonly lastHeartbeatAt: number | null } | undefined> {
-  const { id, agentBootId, resources, now } = options;
+  const { id, agentBootId, resources, linkVersion, clockAheadMs, certificateExpiresAt, now } = options;
   return await db.queryOne<{ status: NodeStatus; lastHeartbeatAt: number | null }>(sql`
     WITH before AS (SELECT n.id, n.status, n.last_heartbeat_at FROM nodes n WHERE n.id = ${id} AND ${permits("heartbeat")} FOR UPDATE)
     UPDATE nodes n SET
       status = ${after("heartbeat")}, last_heartbeat_at = ${instantOf(now)},
       agent_boot_id = coalesce(${agentBootId}, n.agent_boot_id),
+      link_version = coalesce(${linkVersion}, n.link_version), clock_ahead_ms = ${clockAheadMs},
+      certificate_expires_at = ${instantOf(certificateExpiresAt)},
       total_cpus = coalesce(${resources?.totalCpus ?? null}, n.total_cpus),
       total_memory_mb = coalesce(${resources?.totalMemoryMb ?? null}, n.total_memory_mb),
       available_memory_mb = coalesce(${resources?.availableMemoryMb ?? null}, n.available_memory_mb),
