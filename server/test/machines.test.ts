@@ -336,6 +336,9 @@ test("refusals over a plan's ceilings have the documented texts", async () => {
   const plan = (
     await client.post("/v1/plans", {
       name: "Tiny",
+      // Without them it would have those that a test above gave the default plan, which no new plan may have.
+      rateCpuHourMicros: 0,
+      rateMemoryGbHourMicros: 0,
       maxMachines: 2,
       maxConcurrentMachines: 1,
       maxCpus: 2,
