@@ -109,6 +109,23 @@ test("a tenant over its rate gets 429 with the time to wait, and others are not 
   assert.equal((await client.get("/v1/me")).status, 200);
 });
 
+test("a tenant that goes on calling above its rate gets its refusals later, and may leave", async () => {
+  const plan = await client.post("/v1/plans", { name: "floods", rateRequestsPerSecond: 1, rateBurst: 1 });
+  const tenant = await client.post("/v1/tenants", { name: "flooder", planId: plan.json.id });
+  const key = await client.post("/v1/apikeys", { tenantId: tenant.json.id });
+  const flooder = client.withKey(key.json.key);
+  const ask = (count: number) => Promise.all(Array.from({ length: count }, () => flooder.get("/v1/me")));
+  const startedAt = performance.now();
+  const answers = await ask(160);
+  assert.ok(performance.now() - startedAt >= 900, "the last refusals came at once");
+  assert.ok(answers.filter(({ status }) => status === 429).length > 100);
+  const leaving = new AbortController();
+  const left = flooder.get("/v1/me", { signal: leaving.signal });
+  leaving.abort();
+  await assert.rejects(left);
+  assert.equal((await client.get("/v1/me")).status, 200);
+});
+
 test("HEAD answers like GET without a body", async () => {
   const answer = await client.call("HEAD", "/v1/me");
   assert.deepEqual([answer.status, answer.text], [200, ""]);

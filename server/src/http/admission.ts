@@ -6,6 +6,7 @@
  * - A request returns what it took when its answer has ended, or its upgraded connection has closed (handle.ts).
  * - Owners of machines and visitors of their pages are counted separately: visitors cannot keep an owner from the API.
  */
+import type { Clock } from "@flotilla/base/clock";
 import { Refusal } from "@flotilla/contract/errors";
 import { BodyShare } from "./body.ts";
 import { BodyWatch } from "./body-watch.ts";
@@ -19,6 +20,7 @@ import {
 import type { Context } from "../context.ts";
 import { Budget } from "./budget.ts";
 import { type CallerAddress, TrustedProxies } from "./caller-address.ts";
+import type { CallerPresence } from "./caller-presence.ts";
 import { LargeJson } from "./large-json.ts";
 import { RateLimiter } from "./rate.ts";
 import { SharedRates } from "./shared-rates.ts";
@@ -27,12 +29,25 @@ import { Strangers } from "./strangers.ts";
 /** For one address that visits machines: a page loads many files at once. */
 const INGRESS_RATE = { perSecond: 100, burst: 1_000 };
 const ADDRESSES_MAX = 20_000;
+const REFUSALS_PER_CALLER_MAX = 256;
+const REFUSALS_MAX = 4_096;
 
 /** A tenant, and what its plan allows it. */
 export interface TenantRate {
   readonly tenantId: string;
   readonly requestsPerSecond: number;
   readonly burst: number;
+}
+
+/** A request that is counted. `now` by the monotonic clock. */
+interface Taking {
+  readonly headers: string[];
+  readonly now: number;
+  readonly presence: Pick<CallerPresence, "signal" | "closing">;
+}
+
+interface Wait extends Pick<Taking, "presence"> {
+  readonly waitMs: number;
 }
 
 /** How a request counts: as the tenant's own, or as a visit to one of its machines. */
@@ -46,7 +61,10 @@ export class Admission {
   readonly #rates = new RateLimiter();
   readonly #shared: SharedRates;
   readonly #addresses = new RateLimiter(ADDRESSES_MAX);
+  readonly #clock: Clock;
   readonly #open: Budget;
+  /** Refusals that are held back; each takes some kilobytes. */
+  readonly #refused = new Budget({ perHolder: REFUSALS_PER_CALLER_MAX, all: REFUSALS_MAX });
   readonly #bodies = new Budget({ perHolder: TENANT_BODY_BYTES_MAX, all: ALL_BODY_BYTES_MAX });
   readonly #nodeBodies = new Budget({ perHolder: NODE_BODY_BYTES_MAX, all: ALL_NODE_BODY_BYTES_MAX });
 
@@ -57,6 +75,7 @@ export class Admission {
   }) {
     const { context, bounds, trustedProxies } = options;
     const { clock } = context;
+    this.#clock = clock;
     this.#shared = new SharedRates(this.#rates, context);
     this.bodies = new BodyWatch(clock);
     this.proxies = new TrustedProxies(trustedProxies);
@@ -64,24 +83,49 @@ export class Admission {
     this.#open = new Budget({ perHolder: bounds.openPerTenant, all: bounds.connections });
   }
 
-  /** Takes a request from the bucket and writes the bucket's state to `headers`. Throws a Refusal when it is empty. */
-  takeRequest(tenant: TenantRate, side: Side, { headers, now }: { headers: string[]; now: number }): void {
+  /**
+   * Takes a request from the bucket and writes the bucket's state to `headers`. Throws a Refusal when it is empty, or rejects
+   * with it later.
+   */
+  takeRequest(tenant: TenantRate, side: Side, { headers, now, presence }: Taking): void | Promise<never> {
     const { tenantId, requestsPerSecond: perSecond, burst } = tenant;
     const [name, rate] = [nameOf(tenantId, side), { perSecond, burst }];
     const verdict = this.#rates.take(name, rate, now);
     headers.push(...verdict.headers);
-    if (!verdict.isAllowed)
-      throw new Refusal("rate_limited", `too many requests; the plan allows ${perSecond} a second`);
-    this.#shared.note(name, rate);
+    if (verdict.isAllowed) {
+      this.#shared.note(name, rate);
+      return;
+    }
+    const refusal = new Refusal("rate_limited", `too many requests; the plan allows ${perSecond} a second`);
+    return this.#refuse(name, refusal, { waitMs: verdict.waitMs, presence });
   }
 
   /** The same for an address that visits machines. A proxy that does not name its client is not counted. */
-  takeFromAddress({ address, isProxy }: CallerAddress, now: number): void {
+  takeFromAddress(
+    { address, isProxy }: CallerAddress,
+    { now, presence }: Omit<Taking, "headers">,
+  ): void | Promise<never> {
     if (isProxy) return;
-    const { isAllowed, headers } = this.#addresses.take(address, INGRESS_RATE, now);
+    const { isAllowed, waitMs, headers } = this.#addresses.take(address, INGRESS_RATE, now);
     if (isAllowed) return;
     const text = `too many requests from this address; it may make ${INGRESS_RATE.perSecond} a second`;
-    throw new Refusal("rate_limited", text, { "retry-after": headers.at(-1) ?? "1" });
+    const refusal = new Refusal("rate_limited", text, { "retry-after": headers.at(-1) ?? "1" });
+    return this.#refuse(address, refusal, { waitMs, presence });
+  }
+
+  /** Refuses now, or after the wait; at once when many wait already, or the caller has gone. */
+  #refuse(holder: string, refusal: Refusal, { waitMs, presence }: Wait): Promise<never> {
+    if (waitMs <= 0 || this.#refused.take(holder, 1) !== null) throw refusal;
+    return this.#refuseLater(holder, refusal, { waitMs, presence });
+  }
+
+  async #refuseLater(holder: string, refusal: Refusal, { waitMs, presence }: Wait): Promise<never> {
+    try {
+      await this.#clock.sleep(waitMs, AbortSignal.any([presence.signal, presence.closing]));
+    } finally {
+      this.#refused.giveBack(holder, 1);
+    }
+    throw refusal;
   }
 
   /** Counts a request as open until the returned function is called. Throws a Refusal when the tenant has too many. */

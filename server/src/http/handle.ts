@@ -180,12 +180,18 @@ function checkIsForNodes(route: Route | "page" | undefined): void {
 
 /** The steps that follow when the caller is known. */
 function serve(parts: HandleParts, exchange: Exchange, route: Route | undefined): Promise<Outgoing> | Outgoing {
-  const { key, presence, startedAt: now } = exchange;
-  const { admission } = parts;
+  const { key, headers, presence, startedAt: now } = exchange;
   checkTenant(route, key);
   if (route === undefined) throw unroutable(exchange);
   checkScope(route, key);
-  if (key !== undefined) admission.takeRequest(key, "api", { headers: exchange.headers, now });
+  if (key === undefined) return serveWithinRate(parts, exchange, route);
+  const taking = parts.admission.takeRequest(key, "api", { headers, now, presence });
+  return after(taking, () => serveWithinRate(parts, exchange, route));
+}
+
+function serveWithinRate(parts: HandleParts, exchange: Exchange, route: Route): Promise<Outgoing> | Outgoing {
+  const { key, presence } = exchange;
+  const { admission } = parts;
   const { endpoint, handler } = route;
   if (handler === undefined)
     throw new Refusal("not_implemented", `${endpoint.method} ${endpoint.path} is not served yet`);
@@ -240,15 +246,16 @@ async function answerForMachine(parts: HandleParts, exchange: Exchange): Promise
   const { admission } = parts;
   const { message, presence, startedAt } = exchange;
   const from = callerOf(parts, exchange);
-  admission.takeFromAddress(from, startedAt);
+  await admission.takeFromAddress(from, { now: startedAt, presence });
   const authenticateBearer = async (bearer: string): Promise<KnownKey> => {
     exchange.key = await authenticateKey(parts, bearer, guardOf(parts, exchange));
     return exchange.key;
   };
-  const admit = (right: Right, owner: TenantRate): void => {
+  const admit = async (right: Right, owner: TenantRate): Promise<void> => {
     presence.admit(parts.access, right);
     const side = exchange.key === undefined ? "ingress" : "api";
-    admission.takeRequest(exchange.key ?? owner, side, { headers: exchange.headers, now: startedAt });
+    const { headers } = exchange;
+    await admission.takeRequest(exchange.key ?? owner, side, { headers, now: startedAt, presence });
     exchange.close = admission.open(owner.tenantId, side);
     if (hasBody(message)) admission.bodies.streamed(message, BRIDGE_SILENCE_MS_MAX);
   };

@@ -19,9 +19,9 @@ export interface IngressRequest {
   readonly pay: () => () => void;
   /**
    * Records the right that gave access: what the request has opened ends with it. Counts the request against the limits of
-   * the machine's tenant, or of the key's. Throws a Refusal.
+   * the machine's tenant, or of the key's. Rejects with a Refusal.
    */
-  readonly admit: (right: Right, owner: TenantRate) => void;
+  readonly admit: (right: Right, owner: TenantRate) => Promise<void>;
 }
 
 export interface Ingress {

@@ -26,6 +26,21 @@ test("what other servers admit is taken from the bucket, and what they admit bey
   assert.equal(admitted(limiter, 2_000), 10);
 });
 
+test("a hundred refusals are given at once, further ones later, up to a second, until the caller pauses", () => {
+  const limiter = new RateLimiter();
+  const slow = { perSecond: 1, burst: 5 };
+  const waits = (count: number, now: number) =>
+    Array.from({ length: count }, () => limiter.take("a", slow, now)).map(({ isAllowed, waitMs }) =>
+      isAllowed ? null : waitMs,
+    );
+  assert.deepEqual(waits(5, 0), Array(5).fill(null));
+  assert.deepEqual(waits(100, 0), Array(100).fill(0));
+  assert.deepEqual(waits(3, 0), [50, 100, 150]);
+  assert.deepEqual(waits(30, 0).slice(-2), [1000, 1000]);
+  assert.equal(limiter.take("b", slow, 0).waitMs, 0);
+  assert.deepEqual(waits(3, 2_000), [null, null, 0]);
+});
+
 test("a bucket that was full does not keep what flows over, and no debt grows without end", () => {
   const limiter = new RateLimiter();
   assert.equal(admitted(limiter, 0), 20);

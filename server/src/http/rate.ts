@@ -2,11 +2,16 @@
  * Token buckets by name, in this process: for tenants and for addresses. Those of tenants are also emptied by what other
  * servers admit (shared-rates.ts); those of addresses are not.
  *
- * Always: a tenant has a bucket only after its key was checked; the number of address buckets is bounded (`max`), and the
- * least recently used one is dropped, so unknown callers cannot fill the memory.
+ * Always:
+ * - A tenant has a bucket only after its key was checked; the number of address buckets is bounded (`max`), and the least
+ *   recently used one is dropped, so unknown callers cannot fill the memory.
+ * - A caller that is refused again and again gets its refusals later (`waitMs`), at most a second. A program sends its next
+ *   request on a connection after the answer to the last one, so this slows a flood down where it begins.
  */
 export interface RateVerdict {
   readonly isAllowed: boolean;
+  /** How long the refusal is held back. */
+  readonly waitMs: number;
   /** The headers that describe the bucket: names and values alternating. */
   readonly headers: string[];
 }
@@ -20,9 +25,14 @@ export interface Rate {
 interface Bucket {
   /** Below 0 after other servers have admitted more than was left. */
   tokens: number;
+  /** Refusals that are not held back; below 0: how many of them are. */
+  refusals: number;
   filledAt: number;
 }
 
+/** Refusals that a caller gets at once, and the longest that one is held back. */
+const REFUSALS = { perSecond: 20, burst: 100 };
+const REFUSAL_WAIT_MS_MAX = 1_000;
 /** A caller that uses many servers at once waits no longer for its rate than this many bursts take. */
 const DEBT_BURSTS_MAX = 10;
 
@@ -40,6 +50,7 @@ export class RateLimiter {
     const bucket = this.#filled(name, rate, now);
     const isAllowed = bucket.tokens >= 1;
     if (isAllowed) bucket.tokens -= 1;
+    else bucket.refusals = Math.max(-REFUSALS.perSecond * (REFUSAL_WAIT_MS_MAX / 1000), bucket.refusals - 1);
     const remaining = String(Math.max(0, Math.floor(bucket.tokens)));
     const headers = [
       "ratelimit-limit",
@@ -52,7 +63,7 @@ export class RateLimiter {
       remaining,
     ];
     if (!isAllowed) headers.push("retry-after", String(Math.max(1, Math.ceil((1 - bucket.tokens) / perSecond))));
-    return { isAllowed, headers };
+    return { isAllowed, waitMs: isAllowed ? 0 : Math.max(0, -bucket.refusals / REFUSALS.perSecond) * 1000, headers };
   }
 
   /** Takes what another server has admitted already. */
@@ -70,7 +81,9 @@ export class RateLimiter {
   /** The bucket with what has flowed in since it was last used. */
   #filled(name: string, { perSecond, burst }: Rate, now: number): Bucket {
     const bucket = this.#bucketOf(name, burst, now);
-    bucket.tokens = Math.min(burst, bucket.tokens + ((now - bucket.filledAt) / 1000) * perSecond);
+    const seconds = (now - bucket.filledAt) / 1000;
+    bucket.tokens = Math.min(burst, bucket.tokens + seconds * perSecond);
+    bucket.refusals = Math.min(REFUSALS.burst, bucket.refusals + seconds * REFUSALS.perSecond);
     bucket.filledAt = now;
     return bucket;
   }
@@ -82,7 +95,7 @@ export class RateLimiter {
       // The order of the map is that of last use.
       this.#buckets.delete(name);
     }
-    const bucket = known ?? { tokens: burst, filledAt: now };
+    const bucket = known ?? { tokens: burst, refusals: REFUSALS.burst, filledAt: now };
     this.#buckets.set(name, bucket);
     if (this.#buckets.size > this.#max) {
       const oldest = this.#buckets.keys().next();
