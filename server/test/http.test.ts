@@ -109,7 +109,7 @@ test("a tenant over its rate gets 429 with the time to wait, and others are not 
   assert.equal((await client.get("/v1/me")).status, 200);
 });
 
-test("a tenant that goes on calling above its rate gets its refusals later, and may leave", async () => {
+test("a tenant that continues to call above its rate gets its refusals later, and may leave", async () => {
   const plan = await client.post("/v1/plans", { name: "floods", rateRequestsPerSecond: 1, rateBurst: 1 });
   const tenant = await client.post("/v1/tenants", { name: "flooder", planId: plan.json.id });
   const key = await client.post("/v1/apikeys", { tenantId: tenant.json.id });

@@ -67,7 +67,10 @@ export class MachineIngress implements Ingress {
     if (access === undefined) throw new Refusal("missing_key", "");
     repay();
     if (access.isSuspended) throw new Refusal("payment_required", "the tenant of this machine is suspended");
-    await request.admit({ ...admission, what: "the connection", tenantId: access.tenantId, machineId: access.id }, access);
+    await request.admit(
+      { ...admission, what: "the connection", tenantId: access.tenantId, machineId: access.id },
+      access,
+    );
     const reply = await forward(this.#services, {
       machine: access,
       port: null,
