@@ -188,11 +188,13 @@ export const nodeEndpoints = {
     method: "POST",
     path: "/v1/nodes/{id}/drain",
     family: "nodes",
-    summary: "Stop the machines of a node and start nothing more on it",
+    summary: "Move all machines of a node to other nodes, and start nothing more on it",
     description:
-      "Answers immediately; the operation shows the progress. Owners have `deadlineSeconds` (600) to stop their " +
-      "machines, then they are stopped. Their disks stay on the node: nothing is moved, and they start again when " +
-      "the node is back. The node is `drained` then, and `ready` again when its agent registers after that.",
+      "Answers immediately; the operation shows the progress. Each machine is moved with its disk by an operation, two at a time: " +
+      "a running one is stopped, moved and started again, a stopped one stays stopped. A machine that no other node admits " +
+      "stays: its disk is kept there, and if it still runs after `deadlineSeconds` (600) it is stopped. The node is `drained` " +
+      "when no machine runs there; the last step says which disks it still has, and why. It is `ready` again when its agent " +
+      "registers after that.",
     access: ["admin"],
     body: { kind: "json", isOptional: true, schema: Type.Object({ deadlineSeconds: optional(int64()) }) },
     answers: { 200: json(Type.Object({ ...NodeInfo.properties, operationId: Type.String() })) },

@@ -45,11 +45,11 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       events: ["http"],
       webhooks: ["events", "http", "secrets.ts"],
       machines: ["auth", "events", "http", "link", "placement", "secrets.ts", "services.ts", "usage"],
-      moves: ["http", "link", "machines", "operations"],
+      moves: ["http", "link", "machines", "operations", "placement"],
       ingress: ["auth", "http", "link", "machines"],
       tokens: ["http", "link"],
       volumes: ["http"],
-      nodes: ["auth", "config.ts", "events", "http", "link", "machines", "moves", "operations", "tokens"],
+      nodes: ["auth", "config.ts", "events", "http", "link", "machines", "moves", "operations", "placement", "tokens"],
       images: ["http", "link", "machines", "nodes", "operations", "services.ts"],
       reconcilers: [
         "apikeys",

@@ -43,7 +43,7 @@ import { terminalHandlers } from "./machines/terminal/routes.ts";
 import { moveHandlers } from "./moves/routes.ts";
 import { machineMoveWorker } from "./moves/worker.ts";
 import { nodeAuthenticator } from "./nodes/credentials.ts";
-import { nodeDrainWorker } from "./nodes/drain.ts";
+import { nodeDrainWorker } from "./nodes/drain-worker.ts";
 import { authorityHandlers, nodeHandlers, placementHandlers } from "./nodes/routes.ts";
 import { countNodes, hasReported } from "./nodes/store.ts";
 import { eventHandlers } from "./events/routes.ts";

@@ -1,5 +1,7 @@
 /**
- * Draining a node: what may start, what is stopped and when, what stays on it, and how it becomes ready again.
+ * Draining a node: what may start, what is moved, what is stopped and when, what stays on it, and how it becomes ready again.
+ *
+ * The first tests have one node, so nothing can be moved; node-b joins later. test/cluster/moves.test.ts kills the server meanwhile.
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -39,7 +41,9 @@ test("a draining node starts nothing, waits for its machines, and is ready again
   assert.deepEqual([asked.json.id, asked.json.status], [node.id, "draining"]);
   const { operationId } = asked.json;
   assert.equal((await drain({ deadlineSeconds: 1 })).json.operationId, operationId, "it is drained once");
-  await until(async () => (await read(operationId)).steps[1].message?.startsWith("2 machines run; at 2"), PATIENT);
+  const waiting =
+    /2 machines run and cannot be moved; at 2.* they are stopped; cannot be moved: .*: there is no other node/;
+  await until(async () => waiting.test((await read(operationId)).steps[1].message), PATIENT);
   const other = (await client.post("/v1/machines", { source: { type: "image", reference: "local/busybox" } })).json.id;
   const nowhere = await client.post(`/v1/machines/${other}/start`);
   assert.deepEqual([nowhere.status, nowhere.headers.get("x-error-code")], [422, "no_capacity"]);
@@ -53,10 +57,11 @@ test("a draining node starts nothing, waits for its machines, and is ready again
   await client.post(`/v1/machines/${second}/stop`);
   const done = await ended(operationId);
   assert.deepEqual([done.status, done.kind, done.resource.id], ["succeeded", "node drain", node.id]);
-  assert.deepEqual(done.steps.map(({ message }: { message: string }) => message).slice(1), [
-    "none runs there",
-    "there was none",
-  ]);
+  assert.equal(done.steps[1].message, "0 of 2 machines moved; none runs there");
+  assert.match(
+    done.steps[2].message,
+    /^node node-a still has the disks of 2 machines: .*: there is no other node\. The host may be switched off for a time/,
+  );
   assert.equal(await statusOf(), "drained");
   assert.match((await client.post(`/v1/machines/${first}/start`)).text, /node node-a is drained/);
   await node.kill();
@@ -72,8 +77,7 @@ test("machines still running at the deadline are stopped, with an event, and kee
   const { operationId } = (await drain({ deadlineSeconds: 1 })).json;
   const done = await ended(operationId);
   assert.equal(done.status, "succeeded", done.error);
-  assert.match(done.steps[1].message, /^1 machine runs at the deadline$/);
-  assert.match(done.steps[2].message, /^1 machine was stopped; their disks are kept there$/);
+  assert.equal(done.steps[1].message, "0 of 2 machines moved; 1 machine stopped; none runs there");
   assert.equal(await stateOf(id), "stopped");
   const lines = async () => (await client.get(`/v1/machines/${id}/events`)).json as { message: string }[];
   await until(async () =>
@@ -111,4 +115,83 @@ test("a node that stops reporting during its drain is not drained, and can be dr
 
 test("draining a node that does not exist is refused", async () => {
   assert.equal((await client.post("/v1/nodes/absent/drain")).status, 404);
+});
+
+/** Machines on node-a, while node-b is cordoned. */
+async function onNodeA(work: () => Promise<void>): Promise<void> {
+  await client.post("/v1/nodes/node-b/cordon");
+  await work();
+  await client.post("/v1/nodes/node-b/uncordon");
+}
+
+const undrain = async (): Promise<void> => {
+  await node.kill();
+  await node.restart();
+};
+const placeOf = async (id: string) => {
+  const { state, nodeId } = (await client.get(`/v1/machines/${id}`)).json;
+  return [state, nodeId];
+};
+
+test("of two nodes", async (t) => {
+  await undrain();
+  for (const { id } of (await client.get("/v1/machines")).json) await client.delete(`/v1/machines/${id}`);
+  await startTestNode(server, "node-b");
+  await t.test("a drain moves running and stopped machines with their disks, and says that none is left", async () => {
+    const ids: string[] = [];
+    await onNodeA(async () => {
+      while (ids.length < 3) ids.push(await started());
+    });
+    const [first = "", second = "", stopped = ""] = ids;
+    await client.post(`/v1/machines/${stopped}/stop`);
+    const { operationId } = (await drain()).json;
+    const done = await ended(operationId);
+    assert.equal(done.status, "succeeded", done.error);
+    assert.equal(done.steps[1].message, "3 of 3 machines moved; none runs there");
+    assert.match(
+      done.steps[2].message,
+      /^node node-a has no machine's disk: its host may be switched off or decommissioned/,
+    );
+    assert.deepEqual(
+      [await placeOf(first), await placeOf(second), await placeOf(stopped)],
+      [
+        ["started", "node-b"],
+        ["started", "node-b"],
+        ["stopped", "node-b"],
+      ],
+    );
+    const operations = (await client.get("/v1/operations")).json as { kind: string; resource: { id: string } }[];
+    const moved = operations.filter(({ kind }) => kind === "machine move").map(({ resource }) => resource.id);
+    assert.deepEqual(moved.toSorted(), ids.toSorted());
+    await undrain();
+    for (const id of ids) await client.delete(`/v1/machines/${id}`);
+  });
+
+  await t.test("a machine that no other node admits stays, and the drain says which and why", async () => {
+    await context.db.execute(sql`UPDATE nodes SET labels = labels || '{"zone":"east"}' WHERE id = ${node.id}`);
+    const source = { type: "image", reference: "local/busybox" };
+    const bound = (await client.post("/v1/machines", { source, name: "bound", nodeLabels: { zone: "east" } })).json.id;
+    assert.equal((await client.post(`/v1/machines/${bound}/start`)).json.nodeId, node.id);
+    let free = "";
+    await onNodeA(async () => void (free = await started()));
+    const { operationId } = (await drain({ deadlineSeconds: 1 })).json;
+    const done = await ended(operationId);
+    assert.equal(done.status, "succeeded", done.error);
+    assert.equal(done.steps[1].message, "1 of 2 machines moved; 1 machine stopped; none runs there");
+    const why = `bound (${bound}): node node-b does not have the label zone=east`;
+    assert.ok(
+      done.steps[2].message.startsWith(`node node-a still has the disk of 1 machine: ${why}. `),
+      done.steps[2].message,
+    );
+    assert.deepEqual(
+      [await placeOf(free), await placeOf(bound)],
+      [
+        ["started", "node-b"],
+        ["stopped", "node-a"],
+      ],
+    );
+    assert.equal(await statusOf(), "drained");
+    await undrain();
+    for (const id of [free, bound]) await client.delete(`/v1/machines/${id}`);
+  });
 });

@@ -86,8 +86,8 @@ test("a running machine is moved and runs again, without a gap or an overlap in 
     { nodeId: from, isOpen: false, cause: "stop", isOrdered: true },
     { nodeId: to, isOpen: true, cause: null, isOrdered: true },
   ]);
-  const lines = (await client.get(`/v1/machines/${id}/events`)).json as { message: string }[];
-  await until(() => lines.some(({ message }) => message.startsWith("moving from node")), PATIENT);
+  const lines = async () => (await client.get(`/v1/machines/${id}/events`)).json as { message: string }[];
+  await until(async () => (await lines()).some(({ message }) => message.startsWith("moving from node")), PATIENT);
   // And back, with what the first move left.
   assert.equal((await ended((await move(id, { nodeId: from })).json.id)).status, "succeeded");
   assert.equal((await client.post(`/v1/machines/${id}/exec`, { command: "true" })).status, 200);

@@ -106,3 +106,31 @@ test("a machine moves with its disk, while the server, its node or the target is
     });
   }
 });
+
+test("a drain moves all machines of its node, stopped and running, while the server is killed", async () => {
+  await using flotilla = await startFlotilla({ nodes: 2 });
+  const client = flotilla.client();
+  await client.post("/v1/nodes/node-1/cordon");
+  const machines = [
+    await machineWithDisk(flotilla, true),
+    await machineWithDisk(flotilla, false),
+    await machineWithDisk(flotilla, true),
+  ];
+  await client.post("/v1/nodes/node-1/uncordon");
+  const { operationId } = (await client.post("/v1/nodes/node-0/drain")).json;
+  const moves = async () =>
+    ((await client.get("/v1/operations")).json as { kind: string; steps: { status: string }[] }[]).filter(
+      ({ kind }) => kind === "machine move",
+    );
+  await until(async () => (await moves()).some(({ steps }) => steps[2]?.status === "running"), PATIENT);
+  await flotilla.servers[0]?.kill();
+  await flotilla.startServer();
+  const done = await ended(flotilla, operationId);
+  assert.equal(done.status, "succeeded", `${done.error} ${JSON.stringify(done.steps)}`);
+  assert.equal(done.steps[1].message, "3 of 3 machines moved; none runs there");
+  assert.equal((await moves()).length, 3, "each is moved once");
+  for (const machine of machines) await assertOnlyOn(flotilla, machine, 1);
+  await flotilla.untilState(machines[0]?.id ?? "", "started", 60_000);
+  assert.equal((await flotilla.get(machines[1]?.id ?? "")).state, "stopped");
+  assert.equal((await client.delete("/v1/nodes/node-0")).status, 204, "nothing keeps it in the fleet");
+});

@@ -18,10 +18,14 @@ export function addNodeCommands(tree: Tree, node: Command): void {
   });
   addVerb(tree, node, {
     usage: "drain <node>",
-    summary: "start nothing more on a node, and stop what still runs there at the deadline (needs an admin key)",
+    summary: "move all machines of a node to other nodes, and start nothing more on it (needs an admin key)",
     options: (command) =>
       command
-        .option("--deadline <time>", "how long machines may keep running, such as 0, 90s or 2h (default: 10m)", seconds)
+        .option(
+          "--deadline <time>",
+          "how long machines that cannot be moved may keep running, such as 0, 90s or 2h (default: 10m)",
+          seconds,
+        )
         .option("-d, --detach", "do not wait"),
     load: () => import("./drain.ts"),
   });

@@ -1,8 +1,7 @@
 /**
- * `flotilla node drain NODE`: closes a node for maintenance, and waits until no machine runs there any more.
+ * `flotilla node drain NODE`: closes a node for maintenance, and waits until its machines have moved or stopped.
  *
- * The server does the work: Ctrl-C ends the waiting, not the draining. There is no verb to undo it, because a drained
- * node is ready again when its agent restarts.
+ * The server does the work: Ctrl-C ends the waiting, not the draining. The last note says what the node still has.
  */
 import type { Call } from "../call.ts";
 import { EXIT_INTERRUPTED, watchOperation } from "../operation/watch.ts";

@@ -37,7 +37,7 @@ export async function copyFiles(
     call.signal.throwIfAborted();
     try {
       const outgoing = await describeOutgoing(services.link, source, call, { hasContent: true });
-      const total = totalBytes(outgoing);
+      const total = fileBytes(outgoing);
       const { isMachine, awaited } = await begin(services, machine, target, call, outgoing);
       const [file] = awaited;
       if (isMachine || file === undefined) return { bytes: state.bytes };
@@ -88,7 +88,8 @@ async function begin(
   }
 }
 
-const totalBytes = ({ files }: OutgoingMachine): number => files.reduce((sum, { bytes }) => sum + bytes, 0);
+/** What a machine's own files take: its disk and its log, without the base of the disk. */
+export const fileBytes = ({ files }: OutgoingMachine): number => files.reduce((sum, { bytes }) => sum + bytes, 0);
 
 /** Where a node's agent is. Throws a Refusal when it is gone. */
 export async function nodeAddress(

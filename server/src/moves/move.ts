@@ -15,7 +15,7 @@ import { chooseTarget } from "./target.ts";
 import { MOVE_STEPS, type MoveInput } from "./worker.ts";
 
 const DEADLINE_SECONDS_DEFAULT = 3600;
-const DEADLINE_SECONDS_MAX = 24 * 3600;
+export const MOVE_SECONDS_MAX = 24 * 3600;
 
 export interface MoveRequest {
   readonly operationId: string;
@@ -25,6 +25,8 @@ export interface MoveRequest {
   /** null: placement chooses. */
   readonly nodeId: string | null;
   readonly deadlineSeconds: number | null;
+  /** The operation that needs the move; absent: a caller requests it. */
+  readonly parentId?: string;
 }
 
 /** Throws a Refusal that says why the machine cannot be moved now. */
@@ -42,8 +44,9 @@ export async function requestMove(services: MachineServices, request: MoveReques
   }
   refuseUnmovable(machine);
   await chooseTarget(services, machine, { toId: nodeId, diskBytes: 0 });
-  const seconds = Math.min(request.deadlineSeconds ?? DEADLINE_SECONDS_DEFAULT, DEADLINE_SECONDS_MAX);
-  const input: MoveInput = { machineId, nodeId };
+  const seconds = Math.min(request.deadlineSeconds ?? DEADLINE_SECONDS_DEFAULT, MOVE_SECONDS_MAX);
+  const { parentId } = request;
+  const input: MoveInput = { machineId, nodeId, ...(parentId === undefined ? {} : { parentId }) };
   return await beginOperation(context, {
     id: request.operationId,
     tenantId: request.tenantId,

@@ -11,17 +11,23 @@
 import type { Context } from "../context.ts";
 import { type Queryable, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
+import type { OperationStatus } from "@flotilla/contract/operations";
 import { abandonedState } from "../machines/change.ts";
 import { NOTHING_OBSERVED } from "../machines/observed.ts";
 import type { MachineRecord } from "../machines/record.ts";
+import type { OperationRecord } from "../operations/store.ts";
 import { announce, MACHINE_COLUMNS, fromRow, type MachineRow } from "../machines/store.ts";
 
 /** So many machines leave a node at a time: more would share its disk and link, and be stopped longer. */
 export const MOVES_PER_NODE_MAX = 2;
+/** A move is begun by the clock of one server, and its parent by that of another. */
+const CLOCKS_DIFFER_MS = 60 * 60_000;
 
 /**
  * Holds a machine for a move: its node receives `stopped` from now on. A failed machine stays failed. `busy`: as many
- * machines as may are leaving its node. `stale`: it has changed.
+ * machines as may are leaving its node. `stale`: it has changed, or the target takes no machines any more.
+ *
+ * Both nodes are locked, in the order of their ids, so no machine begins to move to a node after its drain has begun.
  */
 export async function holdMachine(
   context: Context,
@@ -31,7 +37,11 @@ export async function holdMachine(
   const now = instantOf(context.clock.now());
   const { desiredState, error } = abandonedState(machine);
   const row = await context.db.queryOne<MachineRow & { readonly isBusy: boolean }>(sql`
-    WITH leaving AS (SELECT moves_from_locked(${machine.nodeId}) AS moves),
+    WITH locked AS (
+      SELECT id, status = 'ready' AND cordoned_at IS NULL AS admits FROM nodes
+      WHERE id IN (${machine.nodeId}, ${nodeId}) ORDER BY id FOR NO KEY UPDATE),
+    leaving AS (
+      SELECT moves_from_locked(${machine.nodeId}) AS moves, bool_or(admits AND id = ${nodeId}) AS admits FROM locked),
     held AS (
       UPDATE machines SET
         move_id = ${moveId}, move_node_id = ${nodeId}, generation = generation + 1, desired_at = ${now},
@@ -39,7 +49,7 @@ export async function holdMachine(
         revision = revision + 1, updated_at = ${now}
       FROM leaving
       WHERE id = ${machine.id} AND revision = ${machine.revision} AND node_id = ${machine.nodeId} AND move_id IS NULL
-        AND deleted_at IS NULL AND leaving.moves < ${MOVES_PER_NODE_MAX}
+        AND deleted_at IS NULL AND leaving.moves < ${MOVES_PER_NODE_MAX} AND leaving.admits
       RETURNING machines.*),
     copy AS (
       INSERT INTO machine_copies (machine_id, node_id) SELECT id, ${nodeId}::text FROM held ON CONFLICT DO NOTHING)
@@ -98,6 +108,40 @@ export async function releaseMachine(
 async function changed(context: Context, row: MachineRow): Promise<MachineRecord> {
   await announce(context, row);
   return fromRow(row);
+}
+
+/** A move that another operation needs. */
+export interface ChildMove {
+  readonly id: string;
+  readonly machineId: string;
+  readonly status: OperationStatus;
+  readonly error: string | null;
+  /** Epoch milliseconds. */
+  readonly updatedAt: number;
+  /** It changed the machine's owner, whatever came after that. */
+  readonly hasMoved: boolean;
+}
+
+/** The moves that an operation has begun, in this order. */
+export function listChildMoves(
+  db: Queryable,
+  parent: Pick<OperationRecord, "id" | "tenantId" | "createdAt">,
+): Promise<readonly ChildMove[]> {
+  return db.query<ChildMove>(sql`
+    SELECT o.id, o.resource_id AS "machineId", o.status, o.error,
+      floor(extract(epoch FROM o.updated_at) * 1000)::bigint AS "updatedAt",
+      o.status = 'succeeded' OR m.moved_by IS NOT DISTINCT FROM o.id AS "hasMoved"
+    FROM operations o LEFT JOIN machines m ON m.id = o.resource_id
+    WHERE o.tenant_id = ${parent.tenantId} AND o.created_at >= ${instantOf(parent.createdAt - CLOCKS_DIFFER_MS)}
+      AND o.kind = 'machine move' AND o.input ->> 'parentId' = ${parent.id}
+    ORDER BY o.created_at, o.id`);
+}
+
+/** Whether machines of other nodes are being moved to this one. */
+export async function hasArriving(db: Queryable, nodeId: string): Promise<boolean> {
+  const row = await db.queryOne(sql`
+    SELECT 1 FROM machines WHERE move_node_id = ${nodeId} AND move_id IS NOT NULL AND deleted_at IS NULL LIMIT 1`);
+  return row !== undefined;
 }
 
 /** A copy that is to be removed from a node. */

@@ -2,6 +2,7 @@
  * Chooses the node to which a machine moves.
  */
 import { Refusal } from "@flotilla/contract/errors";
+import type { PlacementRequest } from "../placement/place.ts";
 import { placementRequest } from "../machines/placement-request.ts";
 import type { MachineRecord } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
@@ -22,11 +23,20 @@ export async function chooseTarget(
   const { id, nodeId } = machine;
   if (nodeId === null || nodeId === toId)
     throw new Refusal("conflict", `machine ${id} is on node ${nodeId} already; name another node`);
-  const { nodes } = services;
-  const request = await placementRequest(services, machine);
-  // Its disk holds programs of the architecture on which it ran.
-  const arch = request.arch ?? (await nodes.find(nodeId))?.arch ?? null;
-  const placement = await nodes.placeElsewhere({ ...request, arch, diskBytes }, { fromId: nodeId, toId });
+  const request = await targetRequest(services, machine, diskBytes);
+  const placement = await services.nodes.placeElsewhere(request, { fromId: nodeId, toId });
   if (placement.nodeId !== null) return placement.nodeId;
   throw new Refusal("no_capacity", `machine ${id} cannot be moved: ${placement.reason}`);
+}
+
+/** What a machine that has a disk needs of another node. */
+export async function targetRequest(
+  services: MachineServices,
+  machine: MachineRecord,
+  diskBytes: number,
+): Promise<PlacementRequest> {
+  const request = await placementRequest(services, machine);
+  // Its disk holds programs of the architecture on which it ran.
+  const arch = request.arch ?? (await services.nodes.find(machine.nodeId ?? ""))?.arch ?? null;
+  return { ...request, arch, diskBytes };
 }

@@ -13,7 +13,7 @@
  */
 import { Refusal } from "@flotilla/contract/errors";
 import { NodeUnreachable } from "../link/refusals.ts";
-import { commitIncoming, discardIncoming, type MoveCall } from "../link/moves.ts";
+import { commitIncoming, describeOutgoing, discardIncoming, type MoveCall } from "../link/moves.ts";
 import { converge } from "../machines/converge.ts";
 import { type MachineRecord, nodeOf } from "../machines/record.ts";
 import type { MachineServices } from "../machines/services.ts";
@@ -21,7 +21,7 @@ import { awaitRunning } from "../machines/start.ts";
 import { isSettled } from "../machines/state.ts";
 import type { OperationRun, OperationWorker } from "../operations/run.ts";
 import type { OperationRecord } from "../operations/store.ts";
-import { copyFiles, nodeAddress } from "./copy.ts";
+import { copyFiles, fileBytes, nodeAddress } from "./copy.ts";
 import { removeCopies } from "./copies.ts";
 import { changeOwner, holdMachine, listObsoleteCopies, MOVES_PER_NODE_MAX, releaseMachine } from "./store.ts";
 import { chooseTarget } from "./target.ts";
@@ -30,6 +30,8 @@ export interface MoveInput {
   readonly machineId: string;
   /** null: placement chooses. */
   readonly nodeId: string | null;
+  /** The operation that needs the move, such as a drain; absent: a caller requested it. */
+  readonly parentId?: string;
 }
 
 export const MOVE_STEPS = {
@@ -88,11 +90,13 @@ class Move {
   async hold(say: Say): Promise<string> {
     const { context, activity } = this.#services;
     const { nodeId } = this.#run.operation.input as MoveInput;
+    let diskBytes: number | null = null;
     for (;;) {
       const machine = await this.#read();
       if (machine.moveId === this.#moveId) return `${machine.nodeId} → ${machine.moveNodeId}`;
       if (machine.moveId !== null) throw new Refusal("conflict", `another operation moves it: ${machine.moveId}`);
-      const target = await chooseTarget(this.#services, machine, { toId: nodeId, diskBytes: 0 });
+      diskBytes ??= await this.#size(say, machine);
+      const target = await chooseTarget(this.#services, machine, { toId: nodeId, diskBytes });
       const held = await holdMachine(context, machine, { moveId: this.#moveId, nodeId: target });
       if (held === "stale") continue;
       if (held !== "busy") {
@@ -175,6 +179,17 @@ class Move {
         `it is on node ${machine.nodeId} now, and does not run there: ${error.message}`,
       );
     }
+  }
+
+  /** How many bytes the machine's files take. It may still run. */
+  async #size(say: Say, machine: MachineRecord): Promise<number> {
+    const call = { machineId: machine.id, signal: this.#run.signal };
+    let bytes = 0;
+    await this.#patiently(say, async () => {
+      bytes = fileBytes(await describeOutgoing(this.#services.link, nodeOf(machine), call, { hasContent: false }));
+    });
+    this.#run.signal.throwIfAborted();
+    return bytes;
   }
 
   #call(machine: MachineRecord, signal: AbortSignal): MoveCall {

@@ -159,6 +159,13 @@ export function requestCancel(
     WHERE o.id = ${id} AND o.tenant_id = ${tenantId} RETURNING ${COLUMNS}`);
 }
 
+/** Requests the end of the running operations that another one has begun: their input names it as `parentId`. */
+export async function cancelChildren(context: Context, parent: OperationRecord): Promise<void> {
+  await context.db.execute(sql`
+    UPDATE operations SET cancel_requested_at = coalesce(cancel_requested_at, ${instantOf(context.clock.now())}::timestamptz)
+    WHERE tenant_id = ${parent.tenantId} AND status = 'running' AND input ->> 'parentId' = ${parent.id}`);
+}
+
 /** Ends an operation, finally. `error`: why it failed. */
 export async function endOperation(
   context: Context,

@@ -13,10 +13,14 @@ import {
   type CandidateNode,
   explain,
   type Explanation,
+  type LeavingMachine,
+  NO_OTHER_NODE,
   type Overcommit,
   type Placement,
   type PlacementRequest,
   place,
+  placeAll,
+  promise,
   startRefusal,
 } from "./place.ts";
 import { type ImageHolder, type ImageQuery, listCandidates, listImageHolders } from "./store.ts";
@@ -84,11 +88,15 @@ export class NodeDirectory {
   ): Promise<Placement> {
     await this.#read();
     const others = this.#nodes.filter(({ id }) => (toId === null ? id !== fromId : id === toId));
-    if (others.length === 0) {
-      const reason = toId === null ? "there is no other node" : `node ${toId} was not found`;
-      return { nodeId: null, canNever: true, reason };
-    }
+    if (others.length === 0)
+      return toId === null ? NO_OTHER_NODE : { nodeId: null, canNever: true, reason: `node ${toId} was not found` };
     return this.#note(place(others, request, this.overcommit), request);
+  }
+
+  /** What `placeElsewhere` would choose for all machines of a node that leave it one after the other. Reserves nothing. */
+  async planElsewhere(fromId: string, machines: readonly LeavingMachine[]): Promise<readonly Placement[]> {
+    const nodes = await listCandidates(this.#context.db);
+    return placeAll(nodes, machines, { fromId, overcommit: this.overcommit });
   }
 
   /** A node as it was read last, at most FRESH_MS ago; undefined when it does not exist. */
@@ -131,11 +139,3 @@ export class NodeDirectory {
     this.#readAt = this.#context.clock.monotonic();
   }
 }
-
-/** The node with the resources of one more machine promised, or of one less. */
-const promise = (node: CandidateNode, { cpus, memoryMb }: PlacementRequest, sign: 1 | -1): CandidateNode => ({
-  ...node,
-  activeMachines: node.activeMachines + sign,
-  activeCpus: node.activeCpus + sign * cpus,
-  activeMemoryMb: node.activeMemoryMb + sign * memoryMb,
-});

@@ -3,7 +3,7 @@
  */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type CandidateNode, explain, NO_CEILINGS, place, startRefusal } from "./place.ts";
+import { type CandidateNode, explain, NO_CEILINGS, place, placeAll, startRefusal } from "./place.ts";
 
 const small: CandidateNode = {
   id: "small",
@@ -174,4 +174,21 @@ test("a refusal over many nodes names some of them and counts the others", () =>
     refused.nodeId === null ? refused.reason : "",
     /^node n0 is cordoned;.*node n4 is cordoned; and 7 more$/,
   );
+});
+
+test("machines that leave a node together are placed as if those before them had moved", () => {
+  const nodes = [small, { ...small, id: "b" }, { ...small, id: "leaving" }];
+  const options = { fromId: "leaving", overcommit: { cpus: 2, memory: null } };
+  const running = { request, isActive: true };
+  const ids = placeAll(nodes, [running, running, running], options).map(({ nodeId }) => nodeId);
+  assert.deepEqual(ids, ["b", "small", null], "two processors, promised twice, are those of one machine on each");
+  const large = { request: { ...request, diskBytes: 40 * 1024 ** 3 }, isActive: false };
+  assert.deepEqual(
+    placeAll(nodes, [large, large, large], options).map(({ nodeId }) => nodeId),
+    ["b", "small", null],
+    "a disk takes its place on the node",
+  );
+  assert.deepEqual(placeAll([small], [running], { ...options, fromId: "small" }), [
+    { nodeId: null, canNever: true, reason: "there is no other node" },
+  ]);
 });

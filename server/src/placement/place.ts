@@ -63,6 +63,8 @@ export type Placement =
   | { readonly nodeId: string }
   | { readonly nodeId: null; readonly canNever: boolean; readonly reason: string };
 
+export const NO_OTHER_NODE = { nodeId: null, canNever: true, reason: "there is no other node" } as const;
+
 /** The parts of a score; the node with the lowest sum is chosen. */
 export interface Score {
   /** The share of the node's processors or memory that would be promised, whichever is larger. */
@@ -248,6 +250,39 @@ export function place(
 ): Placement {
   return chosen(nodes.map((node) => verdictOf({ node, request, overcommit })));
 }
+
+/** A machine that leaves its node, as `placeAll` sees it. */
+export interface LeavingMachine {
+  readonly request: PlacementRequest;
+  /** It runs or is about to, so its new node promises it resources. */
+  readonly isActive: boolean;
+}
+
+/** The nodes for machines that leave a node, one after the other: each is placed as if those before it had moved. */
+export function placeAll(
+  nodes: readonly CandidateNode[],
+  machines: readonly LeavingMachine[],
+  { fromId, overcommit }: { readonly fromId: string; readonly overcommit: Overcommit },
+): readonly Placement[] {
+  const others = new Map(nodes.flatMap((node) => (node.id === fromId ? [] : [[node.id, node] as const])));
+  return machines.map(({ request, isActive }) => {
+    if (others.size === 0) return NO_OTHER_NODE;
+    const placement = place([...others.values()], request, overcommit);
+    const node = placement.nodeId === null ? undefined : others.get(placement.nodeId);
+    if (node === undefined) return placement;
+    const left = Math.max(0, node.availableDiskGb - Math.ceil((request.diskBytes ?? 0) / BYTES_PER_GB));
+    others.set(node.id, { ...(isActive ? promise(node, request, 1) : node), availableDiskGb: left });
+    return placement;
+  });
+}
+
+/** The node with the resources of one more machine promised, or of one less. */
+export const promise = (node: CandidateNode, { cpus, memoryMb }: PlacementRequest, sign: 1 | -1): CandidateNode => ({
+  ...node,
+  activeMachines: node.activeMachines + sign,
+  activeCpus: node.activeCpus + sign * cpus,
+  activeMemoryMb: node.activeMemoryMb + sign * memoryMb,
+});
 
 /** The same decision with every step. */
 export function explain(
