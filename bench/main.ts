@@ -17,6 +17,7 @@ import { fromNowhere } from "./from-nowhere.ts";
 import { idle } from "./idle.ts";
 import { ingress } from "./ingress.ts";
 import { monthEnd } from "./month-end.ts";
+import { poolClaim } from "./pool-claim.ts";
 import { noisyNeighbour } from "./noisy-neighbour.ts";
 import { rateLimitedFlood } from "./rate-limited-flood.ts";
 import { execThroughput, read } from "./server-load.ts";
@@ -37,6 +38,7 @@ interface Bench {
 const BENCHES: Readonly<Record<string, Bench>> = {
   "create-to-exec": { run: createToExec, samplesDefault: 20, samplesMax: 90 },
   "from-nowhere": { run: fromNowhere, samplesDefault: 30, samplesMax: 90 },
+  "pool-claim": { run: poolClaim, samplesDefault: 20, samplesMax: 90 },
   "start-stopped": { run: startStopped, samplesDefault: 15, samplesMax: 200 },
   "cold-boot": { run: coldBoot, samplesDefault: 10, samplesMax: 90 },
   "control-plane": { run: controlPlane, samplesDefault: 300, samplesMax: 2_000 },

@@ -21,6 +21,7 @@ import { addNodeCommands } from "./node/commands.ts";
 import { addOperationCommands } from "./operation/commands.ts";
 import { addPlanCommands } from "./plan/commands.ts";
 import { addTenantCommands } from "./tenant/commands.ts";
+import { addPoolCommands } from "./pool/commands.ts";
 import { addTokenCommands } from "./token/commands.ts";
 import { addWebhookCommands } from "./webhook/commands.ts";
 
@@ -52,6 +53,7 @@ export function buildProgram(tree: Tree): Command {
   addBillingCommands(tree, root);
   addTenantCommands(tree, root);
   addPlanCommands(tree, root);
+  addPoolCommands(tree, root);
   addTokenCommands(tree, root);
   addAuthorityCommands(tree, root);
   addVerb(tree, root, {

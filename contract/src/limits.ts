@@ -57,6 +57,10 @@ export const WEBHOOK_PENDING_MAX = 1000;
 /** How many deliveries that ended are kept for each webhook. */
 export const WEBHOOK_DELIVERIES_KEPT = 1000;
 
+/** How many pools a tenant may have, and how many machines may wait in each. Its plan's ceilings bound what they use. */
+export const POOLS_MAX = 100;
+export const POOL_SIZE_MAX = 100;
+
 /** How many records of volumes a tenant may have. */
 export const VOLUMES_MAX = 1000;
 

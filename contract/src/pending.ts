@@ -22,9 +22,6 @@ export const PENDING_ENDPOINTS = [
   "promoteApp",
   "redeployApp",
   "scaleApp",
-  "listPools",
-  "createPool",
-  "claimMachine",
 ] as const satisfies readonly EndpointName[];
 
 export type PendingEndpoint = (typeof PENDING_ENDPOINTS)[number];

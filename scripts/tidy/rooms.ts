@@ -49,6 +49,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       ingress: ["auth", "http", "link", "machines"],
       tokens: ["http", "link"],
       volumes: ["http"],
+      pools: ["http", "machines"],
       nodes: ["auth", "config.ts", "events", "http", "link", "machines", "moves", "operations", "placement", "tokens"],
       images: ["http", "link", "machines", "nodes", "operations", "services.ts"],
       reconcilers: [
@@ -62,6 +63,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
         "machines",
         "nodes",
         "operations",
+        "pools",
         "usage",
         "webhooks",
       ],

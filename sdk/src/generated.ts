@@ -1402,17 +1402,28 @@ export abstract class Methods {
    * Keep machines started and waiting.
    *
    * `POST /v1/pools`; needs scope pool:write.
-   * Refuses with invalid_json, invalid_request, invalid_body, quota_exceeded.
+   * Refuses with invalid_json, invalid_request, invalid_body, missing_scope, not_found, quota_exceeded.
    */
   createPool(body: PoolConfig, options: CallOptions = {}): Promise<PoolInfo> {
     return this.call({ method: "POST", path: "/v1/pools", json: body, answer: "json" }, options);
   }
 
   /**
-   * Take a waiting machine out of a pool.
+   * Delete a pool and the machines that wait in it; claimed ones stay.
+   *
+   * `DELETE /v1/pools/{id}`; needs scope pool:write.
+   * Refuses with not_found.
+   */
+  deletePool(id: string, options: CallOptions = {}): Promise<void> {
+    return this.call({ method: "DELETE", path: `/v1/pools/${segment(id)}`, answer: "empty" }, options);
+  }
+
+  /**
+   * Take a waiting machine out of a pool; when none waits, start one.
    *
    * `POST /v1/pools/{id}/claim`; needs scope machine:create.
-   * Refuses with not_found, no_capacity, quota_exceeded.
+   * Refuses with not_found, invalid_request, conflict, quota_exceeded, no_capacity, image_not_found, image_refused,
+   * image_not_allowed, image_wrong_platform, image_not_cached, start_failed, unavailable.
    */
   claimMachine(id: string, options: CallOptions = {}): Promise<MachineInfo> {
     return this.call({ method: "POST", path: `/v1/pools/${segment(id)}/claim`, answer: "json" }, options);
@@ -2775,8 +2786,11 @@ export interface PoolConfig {
   image: string;
   cpus?: number | null | undefined;
   memoryMb?: number | null | undefined;
+  /** whether its machines reach the network; default: true */
   network?: boolean | null | undefined;
+  /** a machine that has waited longer is replaced; 0: never */
   maxIdleSecs?: number | null | undefined;
+  /** how many machines wait; default: 1 */
   targetSize?: number | null | undefined;
   /** admin only */
   tenantId?: string | null | undefined;
@@ -2786,9 +2800,21 @@ export interface PoolInfo {
   id: string;
   image: string;
   targetSize: number;
+  /** machines that run and can be claimed */
   idleCount: number;
+  /** claimed machines that were not deleted */
   busyCount: number;
   status: "filling" | "ready" | "degraded";
+  /** with `degraded`: why a machine could not be made or started */
+  error: string | null;
+  /** null: the default */
+  cpus: number | null;
+  /** null: the default */
+  memoryMb: number | null;
+  network: boolean;
+  maxIdleSecs: number | null;
+  /** RFC 3339, UTC, with milliseconds */
+  createdAt: string;
 }
 
 export interface PortRequest {

@@ -40,6 +40,8 @@ import { type MachineServices, openMachineServices } from "./machines/services.t
 import { shareHandlers } from "./ingress/share/routes.ts";
 import { sessionHandlers } from "./machines/sessions/routes.ts";
 import { terminalHandlers } from "./machines/terminal/routes.ts";
+import { poolHandlers } from "./pools/routes.ts";
+import { countPools } from "./pools/store.ts";
 import { moveHandlers } from "./moves/routes.ts";
 import { machineMoveWorker } from "./moves/worker.ts";
 import { nodeAuthenticator } from "./nodes/credentials.ts";
@@ -59,6 +61,7 @@ import { machineReconciler } from "./reconcilers/machines.ts";
 import { noticeReconciler } from "./reconcilers/notices.ts";
 import { nodeReconciler } from "./reconcilers/nodes.ts";
 import { operationReconciler } from "./reconcilers/operations.ts";
+import { poolReconciler } from "./reconcilers/pools.ts";
 import { purgeReconciler } from "./reconcilers/purges.ts";
 import { webhookReconciler } from "./reconcilers/webhooks.ts";
 import { openServices } from "./services.ts";
@@ -142,6 +145,7 @@ export function assemble({ context, keys, settings, ...options }: AssemblyOption
     ...nodeHandlers(machines),
     ...authorityHandlers(services.fleet),
     ...placementHandlers(machines),
+    ...poolHandlers(machines),
     ...webhookHandlers(webhooks),
     ...tokenHandlers(context, services.fleet),
   } satisfies Handlers;
@@ -186,7 +190,11 @@ const recordHandlers = (context: Context) => ({
 
 function nodesForHealth({ db, clock }: Context, { expectsNode }: ServerSettings) {
   const startedAt = clock.now();
-  return { countNodes: () => countNodes(db), hasNode: expectsNode ? () => hasReported(db, startedAt) : null };
+  const count = async () => {
+    const [nodes, poolsTotal] = await Promise.all([countNodes(db), countPools(db)]);
+    return { ...nodes, poolsTotal };
+  };
+  return { count, hasNode: expectsNode ? () => hasReported(db, startedAt) : null };
 }
 
 function deliveryOptionsOf(
@@ -211,6 +219,7 @@ function reconcilersOf(machines: MachineServices, { operations, webhooks, billin
     budgetReconciler(machines),
     invoiceReconciler(billing),
     noticeReconciler(machines.context),
+    poolReconciler(machines),
     nodeReconciler(machines.context),
     ingressReconciler(machines.fleet.trust),
     operationReconciler(machines.context, operations),

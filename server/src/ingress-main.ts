@@ -128,7 +128,7 @@ async function serve(settings: IngressSettings, { context, bounds, undo }: Parts
     metrics,
     version: API_VERSION,
     openapi: openApiDocument(),
-    countNodes: async () => ({ nodesTotal: 0, nodesReady: 0 }),
+    count: async () => ({ nodesTotal: 0, nodesReady: 0, poolsTotal: 0 }),
     isStopping: () => undo.hasBegun,
     hasNode: null,
     isDiskFull: () => false,

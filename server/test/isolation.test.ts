@@ -34,6 +34,7 @@ const RESOURCES: Readonly<Record<string, keyof Resources>> = {
   "/v1/webhooks/": "webhook",
   "/v1/tenants/": "tenant",
   "/v1/volumes/": "volume",
+  "/v1/pools/": "pool",
 };
 /** Months, which every tenant has. */
 const OF_EVERY_TENANT = ["/v1/billing/invoices/"];
@@ -54,6 +55,7 @@ interface Resources {
   readonly operation: string;
   readonly webhook: string;
   readonly volume: string;
+  readonly pool: string;
   readonly event: string;
   readonly session: string;
 }
@@ -66,6 +68,7 @@ const NOTHING: Resources = {
   operation: `op-${"0".repeat(32)}`,
   webhook: `hook-${"0".repeat(32)}`,
   volume: `vol-${"0".repeat(32)}`,
+  pool: `pool-${"0".repeat(32)}`,
   event: "9".repeat(15),
   session: `sess-${"0".repeat(32)}`,
 };
@@ -103,10 +106,13 @@ async function tenantWithEverything(name: string): Promise<Tenant> {
   assert.equal(webhook.status, 201, webhook.text);
   const volume = await client.post("/v1/volumes", { name: `${name}-volume`, sizeGb: 1 });
   assert.equal(volume.status, 200, volume.text);
+  const pool = await client.post("/v1/pools", { image: "local/busybox", targetSize: 0 });
+  assert.equal(pool.status, 200, pool.text);
   const resources = {
     ...{ tenant, machine, apiKey: keyId, session: session.json.id as string },
     ...{ operation: operations[0].id as string, webhook: webhook.json.id as string },
     volume: volume.json.id as string,
+    pool: pool.json.id as string,
     event: String(events[0]?.id),
   };
   for (const [kind, id] of Object.entries(resources)) assert.ok(id, `${name} has no ${kind}`);

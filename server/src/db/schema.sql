@@ -776,6 +776,63 @@ CREATE TABLE plans (
   CONSTRAINT plans_rate_requests_per_second_check CHECK ((rate_requests_per_second >= 1))
 );
 
+-- The machines of pools: those that wait, those that were claimed and still exist, and those to delete.
+CREATE TABLE pool_machines (
+  -- The machine; the row is written before the machine is made.
+  machine_id text NOT NULL,
+  -- Its pool.
+  pool_id text NOT NULL,
+  -- When the row was written.
+  created_at timestamp with time zone NOT NULL,
+  -- When it was claimed, or first used without a claim: the pool does not touch it any more.
+  claimed_at timestamp with time zone,
+  -- Recognizes a repeated claim.
+  claim_id text,
+  -- When the pool decided to delete it, unused.
+  discarded_at timestamp with time zone,
+  CONSTRAINT pool_machines_claim_id_key UNIQUE (claim_id),
+  CONSTRAINT pool_machines_pkey PRIMARY KEY (machine_id),
+  CONSTRAINT pool_machines_pool_id_fkey FOREIGN KEY (pool_id) REFERENCES pools(id) ON DELETE CASCADE,
+  CONSTRAINT pool_machines_check CHECK (((claimed_at IS NULL) OR (discarded_at IS NULL))),
+  CONSTRAINT pool_machines_check1 CHECK (((claim_id IS NULL) OR (claimed_at IS NOT NULL)))
+);
+
+-- Pools of started machines that wait to be claimed.
+CREATE TABLE pools (
+  -- pool-<32 hex>.
+  id text NOT NULL,
+  -- Whose machines they are, and who claims them.
+  tenant_id text NOT NULL,
+  -- The API key that made it: what waiting machines cost is attributed to it.
+  created_by text NOT NULL,
+  -- The image reference of its machines.
+  image text NOT NULL,
+  -- Processors of each machine; null: the default.
+  cpus integer,
+  -- Memory of each machine, in MiB; null: the default.
+  memory_mb integer,
+  -- Whether its machines reach the network.
+  has_network boolean NOT NULL,
+  -- A machine that has waited longer is replaced; null: never.
+  max_idle_seconds bigint,
+  -- How many machines wait.
+  target_size integer NOT NULL,
+  -- Why the last machine could not be made or started; null: it could.
+  error text,
+  -- After an error: no machine is made before.
+  retry_at timestamp with time zone,
+  -- When it was created.
+  created_at timestamp with time zone NOT NULL,
+  -- When it was deleted; the row stays until its waiting machines are deleted.
+  deleted_at timestamp with time zone,
+  CONSTRAINT pools_pkey PRIMARY KEY (id),
+  CONSTRAINT pools_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
+  CONSTRAINT pools_cpus_check CHECK ((cpus > 0)),
+  CONSTRAINT pools_max_idle_seconds_check CHECK ((max_idle_seconds > 0)),
+  CONSTRAINT pools_memory_mb_check CHECK ((memory_mb > 0)),
+  CONSTRAINT pools_target_size_check CHECK ((target_size >= 0))
+);
+
 -- Prices of a plan, each from an instant until the next one. Rows are never changed. Written by server/src/plans/rates-store.ts, the first of a plan by a trigger.
 CREATE TABLE rates (
   -- rate-<32 hex>.
@@ -1128,6 +1185,10 @@ CREATE INDEX operations_list ON public.operations USING btree (tenant_id, create
 CREATE INDEX operations_running ON public.operations USING btree (tenant_id) WHERE (status = 'running'::text);
 
 CREATE UNIQUE INDEX plans_one_default ON public.plans USING btree (is_default) WHERE is_default;
+
+CREATE INDEX pool_machines_by_pool ON public.pool_machines USING btree (pool_id, created_at);
+
+CREATE INDEX pools_by_tenant ON public.pools USING btree (tenant_id, created_at, id);
 
 CREATE INDEX tenant_events_age ON public.tenant_events USING btree (created_at);
 

@@ -16,6 +16,7 @@ import type { Metrics } from "./metrics.ts";
 import { getClusterId, ping } from "./store.ts";
 
 export interface ClusterCounts {
+  readonly poolsTotal: number;
   readonly nodesTotal: number;
   readonly nodesReady: number;
 }
@@ -25,7 +26,7 @@ export interface HealthOptions {
   readonly version: string;
   readonly openapi: unknown;
   /** From the nodes family. */
-  readonly countNodes: () => Promise<ClusterCounts>;
+  readonly count: () => Promise<ClusterCounts>;
   readonly isStopping: () => boolean;
   /**
    * For a server that is ready only with a node: whether one has reported since the server started. null: it needs
@@ -44,11 +45,11 @@ export function healthHandlers(
   options: HealthOptions,
 ): HandlersOf<"getHealth" | "getLiveness" | "getReadiness" | "getMetrics" | "getOpenapi"> {
   const startedAt = context.clock.monotonic();
-  const known = { clusterId: "", nodesTotal: 0, nodesReady: 0 };
+  const known = { clusterId: "", nodesTotal: 0, nodesReady: 0, poolsTotal: 0 };
   let isNodeAwaited = options.hasNode !== null;
   const count = once(async () => {
     if (known.clusterId === "") known.clusterId = await getClusterId(context.db);
-    Object.assign(known, await options.countNodes());
+    Object.assign(known, await options.count());
   });
   const checkReady = once(async () => {
     await ping(context.db);
@@ -58,7 +59,7 @@ export function healthHandlers(
     getHealth: async () => {
       const databaseUp = await inTime(context, count()).catch(() => false);
       const uptimeSecs = Math.floor((context.clock.monotonic() - startedAt) / 1000);
-      const body = { ...known, version: options.version, appsTotal: 0, poolsTotal: 0, uptimeSecs, databaseUp };
+      const body = { ...known, version: options.version, appsTotal: 0, uptimeSecs, databaseUp };
       return { status: 200, body };
     },
     getLiveness: async () => ({ status: 200 }),

@@ -1,0 +1,103 @@
+/**
+ * Brings a pool to its size: makes the machines that are missing, replaces those that ended or waited too long, and deletes
+ * those of a deleted pool.
+ *
+ * Always:
+ * - A row of pool_machines is written before its machine is made, with the machine's id, so a server that dies in between
+ *   leaves nothing that another one does not finish.
+ * - A machine is deleted only after its row was discarded, which a claim excludes.
+ * - After an error no machine is made for RETRY_MS.
+ */
+import { ownMessageOf } from "@flotilla/base/errors";
+import { Refusal } from "@flotilla/contract/errors";
+import { deleteMachine } from "../machines/remove.ts";
+import type { MachineServices } from "../machines/services.ts";
+import { makeMachine } from "./make.ts";
+import { type Member, nextAction } from "./state.ts";
+import {
+  addMembers,
+  discardMember,
+  forgetMember,
+  listMembers,
+  type PoolRecord,
+  releaseMember,
+  setPoolError,
+  sweepPool,
+} from "./store.ts";
+
+const RETRY_MS = 30_000;
+
+type Found = Member & { readonly error: string | null };
+
+/** How many machines were made and deleted. */
+export interface Filled {
+  readonly made: number;
+  readonly discarded: number;
+}
+
+export async function fillPool(services: MachineServices, pool: PoolRecord, signal: AbortSignal): Promise<Filled> {
+  const { db, clock, ids } = services.context;
+  const now = clock.now();
+  const isHeld = pool.retryAt !== null && pool.retryAt > now;
+  let [made, discarded] = [0, 0];
+  if (!pool.isDeleted && !isHeld && pool.targetSize > 0) {
+    const candidates = Array.from({ length: pool.targetSize }, () => ids.make("machine"));
+    await addMembers(db, pool.id, candidates, now);
+  }
+  const members = await listMembers(db, pool.id);
+  let error: string | null = null;
+  for (const member of members) {
+    signal.throwIfAborted();
+    const { action } = nextAction(member, pool, now);
+    if (action === "release") await releaseMember(db, member.machineId, now);
+    if (action === "forget") await forgetMember(db, member.machineId);
+    if (action === "discard") {
+      error ??= failureOf(member);
+      if (await discard(services, pool, member)) discarded += 1;
+    }
+    if (action !== "make" || isHeld || error !== null) continue;
+    error = await make(services, pool, member, signal);
+    if (error === null) made += 1;
+  }
+  if (error !== null) await setPoolError(db, pool.id, { error, retryAt: clock.now() + RETRY_MS });
+  else if (pool.error !== null && members.some(({ phase }) => phase === "running"))
+    await setPoolError(db, pool.id, { error: null, retryAt: null });
+  await sweepPool(db, pool.id, now);
+  return { made, discarded };
+}
+
+const failureOf = ({ phase, error, isDiscarded }: Found): string | null =>
+  phase === "failed" && !isDiscarded ? (error ?? "a machine could not be started") : null;
+
+/** Why it could not be made; null: it starts. */
+async function make(
+  services: MachineServices,
+  pool: PoolRecord,
+  { machineId: id }: Found,
+  signal: AbortSignal,
+): Promise<string | null> {
+  try {
+    await makeMachine(services, pool, { id, keyId: pool.createdBy, isDetached: true, signal });
+    return null;
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    return ownMessageOf(error);
+  }
+}
+
+async function discard(
+  services: MachineServices,
+  { tenantId }: PoolRecord,
+  { machineId, phase }: Found,
+): Promise<boolean> {
+  const { db, clock } = services.context;
+  if (!(await discardMember(db, machineId, clock.now())) || phase === null) return false;
+  try {
+    await deleteMachine(services, { tenantId, id: machineId });
+  } catch (error) {
+    // Its owner, or another server, was faster.
+    if (!(error instanceof Refusal && error.code === "not_found")) throw error;
+  }
+  await forgetMember(db, machineId);
+  return true;
+}

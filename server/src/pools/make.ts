@@ -1,0 +1,31 @@
+/**
+ * Makes and starts machines of pools.
+ */
+import type { CreateMachineRequest } from "@flotilla/contract/machines";
+import { createMachine } from "../machines/create.ts";
+import type { MachineRecord } from "../machines/record.ts";
+import type { MachineServices } from "../machines/services.ts";
+import { startMachine } from "../machines/start.ts";
+import type { PoolRecord } from "./store.ts";
+
+/** Names the pool of a machine, also after a claim. */
+const LABEL = "flotilla-pool";
+
+const requestOf = (pool: PoolRecord): CreateMachineRequest => ({
+  source: { type: "image", reference: pool.image },
+  resources: { cpus: pool.cpus, memoryMb: pool.memoryMb },
+  network: { mode: pool.hasNetwork ? "open" : "blocked" },
+  labels: { [LABEL]: pool.id },
+});
+
+/** Creates and starts the machine with this id; repeated calls make one. Throws the Refusals of a create and of a start. */
+export async function makeMachine(
+  services: MachineServices,
+  pool: PoolRecord,
+  how: { readonly id: string; readonly keyId: string; readonly isDetached: boolean; readonly signal: AbortSignal },
+): Promise<MachineRecord> {
+  const { tenantId } = pool;
+  const { id, keyId, isDetached, signal } = how;
+  await createMachine(services, { id, tenantId, keyId, request: requestOf(pool) });
+  return await startMachine(services, { id, tenantId, keyId, isAutomatic: false, isDetached, signal });
+}

@@ -1,0 +1,104 @@
+/**
+ * Serves /v1/pools: create, list, delete, claim.
+ */
+import { Refusal } from "@flotilla/contract/errors";
+import { POOLS_MAX } from "@flotilla/contract/limits";
+import type { PoolInfo } from "@flotilla/contract/pools";
+import type { Static } from "@flotilla/contract/schema";
+import type { HandlersOf } from "../http/handler.ts";
+import { checkReference } from "../machines/image-reference.ts";
+import type { MachineServices } from "../machines/services.ts";
+import { machineInfo } from "../machines/view.ts";
+import { makeMachine } from "./make.ts";
+import { statusOf } from "./state.ts";
+import {
+  addClaimed,
+  claimMember,
+  type CountedPool,
+  findPool,
+  insertPool,
+  listPools,
+  markPoolDeleted,
+} from "./store.ts";
+
+type Names = "listPools" | "createPool" | "deletePool" | "claimMachine";
+
+const poolNotFound = (id: string): Refusal =>
+  new Refusal("not_found", `pool ${id} was not found; GET /v1/pools lists them`);
+
+function poolInfo(pool: CountedPool): Static<typeof PoolInfo> {
+  const { id, image, targetSize, idleCount, busyCount, cpus, memoryMb, hasNetwork, maxIdleSeconds, createdAt } = pool;
+  const status = statusOf(pool);
+  return {
+    ...{ id, image, targetSize, idleCount, busyCount, status },
+    error: status === "degraded" ? pool.error : null,
+    ...{
+      cpus,
+      memoryMb,
+      network: hasNetwork,
+      maxIdleSecs: maxIdleSeconds,
+      createdAt: new Date(createdAt).toISOString(),
+    },
+  };
+}
+
+export function poolHandlers(services: MachineServices): HandlersOf<Names> {
+  const { context, cache, addresses, activity } = services;
+  const { db, clock } = context;
+  return {
+    listPools: async ({ caller }) => ({ status: 200, body: (await listPools(db, caller.tenantId)).map(poolInfo) }),
+    createPool: async (request) => {
+      const { caller, body } = request;
+      const named = body.tenantId ?? null;
+      if (named !== null && named !== caller.tenantId && !caller.isAdmin)
+        throw new Refusal(
+          "missing_scope",
+          "missing scope: admin; leave tenantId out to make a pool of your own tenant",
+        );
+      checkReference(services.registries, body.image);
+      const pool = {
+        id: request.newId("pool"),
+        tenantId: named ?? caller.tenantId,
+        createdBy: caller.keyId,
+        image: body.image,
+        cpus: body.cpus ?? null,
+        memoryMb: body.memoryMb ?? null,
+        hasNetwork: body.network ?? true,
+        maxIdleSeconds: body.maxIdleSecs || null,
+        targetSize: body.targetSize ?? 1,
+        createdAt: clock.now(),
+      };
+      const made = await insertPool(db, pool, POOLS_MAX);
+      if (made === undefined)
+        throw new Refusal("not_found", `tenant ${pool.tenantId} was not found; GET /v1/tenants lists them`);
+      if (made === "too_many")
+        throw new Refusal("quota_exceeded", `this tenant has ${POOLS_MAX} pools, which is the maximum; delete one`);
+      await db.notify("pools", pool.id);
+      return { status: 200, body: poolInfo({ ...NOT_FILLED, ...pool }) };
+    },
+    deletePool: async ({ caller: { tenantId }, params: { id } }) => {
+      if (!(await markPoolDeleted(db, { tenantId, id }, clock.now()))) throw poolNotFound(id);
+      await db.notify("pools", id);
+      return { status: 204 };
+    },
+    claimMachine: async (request) => {
+      const { caller, params, signal } = request;
+      const { tenantId, keyId } = caller;
+      const pool = await findPool(db, { tenantId, id: params.id });
+      if (pool === undefined) throw poolNotFound(params.id);
+      const claimId = request.newId("machine");
+      const claimed = await claimMember(db, { poolId: pool.id, claimId, now: clock.now() });
+      void db.notify("pools", pool.id);
+      const machine = claimed === undefined ? undefined : await cache.read({ tenantId, id: claimed });
+      if (machine !== undefined && machine.id !== claimId) {
+        activity.note(machine.id, "info", `claimed from pool ${pool.id}`);
+        return { status: 200, body: machineInfo(machine, addresses) };
+      }
+      await addClaimed(db, { poolId: pool.id, machineId: claimId, now: clock.now() });
+      const made = await makeMachine(services, pool, { id: claimId, keyId, isDetached: false, signal });
+      return { status: 200, body: machineInfo(made, addresses) };
+    },
+  };
+}
+
+const NOT_FILLED = { error: null, retryAt: null, isDeleted: false, idleCount: 0, busyCount: 0 } as const;

@@ -1,0 +1,212 @@
+/**
+ * Every SQL statement for pools and pool_machines.
+ *
+ * Always: a row of pool_machines that was claimed is not discarded, and the reverse: both are decided under its lock.
+ */
+import { type Database, type Queryable, sql } from "../db/database.ts";
+import { instantOf } from "../db/instant.ts";
+import { fromRow, MACHINE_COLUMNS, type MachineRow } from "../machines/store.ts";
+import { phaseOf, UNREACHABLE_STATUSES } from "../machines/state.ts";
+import type { Member } from "./state.ts";
+
+export interface PoolRecord {
+  readonly id: string;
+  readonly tenantId: string;
+  readonly createdBy: string;
+  readonly image: string;
+  readonly cpus: number | null;
+  readonly memoryMb: number | null;
+  readonly hasNetwork: boolean;
+  readonly maxIdleSeconds: number | null;
+  readonly targetSize: number;
+  readonly error: string | null;
+  /** Epoch milliseconds, like the next one. */
+  readonly retryAt: number | null;
+  readonly createdAt: number;
+  readonly isDeleted: boolean;
+}
+
+export interface PoolName {
+  readonly tenantId: string;
+  readonly id: string;
+}
+
+/** A claimed machine that was not made within this time will not be. */
+const CLAIMED_UNMADE_MS = 60 * 60_000;
+
+const COLUMNS = sql`
+  p.id, p.tenant_id AS "tenantId", p.created_by AS "createdBy", p.image, p.cpus, p.memory_mb AS "memoryMb",
+  p.has_network AS "hasNetwork", p.max_idle_seconds AS "maxIdleSeconds", p.target_size AS "targetSize", p.error,
+  floor(extract(epoch FROM p.retry_at) * 1000)::bigint AS "retryAt",
+  floor(extract(epoch FROM p.created_at) * 1000)::bigint AS "createdAt", p.deleted_at IS NOT NULL AS "isDeleted"`;
+
+/** From `w`, a row of pool_machines, and `m`, its machine: it can be claimed. Its node is `n`. */
+const IS_IDLE = sql`
+  w.claimed_at IS NULL AND w.discarded_at IS NULL AND m.deleted_at IS NULL AND m.desired_state = 'running'
+  AND m.observed_state = 'running' AND m.observed_generation = m.generation AND m.ready_at IS NOT NULL
+  AND m.last_activity_at IS NULL AND n.status <> ALL (${[...UNREACHABLE_STATUSES]})`;
+
+export type CountedPool = PoolRecord & { readonly idleCount: number; readonly busyCount: number };
+
+/** Oldest first. */
+export const listPools = (db: Queryable, tenantId: string): Promise<readonly CountedPool[]> =>
+  db.query<CountedPool>(sql`
+    SELECT ${COLUMNS}, c.idle AS "idleCount", c.busy AS "busyCount"
+    FROM pools p CROSS JOIN LATERAL (
+      SELECT count(*) FILTER (WHERE ${IS_IDLE})::int AS idle,
+        count(*) FILTER (WHERE w.claimed_at IS NOT NULL AND m.deleted_at IS NULL)::int AS busy
+      FROM pool_machines w JOIN machines m ON m.id = w.machine_id LEFT JOIN nodes n ON n.id = m.node_id
+      WHERE w.pool_id = p.id) c
+    WHERE p.tenant_id = ${tenantId} AND p.deleted_at IS NULL ORDER BY p.created_at, p.id`);
+
+export const countPools = async (db: Queryable): Promise<number> =>
+  (await db.queryOne<{ count: number }>(sql`SELECT count(*)::int AS count FROM pools WHERE deleted_at IS NULL`))
+    ?.count ?? 0;
+
+/** A pool that was not deleted. */
+export const findPool = (db: Queryable, { tenantId, id }: PoolName): Promise<PoolRecord | undefined> =>
+  db.queryOne<PoolRecord>(sql`
+    SELECT ${COLUMNS} FROM pools p WHERE p.id = ${id} AND p.tenant_id = ${tenantId} AND p.deleted_at IS NULL`);
+
+type NewPool = Omit<PoolRecord, "error" | "retryAt" | "isDeleted">;
+
+/** A known id was inserted by the first run of the same request. undefined: there is no such tenant. */
+export function insertPool(db: Database, pool: NewPool, max: number): Promise<"inserted" | "too_many" | undefined> {
+  return db.transaction(async (transaction) => {
+    // Pools of a tenant are made one at a time, so that the count holds.
+    const { id, tenantId } = pool;
+    const tenant = await transaction.queryOne(
+      sql`SELECT 1 AS one FROM tenants WHERE id = ${tenantId} FOR NO KEY UPDATE`,
+    );
+    if (tenant === undefined) return undefined;
+    await transaction.execute(sql`
+      INSERT INTO pools (id, tenant_id, created_by, image, cpus, memory_mb, has_network, max_idle_seconds, target_size, created_at)
+      SELECT ${id}, ${tenantId}, ${pool.createdBy}, ${pool.image}, ${pool.cpus}::integer, ${pool.memoryMb}::integer,
+        ${pool.hasNetwork}::boolean, ${pool.maxIdleSeconds}::bigint, ${pool.targetSize}::integer,
+        ${instantOf(pool.createdAt)}::timestamptz
+      WHERE (SELECT count(*) FROM pools WHERE tenant_id = ${tenantId} AND deleted_at IS NULL) < ${max}
+      ON CONFLICT DO NOTHING`);
+    const found = await transaction.queryOne(
+      sql`SELECT 1 AS one FROM pools WHERE id = ${id} AND tenant_id = ${tenantId}`,
+    );
+    return found === undefined ? "too_many" : "inserted";
+  });
+}
+
+/** Whether there was such a pool. Its waiting machines are deleted by the loop. */
+export const markPoolDeleted = async (db: Queryable, { tenantId, id }: PoolName, now: number): Promise<boolean> =>
+  (await db.execute(sql`
+    UPDATE pools SET deleted_at = ${instantOf(now)}::timestamptz
+    WHERE id = ${id} AND tenant_id = ${tenantId} AND deleted_at IS NULL`)) > 0;
+
+/** Pools of tenants that are not suspended, and deleted ones, in the order of their ids after `after`. */
+export const listPoolsToFill = (db: Queryable, after: string, limit: number): Promise<readonly PoolRecord[]> =>
+  db.query<PoolRecord>(sql`
+    SELECT ${COLUMNS} FROM pools p JOIN tenants t ON t.id = p.tenant_id
+    WHERE p.id > ${after} AND (t.status = 'active' OR p.deleted_at IS NOT NULL) ORDER BY p.id LIMIT ${limit}`);
+
+/** The machines of a pool that wait or are to be deleted. */
+export async function listMembers(
+  db: Queryable,
+  poolId: string,
+): Promise<readonly (Member & { error: string | null })[]> {
+  const rows = await db.query<MachineRow & { memberId: string; isDiscarded: boolean }>(sql`
+    SELECT w.machine_id AS "memberId", w.discarded_at IS NOT NULL AS "isDiscarded", ${MACHINE_COLUMNS}
+    FROM pool_machines w LEFT JOIN machines m ON m.id = w.machine_id LEFT JOIN nodes n ON n.id = m.node_id
+    WHERE w.pool_id = ${poolId} AND w.claimed_at IS NULL ORDER BY w.created_at, w.machine_id`);
+  return rows.map((row) => {
+    const { memberId: machineId, isDiscarded } = row;
+    if (row.id === null) return { machineId, isDiscarded, phase: null, isUsed: false, readyAt: null, error: null };
+    const machine = fromRow(row);
+    return {
+      machineId,
+      isDiscarded,
+      phase: machine.deletedAt === null ? phaseOf(machine) : "deleted",
+      isUsed: machine.lastActivityAt !== null,
+      readyAt: machine.readyAt,
+      error: machine.error ?? machine.observedReason,
+    };
+  });
+}
+
+/** Adds rows for the machines that are missing, with the first of the ids. Returns their number. */
+export function addMembers(db: Database, poolId: string, ids: readonly string[], now: number): Promise<number> {
+  return db.transaction(async (transaction) => {
+    // The lock makes two servers count one after the other.
+    const pool = await transaction.queryOne<{ targetSize: number }>(sql`
+      SELECT target_size AS "targetSize" FROM pools WHERE id = ${poolId} AND deleted_at IS NULL FOR UPDATE`);
+    if (pool === undefined) return 0;
+    return await transaction.execute(sql`
+      INSERT INTO pool_machines (machine_id, pool_id, created_at)
+      SELECT u.id, ${poolId}, ${instantOf(now)}::timestamptz FROM unnest(${[...ids]}::text[]) WITH ORDINALITY u(id, position)
+      WHERE u.position <= ${pool.targetSize} - (
+        SELECT count(*) FROM pool_machines w WHERE w.pool_id = ${poolId} AND w.claimed_at IS NULL AND w.discarded_at IS NULL)`);
+  });
+}
+
+/** Decides to delete a machine. false: it was claimed meanwhile. */
+export const discardMember = async (db: Queryable, machineId: string, now: number): Promise<boolean> =>
+  (await db.execute(sql`
+    UPDATE pool_machines SET discarded_at = coalesce(discarded_at, ${instantOf(now)}::timestamptz)
+    WHERE machine_id = ${machineId} AND claimed_at IS NULL`)) > 0;
+
+/** The machine was used without a claim. */
+export const releaseMember = async (db: Queryable, machineId: string, now: number): Promise<boolean> =>
+  (await db.execute(sql`
+    UPDATE pool_machines SET claimed_at = ${instantOf(now)}::timestamptz
+    WHERE machine_id = ${machineId} AND claimed_at IS NULL AND discarded_at IS NULL`)) > 0;
+
+export const forgetMember = (db: Queryable, machineId: string): Promise<number> =>
+  db.execute(sql`DELETE FROM pool_machines WHERE machine_id = ${machineId} AND claimed_at IS NULL`);
+
+/** Forgets claimed machines that were deleted, and the pool itself when it was deleted and nothing waits in it. */
+export async function sweepPool(db: Queryable, poolId: string, now: number): Promise<void> {
+  await db.execute(sql`
+    DELETE FROM pool_machines w WHERE w.pool_id = ${poolId} AND w.claimed_at IS NOT NULL
+      AND (EXISTS (SELECT 1 FROM machines m WHERE m.id = w.machine_id AND m.deleted_at IS NOT NULL)
+        OR w.claimed_at < ${instantOf(now - CLAIMED_UNMADE_MS)}::timestamptz
+          AND NOT EXISTS (SELECT 1 FROM machines m WHERE m.id = w.machine_id))`);
+  await db.execute(sql`
+    DELETE FROM pools p WHERE p.id = ${poolId} AND p.deleted_at IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM pool_machines w WHERE w.pool_id = p.id AND w.claimed_at IS NULL)`);
+}
+
+/** Sets or clears the reason why the pool cannot be filled. */
+export const setPoolError = (
+  db: Queryable,
+  poolId: string,
+  { error, retryAt }: { readonly error: string | null; readonly retryAt: number | null },
+): Promise<number> =>
+  db.execute(sql`
+    UPDATE pools SET error = ${error}, retry_at = ${retryAt === null ? null : instantOf(retryAt)}::timestamptz
+    WHERE id = ${poolId} AND error IS DISTINCT FROM ${error}`);
+
+/**
+ * Claims the machine that has waited longest. Concurrent claims get different ones; a repeated one gets the same. undefined:
+ * none waits.
+ */
+export async function claimMember(
+  db: Queryable,
+  { poolId, claimId, now }: { readonly poolId: string; readonly claimId: string; readonly now: number },
+): Promise<string | undefined> {
+  const row = await db.queryOne<{ machineId: string }>(sql`
+    WITH claimed AS (SELECT machine_id FROM pool_machines WHERE claim_id = ${claimId} AND pool_id = ${poolId}),
+    taken AS (
+      UPDATE pool_machines SET claimed_at = ${instantOf(now)}::timestamptz, claim_id = ${claimId}
+      WHERE NOT EXISTS (SELECT 1 FROM claimed) AND machine_id = (
+        SELECT w.machine_id FROM pool_machines w JOIN machines m ON m.id = w.machine_id JOIN nodes n ON n.id = m.node_id
+        WHERE w.pool_id = ${poolId} AND ${IS_IDLE} ORDER BY w.created_at, w.machine_id LIMIT 1 FOR UPDATE OF w SKIP LOCKED)
+      RETURNING machine_id)
+    SELECT machine_id AS "machineId" FROM claimed UNION ALL SELECT machine_id FROM taken`);
+  return row?.machineId;
+}
+
+/** Counts a machine that is made for a claim, because none waited. */
+export const addClaimed = (
+  db: Queryable,
+  { poolId, machineId, now }: { readonly poolId: string; readonly machineId: string; readonly now: number },
+): Promise<number> =>
+  db.execute(sql`
+    INSERT INTO pool_machines (machine_id, pool_id, created_at, claimed_at, claim_id)
+    VALUES (${machineId}, ${poolId}, ${instantOf(now)}::timestamptz, ${instantOf(now)}::timestamptz, ${machineId})
+    ON CONFLICT DO NOTHING`);

@@ -1,0 +1,42 @@
+/**
+ * Keeps pools at their size (pools/fill.ts).
+ *
+ * Reads pools, pool_machines and machines; writes them through pools/store.ts and the machines family. Two servers may fill
+ * one pool at once: rows are added under the pool's lock, and a machine is made once for its id. If the server dies between
+ * the row and its machine, the next activation of any server makes it.
+ */
+import { ownMessageOf } from "@flotilla/base/errors";
+import type { MachineServices } from "../machines/services.ts";
+import { fillPool } from "../pools/fill.ts";
+import { listPoolsToFill } from "../pools/store.ts";
+import type { Reconciler } from "./driver.ts";
+
+const POOLS_AT_A_TIME = 64;
+
+export function poolReconciler(services: MachineServices): Reconciler {
+  return {
+    name: "pools",
+    purpose: "keeps as many machines started and waiting in each pool as it is to have",
+    periodMs: 2_000,
+    wakeOn: ["pools"],
+    async activate(signal) {
+      const counts = { made: 0, discarded: 0 };
+      const errors: string[] = [];
+      let after = "";
+      for (;;) {
+        const pools = await listPoolsToFill(services.context.db, after, POOLS_AT_A_TIME);
+        for (const pool of pools) {
+          try {
+            const { made, discarded } = await fillPool(services, pool, signal);
+            counts.made += made;
+            counts.discarded += discarded;
+          } catch (error) {
+            errors.push(`${pool.id}: ${ownMessageOf(error)}`);
+          }
+          after = pool.id;
+        }
+        if (pools.length < POOLS_AT_A_TIME || signal.aborted) return { counts, errors };
+      }
+    },
+  };
+}

@@ -1,0 +1,169 @@
+/**
+ * Pools: machines that wait, claims that race, and what is left when something fails.
+ */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { until } from "../../test/support/until.ts";
+import { sql } from "../src/db/database.ts";
+import type { Client } from "./support/client.ts";
+import { startMachineServer } from "./support/machine-server.ts";
+import { startTestServer } from "./support/server.ts";
+
+const { client, server, context } = await startMachineServer();
+// Two servers fill the same pools.
+await startTestServer({ databaseUrl: server.databaseUrl });
+const IMAGE = "local/busybox";
+
+interface Pool {
+  readonly id: string;
+  readonly idleCount: number;
+  readonly busyCount: number;
+  readonly status: string;
+  readonly error: string | null;
+}
+
+const poolOf = async (id: string, by: Client = client): Promise<Pool> => {
+  const found = (await by.get("/v1/pools")).json as Pool[];
+  const pool = found.find((each) => each.id === id);
+  assert.ok(pool, `pool ${id} is not listed`);
+  return pool;
+};
+
+async function pool(fields: object = {}, by: Client = client): Promise<string> {
+  const made = await by.post("/v1/pools", { image: IMAGE, memoryMb: 256, cpus: 1, ...fields });
+  assert.equal(made.status, 200, made.text);
+  return made.json.id;
+}
+
+const waits = (id: string, idle: number, by: Client = client): Promise<unknown> =>
+  until(async () => (await poolOf(id, by)).idleCount === idle, { what: `${idle} machines to wait in ${id}` });
+
+const waitingIn = async (id: string): Promise<readonly string[]> =>
+  ((await client.get(`/v1/machines?label=flotilla-pool=${id}`)).json as { id: string }[]).map((machine) => machine.id);
+
+async function tenant(name: string): Promise<Client> {
+  const { id } = (await client.post("/v1/tenants", { name })).json;
+  return client.withKey(
+    (await client.post("/v1/apikeys", { tenantId: id, scopes: ["machine:create", "pool:write"] })).json.key,
+  );
+}
+
+test("a pool fills, claims that race get different running machines, and it fills again", async () => {
+  const id = await pool({ targetSize: 3 });
+  await waits(id, 3);
+  assert.equal((await poolOf(id)).status, "ready");
+  const claims = await Promise.all(Array.from({ length: 5 }, () => client.post(`/v1/pools/${id}/claim`)));
+  for (const claim of claims) assert.deepEqual([claim.status, claim.json.state], [200, "started"], claim.text);
+  const claimed = new Set(claims.map(({ json }) => json.id as string));
+  assert.equal(claimed.size, 5);
+  for (const machine of claimed)
+    assert.equal((await client.post(`/v1/machines/${machine}/exec`, { command: ["true"] })).json.exitCode, 0);
+  await waits(id, 3);
+  assert.equal((await poolOf(id)).busyCount, 5);
+  for (const machine of claimed) assert.equal((await client.call("DELETE", `/v1/machines/${machine}`)).status, 204);
+  await until(async () => (await poolOf(id)).busyCount === 0, { what: "no claimed machine to be counted" });
+  assert.equal((await client.get("/health")).json.poolsTotal, 1);
+  assert.equal((await client.call("DELETE", `/v1/pools/${id}`)).status, 204);
+  await until(async () => (await waitingIn(id)).length === 0, { what: "the waiting machines to be deleted" });
+  assert.equal((await client.call("DELETE", `/v1/pools/${id}`)).status, 404);
+  await until(async () => (await context.db.query(sql`SELECT 1 FROM pools`)).length === 0, {
+    what: "no row to be left",
+  });
+});
+
+test("a claim that is repeated gets the same machine, also when none waited", async () => {
+  for (const targetSize of [1, 0]) {
+    const id = await pool({ targetSize });
+    await waits(id, targetSize);
+    const headers = { "idempotency-key": `claim-${targetSize}` };
+    const first = await client.post(`/v1/pools/${id}/claim`, undefined, { headers });
+    assert.equal(first.status, 200, first.text);
+    // As if the server had died before it kept the answer.
+    await context.db.execute(sql`
+      UPDATE idempotency_keys SET status = NULL, answer = NULL, lease_until = now() - interval '1 second'
+      WHERE idempotency_key = ${`claim-${targetSize}`}`);
+    const again = await client.post(`/v1/pools/${id}/claim`, undefined, { headers });
+    assert.deepEqual([again.status, again.json.id], [200, first.json.id]);
+    assert.equal((await poolOf(id)).busyCount, 1);
+    await client.call("DELETE", `/v1/pools/${id}`);
+    assert.equal((await client.get(`/v1/machines/${first.json.id}`)).json.state, "started", "a claimed machine stays");
+  }
+});
+
+test("a machine whose server died before it was made is made by another one", async () => {
+  const id = await pool({ targetSize: 1 });
+  await waits(id, 1);
+  const machine = `mach-${"7".repeat(32)}`;
+  // What such a server leaves behind.
+  await context.db.execute(
+    sql`INSERT INTO pool_machines (machine_id, pool_id, created_at) VALUES (${machine}, ${id}, now())`,
+  );
+  await until(async () => (await waitingIn(id)).includes(machine), { what: "the machine to be made" });
+  await client.call("DELETE", `/v1/pools/${id}`);
+});
+
+test("a machine that was used without a claim leaves the pool and is kept; one that ended is replaced", async () => {
+  const id = await pool({ targetSize: 2 });
+  await waits(id, 2);
+  const [used = "", ended = ""] = await waitingIn(id);
+  assert.equal((await client.post(`/v1/machines/${used}/exec`, { command: ["true"] })).status, 200);
+  await until(async () => (await poolOf(id)).busyCount === 1, { what: "the used machine to leave" });
+  assert.equal((await client.post(`/v1/machines/${ended}/stop`)).status, 200);
+  await until(async () => !(await waitingIn(id)).includes(ended), { what: "the ended machine to be replaced" });
+  await waits(id, 2);
+  await client.call("DELETE", `/v1/pools/${id}`);
+  await until(async () => (await waitingIn(id)).length === 1, { what: "the others to be deleted" });
+  assert.deepEqual(await waitingIn(id), [used]);
+});
+
+test("a pool that cannot be filled says why and keeps the tenant's ceiling, and a claim is refused with the reason", async () => {
+  const small = await client.post("/v1/plans", { name: "two machines", maxMachines: 2 });
+  const owner = await client.post("/v1/tenants", { name: "small", planId: small.json.id });
+  const { key } = (await client.post("/v1/apikeys", { tenantId: owner.json.id })).json;
+  const by = client.withKey(key);
+  const id = await pool({ targetSize: 5 }, by);
+  await until(async () => (await poolOf(id, by)).status === "degraded", {
+    what: "the pool to say that it is not full",
+  });
+  assert.match(String((await poolOf(id, by)).error), /2 machines/);
+  await waits(id, 2, by);
+  const others = await Promise.all([1, 2, 3].map(() => by.post(`/v1/pools/${id}/claim`)));
+  const codes = others.map(({ headers }) => headers.get("x-error-code"));
+  assert.deepEqual(codes.toSorted(), [null, null, "quota_exceeded"]);
+  const missing = await pool({ image: "nowhere/nothing:missing" });
+  await until(async () => (await poolOf(missing)).status === "degraded", { what: "the image to be missing" });
+  assert.match(String((await poolOf(missing)).error), /not found|no image|image/i);
+  await client.call("DELETE", `/v1/pools/${missing}`);
+});
+
+test("a waiting machine that is too old is replaced, and the pool keeps its size", async () => {
+  const id = await pool({ targetSize: 3, maxIdleSecs: 3_600 });
+  await waits(id, 3);
+  const first = await waitingIn(id);
+  await context.db.execute(sql`
+    UPDATE machines SET ready_at = ready_at - interval '2 hours' WHERE id = ANY(${[...first]})`);
+  await until(async () => (await waitingIn(id)).every((machine) => !first.includes(machine)), { what: "new machines" });
+  await waits(id, 3);
+  assert.equal((await waitingIn(id)).length, 3);
+  await client.call("DELETE", `/v1/pools/${id}`);
+});
+
+test("a pool is invisible to other tenants, and made for another tenant by an admin only", async () => {
+  const [one, other] = [await tenant("first"), await tenant("second")];
+  const id = await pool({ targetSize: 0 }, one);
+  assert.deepEqual((await other.get("/v1/pools")).json, []);
+  for (const answer of [await other.post(`/v1/pools/${id}/claim`), await other.call("DELETE", `/v1/pools/${id}`)])
+    assert.equal(answer.status, 404, answer.text);
+  const tenantId = (await one.get("/v1/me")).json.tenantId as string;
+  assert.equal((await other.post("/v1/pools", { image: IMAGE, tenantId })).status, 403);
+  assert.equal((await client.post("/v1/pools", { image: IMAGE, tenantId, targetSize: 0 })).status, 200);
+  assert.equal((await client.post("/v1/pools", { image: IMAGE, tenantId: "tenant_none" })).status, 404);
+  assert.equal((await one.get("/v1/pools")).json.length, 2);
+  for (const bad of [
+    { image: "" },
+    { image: IMAGE, targetSize: 101 },
+    { image: IMAGE, targetSize: -1 },
+    { image: IMAGE, cpus: 0 },
+  ])
+    assert.equal((await one.post("/v1/pools", bad)).status, 422, JSON.stringify(bad));
+});
