@@ -249,6 +249,35 @@ test("a repetition finds a create that was answered with a fault of the database
   assert.equal(listed.filter(({ name }) => name === "after-all").length, 1);
 });
 
+test("a request that failed while the database was away may be repeated as soon as it is back", async () => {
+  const { db } = server.context;
+  const headers = { "idempotency-key": "create-while-away" };
+  const body = { source: { type: "image", reference: "local/busybox" }, name: "while-away" };
+  const { queryOne, execute } = db;
+  const lost = new DatabaseUnavailable(new Error("the connection was lost"));
+  let hasClaimed = false;
+  Object.assign(db, {
+    queryOne: async (statement: Parameters<typeof queryOne>[0]) => {
+      if (hasClaimed) throw lost;
+      hasClaimed = statement.text.includes("INSERT INTO idempotency_keys");
+      return await queryOne(statement);
+    },
+    execute: async (statement: Parameters<typeof execute>[0]) => {
+      if (hasClaimed) throw lost;
+      return await execute(statement);
+    },
+  });
+  try {
+    assert.equal((await client.post("/v1/machines", body, { headers })).status, 503);
+  } finally {
+    Object.assign(db, { queryOne, execute });
+  }
+  const startedAt = performance.now();
+  const again = async () => (await client.post("/v1/machines", body, { headers })).status === 201;
+  await until(again, { what: "the repetition", deadlineMs: 60_000 });
+  assert.ok(performance.now() - startedAt < 55_000, "before the lease ends");
+});
+
 test("an answer above 64 KiB is not stored, and a repetition gets advice", async () => {
   const headers = { "idempotency-key": "large" };
   const labels = Object.fromEntries(Array.from({ length: 32 }, (_, at) => [`label-${at}`, "x".repeat(200)]));

@@ -5,7 +5,8 @@
  *
  * Always:
  * - One request at a time runs for a key: the row is its lease, renewed while it runs. A crash leaves a lease that expires
- *   after LEASE_MS; then the request may run again.
+ *   after LEASE_MS; then the request may run again. A request that failed because the database was away ends its lease when
+ *   the database is back.
  * - Answers that callers retry with the same key are not remembered: 429, 402 and every 5xx.
  * - Ids and secrets of what a request makes come from its `seed`, which is in the row before the request runs, and stays
  *   when the request is lost or fails with a 5xx. So a repetition makes the same, and the primary key shows what exists.
@@ -23,12 +24,14 @@
 import { createCipheriv, createDecipheriv, createHash, hkdfSync } from "node:crypto";
 import { Refusal } from "@flotilla/contract/errors";
 import type { Context } from "../context.ts";
+import { DatabaseUnavailable } from "../db/database.ts";
 import {
   claimKey,
   endLease,
   hasKey,
   type IdempotencyRow,
   keepAnswer,
+  type KeyOwner,
   releaseKey,
   renewLease,
 } from "./idempotency-store.ts";
@@ -57,6 +60,7 @@ export interface IdempotentRequest {
 
 const LEASE_MS = 60_000;
 const RENEW_MS = 15_000;
+const END_AGAIN_MS = 250;
 const KEPT_MS = 24 * 60 * 60 * 1000;
 const KEPT_BYTES_MAX = 64 * 1024;
 const KEY_FORM = /^[\x21-\x7e]{1,255}$/;
@@ -109,7 +113,18 @@ async function remember(
     else await endLease(context.db, held, context.clock.now());
   } catch (error) {
     context.log.warn({ error }, "the answer under an idempotency key could not be kept");
+    if (answer.status >= 500) endLeaseLater(context, { ...request, owner });
   }
+}
+
+/** Tries again until the database answers, or the lease has expired. */
+function endLeaseLater(context: Context, held: KeyOwner, until = context.clock.monotonic() + LEASE_MS): void {
+  const { db, clock } = context;
+  clock.timer(END_AGAIN_MS, () => {
+    endLease(db, held, clock.now()).catch(() => {
+      if (clock.monotonic() < until) endLeaseLater(context, held, until);
+    });
+  });
 }
 
 const isKept = (status: number): boolean => status < 500 && status !== 429 && status !== 402;
@@ -128,13 +143,12 @@ async function claim(
   fingerprint: Buffer,
 ): Promise<IdempotencyRow> {
   const now = context.clock.now();
-  const row = await claimKey(context.db, {
-    ...request,
-    owner,
-    fingerprint,
-    at: now,
-    leaseUntil: now + LEASE_MS,
-    expiresAt: now + KEPT_MS,
+  const held = { ...request, owner };
+  const lease = { ...held, fingerprint, at: now, leaseUntil: now + LEASE_MS, expiresAt: now + KEPT_MS };
+  const row = await claimKey(context.db, lease).catch((error: unknown) => {
+    // The row may have been written, and nothing will run for it.
+    if (error instanceof DatabaseUnavailable) endLeaseLater(context, held);
+    throw error;
   });
   // No row: another request inserted it after this statement's snapshot, so that one is running.
   return row ?? { fingerprint, owner: "", seed: "", status: null, answer: null };
