@@ -60,7 +60,7 @@ export const settings = {
     env: "DATABASE_URL",
     programs: ["up", "server", "ingress"],
     meaning:
-      "an external PostgreSQL (15 or newer); without it the server runs its own in the data directory; `flotilla ingress` needs it",
+      "an external PostgreSQL (15 or newer), with one host or several, of which the primary is used: postgres://user@db1,db2/name; without it the server runs its own in the data directory; `flotilla ingress` needs it",
     defaultText: "an embedded PostgreSQL",
     isSecret: true,
     parse: (value) => {

@@ -6,6 +6,7 @@ import { test } from "node:test";
 import { endpointList } from "@flotilla/contract/endpoints";
 import { freshDatabase, startTestServer } from "./support/server.ts";
 import { startProxy } from "./support/proxy.ts";
+import { fastClock } from "../../test/support/fast-clock.ts";
 import { until } from "../../test/support/until.ts";
 
 const server = await startTestServer();
@@ -81,6 +82,23 @@ test("while the database is unreachable requests answer 503 and readiness fails;
   proxy.restore();
   await until(async () => (await own.client.get("/readyz")).status === 200);
   assert.equal((await own.client.get("/v1/tenants")).status, 200);
+  await own.stop();
+  await proxy.close();
+});
+
+test("while the database hangs requests are refused at once, also those that wait for it, until it answers again", async () => {
+  const proxy = await startProxy(await freshDatabase());
+  const own = await startTestServer({ databaseUrl: proxy.url, clock: fastClock(5) });
+  assert.equal((await own.client.get("/v1/tenants")).status, 200);
+  proxy.freeze();
+  const waiting = Array.from({ length: 40 }, () => own.client.get("/v1/tenants"));
+  for (const { status, headers } of await Promise.all(waiting))
+    assert.deepEqual([status, headers.get("retry-after")], [503, "1"]);
+  const isRefused = async () => (await own.client.get("/readyz")).status === 503;
+  await until(isRefused, { what: "a server that is not ready", deadlineMs: 60_000 });
+  proxy.restore();
+  const answers = async () => (await own.client.get("/v1/tenants")).status === 200;
+  await until(answers, { what: "an answer", deadlineMs: 60_000 });
   await own.stop();
   await proxy.close();
 });

@@ -26,12 +26,12 @@ export class Listener {
   isConnected = false;
   readonly #callbacks = new Map<Channel, Set<ListenCallbacks>>(CHANNELS.map((channel) => [channel, new Set()]));
   readonly #stopping = new AbortController();
-  readonly #connect: () => pg.Client;
+  readonly #connect: () => Promise<pg.Client>;
   readonly #clock: Clock;
   readonly #log: Log;
   #loop: Promise<void> | null = null;
 
-  constructor(options: { readonly connect: () => pg.Client; readonly clock: Clock; readonly log: Log }) {
+  constructor(options: { readonly connect: () => Promise<pg.Client>; readonly clock: Clock; readonly log: Log }) {
     this.#connect = options.connect;
     this.#clock = options.clock;
     this.#log = options.log;
@@ -67,7 +67,7 @@ export class Listener {
 
   /** One connection from its start to its end. */
   async #session(signal: AbortSignal): Promise<void> {
-    const client = this.#connect();
+    const client = await this.#connect();
     const ended = new AbortController();
     client.on("error", () => ended.abort());
     client.on("end", () => ended.abort());

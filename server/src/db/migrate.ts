@@ -9,11 +9,14 @@
  * A crash leaves complete files applied and nothing of the next one.
  */
 import { readdir, readFile } from "node:fs/promises";
+import { systemClock } from "@flotilla/base/clock";
 import { ownMessageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import pg from "pg";
 import { DatabaseUnavailable } from "./database.ts";
-import { type ConnectionOptions, isConnectionLoss } from "./postgres.ts";
+import { type ConnectionOptions, hostsOf } from "./hosts.ts";
+import { isConnectionLoss } from "./postgres.ts";
+import { findPrimary } from "./primary.ts";
 
 export interface Migration {
   readonly version: number;
@@ -44,7 +47,8 @@ export async function migrate(options: {
   readonly migrations?: readonly Migration[];
 }): Promise<readonly number[]> {
   const migrations = options.migrations ?? (await readMigrations());
-  const client = new pg.Client({ ...options.connection, application_name: "flotilla migration" });
+  const { config } = await findPrimary({ hosts: hostsOf(options.connection), clock: systemClock, log: options.log });
+  const client = new pg.Client({ ...config, application_name: "flotilla migration" });
   client.on("error", () => undefined);
   try {
     await client.connect();

@@ -5,7 +5,9 @@
  * - Statements are prepared once per connection, under a name that is a hash of their text.
  * - bigint arrives as number (it throws above 2^53). Statements read instants as epoch milliseconds (instant.ts). A value for
  *   a jsonb column is passed as JSON text, because pg would send an array as a PostgreSQL array.
- * - A lost or refused connection is thrown as DatabaseUnavailable, a full disk as DatabaseFull; HTTP answers both with 503.
+ * - A lost or refused connection, and a database that refuses writes, are thrown as DatabaseUnavailable, a full disk as
+ *   DatabaseFull; HTTP answers all with 503.
+ * - Every connection is to the primary (primary.ts), and no statement waits longer than ANSWER_TIMEOUT_MS.
  * - Every client has an error handler: without one the process would end when a backend is terminated.
  *
  * Notifications are a hint. One is sent at once, and those of the next few milliseconds together as one NOTIFY per
@@ -24,8 +26,13 @@ import {
   DatabaseUnavailable,
   type Queryable,
   type Statement,
+  sql,
 } from "./database.ts";
+import { type ConnectionOptions, hostsOf } from "./hosts.ts";
 import { Listener } from "./listener.ts";
+import { Primary } from "./primary.ts";
+
+export type { ConnectionOptions } from "./hosts.ts";
 
 export interface DatabaseOptions {
   readonly connection: ConnectionOptions;
@@ -34,13 +41,13 @@ export interface DatabaseOptions {
   readonly connectionsMax?: number;
 }
 
-export type ConnectionOptions =
-  | { readonly connectionString: string }
-  | { readonly host: string; readonly user: string; readonly password: string; readonly database: string };
-
 /** Most statements answer in milliseconds; one that runs this long holds a connection that others need. */
 const STATEMENT_TIMEOUT_MS = 30_000;
+/** After STATEMENT_TIMEOUT_MS the database answers with a failure; without one the connection is dead. */
+const ANSWER_TIMEOUT_MS = STATEMENT_TIMEOUT_MS + 5_000;
 const CONNECT_TIMEOUT_MS = 5_000;
+/** How long connections have to end in order when the database is closed. */
+const CLOSE_MS = 2_000;
 const TRANSACTION_TRIES_MAX = 8;
 const NOTIFY_GATHER_MS = 3;
 /** PostgreSQL refuses payloads of 8000 bytes and more. */
@@ -80,17 +87,20 @@ const queryConfig = (statement: Statement): pg.QueryConfig => {
   return name === undefined ? config : { ...config, name };
 };
 
-/** The connection was lost or could not be made: whether the statement took effect is not known. */
+/**
+ * The connection was lost or could not be made: whether the statement took effect is not known. Or the database accepts no
+ * writes (25006), because it is a standby or was made one.
+ */
 export function isConnectionLoss(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   const { code, syscall } = error as { code?: unknown; syscall?: unknown };
   if (typeof code === "string") {
-    if (/^(08...|57P0[1-5]|53300)$/.test(code)) return true;
+    if (/^(08...|57P0[1-5]|53300|25006)$/.test(code)) return true;
     if (["ECONNREFUSED", "ECONNRESET", "EPIPE", "ETIMEDOUT", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND"].includes(code))
       return true;
     if (code === "ENOENT" && syscall === "connect") return true;
   }
-  return /^(Connection terminated|timeout exceeded when trying to connect|Client has encountered a connection error|Client was closed|Cannot use a pool after)/.test(
+  return /^(Connection terminated|timeout exceeded when trying to connect|Client has encountered a connection error|Client was closed|Query read timeout|Cannot use a pool after)/.test(
     error.message,
   );
 }
@@ -120,81 +130,124 @@ async function run<Row extends object>(
   }
 }
 
-const queryable = (target: pg.Pool | pg.PoolClient): Queryable => ({
-  query: async <Row extends object>(statement: Statement) => (await run<Row>(target, statement)).rows,
-  queryOne: async <Row extends object>(statement: Statement) => (await run<Row>(target, statement)).rows[0],
-  execute: async (statement) => (await run(target, statement)).rowCount ?? 0,
+type Run = <Row extends object>(statement: Statement) => Promise<pg.QueryResult<Row>>;
+
+const queryable = (run: Run): Queryable => ({
+  query: async <Row extends object>(statement: Statement) => (await run<Row>(statement)).rows,
+  queryOne: async <Row extends object>(statement: Statement) => (await run<Row>(statement)).rows[0],
+  execute: async (statement) => (await run(statement)).rowCount ?? 0,
 });
 
-/** Connects lazily: a database that is down shows at the first query, as DatabaseUnavailable. */
+/** Connects lazily: a database that is down shows at the first query, as DatabaseUnavailable. Throws for a bad address. */
 export function openDatabase({ connection, clock, log, connectionsMax = 20 }: DatabaseOptions): Database {
-  const pool = new pg.Pool({
-    ...connection,
-    max: connectionsMax,
-    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
-    statement_timeout: STATEMENT_TIMEOUT_MS,
-    keepAlive: true,
-    application_name: "flotilla",
-    types,
-  });
+  const primary = new Primary({ hosts: hostsOf(connection), clock, log });
+  const pool = openPool(primary, connectionsMax);
   let isClosing = false;
   pool.on("error", (error) => {
     if (!isClosing) log.warn({ reason: error.message }, "an idle database connection was lost");
   });
-  pool.on("connect", (client) => client.on("error", () => undefined));
-
   const listener = new Listener({
-    connect: () => new pg.Client({ ...connection, application_name: "flotilla listener", keepAlive: true }),
+    connect: async () => {
+      await primary.ready();
+      return new pg.Client({ ...primary.config(), application_name: "flotilla listener", keepAlive: true });
+    },
     clock,
     log,
   });
-  const waiting = new Map<Channel, Set<string>>();
-  let flushing: Promise<void> | null = null;
-  let flushedAt = Number.NEGATIVE_INFINITY;
-  const direct = queryable(pool);
-
-  const flush = async (): Promise<void> => {
-    const sinceLast = clock.monotonic() - flushedAt;
-    // Later in this turn at the earliest: a statement that wrote many rows notifies each of them.
-    if (sinceLast < NOTIFY_GATHER_MS) await clock.sleep(NOTIFY_GATHER_MS - sinceLast);
-    else await Promise.resolve();
-    flushing = null;
-    flushedAt = clock.monotonic();
-    const channels: string[] = [];
-    const payloads: string[] = [];
-    for (const [channel, items] of waiting) {
-      for (const payload of joinPayloads(items)) {
-        channels.push(channel);
-        payloads.push(payload);
-      }
-    }
-    waiting.clear();
-    await pool.query(
-      "SELECT pg_notify(channel, payload) FROM unnest($1::text[], $2::text[]) AS note(channel, payload)",
-      [channels, payloads],
-    );
+  const direct: Run = async (statement) => {
+    await primary.ready();
+    return await run(pool, statement);
   };
-
+  const notifications = new Notifications(direct, { clock, log });
   return {
-    ...direct,
-    transaction: (work) => transaction(pool, clock, work),
+    ...queryable(direct),
+    transaction: (work) => transaction({ pool, primary, clock }, work),
     notify(channel, payload) {
       listener.deliver(channel, payload);
-      const items = waiting.get(channel);
-      if (items === undefined) waiting.set(channel, new Set([payload]));
-      else items.add(payload);
-      flushing ??= flush().catch((error: unknown) => log.warn({ error }, "a notification could not be sent"));
-      return flushing;
+      return notifications.add(channel, payload);
     },
     listen: (channel, callbacks) => listener.add(channel, callbacks),
     isListening: () => listener.isConnected,
     async close() {
       isClosing = true;
-      await flushing;
+      await notifications.flushing;
+      // A database that does not answer would keep connections open that end in order.
+      const late = clock.timer(CLOSE_MS, () => primary.cut());
       await listener.close();
       await pool.end();
+      late.cancel();
+      await primary.close();
     },
   };
+}
+
+function openPool(primary: Primary, max: number): pg.Pool {
+  /** Each connection is made to the host that is the primary then. */
+  class PrimaryClient extends pg.Client {
+    constructor(options?: pg.ClientConfig) {
+      super({ ...options, ...primary.config() });
+    }
+  }
+  const pool = new pg.Pool({
+    Client: PrimaryClient,
+    max,
+    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+    statement_timeout: STATEMENT_TIMEOUT_MS,
+    query_timeout: ANSWER_TIMEOUT_MS,
+    keepAlive: true,
+    application_name: "flotilla",
+    types,
+  });
+  pool.on("connect", (client) => client.on("error", () => undefined));
+  return pool;
+}
+
+/** What waits to be sent as NOTIFY. */
+class Notifications {
+  flushing: Promise<void> | null = null;
+  readonly #run: Run;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #waiting = new Map<Channel, Set<string>>();
+  #flushedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(run: Run, { clock, log }: Pick<DatabaseOptions, "clock" | "log">) {
+    this.#run = run;
+    this.#clock = clock;
+    this.#log = log;
+  }
+
+  /** Resolves when it was sent, or could not be. */
+  add(channel: Channel, payload: string): Promise<void> {
+    const items = this.#waiting.get(channel);
+    if (items === undefined) this.#waiting.set(channel, new Set([payload]));
+    else items.add(payload);
+    this.flushing ??= this.#flush().catch((error: unknown) =>
+      this.#log.warn({ error }, "a notification could not be sent"),
+    );
+    return this.flushing;
+  }
+
+  async #flush(): Promise<void> {
+    const sinceLast = this.#clock.monotonic() - this.#flushedAt;
+    // Later in this turn at the earliest: a statement that wrote many rows notifies each of them.
+    if (sinceLast < NOTIFY_GATHER_MS) await this.#clock.sleep(NOTIFY_GATHER_MS - sinceLast);
+    else await Promise.resolve();
+    this.flushing = null;
+    this.#flushedAt = this.#clock.monotonic();
+    const channels: string[] = [];
+    const payloads: string[] = [];
+    for (const [channel, items] of this.#waiting) {
+      for (const payload of joinPayloads(items)) {
+        channels.push(channel);
+        payloads.push(payload);
+      }
+    }
+    this.#waiting.clear();
+    await this.#run(
+      sql`SELECT pg_notify(channel, payload) FROM unnest(${channels}::text[], ${payloads}::text[]) AS note(channel, payload)`,
+    );
+  }
 }
 
 function joinPayloads(items: ReadonlySet<string>): readonly string[] {
@@ -213,13 +266,23 @@ function joinPayloads(items: ReadonlySet<string>): readonly string[] {
   return joined;
 }
 
-async function transaction<T>(pool: pg.Pool, clock: Clock, work: (transaction: Queryable) => Promise<T>): Promise<T> {
+interface TransactionParts {
+  readonly pool: pg.Pool;
+  readonly primary: Primary;
+  readonly clock: Clock;
+}
+
+async function transaction<T>(
+  { pool, primary, clock }: TransactionParts,
+  work: (transaction: Queryable) => Promise<T>,
+): Promise<T> {
   for (let attempt = 1; ; attempt++) {
+    await primary.ready();
     const client = await connect(pool);
     let broken: Error | undefined;
     try {
       await run(client, { text: "BEGIN", values: [] });
-      const result = await work(queryable(client));
+      const result = await work(queryable((statement) => run(client, statement)));
       await run(client, { text: "COMMIT", values: [] });
       return result;
     } catch (error) {

@@ -33,7 +33,8 @@ export async function startTestCluster(log: Log): Promise<{ directory: string; p
   return { directory, postgres: await start(join(directory, "postgres"), log) };
 }
 
-async function keptCluster(log: Log): Promise<string> {
+/** The kept cluster: `data`, `password`. Not to be written. */
+export async function keptCluster(log: Log): Promise<string> {
   const place = join(parseSettings(["cacheDirectory"], process.env).cacheDirectory, "test-clusters");
   // PostgreSQL may run as another user, which reaches its data through these directories.
   await mkdir(place, { recursive: true });

@@ -9,6 +9,8 @@ export interface Proxy {
   readonly url: string;
   /** Breaks every connection and refuses new ones. */
   cut(): void;
+  /** Keeps every connection and accepts new ones, but passes nothing on. */
+  freeze(): void;
   restore(): void;
   close(): Promise<void>;
 }
@@ -17,7 +19,9 @@ export async function startProxy(databaseUrl: string): Promise<Proxy> {
   const target = new URL(databaseUrl);
   const path = `${decodeURIComponent(target.hostname)}/.s.PGSQL.5432`;
   const sockets = new Set<Socket>();
+  const pipes = new Set<readonly [Socket, Socket]>();
   let isCut = false;
+  let isFrozen = false;
   const server = createServer((inward) => {
     if (isCut) {
       inward.destroy();
@@ -28,11 +32,14 @@ export async function startProxy(databaseUrl: string): Promise<Proxy> {
       [inward, outward],
       [outward, inward],
     ] as const) {
+      const pipe = [one, other] as const;
       sockets.add(one);
-      one.pipe(other);
+      pipes.add(pipe);
+      if (!isFrozen) one.pipe(other);
       one.on("error", () => other.destroy());
       one.on("close", () => {
         sockets.delete(one);
+        pipes.delete(pipe);
         other.destroy();
       });
     }
@@ -49,8 +56,14 @@ export async function startProxy(databaseUrl: string): Promise<Proxy> {
       isCut = true;
       breakAll();
     },
+    freeze() {
+      isFrozen = true;
+      for (const [from, to] of pipes) from.unpipe(to).pause();
+    },
     restore() {
       isCut = false;
+      isFrozen = false;
+      for (const [from, to] of pipes) from.pipe(to);
     },
     async close() {
       breakAll();
