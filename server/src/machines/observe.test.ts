@@ -6,7 +6,7 @@ import { test } from "node:test";
 import type { ObservedMachine } from "@flotilla/contract/link";
 import { machineRecord, NOW, report } from "../../test/support/machine.ts";
 import type { Change } from "./change.ts";
-import { applyObservation } from "./observe.ts";
+import { applyNoTrace, applyObservation } from "./observe.ts";
 import type { MachineRecord } from "./record.ts";
 import { phaseOf } from "./state.ts";
 
@@ -122,10 +122,31 @@ test("a guest's end that is reported late does not undo a newer start", () => {
   assert.equal((observation as { change: Change }).change.next.desiredState, "running");
 });
 
-test("a node that is ahead of the database is overtaken, so that it listens again", () => {
-  const { next } = news(starting, { generation: 9, state: "stopped" });
-  assert.equal(next.generation, 10);
-  assert.equal(next.desiredState, "running");
+test("a node that is ahead of a restored database keeps what it received last, and accepts requests again", () => {
+  const stopped = machineRecord({ ...running, desiredState: "stopped", observedState: "stopped", readyAt: null });
+  for (const [machine, state, phase] of [
+    [running, "stopped", "stopping"],
+    [stopped, "running", "starting"],
+    [running, "running", "starting"],
+    [stopped, "preparing", "starting"],
+    [running, "failed", "failed"],
+    [running, "absent", "failed"],
+  ] as const) {
+    const { next, timeline } = news(machine, { generation: 9, state, reason: "it crashed", bootId: "boot-9" });
+    assert.deepEqual([next.generation, phaseOf(next)], [10, phase], `${machine.desiredState} and ${state}`);
+    assert.match(timeline[0]?.message ?? "", /restored from a backup/);
+  }
+  const { next } = news(running, { generation: 9, state: "absent" });
+  assert.match(next.error ?? "", /its disk is lost/);
+});
+
+test("a machine that its node had and does not have any more is in error, and no new disk is made", () => {
+  const lost = applyNoTrace(running, NOW);
+  assert.equal(lost.outcome, "news");
+  const { next, timeline } = (lost as { change: Change }).change;
+  assert.deepEqual([phaseOf(next), next.desiredState, timeline.length], ["failed", "stopped", 1]);
+  assert.match(next.error ?? "", /so its disk is lost; start it to begin with a new, empty disk, or delete it/);
+  assert.equal(applyNoTrace(next as MachineRecord, NOW).outcome, "same");
 });
 
 test("a machine that is to be absent and is not, has to go, however old the report", () => {

@@ -8,6 +8,9 @@
  * - Within a generation a machine only moves forward (POSITION), because a heartbeat that was written before an answer may
  *   arrive after it. A boot id other than the stored one is news while the machine is to run.
  * - A node that has lost its record of a machine (generation 0) gets the desired state again; nothing is lost by that.
+ * - A machine that its node had and does not have any more is in error: its disk is gone, and only a new request makes another.
+ * - A report of a newer generation than ours means that the database was restored to an earlier state. What the node
+ *   received last is then the desired state, so that a restore neither starts nor stops a machine.
  * - When a guest powers itself off, the desired state becomes `stopped`, so that nothing starts it again.
  */
 import type { ObservedMachine, ObservedState } from "@flotilla/contract/link";
@@ -131,8 +134,7 @@ function isForgotten(machine: MutableMachine, report: ObservedMachine): boolean 
 
 /** A machine that can continue gets the desired state again; for one that cannot, the owner sees the reason. */
 function observeForgotten(machine: MutableMachine, report: ObservedMachine, now: number): Observation {
-  if (machine.desiredState === "absent") return sendAgain(machine, [], now);
-  if (report.state !== "failed") return sendAgain(machine, [], now);
+  if (machine.desiredState === "absent" || report.state !== "failed") return sendAgain(machine, now);
   const reason = reasonOf(report) ?? "";
   const isKnown = machine.error === reason || (phaseOf(machine) === "failed" && machine.observedReason === reason);
   if (isKnown) return { outcome: "same" };
@@ -143,35 +145,56 @@ function observeForgotten(machine: MutableMachine, report: ObservedMachine, now:
   };
 }
 
-/** The node has no trace of the machine, though that was not requested: it gets the desired state again. */
+/** The node has no trace of the machine, though that was not requested. */
 export function applyNoTrace(machine: MutableMachine, now: number): Observation {
-  const message = `node ${machine.nodeId} does not have the machine any more; the content of its disk is lost`;
-  return sendAgain(machine, [{ level: "warn", message }], now);
+  if (hasNoTrace(machine)) return { outcome: "same" };
+  return { outcome: "news", change: abandon({ ...machine, ...NOTHING_OBSERVED }, diskLostText(machine), now) };
 }
 
-function sendAgain(machine: MutableMachine, timeline: readonly TimelineEntry[], now: number): Observation {
-  if (includes(WITHOUT_TRACE, phaseOf(machine))) return { outcome: "same" };
-  if (machine.observedState === "absent" && machine.observedGeneration === 0) return { outcome: "same" };
-  const next: MutableMachine = {
-    ...machine,
-    ...NOTHING_OBSERVED,
-    reconcileAt: now,
-  };
-  return { outcome: "news", change: { next, timeline, activeMax: null } };
+const diskLostText = ({ nodeId }: MutableMachine): string =>
+  `node ${nodeId} does not have the machine any more, so its disk is lost; start it to begin with a new, empty disk, or delete it`;
+
+function sendAgain(machine: MutableMachine, now: number): Observation {
+  if (hasNoTrace(machine)) return { outcome: "same" };
+  const next: MutableMachine = { ...machine, ...NOTHING_OBSERVED, reconcileAt: now };
+  return { outcome: "news", change: { next, timeline: [], activeMax: null } };
 }
 
-/** Phases in which this is expected: nothing can be lost, or the node gets the desired state again in any case. */
+/** Whether this is expected: the node never had it, nothing can be lost, or it gets the desired state again in any case. */
+const hasNoTrace = (machine: MutableMachine): boolean =>
+  includes(WITHOUT_TRACE, phaseOf(machine)) || (machine.observedState === "absent" && machine.observedGeneration === 0);
+
 const WITHOUT_TRACE = ["created", "failed", "deleting", "deleted"] as const satisfies readonly MachinePhase[];
 
 /** The desired state after the report: a guest's power-off is a stop, and a generation beyond ours is exceeded. */
 function withDesired(machine: MutableMachine, report: ObservedMachine, now: number): MutableMachine {
-  if (report.generation > machine.generation) {
-    // Only after the database was put back to an earlier state: the generation must exceed what the node has seen.
-    return { ...machine, generation: report.generation + 1, desiredAt: now };
-  }
+  // Only after the database was restored to an earlier state: the generation must exceed what the node has seen.
+  if (report.generation > machine.generation)
+    return { ...machine, ...desiredOnNode(machine, report), generation: report.generation + 1, desiredAt: now };
   const endedItself = report.state === "stopped" && report.hasPoweredOff && machine.desiredState === "running";
   if (!endedItself || report.generation < machine.generation) return machine;
   return { ...machine, desiredState: "stopped", generation: machine.generation + 1, desiredAt: now };
+}
+
+/** What the node received last, as far as its report shows it. */
+function desiredOnNode(
+  machine: MutableMachine,
+  report: ObservedMachine,
+): Pick<MutableMachine, "desiredState" | "error"> {
+  const { desiredState, error } = machine;
+  if (desiredState === "absent") return { desiredState, error };
+  switch (report.state) {
+    case "preparing":
+    case "booting":
+    case "running":
+      return { desiredState: "running", error: null };
+    case "failed":
+      return { desiredState: "stopped", error: reasonOf(report) };
+    case "absent":
+      return { desiredState: "stopped", error: diskLostText(machine) };
+    default:
+      return { desiredState: "stopped", error: null };
+  }
 }
 
 /**
@@ -194,6 +217,15 @@ function isSame(before: MutableMachine, after: MutableMachine): boolean {
 
 function timelineOf(before: MutableMachine, after: MutableMachine, report: ObservedMachine): readonly TimelineEntry[] {
   if (before.desiredState === "absent") return [];
+  if (report.generation > before.generation) {
+    const text = after.error ?? (after.desiredState === "running" ? "it is running" : "it is stopped");
+    return [
+      {
+        level: "warn",
+        message: `the control plane was restored from a backup; the machine is as on its node: ${text}`,
+      },
+    ];
+  }
   if (isNewRun(before, after)) return [{ level: "info", message: "machine started" }];
   const reason = after.observedReason ?? "";
   if (after.observedState === "failed" && before.observedState !== "failed" && before.desiredState === "running") {

@@ -60,7 +60,7 @@ export const MACHINE_EVENTS = [
   /** The guest powered itself off. */
   "poweredOff",
   "stopped",
-  /** The node does not have it; unless that was requested, the node gets the desired state again. */
+  /** The node does not have it; unless that was requested, its disk is lost. */
   "removed",
   /** A transitional phase lasted too long. */
   "abandoned",
@@ -78,7 +78,7 @@ const TRANSITIONS = {
     stopRequested: "stopped",
     deleteRequested: "deleting",
     stopped: "stopped",
-    removed: "stopping",
+    removed: "failed",
   },
   starting: {
     startRequested: "starting",
@@ -90,7 +90,7 @@ const TRANSITIONS = {
     // The desired state becomes `stopped`, which the node has yet to apply.
     poweredOff: "stopping",
     stopped: "starting",
-    removed: "starting",
+    removed: "failed",
     abandoned: "failed",
   },
   running: {
@@ -102,8 +102,7 @@ const TRANSITIONS = {
     ran: "running",
     failed: "failed",
     poweredOff: "stopping",
-    // The node has lost its journal: the desired state is sent again.
-    removed: "starting",
+    removed: "failed",
   },
   stopping: {
     startRequested: "starting",
@@ -113,7 +112,7 @@ const TRANSITIONS = {
     failed: "stopped",
     poweredOff: "stopped",
     stopped: "stopped",
-    removed: "stopping",
+    removed: "failed",
     abandoned: "failed",
   },
   failed: {
