@@ -8,6 +8,7 @@ import { Command, CommanderError, Option } from "commander";
 import { addAccountCommands } from "./account/commands.ts";
 import { addAuditCommands } from "./audit/commands.ts";
 import { addAuthorityCommands } from "./authority/commands.ts";
+import { addBackupCommands } from "./backup/commands.ts";
 import { addBenchCommand } from "./bench/command.ts";
 import { addBillingCommands } from "./billing/commands.ts";
 import { addVerb, type Tree } from "./command.ts";
@@ -66,6 +67,7 @@ export function buildProgram(tree: Tree): Command {
   addProgram(tree, root, "up", "run a whole Flotilla on this machine: server, database and node");
   addProgram(tree, root, "server", "run a server only");
   addProgram(tree, root, "ingress", "run only the ingress to machines, beside a server on the same database");
+  addBackupCommands(tree, root);
   addNodeCommands(tree, addProgram(tree, root, "node", "run a node only, which adds this machine to a server"));
   addVerb(tree, root, {
     usage: "doctor",

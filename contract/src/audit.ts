@@ -13,11 +13,13 @@ export const AUDIT_FIRST_HASH = "0".repeat(64);
 export const AuditRecord = Type.Object({
   at: Type.String({ description: "RFC 3339, UTC" }),
   requestId: Type.String(),
-  operation: Type.String({ description: "the operationId of this description, such as createMachine" }),
+  operation: Type.String({
+    description: "the operationId of this description, such as createMachine; `restore`: an operator restored a backup",
+  }),
   resource: nullable(Type.String({ description: "the id that the call named or made" })),
   keyId: Type.String({
     description:
-      "who called; for the registration of a node `join-token:` with the prefix of its token, or `node:` with its id",
+      "who called; for the registration of a node `join-token:` with the prefix of its token, or `node:` with its id; `operator` for a restore",
   }),
   scopes: Type.Array(Type.String(), { description: "of the key" }),
   address: Type.String({ description: "from where the call came" }),

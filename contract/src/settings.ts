@@ -58,9 +58,9 @@ export const settings = {
   }),
   databaseUrl: setting<string | null>({
     env: "DATABASE_URL",
-    programs: ["up", "server", "ingress"],
+    programs: ["up", "server", "ingress", "cli"],
     meaning:
-      "an external PostgreSQL (15 or newer), with one host or several, of which the primary is used: postgres://user@db1,db2/name; without it the server runs its own in the data directory; `flotilla ingress` needs it",
+      "an external PostgreSQL (15 or newer), with one host or several, of which the primary is used: postgres://user@db1,db2/name; without it the server runs its own in the data directory; `flotilla ingress` needs it, `flotilla backup` and `restore` use it",
     defaultText: "an embedded PostgreSQL",
     isSecret: true,
     parse: (value) => {

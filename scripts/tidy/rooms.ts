@@ -52,6 +52,7 @@ export const PROGRAMS: Readonly<Record<string, Program>> = {
       pools: ["http", "machines"],
       nodes: ["auth", "config.ts", "events", "http", "link", "machines", "moves", "operations", "placement", "tokens"],
       images: ["http", "link", "machines", "nodes", "operations", "services.ts"],
+      backup: ["config.ts", "embedded-postgres", "log.ts", "nodes", "stop.ts"],
       reconcilers: [
         "apikeys",
         "audit",

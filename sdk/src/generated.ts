@@ -1640,11 +1640,14 @@ export interface AuditEntry {
   /** RFC 3339, UTC */
   at: string;
   requestId: string;
-  /** the operationId of this description, such as createMachine */
+  /** the operationId of this description, such as createMachine; `restore`: an operator restored a backup */
   operation: string;
   /** the id that the call named or made */
   resource: string | null;
-  /** who called; for the registration of a node `join-token:` with the prefix of its token, or `node:` with its id */
+  /**
+   * who called; for the registration of a node `join-token:` with the prefix of its token, or `node:` with its id;
+   * `operator` for a restore
+   */
   keyId: string;
   /** of the key */
   scopes: readonly string[];
@@ -1667,11 +1670,14 @@ export interface AuditRecord {
   /** RFC 3339, UTC */
   at: string;
   requestId: string;
-  /** the operationId of this description, such as createMachine */
+  /** the operationId of this description, such as createMachine; `restore`: an operator restored a backup */
   operation: string;
   /** the id that the call named or made */
   resource: string | null;
-  /** who called; for the registration of a node `join-token:` with the prefix of its token, or `node:` with its id */
+  /**
+   * who called; for the registration of a node `join-token:` with the prefix of its token, or `node:` with its id;
+   * `operator` for a restore
+   */
   keyId: string;
   /** of the key */
   scopes: readonly string[];

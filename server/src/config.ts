@@ -64,3 +64,31 @@ function read<const Names extends readonly SettingName[]>(names: Names, argv: re
   const { values } = parseArgs({ args: [...argv], options, strict: true, allowPositionals: false });
   return parseSettings(names, process.env, values as Record<string, string | undefined>);
 }
+
+/** Of `flotilla backup` and `flotilla restore`, with their own options. */
+export interface OperatorSettings extends SettingsOf<typeof OPERATOR_NAMES> {
+  /** The verb, then the file. */
+  readonly operands: readonly string[];
+  /** Where a backup is written; `-`: to standard output. */
+  readonly to: string | undefined;
+  readonly revokesKeys: boolean;
+}
+
+const OPERATOR_NAMES = ["dataDirectory", "databaseUrl"] as const satisfies readonly SettingName[];
+
+/** Throws an Error for users at the first bad value or unknown flag. */
+export function readOperatorSettings(argv: readonly string[]): OperatorSettings {
+  const { values, positionals } = parseArgs({
+    args: [...argv],
+    options: { "data-dir": { type: "string" }, to: { type: "string" }, "revoke-keys": { type: "boolean" } },
+    strict: true,
+    allowPositionals: true,
+  });
+  const flags = { "data-dir": values["data-dir"] };
+  return {
+    ...parseSettings(OPERATOR_NAMES, process.env, flags),
+    operands: positionals,
+    to: values.to,
+    revokesKeys: values["revoke-keys"] === true,
+  };
+}

@@ -22,6 +22,7 @@ import { AccessWatch } from "./auth/access-watch.ts";
 import { type AdminKey, ensureAdminKey } from "./auth/admin-key.ts";
 import { KeyCache } from "./auth/key-cache.ts";
 import { LastUsed } from "./auth/last-used.ts";
+import { refusePending } from "./backup/pending.ts";
 import { readSettings, type ServerSettings } from "./config.ts";
 import type { Context } from "./context.ts";
 import { migrate } from "./db/migrate.ts";
@@ -94,6 +95,7 @@ export async function startServer(options: ServerOptions): Promise<RunningServer
   const undo = new StopSteps(log);
   try {
     await mkdir(options.dataDirectory, { recursive: true, mode: 0o700 });
+    await refusePending(options.dataDirectory);
     const embedded = options.databaseUrl === null ? await startEmbedded(options, clock, log) : undefined;
     if (embedded !== undefined) undo.pushAlways(({ hurry }) => embedded.stop(hurry));
     const connection: ConnectionOptions = embedded?.connection ?? { connectionString: options.databaseUrl ?? "" };

@@ -40,7 +40,8 @@ const STATEMENTS: Readonly<Record<NodeEvent, () => Promise<unknown>>> = {
   admitted: () =>
     admitNode(db, registration, { credentialHash: randomBytes(32), joinTokenPrefix: null, tokenMadeAt: now }),
   registered: () => updateRegistration(db, registration),
-  heartbeat: () => updateHeartbeat(db, { id: ID, agentBootId: null, resources: null, ...UNKNOWN, now }),
+  heartbeat: () =>
+    updateHeartbeat(db, { id: ID, agentBootId: null, isComplete: true, resources: null, ...UNKNOWN, now }),
   silent: () => markUnreachable(db, now),
   drainRequested: () => beginDrain(db, ID),
   drained: () => endDrain(db, ID, "drained"),

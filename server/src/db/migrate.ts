@@ -85,6 +85,12 @@ async function inTransaction<T>(client: pg.Client, work: () => Promise<T>): Prom
   }
 }
 
+/** Applies migrations in the caller's transaction, to a database that has those before them. Throws an Error for people. */
+export async function applyMigrations(client: pg.Client, migrations: readonly Migration[]): Promise<void> {
+  await knownVersions(client);
+  for (const migration of migrations) await apply(client, migration);
+}
+
 async function knownVersions(client: pg.Client): Promise<ReadonlyMap<number, string>> {
   await client.query(`
     CREATE TABLE IF NOT EXISTS schema_migrations (
@@ -133,7 +139,8 @@ function refuseNewerSchema(known: ReadonlyMap<number, string>, migrations: reado
   }
 }
 
-async function refuseOldServer(client: pg.Client): Promise<void> {
+/** Throws an Error for people. */
+export async function refuseOldServer(client: pg.Client): Promise<void> {
   const { rows } = await client.query<{ server_version_num: string; server_version: string }>(
     "SELECT current_setting('server_version_num') AS server_version_num, current_setting('server_version') AS server_version",
   );

@@ -18,14 +18,23 @@ interface ClusterOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** The password of the database, generated at the first start. Throws an Error for users when it is missing later. */
-export async function ensurePassword(options: ClusterOptions): Promise<string> {
-  const path = join(options.directory, "password");
+const passwordPath = (directory: string): string => join(directory, "password");
+
+/** undefined: it has none yet. */
+export async function readPassword(directory: string): Promise<string | undefined> {
   try {
-    return (await readFile(path, "utf8")).trim();
+    return (await readFile(passwordPath(directory), "utf8")).trim();
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+    return undefined;
   }
+}
+
+/** The password of the database, generated at the first start. Throws an Error for users when it is missing later. */
+export async function ensurePassword(options: ClusterOptions): Promise<string> {
+  const path = passwordPath(options.directory);
+  const known = await readPassword(options.directory);
+  if (known !== undefined) return known;
   if (await exists(join(options.directory, "data", "PG_VERSION")))
     throw new Error(`${path} is missing: restore it from a backup; without it the database cannot be opened`);
   const password = options.randomBytes(32).toString("base64url");

@@ -21,7 +21,7 @@ import pg from "pg";
 import { DatabaseUnavailable } from "../db/database.ts";
 import { type ConnectionOptions, isConnectionLoss } from "../db/postgres.ts";
 import { whileUnavailable } from "../db/retry.ts";
-import { ensurePassword, exists, initialize, removeUnfinished, USER } from "./cluster.ts";
+import { ensurePassword, exists, initialize, readPassword, removeUnfinished, USER } from "./cluster.ts";
 import { DiskReserve } from "./disk-reserve.ts";
 import { bringUp, type PostmasterState, runningPid, shutDown, watch } from "./postmaster.ts";
 import { findInstallation } from "./process.ts";
@@ -76,6 +76,19 @@ export async function startEmbeddedPostgres(options: EmbeddedOptions): Promise<E
     unlock();
     throw error;
   }
+}
+
+/** The database of a running server; undefined when none runs on the directory. `close` releases the way to it. */
+export async function connectToRunning(
+  directory: string,
+): Promise<{ readonly connection: ConnectionOptions; readonly close: () => void } | undefined> {
+  const dataDirectory = join(directory, "data");
+  if ((await runningPid(dataDirectory)) === undefined) return undefined;
+  const password = await readPassword(directory);
+  if (password === undefined) return undefined;
+  const fd = openSync(dataDirectory, "r");
+  const connection = { host: `/proc/self/fd/${fd}`, user: USER, password, database: DATABASE };
+  return { connection, close: () => closeSync(fd) };
 }
 
 interface Held {

@@ -32,6 +32,7 @@ export async function applyHeartbeat(
   const before = await updateHeartbeat(context.db, {
     id: nodeId,
     agentBootId: heartbeat?.bootId ?? null,
+    isComplete: heartbeat?.isComplete ?? false,
     resources: heartbeat?.resources ?? null,
     linkVersion: heartbeat?.link.version ?? null,
     clockAheadMs: typeof heartbeat?.sentAt === "number" ? Math.round(heartbeat.sentAt - now) : null,

@@ -6,6 +6,12 @@
  */
 import { NODE_STATUSES, type NodeStatus } from "@flotilla/contract/nodes";
 
+/**
+ * The incarnation of the agent that a restored database has for each node. A report of changes only is refused then, so that the
+ * node registers again and reports everything it has.
+ */
+export const RESTORED_AGENT = "restored";
+
 export const NODE_EVENTS = [
   /**
    * Registered with a join token, or with the server's own. A join token admits no node that is known and not

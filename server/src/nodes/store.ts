@@ -11,7 +11,7 @@ import type { NodeStatus } from "@flotilla/contract/nodes";
 import { type Queryable, type Statement, sql } from "../db/database.ts";
 import { instantOf } from "../db/instant.ts";
 import { isNotRevokedSince } from "./revocation-store.ts";
-import { movesOf, type NodeEvent } from "./state.ts";
+import { movesOf, type NodeEvent, RESTORED_AGENT } from "./state.ts";
 
 export interface NodeRecord {
   readonly id: string;
@@ -151,13 +151,16 @@ export function admitNode(
 }
 
 /**
- * Records a heartbeat. Returns the node's status and last report before it; undefined when it does not exist or was revoked.
+ * Records a heartbeat. Returns the node's status and last report before it; undefined when it does not exist, was revoked, or
+ * has not reported everything it has since the database was restored.
  */
 export async function updateHeartbeat(
   db: Queryable,
   options: {
     readonly id: string;
     readonly agentBootId: string | null;
+    /** Whether the report has everything that the node has. */
+    readonly isComplete: boolean;
     readonly resources: NodeResources | null;
     readonly linkVersion: number | null;
     readonly clockAheadMs: number | null;
@@ -165,9 +168,11 @@ export async function updateHeartbeat(
     readonly now: number;
   },
 ): Promise<{ readonly status: NodeStatus; readonly lastHeartbeatAt: number | null } | undefined> {
-  const { id, agentBootId, resources, linkVersion, clockAheadMs, certificateExpiresAt, now } = options;
+  const { id, agentBootId, isComplete, resources, linkVersion, clockAheadMs, certificateExpiresAt, now } = options;
   return await db.queryOne<{ status: NodeStatus; lastHeartbeatAt: number | null }>(sql`
-    WITH before AS (SELECT n.id, n.status, n.last_heartbeat_at FROM nodes n WHERE n.id = ${id} AND ${permits("heartbeat")} FOR UPDATE)
+    WITH before AS (SELECT n.id, n.status, n.last_heartbeat_at FROM nodes n 
+      WHERE n.id = ${id} AND ${permits("heartbeat")} AND (${isComplete}::boolean OR n.agent_boot_id IS DISTINCT FROM ${RESTORED_AGENT})
+      FOR UPDATE)
     UPDATE nodes n SET
       status = ${after("heartbeat")}, last_heartbeat_at = ${instantOf(now)},
       agent_boot_id = coalesce(${agentBootId}, n.agent_boot_id),

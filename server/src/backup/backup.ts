@@ -1,0 +1,82 @@
+/**
+ * `flotilla backup`: writes a backup of the control plane to a file or a stream, while the server runs or not.
+ *
+ * Always:
+ * - The file appears under its name when it is whole and on the disk, and never replaces another one. Only its owner can read it.
+ * - The database is read in one snapshot, and the files after it began.
+ *
+ * A crash leaves a file `<name>.<digits>.part`, which nothing uses.
+ */
+import { randomBytes } from "node:crypto";
+import { createWriteStream } from "node:fs";
+import { link, readFile, rm, stat } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
+import type { Writable } from "node:stream";
+import { ArchiveWriter } from "./archive.ts";
+import { type DatabasePlace, withDatabase } from "./database.ts";
+import { type Dumped, dumpDatabase } from "./dump.ts";
+import { KEPT_FILES, type KeptFile } from "./manifest.ts";
+import { refusePending } from "./pending.ts";
+import { syncDirectory } from "./sync-directory.ts";
+
+export interface BackupOptions extends DatabasePlace {
+  /** The file, or an open stream. */
+  readonly to: string | Writable;
+  /** Of this program. */
+  readonly version: string;
+  /** Epoch milliseconds. */
+  readonly now: number;
+}
+
+export type MadeBackup = Dumped & {
+  readonly sha256: string;
+  /** Before compression. */
+  readonly bytes: number;
+};
+
+/** Throws an Error for operators. */
+export async function makeBackup(options: BackupOptions): Promise<MadeBackup> {
+  const { to, dataDirectory } = options;
+  await refusePending(dataDirectory);
+  if (options.databaseUrl === null && (await stat(join(dataDirectory, "postgres", "data")).catch(() => null)) === null)
+    throw new Error(
+      `${dataDirectory} has no database: name the directory of the server with --data-dir, or its database with DATABASE_URL`,
+    );
+  if (typeof to !== "string") return await writeTo(options, to);
+  if ((await stat(to).catch(() => null)) !== null) throw new Error(fileExists(to));
+  const part = join(dirname(to), `${basename(to)}.${randomBytes(4).toString("hex")}.part`);
+  const stream = createWriteStream(part, { flags: "wx", mode: 0o600, flush: true });
+  try {
+    const made = await writeTo(options, stream);
+    // Fails when a file of this name appeared meanwhile.
+    await link(part, to).catch((error: NodeJS.ErrnoException) => {
+      throw error.code === "EEXIST" ? new Error(fileExists(to)) : error;
+    });
+    return made;
+  } finally {
+    stream.destroy();
+    await rm(part, { force: true });
+    await syncDirectory(dirname(to)).catch(() => undefined);
+  }
+}
+
+const fileExists = (path: string): string => `${path} exists, and is not overwritten: name another file with --to`;
+
+async function writeTo({ version, now, ...place }: BackupOptions, sink: Writable): Promise<MadeBackup> {
+  const archive = new ArchiveWriter(sink, now);
+  const files = { readFiles: () => readFiles(place.dataDirectory) };
+  const dumped = await withDatabase(place, (client) => dumpDatabase({ client, archive, version, ...files }));
+  return { ...dumped, sha256: await archive.end(), bytes: archive.bytes };
+}
+
+async function readFiles(directory: string): Promise<ReadonlyMap<KeptFile, Buffer>> {
+  const files = new Map<KeptFile, Buffer>();
+  for (const name of KEPT_FILES) {
+    const content = await readFile(join(directory, name)).catch((error: NodeJS.ErrnoException) => {
+      if (error.code === "ENOENT") return null;
+      throw error;
+    });
+    if (content !== null) files.set(name, content);
+  }
+  return files;
+}

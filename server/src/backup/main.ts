@@ -1,0 +1,71 @@
+/**
+ * `flotilla backup` and `flotilla restore`, as the program that the command line becomes.
+ *
+ * Prints what it did on standard output, or on standard error while a backup goes to standard output. A signal ends it: a backup
+ * leaves no file then, and a restore can be repeated.
+ */
+import { resolve } from "node:path";
+import { systemClock } from "@flotilla/base/clock";
+import { ownMessageOf } from "@flotilla/base/errors";
+import { API_VERSION } from "@flotilla/contract/openapi";
+import { type OperatorSettings, readOperatorSettings } from "../config.ts";
+import { createLog } from "../log.ts";
+import { stopSignals } from "../stop.ts";
+import { makeBackup } from "./backup.ts";
+import { restoreBackup } from "./restore.ts";
+
+const EXIT_REFUSED = 1;
+
+async function main(): Promise<void> {
+  const { ask: signal } = stopSignals();
+  const settings = readOperatorSettings(process.argv.slice(2));
+  const [verb] = settings.operands;
+  try {
+    await (verb === "restore" ? restore(settings, signal) : backup(settings, signal));
+    process.exitCode = 0;
+  } catch (error) {
+    const reason = signal.aborted ? "it was interrupted" : ownMessageOf(error);
+    process.stderr.write(`flotilla ${verb}: ${reason}\n`);
+    process.exitCode = EXIT_REFUSED;
+  }
+}
+
+const say = (stream: NodeJS.WriteStream, lines: readonly string[]): void =>
+  void stream.write(lines.map((line) => `${line}\n`).join(""));
+
+const count = (number: number, one: string): string => `${number} ${one}${number === 1 ? "" : "s"}`;
+
+async function backup({ to, ...place }: OperatorSettings, signal: AbortSignal): Promise<void> {
+  const now = systemClock.now();
+  const name = to ?? `flotilla-${new Date(now).toISOString().slice(0, 19).replace(/[-:]/g, "")}Z.tar.gz`;
+  const isStream = name === "-";
+  if (isStream && process.stdout.isTTY) throw new Error("a backup is not written to a terminal: name a file with --to");
+  const sink = isStream ? process.stdout : resolve(name);
+  const made = await makeBackup({ ...place, to: sink, version: API_VERSION, now, signal, log: createLog("warn") });
+  const rows = Object.values(made.rows).reduce((sum, each) => sum + each, 0);
+  say(isStream ? process.stderr : process.stdout, [
+    ...(isStream ? [] : [name]),
+    `cluster ${made.clusterId} as of ${made.createdAt}: ${count(made.tables.length, "table")}, ${count(rows, "row")}, ${made.files.join(", ") || "no keys"}; SHA-256 of the content ${made.sha256}`,
+    "It has secrets: keep it where only operators can read it. Disks and images of machines are not in it: they are on their nodes.",
+  ]);
+}
+
+async function restore({ operands, revokesKeys, ...place }: OperatorSettings, signal: AbortSignal): Promise<void> {
+  const [, from] = operands;
+  if (from === undefined) throw new Error("name the file of the backup");
+  const log = createLog("warn");
+  const { manifest, access } = await restoreBackup({ ...place, from: resolve(from), revokesKeys, signal, log });
+  const { createdAt, clusterId } = manifest;
+  say(process.stdout, [
+    `restored cluster ${clusterId} as of ${createdAt}: ${count(access.machines, "machine")}, ${count(access.nodes, "node")}`,
+    "Start it now. Its nodes report within seconds what has happened since, and machines run on. Then check:",
+    revokesKeys
+      ? "- Every API key, share link and connect token was ended. A new admin key is made at the start."
+      : `- ${count(access.keys, "API key")} and ${count(access.shares, "share link")} are valid as they were then, also those ended since: \`flotilla key ls\`, or restore with --revoke-keys.`,
+    "- Join tokens have ended. Nodes, tenants and webhooks that were revoked, suspended or removed since are back: do it again.",
+    "- `flotilla doctor --fleet` lists machines that nodes have and this control plane does not know.",
+    "docs/operations.md, Backup and restore, says what else a restore loses.",
+  ]);
+}
+
+if (import.meta.main) await main();
