@@ -819,6 +819,8 @@ CREATE TABLE pools (
   target_size integer NOT NULL,
   -- Why the last machine could not be made or started; null: it could.
   error text,
+  -- How many times in a row no machine could be made or started.
+  failures integer DEFAULT 0 NOT NULL,
   -- After an error: no machine is made before.
   retry_at timestamp with time zone,
   -- When it was created.
@@ -828,6 +830,7 @@ CREATE TABLE pools (
   CONSTRAINT pools_pkey PRIMARY KEY (id),
   CONSTRAINT pools_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),
   CONSTRAINT pools_cpus_check CHECK ((cpus > 0)),
+  CONSTRAINT pools_failures_check CHECK ((failures >= 0)),
   CONSTRAINT pools_max_idle_seconds_check CHECK ((max_idle_seconds > 0)),
   CONSTRAINT pools_memory_mb_check CHECK ((memory_mb > 0)),
   CONSTRAINT pools_target_size_check CHECK ((target_size >= 0))

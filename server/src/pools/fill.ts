@@ -6,26 +6,25 @@
  * - A row of pool_machines is written before its machine is made, with the machine's id, so a server that dies in between
  *   leaves nothing that another one does not finish.
  * - A machine is deleted only after its row was discarded, which a claim excludes.
- * - After an error no machine is made for RETRY_MS.
+ * - After an error no machine is made for a while, twice as long after each further one (retryMs).
  */
 import { ownMessageOf } from "@flotilla/base/errors";
 import { Refusal } from "@flotilla/contract/errors";
 import { deleteMachine } from "../machines/remove.ts";
 import type { MachineServices } from "../machines/services.ts";
 import { makeMachine } from "./make.ts";
-import { type Member, nextAction } from "./state.ts";
+import { type Member, nextAction, retryMs } from "./state.ts";
 import {
   addMembers,
+  clearPoolFailures,
   discardMember,
   forgetMember,
   listMembers,
+  notePoolFailure,
   type PoolRecord,
   releaseMember,
-  setPoolError,
   sweepPool,
 } from "./store.ts";
-
-const RETRY_MS = 30_000;
 
 type Found = Member & { readonly error: string | null };
 
@@ -59,9 +58,9 @@ export async function fillPool(services: MachineServices, pool: PoolRecord, sign
     error = await make(services, pool, member, signal);
     if (error === null) made += 1;
   }
-  if (error !== null) await setPoolError(db, pool.id, { error, retryAt: clock.now() + RETRY_MS });
+  if (error !== null) await notePoolFailure(db, pool, { error, retryAt: clock.now() + retryMs(pool.failures) });
   else if (pool.error !== null && members.some(({ phase }) => phase === "running"))
-    await setPoolError(db, pool.id, { error: null, retryAt: null });
+    await clearPoolFailures(db, pool.id);
   await sweepPool(db, pool.id, now);
   return { made, discarded };
 }

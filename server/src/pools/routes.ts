@@ -101,4 +101,4 @@ export function poolHandlers(services: MachineServices): HandlersOf<Names> {
   };
 }
 
-const NOT_FILLED = { error: null, retryAt: null, isDeleted: false, idleCount: 0, busyCount: 0 } as const;
+const NOT_FILLED = { error: null, failures: 0, retryAt: null, isDeleted: false, idleCount: 0, busyCount: 0 } as const;

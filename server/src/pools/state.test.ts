@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { MACHINE_PHASES } from "../machines/state.ts";
-import { type Member, nextAction, statusOf } from "./state.ts";
+import { type Member, nextAction, retryMs, statusOf } from "./state.ts";
 
 const RUNNING: Member = { machineId: "m", phase: "running", isUsed: false, isDiscarded: false, readyAt: 1_000 };
 const POOL = { isDeleted: false, maxIdleSeconds: 60 };
@@ -32,6 +32,10 @@ test("machines are made, kept while they are young, replaced when they end or ag
   assert.equal(actionOf({ phase: null, isDiscarded: true }), "forget");
   assert.equal(actionOf({ phase: "deleting", isDiscarded: true }), "forget");
   assert.equal(actionOf({ isDiscarded: true }), "discard");
+});
+
+test("a pool that fails again and again is tried less and less, but for ever", () => {
+  assert.deepEqual([0, 1, 5, 6, 1_000].map(retryMs), [30_000, 60_000, 960_000, 1_920_000, 1_920_000]);
 });
 
 test("a pool is ready when enough machines wait, whatever failed before", () => {

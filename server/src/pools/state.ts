@@ -67,6 +67,12 @@ export function nextAction(member: Member, pool: PoolRules, now: number): { acti
   return RULES.find(({ applies }) => applies(member, pool, now)) ?? { action: "wait", when: "it is as it should be" };
 }
 
+const RETRY_MS = 30_000;
+const DOUBLINGS_MAX = 6;
+
+/** How long a pool makes no machine after an error. `failures`: those before it, in a row. */
+export const retryMs = (failures: number): number => RETRY_MS * 2 ** Math.min(failures, DOUBLINGS_MAX);
+
 type PoolStatus = Static<typeof PoolInfo>["status"];
 
 export function statusOf(pool: { readonly error: string | null; idleCount: number; targetSize: number }): PoolStatus {

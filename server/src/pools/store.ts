@@ -20,6 +20,8 @@ export interface PoolRecord {
   readonly maxIdleSeconds: number | null;
   readonly targetSize: number;
   readonly error: string | null;
+  /** In a row. */
+  readonly failures: number;
   /** Epoch milliseconds, like the next one. */
   readonly retryAt: number | null;
   readonly createdAt: number;
@@ -36,7 +38,7 @@ const CLAIMED_UNMADE_MS = 60 * 60_000;
 
 const COLUMNS = sql`
   p.id, p.tenant_id AS "tenantId", p.created_by AS "createdBy", p.image, p.cpus, p.memory_mb AS "memoryMb",
-  p.has_network AS "hasNetwork", p.max_idle_seconds AS "maxIdleSeconds", p.target_size AS "targetSize", p.error,
+  p.has_network AS "hasNetwork", p.max_idle_seconds AS "maxIdleSeconds", p.target_size AS "targetSize", p.error, p.failures,
   floor(extract(epoch FROM p.retry_at) * 1000)::bigint AS "retryAt",
   floor(extract(epoch FROM p.created_at) * 1000)::bigint AS "createdAt", p.deleted_at IS NOT NULL AS "isDeleted"`;
 
@@ -68,7 +70,7 @@ export const findPool = (db: Queryable, { tenantId, id }: PoolName): Promise<Poo
   db.queryOne<PoolRecord>(sql`
     SELECT ${COLUMNS} FROM pools p WHERE p.id = ${id} AND p.tenant_id = ${tenantId} AND p.deleted_at IS NULL`);
 
-type NewPool = Omit<PoolRecord, "error" | "retryAt" | "isDeleted">;
+type NewPool = Omit<PoolRecord, "error" | "failures" | "retryAt" | "isDeleted">;
 
 /** A known id was inserted by the first run of the same request. undefined: there is no such tenant. */
 export function insertPool(db: Database, pool: NewPool, max: number): Promise<"inserted" | "too_many" | undefined> {
@@ -171,15 +173,18 @@ export async function sweepPool(db: Queryable, poolId: string, now: number): Pro
       AND NOT EXISTS (SELECT 1 FROM pool_machines w WHERE w.pool_id = p.id AND w.claimed_at IS NULL)`);
 }
 
-/** Sets or clears the reason why the pool cannot be filled. */
-export const setPoolError = (
+/** Notes a failure, unless another server has noted one since `failures` was read. */
+export const notePoolFailure = (
   db: Queryable,
-  poolId: string,
-  { error, retryAt }: { readonly error: string | null; readonly retryAt: number | null },
+  { id, failures }: Pick<PoolRecord, "id" | "failures">,
+  { error, retryAt }: { readonly error: string; readonly retryAt: number },
 ): Promise<number> =>
   db.execute(sql`
-    UPDATE pools SET error = ${error}, retry_at = ${retryAt === null ? null : instantOf(retryAt)}::timestamptz
-    WHERE id = ${poolId} AND error IS DISTINCT FROM ${error}`);
+    UPDATE pools SET error = ${error}, failures = failures + 1, retry_at = ${instantOf(retryAt)}::timestamptz
+    WHERE id = ${id} AND failures = ${failures}`);
+
+export const clearPoolFailures = (db: Queryable, id: string): Promise<number> =>
+  db.execute(sql`UPDATE pools SET error = NULL, failures = 0, retry_at = NULL WHERE id = ${id}`);
 
 /**
  * Claims the machine that has waited longest. Concurrent claims get different ones; a repeated one gets the same. undefined:

@@ -10,6 +10,7 @@ CREATE TABLE pools (
   max_idle_seconds bigint CHECK (max_idle_seconds > 0),
   target_size integer NOT NULL CHECK (target_size >= 0),
   error text,
+  failures integer NOT NULL DEFAULT 0 CHECK (failures >= 0),
   retry_at timestamptz,
   created_at timestamptz NOT NULL,
   deleted_at timestamptz
@@ -26,6 +27,7 @@ COMMENT ON COLUMN pools.has_network IS 'Whether its machines reach the network.'
 COMMENT ON COLUMN pools.max_idle_seconds IS 'A machine that has waited longer is replaced; null: never.';
 COMMENT ON COLUMN pools.target_size IS 'How many machines wait.';
 COMMENT ON COLUMN pools.error IS 'Why the last machine could not be made or started; null: it could.';
+COMMENT ON COLUMN pools.failures IS 'How many times in a row no machine could be made or started.';
 COMMENT ON COLUMN pools.retry_at IS 'After an error: no machine is made before.';
 COMMENT ON COLUMN pools.created_at IS 'When it was created.';
 COMMENT ON COLUMN pools.deleted_at IS 'When it was deleted; the row stays until its waiting machines are deleted.';
