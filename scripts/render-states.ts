@@ -120,6 +120,14 @@ ${table(["VM", "desired", "next — because", "reported meanwhile"], rows)}
 `;
 }
 
+const MEMORY_FACTS = [
+  { keepsMemory: false, hasMemory: false, isSuspendRefused: false },
+  { keepsMemory: true, hasMemory: false, isSuspendRefused: false },
+  { keepsMemory: true, hasMemory: false, isSuspendRefused: true },
+  { keepsMemory: true, hasMemory: true, isSuspendRefused: false },
+  { keepsMemory: false, hasMemory: true, isSuspendRefused: false },
+];
+
 function* situations(vm: Situation["vm"], desired: Situation["desired"]): Generator<Situation> {
   for (const ending of [null, "failed", "poweredOff", "crashed"] as const)
     for (const [hasDisk, hasImage] of [
@@ -128,7 +136,8 @@ function* situations(vm: Situation["vm"], desired: Situation["desired"]): Genera
       [true, true],
     ] as const) {
       const ended = ending === null ? null : { generation: 1, kind: ending, reason: "", restartAt: 0 };
-      yield { desired, generation: 1, hasImage, hasDisk, vm, ending: ended };
+      for (const memory of MEMORY_FACTS)
+        yield { desired, generation: 1, hasImage, hasDisk, vm, ending: ended, ...memory };
     }
 }
 

@@ -24,7 +24,7 @@
  * - A report carries the generation that the node acted on, so late and repeated reports are harmless.
  */
 export * from "./link/states.ts";
-export type { DesiredMachine, EndedRun, MachineSpec, ObservedMachine } from "./link/machines.ts";
+export type { DesiredMachine, EndedRun, MachineSpec, ObservedMachine, SuspendRefusalCode } from "./link/machines.ts";
 export type { Heartbeat, ImageReport, NodeEvent, NodeResources, ReportedImage } from "./link/reports.ts";
 export type { Run, RunReport } from "./link/runs.ts";
 export type { ImageProgress, NodeImage } from "./link/images.ts";

@@ -207,6 +207,7 @@ export const MachineInfo = Type.Object({
   ttlSeconds: nullable(int64()),
   restart: oneOf(RESTARTS, RESTART_TEXT),
   workdir: nullable(Type.String()),
+  suspendedAt: nullable(timestamp("since when the memory of a `stopped` machine is kept; null: a start boots it")),
   ready: Type.Boolean({ description: "a published port accepts connections, or, with none, the guest agent answers" }),
   readyAt: nullable(timestamp()),
   ports: Type.Array(MachinePort),
@@ -310,9 +311,15 @@ export const machineEndpoints = {
     path: "/v1/machines/{id}/stop",
     family: "machines",
     summary: "Stop a machine; its disk is kept",
+    description:
+      "With `keepMemory` the machine is suspended: its memory is kept on its node, and a start continues its processes. " +
+      "A machine that cannot be suspended runs on. Commands and terminals in it end. A stop without `keepMemory` of a suspended machine discards its memory.",
     access: ["machine:create"],
+    query: Type.Object({
+      keepMemory: Type.Optional(Type.Boolean({ description: "suspend the machine: a start continues its processes" })),
+    }),
     answers: { 200: json(MachineInfo) },
-    errors: ["not_found", "unavailable"],
+    errors: ["not_found", "conflict", "unavailable", "no_space"],
   }),
   moveMachine: endpoint({
     method: "POST",

@@ -284,10 +284,14 @@ export abstract class Methods {
   /**
    * Stop a machine; its disk is kept.
    *
+   * With `keepMemory` the machine is suspended: its memory is kept on its node, and a start continues its processes.
+   * A machine that cannot be suspended runs on. Commands and terminals in it end. A stop without `keepMemory` of a
+   * suspended machine discards its memory.
+   *
    * `POST /v1/machines/{id}/stop`; needs scope machine:create.
-   * Refuses with not_found, unavailable.
+   * Refuses with not_found, conflict, unavailable, no_space.
    */
-  stopMachine(id: string, options: CallOptions = {}): Promise<MachineInfo> {
+  stopMachine(id: string, options: CallOptions<StopMachineQuery> = {}): Promise<MachineInfo> {
     return this.call({ method: "POST", path: `/v1/machines/${segment(id)}/stop`, answer: "json" }, options);
   }
 
@@ -2494,6 +2498,8 @@ export interface MachineInfo {
    */
   restart: "always" | "never";
   workdir: string | null;
+  /** since when the memory of a `stopped` machine is kept; null: a start boots it */
+  suspendedAt: string | null;
   /** a published port accepts connections, or, with none, the guest agent answers */
   ready: boolean;
   /** RFC 3339, UTC, with milliseconds */
@@ -2984,6 +2990,11 @@ export interface StartTimings {
   configureMs?: number | undefined;
   /** from the start request on the node until the machine ran */
   totalMs?: number | undefined;
+}
+
+export interface StopMachineQuery {
+  /** suspend the machine: a start continues its processes */
+  keepMemory?: boolean | undefined;
 }
 
 export interface TenantEvent {

@@ -299,6 +299,11 @@ test("a failed boot, and a machine in error", async () => {
         await client.post(`/v1/machines/${id}/stop`);
         return starting;
       }
+      case "stopMachine": {
+        const id = await machine({ FAKE_SUSPEND_FAIL: "conflict" });
+        await client.post(`/v1/machines/${id}/start`);
+        return call(name, { id, query: "keepMemory=true" });
+      }
       case "createSession":
         await withSession("execInSession", failed);
         return call(name, { id: failed, body: { id: "one" } });
@@ -352,6 +357,11 @@ test("files: a range outside, a full disk, and a missing file", async () => {
   const headers = { range: "bytes=100-200" };
   await provoke("range_not_satisfiable", async (name) => call(name, { id: await idFor(name), headers }));
   await provoke("no_space", async (name) => {
+    if (name === "stopMachine") {
+      const id = await machine({ FAKE_SUSPEND_FAIL: "no_space" });
+      await client.post(`/v1/machines/${id}/start`);
+      return call(name, { id, query: "keepMemory=true" });
+    }
     const isBytes = endpointOf(name).body?.kind === "bytes";
     return call(name, { id: await idFor(name), ...(isBytes ? { raw: "x".repeat(1000) } : {}) });
   });

@@ -47,6 +47,7 @@ export interface MachineView {
   readonly error: string | null;
   readonly readyAt: string | null;
   readonly nodeId: string | null;
+  readonly suspendedAt: string | null;
 }
 
 /** A program that can die and come back. */

@@ -32,6 +32,8 @@ export function addMachineCommands(tree: Tree, root: Command): void {
   addVerb(tree, machine, {
     usage: "stop <machines...>",
     summary: "shut machines down; their disks are kept",
+    options: (command) =>
+      command.option("--keep-memory", "suspend them: their memory is kept too, and a start continues their processes"),
     load: () => import("./stop.ts"),
   });
   addVerb(tree, machine, {

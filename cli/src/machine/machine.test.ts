@@ -34,6 +34,7 @@ const machine = (facts: Partial<MachineInfo>): MachineInfo => ({
   ttlSeconds: null,
   restart: "always",
   workdir: null,
+  suspendedAt: null,
   ready: false,
   readyAt: null,
   ports: [],

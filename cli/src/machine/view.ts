@@ -46,6 +46,8 @@ function shortState(machine: MachineInfo): string {
 
 function longState(machine: MachineInfo, now: number): string {
   if (machine.state === "error") return `error: ${machine.error ?? "no reason was given"}`;
+  if (machine.state === "stopped" && typeof machine.suspendedAt === "string")
+    return `stopped, its memory is kept since ${age(machine.suspendedAt, now)}`;
   if (machine.state !== "started") return machine.state;
   if (!machine.ready) return "started, not ready yet";
   return machine.readyAt === null ? "started, ready" : `started, ready since ${age(machine.readyAt, now)}`;

@@ -64,6 +64,7 @@ const OBSERVED_MACHINE_REASON_CODE = [
   "image_not_cached",
 ] as const;
 const OBSERVED_MACHINE_TIMINGS_VM = ["prepared", "template", "boot"] as const;
+const OBSERVED_MACHINE_SUSPEND_REFUSAL_CODE = ["no_space", "conflict"] as const;
 const RUN_MACHINE_ID_PATTERN = /^mach-[0-9a-f]{32}$/;
 const RUN_CAUSE = ["stop", "delete", "poweroff", "crash", "unresponsive", "unseen", "unknown"] as const;
 const NODE_EVENT_LEVEL = ["info", "warn", "error"] as const;
@@ -145,6 +146,7 @@ export function readDesiredMachine(value: unknown): DesiredMachine {
     generation: whole(fields["generation"], "DesiredMachine.generation", 1, 9007199254740991),
     state: oneOf(fields["state"], "DesiredMachine.state", DESIRED_MACHINE_STATE),
     spec: fields["spec"] === undefined || fields["spec"] === null ? null : readMachineSpec(fields["spec"]),
+    ...(fields["keepsMemory"] === undefined ? undefined : { keepsMemory: fields["keepsMemory"] === true }),
   };
 }
 
@@ -258,6 +260,14 @@ function partObservedMachineTimings(value: unknown) {
   };
 }
 
+function partObservedMachineSuspendRefusal(value: unknown) {
+  const fields = record(value, "ObservedMachine.suspendRefusal");
+  return {
+    code: oneOfOr(fields["code"], OBSERVED_MACHINE_SUSPEND_REFUSAL_CODE, "conflict"),
+    reason: clipped(fields["reason"], "ObservedMachine.suspendRefusal.reason", 2000),
+  };
+}
+
 export function readObservedMachine(value: unknown): ObservedMachine {
   const fields = record(value, "ObservedMachine");
   return {
@@ -292,6 +302,14 @@ export function readObservedMachine(value: unknown): ObservedMachine {
       fields["timings"] === undefined || fields["timings"] === null
         ? null
         : partObservedMachineTimings(fields["timings"]),
+    suspendedAt:
+      fields["suspendedAt"] === undefined || fields["suspendedAt"] === null
+        ? null
+        : measure(fields["suspendedAt"], "ObservedMachine.suspendedAt", 8640000000000000),
+    suspendRefusal:
+      fields["suspendRefusal"] === undefined || fields["suspendRefusal"] === null
+        ? null
+        : partObservedMachineSuspendRefusal(fields["suspendRefusal"]),
   };
 }
 

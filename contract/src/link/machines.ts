@@ -1,7 +1,7 @@
 /**
  * The desired state of a machine, and the state that a node observes.
  */
-import { IMAGE_FAULTS } from "../errors.ts";
+import { type ErrorCode, IMAGE_FAULTS } from "../errors.ts";
 import {
   ARGUMENT_BYTES_MAX,
   CPUS_MAX,
@@ -46,6 +46,10 @@ export const imageArch = () => nullable(oneOf(["amd64", "arm64"]));
 export const argv = () => list(text(ARGUMENT_BYTES_MAX), 100_000, { bytesMax: ARGV_BYTES_MAX });
 export const absolutePath = () => Type.String({ maxLength: PATH_CHARACTERS_MAX, startsWith: "/" });
 
+/** Refusals of the API for a machine that cannot be suspended. */
+export const SUSPEND_REFUSAL_CODES = ["no_space", "conflict"] as const satisfies readonly ErrorCode[];
+export type SuspendRefusalCode = (typeof SUSPEND_REFUSAL_CODES)[number];
+
 /** Everything a node needs to run a machine. A change needs no more than a restart. */
 export const MachineSpec = Type.Object({
   machineId: machineId(),
@@ -77,6 +81,8 @@ export const DesiredMachine = Type.Object({
   state: oneOf(DESIRED_STATES),
   /** null only when `state` is `absent`. */
   spec: nullable(MachineSpec),
+  /** With `stopped`: a machine that runs is suspended, and a suspended one keeps its memory. Otherwise memory is discarded. */
+  keepsMemory: Type.Optional(Type.Boolean()),
 });
 export type DesiredMachine = Message<typeof DesiredMachine>;
 
@@ -126,5 +132,11 @@ export const ObservedMachine = Type.Object({
   /** Published ports that are open on the node's loopback: none unless its operator wants them there. */
   hostPorts: clippedList(Type.Object({ port: count(65_535), hostPort: count(65_535) }), 64),
   timings: nullable(ReportedTimings),
+  /** Epoch milliseconds at which the machine was suspended; null: it is not, or its memory is not kept. */
+  suspendedAt: nullable(instant()),
+  /** Why the machine could not be suspended in this generation, and runs on; null otherwise. */
+  suspendRefusal: nullable(
+    Type.Object({ code: oneOfOr(SUSPEND_REFUSAL_CODES, "conflict"), reason: clipped(TEXT_CHARACTERS_MAX) }),
+  ),
 });
 export type ObservedMachine = Message<typeof ObservedMachine>;

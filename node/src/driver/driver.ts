@@ -8,7 +8,7 @@
  * - the caller has recorded the boot in the machine's journal before, so a crash at any point leaves something that
  *   `adopt` or `sweep` finds.
  */
-import type { MachineSpec } from "@flotilla/contract/link";
+import type { MachineSpec, SuspendRefusalCode } from "@flotilla/contract/link";
 import type { VmOrigin } from "@flotilla/contract/machines";
 import type { Guest } from "../guest/guest.ts";
 import type { VmNetwork } from "../network/vm-network.ts";
@@ -44,6 +44,8 @@ export interface VmRecord {
   readonly pid: number;
   /** From /proc/<pid>/stat, in clock ticks since the host's boot. The pair (pid, startTime) is never reused. */
   readonly startTime: number;
+  /** What its saved memory depends on; absent: unknown, so it cannot be suspended. */
+  readonly format?: string;
 }
 
 /** How a VM ended. */
@@ -63,10 +65,47 @@ export interface Vm {
   readonly network: VmNetwork | null;
   /** Resolves when the VM has ended. Never rejects. */
   readonly exited: Promise<VmExit>;
+  /**
+   * Pauses the VM and saves its memory and devices into `directory`, so that `Driver.resume` can continue it. When it resolves,
+   * the files are on the disk and the VM is paused: it must not run again. When it rejects, the VM runs on; with
+   * SuspendRefused the reason is for the machine's owner.
+   */
+  suspend(request: SuspendRequest, signal: AbortSignal): Promise<void>;
   /** Kills the VM at once and waits until its process is gone. */
   kill(): Promise<void>;
   /** Stops watching the VM without ending it; for the shutdown of the node agent. */
   release(): void;
+}
+
+/** What is saved of a VM. */
+export interface SuspendRequest {
+  /** The request of its boot. */
+  readonly boot: BootRequest;
+  /** The machine's directory. */
+  readonly directory: string;
+  /** A new random id, which `KeptMemory` repeats. */
+  readonly memoryId: string;
+}
+
+/** The memory of a VM that was suspended. */
+export interface KeptMemory {
+  readonly directory: string;
+  readonly memoryId: string;
+  /**
+   * Called when everything is loaded, before the VM runs. The VM changes the disk from then on, so the memory must never be
+   * used again: records that, and resolves when the record is on the disk.
+   */
+  used(): Promise<void>;
+}
+
+/** The VM cannot be suspended, and runs on. */
+export class SuspendRefused extends Error {
+  readonly code: SuspendRefusalCode;
+
+  constructor(code: SuspendRefusalCode, message: string) {
+    super(message);
+    this.code = code;
+  }
 }
 
 /** A VM to prepare. */
@@ -145,6 +184,11 @@ export interface Driver {
    * machine's owner. Aborting `signal` cancels the start.
    */
   boot(request: BootRequest, signal: AbortSignal): Promise<Vm>;
+  /**
+   * Continues a suspended VM in a new one. Rejects with the reason when its memory cannot be loaded, and has killed the new VM.
+   * Aborting `signal` cancels it.
+   */
+  resume(request: BootRequest, memory: KeptMemory, signal: AbortSignal): Promise<Vm>;
   /** Makes a VM that can be started within milliseconds. null: not supported by this driver. */
   readonly prepare: ((request: PrepareRequest, signal: AbortSignal) => Promise<PreparedVm>) | null;
   /** Makes sure that no VM of this size starts from the current template, unless that was made within the last hour. */

@@ -26,6 +26,7 @@ import {
   isMachineDirectory,
   JOURNAL_NAME,
   LOGS_NAME,
+  MEMORY_NAMES,
 } from "./paths.ts";
 import type { MachineDeps } from "./machine-deps.ts";
 
@@ -93,7 +94,10 @@ function recordRuns({ runs }: MachineDeps, { machineId, boot, lastRun }: Journal
 
 /** Removes everything but the disk from a machine's directory that its journal does not account for. */
 async function removeUnaccounted(directory: string, journal: Journal): Promise<number> {
-  const known = new Set([JOURNAL_NAME, BOOTS_NAME, LOGS_NAME, DISK_NAME]);
+  const [memory, base] = MEMORY_NAMES;
+  // The base of a machine that was suspended once is needed to suspend it again.
+  const kept = journal.memory ? [memory, base] : journal.boot === null ? [] : [base];
+  const known = new Set<string>([JOURNAL_NAME, BOOTS_NAME, LOGS_NAME, DISK_NAME, ...kept]);
   const files = (await readdir(directory)).filter((name) => !known.has(name)).map((name) => join(directory, name));
   const current = journal.boot === null ? null : bootDirectoryName(journal.boot.bootId);
   const boots = (await readdir(bootsPathOf(directory)).catch(() => []))

@@ -17,7 +17,13 @@ import { open, readFile, rename } from "node:fs/promises";
 import { join } from "node:path";
 import { endOfTurn } from "@flotilla/base/clock";
 import { messageOf } from "@flotilla/base/errors";
-import { DESIRED_STATES, type DesiredState, type EndedRun, type MachineSpec } from "@flotilla/contract/link";
+import {
+  DESIRED_STATES,
+  type DesiredState,
+  type EndedRun,
+  type MachineSpec,
+  type SuspendRefusalCode,
+} from "@flotilla/contract/link";
 import type { StartTimings } from "@flotilla/contract/machines";
 import type { VmRecord } from "../driver/driver.ts";
 import { JOURNAL_NAME } from "./paths.ts";
@@ -34,6 +40,8 @@ export interface JournaledBoot {
   readonly timings: StartTimings | null;
   /** Epoch milliseconds; absent or null until a published port has taken a connection. */
   readonly readySince?: number | null;
+  /** The boot in which the guest booted, when it was suspended since; absent or null: this one. */
+  readonly guestBootId?: string | null;
   /** The workload's command; null when there is none, or it is not known yet. */
   readonly workload?: readonly string[] | null;
 }
@@ -57,8 +65,31 @@ export interface Journal {
   /** The latest boot that ran and has ended; absent in journals of earlier versions. */
   readonly lastRun?: EndedRun | null;
   readonly ending: Ending | null;
+  /** Whether a stop suspends the machine, or keeps its saved memory; absent: false. */
+  readonly keepsMemory?: boolean;
+  /** The saved memory of a suspended machine; null or absent: none. While it is there, no VM of the machine runs. */
+  readonly memory?: JournaledMemory | null;
+  /** Why the machine could not be suspended in a generation; null or absent: nothing was refused. */
+  readonly suspendRefusal?: SuspendRefusal | null;
   /** Restarts after unexpected ends; null or absent: none since the last request of the server. */
   readonly restarts?: Restarts | null;
+}
+
+export interface JournaledMemory {
+  /** The id in the file, which an older file lacks. */
+  readonly memoryId: string;
+  /** Epoch milliseconds at which the guest was paused. */
+  readonly suspendedAt: number;
+  /** The boot in which the guest booted. */
+  readonly guestBootId: string;
+  /** As in JournaledBoot. */
+  readonly workload: readonly string[] | null;
+}
+
+export interface SuspendRefusal {
+  readonly generation: number;
+  readonly code: SuspendRefusalCode;
+  readonly reason: string;
 }
 
 const VERSION = 1;

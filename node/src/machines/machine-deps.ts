@@ -13,6 +13,8 @@ import { ensureMemoryRoom } from "./memory-room.ts";
 import { PreparedVms, type PreparedVmsOptions } from "./prepared-vms.ts";
 import type { RunJournal } from "./run-journal.ts";
 
+const SUSPENDS_MAX = 2;
+
 export interface RemovedMachine {
   readonly machineId: string;
   readonly generation: number;
@@ -31,6 +33,8 @@ export interface MachineDeps {
   readonly bootSlots: BootSlots;
   /** For prepared VMs that are resumed. Held until the VM is configured. */
   readonly wakeSlots: BootSlots;
+  /** For machines whose memory is being saved: more at a time would share the disk, and be paused longer. */
+  readonly suspendSlots: BootSlots;
   readonly prepared: PreparedVms;
   readonly runs: RunJournal;
   /** Throws an Error for the machine's owner when the host has too little memory for another VM. */
@@ -89,6 +93,7 @@ export function makeMachineDeps(options: MachineDepsOptions): MachineDeps {
     imagesArriving: new Map(),
     prepared,
     bootSlots: new BootSlots(driver.concurrentStartsMax.boots),
+    suspendSlots: new BootSlots(SUSPENDS_MAX),
     wakeSlots: new BootSlots(driver.concurrentStartsMax.wakes),
     ensureMemoryRoom: () => ensureMemoryRoom(room),
   };

@@ -108,8 +108,14 @@ export class Machine {
   }
 
   situation(): Situation {
-    const { desired, generation, hasDisk, ending } = this.#journal;
-    return { desired, generation, hasDisk, ending, hasImage: this.disk.heldDigest !== null, vm: this.held.state };
+    const { desired, generation, hasDisk, ending, keepsMemory = false, memory = null, suspendRefusal } = this.#journal;
+    return {
+      ...{ desired, generation, hasDisk, ending, keepsMemory },
+      hasImage: this.disk.heldDigest !== null,
+      vm: this.held.state,
+      hasMemory: memory !== null,
+      isSuspendRefused: suspendRefusal?.generation === generation,
+    };
   }
 
   /**

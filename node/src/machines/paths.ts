@@ -19,6 +19,9 @@ export const isMachineDirectory = (name: string): boolean => /^mach-[0-9a-f]{32}
 /** The log of the machine's workload. */
 export const logsPathOf = (directory: string): string => join(directory, LOGS_NAME);
 
+/** What the driver saves of a suspended machine: its memory, and the file from which that differs. */
+export const MEMORY_NAMES = ["memory", "memory-base"] as const;
+
 export const DISK_NAME = "disk";
 export const BOOTS_NAME = "boots";
 export const LOGS_NAME = "logs";
@@ -26,4 +29,4 @@ export const JOURNAL_NAME = "journal.json";
 
 /** Whether a name in a machine's directory is one of these, or that of an incomplete file of one. */
 export const isOurName = (name: string): boolean =>
-  [DISK_NAME, BOOTS_NAME, LOGS_NAME, JOURNAL_NAME].includes(name.replace(/\.new$/, ""));
+  [DISK_NAME, BOOTS_NAME, LOGS_NAME, JOURNAL_NAME, ...MEMORY_NAMES].includes(name.replace(/\.new$/, ""));

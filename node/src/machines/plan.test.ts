@@ -14,6 +14,9 @@ const situations: fc.Arbitrary<Situation> = fc.record({
   hasImage: fc.boolean(),
   hasDisk: fc.boolean(),
   vm: fc.constantFrom(null, ...VM_STATES),
+  keepsMemory: fc.boolean(),
+  hasMemory: fc.boolean(),
+  isSuspendRefused: fc.boolean(),
   ending: fc.option(
     fc.record({
       generation: fc.integer({ min: 1, max: 3 }),
@@ -32,11 +35,31 @@ test("every situation has exactly one answer", () => {
   );
 });
 
+test("while a machine's memory is saved its VM is only killed, and nothing boots without the memory", () => {
+  fc.assert(
+    fc.property(situations, (situation) => {
+      const next = plan({ ...situation, hasMemory: true });
+      if (situation.vm !== null) assert.ok(next.kind === "act" && ["kill", "cleanBoot"].includes(next.action));
+      else assert.ok(next.kind === "settled" || !["boot", "makeDisk", "ensureImage"].includes(next.action));
+    }),
+  );
+});
+
+test("memory is saved and kept only as long as that is desired", () => {
+  fc.assert(
+    fc.property(situations, (situation) => {
+      const next = plan({ ...situation, desired: "stopped", keepsMemory: false });
+      if (next.kind === "act") assert.notEqual(next.action, "suspend");
+      else assert.ok(!situation.hasMemory, JSON.stringify(situation));
+    }),
+  );
+});
+
 test("nothing boots and nothing is removed while a VMM may exist", () => {
   fc.assert(
     fc.property(situations, (situation) => {
       const next = plan(situation);
-      if (next.kind === "act" && (next.action === "boot" || next.action === "removeFiles")) {
+      if (next.kind === "act" && ["boot", "resume", "removeFiles"].includes(next.action)) {
         assert.equal(situation.vm, null);
       }
     }),
@@ -88,8 +111,9 @@ function outcome(situation: Situation, action: Action, works: boolean): Situatio
   if (!works) {
     if (isAttempt(action)) {
       const ending = { generation: situation.generation, kind: "failed" as const, reason: "because" };
-      return { ...situation, ending, vm: action === "boot" ? "ended" : situation.vm };
+      return { ...situation, ending, vm: action === "boot" || action === "resume" ? "ended" : situation.vm };
     }
+    if (action === "suspend") return { ...situation, isSuspendRefused: true };
     return action === "adopt" ? { ...situation, vm: "unreachable" } : situation;
   }
   const after: Record<Exclude<Action, "removeFiles">, Partial<Situation>> = {
@@ -98,6 +122,9 @@ function outcome(situation: Situation, action: Action, works: boolean): Situatio
     ensureImage: { hasImage: true },
     makeDisk: { hasDisk: true },
     boot: { vm: "up" },
+    resume: { vm: "up", hasMemory: false },
+    suspend: { vm: "ended", hasMemory: true },
+    discardMemory: { hasMemory: false },
     configure: { vm: "configured" },
     shutDown: { vm: "ended" },
     kill: { vm: "ended" },
@@ -115,7 +142,9 @@ test("applying the plan settles within a dozen steps, whatever fails on the way 
     fc.property(situations, requests, (start, changes) => {
       let situation = start;
       for (const change of changes) {
-        situation = Object.assign({}, situation, { desired: change.desired, generation: situation.generation + 1 });
+        situation = Object.assign({}, situation, {
+          ...{ desired: change.desired, generation: situation.generation + 1, isSuspendRefused: false },
+        });
         const next = plan(situation);
         if (next.kind === "settled") continue;
         const result = outcome(situation, next.action, change.works);
@@ -142,6 +171,9 @@ test("the whole life of a machine", () => {
     hasDisk: false,
     vm: null,
     ending: null,
+    keepsMemory: false,
+    hasMemory: false,
+    isSuspendRefused: false,
   };
   const steps: [Partial<Situation>, string][] = [
     [{}, "ensureImage"],
@@ -158,7 +190,16 @@ test("the whole life of a machine", () => {
     [{ vm: null }, "failed"],
     [{ generation: 4 }, "boot"],
     [{ ending: { generation: 4, kind: "poweredOff", reason: "x" } }, "stopped"],
-    [{ desired: "absent", generation: 5, vm: "configured" }, "kill"],
+    [{ desired: "running", generation: 5, ending: null }, "boot"],
+    [{ vm: "configured", desired: "stopped", keepsMemory: true, generation: 6 }, "suspend"],
+    [{ isSuspendRefused: true }, "running"],
+    [{ isSuspendRefused: false, hasMemory: true, vm: "ended" }, "cleanBoot"],
+    [{ vm: null }, "stopped"],
+    [{ desired: "running", keepsMemory: false, generation: 7 }, "resume"],
+    [{ vm: "lost" }, "kill"],
+    [{ vm: null, desired: "stopped", generation: 8 }, "discardMemory"],
+    [{ hasMemory: false }, "stopped"],
+    [{ desired: "absent", generation: 9, vm: "configured" }, "kill"],
     [{ vm: null }, "removeFiles"],
   ];
   let situation = facts;

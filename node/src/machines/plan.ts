@@ -11,7 +11,9 @@
  * 2. A machine that powered off or failed is not restarted in the same generation: only a new request does that. One that
  *    crashed is restarted at the time that its ending says (restart-policy.ts).
  * 3. Absent wins in every state, and never waits for a guest agent's answer.
- * 4. Executing the plan leads to a settled state in a bounded number of steps, from any state.
+ * 4. While the machine's memory is saved, no VM of it runs: one that exists is killed, since a guest that runs changes the disk,
+ *    which then does not fit the memory.
+ * 5. Executing the plan leads to a settled state in a bounded number of steps, from any state.
  */
 import type { DesiredState, ObservedState } from "@flotilla/contract/link";
 import { type Action, type Ending, STATE_DURING, type Situation, type VmState } from "./state.ts";
@@ -39,6 +41,8 @@ const endedAs =
   ({ ending, generation }: Situation): boolean =>
     ending?.kind === kind && ending.generation === generation;
 
+const hasMemory = (situation: Situation): boolean => situation.hasMemory;
+
 /**
  * First match wins.
  *
@@ -47,16 +51,21 @@ const endedAs =
  *     unreachable  any                                    → kill
  *     any          absent                                 → kill
  *     none         absent                                 → removeFiles
+ *     any          any      memory is saved               → kill
  *     lost         any                                    → adopt
  *     up, conf'd   running  failed in this generation     → kill
  *     up           running                                → configure
  *     configured   running                                → settled: running
  *     up           stopped                                → kill
+ *     configured   stopped  keeps memory, was refused     → settled: running
+ *     configured   stopped  keeps memory                  → suspend
  *     configured   stopped                                → shutDown
+ *     none         stopped  memory is saved, not to keep  → discardMemory
  *     none         stopped                                → settled: stopped
  *     none         running  powered off in this gen.      → settled: stopped
  *     none         running  failed in this generation     → settled: failed
  *     none         running  crashed in this generation    → awaitRestart
+ *     none         running  memory is saved               → resume
  *     none         running  no disk, no image             → ensureImage
  *     none         running  no disk                       → makeDisk
  *     none         running                                → boot
@@ -66,16 +75,39 @@ const RULES: readonly Rule[] = [
   { when: "its agent does not answer", vm: ["unreachable"], desired: "any", next: "kill" },
   { when: "it is to be removed", vm: ["lost", "up", "configured"], desired: ["absent"], next: "kill" },
   { when: "it is to be removed", vm: [null], desired: ["absent"], next: "removeFiles" },
+  { when: "its memory is saved", vm: ["lost", "up", "configured"], desired: "any", test: hasMemory, next: "kill" },
   { when: "the VM is not connected", vm: ["lost"], desired: "any", next: "adopt" },
   { when: "its start failed", vm: ["up", "configured"], desired: ["running"], test: endedAs("failed"), next: "kill" },
   { when: "its agent has answered", vm: ["up"], desired: ["running"], next: "configure" },
   { when: "it runs", vm: ["configured"], desired: ["running"], next: settled("running") },
   { when: "it is to stop before it ran", vm: ["up"], desired: ["stopped"], next: "kill" },
+  {
+    when: "it cannot be suspended",
+    vm: ["configured"],
+    desired: ["stopped"],
+    test: ({ keepsMemory, isSuspendRefused }) => keepsMemory && isSuspendRefused,
+    next: settled("running"),
+  },
+  {
+    when: "it is to be suspended",
+    vm: ["configured"],
+    desired: ["stopped"],
+    test: ({ keepsMemory }) => keepsMemory,
+    next: "suspend",
+  },
   { when: "it is to stop", vm: ["configured"], desired: ["stopped"], next: "shutDown" },
+  {
+    when: "its memory is not to be kept",
+    vm: [null],
+    desired: ["stopped"],
+    test: (situation) => hasMemory(situation) && !situation.keepsMemory,
+    next: "discardMemory",
+  },
   { when: "it is stopped", vm: [null], desired: ["stopped"], next: settled("stopped") },
   { when: "it powered off", vm: [null], desired: ["running"], test: endedAs("poweredOff"), next: settled("stopped") },
   { when: "its start failed", vm: [null], desired: ["running"], test: endedAs("failed"), next: settled("failed") },
   { when: "it ended unexpectedly", vm: [null], desired: ["running"], test: endedAs("crashed"), next: "awaitRestart" },
+  { when: "its memory is saved", vm: [null], desired: ["running"], test: hasMemory, next: "resume" },
   {
     when: "it has no image",
     vm: [null],

@@ -39,6 +39,12 @@ export interface Situation {
   /** null: the journal has no boot, so no VMM of this machine exists. */
   readonly vm: VmState | null;
   readonly ending: Ending | null;
+  /** Whether a stop suspends it, or keeps the memory of one that is suspended. */
+  readonly keepsMemory: boolean;
+  /** Its memory is saved. */
+  readonly hasMemory: boolean;
+  /** It could not be suspended in this generation. */
+  readonly isSuspendRefused: boolean;
 }
 
 const ACTIONS = [
@@ -47,7 +53,10 @@ const ACTIONS = [
   "ensureImage",
   "makeDisk",
   "boot",
+  "resume",
   "configure",
+  "suspend",
+  "discardMemory",
   "shutDown",
   "kill",
   "cleanBoot",
@@ -62,7 +71,10 @@ export const STATE_DURING = {
   ensureImage: "preparing",
   makeDisk: "preparing",
   boot: "booting",
+  resume: "booting",
   configure: "booting",
+  suspend: "stopping",
+  discardMemory: "stopping",
   shutDown: "stopping",
   kill: "stopping",
   cleanBoot: "stopping",
@@ -79,7 +91,11 @@ const INTERRUPTED_BY = {
   ensureImage: ["stopped", "absent"],
   makeDisk: [],
   boot: ["stopped", "absent"],
+  resume: ["stopped", "absent"],
   configure: ["stopped", "absent"],
+  // A start does not interrupt it: the memory is loaded again then.
+  suspend: ["absent"],
+  discardMemory: [],
   shutDown: ["absent"],
   kill: [],
   cleanBoot: [],
@@ -91,7 +107,7 @@ export function isInterruptedBy(action: Action, desired: DesiredState): boolean 
 }
 
 /** Actions whose failure ends the attempt to run the machine. Any other action is retried. */
-const ATTEMPT_ACTIONS = ["ensureImage", "makeDisk", "boot", "configure"] as const satisfies readonly Action[];
+const ATTEMPT_ACTIONS = ["ensureImage", "makeDisk", "boot", "resume", "configure"] as const satisfies readonly Action[];
 
 export function isAttempt(action: Action): boolean {
   return (ATTEMPT_ACTIONS as readonly Action[]).includes(action);

@@ -94,7 +94,7 @@ export class Supervisor {
    * continue.
    */
   async accept(desired: DesiredMachine): Promise<"accepted" | "stale"> {
-    const { generation, state, spec } = desired;
+    const { generation, state, spec, keepsMemory = false } = desired;
     const machine = this.#machine;
     const known = machine.journal;
     if (generation === known.generation && state === known.desired) {
@@ -104,7 +104,10 @@ export class Supervisor {
     // Absent is final: a removal cannot be reversed.
     if (generation <= known.generation || known.desired === "absent") return "stale";
     if (state === "running" && machine.held.state !== "configured") machine.timings.begin();
-    const saved = machine.update({ generation, desired: state, spec: spec ?? known.spec, restarts: null });
+    const saved = machine.update({
+      ...{ generation, desired: state, spec: spec ?? known.spec, restarts: null },
+      keepsMemory: state === "stopped" && keepsMemory,
+    });
     this.#queue.interrupt(state);
     this.#queue.wake();
     await saved;
@@ -124,7 +127,7 @@ export class Supervisor {
 
   observe(): ObservedMachine {
     const { journal, held, timings, isQueued, progress } = this.#machine;
-    const { machineId, generation, boot, ending, lastRun = null } = journal;
+    const { machineId, generation, boot, ending, lastRun = null, memory = null, suspendRefusal = null } = journal;
     const state = this.#observedState();
     const isRunning = state === "running";
     const ended = ending?.generation === generation && ending.kind !== "crashed" ? ending : null;
@@ -142,6 +145,8 @@ export class Supervisor {
       progress: state === "preparing" ? (isQueued ? "waiting for others to boot" : progress) : null,
       hostPorts: isRunning ? (held.vm?.network?.hostPorts ?? []) : [],
       timings: isRunning ? timings.noted : null,
+      suspendedAt: memory?.suspendedAt ?? null,
+      suspendRefusal: suspendRefusal?.generation === generation ? suspendRefusal : null,
     };
   }
 

@@ -37,6 +37,7 @@ export interface Want {
   readonly env?: Readonly<Record<string, string>>;
   readonly image?: string;
   readonly waitMs?: number;
+  readonly keepsMemory?: boolean;
 }
 
 export const machineIdOf = (letter: string): string => `mach-${letter.repeat(32)}`;
@@ -155,7 +156,8 @@ export async function startTestNode(
     want: async (machineId, generation, state, more = {}) => {
       const spec = state === "absent" ? null : specOf(machineId, more);
       const wait = { waitMs: more.waitMs ?? 20_000, signal: new AbortController().signal };
-      return (await fleet.apply(machineId, { generation, state, spec }, wait)).observed;
+      return (await fleet.apply(machineId, { generation, state, spec, keepsMemory: more.keepsMemory ?? false }, wait))
+        .observed;
     },
   };
 }

@@ -536,6 +536,8 @@ END)) STORED NOT NULL,
   move_node_id text,
   -- The operation of its last completed move; null: it never moved.
   moved_by text,
+  -- While it is to be stopped: whether its node suspends it and keeps its memory. Otherwise its node discards memory.
+  keeps_memory boolean DEFAULT false NOT NULL,
   CONSTRAINT machines_pkey PRIMARY KEY (id),
   CONSTRAINT machines_node_id_fkey FOREIGN KEY (node_id) REFERENCES nodes(id),
   CONSTRAINT machines_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES tenants(id),

@@ -19,6 +19,8 @@ export interface MutableMachine extends MachineFacts {
   /** The fence: a write with another revision than the row's has no effect. */
   readonly revision: number;
   readonly desiredAt: number;
+  /** With the desired state `stopped`: whether its node suspends it, or keeps the memory of one that is suspended. */
+  readonly keepsMemory: boolean;
   readonly isEphemeral: boolean;
   readonly isAutoStarted: boolean;
   /** It was observed running since its start was last requested. */
@@ -102,6 +104,8 @@ export function requestStart(
   const next: MutableMachine = {
     ...machine,
     desiredState: "running",
+    // The node of a machine that is being moved receives `stopped`, and keeps the memory in case the move fails.
+    keepsMemory: machine.keepsMemory && machine.moveId !== null,
     generation: machine.generation + 1,
     desiredAt: now,
     nodeId,
@@ -121,11 +125,12 @@ export function requestStart(
   return { next, timeline: [], activeMax, reservation, startedBy: keyId };
 }
 
-/** A stop in a phase from which it leads to `stopping`. */
-export function requestStop(machine: MutableMachine, now: number): Change {
+/** A stop in a phase from which it leads to `stopping`, or of a machine whose memory is to be discarded. */
+export function requestStop(machine: MutableMachine, now: number, keepsMemory = false): Change {
   const next: MutableMachine = {
     ...machine,
     desiredState: "stopped",
+    keepsMemory,
     generation: machine.generation + 1,
     desiredAt: now,
     error: null,
@@ -150,6 +155,7 @@ export function abandon(machine: MutableMachine, reason: string, now: number): C
   const next: MutableMachine = {
     ...machine,
     desiredState: "stopped",
+    keepsMemory: false,
     generation: machine.generation + 1,
     desiredAt: now,
     error: reason,

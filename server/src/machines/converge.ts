@@ -39,6 +39,7 @@ export async function converge(
     generation: machine.generation,
     state: sentState(machine),
     spec: machine.desiredState === "absent" ? null : specOf(machine, services.secrets),
+    keepsMemory: machine.keepsMemory,
   };
   const node = { nodeId: machine.nodeId, address: machine.nodeAddress };
   const report = await services.link.putMachine(node, machine.id, desired, options);

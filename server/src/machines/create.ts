@@ -99,6 +99,7 @@ async function insert(
 
 const NEVER_STARTED = {
   desiredState: "stopped",
+  keepsMemory: false,
   generation: 1,
   nodeId: null,
   moveId: null,

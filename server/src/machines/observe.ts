@@ -49,6 +49,14 @@ const reasonOf = ({ state, reason }: ObservedMachine): string | null =>
 
 const isPreparing = ({ state }: ObservedMachine): boolean => state === "preparing" || state === "booting";
 
+/** Whether the node reports that it could not suspend the machine, which it was to do. */
+const isSuspendRefused = (machine: MutableMachine, { state, generation, suspendRefusal }: ObservedMachine): boolean =>
+  suspendRefusal !== null &&
+  state === "running" &&
+  machine.desiredState === "stopped" &&
+  machine.keepsMemory &&
+  generation === machine.generation;
+
 function isLate(machine: MutableMachine, report: ObservedMachine): boolean {
   // Never started, so it is on no node: the report is about something else.
   if (machine.nodeId === null) return true;
@@ -56,6 +64,8 @@ function isLate(machine: MutableMachine, report: ObservedMachine): boolean {
   if (machine.desiredState === "absent") return report.state === "absent" && report.generation < machine.generation;
   if (report.generation < machine.observedGeneration) return true;
   if (report.generation > machine.observedGeneration) return false;
+  // It was reported as stopping while its node tried.
+  if (isSuspendRefused(machine, report)) return false;
   if (report.hasPoweredOff) return machine.observedState === "failed";
   // Only a new request leads out of a failure: any other report was sent before it, even about an unknown boot.
   if (machine.desiredState === "running" && machine.observedState === "failed" && isApplied(machine))
@@ -91,7 +101,7 @@ export function applyObservation(machine: MutableMachine, received: ObservedMach
   };
   const desired = withDesired({ ...seen, ...whenRestarting(machine, seen, now) }, report, now);
   if (isSame(machine, desired)) return { outcome: "same" };
-  const next = { ...desired, reconcileAt: reconcileAt(desired, now) };
+  const next = { ...desired, reconcileAt: isSuspendRefused(machine, report) ? now : reconcileAt(desired, now) };
   return {
     outcome: "news",
     change: { next, timeline: timelineOf(machine, next, report), runs: reportedRuns(report), activeMax: null },
@@ -170,7 +180,15 @@ const WITHOUT_TRACE = ["created", "failed", "deleting", "deleted"] as const sati
 function withDesired(machine: MutableMachine, report: ObservedMachine, now: number): MutableMachine {
   // Only after the database was restored to an earlier state: the generation must exceed what the node has seen.
   if (report.generation > machine.generation)
-    return { ...machine, ...desiredOnNode(machine, report), generation: report.generation + 1, desiredAt: now };
+    return {
+      ...{ ...machine, ...desiredOnNode(machine, report), keepsMemory: report.suspendedAt !== null },
+      ...{ generation: report.generation + 1, desiredAt: now },
+    };
+  if (isSuspendRefused(machine, report)) {
+    // One that is being moved is stopped without its memory, which stays on its node anyway.
+    const desiredState = machine.moveId === null ? "running" : "stopped";
+    return { ...machine, desiredState, keepsMemory: false, generation: machine.generation + 1, desiredAt: now };
+  }
   const endedItself = report.state === "stopped" && report.hasPoweredOff && machine.desiredState === "running";
   if (!endedItself || report.generation < machine.generation) return machine;
   return { ...machine, desiredState: "stopped", generation: machine.generation + 1, desiredAt: now };
@@ -226,6 +244,10 @@ function timelineOf(before: MutableMachine, after: MutableMachine, report: Obser
       },
     ];
   }
+  if (isSuspendRefused(before, report)) {
+    const message = `machine could not be suspended and runs on: ${report.suspendRefusal?.reason ?? ""}`;
+    return [{ level: "warn", message }];
+  }
   if (isNewRun(before, after)) return [{ level: "info", message: "machine started" }];
   const reason = after.observedReason ?? "";
   if (after.observedState === "failed" && before.observedState !== "failed" && before.desiredState === "running") {
@@ -236,7 +258,9 @@ function timelineOf(before: MutableMachine, after: MutableMachine, report: Obser
   const phases: readonly [MachinePhase, MachinePhase] = [phaseOf(before), phaseOf(after)];
   const hasStopped =
     phases[0] === "stopping" && phases[1] === "stopped" && before.observedState !== after.observedState;
-  return hasStopped ? [{ level: "info", message: "machine stopped" }] : [];
+  const message =
+    after.observedDetails.suspendedAt === null ? "machine stopped" : "machine suspended: its memory is kept";
+  return hasStopped ? [{ level: "info", message }] : [];
 }
 
 /** A boot that ran has crashed; one that did not run could not be started. */

@@ -77,8 +77,8 @@ export function machineHandlers(services: MachineServices): MachineHandlers {
       const machine = await startMachine(services, { tenantId, keyId, id: params.id, signal, ...how });
       return { status: how.isDetached ? 202 : 200, body: machineInfo(machine, addresses) };
     },
-    async stopMachine({ caller, params, signal }) {
-      const machine = await stopMachine(services, { tenantId: caller.tenantId, id: params.id, signal });
+    async stopMachine({ caller: { tenantId }, params: { id }, query, signal }) {
+      const machine = await stopMachine(services, { tenantId, id, keepsMemory: query.keepMemory === true, signal });
       return { status: 200, body: machineInfo(machine, addresses) };
     },
     async listMachineEvents({ caller, params, query }) {

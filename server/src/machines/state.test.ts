@@ -46,8 +46,8 @@ const IN_PHASE: Readonly<Record<MachinePhase, readonly MachineRecord[]>> = {
     machineRecord({ ...onNode, desiredState: "running", observedState: "running", readyAt: NOW, hasRun: true }),
   ],
   stopping: [
-    machineRecord({ ...onNode, observedGeneration: 4, observedState: "running" }),
-    machineRecord({ ...onNode, observedState: "stopping" }),
+    machineRecord({ ...onNode, keepsMemory: true, observedGeneration: 4, observedState: "running" }),
+    machineRecord({ ...onNode, keepsMemory: true, observedState: "stopping" }),
   ],
   failed: [
     machineRecord({ ...onNode, desiredState: "running", observedState: "failed", observedReason: "it crashed" }),
@@ -69,6 +69,10 @@ function reportOf(machine: MachineRecord, event: MachineEvent): ObservedMachine 
       return report({ generation, bootId, state: "stopped", hasPoweredOff: true });
     case "stopped":
       return report({ generation, bootId, state: "stopped" });
+    case "suspendRefused": {
+      const suspendRefusal = { code: "no_space" as const, reason: "the disk is full" };
+      return report({ generation, bootId: bootId ?? "boot-2", state: "running", runningSince: NOW, suspendRefusal });
+    }
     default:
       return report({ generation, state: "absent" });
   }

@@ -60,6 +60,8 @@ export const MACHINE_EVENTS = [
   /** The guest powered itself off. */
   "poweredOff",
   "stopped",
+  /** The node could not suspend it, and it runs on. */
+  "suspendRefused",
   /** The node does not have it; unless that was requested, its disk is lost. */
   "removed",
   /** A transitional phase lasted too long. */
@@ -90,6 +92,7 @@ const TRANSITIONS = {
     // The desired state becomes `stopped`, which the node has yet to apply.
     poweredOff: "stopping",
     stopped: "starting",
+    suspendRefused: "running",
     removed: "failed",
     abandoned: "failed",
   },
@@ -102,6 +105,7 @@ const TRANSITIONS = {
     ran: "running",
     failed: "failed",
     poweredOff: "stopping",
+    suspendRefused: "running",
     removed: "failed",
   },
   stopping: {
@@ -112,6 +116,8 @@ const TRANSITIONS = {
     failed: "stopped",
     poweredOff: "stopped",
     stopped: "stopped",
+    // The desired state becomes `running`, which the node has yet to receive.
+    suspendRefused: "starting",
     removed: "failed",
     abandoned: "failed",
   },
@@ -129,6 +135,7 @@ const TRANSITIONS = {
     failed: "deleting",
     poweredOff: "deleting",
     stopped: "deleting",
+    suspendRefused: "deleting",
     removed: "deleted",
   },
   // A node that still has something of it gets the removal again.
@@ -138,6 +145,7 @@ const TRANSITIONS = {
     failed: "deleting",
     poweredOff: "deleting",
     stopped: "deleting",
+    suspendRefused: "deleting",
     removed: "deleted",
   },
 } as const satisfies Record<MachinePhase, Partial<Record<MachineEvent, MachinePhase>>>;

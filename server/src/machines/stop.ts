@@ -1,8 +1,10 @@
 /**
- * Stops a machine and waits until it has stopped. Its disk is kept.
+ * Stops a machine and waits until it has stopped. Its disk is kept, and its memory on request: the machine is suspended then.
  *
  * Always:
  * - A stop is idempotent, and also applies to a machine that is starting.
+ * - A machine that cannot be suspended runs on, and the caller gets the reason.
+ * - The memory of a suspended machine is kept until it starts, or is stopped without keeping its memory.
  * - The request is kept when the node is unreachable or slow, and the machine reconciler executes it.
  */
 import { Refusal } from "@flotilla/contract/errors";
@@ -18,6 +20,8 @@ const WRITE_TRIES_MAX = 8;
 export interface StopOptions {
   readonly tenantId: string;
   readonly id: string;
+  /** Whether to suspend it; absent: false. */
+  readonly keepsMemory?: boolean;
   readonly signal: AbortSignal;
 }
 
@@ -37,6 +41,8 @@ export async function stopMachine(services: MachineServices, options: StopOption
     if (clock.monotonic() >= deadline && phaseOf(latest) === "stopping") throw notStopped(latest, services.nodeWaitMs);
   }
   if (phaseOf(latest) === "failed") throw notStopped(latest, services.nodeWaitMs);
+  if (options.keepsMemory === true && latest.desiredState === "running")
+    throw await notSuspended(services, latest, options);
   return latest;
 }
 
@@ -48,11 +54,33 @@ async function acceptStop(services: MachineServices, options: StopOptions): Prom
     const phase = phaseOf(machine);
     const next = nextPhase(phase, "stopRequested");
     if (next === undefined) throw machineNotFound(options.id);
-    if (next === phase) return machine;
-    const written = (await cache.write([requestStop(machine, context.clock.now())])).get(machine.id);
+    const { keepsMemory = false } = options;
+    const discardsMemory = machine.keepsMemory && !keepsMemory && machine.desiredState === "stopped";
+    if (next === phase && !discardsMemory) return machine;
+    if (keepsMemory) refuseSuspend(machine);
+    const change = requestStop(machine, context.clock.now(), keepsMemory);
+    const written = (await cache.write([change])).get(machine.id);
     if (written !== undefined) return written;
   }
   throw new Refusal("unavailable", `stop of machine ${options.id} kept conflicting with concurrent changes; try again`);
+}
+
+function refuseSuspend({ id, isEphemeral, moveId }: MachineRecord): void {
+  if (isEphemeral) throw new Refusal("conflict", `machine ${id} is ephemeral: it is deleted when it stops`);
+  if (moveId !== null)
+    throw new Refusal("conflict", `machine ${id} is being moved to another node; suspend it after the move`);
+}
+
+/** The refusal for a machine that runs on. Its node has received that it is to run, if it can be reached now. */
+async function notSuspended(
+  services: MachineServices,
+  machine: MachineRecord,
+  { signal }: StopOptions,
+): Promise<Refusal> {
+  const { suspendRefusal } = machine.observedDetails;
+  await convergePatiently(services, machine, { waitMs: services.nodeWaitMs, signal }).catch(() => undefined);
+  const reason = suspendRefusal?.reason ?? "another request started it, or its node refused: see its events";
+  return new Refusal(suspendRefusal?.code ?? "conflict", `machine ${machine.id} runs and was not suspended: ${reason}`);
 }
 
 const notStopped = (machine: MachineRecord, waitedMs: number): Refusal =>

@@ -42,7 +42,7 @@ export const MACHINE_COLUMNS = sql`
   m.cpus, m.memory_mb AS "memoryMb", m.disk_gb AS "diskGb", m.is_ephemeral AS "isEphemeral", m.is_public AS "isPublic",
   m.is_branchable AS "isBranchable", m.auto_stop_seconds AS "autoStopSeconds", m.ttl_seconds AS "ttlSeconds", m.restart, m.node_labels AS "nodeLabels",
   m.created_by AS "createdBy", m.created_at AS "createdAt", m.updated_at AS "updatedAt",
-  m.desired_state AS "desiredState", m.generation, m.desired_at AS "desiredAt", m.node_id AS "nodeId", m.error,
+  m.desired_state AS "desiredState", m.keeps_memory AS "keepsMemory", m.generation, m.desired_at AS "desiredAt", m.node_id AS "nodeId", m.error,
   m.move_id AS "moveId", m.move_node_id AS "moveNodeId", m.moved_by AS "movedBy",
   m.is_auto_started AS "isAutoStarted", m.has_run AS "hasRun", m.observed_state AS "observedState",
   m.observed_generation AS "observedGeneration", m.observed_boot_id AS "observedBootId",
@@ -214,7 +214,7 @@ export async function writeChanges(
   const rows = await context.db.query<MachineRow>(sql`
     WITH change AS (
       SELECT * FROM jsonb_to_recordset(${JSON.stringify(changes.map((change) => wire(context, change)))}::jsonb) AS c(
-        id text, revision int, desired_state text, generation int, desired_at timestamptz, node_id text, error text,
+        id text, revision int, desired_state text, keeps_memory boolean, generation int, desired_at timestamptz, node_id text, error text,
         is_auto_started boolean, has_run boolean, observed_state text, observed_generation int, observed_boot_id text,
         observed_reason text, observed_reason_code text, observed_details jsonb,
         ready_at timestamptz, reconcile_at timestamptz, active_max int, reserves boolean, is_new boolean, cpu_overcommit float8,
@@ -222,7 +222,7 @@ export async function writeChanges(
       WHERE CASE WHEN ${durability === "later"}::boolean THEN set_config('synchronous_commit', 'off', true) = 'off' ELSE true END),
     written AS (
       UPDATE machines m SET
-        desired_state = c.desired_state, generation = c.generation, desired_at = c.desired_at, node_id = c.node_id,
+        desired_state = c.desired_state, keeps_memory = c.keeps_memory, generation = c.generation, desired_at = c.desired_at, node_id = c.node_id,
         started_by = coalesce(c.started_by, m.started_by),
         error = c.error, is_auto_started = c.is_auto_started, has_run = c.has_run, observed_state = c.observed_state,
         observed_generation = c.observed_generation, observed_boot_id = c.observed_boot_id,
@@ -258,6 +258,7 @@ function wire(context: Context, { next, timeline, runs = [], activeMax, reservat
     id: next.id,
     revision: next.revision,
     desired_state: next.desiredState,
+    keeps_memory: next.keepsMemory,
     generation: next.generation,
     desired_at: instantOf(next.desiredAt),
     node_id: next.nodeId,

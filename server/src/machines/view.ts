@@ -111,6 +111,7 @@ export function machineInfo(machine: MachineRecord, addresses: Addresses): Machi
     ttlSeconds: machine.ttlSeconds,
     restart: machine.restart,
     workdir: machine.workdir,
+    suspendedAt: suspendedAt(machine),
     ready: shown.isReady,
     readyAt: shown.isReady && machine.readyAt !== null ? instant(machine.readyAt) : null,
     ports: machine.ports.map(({ port }) => ({ port, hostPort: hostPortOf(machine, shown.state, port) })),
@@ -128,6 +129,12 @@ export function machineInfo(machine: MachineRecord, addresses: Addresses): Machi
     startTimings: machine.observedDetails.timings,
     capabilities: { exec: shown.state === "started", ...NO_BRANCHES },
   };
+}
+
+/** Its memory is kept, and neither discarded nor loaded. */
+function suspendedAt(machine: MachineRecord): string | null {
+  const at = machine.observedDetails.suspendedAt;
+  return phaseOf(machine) === "stopped" && at !== null ? instant(at) : null;
 }
 
 const NO_BRANCHES = {

@@ -45,7 +45,7 @@ export async function holdMachine(
     held AS (
       UPDATE machines SET
         move_id = ${moveId}, move_node_id = ${nodeId}, generation = generation + 1, desired_at = ${now},
-        desired_state = ${desiredState}, error = ${error}, ready_at = NULL, reconcile_at = ${now},
+        desired_state = ${desiredState}, keeps_memory = keeps_memory AND desired_state = 'stopped', error = ${error}, ready_at = NULL, reconcile_at = ${now},
         revision = revision + 1, updated_at = ${now}
       FROM leaving
       WHERE id = ${machine.id} AND revision = ${machine.revision} AND node_id = ${machine.nodeId} AND move_id IS NULL
@@ -59,6 +59,9 @@ export async function holdMachine(
   if ((row.id as string | null) === null) return row.isBusy ? "busy" : "stale";
   return await changed(context, row);
 }
+
+const MEMORY_LOST =
+  "the memory of the suspended machine was lost, because the machine moved to another node; it boots at its next start";
 
 /**
  * Makes the target the owner of the machine's disk. From now on the machine runs there and nowhere else, and the source's copy
@@ -74,13 +77,17 @@ export async function changeOwner(
   const row = await context.db.queryOne<MachineRow>(sql`
     WITH moved AS (
       UPDATE machines SET
-        node_id = move_node_id, move_id = NULL, move_node_id = NULL, moved_by = ${moveId}, generation = generation + 1,
+        node_id = move_node_id, keeps_memory = false, move_id = NULL, move_node_id = NULL, moved_by = ${moveId}, generation = generation + 1,
         desired_at = ${now}, reconcile_at = ${now}, revision = revision + 1, updated_at = ${now}, ready_at = NULL,
         observed_state = ${nothing.observedState}, observed_generation = ${nothing.observedGeneration},
         observed_boot_id = NULL, observed_reason = NULL, observed_reason_code = NULL,
         observed_details = ${JSON.stringify(nothing.observedDetails)}::jsonb
       WHERE id = ${machine.id} AND revision = ${machine.revision} AND move_id = ${moveId} AND deleted_at IS NULL
       RETURNING *),
+    noted AS (
+      INSERT INTO tenant_events (id, tenant_id, machine_id, level, message, created_at)
+      SELECT ${context.ids.make("event")}, tenant_id, id, 'warn', ${MEMORY_LOST}, ${now}::timestamptz
+      FROM moved WHERE ${machine.observedDetails.suspendedAt !== null}::boolean),
     arrived AS (
       DELETE FROM machine_copies c USING moved m WHERE c.machine_id = m.id AND c.node_id = m.node_id),
     left_behind AS (

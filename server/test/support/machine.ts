@@ -39,6 +39,7 @@ export function machineRecord(facts: Partial<MachineRecord> = {}): MachineRecord
     createdAt: NOW - 60_000,
     updatedAt: NOW - 60_000,
     desiredState: "stopped",
+    keepsMemory: false,
     generation: 1,
     desiredAt: NOW - 60_000,
     nodeId: null,

@@ -7,6 +7,8 @@
  *     FAKE_BOOT_FAIL=1          the boot fails after that time       FAKE_CONFIGURE_FAIL=1   configuring fails
  *     FAKE_RESTORED_CRASH=1     the VM is restored from a template and crashes when configured, unless it must boot
  *     FAKE_CRASH_AFTER_MS=N     the VM crashes                       FAKE_POWEROFF_AFTER_MS=N  the guest powers off
+ *     FAKE_SUSPEND_FAIL=CODE    it cannot be suspended (no_space, conflict)   FAKE_RESUME_FAIL=1   its memory cannot be loaded
+ *     FAKE_SUSPEND_MS=N         time that saving its memory takes (default 0)
  *     FAKE_IGNORE_SHUTDOWN=1    the guest ignores a shutdown request
  *     FAKE_AGENT_SILENT=1       the guest boots, and then accepts no command
  *     FAKE_EXECS_MAX=N          limit of concurrent commands
@@ -22,16 +24,19 @@ import { orAborted } from "@flotilla/base/abort";
 import type { Clock } from "@flotilla/base/clock";
 import type { Log } from "@flotilla/base/log";
 import type { VmOrigin } from "@flotilla/contract/machines";
-import type {
-  BootRequest,
-  Driver,
-  DriverFacts,
-  FoundVm,
-  PreparedVm,
-  PrepareRequest,
-  Vm,
-  VmExit,
-  VmRecord,
+import {
+  type BootRequest,
+  type Driver,
+  type DriverFacts,
+  type FoundVm,
+  type KeptMemory,
+  type PreparedVm,
+  type PrepareRequest,
+  SuspendRefused,
+  type SuspendRequest,
+  type Vm,
+  type VmExit,
+  type VmRecord,
 } from "../driver.ts";
 import type { VmNetwork } from "../../network/vm-network.ts";
 import { FakeFiles } from "./files.ts";
@@ -69,6 +74,14 @@ interface VmFile {
   readonly configuration: FakeConfiguration | null;
   readonly hasWorkload: boolean;
 }
+
+/** What the file of a suspended machine contains. */
+interface SavedMemory {
+  readonly memoryId: string;
+  readonly file: VmFile;
+}
+
+const MEMORY_NAME = "memory";
 
 export class FakeDriver implements Driver {
   readonly prepare: Driver["prepare"];
@@ -126,6 +139,27 @@ export class FakeDriver implements Driver {
     }
     this.#filesOf(request.machineId).reboot();
     return this.#hold(request, file, origin);
+  }
+
+  async resume(request: BootRequest, memory: KeptMemory, signal: AbortSignal): Promise<Vm> {
+    const { environmentOf, clock } = this.#options;
+    await this.#refuseSecond(request);
+    const text = await readFile(join(memory.directory, MEMORY_NAME), "utf8").catch(() => {
+      throw new Error("its file is missing");
+    });
+    const saved = JSON.parse(text) as SavedMemory;
+    if (saved.memoryId !== memory.memoryId) throw new Error("its file is that of another time");
+    if (environmentOf(request.machineId)["FAKE_RESUME_FAIL"] !== undefined) throw new Error("FAKE_RESUME_FAIL is set");
+    const file = { ...saved.file, bootId: request.bootId, startedAt: clock.now(), answersAt: clock.now() };
+    await writeVmFile(request.bootDirectory, file);
+    try {
+      signal.throwIfAborted();
+      await memory.used();
+    } catch (error) {
+      await removeVmFile(request.bootDirectory);
+      throw error;
+    }
+    return this.#hold(request, file, null);
   }
 
   async forgetTemplate(size: Pick<BootRequest, "cpus" | "memoryMb">): Promise<void> {
@@ -240,6 +274,8 @@ class FakeVm implements Vm {
   readonly network: VmNetwork;
   readonly exited: Promise<VmExit>;
   readonly #directory: string;
+  readonly #environment: FakeVmParts["environment"];
+  readonly #clock: Clock;
   #file: VmFile;
   readonly #ending = Promise.withResolvers<VmExit>();
   /** Aborted when the VM has ended or was released: connections to it break. */
@@ -252,6 +288,8 @@ class FakeVm implements Vm {
   constructor(directory: string, file: VmFile, { origin, environment, clock, files }: FakeVmParts) {
     this.#directory = directory;
     this.#file = file;
+    this.#environment = environment;
+    this.#clock = clock;
     this.origin = origin;
     this.record = { bootId: file.bootId, pid: 0, startTime: file.startedAt };
     this.exited = this.#ending.promise;
@@ -276,6 +314,19 @@ class FakeVm implements Vm {
       { clock, environment, files, configured, startWorkload, end, crashesWhenConfigured: origin === "template" },
       file.configuration,
     );
+  }
+
+  /** Until it is killed or released a paused VM is the same as a running one. */
+  async suspend({ directory, memoryId }: SuspendRequest, signal: AbortSignal): Promise<void> {
+    const { FAKE_SUSPEND_FAIL: code, FAKE_SUSPEND_MS: ms = "0" } = this.#environment;
+    if (code !== undefined)
+      throw new SuspendRefused(code === "no_space" ? "no_space" : "conflict", "FAKE_SUSPEND_FAIL is set");
+    await orAborted(this.#clock.sleep(Number(ms), signal), signal);
+    const saved: SavedMemory = { memoryId, file: this.#file };
+    const path = join(directory, MEMORY_NAME);
+    await writeFile(`${path}.new`, JSON.stringify(saved));
+    await rename(`${path}.new`, path);
+    if (this.#hasEnded) throw new Error("the VM ended while its memory was saved");
   }
 
   async kill(): Promise<void> {

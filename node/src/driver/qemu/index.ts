@@ -25,7 +25,17 @@ import { type Cgroups, openCgroups } from "../../host/cgroups.ts";
 import { loadAdjustedMs } from "../../host/load-adjusted-timeout.ts";
 import { processorIdentity, tscKhzIn } from "../../host/processor.ts";
 import type { GuestNetwork, Network } from "../../network/network.ts";
-import type { BootRequest, Driver, DriverFacts, FoundVm, PreparedVm, PrepareRequest, Vm, VmRecord } from "../driver.ts";
+import type {
+  BootRequest,
+  Driver,
+  DriverFacts,
+  FoundVm,
+  KeptMemory,
+  PreparedVm,
+  PrepareRequest,
+  Vm,
+  VmRecord,
+} from "../driver.ts";
 import { type Accelerator, QEMU_PROGRAM } from "./argv.ts";
 import { endedGuest } from "./ended-guest.ts";
 import { ensureGuestFiles, type GuestFiles } from "./guest-files.ts";
@@ -35,6 +45,7 @@ import { findVmms, isAlive, killNow } from "./processes.ts";
 import { findRuntimeFiles, type RuntimeFiles } from "./runtime-files.ts";
 import { FIRST_BOOT_MS, withSecondAttempt } from "./second-attempt.ts";
 import type { Template } from "./save-template.ts";
+import { resumeVm, saveMemory } from "./suspend.ts";
 import { templateIngredients, Templates } from "./template.ts";
 import { emulationTuning } from "./tcg/tuning.ts";
 import { KVM_TUNING, type Tuning } from "./tuning.ts";
@@ -174,6 +185,13 @@ function factsOf({
 type Channels = Pick<Launch, "machineId" | "bootDirectory" | "uid" | "bootId"> &
   Partial<Pick<BootRequest, "network" | "publishedPorts">>;
 
+interface Opening {
+  readonly origin: Vm["origin"];
+  /** What its saved memory depends on; undefined: unknown. */
+  readonly format: string | undefined;
+  readonly callerSignal: AbortSignal;
+}
+
 class QemuDriver implements Driver {
   readonly facts: DriverFacts;
   readonly prepare: Driver["prepare"];
@@ -248,6 +266,7 @@ class QemuDriver implements Driver {
     if (found === undefined) return "gone";
     const { bootId, pid, startTime } = found;
     const vmm = this.#launcher.watch({ bootId, pid, startTime }, request.bootDirectory);
+    const format = record?.format;
     // A prepared VM whose start was not recorded: it may lack its directory or disk, may be paused or half restored, and
     // the machine was never reported as running.
     if (found.machineId === PREPARED && record === null) {
@@ -255,16 +274,22 @@ class QemuDriver implements Driver {
       return "gone";
     }
     try {
-      return await this.#open(vmm, request, { origin: null, callerSignal: signal });
+      return await this.#open(vmm, request, { origin: null, format, callerSignal: signal });
     } catch (error) {
       // The guest powered off in the meantime. `exited` reports that, which "gone" could not.
-      if (vmm.hasShutDown) return asVm({ vmm, guest: endedGuest(), guestNetwork: null, origin: null });
+      if (vmm.hasShutDown) return this.#asVm({ vmm, guest: endedGuest(), guestNetwork: null, origin: null }, format);
       if (!isAlive(vmm.record)) return "gone";
       vmm.release();
       throw new Error(
         `the VM of machine ${request.machineId} runs, but its guest agent does not answer: ${messageOf(error)}`,
       );
     }
+  }
+
+  async resume(request: BootRequest, memory: KeptMemory, signal: AbortSignal): Promise<Vm> {
+    const context = { launcher: this.#launcher, templates: this.#templates, signal };
+    const resumed = await resumeVm(request, memory, context);
+    return this.#asVm({ ...resumed, origin: null }, this.#templates.format);
   }
 
   async find(): Promise<readonly FoundVm[]> {
@@ -331,14 +356,36 @@ class QemuDriver implements Driver {
 
   #context(template: Template, origin: VmOrigin): PrepareContext {
     const { rootDevice } = this.facts;
+    const asVm = (parts: VmParts): Vm => this.#asVm(parts, this.#templates.format);
     return { launcher: this.#launcher, tuning: this.#tuning, template, rootDevice, origin, asVm };
+  }
+
+  /** `format`: what its saved memory depends on; undefined: unknown. */
+  #asVm(parts: VmParts, format: string | undefined): Vm {
+    const { vmm, guest, guestNetwork, origin } = parts;
+    const templates = this.#templates;
+    return {
+      record: format === undefined ? vmm.record : { ...vmm.record, format },
+      origin,
+      guest,
+      network: guestNetwork?.vmNetwork() ?? null,
+      exited: vmm.exited,
+      suspend: (request, signal) => saveMemory(vmm, request, { templates, format, signal }),
+      kill: () => vmm.kill(),
+      release: () => {
+        guest.close();
+        guestNetwork?.close();
+        vmm.release();
+      },
+    };
   }
 
   async #start(launch: Launch & Channels, signal: AbortSignal): Promise<Vm> {
     signal.throwIfAborted();
     const vmm = await this.#launcher.spawn(launch);
     try {
-      return await this.#open(vmm, launch, { origin: "boot", callerSignal: signal });
+      const { format } = this.#templates;
+      return await this.#open(vmm, launch, { origin: "boot", format, callerSignal: signal });
     } catch (error) {
       const output = await Promise.race([vmm.lastOutput(), this.#clock.sleep(LAST_OUTPUT_MS)]);
       await vmm.kill();
@@ -348,11 +395,7 @@ class QemuDriver implements Driver {
   }
 
   /** Connects to a VMM's channels and waits for the agent's hello; ends early when the VMM does. */
-  async #open(
-    vmm: Vmm,
-    channels: Channels,
-    { origin, callerSignal }: { readonly origin: Vm["origin"]; readonly callerSignal: AbortSignal },
-  ): Promise<Vm> {
+  async #open(vmm: Vmm, channels: Channels, { origin, format, callerSignal }: Opening): Promise<Vm> {
     const ended = new AbortController();
     void vmm.exited.then((exit) => ended.abort(new Error(exit.detail)));
     const signal = AbortSignal.any([callerSignal, ended.signal]);
@@ -360,7 +403,7 @@ class QemuDriver implements Driver {
     try {
       const startedAt = this.#clock.monotonic();
       await this.#launcher.control(vmm, channels, signal);
-      if (vmm.hasShutDown) return asVm({ vmm, guest: endedGuest(), guestNetwork: null, origin });
+      if (vmm.hasShutDown) return this.#asVm({ vmm, guest: endedGuest(), guestNetwork: null, origin }, format);
       const qmpMs = Math.round(this.#clock.monotonic() - startedAt);
       const { machineId, network, publishedPorts = [] } = channels;
       guestNetwork = network === undefined ? null : this.#launcher.attachNetwork(vmm, channels.uid);
@@ -368,7 +411,7 @@ class QemuDriver implements Driver {
       const guest = await this.#launcher.guest(channels, signal);
       const helloMs = Math.round(this.#clock.monotonic() - startedAt);
       this.#log.debug({ boot: channels.bootId, qmpMs, helloMs }, "a guest agent answered");
-      return asVm({ vmm, guest, guestNetwork, origin });
+      return this.#asVm({ vmm, guest, guestNetwork, origin }, format);
     } catch (error) {
       guestNetwork?.close();
       // The reason of the VMM's end says more than the channel that broke because of it.
@@ -377,16 +420,6 @@ class QemuDriver implements Driver {
       throw error;
     }
   }
-}
-
-function asVm({ vmm, guest, guestNetwork, origin }: VmParts): Vm {
-  const release = (): void => {
-    guest.close();
-    guestNetwork?.close();
-    vmm.release();
-  };
-  const network = guestNetwork?.vmNetwork() ?? null;
-  return { record: vmm.record, origin, guest, network, exited: vmm.exited, kill: () => vmm.kill(), release };
 }
 
 const SWEEP_POLL_MS = 5;

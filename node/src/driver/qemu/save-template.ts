@@ -214,28 +214,43 @@ async function saveState(qmp: Qmp, { launcher, bootDirectory, uid, statePath, si
 const IGNORE_SHARED = { capability: "x-ignore-shared", state: true };
 
 /** Loads a template's state into a VMM that waits for it, and resumes the guest. */
-export async function restore(qmp: Qmp, { launcher, template, bootDirectory, uid, signal }: Restoring): Promise<void> {
-  const name = "incoming.sock";
-  const socketPath = join(bootDirectory, name);
+export async function restore(qmp: Qmp, { template, ...loading }: Restoring): Promise<void> {
   // Small, and in the page cache.
   const state = await readFile(template.statePath);
   await qmp.execute("migrate-set-capabilities", { capabilities: [IGNORE_SHARED] });
+  await loadState(qmp, state, loading);
+  await qmp.execute("cont");
+}
+
+/** Loads the state of a guest's devices into a VMM that waits for it. Returns the VMM's status: it does not run yet. */
+export async function loadState(
+  qmp: Qmp,
+  state: Buffer,
+  { launcher, bootDirectory, uid, signal }: Loading,
+): Promise<string | undefined> {
+  const name = "incoming.sock";
+  const socketPath = join(bootDirectory, name);
   await qmp.execute("migrate-incoming", { uri: `unix:${join(VIEW.boot, name)}` });
   const socket = await connectWhenReady({ path: socketPath, uid: launcher.uidOf({ uid }) }, launcher.clock, signal);
   socket.on("error", () => {}); // The VMM's exit reports the reason.
   socket.end(state);
   for (;;) {
     const { status } = (await qmp.execute("query-status")) as { readonly status?: string };
-    if (status !== "inmigrate") break;
+    if (status !== "inmigrate") {
+      await rm(socketPath, { force: true });
+      return status;
+    }
     await launcher.clock.sleep(1, signal);
+    signal.throwIfAborted();
   }
-  await qmp.execute("cont");
-  await rm(socketPath, { force: true });
 }
 
-interface Restoring {
-  readonly launcher: Launcher;
+interface Restoring extends Loading {
   readonly template: Template;
+}
+
+interface Loading {
+  readonly launcher: Launcher;
   readonly bootDirectory: string;
   readonly uid: number;
   readonly signal: AbortSignal;

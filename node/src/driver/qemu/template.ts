@@ -103,7 +103,7 @@ export class Templates {
   /** Removes templates with other ingredients and what a crash left. Call before any is made. */
   async open(): Promise<void> {
     await mkdir(this.directory, { recursive: true, mode: 0o711 });
-    const current = `-${this.#hash()}`;
+    const current = `-${this.format}`;
     for (const name of await readdir(this.directory)) {
       const isUsable = name.endsWith(current) && (await this.#hasImage(name));
       if (!isUsable) await rm(join(this.directory, name), { recursive: true, force: true });
@@ -174,12 +174,23 @@ export class Templates {
     return join(this.directory, this.#key(size));
   }
 
-  #hash(): string {
+  /** Identifies what a saved VM depends on besides its size and disk. */
+  get format(): string {
     return createHash("sha256").update(`${RECIPE} ${this.#ingredients}`).digest("hex").slice(0, 16);
   }
 
+  /** The memory file with this inode number, if it is that of a template. */
+  async memoryWithInode(inode: bigint): Promise<string | null> {
+    for (const name of await readdir(this.directory)) {
+      const path = templateIn(join(this.directory, name)).memoryPath;
+      const found = await stat(path, { bigint: true }).catch(() => null);
+      if (found?.ino === inode && !name.endsWith(NEW)) return path;
+    }
+    return null;
+  }
+
   #key({ cpus, memoryMb }: VmSize, ofDisk?: string): string {
-    return `${cpus}x${memoryMb}-${ofDisk === undefined ? "" : `${MOUNTED}${ofDisk}-`}${this.#hash()}`;
+    return `${cpus}x${memoryMb}-${ofDisk === undefined ? "" : `${MOUNTED}${ofDisk}-`}${this.format}`;
   }
 
   /** The template of a size if it exists or is being made, because a boot of one's own would not be faster. */

@@ -20,7 +20,7 @@ import { messageOf } from "@flotilla/base/errors";
 import type { Log } from "@flotilla/base/log";
 import { isNearlyFull } from "../../disks/disks.ts";
 import type { NewVmmGroup, VmmGroup } from "../../host/cgroups.ts";
-import type { VmExit, VmRecord } from "../driver.ts";
+import { SuspendRefused, type VmExit, type VmRecord } from "../driver.ts";
 import { CONSOLE_BYTES, CONSOLE_ID } from "./argv.ts";
 import { explainExit, lastMessage, shutdownReasonIn } from "./exit-reason.ts";
 import { isAlive, killNow } from "./processes.ts";
@@ -67,6 +67,8 @@ export class Vmm {
   #console = "";
   #exit: { readonly code: number | null; readonly signal: string | null } | null = null;
   #hasWarned = false;
+  /** Paused by `pauseFor`: nothing else may resume it. */
+  #isHeld = false;
 
   constructor({ record, child, group, logPath, clock, log }: VmmOptions) {
     this.record = record;
@@ -82,9 +84,12 @@ export class Vmm {
   async attach(qmp: Qmp): Promise<void> {
     this.#qmp = qmp;
     void qmp.closed.then(() => this.#ending.abort());
-    const status = (await qmp.execute("query-status")) as { readonly status?: unknown };
-    if (status.status === "io-error") void this.#resumeLater();
-    if (status.status === "shutdown" && this.#shutdownReason === null) await this.#end(null);
+    const status = await statusOf(qmp);
+    if (status === "io-error") void this.#resumeLater();
+    if (status === "shutdown" && this.#shutdownReason === null) await this.#end(null);
+    // An earlier agent ended while it saved or loaded the guest's memory. Memory that is saved or not loaded completely is in
+    // the machine's journal, and its VMM is killed instead (machines/plan.ts).
+    if (status === "paused") await qmp.execute("cont");
   }
 
   /** Whether the guest has shut down; the VMM ends soon after. */
@@ -112,6 +117,30 @@ export class Vmm {
   /** Its boot directory was renamed. */
   moved(bootDirectory: string): void {
     this.#logPath = join(bootDirectory, basename(this.#logPath));
+  }
+
+  /**
+   * Has `work` do something with the guest paused. Leaves it paused when `work` resolves; otherwise the guest runs on. Rejects
+   * with SuspendRefused when the guest does not run.
+   */
+  async pauseFor(work: (qmp: Qmp) => Promise<void>): Promise<void> {
+    const qmp = this.#qmp;
+    if (qmp === null) throw new Error("the VMM's control channel is closed");
+    const status = await statusOf(qmp);
+    if (status !== "running") throw new SuspendRefused("conflict", `the machine's VM does not run: it is ${status}`);
+    this.#isHeld = true;
+    try {
+      await qmp.execute("stop");
+      const paused = await statusOf(qmp);
+      if (paused !== "paused") throw new Error(`the VM could not be paused: it is ${paused}`);
+      await work(qmp);
+    } catch (error) {
+      this.#isHeld = false;
+      await qmp.execute("cont").catch((reason: unknown) => {
+        if (isAlive(this.record)) this.#log.error({ reason: messageOf(reason) }, "a paused VM could not be resumed");
+      });
+      throw error;
+    }
   }
 
   /** Kills the process and waits until it is gone. */
@@ -181,7 +210,7 @@ export class Vmm {
     this.#hasWarned = true;
     do await this.#clock.sleep(RESUME_MS, this.#released.signal);
     while (!this.#released.signal.aborted && (await isNearlyFull(dirname(this.#logPath)).catch(() => false)));
-    if (!this.#released.signal.aborted) await this.#qmp?.execute("cont").catch(() => {});
+    if (!this.#released.signal.aborted && !this.#isHeld) await this.#qmp?.execute("cont").catch(() => {});
   }
 
   /** Appends the guest's console output since the last call; reading empties the ring buffer. */
@@ -213,6 +242,10 @@ export class Vmm {
       return "";
     }
   }
+}
+
+async function statusOf(qmp: Qmp): Promise<unknown> {
+  return ((await qmp.execute("query-status")) as { readonly status?: unknown }).status;
 }
 
 function exitOf(child: ChildProcess): Promise<{ readonly code: number | null; readonly signal: string | null }> {

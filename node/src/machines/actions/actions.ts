@@ -9,6 +9,7 @@ import { boot } from "./boot.ts";
 import { configure } from "./configure.ts";
 import { cleanBoot, kill, removeFiles, shutDown } from "./end.ts";
 import { ensureImage, makeDisk } from "./make.ts";
+import { discardMemory, resume, suspend } from "./suspend.ts";
 
 /** Rejects when it failed. `signal` is aborted when the action does not serve the desired state any more. */
 type ActionFunction = (machine: Machine, signal: AbortSignal) => Promise<void>;
@@ -19,7 +20,10 @@ export const ACTIONS: Readonly<Record<Action, ActionFunction>> = {
   ensureImage,
   makeDisk,
   boot,
+  resume,
   configure,
+  suspend,
+  discardMemory,
   shutDown,
   kill,
   cleanBoot,

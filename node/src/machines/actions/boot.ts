@@ -78,7 +78,7 @@ export function requestOf(machine: Machine, bootId: string, root: RootFile | nul
 }
 
 /** Waits for a slot, and checks the host's memory for a boot. The function returned releases the slot. */
-async function takeSlot(machine: Machine, kind: "boot" | "wake", signal: AbortSignal): Promise<() => void> {
+export async function takeSlot(machine: Machine, kind: "boot" | "wake", signal: AbortSignal): Promise<() => void> {
   const { bootSlots, wakeSlots, ensureMemoryRoom } = machine.deps;
   const slots = kind === "boot" ? bootSlots : wakeSlots;
   let giveBack = slots.tryTake();

@@ -70,7 +70,7 @@ export function markRunning(machine: Machine, vm: Vm, boot: JournaledBoot): void
   if (!boot.workload) return;
   const isEnding = (): boolean => machine.journal.desired !== "running";
   workload
-    .attach(vm.guest, { argv: boot.workload, boot: bootDirectoryName(boot.bootId), isEnding })
+    .attach(vm.guest, { argv: boot.workload, boot: bootDirectoryName(boot.guestBootId ?? boot.bootId), isEnding })
     .catch((error: unknown) =>
       machine.log.error({ error }, "the machine's log could not be read; the output of its workload is not recorded"),
     );

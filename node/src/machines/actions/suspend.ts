@@ -1,0 +1,148 @@
+/**
+ * Suspends a machine, continues a suspended one, and discards memory.
+ *
+ * Always:
+ * - The journal names the memory from before its VM is killed until before another VM continues with it. Meanwhile no VM of the
+ *   machine runs (plan.ts), so the disk does not change.
+ * - A machine that cannot be suspended runs on. Memory that cannot be loaded is discarded with an event, and the machine boots.
+ *
+ * A crash before the journal names the memory leaves a paused VM, which the next agent resumes and suspends again. A crash after
+ * it leaves a VM that the next agent kills.
+ */
+import { randomBytes } from "node:crypto";
+import { mkdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { deadlineSignal, orAborted } from "@flotilla/base/abort";
+import { messageOf } from "@flotilla/base/errors";
+import type { SuspendRefusalCode } from "@flotilla/contract/link";
+import { SuspendRefused } from "../../driver/driver.ts";
+import { makeBootId } from "../boot-vm.ts";
+import type { JournaledBoot } from "../journal.ts";
+import type { Machine } from "../machine.ts";
+import { MEMORY_NAMES } from "../paths.ts";
+import { BOOT_DEADLINE_MS, diskRoot, requestOf, takeSlot } from "./boot.ts";
+import { kill } from "./end.ts";
+
+/** For the guest to write its files to the disk. */
+const SYNC_DEADLINE_MS = 60_000;
+/** From the beginning to the saved memory. The server abandons a stop later. */
+const SUSPEND_DEADLINE_MS = 4 * 60_000;
+
+/** The machine has no boot or VM any more when its VM ended meanwhile; the plan sees that. */
+export async function suspend(machine: Machine, signal: AbortSignal): Promise<void> {
+  const { held, deps, directory, workload } = machine;
+  const { vm } = held;
+  const { boot, generation } = machine.journal;
+  if (vm === null || boot === null) return;
+  const refuse = (code: SuspendRefusalCode, reason: string): void => {
+    machine.log.warn({ generation, reason }, "the machine could not be suspended; it runs on");
+    void machine.update({ suspendRefusal: { generation, code, reason } });
+  };
+  const deadline = deadlineSignal(deps.clock, SUSPEND_DEADLINE_MS, signal);
+  let release = (): void => undefined;
+  try {
+    release = await deps.suspendSlots.take(machine.requiredSpec().tenantId, deadline.signal);
+    await syncGuest(machine, deadline.signal);
+    const memoryId = randomBytes(16).toString("hex");
+    const root = await diskRoot(machine).catch(() => null);
+    await vm.suspend({ boot: requestOf(machine, boot.bootId, root), directory, memoryId }, deadline.signal);
+    // The next agent resumes the VM, and suspends it again.
+    if (machine.isReleased) return;
+    const suspendedAt = deps.clock.now();
+    const guestBootId = boot.guestBootId ?? boot.bootId;
+    const saved = machine.update({
+      memory: { memoryId, suspendedAt, guestBootId, workload: boot.workload ?? null },
+      suspendRefusal: null,
+    });
+    // From here on the VM must not run. If the journal cannot be written, the machine is stopped without its memory after a
+    // crash of this agent.
+    held.isEnding = true;
+    held.lastSeenAt = suspendedAt;
+    await saved.catch(() => undefined);
+    // The guest sends again what is not in the log.
+    await workload.release();
+    await kill(machine);
+  } catch (error) {
+    signal.throwIfAborted();
+    if (held.vm !== vm || machine.isReleased) return;
+    if (error instanceof SuspendRefused) refuse(error.code, error.message);
+    else refuse("conflict", `the machine's memory could not be saved: ${messageOf(error)}`);
+  } finally {
+    release();
+    deadline.dispose();
+  }
+}
+
+/** What commands have written is on the disk when the memory cannot be loaded later. */
+async function syncGuest(machine: Machine, signal: AbortSignal): Promise<void> {
+  const { held, deps } = machine;
+  const deadline = deadlineSignal(deps.clock, SYNC_DEADLINE_MS, signal);
+  try {
+    await orAborted(held.vm?.guest.sync() ?? Promise.resolve(), deadline.signal);
+  } catch (error) {
+    throw new SuspendRefused(
+      "conflict",
+      `the machine's guest did not write its files to the disk: ${messageOf(error)}`,
+    );
+  } finally {
+    deadline.dispose();
+  }
+}
+
+/** The boot is in the journal together with the memory until the memory is loaded: the plan kills its VM in between. */
+export async function resume(machine: Machine, signal: AbortSignal): Promise<void> {
+  const { driver, clock, liveBoots } = machine.deps;
+  const { directory, journal } = machine;
+  const memory = journal.memory ?? null;
+  if (memory === null) return;
+  const root = await diskRoot(machine);
+  machine.releaseSlot = await takeSlot(machine, "boot", signal);
+  const startedAt = clock.monotonic();
+  const { memoryId, guestBootId, workload, suspendedAt } = memory;
+  const bootId = makeBootId();
+  const begun: JournaledBoot = { bootId, record: null, runningSince: null, timings: null, guestBootId, workload };
+  machine.held.state = "ended";
+  liveBoots.add(bootId);
+  const deadline = deadlineSignal(clock, BOOT_DEADLINE_MS, signal);
+  try {
+    await machine.update({ boot: begun });
+    const request = requestOf(machine, bootId, root);
+    await mkdir(request.bootDirectory, { recursive: true, mode: 0o700 });
+    deadline.signal.throwIfAborted();
+    const used = (): Promise<void> => machine.update({ memory: null });
+    const vm = await driver.resume(request, { directory, memoryId, used }, deadline.signal);
+    if (machine.isReleased) return vm.release();
+    void machine.update({ boot: { ...begun, record: vm.record } });
+    machine.timings.note({ bootMs: clock.monotonic() - startedAt });
+    machine.held.hold(vm);
+    machine.event("info", `resumed with the memory of ${new Date(suspendedAt).toISOString()}`);
+    await removeMemory(machine);
+  } catch (error) {
+    signal.throwIfAborted();
+    await loseMemory(machine, messageOf(error));
+  } finally {
+    deadline.dispose();
+  }
+}
+
+/** The machine boots next: its disk is as after a power cut, and what its guest had synced is there. */
+async function loseMemory(machine: Machine, reason: string): Promise<void> {
+  machine.event("warn", `the memory of the suspended machine was lost, and it boots: ${reason}`);
+  await machine.update({ memory: null });
+  await removeMemory(machine);
+}
+
+/** It was stopped without keeping its memory. */
+export async function discardMemory(machine: Machine): Promise<void> {
+  await machine.update({ memory: null });
+  await removeMemory(machine);
+  await rm(join(machine.directory, MEMORY_NAMES[1]), { force: true });
+  machine.event("info", "the memory of the suspended machine was discarded");
+}
+
+/** A crash before it leaves a file that no journal names; the next agent removes it. */
+async function removeMemory({ directory, log }: Machine): Promise<void> {
+  await rm(join(directory, MEMORY_NAMES[0]), { force: true }).catch((error: unknown) =>
+    log.warn({ error }, "the file of used memory could not be removed"),
+  );
+}
