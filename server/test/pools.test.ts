@@ -133,6 +133,12 @@ test("a pool that cannot be filled says why and keeps the tenant's ceiling, and 
   const missing = await pool({ image: "nowhere/nothing:missing" });
   await until(async () => (await poolOf(missing)).status === "degraded", { what: "the image to be missing" });
   assert.match(String((await poolOf(missing)).error), /not found|no image|image/i);
+  // Tried again, with the same result, and then not for a minute.
+  await context.db.execute(sql`UPDATE pools SET retry_at = now() WHERE id = ${missing}`);
+  const later = async () =>
+    await context.db.query(sql`
+      SELECT 1 FROM pools WHERE id = ${missing} AND failures = 2 AND retry_at > now() + interval '50 seconds'`);
+  await until(async () => (await later()).length === 1, { what: "a second failure, and a later try" });
   await client.call("DELETE", `/v1/pools/${missing}`);
 });
 
