@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 import { AtWork } from "../src/http/at-work.ts";
-import { sql } from "../src/db/database.ts";
+import { DatabaseUnavailable, sql } from "../src/db/database.ts";
 import { OperationRunner } from "../src/operations/run.ts";
 import { Loops, type Reconciler } from "../src/reconcilers/driver.ts";
 import { budgetReconciler } from "../src/reconcilers/budgets.ts";
@@ -129,6 +129,34 @@ test("every loop is in the README", async () => {
     assert.match(readme, new RegExp(`\\| ${name} +\\|.*${purpose}`));
   }
   await services.stop();
+});
+
+test("a node that could not report while the database was away is not marked as silent", async () => {
+  let now = 0;
+  let isAway = false;
+  let marks = 0;
+  const db: typeof context.db = Object.create(context.db, {
+    query: {
+      value: async () => {
+        if (isAway) throw new DatabaseUnavailable(new Error("away"));
+        marks += 1;
+        return [];
+      },
+    },
+  });
+  const loop = nodeReconciler({ ...context, db, clock: { ...context.clock, monotonic: () => now } }, 20_000);
+  now = 20_000;
+  await loop.activate(signal);
+  isAway = true;
+  now = 50_000;
+  await assert.rejects(async () => loop.activate(signal), DatabaseUnavailable);
+  isAway = false;
+  now = 69_000;
+  await loop.activate(signal);
+  assert.equal(marks, 1, "nodes have had no time to report");
+  now = 70_000;
+  await loop.activate(signal);
+  assert.equal(marks, 2);
 });
 
 test("a failed purge does not stop the others, and is reported", async () => {
