@@ -1,0 +1,99 @@
+/**
+ * Backups of an external database, and restores into another: what is refused, what ends access, what is moved on.
+ */
+import assert from "node:assert/strict";
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { systemClock } from "@flotilla/base/clock";
+import pg from "pg";
+import { makeBackup } from "../src/backup/backup.ts";
+import { restoreBackup } from "../src/backup/restore.ts";
+import { createLog } from "../src/log.ts";
+import { freshDatabase } from "./support/server.ts";
+
+const directory = await mkdtemp(join(tmpdir(), "flotilla-backup-"));
+const source = await freshDatabase();
+const file = join(directory, "backup.tar.gz");
+const place = { log: createLog("error"), signal: new AbortController().signal };
+
+async function query<Row extends object>(databaseUrl: string, text: string): Promise<readonly Row[]> {
+  const client = new pg.Client({ connectionString: databaseUrl });
+  await client.connect();
+  try {
+    return (await client.query<Row>(text)).rows;
+  } finally {
+    await client.end();
+  }
+}
+
+before(async () => {
+  const dataDirectory = join(directory, "source");
+  await mkdir(dataDirectory);
+  await writeFile(join(dataDirectory, "secrets.key"), "a key", { mode: 0o600 });
+  await query(
+    source,
+    `INSERT INTO tenants (id, name) VALUES ('t', E'tab\\t, line\\n, \\\\ and ☃');
+     INSERT INTO api_keys (id, tenant_id, key_hash, scopes) VALUES ('k', 't', sha256('k'), '{admin}');
+     INSERT INTO nodes (id, address, status, credential_hash, registered_at) VALUES ('n', 'parked:n', 'ready', sha256('n'), now());
+     INSERT INTO machine_copies (machine_id, node_id) VALUES ('m', 'n');
+     INSERT INTO join_tokens (prefix, token_hash, created_at, expires_at, max_uses)
+       VALUES ('0123456789ab', sha256('j'), now(), now() + interval '1 day', 5);
+     INSERT INTO operations (id, tenant_id, kind, status, resource_kind, resource_id, input, steps, created_at, updated_at, deadline_at, attempt, leased_until)
+       VALUES ('op-' || repeat('0', 32), 't', 'node drain', 'running', 'node', 'n', '{}', '[{"name":"wait","status":"running"}]', now(), now(), now(), 1, now());
+     INSERT INTO tenant_events (id, tenant_id, level, message, created_at) VALUES ('e', 't', 'info', 'hello', now())`,
+  );
+  const now = systemClock.now();
+  await makeBackup({ ...place, dataDirectory, databaseUrl: source, to: file, version: "1", now });
+});
+after(async () => await rm(directory, { recursive: true, force: true }));
+
+const restoreTo = (databaseUrl: string, name: string, revokesKeys = false) =>
+  restoreBackup({ ...place, from: file, dataDirectory: join(directory, name), databaseUrl, revokesKeys });
+
+test("a restored database has the rows of the backup, and nothing that would harm nodes which are ahead of it", async () => {
+  const target = await freshDatabase({ isEmpty: true });
+  await restoreTo(target, "whole");
+  assert.equal(await readFile(join(directory, "whole", "secrets.key"), "utf8"), "a key");
+  assert.deepEqual(await readdir(join(directory, "whole")), ["secrets.key"]);
+  const names = "SELECT name FROM tenants ORDER BY id";
+  assert.deepEqual(await query(target, names), await query(source, names));
+  const [settled] = await query(
+    target,
+    `SELECT (SELECT status FROM nodes) AS node, (SELECT count(*)::int FROM machine_copies) AS copies,
+       (SELECT expires_at <= now() FROM join_tokens) AS "isTokenOver",
+       (SELECT status || ' ' || (steps -> 0 ->> 'status') FROM operations) AS operation,
+       (SELECT revoked_at IS NULL FROM api_keys WHERE id = 'k') AS "isKeyValid",
+       (SELECT count(*)::int FROM audit_log WHERE record LIKE '%"operation":"restore"%') AS restores`,
+  );
+  assert.deepEqual(settled, {
+    node: "unreachable",
+    copies: 0,
+    isTokenOver: true,
+    operation: "failed failed",
+    isKeyValid: true,
+    restores: 1,
+  });
+  const [event] = await query<{ position: string }>(
+    target,
+    `INSERT INTO tenant_events (id, tenant_id, level, message, created_at) VALUES ('f', 't', 'info', 'later', now()) RETURNING position`,
+  );
+  assert.ok(Number(event?.position) > 1_000_000_000, "a position that a client knows would name another event");
+  await assert.rejects(query(target, "DELETE FROM audit_log"), /append-only/);
+});
+
+test("a restore may end every key", async () => {
+  const target = await freshDatabase({ isEmpty: true });
+  const { access } = await restoreTo(target, "revoked", true);
+  assert.equal(access.keys, 0);
+});
+
+test("a database with tables, and a directory with another key, are refused and stay as they are", async () => {
+  await assert.rejects(restoreTo(source, "other"), /has tables, which a restore does not replace/);
+  await writeFile(join(directory, "other", "secrets.key"), "another key");
+  const target = await freshDatabase({ isEmpty: true });
+  await assert.rejects(restoreTo(target, "other"), /secrets\.key exists and is not that of the backup/);
+  assert.deepEqual(await readdir(join(directory, "other")), ["secrets.key"]);
+  assert.deepEqual(await query(target, "SELECT 1 FROM pg_tables WHERE schemaname = 'public'"), []);
+});
