@@ -42,6 +42,10 @@ export const NodeInfo = Type.Object({
     }),
   ),
   certificateExpiresAt: nullable(timestamp("of a node on another host; it is renewed when half of its day has passed")),
+  unknownMachines: Type.Array(Type.String(), {
+    description:
+      "machines that it has and that are unknown here, for example after a restore; it keeps them; at most 1000",
+  }),
   runtime: nullable(Type.String()),
   usedCpus: Type.Number(),
   usedMemoryMb: int64(),

@@ -1972,6 +1972,8 @@ export interface DrainNodeAnswer {
   clockAheadMs: number | null;
   /** of a node on another host; it is renewed when half of its day has passed */
   certificateExpiresAt: string | null;
+  /** machines that it has and that are unknown here, for example after a restore; it keeps them; at most 1000 */
+  unknownMachines: readonly string[];
   runtime: string | null;
   usedCpus: number;
   usedMemoryMb: number;
@@ -2620,6 +2622,8 @@ export interface NodeInfo {
   clockAheadMs: number | null;
   /** of a node on another host; it is renewed when half of its day has passed */
   certificateExpiresAt: string | null;
+  /** machines that it has and that are unknown here, for example after a restore; it keeps them; at most 1000 */
+  unknownMachines: readonly string[];
   runtime: string | null;
   usedCpus: number;
   usedMemoryMb: number;
@@ -2933,6 +2937,8 @@ export interface RegisteredNode {
   clockAheadMs: number | null;
   /** of a node on another host; it is renewed when half of its day has passed */
   certificateExpiresAt: string | null;
+  /** machines that it has and that are unknown here, for example after a restore; it keeps them; at most 1000 */
+  unknownMachines: readonly string[];
   runtime: string | null;
   usedCpus: number;
   usedMemoryMb: number;

@@ -26,6 +26,7 @@ const NODE: FleetFacts["nodes"][number] = {
   cordonedAt: null,
   linkVersion: 3,
   clockAheadMs: 4,
+  unknownMachines: [],
   certificateExpiresAt: ago(-20 * 3_600_000),
   runtime: null,
   usedCpus: 0,
@@ -73,6 +74,7 @@ test("a fleet without nodes, a silent node and one without memory or disk need a
 
 test("what an operator chose, and what passes, is shown without a need for action", () => {
   assert.deepEqual(found(checksOf({ cordonedAt: ago(0) })), ["warn node a: cordoned"]);
+  assert.deepEqual(found(checksOf({ unknownMachines: ["m-1", "m-2"] })), ["warn node a: 2 unknown machines: m-1, m-2"]);
   assert.deepEqual(found(checksOf({ status: "drained" })), ["warn node a: drained"]);
   assert.deepEqual(found(checksOf({ status: "revoked" })), ["warn node a: revoked"]);
   assert.deepEqual(found(checksOf({}, { images: null })), ["warn node a: no image in its answer"]);

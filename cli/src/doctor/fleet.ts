@@ -25,6 +25,7 @@ const FREE_DISK_GB_MIN = 2;
 const CLOCK_MS_MAX = 60_000;
 /** Certificates of a day are renewed when half of it has passed. */
 const CERTIFICATE_MS_MIN = 6 * 3_600_000;
+const UNKNOWN_SHOWN = 10;
 const AUTHORITY_MS_MIN = 30 * 24 * 3_600_000;
 
 /** Pure. The servers are checked by the caller. */
@@ -70,6 +71,7 @@ function nodeChecks(node: NodeInfo, { images, now }: FleetFacts): readonly Check
         )
       : null,
     ...connectionChecks(name, node, now),
+    unknownCheck(name, node),
     node.status !== "revoked" && count === 0
       ? finding(
           name,
@@ -90,6 +92,19 @@ function nodeChecks(node: NodeInfo, { images, now }: FleetFacts): readonly Check
       : [`certificate for ${renderSpan(Date.parse(node.certificateExpiresAt) - now)}`]),
   ];
   return [finding(name, "ok", facts.join(", "), labels["acceleratorReason"] ?? "")];
+}
+
+/** Machines that were created after the backup that was restored, or moved there since. */
+function unknownCheck(name: string, { unknownMachines }: NodeInfo): Check | null {
+  const count = unknownMachines.length;
+  if (count === 0) return null;
+  const shown = `${unknownMachines.slice(0, UNKNOWN_SHOWN).join(", ")}${count > UNKNOWN_SHOWN ? ", …" : ""}`;
+  return finding(
+    name,
+    "warn",
+    `${count} unknown ${count === 1 ? "machine" : "machines"}: ${shown}`,
+    "it keeps them and their disks, and runs those that ran; nothing bills or removes them (docs/operations.md, Unknown machines)",
+  );
 }
 
 /** What may soon keep the node from connecting. */

@@ -649,6 +649,8 @@ CREATE TABLE nodes (
   clock_ahead_ms bigint,
   -- When the certificate expires with which it last reported; null: it has none, as a node of the server's host.
   certificate_expires_at timestamp with time zone,
+  -- Machines that the node has reported and does not own; it keeps them. At most 1000. Copies that moves left, which are removed, are not among them.
+  unknown_machines text[] DEFAULT '{}'::text[] NOT NULL,
   CONSTRAINT nodes_pkey PRIMARY KEY (id),
   CONSTRAINT nodes_available_disk_gb_check CHECK ((available_disk_gb >= 0)),
   CONSTRAINT nodes_available_memory_mb_check CHECK ((available_memory_mb >= 0)),

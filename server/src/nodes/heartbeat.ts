@@ -16,9 +16,11 @@ import { insertNodeEvents, noteOnNode } from "../events/store.ts";
 import { applyImageReport } from "./image-store.ts";
 import type { NodeCertificate } from "../auth/caller.ts";
 import { checkLinkVersions } from "./link-version.ts";
-import { updateHeartbeat } from "./store.ts";
+import { updateHeartbeat, writeUnknownMachines } from "./store.ts";
 
 const LOGGED_MAX = 20;
+/** Of one node, that are kept for its operator. */
+const UNKNOWN_MAX = 1_000;
 
 export async function applyHeartbeat(
   services: MachineServices,
@@ -49,19 +51,27 @@ export async function applyHeartbeat(
   const node = { id: nodeId, lastReportAt: before.lastHeartbeatAt };
   const acknowledgedRuns = runs === null ? undefined : await applyRuns(context, node, runs);
   if (images !== null) await applyImageReport(context.db, { nodeId, agentBootId, report: images });
-  await handleUnknown(services, nodeId, await applyReports(services, nodeId, heartbeat));
+  await handleUnknown(services, { id: nodeId, known: before.unknownMachines }, heartbeat);
   if (events.length > 0) await insertNodeEvents(context, { nodeId, agentBootId, events });
   return { acceptedAt: now, ...(acknowledgedRuns === undefined ? {} : { acknowledgedRuns }) };
 }
 
-/** Removes what moves left on the node. Other machines that it does not own are logged only. */
-async function handleUnknown(services: MachineServices, nodeId: string, unknown: readonly string[]): Promise<void> {
-  if (unknown.length === 0) return;
-  const copies = await removeReportedCopies(services, nodeId, unknown);
+/** Applies the report of machines, and removes what moves left on the node. Other machines that it does not own are recorded. */
+async function handleUnknown(
+  services: MachineServices,
+  node: { readonly id: string; readonly known: readonly string[] },
+  heartbeat: Heartbeat,
+): Promise<void> {
+  const unknown = await applyReports(services, node.id, heartbeat);
+  const copies = unknown.length === 0 ? new Set() : await removeReportedCopies(services, node.id, unknown);
   const others = unknown.filter((id) => !copies.has(id));
-  if (others.length === 0) return;
-  const machines = others.slice(0, LOGGED_MAX);
-  services.context.log.warn({ nodeId, machines, count: others.length }, "node reports unknown machines");
+  const reported = new Set(heartbeat.machines.map(({ machineId }) => machineId));
+  const unchanged = heartbeat.isComplete ? [] : node.known.filter((id) => !reported.has(id));
+  const next = [...new Set([...unchanged, ...others])].toSorted().slice(0, UNKNOWN_MAX);
+  if (next.join() === node.known.join()) return;
+  await writeUnknownMachines(services.context.db, node.id, next);
+  const machines = next.slice(0, LOGGED_MAX);
+  services.context.log.warn({ nodeId: node.id, machines, count: next.length }, "node reports unknown machines");
 }
 
 /** Throws a Refusal that says what does not fit. */

@@ -33,6 +33,8 @@ export interface NodeRecord {
   readonly linkVersion: number | null;
   readonly clockAheadMs: number | null;
   readonly certificateExpiresAt: number | null;
+  /** Machines that it has and does not own. */
+  readonly unknownMachines: readonly string[];
 }
 
 const COLUMNS = sql`
@@ -43,7 +45,8 @@ const COLUMNS = sql`
   floor(extract(epoch FROM n.last_heartbeat_at) * 1000)::bigint AS "lastHeartbeatAt",
   floor(extract(epoch FROM n.cordoned_at) * 1000)::bigint AS "cordonedAt", n.link_version AS "linkVersion",
   n.clock_ahead_ms AS "clockAheadMs",
-  floor(extract(epoch FROM n.certificate_expires_at) * 1000)::bigint AS "certificateExpiresAt"`;
+  floor(extract(epoch FROM n.certificate_expires_at) * 1000)::bigint AS "certificateExpiresAt",
+  n.unknown_machines AS "unknownMachines"`;
 
 /** Whether an event applies to the status of a row `n`. */
 const permits = (event: NodeEvent): Statement => sql`n.status = ANY(${movesOf(event).from}::text[])`;
@@ -150,6 +153,9 @@ export function admitNode(
     RETURNING ${COLUMNS}`);
 }
 
+/** What a node's row had before a heartbeat. */
+export type BeforeHeartbeat = Pick<NodeRecord, "status" | "lastHeartbeatAt" | "unknownMachines">;
+
 /**
  * Records a heartbeat. Returns the node's status and last report before it; undefined when it does not exist, was revoked, or
  * has not reported everything it has since the database was restored.
@@ -167,10 +173,10 @@ export async function updateHeartbeat(
     readonly certificateExpiresAt: number | null;
     readonly now: number;
   },
-): Promise<{ readonly status: NodeStatus; readonly lastHeartbeatAt: number | null } | undefined> {
+): Promise<BeforeHeartbeat | undefined> {
   const { id, agentBootId, isComplete, resources, linkVersion, clockAheadMs, certificateExpiresAt, now } = options;
-  return await db.queryOne<{ status: NodeStatus; lastHeartbeatAt: number | null }>(sql`
-    WITH before AS (SELECT n.id, n.status, n.last_heartbeat_at FROM nodes n 
+  return await db.queryOne<BeforeHeartbeat>(sql`
+    WITH before AS (SELECT n.id, n.status, n.last_heartbeat_at, n.unknown_machines FROM nodes n 
       WHERE n.id = ${id} AND ${permits("heartbeat")} AND (${isComplete}::boolean OR n.agent_boot_id IS DISTINCT FROM ${RESTORED_AGENT})
       FOR UPDATE)
     UPDATE nodes n SET
@@ -187,8 +193,13 @@ export async function updateHeartbeat(
       used_disk_gb = coalesce(${resources?.usedDiskGb ?? null}, n.used_disk_gb),
       used_cpus = coalesce(${resources?.usedCpus ?? null}, n.used_cpus)
     FROM before WHERE n.id = before.id
-    RETURNING before.status,
+    RETURNING before.status, before.unknown_machines AS "unknownMachines",
       floor(extract(epoch FROM before.last_heartbeat_at) * 1000)::bigint AS "lastHeartbeatAt"`);
+}
+
+/** Replaces the machines that a node has and does not own. */
+export async function writeUnknownMachines(db: Queryable, id: string, machineIds: readonly string[]): Promise<void> {
+  await db.execute(sql`UPDATE nodes SET unknown_machines = ${machineIds}::text[] WHERE id = ${id}`);
 }
 
 /** Cordons a node from now on, unless it is cordoned already. undefined: there is no such node. */

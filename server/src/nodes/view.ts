@@ -24,6 +24,7 @@ export function nodeInfo(node: NodeRecord): NodeInfo {
     linkVersion: node.linkVersion,
     clockAheadMs: node.clockAheadMs,
     certificateExpiresAt: node.certificateExpiresAt === null ? null : new Date(node.certificateExpiresAt).toISOString(),
+    unknownMachines: [...node.unknownMachines],
     runtime: node.runtime,
     usedCpus: node.usedCpus,
     usedMemoryMb: node.usedMemoryMb,
