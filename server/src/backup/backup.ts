@@ -19,7 +19,7 @@ import { KEPT_FILES, type KeptFile } from "./manifest.ts";
 import { refusePending } from "./pending.ts";
 import { syncDirectory } from "./sync-directory.ts";
 
-export interface BackupOptions extends DatabasePlace {
+export interface BackupOptions extends Omit<DatabasePlace, "isServed"> {
   /** The file, or an open stream. */
   readonly to: string | Writable;
   /** Of this program. */
@@ -65,7 +65,9 @@ const fileExists = (path: string): string => `${path} exists, and is not overwri
 async function writeTo({ version, now, ...place }: BackupOptions, sink: Writable): Promise<MadeBackup> {
   const archive = new ArchiveWriter(sink, now);
   const files = { readFiles: () => readFiles(place.dataDirectory) };
-  const dumped = await withDatabase(place, (client) => dumpDatabase({ client, archive, version, ...files }));
+  const dumped = await withDatabase({ ...place, isServed: true }, (client) =>
+    dumpDatabase({ client, archive, version, ...files }),
+  );
   return { ...dumped, sha256: await archive.end(), bytes: archive.bytes };
 }
 

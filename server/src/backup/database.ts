@@ -16,6 +16,8 @@ import { connectToRunning, startEmbeddedPostgres } from "../embedded-postgres/em
 export interface DatabasePlace {
   readonly dataDirectory: string;
   readonly databaseUrl: string | null;
+  /** Whether a server may run on the embedded database; otherwise it is started or adopted, and no server may run on it. */
+  readonly isServed: boolean;
   readonly log: Log;
   /** Aborted when the command is to end. */
   readonly signal: AbortSignal;
@@ -26,7 +28,8 @@ export async function withDatabase<T>(place: DatabasePlace, work: (client: pg.Cl
   const { databaseUrl, dataDirectory, log, signal } = place;
   if (databaseUrl !== null) return await connected({ connectionString: databaseUrl }, place, work);
   const directory = join(dataDirectory, "postgres");
-  const running = await connectToRunning(directory);
+  // Of a start that was killed it may lack the database, which the next start makes.
+  const running = place.isServed ? await connectToRunning(directory) : undefined;
   if (running !== undefined) {
     try {
       return await connected(running.connection, place, work);

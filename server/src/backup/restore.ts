@@ -31,7 +31,7 @@ import {
 import { clearPending, markPending, readPending, writeDurably } from "./pending.ts";
 import { countAccess, type RestoredAccess } from "./settle.ts";
 
-export interface RestoreOptions extends DatabasePlace {
+export interface RestoreOptions extends Omit<DatabasePlace, "isServed"> {
   /** The backup's path. */
   readonly from: string;
   readonly revokesKeys: boolean;
@@ -52,6 +52,7 @@ interface Verified {
 /** Throws an Error for operators. */
 export async function restoreBackup(options: RestoreOptions): Promise<Restored> {
   const { from, dataDirectory, signal } = options;
+  const place = { ...options, isServed: false };
   const backup = await verify(from).catch((error: unknown) => {
     if (!(error instanceof DamagedBackup)) throw error;
     throw new Error(`${from} cannot be restored: ${error.message}`, { cause: error });
@@ -64,11 +65,10 @@ export async function restoreBackup(options: RestoreOptions): Promise<Restored> 
   signal.throwIfAborted();
   await mkdir(dataDirectory, { recursive: true, mode: 0o700 });
   await refuseOtherFiles(options, backup);
-  if (options.databaseUrl !== null)
-    await withDatabase(options, (client) => refuseOtherDatabase(client, options, backup));
+  if (options.databaseUrl !== null) await withDatabase(place, (client) => refuseOtherDatabase(client, options, backup));
   await markPending(dataDirectory, backup.sha256);
   for (const [name, content] of backup.files) await writeDurably(join(dataDirectory, name), content);
-  const access = await withDatabase(options, async (client) => {
+  const access = await withDatabase(place, async (client) => {
     if ((await refuseOtherDatabase(client, options, backup)) === "empty") {
       const entries = (): AsyncIterable<Entry> => readAgain(options, backup.sha256);
       await loadDatabase({ ...backup, client, entries, revokesKeys: options.revokesKeys });
