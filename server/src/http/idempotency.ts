@@ -5,8 +5,8 @@
  *
  * Always:
  * - One request at a time runs for a key: the row is its lease, renewed while it runs. A crash leaves a lease that expires
- *   after LEASE_MS; then the request may run again. A request that failed because the database was away ends its lease when
- *   the database is back.
+ *   after LEASE_MS; then the request may run again. When the database is away as a request ends, its answer is kept, or its
+ *   lease ended, when the database is back.
  * - Answers that callers retry with the same key are not remembered: 429, 402 and every 5xx.
  * - Ids and secrets of what a request makes come from its `seed`, which is in the row before the request runs, and stays
  *   when the request is lost or fails with a 5xx. So a repetition makes the same, and the primary key shows what exists.
@@ -31,7 +31,6 @@ import {
   hasKey,
   type IdempotencyRow,
   keepAnswer,
-  type KeyOwner,
   releaseKey,
   renewLease,
 } from "./idempotency-store.ts";
@@ -60,7 +59,7 @@ export interface IdempotentRequest {
 
 const LEASE_MS = 60_000;
 const RENEW_MS = 15_000;
-const END_AGAIN_MS = 250;
+const AGAIN_MS = 250;
 const KEPT_MS = 24 * 60 * 60 * 1000;
 const KEPT_BYTES_MAX = 64 * 1024;
 const KEY_FORM = /^[\x21-\x7e]{1,255}$/;
@@ -99,30 +98,33 @@ export async function idempotently(
   }
 }
 
-/** The request has run, so a database failure now must not turn its answer into a refusal: the lease expires. */
+/** The request has run, so a database failure now must not turn its answer into a refusal: it is kept later. */
 async function remember(
   { context, use }: IdempotencyParts,
   request: IdempotentRequest,
   owner: string,
   answer: WireAnswer,
 ): Promise<void> {
+  const held = { ...request, owner };
+  const settle = async (): Promise<unknown> => {
+    if (isKept(answer.status)) return await keep({ context, use }, request, owner, answer);
+    if (answer.status < 500) return await releaseKey(context.db, held);
+    return await endLease(context.db, held, context.clock.now());
+  };
   try {
-    const held = { ...request, owner };
-    if (isKept(answer.status)) await keep({ context, use }, request, owner, answer);
-    else if (answer.status < 500) await releaseKey(context.db, held);
-    else await endLease(context.db, held, context.clock.now());
+    await settle();
   } catch (error) {
-    context.log.warn({ error }, "the answer under an idempotency key could not be kept");
-    if (answer.status >= 500) endLeaseLater(context, { ...request, owner });
+    context.log.warn({ error }, "the answer under an idempotency key could not be kept yet");
+    again(context, settle);
   }
 }
 
 /** Tries again until the database answers, or the lease has expired. */
-function endLeaseLater(context: Context, held: KeyOwner, until = context.clock.monotonic() + LEASE_MS): void {
-  const { db, clock } = context;
-  clock.timer(END_AGAIN_MS, () => {
-    endLease(db, held, clock.now()).catch(() => {
-      if (clock.monotonic() < until) endLeaseLater(context, held, until);
+function again(context: Context, settle: () => Promise<unknown>, until = context.clock.monotonic() + LEASE_MS): void {
+  const { clock } = context;
+  clock.timer(AGAIN_MS, () => {
+    settle().catch(() => {
+      if (clock.monotonic() < until) again(context, settle, until);
     });
   });
 }
@@ -147,7 +149,7 @@ async function claim(
   const lease = { ...held, fingerprint, at: now, leaseUntil: now + LEASE_MS, expiresAt: now + KEPT_MS };
   const row = await claimKey(context.db, lease).catch((error: unknown) => {
     // The row may have been written, and nothing will run for it.
-    if (error instanceof DatabaseUnavailable) endLeaseLater(context, held);
+    if (error instanceof DatabaseUnavailable) again(context, () => endLease(context.db, held, context.clock.now()));
     throw error;
   });
   // No row: another request inserted it after this statement's snapshot, so that one is running.
