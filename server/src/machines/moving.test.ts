@@ -4,9 +4,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { DESIRED_STATES, OBSERVED_STATES } from "@flotilla/contract/link";
-import { machineRecord, NOW } from "../../test/support/machine.ts";
+import { machineRecord, NOW, report } from "../../test/support/machine.ts";
 import { planMachine } from "../reconcilers/machine-plan.ts";
-import { abandonedState, requestStart, requestStop } from "./change.ts";
+import { abandonedState, type MutableMachine, requestStart, requestStop } from "./change.ts";
+import { applyObservation } from "./observe.ts";
 import { isActive, isSettled, phaseOf, sentState } from "./state.ts";
 import { shownState } from "./view.ts";
 
@@ -38,6 +39,18 @@ test("a machine that is to run keeps its place under the ceiling, is shown as cr
   assert.equal(planMachine(machine, NOW + 7 * 24 * 3600_000).action, "settle");
   const stopping = { ...machine, observedState: "stopping" as const };
   assert.equal(planMachine(stopping, NOW + 7 * 24 * 3600_000).action, "send");
+});
+
+test("reports of its stop are applied in their order, however many arrive before the last one", () => {
+  const running = { ...held, desiredState: "running", observedState: "running", observedGeneration: 4 } as const;
+  let machine: MutableMachine = machineRecord(running);
+  for (const state of ["running", "stopping", "stopped"] as const) {
+    const observed = applyObservation(machine, report({ generation: 5, state, bootId: "boot-1" }), NOW);
+    assert.equal(observed.outcome, "news", state);
+    if (observed.outcome === "news") machine = observed.change.next;
+  }
+  assert.ok(isSettled(machine), "its files are at rest");
+  assert.equal(applyObservation(machine, report({ generation: 5, state: "stopping" }), NOW).outcome, "late");
 });
 
 test("a start and a stop meanwhile change what is desired, and not the move", () => {

@@ -24,7 +24,7 @@ import {
   type TimelineEntry,
 } from "./change.ts";
 import { detailsOf, isSameForReaders, NOTHING_OBSERVED } from "./observed.ts";
-import { includes, isActive, isSettled, isApplied, type MachinePhase, phaseOf } from "./state.ts";
+import { includes, isActive, isSettled, isApplied, type MachinePhase, phaseOf, sentState } from "./state.ts";
 
 export type Observation = { readonly outcome: "late" | "same" } | { readonly outcome: "news"; readonly change: Change };
 
@@ -39,7 +39,7 @@ const POSITION = {
  * the boot that has ended. So the end of that boot is applied, and the next report brings the new one.
  */
 function endOfBoot(report: ObservedMachine, machine: MutableMachine): ObservedMachine {
-  const isEnd = machine.desiredState === "running" && report.bootId === null && hasEnded(machine, report);
+  const isEnd = sentState(machine) === "running" && report.bootId === null && hasEnded(machine, report);
   return isEnd && isPreparing(report) ? { ...report, state: "stopping", bootId: machine.observedBootId } : report;
 }
 
@@ -58,24 +58,24 @@ const isSuspendRefused = (machine: MutableMachine, { state, generation, suspendR
   generation === machine.generation;
 
 function isLate(machine: MutableMachine, report: ObservedMachine): boolean {
+  // A machine that is being moved is stopped, also when it is to run afterwards.
+  const sent = sentState(machine);
   // Never started, so it is on no node: the report is about something else.
   if (machine.nodeId === null) return true;
   // Remains must be removed, however old the report is. `absent` counts only for the generation of the removal.
-  if (machine.desiredState === "absent") return report.state === "absent" && report.generation < machine.generation;
+  if (sent === "absent") return report.state === "absent" && report.generation < machine.generation;
   if (report.generation < machine.observedGeneration) return true;
   if (report.generation > machine.observedGeneration) return false;
   // It was reported as stopping while its node tried.
   if (isSuspendRefused(machine, report)) return false;
   if (report.hasPoweredOff) return machine.observedState === "failed";
   // Only a new request leads out of a failure: any other report was sent before it, even about an unknown boot.
-  if (machine.desiredState === "running" && machine.observedState === "failed" && isApplied(machine))
-    return report.state !== "failed";
+  if (sent === "running" && machine.observedState === "failed" && isApplied(machine)) return report.state !== "failed";
   const isOtherBoot = report.bootId !== null && report.bootId !== machine.observedBootId;
   // The end of an earlier boot is reported before the beginning of the next. Once a stop is desired no boot begins: what
   // a report says of another one was true before its answer.
-  if (isOtherBoot && machine.desiredState === "running")
-    return report.state === "stopping" && machine.observedState !== "stopped";
-  const position = POSITION[machine.desiredState];
+  if (isOtherBoot && sent === "running") return report.state === "stopping" && machine.observedState !== "stopped";
+  const position = POSITION[sent];
   // The stored state may belong to an older generation than the request: then there is no order.
   return isApplied(machine) && position[report.state] < position[machine.observedState];
 }
